@@ -145,15 +145,20 @@ class ParsedRequest {
   std::vector<TensorView> several_;
 };
 
-// Calls run(request), which returns a code, with the parsed request.
+// Calls run(engine, request), which returns a code, with the parsed request.
 template <typename Run>
-int32_t Parse(const frd_request& given, Status* status, Run run) {
-  if (given.struct_size < kFirstRequest) return Report(TooSmall("frd_request"));
-  frd_request room;
-  const frd_request& from = Whole(given, &room);
-  if (IsRefused(from, status)) return Report(*status);
-  ParsedRequest parsed(from);
-  return run(&parsed.view);
+int32_t WithRequest(const frd_request& given, Run run) {
+  return Guard([&] {
+    Status status;
+    std::shared_ptr<Engine> engine = CurrentEngine(&status);
+    if (!engine) return Report(status);
+    if (given.struct_size < kFirstRequest) return Report(TooSmall("frd_request"));
+    frd_request room;
+    const frd_request& from = Whole(given, &room);
+    if (IsRefused(from, &status)) return Report(status);
+    ParsedRequest parsed(from);
+    return run(std::move(engine), &parsed.view);
+  });
 }
 
 int32_t ApiInit(const frd_world* world) {
@@ -176,8 +181,9 @@ int32_t ApiInit(const frd_world* world) {
   });
 }
 
-// Submits; on FRD_OK *operation is set.
-int32_t Begin(Engine* engine, const frd_request& given, RequestView* request, bool will_wait, OperationPtr* operation) {
+// Submits and, where `waits`, waits for the end.
+int32_t Submit(std::shared_ptr<Engine> engine, const frd_request& given, RequestView* request, bool waits,
+               frd_operation** result) {
   engine->NoteNativeCaller();
   std::unique_ptr<DoneCall> call;
   if (given.done != nullptr) {
@@ -185,46 +191,28 @@ int32_t Begin(Engine* engine, const frd_request& given, RequestView* request, bo
     request->done = &CallDone;
     request->done_argument = call.get();
   }
-  if (const Status begun = engine->Submit(*request, operation, will_wait); !begun.ok()) return Report(begun);
-  call.release();  // CallDone frees it, or has done so
-  return FRD_OK;
-}
-
-int32_t ApiEnqueue(const frd_request* request, frd_operation** result) {
-  return Guard([&] {
-    Status status;
-    std::shared_ptr<Engine> engine = CurrentEngine(&status);
-    if (!engine) return Report(status);
-    return Parse(*request, &status, [&](RequestView* parsed) {
-      OperationPtr operation;
-      const int32_t begun = Begin(engine.get(), *request, parsed, false, &operation);
-      if (begun == FRD_OK && result != nullptr) *result = new frd_operation{std::move(engine), std::move(operation)};
-      return begun;
-    });
-  });
-}
-
-int32_t RunOperation(std::shared_ptr<Engine> engine, const frd_request& given, RequestView* request,
-                     frd_operation** result) {
   OperationPtr operation;
-  if (const int32_t begun = Begin(engine.get(), given, request, true, &operation); begun != FRD_OK) return begun;
-  while (!engine->Wait(operation, Engine::kForGoodMs)) {
+  if (const Status begun = engine->Submit(*request, &operation, waits); !begun.ok()) return Report(begun);
+  call.release();  // CallDone frees it, or has done so
+  while (waits && !engine->Wait(operation, Engine::kForGoodMs)) {
   }
-  const int32_t ended = Report(operation->status());
+  const int32_t ended = waits ? Report(operation->status()) : FRD_OK;
   if (ended == FRD_OK && result != nullptr) *result = new frd_operation{std::move(engine), std::move(operation)};
   return ended;
 }
 
+int32_t ApiEnqueue(const frd_request* request, frd_operation** result) {
+  return WithRequest(*request, [&](std::shared_ptr<Engine> engine, RequestView* parsed) {
+    return Submit(std::move(engine), *request, parsed, false, result);
+  });
+}
+
 int32_t ApiRun(const frd_request* request, frd_operation** result) {
-  return Guard([&] {
+  return WithRequest(*request, [&](std::shared_ptr<Engine> engine, RequestView* parsed) {
     Status status;
-    std::shared_ptr<Engine> engine = CurrentEngine(&status);
-    if (!engine) return Report(status);
-    return Parse(*request, &status, [&](RequestView* parsed) {
-      const bool only_ends = result == nullptr && request->done == nullptr;
-      if (only_ends && engine->Run(*parsed, &status)) return Report(status);
-      return RunOperation(std::move(engine), *request, parsed, result);
-    });
+    const bool only_ends = result == nullptr && request->done == nullptr;
+    if (only_ends && engine->Run(*parsed, &status)) return Report(status);
+    return Submit(std::move(engine), *request, parsed, true, result);
   });
 }
 

@@ -162,11 +162,8 @@ bool IdTable::IsAwaited(int set) const {
 }
 
 std::string IdTable::TitleOf(int id, uint64_t stamp) const {
-  Description description;
-  description.name = at(id).names.begin()->second;
-  description.sequence_number = SequenceNumberIn(stamp);
-  description.signature = at(id).signature;
-  return description.Title();
+  const Id& of = at(id);
+  return farandole::TitleOf(of.signature.kind, of.signature.set, of.names.begin()->second, SequenceNumberIn(stamp));
 }
 
 Status IdTable::OnIdMessage(int from, MessageKind kind, int number, uint64_t value, std::vector<Outgoing>* out) {

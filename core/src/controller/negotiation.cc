@@ -412,9 +412,8 @@ std::vector<Absence> Negotiation::NeededFor() const {
       here.push_back(rank);
     }
     if (here.empty()) continue;
-    Description description = name->description;
-    description.sequence_number = SequenceNumberIn(said);
-    needed.push_back({description.Title(), {group_.rank()}, std::move(here)});
+    const std::string title = TitleOf(name->known.kind, name->set().id, name->description.name, SequenceNumberIn(said));
+    needed.push_back({title, {group_.rank()}, std::move(here)});
   }
   return needed;
 }

@@ -72,11 +72,11 @@ bool Description::IsValid() const {
   return CanBeCounted(signature.tensors);
 }
 
-std::string Description::Title() const {
-  const std::string of_set = signature.set == 0 ? "" : " of process set " + std::to_string(signature.set);
-  if (ConcernsWholeWorld(signature.kind)) return NameOf(signature.kind);
-  if (named()) return std::string(NameOf(signature.kind)) + " '" + name + "'" + of_set;
-  return std::string("unnamed ") + NameOf(signature.kind) + " number " + std::to_string(sequence_number) + of_set;
+std::string TitleOf(OpKind kind, int set, const std::string& name, int64_t sequence_number) {
+  const std::string of_set = set == 0 ? "" : " of process set " + std::to_string(set);
+  if (ConcernsWholeWorld(kind)) return NameOf(kind);
+  if (sequence_number < 0) return std::string(NameOf(kind)) + " '" + name + "'" + of_set;
+  return std::string("unnamed ") + NameOf(kind) + " number " + std::to_string(sequence_number) + of_set;
 }
 
 namespace {

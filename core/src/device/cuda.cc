@@ -4,9 +4,7 @@
 #include <fcntl.h>
 
 #include <cstdio>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "common/dynamic_library.h"
@@ -41,21 +39,6 @@ Status Open(const std::string& path, CudaDriver* driver) {
   }
   LookUp(library, &driver->context_record_event);
   return driver->Call(path, driver->init, 0u);
-}
-
-// The drivers are never destroyed, since other threads may still use them at exit.
-Status OpenOnce(const std::string& path, const CudaDriver** driver) {
-  static auto* const mutex = new std::mutex();
-  static auto* const opened = new std::map<std::string, std::unique_ptr<const CudaDriver>>();
-  std::lock_guard<std::mutex> lock(*mutex);
-  std::unique_ptr<const CudaDriver>& known = (*opened)[path];
-  if (!known) {
-    auto fresh = std::make_unique<CudaDriver>();
-    FRD_RETURN_IF_ERROR(Open(path, fresh.get()));
-    known = std::move(fresh);
-  }
-  *driver = known.get();
-  return Status::Ok();
 }
 
 // One device of one driver. It does not change after Open, so threads share it without a lock.
@@ -205,20 +188,13 @@ Status CudaDriver::Failed(const char* call, int code, const std::string& where) 
 
 Status FindCudaDevice(const std::string& driver_path, const void* address, Device** device) {
   const CudaDriver* driver = nullptr;
-  FRD_RETURN_IF_ERROR(OpenOnce(driver_path, &driver));
+  FRD_RETURN_IF_ERROR(OpenOnce(driver_path, &driver, [&](CudaDriver* fresh) { return Open(driver_path, fresh); }));
   int ordinal = 0;
   FRD_RETURN_IF_ERROR(OrdinalOf(*driver, address, &ordinal));
-  // The devices are never destroyed, for the same reason as the drivers.
-  static auto* const mutex = new std::mutex();
-  static auto* const devices = new std::map<std::pair<const CudaDriver*, int>, std::unique_ptr<CudaDevice>>();
-  std::lock_guard<std::mutex> lock(*mutex);
-  std::unique_ptr<CudaDevice>& known = (*devices)[{driver, ordinal}];
-  if (!known) {
-    auto fresh = std::make_unique<CudaDevice>(*driver, ordinal);
-    FRD_RETURN_IF_ERROR(fresh->Open(ordinal));
-    known = std::move(fresh);
-  }
-  *device = known.get();
+  const auto open = [&](CudaDevice* fresh) { return fresh->Open(ordinal); };
+  CudaDevice* found = nullptr;
+  FRD_RETURN_IF_ERROR(OpenOnce(std::make_pair(driver, ordinal), &found, open, *driver, ordinal));
+  *device = found;
   return Status::Ok();
 }
 

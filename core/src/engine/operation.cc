@@ -253,15 +253,6 @@ Description Operation::Describe() const {
   return description;
 }
 
-std::string Operation::Title() const {
-  Description description;
-  description.name = name_;
-  description.sequence_number = sequence_number_;
-  description.signature.kind = request.kind;
-  description.signature.set = request.process_set;
-  return description.Title();
-}
-
 // ---- results
 
 Status AllocateOutput(Operation* operation, size_t index, int64_t rows) {

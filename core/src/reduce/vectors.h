@@ -112,6 +112,19 @@ struct PortableFloat16 : HalfWords {
   }
 };
 
+// For processors with conversions in hardware: Conversion::Widen reads half a step, and Narrow reverses it. `first` and
+// `second` get the halves of a step.
+template <class Conversion>
+struct ConvertedFloat16 : HalfWords {
+  static FRD_INLINE Pair<float> Load(const char* from) {
+    return {Conversion::Widen(from), Conversion::Widen(from + kStepBytes / 2)};
+  }
+  static FRD_INLINE void Store(Pair<float> value, char* to) {
+    StoreVector(Conversion::Narrow(value.first), to);
+    StoreVector(Conversion::Narrow(value.second), to + kStepBytes / 2);
+  }
+};
+
 // ---- operations
 
 template <class Element>

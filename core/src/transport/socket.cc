@@ -205,22 +205,12 @@ bool IsConnectedToItself(int fd) {
 Status ConnectError(const std::string& endpoint, int error) {
   const std::string at = AtEndpoint(endpoint);
   const std::string text = "no connection" + at + (at.empty() ? " on this machine: " : ": ") + std::strerror(error);
-  switch (error) {
-    case ECONNREFUSED:
-    case ECONNRESET:
-    case ECONNABORTED:
-    case ETIMEDOUT:
-    case EHOSTUNREACH:
-    case EHOSTDOWN:
-    case ENETUNREACH:
-    case ENETDOWN:
-    case EAGAIN:         // the listener's queue is full
-    case EAFNOSUPPORT:   // a name may have an IPv6 address on a host without IPv6
-    case EADDRNOTAVAIL:  // the same, or no local port is free now
-      return {Code::kPeerLost, text};
-    default:
-      return Internal("cannot connect to " + text);
-  }
+  // EAGAIN: the listener's queue is full. EAFNOSUPPORT: a name may have an IPv6 address on a host without IPv6.
+  // EADDRNOTAVAIL: the same, or no local port is free now.
+  constexpr int kPassing[] = {ECONNREFUSED, ECONNRESET, ECONNABORTED, ETIMEDOUT,    EHOSTUNREACH, EHOSTDOWN,
+                              ENETUNREACH,  ENETDOWN,   EAGAIN,       EAFNOSUPPORT, EADDRNOTAVAIL};
+  const bool passes = std::find(std::begin(kPassing), std::end(kPassing), error) != std::end(kPassing);
+  return passes ? Status(Code::kPeerLost, text) : Internal("cannot connect to " + text);
 }
 
 Status StartConnect(const std::string& endpoint, const Address& address, Descriptor* connection) {
@@ -285,8 +275,7 @@ Status Listen(const std::string& endpoint, Descriptor* listener) {
 }
 
 std::string AtEndpoint(const std::string& endpoint) {
-  static const std::string kTcp = "tcp:";
-  return endpoint.rfind(kTcp, 0) == 0 ? " at " + endpoint.substr(kTcp.size()) : "";
+  return StartsWith(endpoint, kTcpPrefix) ? " at " + endpoint.substr(std::strlen(kTcpPrefix)) : "";
 }
 
 Status BoundEndpoint(int fd, std::string* endpoint) {

@@ -56,17 +56,13 @@ Status Open(const std::string& path, const FrdGlooTable** table) {
 // Opens the library once per path and keeps it for the life of the process, since an abandoned thread may still use it.
 // Any thread may call. kInvalid says what was looked for and how to get it.
 Status OpenGloo(const Settings& settings, const FrdGlooTable** table) {
-  static std::mutex mutex;
-  static auto* const opened = new std::map<std::string, const FrdGlooTable*>();  // never destroyed
+  struct Library {
+    const FrdGlooTable* table = nullptr;
+  };
+  const Library* library = nullptr;
   const std::string path = PathOf(settings);
-  const std::lock_guard<std::mutex> lock(mutex);
-  const auto known = opened->find(path);
-  if (known == opened->end()) {
-    FRD_RETURN_IF_ERROR(Open(path, table));
-    opened->emplace(path, *table);
-    return Status::Ok();
-  }
-  *table = known->second;
+  FRD_RETURN_IF_ERROR(OpenOnce(path, &library, [&](Library* fresh) { return Open(path, &fresh->table); }));
+  *table = library->table;
   return Status::Ok();
 }
 

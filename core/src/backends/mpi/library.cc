@@ -3,9 +3,6 @@
 #include <dlfcn.h>
 
 #include <cstring>
-#include <map>
-#include <memory>
-#include <mutex>
 
 #include "common/dynamic_library.h"
 
@@ -202,21 +199,15 @@ std::string OwnLibraryFolder() {
 }
 
 Status OpenMpiLibrary(const MpiPlaces& places, const MpiLibrary** library) {
-  // Never destroyed: at exit other threads may still use them.
-  static auto* const mutex = new std::mutex();
-  static auto* const opened = new std::map<void*, std::unique_ptr<const MpiLibrary>>();
-  std::lock_guard<std::mutex> lock(*mutex);
   void* handle = nullptr;
-  auto fresh = std::make_unique<MpiLibrary>();
-  FRD_RETURN_IF_ERROR(FindLibrary(places, &handle, &fresh->path));
-  std::unique_ptr<const MpiLibrary>& known = (*opened)[handle];
-  if (!known) {
-    FRD_RETURN_IF_ERROR(Examine(handle, fresh.get()));
-    ShareNames(*fresh);
-    known = std::move(fresh);
-  }
-  *library = known.get();
-  return Status::Ok();
+  std::string path;
+  FRD_RETURN_IF_ERROR(FindLibrary(places, &handle, &path));
+  return OpenOnce(handle, library, [&](MpiLibrary* fresh) {
+    fresh->path = path;
+    const Status examined = Examine(handle, fresh);
+    if (examined.ok()) ShareNames(*fresh);
+    return examined;
+  });
 }
 
 }  // namespace farandole

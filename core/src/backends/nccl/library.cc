@@ -5,9 +5,6 @@
 #include <cfloat>
 #include <cmath>
 #include <cstring>
-#include <map>
-#include <memory>
-#include <mutex>
 
 #include "common/dynamic_library.h"
 #include "reduce/half.h"
@@ -140,18 +137,7 @@ Status NcclLibrary::Failed(const char* call, int code, NcclComm comm, const std:
 Status OpenNccl(const Settings& settings, const NcclLibrary** library) {
   const auto given = settings.libraries.find("nccl");
   const std::string wanted = given == settings.libraries.end() ? "" : given->second;
-  // Never destroyed: at exit other threads may still use them.
-  static auto* const mutex = new std::mutex();
-  static auto* const opened = new std::map<std::string, std::unique_ptr<const NcclLibrary>>();
-  std::lock_guard<std::mutex> lock(*mutex);
-  std::unique_ptr<const NcclLibrary>& known = (*opened)[wanted];
-  if (!known) {
-    auto fresh = std::make_unique<NcclLibrary>();
-    FRD_RETURN_IF_ERROR(Open(wanted, fresh.get()));
-    known = std::move(fresh);
-  }
-  *library = known.get();
-  return Status::Ok();
+  return OpenOnce(wanted, library, [&](NcclLibrary* fresh) { return Open(wanted, fresh); });
 }
 
 bool NcclRelays(OpKind kind) { return Fuses(kind); }
