@@ -60,12 +60,10 @@ constexpr size_t kFirstRequest = offsetof(frd_request, process_set);
 constexpr size_t kFirstOutput = offsetof(frd_output, dimension_count) + sizeof(int32_t);
 
 Status TooSmall(const char* name) {
-  return Invalid(std::string(name) + ".struct_size is too small for this core: set it to sizeof(" + name + ")");
+  return Invalid(name, ".struct_size is too small for this core: set it to sizeof(", name, ")");
 }
 
-Status Unknown(const char* what, int32_t number) {
-  return Invalid(std::string("unknown ") + what + std::to_string(number));
-}
+Status Unknown(const char* what, int32_t number) { return Invalid("unknown ", what, number); }
 
 // Returns the caller's struct with all fields. A caller compiled against an older header has fewer; then the result is
 // `room`, where the others are zero.
@@ -165,8 +163,7 @@ int32_t ApiInit(const frd_world* world) {
   return Guard([&] {
     if (world->struct_size < kFirstWorld) return Report(TooSmall("frd_world"));
     if (world->size < 1 || !InRange(world->rank, world->size)) {
-      return Report(
-          Invalid("rank " + std::to_string(world->rank) + " is not in a world of " + std::to_string(world->size)));
+      return Report(Invalid("rank ", world->rank, " is not in a world of ", world->size));
     }
     WorldSpec spec;
     spec.rank = world->rank;
@@ -233,7 +230,7 @@ int32_t ApiWait(frd_operation* operation, int64_t timeout_ms) {
 int32_t ApiOutput(frd_operation* operation, uint32_t index, frd_output* output) {
   return Guard([&] {
     if (!operation->operation->done() || index >= operation->operation->outputs.size()) {
-      return Report(Invalid("the operation has no result number " + std::to_string(index)));
+      return Report(Invalid("the operation has no result number ", index));
     }
     if (output->struct_size < kFirstOutput) return Report(TooSmall("frd_output"));
     const Output& from = operation->operation->outputs[index];

@@ -78,8 +78,8 @@ void Packing::Scatter() const {
 }
 
 Status Packing::Short(size_t size_bytes) const {
-  return Internal("there is no memory for " + std::to_string(size_bytes) + " bytes to pack the tensors of one " +
-                  NameOf(task_->kind) + "; lower FARANDOLE_FUSION_THRESHOLD or the batch size");
+  return Internal("there is no memory for ", size_bytes, " bytes to pack the tensors of one ", NameOf(task_->kind),
+                  "; lower FARANDOLE_FUSION_THRESHOLD or the batch size");
 }
 
 }  // namespace farandole

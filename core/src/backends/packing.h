@@ -12,7 +12,6 @@
 
 #include <cstddef>
 
-#include "backends/backend.h"
 #include "collectives/links.h"
 
 namespace farandole {

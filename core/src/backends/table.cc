@@ -21,8 +21,8 @@ std::string Joined(const std::vector<std::string>& names) {
 Status RefuseList(const std::vector<std::string>& names, const std::string& why) {
   std::string allowed;
   for (const std::string& name : BackendTable::Names()) allowed += (allowed.empty() ? "" : ", ") + name;
-  return Invalid("FARANDOLE_BACKEND=" + Joined(names) + ": " + why +
-                 "; allowed: a list of these, the preferred one first: " + allowed);
+  return Invalid("FARANDOLE_BACKEND=", Joined(names), ": ", why,
+                 "; allowed: a list of these, the preferred one first: ", allowed);
 }
 
 }  // namespace

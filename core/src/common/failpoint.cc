@@ -53,7 +53,7 @@ Status ParseAction(std::string text, Action* action) {
   } else if (text.rfind("delay:", 0) == 0) {
     action->milliseconds = std::atoi(text.c_str() + 6);
   } else {
-    return Invalid("failpoint action '" + text + "' is not one of kill, stop, hold, error, delay:<ms>");
+    return Invalid("failpoint action '", text, "' is not one of kill, stop, hold, error, delay:<ms>");
   }
   return Status::Ok();
 }
@@ -87,7 +87,7 @@ Status SetFailpoints(const std::string& text) {
     const size_t end = std::min(text.find(';', begin), text.size());
     const std::string item = text.substr(begin, end - begin);
     const size_t equals = item.find('=');
-    if (equals == std::string::npos) return Invalid("failpoint '" + item + "' has no '='");
+    if (equals == std::string::npos) return Invalid("failpoint '", item, "' has no '='");
     FRD_RETURN_IF_ERROR(ParseAction(item.substr(equals + 1), &actions[item.substr(0, equals)]));
     begin = end + 1;
   }
@@ -110,7 +110,7 @@ Status VisitFailpoint(const char* name) {
     if (!IsChosen(found->second)) return Status::Ok();
     action = found->second;
   }
-  if (action.what == Action::kError) return Internal("failpoint " + std::string(name));
+  if (action.what == Action::kError) return Internal("failpoint ", name);
   Perform(action);
   return Status::Ok();
 }

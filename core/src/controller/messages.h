@@ -75,7 +75,7 @@ inline constexpr int64_t kSpanAlignment = 256;    // and the smallest
 
 // The error for a message that no rank of this job sends.
 inline Status Unreadable(int from) {
-  return {Code::kPeerLost, "rank " + std::to_string(from) + " sent a control message that cannot be read"};
+  return {Code::kPeerLost, "rank ", from, " sent a control message that cannot be read"};
 }
 
 struct Outgoing {

@@ -10,15 +10,14 @@ namespace {
 Status Refusal(int set, const SetNames* names, int rank) {
   if (names == nullptr || !names->IsOpen()) return NoProcessSet(set, rank);
   if (!names->set->contains_me()) {
-    return Invalid("rank " + std::to_string(rank) + " is not in process set " + std::to_string(set) +
-                   " and cannot take part in its operations");
+    return Invalid("rank ", rank, " is not in process set ", set, " and cannot take part in its operations");
   }
   return Status::Ok();
 }
 
 Status AlreadyInFlight(const Description& description, int rank) {
   const std::string first = description.site.empty() ? "" : " (submitted at " + description.site + ")";
-  return Invalid(description.Title() + " is already in flight on rank " + std::to_string(rank) + first +
+  return Invalid(description.Title(), " is already in flight on rank ", rank, first,
                  "; wait for it before you submit that name again, or give it another name");
 }
 
@@ -321,7 +320,7 @@ Status MessageReader::OnError(ByteReader* reader, NegotiationEvents* events) {
   const Signature& signature = name->description.signature;
   if (signature.kind == OpKind::kRemoveProcessSet) names_.Reopen(signature);
   in_flight_.EndWith(NegotiationEvent::kFailed, name, events);
-  events->back().status = Status(failure.code, failure.text, failure.kinds);
+  events->back().status = Status::OfKinds(failure.code, failure.text, failure.kinds);
   names_.EraseIfIdle(name);
   return Status::Ok();
 }

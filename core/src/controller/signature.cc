@@ -204,10 +204,11 @@ Status FindMismatch(const std::map<int, Description>& descriptions) {
   for (const auto& [rank, description] : descriptions) {
     const Difference difference = Compare(first.signature, description.signature);
     if (difference.what.empty()) continue;
-    std::string text = first.Title() + ": the ranks disagree about its " + difference.what + ": " +
-                       Side(first_rank, first, difference.left) + ", " + Side(rank, description, difference.right) +
-                       "; call it with the same arguments, in the same order, on every rank";
-    return {Code::kMismatch, std::move(text), DifferentKinds(descriptions)};
+    const std::string text =
+        Text(first.Title(), ": the ranks disagree about its ", difference.what, ": ",
+             Side(first_rank, first, difference.left), ", ", Side(rank, description, difference.right),
+             "; call it with the same arguments, in the same order, on every rank");
+    return Status::OfKinds(Code::kMismatch, text, DifferentKinds(descriptions));
   }
   return Status::Ok();
 }

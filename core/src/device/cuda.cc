@@ -26,15 +26,15 @@ Status Open(const std::string& path, CudaDriver* driver) {
   // RTLD_LOCAL, so that a framework in this process does not find these names before its own.
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return Invalid(
-        "the CUDA driver cannot be opened: looked for " + path +
-        (path.find('/') == std::string::npos ? " where the system looks for libraries" : "") + " (" + dlerror() +
-        "); install NVIDIA's driver, set FARANDOLE_CUDA_DRIVER to the path of its libcuda.so.1, or hand in a "
-        "tensor in host memory");
+    return Invalid("the CUDA driver cannot be opened: looked for ", path,
+                   (path.find('/') == std::string::npos ? " where the system looks for libraries" : ""), " (",
+                   dlerror(),
+                   "); install NVIDIA's driver, set FARANDOLE_CUDA_DRIVER to the path of its libcuda.so.1, or hand in "
+                   "a tensor in host memory");
   }
   driver->path = path;
   if (const char* const missing = LookUpAll(library, driver)) {
-    return Invalid("the CUDA driver " + path + " has no function " + missing +
+    return Invalid("the CUDA driver ", path, " has no function ", missing,
                    "; it is no CUDA driver, or older than CUDA 10.1: update NVIDIA's driver");
   }
   LookUp(library, &driver->context_record_event);
@@ -168,8 +168,8 @@ Status OrdinalOf(const CudaDriver& driver, const void* address, int* ordinal) {
     std::snprintf(text, sizeof(text), "%p", address);
     const Status reason = code == kCudaSuccess ? Invalid("it is host memory")
                                                : driver.Failed(driver.pointer_get_attribute.name, code, driver.path);
-    return Invalid(std::string("the CUDA driver does not have the address ") + text + " on a device: " +
-                   reason.message() + "; say that the tensor is in host memory, or check its address");
+    return Invalid("the CUDA driver does not have the address ", text, " on a device: ", reason.message(),
+                   "; say that the tensor is in host memory, or check its address");
   }
   return driver.Call(driver.path, driver.pointer_get_attribute, static_cast<void*>(ordinal), kCudaPointerDeviceOrdinal,
                      pointer);
@@ -182,8 +182,8 @@ Status CudaDriver::Failed(const char* call, int code, const std::string& where) 
   const char* meaning = nullptr;
   get_error_name.pointer(code, &error);
   get_error_string.pointer(code, &meaning);
-  return Internal(std::string(call) + " failed on " + where + ": " + (error != nullptr ? error : "unknown CUDA error") +
-                  " (" + std::to_string(code) + ")" + (meaning != nullptr ? std::string(", ") + meaning : ""));
+  return Internal(call, " failed on ", where, ": ", (error != nullptr ? error : "unknown CUDA error"), " (", code, ")",
+                  (meaning != nullptr ? std::string(", ") + meaning : ""));
 }
 
 Status FindCudaDevice(const std::string& driver_path, const void* address, Device** device) {

@@ -18,10 +18,10 @@ Status RefuseAfter(Operations* operations, const World& world, const Operation& 
   const std::string what = operation.Title() + " cannot start on rank " + std::to_string(world.rank);
   if (operations->is_broken) {
     operations->has_missed_lost = operations->has_missed_lost || operations->broken.code() == Code::kPeerLost;
-    return {operations->broken.code(),
-            what + ": " + operations->broken.message() + "; call shutdown and init to begin anew"};
+    return Status(operations->broken.code(), what, ": ", operations->broken.message(),
+                  "; call shutdown and init to begin anew");
   }
-  return Invalid(what + ": this rank has joined; wait for join to end first");
+  return Invalid(what, ": this rank has joined; wait for join to end first");
 }
 
 // Drops an invitation that came too late; another one will come.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/operations.h"
-#include "engine/small.h"
 
 namespace farandole {
 namespace {

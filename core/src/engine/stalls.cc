@@ -299,9 +299,9 @@ void StallInspector::Warn(const Delay& delay, const std::vector<Absence>& needed
   const bool one = delay.ranks.size() == 1 && delay.ranks[0] != kUnknownRanks;
   const bool names_ranks = delay.ranks[0] != kOwnDevice && delay.ranks[0] != kOwnLibrary;
   const std::string look = !names_ranks ? "" : one ? "look at its output first; " : "look at their output first; ";
-  Log(LogLevel::kWarning, NamesOf(delay.ranks, delay.reason) + (one ? " has" : " have") + " kept " + TitleOf(delay) +
-                              " waiting for " + Seconds(delay.waited_ms) + HowTheyNeedUs(delay.ranks, needed, false) +
-                              "; " + look + "raise FARANDOLE_WARN_AFTER if that is normal");
+  Log(LogLevel::kWarning, NamesOf(delay.ranks, delay.reason), (one ? " has" : " have"), " kept ", TitleOf(delay),
+      " waiting for ", Seconds(delay.waited_ms), HowTheyNeedUs(delay.ranks, needed, false), "; ", look,
+      "raise FARANDOLE_WARN_AFTER if that is normal");
 }
 
 EpochEnd StallInspector::GiveUp(const Wait& wait, const std::vector<Absence>& needed, bool is_deadlock) const {
@@ -311,7 +311,7 @@ EpochEnd StallInspector::GiveUp(const Wait& wait, const std::vector<Absence>& ne
   const std::string text = wait.operation->Title() + " has waited " + Seconds(wait.waited_ms) + " on rank " +
                            std::to_string(world_->rank) + " for " + names +
                            HowTheyNeedUs(wait.missing, needed, is_deadlock) + places;
-  return {{Code::kDeadline, text + (is_deadlock ? "" : "; raise FARANDOLE_TIMEOUT if that is normal")}, -1};
+  return {{Code::kDeadline, text, (is_deadlock ? "" : "; raise FARANDOLE_TIMEOUT if that is normal")}, -1};
 }
 
 std::string StallInspector::NamesOf(const std::vector<int>& ranks, const std::string& reason) const {
@@ -342,9 +342,8 @@ void StallInspector::On(const Negotiation::Event& event) {
   if (event.kind == Negotiation::Event::kAsked) Answer(event.rank);
   if (event.kind == Negotiation::Event::kAnswered) OnAnswer(event.rank, event.where);
   if (event.kind != Negotiation::Event::kRefused) return;
-  Log(LogLevel::kWarning, world_->NameOf(event.rank) +
-                              " has refused a change of process sets for which this rank waits" +
-                              event.status.message());
+  Log(LogLevel::kWarning, world_->NameOf(event.rank), " has refused a change of process sets for which this rank waits",
+      event.status.message());
 }
 
 // Many may ask at once, and a look costs a little, so an answer is used again for half a second.
@@ -366,8 +365,8 @@ void StallInspector::OnAnswer(int rank, const Whereabouts& where) {
   if (where.stacks.empty()) return;
   places_[rank] = {UsersFrame(where.stacks), Now()};
   if (reported_.erase(rank) == 0) return;
-  Log(LogLevel::kWarning,
-      "that is where " + world_->NameOf(rank) + " is, by thread, innermost call first:\n" + where.stacks);
+  Log(LogLevel::kWarning, "that is where ", world_->NameOf(rank), " is, by thread, innermost call first:\n",
+      where.stacks);
 }
 
 }  // namespace farandole

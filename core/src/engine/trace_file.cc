@@ -31,7 +31,7 @@ size_t EndOfFirst(const std::string& events, size_t from) {
 Status TraceFile::Open(const std::string& path) {
   path_ = path;
   file_ = Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file_.valid()) return Invalid("a timeline cannot be written to '" + path + "': " + std::strerror(errno));
+  if (!file_.valid()) return Invalid("a timeline cannot be written to '", path, "': ", std::strerror(errno));
   FRD_RETURN_IF_ERROR(Write(std::string(kBegin) + kEnd));
   end_ = static_cast<int64_t>(std::strlen(kBegin));
   has_events_ = false;
@@ -79,7 +79,7 @@ Status TraceFile::Write(const std::string& text) {
       const ssize_t ended = pwrite(file_.get(), kEnd, std::strlen(kEnd), end_);
       (void)ended;  // there was room for it before
     }
-    return Internal("the timeline '" + path_ + "' cannot be written any further: " + why);
+    return Internal("the timeline '", path_, "' cannot be written any further: ", why);
   }
   return Status::Ok();
 }

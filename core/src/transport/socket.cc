@@ -46,7 +46,7 @@ bool StartsWith(const std::string& text, const char* prefix) {
 }
 
 Status BadEndpoint(const std::string& endpoint, const std::string& why) {
-  return Invalid("'" + endpoint + "' is not an endpoint: " + why +
+  return Invalid("'", endpoint, "' is not an endpoint: ", why,
                  " (write unix:<name>, tcp:<host>:<port> or tcp:[<IPv6 address>]:<port>)");
 }
 
@@ -94,7 +94,7 @@ Status TcpAddresses(const std::string& endpoint, std::vector<Address>* addresses
   hints.ai_flags = AI_NUMERICSERV;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
-  if (error != 0) return {Code::kPeerLost, endpoint + ": the host is not known (" + gai_strerror(error) + ")"};
+  if (error != 0) return {Code::kPeerLost, endpoint, ": the host is not known (", gai_strerror(error), ")"};
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
     Address address;
@@ -188,8 +188,7 @@ Status CheckUser(int fd, const std::string& who) {
   socklen_t size_bytes = sizeof(peer);
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size_bytes) != 0) return SystemError(who + ": SO_PEERCRED");
   if (peer.uid == geteuid()) return Status::Ok();
-  return {Code::kMismatch, who + " belongs to user id " + std::to_string(peer.uid) + ", this process to user id " +
-                               std::to_string(geteuid()) + ": refused"};
+  return {Code::kMismatch, who, " belongs to user id ", peer.uid, ", this process to user id ", geteuid(), ": refused"};
 }
 
 // ---- connecting
@@ -210,7 +209,7 @@ Status ConnectError(const std::string& endpoint, int error) {
   constexpr int kPassing[] = {ECONNREFUSED, ECONNRESET, ECONNABORTED, ETIMEDOUT,    EHOSTUNREACH, EHOSTDOWN,
                               ENETUNREACH,  ENETDOWN,   EAGAIN,       EAFNOSUPPORT, EADDRNOTAVAIL};
   const bool passes = std::find(std::begin(kPassing), std::end(kPassing), error) != std::end(kPassing);
-  return passes ? Status(Code::kPeerLost, text) : Internal("cannot connect to " + text);
+  return passes ? Status(Code::kPeerLost, text) : Internal("cannot connect to ", text);
 }
 
 Status StartConnect(const std::string& endpoint, const Address& address, Descriptor* connection) {
@@ -264,7 +263,7 @@ size_t Ones(const AddressBytes& mask) {
 Status Listen(const std::string& endpoint, Descriptor* listener) {
   std::vector<Address> addresses;
   const Status resolved = ResolveEndpoint(endpoint, &addresses);
-  if (resolved.code() == Code::kPeerLost) return Internal("cannot listen at " + resolved.message());
+  if (resolved.code() == Code::kPeerLost) return Internal("cannot listen at ", resolved.message());
   FRD_RETURN_IF_ERROR(resolved);
   Status last;
   for (const Address& address : addresses) {
@@ -320,7 +319,7 @@ void FailWhenUnanswered(int fd) {
 Status BeginConnect(const std::string& endpoint, size_t attempt, Descriptor* connection) {
   std::vector<Address> addresses;
   FRD_RETURN_IF_ERROR(ResolveEndpoint(endpoint, &addresses));
-  if (addresses.empty()) return Internal(endpoint + ": no address");
+  if (addresses.empty()) return Internal(endpoint, ": no address");
   return StartConnect(endpoint, addresses[attempt % addresses.size()], connection);
 }
 

