@@ -63,8 +63,6 @@ Status TooSmall(const char* name) {
   return Invalid(name, ".struct_size is too small for this core: set it to sizeof(", name, ")");
 }
 
-Status Unknown(const char* what, int32_t number) { return Invalid("unknown ", what, number); }
-
 // Returns the caller's struct with all fields. A caller compiled against an older header has fewer; then the result is
 // `room`, where the others are zero.
 template <typename Struct>
@@ -90,15 +88,15 @@ bool Refuse(Status problem, Status* why) {
 
 // True when the request makes no sense; *why says why.
 bool IsRefused(const frd_request& from, Status* why) {
-  if (!InRange(from.operation, kOpKindCount)) return Refuse(Unknown("operation ", from.operation), why);
-  if (!InRange(from.reduce, kReduceOpCount)) return Refuse(Unknown("reduction ", from.reduce), why);
-  if (!InRange(from.ready, kReadyCount)) return Refuse(Unknown("value of ready: ", from.ready), why);
+  if (!InRange(from.operation, kOpKindCount)) return Refuse(Invalid("unknown operation ", from.operation), why);
+  if (!InRange(from.reduce, kReduceOpCount)) return Refuse(Invalid("unknown reduction ", from.reduce), why);
+  if (!InRange(from.ready, kReadyCount)) return Refuse(Invalid("unknown value of ready: ", from.ready), why);
   for (uint32_t i = 0; i < from.tensor_count; ++i) {
     const frd_tensor& tensor = TensorAt(from, i);
     if (tensor.struct_size < kFirstTensor) return Refuse(TooSmall("frd_tensor"), why);
     if (tensor.struct_size != from.tensors->struct_size)
       return Refuse(Invalid("frd_tensor.struct_size is not the same for all tensors of a request"), why);
-    if (!InRange(tensor.dtype, kDTypeCount)) return Refuse(Unknown("element type ", tensor.dtype), why);
+    if (!InRange(tensor.dtype, kDTypeCount)) return Refuse(Invalid("unknown element type ", tensor.dtype), why);
   }
   return false;
 }

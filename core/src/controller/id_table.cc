@@ -234,15 +234,11 @@ PathFacts IdTable::FactsOfAll(const Signature& signature, const ProcessSet& set)
 void IdTable::AssignNow(const Gathering& gathering, PathKind path, int64_t span_offset, std::vector<Outgoing>* out) {
   const int number = Take(gathering, path, span_offset);
   const Id& id = at(number);
-  Lead lead;
-  lead.id = number;
-  lead.set = id.set->id;
-  lead.counts_per_rank = static_cast<uint32_t>(id.signature.CountsPerRank(id.set->size()));
-  lead.path = path;
-  const bool has_cells = lead.cells() || CollectsInCells(path, id.set->layout);
-  lead.payload_bytes = has_cells ? id.signature.TotalBytes() : 0;
-  lead.span_offset = span_offset;
-  lead.span_bytes = SpanBytesOf(id.signature, *id.set, path);
+  const bool has_cells = path == PathKind::kCells || CollectsInCells(path, id.set->layout);
+  const auto counts_per_rank = static_cast<uint32_t>(id.signature.CountsPerRank(id.set->size()));
+  const int64_t payload_bytes = has_cells ? id.signature.TotalBytes() : 0;
+  const Lead lead{
+      number, id.set->id, counts_per_rank, path, payload_bytes, span_offset, SpanBytesOf(id.signature, *id.set, path)};
   leaders_.Tell(*id.set, Encode(lead), out);
   TellRanks(number, gathering, out);
 }

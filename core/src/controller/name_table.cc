@@ -1,6 +1,5 @@
 #include "controller/name_table.h"
 
-
 #include "common/cache.h"
 
 namespace farandole {

@@ -241,30 +241,17 @@ bool MessageReader::ReadWaiting(NegotiationEvents* events) {
 Status MessageReader::Handle(const Bytes& message, NegotiationEvents* events, bool log_is_read, bool* early) {
   ByteReader reader(message);
   const auto kind = reader.Get<MessageKind>();
-  switch (kind) {
-    case MessageKind::kAssign:
-      return OnAssign(&reader);
-    case MessageKind::kInvite:
-      return OnInvite(&reader, events, log_is_read, early);
-    case MessageKind::kError:
-      return OnError(&reader, events);
-    case MessageKind::kLead:
-      return leader_.OnLead(&reader, early);
-    case MessageKind::kReady:
-      return leader_.OnReady(&reader);
-    case MessageKind::kJoinResult:
-      return OnJoinResult(&reader);
-    case MessageKind::kStacks:
-      return OnStacks(&reader, group_.world(), events);
-    case MessageKind::kRefused:
-      return OnRefused(&reader, group_.world(), events);
-    case MessageKind::kAbsent:
-      return OnAbsent(&reader, group_.world(), events);
-    case MessageKind::kAbort:
-      return OnAbort(&reader, group_.world(), events);
-    default:
-      return OnIdMessage(kind, &reader, events);
-  }
+  if (kind == MessageKind::kAssign) return OnAssign(&reader);
+  if (kind == MessageKind::kInvite) return OnInvite(&reader, events, log_is_read, early);
+  if (kind == MessageKind::kError) return OnError(&reader, events);
+  if (kind == MessageKind::kLead) return leader_.OnLead(&reader, early);
+  if (kind == MessageKind::kReady) return leader_.OnReady(&reader);
+  if (kind == MessageKind::kJoinResult) return OnJoinResult(&reader);
+  if (kind == MessageKind::kStacks) return OnStacks(&reader, group_.world(), events);
+  if (kind == MessageKind::kRefused) return OnRefused(&reader, group_.world(), events);
+  if (kind == MessageKind::kAbsent) return OnAbsent(&reader, group_.world(), events);
+  if (kind == MessageKind::kAbort) return OnAbort(&reader, group_.world(), events);
+  return OnIdMessage(kind, &reader, events);
 }
 
 Status MessageReader::OnAssign(ByteReader* reader) {

@@ -2,7 +2,6 @@
 
 #include "common/log.h"
 #include "engine/device_copies.h"
-#include "engine/operations.h"
 #include "engine/small.h"
 #include "engine/timeline.h"
 
@@ -142,7 +141,6 @@ void Engine::TellOfRefusal(const std::string& why, const std::string& site) {
     std::lock_guard<std::mutex> lock(operations_->mutex);
     if (operations_->is_broken || operations_->join) return;
     operations_->negotiation.outbox().TellOfRefusal(sequence_number, text);
-    operations_->has_outgoing = true;
   }
   world_->group->RingSelf();
 }

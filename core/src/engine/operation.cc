@@ -7,7 +7,6 @@
 #include <limits>
 #include <new>
 
-#include "reduce/reduce.h"
 
 namespace farandole {
 namespace {
@@ -240,12 +239,7 @@ std::vector<int64_t> Operation::Counts() const {
 }
 
 Description Operation::Describe() const {
-  Description description;
-  description.name = name_;
-  description.sequence_number = sequence_number_;
-  description.site = request.site;
-  description.counts = Counts();
-  description.signature = SignatureOf(request);
+  Description description{name_, sequence_number_, SignatureOf(request), Counts(), request.site};
   description.signature.backend = backend;
   return description;
 }

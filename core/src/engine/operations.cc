@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/clock.h"
-#include "engine/small.h"
 
 namespace farandole {
 
@@ -56,10 +55,7 @@ Status Insert(World* world, Operations* operations, const OperationPtr& operatio
       operations->has_eager = entered->wakes_driver = true;
     }
   }
-  if (!negotiation.outbox().empty()) {
-    operations->has_outgoing = true;
-    entered->wakes_driver = true;
-  }
+  if (!negotiation.outbox().empty()) entered->wakes_driver = true;
   return Status::Ok();
 }
 
@@ -182,7 +178,6 @@ bool Enter(World* world, Operations* operations, SmallCall* call, int looks) {
     if (call->members == nullptr) return false;
     ++operations->entered;
     if (!call->admission.large) call->Put();
-    if (!negotiation.outbox().empty()) operations->has_outgoing = true;
     RingFence();
     if (!call->admission.large && BecomesReady(negotiation, call->admission, looks)) {
       RingForSmall(world, call->admission, **call->members);

@@ -149,7 +149,6 @@ std::vector<Wait> StallInspector::Waits(TimePoint now) {
     if (!operation->stuck_reported && waited_ms >= StuckAfterMs(*operation)) {
       operation->stuck_reported = true;
       operations_->negotiation.ReportStuck(operation->admission.ticket);
-      operations_->has_outgoing = true;
     }
     waits.push_back({std::move(operation), waited_ms, {}});
   }
@@ -228,7 +227,6 @@ void StallInspector::LearnWhoIsAbsent(TimePoint now) {
   std::lock_guard<std::mutex> lock(operations_->mutex);
   whom_entered_.push_back(operations_->entered);
   operations_->negotiation.outbox().AskWhom();
-  operations_->has_outgoing = true;
 }
 
 void StallInspector::OnAbsent(const std::vector<Absence>& absences) {
@@ -357,7 +355,6 @@ void StallInspector::Answer(int asker) {
   }
   std::lock_guard<std::mutex> lock(operations_->mutex);
   operations_->negotiation.outbox().Answer(asker, where_);
-  operations_->has_outgoing = true;
 }
 
 void StallInspector::OnAnswer(int rank, const Whereabouts& where) {

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <bitset>
 #include <cerrno>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <fstream>

@@ -1,10 +1,23 @@
-#include "backends/nccl/nccl.h"
-
+// The NCCL backend: collectives of tensors on CUDA devices, without copies to the host.
+//
+//   addresses (NCCL's id, the device) -> communicator -> NCCL's calls in the backend's own stream -> its event -> done
+//
+// Where NCCL has no network between hosts, a task that spans several hosts has NCCL's calls before and after an
+// exchange over links (relay.h).
+//
+// Communicators are made in the order of the log (communicators.h). Nothing here blocks, with two exceptions: an abort
+// gives NCCL and the device a few seconds each to release the tensors, and allocations wait for CUDA's driver. A call
+// of NCCL that does not return keeps a thread of its communicator, not the progress loop (communicators.h). A task is
+// done when the device has performed it, so an error until then is that task's.
+//
+// It owns its communicators and one stream for each device. The devices are the process's (device.h), and so is NCCL's
+// library, which a framework may use as well. Only the holder of the ProgressLock uses a backend.
 #include <chrono>
 #include <map>
 #include <thread>
 
 #include "backends/nccl/calls.h"
+#include "backends/nccl/communicators.h"
 #include "backends/nccl/relay.h"
 #include "backends/table.h"
 #include "common/log.h"
