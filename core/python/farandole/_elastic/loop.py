@@ -89,7 +89,7 @@ def _run(membership: Membership, state: Resumable, call: Callable[[], R]) -> R:
         try:
             if not is_first:
                 state.on_reset()
-            if is_first or not _all(is_equal):
+            if not (membership.epoch.number and _all(is_equal)):
                 state.sync()
             is_saved = True
             return call()
