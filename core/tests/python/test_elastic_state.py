@@ -150,6 +150,20 @@ def test_all_take_the_state_of_the_lowest_rank_with_the_most_commits():
     assert [each[1:] for each in results] == [(1, 1)] * 4
 
 
+def _of_a_newcomer():
+    """Rank 0 has just joined the others, which have not committed yet."""
+    state = ObjectState(step=0)
+    state.save()
+    state._was_synced = farandole.rank() > 0
+    state.step = 10 * farandole.rank()
+    state.sync()
+    return state.step, state.commits
+
+
+def test_a_newcomer_takes_the_state_of_the_others_before_their_first_commit_too():
+    assert world(3).run(_of_a_newcomer) == [(10, 0)] * 3
+
+
 def _message(make):
     try:
         make().sync()

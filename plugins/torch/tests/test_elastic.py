@@ -1,6 +1,7 @@
 """States of elastic training with PyTorch: commits in place, restored tensors, optimizers after a failed step."""
 
 import copy
+import os
 
 import farandole
 import farandole_torch as hvd
@@ -296,3 +297,31 @@ def _differing():
 def test_states_that_differ_are_told_on_all_ranks():
     for message in world(2).run(_differing):
         assert message.startswith("the ranks' states differ: rank 1 has 'other' (Linear), which rank 0 lacks")
+
+
+def _joined_by_another(op):
+    """An optimizer that was made by a rank alone reduces once there are others."""
+    hvd.init()
+    start.shutdown()
+    start.enter_epoch(Meeting(environment.World()), (0,), 1, lambda: None)
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), op=op)
+    state = hvd.elastic.TorchState(optimizer=optimizer)
+    number = int(os.environ["FARANDOLE_RANK"])
+    (weight * number).sum().backward()
+    optimizer.step()
+    alone = weight.item()
+    with torch.no_grad():
+        weight.zero_()
+    start.shutdown()
+    start._state.told = start._state.met = None
+    hvd.init()
+    state.on_reset()
+    (weight * (1 + hvd.rank())).sum().backward()
+    optimizer.step()
+    return alone, weight.item()
+
+
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Adasum], ids=["average", "adasum"])
+def test_an_optimizer_of_a_rank_alone_reduces_when_others_join(op):
+    assert spawn(2, _joined_by_another, op, timeout=60) == [(0.0, -1.5), (-1.0, -1.5)]

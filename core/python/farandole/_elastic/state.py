@@ -142,6 +142,7 @@ class ObjectState(State):
         self._handlers: dict[str, StateHandler] = {}
         self._is_saved = False
         self._is_at_commit = False  # just restored
+        self._was_synced = False  # unlike that of a rank that has just joined
         for name, value in kwargs.items():
             if hasattr(type(self), name):
                 raise ArgumentError(
@@ -201,6 +202,7 @@ class ObjectState(State):
             self._exchange(root_rank)
             self.commits = commits
         self.save()
+        self._was_synced = True
 
     def reset(self) -> None:
         """Forget what the attributes know of a step that has failed, and of ranks that are no more."""
@@ -225,12 +227,13 @@ class ObjectState(State):
         Raises MismatchError where attributes differ.
         """
         kinds = [repr(name) + self._handled_as(name) for name in self._names]
-        mine = [self.commits, zlib.crc32(repr(kinds).encode()), self._is_at_commit]
+        mine = [2 * self.commits + self._was_synced, zlib.crc32(repr(kinds).encode()), self._is_at_commit]
         told = clock.allgather(mine, "farandole.elastic.state")
-        commits, sums, at_commit = told[::3], told[1::3], told[2::3]
+        ages, sums, at_commit = told[::3], told[1::3], told[2::3]
+        commits = [age // 2 for age in ages]
         if len(set(sums)) > 1:
             raise MismatchError(_difference(allgather_object(kinds, "farandole.elastic.attributes")))
-        return commits.index(max(commits)), max(commits), all(at_commit) and 0 < min(commits) == max(commits)
+        return ages.index(max(ages)), max(commits), all(at_commit) and 0 < min(commits) == max(commits)
 
     def _exchange(self, root_rank: int) -> None:
         handlers = {name: self._handler(name) for name in self._names}

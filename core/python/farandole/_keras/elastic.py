@@ -94,10 +94,14 @@ class StateOfModel(ObjectState):
             )
         return super()._handler_of(value)
 
+    def reset(self) -> None:
+        """Forget what depends on the ranks, or on a step that has failed."""
+        super().reset()
+        self._is_alone = size() == 1
+
     def _renew(self, model: Any) -> None:
         """Let Keras make the step anew where it was made for a rank alone, without our operations."""
-        was_alone, self._is_alone = self._is_alone, size() == 1
-        if was_alone and not self._is_alone and hasattr(model, "train_function"):
+        if self._is_alone and size() > 1 and hasattr(model, "train_function"):
             model.train_function = None
 
 
