@@ -21,6 +21,13 @@ def test_a_lost_rank_is_replaced_in_its_place_after_a_while() -> None:
     assert made.due(101.0, 3) is None
 
 
+def test_a_provisional_place_is_possible() -> None:
+    made = slots()
+    made.lost(3, 0.0)
+    found = made.due(9.0, 0)
+    assert found is not None and max(found.local_size, found.cross_size) <= found.size
+
+
 def test_each_loss_of_a_place_doubles_its_pause_up_to_the_most() -> None:
     made, now, number = slots(), 0.0, 0
     pauses = []

@@ -73,7 +73,7 @@ class Elastic:
     reset_limit: int = MOST_STARTS  # of ranks that are started later
 
     def for_ranks(self, placements: Sequence[Placement]) -> tuple[Lease, Slots | None]:
-        """What a job needs that starts with these ranks; no slots where lost ranks are not replaced."""
+        """The decisions about a job that starts with these ranks; no slots where lost ranks are not replaced."""
         slots = Slots([*placements], self.max_np, self.backoff, self.reset_limit) if self.max_np else None
         return Lease(len(placements), self.min_np, self.timeout_s), slots
 

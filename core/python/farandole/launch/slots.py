@@ -78,6 +78,5 @@ class Slots:
         self._next += 1
         on_host = [each for each in self._slots if each.host == slot.host]
         hosts = list(dict.fromkeys(each.host for each in self._slots))
-        return Placement(
-            slot.rank, running + 1, slot.host, slot.local_rank, len(on_host), hosts.index(slot.host), len(hosts)
-        )
+        size = max(running + 1, len(on_host), len(hosts))  # until it joins
+        return Placement(slot.rank, size, slot.host, slot.local_rank, len(on_host), hosts.index(slot.host), len(hosts))
