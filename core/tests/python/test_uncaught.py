@@ -185,7 +185,7 @@ def memory(size):
 
 def test_the_first_rank_that_asks_tells():
     descriptor, path = memory(3)
-    zero, two = RankRecords.open(path, 3), RankRecords.open(path, 3)
+    zero, two = RankRecords.open(path), RankRecords.open(path)
     assert two.who_tells(2, ["a", "b"]) == [2, 2]
     assert zero.who_tells(0, ["b", "c"]) == [2, 0]
     assert two.who_tells(2, ["c"]) == [0]
@@ -195,7 +195,7 @@ def test_the_first_rank_that_asks_tells():
 
 def test_where_there_is_no_room_each_rank_tells():
     descriptor, path = memory(2)
-    zero, one = RankRecords.open(path, 2), RankRecords.open(path, 2)
+    zero, one = RankRecords.open(path), RankRecords.open(path)
     zero.who_tells(0, list(map(str, range(64))))
     assert (zero.who_tells(0, ["more"]), one.who_tells(1, ["more", "63"])) == ([0], [1, 0])
     os.close(descriptor)
@@ -212,7 +212,7 @@ def test_of_ranks_that_ask_at_once_one_tells():
             try:
                 os.close(start)
                 os.read(start_reader, 1)
-                told = RankRecords.open(path.replace("self", str(os.getppid())), 8).who_tells(rank, ["a"])
+                told = RankRecords.open(path.replace("self", str(os.getppid()))).who_tells(rank, ["a"])
                 os.write(answers, bytes(told))
             finally:
                 os._exit(0)  # whatever happens: a second pytest must not go on from here
@@ -237,7 +237,7 @@ def two(monkeypatch):
     ranks = [ending._Teller() for _ in range(2)]
     for rank, teller in enumerate(ranks):
         teller.rank, teller.pid, teller.plain_hook = rank, os.getpid(), sys.__excepthook__
-        teller.records = RankRecords.open(path, 2)
+        teller.records = RankRecords.open(path)
     yield SimpleNamespace(ranks=ranks, lost=lost)
     os.close(descriptor)
 

@@ -43,6 +43,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "GLOO_LIB": TEXT,
     "GRACE_SECONDS": Number("seconds", 86400),
     "JOB_ID": TEXT,
+    "JOINS": PLACE,
     "KEY_FILE": TEXT,
     "LOCAL_RANK": PLACE,
     "LOCAL_SIZE": PLACE,
