@@ -61,6 +61,7 @@ SUITES: dict[str, Beside] = {
     f"{EXAMPLES}/test_tensorflow_examples.py": (NEWEST,),
     f"{EXAMPLES}/test_torch_examples.py": (TORCH,),
     "tests/frameworks/together": (Together((MXNET, OLDEST)), Together((TORCH, NEWEST)), Together((MXNET, TORCH))),
+    "tests/hosts/test_elastic_hosts.py": (TORCH,),
     "tests/hosts/test_functions.py": (TORCH,),
     "tests/hosts/test_jobs.py": (TORCH,),
     "tests/hosts/test_lab.py": (TORCH,),
@@ -76,7 +77,8 @@ SUITES: dict[str, Beside] = {
     "tests/planted": (TORCH,),
 }
 LONG = ["tests/collectives/meaning", "tests/collectives/parity", "tests/faults", EXAMPLES]  # suites with a longer form
-LONG += ["plugins/torch/tests/test_drawn_training.py", "tests/packaging/test_mxnet_wheel.py"]
+LONG += ["core/tests/python/test_elastic_simulation.py", "plugins/torch/tests/test_drawn_training.py"]
+LONG += ["tests/packaging/test_mxnet_wheel.py"]
 
 
 def within(path: str) -> list[tuple[str, Beside]]:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 _WORD_BYTES = 8
 _WORDS = 8  # of each rank
 _JOINS, _PARTING, _SINCE_NS, _BLAMED, _HAS_ENDED, _CODE, _PID = range(7)
-_RAISED, _EXITED = 1, 2
+_RAISED, _EXITED, _MISTAKEN = 1, 2, 3
 _TOLD = 64  # things at most; more are told by each rank
 _LOCK_SECONDS = 0.2
 
@@ -37,6 +37,7 @@ class Parting:
     raised: bool  # an exception that nobody caught; else the interpreter ended
     at_s: float  # of the machine's monotonic clock
     blamed: int | None  # the rank whose end had ended the world before
+    mistaken: bool = False  # the exception is a mistake of the program, which would come again
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,11 @@ class RankRecords:
         self.size = size
 
     @classmethod
-    def open(cls, path: str, size: int) -> RankRecords:
+    def open(cls, path: str) -> RankRecords:
         """Raises OSError or ValueError where there is no such memory."""
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            records = cls(descriptor, size)
+            records = cls(descriptor, _size(os.fstat(descriptor).st_size))
         finally:
             os.close(descriptor)
         records._path = path
@@ -68,18 +69,18 @@ class RankRecords:
 
     # Written by the rank
 
-    def join(self, rank: int) -> None:
-        """`rank` is in a world, and no longer about to end."""
+    def join(self, rank: int, world: int) -> None:
+        """`rank` is in the world of this number, and no longer about to end."""
         self._set(rank, _PARTING, 0)
-        self._set(rank, _JOINS, self.joins(rank) + 1)
+        self._set(rank, _JOINS, world)
 
-    def part(self, rank: int, raised: bool, blamed: int | None) -> None:
+    def part(self, rank: int, raised: bool, blamed: int | None, mistaken: bool = False) -> None:
         """The program of `rank` ends. Its first word counts."""
         if self._get(rank, _PARTING):
             return
         self._set(rank, _SINCE_NS, time.monotonic_ns())
         self._set(rank, _BLAMED, -1 if blamed is None else blamed)
-        self._set(rank, _PARTING, _RAISED if raised else _EXITED)
+        self._set(rank, _PARTING, _MISTAKEN if mistaken else _RAISED if raised else _EXITED)
 
     def who_tells(self, rank: int, things: Sequence[str]) -> list[int]:
         """For each of the things the rank that was the first to ask this about it; `rank` itself where it is."""
@@ -99,7 +100,7 @@ class RankRecords:
     # Written by the launcher
 
     def end(self, rank: int, pid: int, code: int, joins: int = 0) -> None:
-        """The process of `rank` has ended. `joins`: in how many worlds it was, if it is on another host."""
+        """The process of `rank` has ended. `joins`: the last world it was in, if it is on another host."""
         if joins:
             self._set(rank, _JOINS, joins)
         self._set(rank, _PID, pid)
@@ -109,7 +110,7 @@ class RankRecords:
     # Read by both
 
     def joins(self, rank: int) -> int:
-        """In how many worlds it has been, one after the other."""
+        """The number of the last world that it has joined; 0: of none. Later worlds have larger numbers."""
         return self._get(rank, _JOINS)
 
     def parting(self, rank: int) -> Parting | None:
@@ -118,7 +119,8 @@ class RankRecords:
         if not manner:
             return None
         blamed = self._get(rank, _BLAMED)
-        return Parting(manner == _RAISED, self._get(rank, _SINCE_NS) / 1e9, blamed if 0 <= blamed < self.size else None)
+        known = blamed if 0 <= blamed < self.size else None
+        return Parting(manner != _EXITED, self._get(rank, _SINCE_NS) / 1e9, known, manner == _MISTAKEN)
 
     def ended(self, rank: int) -> Ended | None:
         """None while its process runs."""
@@ -159,6 +161,11 @@ def make_memory(size: int) -> int:
 
 def _bytes(size: int) -> int:
     return (size * _WORDS + 2 * _TOLD) * _WORD_BYTES
+
+
+def _size(memory_bytes: int) -> int:
+    """Of how many ranks the memory has records."""
+    return (memory_bytes // _WORD_BYTES - 2 * _TOLD) // _WORDS
 
 
 def _digest(text: str) -> int:

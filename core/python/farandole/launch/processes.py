@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from farandole._start.membership_channel import Message
 from farandole._start.rank_records import RankRecords
 from farandole.launch import guard, verdict
+from farandole.launch.job import Placement
 from farandole.launch.local import Rank
+from farandole.launch.membership import MembershipServer
 from farandole.launch.supervise import ENDING, Supervisor
 
 
@@ -19,6 +22,8 @@ class LocalSupervisor(Supervisor):
     """Supervises ranks that are our children."""
 
     records: RankRecords
+    server: MembershipServer | None = None  # of an elastic job
+    start_rank: Callable[[Placement, int], Rank] | None = None  # starts one that joins under this number
     alive: dict[int, Rank] = field(default_factory=dict)  # by process
     _children_left: bool = True
     _leftovers_told: bool = False
@@ -30,6 +35,27 @@ class LocalSupervisor(Supervisor):
         self.alive[rank.pid] = rank
         self._children_left = True
         self.relay.add(rank.placement.rank, rank.stdout, rank.stderr, rank.outcome)
+
+    def serve_membership(self) -> str:
+        """Make the socket at which the ranks of this host speak of their elastic job; its name. Raises OSError."""
+        self.server = MembershipServer(self.selector, self.hear_member)
+        return self.server.name
+
+    def tell_member(self, rank: int, message: Message) -> None:
+        """See Supervisor."""
+        if self.server is not None:
+            self.server.send(rank, message)
+
+    def start_newcomer(self, placement: Placement) -> None:
+        """See Supervisor."""
+        assert self.start_rank is not None
+        self.relay.open_logs([placement.rank])
+        self.add(self.start_rank(placement, placement.rank))
+
+    @property
+    def running(self) -> int:
+        """See Supervisor."""
+        return len(self.alive)
 
     @property
     def anything_left(self) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from farandole import Adasum, Handle, MismatchError, ProcessSet
-from farandole.plugin import Compressor
+from farandole.plugin import Compressor, is_alone
 
 from farandole_torch._adapter import Tensor, collectives, span
 from farandole_torch._frozen import Agreement, Plan, Required
@@ -63,11 +63,13 @@ class Deltas:
         self.in_flight = False  # the optimizer has stepped, and what it has changed is being combined
         self._is_alone = True
 
-    def start(self, optimizer: Any, is_alone: bool) -> None:
+    def start(self, optimizer: Any, alone: bool) -> None:
         """Begin to watch the optimizer's steps."""
-        self._is_alone = is_alone
-        if is_alone:
-            return
+        self._is_alone, self._optimizer = alone, weakref.ref(optimizer)
+        if not alone:
+            self._begin_watching(optimizer)
+
+    def _begin_watching(self, optimizer: Any) -> None:
         self._take()
         weak = weakref.ref(self)
         after_each_step(optimizer, lambda *_: _call(weak, Deltas._after_step))
@@ -91,6 +93,15 @@ class Deltas:
             self._agreement.explain(self._plan(), self._required, error)
             raise
         self._forget()
+
+    def forget(self) -> None:
+        """As of `Reduction`."""
+        self._forget()
+        self._agreement.forget()
+        optimizer = self._optimizer()
+        if self._is_alone and optimizer is not None and not is_alone(self._process_set):
+            self._is_alone = False
+            self._begin_watching(optimizer)
 
     def _forget(self) -> None:
         self._changes, self.in_flight = [], False

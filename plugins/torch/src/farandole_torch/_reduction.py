@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from farandole import Average, Handle, MismatchError, ProcessSet, ReduceOp, Sum
-from farandole.plugin import GradientReducer
+from farandole.plugin import GradientReducer, is_alone
 
 from farandole_torch._adapter import Tensor, collectives, span
 from farandole_torch._frozen import Agreement, Plan, Required
@@ -50,16 +50,30 @@ class Reduction:
         self._is_alone = True
         self._wants_sparse = False
 
-    def start(self, optimizer: Any, reducer: GradientReducer[Tensor], is_alone: bool) -> None:
-        """Begin to watch the parameters and the optimizer's steps. `is_alone`: there is nobody to reduce with."""
-        self.reducer, self._is_alone = reducer, is_alone
+    def start(self, optimizer: Any, reducer: GradientReducer[Tensor], alone: bool) -> None:
+        """Begin to watch the parameters and the optimizer's steps. `alone`: there is nobody to reduce with."""
+        self.reducer, self._is_alone = reducer, alone
         self._wants_sparse = isinstance(optimizer, torch.optim.SparseAdam)  # which refuses others
-        if is_alone:
-            return
+        self._optimizer = weakref.ref(optimizer)
+        if not alone:
+            self._begin_watching(optimizer)
+
+    def _begin_watching(self, optimizer: Any) -> None:
         self._watch()
         weak = weakref.ref(self)
         # Ours comes first: hooks that the user registered before, say to clip, are to see the reduced gradients.
         before_each_step(optimizer, lambda _, args, kwargs: _before_step(weak, args, kwargs))
+
+    def forget(self) -> None:
+        """The world in which a step began is no more: forget the step, and ask the ranks of the next world again."""
+        self.reducer.forget()
+        self.synchronized = False
+        self._required, self._handed = None, {}
+        self._agreement.forget()
+        optimizer = self._optimizer()
+        if self._is_alone and optimizer is not None and not is_alone(self._process_set):
+            self._is_alone = False
+            self._begin_watching(optimizer)
 
     def synchronize(self) -> None:
         """Reduce all gradients and wait for them."""

@@ -9,11 +9,13 @@
 Which backend Keras uses is settled when it is first imported.
 """
 
+from collections.abc import Sequence as _Sequence
 from typing import Any as _Any
 
 import farandole
 import torch as _torch
 from farandole import *  # noqa: F403
+from farandole.elastic import run as _run
 from farandole.plugin import build_keras as _build_keras
 
 try:
@@ -37,6 +39,7 @@ from farandole_torch._adapter import Compression
 from farandole_torch._adapter import Tensor as _Tensor
 from farandole_torch._adapter import collectives as _collectives
 from farandole_torch._autograd import operations as _operations
+from farandole_torch._copies import Tensors as _Tensors
 from farandole_torch._exchange import Exchange as _Exchange
 from farandole_torch._gpus import init
 
@@ -48,13 +51,22 @@ class _PyTorch:
     operations = _operations
     exchange = _Exchange
 
-    def broadcast(self, variables: list[_Any], root_rank: int) -> None:
+    def broadcast(self, arrays: _Sequence[_Any], root_rank: int) -> None:
         handles = [
             _collectives.broadcast_async_(variable.value.detach(), root_rank, f"variables.{place}")
-            for place, variable in enumerate(variables)
+            for place, variable in enumerate(arrays)
         ]
         for handle in handles:
             handle.wait()
+
+    elastic_run = staticmethod(_run)
+    _tensors = _Tensors()
+
+    def copy(self, array: _Any, spare: _Any) -> _Tensor:
+        return self._tensors.copy(array.value, spare)
+
+    def write(self, array: _Any, copied: _Tensor) -> bool:
+        return self._tensors.write(array.value, copied)
 
     def tensor(self, value: _Any) -> _Tensor:
         return _torch.as_tensor(value).detach()
@@ -69,7 +81,7 @@ class _PyTorch:
 _built = _build_keras(keras, _PyTorch(), __name__)
 DistributedOptimizer, PartialDistributedOptimizer, load_model, no_sync = _built.training
 allgather, allreduce, broadcast, reducescatter = _built.values
-callbacks = _built.callbacks
+callbacks, elastic = _built.callbacks, _built.elastic
 
 __all__ = ["Compression", "init"]
 __all__ += [name for name in (*_built.names, *farandole.__all__) if name not in __all__]

@@ -36,6 +36,11 @@ class AgentsSupervisor(Supervisor):
         """The process that reaches an agent has ended, and `link` holds how."""
 
     @property
+    def running(self) -> int:
+        """See Supervisor. An examination of hosts has no ranks."""
+        return 0
+
+    @property
     def anything_left(self) -> bool:
         """Returns whether an agent, or our way to it, is there."""
         return any(link.code is None for link in self.links)
@@ -81,7 +86,7 @@ class AgentsSupervisor(Supervisor):
         if now - self._beat_at >= _HEARTBEAT_SECONDS:
             self._beat_at = now
             for link in self.links:
-                link.say("beat")
+                link.say("beat", answer=self.lease is not None)
         if self._hung_up_at is not None and now - self._hung_up_at >= _HANG_UP_SECONDS:
             for link in self.links:
                 link.kill()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
+from farandole._start.membership_channel import Message
 from farandole.launch import verdict
 from farandole.launch.job import Placement
 from farandole.launch.remote import frames, ssh
@@ -16,6 +19,7 @@ from farandole.launch.remote.telling import heard
 
 CANNOT_START = 2
 _STEP_SECONDS = 30.0  # for one answer of all agents, once ssh has connected
+_SILENCE_SECONDS = 3.5  # of an agent that answers each second, once the ranks of its host are lost to the others
 _GATHER_SECONDS = 1.0  # after the first host that fails, for others that fail, too
 _MOST_SENTENCES = 8
 _NAMED_HOSTS = 4
@@ -47,6 +51,22 @@ class ClusterSupervisor(AgentsSupervisor):
             self._placements[placement.rank] = placement
             link.streams[placement.rank] = self.relay.add_remote(placement.rank)
 
+    @property
+    def running(self) -> int:
+        """See Supervisor."""
+        return len(self._placements)
+
+    def start_newcomer(self, placement: Placement) -> None:
+        """See Supervisor."""
+        link = next((link for link in self.links if link.name == placement.host and link.code is None), None)
+        if link is None:
+            raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
+        self.relay.open_logs([placement.rank])
+        self.relay.options.hosts[placement.rank] = placement.host
+        self._placements[placement.rank] = placement
+        link.streams[placement.rank] = self.relay.add_remote(placement.rank)
+        link.say("more", placement=asdict(placement))
+
     # Supervisor's questions
 
     def tell_ranks(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
@@ -66,6 +86,11 @@ class ClusterSupervisor(AgentsSupervisor):
         link.greeted = True
         if frame["kind"] == "death":
             self._on_death(link, frame)
+        elif frame["kind"] == "beat":
+            return
+        elif frame["kind"] == "membership":
+            if frame["rank"] in link.streams:
+                self.hear_member(frame["rank"], frame["message"])
         elif frame["kind"] == "ending":
             link.ended_by = frame["why"], frame["code"]
         elif frame["kind"] == "done":
@@ -105,6 +130,21 @@ class ClusterSupervisor(AgentsSupervisor):
         for number, kind, content in sends:
             self.links[number].say(kind, **content)
 
+    def tell_member(self, rank: int, message: Message) -> None:
+        """See Supervisor."""
+        for link in self.links:
+            if rank in link.streams:
+                link.say("membership", rank=rank, message=message)
+
+    def _look_for_silent(self, now: float) -> None:
+        """A host is lost that says nothing while the other ranks of an elastic job have lost its ranks."""
+        if self.lease is None:
+            return
+        for link in self.links:
+            is_silent = now - link.heard_at >= _SILENCE_SECONDS
+            if is_silent and link.code is None and self.lease.has_lost(link.streams.keys()):
+                link.kill()
+
     def _on_death(self, link: Link, message: frames.Message) -> None:
         now = time.monotonic()
         placement = self._placements.pop(message["rank"], None) if message["rank"] in link.streams else None
@@ -130,6 +170,8 @@ class ClusterSupervisor(AgentsSupervisor):
             return
         if not self.assembly.is_complete and not self.told_to_end:
             self._refuse(f"{link.name} was lost while the job started{ssh.last_line(text)}.")
+        if self.slots is not None:
+            self.slots.close(link.name)
         how = f"the way to {link.name} ended with {ssh.manner(link.code)}{ssh.last_line(text)}"
         for rank in [each for each in link.streams if each in self._placements]:
             placement = self._placements.pop(rank)
@@ -175,6 +217,7 @@ class ClusterSupervisor(AgentsSupervisor):
             self._send_call(now)
             self._look_for_late(now)
             self._show_status(now)
+        self._look_for_silent(now)
         if self._refused_at is not None and not self.told_to_end:
             resolved = all(link.greeted or link.code is not None for link in self.links)
             if resolved or now - self._refused_at >= _GATHER_SECONDS:

@@ -1,0 +1,89 @@
+"""The launcher decides about the membership: `farandole run --min-np`. The other end is launch/membership.py."""
+
+from __future__ import annotations
+
+import select
+from contextlib import suppress
+
+from farandole._elastic.epochs import Epoch, Member, MembershipError, Report
+from farandole._start import membership_channel
+
+_LOOK_EVERY_S = 0.2  # for Ctrl-C in a thread that is not the main one, and for nothing else
+
+
+class LauncherAuthority:
+    """See `epochs.Authority`. One connection, which lasts as long as `elastic.run`."""
+
+    def __init__(self, name: str, me: Member, members: dict[int, Member]) -> None:
+        """Raises OSError where the launcher cannot be reached at this abstract name.
+
+        members: those of the epoch, which `next_epoch` adds to.
+        """
+        self._connection, self._members = membership_channel.connect(name), members
+        about_me = {"host": me.host, "host_name": me.host_name, "pid": me.pid}
+        membership_channel.send(self._connection, {"kind": "hello", "member": me.number, "about": about_me})
+
+    def begin(self) -> None:
+        """Tell the launcher that this rank can go on without another one from now on."""
+        self._tell({"kind": "begin"})
+
+    def pause(self) -> None:
+        """Tell the launcher that this rank cannot go on without another one for now."""
+        with suppress(MembershipError):  # it has ended, and so do we
+            self._tell({"kind": "pause"})
+
+    def next_epoch(self, report: Report) -> Epoch:
+        """See `epochs.Authority`."""
+        self._tell(
+            {
+                "kind": "report" if report.epoch >= 0 else "join",
+                "epoch": report.epoch,
+                "store": report.store,
+                "suspects": sorted(report.suspects),
+                "leaving": report.leaving,
+            }
+        )
+        while True:
+            message = self._next_message()
+            if message["kind"] == "over":
+                raise SystemExit(0)  # the job has ended before this newcomer was needed
+            if message["kind"] == "end":
+                raise MembershipError(message["why"])
+            if message["kind"] == "epoch" and message["number"] > report.epoch:
+                members = tuple(message["members"])
+                for number, about in zip(members, message["about"], strict=True):
+                    self._members.setdefault(number, Member(number, **about))
+                return Epoch(message["number"], members, message["store"])
+
+    def has_news(self) -> bool:
+        """Returns whether newcomers wait. The launcher says so once."""
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        found = False
+        while poll.poll(0):
+            found |= self._next_message()["kind"] == "update"
+        return found
+
+    def close(self) -> None:
+        """See `epochs.Authority`."""
+        self._connection.close()
+
+    def _tell(self, message: membership_channel.Message) -> None:
+        try:
+            membership_channel.send(self._connection, message)
+        except OSError as error:
+            raise _gone() from error
+
+    def _next_message(self) -> membership_channel.Message:
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        while not poll.poll(1000 * _LOOK_EVERY_S):
+            pass
+        message = membership_channel.receive(self._connection)
+        if message is None:
+            raise _gone()
+        return message
+
+
+def _gone() -> MembershipError:
+    return MembershipError("this rank's launcher has ended, so nobody decides which ranks go on; start the job again")

@@ -1,0 +1,79 @@
+"""Notices to leave: SIGTERM of a scheduler, say, before a spot instance goes. All ranks see one at the same commit.
+
+The signal only sets a flag. Each commit adds up the flags of all ranks in a collective of eight bytes, so either all
+ranks of a world raise HostsUpdatedInterrupt there, or none.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from array import array
+from collections.abc import Callable
+from types import FrameType
+
+from farandole._api.errors import HostsUpdatedInterrupt
+from farandole._api.ops import Kind, ReduceOp
+from farandole._runtime.native import core
+from farandole._start import world
+
+_INT64 = 5  # see DType
+_LEAVING, _JOINING = 1, 2  # the larger one counts: newcomers need the state
+
+
+class _Flags:
+    """The notices that this process has had."""
+
+    def __init__(self) -> None:
+        self.leaving = False
+        self.has_newcomers = False
+        self.look: Callable[[], bool] = lambda: False  # whether newcomers wait, as far as the launcher has said since
+
+
+_flags = _Flags()
+
+
+def is_leaving() -> bool:
+    """Returns whether this process has been told to leave."""
+    return _flags.leaving
+
+
+def watch(look: Callable[[], bool]) -> None:
+    """Take SIGTERM as a notice from now on, unless the program handles it itself, or this is not its main thread.
+
+    `look` returns whether newcomers wait that it has not told of yet.
+    """
+    _flags.look = look
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _on_signal)
+
+
+def forget_news() -> None:
+    """The newcomers that wait are taken in."""
+    _flags.has_newcomers = False
+
+
+def unwatch() -> None:
+    """SIGTERM ends this process again."""
+    _flags.look = lambda: False
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is _on_signal:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def check() -> None:
+    """Raise HostsUpdatedInterrupt on all ranks if one is to leave, or knows of newcomers. Collective: eight bytes."""
+    _flags.has_newcomers = _flags.look() or _flags.has_newcomers
+    told = _JOINING if _flags.has_newcomers else _LEAVING if _flags.leaving else 0
+    if world.size() > 1:
+        flag = array("q", [told])
+        address = flag.buffer_info()[0]
+        tensor = address, address, _INT64, (1,)
+        parameters = "farandole.elastic.notice", int(ReduceOp.MAX), 0, 1.0, 1.0, 0
+        core.submit(Kind.ALLREDUCE, [tensor], flag, parameters).wait()
+        told = flag[0]
+    if told:
+        raise HostsUpdatedInterrupt(skip_sync=told == _LEAVING)
+
+
+def _on_signal(_signum: int, _frame: FrameType | None) -> None:
+    _flags.leaving = True
