@@ -24,7 +24,11 @@ uint64_t LapOf(uint64_t position) { return (position / kRingEntries + 1) & ((1ul
 uint64_t Tagged(uint64_t position, uint64_t payload) {
   return LapOf(position) << kPayloadBits | (payload & kPayloadMask);
 }
-bool IsFresh(uint64_t word, uint64_t position) { return word >> kPayloadBits == LapOf(position); }
+// Returns what was written at the position, unless that is still to come.
+std::optional<uint64_t> PayloadAt(uint64_t position, uint64_t word) {
+  if (word >> kPayloadBits != LapOf(position)) return std::nullopt;
+  return word & kPayloadMask;
+}
 
 // set (20 bits) | id (12) | uses (8) | kind (4)
 uint64_t Pack(const LogEntry& entry) {
@@ -54,24 +58,24 @@ int GroupMembers::SharersOf(const ProcessSet& set) const {
 
 // ---- counters
 
+struct alignas(64) MemoryLine {
+  std::atomic<uint64_t> value;
+};
+
 struct alignas(64) ArrivalCounters::Counter {
   std::atomic<uint64_t> count;  // arrivals; the top bit says retired
   std::atomic<uint32_t> done_with;
 };
 
-struct alignas(64) ArrivalCounters::Line {
-  std::atomic<uint64_t> value;
-};
-
 size_t ArrivalCounters::BytesFor(int member_count) {
-  return Pages(sizeof(Line)) + Pages(sizeof(Counter) * kMaxIds) +
+  return Pages(sizeof(MemoryLine)) + Pages(sizeof(Counter) * kMaxIds) +
          Pages(sizeof(uint64_t) * kMaxIds) * static_cast<size_t>(member_count);
 }
 
 ArrivalCounters::ArrivalCounters(std::byte* memory, int member, int member_count)
     : member_(member), member_count_(member_count) {
-  joined_ = reinterpret_cast<Line*>(memory);
-  counters_ = reinterpret_cast<Counter*>(memory += Pages(sizeof(Line)));
+  joined_ = reinterpret_cast<MemoryLine*>(memory);
+  counters_ = reinterpret_cast<Counter*>(memory += Pages(sizeof(MemoryLine)));
   arrivals_ = reinterpret_cast<std::atomic<uint64_t>*>(memory + Pages(sizeof(Counter) * kMaxIds));
 }
 
@@ -122,24 +126,28 @@ bool ArrivalCounters::AnyJoined() const { return joined_->value.load() != 0; }
 
 // ---- log
 
-struct alignas(64) GroupLog::Line {
-  std::atomic<uint64_t> value;
-};
-
 struct GroupLog::Ring {
   alignas(128) std::atomic<uint64_t> tail;
   alignas(128) std::atomic<uint64_t> words[kRingEntries];
+
+  std::atomic<uint64_t>& At(uint64_t position) { return words[position % kRingEntries]; }
+  std::optional<uint64_t> Read(uint64_t position) {
+    return PayloadAt(position, At(position).load(std::memory_order_acquire));
+  }
+  void Write(uint64_t position, uint64_t payload) {
+    At(position).store(Tagged(position, payload), std::memory_order_release);
+  }
 };
 
 size_t GroupLog::BytesFor(int member_count) {
-  return Pages(sizeof(Line) * static_cast<size_t>(member_count)) + Pages(sizeof(Ring)) * (2 + kBatchKinds);
+  return Pages(sizeof(MemoryLine) * static_cast<size_t>(member_count)) + Pages(sizeof(Ring)) * (2 + kBatchKinds);
 }
 
 GroupLog::GroupLog(std::byte* memory, int member, int member_count, uint64_t entries)
     : member_(member), member_count_(member_count), entries_(entries) {
   static_assert(sizeof(Ring) % 128 == 0 && Pages(sizeof(Ring)) * kBatchKinds >= sizeof(Ring) * kBatchKinds);
-  heads_ = reinterpret_cast<Line*>(memory);
-  log_ = reinterpret_cast<Ring*>(memory += Pages(sizeof(Line) * static_cast<size_t>(member_count)));
+  heads_ = reinterpret_cast<MemoryLine*>(memory);
+  log_ = reinterpret_cast<Ring*>(memory += Pages(sizeof(MemoryLine) * static_cast<size_t>(member_count)));
   batch_ends_ = reinterpret_cast<Ring*>(memory += Pages(sizeof(Ring)));
   completed_ = reinterpret_cast<Ring*>(memory + Pages(sizeof(Ring)) * kBatchKinds);
 }
@@ -152,7 +160,7 @@ bool GroupLog::TryAppend(const LogEntry& entry) {
     known_head_.store(slowest, std::memory_order_relaxed);
     if (position - slowest >= entries_) return false;
   } while (!log_->tail.compare_exchange_weak(position, position + 1));
-  log_->words[position % kRingEntries].store(Tagged(position, Pack(entry)), std::memory_order_release);
+  log_->Write(position, Pack(entry));
   return true;
 }
 
@@ -165,41 +173,26 @@ uint64_t GroupLog::SlowestHead() const {
 void GroupLog::PublishHead(uint64_t position) { heads_[member_].value.store(position, std::memory_order_release); }
 
 std::optional<LogEntry> GroupLog::Read(uint64_t position) const {
-  const uint64_t word = log_->words[position % kRingEntries].load(std::memory_order_acquire);
-  if (!IsFresh(word, position)) return std::nullopt;
-  return Unpack(word & kPayloadMask);
+  const std::optional<uint64_t> payload = log_->Read(position);
+  return payload ? std::optional(Unpack(*payload)) : std::nullopt;
 }
 
 uint64_t GroupLog::end() const { return log_->tail.load(std::memory_order_acquire); }
 
 uint64_t GroupLog::DecideBatchEnd(BatchKind kind, uint64_t batch, uint64_t proposed_end) {
-  std::atomic<uint64_t>& batch_end = batch_ends_[static_cast<int>(kind)].words[batch % kRingEntries];
+  std::atomic<uint64_t>& batch_end = batch_ends_[static_cast<int>(kind)].At(batch);
   uint64_t word = batch_end.load(std::memory_order_acquire);
-  if (!IsFresh(word, batch)) {
-    const uint64_t wanted = Tagged(batch, proposed_end);
-    if (batch_end.compare_exchange_strong(word, wanted)) word = wanted;
-  }
-  return word & kPayloadMask;
+  if (const std::optional<uint64_t> decided = PayloadAt(batch, word)) return *decided;
+  return batch_end.compare_exchange_strong(word, Tagged(batch, proposed_end)) ? proposed_end : word & kPayloadMask;
 }
 
 std::optional<uint64_t> GroupLog::ReadBatchEnd(BatchKind kind, uint64_t batch) const {
-  const auto& batch_end = batch_ends_[static_cast<int>(kind)].words[batch % kRingEntries];
-  const uint64_t word = batch_end.load(std::memory_order_acquire);
-  if (!IsFresh(word, batch)) return std::nullopt;
-  return word & kPayloadMask;
+  return batch_ends_[static_cast<int>(kind)].Read(batch);
 }
 
-void GroupLog::PushCompleted(int id) {
-  const uint64_t position = completed_->tail.fetch_add(1);
-  completed_->words[position % kRingEntries].store(Tagged(position, static_cast<uint64_t>(id)),
-                                                   std::memory_order_release);
-}
+void GroupLog::PushCompleted(int id) { completed_->Write(completed_->tail.fetch_add(1), static_cast<uint64_t>(id)); }
 
-std::optional<int> GroupLog::ReadCompleted(uint64_t position) const {
-  const uint64_t word = completed_->words[position % kRingEntries].load(std::memory_order_acquire);
-  if (!IsFresh(word, position)) return std::nullopt;
-  return static_cast<int>(word & kPayloadMask);
-}
+std::optional<int> GroupLog::ReadCompleted(uint64_t position) const { return completed_->Read(position); }
 
 // ---- entries that wait
 

@@ -61,6 +61,8 @@ class GroupMembers {
   const size_t group_;
 };
 
+struct MemoryLine;  // a number that has a cache line to itself
+
 // Counts how often members arrived at an id, and closes ids. The retired flag and the count share one word, so an
 // arrival is either counted or learns that the id is retired. `sharers`: how many members are in the id's set.
 class ArrivalCounters {
@@ -92,14 +94,13 @@ class ArrivalCounters {
 
  private:
   struct Counter;
-  struct Line;
   std::atomic<uint64_t>& said(int member, int id) const {
     return arrivals_[static_cast<size_t>(member) * kMaxIds + static_cast<size_t>(id)];
   }
 
   int member_;
   int member_count_;
-  Line* joined_;
+  MemoryLine* joined_;
   Counter* counters_;
   std::atomic<uint64_t>* arrivals_;
 };
@@ -148,14 +149,13 @@ class GroupLog {
   std::optional<int> ReadCompleted(uint64_t position) const;
 
  private:
-  struct Line;
   struct Ring;
   uint64_t SlowestHead() const;
 
   int member_;
   int member_count_;
   uint64_t entries_;
-  Line* heads_;
+  MemoryLine* heads_;
   Ring* log_;
   Ring* batch_ends_;  // one per BatchKind
   Ring* completed_;

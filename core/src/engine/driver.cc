@@ -1,6 +1,5 @@
 #include "engine/driver.h"
 
-
 namespace farandole {
 namespace {
 

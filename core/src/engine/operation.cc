@@ -7,7 +7,6 @@
 #include <limits>
 #include <new>
 
-
 namespace farandole {
 namespace {
 

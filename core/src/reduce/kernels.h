@@ -15,18 +15,15 @@ namespace {
 constexpr size_t kLeafInputs = 4;
 constexpr size_t kBlockBytes = 4096;
 
-// R of at most four values, written out. FirstPartOfR splits 3 values into 2 and 1, and 4 into 2 and 2.
+// R of at most four values. Like FirstPartOfR it splits 3 values into 2 and 1, and 4 into 2 and 2.
 template <class Element, class Op, size_t kInputs>
 FRD_INLINE Pair<Element> FoldValues(const Pair<Element>* values) {
   if constexpr (kInputs == 1) {
     return values[0];
-  } else if constexpr (kInputs == 2) {
-    return ApplyPair<Element, Op>(values[0], values[1]);
-  } else if constexpr (kInputs == 3) {
-    return ApplyPair<Element, Op>(ApplyPair<Element, Op>(values[0], values[1]), values[2]);
   } else {
-    return ApplyPair<Element, Op>(ApplyPair<Element, Op>(values[0], values[1]),
-                                  ApplyPair<Element, Op>(values[2], values[3]));
+    constexpr size_t kFirst = kInputs == 2 ? 1 : 2;
+    return ApplyPair<Element, Op>(FoldValues<Element, Op, kFirst>(values),
+                                  FoldValues<Element, Op, kInputs - kFirst>(values + kFirst));
   }
 }
 

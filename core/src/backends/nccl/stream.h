@@ -1,7 +1,7 @@
 // The parts of a device that its tasks use, and their tensors as NCCL's calls take them.
 //
-//   DeviceScratch          memory that is kept from one task to the next
-//   DeviceStream     a stream, an event behind the last task, and scratch
+//   DeviceScratch   memory that is kept from one task to the next
+//   DeviceStream    a stream, an event behind the last task, and scratch
 //
 // The NCCL backend owns one DeviceStream for each device. Only the holder of the ProgressLock uses what is here.
 #pragma once
