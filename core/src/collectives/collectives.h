@@ -47,7 +47,7 @@ class Collectives {
   std::unique_ptr<StagedOperation> staged_;
   std::unique_ptr<LinkOperation> apart_;
 
-  Scratch scratch_;
+  HostScratch scratch_;
 };
 
 }  // namespace farandole
