@@ -1,5 +1,5 @@
-// When a connection is lost, at whatever step, every operation names the lost rank, and its memory is not written once it
-// has ended. Then the same process begins a new epoch.
+// When a connection is lost, at whatever step, every operation names the lost rank, and its memory is not written once
+// it has ended. Then the same process begins a new epoch.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
