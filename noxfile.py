@@ -359,6 +359,13 @@ def bench_hosts(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_elastic(session: nox.Session) -> None:
+    """Measure how soon the others go on when a rank is killed. Arguments after -- go to the benchmark."""
+    with step("Killing ranks", "five seconds each"):
+        pytorch().needed(session).run("python", "core/benchmarks/elastic.py", *session.posargs)
+
+
+@nox.session
 def bench_backends(session: nox.Session) -> None:
     """Measure an allreduce that a library carries, beside the library called directly. Arguments after -- go there."""
     measure(session, build_environment(session), "backends.py", "openmpi", "mpich", "impi")

@@ -69,6 +69,8 @@ PAGES = (
                 "NotInitializedError",
                 "RecoverableError",
                 "HorovodInternalError",
+                "HostsUpdatedInterrupt",
+                "MembershipError",
                 "PeerLostError",
                 "DeadlineError",
             ],
@@ -97,6 +99,15 @@ PAGES = (
             "Compression": ["Compression"],
         },
         _CORE,
+    ),
+    Page(
+        "farandole.elastic",
+        {
+            "Training": ["run"],
+            "States": ["State", "ObjectState"],
+            "Errors": ["HorovodInternalError", "HostsUpdatedInterrupt"],
+        },
+        "The plugins have an `elastic` of their own, with states for models and optimizers.",
     ),
     Page(
         "farandole_torch",

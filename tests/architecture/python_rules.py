@@ -26,8 +26,10 @@ _BY_TEXT = {"getattr", "hasattr", "setattr", "delattr", "attrgetter"}
 _INTERNAL = re.compile(r"tensorflow\.(python|compiler|core)\b|keras\.src\b|torch\.(_\w+)|mxnet\.(libinfo)\b")
 _SHARED = (
     "horovod_names",
+    "membership_channel",
     "other_launchers",
     "outcome_channel",
+    "proof",
     "rank_records",
     "slurm",
     "this_host",

@@ -18,7 +18,7 @@ WITH_VALUE = frozenset({"-np", "-H"})
         ("--check-build", "farandole doctor"),
         ("-cb", "farandole doctor"),
         ("--network-interface", "--network-interfaces NAME"),
-        ("--min-np", "-np N"),
+        ("--max-np", "-np N"),
         ("--fusion-threshold-mb=64", "FARANDOLE_FUSION_THRESHOLD"),
         ("--output-filename", "--output-dir DIR"),
         ("--autotune", "leave it out"),

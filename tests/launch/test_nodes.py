@@ -13,7 +13,7 @@ import pytest
 from farandole.launch.hosts import JobError
 from farandole.launch.nodes import roll
 from farandole.launch.nodes.options import NodeOptions, node_options
-from farandole.launch.nodes.proof import OtherProgramError, Proof, ProofError
+from farandole._start.proof import OtherProgramError, Proof, ProofError
 from farandole.launch.options import OptionError, RunOptions
 
 KEY = bytes(range(32))

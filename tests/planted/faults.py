@@ -259,7 +259,7 @@ FAULTS = [
     # ---- launcher
     Fault(
         name="the launcher of node 0 takes any proof of a key",
-        path="core/python/farandole/launch/nodes/proof.py",
+        path="core/python/farandole/_start/proof.py",
         before='if not hmac.compare_digest(proof, self._mac(b"caller", self._mine, theirs)):',
         after="if len(proof) != _MAC_BYTES:",
         found_by="tests/launch/test_nodes.py::test_another_key_is_refused_before_the_listener_says_anything_of_its_own",

@@ -47,6 +47,7 @@ def _plugin(backend: str) -> Any:
 
 _module = _plugin(_backend())
 sys.modules[f"{__name__}.callbacks"] = _module.callbacks  # import farandole.keras.callbacks
+sys.modules[f"{__name__}.elastic"] = _module.elastic
 
 
 def __getattr__(name: str) -> Any:  # also of __all__

@@ -19,6 +19,7 @@ from farandole._api.handles import Handle
 from farandole._api.mixing import extend
 from farandole._api.ops import Kind, ReduceOp, check_linear, check_not_adasum, predivide_factors, reduction
 from farandole._api.process_sets import is_alone
+from farandole._elastic.handlers import StateDictHandler, StateHandler, VariablesHandler
 from farandole._keras import Exchange as KerasExchange
 from farandole._keras import ExchangeOptions, Groups, chosen_groups, key_of, with_local_layers
 from farandole._keras import Framework as KerasFramework
@@ -54,7 +55,10 @@ __all__ = [
     "Parameters",
     "Recorder",
     "ReduceOp",
+    "StateDictHandler",
+    "StateHandler",
     "TORCHRUN",
+    "VariablesHandler",
     "api_address",
     "await_earlier",
     "before_unnamed",
@@ -74,6 +78,7 @@ __all__ = [
     "init_as",
     "is_alone",
     "key_of",
+    "lost_rank",
     "may_take_device_memory",
     "own_address",
     "pass_over",
@@ -106,6 +111,11 @@ def takes_device_memory() -> bool:
 def may_take_device_memory() -> bool:
     """Returns whether the settings list a backend that takes tensors as they lie on a device. Before `init`, too."""
     return _core.settings_take_device_memory()
+
+
+def lost_rank() -> tuple[int, str] | None:
+    """The rank whose loss has ended this world, and how; None while there is none."""
+    return _core.lost_rank()
 
 
 def call_site() -> str:

@@ -4,16 +4,20 @@ import sys
 from types import ModuleType
 
 import docstring_examples
+import farandole.elastic
 import farandole.numpy
 import pytest
 
 
 def test_every_public_name_has_an_example() -> None:
     assert docstring_examples.lacking(farandole.numpy) == []
+    assert docstring_examples.lacking(farandole.elastic) == []
 
 
 def test_examples_hold_on_two_ranks() -> None:
     assert docstring_examples.run_on_two_ranks("farandole.numpy", {"np": "numpy"}) == ["", ""]
+    words = {"np": "numpy", "elastic": "farandole.elastic"}
+    assert docstring_examples.run_on_two_ranks("farandole.elastic", words) == ["", ""]
 
 
 # ---- The checks can fail ---------------------------------------------------------------------------------------------

@@ -34,7 +34,9 @@ def keras_on(backend):
 PLUGIN = """
 package = module("farandole_torch", __path__=[])
 callbacks = module("farandole_torch.keras.callbacks", Warmup=int)
-package.keras = module("farandole_torch.keras", __all__=["answer", "callbacks"], answer=42, callbacks=callbacks)
+elastic = module("farandole_torch.keras.elastic", KerasState=int)
+names = {"answer": 42, "callbacks": callbacks, "elastic": elastic}
+package.keras = module("farandole_torch.keras", __all__=[*names], **names)
 """
 
 
@@ -51,6 +53,7 @@ def python(code):
         "from farandole.keras import *; print(answer)",
         "import farandole.keras.callbacks as callbacks; print(callbacks.Warmup(42))",
         "from farandole.keras.callbacks import Warmup; print(Warmup(42))",
+        "from farandole.keras.elastic import KerasState; print(KerasState(42))",
         "import farandole.keras as hvd; print(42 if 'answer' in dir(hvd) and not hasattr(hvd, 'question') else 0)",
     ],
 )

@@ -90,6 +90,8 @@ def errors() -> str:
         return str(error)
     except (hvd.MismatchError, hvd.RecoverableError) as error:
         return str(error)
+    except (hvd.MembershipError, hvd.HostsUpdatedInterrupt) as error:
+        return str(error)
     except (hvd.HorovodInternalError, hvd.FarandoleError) as error:
         return str(error)
     return ""

@@ -9,6 +9,8 @@
       RecoverableError                       the world is broken; a new one could go on from the last checkpoint
         PeerLostError                          a rank died or left
         DeadlineError (also TimeoutError)      a living rank did not come in time
+      MembershipError                      an elastic job cannot go on for this rank
+    HostsUpdatedInterrupt                  no failure: an elastic job is to go on with other ranks
 
 Programs written for Horovod catch a refused call as a RuntimeError, which all of these are. A bad argument of an
 optimizer is a plain ValueError or TypeError.
@@ -41,6 +43,22 @@ class MismatchError(FarandoleError, ValueError):
 
     operations: frozenset[str] = frozenset()
     """What the ranks called, such as "allreduce" and "allgather"; empty where all called the same."""
+
+
+class MembershipError(FarandoleError):
+    """An elastic job cannot go on for this rank: too few ranks are left, or nobody can decide who they are."""
+
+
+class HostsUpdatedInterrupt(RuntimeError):
+    """The ranks of an elastic job change: one of them has been told to leave. Raised on all ranks at the same commit.
+
+    `farandole`'s `elastic.run` catches it and calls the function again with the ranks that stay.
+    """
+
+    def __init__(self, skip_sync: bool = False) -> None:
+        super().__init__("the ranks of this elastic job change")
+        self.skip_sync = skip_sync
+        """Whether the states of the ranks that stay are equal already."""
 
 
 class NotInitializedError(FarandoleError, ValueError):
@@ -78,5 +96,6 @@ TYPES_BY_KIND: dict[int, type[BaseException]] = {
 }
 
 # Tracebacks show the name by which users catch it.
-for _error in (FarandoleError, *TYPES_BY_KIND.values(), ArgumentTypeError, RecoverableError):
+_OTHERS = ArgumentTypeError, RecoverableError, MembershipError, HostsUpdatedInterrupt
+for _error in (FarandoleError, *TYPES_BY_KIND.values(), *_OTHERS):
     _error.__module__ = "farandole"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -54,6 +55,7 @@ class ProcessSet:
             self._ranks = _checked_ranks(cast(Iterable[int], ranks_or_comm))
         else:
             self._ranks = _checked_ranks(ranks_of(self._comm, _state.comm))
+        _state.known.add(self)
         self._checked_in: dict[_Ranks, int] | None = None  # the sets among which this one was last found usable
         self._usable_id = 0
 
@@ -105,15 +107,6 @@ class ProcessSet:
         return "global_process_set" if self._ranks is None else (ProcessSet, (list(self._ranks),))
 
 
-def _whole_world() -> ProcessSet:
-    everybody = ProcessSet([0])
-    everybody._ranks = None
-    return everybody
-
-
-global_process_set = _whole_world()
-
-
 class _State:
     """The sets of this process's world, and those that its next world is to have."""
 
@@ -123,12 +116,24 @@ class _State:
         self.ids: dict[_Ranks, int] = {}  # of this world, in the order of adding; never changed, only replaced
         self.comm: Communicator | None = None  # that of init
         self.wanted: list[_Ranks] = []  # added and not removed, those included that do not fit this world
+        self.numbered: dict[int, _Ranks] = {}  # as added to the core of this world and not removed, by their numbers
+        self.members: tuple[int, ...] = ()  # of an elastic job: the process that each rank above means
+        self.known: weakref.WeakSet[ProcessSet] = weakref.WeakSet()
 
     def everybody(self) -> _Ranks:
         return tuple(range(self.place[1]))
 
 
 _state = _State()
+
+
+def _whole_world() -> ProcessSet:
+    everybody = ProcessSet([0])
+    everybody._ranks = None
+    return everybody
+
+
+global_process_set = _whole_world()
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
@@ -191,6 +196,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         if number is not None:
             _remove_from_core(number)
             _state.ids = {other: each for other, each in _state.ids.items() if other != ranks}
+            del _state.numbered[number]
         _state.wanted.remove(ranks)
     return True
 
@@ -268,6 +274,8 @@ def _check_is_set(thing: object) -> None:
 def _checked_id(process_set: ProcessSet) -> int:
     _need_world()
     ranks, (rank, size) = process_set.ranks, _state.place
+    if not ranks:
+        raise ArgumentError(f"{process_set} is empty: all its ranks have left this elastic job")
     number = process_set.process_set_id
     if ranks[-1] >= size:
         raise ArgumentError(f"{process_set} has rank {ranks[-1]}, but this world has the ranks 0 to {size - 1} only")
@@ -306,12 +314,46 @@ def requested(process_sets: object, size: int, comm: Communicator | None = None)
 
 def enter(rank: int, size: int, sets: Sequence[_Ranks], comm: Communicator | None = None) -> None:
     """Add the first sets of a new world, that of `comm`. Collective. The caller calls `leave` if this fails."""
-    _state.place = rank, size
-    _state.comm = comm
-    _state.ids = {_state.everybody(): 0}
+    _begin(rank, tuple(range(size)), comm)
+    _state.numbered = {}
     for ranks in sets:
         _register(ranks)
     _state.wanted += [ranks for ranks in sets if ranks not in _state.wanted]
+
+
+def enter_epoch(rank: int, members: tuple[int, ...]) -> None:
+    """Add the sets of the last world to the next world of an elastic job, under the same numbers. Collective.
+
+    Each set keeps the members that are still there, and so does each ProcessSet of the program. A set that is empty
+    then cannot be used. `members`: the numbers of the processes that are the ranks of the next world.
+    """
+    sets = {number: _moved(ranks, members) for number, ranks in _state.numbered.items()}
+    for each in list(_state.known):
+        if each._ranks is not None:
+            each._ranks, each._checked_in = _moved(each._ranks, members), None
+    _state.wanted = [ranks for ranks in (_moved(each, members) for each in _state.wanted) if ranks]
+    _begin(rank, members, None)
+    _state.numbered = sets  # first, so that an attempt that fails half way forgets none
+    for number in range(1, max(sets, default=0) + 1):
+        added = _add_to_core(sets.get(number) or _state.everybody())
+        if sets.get(number):
+            _state.ids = {sets[number]: added, **_state.ids}
+        else:
+            _remove_from_core(added)  # it has only used up the number
+
+
+def _moved(ranks: _Ranks, members: tuple[int, ...]) -> _Ranks:
+    """The ranks of the last world, in the one of these members."""
+    rank_of = {number: rank for rank, number in enumerate(members)}
+    before = [_state.members[rank] for rank in ranks if rank < len(_state.members)]
+    return tuple(rank_of[number] for number in before if number in rank_of)
+
+
+def _begin(rank: int, members: tuple[int, ...], comm: Communicator | None) -> None:
+    _state.place = rank, len(members)
+    _state.members = members
+    _state.comm = comm
+    _state.ids = {_state.everybody(): 0}
 
 
 def leave() -> None:
@@ -335,7 +377,9 @@ def _fitting(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
 
 def _register(ranks: _Ranks) -> None:
-    _state.ids = {**_state.ids, ranks: _add_to_core(ranks)}
+    number = _add_to_core(ranks)
+    _state.ids = {**_state.ids, ranks: number}
+    _state.numbered[number] = ranks
 
 
 def _refuse_together(ranks: _Ranks) -> None:

@@ -27,5 +27,5 @@ def main() -> None:
         trace = error.__traceback__
         text = Uncaught(error, trace and trace.tb_next).text  # without this frame
         outcome.write_error(descriptor, error, text)
-        ending.raised()
+        ending.raised(error)
         sys.exit(1)

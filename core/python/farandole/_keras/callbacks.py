@@ -104,7 +104,7 @@ class Broadcasting:
         _check_distributed(self.model)
         is_built = bool(self.model.built)
         if is_built:
-            _build(self.model.optimizer, self.model)
+            build_optimizer(self.model.optimizer, self.model)
         if all(allgather_object(is_built, name="model is built")):
             self._broadcast()
 
@@ -113,7 +113,7 @@ class Broadcasting:
             self._broadcast()
 
     def _broadcast(self) -> None:
-        variables = [*self.model.weights, *_variables(self.model.optimizer)]
+        variables = [*self.model.weights, *variables_of_optimizer(self.model.optimizer)]
         shared = [each for each in variables if key_of(each) not in self._local]
         self.farandole_framework.broadcast(shared, self._root_rank)
         self._done = True
@@ -216,13 +216,14 @@ def _check_distributed(model: Any) -> None:
     )
 
 
-def _build(optimizer: Any, model: Any) -> None:
+def build_optimizer(optimizer: Any, model: Any) -> None:
     """Create the optimizer's variables."""
     if not getattr(optimizer, "built", False):
         create_state(optimizer, model.trainable_variables)
 
 
-def _variables(optimizer: Any) -> list[Any]:
+def variables_of_optimizer(optimizer: Any) -> list[Any]:
+    """All that it remembers, its learning rate included."""
     found = optimizer.variables
     variables = list(found if isinstance(found, list | tuple) else found())
     rate = innermost(optimizer).learning_rate  # which Keras 2 does not count among them

@@ -67,6 +67,9 @@ class Exchange(Protocol):
     def register_local_var(self, variable: Variable) -> None:
         """Leave the gradient of this variable to each rank from now on."""
 
+    def forget(self) -> None:
+        """The world in which passes were added up is no more: begin again without them."""
+
 
 class Framework(Protocol):
     """The framework that Keras runs on."""
@@ -84,6 +87,16 @@ class Framework(Protocol):
 
     def broadcast(self, variables: list[Variable], root_rank: int) -> None:
         """Copy the given rank's values into the given variables, on all ranks."""
+
+    def copy(self, variable: Variable, spare: Any) -> Any:
+        """A copy of its value, in the memory of `spare`, an earlier copy or None, where it fits there."""
+
+    def write(self, variable: Variable, copied: Any) -> bool:
+        """Write the copy into the variable; False, and nothing is written, where it does not fit."""
+
+    @property
+    def elastic_run(self) -> Any:
+        """`elastic.run` of the plugin."""
 
     def tensor(self, value: Any) -> Any:
         """Returns the tensor that the operations take for a number, an array or a tensor."""

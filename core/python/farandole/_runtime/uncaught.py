@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
-from farandole._api.errors import MismatchError, RecoverableError
+from farandole._api.errors import MembershipError, MismatchError, RecoverableError
 from farandole._runtime.call_sites import is_ours, place
 
 _ELSEWHERE = re.compile(r"^.*? failed on rank \d+: ")  # of an operation that failed of what another rank has found
@@ -31,7 +31,7 @@ class Uncaught:
 
     def __init__(self, error: BaseException, trace: TracebackType | None) -> None:
         self._error = _translated(error)
-        self._is_of_all_ranks = isinstance(self._error, (MismatchError, RecoverableError))
+        self._is_of_all_ranks = isinstance(self._error, (MembershipError, MismatchError, RecoverableError))
         is_cut = self._is_of_all_ranks or _is_refusal(self._error, trace, is_translated=self._error is not error)
         self._trace = down_to_the_user(trace) if is_cut else trace
 

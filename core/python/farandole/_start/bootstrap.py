@@ -189,10 +189,14 @@ def _check_keys(offers: Sequence[Offer]) -> None:
 
 def _own_offer(has_key: bool) -> Offer:
     given = environment.address()
-    host = socket.gethostname()
+    addresses = (given,) if given else tuple(core.host_addresses())
+    return Offer(socket.gethostname(), host_identity(), addresses, has_key)
+
+
+def host_identity() -> str:
+    """Processes with equal ones are on one host, and reach each other by abstract Unix sockets."""
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    identity = f"{host} {boot_id} {os.stat('/proc/self/ns/net').st_ino}"
-    return Offer(host, identity, (given,) if given else tuple(core.host_addresses()), has_key)
+    return f"{socket.gethostname()} {boot_id} {os.stat('/proc/self/ns/net').st_ino}"
 
 
 def _read(text: bytes) -> Offer:

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 
-from farandole._api.errors import PeerLostError
+from farandole._api.errors import MembershipError, PeerLostError
 from farandole._runtime.native import core
 from farandole._runtime.uncaught import Uncaught, sentence_of
 from farandole._start.environment import OURS, World, shows_details, status_file
 from farandole._start.rank_records import RankRecords
+
+# Exceptions that would come again in the next epoch of an elastic job, so that they end it.
+_MISTAKES = (
+    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, NotImplementedError),
+    *(SyntaxError, TypeError, ValueError, MembershipError),
+)
 
 
 class _Teller:
@@ -26,13 +33,14 @@ class _Teller:
         self.records: RankRecords | None = None
         self.rank = 0
         self.pid = 0  # a forked child says nothing
-        self.lost: tuple[int, str] | None = None  # whose end has ended the last world
+        self.members: Sequence[int] = ()  # the records of the ranks of this world, in the order of their ranks
+        self.lost: tuple[int, str] | None = None  # the record of the rank whose end has ended the last world, and why
         self.plain_hook = sys.excepthook
 
     def begin(self, world: World) -> None:
         if self.pid or world.size < 2:
             return
-        self.rank, self.pid = world.rank, os.getpid()
+        self.rank, self.pid, self.members = world.rank, os.getpid(), range(world.size)
         self.plain_hook, sys.excepthook = sys.excepthook, self.on_exception
         path = status_file()
         if path and world.launcher == OURS:
@@ -46,16 +54,19 @@ class _Teller:
         """False in a forked child."""
         return os.getpid() == self.pid
 
-    def say(self, raised: bool, because_of: int | None = None) -> None:
+    def say(self, error: BaseException | None, because_of: int | None = None) -> None:
+        """The program ends, by this exception, or at the interpreter's end."""
         if self.records is not None and self.is_here:
-            self.records.part(self.rank, raised, because_of)
+            self.records.part(self.rank, error is not None, because_of, isinstance(error, _MISTAKES))
 
     def note_lost(self) -> None:
         """Look whose end has ended the world.
 
         A rank looks before it asks who tells: a rank that ends later may blame this one already.
         """
-        self.lost = core.lost_rank() or self.lost
+        if found := core.lost_rank():
+            rank, why = found
+            self.lost = self.members[rank] if rank < len(self.members) else rank, why
 
     @property
     def lost_rank(self) -> int | None:
@@ -72,26 +83,26 @@ class _Teller:
         self.note_lost()
         is_interrupted = issubclass(kind, KeyboardInterrupt)
         if is_interrupted and self.records is not None and self.rank != 0 and not shows_details():
-            self.say(raised=True, because_of=self.lost_rank)  # one traceback tells where Ctrl-C met the ranks
+            self.say(error, because_of=self.lost_rank)  # one traceback tells where Ctrl-C met the ranks
             return
         if is_interrupted or self.plain_hook is not sys.__excepthook__ or shows_details() or not self.is_here:
-            self.say(raised=True, because_of=self.lost_rank)
+            self.say(error, because_of=self.lost_rank)
             self.plain_hook(kind, error, trace)
             return
         uncaught = Uncaught(error, trace)
         if self.lost is None or not _speaks_of(self.lost, error):
-            self.tell(uncaught)
+            self.tell(uncaught, error)
             return
-        self.say(raised=True, because_of=self.lost_rank)
+        self.say(error, because_of=self.lost_rank)
         if self.who_tells(self.lost[1]) == [self.rank]:
             self.print(f"farandole: rank {self.rank} stops{uncaught.where}: {self.lost[1]}\n")
 
-    def tell(self, uncaught: Uncaught) -> None:
+    def tell(self, uncaught: Uncaught, error: BaseException) -> None:
         """Of the ranks that fail of one mistake one shows its traceback; another says where, if that is elsewhere."""
         text = uncaught.text  # takes longer than to ask, so that the line of another comes after it mostly
         first, why, place = self.who_tells(uncaught.mistake, uncaught.reason, uncaught.reason + uncaught.where)
         blamed = self.lost_rank if first == self.rank or self.lost else first
-        self.say(raised=True, because_of=blamed)
+        self.say(error, because_of=blamed)
         if first == self.rank:
             self.print(text)
         elif place == self.rank:
@@ -117,22 +128,27 @@ def after_init() -> None:
         _teller.records.join(_teller.rank)
 
 
+def enter_epoch(members: Sequence[int]) -> None:
+    """The next world has these members of the job, which keep the records of the ranks that they had at the start."""
+    _teller.members = members
+
+
 def before_shutdown() -> None:
     """This process is about to leave its world; its program may go on."""
     _teller.note_lost()
 
 
-def raised() -> None:
+def raised(error: BaseException) -> None:
     """The function of `farandole.run` raised: its caller shows the exception, so nothing is printed here."""
     if _teller.pid:
         _teller.note_lost()
-        _teller.say(raised=True, because_of=_teller.lost_rank)
+        _teller.say(error, because_of=_teller.lost_rank)
 
 
 def at_exit() -> None:
     """The interpreter ends."""
     _teller.note_lost()
-    _teller.say(raised=False, because_of=_teller.lost_rank)
+    _teller.say(None, because_of=_teller.lost_rank)
 
 
 def look_for_the_ended() -> None:
@@ -140,12 +156,12 @@ def look_for_the_ended() -> None:
     records = _teller.records
     if records is None:
         return
-    for rank in range(records.size):
-        ended = records.ended(rank)
-        if ended is not None and records.joins(rank) <= records.joins(_teller.rank):
+    for rank, number in enumerate(_teller.members):
+        ended = records.ended(number)
+        if ended is not None and records.joins(number) <= records.joins(_teller.rank):
             how = f"exit code {ended.code}" if ended.code >= 0 else f"signal {-ended.code}"
             why = f"rank {rank} (pid {ended.pid}) ended with {how} and had not called init()"
-            _teller.lost = rank, f"{why}; look at rank {rank}'s output first"
+            _teller.lost = number, f"{why}; look at rank {rank}'s output first"
             raise PeerLostError(f"rank {_teller.rank} waited in init(), but {_teller.lost[1]}")
 
 

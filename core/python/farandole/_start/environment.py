@@ -105,7 +105,12 @@ _PACKAGES = {
     "nccl": ("nvidia.nccl", "lib/libnccl.so.2"),
 }
 _PREFIXES = ("OMPI_", "PMIX_", "PMI_", "TORCHELASTIC_", "SLURM_STEP_")
-_MEETING = frozenset({"FARANDOLE_STORE", "FARANDOLE_KEY_FILE", "FARANDOLE_STATUS_FILE", "MASTER_ADDR", "MASTER_PORT"})
+_MEETING = frozenset(
+    {
+        *("FARANDOLE_STORE", "FARANDOLE_KEY_FILE", "FARANDOLE_STATUS_FILE", "FARANDOLE_MEMBERSHIP"),
+        *("MASTER_ADDR", "MASTER_PORT"),
+    }
+)
 
 
 def discover(environ: Mapping[str, str] | None = None) -> World:
@@ -195,17 +200,45 @@ def tell_horovods_readers(world: World) -> None:
 
 def start_timeout_s() -> float:
     """How long init waits for the other ranks: FARANDOLE_START_TIMEOUT in seconds. Raises ValueError for no number."""
-    text = os.environ.get("FARANDOLE_START_TIMEOUT") or "120"
+    return _seconds("FARANDOLE_START_TIMEOUT", "120")
+
+
+def elastic_timeout_s() -> float:
+    """How long an elastic job waits for living ranks to notice that their epoch has ended: FARANDOLE_ELASTIC_TIMEOUT.
+
+    Raises ValueError for no number.
+    """
+    return _seconds("FARANDOLE_ELASTIC_TIMEOUT", "600")
+
+
+def _seconds(name: str, default: str) -> float:
+    text = os.environ.get(name) or default
     try:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= _MOST_SECONDS:
         raise ValueError(
-            f"FARANDOLE_START_TIMEOUT={text!r} is not understood; allowed: a number of seconds from 0 to "
-            f"{_MOST_SECONDS:g}, without a unit"
+            f"{name}={text!r} is not understood; allowed: a number of seconds from 0 to {_MOST_SECONDS:g}, without a "
+            "unit"
         )
     return seconds
+
+
+def membership() -> str:
+    """The socket at which the launcher decides about the ranks of an elastic job: FARANDOLE_MEMBERSHIP.
+
+    "" where `farandole run --min-np` has not started this process.
+    """
+    return os.environ.get("FARANDOLE_MEMBERSHIP", "")
+
+
+def min_np() -> int:
+    """The fewest ranks with which an elastic job goes on: FARANDOLE_MIN_NP, 1 by default. Raises ValueError."""
+    text = os.environ.get("FARANDOLE_MIN_NP") or "1"
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"FARANDOLE_MIN_NP={text!r} is not understood; allowed: a number of ranks from 1 on")
+    return int(text)
 
 
 def address() -> str:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 _WORD_BYTES = 8
 _WORDS = 8  # of each rank
 _JOINS, _PARTING, _SINCE_NS, _BLAMED, _HAS_ENDED, _CODE, _PID = range(7)
-_RAISED, _EXITED = 1, 2
+_RAISED, _EXITED, _MISTAKEN = 1, 2, 3
 _TOLD = 64  # things at most; more are told by each rank
 _LOCK_SECONDS = 0.2
 
@@ -37,6 +37,7 @@ class Parting:
     raised: bool  # an exception that nobody caught; else the interpreter ended
     at_s: float  # of the machine's monotonic clock
     blamed: int | None  # the rank whose end had ended the world before
+    mistaken: bool = False  # the exception is a mistake of the program, which would come again
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,13 @@ class RankRecords:
         self._set(rank, _PARTING, 0)
         self._set(rank, _JOINS, self.joins(rank) + 1)
 
-    def part(self, rank: int, raised: bool, blamed: int | None) -> None:
+    def part(self, rank: int, raised: bool, blamed: int | None, mistaken: bool = False) -> None:
         """The program of `rank` ends. Its first word counts."""
         if self._get(rank, _PARTING):
             return
         self._set(rank, _SINCE_NS, time.monotonic_ns())
         self._set(rank, _BLAMED, -1 if blamed is None else blamed)
-        self._set(rank, _PARTING, _RAISED if raised else _EXITED)
+        self._set(rank, _PARTING, _MISTAKEN if mistaken else _RAISED if raised else _EXITED)
 
     def who_tells(self, rank: int, things: Sequence[str]) -> list[int]:
         """For each of the things the rank that was the first to ask this about it; `rank` itself where it is."""
@@ -118,7 +119,8 @@ class RankRecords:
         if not manner:
             return None
         blamed = self._get(rank, _BLAMED)
-        return Parting(manner == _RAISED, self._get(rank, _SINCE_NS) / 1e9, blamed if 0 <= blamed < self.size else None)
+        known = blamed if 0 <= blamed < self.size else None
+        return Parting(manner != _EXITED, self._get(rank, _SINCE_NS) / 1e9, known, manner == _MISTAKEN)
 
     def ended(self, rank: int) -> Ended | None:
         """None while its process runs."""

@@ -6,6 +6,8 @@ import atexit
 import hashlib
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 from farandole._api import process_sets
 from farandole._api.errors import not_initialized
@@ -25,6 +27,8 @@ class _State:
         self.clock_offset_ns = 0  # by how much this host's clock is ahead of that of rank 0's
         self.store = ""  # where the ranks of this world, or of the last one, met
         self.met: tuple[str, bytes] | None = None  # store and key on one host, obtained once: a later init() has them
+        self.key = b""  # of this world, or of the last one
+        self.launcher = ""  # that started this process
         self.leaves_at_exit = False
         self.address = ""  # where ranks of other hosts reach this one, if there are any
 
@@ -102,12 +106,19 @@ def _enter(
     if found is not None:
         ending.before_init(found)
     meeting = _meet(found, comm)
-    world, _state.store = meeting.world, meeting.store
+    world = meeting.world
+    _state.launcher = world.launcher
     _state.address = meeting.address or environment.address()
     environment.find_libraries()
     if not _state.leaves_at_exit:
         atexit.register(_leave_at_exit)
         _state.leaves_at_exit = True
+    _join(meeting, lambda: process_sets.enter(world.rank, world.size, sets, comm), environment.timeline())
+
+
+def _join(meeting: bootstrap.Meeting, add_process_sets: Callable[[], None], timeline: str) -> None:
+    """Meet the other ranks, and make the world ready for the program. REQUIRES the lock."""
+    world, _state.store, _state.key = meeting.world, meeting.store, meeting.key
     place = world.rank, world.size, meeting.store, meeting.key, meeting.address, meeting.listener
     core.init(*place, ending.look_for_the_ended)
     ending.after_init()
@@ -115,13 +126,46 @@ def _enter(
     try:
         _state.homogeneous = _hosts_are_equal(world)
         _state.clock_offset_ns = clock.measure_offset_ns() if world.local_size < world.size else 0
-        process_sets.enter(world.rank, world.size, sets, comm)
-        if wanted := environment.timeline():
-            recording.begin(wanted, world.rank, world.size, run(), _state.clock_offset_ns, environment.marks_cycles())
+        add_process_sets()
+        if timeline:
+            recording.begin(timeline, world.rank, world.size, run(), _state.clock_offset_ns, environment.marks_cycles())
     except BaseException:
         _leave()
         raise
     _state.world = world
+
+
+def enter_epoch(meeting: bootstrap.Meeting, members: tuple[int, ...], number: int) -> None:
+    """Join the world of an elastic job's next epoch, in place of the one that `shutdown` has left.
+
+    A later `init()` of this process joins it, too. Process sets and timelines go on.
+
+    Args:
+        meeting: this process's place there, and how it meets the others.
+        members: the numbers of the processes that are its ranks: those that they had at the start.
+        number: of the epoch.
+
+    Raises: like `init`, where another member is lost meanwhile.
+    """
+    with _state.lock:
+        _state.told, _state.met = replace(meeting.world, store=meeting.store), (meeting.store, meeting.key)
+        ending.enter_epoch(members)
+        timeline = environment.timeline()
+        if timeline:  # the file of the last epoch is complete
+            path = Path(timeline)
+            timeline = str(path.with_name(f"{path.stem}.epoch{number}{path.suffix}"))
+        _join(meeting, lambda: process_sets.enter_epoch(meeting.world.rank, members), timeline)
+
+
+def job_key() -> bytes:
+    """The secret of this world's ranks; b"" in a world of one."""
+    return _state.key
+
+
+def launcher() -> str:
+    """The title of the launcher that started this process; "" for none."""
+    _current()
+    return _state.launcher
 
 
 def shutdown() -> None:

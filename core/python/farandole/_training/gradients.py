@@ -117,6 +117,11 @@ class GradientReducer(Generic[T]):
         """Submit nothing before `finish`: for when it is not sure yet that the ranks reduce the same set."""
         self._holds = True
 
+    def forget(self) -> None:
+        """Begin again, without what is on its way: for a world that is no more, in which nothing touches it."""
+        with self._lock:
+            self._forget()
+
     def withdraw(self, indices: Iterable[int]) -> None:
         """Do not submit these, of those that are held."""
         for index in indices:

@@ -16,6 +16,7 @@ import click
 from farandole.launch.shared_options import (
     CONTEXT,
     USAGE,
+    Count,
     about_wrong_line,
     host_options,
     node_options,
@@ -103,6 +104,12 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     metavar="NAME[=VALUE]",
     help="Set a variable for the ranks of all hosts, or pass the launcher's value on; repeatable.",
 )
+@click.option(
+    *("--min-np", "--min-num-proc", "min_np"),
+    type=Count(1),
+    metavar="N",
+    help="Go on while N ranks are left, in programs that use elastic.run.",
+)
 @click.option("--bind-to", type=click.Choice(["core", "none"]), default="none", help="Bind ranks to cores.")
 @click.option("-m", "module", is_flag=True, help="COMMAND is a Python module, as in python -m.")
 @click.option("--prefix/--no-prefix", default=True, help="Begin each line with [rank] (default).")
@@ -188,7 +195,7 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
     """The job of these options. Raises an error that is one sentence for the user."""
     from farandole.launch import environment, hosts, job_machine, local
     from farandole.launch.description import Job
-    from farandole.launch.options import host_options
+    from farandole.launch.options import elastic, host_options
     from farandole.launch.relay import OutputOptions
 
     settings = environment.settings(base)
@@ -234,6 +241,7 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
         call=-1 if caller is None else caller.call,
         notes=() if file is None else job_machine.notes(file, base, placements, names, options.dry_run),
         nodes=nodes,
+        elastic=elastic(options.min_np, len(placements), ranks_base, nodes is not None),
     )
 
 

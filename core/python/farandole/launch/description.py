@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from farandole.launch.hosts import LOCAL_HOST, is_local
 from farandole.launch.job import Placement
 from farandole.launch.nodes.options import NodeOptions
-from farandole.launch.options import HostOptions
+from farandole.launch.options import Elastic, HostOptions
 from farandole.launch.relay import OutputOptions
 
 
@@ -38,6 +38,7 @@ class Job:
     notes: Sequence[str] = ()  # sentences for the user, before the job starts
     nodes: NodeOptions | None = None  # this one of several; the placements are then those of nodes that are alike
     call: int = -1  # descriptor of the memory with the function that the ranks call
+    elastic: Elastic | None = None
 
     def is_local(self, host: str) -> bool:
         """Returns whether this machine has that name."""

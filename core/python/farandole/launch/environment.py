@@ -7,6 +7,7 @@ A rank finds (docs/guide/launching.md tells users the same):
     FARANDOLE_ADDRESS    with several hosts: where other hosts reach this rank
     FARANDOLE_KEY_FILE   path to read the job's 32 secret bytes from
     HOROVOD_RANK ...       the same place for programs written for Horovod, see `_start/horovod_names.py`
+    FARANDOLE_MEMBERSHIP   of an elastic job: unix:<abstract socket name>, at which the launcher decides who goes on
     FARANDOLE_STATUS_FILE  path of memory in which ranks and launcher tell each other of ends
     RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT      as torchrun says it, for torch.distributed
 """
@@ -31,7 +32,7 @@ _OWN = frozenset(
     f"FARANDOLE_{name}"
     for name in (
         *("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"),
-        *("STORE", "KEY_FILE", "STATUS_FILE"),
+        *("STORE", "KEY_FILE", "STATUS_FILE", "MEMBERSHIP"),
     )
 )
 _FOREIGN = frozenset(
@@ -216,11 +217,12 @@ def for_rank(
     status_file: str = "",
     master: tuple[str, int] | None = None,
     address: str = "",
+    membership: str = "",
 ) -> dict[str, str]:
     """The whole environment of one rank.
 
     `master`: the address and port at which rank 0 may listen for torch.distributed. `address`: of this host, for ranks
-    on others.
+    on others. `membership`: the abstract name of the launcher's socket for an elastic job.
     """
     result = without_outer_job(base)
     result.update(
@@ -244,6 +246,8 @@ def for_rank(
         result.update(MASTER_ADDR=master[0], MASTER_PORT=str(master[1]))
     if address:
         result["FARANDOLE_ADDRESS"] = bracketed(address)
+    if membership:
+        result["FARANDOLE_MEMBERSHIP"] = f"unix:{membership}"
     if start_timeout_s is not None:
         result["FARANDOLE_START_TIMEOUT"] = f"{start_timeout_s:g}"
     result.setdefault("OMP_NUM_THREADS", str(max(1, cores // placement.local_size)))

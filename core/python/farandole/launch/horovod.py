@@ -17,7 +17,7 @@ _ANSWERS = {
     "--output-filename": "--output-dir DIR",
     "--prefix-output-with-timestamp -prefix-timestamp --log-with-timestamp": "--timestamp",
     "--log-without-timestamp --log-hide-timestamp --no-log-hide-timestamp": "leave it out, or give --timestamp",
-    "--min-np --min-num-proc --max-np --max-num-proc --slots-per-host": _LATER_ELASTIC,
+    "--max-np --max-num-proc --slots-per-host": _LATER_ELASTIC,
     "--elastic-timeout --reset-limit --blacklist-cooldown-range --host-discovery-script": _LATER_ELASTIC,
     "--network-interface": "--network-interfaces NAME,...",
     "--fusion-threshold-mb": "set FARANDOLE_FUSION_THRESHOLD, in bytes",
@@ -47,6 +47,7 @@ COUNTERPARTS = {
     "HOROVOD_TIMELINE_MARK_CYCLES": "FARANDOLE_TIMELINE_MARK_CYCLES",
     "HOROVOD_START_TIMEOUT": "FARANDOLE_START_TIMEOUT",
     "HOROVOD_GLOO_TIMEOUT_SECONDS": "FARANDOLE_START_TIMEOUT",
+    "HOROVOD_ELASTIC_TIMEOUT": "FARANDOLE_ELASTIC_TIMEOUT",
 }
 _SETTINGS = {
     **COUNTERPARTS,

@@ -11,6 +11,7 @@ from pathlib import Path
 from farandole.launch.engines import Engine
 from farandole.launch.messages import shown
 
+_MOST_SECONDS = 1e9  # as in the core
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,14}")  # Linux allows 15 bytes
 _PYTHON = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+=@,:-]*")
 _UNFIT_FOR_SSH = re.compile(r"[%\"'\\]|\$\{|[^ -~]")  # ssh expands % and ${ in names of files
@@ -51,6 +52,15 @@ class RunOptions:
     rendezvous: str | None
     key_file: Path | None
     nproc_per_node: str | None
+    min_np: int | None
+
+
+@dataclass(frozen=True)
+class Elastic:
+    """How a job goes on when ranks are lost."""
+
+    min_np: int  # the fewest ranks
+    timeout_s: float  # that living ranks have to notice that others are lost
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,24 @@ class HostOptions:
     bind_to: str = "none"  # or "core"
     engine: Engine | None = None  # whose allocation has the hosts; None: the user named them
     env: Mapping[str, str] = field(default_factory=dict)  # of -x, for the ranks of all hosts
+
+
+def elastic(min_np: int | None, ranks: int, base: Mapping[str, str], has_nodes: bool) -> Elastic | None:
+    """How the job goes on when ranks are lost; None without --min-np. Raises OptionError."""
+    if min_np is None:
+        return None
+    if min_np > ranks:
+        raise OptionError(f"--min-np {min_np} asks for more ranks than the {ranks} that are started.")
+    if has_nodes:
+        raise OptionError("--min-np works with hosts that this launcher reaches (-H), not with --nnodes.")
+    text = base.get("FARANDOLE_ELASTIC_TIMEOUT") or "600"
+    try:
+        timeout_s = float(text)
+    except ValueError:
+        timeout_s = -1.0
+    if not 0 < timeout_s <= _MOST_SECONDS:
+        raise OptionError(f"FARANDOLE_ELASTIC_TIMEOUT must be a positive number of seconds, not {shown(text)}.")
+    return Elastic(min_np, timeout_s)
 
 
 def host_options(

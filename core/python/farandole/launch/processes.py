@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from farandole._start.rank_records import RankRecords
 from farandole.launch import guard, verdict
 from farandole.launch.local import Rank
+from farandole.launch.membership import MembershipServer, Message
 from farandole.launch.supervise import ENDING, Supervisor
 
 
@@ -19,6 +20,7 @@ class LocalSupervisor(Supervisor):
     """Supervises ranks that are our children."""
 
     records: RankRecords
+    server: MembershipServer | None = None  # of an elastic job
     alive: dict[int, Rank] = field(default_factory=dict)  # by process
     _children_left: bool = True
     _leftovers_told: bool = False
@@ -30,6 +32,16 @@ class LocalSupervisor(Supervisor):
         self.alive[rank.pid] = rank
         self._children_left = True
         self.relay.add(rank.placement.rank, rank.stdout, rank.stderr, rank.outcome)
+
+    def serve_membership(self) -> str:
+        """Make the socket at which the ranks of this host speak of their elastic job; its name. Raises OSError."""
+        self.server = MembershipServer(self.selector, self.hear_member)
+        return self.server.name
+
+    def tell_member(self, rank: int, message: Message) -> None:
+        """See Supervisor."""
+        if self.server is not None:
+            self.server.send(rank, message)
 
     @property
     def anything_left(self) -> bool:

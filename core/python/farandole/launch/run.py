@@ -11,6 +11,7 @@ from functools import partial
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local
 from farandole.launch.description import Job
+from farandole.launch.membership import Lease
 from farandole.launch.messages import shown
 from farandole.launch.processes import LocalSupervisor
 from farandole.launch.relay import OutputError
@@ -68,6 +69,8 @@ def _run_inner(job: Job, lifeline: int) -> int:
         memory = make_memory(len(job.placements))  # open as long as this process lives
         records = RankRecords(memory, len(job.placements))
         supervisor = LocalSupervisor(job.output, job.grace_s, lifeline, records=records)
+        if job.elastic is not None:
+            supervisor.lease = Lease(len(job.placements), job.elastic.min_np, job.elastic.timeout_s)
         supervisor.relay.open_logs(placement.rank for placement in job.placements)
         port = local.reserve_port()  # open as long as the ranks run
         _start_ranks(job, supervisor, port.getsockname()[1], local.path_for_ranks(memory))
@@ -86,6 +89,7 @@ def _start_ranks(job: Job, supervisor: LocalSupervisor, port: int, status_file: 
     key = local.make_key()  # open as long as this process lives
     store, key_file, cores = local.make_store(), local.path_for_ranks(key), environment.available_cores()
     call = local.path_for_ranks(job.call) if job.call >= 0 else ""
+    membership = supervisor.serve_membership() if job.elastic is not None else ""
     if job.output.verbose:
         supervisor.relay.say(_plan(job, cores))
     for placement in job.placements:
@@ -98,6 +102,7 @@ def _start_ranks(job: Job, supervisor: LocalSupervisor, port: int, status_file: 
             master=("127.0.0.1", port),
             cores=cores,
             start_timeout_s=job.start_timeout_s,
+            membership=membership,
         )
         supervisor.add(local.start(job.command, placement, rank_environment, bind_to=job.hosts.bind_to, call=call))
 

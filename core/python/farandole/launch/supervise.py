@@ -13,10 +13,12 @@ import selectors
 import signal
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from farandole.launch import guard, verdict
 from farandole.launch.ending import Ending
+from farandole.launch.membership import Answer, Lease, Message
 from farandole.launch.output import name_of_rank
 from farandole.launch.relay import OutputOptions, Relay, Stream
 
@@ -35,7 +37,9 @@ class Supervisor(ABC):
     options: OutputOptions
     grace_s: float
     lifeline: int
+    lease: Lease | None = None  # of an elastic job that this launcher decides about
     deaths: list[verdict.Death] = field(default_factory=list)
+    survived: list[verdict.Death] = field(default_factory=list)  # failures without which an elastic job has gone on
     suspended: bool = False
     _hurried: bool = False  # the user, or the death of the launcher, wants this to end
     _stdout_warned: bool = False
@@ -105,7 +109,7 @@ class Supervisor(ABC):
 
     def _wait_at_most(self) -> float | None:
         now = time.monotonic()
-        times = [self.relay.wait_at_most(), self.next_due(now)]
+        times = [self.relay.wait_at_most(), self.next_due(now), self.lease and self.lease.next_due(now)]
         if not self.anything_left or self.ending.kill_due(now):
             times.append(KILL_EVERY_SECONDS)
         else:
@@ -170,14 +174,55 @@ class Supervisor(ABC):
 
     def note_death(self, death: verdict.Death, others: int) -> None:
         """A rank has ended; `others` are still running."""
-        self.deaths.append(death)
-        if death.failed:
-            self.ending.rank_failed(time.monotonic())
-        if self.options.verbose:
-            self.relay.say(verdict.note(death, others))
+        if self._survives(death):
+            self.survived.append(death)
+            self.relay.say(verdict.survival(death, others))
+        else:
+            self.deaths.append(death)
+            if death.failed:
+                self.ending.rank_failed(time.monotonic())
+            if self.options.verbose:
+                self.relay.say(verdict.note(death, others))
+        if self.lease is not None:
+            if death.failed and death not in self.survived:
+                self.answer(self.lease.give_up(self.lease.reason_against(death.placement.rank)))
+            self.answer(self.lease.end(death.placement.rank))
+
+    # Elastic jobs
+
+    def _survives(self, death: verdict.Death) -> bool:
+        """The job goes on although this rank has failed. A mistake of the program would come again."""
+        is_mistake = death.said is not None and (death.said.mistaken or death.said.blamed is not None)
+        goes_on = self.lease is not None and self.ending.began_at is None
+        return goes_on and death.failed and not is_mistake and self.lease.survives(death.placement.rank)
+
+    def hear_member(self, rank: int, message: Message) -> None:
+        """A rank says something about the membership of its elastic job."""
+        if self.lease is not None:
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # a rank's nonsense is no news of it
+                self.answer(self.lease.hear(rank, message, time.monotonic()))
+
+    def answer(self, answers: Sequence[Answer]) -> None:
+        """Tell ranks what the lease says."""
+        for rank, message in answers:
+            self.tell_member(rank, message)
+
+    def tell_member(self, rank: int, message: Message) -> None:  # noqa: B027  # many jobs are not elastic
+        """Send a rank a message about the membership."""
+
+    def _look_after_lease(self, now: float) -> None:
+        if self.lease is None:
+            return
+        if self.ending.began_at is not None:
+            self.answer(self.lease.give_up("the job ends"))
+        sentence, answers = self.lease.tick(now)
+        if sentence:
+            self.relay.say(sentence)
+        self.answer(answers)
 
     def act(self, now: float) -> None:
         """Do whatever is due now."""
+        self._look_after_lease(now)
         if self.relay.stdout_error is not None:
             self._stdout_failed(self.relay.stdout_error, now)
         if self.ending.term_due(now):
@@ -198,9 +243,10 @@ class Supervisor(ABC):
             self.relay.say("farandole: some processes of this job sit in the kernel and could not be killed yet.")
         if self.ending.exit_code is not None:
             if self.ending.first_signal is not None and not self.anything_left:
-                self.relay.say(verdict.describe_interruption(self.ending.first_signal, self.deaths))
+                everybody = [*self.deaths, *self.survived]
+                self.relay.say(verdict.describe_interruption(self.ending.first_signal, everybody))
             return self.ending.exit_code
-        found = verdict.judge(self.deaths)
+        found = verdict.judge(self.deaths, self.survived)
         if found is None:
             return 0
         directory = None if self.options.directory is None else str(self.options.directory)

@@ -61,8 +61,10 @@ class Verdict:
     ended: Sequence[Death] = ()  # who had ended well before. Perhaps rightly; perhaps it is what the culprit failed of
 
 
-def judge(deaths: Sequence[Death]) -> Verdict | None:
+def judge(deaths: Sequence[Death], survived: Sequence[Death] = ()) -> Verdict | None:
     """The rank to blame, or None where all is well. `deaths` is in the order in which they were seen.
+
+    `survived`: failures without which an elastic job went on; one of them is to blame where a later failure says so.
 
     A rank that fails because another has ended says so, and is innocent. Of the others the first is to blame. Ranks
     that say nothing are judged by the order of deaths: peers of a dead rank soon fail too, with an exit code; so of
@@ -71,7 +73,7 @@ def judge(deaths: Sequence[Death]) -> Verdict | None:
     failures = [death for death in deaths if death.failed]
     if not failures:
         return None
-    by_rank = {death.placement.rank: death for death in deaths}
+    by_rank = {death.placement.rank: death for death in (*survived, *deaths)}
     suspects = sorted((_cause(death, by_rank) for death in failures), key=lambda death: death.failed_at)
     culprit = suspects[0]
     if culprit.said is None:
@@ -80,7 +82,7 @@ def judge(deaths: Sequence[Death]) -> Verdict | None:
     if not culprit.failed:
         raised = culprit.said is not None and culprit.said.raised
         return Verdict(culprit, 1 if raised else exit_code(failures[0]))
-    before = deaths[: deaths.index(culprit)] if culprit.said is None else ()
+    before = deaths[: deaths.index(culprit)] if culprit.said is None and culprit in deaths else ()
     return Verdict(culprit, exit_code(culprit), [death for death in before if death.code == 0 and not death.asked])
 
 
@@ -158,6 +160,17 @@ def note(death: Death, others: int) -> str:
     """One line about any death, for --verbose."""
     rest = f"{others} still running" if others else "the last one"
     return f"farandole: rank {death.placement.rank} ended: {_manner(death.code)} after {death.ran_s:.1f} s ({rest})."
+
+
+def survival(death: Death, others: int) -> str:
+    """The line about a rank without which an elastic job goes on."""
+    place = death.placement
+    how = f"was lost: {death.lost}" if death.lost else f"ended: {_manner(death.code)}"
+    go_on = f"{others} ranks go on" if others > 1 else "1 rank goes on"
+    return (
+        f"farandole: rank {place.rank} on {place.host} (pid {death.pid}) {how} after {death.failed_after_s:.1f} s; "
+        f"{go_on}."
+    )
 
 
 def _doubt(ended: Sequence[Death]) -> str:

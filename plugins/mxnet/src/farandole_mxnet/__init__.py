@@ -34,6 +34,7 @@ except AttributeError as error:
         "python -m pip install 'numpy==1.23.5'"
     ) from error
 
+from farandole_mxnet import elastic
 from farandole_mxnet._broadcasting import broadcast_parameters
 from farandole_mxnet._life import init, shutdown
 from farandole_mxnet._operations import (
@@ -66,6 +67,7 @@ __all__ = [
     "broadcast",
     "broadcast_",
     "broadcast_parameters",
+    "elastic",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_allreduce_",

@@ -7,6 +7,8 @@
 | `mxnet.libinfo.find_lib_path` | the library in which the native part looks up functions of MXNet's engine | here |
 | `Parameter._init_impl` | a parameter whose shape is not known yet is broadcast when it is initialized | here |
 | `Trainer._params` | the parameters, in the order in which the trainer numbers them | here |
+| `Trainer._updaters` | the optimizer's states, for commits in memory | here |
+| `Optimizer._index_update_count` | how often each parameter was updated, on which Adam's steps depend | here |
 | `Trainer._allreduce_grads` | is replaced by one that averages over the ranks | _trainer.py |
 
 The functions of MXNet's engine are listed in csrc/mxnet_api.h. A rule of tests/architecture lets no other module reach
@@ -47,6 +49,17 @@ def parameters_of(trainer: Any) -> list[Any]:
     """The parameters of a Gluon Trainer, in its order."""
     parameters: list[Any] = trainer._params
     return parameters
+
+
+def updater_of(trainer: Any) -> Any:
+    """The one that has the optimizer's states, of a Gluon Trainer without a kvstore and with one context."""
+    return trainer._updaters[0]
+
+
+def update_counts_of(optimizer: Any) -> dict[Any, int]:
+    """How often each parameter was updated; may be changed."""
+    counts: dict[Any, int] = optimizer._index_update_count
+    return counts
 
 
 def when_initialized(parameter: Any, call: Callable[[], Any]) -> None:

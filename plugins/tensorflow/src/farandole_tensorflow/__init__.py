@@ -32,6 +32,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from farandole_tensorflow import _gradients as _gradients
+from farandole_tensorflow import elastic
 from farandole_tensorflow._dtypes import Compression
 from farandole_tensorflow._objects import (
     allgather_object,
@@ -81,6 +82,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",
+    "elastic",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",

@@ -20,7 +20,7 @@ from typing import Any
 
 import farandole
 import tensorflow as tf
-from farandole.plugin import Kind, translate_errors
+from farandole.plugin import Kind, lost_rank, translate_errors
 
 _FUNCTIONS = r"(?:\{\{function_node [^}]*\}\} ?)*"
 _FRAME = re.compile(rf"^{_FUNCTIONS}|\s*\[Op:\w+\](?: name:.*)?$", re.DOTALL)
@@ -47,6 +47,12 @@ _OURS: dict[Any, type[Exception]] = {
     tf.errors.DeadlineExceededError: farandole.DeadlineError,
     tf.errors.InternalError: farandole.FarandoleError,
 }
+_WAS_LOST = "originally returned UnavailableError"  # which TensorFlow replaces
+# What becomes of our error in what XLA compiles, in datasets and in threads of TensorFlow's.
+_OF_A_LOSS = (
+    *(tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError),
+    *(tf.errors.UnavailableError, tf.errors.UnknownError),
+)
 _BY_TENSORFLOWS = {theirs: _both(ours.__name__, ours, theirs) for theirs, ours in _OURS.items()}
 # Messages of the core and csrc/call.cc without a world. TensorFlow has one class for that and for a mismatch.
 _NO_WORLD = re.compile(
@@ -78,9 +84,22 @@ def in_a_graph(error: BaseException) -> BaseException | None:
     kind = _OURS.get(type(error))
     if found is None or kind is None:
         return None
+    if kind is farandole.FarandoleError and _WAS_LOST in error.message:
+        kind = farandole.PeerLostError
     if _lacks_a_world(error, found["sentence"]):
         kind = farandole.NotInitializedError
     return kind(found["sentence"])
+
+
+def recoverable(error: Any) -> farandole.RecoverableError | None:
+    """Our error, where TensorFlow raised `error` since a rank is lost or did not come in time."""
+    if isinstance(error, farandole.RecoverableError):
+        return error
+    ours = in_a_graph(error)
+    if isinstance(ours, farandole.RecoverableError):
+        return ours
+    lost = lost_rank() if ours is None and isinstance(error, _OF_A_LOSS) else None
+    return farandole.PeerLostError(f"rank {lost[0]} is lost: {lost[1]}") if lost else None
 
 
 def _lacks_a_world(error: Any, sentence: str) -> bool:

@@ -14,6 +14,7 @@ from farandole.plugin import key_of as key_of_keras
 from farandole_tensorflow._dtypes import Tensor
 from farandole_tensorflow._operations import allreduce, grouped_allreduce
 from farandole_tensorflow._perform import unconverted
+from farandole_tensorflow._places import size_op
 from farandole_tensorflow._private import is_compiled
 
 Gradient = Any  # a tensor, tf.IndexedSlices, or None
@@ -54,6 +55,13 @@ class Exchange:
     def register_local_var(self, variable: Variable) -> None:
         """Leave the gradient of this variable to each rank."""
         self._local[key_of(variable)] = variable
+
+    def forget(self) -> None:
+        """See farandole.plugin.KerasExchange. In a graph of TF1 nothing: its variables are restored like all others."""
+        if self._count is not None and tf.executing_eagerly():
+            self._count.assign(0)
+            for _, total in self._sums.values():
+                total.assign(tf.zeros_like(total))
 
     @unconverted
     def reduce(self, gradients: Sequence[Gradient], variables: Sequence[Variable]) -> list[Gradient]:
@@ -150,10 +158,17 @@ class Exchange:
         """The gradients that stay on this rank; scaled, since the losses of the other ranks do not depend on them."""
         if not self._scale_local:
             return gradient
-        ranks = farandole.size() if self._process_set is None else self._process_set.size()
+        values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+        scaled = values / tf.cast(self._ranks(), values.dtype)
         if isinstance(gradient, tf.IndexedSlices):
-            return tf.IndexedSlices(gradient.values / ranks, gradient.indices, gradient.dense_shape)
-        return gradient / ranks
+            return tf.IndexedSlices(scaled, gradient.indices, gradient.dense_shape)
+        return scaled
+
+    def _ranks(self) -> Any:
+        """How many there are when the gradients are reduced, since a graph may outlive an epoch of an elastic job."""
+        if tf.executing_eagerly() or is_compiled(tf.compat.v1.get_default_graph()):
+            return farandole.size() if self._process_set is None else self._process_set.size()
+        return size_op(0 if self._process_set is None else self._process_set.process_set_id)
 
     def _grouped(
         self, wanted: list[int], gradients: Sequence[Gradient], variables: Sequence[Variable]

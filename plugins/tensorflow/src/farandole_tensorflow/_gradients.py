@@ -4,6 +4,8 @@ That of an allreduce is the allreduce of the gradients, with the same reduction 
 broadcast are averages over the ranks of the set: of the gathered gradients each rank keeps its own rows; of the
 broadcast tensor's gradients the root keeps all and the others none. That of a reducescatter is the allgather of the
 gradients, times the size of the set for a sum. Rows that alltoall has moved go back.
+
+Ranks and sizes are looked up when the graph runs, since it may outlive an epoch of an elastic job.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
-import farandole
 import tensorflow as tf
 from farandole import Average, ReduceOp, Sum
 from farandole.plugin import Kind, Parameters
@@ -20,6 +21,7 @@ from farandole.plugin import Kind, Parameters
 from farandole_tensorflow._dtypes import Tensor
 from farandole_tensorflow._native import operations
 from farandole_tensorflow._perform import current_token, perform, run
+from farandole_tensorflow._places import place_op, rank_op, size_op
 from farandole_tensorflow._xla import check_differentiable
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -45,7 +47,7 @@ def _of_allgather(op: Any, *gradients: Tensor) -> list[Tensor]:
     mine = tf.stack([tf.shape(tensor, tf.int64)[0] for tensor in op.inputs[:-1]])
     parameters = (f"{_name(op)}.rows" if _name(op) else "", 0, 0, 1.0, 1.0, number)
     (rows,) = perform(Kind.ALLGATHER, [mine[tf.newaxis]], parameters)  # [rank, tensor]
-    starts = tf.reduce_sum(rows[: _ranks(op).index(farandole.rank())], axis=0)
+    starts = tf.reduce_sum(rows[: place_op(number)], axis=0)
     # Ends at a computed place: of a rank without rows TensorFlow would know the result, and drop its average.
     ends = starts + mine + tf.cast(current_token(), tf.int64)
     return [*(each[starts[i] : ends[i]] for i, each in enumerate(averages)), None]
@@ -55,7 +57,7 @@ def _of_allgather(op: Any, *gradients: Tensor) -> list[Tensor]:
 def _of_broadcast(op: Any, *gradients: Tensor) -> list[Tensor]:
     averages = _averages(op, gradients)
     # Chosen when the graph runs: an average that a rank does not need is dropped there, and the others would wait.
-    is_root = tf.equal(current_token() + op.get_attr("root_rank"), farandole.rank())
+    is_root = tf.equal(rank_op(), op.get_attr("root_rank"))
     return [*(tf.where(is_root, each, tf.zeros_like(each)) for each in averages), None]
 
 
@@ -64,9 +66,10 @@ def _of_reducescatter(op: Any, *gradients: Tensor) -> list[Tensor]:
     reduce = _reduction(op)
     check_differentiable(Kind.REDUCESCATTER, reduce)
     factor = _factor(op, "prescale_bits") * _factor(op, "postscale_bits")
-    factor *= len(_ranks(op)) if reduce is Sum else 1
     parameters = (_name(op), 0, 0, 1.0, 1.0, op.get_attr("process_set"))
     gathered = perform(Kind.ALLGATHER, _dense(op, gradients), parameters)
+    if reduce is Sum:
+        factor *= tf.cast(size_op(op.get_attr("process_set")), tf.float64)
     return [*(each * tf.cast(factor, each.dtype) for each in gathered), None]
 
 
@@ -107,10 +110,6 @@ def _reduction(op: Any) -> ReduceOp:
 def _factor(op: Any, attribute: str) -> float:
     (factor,) = struct.unpack("d", struct.pack("q", op.get_attr(attribute)))
     return float(factor)
-
-
-def _ranks(op: Any) -> list[int]:
-    return farandole.get_process_set_ids_and_ranks()[op.get_attr("process_set")]
 
 
 def _name(op: Any) -> str:

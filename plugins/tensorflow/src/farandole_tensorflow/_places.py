@@ -67,7 +67,14 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
     return _looked_up(lambda: farandole.process_set_included(process_set_id), name)
 
 
+def place_op(process_set_id: int) -> Tensor:
+    """This rank's place in the set of this number, as an int32 scalar."""
+    return _looked_up(lambda: farandole.get_process_set_ids_and_ranks()[process_set_id].index(farandole.rank()), None)
+
+
 def _looked_up(function: Callable[[], int], name: str | None) -> Tensor:
+    if tf.executing_eagerly():
+        return tf.constant(function(), tf.int32)
     value = tf.numpy_function(lambda: np.int32(function()), [], tf.int32, name=name)
     value.set_shape(())
     return value

@@ -17,11 +17,14 @@ from farandole import *  # noqa: F403
 from farandole.plugin import build_keras as _build_keras
 
 from farandole_tensorflow import _operations, _xla
+from farandole_tensorflow._copies import copy as _copy
+from farandole_tensorflow._copies import write as _write
 from farandole_tensorflow._dtypes import Compression
 from farandole_tensorflow._dtypes import Tensor as _Tensor
 from farandole_tensorflow._exchange import Exchange as _Exchange
 from farandole_tensorflow._variables import broadcast_global_variables
 from farandole_tensorflow._variables import broadcast_variables as _broadcast_variables
+from farandole_tensorflow.elastic import run as _run
 
 
 class _TensorFlow:
@@ -33,6 +36,9 @@ class _TensorFlow:
 
     def broadcast(self, variables: list[_Any], root_rank: int) -> None:
         _broadcast_variables(variables, root_rank)
+
+    elastic_run = staticmethod(_run)
+    copy, write = staticmethod(_copy), staticmethod(_write)
 
     def tensor(self, value: _Any) -> _Any:
         return value  # the operations make a tensor of it
@@ -48,7 +54,7 @@ class _TensorFlow:
 _built = _build_keras(_tf.keras, _TensorFlow(), __name__)
 DistributedOptimizer, PartialDistributedOptimizer, load_model, no_sync = _built.training
 allgather, allreduce, broadcast, reducescatter = _built.values
-callbacks = _built.callbacks
+callbacks, elastic = _built.callbacks, _built.elastic
 
 __all__ = ["Compression", "broadcast_global_variables"]
 __all__ += [name for name in (*_built.names, *farandole.__all__) if name not in __all__]

@@ -17,6 +17,7 @@ from farandole import *  # noqa: F403  # mypy does not see what `mpi_ops.__all__
 from farandole_torch import (  # noqa: F401  # the former refuses versions that the rest cannot use
     _torchrun,  # makes torchrun's channel known
     _versions,
+    elastic,
     mpi_ops,
 )
 from farandole_torch._adapter import collectives as _collectives
@@ -34,6 +35,7 @@ __all__ = [
     "SyncBatchNorm",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "elastic",
     "mpi_ops",
     "no_sync",
 ]

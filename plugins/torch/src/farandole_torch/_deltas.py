@@ -92,6 +92,11 @@ class Deltas:
             raise
         self._forget()
 
+    def forget(self) -> None:
+        """As of `Reduction`."""
+        self._forget()
+        self._agreement.forget()
+
     def _forget(self) -> None:
         self._changes, self.in_flight = [], False
 

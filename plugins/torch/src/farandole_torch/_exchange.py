@@ -50,6 +50,12 @@ class Exchange:
         """Leave the gradient of this variable to each rank."""
         self._local[key_of(variable)] = variable
 
+    def forget(self) -> None:
+        """See farandole.plugin.KerasExchange."""
+        self._sums, self._count = {}, 0
+        for _, reducer in self._reducers.values():
+            reducer.forget()
+
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch is not read
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def step(

@@ -43,6 +43,10 @@ class Agreement:
         self._process_set = process_set
         self._asked: Handle[Tensor] | None = None  # what Ctrl-C has interrupted is taken up again
 
+    def forget(self) -> None:
+        """The next step is the first one again, of other ranks."""
+        self.required, self._asked = None, None
+
     def ask_at_first(self, plan: Plan, required: Required) -> MismatchError | None:
         """Compare this rank's set with those of all others, whose first step it is, too; blocks."""
         return self._judged(plan, required, self._ask(plan, required, _FIRST))

@@ -61,6 +61,13 @@ class Reduction:
         # Ours comes first: hooks that the user registered before, say to clip, are to see the reduced gradients.
         before_each_step(optimizer, lambda _, args, kwargs: _before_step(weak, args, kwargs))
 
+    def forget(self) -> None:
+        """The world in which a step began is no more: forget the step, and ask the ranks of the next world again."""
+        self.reducer.forget()
+        self.synchronized = False
+        self._required, self._handed = None, {}
+        self._agreement.forget()
+
     def synchronize(self) -> None:
         """Reduce all gradients and wait for them."""
         if self._is_alone:

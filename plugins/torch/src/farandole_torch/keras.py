@@ -14,6 +14,7 @@ from typing import Any as _Any
 import farandole
 import torch as _torch
 from farandole import *  # noqa: F403
+from farandole.elastic import run as _run
 from farandole.plugin import build_keras as _build_keras
 
 try:
@@ -37,6 +38,7 @@ from farandole_torch._adapter import Compression
 from farandole_torch._adapter import Tensor as _Tensor
 from farandole_torch._adapter import collectives as _collectives
 from farandole_torch._autograd import operations as _operations
+from farandole_torch._copies import Tensors as _Tensors
 from farandole_torch._exchange import Exchange as _Exchange
 from farandole_torch._gpus import init
 
@@ -56,6 +58,15 @@ class _PyTorch:
         for handle in handles:
             handle.wait()
 
+    elastic_run = staticmethod(_run)
+    _tensors = _Tensors()
+
+    def copy(self, variable: _Any, spare: _Any) -> _Tensor:
+        return self._tensors.copy(variable.value, spare)
+
+    def write(self, variable: _Any, copied: _Tensor) -> bool:
+        return self._tensors.write(variable.value, copied)
+
     def tensor(self, value: _Any) -> _Tensor:
         return _torch.as_tensor(value).detach()
 
@@ -69,7 +80,7 @@ class _PyTorch:
 _built = _build_keras(keras, _PyTorch(), __name__)
 DistributedOptimizer, PartialDistributedOptimizer, load_model, no_sync = _built.training
 allgather, allreduce, broadcast, reducescatter = _built.values
-callbacks = _built.callbacks
+callbacks, elastic = _built.callbacks, _built.elastic
 
 __all__ = ["Compression", "init"]
 __all__ += [name for name in (*_built.names, *farandole.__all__) if name not in __all__]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from farandole.launch.nodes.proof import OtherProgramError, Proof, ProofError
+from farandole._start.proof import OtherProgramError, Proof, ProofError
 from farandole.launch.remote import frames
 from farandole.launch.remote.outgoing import Outgoing
 

@@ -30,7 +30,7 @@ from farandole.launch.nodes import channel as channels
 from farandole.launch.nodes import roll
 from farandole.launch.nodes.channel import Channel
 from farandole.launch.nodes.options import NodeOptions
-from farandole.launch.nodes.proof import Proof
+from farandole._start.proof import Proof
 from farandole.launch.remote import frames, reach
 from farandole.launch.version import own_version
 

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local, verdict
 from farandole.launch.job import Placement
+from farandole.launch.membership import Message
 from farandole.launch.relay import OutputOptions, Relay
 from farandole.launch.remote import frames
 from farandole.launch.remote.examiner import Examiner
@@ -49,6 +50,7 @@ class Agent(TellingSupervisor):
     _call: int = -1  # descriptor of that function
     _started: bool = False
     _dismissed: bool = False
+    _is_elastic: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,6 +115,10 @@ class Agent(TellingSupervisor):
             self._start_if_all_is_here()
         elif kind == "tell":
             self._pass_on(message)
+        elif kind == "membership":
+            self.tell_member(message["rank"], message["message"])
+        elif kind == "beat" and message["answer"]:
+            self.say("beat")
         elif kind == "ended":
             self.records.end(message["rank"], message["pid"], message["code"], message["joins"])
         elif kind == "kill":
@@ -178,6 +184,8 @@ class Agent(TellingSupervisor):
         key = local.make_key(bytes.fromhex(message["key"]))
         call = local.path_for_ranks(self._call) if self._call >= 0 else ""
         cores = environment.available_cores()
+        self._is_elastic = message["elastic"]
+        membership = self.serve_membership() if self._is_elastic else ""
         signal.pthread_sigmask(signal.SIG_BLOCK, guard.HANDLED)
         try:
             for placement in placements:
@@ -191,6 +199,7 @@ class Agent(TellingSupervisor):
                     master=(message["master_address"], message["master_port"]),
                     cores=cores,
                     start_timeout_s=message["start_timeout_s"],
+                    membership=membership,
                 )
                 options = {"gets_stdin": False, "bind_to": message["bind_to"], "call": call}
                 rank = local.start(command, placement, variables, **options)
@@ -199,9 +208,23 @@ class Agent(TellingSupervisor):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, guard.HANDLED)
 
     def note_death(self, death: verdict.Death, others: int) -> None:
-        """See Supervisor; the launcher judges."""
+        """See Supervisor; the launcher judges, and decides whether an elastic job goes on."""
         self.tell_death(death)
-        super().note_death(death, others)
+        if self._is_elastic:
+            self.deaths.append(death)
+        else:
+            super().note_death(death, others)
+
+    def hear_member(self, rank: int, message: Message) -> None:
+        """See Supervisor; the launcher decides."""
+        self.say("membership", rank=rank, message=message)
+
+    def on_signal(self, signum: int) -> None:
+        """See Supervisor. SIGTERM is a notice for the ranks of an elastic job that this host goes away."""
+        if self._is_elastic and signum == signal.SIGTERM and self.alive:
+            self.tell_ranks(signum)
+        else:
+            super().on_signal(signum)
 
     # The loop
 

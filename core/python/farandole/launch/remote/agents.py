@@ -81,7 +81,7 @@ class AgentsSupervisor(Supervisor):
         if now - self._beat_at >= _HEARTBEAT_SECONDS:
             self._beat_at = now
             for link in self.links:
-                link.say("beat")
+                link.say("beat", answer=self.lease is not None)
         if self._hung_up_at is not None and now - self._hung_up_at >= _HANG_UP_SECONDS:
             for link in self.links:
                 link.kill()

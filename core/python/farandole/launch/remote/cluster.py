@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from farandole.launch import verdict
 from farandole.launch.job import Placement
+from farandole.launch.membership import Message
 from farandole.launch.remote import frames, ssh
 from farandole.launch.remote.agents import AgentsSupervisor
 from farandole.launch.remote.assembly import Assembly, AssemblyError, Send
@@ -16,6 +17,7 @@ from farandole.launch.remote.telling import heard
 
 CANNOT_START = 2
 _STEP_SECONDS = 30.0  # for one answer of all agents, once ssh has connected
+_SILENCE_SECONDS = 3.5  # of an agent that answers each second, once the ranks of its host are lost to the others
 _GATHER_SECONDS = 1.0  # after the first host that fails, for others that fail, too
 _MOST_SENTENCES = 8
 _NAMED_HOSTS = 4
@@ -66,6 +68,11 @@ class ClusterSupervisor(AgentsSupervisor):
         link.greeted = True
         if frame["kind"] == "death":
             self._on_death(link, frame)
+        elif frame["kind"] == "beat":
+            return
+        elif frame["kind"] == "membership":
+            if frame["rank"] in link.streams:
+                self.hear_member(frame["rank"], frame["message"])
         elif frame["kind"] == "ending":
             link.ended_by = frame["why"], frame["code"]
         elif frame["kind"] == "done":
@@ -104,6 +111,21 @@ class ClusterSupervisor(AgentsSupervisor):
             self._step_at = time.monotonic()
         for number, kind, content in sends:
             self.links[number].say(kind, **content)
+
+    def tell_member(self, rank: int, message: Message) -> None:
+        """See Supervisor."""
+        for link in self.links:
+            if rank in link.streams:
+                link.say("membership", rank=rank, message=message)
+
+    def _look_for_silent(self, now: float) -> None:
+        """A host is lost that says nothing while the other ranks of an elastic job have lost its ranks."""
+        if self.lease is None:
+            return
+        for link in self.links:
+            is_silent = now - link.heard_at >= _SILENCE_SECONDS
+            if is_silent and link.code is None and self.lease.has_lost(link.streams.keys()):
+                link.kill()
 
     def _on_death(self, link: Link, message: frames.Message) -> None:
         now = time.monotonic()
@@ -175,6 +197,7 @@ class ClusterSupervisor(AgentsSupervisor):
             self._send_call(now)
             self._look_for_late(now)
             self._show_status(now)
+        self._look_for_silent(now)
         if self._refused_at is not None and not self.told_to_end:
             resolved = all(link.greeted or link.code is not None for link in self.links)
             if resolved or now - self._refused_at >= _GATHER_SECONDS:

@@ -6,6 +6,7 @@ import os
 import selectors
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +39,7 @@ class Link:
     ended_by: tuple[str, int] | None = None  # a signal, by which somebody there ended the agent, and its exit code
     code: int | None = None  # of the process, once it has ended
     error: str = ""  # why we do not understand it
+    heard_at: float = field(default_factory=time.monotonic)
     _paused: bool = False
     _call_sent: int = 0  # bytes
 
@@ -108,6 +110,7 @@ class Link:
         assert self.process.stdout
         if not (data := self._take(self.process.stdout.fileno())):
             return
+        self.heard_at = time.monotonic()
         try:
             for frame in self.reader.feed(data):
                 if isinstance(frame, frames.CallPiece):

@@ -10,6 +10,7 @@ from farandole.launch import environment
 from farandole.launch.description import Job
 from farandole.launch.job import Placement
 from farandole.launch.local import KEY_BYTES
+from farandole.launch.membership import Lease
 from farandole.launch.remote import link, ssh
 from farandole.launch.remote.assembly import Assembly, HostPlan
 from farandole.launch.remote.cluster import ClusterSupervisor
@@ -34,6 +35,7 @@ def run(job: Job, lifeline: int) -> int:
         python=job.hosts.python,
         program=job.hosts.engine.program if job.hosts.engine else "ssh",
         call=job.call,
+        lease=job.elastic and Lease(len(job.placements), job.elastic.min_np, job.elastic.timeout_s),
     )
     supervisor.relay.open_logs(placement.rank for placement in job.placements)
     words_of_ssh = environment.settings(job.base).ssh
@@ -61,6 +63,7 @@ def _content(job: Job) -> dict[str, object]:
         "key": secrets.token_hex(KEY_BYTES),
         "start_timeout_s": job.start_timeout_s,
         "grace_s": job.grace_s,
+        "elastic": job.elastic is not None,
         "bind_to": job.hosts.bind_to,
         "call_bytes": os.fstat(job.call).st_size if job.call >= 0 else -1,
     }

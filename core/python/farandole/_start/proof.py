@@ -1,4 +1,4 @@
-"""Two launchers prove to each other that they have the job's key, before either reads anything else. Pure.
+"""Two ends of a connection prove to each other that they have the job's key, before either reads anything else. Pure.
 
     listener                                        caller
     hello, nonce                              ->    ends where the hello is another program's

@@ -1,0 +1,219 @@
+"""How long ranks of an elastic job need to go on after one was killed, and what elastic mode costs without a fault.
+
+    python3 noxfile.py -s bench_elastic
+    python3 noxfile.py -s bench_elastic -- --kills 200 --output docs/benchmarks
+
+Each job has four ranks, which train 25 million parameters, commit each step, and lose a rank by SIGKILL at a random
+instant of a step. The time to go on is that from the kill to the end of the next step with three ranks, less the usual
+time of a step; a finished step is lost where the three repeat one that all of them had finished.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+from between_hosts import machine
+from contestants import ContestantError
+from tables import Verdict, end
+
+WORKER = Path(__file__).with_name("elastic_worker.py")
+RANKS = 4
+_LIMIT_S = 120.0
+_STEPS = 16
+_WARM_STEPS = 6  # before a kill
+
+
+@dataclass(frozen=True)
+class Line:
+    """A finished step of a rank."""
+
+    ranks: int
+    step: int
+    at: float
+    commit_s: float
+    look_s: float
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One killed rank, and what the others did."""
+
+    victim: int
+    usual_step_s: float
+    recovery_s: float  # less a step
+    lost_steps: int
+    commit_s: float
+    look_s: float
+
+
+def lines_of(path: Path) -> list[Line]:
+    """The steps that a rank has finished so far."""
+    if not path.exists():
+        return []
+    complete = path.read_text(encoding="ascii").splitlines(keepends=True)
+    words = [line.split() for line in complete if line.endswith("\n")]
+    return [Line(int(ranks), int(step), *map(float, times)) for ranks, step, *times in words]
+
+
+def one_kill(draw: random.Random, folder: Path) -> Kill:
+    """Start a job, kill one of its ranks, and see the rest to its end. Raises ContestantError."""
+    victim = draw.randrange(RANKS)
+    job = start(folder)
+    try:
+        await_steps(job, folder, _WARM_STEPS)
+        pids = {rank: pid_of(job, rank) for rank in range(RANKS)}
+        time.sleep(draw.uniform(0.0, 2 * usual_step_s(lines_of(folder / "0"))))
+        killed_at = time.monotonic()
+        os.kill(pids[victim], signal.SIGKILL)
+        _, err = job.communicate(timeout=_LIMIT_S)
+    except subprocess.TimeoutExpired as error:
+        raise ContestantError(f"a job did not end within {_LIMIT_S:.0f} s after rank {victim} was killed") from error
+    finally:
+        if job.poll() is None:
+            job.kill()
+            job.communicate()
+    if job.returncode != 0:
+        raise ContestantError(
+            f"a job ended with exit code {job.returncode} after rank {victim} was killed: {err[-500:]}"
+        )
+    return judge(victim, killed_at, {rank: lines_of(folder / str(rank)) for rank in range(RANKS) if rank != victim})
+
+
+def judge(victim: int, killed_at: float, logs: dict[int, list[Line]]) -> Kill:
+    """The figures of one kill, from the steps that the survivors have finished."""
+    before = {rank: [line for line in log if line.ranks == RANKS] for rank, log in logs.items()}
+    after = {rank: [line for line in log if line.ranks == RANKS - 1] for rank, log in logs.items()}
+    if not all(after.values()):
+        raise ContestantError(f"a rank took no step after rank {victim} was killed")
+    usual = statistics.median(usual_step_s(log) for log in before.values())
+    finished_by_all = min(log[-1].step for log in before.values())
+    resumed_at = min(log[0].step for log in after.values())
+    ended_at = max(log[0].at for log in after.values())
+    good = [line for log in before.values() for line in log[1:]]
+    lost = max(0, finished_by_all - (resumed_at - 1))
+    commit_s, look_s = median_of(good, "commit_s"), median_of(good, "look_s")
+    return Kill(victim, usual, ended_at - killed_at - usual, lost, commit_s, look_s)
+
+
+def median_of(lines: Sequence[Line], what: str) -> float:
+    return statistics.median(getattr(line, what) for line in lines)
+
+
+def usual_step_s(log: Sequence[Line]) -> float:
+    """The median time of a step."""
+    return statistics.median(later.at - earlier.at for earlier, later in pairwise(log))
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "farandole.launch", "run", "-np", str(RANKS), "--min-np", "1"]
+    return subprocess.Popen(
+        [*command, str(WORKER), str(folder), str(_STEPS)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def await_steps(job: subprocess.Popen[str], folder: Path, steps: int) -> None:
+    """Until each rank has finished so many steps. Raises ContestantError."""
+    deadline = time.monotonic() + _LIMIT_S
+    while min(len(lines_of(folder / str(rank))) for rank in range(RANKS)) < steps:
+        if job.poll() is not None or time.monotonic() > deadline:
+            job.kill()
+            raise ContestantError(f"a job took no steps: {job.communicate()[1][-500:]}")
+        time.sleep(0.01)
+
+
+def pid_of(job: subprocess.Popen[str], rank: int) -> int:
+    """The process of a rank."""
+    for process in psutil.Process(job.pid).children(recursive=True):
+        if process.environ().get("FARANDOLE_RANK") == str(rank):
+            return process.pid
+    raise ContestantError(f"rank {rank} has no process")
+
+
+def verdicts_of(kills: Sequence[Kill]) -> list[Verdict]:
+    """The targets."""
+    recovery_ms = sorted(1e3 * kill.recovery_s for kill in kills)
+    last = recovery_ms[min(len(recovery_ms) - 1, int(0.99 * len(recovery_ms)))]
+    return [
+        Verdict("from a kill to the next good step, less a step: median", statistics.median(recovery_ms), 200, "ms"),
+        Verdict("the same, 99th percentile", last, 1_000, "ms"),
+        Verdict("elastic mode beside the commits, of a step", 100 * share_of_looks(kills), 0.5, " %"),
+        Verdict("finished steps lost", float(sum(kill.lost_steps for kill in kills)), 0, ""),
+    ]
+
+
+def share_of_looks(kills: Sequence[Kill]) -> float:
+    """The share of a step in which ranks look whether others leave: all that elastic mode does beside the commits."""
+    return statistics.median(kill.look_s for kill in kills) / statistics.median(kill.usual_step_s for kill in kills)
+
+
+def write(folder: Path, kills: Sequence[Kill]) -> None:
+    """elastic.md and elastic.json."""
+    facts = machine()
+    content = {"machine": facts, "kills": [vars(kill) for kill in kills]}
+    (folder / "elastic.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    recovery_ms = sorted(1e3 * kill.recovery_s for kill in kills)
+    quantiles = {name: recovery_ms[int(share * (len(recovery_ms) - 1))] for name, share in _SHARES.items()}
+    rows = "\n".join(f"| {name} | {value:.0f} ms |" for name, value in quantiles.items())
+    step_ms = 1e3 * statistics.median(kill.usual_step_s for kill in kills)
+    commit_ms = 1e3 * statistics.median(kill.commit_s for kill in kills)
+    look_us = 1e6 * statistics.median(kill.look_s for kill in kills)
+    lost = sum(kill.lost_steps for kill in kills)
+    (folder / "elastic.md").write_text(
+        f"""# Elastic training
+
+`python3 noxfile.py -s bench_elastic -- --kills {len(kills)} --output docs/benchmarks`;
+[how to read it](README.md#elastic).
+
+{facts["processor"]}, {facts["cores"]} cores. {RANKS} ranks train 25 million parameters and commit each step; one is
+killed by SIGKILL at a random instant, {len(kills)} times. A step takes {step_ms:.0f} ms, {commit_ms:.1f} ms of it the
+commit.
+
+| from the kill to the end of the next good step, less a step | |
+|---|---:|
+{rows}
+
+Without a fault, elastic mode takes {look_us:.0f} us of a step beside the commit, {100 * share_of_looks(kills):.3f} %.
+Finished steps lost: {lost}. All survivors went on in their processes.
+""",
+        encoding="utf-8",
+    )
+
+
+_SHARES = {"minimum": 0.0, "median": 0.5, "90 %": 0.9, "99 %": 0.99, "maximum": 1.0}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, help="folder for elastic.md and elastic.json")
+    options = parser.parse_args()
+    draw, kills = random.Random(options.seed), list[Kill]()
+    for _ in range(options.kills):
+        with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
+            kills.append(one_kill(draw, Path(folder)))
+        print(f"rank {kills[-1].victim}: {1e3 * kills[-1].recovery_s:.0f} ms", file=sys.stderr)
+        if options.output:
+            write(options.output, kills)
+    return end(verdicts_of(kills))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except ContestantError as error:
+        sys.exit(f"benchmark: {error}")

@@ -1,0 +1,13 @@
+"""Elastic training: a rank dies or leaves, and the others go on in the same processes.
+
+    state.py      what a program saves, restores and makes equal on all ranks
+    sampler.py    which samples of an epoch of the data are left
+    loop.py       `run`: call the function again in the next world
+    notices.py    ranks that have been told to leave: all see it at the same commit
+    membership.py from one epoch of this process to the next
+    epochs.py     the epochs of a job, as data, and the contract of those who decide about them
+    lease.py      the launcher decides about it
+    majority.py   without a launcher the ranks do: the pure part; peers.py carries its messages
+
+The plugins show these with the states of their frameworks, as `elastic`.
+"""

@@ -1,0 +1,78 @@
+"""The membership of an elastic job: a sequence of epochs, each a world with its own ranks, key and rendezvous. Pure.
+
+A process keeps its number, the rank that it had in epoch 0, for the whole job. Its rank in an epoch is its place among
+the members, which are in ascending order. One authority, fixed at the start, decides each epoch exactly once:
+
+    launcher    `farandole run --min-np`: the one process that sees the ends of all ranks
+    majority    more than half of the members of the epoch before, where no launcher of ours is there
+
+A member that the authority cannot hear waits, and ends; it never falls back to the other authority.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from typing import Protocol
+
+from farandole._api.errors import MembershipError
+
+__all__ = ["Authority", "Epoch", "Member", "MembershipError", "Report", "key_of"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process of the job."""
+
+    number: int  # its rank in epoch 0
+    host: str  # members with equal ones are on one host
+    host_name: str  # for people
+    pid: int
+
+    def __str__(self) -> str:
+        return f"rank {self.number} of the start (host {self.host_name}, pid {self.pid})"
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A decided membership."""
+
+    number: int  # 0 at the start
+    members: tuple[int, ...]  # ascending; the position of a member is its rank
+    store: str = ""  # the rendezvous endpoint, at which rank 0 listens: "unix:<name>" or "tcp:<host>:<port>"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A member's message that its epoch has ended for it."""
+
+    epoch: int  # the number of the epoch that has ended
+    member: int
+    store: str  # where this member listens, in case that it is rank 0 of the next epoch
+    suspects: frozenset[int] = frozenset()  # members that it has lost, as far as it knows
+    leaving: bool = False  # it was told to leave, and will not be in the next epoch
+
+
+class Authority(Protocol):
+    """Decides the epochs of a job, seen from one member."""
+
+    def begin(self) -> None:
+        """This member can go on in another epoch from now on. Others may be told so."""
+
+    def pause(self) -> None:
+        """This member cannot, for now."""
+
+    def next_epoch(self, report: Report) -> Epoch:
+        """The epoch after the one that has ended. Blocks until it is decided; Ctrl-C interrupts.
+
+        Raises MembershipError where this member is not in it, or where it cannot be decided.
+        """
+
+    def close(self) -> None:
+        """The job ends for this member."""
+
+
+def key_of(epoch: Epoch, job_key: bytes) -> bytes:
+    """The key of an epoch's world: messages of another epoch, or of another decision about it, are refused by it."""
+    text = f"farandole epoch {epoch.number} {epoch.members} {epoch.store}"
+    return hmac.digest(job_key, text.encode(), "sha256")

@@ -1,0 +1,71 @@
+"""The launcher decides about the membership: `farandole run --min-np`. The other end is launch/membership.py."""
+
+from __future__ import annotations
+
+import select
+from contextlib import suppress
+
+from farandole._elastic.epochs import Epoch, MembershipError, Report
+from farandole._start import membership_channel
+
+_LOOK_EVERY_S = 0.2  # for Ctrl-C in a thread that is not the main one, and for nothing else
+
+
+class LauncherAuthority:
+    """See `epochs.Authority`. One connection, which lasts as long as `elastic.run`."""
+
+    def __init__(self, name: str, member: int) -> None:
+        """Raises OSError where the launcher cannot be reached at this abstract name."""
+        self._connection = membership_channel.connect(name)
+        membership_channel.send(self._connection, {"kind": "hello", "member": member})
+
+    def begin(self) -> None:
+        """Tell the launcher that this rank can go on without another one from now on."""
+        self._tell({"kind": "begin"})
+
+    def pause(self) -> None:
+        """Tell the launcher that this rank cannot go on without another one for now."""
+        with suppress(MembershipError):  # it has ended, and so do we
+            self._tell({"kind": "pause"})
+
+    def next_epoch(self, report: Report) -> Epoch:
+        """See `epochs.Authority`."""
+        self._tell(
+            {
+                "kind": "report",
+                "epoch": report.epoch,
+                "store": report.store,
+                "suspects": sorted(report.suspects),
+                "leaving": report.leaving,
+            }
+        )
+        while True:
+            message = self._next_message()
+            if message["kind"] == "end":
+                raise MembershipError(message["why"])
+            if message["kind"] == "epoch" and message["number"] > report.epoch:
+                return Epoch(message["number"], tuple(message["members"]), message["store"])
+
+    def close(self) -> None:
+        """See `epochs.Authority`."""
+        self._connection.close()
+
+    def _tell(self, message: membership_channel.Message) -> None:
+        try:
+            membership_channel.send(self._connection, message)
+        except OSError as error:
+            raise _gone() from error
+
+    def _next_message(self) -> membership_channel.Message:
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        while not poll.poll(1000 * _LOOK_EVERY_S):
+            pass
+        message = membership_channel.receive(self._connection)
+        if message is None:
+            raise _gone()
+        return message
+
+
+def _gone() -> MembershipError:
+    return MembershipError("this rank's launcher has ended, so nobody decides which ranks go on; start the job again")

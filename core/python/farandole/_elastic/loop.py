@@ -1,0 +1,118 @@
+"""`elastic.run`: calls the program's function, again and again, in one world after the other."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from farandole._api.errors import HostsUpdatedInterrupt, MembershipError, RecoverableError
+from farandole._elastic.membership import Membership
+from farandole._runtime import clock
+from farandole._start import environment, world
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_MOST_VAIN_EPOCHS = 3  # one after the other, without a commit and with the same members
+
+
+class Resumable(Protocol):
+    """The methods of a state that `run` calls."""
+
+    commits: int
+
+    def sync(self) -> None: ...
+    def restore(self) -> None: ...
+    def on_reset(self) -> None: ...
+
+
+S = TypeVar("S", bound=Resumable)
+
+
+def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Make a training function go on when ranks are lost or leave. All ranks call it, after `init()`.
+
+    Before the first call, and in each new world, the state is made equal on all ranks: that of the rank with the most
+    commits. When a rank is lost, the others take back their last commit, and the function is called again in a world
+    without that rank, in the same process, so it must do all its work with what the state holds. When a rank has been
+    told to leave (SIGTERM), all ranks interrupt the function at the same commit, and the others go on from there; the
+    rank that leaves exits with code 0.
+
+    Args:
+        func: called with a state and the other arguments.
+
+    Returns:
+        A function of the same arguments, which returns what `func` returns in the last world. It raises what `func`
+        raises but RecoverableError and HostsUpdatedInterrupt; MembershipError where the job cannot go on; ValueError
+        where FARANDOLE_BACKEND names MPI, whose ranks cannot change.
+
+    Example:
+        >>> @elastic.run
+        ... def train(state):
+        ...     while state.step < 3:
+        ...         state.step += 1
+        ...         state.commit()
+        >>> state = elastic.ObjectState(step=0)
+        >>> train(state)
+        >>> state.step
+        3
+    """
+
+    @functools.wraps(func)
+    def wrapper(state: S, *args: P.args, **kwargs: P.kwargs) -> R:
+        membership = _membership()
+        membership.begin()
+        result = _run(membership, state, lambda: func(state, *args, **kwargs))
+        membership.pause()  # not where an exception ends this rank, without which the others go on
+        return result
+
+    return wrapper
+
+
+@functools.cache
+def _membership() -> Membership:
+    """That of this process. Collective at the first call."""
+    if "mpi" in environment.backends():
+        raise ValueError(
+            f"FARANDOLE_BACKEND={','.join(environment.backends())} names mpi, whose ranks cannot change while a job "
+            "runs; elastic.run needs another backend, such as native"
+        )
+    return Membership()
+
+
+def _run(membership: Membership, state: Resumable, call: Callable[[], R]) -> R:
+    """Until the function returns, or raises what no other world would mend."""
+    is_first, is_saved, vain = True, False, 0
+    is_equal = False  # the states of all ranks, as far as this one knows
+    while True:
+        before, lost = (state.commits, membership.epoch.members), None
+        try:
+            if not is_first:
+                state.on_reset()
+            if is_first or not _all(is_equal):
+                state.sync()
+            is_saved = True
+            return call()
+        except RecoverableError as error:
+            if not membership.can_change:
+                raise
+            membership.check_is_of_this_epoch(error)
+            lost, is_equal = error, False
+        except HostsUpdatedInterrupt as change:
+            if not membership.can_change:
+                raise
+            is_equal = change.skip_sync
+        membership.enter_next(lost)
+        if lost is not None and is_saved:  # else it is lost before the states were equal for the first time
+            state.restore()
+        is_first = False
+        vain = vain + 1 if (state.commits, membership.epoch.members) == before else 0
+        if vain == _MOST_VAIN_EPOCHS:
+            raise MembershipError(
+                f"{vain} epochs in a row ended without a commit, although no rank was lost; the last reason: {lost}"
+            ) from lost
+
+
+def _all(mine: bool) -> bool:
+    """Returns whether all ranks say so. Collective."""
+    return world.size() == 1 or all(clock.allgather([mine], "farandole.elastic.is_equal"))

@@ -1,0 +1,163 @@
+"""This process's membership of an elastic job: which epoch it is in, and how it gets into the next one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+from farandole._api.errors import MembershipError, PeerLostError, RecoverableError
+from farandole._api.objects import allgather_object
+from farandole._elastic import notices
+from farandole._elastic.epochs import Authority, Epoch, Member, Report, key_of
+from farandole._elastic.lease import LauncherAuthority
+from farandole._runtime.native import core
+from farandole._start import bootstrap, environment, key_exchange, world
+
+
+class Membership:
+    """Lasts from the first `elastic.run` of a process to its end, over all epochs."""
+
+    def __init__(self) -> None:
+        """Collective."""
+        self._me = world.rank()
+        self.epoch = Epoch(0, tuple(range(world.size())))
+        self._job_key = world.job_key()
+        self._address = world.own_address()
+        self._launcher = world.launcher()
+        about_me = self._me, bootstrap.host_identity(), socket.gethostname(), os.getpid()
+        self._members = [Member(*each) for each in allgather_object(about_me, "farandole.elastic.members")]
+        self._authority = self._find_authority()
+
+    @property
+    def can_change(self) -> bool:
+        """Returns whether the loss of a rank leaves the others their job."""
+        return self._authority is not None
+
+    def begin(self) -> None:
+        """The program is inside of `elastic.run`."""
+        if self._authority is not None:
+            self._authority.begin()
+            notices.watch()
+
+    def pause(self) -> None:
+        """The program is outside of it, where nothing is done again."""
+        notices.unwatch()
+        if self._authority is not None:
+            self._authority.pause()
+
+    def check_is_of_this_epoch(self, error: RecoverableError) -> None:
+        """Raises MembershipError where the error tells of an operation of an earlier epoch."""
+        if isinstance(error, PeerLostError) and self.epoch.number and world.is_initialized() and not core.lost_rank():
+            raise MembershipError(
+                f"no rank of epoch {self.epoch.number} is lost, so the function has waited for an operation that it "
+                f"began in an earlier epoch ({error}); it must not keep handles from one call to the next"
+            ) from error
+
+    def enter_next(self, lost: RecoverableError | None) -> None:
+        """Into the next world that can be entered; does not return where this rank leaves. Raises MembershipError.
+
+        `lost`: why this epoch has ended; None where ranks leave.
+        """
+        while True:
+            suspects = self._suspects()
+            world.shutdown()
+            listener, store = self._offer()
+            try:
+                epoch = self._next_epoch(Report(self.epoch.number, self._me, store, suspects, notices.is_leaving()))
+            except BaseException:
+                _close(listener)
+                raise
+            if epoch.members[:1] != (self._me,):
+                _close(listener)
+                listener = -1
+            if self._me not in epoch.members:
+                self._exit(len(epoch.members))
+            self.epoch = epoch
+            try:
+                self._enter(listener, lost)
+                return
+            except RecoverableError as error:  # one more is lost
+                lost = lost or error
+
+    def _find_authority(self) -> Authority | None:
+        """None where the end of a rank ends the job."""
+        if name := environment.membership():
+            return self._ask_launcher(name.removeprefix("unix:"))
+        if self._launcher == environment.OURS:
+            if self._me == 0:
+                _warn("`farandole run` was started without --min-np, so the loss of a rank ends this job")
+            return None
+        if len(self._members) == 1:
+            return None
+        from farandole._elastic.peers import MajorityAuthority
+
+        return MajorityAuthority(
+            self._members,
+            self._me,
+            self._job_key,
+            environment.min_np(),
+            self._address,
+            environment.elastic_timeout_s(),
+            exchange=lambda mine: allgather_object(mine, "farandole.elastic.endpoints"),
+        )
+
+    def _ask_launcher(self, name: str) -> LauncherAuthority:
+        try:
+            return LauncherAuthority(name, self._me)
+        except OSError as error:
+            raise MembershipError(
+                f"rank {self._me} cannot reach its launcher at the socket @{name} ({error.strerror or error}): run it "
+                "in the network namespace of the launcher, or start the job without --min-np"
+            ) from error
+
+    def _suspects(self) -> frozenset[int]:
+        found = core.lost_rank()
+        return frozenset({self.epoch.members[found[0]]} if found and found[0] < len(self.epoch.members) else ())
+
+    def _offer(self) -> tuple[int, str]:
+        """A listener, or -1 where none is needed yet, and the rendezvous endpoint of a world whose rank 0 is here."""
+        hosts = {self._members[number].host for number in self.epoch.members}
+        return core.listen(f"tcp:{self._address}:0") if len(hosts) > 1 else (-1, key_exchange.store_name())
+
+    def _next_epoch(self, report: Report) -> Epoch:
+        assert self._authority is not None
+        try:
+            return self._authority.next_epoch(report)
+        except MembershipError:
+            if not report.leaving:
+                raise
+            return Epoch(report.epoch + 1, ())
+
+    def _exit(self, left: int) -> None:
+        others = f"{left} rank{'s' if left > 1 else ''} go{'' if left > 1 else 'es'} on" if left else "nobody is left"
+        print(f"farandole: {self._members[self._me]} leaves, as SIGTERM asked; {others}.", file=sys.stderr, flush=True)
+        raise SystemExit(0)
+
+    def _enter(self, listener: int, lost: RecoverableError | None) -> None:
+        """Collective among the members of the epoch. Takes over the listener."""
+        epoch = self.epoch
+        rank = epoch.members.index(self._me)
+        hosts = [self._members[number].host for number in epoch.members]
+        place = bootstrap.place(rank, hosts, self._launcher)
+        if place.size == 1:
+            _close(listener)
+            meeting = bootstrap.Meeting(place)
+        else:
+            address = self._address if place.local_size < place.size else ""
+            meeting = bootstrap.Meeting(place, epoch.store, key_of(epoch, self._job_key), address, listener)
+        world.enter_epoch(meeting, epoch.members, epoch.number)
+        if rank == 0 and not environment.membership():  # else the launcher says so
+            why = f": {lost}" if lost else ", since the others leave"
+            _warn(f"{len(epoch.members)} of {len(self._members)} ranks go on in epoch {epoch.number}{why}")
+
+
+def _close(listener: int) -> None:
+    if listener >= 0:
+        os.close(listener)
+
+
+def _warn(sentence: str) -> None:
+    from farandole._start.log import logger  # with logging, which `import farandole` does without
+
+    logger.warning(sentence)

@@ -1,0 +1,209 @@
+"""Elastic training with Keras: a state of a model and its optimizer, and callbacks for `model.fit`."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from farandole._api.errors import ArgumentError
+from farandole._elastic.handlers import StateHandler, VariablesHandler
+from farandole._elastic.sampler import ElasticSampler
+from farandole._elastic.state import ObjectState, State
+from farandole._keras.callbacks import build_optimizer, variables_of_optimizer
+from farandole._keras.exchange import Framework
+from farandole._keras.optimizer import Distributed
+from farandole._start.world import is_initialized, size
+
+Logs = dict[str, Any] | None
+
+
+def elastic(keras: Any, framework: Framework, name: str) -> ModuleType:
+    """The names of a module `elastic`, for one Keras and one framework."""
+    base = keras.callbacks.Callback
+    classes: list[tuple[str, type, tuple[type, ...], dict[str, Any]]] = [
+        ("KerasState", StateOfModel, (), {"farandole_framework": framework, "farandole_keras": keras}),
+        ("CommitStateCallback", Commit, (base,), {}),
+        ("UpdateBatchStateCallback", UpdateBatch, (base,), {}),
+        ("UpdateEpochStateCallback", UpdateEpoch, (base,), {}),
+    ]
+    made = ModuleType(name, "Elastic training.")
+    for title, mixin, bases, more in classes:
+        setattr(made, title, type(title, (mixin, *bases), {"__doc__": mixin.__doc__, "__module__": name, **more}))
+    others = {
+        "run": framework.elastic_run,
+        "State": State,
+        "ObjectState": ObjectState,
+        "ElasticSampler": ElasticSampler,
+    }
+    vars(made).update(others)
+    vars(made)["__all__"] = sorted([*others, *(title for title, *_ in classes)])
+    return made
+
+
+class StateOfModel(ObjectState):
+    """A state with a model of Keras and its optimizer, which stay the objects that they are.
+
+    `commit()` copies the weights and the optimizer's variables.
+
+    Example:
+        >>> model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+        >>> model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse", jit_compile=False)
+        >>> state = hvd.elastic.KerasState(model, epoch=0)
+        >>> model.set_weights([np.ones((1, 1))])
+        >>> state.commit()
+        >>> model.set_weights([np.zeros((1, 1))])
+        >>> state.restore()
+        >>> model.get_weights()[0].tolist()
+        [[1.0]]
+    """
+
+    farandole_framework: Framework
+    farandole_keras: Any
+
+    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        """The state has `model`, `optimizer` and the others as attributes; see ObjectState.
+
+        Args:
+            model: a model that is built: it has its weights.
+            optimizer: by default that of the compiled model.
+            kwargs: the other attributes, such as epoch=0 and batch=0 for the callbacks.
+
+        Raises:
+            ValueError: the model has no weights yet.
+        """
+        if not getattr(model, "built", True) or not model.weights:
+            raise ArgumentError(
+                "the model has no weights yet, so there is nothing to save: give it an Input layer, or call "
+                "model.build(input_shape), before the state"
+            )
+        optimizer = optimizer or getattr(model, "optimizer", None)
+        if optimizer is not None:
+            build_optimizer(optimizer, model)
+        self._arrays = self.farandole_framework
+        self._is_alone = is_initialized() and size() == 1
+        super().__init__(model=model, optimizer=optimizer, **kwargs)
+
+    def _handler_of(self, value: Any) -> StateHandler | None:
+        keras, framework = self.farandole_keras, self.farandole_framework
+        if isinstance(value, keras.layers.Layer):
+            return VariablesHandler(value, lambda: list(value.weights), framework, partial(self._renew, value))
+        if hasattr(value, "apply_gradients") and hasattr(value, "get_config"):
+            return VariablesHandler(
+                value, lambda: variables_of_optimizer(value), framework, partial(_forget_step, value)
+            )
+        return super()._handler_of(value)
+
+    def _renew(self, model: Any) -> None:
+        """Let Keras make the step anew where it was made for a rank alone, without our operations."""
+        was_alone, self._is_alone = self._is_alone, size() == 1
+        if was_alone and not self._is_alone and hasattr(model, "train_function"):
+            model.train_function = None
+
+
+def _forget_step(optimizer: Any) -> None:
+    if isinstance(optimizer, Distributed):
+        optimizer._farandole.forget()
+
+
+class Commit:
+    """Commits the state after every `batches_per_commit` batches, and after each epoch.
+
+    Put it after the other callbacks of the state, which say what is done.
+
+    Example:
+        >>> model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+        >>> model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse", jit_compile=False)
+        >>> state = hvd.elastic.KerasState(model, epoch=0)
+        >>> commit = hvd.elastic.CommitStateCallback(state, batches_per_commit=2)
+        >>> _ = model.fit(np.ones((4, 1)), np.ones((4, 1)), batch_size=1, callbacks=[commit], verbose=0)
+        >>> state.commits
+        3
+    """
+
+    def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
+        """Commit `state`. Raises ValueError for no batch."""
+        if batches_per_commit < 1:
+            raise ArgumentError(f"batches_per_commit={batches_per_commit} must be at least 1")
+        super().__init__()
+        self._state, self._batches_per_commit = state, batches_per_commit
+        self._batches = 0  # since the last commit
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        self._batches = 0
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        self._batches += 1
+        if self._batches == self._batches_per_commit:
+            self._commit()
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        self._commit()
+
+    def _commit(self) -> None:
+        self._batches = 0
+        self._state.commit()
+
+
+class UpdateBatch:
+    """Keeps `state.batch`: how many batches of this epoch are done, before a change of the ranks and after it.
+
+    A `fit` of one epoch then takes `steps_per_epoch=steps - state.batch`.
+
+    Example:
+        >>> model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+        >>> model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse", jit_compile=False)
+        >>> state = hvd.elastic.KerasState(model, batch=0)
+        >>> batches = []
+        >>> see = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: batches.append(state.batch))
+        >>> callbacks = [hvd.elastic.UpdateBatchStateCallback(state), see]
+        >>> _ = model.fit(np.ones((2, 1)), np.ones((2, 1)), batch_size=1, callbacks=callbacks, verbose=0)
+        >>> batches, state.batch
+        ([1, 2], 0)
+    """
+
+    def __init__(self, state: Any) -> None:
+        """Set `batch` of `state`, which must have it."""
+        super().__init__()
+        _check_attribute(state, "batch")
+        self._state, self._start = state, 0
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        self._start = self._state.batch
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        self._state.batch = self._start + batch + 1
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        self._state.batch = self._start = 0
+
+
+class UpdateEpoch:
+    """Keeps `state.epoch`: how many epochs are done, before a change of the ranks and after it.
+
+    `fit` then takes `epochs=epochs - state.epoch`, or `initial_epoch=state.epoch, epochs=epochs`.
+
+    Example:
+        >>> model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+        >>> model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse", jit_compile=False)
+        >>> state = hvd.elastic.KerasState(model, epoch=0)
+        >>> update = hvd.elastic.UpdateEpochStateCallback(state)
+        >>> for _ in range(2):
+        ...     _ = model.fit(np.ones((1, 1)), np.ones((1, 1)), callbacks=[update], verbose=0)
+        >>> state.epoch
+        2
+    """
+
+    def __init__(self, state: Any) -> None:
+        """Set `epoch` of `state`, which must have it."""
+        super().__init__()
+        _check_attribute(state, "epoch")
+        self._state = state
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        self._state.epoch += 1
+
+
+def _check_attribute(state: Any, name: str) -> None:
+    if not hasattr(state, name):
+        raise ArgumentError(f"the state has no {name!r} to keep: make it with KerasState(model, {name}=0)")

@@ -1,0 +1,73 @@
+"""Messages between a launcher and its ranks about the membership of an elastic job: JSON over a Unix socket.
+
+    rank      -> launcher   hello: which rank this is           begin, pause: it is inside, outside of `elastic.run`
+                            report: its epoch has ended for it
+    launcher  -> ranks      epoch: the next membership          end: the job cannot go on, and why
+
+A socket of kind SOCK_SEQPACKET keeps messages apart. Its name is abstract and cannot be guessed; each end asks the
+kernel whose process the other one is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from typing import Any
+
+MOST_BYTES = 1 << 20
+_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
+
+Message = dict[str, Any]
+"""Has "kind", and what belongs to that kind."""
+
+
+def is_ours(connection: socket.socket) -> bool:
+    """Returns whether the other end is a process of this user."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(raw)[1] == os.getuid())
+
+
+def listen(name: str) -> socket.socket:
+    """The launcher's end, at the abstract name. Raises OSError."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        listener.bind("\0" + name)
+        listener.listen(socket.SOMAXCONN)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def connect(name: str) -> socket.socket:
+    """A rank's end. Raises OSError; PermissionError where another user listens there."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connection.connect("\0" + name)
+        if not is_ours(connection):
+            raise PermissionError("another user listens there")
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def send(connection: socket.socket, message: Message) -> None:
+    """Raises OSError where the other end is gone."""
+    connection.send(json.dumps(message).encode())
+
+
+def receive(connection: socket.socket) -> Message | None:
+    """The next message; None at the end of the connection. Raises ValueError for what is no message."""
+    try:
+        data = connection.recv(MOST_BYTES)
+    except ConnectionError:
+        return None
+    if not data:
+        return None
+    found = json.loads(data)
+    if not isinstance(found, dict) or not isinstance(found.get("kind"), str):
+        raise ValueError("a message has no kind")
+    return found

@@ -1,0 +1,210 @@
+"""The membership of an elastic job, which the launcher decides about, since it sees the ends of all ranks.
+
+`Lease` decides and is pure; `MembershipServer` is this host's end of the channels to its ranks. The other end is
+_elastic/lease.py; docs/design/membership.md has the whole.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from farandole._start import membership_channel
+from farandole._start.membership_channel import Message
+
+WARN_AFTER_SECONDS = 10.0
+Answer = tuple[int, Message]
+"""A rank of the start, and a message for it."""
+
+
+@dataclass
+class Lease:
+    """The membership of one job. Ranks are those of the start, which processes keep as numbers."""
+
+    size: int
+    min_np: int
+    timeout_s: float  # from the first report of an epoch's end to the last
+    number: int = 0  # of the epoch
+    members: tuple[int, ...] = ()
+    _begun: set[int] = field(default_factory=set)
+    _ended: set[int] = field(default_factory=set)
+    _reports: dict[int, Message] = field(default_factory=dict)
+    _reported_at: float | None = None
+    _warned: bool = False
+    _why: str = ""  # the job ends
+
+    def __post_init__(self) -> None:
+        self.members = tuple(range(self.size))
+
+    def survives(self, rank: int) -> bool:
+        """Returns whether the others go on without this rank."""
+        others = [each for each in self._living() if each != rank]
+        return not self._why and self._begun.issuperset(self._living()) and len(others) >= self.min_np
+
+    def reason_against(self, rank: int) -> str:
+        """The sentence about the others' not going on without this rank, which has failed."""
+        left = [each for each in self._living() if each != rank]
+        if not self._begun.issuperset(self._living()):
+            return f"rank {rank} ended while some ranks were outside of elastic.run, so the job ends"
+        if len(left) < self.min_np:
+            return self._too_few(left)
+        return f"rank {rank} ended by a mistake of its program, which would come again, so the job ends"
+
+    def has_lost(self, ranks: Collection[int]) -> bool:
+        """Returns whether all others have reported, some of them that they have lost one of these ranks."""
+        suspects = {each for report in self._reports.values() for each in report["suspects"]}
+        return not suspects.isdisjoint(ranks) and set(self._late()) <= set(ranks)
+
+    def hear(self, rank: int, message: Message, now: float) -> list[Answer]:
+        """A rank's message. Raises KeyError, TypeError or ValueError for what is none."""
+        if message["kind"] == "begin":
+            self._begun.add(rank)
+        elif message["kind"] == "pause":
+            self._begun.discard(rank)
+        elif message["kind"] == "report" and rank in self.members and int(message["epoch"]) == self.number:
+            suspects = frozenset(int(each) for each in message["suspects"])
+            self._reports[rank] = {
+                "store": str(message["store"]), "leaving": bool(message["leaving"]), "suspects": suspects
+            }  # fmt: skip
+            self._reported_at = now if self._reported_at is None else self._reported_at
+            return self._decide()
+        return []
+
+    def end(self, rank: int) -> list[Answer]:
+        """The process of this rank has ended."""
+        self._ended.add(rank)
+        self._reports.pop(rank, None)
+        return self._decide()
+
+    def give_up(self, why: str) -> list[Answer]:
+        """The job ends: whoever asks for another epoch is told why."""
+        self._why = self._why or why
+        return self._decide()
+
+    def next_due(self, now: float) -> float | None:
+        """In how many seconds `tick` is wanted."""
+        if self._reported_at is None:
+            return None
+        limits = [self.timeout_s] if self._warned else [self.timeout_s, WARN_AFTER_SECONDS]
+        return max(0.0, self._reported_at + min(limits) - now)
+
+    def tick(self, now: float) -> tuple[str, list[Answer]]:
+        """Time has passed: a sentence for the user, or "", and answers."""
+        if self._reported_at is None or self._why:
+            return "", []
+        waited_s = now - self._reported_at
+        late = f"rank{'s' if len(self._late()) > 1 else ''} {', '.join(map(str, self._late()))}"
+        if waited_s >= self.timeout_s:
+            why = (
+                f"{late} did not notice within {waited_s:.0f} s that epoch {self.number} has ended: look "
+                "for steps that take so long; FARANDOLE_ELASTIC_TIMEOUT is how long the others wait"
+            )
+            return f"farandole: {why}.", self.give_up(why)
+        if waited_s >= WARN_AFTER_SECONDS and not self._warned:
+            self._warned = True
+            return f"farandole: waiting for {late}, still inside of a step ({waited_s:.0f} s).", []
+        return "", []
+
+    def _living(self) -> list[int]:
+        return [rank for rank in self.members if rank not in self._ended]
+
+    def _late(self) -> list[int]:
+        return [rank for rank in self._living() if rank not in self._reports]
+
+    def _decide(self) -> list[Answer]:
+        if self._why:
+            return self._tell_all({"kind": "end", "why": self._why}, self._take_reports())
+        if self._reported_at is None or self._late():
+            return []
+        reports = self._take_reports()
+        chosen = tuple(rank for rank in self.members if rank in reports and not reports[rank]["leaving"])
+        blamed = self._unreachable(chosen, reports)
+        chosen = tuple(rank for rank in chosen if rank != blamed)
+        if 0 < len(chosen) < self.min_np:
+            self._why = self._too_few(chosen)
+            return self._tell_all({"kind": "end", "why": self._why}, reports)
+        self.number, self.members = self.number + 1, chosen
+        store = reports[chosen[0]]["store"] if chosen else ""
+        epoch = {"kind": "epoch", "number": self.number, "members": list(chosen), "store": store}
+        answers = self._tell_all(epoch, (rank for rank in reports if rank != blamed))
+        if blamed is not None:
+            why = f"the other ranks cannot reach rank {blamed}, although its launcher can; they go on without it"
+            answers.append((blamed, {"kind": "end", "why": why}))
+        return answers
+
+    def _too_few(self, left: Sequence[int]) -> str:
+        are_left = f"{len(left)} of {self.size} ranks {'are' if len(left) > 1 else 'is'} left"
+        which = f" (rank{'s' if len(left) > 1 else ''} {', '.join(map(str, left))})" if left else ""
+        return f"{are_left}{which}, and --min-np asks for {self.min_np}; start the job again from a checkpoint"
+
+    def _unreachable(self, chosen: Collection[int], reports: Mapping[int, Message]) -> int | None:
+        """The rank that more than half of the others have lost, although it is alive; no rank has died or leaves."""
+        if len(chosen) < len(self.members) or len(chosen) < 3:
+            return None
+        for rank in chosen:
+            if 2 * sum(rank in reports[other]["suspects"] for other in chosen if other != rank) > len(chosen):
+                return rank
+        return None
+
+    def _take_reports(self) -> dict[int, Message]:
+        reports, self._reports, self._reported_at, self._warned = self._reports, {}, None, False
+        return reports
+
+    @staticmethod
+    def _tell_all(message: Message, ranks: Iterable[int]) -> list[Answer]:
+        return [(rank, message) for rank in ranks]
+
+
+class MembershipServer:
+    """Listens for the ranks of this host and hands on what they say. A process of another user is not heard."""
+
+    def __init__(self, selector: selectors.BaseSelector, hear: Callable[[int, Message], None]) -> None:
+        """Raises OSError."""
+        self.name = f"farandole-membership-{os.urandom(16).hex()}"
+        self._selector, self._hear = selector, hear
+        self._connections: dict[int, socket.socket] = {}
+        self._listener = membership_channel.listen(self.name)
+        self._listener.setblocking(False)
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def send(self, rank: int, message: Message) -> None:
+        """To a rank of this host; nothing happens where it is gone."""
+        connection = self._connections.get(rank)
+        if connection is not None:
+            try:
+                membership_channel.send(connection, message)
+            except OSError:
+                self._drop(connection)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:  # it is gone again, or no descriptor is left
+            return
+        if not membership_channel.is_ours(connection):
+            connection.close()
+            return
+        connection.setblocking(False)
+        self._selector.register(connection, selectors.EVENT_READ, partial(self._read, connection))
+
+    def _read(self, connection: socket.socket) -> None:
+        try:
+            message = membership_channel.receive(connection)
+            if message is None:
+                self._drop(connection)
+            elif message["kind"] == "hello":
+                self._connections[int(message["member"])] = connection
+            else:
+                rank = next(rank for rank, each in self._connections.items() if each is connection)
+                self._hear(rank, message)
+        except (KeyError, TypeError, ValueError, StopIteration, BlockingIOError):
+            self._drop(connection)
+
+    def _drop(self, connection: socket.socket) -> None:
+        self._connections = {rank: each for rank, each in self._connections.items() if each is not connection}
+        self._selector.unregister(connection)
+        connection.close()

@@ -1,0 +1,159 @@
+"""Elastic training with MXNet: states of networks and trainers, and errors that arrays carry."""
+
+import farandole_mxnet as hvd
+import mxnet as mx
+import numpy as np
+import pytest
+from farandole.testing import world
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def alone():
+    hvd.init()
+    yield
+    hvd.shutdown()
+
+
+def network(seed=11, layers=2, **options):
+    net = mx.gluon.nn.HybridSequential()
+    for _ in range(layers):
+        net.add(mx.gluon.nn.Dense(3, in_units=3, **options))
+    net.add(mx.gluon.nn.BatchNorm(in_channels=3))
+    net.initialize()
+    values = np.random.RandomState(seed)
+    for parameter in net.collect_params().values():
+        parameter.set_data(mx.nd.array(values.uniform(0.1, 0.5, parameter.shape)))
+    net.hybridize()
+    return net
+
+
+def step(net, trainer, seed=0):
+    inputs = mx.nd.array(np.random.RandomState(seed).randn(4, 3))
+    with mx.autograd.record():
+        loss = net(inputs).square().mean()
+    loss.backward()
+    trainer.step(4)
+
+
+def values_of(net):
+    return [each.data().asnumpy().tolist() for each in net.collect_params().values()]
+
+
+def adam(net):
+    schedule = mx.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=0.1)
+    return hvd.DistributedTrainer(net.collect_params(), mx.optimizer.Adam(learning_rate=0.1, lr_scheduler=schedule))
+
+
+def by_optimizer(net):
+    optimizer = hvd.DistributedOptimizer(mx.optimizer.SGD(learning_rate=0.1, momentum=0.9))
+    return mx.gluon.Trainer(net.collect_params(), optimizer, kvstore=None)
+
+
+@pytest.mark.parametrize("make", [adam, by_optimizer])
+def test_training_goes_on_from_the_last_commit_as_if_nothing_had_been(alone, make):
+    net = network()
+    trainer = make(net)
+    state = hvd.elastic.MXNetState(net, trainer, epoch=0)
+    state.commit()  # before the optimizer has a state
+    start = values_of(net)
+    for number in range(3):
+        step(net, trainer, number)
+    state.restore()
+    assert values_of(net) == start
+    for number in range(3):
+        step(net, trainer, number)
+    state.epoch = 1
+    state.commit()
+    kept = values_of(net)
+    step(net, trainer, 3)
+    step(net, trainer, 4)
+    expected, rate = values_of(net), trainer.learning_rate
+    for _ in range(2):
+        state.restore()
+        assert (values_of(net), state.epoch) == (kept, 1)
+        step(net, trainer, 3)
+        step(net, trainer, 4)
+        assert values_of(net) == expected
+        assert trainer.learning_rate == rate
+
+
+def test_commits_reuse_two_copies(alone):
+    net = network()
+    state = hvd.elastic.MXNetState(net)
+    kept = []
+    for _ in range(4):
+        state.commit()
+        kept.append([id(each) for each in state._handlers["net"]._kept])
+    assert kept[0] == kept[2] != kept[1] == kept[3]
+
+
+def test_a_network_without_values_is_refused(alone):
+    with pytest.raises(ValueError, match="run one batch through it before the state"):
+        net = mx.gluon.nn.Dense(1)
+        net.initialize()
+        hvd.elastic.MXNetState(net)
+    with pytest.raises(ValueError, match=r"call initialize\(\) first"):
+        hvd.elastic.MXNetState(mx.gluon.nn.Dense(1, in_units=1))
+
+
+def test_a_sampler_of_gluon_feeds_a_loader(alone):
+    sampler = hvd.elastic.ElasticSampler(range(10), seed=3)
+    assert isinstance(sampler, mx.gluon.data.Sampler)
+    loader = mx.gluon.data.DataLoader(
+        mx.gluon.data.SimpleDataset(list(range(10))), batch_size=3, sampler=sampler, last_batch="keep"
+    )
+    first = next(iter(loader)).asnumpy().tolist()
+    sampler.record_batch(0, 3)
+    rest = [index for batch in loader for index in batch.asnumpy().tolist()]
+    assert sorted(first + rest) == list(range(10))
+
+
+def _synced():
+    net = network(seed=hvd.rank())
+    trainer = adam(net)
+    state = hvd.elastic.MXNetState(net, trainer, epoch=hvd.rank())
+    if hvd.rank() == 1:
+        with mx.autograd.record():
+            loss = net(mx.nd.ones((4, 3))).square().mean()
+        loss.backward()
+        trainer.update(4)  # this rank's own
+        state.save()
+        state.commits = 2
+    mine = hvd.allgather_object(values_of(net))
+    state.sync()
+    counts = sorted(trainer.optimizer._index_update_count.values())
+    return values_of(net) == mine[1], mine[0] != mine[1], state.epoch, state.commits, set(counts), trainer.learning_rate
+
+
+def test_all_take_the_state_of_the_rank_with_the_most_commits():
+    first, second = world(2).run(_synced)
+    assert first == second
+    assert first[:5] == (True, True, 1, 2, {1})
+
+
+def _restored_after_a_failure():
+    """A gradient that could not be averaged is an error of every array that depends on it, until the state is back."""
+    net = network()
+    trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+    state = hvd.elastic.MXNetState(net, trainer)
+    state.sync()
+    kept = values_of(net)
+    # As many gradients on all ranks, of which one has another shape on rank 1.
+    weight = mx.nd.ones(2 + hvd.rank())
+    hvd.allreduce_(weight, name="uneven")
+    net[0].weight.data()[:] = net[0].weight.data() + weight[:1].sum()
+    try:
+        state.commit()
+    except hvd.MismatchError:
+        state.restore()
+        step(net, trainer)
+        after = values_of(net)
+        state.restore()
+        return values_of(net) == kept, after != kept, state.commits
+    return "no error"
+
+
+def test_no_error_is_left_in_the_arrays_after_restore():
+    assert world(2).run(_restored_after_a_failure) == [(True, True, 0)] * 2

@@ -1,0 +1,44 @@
+"""Variables of a graph of TF1, copied and sent through a session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from farandole import rank
+from farandole.numpy import broadcast_async_
+
+
+class OfSession:
+    """The variables of a state."""
+
+    def __init__(self, session: Any) -> None:
+        """Of this session, by default of the one that is current when a variable is used."""
+        self._session = session
+
+    def copy(self, variable: Any, spare: Any) -> Any:
+        return self._current.run(variable)
+
+    def write(self, variable: Any, copied: Any) -> bool:
+        if tuple(variable.shape) != copied.shape:
+            return False
+        variable.load(copied, self._current)
+        return True
+
+    def broadcast(self, arrays: Sequence[Any], root_rank: int) -> None:
+        values = [np.array(value) for value in self._current.run(list(arrays))]
+        handles = [broadcast_async_(value, root_rank, f"state.{place}") for place, value in enumerate(values)]
+        for handle in handles:
+            handle.wait()
+        if rank() != root_rank:
+            for variable, value in zip(arrays, values, strict=True):
+                variable.load(value, self._current)
+
+    @property
+    def _current(self) -> Any:
+        session = self._session or tf.compat.v1.get_default_session()
+        if session is None:
+            raise ValueError("TensorFlowState has no session of TF1: give it session=, or use it in `with session:`")
+        return session

@@ -1,0 +1,113 @@
+"""Elastic training with PyTorch: a rank is lost or leaves, and the others go on in the same processes.
+
+state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0)
+
+@hvd.elastic.run
+def train(state): ...
+
+train(state)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any
+
+import torch
+from farandole.elastic import ElasticSampler as _ElasticSampler
+from farandole.elastic import ObjectState, State, run
+from farandole.plugin import StateDictHandler, StateHandler
+
+from farandole_torch._copies import Tensors
+from farandole_torch._optimizer import Distributed
+
+__all__ = ["ElasticSampler", "ObjectState", "State", "TorchState", "run"]
+
+
+class TorchState(ObjectState):
+    """A state with a model and an optimizer, which stay the objects that they are.
+
+    So do other values with `state_dict()` and `load_state_dict()`, such as schedulers, a GradScaler and an
+    ElasticSampler. `commit()` copies tensors into those of the last commit but one, on the device that they are on, or
+    in the host's memory where the device is full: twice the memory of parameters and optimizer is taken.
+
+    `restore()` also drops gradients, and what a DistributedOptimizer knows of the step that failed.
+
+    Example:
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        >>> state = hvd.elastic.TorchState(model, optimizer, epoch=0)
+        >>> _ = torch.nn.init.ones_(model.weight)
+        >>> state.commit()
+        >>> _ = torch.nn.init.zeros_(model.weight)
+        >>> state.restore()
+        >>> model.weight.item()
+        1.0
+    """
+
+    def __init__(
+        self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any
+    ) -> None:
+        """The state has these as the attributes `model` and `optimizer`, and those of `kwargs`: see ObjectState."""
+        self._arrays = Tensors()
+        super().__init__(model=model, optimizer=optimizer, **kwargs)
+
+    def _handler_of(self, value: Any) -> StateHandler | None:
+        if isinstance(value, torch.nn.Module):
+            return _OfModule(value, self._arrays)
+        if isinstance(value, torch.optim.Optimizer):
+            return _OfOptimizer(value, self._arrays)
+        has_both = hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+        return StateDictHandler(value, self._arrays) if has_both and not isinstance(value, type) else None
+
+
+class ElasticSampler(_ElasticSampler, torch.utils.data.Sampler):  # type: ignore[misc, unused-ignore]
+    """A sampler for `torch.utils.data.DataLoader` that shares out what is left of a pass to the ranks there are.
+
+    In place of a DistributedSampler. `record_batch` says after each step what is done; give the sampler to the state.
+
+    Example:
+        >>> sampler = hvd.elastic.ElasticSampler(range(8), shuffle=False)
+        >>> loader = torch.utils.data.DataLoader(range(8), batch_size=2, sampler=sampler)
+        >>> for batch_idx, batch in enumerate(loader):
+        ...     sampler.record_batch(batch_idx, batch_size=2)
+        >>> sampler.processed_num
+        8
+    """
+
+    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
+        """As `farandole.elastic.ElasticSampler`: share out `dataset`, shuffled by `seed` and the pass's number."""
+        _ElasticSampler.__init__(self, dataset, shuffle, seed)
+
+
+class _OfModule(StateDictHandler):
+    """Of a torch.nn.Module, whose `load_state_dict` copies."""
+
+    def restore(self) -> None:
+        self._load(self._kept)
+
+    def received(self) -> None:
+        incoming, self._incoming = self._incoming, None
+        own = {each.data_ptr() for each in (*self.value.parameters(), *self.value.buffers())}
+        in_place = (isinstance(each, torch.Tensor) and each.data_ptr() in own for each in incoming.values())
+        if not all(in_place):
+            self._load(incoming)
+
+    def reset(self) -> None:
+        self.value.zero_grad(set_to_none=True)
+
+    def _load(self, values: dict[str, Any]) -> None:
+        state = self.value.state_dict()  # knows the versions of the modules' states
+        for name in [name for name in state if name not in values]:
+            del state[name]
+        state.update(values)
+        self.value.load_state_dict(state)
+
+
+class _OfOptimizer(StateDictHandler):
+    """Of a torch.optim.Optimizer, whose `load_state_dict` takes over the tensors that it is given."""
+
+    def reset(self) -> None:
+        if isinstance(self.value, Distributed):
+            self.value._farandole.forget()
+        self.value.zero_grad(set_to_none=True)

@@ -1,0 +1,234 @@
+"""States of elastic training with PyTorch: commits in place, restored tensors, optimizers after a failed step."""
+
+import copy
+
+import farandole
+import farandole_torch as hvd
+import pytest
+import torch
+from farandole.testing import world
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def parts(seed=0, kind=torch.optim.Adam, wrap=True):
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+    optimizer = kind(model.parameters(), lr=0.1)
+    return model, hvd.DistributedOptimizer(optimizer, model.named_parameters()) if wrap else optimizer
+
+
+def step(model, optimizer, seed=0):
+    optimizer.zero_grad()
+    inputs = torch.randn(5, 3, generator=torch.Generator().manual_seed(seed))
+    model(inputs).square().mean().backward()
+    optimizer.step()
+
+
+def everything(model, optimizer):
+    return copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+
+
+def are_equal(one, other):
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(are_equal(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(are_equal, one, other))
+    return one == other
+
+
+# ---- Alone
+
+
+@pytest.fixture
+def alone():
+    hvd.init()
+    yield
+    hvd.shutdown()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9)])
+def test_training_goes_on_from_the_last_commit_as_if_nothing_had_been(alone, kind):
+    model, optimizer = parts(kind=kind)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    state = hvd.elastic.TorchState(model, optimizer, scheduler=scheduler, epoch=0)
+    state.commit()  # before the optimizer has a state
+    for number in range(3):
+        step(model, optimizer, number)
+        scheduler.step()
+    state.epoch = 1
+    state.commit()
+    kept = everything(model, optimizer)
+    step(model, optimizer, 3)
+    scheduler.step()
+    expected = everything(model, optimizer)
+    for _ in range(2):
+        state.restore()
+        assert are_equal(everything(model, optimizer), kept)
+        assert (scheduler.last_epoch, state.epoch) == (3, 1)
+        step(model, optimizer, 3)
+        scheduler.step()
+        assert are_equal(everything(model, optimizer), expected)
+
+
+def test_restore_to_before_the_first_step(alone):
+    model, optimizer = parts()
+    state = hvd.elastic.TorchState(model, optimizer)
+    state.commit()
+    kept = everything(model, optimizer)
+    step(model, optimizer)
+    state.restore()
+    assert are_equal(everything(model, optimizer), kept)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_commits_reuse_two_copies_of_each_tensor(alone):
+    model, optimizer = parts()
+    state = hvd.elastic.TorchState(model, optimizer)
+    step(model, optimizer)
+    places = []
+    for number in range(6):
+        step(model, optimizer, number)
+        state.commit()
+        handler = state._handlers["optimizer"]
+        places.append({each["exp_avg"].data_ptr() for each in handler._kept["state"].values()})
+    assert places[0] == places[2] == places[4]
+    assert places[1] == places[3] == places[5]
+    assert not places[0] & places[1]
+    live = {each["exp_avg"].data_ptr() for each in optimizer.state_dict()["state"].values()}
+    state.restore()
+    assert {each["exp_avg"].data_ptr() for each in optimizer.state_dict()["state"].values()} == live
+    assert not live & (places[0] | places[1])
+
+
+def test_a_commit_that_fails_half_way_loses_nothing(alone):
+    class Fails:
+        def state_dict(self):
+            if model[0].bias[0] == 7:
+                raise OSError("the disk of this scheduler is full")
+            return {}
+
+        def load_state_dict(self, state):
+            pass
+
+    model, optimizer = parts()
+    state = hvd.elastic.TorchState(model, optimizer, zero=Fails())
+    state.commit()
+    kept = everything(model, optimizer)
+    with torch.no_grad():
+        model[0].bias.fill_(7)
+    with pytest.raises(TypeError, match=r"^'zero' of the state, a Fails, cannot be copied"):
+        state.commit()
+    state.restore()
+    assert are_equal(everything(model, optimizer), kept)
+
+
+def test_extra_state_and_versions_of_modules_are_kept(alone):
+    class Counting(torch.nn.BatchNorm1d):
+        calls = 0
+
+        def get_extra_state(self):
+            return {"calls": self.calls}
+
+        def set_extra_state(self, state):
+            self.calls = state["calls"]
+
+    model = Counting(2)
+    state = hvd.elastic.TorchState(model)
+    state.commit()
+    model.calls = 3
+    model(torch.randn(4, 2))
+    state.restore()
+    assert model.calls == 0
+    assert model.num_batches_tracked == 0
+
+
+def test_a_sampler_of_torch_feeds_a_loader(alone):
+    sampler = hvd.elastic.ElasticSampler(range(10), seed=3)
+    assert isinstance(sampler, torch.utils.data.Sampler)
+    loader = torch.utils.data.DataLoader(range(10), batch_size=3, sampler=sampler)
+    state = hvd.elastic.TorchState(sampler=sampler)
+    first = next(iter(loader)).tolist()
+    sampler.record_batch(0, 3)
+    state.commit()
+    sampler.record_batch(1, 3)
+    state.restore()
+    rest = [index for batch in loader for index in batch.tolist()]
+    assert sorted(first + rest) == list(range(10))
+
+
+# ---- On several ranks
+
+
+def _synced():
+    model, optimizer = parts(seed=hvd.rank(), wrap=False)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+    state = hvd.elastic.TorchState(model, optimizer, scheduler=scheduler, epoch=hvd.rank())
+    if hvd.rank() == 1:
+        step(model, optimizer)
+        scheduler.step()
+        state.save()
+        state.commits = 1
+    before = everything(model, optimizer)
+    state.sync()
+    everybodys = hvd.allgather_object(everything(model, optimizer))
+    same = are_equal(everybodys[0], everybodys[1]) and (hvd.rank() == 0 or are_equal(before, everybodys[1]))
+    step(model, optimizer, 5)
+    state.restore()
+    restored = are_equal(everything(model, optimizer), everybodys[1])
+    return same, restored, state.epoch, scheduler.last_epoch, state.commits, optimizer.state_dict()["state"] != {}
+
+
+def test_sync_takes_everything_from_the_rank_with_the_most_commits():
+    assert world(2).run(_synced) == [(True, True, 1, 1, 1, True)] * 2
+
+
+def _forgets_a_step_under_way(kind):
+    """After `backward` alone, as where a rank is lost before `step`, the next step is as any other."""
+    torch.manual_seed(1)
+    model = torch.nn.Linear(3, 1)
+    options = {"op": hvd.Adasum} if kind == "adasum" else {"backward_passes_per_step": 2} if kind == "passes" else {}
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), **options
+    )
+    state = hvd.elastic.TorchState(model, optimizer)
+    state.commit()
+
+    def backward():
+        model(torch.full((1, 3), 1.0 + hvd.rank())).sum().backward()
+
+    backward()
+    hvd.barrier()
+    farandole.shutdown()  # as the loop does
+    farandole.init()
+    state.restore()
+    assert optimizer.submitted_bytes == 0
+    optimizer.zero_grad()
+    for _ in range(2 if kind == "passes" else 1):
+        backward()
+    optimizer.step()
+    state.on_reset()
+    return model.weight.tolist(), model.weight.grad
+
+
+@pytest.mark.parametrize("kind", ["plain", "passes", "adasum"])
+def test_an_optimizer_forgets_the_step_that_failed(kind):
+    one, other = world(2).run(_forgets_a_step_under_way, kind)
+    assert one == other
+    assert one[1] is None
+
+
+def _differing():
+    extra = {"other": torch.nn.Linear(1, 1)} if hvd.rank() else {}
+    try:
+        hvd.elastic.TorchState(torch.nn.Linear(1, 1), epoch=0, **extra).sync()
+    except hvd.MismatchError as error:
+        return str(error)
+    return "nothing"
+
+
+def test_states_that_differ_are_told_on_all_ranks():
+    for message in world(2).run(_differing):
+        assert message.startswith("the ranks' states differ: rank 1 has 'other' (Linear), which rank 0 lacks")

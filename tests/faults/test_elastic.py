@@ -1,0 +1,287 @@
+"""Elastic jobs on one host: ranks are killed at any step, leave, or fail by mistake. FARANDOLE_LONG=1: 200 kills."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+LONG = bool(os.environ.get("FARANDOLE_LONG"))
+LIMIT_S = 60
+pytestmark = pytest.mark.timeout(LIMIT_S * (200 if LONG else 2))
+
+# Arguments: steps, then what ranks of the start do, as rank:when:what. When is a step, or the epoch in which it begins.
+PROGRAM = """
+import os, signal, sys, time, numpy as np
+import farandole.numpy as hvd
+from farandole import elastic
+
+hvd.init()
+me, steps = hvd.rank(), int(sys.argv[1])
+plan = {when: what for rank, when, what in (each.split(":") for each in sys.argv[2:]) if int(rank) == me}
+epochs = 0
+
+def act(when):
+    what = plan.pop(when, "")
+    if what.isdecimal():
+        os.kill(os.getpid(), int(what))
+    elif what == "mistake":
+        raise ValueError("a mistake")
+    elif what == "disk":
+        raise OSError("the disk is broken")
+    elif what == "wait":
+        time.sleep(3)
+    elif what == "kept":
+        state.kept = hvd.allreduce_async(np.ones(4), name="kept")
+
+@elastic.run
+def train(state):
+    global epochs
+    act(f"e{epochs}")
+    print(f"epoch {epochs}: {hvd.rank()} of {hvd.size()} at {state.step}", flush=True)
+    epochs += 1
+    while state.step < steps:
+        state.total = state.total + hvd.allreduce(np.ones(1000, np.float32), op=hvd.Average, name="step")
+        state.step += 1
+        print(f"finished {state.step}", flush=True)
+        for when in [when for when in plan if when.isdecimal() and int(when) <= state.step]:
+            act(when)
+        state.commit()
+        if "slow" in plan:
+            time.sleep(0.003)
+    return state.total
+
+state = elastic.ObjectState(step=0, total=np.zeros(1000, np.float32))
+total = train(state)
+assert total.min() == total.max() == steps
+print(f"ended {hvd.rank()} of {hvd.size()} at {state.step}", flush=True)
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path):
+    """job(4, "3:10:9", min_np=2) runs the program, and returns exit code, stdout and stderr."""
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM)
+
+    def run(ranks: int, *plan: str, min_np: int = 1, steps: int = 30, **variables: str) -> tuple[int, str, str]:
+        options = [f"-np={ranks}", f"--min-np={min_np}"] if min_np else [f"-np={ranks}"]
+        options = [word for option in options for word in option.split("=")]
+        command = [sys.executable, "-m", "farandole.launch", "run", *options, str(path), str(steps), *plan]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env={**os.environ, **variables}
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+@pytest.fixture
+def foreign_job(tmp_path: Path):
+    """The same without a launcher of ours: the ranks have the variables of Open MPI's mpirun, which goes on, too."""
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM)
+
+    def run(ranks: int, *plan: str, min_np: int = 1, steps: int = 30, **variables: str) -> tuple[list[int], str, str]:
+        environment = {**os.environ, **variables, "FARANDOLE_MIN_NP": str(min_np), "FARANDOLE_JOB_ID": uuid.uuid4().hex}
+        names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
+        sizes = dict.fromkeys(("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"), str(ranks))
+        started = [
+            subprocess.Popen(
+                [sys.executable, str(path), str(steps), *plan],
+                env={**environment, **sizes, **dict.fromkeys(names, str(rank))},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(ranks)
+        ]
+        try:
+            said = [each.communicate(timeout=LIMIT_S) for each in started]
+        finally:
+            for each in started:
+                each.kill()
+        outs, errs = zip(*said, strict=True)
+        marked = "".join(f"[{rank}] {line}" for rank, out in enumerate(outs) for line in out.splitlines(keepends=True))
+        return [each.returncode for each in started], marked, "".join(errs)
+
+    return run
+
+
+def ended(out: str) -> list[str]:
+    return sorted(re.findall(r"ended (\d of \d at \d+)", out))
+
+
+def all_of(ranks: int, steps: int = 30) -> list[str]:
+    return [f"{rank} of {ranks} at {steps}" for rank in range(ranks)]
+
+
+def assert_no_step_is_lost(out: str) -> None:
+    """No epoch begins before a step that all its ranks had finished and committed."""
+    finished: dict[str, int] = {}
+    for origin, what, number in re.findall(r"\[(\d+)\] (finished|epoch \d+: \d of \d at) (\d+)", out):
+        if what == "finished":
+            finished[origin] = int(number)
+        elif origin in finished:
+            assert int(number) >= finished[origin] - 1, f"rank {origin} was at {finished[origin]}: {out}"
+
+
+@pytest.mark.parametrize("victim", range(4))
+def test_the_others_finish_when_one_is_killed(job, victim: int) -> None:
+    code, out, err = job(4, f"{victim}:10:9")
+    assert (code, ended(out)) == (0, all_of(3)), err
+    assert f"rank {victim} on localhost" in err and "killed by SIGKILL" in err and "; 3 ranks go on." in err
+    assert_no_step_is_lost(out)
+
+
+def test_one_after_the_other_until_one_is_left(job) -> None:
+    code, out, err = job(4, "0:5:9", "1:10:9", "2:15:9")
+    assert (code, ended(out)) == (0, all_of(1)), err
+
+
+def test_two_at_once(job) -> None:
+    code, out, err = job(4, "1:10:9", "2:10:9")
+    assert (code, ended(out)) == (0, all_of(2)), err
+
+
+def test_one_more_at_the_begin_of_the_next_epoch(job) -> None:
+    code, out, err = job(4, "3:10:9", "0:e1:9")
+    assert (code, ended(out)) == (0, all_of(2)), err
+
+
+def test_a_rank_that_notices_late_is_waited_for(job) -> None:
+    code, out, err = job(3, "2:10:9", "1:10:wait")
+    assert (code, ended(out)) == (0, all_of(2)), err
+
+
+@pytest.mark.parametrize("leavers", [(0,), (1, 2), (0, 1, 2, 3)])
+def test_ranks_that_are_told_to_leave_do_so_together(job, leavers: tuple[int, ...]) -> None:
+    code, out, err = job(4, *(f"{rank}:10:15" for rank in leavers))
+    left = 4 - len(leavers)
+    assert (code, ended(out)) == (0, all_of(left)), err
+    assert err.count("leaves, as SIGTERM asked") == len(leavers)
+    assert re.findall(r"epoch 1: \d of \d at (\d+)", out) == ["10"] * left  # no step is done again
+
+
+def test_a_death_while_others_leave(job) -> None:
+    code, out, err = job(4, "1:10:15", "2:10:9")
+    assert (code, ended(out)) == (0, all_of(2)), err
+
+
+def test_too_few_end_with_one_sentence(job) -> None:
+    code, out, err = job(3, "2:10:9", "1:20:9", min_np=2)
+    assert code == 137 and ended(out) == []
+    assert err.count("1 of 3 ranks is left (rank 0), and --min-np asks for 2") == 1, err
+    assert "rank 1 on localhost" in err
+
+
+def test_a_mistake_of_the_program_ends_the_job(job) -> None:
+    code, out, err = job(3, "1:10:mistake")
+    assert code == 1 and ended(out) == [] and "ValueError: a mistake" in err, err
+    assert "rank 1 on localhost" in err and "failed first" in err
+
+
+def test_a_failure_of_one_machine_does_not(job) -> None:
+    code, out, err = job(3, "1:10:disk")
+    assert (code, ended(out)) == (0, all_of(2)) and "OSError: the disk is broken" in err, err
+
+
+def test_a_handle_of_an_earlier_epoch_ends_the_job_with_a_sentence(tmp_path: Path, job) -> None:
+    text = PROGRAM.replace("    while state.step", "    if epochs == 2:\n        kept.wait()\n    while state.step")
+    kept = 'kept = hvd.allreduce_async(np.ones(4), name="kept") if me else None\n'
+    (tmp_path / "train.py").write_text(text.replace("@elastic.run", kept + "@elastic.run"))
+    code, _, err = job(3, "0:10:9")
+    assert code == 1 and "began in an earlier epoch" in err and "must not keep handles" in err, err
+
+
+def test_a_function_that_fails_again_and_again_ends_with_its_reason(tmp_path: Path, job) -> None:
+    text = PROGRAM.replace(
+        "    while state.step", '    raise hvd.HorovodInternalError("no luck")\n    while state.step'
+    )
+    (tmp_path / "train.py").write_text(text)
+    code, _, err = job(2)
+    assert code == 1 and "3 epochs in a row ended without a commit" in err and "no luck" in err, err
+
+
+def test_a_rank_that_dies_outside_of_run_ends_the_job(tmp_path: Path, job) -> None:
+    more = """
+hvd.barrier()
+if me == 1:
+    os.kill(os.getpid(), 9)
+hvd.allreduce(np.ones(4))
+"""
+    (tmp_path / "train.py").write_text(PROGRAM + more)
+    code, _, err = job(3)
+    assert code == 137 and "rank 1 on localhost" in err and "failed first: killed by SIGKILL" in err, err
+
+
+def test_run_may_be_called_again_in_a_later_epoch(tmp_path: Path, job) -> None:
+    text = PROGRAM.replace("total = train(state)", "train(state)\nsteps *= 2\ntotal = train(state)")
+    (tmp_path / "train.py").write_text(text)
+    code, out, err = job(4, "1:10:9", "3:40:9")
+    assert (code, ended(out)) == (0, all_of(2, 60)), err
+
+
+@pytest.mark.parametrize("victim", range(4))
+def test_a_majority_goes_on_without_a_launcher(foreign_job, victim: int) -> None:
+    codes, out, err = foreign_job(4, f"{victim}:10:9")
+    assert (codes, ended(out)) == ([-9 if rank == victim else 0 for rank in range(4)], all_of(3)), err
+    assert_no_step_is_lost(out)
+    assert err.count("3 of 4 ranks go on in epoch 1") == 1 and f"rank {victim} " in err, err
+
+
+def test_one_after_the_other_without_a_launcher(foreign_job) -> None:
+    codes, out, err = foreign_job(4, "0:5:9", "2:10:15", "1:e2:9")
+    assert (codes, ended(out)) == ([-9, -9, 0, 0], all_of(1)), err
+
+
+def test_all_leave_without_a_launcher(foreign_job) -> None:
+    codes, _, err = foreign_job(3, "0:10:15", "1:10:15", "2:10:15")
+    assert codes == [0, 0, 0] and err.count("nobody is left") == 3, err
+
+
+def test_too_few_end_with_a_sentence_without_a_launcher(foreign_job) -> None:
+    codes, out, err = foreign_job(3, "2:10:9", "1:20:9", min_np=2)
+    assert codes == [1, -9, -9] and ended(out) == []
+    assert "1 of 3 ranks are left after epoch 1, and FARANDOLE_MIN_NP asks for 2" in err, err
+
+
+def test_without_min_np_a_loss_ends_the_job(job) -> None:
+    code, out, err = job(2, "1:10:9", min_np=0)
+    assert code == 137 and ended(out) == []
+    assert "was started without --min-np" in err and "rank 1 on localhost" in err, err
+
+
+def test_mpi_is_refused(job) -> None:
+    code, _, err = job(1, FARANDOLE_BACKEND="native,mpi", min_np=0)
+    assert code != 0 and "mpi" in err, err
+
+
+def test_ctrl_c_ends_an_elastic_job(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM)
+    command = [sys.executable, "-m", "farandole.launch", "run", "-np", "3", "--min-np", "1", str(path), "1000000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        while "finished 20" not in started.stdout.readline():
+            pass
+        started.send_signal(signal.SIGINT)
+        started.communicate(timeout=LIMIT_S)
+    assert started.returncode == 130
+
+
+@pytest.mark.parametrize("seed", range(200 if LONG else 4))
+def test_kills_at_random_steps(job, seed: int) -> None:
+    draw = random.Random(seed)
+    ranks = draw.randint(2, 4)
+    victims = draw.sample(range(ranks), draw.randint(1, ranks - 1))
+    plan = [f"{rank}:{draw.choice(['e1', draw.randint(1, 28)])}:{draw.choice([9, 9, 15])}" for rank in victims]
+    code, out, err = job(ranks, *plan)
+    assert code == 0 and ended(out) == all_of(len(ended(out))) and ended(out), f"{plan}: {err}"

@@ -1,0 +1,189 @@
+"""The launcher's decisions about the membership of an elastic job."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from farandole.launch.membership import WARN_AFTER_SECONDS, Answer, Lease
+
+TIMEOUT_S = 60.0
+
+
+def begun(size: int, min_np: int = 1) -> Lease:
+    """A job whose ranks are all inside of elastic.run."""
+    lease = Lease(size, min_np, TIMEOUT_S)
+    for rank in range(size):
+        assert lease.hear(rank, {"kind": "begin"}, 0.0) == []
+    return lease
+
+
+def report(rank: int, epoch: int = 0, suspects: list[int] | None = None, leaving: bool = False) -> dict[str, Any]:
+    return {
+        "kind": "report", "epoch": epoch, "store": f"unix:{rank}", "suspects": suspects or [], "leaving": leaving
+    }  # fmt: skip
+
+
+def epoch(number: int, members: list[int]) -> dict[str, Any]:
+    store = f"unix:{members[0]}" if members else ""
+    return {"kind": "epoch", "number": number, "members": members, "store": store}
+
+
+def all_say(lease: Lease, ranks: list[int], number: int, **content: Any) -> list[Answer]:
+    """All answers to the reports of these ranks."""
+    return [answer for rank in ranks for answer in lease.hear(rank, report(rank, number, **content), 1.0)]
+
+
+@pytest.mark.parametrize("dead", [0, 1, 3])
+def test_the_others_meet_at_the_lowest_of_them(dead: int) -> None:
+    lease, others = begun(4), [rank for rank in range(4) if rank != dead]
+    assert lease.survives(dead)
+    assert lease.end(dead) == []
+    assert all_say(lease, others[:2], 0) == []
+    assert all_say(lease, others[2:], 0) == [(rank, epoch(1, others)) for rank in others]
+
+
+def test_an_end_that_is_seen_last_decides() -> None:
+    lease = begun(3)
+    assert all_say(lease, [0, 2], 0) == []
+    assert sorted(rank for rank, _ in lease.end(1)) == [0, 2]
+    assert lease.members == (0, 2)
+
+
+def test_a_rank_that_dies_after_its_report_is_not_in_the_epoch() -> None:
+    lease = begun(4)
+    lease.end(3)
+    assert all_say(lease, [0, 1], 0) == []
+    lease.end(1)
+    assert lease.hear(2, report(2), 1.0) == [(rank, epoch(1, [0, 2])) for rank in (0, 2)]
+
+
+def test_a_rank_that_dies_in_the_start_of_an_epoch_is_not_in_the_one_after_it() -> None:
+    lease = begun(4)
+    lease.end(3)
+    all_say(lease, [0, 1, 2], 0)
+    lease.end(0)
+    assert all_say(lease, [1, 2], 1) == [(rank, epoch(2, [1, 2])) for rank in (1, 2)]
+
+
+def test_a_report_of_an_earlier_epoch_counts_for_nothing() -> None:
+    lease = begun(3)
+    lease.end(2)
+    all_say(lease, [0, 1], 0)
+    assert all_say(lease, [0, 1], 0) == []
+    assert lease.number == 1
+
+
+def test_a_rank_that_leaves_is_told_who_goes_on() -> None:
+    lease = begun(3)
+    lease.hear(1, report(1, leaving=True), 1.0)
+    assert all_say(lease, [0, 2], 0) == [(rank, epoch(1, [0, 2])) for rank in (1, 0, 2)]
+
+
+def test_all_may_leave() -> None:
+    lease = begun(2, min_np=2)
+    assert all_say(lease, [0, 1], 0, leaving=True) == [(rank, epoch(1, [])) for rank in (0, 1)]
+
+
+def test_too_few_are_told_so() -> None:
+    lease = begun(4, min_np=3)
+    assert lease.survives(3)
+    lease.end(3)
+    assert not lease.survives(2)
+    why = "2 of 4 ranks are left (ranks 0, 1), and --min-np asks for 3; start the job again from a checkpoint"
+    assert lease.reason_against(2) == why
+    lease.end(2)
+    assert all_say(lease, [0, 1], 0) == [(rank, {"kind": "end", "why": why}) for rank in (0, 1)]
+
+
+def test_a_job_whose_ranks_are_not_all_inside_of_run_does_not_survive() -> None:
+    lease = Lease(2, 1, TIMEOUT_S)
+    lease.hear(0, {"kind": "begin"}, 0.0)
+    assert not lease.survives(1)
+    assert "while some ranks were outside of elastic.run" in lease.reason_against(1)
+
+
+def test_a_job_that_ends_answers_at_once_and_later() -> None:
+    lease = begun(3)
+    lease.hear(0, report(0), 1.0)
+    end = {"kind": "end", "why": "the job ends"}
+    assert lease.give_up("the job ends") == [(0, end)]
+    assert lease.hear(1, report(1), 2.0) == [(1, end)]
+    assert not lease.survives(2)
+
+
+def test_a_rank_that_only_the_launcher_reaches_is_excluded() -> None:
+    lease = begun(4)
+    for rank, suspect in ((0, 3), (1, 3), (3, 0)):
+        assert lease.hear(rank, report(rank, suspects=[suspect]), 1.0) == []
+    answers = dict(lease.hear(2, report(2, suspects=[3]), 1.0))
+    assert {rank: answers[rank] for rank in (0, 1, 2)} == dict.fromkeys((0, 1, 2), epoch(1, [0, 1, 2]))
+    assert answers[3]["kind"] == "end" and "cannot reach rank 3" in answers[3]["why"]
+
+
+def test_two_ranks_that_blame_each_other_try_again() -> None:
+    lease = begun(2)
+    lease.hear(0, report(0, suspects=[1]), 1.0)
+    assert lease.hear(1, report(1, suspects=[0]), 1.0) == [(rank, epoch(1, [0, 1])) for rank in (0, 1)]
+
+
+def test_who_is_late_is_said_once_and_ends_the_job_at_last() -> None:
+    lease = begun(3)
+    lease.hear(0, report(0), 1.0)
+    assert lease.next_due(1.0) == WARN_AFTER_SECONDS
+    assert lease.tick(5.0) == ("", [])
+    assert lease.tick(1.0 + WARN_AFTER_SECONDS)[0] == (
+        "farandole: waiting for ranks 1, 2, still inside of a step (10 s)."
+    )
+    assert lease.tick(2.0 + WARN_AFTER_SECONDS) == ("", [])
+    sentence, answers = lease.tick(1.0 + TIMEOUT_S)
+    assert sentence.startswith("farandole: ranks 1, 2 did not notice within 60 s that epoch 0 has ended")
+    assert [rank for rank, _ in answers] == [0]
+    assert lease.next_due(100.0) is None
+
+
+@pytest.mark.parametrize("message", [{"kind": "report"}, {"kind": "report", "epoch": "x"}, report(0) | {"suspects": 3}])
+def test_nonsense_is_refused(message: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        begun(2).hear(0, message, 1.0)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_ranks_that_die_and_leave_at_any_time_get_one_membership(seed: int) -> None:
+    """Each living rank learns each epoch that it is in, all the same; the job goes on while one rank lives."""
+    draw = random.Random(seed)
+    size = draw.randint(1, 6)
+    lease = begun(size)
+    at, alive, reported = dict.fromkeys(range(size), 0), set(range(size)), set()
+    decided: dict[int, tuple[int, ...]] = {0: tuple(range(size))}
+
+    def take(answers: list[Answer]) -> None:
+        for rank, message in answers:
+            assert message["kind"] == "epoch"
+            members = tuple(message["members"])
+            assert decided.setdefault(message["number"], members) == members
+            if rank in alive:
+                assert message["number"] == at[rank] + 1
+                at[rank] += 1
+                reported.discard(rank)
+                if rank not in members:
+                    alive.discard(rank)
+                    take(lease.end(rank))
+
+    for _ in range(40):
+        rank = draw.randrange(size)
+        if rank not in alive:
+            continue
+        if draw.random() < 0.15:
+            alive.discard(rank)
+            take(lease.end(rank))
+        elif rank not in reported:
+            reported.add(rank)
+            take(lease.hear(rank, report(rank, at[rank], leaving=draw.random() < 0.1), 1.0))
+    waiting = sorted(alive - reported)
+    for rank in waiting:
+        reported.add(rank)
+        take(lease.hear(rank, report(rank, at[rank]), 1.0))
+    assert len({at[rank] for rank in alive}) <= 1
+    assert not (alive & reported)
