@@ -31,6 +31,8 @@ _SCATTERING = ["reducescatter", "grouped_reducescatter"]
 _GATHERING = ["allgather", "grouped_allgather"]
 _EXCHANGE = ["alltoall", "broadcast"]
 _CORE = "It also has all names of [farandole](farandole.md), which are not repeated here."
+_ELASTIC = "[The guide](../guide/elastic.md) says how elastic training works."
+_OF_THE_CORE = ["ElasticSampler", "ObjectState", "State"]
 _KERAS = (
     "`farandole_torch.keras` and `farandole_tensorflow.keras` have the same names, and `farandole.keras` is the one of "
     "the framework on which Keras runs. " + _CORE
@@ -91,6 +93,12 @@ PAGES = (
         "Each plugin has all of these names, too: `hvd.rank()` after `import farandole_torch as hvd`.",
     ),
     Page(
+        "farandole.elastic",
+        {"Elastic training": ["run", "State", "ObjectState", "ElasticSampler"]},
+        "The plugins have an `elastic` of their own, with states for models and optimizers. "
+        "[The guide](../guide/elastic.md) says how it works.",
+    ),
+    Page(
         "farandole.numpy",
         {
             "Reductions": [*_REDUCING, *_REDUCING_ASYNC, *_with_async(_SCATTERING), *_with_async(["sparse_allreduce"])],
@@ -99,15 +107,6 @@ PAGES = (
             "Compression": ["Compression"],
         },
         _CORE,
-    ),
-    Page(
-        "farandole.elastic",
-        {
-            "Training": ["run"],
-            "States": ["State", "ObjectState"],
-            "Errors": ["HorovodInternalError", "HostsUpdatedInterrupt"],
-        },
-        "The plugins have an `elastic` of their own, with states for models and optimizers.",
     ),
     Page(
         "farandole_torch",
@@ -124,9 +123,14 @@ PAGES = (
             "Gathering": _with_async(_GATHERING),
             "Exchange": [*_with_async(_EXCHANGE), "broadcast_", "broadcast_async_"],
             "Compression": ["Compression"],
-            "Modules": ["mpi_ops"],
+            "Modules": ["elastic", "mpi_ops"],
         },
         _CORE + " The backend of `torch.distributed` has [a section in the guide](../guide/torch.md#torchdistributed).",
+    ),
+    Page(
+        "farandole_torch.elastic",
+        {"Elastic training": ["run", "TorchState", "ElasticSampler", "ObjectState", "State"]},
+        _ELASTIC,
     ),
     Page(
         "farandole_torch.lightning",
@@ -155,8 +159,14 @@ PAGES = (
             "Objects and order": ["allgather_object", "broadcast_object", "broadcast_object_fn", "barrier", "join"],
             "Ranks in graphs": ["rank_op", "size_op", "local_rank_op", "local_size_op", "process_set_included_op"],
             "Compression": ["Compression"],
+            "Modules": ["elastic"],
         },
         _CORE,
+    ),
+    Page(
+        "farandole_tensorflow.elastic",
+        {"Elastic training": ["run", "TensorFlowState", "TensorFlowKerasState", *_OF_THE_CORE]},
+        _ELASTIC + " That of [farandole.keras](farandole.keras.md) has callbacks for `model.fit`, too.",
     ),
     Page(
         "farandole_mxnet",
@@ -167,8 +177,14 @@ PAGES = (
             "Gathering": _GATHERING,
             "Exchange": [*_EXCHANGE, "broadcast_"],
             "Compression": ["Compression"],
+            "Modules": ["elastic"],
         },
         _CORE,
+    ),
+    Page(
+        "farandole_mxnet.elastic",
+        {"Elastic training": ["run", "MXNetState", "ElasticSampler", "ObjectState", "State"]},
+        _ELASTIC,
     ),
     Page(
         "farandole.keras",
@@ -180,6 +196,12 @@ PAGES = (
                 "callbacks.BestModelCheckpoint",
                 "callbacks.LearningRateScheduleCallback",
                 "callbacks.LearningRateWarmupCallback",
+            ],
+            "Elastic training": [
+                "elastic.KerasState",
+                "elastic.CommitStateCallback",
+                "elastic.UpdateBatchStateCallback",
+                "elastic.UpdateEpochStateCallback",
             ],
             "Values": ["allreduce", "allgather", "broadcast", "reducescatter"],
             "Variables of TF1's graphs, where Keras runs on TensorFlow": ["broadcast_global_variables"],
@@ -207,6 +229,7 @@ PAGES = (
             "Devices": ["may_take_device_memory", "takes_device_memory"],
             "Start": ["Exchange", "TORCHRUN", "environment_default", "init_as", "own_address", "register_exchange"],
             "Errors and places": ["pass_over", "register_plugin", "translate_errors"],
+            "Elastic training": ["StateHandler", "StateDictHandler", "VariablesHandler", "lost_rank"],
             "Keras": [
                 "build_keras",
                 "KerasFramework",
@@ -268,6 +291,10 @@ HOMES |= {
         "callbacks.LearningRateScheduleCallback": "farandole._keras.learning_rate:Schedule",
         "callbacks.LearningRateWarmupCallback": "farandole._keras.learning_rate:Warmup",
         "callbacks.MetricAverageCallback": "farandole._keras.callbacks:MetricAveraging",
+        "elastic.CommitStateCallback": "farandole._keras.elastic:Commit",
+        "elastic.KerasState": "farandole._keras.elastic:StateOfModel",
+        "elastic.UpdateBatchStateCallback": "farandole._keras.elastic:UpdateBatch",
+        "elastic.UpdateEpochStateCallback": "farandole._keras.elastic:UpdateEpoch",
         "load_model": "farandole._keras.training:_load_model.load_model",
         "no_sync": "farandole._keras.training:_no_sync.no_sync",
         "reducescatter": "farandole._keras.values:values.reducescatter",

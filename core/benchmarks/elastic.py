@@ -3,6 +3,8 @@
     python3 noxfile.py -s bench_elastic
     python3 noxfile.py -s bench_elastic -- --kills 200 --output docs/benchmarks
 
+`--torchrun N` kills as many ranks of the same model under torchrun, which starts all processes again.
+
 Each job has four ranks, which train 25 million parameters, commit each step, and lose a rank by SIGKILL at a random
 instant of a step. The time to go on is that from the kill to the end of the next step with three ranks, less the usual
 time of a step; a finished step is lost where the three repeat one that all of them had finished.
@@ -31,6 +33,7 @@ from contestants import ContestantError
 from tables import Verdict, end
 
 WORKER = Path(__file__).with_name("elastic_worker.py")
+TORCHRUN_WORKER = Path(__file__).with_name("torchrun_worker.py")
 RANKS = 4
 _LIMIT_S = 120.0
 _STEPS = 16
@@ -69,16 +72,16 @@ def lines_of(path: Path) -> list[Line]:
     return [Line(int(ranks), int(step), *map(float, times)) for ranks, step, *times in words]
 
 
-def one_kill(draw: random.Random, folder: Path) -> Kill:
+def one_kill(draw: random.Random, folder: Path, by_torchrun: bool = False) -> Kill:
     """Start a job, kill one of its ranks, and see the rest to its end. Raises ContestantError."""
     victim = draw.randrange(RANKS)
-    job = start(folder)
+    job = start(folder, by_torchrun)
     try:
         await_steps(job, folder, _WARM_STEPS)
-        pids = {rank: pid_of(job, rank) for rank in range(RANKS)}
+        pid = pid_of(job, victim)
         time.sleep(draw.uniform(0.0, 2 * usual_step_s(lines_of(folder / "0"))))
         killed_at = time.monotonic()
-        os.kill(pids[victim], signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
         _, err = job.communicate(timeout=_LIMIT_S)
     except subprocess.TimeoutExpired as error:
         raise ContestantError(f"a job did not end within {_LIMIT_S:.0f} s after rank {victim} was killed") from error
@@ -118,11 +121,12 @@ def usual_step_s(log: Sequence[Line]) -> float:
     return statistics.median(later.at - earlier.at for earlier, later in pairwise(log))
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "farandole.launch", "run", "-np", str(RANKS), "--min-np", "1"]
-    return subprocess.Popen(
-        [*command, str(WORKER), str(folder), str(_STEPS)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def start(folder: Path, by_torchrun: bool) -> subprocess.Popen[str]:
+    """The launcher, whose ranks write to the folder."""
+    ours = ["farandole.launch", "run", "-np", str(RANKS), "--min-np", "1", WORKER]
+    theirs = ["torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", "--max-restarts=1", TORCHRUN_WORKER]
+    command = [sys.executable, "-m", *(theirs if by_torchrun else ours), folder, _STEPS]
+    return subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def await_steps(job: subprocess.Popen[str], folder: Path, steps: int) -> None:
@@ -138,7 +142,8 @@ def await_steps(job: subprocess.Popen[str], folder: Path, steps: int) -> None:
 def pid_of(job: subprocess.Popen[str], rank: int) -> int:
     """The process of a rank."""
     for process in psutil.Process(job.pid).children(recursive=True):
-        if process.environ().get("FARANDOLE_RANK") == str(rank):
+        environment = process.environ()
+        if str(rank) in (environment.get("FARANDOLE_RANK"), environment.get("RANK")):
             return process.pid
     raise ContestantError(f"rank {rank} has no process")
 
@@ -160,14 +165,14 @@ def share_of_looks(kills: Sequence[Kill]) -> float:
     return statistics.median(kill.look_s for kill in kills) / statistics.median(kill.usual_step_s for kill in kills)
 
 
-def write(folder: Path, kills: Sequence[Kill]) -> None:
+def write(folder: Path, kills: Sequence[Kill], by_torchrun: Sequence[Kill]) -> None:
     """elastic.md and elastic.json."""
     facts = machine()
-    content = {"machine": facts, "kills": [vars(kill) for kill in kills]}
+    content = {"machine": facts, "kills": [vars(each) for each in kills]}
+    content["torchrun"] = [vars(each) for each in by_torchrun]
     (folder / "elastic.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    recovery_ms = sorted(1e3 * kill.recovery_s for kill in kills)
-    quantiles = {name: recovery_ms[int(share * (len(recovery_ms) - 1))] for name, share in _SHARES.items()}
-    rows = "\n".join(f"| {name} | {value:.0f} ms |" for name, value in quantiles.items())
+    columns = [quantiles(kills), quantiles(by_torchrun)]
+    rows = "\n".join(f"| {name} | {' | '.join(column[name] for column in columns)} |" for name in _SHARES)
     step_ms = 1e3 * statistics.median(kill.usual_step_s for kill in kills)
     commit_ms = 1e3 * statistics.median(kill.commit_s for kill in kills)
     look_us = 1e6 * statistics.median(kill.look_s for kill in kills)
@@ -182,15 +187,23 @@ def write(folder: Path, kills: Sequence[Kill]) -> None:
 killed by SIGKILL at a random instant, {len(kills)} times. A step takes {step_ms:.0f} ms, {commit_ms:.1f} ms of it the
 commit.
 
-| from the kill to the end of the next good step, less a step | |
-|---|---:|
+| from the kill to the end of the next good step, less a step | Farandole | torchrun ({len(by_torchrun)} kills) |
+|---|---:|---:|
 {rows}
 
 Without a fault, elastic mode takes {look_us:.0f} us of a step beside the commit, {100 * share_of_looks(kills):.3f} %.
 Finished steps lost: {lost}. All survivors went on in their processes.
+torchrun ends all processes and starts four new ones, which read a checkpoint that rank 0 writes each step.
 """,
         encoding="utf-8",
     )
+
+
+def quantiles(kills: Sequence[Kill]) -> dict[str, str]:
+    recovery_ms = sorted(1e3 * kill.recovery_s for kill in kills)
+    if not recovery_ms:
+        return dict.fromkeys(_SHARES, "")
+    return {name: f"{recovery_ms[int(share * (len(recovery_ms) - 1))]:.0f} ms" for name, share in _SHARES.items()}
 
 
 _SHARES = {"minimum": 0.0, "median": 0.5, "90 %": 0.9, "99 %": 0.99, "maximum": 1.0}
@@ -199,16 +212,19 @@ _SHARES = {"minimum": 0.0, "median": 0.5, "90 %": 0.9, "99 %": 0.99, "maximum": 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--torchrun", type=int, default=0, help="kills of a rank of torchrun's, for comparison")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, help="folder for elastic.md and elastic.json")
     options = parser.parse_args()
-    draw, kills = random.Random(options.seed), list[Kill]()
-    for _ in range(options.kills):
+    draw, kills, by_torchrun = random.Random(options.seed), list[Kill](), list[Kill]()
+    for number in range(options.kills + options.torchrun):
+        is_theirs = number >= options.kills
         with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
-            kills.append(one_kill(draw, Path(folder)))
-        print(f"rank {kills[-1].victim}: {1e3 * kills[-1].recovery_s:.0f} ms", file=sys.stderr)
+            done = one_kill(draw, Path(folder), is_theirs)
+        (by_torchrun if is_theirs else kills).append(done)
+        print(f"rank {done.victim}: {1e3 * done.recovery_s:.0f} ms", file=sys.stderr)
         if options.output:
-            write(options.output, kills)
+            write(options.output, kills, by_torchrun)
     return end(verdicts_of(kills))
 
 

@@ -59,7 +59,7 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)  # the network is too small for more
     print(f"worker {hvd.rank()} of {hvd.size()} is process {os.getpid()}", flush=True)
 
-    # 2. What must survive: give it to the state. The sampler shares out what is left of a pass over the data.
+    # 2. Give the state all that must survive. The sampler shares out what is left of a pass over the data.
     (images, labels), test = load_data()
     model = make_model()
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(args.learning_rate * hvd.size(), momentum=0.9))
@@ -69,7 +69,7 @@ def main() -> None:
     sampler = hvd.elastic.ElasticSampler(images, seed=42)
     state = hvd.elastic.KerasState(model, sampler=sampler, epoch=0)
 
-    # 3. What depends on the number of workers: set it again when they change.
+    # 3. Set again what depends on the number of workers when they change.
     state.register_reset_callbacks([lambda: optimizer.learning_rate.assign(args.learning_rate * hvd.size())])
 
     # 4. Train. Called again after each change, with the state of the last commit.

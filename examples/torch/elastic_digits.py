@@ -58,7 +58,7 @@ def main() -> None:
     torch.set_num_threads(1)  # the network is too small for more
     print(f"worker {hvd.rank()} of {hvd.size()} is process {os.getpid()}", flush=True)
 
-    # 2. What must survive: give it to the state. The sampler shares out what is left of a pass over the data.
+    # 2. Give the state all that must survive. The sampler shares out what is left of a pass over the data.
     train_data, (test_images, test_labels) = load_data()[0], load_data()[1].tensors
     sampler = hvd.elastic.ElasticSampler(train_data, seed=42)
     batches = DataLoader(train_data, batch_size=args.batch_size, sampler=sampler)
@@ -67,7 +67,7 @@ def main() -> None:
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0)
 
-    # 3. What depends on the number of workers: set it again when they change.
+    # 3. Set again what depends on the number of workers when they change.
     def on_change() -> None:
         for group in optimizer.param_groups:
             group["lr"] = args.learning_rate * hvd.size()

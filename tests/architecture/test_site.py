@@ -28,6 +28,8 @@ def public_names(module: str) -> set[str]:
         names |= fields("farandole._keras.training", "Training") | fields("farandole._keras.values", "Values")
         titles = re.findall(r'^        \("(\w+)", \w+, \w+, ', file_of("farandole._keras.callbacks").read_text(), re.M)
         names |= {f"callbacks.{title}" for title in titles}
+        titles = re.findall(r'^        \("(\w+)", \w+, \(', file_of("farandole._keras.elastic").read_text(), re.M)
+        names |= {f"elastic.{title}" for title in titles}
     return names
 
 

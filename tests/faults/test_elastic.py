@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -154,6 +155,21 @@ def test_two_at_once(job) -> None:
 def test_one_more_at_the_begin_of_the_next_epoch(job) -> None:
     code, out, err = job(4, "3:10:9", "0:e1:9")
     assert (code, ended(out)) == (0, all_of(2)), err
+
+
+@pytest.mark.parametrize("launcher", ["ours", "another"])
+def test_the_next_rank_0_dies_before_it_listens(tmp_path: Path, job, foreign_job, launcher: str) -> None:
+    """The others would wait for it until the start timeout, 120 s."""
+    dies = """
+if me == 1:
+    from farandole._elastic.membership import Membership
+    Membership._enter = lambda *_: os.kill(os.getpid(), 9)
+"""
+    (tmp_path / "train.py").write_text(PROGRAM.replace("epochs = 0\n", "epochs = 0\n" + dies))
+    began = time.monotonic()
+    codes, out, err = (job if launcher == "ours" else foreign_job)(4, "0:10:9")
+    assert (codes, ended(out)) == (0 if launcher == "ours" else [-9, -9, 0, 0], all_of(2)), err
+    assert time.monotonic() - began < 30
 
 
 def test_a_rank_that_notices_late_is_waited_for(job) -> None:

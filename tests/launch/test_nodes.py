@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from farandole._start.proof import OtherProgramError, Proof, ProofError
 from farandole.launch.hosts import JobError
 from farandole.launch.nodes import roll
 from farandole.launch.nodes.options import NodeOptions, node_options
-from farandole._start.proof import OtherProgramError, Proof, ProofError
 from farandole.launch.options import OptionError, RunOptions
 
 KEY = bytes(range(32))

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,44 @@ def forked(ranks: int, folder: Path, script: Path, *arguments: str | Path, **var
         patch.chdir(folder)
         lines: list[str] = spawn(ranks, script, *arguments, timeout=LIMIT_S, env=variables)[0].splitlines()
         return lines
+
+
+def outlived(script: Path, folder: Path, victim: int, signum: int, *arguments: str) -> float:
+    """The accuracy of an elastic example whose worker `victim` of three gets a signal after the second epoch.
+
+    Each epoch is finished once: by three workers before that, by two workers afterwards.
+    """
+    launcher = [sys.executable, "-m", "farandole.launch", "run", "-np", "3", "--min-np", "2", sys.executable]
+    pids: dict[int, int] = {}
+    lines: list[str] = []
+    with subprocess.Popen(
+        [*launcher, script, *arguments],
+        cwd=folder,
+        env=without_launchers(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as job:
+        assert job.stdout is not None
+        watch = threading.Timer(LIMIT_S, job.kill)
+        watch.start()
+        try:
+            for line in job.stdout:
+                lines.append(line)
+                if found := re.search(r"worker (\d) of 3 is process (\d+)", line):
+                    pids[int(found[1])] = int(found[2])
+                if "epoch 2 by" in line:
+                    os.kill(pids[victim], signum)
+        finally:
+            watch.cancel()
+    output = "".join(lines)
+    assert job.returncode == 0, output
+    epochs = [(int(number), int(workers)) for number, workers in re.findall(r"epoch (\d+) by (\d) workers", output)]
+    assert [number for number, _ in epochs] == [*range(1, len(epochs) + 1)], output
+    assert [workers for _, workers in epochs] == [3, 3, *[2] * (len(epochs) - 2)], output
+    assert len(epochs) > 3, output
+    (result,) = re.findall(r"test accuracy (\d\.\d+)", output)
+    return float(result)
 
 
 def accuracy(lines: list[str]) -> float:

@@ -62,15 +62,16 @@ class Process:
 class History:
     """One run. `majority`: makes a member's part; tests give one that decides wrongly."""
 
-    def __init__(self, seed: int, majority: Callable[..., Majority] = Majority) -> None:
+    def __init__(self, seed: int, majority: Callable[..., Majority] = Majority, hostile: bool = False) -> None:
+        """hostile: cut off the first member that decides, in a network that loses much."""
         self.dice = random.Random(seed)
         self.now = 0.0
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self.log: list[str] = []
         size = self.dice.randint(2, 8)
-        self.only_deaths = self.dice.random() < 0.3  # on one host, so that all survivors must go on
-        self.hosts = 1 if self.only_deaths else self.dice.randint(1, min(4, size))
+        self.only_deaths = not hostile and self.dice.random() < 0.3  # on one host, so that all survivors must go on
+        self.hosts = 1 if self.only_deaths else self.dice.randint(min(3, size) if hostile else 1, min(4, size))
         places = sorted(self.dice.randrange(self.hosts) for _ in range(size))
         if self.dice.random() < 0.3:
             self.dice.shuffle(places)
@@ -85,10 +86,10 @@ class History:
         self.crashed: set[int] = set()
         self.unsteady = self.dice.choice([0.0, 0.0, 0.05, 0.2])  # part of the messages that is late or doubled
         self.is_slow = self.dice.random() < 0.4
-        self.is_hostile = not self.only_deaths and self.dice.random() < 0.3  # no promises but those of safety
+        self.is_hostile = hostile or (not self.only_deaths and self.dice.random() < 0.3)  # then only safety is judged
         self.lost_part = self.dice.choice([0.1, 0.3, 0.5]) if self.is_hostile else 0.0
         self.broken: set[tuple[int, int]] = set()  # pairs of hosts, in a hostile network
-        self.isolates_decider = False  # the host of the next member that decides is cut off in that instant
+        self.isolates_decider = hostile  # the host of the next member that decides is cut off in that instant
         self.always_together = set(range(self.hosts))  # hosts that no partition has taken from the largest group
         self.disturbed: set[int] = set()  # members that were killed, stopped, or told to leave
         self._plan()
@@ -104,8 +105,8 @@ class History:
                 kinds += [self._crash_host, self._partition, self._partition, self._stop, self._leave]
             if self.is_hostile:
                 kinds += [self._break_pairs] * 4 + [self._stop] * 2
-                self.isolates_decider = self.dice.random() < 0.5
             self._at(at, self.dice.choice(kinds))
+        self.isolates_decider = self.isolates_decider or (self.is_hostile and self.dice.random() < 0.5)
 
     def _living(self) -> list[Process]:
         return [process for process in self.processes if process.is_there]
@@ -478,22 +479,15 @@ class History:
 
     def _must_go_on(self) -> set[int]:
         """Members without a fault that reached each other all the time, if they are a majority."""
-        core = {
-            process.number
-            for process in self.processes
-            if process.number not in self.disturbed and process.host in self.always_together
-        }
-        if self.only_deaths:
-            return core if len(core) >= self.min_np else set()
-        if self.is_hostile:
-            return set()
-        is_majority = 2 * len(core) + (0 in core) > len(self.processes)
-        return core if is_majority and len(core) >= self.min_np else set()
+        sound = (each for each in self.processes if each.number not in self.disturbed)
+        core = {each.number for each in sound if each.host in self.always_together}
+        is_majority = self.only_deaths or 2 * len(core) + (0 in core) > len(self.processes)
+        return core if is_majority and not self.is_hostile and len(core) >= self.min_np else set()
 
 
-def history(seed: int, majority: Callable[..., Majority] = Majority) -> History:
+def history(seed: int, majority: Callable[..., Majority] = Majority, hostile: bool = False) -> History:
     """Raises Violation, with the seed and the end of the log."""
-    made = History(seed, majority)
+    made = History(seed, majority, hostile)
     try:
         return made.run()
     except Violation as error:

@@ -146,7 +146,7 @@ def test_indices_are_recorded_in_the_order_that_was_given(place):
     assert one.processed_num == 4
     with pytest.raises(ArgumentError, match=r"^record_indices: sample 3 was recorded already"):
         one.record_indices([3])
-    with pytest.raises(ArgumentError, match=r"^record_indices: sample 8 is not the next one of this rank"):
+    with pytest.raises(ArgumentError, match=r"^record_indices: sample 8 is not the next one"):
         one.record_indices([5, 8])
     with pytest.raises(ArgumentError, match=r"^record_indices: sample 11 is not the next one"):
         one.record_indices([5, 7, 9, 11])

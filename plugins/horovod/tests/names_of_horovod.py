@@ -20,13 +20,17 @@ CALLBACKS = """BroadcastGlobalVariablesCallback MetricAverageCallback LearningRa
 LearningRateWarmupCallback BestModelCheckpoint"""
 MXNET = """allgather grouped_allgather allreduce allreduce_ grouped_allreduce grouped_allreduce_ alltoall broadcast
 broadcast_ reducescatter grouped_reducescatter"""
+OF_KERAS_STATES = "run KerasState CommitStateCallback UpdateBatchStateCallback UpdateEpochStateCallback"
 COMPRESSION = "Compression Compressor NoneCompressor FP16Compressor"
 KERAS_WORLD = " ".join(WORLD.split()[: WORLD.split().index("ProcessSet")])
 
 OF_TORCH = {
     "horovod.torch": f"""{WORLD} {OPS} {TORCH} {TORCH_OBJECTS} Compression DistributedOptimizer SyncBatchNorm mpi_ops
-    HorovodInternalError""",
+    HorovodInternalError elastic""",
     "horovod.torch.mpi_ops": f"{WORLD} {OPS} {TORCH} is_homogeneous Compression handle_average_backwards_compatibility",
+    "horovod.torch.elastic": "run TorchState ElasticSampler ObjectState",
+    "horovod.torch.elastic.sampler": "ElasticSampler",
+    "horovod.torch.elastic.state": "TorchState",
     "horovod.torch.functions": TORCH_OBJECTS,
     "horovod.torch.compression": COMPRESSION,
     "horovod.torch.optimizer": "DistributedOptimizer _DistributedOptimizer",
@@ -38,14 +42,17 @@ OF_TENSORFLOW = {
     DistributedOptimizer DistributedGradientTape PartialDistributedGradientTape SyncBatchNormalization Compression
     gpu_available check_num_rank_power_of_2 handle_average_backwards_compatibility _executing_eagerly""",
     "horovod.tensorflow.mpi_ops": f"{WORLD} {OPS} {TENSORFLOW} {TENSORFLOW_OPS} is_homogeneous",
+    "horovod.tensorflow.elastic": "run TensorFlowState TensorFlowKerasState",
     "horovod.tensorflow.functions": TENSORFLOW_OBJECTS,
     "horovod.tensorflow.compression": COMPRESSION,
     "horovod.tensorflow.sync_batch_norm": "SyncBatchNormalization",
     "horovod.tensorflow.util": "_executing_eagerly _make_subgraph _cache vars_to_refs refs_to_vars",
     "horovod.tensorflow.keras": f"{WORLD} {KERAS}",
     "horovod.tensorflow.keras.callbacks": CALLBACKS,
+    "horovod.tensorflow.keras.elastic": OF_KERAS_STATES,
     "horovod.keras": f"{KERAS_WORLD} {KERAS} Adasum global_process_set",
     "horovod.keras.callbacks": CALLBACKS,
+    "horovod.keras.elastic": OF_KERAS_STATES,
 }
 OF_MXNET = {
     "horovod.mxnet": f"""{WORLD} {OPS} {MXNET} allgather_object broadcast_object DistributedOptimizer DistributedTrainer
@@ -59,6 +66,7 @@ OF_ALL = {
     "horovod.runner": "run",
     "horovod.runner.launch": "parse_args run_commandline",
     "horovod.common.basics": "HorovodBasics",
+    "horovod.common.elastic": "State ObjectState",
     "horovod.common.exceptions": "HorovodInternalError HostsUpdatedInterrupt HorovodVersionMismatchError",
     "horovod.common.process_sets": "ProcessSet global_process_set add_process_set remove_process_set",
     "horovod.common.util": """extension_available gpu_available gloo_built mpi_built nccl_built ddl_built ccl_built env

@@ -21,7 +21,8 @@ def test_no_name_is_missing():
 def test_exceptions_and_process_sets_are_farandoles():
     assert horovod.common.exceptions.HorovodInternalError is farandole.HorovodInternalError
     assert horovod.common.process_sets.ProcessSet is farandole.ProcessSet
-    assert horovod.common.exceptions.HostsUpdatedInterrupt(skip_sync=True).skip_sync
+    assert horovod.common.exceptions.HostsUpdatedInterrupt is farandole.HostsUpdatedInterrupt
+    assert farandole.HostsUpdatedInterrupt(skip_sync=True).skip_sync
     assert issubclass(horovod.common.exceptions.HorovodVersionMismatchError, ImportError)
 
 

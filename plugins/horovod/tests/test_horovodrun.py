@@ -58,9 +58,9 @@ def test_options_without_effect_are_named_once_each_reason():
     assert "--autotune" in sentences[1]
 
 
-@pytest.mark.parametrize("words", [["--min-np", "1"], ["--host-discovery-script", "./x"], ["--reset-limit", "3"]])
-def test_elastic_jobs_are_refused_with_the_way_there_is(words):
-    with pytest.raises(_config.FileError, match=f"^{words[0]}: .* -np N"):
+@pytest.mark.parametrize("words", [["--max-np", "1"], ["--host-discovery-script", "./x"], ["--reset-limit", "3"]])
+def test_new_hosts_and_ranks_are_refused_with_the_way_there_is(words):
+    with pytest.raises(_config.FileError, match=f"^{words[0]}: .* -np N --min-np M"):
         launch._words(parsed(*words))
 
 
@@ -70,6 +70,10 @@ def test_options_that_cannot_be_together_are_refused(words, capsys):
         parsed("-np", "2", *words)
     assert ended.value.code == 2
     assert "horovodrun: error:" in capsys.readouterr().err
+
+
+def test_the_fewest_ranks_are_passed_on():
+    assert launch._words(parsed("-np", "4", "--min-num-proc", "2")) == ["-np", "4", "--min-np", "2"]
 
 
 def test_options_for_other_hosts_are_passed_on():

@@ -65,7 +65,7 @@ def test_mpi_is_told_to_have_no_effect():
 @pytest.mark.parametrize("name", ELASTIC)
 def test_elastic_arguments_are_refused_in_a_sentence(name):
     with pytest.raises(
-        NotImplementedError, match=rf"^horovod\.run\({name}=\.\.\.\): .* give a fixed number, num_proc=N$"
+        NotImplementedError, match=rf"^horovod\.run\({name}=\.\.\.\): .* by horovodrun -np N --min-np M$"
     ):
         horovod.run(print, **{name: 2})
 

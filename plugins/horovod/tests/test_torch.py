@@ -92,10 +92,8 @@ def test_a_wrong_call_names_the_line_of_the_program():
 @pytest.mark.parametrize(
     ("use", "error"),
     [
-        ("import horovod.torch.elastic", ImportError),
-        ("from horovod.torch import elastic", ImportError),
-        ("import horovod.torch as hvd; hvd.elastic.run", AttributeError),
         ("import horovod.spark.torch", ImportError),
+        ("import horovod; horovod.spark.run", AttributeError),
         ("from horovod.ray import RayExecutor", ImportError),
         ("import horovod.data", ImportError),
     ],

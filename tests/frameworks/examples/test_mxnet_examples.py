@@ -4,6 +4,7 @@ FARANDOLE_LONG=1: all under both, and alone.
 """
 
 import re
+import signal
 import struct
 import sys
 import zlib
@@ -12,7 +13,20 @@ from pathlib import Path
 import pytest
 from farandole import testing
 from farandole.testing import spawn
-from running import EPOCHS, EXAMPLES, LIMIT_S, LONG, accuracy, fitted_line, forked, launched, run, scripts, written
+from running import (
+    EPOCHS,
+    EXAMPLES,
+    LIMIT_S,
+    LONG,
+    accuracy,
+    fitted_line,
+    forked,
+    launched,
+    outlived,
+    run,
+    scripts,
+    written,
+)
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -120,3 +134,7 @@ def png(side, colour):
     rows = (b"\0" + bytes([colour, 2 * colour, 255 - colour]) * side) * side
     signature = b"\x89PNG\r\n\x1a\n"
     return signature + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def test_digits_outlive_a_worker(tmp_path):
+    assert outlived(MXNET / "elastic_digits.py", tmp_path, 1, signal.SIGKILL, "--epochs", "8") >= 0.9

@@ -1,11 +1,12 @@
 """Every example for TensorFlow runs, and learns. FARANDOLE_LONG=1: each under `farandole run`, and alone."""
 
 import re
+import signal
 import sys
 
 import pytest
 from farandole import testing
-from running import EPOCHS, EXAMPLES, LONG, accuracy, fitted_line, forked, launched, run, scripts, written
+from running import EPOCHS, EXAMPLES, LONG, accuracy, fitted_line, forked, launched, outlived, run, scripts, written
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -31,6 +32,10 @@ def test_digits(tmp_path, launcher, name):
     lines = started(launcher, tmp_path, TENSORFLOW / f"{name}_digits.py", "--epochs", str(EPOCHS))
     assert accuracy(lines) >= 0.96
     assert [path.name for path in tmp_path.iterdir()] == [SAVED[name]]
+
+
+def test_digits_outlive_a_worker(tmp_path):
+    assert outlived(TENSORFLOW / "elastic_digits.py", tmp_path, 1, signal.SIGKILL, "--epochs", "6") >= 0.9
 
 
 if LONG:

@@ -2,11 +2,12 @@
 
 import json
 import re
+import signal
 import sys
 
 import pytest
 from farandole import testing
-from running import EPOCHS, EXAMPLES, LONG, accuracy, forked, launched, run, scripts, written
+from running import EPOCHS, EXAMPLES, LONG, accuracy, forked, launched, outlived, run, scripts, written
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -41,6 +42,19 @@ def test_a_line_is_the_same_on_any_number_of_workers(tmp_path, ranks):
 
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+
+
+@pytest.mark.parametrize(
+    ("victim", "signum"), [(0, signal.SIGKILL), (1, signal.SIGTERM)], ids=["killed", "told to leave"]
+)
+def test_digits_outlive_a_worker(tmp_path, victim, signum):
+    assert outlived(EXAMPLES / "torch" / "elastic_digits.py", tmp_path, victim, signum, "--epochs", "8") >= 0.9
+
+
+def test_the_script_of_the_page_on_elastic_training(tmp_path):
+    (script,) = scripts("docs/guide/elastic.md")
+    command = [*launched(2)[:-1], "--min-np", "1", sys.executable]
+    assert run([*command, written(script, tmp_path)], tmp_path) == ["[0] 2 ranks: slope 3.0, height -2.0"]
 
 
 def check_ddp(lines):
@@ -114,10 +128,10 @@ def test_two_process_sets_train_apart_and_end_alike(tmp_path):
 
 def test_every_example_is_tested():
     assert [path.relative_to(EXAMPLES).as_posix() for path in sorted(EXAMPLES.rglob("*.py"))] == [
-        *("mxnet/gluon_digits.py", "mxnet/module_digits.py", "mxnet/resnet_imagenet.py"),
+        *("mxnet/elastic_digits.py", "mxnet/gluon_digits.py", "mxnet/module_digits.py", "mxnet/resnet_imagenet.py"),
         "numpy/line.py",
-        *("tensorflow/graph_digits.py", "tensorflow/keras_digits.py"),
+        *("tensorflow/elastic_digits.py", "tensorflow/graph_digits.py", "tensorflow/keras_digits.py"),
         *("tensorflow/resnet_synthetic.py", "tensorflow/tape_digits.py"),
-        *("torch/ddp.py", "torch/digits.py", "torch/process_sets.py"),
+        *("torch/ddp.py", "torch/digits.py", "torch/elastic_digits.py", "torch/process_sets.py"),
         *("torch/transformer.py", "torch/tutorial.py", "torch/uneven.py"),
     ]

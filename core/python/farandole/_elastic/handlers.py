@@ -62,7 +62,7 @@ class StateHandler(Protocol):
         """The value becomes what was kept."""
 
     def outline(self) -> tuple[object, Sequence[Array]]:
-        """What is sent by the root."""
+        """The object that the root sends, and its arrays, which follow."""
 
     def receive(self, outline: Any) -> Sequence[Array]:
         """The arrays for what follows a root's outline."""
@@ -177,7 +177,7 @@ class StateDictHandler:
         return _walked(value, spare, self._copied, copy.deepcopy)
 
     def _restored(self, value: Any, live: Any) -> Any:
-        """What was kept, as objects of the value's own: its live arrays where they fit, else copies."""
+        """The kept nest, as objects of the value's own: its live arrays where they fit, else copies."""
         if self._arrays is not None and self._arrays.is_array(value):
             fits = self._is_array(live) and self._arrays.write(live, value)
             return live if fits else self._arrays.copy(value, None)

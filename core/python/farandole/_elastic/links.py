@@ -227,7 +227,7 @@ class Called:
         self._socket.close()
 
     def read(self) -> list[bytes]:
-        """The messages that have come. Raises OSError, ProofError or ValueError where the connection is to be closed."""
+        """The messages that have come. Raises OSError, ProofError or ValueError where the connection has to close."""
         try:
             data = self._socket.recv(_CHUNK)
         except BlockingIOError:

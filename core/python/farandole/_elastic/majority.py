@@ -55,7 +55,7 @@ class Timing:
 
 @dataclass
 class _Peer:
-    """What one member knows about another one."""
+    """One member's knowledge about another one."""
 
     heard_s: float  # when it last gave a sign of life
     report: Report | None = None

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import sys
+import time
+from collections.abc import Callable
 
-from farandole._api.errors import MembershipError, PeerLostError, RecoverableError
+from farandole._api.errors import DeadlineError, MembershipError, PeerLostError, RecoverableError
 from farandole._api.objects import allgather_object
 from farandole._elastic import notices
 from farandole._elastic.epochs import Authority, Epoch, Member, Report, key_of
 from farandole._elastic.lease import LauncherAuthority
 from farandole._runtime.native import core
-from farandole._start import bootstrap, environment, key_exchange, world
+from farandole._start import bootstrap, ending, environment, key_exchange, world
+
+_START_S = 20.0  # of an epoch, whose members are all there; then another one is decided
 
 
 class Membership:
@@ -27,6 +32,7 @@ class Membership:
         self._launcher = world.launcher()
         about_me = self._me, bootstrap.host_identity(), socket.gethostname(), os.getpid()
         self._members = [Member(*each) for each in allgather_object(about_me, "farandole.elastic.members")]
+        self._watched = {each.number: _watch(each) for each in self._members if each.host == about_me[1]}
         self._authority = self._find_authority()
 
     @property
@@ -146,10 +152,35 @@ class Membership:
         else:
             address = self._address if place.local_size < place.size else ""
             meeting = bootstrap.Meeting(place, epoch.store, key_of(epoch, self._job_key), address, listener)
-        world.enter_epoch(meeting, epoch.members, epoch.number)
+        world.enter_epoch(meeting, epoch.members, epoch.number, self._look(time.monotonic() + _START_S))
         if rank == 0 and not environment.membership():  # else the launcher says so
             why = f": {lost}" if lost else ", since the others leave"
             _warn(f"{len(epoch.members)} of {len(self._members)} ranks go on in epoch {epoch.number}{why}")
+
+    def _look(self, deadline: float) -> Callable[[], None]:
+        """Looks for members that die while the epoch starts: the one to meet at may not even listen."""
+        watched = {self._watched[number]: number for number in self.epoch.members if self._watched.get(number, -1) >= 0}
+        poll = select.poll()
+        for descriptor in watched:
+            poll.register(descriptor, select.POLLIN)
+
+        def look() -> None:
+            ending.look_for_the_ended()
+            for descriptor, _ in poll.poll(0):
+                died = f"{self._members[watched[descriptor]]} died"
+                raise PeerLostError(f"epoch {self.epoch.number} cannot start: {died}")
+            if time.monotonic() > deadline:
+                raise DeadlineError(f"epoch {self.epoch.number} did not start within {_START_S:.0f} s")
+
+        return look
+
+
+def _watch(member: Member) -> int:
+    """A descriptor that is readable once the process is gone; -1 where it cannot be seen from here."""
+    try:
+        return os.pidfd_open(member.pid)
+    except OSError:
+        return -1
 
 
 def _close(listener: int) -> None:

@@ -15,7 +15,7 @@ import socket
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from functools import partial
 
 from farandole._elastic.epochs import Epoch, Member, MembershipError, Report
 from farandole._elastic.links import PROOF_S, Called, Caller, listen
@@ -153,7 +153,7 @@ class _Meeting:
         self._were_up: dict[int, tuple[bool, bool]] = {}  # as the decision knows them: is up, is refused
         self._called: list[Called] = []
         for each in listeners:
-            self._selector.register(each, selectors.EVENT_READ, lambda _, now, each=each: self._accept(each, now))
+            self._selector.register(each, selectors.EVENT_READ, partial(self._accept, each))
 
     def run(self, report: Report) -> Epoch:
         """Until it is decided. Raises MembershipError."""
@@ -189,7 +189,7 @@ class _Meeting:
         return min(looks)
 
     def _step(self, now: float) -> Epoch | None:
-        """What the decision has to do and to say."""
+        """Let the decision do and say what is due; returns the next epoch, once it is there."""
         while True:
             deciding = self._majority.deciding
             assert deciding is not None
@@ -221,7 +221,7 @@ class _Meeting:
                 else:
                     self._majority.deciding.on_disconnected(number, now, is_refused)
 
-    def _accept(self, listener: socket.socket, now: float) -> None:
+    def _accept(self, listener: socket.socket, _mask: int, now: float) -> None:
         for _ in range(_MOST_STRANGERS):
             try:
                 connection = listener.accept()[0]
@@ -233,14 +233,14 @@ class _Meeting:
             except OSError:
                 connection.close()
                 continue
-            made.watch(lambda _, at, made=made: self._hear(made, at))
+            made.watch(partial(self._hear, made))
             self._called.append(made)
         strangers = [each for each in self._called if not each.is_proved]
         for count, each in enumerate(strangers):
             if now >= each.until_s or count < len(strangers) - _MOST_STRANGERS:
                 self._end(each)
 
-    def _hear(self, called: Called, now: float) -> None:
+    def _hear(self, called: Called, _mask: int, now: float) -> None:
         try:
             messages = [decode(data) for data in called.read()]
         except (OSError, ProofError, ValueError):

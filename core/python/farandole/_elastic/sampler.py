@@ -80,9 +80,8 @@ class ElasticSampler:
             at = next((i for i, (one, other) in enumerate(pairs) if one != other), len(expected))
             is_old = given[at] in self._share[:begin]
             raise ArgumentError(
-                f"record_indices: sample {given[at]} "
-                + ("was recorded already" if is_old else "is not the next one of this rank")
-                + ": record what the sampler gave, once, in its order"
+                f"record_indices: sample {given[at]} {'was recorded already' if is_old else 'is not the next one'}: "
+                "record what the sampler gave, once, in its order"
             )
         self._add(len(given))
 

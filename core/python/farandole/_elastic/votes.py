@@ -40,7 +40,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Message:
-    """What belongs to other kinds than its own is empty."""
+    """The fields of other kinds than its own are empty."""
 
     kind: Kind
     instance: int  # the number of the epoch that has ended: the members of that one decide about the next one

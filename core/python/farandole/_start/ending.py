@@ -26,6 +26,9 @@ _MISTAKES = (
 )
 
 
+_FIRST_EPOCH = 1 << 32  # more worlds than a process joins otherwise
+
+
 class _Teller:
     """Writes the record of the rank that this process is."""
 
@@ -34,6 +37,7 @@ class _Teller:
         self.rank = 0
         self.pid = 0  # a forked child says nothing
         self.members: Sequence[int] = ()  # the records of the ranks of this world, in the order of their ranks
+        self.world = 1  # the number of the one that this rank joins next, for the records
         self.lost: tuple[int, str] | None = None  # the record of the rank whose end has ended the last world, and why
         self.plain_hook = sys.excepthook
 
@@ -125,12 +129,16 @@ def after_init() -> None:
     """This process has joined its world."""
     _teller.lost = None
     if _teller.records is not None:
-        _teller.records.join(_teller.rank)
+        _teller.records.join(_teller.rank, _teller.world)
+    _teller.world += 1
 
 
-def enter_epoch(members: Sequence[int]) -> None:
-    """The next world has these members of the job, which keep the records of the ranks that they had at the start."""
-    _teller.members = members
+def enter_epoch(members: Sequence[int], number: int) -> None:
+    """The next world has these members of the job, which keep the records of the ranks that they had at the start.
+
+    `number`: of the epoch. A member may have missed worlds that others have been in, so that counting would not do.
+    """
+    _teller.members, _teller.world = members, _FIRST_EPOCH + number
 
 
 def before_shutdown() -> None:
@@ -158,7 +166,7 @@ def look_for_the_ended() -> None:
         return
     for rank, number in enumerate(_teller.members):
         ended = records.ended(number)
-        if ended is not None and records.joins(number) <= records.joins(_teller.rank):
+        if ended is not None and records.joins(number) < _teller.world:
             how = f"exit code {ended.code}" if ended.code >= 0 else f"signal {-ended.code}"
             why = f"rank {rank} (pid {ended.pid}) ended with {how} and had not called init()"
             _teller.lost = number, f"{why}; look at rank {rank}'s output first"

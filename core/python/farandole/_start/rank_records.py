@@ -69,10 +69,10 @@ class RankRecords:
 
     # Written by the rank
 
-    def join(self, rank: int) -> None:
-        """`rank` is in a world, and no longer about to end."""
+    def join(self, rank: int, world: int) -> None:
+        """`rank` is in the world of this number, and no longer about to end."""
         self._set(rank, _PARTING, 0)
-        self._set(rank, _JOINS, self.joins(rank) + 1)
+        self._set(rank, _JOINS, world)
 
     def part(self, rank: int, raised: bool, blamed: int | None, mistaken: bool = False) -> None:
         """The program of `rank` ends. Its first word counts."""
@@ -100,7 +100,7 @@ class RankRecords:
     # Written by the launcher
 
     def end(self, rank: int, pid: int, code: int, joins: int = 0) -> None:
-        """The process of `rank` has ended. `joins`: in how many worlds it was, if it is on another host."""
+        """The process of `rank` has ended. `joins`: the last world it was in, if it is on another host."""
         if joins:
             self._set(rank, _JOINS, joins)
         self._set(rank, _PID, pid)
@@ -110,7 +110,7 @@ class RankRecords:
     # Read by both
 
     def joins(self, rank: int) -> int:
-        """In how many worlds it has been, one after the other."""
+        """The number of the last world that it has joined; 0: of none. Later worlds have larger numbers."""
         return self._get(rank, _JOINS)
 
     def parting(self, rank: int) -> Parting | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import hashlib
 import threading
 from collections.abc import Callable
@@ -113,14 +114,17 @@ def _enter(
     if not _state.leaves_at_exit:
         atexit.register(_leave_at_exit)
         _state.leaves_at_exit = True
-    _join(meeting, lambda: process_sets.enter(world.rank, world.size, sets, comm), environment.timeline())
+    add_process_sets = functools.partial(process_sets.enter, world.rank, world.size, sets, comm)
+    _join(meeting, ending.look_for_the_ended, add_process_sets, environment.timeline())
 
 
-def _join(meeting: bootstrap.Meeting, add_process_sets: Callable[[], None], timeline: str) -> None:
+def _join(
+    meeting: bootstrap.Meeting, look: Callable[[], None], add_process_sets: Callable[[], None], timeline: str
+) -> None:
     """Meet the other ranks, and make the world ready for the program. REQUIRES the lock."""
     world, _state.store, _state.key = meeting.world, meeting.store, meeting.key
     place = world.rank, world.size, meeting.store, meeting.key, meeting.address, meeting.listener
-    core.init(*place, ending.look_for_the_ended)
+    core.init(*place, look)
     ending.after_init()
     environment.tell_horovods_readers(world)
     try:
@@ -135,7 +139,7 @@ def _join(meeting: bootstrap.Meeting, add_process_sets: Callable[[], None], time
     _state.world = world
 
 
-def enter_epoch(meeting: bootstrap.Meeting, members: tuple[int, ...], number: int) -> None:
+def enter_epoch(meeting: bootstrap.Meeting, members: tuple[int, ...], number: int, look: Callable[[], None]) -> None:
     """Join the world of an elastic job's next epoch, in place of the one that `shutdown` has left.
 
     A later `init()` of this process joins it, too. Process sets and timelines go on.
@@ -144,17 +148,19 @@ def enter_epoch(meeting: bootstrap.Meeting, members: tuple[int, ...], number: in
         meeting: this process's place there, and how it meets the others.
         members: the numbers of the processes that are its ranks: those that they had at the start.
         number: of the epoch.
+        look: called about ten times a second while this process waits for the others; an error of its ends the wait.
 
     Raises: like `init`, where another member is lost meanwhile.
     """
     with _state.lock:
         _state.told, _state.met = replace(meeting.world, store=meeting.store), (meeting.store, meeting.key)
-        ending.enter_epoch(members)
+        ending.enter_epoch(members, number)
         timeline = environment.timeline()
         if timeline:  # the file of the last epoch is complete
             path = Path(timeline)
             timeline = str(path.with_name(f"{path.stem}.epoch{number}{path.suffix}"))
-        _join(meeting, lambda: process_sets.enter_epoch(meeting.world.rank, members), timeline)
+        add_process_sets = functools.partial(process_sets.enter_epoch, meeting.world.rank, members)
+        _join(meeting, look, add_process_sets, timeline)
 
 
 def job_key() -> bytes:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-_RESTART = "until then save checkpoints, and start the job again from the last one"
 _COMMAND = "until then start the ranks by the command, horovodrun -np 2 python train.py"
 _INSTEAD = {
-    "elastic": f"jobs that go on with fewer or more ranks come with a later release; {_RESTART}",
     "ray": f"ranks that are Ray's workers come with a later release; {_COMMAND}",
     "spark": f"ranks that are Spark's tasks come with a later release; {_COMMAND}",
     "data": "the frameworks have loaders that work ahead: torch.utils.data.DataLoader with num_workers, "

@@ -186,7 +186,7 @@ def _outline(array: NDArray) -> tuple[Any, Any]:
 
 
 class _Trained:
-    """What a Trainer remembers of its steps."""
+    """A Trainer's memory of its steps."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer

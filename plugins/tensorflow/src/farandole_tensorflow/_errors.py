@@ -48,7 +48,7 @@ _OURS: dict[Any, type[Exception]] = {
     tf.errors.InternalError: farandole.FarandoleError,
 }
 _WAS_LOST = "originally returned UnavailableError"  # which TensorFlow replaces
-# What becomes of our error in what XLA compiles, in datasets and in threads of TensorFlow's.
+# Classes that TensorFlow makes of our error in what XLA compiles, in datasets and in threads of its own.
 _OF_A_LOSS = (
     *(tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError),
     *(tf.errors.UnavailableError, tf.errors.UnknownError),

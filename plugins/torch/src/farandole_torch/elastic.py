@@ -80,28 +80,35 @@ class ElasticSampler(_ElasticSampler, torch.utils.data.Sampler):  # type: ignore
         _ElasticSampler.__init__(self, dataset, shuffle, seed)
 
 
-class _OfModule(StateDictHandler):
-    """Of a torch.nn.Module, whose `load_state_dict` copies."""
+class _Module:
+    """The state of a torch.nn.Module, most of which is written in place."""
 
-    def restore(self) -> None:
-        self._load(self._kept)
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
 
-    def received(self) -> None:
-        incoming, self._incoming = self._incoming, None
-        own = {each.data_ptr() for each in (*self.value.parameters(), *self.value.buffers())}
-        in_place = (isinstance(each, torch.Tensor) and each.data_ptr() in own for each in incoming.values())
-        if not all(in_place):
-            self._load(incoming)
+    def state_dict(self) -> dict[str, Any]:
+        return self._module.state_dict()
 
-    def reset(self) -> None:
-        self.value.zero_grad(set_to_none=True)
-
-    def _load(self, values: dict[str, Any]) -> None:
-        state = self.value.state_dict()  # knows the versions of the modules' states
+    def load_state_dict(self, values: dict[str, Any]) -> None:
+        state = self._module.state_dict()  # knows the versions of the modules' states
+        own = {each.data_ptr() for each in (*self._module.parameters(), *self._module.buffers())}
+        in_place = (isinstance(each, torch.Tensor) and each.data_ptr() in own for each in values.values())
+        if values.keys() == state.keys() and all(in_place):
+            return
         for name in [name for name in state if name not in values]:
             del state[name]
         state.update(values)
-        self.value.load_state_dict(state)
+        self._module.load_state_dict(state)
+
+
+class _OfModule(StateDictHandler):
+    """Of a torch.nn.Module."""
+
+    def __init__(self, value: torch.nn.Module, tensors: Tensors) -> None:
+        super().__init__(value, tensors, through=_Module(value))
+
+    def reset(self) -> None:
+        self.value.zero_grad(set_to_none=True)
 
 
 class _OfOptimizer(StateDictHandler):

@@ -25,12 +25,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from farandole._start.proof import Proof
 from farandole.launch import environment, guard, local
 from farandole.launch.nodes import channel as channels
 from farandole.launch.nodes import roll
 from farandole.launch.nodes.channel import Channel
 from farandole.launch.nodes.options import NodeOptions
-from farandole._start.proof import Proof
 from farandole.launch.remote import frames, reach
 from farandole.launch.version import own_version
 

@@ -11,13 +11,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from farandole._start.proof import job_key
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, local, verdict
 from farandole.launch.description import Job
 from farandole.launch.job import Placement
 from farandole.launch.local import path_for_ranks
 from farandole.launch.nodes.channel import Channel
-from farandole._start.proof import job_key
 from farandole.launch.nodes.roll import Gathered
 from farandole.launch.remote import frames
 from farandole.launch.remote.telling import TellingSupervisor, heard

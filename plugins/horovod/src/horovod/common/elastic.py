@@ -1,5 +1,3 @@
-"""Not there yet."""
+"""The parts of elastic training that need no framework, from farandole.elastic."""
 
-from horovod._later import import_error
-
-raise import_error(__name__)
+from farandole.elastic import ObjectState, State, run

@@ -1,16 +1,8 @@
-"""Exceptions of Horovod's names. Farandole raises the first alone, or a class derived from it."""
+"""Exceptions of Horovod's names."""
 
 from __future__ import annotations
 
-from farandole import HorovodInternalError
-
-
-class HostsUpdatedInterrupt(RuntimeError):
-    """For programs that catch it: the hosts of a job have changed. Nothing here raises it so far."""
-
-    def __init__(self, skip_sync: bool = False) -> None:
-        self.skip_sync = skip_sync
-        super().__init__(f"the hosts of the job have changed (skip_sync={skip_sync})")
+from farandole import HorovodInternalError, HostsUpdatedInterrupt
 
 
 class HorovodVersionMismatchError(ImportError):

@@ -5,7 +5,7 @@ from farandole.keras import *  # noqa: F403
 
 from horovod._environment import reading_settings as _reading_settings
 from horovod._later import attribute_error as _attribute_error
-from horovod.keras import callbacks
+from horovod.keras import callbacks, elastic
 
 init = _reading_settings(_plugin.init)
 

@@ -6,7 +6,7 @@ with _needing("farandole-mxnet"):
     from farandole_mxnet import *  # noqa: F403
 
 from horovod._later import attribute_error as _attribute_error
-from horovod.mxnet import compression, functions, mpi_ops
+from horovod.mxnet import compression, elastic, functions, mpi_ops
 from horovod.mxnet.mpi_ops import init
 
 

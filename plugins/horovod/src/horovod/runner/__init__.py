@@ -98,6 +98,6 @@ def _refuse(elastic: dict[str, Any]) -> None:
     given = [name for name, value in elastic.items() if value is not None]
     if given:
         raise NotImplementedError(
-            f"horovod.run({given[0]}=...): Farandole has no jobs that go on with fewer or more ranks yet; give a fixed "
-            "number, num_proc=N"
+            f"horovod.run({given[0]}=...): functions have a fixed number of ranks, num_proc=N; a script goes on with "
+            "fewer by horovodrun -np N --min-np M"
         )

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 
 _AUTOTUNE = "there is no size that a run would have to tune"
-_ELASTIC = "Farandole has no jobs that go on with fewer or more ranks yet: give a fixed number, -np N"
+_ELASTIC = "an elastic job goes on with fewer ranks, and not with new ones or new hosts yet: give -np N --min-np M"
 _NO_CACHE = "no result of a check is kept, so there is none to leave out"
 _MPI = "the ranks are started without MPI; to have its network, start the program by mpirun -np N python train.py"
 _NO_CYCLES = "there is no cycle and no cache to size: operations begin when all ranks have called them"
@@ -118,7 +118,7 @@ OPTIONS = (
     Option("--log-hide-timestamp", "", "logging.hide_timestamp", ignored="lines have no time by themselves"),
     Option("--no-log-hide-timestamp", passed_as="--timestamp"),
     Option("--host-discovery-script", "EXE", refused=_ELASTIC),
-    Option("--min-np --min-num-proc", "N", refused=_ELASTIC),
+    Option("--min-np --min-num-proc", "N", passed_as="--min-np"),
     Option("--max-np --max-num-proc", "N", refused=_ELASTIC),
     Option("--slots-per-host", "N", refused=_ELASTIC),
     Option("--elastic-timeout", "SECONDS", refused=_ELASTIC),

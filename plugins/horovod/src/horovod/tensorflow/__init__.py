@@ -19,7 +19,7 @@ from farandole_tensorflow import (  # type: ignore[assignment, unused-ignore]  #
 )
 
 from horovod._later import attribute_error as _attribute_error
-from horovod.tensorflow import compression, functions, mpi_ops, util
+from horovod.tensorflow import compression, elastic, functions, mpi_ops, util
 from horovod.tensorflow.util import _executing_eagerly
 
 

@@ -1,5 +1,3 @@
-"""Not there yet."""
+"""Elastic training, from farandole_tensorflow.elastic."""
 
-from horovod._later import import_error
-
-raise import_error(__name__)
+from farandole_tensorflow.elastic import *  # noqa: F403

@@ -8,6 +8,7 @@ with _needing("farandole-torch"):
 from horovod._later import attribute_error as _attribute_error
 from horovod.torch import (  # type: ignore[no-redef, unused-ignore]  # Python takes the later mpi_ops
     compression,
+    elastic,
     functions,
     mpi_ops,
     optimizer,

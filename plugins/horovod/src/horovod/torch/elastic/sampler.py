@@ -1,0 +1,3 @@
+"""The sampler of elastic training, from farandole_torch.elastic."""
+
+from farandole_torch.elastic import ElasticSampler
