@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,12 @@ import farandole.numpy as hvd
 from farandole import elastic
 
 hvd.init()
-me, steps = hvd.rank(), int(sys.argv[1])
+me, steps = int(os.environ.get("FARANDOLE_JOINS") or hvd.rank()), int(sys.argv[1])
 plan = {when: what for rank, when, what in (each.split(":") for each in sys.argv[2:]) if int(rank) == me}
-epochs = 0
+epochs, is_slow = 0, False
 
 def act(when):
+    global is_slow
     what = plan.pop(when, "")
     if what.isdecimal():
         os.kill(os.getpid(), int(what))
@@ -37,6 +39,24 @@ def act(when):
         raise ValueError("a mistake")
     elif what == "disk":
         raise OSError("the disk is broken")
+    elif what == "slow":
+        is_slow = True
+    elif what == "slow":
+        is_slow = True
+    elif what == "slow":
+        is_slow = True
+    elif what == "slow":
+        is_slow = True
+    elif what == "slow":
+        is_slow = True
+    elif what == "slow":
+        is_slow = True
+    elif what == "slow":
+        is_slow = True
+    elif what == "slow":
+        is_slow = True
+    elif what == "slow":
+        is_slow = True
     elif what == "wait":
         time.sleep(3)
     elif what == "kept":
@@ -55,8 +75,8 @@ def train(state):
         for when in [when for when in plan if when.isdecimal() and int(when) <= state.step]:
             act(when)
         state.commit()
-        if "slow" in plan:
-            time.sleep(0.003)
+        if is_slow:
+            time.sleep(0.005)
     return state.total
 
 state = elastic.ObjectState(step=0, total=np.zeros(1000, np.float32))
@@ -72,9 +92,17 @@ def job(tmp_path: Path):
     path = tmp_path / "train.py"
     path.write_text(PROGRAM)
 
-    def run(ranks: int, *plan: str, min_np: int = 1, steps: int = 30, **variables: str) -> tuple[int, str, str]:
-        options = [f"-np={ranks}", f"--min-np={min_np}"] if min_np else [f"-np={ranks}"]
-        options = [word for option in options for word in option.split("=")]
+    def run(
+        ranks: int,
+        *plan: str,
+        min_np: int = 1,
+        max_np: int = 0,
+        steps: int = 30,
+        options: Sequence[str] = (),
+        **variables: str,
+    ) -> tuple[int, str, str]:
+        counts = {"-np": ranks, "--min-np": min_np, "--max-np": max_np}
+        options = [*options, *(word for name, count in counts.items() if count for word in (name, str(count)))]
         command = [sys.executable, "-m", "farandole.launch", "run", *options, str(path), str(steps), *plan]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env={**os.environ, **variables}
@@ -165,7 +193,7 @@ if me == 1:
     from farandole._elastic.membership import Membership
     Membership._enter = lambda *_: os.kill(os.getpid(), 9)
 """
-    (tmp_path / "train.py").write_text(PROGRAM.replace("epochs = 0\n", "epochs = 0\n" + dies))
+    (tmp_path / "train.py").write_text(PROGRAM.replace("epochs, is_slow = 0", dies + "epochs, is_slow = 0"))
     began = time.monotonic()
     codes, out, err = (job if launcher == "ours" else foreign_job)(4, "0:10:9")
     assert (codes, ended(out)) == (0 if launcher == "ours" else [-9, -9, 0, 0], all_of(2)), err
@@ -267,6 +295,276 @@ def test_too_few_end_with_a_sentence_without_a_launcher(foreign_job) -> None:
     codes, out, err = foreign_job(3, "2:10:9", "1:20:9", min_np=2)
     assert codes == [1, -9, -9] and ended(out) == []
     assert "1 of 3 ranks are left after epoch 1, and FARANDOLE_MIN_NP asks for 2" in err, err
+
+
+def test_a_lost_rank_is_replaced_and_has_the_state(job) -> None:
+    """The newcomer takes over the sum of all steps, and the process sets under their numbers."""
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert (code, ended(out)) == (0, all_of(3, 700)), err
+    assert re.findall(r"\[3\] epoch 0: (2 of 3) at", out) == ["2 of 3"]
+
+
+def test_newcomers_know_the_process_sets(tmp_path: Path, job) -> None:
+    sets = "joins = 'FARANDOLE_JOINS' in os.environ\nif not joins:\n    hvd.add_process_set([0, 1])\n"
+    sets += "    hvd.remove_process_set(hvd.add_process_set([1]))\n    hvd.add_process_set([0, 2])\n"
+    text = PROGRAM.replace("@elastic.run", sets + "@elastic.run")
+    (tmp_path / "train.py").write_text(text + 'print("sets", hvd.get_process_set_ids_and_ranks(), flush=True)\n')
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert code == 0, err
+    assert sorted(set(re.findall(r"sets (.*)", out))) == ["{0: [0, 1, 2], 1: [0], 3: [0, 1]}"]
+
+
+def test_a_newcomer_has_no_collectives_before_run(tmp_path: Path, job) -> None:
+    text = PROGRAM.replace("@elastic.run", "if 'FARANDOLE_JOINS' in os.environ:\n    hvd.barrier()\n@elastic.run")
+    (tmp_path / "train.py").write_text(text)
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700)
+    assert (code, ended(out)) == (0, all_of(1, 700))
+    assert "joins a running job: until elastic.run it is in no world" in err, err
+
+
+def test_the_reset_limit_ends_replacement(job) -> None:
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700, options=("--reset-limit", "0"))
+    assert (code, ended(out)) == (0, all_of(1, 700)), err
+
+
+def test_a_lost_rank_is_replaced_and_has_the_state(job) -> None:
+    """The newcomer takes over the sum of all steps, and the process sets under their numbers."""
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert (code, ended(out)) == (0, all_of(3, 700)), err
+    assert re.findall(r"\[3\] epoch 0: (2 of 3) at", out) == ["2 of 3"]
+
+
+def test_newcomers_know_the_process_sets(tmp_path: Path, job) -> None:
+    sets = "joins = 'FARANDOLE_JOINS' in os.environ\nif not joins:\n    hvd.add_process_set([0, 1])\n"
+    sets += "    hvd.remove_process_set(hvd.add_process_set([1]))\n    hvd.add_process_set([0, 2])\n"
+    text = PROGRAM.replace("@elastic.run", sets + "@elastic.run")
+    (tmp_path / "train.py").write_text(text + 'print("sets", hvd.get_process_set_ids_and_ranks(), flush=True)\n')
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert code == 0, err
+    assert sorted(set(re.findall(r"sets (.*)", out))) == ["{0: [0, 1, 2], 1: [0], 3: [0, 1]}"]
+
+
+def test_a_newcomer_has_no_collectives_before_run(tmp_path: Path, job) -> None:
+    text = PROGRAM.replace("@elastic.run", "if 'FARANDOLE_JOINS' in os.environ:\n    hvd.barrier()\n@elastic.run")
+    (tmp_path / "train.py").write_text(text)
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700)
+    assert (code, ended(out)) == (0, all_of(1, 700))
+    assert "joins a running job: until elastic.run it is in no world" in err, err
+
+
+def test_the_reset_limit_ends_replacement(job) -> None:
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700, options=("--reset-limit", "0"))
+    assert (code, ended(out)) == (0, all_of(1, 700)), err
+
+
+def test_a_lost_rank_is_replaced_and_has_the_state(job) -> None:
+    """The newcomer takes over the sum of all steps, and the process sets under their numbers."""
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert (code, ended(out)) == (0, all_of(3, 700)), err
+    assert re.findall(r"\[3\] epoch 0: (2 of 3) at", out) == ["2 of 3"]
+
+
+def test_newcomers_know_the_process_sets(tmp_path: Path, job) -> None:
+    sets = "joins = 'FARANDOLE_JOINS' in os.environ\nif not joins:\n    hvd.add_process_set([0, 1])\n"
+    sets += "    hvd.remove_process_set(hvd.add_process_set([1]))\n    hvd.add_process_set([0, 2])\n"
+    text = PROGRAM.replace("@elastic.run", sets + "@elastic.run")
+    (tmp_path / "train.py").write_text(text + 'print("sets", hvd.get_process_set_ids_and_ranks(), flush=True)\n')
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert code == 0, err
+    assert sorted(set(re.findall(r"sets (.*)", out))) == ["{0: [0, 1, 2], 1: [0], 3: [0, 1]}"]
+
+
+def test_a_newcomer_has_no_collectives_before_run(tmp_path: Path, job) -> None:
+    text = PROGRAM.replace("@elastic.run", "if 'FARANDOLE_JOINS' in os.environ:\n    hvd.barrier()\n@elastic.run")
+    (tmp_path / "train.py").write_text(text)
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700)
+    assert (code, ended(out)) == (0, all_of(1, 700))
+    assert "joins a running job: until elastic.run it is in no world" in err, err
+
+
+def test_the_reset_limit_ends_replacement(job) -> None:
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700, options=("--reset-limit", "0"))
+    assert (code, ended(out)) == (0, all_of(1, 700)), err
+
+
+def test_a_lost_rank_is_replaced_and_has_the_state(job) -> None:
+    """The newcomer takes over the sum of all steps, and the process sets under their numbers."""
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert (code, ended(out)) == (0, all_of(3, 700)), err
+    assert re.findall(r"\[3\] epoch 0: (2 of 3) at", out) == ["2 of 3"]
+
+
+def test_newcomers_know_the_process_sets(tmp_path: Path, job) -> None:
+    sets = "joins = 'FARANDOLE_JOINS' in os.environ\nif not joins:\n    hvd.add_process_set([0, 1])\n"
+    sets += "    hvd.remove_process_set(hvd.add_process_set([1]))\n    hvd.add_process_set([0, 2])\n"
+    text = PROGRAM.replace("@elastic.run", sets + "@elastic.run")
+    (tmp_path / "train.py").write_text(text + 'print("sets", hvd.get_process_set_ids_and_ranks(), flush=True)\n')
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert code == 0, err
+    assert sorted(set(re.findall(r"sets (.*)", out))) == ["{0: [0, 1, 2], 1: [0], 3: [0, 1]}"]
+
+
+def test_a_newcomer_has_no_collectives_before_run(tmp_path: Path, job) -> None:
+    text = PROGRAM.replace("@elastic.run", "if 'FARANDOLE_JOINS' in os.environ:\n    hvd.barrier()\n@elastic.run")
+    (tmp_path / "train.py").write_text(text)
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700)
+    assert (code, ended(out)) == (0, all_of(1, 700))
+    assert "joins a running job: until elastic.run it is in no world" in err, err
+
+
+def test_the_reset_limit_ends_replacement(job) -> None:
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700, options=("--reset-limit", "0"))
+    assert (code, ended(out)) == (0, all_of(1, 700)), err
+
+
+def test_a_lost_rank_is_replaced_and_has_the_state(job) -> None:
+    """The newcomer takes over the sum of all steps, and the process sets under their numbers."""
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert (code, ended(out)) == (0, all_of(3, 700)), err
+    assert re.findall(r"\[3\] epoch 0: (2 of 3) at", out) == ["2 of 3"]
+
+
+def test_newcomers_know_the_process_sets(tmp_path: Path, job) -> None:
+    sets = "joins = 'FARANDOLE_JOINS' in os.environ\nif not joins:\n    hvd.add_process_set([0, 1])\n"
+    sets += "    hvd.remove_process_set(hvd.add_process_set([1]))\n    hvd.add_process_set([0, 2])\n"
+    text = PROGRAM.replace("@elastic.run", sets + "@elastic.run")
+    (tmp_path / "train.py").write_text(text + 'print("sets", hvd.get_process_set_ids_and_ranks(), flush=True)\n')
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert code == 0, err
+    assert sorted(set(re.findall(r"sets (.*)", out))) == ["{0: [0, 1, 2], 1: [0], 3: [0, 1]}"]
+
+
+def test_a_newcomer_has_no_collectives_before_run(tmp_path: Path, job) -> None:
+    text = PROGRAM.replace("@elastic.run", "if 'FARANDOLE_JOINS' in os.environ:\n    hvd.barrier()\n@elastic.run")
+    (tmp_path / "train.py").write_text(text)
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700)
+    assert (code, ended(out)) == (0, all_of(1, 700))
+    assert "joins a running job: until elastic.run it is in no world" in err, err
+
+
+def test_the_reset_limit_ends_replacement(job) -> None:
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700, options=("--reset-limit", "0"))
+    assert (code, ended(out)) == (0, all_of(1, 700)), err
+
+
+def test_a_lost_rank_is_replaced_and_has_the_state(job) -> None:
+    """The newcomer takes over the sum of all steps, and the process sets under their numbers."""
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert (code, ended(out)) == (0, all_of(3, 700)), err
+    assert re.findall(r"\[3\] epoch 0: (2 of 3) at", out) == ["2 of 3"]
+
+
+def test_newcomers_know_the_process_sets(tmp_path: Path, job) -> None:
+    sets = "joins = 'FARANDOLE_JOINS' in os.environ\nif not joins:\n    hvd.add_process_set([0, 1])\n"
+    sets += "    hvd.remove_process_set(hvd.add_process_set([1]))\n    hvd.add_process_set([0, 2])\n"
+    text = PROGRAM.replace("@elastic.run", sets + "@elastic.run")
+    (tmp_path / "train.py").write_text(text + 'print("sets", hvd.get_process_set_ids_and_ranks(), flush=True)\n')
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert code == 0, err
+    assert sorted(set(re.findall(r"sets (.*)", out))) == ["{0: [0, 1, 2], 1: [0], 3: [0, 1]}"]
+
+
+def test_a_newcomer_has_no_collectives_before_run(tmp_path: Path, job) -> None:
+    text = PROGRAM.replace("@elastic.run", "if 'FARANDOLE_JOINS' in os.environ:\n    hvd.barrier()\n@elastic.run")
+    (tmp_path / "train.py").write_text(text)
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700)
+    assert (code, ended(out)) == (0, all_of(1, 700))
+    assert "joins a running job: until elastic.run it is in no world" in err, err
+
+
+def test_the_reset_limit_ends_replacement(job) -> None:
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700, options=("--reset-limit", "0"))
+    assert (code, ended(out)) == (0, all_of(1, 700)), err
+
+
+def test_a_lost_rank_is_replaced_and_has_the_state(job) -> None:
+    """The newcomer takes over the sum of all steps, and the process sets under their numbers."""
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert (code, ended(out)) == (0, all_of(3, 700)), err
+    assert re.findall(r"\[3\] epoch 0: (2 of 3) at", out) == ["2 of 3"]
+
+
+def test_newcomers_know_the_process_sets(tmp_path: Path, job) -> None:
+    sets = "joins = 'FARANDOLE_JOINS' in os.environ\nif not joins:\n    hvd.add_process_set([0, 1])\n"
+    sets += "    hvd.remove_process_set(hvd.add_process_set([1]))\n    hvd.add_process_set([0, 2])\n"
+    text = PROGRAM.replace("@elastic.run", sets + "@elastic.run")
+    (tmp_path / "train.py").write_text(text + 'print("sets", hvd.get_process_set_ids_and_ranks(), flush=True)\n')
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert code == 0, err
+    assert sorted(set(re.findall(r"sets (.*)", out))) == ["{0: [0, 1, 2], 1: [0], 3: [0, 1]}"]
+
+
+def test_a_newcomer_has_no_collectives_before_run(tmp_path: Path, job) -> None:
+    text = PROGRAM.replace("@elastic.run", "if 'FARANDOLE_JOINS' in os.environ:\n    hvd.barrier()\n@elastic.run")
+    (tmp_path / "train.py").write_text(text)
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700)
+    assert (code, ended(out)) == (0, all_of(1, 700))
+    assert "joins a running job: until elastic.run it is in no world" in err, err
+
+
+def test_the_reset_limit_ends_replacement(job) -> None:
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700, options=("--reset-limit", "0"))
+    assert (code, ended(out)) == (0, all_of(1, 700)), err
+
+
+def test_a_lost_rank_is_replaced_and_has_the_state(job) -> None:
+    """The newcomer takes over the sum of all steps, and the process sets under their numbers."""
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert (code, ended(out)) == (0, all_of(3, 700)), err
+    assert re.findall(r"\[3\] epoch 0: (2 of 3) at", out) == ["2 of 3"]
+
+
+def test_newcomers_know_the_process_sets(tmp_path: Path, job) -> None:
+    sets = "joins = 'FARANDOLE_JOINS' in os.environ\nif not joins:\n    hvd.add_process_set([0, 1])\n"
+    sets += "    hvd.remove_process_set(hvd.add_process_set([1]))\n    hvd.add_process_set([0, 2])\n"
+    text = PROGRAM.replace("@elastic.run", sets + "@elastic.run")
+    (tmp_path / "train.py").write_text(text + 'print("sets", hvd.get_process_set_ids_and_ranks(), flush=True)\n')
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert code == 0, err
+    assert sorted(set(re.findall(r"sets (.*)", out))) == ["{0: [0, 1, 2], 1: [0], 3: [0, 1]}"]
+
+
+def test_a_newcomer_has_no_collectives_before_run(tmp_path: Path, job) -> None:
+    text = PROGRAM.replace("@elastic.run", "if 'FARANDOLE_JOINS' in os.environ:\n    hvd.barrier()\n@elastic.run")
+    (tmp_path / "train.py").write_text(text)
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700)
+    assert (code, ended(out)) == (0, all_of(1, 700))
+    assert "joins a running job: until elastic.run it is in no world" in err, err
+
+
+def test_the_reset_limit_ends_replacement(job) -> None:
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700, options=("--reset-limit", "0"))
+    assert (code, ended(out)) == (0, all_of(1, 700)), err
+
+
+def test_a_lost_rank_is_replaced_and_has_the_state(job) -> None:
+    """The newcomer takes over the sum of all steps, and the process sets under their numbers."""
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert (code, ended(out)) == (0, all_of(3, 700)), err
+    assert re.findall(r"\[3\] epoch 0: (2 of 3) at", out) == ["2 of 3"]
+
+
+def test_newcomers_know_the_process_sets(tmp_path: Path, job) -> None:
+    sets = "joins = 'FARANDOLE_JOINS' in os.environ\nif not joins:\n    hvd.add_process_set([0, 1])\n"
+    sets += "    hvd.remove_process_set(hvd.add_process_set([1]))\n    hvd.add_process_set([0, 2])\n"
+    text = PROGRAM.replace("@elastic.run", sets + "@elastic.run")
+    (tmp_path / "train.py").write_text(text + 'print("sets", hvd.get_process_set_ids_and_ranks(), flush=True)\n')
+    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    assert code == 0, err
+    assert sorted(set(re.findall(r"sets (.*)", out))) == ["{0: [0, 1, 2], 1: [0], 3: [0, 1]}"]
+
+
+def test_a_newcomer_has_no_collectives_before_run(tmp_path: Path, job) -> None:
+    text = PROGRAM.replace("@elastic.run", "if 'FARANDOLE_JOINS' in os.environ:\n    hvd.barrier()\n@elastic.run")
+    (tmp_path / "train.py").write_text(text)
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700)
+    assert (code, ended(out)) == (0, all_of(1, 700))
+    assert "joins a running job: until elastic.run it is in no world" in err, err
+
+
+def test_the_reset_limit_ends_replacement(job) -> None:
+    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700, options=("--reset-limit", "0"))
+    assert (code, ended(out)) == (0, all_of(1, 700)), err
 
 
 def test_without_min_np_a_loss_ends_the_job(job) -> None:
