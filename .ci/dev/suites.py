@@ -77,7 +77,8 @@ SUITES: dict[str, Beside] = {
     "tests/planted": (TORCH,),
 }
 LONG = ["tests/collectives/meaning", "tests/collectives/parity", "tests/faults", EXAMPLES]  # suites with a longer form
-LONG += ["plugins/torch/tests/test_drawn_training.py", "tests/packaging/test_mxnet_wheel.py"]
+LONG += ["core/tests/python/test_elastic_simulation.py", "plugins/torch/tests/test_drawn_training.py"]
+LONG += ["tests/packaging/test_mxnet_wheel.py"]
 
 
 def within(path: str) -> list[tuple[str, Beside]]:

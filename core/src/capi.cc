@@ -60,11 +60,7 @@ constexpr size_t kFirstRequest = offsetof(frd_request, process_set);
 constexpr size_t kFirstOutput = offsetof(frd_output, dimension_count) + sizeof(int32_t);
 
 Status TooSmall(const char* name) {
-  return Invalid(std::string(name) + ".struct_size is too small for this core: set it to sizeof(" + name + ")");
-}
-
-Status Unknown(const char* what, int32_t number) {
-  return Invalid(std::string("unknown ") + what + std::to_string(number));
+  return Invalid(name, ".struct_size is too small for this core: set it to sizeof(", name, ")");
 }
 
 // Returns the caller's struct with all fields. A caller compiled against an older header has fewer; then the result is
@@ -92,15 +88,15 @@ bool Refuse(Status problem, Status* why) {
 
 // True when the request makes no sense; *why says why.
 bool IsRefused(const frd_request& from, Status* why) {
-  if (!InRange(from.operation, kOpKindCount)) return Refuse(Unknown("operation ", from.operation), why);
-  if (!InRange(from.reduce, kReduceOpCount)) return Refuse(Unknown("reduction ", from.reduce), why);
-  if (!InRange(from.ready, kReadyCount)) return Refuse(Unknown("value of ready: ", from.ready), why);
+  if (!InRange(from.operation, kOpKindCount)) return Refuse(Invalid("unknown operation ", from.operation), why);
+  if (!InRange(from.reduce, kReduceOpCount)) return Refuse(Invalid("unknown reduction ", from.reduce), why);
+  if (!InRange(from.ready, kReadyCount)) return Refuse(Invalid("unknown value of ready: ", from.ready), why);
   for (uint32_t i = 0; i < from.tensor_count; ++i) {
     const frd_tensor& tensor = TensorAt(from, i);
     if (tensor.struct_size < kFirstTensor) return Refuse(TooSmall("frd_tensor"), why);
     if (tensor.struct_size != from.tensors->struct_size)
       return Refuse(Invalid("frd_tensor.struct_size is not the same for all tensors of a request"), why);
-    if (!InRange(tensor.dtype, kDTypeCount)) return Refuse(Unknown("element type ", tensor.dtype), why);
+    if (!InRange(tensor.dtype, kDTypeCount)) return Refuse(Invalid("unknown element type ", tensor.dtype), why);
   }
   return false;
 }
@@ -145,23 +141,27 @@ class ParsedRequest {
   std::vector<TensorView> several_;
 };
 
-// Calls run(request), which returns a code, with the parsed request.
+// Calls run(engine, request), which returns a code, with the parsed request.
 template <typename Run>
-int32_t Parse(const frd_request& given, Status* status, Run run) {
-  if (given.struct_size < kFirstRequest) return Report(TooSmall("frd_request"));
-  frd_request room;
-  const frd_request& from = Whole(given, &room);
-  if (IsRefused(from, status)) return Report(*status);
-  ParsedRequest parsed(from);
-  return run(&parsed.view);
+int32_t WithRequest(const frd_request& given, Run run) {
+  return Guard([&] {
+    Status status;
+    std::shared_ptr<Engine> engine = CurrentEngine(&status);
+    if (!engine) return Report(status);
+    if (given.struct_size < kFirstRequest) return Report(TooSmall("frd_request"));
+    frd_request room;
+    const frd_request& from = Whole(given, &room);
+    if (IsRefused(from, &status)) return Report(status);
+    ParsedRequest parsed(from);
+    return run(std::move(engine), &parsed.view);
+  });
 }
 
 int32_t ApiInit(const frd_world* world) {
   return Guard([&] {
     if (world->struct_size < kFirstWorld) return Report(TooSmall("frd_world"));
     if (world->size < 1 || !InRange(world->rank, world->size)) {
-      return Report(
-          Invalid("rank " + std::to_string(world->rank) + " is not in a world of " + std::to_string(world->size)));
+      return Report(Invalid("rank ", world->rank, " is not in a world of ", world->size));
     }
     WorldSpec spec;
     spec.rank = world->rank;
@@ -176,8 +176,9 @@ int32_t ApiInit(const frd_world* world) {
   });
 }
 
-// Submits; on FRD_OK *operation is set.
-int32_t Begin(Engine* engine, const frd_request& given, RequestView* request, bool will_wait, OperationPtr* operation) {
+// Submits and, where `waits`, waits for the end.
+int32_t Submit(std::shared_ptr<Engine> engine, const frd_request& given, RequestView* request, bool waits,
+               frd_operation** result) {
   engine->NoteNativeCaller();
   std::unique_ptr<DoneCall> call;
   if (given.done != nullptr) {
@@ -185,46 +186,28 @@ int32_t Begin(Engine* engine, const frd_request& given, RequestView* request, bo
     request->done = &CallDone;
     request->done_argument = call.get();
   }
-  if (const Status begun = engine->Submit(*request, operation, will_wait); !begun.ok()) return Report(begun);
-  call.release();  // CallDone frees it, or has done so
-  return FRD_OK;
-}
-
-int32_t ApiEnqueue(const frd_request* request, frd_operation** result) {
-  return Guard([&] {
-    Status status;
-    std::shared_ptr<Engine> engine = CurrentEngine(&status);
-    if (!engine) return Report(status);
-    return Parse(*request, &status, [&](RequestView* parsed) {
-      OperationPtr operation;
-      const int32_t begun = Begin(engine.get(), *request, parsed, false, &operation);
-      if (begun == FRD_OK && result != nullptr) *result = new frd_operation{std::move(engine), std::move(operation)};
-      return begun;
-    });
-  });
-}
-
-int32_t RunOperation(std::shared_ptr<Engine> engine, const frd_request& given, RequestView* request,
-                     frd_operation** result) {
   OperationPtr operation;
-  if (const int32_t begun = Begin(engine.get(), given, request, true, &operation); begun != FRD_OK) return begun;
-  while (!engine->Wait(operation, Engine::kForGoodMs)) {
+  if (const Status begun = engine->Submit(*request, &operation, waits); !begun.ok()) return Report(begun);
+  call.release();  // CallDone frees it, or has done so
+  while (waits && !engine->Wait(operation, Engine::kForGoodMs)) {
   }
-  const int32_t ended = Report(operation->status());
+  const int32_t ended = waits ? Report(operation->status()) : FRD_OK;
   if (ended == FRD_OK && result != nullptr) *result = new frd_operation{std::move(engine), std::move(operation)};
   return ended;
 }
 
+int32_t ApiEnqueue(const frd_request* request, frd_operation** result) {
+  return WithRequest(*request, [&](std::shared_ptr<Engine> engine, RequestView* parsed) {
+    return Submit(std::move(engine), *request, parsed, false, result);
+  });
+}
+
 int32_t ApiRun(const frd_request* request, frd_operation** result) {
-  return Guard([&] {
+  return WithRequest(*request, [&](std::shared_ptr<Engine> engine, RequestView* parsed) {
     Status status;
-    std::shared_ptr<Engine> engine = CurrentEngine(&status);
-    if (!engine) return Report(status);
-    return Parse(*request, &status, [&](RequestView* parsed) {
-      const bool only_ends = result == nullptr && request->done == nullptr;
-      if (only_ends && engine->Run(*parsed, &status)) return Report(status);
-      return RunOperation(std::move(engine), *request, parsed, result);
-    });
+    const bool only_ends = result == nullptr && request->done == nullptr;
+    if (only_ends && engine->Run(*parsed, &status)) return Report(status);
+    return Submit(std::move(engine), *request, parsed, true, result);
   });
 }
 
@@ -245,7 +228,7 @@ int32_t ApiWait(frd_operation* operation, int64_t timeout_ms) {
 int32_t ApiOutput(frd_operation* operation, uint32_t index, frd_output* output) {
   return Guard([&] {
     if (!operation->operation->done() || index >= operation->operation->outputs.size()) {
-      return Report(Invalid("the operation has no result number " + std::to_string(index)));
+      return Report(Invalid("the operation has no result number ", index));
     }
     if (output->struct_size < kFirstOutput) return Report(TooSmall("frd_output"));
     const Output& from = operation->operation->outputs[index];

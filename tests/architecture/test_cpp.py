@@ -112,7 +112,7 @@ def test_the_c_header_is_included_at_the_border_only(plant: Plant) -> None:
 
 
 def test_a_backend_known_outside_its_folder_is_found(plant: Plant) -> None:
-    line = '#include "backends/nccl/nccl.h"\n'
+    line = '#include "backends/nccl/communicators.h"\n'
     assert len(isolation_violations(plant({"core/src/backends/table.cc": line}))) == 1
     assert isolation_violations(plant({"core/src/backends/nccl/nccl.cc": line})) == []
     assert len(isolation_violations(plant({"core/src/engine/engine.cc": line}))) == 1

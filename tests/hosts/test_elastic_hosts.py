@@ -50,10 +50,10 @@ def begin(lab: Lab, launch: Callable, tmp_path: Path) -> Callable[..., tuple[lis
     """begin(2, steps) starts an elastic job with two ranks on each host, and waits until all of them take steps."""
     (tmp_path / "train.py").write_text(PROGRAM)
 
-    def start(count: int, steps: int, min_np: int = 1) -> tuple[list[Host], Job]:
+    def start(count: int, steps: int, min_np: int = 1, *options: object) -> tuple[list[Host], Job]:
         hosts = lab.hosts(count)
         spec = ",".join(f"{host.name}:2" for host in hosts)
-        job = launch(hosts, "-H", spec, "--min-np", min_np, "train.py", steps)
+        job = launch(hosts, "-H", spec, "--min-np", min_np, *options, "train.py", steps)
         job.await_lines(2 * count, "ready")
         return hosts, job
 
@@ -79,6 +79,17 @@ def test_the_others_go_on_when_a_rank_is_killed(begin: Callable, victim: int) ->
     assert code == 0 and "killed by SIGKILL" in err and "3 ranks go on" in err, err
     assert ended(out) == [f"{rank} of 3 at 300" for rank in range(3)]
     assert max(resumed(out)) - began < 2.0
+    await_nothing(hosts)
+
+
+def test_a_lost_rank_is_replaced_on_its_host(begin: Callable) -> None:
+    hosts, job = begin(2, 1500, 1, "--max-np", 4)
+    (number, *_) = processes(hosts[1], "python", "train.py", "1500")[-1].split()
+    hosts[1].run(["kill", "-KILL", number])
+    code, out, err = job.finish()
+    assert code == 0 and "3 ranks go on" in err, err
+    assert ended(out) == [f"{rank} of 4 at 1500" for rank in range(4)]
+    assert "[4 h1] ended 3 of 4" in out
     await_nothing(hosts)
 
 

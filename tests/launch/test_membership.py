@@ -9,14 +9,22 @@ import pytest
 from farandole.launch.membership import WARN_AFTER_SECONDS, Answer, Lease
 
 TIMEOUT_S = 60.0
+ABOUT = {"host": "h", "host_name": "h", "pid": 7}
 
 
 def begun(size: int, min_np: int = 1) -> Lease:
     """A job whose ranks are all inside of elastic.run."""
     lease = Lease(size, min_np, TIMEOUT_S)
     for rank in range(size):
+        assert lease.hear(rank, {"kind": "hello", "member": rank, "about": ABOUT}, 0.0) == []
         assert lease.hear(rank, {"kind": "begin"}, 0.0) == []
     return lease
+
+
+def join(lease: Lease, rank: int) -> list[Answer]:
+    """The answers to a newcomer."""
+    lease.hear(rank, {"kind": "hello", "member": rank, "about": ABOUT}, 1.0)
+    return lease.hear(rank, {**report(rank, -1), "kind": "join"}, 1.0)
 
 
 def report(rank: int, epoch: int = 0, suspects: list[int] | None = None, leaving: bool = False) -> dict[str, Any]:
@@ -27,7 +35,8 @@ def report(rank: int, epoch: int = 0, suspects: list[int] | None = None, leaving
 
 def epoch(number: int, members: list[int]) -> dict[str, Any]:
     store = f"unix:{members[0]}" if members else ""
-    return {"kind": "epoch", "number": number, "members": members, "store": store}
+    about = [ABOUT] * len(members)
+    return {"kind": "epoch", "number": number, "members": members, "about": about, "store": store}
 
 
 def all_say(lease: Lease, ranks: list[int], number: int, **content: Any) -> list[Answer]:
@@ -84,6 +93,43 @@ def test_a_rank_that_leaves_is_told_who_goes_on() -> None:
 def test_all_may_leave() -> None:
     lease = begun(2, min_np=2)
     assert all_say(lease, [0, 1], 0, leaving=True) == [(rank, epoch(1, [])) for rank in (0, 1)]
+
+
+def test_newcomers_are_in_the_next_epoch() -> None:
+    lease = begun(2)
+    assert join(lease, 2) == [(rank, {"kind": "update"}) for rank in (0, 1)]
+    join(lease, 3)
+    answers = all_say(lease, [0, 1], 0)
+    assert answers == [(rank, epoch(1, [0, 1, 2, 3])) for rank in range(4)]
+
+
+def test_a_newcomer_that_dies_is_not_and_matters_to_nobody() -> None:
+    lease = begun(2, min_np=2)
+    join(lease, 2)
+    assert lease.survives(2) and lease.survives(2, is_mistake=True)
+    assert lease.end(2) == []
+    assert all_say(lease, [0, 1], 0) == [(rank, epoch(1, [0, 1])) for rank in (0, 1)]
+
+
+def test_a_newcomer_takes_the_place_of_one_that_is_lost_meanwhile() -> None:
+    lease = begun(3)
+    join(lease, 3)
+    lease.end(2)
+    assert all_say(lease, [0, 1], 0) == [(rank, epoch(1, [0, 1, 3])) for rank in (0, 1, 3)]
+
+
+def test_a_newcomer_that_comes_too_late_goes_home() -> None:
+    lease = begun(2)
+    join(lease, 2)
+    assert lease.end(0) == []
+    assert lease.end(1) == [(2, {"kind": "over"})]
+    assert join(lease, 3) == [(3, {"kind": "over"})]
+
+
+def test_newcomers_of_a_job_that_fails_are_told_why() -> None:
+    lease = begun(2)
+    join(lease, 2)
+    assert lease.give_up("the job ends") == [(2, {"kind": "end", "why": "the job ends"})]
 
 
 def test_too_few_are_told_so() -> None:

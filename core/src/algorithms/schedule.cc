@@ -5,20 +5,6 @@
 
 namespace farandole {
 
-namespace {
-
-Step Transfer(StepKind kind, int phase, int block, int peer, std::vector<int> after) {
-  Step step;
-  step.kind = kind;
-  step.phase = phase;
-  step.block = block;
-  step.peer = peer;
-  step.after = std::move(after);
-  return step;
-}
-
-}  // namespace
-
 int Schedule::Append(Step step) {
   slot_count = std::max(slot_count, step.slot + 1);
   steps.push_back(std::move(step));
@@ -26,28 +12,19 @@ int Schedule::Append(Step step) {
 }
 
 int Schedule::Send(int phase, int block, int peer, std::vector<int> after) {
-  return Append(Transfer(StepKind::kSend, phase, block, peer, std::move(after)));
+  return Append({StepKind::kSend, phase, block, peer, kNone, false, {}, std::move(after)});
 }
 
 int Schedule::RecvData(int phase, int block, int peer, std::vector<int> after) {
-  return Append(Transfer(StepKind::kRecvData, phase, block, peer, std::move(after)));
+  return Append({StepKind::kRecvData, phase, block, peer, kNone, false, {}, std::move(after)});
 }
 
 int Schedule::RecvScratch(int phase, int block, int peer, int slot, std::vector<int> after) {
-  Step step = Transfer(StepKind::kRecvScratch, phase, block, peer, std::move(after));
-  step.slot = slot;
-  return Append(std::move(step));
+  return Append({StepKind::kRecvScratch, phase, block, peer, slot, false, {}, std::move(after)});
 }
 
 int Schedule::Fold(int phase, int block, std::vector<int> operands, bool scale, std::vector<int> after) {
-  Step step;
-  step.kind = StepKind::kFold;
-  step.phase = phase;
-  step.block = block;
-  step.operands = std::move(operands);
-  step.scale = scale;
-  step.after = std::move(after);
-  return Append(std::move(step));
+  return Append({StepKind::kFold, phase, block, kNone, kNone, scale, std::move(operands), std::move(after)});
 }
 
 // Blocks get whole granules of one cache line. The last granule may be shorter, where the elements end.

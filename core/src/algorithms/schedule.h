@@ -39,13 +39,14 @@ enum class StepKind : uint8_t {
 };
 
 inline constexpr int kOwnData = -1;
+inline constexpr int kNone = -1;  // instead of a peer or a slot
 
 struct Step {
   StepKind kind = StepKind::kSend;
-  int peer = -1;
-  int block = 0;
-  int slot = -1;
   int phase = 0;
+  int block = 0;
+  int peer = kNone;
+  int slot = kNone;
   bool scale = false;         // kFold only: apply the operation's scale to this fold (the last one of the block)
   std::vector<int> operands;  // kFold only
   std::vector<int> after;     // indices of earlier steps that must be complete

@@ -15,9 +15,6 @@
 #include "common/config.h"
 #include "common/status.h"
 #include "common/types.h"
-#include "device/device.h"
-#include "reduce/reduce.h"
-#include "world/process_set.h"
 #include "world/world.h"
 
 namespace farandole {

@@ -136,7 +136,7 @@ class Blocking final : public Backend {
   }
 
   Status Start(const Task* task) override {
-    if (is_stuck_) return Internal(std::string(kind_.name) + " has not come back from an operation that was given up");
+    if (is_stuck_) return Internal(kind_.name, " has not come back from an operation that was given up");
     task_ = task;
     state_ = State::kPerforming;
     if (met_.count(task->set->id) > 0) {
@@ -186,10 +186,9 @@ class Blocking final : public Backend {
     library_->Interrupt();
     is_stuck_ = !thread_.AwaitIdle(Now() + patience_);
     if (is_stuck_) {
-      Log(LogLevel::kWarning, std::string(kind_.name) + " has not come back within " +
-                                  std::to_string(patience_.count() / 1000) +
-                                  " s from an operation that was given up, and may still write to its tensors; end "
-                                  "this process rather than going on with it");
+      Log(LogLevel::kWarning, kind_.name, " has not come back within ", patience_.count() / 1000,
+          " s from an operation that was given up, and may still write to its tensors; end this process rather than "
+          "going on with it");
     }
   }
 

@@ -1,18 +1,9 @@
 #include "backends/packing.h"
 
+#include <algorithm>
 #include <cstring>
-#include <new>
 
 namespace farandole {
-
-std::byte* Packing::Scratch::Reserve(size_t wanted_bytes) {
-  if (wanted_bytes > size_bytes || !memory) {
-    memory.reset();  // first, so that the old and the new memory never exist at once
-    memory.reset(new (std::nothrow) std::byte[wanted_bytes > 0 ? wanted_bytes : 1]);
-    size_bytes = memory ? wanted_bytes : 0;
-  }
-  return memory.get();
-}
 
 Status Packing::Pack(const Task& task) {
   task_ = &task;
@@ -23,14 +14,14 @@ Status Packing::Pack(const Task& task) {
   output_ = first.output;
   const bool lacks_input = first.input == nullptr && input_bytes_ > 0;
   if (task.buffers.size() > 1 || lacks_input || ScalesBefore()) {
-    std::byte* const packed = inputs_.Reserve(input_bytes_);
+    std::byte* const packed = inputs_.Get(std::max<size_t>(input_bytes_, 1));
     if (packed == nullptr) return Short(input_bytes_);
     Gather(packed);
     input_ = packed;
     if (Fuses(task.kind)) output_ = packed;
   }
   if (output_ == nullptr) {
-    output_ = outputs_.Reserve(output_bytes_);
+    output_ = outputs_.Get(std::max<size_t>(output_bytes_, 1));
     if (output_ == nullptr) return Short(output_bytes_);
   }
   // A library broadcasts in one buffer: the input on the root, which has the data, and the output elsewhere.
@@ -87,8 +78,8 @@ void Packing::Scatter() const {
 }
 
 Status Packing::Short(size_t size_bytes) const {
-  return Internal("there is no memory for " + std::to_string(size_bytes) + " bytes to pack the tensors of one " +
-                  NameOf(task_->kind) + "; lower FARANDOLE_FUSION_THRESHOLD or the batch size");
+  return Internal("there is no memory for ", size_bytes, " bytes to pack the tensors of one ", NameOf(task_->kind),
+                  "; lower FARANDOLE_FUSION_THRESHOLD or the batch size");
 }
 
 }  // namespace farandole

@@ -11,9 +11,8 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 
-#include "backends/backend.h"
+#include "collectives/links.h"
 
 namespace farandole {
 
@@ -38,12 +37,6 @@ class Packing {
   void Unpack();
 
  private:
-  struct Scratch {
-    std::unique_ptr<std::byte[]> memory;
-    size_t size_bytes = 0;
-    std::byte* Reserve(size_t wanted_bytes);  // null when there is none
-  };
-
   void Gather(std::byte* to) const;
   void Scatter() const;
   bool IsRoot() const { return task_->root == task_->set->position; }

@@ -12,17 +12,15 @@ constexpr size_t kKindCount = std::size(kKinds);
 
 const BackendKind& KindOf(int number) { return *kKinds[static_cast<size_t>(number)]; }
 
-std::string Joined(const std::vector<std::string>& names) {
+std::string Joined(const std::vector<std::string>& names, const char* separator = ",") {
   std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ",") + name;
+  for (const std::string& name : names) all += (all.empty() ? "" : separator) + name;
   return all;
 }
 
 Status RefuseList(const std::vector<std::string>& names, const std::string& why) {
-  std::string allowed;
-  for (const std::string& name : BackendTable::Names()) allowed += (allowed.empty() ? "" : ", ") + name;
-  return Invalid("FARANDOLE_BACKEND=" + Joined(names) + ": " + why +
-                 "; allowed: a list of these, the preferred one first: " + allowed);
+  return Invalid("FARANDOLE_BACKEND=", Joined(names), ": ", why,
+                 "; allowed: a list of these, the preferred one first: ", Joined(BackendTable::Names(), ", "));
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ Adasum::Adasum(Collectives* collectives, const Task* task)
 Status Adasum::Start() {
   const size_t size_bytes = std::max(n_ * slice_bytes_[me_], size_t{1});
   slices_begin_ = slices_.Get(size_bytes);
-  if (slices_begin_ == nullptr) return Internal("no memory: " + std::to_string(size_bytes) + " bytes for adasum");
+  if (slices_begin_ == nullptr) return Internal("no memory: ", size_bytes, " bytes for adasum");
   return StartExchange();
 }
 

@@ -26,17 +26,37 @@ uint64_t Rounds(const std::vector<size_t>& rank_bytes) {
 
 class StagedAllgather final : public StagedOperation {
  public:
-  StagedAllgather(const Staging* staging, uint64_t first_round, const Task* task);
+  explicit StagedAllgather(const StagedStart& start)
+      : StagedOperation(start, Rounds(start.task->rank_bytes)), offsets_(PartOffsets(start.task->rank_bytes)) {}
 
  protected:
-  void Put(uint64_t t) override;
-  Status Combine(uint64_t t, bool* ready, bool* moved) override;
-  bool Finish(uint64_t t) override;
+  void Put(uint64_t t) override {
+    const int me = staging_->member();
+    std::byte* const slot = staging_->slot(me, number(t));
+    ReadInput(task_->buffers[0], t * kSlotBytes, ChunkOf(me, t), slot);
+    WriteOutput(task_->buffers[0], offsets_[static_cast<size_t>(me)] + t * kSlotBytes, ChunkOf(me, t), slot);
+  }
+
+  Status Combine(uint64_t t, bool* ready, bool* /*moved*/) override {
+    if (!staging_->AllPublished(number(t) + 1)) return Status::Ok();
+    for (int k = 1; k < staging_->count(); ++k) {
+      const int member = (staging_->member() + k) % staging_->count();
+      WriteOutput(task_->buffers[0], offsets_[static_cast<size_t>(member)] + t * kSlotBytes, ChunkOf(member, t),
+                  staging_->slot(member, number(t)));
+    }
+    *ready = true;
+    return Status::Ok();
+  }
+
+  bool Finish(uint64_t t) override { return staging_->AllCombined(number(t) + 1); }
 
  private:
-  size_t ChunkOf(int member, uint64_t t) const;  // bytes of the member's part in round t
+  // bytes of the member's part in round t
+  size_t ChunkOf(int member, uint64_t t) const {
+    const size_t bytes = task_->rank_bytes[static_cast<size_t>(member)];
+    return bytes <= t * kSlotBytes ? 0 : std::min(kSlotBytes, bytes - t * kSlotBytes);
+  }
 
-  const Task* task_;
   std::vector<size_t> offsets_;
 };
 
@@ -45,160 +65,128 @@ class GroupedAllgather final : public PartedOperation {
   using PartedOperation::PartedOperation;
 
  protected:
-  void Put(uint64_t t) override;
-  void Make(uint64_t t) override;
-  bool Finish(uint64_t t) override;
+  void Put(uint64_t t) override {
+    for (const Parts::Piece& piece : parts_.PiecesOf(t)) {
+      if (piece.position != task_->set->position) continue;
+      ReadInput(task_->buffers[0], piece.part_offset, piece.size_bytes, SlotOf(piece, t));
+    }
+  }
+
+  void Make(uint64_t t) override {
+    StartCrossing(t);
+    TakeOwnGroup(t);
+  }
+
+  bool Finish(uint64_t t) override {
+    if (!staging_->AllCombined(number(t) + 1)) return false;
+    const Partition& partition = exchange_->partition();
+    const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
+    const std::vector<Range> regions = parts_.RegionsOf(pieces);
+    for (int shard = 0; shard < shard_count_; ++shard) {
+      const int owner = OwnerOfShard(partition.member_count(), shard, shard_count_);
+      for (const Parts::Piece& whole : pieces) {
+        if (IsInMyGroup(whole)) continue;
+        const auto group = static_cast<size_t>(partition.layout->group_of[static_cast<size_t>(whole.position)]);
+        const Parts::Piece piece = Parts::Within(whole, ShardOf(regions[group], shard));
+        WriteOutput(task_->buffers[0], piece.vector_offset, piece.size_bytes,
+                    staging_->result(owner, number(t)) + piece.round_offset);
+      }
+    }
+    return true;
+  }
 
  private:
-  bool IsInMyGroup(const Parts::Piece& piece) const;
-  std::byte* SlotOf(const Parts::Piece& piece, uint64_t t) const;  // of a member of my group
-  void TakeOwnGroup(uint64_t t);
-  void StartCrossing(uint64_t t);
-  Range ShardOf(Range region, int shard) const;
+  bool IsInMyGroup(const Parts::Piece& piece) const {
+    return exchange_->partition().layout->group_of[static_cast<size_t>(piece.position)] == exchange_->partition().group;
+  }
+
+  // of a member of my group
+  std::byte* SlotOf(const Parts::Piece& piece, uint64_t t) const {
+    const int member = exchange_->partition().layout->member_of[static_cast<size_t>(piece.position)];
+    return staging_->slot(member, number(t)) + piece.round_offset;
+  }
+
+  void TakeOwnGroup(uint64_t t) {
+    for (const Parts::Piece& piece : parts_.PiecesOf(t)) {
+      if (IsInMyGroup(piece)) WriteOutput(task_->buffers[0], piece.vector_offset, piece.size_bytes, SlotOf(piece, t));
+    }
+  }
+
+  void StartCrossing(uint64_t t) {
+    const Partition& partition = exchange_->partition();
+    const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
+    const std::vector<Range> regions = parts_.RegionsOf(pieces);
+    std::byte* const result = staging_->result(staging_->member(), number(t));
+    const ShardRange shards = ShardsOf(partition.member, partition.member_count(), shard_count_);
+    for (int shard = shards.begin; shard < shards.end; ++shard) {
+      const Range mine = ShardOf(regions[static_cast<size_t>(partition.group)], shard);
+      for (const Parts::Piece& whole : pieces) {
+        const Parts::Piece piece = Parts::Within(whole, mine);
+        if (piece.size_bytes > 0) std::memcpy(result + piece.round_offset, SlotOf(piece, t), piece.size_bytes);
+      }
+      std::vector<BlockMemory> blocks;
+      for (const Range& region : regions) {
+        const Range bytes = ShardOf(region, shard);
+        std::byte* const at = result + bytes.begin;
+        blocks.push_back({at, at, static_cast<size_t>(bytes.size())});
+      }
+      exchange_->Allgather(shard, shard_count_, std::move(blocks));
+    }
+  }
+
+  Range ShardOf(Range region, int shard) const {
+    const Range bytes = BlockRange(region.size(), 1, shard, shard_count_);
+    return {region.begin + bytes.begin, region.begin + bytes.end};
+  }
 };
-
-StagedAllgather::StagedAllgather(const Staging* staging, uint64_t first_round, const Task* task)
-    : StagedOperation(staging, first_round, Rounds(task->rank_bytes)),
-      task_(task),
-      offsets_(PartOffsets(task->rank_bytes)) {}
-
-size_t StagedAllgather::ChunkOf(int member, uint64_t t) const {
-  const size_t bytes = task_->rank_bytes[static_cast<size_t>(member)];
-  return bytes <= t * kSlotBytes ? 0 : std::min(kSlotBytes, bytes - t * kSlotBytes);
-}
-
-void StagedAllgather::Put(uint64_t t) {
-  const int me = staging_->member();
-  std::byte* const slot = staging_->slot(me, number(t));
-  ReadInput(task_->buffers[0], t * kSlotBytes, ChunkOf(me, t), slot);
-  WriteOutput(task_->buffers[0], offsets_[static_cast<size_t>(me)] + t * kSlotBytes, ChunkOf(me, t), slot);
-}
-
-Status StagedAllgather::Combine(uint64_t t, bool* ready, bool* /*moved*/) {
-  if (!staging_->AllPublished(number(t) + 1)) return Status::Ok();
-  for (int k = 1; k < staging_->count(); ++k) {
-    const int member = (staging_->member() + k) % staging_->count();
-    WriteOutput(task_->buffers[0], offsets_[static_cast<size_t>(member)] + t * kSlotBytes, ChunkOf(member, t),
-                staging_->slot(member, number(t)));
-  }
-  *ready = true;
-  return Status::Ok();
-}
-
-bool StagedAllgather::Finish(uint64_t t) { return staging_->AllCombined(number(t) + 1); }
-
-bool GroupedAllgather::IsInMyGroup(const Parts::Piece& piece) const {
-  return exchange_->partition().layout->group_of[static_cast<size_t>(piece.position)] == exchange_->partition().group;
-}
-
-std::byte* GroupedAllgather::SlotOf(const Parts::Piece& piece, uint64_t t) const {
-  const int member = exchange_->partition().layout->member_of[static_cast<size_t>(piece.position)];
-  return staging_->slot(member, number(t)) + piece.round_offset;
-}
-
-Range GroupedAllgather::ShardOf(Range region, int shard) const {
-  const Range bytes = BlockRange(region.size(), 1, shard, shard_count_);
-  return {region.begin + bytes.begin, region.begin + bytes.end};
-}
-
-void GroupedAllgather::Put(uint64_t t) {
-  for (const Parts::Piece& piece : parts_.PiecesOf(t)) {
-    if (piece.position != task_->set->position) continue;
-    ReadInput(task_->buffers[0], piece.part_offset, piece.size_bytes, SlotOf(piece, t));
-  }
-}
-
-void GroupedAllgather::Make(uint64_t t) {
-  StartCrossing(t);
-  TakeOwnGroup(t);
-}
-
-void GroupedAllgather::TakeOwnGroup(uint64_t t) {
-  for (const Parts::Piece& piece : parts_.PiecesOf(t)) {
-    if (IsInMyGroup(piece)) WriteOutput(task_->buffers[0], piece.vector_offset, piece.size_bytes, SlotOf(piece, t));
-  }
-}
-
-void GroupedAllgather::StartCrossing(uint64_t t) {
-  const Partition& partition = exchange_->partition();
-  const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
-  const std::vector<Range> regions = parts_.RegionsOf(pieces);
-  std::byte* const result = staging_->result(staging_->member(), number(t));
-  const ShardRange shards = ShardsOf(partition.member, partition.member_count(), shard_count_);
-  for (int shard = shards.begin; shard < shards.end; ++shard) {
-    const Range mine = ShardOf(regions[static_cast<size_t>(partition.group)], shard);
-    for (const Parts::Piece& whole : pieces) {
-      const Parts::Piece piece = Parts::Within(whole, mine);
-      if (piece.size_bytes > 0) std::memcpy(result + piece.round_offset, SlotOf(piece, t), piece.size_bytes);
-    }
-    std::vector<BlockMemory> blocks;
-    for (const Range& region : regions) {
-      const Range bytes = ShardOf(region, shard);
-      std::byte* const at = result + bytes.begin;
-      blocks.push_back({at, at, static_cast<size_t>(bytes.size())});
-    }
-    exchange_->Allgather(shard, shard_count_, std::move(blocks));
-  }
-}
-
-bool GroupedAllgather::Finish(uint64_t t) {
-  if (!staging_->AllCombined(number(t) + 1)) return false;
-  const Partition& partition = exchange_->partition();
-  const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
-  const std::vector<Range> regions = parts_.RegionsOf(pieces);
-  for (int shard = 0; shard < shard_count_; ++shard) {
-    const int owner = OwnerOfShard(partition.member_count(), shard, shard_count_);
-    for (const Parts::Piece& whole : pieces) {
-      if (IsInMyGroup(whole)) continue;
-      const auto group = static_cast<size_t>(partition.layout->group_of[static_cast<size_t>(whole.position)]);
-      const Parts::Piece piece = Parts::Within(whole, ShardOf(regions[group], shard));
-      WriteOutput(task_->buffers[0], piece.vector_offset, piece.size_bytes,
-                  staging_->result(owner, number(t)) + piece.round_offset);
-    }
-  }
-  return true;
-}
 
 // ---- over links
 
 class AllgatherOnLinks final : public LinkOperation {
  public:
   explicit AllgatherOnLinks(const LinkStart& start) : LinkOperation(start) {}
-  Status Start() override;
-  void Finish() override;
+
+  Status Start() override {
+    const IoBuffer& buffer = task_->buffers[0];
+    const std::vector<size_t>& sizes = task_->rank_bytes;
+    const std::vector<size_t> offsets = PartOffsets(sizes);
+    auto* output = static_cast<std::byte*>(buffer.output);
+    if (output == nullptr &&
+        exchange_->AllgatherOf(*std::max_element(sizes.begin(), sizes.end())) != Algorithm::kDirect) {
+      output = scratch_->Get(offsets.back() + sizes.back() + 1);
+      if (output == nullptr) return Internal("no memory for the parts of other ranks that an allgather passes on");
+    }
+    std::vector<BlockMemory> blocks;
+    for (size_t p = 0; p < offsets.size(); ++p) {
+      blocks.push_back({p == me_ ? buffer.input : nullptr, output ? output + offsets[p] : nullptr, sizes[p]});
+    }
+    exchange_->Allgather(0, 1, std::move(blocks));
+    return Status::Ok();
+  }
+
+  void Finish() override {
+    const IoBuffer& buffer = task_->buffers[0];
+    if (buffer.output == nullptr) return;
+    auto* const mine = static_cast<std::byte*>(buffer.output) + PartOffsets(task_->rank_bytes)[me_];
+    if (mine != buffer.input) ReadInput(buffer, 0, task_->rank_bytes[me_], mine);
+  }
 };
-
-Status AllgatherOnLinks::Start() {
-  const IoBuffer& buffer = task_->buffers[0];
-  const std::vector<size_t>& sizes = task_->rank_bytes;
-  const std::vector<size_t> offsets = PartOffsets(sizes);
-  auto* output = static_cast<std::byte*>(buffer.output);
-  if (output == nullptr &&
-      exchange_->AllgatherOf(*std::max_element(sizes.begin(), sizes.end())) != Algorithm::kDirect) {
-    output = scratch_->Get(offsets.back() + sizes.back() + 1);
-    if (output == nullptr) return Internal("no memory for the parts of other ranks that an allgather passes on");
-  }
-  std::vector<BlockMemory> blocks;
-  for (size_t p = 0; p < offsets.size(); ++p) {
-    blocks.push_back({p == me_ ? buffer.input : nullptr, output ? output + offsets[p] : nullptr, sizes[p]});
-  }
-  exchange_->Allgather(0, 1, std::move(blocks));
-  return Status::Ok();
-}
-
-void AllgatherOnLinks::Finish() {
-  const IoBuffer& buffer = task_->buffers[0];
-  if (buffer.output == nullptr) return;
-  auto* const mine = static_cast<std::byte*>(buffer.output) + PartOffsets(task_->rank_bytes)[me_];
-  if (mine != buffer.input) ReadInput(buffer, 0, task_->rank_bytes[me_], mine);
-}
 
 }  // namespace
 
+std::vector<int64_t> AllRows(const ReportedRows& reported, Task* task) {
+  std::vector<int64_t> rows;
+  for (size_t p = 0; p < static_cast<size_t>(task->set->size()); ++p) {
+    rows.push_back(reported.Of(p));
+    task->rank_bytes.push_back(static_cast<size_t>(rows.back()) * reported.row_bytes);
+  }
+  return rows;
+}
+
 std::unique_ptr<StagedOperation> MakeStagedAllgather(const StagedStart& start) {
-  if (start.task->set->local()) return std::make_unique<StagedAllgather>(start.staging, start.first_round, start.task);
-  const Parts parts(start.task->set->layout, start.task->rank_bytes, 1, kSlotBytes);
-  return std::make_unique<GroupedAllgather>(start.staging, start.first_round, start.task, parts, start.exchange);
+  if (start.task->set->local()) return std::make_unique<StagedAllgather>(start);
+  return std::make_unique<GroupedAllgather>(start,
+                                            Parts(start.task->set->layout, start.task->rank_bytes, 1, kSlotBytes));
 }
 
 std::unique_ptr<LinkOperation> MakeAllgatherOnLinks(const LinkStart& start) {

@@ -64,8 +64,9 @@ size_t ChunkBytes(size_t total_bytes, int largest_group, int group_count) {
   return std::min(group_count > 1 ? among_groups : in_one_group, (total_bytes / 2 + kGrain - 1) / kGrain * kGrain);
 }
 
-size_t ChunkBytesOf(const Task& task, const Partition& partition) {
-  return ChunkBytes(task.TotalBytes(), partition.layout->shard_count(), partition.group_count());
+size_t ChunkBytesOf(const StagedStart& start) {
+  const Partition& partition = start.exchange->partition();
+  return ChunkBytes(start.task->TotalBytes(), partition.layout->shard_count(), partition.group_count());
 }
 
 void AskForLines(const std::byte* begin, size_t size_bytes) {
@@ -74,31 +75,125 @@ void AskForLines(const std::byte* begin, size_t size_bytes) {
 
 class StagedAllreduce final : public CrossingOperation {
  public:
-  StagedAllreduce(const Staging* staging, uint64_t first_round, const Task* task, ShardExchange* exchange);
+  explicit StagedAllreduce(const StagedStart& start)
+      : CrossingOperation(start, Rounds(start.task->TotalBytes(), ChunkBytesOf(start))),
+        vector_(&task_->buffers),
+        element_bytes_(SizeOf(task_->dtype)),
+        chunk_bytes_(ChunkBytesOf(start)),
+        shard_count_(exchange_->partition().ShardCount(vector_.size_bytes())) {}
 
  protected:
-  void Put(uint64_t t) override;
-  void Make(uint64_t t) override;
-  void Exchanged(uint64_t t) override;
-  bool Finish(uint64_t t) override;
+  void Put(uint64_t t) override {
+    const auto [offset, element_count] = chunk(t);
+    const size_t end = static_cast<size_t>(element_count) * element_bytes_;
+    const Range own = OwnedBy(staging_->member(), t);
+    const auto own_begin = static_cast<size_t>(own.begin), own_bytes = static_cast<size_t>(own.size());
+    std::byte* const slot = staging_->slot(staging_->member(), number(t));
+    if (vector_.Input(offset + own_begin, own_bytes) == nullptr) {
+      vector_.ReadInput(offset, end, slot);
+      return;
+    }
+    vector_.ReadInput(offset, own_begin, slot);
+    vector_.ReadInput(offset + own_begin + own_bytes, end - own_begin - own_bytes, slot + own_begin + own_bytes);
+  }
+
+  void Make(uint64_t t) override {
+    FoldOwnShards(t);
+    if (OutputIsFinal()) return;
+    exchange_->Allreduce(*task_, ScalesInGroup() ? Scale() : task_->scale,
+                         ResultOf(staging_->member(), t) + OwnedBy(staging_->member(), t).begin, chunk(t).element_count,
+                         shard_count_);
+  }
+
+  // In one group FoldOwnShards has written out what is final.
+  void Exchanged(uint64_t t) override {
+    if (!OutputIsFinal()) WriteOutput(t, OwnedBy(staging_->member(), t), staging_->member());
+  }
+
+  bool Finish(uint64_t t) override {
+    for (; finished_members_ < staging_->count(); ++finished_members_) {
+      // Each member starts with the next one, so that not all read from the same.
+      const int member = (staging_->member() + finished_members_) % staging_->count();
+      if (member == staging_->member()) continue;
+      if (!staging_->HasCombined(member, number(t) + 1)) return false;
+      WriteOutput(t, OwnedBy(member, t), member);
+    }
+    finished_members_ = 0;
+    return true;
+  }
 
  private:
   struct Chunk {
     size_t offset_bytes;
     int64_t element_count;
   };
-  Chunk chunk(uint64_t t) const;
-  Range OwnedBy(int member, uint64_t t) const;  // in bytes of the chunk
-  bool FoldsIntoSlots() const { return staging_->count() == 2; }
-  std::byte* ResultOf(int member, uint64_t t) const;  // where the shards that it owns lie once combined
-  void FoldOwnShards(uint64_t t);
-  void FoldInPieces(uint64_t t, Range own);
-  void FindInputs(uint64_t t, Range own);
-  void WriteOutput(uint64_t t, Range range, int owner);
-  bool OutputIsFinal() const { return exchange_->partition().group_count() == 1; }  // when it is folded
-  bool ScalesInGroup() const;
 
-  const Task* task_;
+  Chunk chunk(uint64_t t) const {
+    const size_t offset = t * chunk_bytes_;
+    return {offset, static_cast<int64_t>(std::min(chunk_bytes_, vector_.size_bytes() - offset) / element_bytes_)};
+  }
+
+  // in bytes of the chunk
+  Range OwnedBy(int member, uint64_t t) const {
+    const Range elements = exchange_->partition().OwnedBy(member, shard_count_, chunk(t).element_count, element_bytes_);
+    const auto width = static_cast<int64_t>(element_bytes_);
+    return {elements.begin * width, elements.end * width};
+  }
+
+  bool FoldsIntoSlots() const { return staging_->count() == 2; }
+
+  // where the shards that it owns lie once combined
+  std::byte* ResultOf(int member, uint64_t t) const {
+    return FoldsIntoSlots() ? staging_->slot(1 - member, number(t)) : staging_->result(member, number(t));
+  }
+
+  void FoldOwnShards(uint64_t t) {
+    const Range own = OwnedBy(staging_->member(), t);
+    if (own.size() == 0) return;
+    const auto begin = static_cast<size_t>(own.begin), size_bytes = static_cast<size_t>(own.size());
+    FindInputs(t, own);
+    void* const output = OutputIsFinal() ? vector_.Output(chunk(t).offset_bytes + begin, size_bytes) : nullptr;
+    if (!FoldsIntoSlots() || output == nullptr) return FoldInPieces(t, own);
+    FoldTwice(task_->dtype, task_->reduce, inputs_[0], inputs_[1], size_bytes / element_bytes_, task_->scale, output,
+              ResultOf(staging_->member(), t) + begin);
+  }
+
+  void FoldInPieces(uint64_t t, Range own) {
+    std::byte* const result = ResultOf(staging_->member(), t);
+    const auto piece_bytes = static_cast<int64_t>(FoldsIntoSlots() ? kPieceBytes : kSlotBytes);
+    for (Range piece{own.begin, own.begin}; piece.begin < own.end; piece.begin = piece.end) {
+      piece.end = std::min(piece.begin + piece_bytes, own.end);
+      const auto next_bytes = static_cast<size_t>(std::min(piece_bytes, own.end - piece.end));
+      if (FoldsIntoSlots()) AskForLines(result + piece.end, next_bytes);
+      Fold(task_->dtype, task_->reduce, inputs_.data(), inputs_.size(),
+           static_cast<size_t>(piece.size()) / element_bytes_, ScalesInGroup() ? task_->scale : Scale(),
+           result + piece.begin);
+      for (const void*& input : inputs_) input = static_cast<const std::byte*>(input) + piece.size();
+      if (OutputIsFinal()) WriteOutput(t, piece, staging_->member());
+    }
+  }
+
+  // Finds the members' values of a range of the chunk, in order. This rank's own stay in the tensor where Put left them
+  // there.
+  void FindInputs(uint64_t t, Range own) {
+    const auto begin = static_cast<size_t>(own.begin);
+    inputs_.clear();
+    inputs_.reserve(static_cast<size_t>(staging_->count()));
+    for (int m = 0; m < staging_->count(); ++m) inputs_.push_back(staging_->slot(m, number(t)) + begin);
+    const void* const in_place = vector_.Input(chunk(t).offset_bytes + begin, static_cast<size_t>(own.size()));
+    if (in_place != nullptr) inputs_[static_cast<size_t>(staging_->member())] = in_place;
+  }
+
+  void WriteOutput(uint64_t t, Range range, int owner) {
+    vector_.WriteOutput(chunk(t).offset_bytes + static_cast<size_t>(range.begin), static_cast<size_t>(range.size()),
+                        ResultOf(owner, t) + range.begin);
+  }
+
+  bool OutputIsFinal() const { return exchange_->partition().group_count() == 1; }  // when it is folded
+
+  // In one group the fold there is the last one.
+  bool ScalesInGroup() const { return OutputIsFinal() || ScalesBeforeCrossing(*task_); }
+
   IoVector vector_;
   size_t element_bytes_;
   size_t chunk_bytes_;
@@ -107,143 +202,33 @@ class StagedAllreduce final : public CrossingOperation {
   std::vector<const void*> inputs_;
 };
 
-StagedAllreduce::StagedAllreduce(const Staging* staging, uint64_t first_round, const Task* task,
-                                 ShardExchange* exchange)
-    : CrossingOperation(staging, first_round, Rounds(task->TotalBytes(), ChunkBytesOf(*task, exchange->partition())),
-                        exchange),
-      task_(task),
-      vector_(&task->buffers),
-      element_bytes_(SizeOf(task->dtype)),
-      chunk_bytes_(ChunkBytesOf(*task, exchange->partition())),
-      shard_count_(exchange->partition().ShardCount(vector_.size_bytes())) {}
-
-StagedAllreduce::Chunk StagedAllreduce::chunk(uint64_t t) const {
-  const size_t offset = t * chunk_bytes_;
-  return {offset, static_cast<int64_t>(std::min(chunk_bytes_, vector_.size_bytes() - offset) / element_bytes_)};
-}
-
-Range StagedAllreduce::OwnedBy(int member, uint64_t t) const {
-  const Range elements = exchange_->partition().OwnedBy(member, shard_count_, chunk(t).element_count, element_bytes_);
-  const auto width = static_cast<int64_t>(element_bytes_);
-  return {elements.begin * width, elements.end * width};
-}
-
-void StagedAllreduce::Put(uint64_t t) {
-  const auto [offset, element_count] = chunk(t);
-  const size_t end = static_cast<size_t>(element_count) * element_bytes_;
-  const Range own = OwnedBy(staging_->member(), t);
-  const auto own_begin = static_cast<size_t>(own.begin), own_bytes = static_cast<size_t>(own.size());
-  std::byte* const slot = staging_->slot(staging_->member(), number(t));
-  if (vector_.Input(offset + own_begin, own_bytes) == nullptr) {
-    vector_.ReadInput(offset, end, slot);
-    return;
-  }
-  vector_.ReadInput(offset, own_begin, slot);
-  vector_.ReadInput(offset + own_begin + own_bytes, end - own_begin - own_bytes, slot + own_begin + own_bytes);
-}
-
-std::byte* StagedAllreduce::ResultOf(int member, uint64_t t) const {
-  return FoldsIntoSlots() ? staging_->slot(1 - member, number(t)) : staging_->result(member, number(t));
-}
-
-void StagedAllreduce::Make(uint64_t t) {
-  FoldOwnShards(t);
-  if (OutputIsFinal()) return;
-  exchange_->Allreduce(*task_, ScalesInGroup() ? Scale() : task_->scale,
-                       ResultOf(staging_->member(), t) + OwnedBy(staging_->member(), t).begin, chunk(t).element_count,
-                       shard_count_);
-}
-
-// In one group FoldOwnShards has written out what is final.
-void StagedAllreduce::Exchanged(uint64_t t) {
-  if (!OutputIsFinal()) WriteOutput(t, OwnedBy(staging_->member(), t), staging_->member());
-}
-
-void StagedAllreduce::FoldOwnShards(uint64_t t) {
-  const Range own = OwnedBy(staging_->member(), t);
-  if (own.size() == 0) return;
-  const auto begin = static_cast<size_t>(own.begin), size_bytes = static_cast<size_t>(own.size());
-  FindInputs(t, own);
-  void* const output = OutputIsFinal() ? vector_.Output(chunk(t).offset_bytes + begin, size_bytes) : nullptr;
-  if (!FoldsIntoSlots() || output == nullptr) return FoldInPieces(t, own);
-  FoldTwice(task_->dtype, task_->reduce, inputs_[0], inputs_[1], size_bytes / element_bytes_, task_->scale, output,
-            ResultOf(staging_->member(), t) + begin);
-}
-
-void StagedAllreduce::FoldInPieces(uint64_t t, Range own) {
-  std::byte* const result = ResultOf(staging_->member(), t);
-  const auto piece_bytes = static_cast<int64_t>(FoldsIntoSlots() ? kPieceBytes : kSlotBytes);
-  for (Range piece{own.begin, own.begin}; piece.begin < own.end; piece.begin = piece.end) {
-    piece.end = std::min(piece.begin + piece_bytes, own.end);
-    const auto next_bytes = static_cast<size_t>(std::min(piece_bytes, own.end - piece.end));
-    if (FoldsIntoSlots()) AskForLines(result + piece.end, next_bytes);
-    Fold(task_->dtype, task_->reduce, inputs_.data(), inputs_.size(),
-         static_cast<size_t>(piece.size()) / element_bytes_, ScalesInGroup() ? task_->scale : Scale(),
-         result + piece.begin);
-    for (const void*& input : inputs_) input = static_cast<const std::byte*>(input) + piece.size();
-    if (OutputIsFinal()) WriteOutput(t, piece, staging_->member());
-  }
-}
-
-// Finds the members' values of a range of the chunk, in order. This rank's own stay in the tensor where Put left them
-// there.
-void StagedAllreduce::FindInputs(uint64_t t, Range own) {
-  const auto begin = static_cast<size_t>(own.begin);
-  inputs_.clear();
-  inputs_.reserve(static_cast<size_t>(staging_->count()));
-  for (int m = 0; m < staging_->count(); ++m) inputs_.push_back(staging_->slot(m, number(t)) + begin);
-  const void* const in_place = vector_.Input(chunk(t).offset_bytes + begin, static_cast<size_t>(own.size()));
-  if (in_place != nullptr) inputs_[static_cast<size_t>(staging_->member())] = in_place;
-}
-
-void StagedAllreduce::WriteOutput(uint64_t t, Range range, int owner) {
-  vector_.WriteOutput(chunk(t).offset_bytes + static_cast<size_t>(range.begin), static_cast<size_t>(range.size()),
-                      ResultOf(owner, t) + range.begin);
-}
-
-// In one group the fold there is the last one.
-bool StagedAllreduce::ScalesInGroup() const { return OutputIsFinal() || ScalesBeforeCrossing(*task_); }
-
-bool StagedAllreduce::Finish(uint64_t t) {
-  for (; finished_members_ < staging_->count(); ++finished_members_) {
-    // Each member starts with the next one, so that not all read from the same.
-    const int member = (staging_->member() + finished_members_) % staging_->count();
-    if (member == staging_->member()) continue;
-    if (!staging_->HasCombined(member, number(t) + 1)) return false;
-    WriteOutput(t, OwnedBy(member, t), member);
-  }
-  finished_members_ = 0;
-  return true;
-}
-
 // ---- over links
 
 class AllreduceOnLinks final : public VectorOnLinks {
  public:
   explicit AllreduceOnLinks(const LinkStart& start) : VectorOnLinks(start) {}
-  Status Start() override;
-};
 
-Status AllreduceOnLinks::Start() {
-  const size_t size_bytes = vector_.size_bytes();
-  if (size_bytes == 0) return Status::Ok();
-  FRD_RETURN_IF_ERROR(FindPlace());
-  const auto* source = static_cast<const std::byte*>(vector_.Input(0, size_bytes));
-  if (source == nullptr) {
-    vector_.ReadInput(0, size_bytes, place_);
-    source = place_;
+  Status Start() override {
+    const size_t size_bytes = vector_.size_bytes();
+    if (size_bytes == 0) return Status::Ok();
+    FRD_RETURN_IF_ERROR(FindPlace());
+    const auto* source = static_cast<const std::byte*>(vector_.Input(0, size_bytes));
+    if (source == nullptr) {
+      vector_.ReadInput(0, size_bytes, place_);
+      source = place_;
+    }
+    const size_t element_count = size_bytes / SizeOf(task_->dtype);
+    Scale scale = task_->scale;
+    if (ScalesFirst()) ScaleInto(place_, size_bytes, &source, &scale);
+    exchange_->Allreduce(*task_, scale, place_, static_cast<int64_t>(element_count), 1, source);
+    return Status::Ok();
   }
-  const size_t element_count = size_bytes / SizeOf(task_->dtype);
-  Scale scale = task_->scale;
-  if (ScalesFirst()) ScaleInto(place_, size_bytes, &source, &scale);
-  exchange_->Allreduce(*task_, scale, place_, static_cast<int64_t>(element_count), 1, source);
-  return Status::Ok();
-}
+};
 
 }  // namespace
 
 std::unique_ptr<StagedOperation> MakeStagedAllreduce(const StagedStart& start) {
-  return std::make_unique<StagedAllreduce>(start.staging, start.first_round, start.task, start.exchange);
+  return std::make_unique<StagedAllreduce>(start);
 }
 
 std::unique_ptr<LinkOperation> MakeAllreduceOnLinks(const LinkStart& start) {

@@ -32,13 +32,51 @@ void InRound(uint64_t stream_offset, uint64_t size_bytes, uint64_t t, Visit visi
 
 class StagedAlltoall final : public StagedOperation {
  public:
-  // positions[m] is the position of member m of this group.
-  StagedAlltoall(const Staging* staging, uint64_t first_round, const Task* task, std::vector<int> positions);
+  explicit StagedAlltoall(const StagedStart& start)
+      : StagedOperation(start, 1), positions_(exchange_->partition().ranks()) {
+    const std::vector<size_t> offsets = PartOffsets(task_->send_bytes);
+    stream_bytes_ = HeaderBytes();
+    for (int d = 1; d < staging_->count(); ++d) {
+      const auto to =
+          static_cast<size_t>(positions_[static_cast<size_t>((staging_->member() + d) % staging_->count())]);
+      sent_.push_back({stream_bytes_, offsets[to], task_->send_bytes[to]});
+      stream_bytes_ += task_->send_bytes[to];
+    }
+  }
 
  protected:
-  void Put(uint64_t t) override;
-  Status Combine(uint64_t t, bool* ready, bool* moved) override;
-  bool Finish(uint64_t t) override;
+  // The header: by distance, the size of the part for the member at that distance.
+  void Put(uint64_t t) override {
+    std::byte* const slot = staging_->slot(staging_->member(), number(t));
+    for (size_t i = 0; t == 0 && i < sent_.size(); ++i) {
+      const uint64_t size_bytes = sent_[i].size_bytes;
+      std::memcpy(slot + i * sizeof size_bytes, &size_bytes, sizeof size_bytes);
+    }
+    for (const Stretch& stretch : sent_) {
+      InRound(stretch.stream_offset, stretch.size_bytes, t,
+              [&](uint64_t within, uint64_t in_slot, uint64_t size_bytes) {
+                ReadInput(task_->buffers[0], stretch.tensor_offset + within, size_bytes, slot + in_slot);
+              });
+    }
+  }
+
+  Status Combine(uint64_t t, bool* ready, bool* /*moved*/) override {
+    if (!staging_->AllPublished(number(t) + 1)) return Status::Ok();
+    if (t == 0) ReadHeaders();
+    for (size_t i = 0; i < received_.size(); ++i) {
+      const Stretch& stretch = received_[i];
+      const int from = (staging_->member() + staging_->count() - static_cast<int>(i) - 1) % staging_->count();
+      const std::byte* const slot = staging_->slot(from, number(t));
+      InRound(stretch.stream_offset, stretch.size_bytes, t,
+              [&](uint64_t within, uint64_t in_slot, uint64_t size_bytes) {
+                WriteOutput(task_->buffers[0], stretch.tensor_offset + within, size_bytes, slot + in_slot);
+              });
+    }
+    *ready = true;
+    return Status::Ok();
+  }
+
+  bool Finish(uint64_t t) override { return staging_->AllCombined(number(t) + 1); }
 
  private:
   // The part of one stream that this member sends or receives.
@@ -47,84 +85,38 @@ class StagedAlltoall final : public StagedOperation {
     size_t tensor_offset;  // in the input or output
     size_t size_bytes;
   };
-  size_t HeaderBytes() const;
-  void ReadHeaders();
 
-  const Task* task_;
-  std::vector<int> positions_;
-  std::vector<Stretch> sent_;      // by distance - 1
-  std::vector<Stretch> received_;  // by distance behind - 1
+  size_t HeaderBytes() const {
+    const size_t sizes_bytes = positions_.size() * sizeof(uint64_t);
+    return (sizes_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+  }
+
+  void ReadHeaders() {
+    const std::vector<size_t> offsets = PartOffsets(task_->recv_bytes);
+    const int count = staging_->count();
+    uint64_t longest = stream_bytes_;
+    for (int d = 1; d < count; ++d) {
+      const int from = (staging_->member() + count - d) % count;
+      const std::byte* const header = staging_->slot(from, number(0));
+      uint64_t stream = HeaderBytes(), mine = 0;
+      for (int e = 1; e < count; ++e) {
+        uint64_t size_bytes = 0;
+        std::memcpy(&size_bytes, header + static_cast<size_t>(e - 1) * sizeof size_bytes, sizeof size_bytes);
+        if (e == d) mine = stream;
+        stream += size_bytes;
+      }
+      longest = std::max(longest, stream);
+      const auto position = static_cast<size_t>(positions_[static_cast<size_t>(from)]);
+      received_.push_back({mine, offsets[position], task_->recv_bytes[position]});
+    }
+    ExtendTo(SlotsFor(longest));
+  }
+
+  const std::vector<int>& positions_;  // of the members of this group
+  std::vector<Stretch> sent_;          // by distance - 1
+  std::vector<Stretch> received_;      // by distance behind - 1
   uint64_t stream_bytes_ = 0;
 };
-
-StagedAlltoall::StagedAlltoall(const Staging* staging, uint64_t first_round, const Task* task,
-                               std::vector<int> positions)
-    : StagedOperation(staging, first_round, 1), task_(task), positions_(std::move(positions)) {
-  const std::vector<size_t> offsets = PartOffsets(task->send_bytes);
-  stream_bytes_ = HeaderBytes();
-  for (int d = 1; d < staging->count(); ++d) {
-    const auto to = static_cast<size_t>(positions_[static_cast<size_t>((staging->member() + d) % staging->count())]);
-    sent_.push_back({stream_bytes_, offsets[to], task->send_bytes[to]});
-    stream_bytes_ += task->send_bytes[to];
-  }
-}
-
-size_t StagedAlltoall::HeaderBytes() const {
-  const size_t sizes_bytes = positions_.size() * sizeof(uint64_t);
-  return (sizes_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
-}
-
-// The header: by distance, the size of the part for the member at that distance.
-void StagedAlltoall::Put(uint64_t t) {
-  std::byte* const slot = staging_->slot(staging_->member(), number(t));
-  for (size_t i = 0; t == 0 && i < sent_.size(); ++i) {
-    const uint64_t size_bytes = sent_[i].size_bytes;
-    std::memcpy(slot + i * sizeof size_bytes, &size_bytes, sizeof size_bytes);
-  }
-  for (const Stretch& stretch : sent_) {
-    InRound(stretch.stream_offset, stretch.size_bytes, t, [&](uint64_t within, uint64_t in_slot, uint64_t size_bytes) {
-      ReadInput(task_->buffers[0], stretch.tensor_offset + within, size_bytes, slot + in_slot);
-    });
-  }
-}
-
-Status StagedAlltoall::Combine(uint64_t t, bool* ready, bool* /*moved*/) {
-  if (!staging_->AllPublished(number(t) + 1)) return Status::Ok();
-  if (t == 0) ReadHeaders();
-  for (size_t i = 0; i < received_.size(); ++i) {
-    const Stretch& stretch = received_[i];
-    const int from = (staging_->member() + staging_->count() - static_cast<int>(i) - 1) % staging_->count();
-    const std::byte* const slot = staging_->slot(from, number(t));
-    InRound(stretch.stream_offset, stretch.size_bytes, t, [&](uint64_t within, uint64_t in_slot, uint64_t size_bytes) {
-      WriteOutput(task_->buffers[0], stretch.tensor_offset + within, size_bytes, slot + in_slot);
-    });
-  }
-  *ready = true;
-  return Status::Ok();
-}
-
-void StagedAlltoall::ReadHeaders() {
-  const std::vector<size_t> offsets = PartOffsets(task_->recv_bytes);
-  const int count = staging_->count();
-  uint64_t longest = stream_bytes_;
-  for (int d = 1; d < count; ++d) {
-    const int from = (staging_->member() + count - d) % count;
-    const std::byte* const header = staging_->slot(from, number(0));
-    uint64_t stream = HeaderBytes(), mine = 0;
-    for (int e = 1; e < count; ++e) {
-      uint64_t size_bytes = 0;
-      std::memcpy(&size_bytes, header + static_cast<size_t>(e - 1) * sizeof size_bytes, sizeof size_bytes);
-      if (e == d) mine = stream;
-      stream += size_bytes;
-    }
-    longest = std::max(longest, stream);
-    const auto position = static_cast<size_t>(positions_[static_cast<size_t>(from)]);
-    received_.push_back({mine, offsets[position], task_->recv_bytes[position]});
-  }
-  ExtendTo(SlotsFor(longest));
-}
-
-bool StagedAlltoall::Finish(uint64_t t) { return staging_->AllCombined(number(t) + 1); }
 
 // ---- between groups, and over links
 
@@ -163,12 +155,27 @@ class AlltoallOnLinks final : public LinkOperation {
 
 }  // namespace
 
+// counts [ position ][ tensor ][ receiver ]: what each position sends to each.
+std::vector<int64_t> SplitRows(const ReportedRows& reported, Task* task) {
+  const auto positions = static_cast<size_t>(task->set->size());
+  const auto me = static_cast<size_t>(task->set->position);
+  const auto rows_from_to = [&](size_t from, size_t to) {
+    return reported.counts[(from * reported.tensors + reported.index) * positions + to];
+  };
+  std::vector<int64_t> received;
+  for (size_t p = 0; p < positions; ++p) {
+    received.push_back(rows_from_to(p, me));
+    task->recv_bytes.push_back(static_cast<size_t>(received.back()) * reported.row_bytes);
+    task->send_bytes.push_back(static_cast<size_t>(rows_from_to(me, p)) * reported.row_bytes);
+  }
+  return received;
+}
+
 // One stage: through staging between members of a group, over the links between all others, both at once.
 std::unique_ptr<StagedOperation> MakeStagedAlltoall(const StagedStart& start) {
   StartElsewhere(*start.task, start.exchange);
   if (start.staging->count() == 1) return nullptr;
-  return std::make_unique<StagedAlltoall>(start.staging, start.first_round, start.task,
-                                          start.exchange->partition().ranks());
+  return std::make_unique<StagedAlltoall>(start);
 }
 
 std::unique_ptr<LinkOperation> MakeAlltoallOnLinks(const LinkStart& start) {

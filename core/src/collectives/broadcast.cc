@@ -17,20 +17,58 @@ namespace {
 
 class StagedBroadcast final : public CrossingOperation {
  public:
-  StagedBroadcast(const Staging* staging, uint64_t first_round, const Task* task, ShardExchange* exchange);
+  explicit StagedBroadcast(const StagedStart& start)
+      : CrossingOperation(start, SlotsFor(start.task->TotalBytes())), vector_(&task_->buffers) {
+    const Layout& layout = *exchange_->partition().layout;
+    root_group_ = layout.group_of[static_cast<size_t>(task_->root)];
+    root_member_ = layout.member_of[static_cast<size_t>(task_->root)];
+    in_root_group_ = exchange_->partition().group == root_group_;
+    shard_count_ = layout.shard_count();
+  }
 
  protected:
-  void Put(uint64_t t) override;
-  bool MayMake(uint64_t t) const override;
-  void Make(uint64_t t) override;
-  void Exchanged(uint64_t t) override;
-  bool Finish(uint64_t t) override;
+  void Put(uint64_t t) override {
+    if (IsRoot()) vector_.ReadInput(offset(t), size(t), staging_->slot(root_member_, number(t)));
+  }
+
+  bool MayMake(uint64_t t) const override {
+    // Where results are written, all members must have left that memory (staging.h). In the root's group only the root
+    // writes.
+    if (!in_root_group_) return staging_->AllPublished(number(t) + 1);
+    return IsRoot() || staging_->HasPublished(root_member_, number(t) + 1);
+  }
+
+  void Make(uint64_t t) override {
+    if (exchange_->partition().group_count() == 1) return;
+    const auto size_bytes = static_cast<int64_t>(size(t));
+    const Range carried = exchange_->partition().OwnedBy(staging_->member(), shard_count_, size_bytes, 1);
+    exchange_->Broadcast(PlaceOf(t) + carried.begin, size_bytes, shard_count_, root_group_);
+  }
+
+  // Also writes the root's own output, where that differs from its input.
+  void Exchanged(uint64_t t) override {
+    if (in_root_group_) vector_.WriteOutput(offset(t), size(t), PlaceOf(t));
+  }
+
+  bool Finish(uint64_t t) override {
+    if (in_root_group_) return !IsRoot() || staging_->AllCombined(number(t) + 1);
+    if (!staging_->AllCombined(number(t) + 1)) return false;
+    for (int m = 0; m < staging_->count(); ++m) {
+      const Range shard = exchange_->partition().OwnedBy(m, shard_count_, static_cast<int64_t>(size(t)), 1);
+      vector_.WriteOutput(offset(t) + static_cast<size_t>(shard.begin), static_cast<size_t>(shard.size()),
+                          staging_->result(m, number(t)) + shard.begin);
+    }
+    return true;
+  }
 
  private:
   bool IsRoot() const { return in_root_group_ && staging_->member() == root_member_; }
   size_t offset(uint64_t t) const { return t * kSlotBytes; }
   size_t size(uint64_t t) const { return std::min(kSlotBytes, vector_.size_bytes() - offset(t)); }
-  std::byte* PlaceOf(uint64_t t) const;
+
+  std::byte* PlaceOf(uint64_t t) const {
+    return in_root_group_ ? staging_->slot(root_member_, number(t)) : staging_->result(staging_->member(), number(t));
+  }
 
   IoVector vector_;
   int root_group_;
@@ -39,80 +77,31 @@ class StagedBroadcast final : public CrossingOperation {
   int shard_count_;
 };
 
-StagedBroadcast::StagedBroadcast(const Staging* staging, uint64_t first_round, const Task* task,
-                                 ShardExchange* exchange)
-    : CrossingOperation(staging, first_round, SlotsFor(task->TotalBytes()), exchange), vector_(&task->buffers) {
-  const Layout& layout = *exchange->partition().layout;
-  root_group_ = layout.group_of[static_cast<size_t>(task->root)];
-  root_member_ = layout.member_of[static_cast<size_t>(task->root)];
-  in_root_group_ = exchange->partition().group == root_group_;
-  shard_count_ = layout.shard_count();
-}
-
-void StagedBroadcast::Put(uint64_t t) {
-  if (IsRoot()) vector_.ReadInput(offset(t), size(t), staging_->slot(root_member_, number(t)));
-}
-
-bool StagedBroadcast::MayMake(uint64_t t) const {
-  // Where results are written, all members must have left that memory (staging.h). In the root's group only the root
-  // writes.
-  if (!in_root_group_) return staging_->AllPublished(number(t) + 1);
-  return IsRoot() || staging_->HasPublished(root_member_, number(t) + 1);
-}
-
-std::byte* StagedBroadcast::PlaceOf(uint64_t t) const {
-  return in_root_group_ ? staging_->slot(root_member_, number(t)) : staging_->result(staging_->member(), number(t));
-}
-
-void StagedBroadcast::Make(uint64_t t) {
-  if (exchange_->partition().group_count() == 1) return;
-  const auto size_bytes = static_cast<int64_t>(size(t));
-  const Range carried = exchange_->partition().OwnedBy(staging_->member(), shard_count_, size_bytes, 1);
-  exchange_->Broadcast(PlaceOf(t) + carried.begin, size_bytes, shard_count_, root_group_);
-}
-
-// Also writes the root's own output, where that differs from its input.
-void StagedBroadcast::Exchanged(uint64_t t) {
-  if (in_root_group_) vector_.WriteOutput(offset(t), size(t), PlaceOf(t));
-}
-
-bool StagedBroadcast::Finish(uint64_t t) {
-  if (in_root_group_) return !IsRoot() || staging_->AllCombined(number(t) + 1);
-  if (!staging_->AllCombined(number(t) + 1)) return false;
-  for (int m = 0; m < staging_->count(); ++m) {
-    const Range shard = exchange_->partition().OwnedBy(m, shard_count_, static_cast<int64_t>(size(t)), 1);
-    vector_.WriteOutput(offset(t) + static_cast<size_t>(shard.begin), static_cast<size_t>(shard.size()),
-                        staging_->result(m, number(t)) + shard.begin);
-  }
-  return true;
-}
-
 // ---- over links
 
 class BroadcastOnLinks final : public VectorOnLinks {
  public:
   explicit BroadcastOnLinks(const LinkStart& start) : VectorOnLinks(start) {}
-  Status Start() override;
-};
 
-Status BroadcastOnLinks::Start() {
-  const size_t size_bytes = vector_.size_bytes();
-  if (size_bytes == 0) return Status::Ok();
-  const bool is_root = static_cast<int>(me_) == task_->root;
-  // The root's memory is only read.
-  if (is_root) place_ = static_cast<std::byte*>(const_cast<void*>(vector_.Input(0, size_bytes)));
-  if (place_ == nullptr) {
-    FRD_RETURN_IF_ERROR(FindPlace());
-    if (is_root) vector_.ReadInput(0, size_bytes, place_);
+  Status Start() override {
+    const size_t size_bytes = vector_.size_bytes();
+    if (size_bytes == 0) return Status::Ok();
+    const bool is_root = static_cast<int>(me_) == task_->root;
+    // The root's memory is only read.
+    if (is_root) place_ = static_cast<std::byte*>(const_cast<void*>(vector_.Input(0, size_bytes)));
+    if (place_ == nullptr) {
+      FRD_RETURN_IF_ERROR(FindPlace());
+      if (is_root) vector_.ReadInput(0, size_bytes, place_);
+    }
+    exchange_->Broadcast(place_, static_cast<int64_t>(size_bytes), 1, task_->root);
+    return Status::Ok();
   }
-  exchange_->Broadcast(place_, static_cast<int64_t>(size_bytes), 1, task_->root);
-  return Status::Ok();
-}
+};
 
 }  // namespace
 
 std::unique_ptr<StagedOperation> MakeStagedBroadcast(const StagedStart& start) {
-  return std::make_unique<StagedBroadcast>(start.staging, start.first_round, start.task, start.exchange);
+  return std::make_unique<StagedBroadcast>(start);
 }
 
 std::unique_ptr<LinkOperation> MakeBroadcastOnLinks(const LinkStart& start) {

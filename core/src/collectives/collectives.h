@@ -9,7 +9,6 @@
 
 #include <memory>
 
-#include "algorithms/choose_path.h"
 #include "collectives/links.h"
 #include "collectives/shard_exchange.h"
 #include "collectives/staging.h"

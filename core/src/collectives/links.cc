@@ -28,8 +28,8 @@ std::unique_ptr<LinkOperation> MakeNothingOnLinks(const LinkStart&) { return nul
 
 std::unique_ptr<LinkOperation> MakeOnLinks(const LinkStart& start) {
   switch (start.task->kind) {
-#define FRD_OP_KIND(enumerator, number, name, traits, moved) \
-  case OpKind::enumerator:                                   \
+#define FRD_OP_KIND(enumerator, number, name, traits, moved, ...) \
+  case OpKind::enumerator:                                        \
     return Make##moved##OnLinks(start);
 #include "common/types.def"
   }

@@ -63,8 +63,8 @@ class VectorOnLinks : public LinkOperation {
   std::byte* place_ = nullptr;  // where the result is made
 };
 
-// One function for each word in the last column of types.def: MakeAllreduceOnLinks is in allreduce.cc.
-#define FRD_OP_KIND(enumerator, number, name, traits, moved) \
+// One function for each word of types.def for what moves data: MakeAllreduceOnLinks is in allreduce.cc.
+#define FRD_OP_KIND(enumerator, number, name, traits, moved, ...) \
   std::unique_ptr<LinkOperation> Make##moved##OnLinks(const LinkStart& start);
 #include "common/types.def"
 

@@ -22,140 +22,144 @@ class StagedReducescatter final : public PartedOperation {
   using PartedOperation::PartedOperation;
 
  protected:
-  void Put(uint64_t t) override;
-  void Make(uint64_t t) override;
-  bool Finish(uint64_t t) override;
+  void Put(uint64_t t) override {
+    std::byte* const slot = staging_->slot(staging_->member(), number(t));
+    for (const Parts::Piece& piece : parts_.PiecesOf(t)) {
+      const bool read_in_place =
+          one_group() && piece.position == task_->set->position && task_->buffers[0].input != nullptr;
+      if (!read_in_place)
+        ReadInput(task_->buffers[0], piece.vector_offset, piece.size_bytes, slot + piece.round_offset);
+    }
+  }
+
+  void Make(uint64_t t) override {
+    if (one_group()) return FoldOwnPart(t);
+    FoldOwnShards(t);
+    StartCrossing(t);
+  }
+
+  bool Finish(uint64_t t) override {
+    if (!staging_->AllCombined(number(t) + 1)) return false;
+    if (one_group()) return true;
+    const Range region = parts_.RegionsOf(parts_.PiecesOf(t))[static_cast<size_t>(exchange_->partition().group)];
+    const Parts::Piece mine = MyPiece(t);
+    for (int m = 0; m < staging_->count(); ++m) {
+      const Parts::Piece piece = Parts::Within(mine, OwnedIn(region, m));
+      WriteOutput(task_->buffers[0], piece.part_offset, piece.size_bytes,
+                  staging_->result(m, number(t)) + piece.round_offset);
+    }
+    return true;
+  }
 
  private:
   bool one_group() const { return exchange_->partition().group_count() == 1; }
   size_t element_bytes() const { return SizeOf(task_->dtype); }
-  Parts::Piece MyPiece(uint64_t t) const;
-  Range OwnedIn(Range region, int member) const;  // the part of a region that the member owns
-  void FoldOwnPart(uint64_t t);
-  void FoldOwnShards(uint64_t t);
-  void StartCrossing(uint64_t t);
-};
 
-Parts::Piece StagedReducescatter::MyPiece(uint64_t t) const {
-  const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
-  size_t i = 0;
-  while (pieces[i].position != task_->set->position) ++i;
-  return pieces[i];
-}
-
-Range StagedReducescatter::OwnedIn(Range region, int member) const {
-  const auto width = static_cast<int64_t>(element_bytes());
-  const Range elements = exchange_->partition().OwnedBy(member, shard_count_, region.size() / width, element_bytes());
-  return {region.begin + elements.begin * width, region.begin + elements.end * width};
-}
-
-void StagedReducescatter::Put(uint64_t t) {
-  std::byte* const slot = staging_->slot(staging_->member(), number(t));
-  for (const Parts::Piece& piece : parts_.PiecesOf(t)) {
-    const bool read_in_place =
-        one_group() && piece.position == task_->set->position && task_->buffers[0].input != nullptr;
-    if (!read_in_place) ReadInput(task_->buffers[0], piece.vector_offset, piece.size_bytes, slot + piece.round_offset);
+  Parts::Piece MyPiece(uint64_t t) const {
+    const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
+    size_t i = 0;
+    while (pieces[i].position != task_->set->position) ++i;
+    return pieces[i];
   }
-}
 
-void StagedReducescatter::Make(uint64_t t) {
-  if (one_group()) return FoldOwnPart(t);
-  FoldOwnShards(t);
-  StartCrossing(t);
-}
-
-void StagedReducescatter::FoldOwnPart(uint64_t t) {
-  const Parts::Piece piece = MyPiece(t);
-  const IoBuffer& buffer = task_->buffers[0];
-  if (piece.size_bytes == 0 || buffer.output == nullptr) return;
-  std::vector<const void*> inputs;
-  for (int m = 0; m < staging_->count(); ++m) inputs.push_back(staging_->slot(m, number(t)) + piece.round_offset);
-  if (buffer.input != nullptr) {
-    inputs[static_cast<size_t>(staging_->member())] = static_cast<const std::byte*>(buffer.input) + piece.vector_offset;
+  // the part of a region that the member owns
+  Range OwnedIn(Range region, int member) const {
+    const auto width = static_cast<int64_t>(element_bytes());
+    const Range elements = exchange_->partition().OwnedBy(member, shard_count_, region.size() / width, element_bytes());
+    return {region.begin + elements.begin * width, region.begin + elements.end * width};
   }
-  Fold(task_->dtype, task_->reduce, inputs.data(), inputs.size(), piece.size_bytes / element_bytes(), task_->scale,
-       static_cast<std::byte*>(buffer.output) + piece.part_offset);
-}
 
-void StagedReducescatter::FoldOwnShards(uint64_t t) {
-  const Scale scale = ScalesBeforeCrossing(*task_) ? task_->scale : Scale();
-  for (const Range& region : parts_.RegionsOf(parts_.PiecesOf(t))) {
-    const Range mine = OwnedIn(region, staging_->member());
-    if (mine.size() == 0) continue;
+  void FoldOwnPart(uint64_t t) {
+    const Parts::Piece piece = MyPiece(t);
+    const IoBuffer& buffer = task_->buffers[0];
+    if (piece.size_bytes == 0 || buffer.output == nullptr) return;
     std::vector<const void*> inputs;
-    for (int m = 0; m < staging_->count(); ++m) inputs.push_back(staging_->slot(m, number(t)) + mine.begin);
-    Fold(task_->dtype, task_->reduce, inputs.data(), inputs.size(), static_cast<size_t>(mine.size()) / element_bytes(),
-         scale, staging_->result(staging_->member(), number(t)) + mine.begin);
-  }
-}
-
-void StagedReducescatter::StartCrossing(uint64_t t) {
-  const Partition& partition = exchange_->partition();
-  const Scale scale = ScalesBeforeCrossing(*task_) ? Scale() : task_->scale;
-  const std::vector<Range> regions = parts_.RegionsOf(parts_.PiecesOf(t));
-  const ShardRange shards = ShardsOf(partition.member, partition.member_count(), shard_count_);
-  const auto width = static_cast<int64_t>(element_bytes());
-  for (int shard = shards.begin; shard < shards.end; ++shard) {
-    std::vector<BlockMemory> blocks;
-    for (const Range& region : regions) {
-      const Range elements = BlockRange(region.size() / width, element_bytes(), shard, shard_count_);
-      std::byte* const at = staging_->result(staging_->member(), number(t)) + region.begin + elements.begin * width;
-      blocks.push_back({at, at, static_cast<size_t>(elements.size() * width)});
+    for (int m = 0; m < staging_->count(); ++m) inputs.push_back(staging_->slot(m, number(t)) + piece.round_offset);
+    if (buffer.input != nullptr) {
+      inputs[static_cast<size_t>(staging_->member())] =
+          static_cast<const std::byte*>(buffer.input) + piece.vector_offset;
     }
-    exchange_->ReduceScatter(*task_, scale, shard, shard_count_, std::move(blocks));
+    Fold(task_->dtype, task_->reduce, inputs.data(), inputs.size(), piece.size_bytes / element_bytes(), task_->scale,
+         static_cast<std::byte*>(buffer.output) + piece.part_offset);
   }
-}
 
-bool StagedReducescatter::Finish(uint64_t t) {
-  if (!staging_->AllCombined(number(t) + 1)) return false;
-  if (one_group()) return true;
-  const Range region = parts_.RegionsOf(parts_.PiecesOf(t))[static_cast<size_t>(exchange_->partition().group)];
-  const Parts::Piece mine = MyPiece(t);
-  for (int m = 0; m < staging_->count(); ++m) {
-    const Parts::Piece piece = Parts::Within(mine, OwnedIn(region, m));
-    WriteOutput(task_->buffers[0], piece.part_offset, piece.size_bytes,
-                staging_->result(m, number(t)) + piece.round_offset);
+  void FoldOwnShards(uint64_t t) {
+    const Scale scale = ScalesBeforeCrossing(*task_) ? task_->scale : Scale();
+    for (const Range& region : parts_.RegionsOf(parts_.PiecesOf(t))) {
+      const Range mine = OwnedIn(region, staging_->member());
+      if (mine.size() == 0) continue;
+      std::vector<const void*> inputs;
+      for (int m = 0; m < staging_->count(); ++m) inputs.push_back(staging_->slot(m, number(t)) + mine.begin);
+      Fold(task_->dtype, task_->reduce, inputs.data(), inputs.size(),
+           static_cast<size_t>(mine.size()) / element_bytes(), scale,
+           staging_->result(staging_->member(), number(t)) + mine.begin);
+    }
   }
-  return true;
-}
+
+  void StartCrossing(uint64_t t) {
+    const Partition& partition = exchange_->partition();
+    const Scale scale = ScalesBeforeCrossing(*task_) ? Scale() : task_->scale;
+    const std::vector<Range> regions = parts_.RegionsOf(parts_.PiecesOf(t));
+    const ShardRange shards = ShardsOf(partition.member, partition.member_count(), shard_count_);
+    const auto width = static_cast<int64_t>(element_bytes());
+    for (int shard = shards.begin; shard < shards.end; ++shard) {
+      std::vector<BlockMemory> blocks;
+      for (const Range& region : regions) {
+        const Range elements = BlockRange(region.size() / width, element_bytes(), shard, shard_count_);
+        std::byte* const at = staging_->result(staging_->member(), number(t)) + region.begin + elements.begin * width;
+        blocks.push_back({at, at, static_cast<size_t>(elements.size() * width)});
+      }
+      exchange_->ReduceScatter(*task_, scale, shard, shard_count_, std::move(blocks));
+    }
+  }
+};
 
 // ---- over links
 
 class ReducescatterOnLinks final : public LinkOperation {
  public:
   explicit ReducescatterOnLinks(const LinkStart& start) : LinkOperation(start) {}
-  Status Start() override;
+
+  Status Start() override {
+    const IoBuffer& buffer = task_->buffers[0];
+    const std::vector<size_t> offsets = PartOffsets(task_->rank_bytes);
+    const size_t size_bytes = offsets.back() + task_->rank_bytes.back();
+    const auto* source = static_cast<const std::byte*>(buffer.input);
+    Scale scale = task_->scale;
+    if (ScalesFirst() && size_bytes > 0 && source != nullptr) {
+      std::byte* const scaled = scratch_->Get(size_bytes);
+      if (scaled == nullptr) return Internal("no memory: ", size_bytes, " bytes for a tensor that is scaled");
+      ScaleInto(scaled, size_bytes, &source, &scale);
+    } else if (ScalesFirst()) {
+      scale = Scale();  // zeros
+    }
+    std::vector<BlockMemory> blocks;
+    for (size_t p = 0; p < offsets.size(); ++p) {
+      blocks.push_back(
+          {source ? source + offsets[p] : nullptr, p == me_ ? buffer.output : nullptr, task_->rank_bytes[p]});
+    }
+    exchange_->ReduceScatter(*task_, scale, 0, 1, std::move(blocks));
+    return Status::Ok();
+  }
 };
 
-Status ReducescatterOnLinks::Start() {
-  const IoBuffer& buffer = task_->buffers[0];
-  const std::vector<size_t> offsets = PartOffsets(task_->rank_bytes);
-  const size_t size_bytes = offsets.back() + task_->rank_bytes.back();
-  const auto* source = static_cast<const std::byte*>(buffer.input);
-  Scale scale = task_->scale;
-  if (ScalesFirst() && size_bytes > 0 && source != nullptr) {
-    std::byte* const scaled = scratch_->Get(size_bytes);
-    if (scaled == nullptr)
-      return Internal("no memory: " + std::to_string(size_bytes) + " bytes for a tensor that is scaled");
-    ScaleInto(scaled, size_bytes, &source, &scale);
-  } else if (ScalesFirst()) {
-    scale = Scale();  // zeros
-  }
-  std::vector<BlockMemory> blocks;
-  for (size_t p = 0; p < offsets.size(); ++p) {
-    blocks.push_back(
-        {source ? source + offsets[p] : nullptr, p == me_ ? buffer.output : nullptr, task_->rank_bytes[p]});
-  }
-  exchange_->ReduceScatter(*task_, scale, 0, 1, std::move(blocks));
-  return Status::Ok();
-}
-
 }  // namespace
+
+// Divides rows evenly; the first positions get one more where they do not divide.
+std::vector<int64_t> EvenRows(const ReportedRows& reported, Task* task) {
+  const int64_t positions = task->set->size();
+  const auto rows_of = [&](int64_t position) {
+    return reported.mine / positions + (position < reported.mine % positions ? 1 : 0);
+  };
+  for (int64_t p = 0; p < positions; ++p)
+    task->rank_bytes.push_back(static_cast<size_t>(rows_of(p)) * reported.row_bytes);
+  return {rows_of(task->set->position)};
+}
 
 std::unique_ptr<StagedOperation> MakeStagedReducescatter(const StagedStart& start) {
   const Task& task = *start.task;
   const Parts parts(task.set->layout, task.rank_bytes, SizeOf(task.dtype), kSlotBytes);
-  return std::make_unique<StagedReducescatter>(start.staging, start.first_round, start.task, parts, start.exchange);
+  return std::make_unique<StagedReducescatter>(start, parts);
 }
 
 std::unique_ptr<LinkOperation> MakeReducescatterOnLinks(const LinkStart& start) {

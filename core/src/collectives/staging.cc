@@ -193,8 +193,8 @@ std::unique_ptr<StagedOperation> MakeStagedNothing(const StagedStart&) { return 
 
 std::unique_ptr<StagedOperation> MakeStaged(const StagedStart& start) {
   switch (start.task->kind) {
-#define FRD_OP_KIND(enumerator, number, name, traits, moved) \
-  case OpKind::enumerator:                                   \
+#define FRD_OP_KIND(enumerator, number, name, traits, moved, ...) \
+  case OpKind::enumerator:                                        \
     return MakeStaged##moved(start);
 #include "common/types.def"
   }

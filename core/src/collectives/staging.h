@@ -113,6 +113,14 @@ class Staging {
 // The links come first after each step in memory, since they are slower. To make a round early takes no more memory:
 // its result was free when all had published it (above).
 
+// An operation through staging starts from these. REQUIRES: all outlive the operation.
+struct StagedStart {
+  const Staging* staging;
+  uint64_t first_round;  // the group's running number
+  const Task* task;
+  ShardExchange* exchange;
+};
+
 class StagedOperation {
  public:
   virtual ~StagedOperation() = default;
@@ -123,9 +131,13 @@ class StagedOperation {
   uint64_t rounds() const { return rounds_; }
 
  protected:
-  // first_round: the group's running number. REQUIRES: the same rounds on all members.
-  StagedOperation(const Staging* staging, uint64_t first_round, uint64_t rounds)
-      : staging_(staging), first_(first_round), rounds_(rounds) {}
+  // REQUIRES: the same rounds on all members.
+  StagedOperation(const StagedStart& start, uint64_t rounds)
+      : staging_(start.staging),
+        task_(start.task),
+        exchange_(start.exchange),
+        first_(start.first_round),
+        rounds_(rounds) {}
 
   // The stages of round t of this operation. Combine leaves *ready false, and Finish returns false, when they must be
   // called again later. A Combine that gets on without becoming ready sets *moved.
@@ -142,7 +154,9 @@ class StagedOperation {
   void CombinedNext();  // tells it
   bool FinishNext();    // false: it has to wait
 
-  const Staging* staging_;
+  const Staging* const staging_;
+  const Task* const task_;
+  ShardExchange* const exchange_;
   uint64_t put_ = 0, combined_ = 0, finished_ = 0;  // rounds
 
  private:
@@ -152,8 +166,7 @@ class StagedOperation {
 
 class CrossingOperation : public StagedOperation {
  protected:
-  CrossingOperation(const Staging* staging, uint64_t first_round, uint64_t rounds, ShardExchange* exchange)
-      : StagedOperation(staging, first_round, rounds), exchange_(exchange) {}
+  using StagedOperation::StagedOperation;
 
   // Returns whether Make may be called.
   virtual bool MayMake(uint64_t t) const { return staging_->AllPublished(number(t) + 1); }
@@ -163,8 +176,6 @@ class CrossingOperation : public StagedOperation {
   virtual void Exchanged(uint64_t /*t*/) {}
 
   Status Combine(uint64_t t, bool* ready, bool* moved) final;
-
-  ShardExchange* exchange_;
 
  private:
   Status Advance(bool* moved) final;
@@ -176,30 +187,19 @@ class CrossingOperation : public StagedOperation {
 
 class PartedOperation : public CrossingOperation {
  public:
-  PartedOperation(const Staging* staging, uint64_t first_round, const Task* task, const Parts& parts,
-                  ShardExchange* exchange)
-      : CrossingOperation(staging, first_round, parts.rounds(), exchange),
-        task_(task),
+  PartedOperation(const StagedStart& start, const Parts& parts)
+      : CrossingOperation(start, parts.rounds()),
         parts_(parts),
-        shard_count_(exchange->partition().ShardCount(parts.total_bytes())) {}
+        shard_count_(exchange_->partition().ShardCount(parts.total_bytes())) {}
 
  protected:
-  const Task* const task_;
   const Parts parts_;
   const int shard_count_;
 };
 
-// An operation through staging starts from these. REQUIRES: all outlive the operation.
-struct StagedStart {
-  const Staging* staging;
-  uint64_t first_round;  // the group's running number
-  const Task* task;
-  ShardExchange* exchange;
-};
-
-// One function for each word in the last column of types.def: MakeStagedAllreduce is in allreduce.cc. It hands the
+// One function for each word of types.def for what moves data: MakeStagedAllreduce is in allreduce.cc. It hands the
 // exchange the data for other groups, and returns null where this rank has nothing to do in staging.
-#define FRD_OP_KIND(enumerator, number, name, traits, moved) \
+#define FRD_OP_KIND(enumerator, number, name, traits, moved, ...) \
   std::unique_ptr<StagedOperation> MakeStaged##moved(const StagedStart& start);
 #include "common/types.def"
 

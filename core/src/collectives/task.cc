@@ -45,6 +45,18 @@ void Write(const IoBuffer& buffer, size_t offset, size_t size_bytes, const void*
 
 }  // namespace
 
+std::vector<int64_t> GivenRows(const ReportedRows&, Task*) { return {}; }
+
+std::vector<int64_t> FindRows(const ReportedRows& reported, Task* task) {
+  switch (task->kind) {
+#define FRD_OP_KIND(enumerator, number, name, traits, moved, rows) \
+  case OpKind::enumerator:                                         \
+    return rows##Rows(reported, task);
+#include "common/types.def"
+  }
+  return {};
+}
+
 void ReadInput(const IoBuffer& buffer, size_t offset, size_t size_bytes, void* to) {
   Read(buffer, offset, size_bytes, to, &std::memcpy);
 }

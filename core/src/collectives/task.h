@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <vector>
 
@@ -55,6 +56,24 @@ struct Task {
                             : rank_bytes[static_cast<size_t>(set->position)];
   }
 };
+
+// The rows of one tensor, whose result the core allocates, as all ranks reported them.
+struct ReportedRows {
+  const std::vector<int64_t>& counts;  // of all tensors, position by position, see Signature::CountsPerRank
+  size_t tensors, index;               // the number of tensors, and this one among them
+  int64_t mine;                        // of this rank's input
+  size_t row_bytes;
+
+  int64_t Of(size_t position) const { return counts[position * tensors + index]; }
+};
+
+// One function for each word in the last column of types.def: AllRows is in allgather.cc. It fills in the sizes of the
+// task's parts, and returns the rows that this rank receives, which together are its result.
+#define FRD_OP_KIND(enumerator, number, name, traits, moved, rows) \
+  std::vector<int64_t> rows##Rows(const ReportedRows& reported, Task* task);
+#include "common/types.def"
+
+std::vector<int64_t> FindRows(const ReportedRows& reported, Task* task);  // by the one of its kind
 
 // Copy size_bytes of one tensor, from `offset` on.
 void ReadInput(const IoBuffer& buffer, size_t offset, size_t size_bytes, void* to);

@@ -25,7 +25,7 @@ std::string Variable(const char* name) {
 }
 
 Status Refuse(const char* name, const std::string& value, const std::string& allowed) {
-  return Invalid(std::string(name) + "=" + value + " is not understood; allowed: " + allowed);
+  return Invalid(name, "=", value, " is not understood; allowed: ", allowed);
 }
 
 Status ReadNumber(const char* name, const Unit& unit, int64_t* target) {

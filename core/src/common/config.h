@@ -4,7 +4,6 @@
 // so any thread may read them.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>

@@ -1,17 +1,39 @@
-// Libraries in this process: finds functions by their names, and finds a second copy of this library.
+// Libraries in this process: opens each once, finds functions by their names, and finds a second copy of this library.
 //
 // The bindings refuse a second copy. Two copies would each believe that they are the process's only core: two engines
-// would bind the same rendezvous name, and objects of one would be handed to the other. No state; the functions ask the
-// dynamic linker, and any thread may call them.
+// would bind the same rendezvous name, and objects of one would be handed to the other. Any thread may call.
 #pragma once
 
 #include <dlfcn.h>
 #include <link.h>
 
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "common/status.h"
+
 namespace farandole {
+
+// Sets *value to what the first call with this key has made, from `arguments` and by `open`. It is never destroyed,
+// since at exit other threads may still use it. An error is not kept. Each place that calls has values of its own.
+template <typename Key, typename Value, typename Open, typename... Arguments>
+Status OpenOnce(const Key& key, Value** value, Open open, Arguments&&... arguments) {
+  static auto* const mutex = new std::mutex();
+  static auto* const opened = new std::map<Key, std::unique_ptr<Value>>();
+  const std::lock_guard<std::mutex> lock(*mutex);
+  std::unique_ptr<Value>& known = (*opened)[key];
+  if (!known) {
+    auto fresh = std::make_unique<std::remove_const_t<Value>>(arguments...);
+    FRD_RETURN_IF_ERROR(open(fresh.get()));
+    known = std::move(fresh);
+  }
+  *value = known.get();
+  return Status::Ok();
+}
 
 // Looks up each function by its `name` and stores its `pointer`. Returns null when the library has all of them, else
 // the name of one that it lacks.

@@ -3,20 +3,20 @@
 #include <unistd.h>
 #include <csignal>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <sstream>
 #include <thread>
 
 namespace farandole {
 namespace {
 
 struct Action {
-  enum { kKill, kStop, kDelay, kHold, kError } what = kDelay;
+  enum What { kKill, kStop, kDelay, kHold, kError } what = kDelay;
   int milliseconds = 0;
   int64_t at_visit = 0;  // 0 = every visit
   uint64_t percent = 100;
@@ -42,18 +42,14 @@ Status ParseAction(std::string text, Action* action) {
     action->percent = std::strtoull(text.c_str() + share + 1, nullptr, 10);
     text.resize(share);
   }
-  if (text == "kill") {
-    action->what = Action::kKill;
-  } else if (text == "stop") {
-    action->what = Action::kStop;
-  } else if (text == "error") {
-    action->what = Action::kError;
-  } else if (text == "hold") {
-    action->what = Action::kHold;
+  static const std::map<std::string, Action::What> kNames = {
+      {"kill", Action::kKill}, {"stop", Action::kStop}, {"error", Action::kError}, {"hold", Action::kHold}};
+  if (const auto named = kNames.find(text); named != kNames.end()) {
+    action->what = named->second;
   } else if (text.rfind("delay:", 0) == 0) {
     action->milliseconds = std::atoi(text.c_str() + 6);
   } else {
-    return Invalid("failpoint action '" + text + "' is not one of kill, stop, hold, error, delay:<ms>");
+    return Invalid("failpoint action '", text, "' is not one of kill, stop, hold, error, delay:<ms>");
   }
   return Status::Ok();
 }
@@ -83,13 +79,11 @@ void Perform(const Action& action) {
 
 Status SetFailpoints(const std::string& text) {
   std::map<std::string, Action> actions;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(';', begin), text.size());
-    const std::string item = text.substr(begin, end - begin);
+  std::istringstream items(text);
+  for (std::string item; std::getline(items, item, ';');) {
     const size_t equals = item.find('=');
-    if (equals == std::string::npos) return Invalid("failpoint '" + item + "' has no '='");
+    if (equals == std::string::npos) return Invalid("failpoint '", item, "' has no '='");
     FRD_RETURN_IF_ERROR(ParseAction(item.substr(equals + 1), &actions[item.substr(0, equals)]));
-    begin = end + 1;
   }
   std::lock_guard<std::mutex> lock(g_mutex);
   g_any = !actions.empty();
@@ -110,7 +104,7 @@ Status VisitFailpoint(const char* name) {
     if (!IsChosen(found->second)) return Status::Ok();
     action = found->second;
   }
-  if (action.what == Action::kError) return Internal("failpoint " + std::string(name));
+  if (action.what == Action::kError) return Internal("failpoint ", name);
   Perform(action);
   return Status::Ok();
 }

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <string>
 
+#include "common/status.h"
+
 namespace farandole {
 
 enum class LogLevel : int { kError = 0, kWarning = 1, kInfo = 2, kDebug = 3 };
@@ -24,12 +26,14 @@ inline void ConfigureLog(LogLevel level, int rank) {
   g_log.rank = rank;
 }
 
-inline void Log(LogLevel level, const std::string& text) {
+// The text is its parts one after the other, see Text.
+template <typename... Parts>
+void Log(LogLevel level, const Parts&... text) {
   if (static_cast<int>(level) > g_log.level) return;
   static constexpr const char* kNames[] = {"error", "warning", "info", "debug"};
   const int rank = g_log.rank;
-  const std::string who = rank < 0 ? "" : " rank " + std::to_string(rank);
-  const std::string line = "farandole" + who + " " + kNames[static_cast<int>(level)] + ": " + text + "\n";
+  const std::string who = rank < 0 ? "" : Text(" rank ", rank);
+  const std::string line = Text("farandole", who, " ", kNames[static_cast<int>(level)], ": ", text..., "\n");
   // A full or closed stderr must not stop training.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace farandole {
@@ -25,12 +26,33 @@ enum class Code : int {
 
 inline bool IsKnown(Code code) { return code >= Code::kOk && code <= Code::kInternal; }
 
+// The parts of a message one after the other, numbers in decimal: Text("rank ", 3, " is late").
+template <typename... Parts>
+std::string Text(const Parts&... parts) {
+  std::string text;
+  const auto append = [&text](const auto& part) {
+    if constexpr (std::is_arithmetic_v<std::decay_t<decltype(part)>>) {
+      text += std::to_string(part);
+    } else {
+      text += part;
+    }
+  };
+  (append(parts), ...);
+  return text;
+}
+
 class Status {
  public:
   Status() = default;
-  Status(Code code, std::string message, uint32_t kinds = 0)
-      : code_(code), message_(std::move(message)), kinds_(kinds) {}
+  // The message is its parts one after the other, see Text.
+  template <typename... Parts>
+  Status(Code code, const Parts&... parts) : code_(code), message_(Text(parts...)) {}
   static Status Ok() { return {}; }
+  static Status OfKinds(Code code, const std::string& message, uint32_t kinds) {
+    Status status(code, message);
+    status.kinds_ = kinds;
+    return status;
+  }
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
@@ -44,11 +66,17 @@ class Status {
   uint32_t kinds_ = 0;
 };
 
-inline Status Invalid(std::string message) { return {Code::kInvalid, std::move(message)}; }
-inline Status Internal(std::string message) { return {Code::kInternal, std::move(message)}; }
+template <typename... Parts>
+Status Invalid(const Parts&... parts) {
+  return {Code::kInvalid, parts...};
+}
+template <typename... Parts>
+Status Internal(const Parts&... parts) {
+  return {Code::kInternal, parts...};
+}
 
 // "what: strerror(errno)". REQUIRES: errno still holds the error.
-inline Status SystemError(const std::string& what) { return Internal(what + ": " + std::strerror(errno)); }
+inline Status SystemError(const std::string& what) { return Internal(what, ": ", std::strerror(errno)); }
 
 }  // namespace farandole
 

@@ -77,7 +77,7 @@ struct OpKindRow {
   unsigned traits;
 };
 inline constexpr OpKindRow kOpKinds[] = {
-#define FRD_OP_KIND(enumerator, number, name, traits, moved) {name, traits},
+#define FRD_OP_KIND(enumerator, number, name, traits, ...) {name, traits},
 #include "common/types.def"
 };
 inline constexpr int kOpKindCount = std::size(kOpKinds);

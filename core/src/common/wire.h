@@ -4,20 +4,25 @@
 //   struct Refused {
 //     int32_t rank = 0;
 //     std::string text;
+//     FRD_FIELDS(rank, text)
+//   };
+//
+// A struct that is compared, too, with differences that users read, has instead
+//
 //     template <typename Visitor, typename... Self>
 //     static void Visit(Visitor&& visit, Self&... self) {
 //       visit("rank", self.rank...);
 //       visit("text", self.text...);
 //     }
-//   };
 //
-// Visit calls the visitor for each field, in order, with the field's name and the field of each given struct: one
+// which calls the visitor for each field, in order, with the field's name and the field of each given struct: one
 // struct to encode, two to compare. A struct may have `bool IsValid() const`, which the decoder calls after its last
 // field. Each enumeration has a function IsKnown. Values; no thread rule.
 #pragma once
 
 #include <map>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -25,6 +30,10 @@
 #include "common/bytes.h"
 
 namespace farandole {
+
+#define FRD_FIELDS(...)                           \
+  auto Fields() { return std::tie(__VA_ARGS__); } \
+  auto Fields() const { return std::tie(__VA_ARGS__); }
 
 // Instead of a name: a field that is sent but not compared, because it follows from the others.
 inline constexpr const char* kNotCompared = nullptr;
@@ -36,7 +45,22 @@ struct HasIsValid : std::false_type {};
 template <typename T>
 struct HasIsValid<T, std::void_t<decltype(std::declval<const T&>().IsValid())>> : std::true_type {};
 
+template <typename T, typename = void>
+struct HasFields : std::false_type {};
+template <typename T>
+struct HasFields<T, std::void_t<decltype(std::declval<T&>().Fields())>> : std::true_type {};
+
 }  // namespace wire
+
+// Calls visit(name, field) for each field of `value`, with an empty name where the struct has no names.
+template <typename Visitor, typename T>
+void VisitFields(Visitor& visit, T& value) {
+  if constexpr (wire::HasFields<T>::value) {
+    std::apply([&visit](auto&... fields) { (visit("", fields), ...); }, value.Fields());
+  } else {
+    T::Visit(visit, value);
+  }
+}
 
 class Encoder {
  public:
@@ -52,7 +76,7 @@ class Encoder {
     if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
       writer_->Put(value);
     } else {
-      T::Visit(*this, value);
+      VisitFields(*this, value);
     }
   }
   void Put(const std::string& text) { writer_->PutString(text); }
@@ -100,7 +124,7 @@ class Decoder {
       *value = reader_->Get<T>();
       if (!IsKnown(*value)) reader_->Fail();
     } else {
-      T::Visit(*this, *value);
+      VisitFields(*this, *value);
       if constexpr (wire::HasIsValid<T>::value) {
         if (reader_->ok() && !value->IsValid()) reader_->Fail();
       }

@@ -2,6 +2,7 @@
 // the events that follow.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -150,12 +151,18 @@ class Outbox {
  public:
   explicit Outbox(int rank) : rank_(rank) {}
 
-  void Send(Bytes message) { messages_.push_back(std::move(message)); }
+  void Send(Bytes message) {
+    messages_.push_back(std::move(message));
+    empty_ = false;
+  }
   void Send(MessageKind kind, int id, uint64_t value = 0) { Send(EncodeIdMessage(kind, id, value)); }
-  bool empty() const { return messages_.empty(); }
+  bool empty() const { return empty_; }  // any thread
   size_t size() const { return messages_.size(); }
   // The caller delivers them.
-  std::vector<Bytes> Take() { return std::exchange(messages_, {}); }
+  std::vector<Bytes> Take() {
+    empty_ = true;
+    return std::exchange(messages_, {});
+  }
 
   // Notes that the group's memory holds news for sleeping members.
   void Ring() { ring_ = true; }
@@ -174,6 +181,7 @@ class Outbox {
  private:
   const int rank_;
   std::vector<Bytes> messages_;
+  std::atomic<bool> empty_{true};
   bool ring_ = false;
 };
 

@@ -15,14 +15,6 @@ std::pair<int, std::string> KeyOf(const Description& description) {
   return {description.signature.set, name};
 }
 
-std::vector<int> OthersOf(const ProcessSet& set, const std::vector<int>& missing) {
-  std::vector<int> others;
-  for (int rank : set.ranks) {
-    if (std::find(missing.begin(), missing.end(), rank) == missing.end()) others.push_back(rank);
-  }
-  return others;
-}
-
 }  // namespace
 
 // ---- who has joined
@@ -31,11 +23,6 @@ void JoinTally::Add(int rank, const SequenceNumbers& sequence_numbers) {
   ranks_.insert(rank);
   for (const auto& [set, sequence_number] : sequence_numbers)
     sequence_numbers_[set] = std::max(sequence_numbers_[set], sequence_number);
-}
-
-void JoinTally::Clear() {
-  ranks_.clear();
-  sequence_numbers_.clear();
 }
 
 // ---- descriptions
@@ -90,16 +77,6 @@ std::vector<Refused> DescriptionTable::RefusalsOf(int from, const Description& d
   return refusals;
 }
 
-std::vector<DescriptionTable::Waiting> DescriptionTable::All() const {
-  std::vector<Waiting> all;
-  for (const auto& [key, gathering] : gathering_) {
-    Waiting waiting{key.first, gathering.begin()->second.Title(), {}};
-    for (const auto& [rank, description] : gathering) waiting.here.push_back(rank);
-    all.push_back(std::move(waiting));
-  }
-  return all;
-}
-
 // ---- the coordinator
 
 Coordinator::Coordinator(const Layout& layout, int64_t second_level_cache_bytes)
@@ -121,10 +98,7 @@ Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoi
   if (kind == MessageKind::kAbort) return OnAbort(from, message, out);
   const auto [id, value] = Decode<IdMessage>(&reader);
   if (!reader.AtEnd() || !IsId(id)) return Unreadable(from);
-  if (kind == MessageKind::kLeave) {
-    OnLeave(from, out);
-    return Status::Ok();
-  }
+  if (kind == MessageKind::kLeave) return OnLeave(from, out);
   if (kind == MessageKind::kWhom) {
     out->push_back({from, Encode(Absent{Absences()})});
     return Status::Ok();
@@ -135,7 +109,7 @@ Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoi
 // A rank that leaves tells its own group. The coordinator tells the leaders of the others, after everything that was
 // ready before. When rank 0 leaves, it tells each of their ranks, since its connections end, and a leader may be slow
 // to write to the log.
-void Coordinator::OnLeave(int from, std::vector<Outgoing>* out) {
+Status Coordinator::OnLeave(int from, std::vector<Outgoing>* out) {
   Flush(out);
   for (const auto& group : leaders_.world().groups) {
     if (leaders_.GroupOf(from) == leaders_.GroupOf(group[0])) continue;
@@ -144,6 +118,7 @@ void Coordinator::OnLeave(int from, std::vector<Outgoing>* out) {
         out->push_back({rank, EncodeIdMessage(MessageKind::kLeft, from)});
     }
   }
+  return Status::Ok();
 }
 
 // Forwards the first abort only: a rank that hears of one may abort in turn, and to forward all would take ranks times
@@ -195,10 +170,10 @@ Status Coordinator::Refusal(const Gathering& gathering, const ProcessSet& set) c
   const Description& first = gathering.begin()->second;
   FRD_RETURN_IF_ERROR(FindMismatch(gathering));
   if (CountsSpanBytes(first.signature, set) > static_cast<int64_t>(kSpanBytes) / 4)
-    return Invalid(first.Title() + " has more tensors than fit; call it with fewer at a time");
+    return Invalid(first.Title(), " has more tensors than fit; call it with fewer at a time");
   if (HasRoot(first.signature.kind) && joined_.Has(first.signature.root)) {
-    return {Code::kMismatch, first.Title() + ": its root, rank " + std::to_string(first.signature.root) +
-                                 ", has joined and has no data to send; choose a rank that still has data"};
+    return Status(Code::kMismatch, first.Title(), ": its root, rank ", first.signature.root,
+                  ", has joined and has no data to send; choose a rank that still has data");
   }
   return Status::Ok();
 }
@@ -214,7 +189,7 @@ Status Coordinator::ChangeSets(const Signature& signature, std::vector<Outgoing>
     const auto id = static_cast<int>(signature.ranks[0]);
     FRD_RETURN_IF_ERROR(sets_.CanRemove(id));
     if (descriptions_.IsAwaited(id) || ids_.IsAwaited(id))
-      return Invalid("process set " + std::to_string(id) + " cannot be removed while it has operations in flight");
+      return Invalid("process set ", id, " cannot be removed while it has operations in flight");
     ids_.RetireSet(id, out);
     sets_.Remove(id);
   }
@@ -273,7 +248,7 @@ void Coordinator::EndJoin(int last, std::vector<Outgoing>* out) {
   for (int rank = 0; rank < leaders_.world().size(); ++rank) out->push_back({rank, result});
   for (const auto& group : leaders_.world().groups)
     out->push_back({group[0], EncodeIdMessage(MessageKind::kJoinEnd, 0)});
-  joined_.Clear();
+  joined_ = JoinTally();
 }
 
 // Where all members of a group in the set have joined, none of them arrives, so the coordinator tells them that others
@@ -309,47 +284,33 @@ Status Coordinator::OnStacks(int from, ByteReader* reader, std::vector<Outgoing>
   return Status::Ok();
 }
 
-std::vector<Absence> Coordinator::Absences() const {
-  std::vector<Absence> absences;
-  for (const Waiting& waiting : Stalled()) {
-    absences.push_back(
-        {waiting.title, {waiting.missing.begin(), waiting.missing.end()}, {waiting.here.begin(), waiting.here.end()}});
-  }
-  return absences;
-}
-
-// When only some groups have completed a known operation, all ranks of the others count as missing: the coordinator
+// When only some groups have completed a known operation, all ranks of the others count as absent: the coordinator
 // cannot tell which of them are.
-std::vector<Coordinator::Waiting> Coordinator::Stalled() const {
-  std::vector<Waiting> all;
-  const auto missing_of = [this](const ProcessSet& set, const auto& is_here) {
-    std::vector<int> missing;
+std::vector<Absence> Coordinator::Absences() const {
+  std::vector<Absence> all;
+  const auto add = [&](const std::string& title, const ProcessSet& set, const auto& is_here) {
+    Absence absence{title, {}, {}};
     for (int rank : set.ranks) {
-      if (!is_here(rank) && !joined_.Has(rank)) missing.push_back(rank);
+      if (is_here(rank)) {
+        absence.here.push_back(rank);
+      } else if (!joined_.Has(rank)) {
+        absence.ranks.push_back(rank);
+      }
     }
-    return missing;
+    all.push_back(std::move(absence));
   };
-  for (DescriptionTable::Waiting& waiting : descriptions_.All()) {
-    const ProcessSetPtr set = sets_.Find(waiting.set);
+  for (const auto& [key, described] : descriptions_.gathering()) {
+    const ProcessSetPtr set = sets_.Find(key.first);
     if (!set) continue;
-    const auto is_here = [&](int rank) {
-      return std::find(waiting.here.begin(), waiting.here.end(), rank) != waiting.here.end();
-    };
-    all.push_back({std::move(waiting.title), missing_of(*set, is_here), waiting.here});
+    add(described.begin()->second.Title(), *set, [&by = described](int rank) { return by.count(rank) > 0; });
   }
   for (int id : ids_.live()) {
     const BatchOrder::Partial* const partial = order_.FindPartial(id);
     if (partial == nullptr) continue;
-    const ProcessSet& set = *ids_.at(id).set;
-    const auto is_here = [&](int rank) { return partial->counts.count(leaders_.GroupOf(rank)) > 0; };
-    const std::vector<int> missing = missing_of(set, is_here);
-    all.push_back({ids_.TitleOf(id, partial->stamp), missing, OthersOf(set, missing)});
+    add(ids_.TitleOf(id, partial->stamp), *ids_.at(id).set,
+        [&](int rank) { return joined_.Has(rank) || partial->counts.count(leaders_.GroupOf(rank)) > 0; });
   }
-  const auto nobody = [](int) { return false; };
-  if (!joined_.empty()) {
-    const std::set<int>& here = joined_.ranks();
-    all.push_back({NameOf(OpKind::kJoin), missing_of(*sets_.Find(0), nobody), {here.begin(), here.end()}});
-  }
+  if (!joined_.empty()) add(NameOf(OpKind::kJoin), *sets_.Find(0), [this](int rank) { return joined_.Has(rank); });
   return all;
 }
 

@@ -32,9 +32,7 @@ class JoinTally {
   bool Has(int rank) const { return ranks_.count(rank) > 0; }
   bool empty() const { return ranks_.empty(); }
   int size() const { return static_cast<int>(ranks_.size()); }
-  const std::set<int>& ranks() const { return ranks_; }
   const SequenceNumbers& sequence_numbers() const { return sequence_numbers_; }  // the highest of any of them
-  void Clear();
 
  private:
   std::set<int> ranks_;
@@ -59,15 +57,10 @@ class DescriptionTable {
   // Returns what other ranks have refused under the sequence number of this change of process sets.
   std::vector<Refused> RefusalsOf(int from, const Description& description) const;
 
-  struct Waiting {
-    int set;
-    std::string title;
-    std::vector<int> here;
-  };
-  std::vector<Waiting> All() const;
+  using Key = std::pair<int, std::string>;  // set; name, or sequence number of an unnamed operation
+  const std::map<Key, Gathering>& gathering() const { return gathering_; }
 
  private:
-  using Key = std::pair<int, std::string>;  // set; name, or sequence number of an unnamed operation
   bool IsComplete(const Gathering& gathering, const ProcessSet& set) const;
 
   const JoinTally& joined_;
@@ -87,15 +80,9 @@ class Coordinator {
   // Sends what has become ready since the last call as one batch. Call it once all messages at hand are handled.
   void Flush(std::vector<Outgoing>* out) { order_.Flush(out); }
 
-  // An operation that some ranks wait in, for stall reports. A rank is missing when it has not described the operation,
-  // when its group has not completed it, or when it has not joined.
-  struct Waiting {
-    std::string title;
-    std::vector<int> missing;
-    std::vector<int> here;
-  };
-  std::vector<Waiting> Stalled() const;
-  std::vector<Absence> Absences() const;  // the same, for a message
+  // The operations that some ranks wait in, for stall reports. A rank is absent when it has not described the
+  // operation, when its group has not completed it, or when it has not joined.
+  std::vector<Absence> Absences() const;
 
  private:
   Status OnDescribe(int from, ByteReader* reader, std::vector<Outgoing>* out);
@@ -105,7 +92,7 @@ class Coordinator {
   Status OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* out) const;
   Status OnStacks(int from, ByteReader* reader, std::vector<Outgoing>* out) const;
   Status OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out);
-  void OnLeave(int from, std::vector<Outgoing>* out);
+  Status OnLeave(int from, std::vector<Outgoing>* out);
 
   void Decide(Gathering gathering, std::vector<Outgoing>* out);
   Status Refusal(const Gathering& gathering, const ProcessSet& set) const;

@@ -162,11 +162,8 @@ bool IdTable::IsAwaited(int set) const {
 }
 
 std::string IdTable::TitleOf(int id, uint64_t stamp) const {
-  Description description;
-  description.name = at(id).names.begin()->second;
-  description.sequence_number = SequenceNumberIn(stamp);
-  description.signature = at(id).signature;
-  return description.Title();
+  const Id& of = at(id);
+  return farandole::TitleOf(of.signature.kind, of.signature.set, of.names.begin()->second, SequenceNumberIn(stamp));
 }
 
 Status IdTable::OnIdMessage(int from, MessageKind kind, int number, uint64_t value, std::vector<Outgoing>* out) {
@@ -237,15 +234,11 @@ PathFacts IdTable::FactsOfAll(const Signature& signature, const ProcessSet& set)
 void IdTable::AssignNow(const Gathering& gathering, PathKind path, int64_t span_offset, std::vector<Outgoing>* out) {
   const int number = Take(gathering, path, span_offset);
   const Id& id = at(number);
-  Lead lead;
-  lead.id = number;
-  lead.set = id.set->id;
-  lead.counts_per_rank = static_cast<uint32_t>(id.signature.CountsPerRank(id.set->size()));
-  lead.path = path;
-  const bool has_cells = lead.cells() || CollectsInCells(path, id.set->layout);
-  lead.payload_bytes = has_cells ? id.signature.TotalBytes() : 0;
-  lead.span_offset = span_offset;
-  lead.span_bytes = SpanBytesOf(id.signature, *id.set, path);
+  const bool has_cells = path == PathKind::kCells || CollectsInCells(path, id.set->layout);
+  const auto counts_per_rank = static_cast<uint32_t>(id.signature.CountsPerRank(id.set->size()));
+  const int64_t payload_bytes = has_cells ? id.signature.TotalBytes() : 0;
+  const Lead lead{
+      number, id.set->id, counts_per_rank, path, payload_bytes, span_offset, SpanBytesOf(id.signature, *id.set, path)};
   leaders_.Tell(*id.set, Encode(lead), out);
   TellRanks(number, gathering, out);
 }

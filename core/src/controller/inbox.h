@@ -16,7 +16,6 @@
 #include "common/status.h"
 #include "controller/group_memory.h"
 #include "controller/messages.h"
-#include "controller/signature.h"
 #include "world/process_set.h"
 
 namespace farandole {

@@ -75,7 +75,7 @@ inline constexpr int64_t kSpanAlignment = 256;    // and the smallest
 
 // The error for a message that no rank of this job sends.
 inline Status Unreadable(int from) {
-  return {Code::kPeerLost, "rank " + std::to_string(from) + " sent a control message that cannot be read"};
+  return {Code::kPeerLost, "rank ", from, " sent a control message that cannot be read"};
 }
 
 struct Outgoing {
@@ -117,15 +117,7 @@ struct Assignment {
   int64_t span_offset = -1;
   uint32_t serial = 0;  // counts assignments, so that data put to a former name of the id are told apart
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("name", self.name...);
-    visit("set", self.set...);
-    visit("id", self.id...);
-    visit("path", self.path...);
-    visit("span offset", self.span_offset...);
-    visit("serial", self.serial...);
-  }
+  FRD_FIELDS(name, set, id, path, span_offset, serial)
   bool IsValid() const { return IsId(id); }
 };
 
@@ -134,11 +126,7 @@ struct Invited {
   Assignment assignment;  // without a name and a set, which are those of the description
   Description description;
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("assignment", self.assignment...);
-    visit("description", self.description...);
-  }
+  FRD_FIELDS(assignment, description)
 };
 
 // ERROR
@@ -150,14 +138,7 @@ struct Failure {
   std::string text;
   uint32_t kinds = 0;  // as in Status
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("set", self.set...);
-    visit("name", self.name...);
-    visit("code", self.code...);
-    visit("text", self.text...);
-    visit("kinds", self.kinds...);
-  }
+  FRD_FIELDS(set, name, code, text, kinds)
 };
 
 struct Aborted {
@@ -166,12 +147,7 @@ struct Aborted {
   int32_t culprit = -1;
   std::string text;
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("code", self.code...);
-    visit("culprit", self.culprit...);
-    visit("text", self.text...);
-  }
+  FRD_FIELDS(code, culprit, text)
 };
 
 // Tells a leader about an id, even where the leader is not in the id's set.
@@ -185,16 +161,7 @@ struct Lead {
   int64_t span_offset = -1;
   int64_t span_bytes = 0;
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("id", self.id...);
-    visit("set", self.set...);
-    visit("counts per rank", self.counts_per_rank...);
-    visit("path", self.path...);
-    visit("payload bytes", self.payload_bytes...);
-    visit("span offset", self.span_offset...);
-    visit("span bytes", self.span_bytes...);
-  }
+  FRD_FIELDS(id, set, counts_per_rank, path, payload_bytes, span_offset, span_bytes)
   bool IsValid() const { return IsId(id); }
   bool cells() const { return path == PathKind::kCells; }
   bool eager() const { return path == PathKind::kEager; }
@@ -208,13 +175,7 @@ struct Completion {
   uint64_t stamp = 0;           // of all the group's members, see StampOf
   std::vector<int64_t> counts;  // of the group's positions
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("id", self.id...);
-    visit("use", self.use...);
-    visit("stamp", self.stamp...);
-    visit("counts", self.counts...);
-  }
+  FRD_FIELDS(id, use, stamp, counts)
   bool IsValid() const { return IsId(id); }
 };
 
@@ -226,32 +187,20 @@ struct ReadyItem {
   uint64_t use = 0;
   std::vector<int64_t> counts;
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("id", self.id...);
-    visit("set", self.set...);
-    visit("use", self.use...);
-    visit("counts", self.counts...);
-  }
+  FRD_FIELDS(id, set, use, counts)
 };
 struct ReadyBatch {
   static constexpr MessageKind kKind = MessageKind::kReady;
   std::vector<ReadyItem> items;
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("items", self.items...);
-  }
+  FRD_FIELDS(items)
 };
 
 struct Asked {
   static constexpr MessageKind kKind = MessageKind::kAsk;
   std::vector<int64_t> ranks;
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("ranks", self.ranks...);
-  }
+  FRD_FIELDS(ranks)
 };
 
 // Ranks that have not come to an operation, and those that have, as far as rank 0 knows.
@@ -260,21 +209,13 @@ struct Absence {
   std::vector<int64_t> ranks;
   std::vector<int64_t> here;
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("title", self.title...);
-    visit("ranks", self.ranks...);
-    visit("here", self.here...);
-  }
+  FRD_FIELDS(title, ranks, here)
 };
 struct Absent {
   static constexpr MessageKind kKind = MessageKind::kAbsent;
   std::vector<Absence> absences;
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("absences", self.absences...);
-  }
+  FRD_FIELDS(absences)
 };
 
 // The current stacks of a rank, and its waits.
@@ -283,22 +224,14 @@ struct Whereabouts {
   // Titles of the operations that its program waits for, if none of its threads can do anything else; otherwise empty.
   std::vector<std::string> waits_only_for;
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("stacks", self.stacks...);
-    visit("waits only for", self.waits_only_for...);
-  }
+  FRD_FIELDS(stacks, waits_only_for)
 };
 struct Answered {
   static constexpr MessageKind kKind = MessageKind::kStacks;
   int32_t rank = 0;  // to rank 0: who asked; from rank 0: who answers
   Whereabouts where;
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("rank", self.rank...);
-    visit("where", self.where...);
-  }
+  FRD_FIELDS(rank, where)
 };
 
 // Rank `rank` refused a change of process sets that would have had this sequence number in set 0.
@@ -308,12 +241,7 @@ struct Refused {
   int64_t sequence_number = 0;
   std::string text;
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("rank", self.rank...);
-    visit("sequence number", self.sequence_number...);
-    visit("text", self.text...);
-  }
+  FRD_FIELDS(rank, sequence_number, text)
 };
 
 struct Joined {
@@ -321,11 +249,7 @@ struct Joined {
   int32_t rank = 0;
   SequenceNumbers sequence_numbers;
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("rank", self.rank...);
-    visit("sequence numbers", self.sequence_numbers...);
-  }
+  FRD_FIELDS(rank, sequence_numbers)
 };
 struct JoinResult : Joined {  // of the rank that joined last
   static constexpr MessageKind kKind = MessageKind::kJoinResult;
@@ -337,11 +261,7 @@ struct IdMessage {
   int32_t id = 0;
   uint64_t value = 0;
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("id", self.id...);
-    visit("value", self.value...);
-  }
+  FRD_FIELDS(id, value)
 };
 
 // PUT, the head of the data
@@ -352,14 +272,7 @@ struct EagerPut {
   uint32_t round = 0;          // how many joins the sender has seen end
   uint32_t payload_bytes = 0;  // behind the head; 0: the data follow once the receiver has arrived, too
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("id", self.id...);
-    visit("serial", self.serial...);
-    visit("stamp", self.stamp...);
-    visit("round", self.round...);
-    visit("payload bytes", self.payload_bytes...);
-  }
+  FRD_FIELDS(id, serial, stamp, round, payload_bytes)
   bool IsValid() const { return IsId(id); }
 };
 

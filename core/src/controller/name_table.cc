@@ -1,7 +1,5 @@
 #include "controller/name_table.h"
 
-#include <algorithm>
-
 #include "common/cache.h"
 
 namespace farandole {

@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -146,8 +145,29 @@ class UsesInFlight {
     return name->ticket = tickets_.Add(name);
   }
   // Makes the use in flight the next one of its name's id. Fills in what the submitter must know of it. round: see
-  // JoinState.
-  void Count(Name* name, uint32_t round, Admission* admission);
+  // JoinState. Inline, since a small operation takes no longer than a few calls.
+  void Count(Name* name, uint32_t round, Admission* admission) {
+    name->counted = true;
+    admission->id = name->id;
+    admission->use = name->use = name->next_use - 1;
+    const uint64_t use = name->next_use++;
+    if (name->small()) {
+      // Built in place, since a copy would cost 5 ns.
+      admission->cells.emplace(spans_.BufferOf(name->span, use), name->set().size(), name->payload_bytes);
+      admission->large = IsLarge(*name);
+      admission->large ? Reserve(name) : Enter(name);
+    } else if (name->inbox) {
+      admission->inbox = name->inbox;
+      if (name->collects) {
+        const auto members = name->set().layout.groups[static_cast<size_t>(name->set().group())].size();
+        admission->group_cells =
+            CellBuffer::WithResult(spans_.BufferOf(name->span, use), static_cast<int>(members), name->payload_bytes);
+      }
+      admission->serial = name->serial;
+      admission->round = round;
+      ++eager_count_;
+    }
+  }
   // Takes the use in flight from the id; the operation is described anew.
   void Uncount(Name* name);
   void End(Name* name);
@@ -182,11 +202,19 @@ class UsesInFlight {
 
  private:
   bool IsLarge(const Name& name) const { return name.payload_bytes > locked_bytes_; }
-  void Enter(Name* name);
+  void Enter(Name* name) {
+    name->small_at = small_.size();
+    small_.push_back(name);
+    small_count_.store(small_.size(), std::memory_order_relaxed);
+  }
   void Leave(Name* name);
   void LeaveSmall(Name* name);
   void EndTicket(Name* name);
-  void Reserve(Name* name);
+  void Reserve(Name* name) {
+    name->reserved = true;
+    name->taken = false;
+    ++reserved_count_;
+  }
 
   const ArrivalCounters counters_;
   const SpanMemory spans_;
@@ -198,40 +226,5 @@ class UsesInFlight {
   bool waits_for_release_ = false;  // a thread waits for the end of a reservation
   size_t eager_count_ = 0;
 };
-
-// Inline, since a small operation takes no longer than a few calls.
-inline void UsesInFlight::Enter(Name* name) {
-  name->small_at = small_.size();
-  small_.push_back(name);
-  small_count_.store(small_.size(), std::memory_order_relaxed);
-}
-
-inline void UsesInFlight::Reserve(Name* name) {
-  name->reserved = true;
-  name->taken = false;
-  ++reserved_count_;
-}
-
-inline void UsesInFlight::Count(Name* name, uint32_t round, Admission* admission) {
-  name->counted = true;
-  admission->id = name->id;
-  admission->use = name->use = name->next_use - 1;
-  const uint64_t use = name->next_use++;
-  if (name->small()) {
-    // Built in place, since a copy would cost 5 ns.
-    admission->cells.emplace(spans_.BufferOf(name->span, use), name->set().size(), name->payload_bytes);
-    admission->large = IsLarge(*name);
-    admission->large ? Reserve(name) : Enter(name);
-  } else if (name->inbox) {
-    admission->inbox = name->inbox;
-    if (name->collects) {
-      const auto members = static_cast<int>(name->set().layout.groups[static_cast<size_t>(name->set().group())].size());
-      admission->group_cells = CellBuffer::WithResult(spans_.BufferOf(name->span, use), members, name->payload_bytes);
-    }
-    admission->serial = name->serial;
-    admission->round = round;
-    ++eager_count_;
-  }
-}
 
 }  // namespace farandole

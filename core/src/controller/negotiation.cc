@@ -10,15 +10,14 @@ namespace {
 Status Refusal(int set, const SetNames* names, int rank) {
   if (names == nullptr || !names->IsOpen()) return NoProcessSet(set, rank);
   if (!names->set->contains_me()) {
-    return Invalid("rank " + std::to_string(rank) + " is not in process set " + std::to_string(set) +
-                   " and cannot take part in its operations");
+    return Invalid("rank ", rank, " is not in process set ", set, " and cannot take part in its operations");
   }
   return Status::Ok();
 }
 
 Status AlreadyInFlight(const Description& description, int rank) {
   const std::string first = description.site.empty() ? "" : " (submitted at " + description.site + ")";
-  return Invalid(description.Title() + " is already in flight on rank " + std::to_string(rank) + first +
+  return Invalid(description.Title(), " is already in flight on rank ", rank, first,
                  "; wait for it before you submit that name again, or give it another name");
 }
 
@@ -242,30 +241,17 @@ bool MessageReader::ReadWaiting(NegotiationEvents* events) {
 Status MessageReader::Handle(const Bytes& message, NegotiationEvents* events, bool log_is_read, bool* early) {
   ByteReader reader(message);
   const auto kind = reader.Get<MessageKind>();
-  switch (kind) {
-    case MessageKind::kAssign:
-      return OnAssign(&reader);
-    case MessageKind::kInvite:
-      return OnInvite(&reader, events, log_is_read, early);
-    case MessageKind::kError:
-      return OnError(&reader, events);
-    case MessageKind::kLead:
-      return leader_.OnLead(&reader, early);
-    case MessageKind::kReady:
-      return leader_.OnReady(&reader);
-    case MessageKind::kJoinResult:
-      return OnJoinResult(&reader);
-    case MessageKind::kStacks:
-      return OnStacks(&reader, group_.world(), events);
-    case MessageKind::kRefused:
-      return OnRefused(&reader, group_.world(), events);
-    case MessageKind::kAbsent:
-      return OnAbsent(&reader, group_.world(), events);
-    case MessageKind::kAbort:
-      return OnAbort(&reader, group_.world(), events);
-    default:
-      return OnIdMessage(kind, &reader, events);
-  }
+  if (kind == MessageKind::kAssign) return OnAssign(&reader);
+  if (kind == MessageKind::kInvite) return OnInvite(&reader, events, log_is_read, early);
+  if (kind == MessageKind::kError) return OnError(&reader, events);
+  if (kind == MessageKind::kLead) return leader_.OnLead(&reader, early);
+  if (kind == MessageKind::kReady) return leader_.OnReady(&reader);
+  if (kind == MessageKind::kJoinResult) return OnJoinResult(&reader);
+  if (kind == MessageKind::kStacks) return OnStacks(&reader, group_.world(), events);
+  if (kind == MessageKind::kRefused) return OnRefused(&reader, group_.world(), events);
+  if (kind == MessageKind::kAbsent) return OnAbsent(&reader, group_.world(), events);
+  if (kind == MessageKind::kAbort) return OnAbort(&reader, group_.world(), events);
+  return OnIdMessage(kind, &reader, events);
 }
 
 Status MessageReader::OnAssign(ByteReader* reader) {
@@ -321,7 +307,7 @@ Status MessageReader::OnError(ByteReader* reader, NegotiationEvents* events) {
   const Signature& signature = name->description.signature;
   if (signature.kind == OpKind::kRemoveProcessSet) names_.Reopen(signature);
   in_flight_.EndWith(NegotiationEvent::kFailed, name, events);
-  events->back().status = Status(failure.code, failure.text, failure.kinds);
+  events->back().status = Status::OfKinds(failure.code, failure.text, failure.kinds);
   names_.EraseIfIdle(name);
   return Status::Ok();
 }
@@ -412,9 +398,8 @@ std::vector<Absence> Negotiation::NeededFor() const {
       here.push_back(rank);
     }
     if (here.empty()) continue;
-    Description description = name->description;
-    description.sequence_number = SequenceNumberIn(said);
-    needed.push_back({description.Title(), {group_.rank()}, std::move(here)});
+    const std::string title = TitleOf(name->known.kind, name->set().id, name->description.name, SequenceNumberIn(said));
+    needed.push_back({title, {group_.rank()}, std::move(here)});
   }
   return needed;
 }

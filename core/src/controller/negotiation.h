@@ -28,7 +28,6 @@
 #include <deque>
 #include <memory>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "common/status.h"

@@ -72,11 +72,11 @@ bool Description::IsValid() const {
   return CanBeCounted(signature.tensors);
 }
 
-std::string Description::Title() const {
-  const std::string of_set = signature.set == 0 ? "" : " of process set " + std::to_string(signature.set);
-  if (ConcernsWholeWorld(signature.kind)) return NameOf(signature.kind);
-  if (named()) return std::string(NameOf(signature.kind)) + " '" + name + "'" + of_set;
-  return std::string("unnamed ") + NameOf(signature.kind) + " number " + std::to_string(sequence_number) + of_set;
+std::string TitleOf(OpKind kind, int set, const std::string& name, int64_t sequence_number) {
+  const std::string of_set = set == 0 ? "" : " of process set " + std::to_string(set);
+  if (ConcernsWholeWorld(kind)) return NameOf(kind);
+  if (sequence_number < 0) return std::string(NameOf(kind)) + " '" + name + "'" + of_set;
+  return std::string("unnamed ") + NameOf(kind) + " number " + std::to_string(sequence_number) + of_set;
 }
 
 namespace {
@@ -204,10 +204,11 @@ Status FindMismatch(const std::map<int, Description>& descriptions) {
   for (const auto& [rank, description] : descriptions) {
     const Difference difference = Compare(first.signature, description.signature);
     if (difference.what.empty()) continue;
-    std::string text = first.Title() + ": the ranks disagree about its " + difference.what + ": " +
-                       Side(first_rank, first, difference.left) + ", " + Side(rank, description, difference.right) +
-                       "; call it with the same arguments, in the same order, on every rank";
-    return {Code::kMismatch, std::move(text), DifferentKinds(descriptions)};
+    const std::string text =
+        Text(first.Title(), ": the ranks disagree about its ", difference.what, ": ",
+             Side(first_rank, first, difference.left), ", ", Side(rank, description, difference.right),
+             "; call it with the same arguments, in the same order, on every rank");
+    return Status::OfKinds(Code::kMismatch, text, DifferentKinds(descriptions));
   }
   return Status::Ok();
 }

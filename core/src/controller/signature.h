@@ -67,6 +67,9 @@ struct Signature {
 // The facts on which the choice of a path depends, as far as every rank of the set knows them by itself.
 PathFacts FactsOf(const Signature& signature, const ProcessSet& set);
 
+// "allreduce 'grad.w'" or "unnamed allreduce number 7". sequence_number: of unnamed operations; -1 for named ones.
+std::string TitleOf(OpKind kind, int set, const std::string& name, int64_t sequence_number);
+
 struct Description {
   // The user's name, or for an unnamed operation "#<fingerprint of the signature>.<sequence number modulo a window>".
   std::string name;
@@ -76,20 +79,12 @@ struct Description {
   std::string site;             // where the user's script called, "train.py:12"; "" when not known. For messages only
 
   bool named() const { return sequence_number < 0; }
-  // "allreduce 'grad.w'" or "unnamed allreduce number 7"
-  std::string Title() const;
+  std::string Title() const { return TitleOf(signature.kind, signature.set, name, sequence_number); }
 
   // True when a rank may send it.
   bool IsValid() const;
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("name", self.name...);
-    visit("sequence number", self.sequence_number...);
-    visit("signature", self.signature...);
-    visit("counts", self.counts...);
-    visit("site", self.site...);
-  }
+  FRD_FIELDS(name, sequence_number, signature, counts, site)
 };
 
 // True when its counts and ranks are such as a rank of a set of this size may send.

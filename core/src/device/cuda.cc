@@ -4,9 +4,7 @@
 #include <fcntl.h>
 
 #include <cstdio>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "common/dynamic_library.h"
@@ -28,34 +26,19 @@ Status Open(const std::string& path, CudaDriver* driver) {
   // RTLD_LOCAL, so that a framework in this process does not find these names before its own.
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return Invalid(
-        "the CUDA driver cannot be opened: looked for " + path +
-        (path.find('/') == std::string::npos ? " where the system looks for libraries" : "") + " (" + dlerror() +
-        "); install NVIDIA's driver, set FARANDOLE_CUDA_DRIVER to the path of its libcuda.so.1, or hand in a "
-        "tensor in host memory");
+    return Invalid("the CUDA driver cannot be opened: looked for ", path,
+                   (path.find('/') == std::string::npos ? " where the system looks for libraries" : ""), " (",
+                   dlerror(),
+                   "); install NVIDIA's driver, set FARANDOLE_CUDA_DRIVER to the path of its libcuda.so.1, or hand in "
+                   "a tensor in host memory");
   }
   driver->path = path;
   if (const char* const missing = LookUpAll(library, driver)) {
-    return Invalid("the CUDA driver " + path + " has no function " + missing +
+    return Invalid("the CUDA driver ", path, " has no function ", missing,
                    "; it is no CUDA driver, or older than CUDA 10.1: update NVIDIA's driver");
   }
   LookUp(library, &driver->context_record_event);
   return driver->Call(path, driver->init, 0u);
-}
-
-// The drivers are never destroyed, since other threads may still use them at exit.
-Status OpenOnce(const std::string& path, const CudaDriver** driver) {
-  static auto* const mutex = new std::mutex();
-  static auto* const opened = new std::map<std::string, std::unique_ptr<const CudaDriver>>();
-  std::lock_guard<std::mutex> lock(*mutex);
-  std::unique_ptr<const CudaDriver>& known = (*opened)[path];
-  if (!known) {
-    auto fresh = std::make_unique<CudaDriver>();
-    FRD_RETURN_IF_ERROR(Open(path, fresh.get()));
-    known = std::move(fresh);
-  }
-  *driver = known.get();
-  return Status::Ok();
 }
 
 // One device of one driver. It does not change after Open, so threads share it without a lock.
@@ -185,8 +168,8 @@ Status OrdinalOf(const CudaDriver& driver, const void* address, int* ordinal) {
     std::snprintf(text, sizeof(text), "%p", address);
     const Status reason = code == kCudaSuccess ? Invalid("it is host memory")
                                                : driver.Failed(driver.pointer_get_attribute.name, code, driver.path);
-    return Invalid(std::string("the CUDA driver does not have the address ") + text + " on a device: " +
-                   reason.message() + "; say that the tensor is in host memory, or check its address");
+    return Invalid("the CUDA driver does not have the address ", text, " on a device: ", reason.message(),
+                   "; say that the tensor is in host memory, or check its address");
   }
   return driver.Call(driver.path, driver.pointer_get_attribute, static_cast<void*>(ordinal), kCudaPointerDeviceOrdinal,
                      pointer);
@@ -199,26 +182,19 @@ Status CudaDriver::Failed(const char* call, int code, const std::string& where) 
   const char* meaning = nullptr;
   get_error_name.pointer(code, &error);
   get_error_string.pointer(code, &meaning);
-  return Internal(std::string(call) + " failed on " + where + ": " + (error != nullptr ? error : "unknown CUDA error") +
-                  " (" + std::to_string(code) + ")" + (meaning != nullptr ? std::string(", ") + meaning : ""));
+  return Internal(call, " failed on ", where, ": ", (error != nullptr ? error : "unknown CUDA error"), " (", code, ")",
+                  (meaning != nullptr ? std::string(", ") + meaning : ""));
 }
 
 Status FindCudaDevice(const std::string& driver_path, const void* address, Device** device) {
   const CudaDriver* driver = nullptr;
-  FRD_RETURN_IF_ERROR(OpenOnce(driver_path, &driver));
+  FRD_RETURN_IF_ERROR(OpenOnce(driver_path, &driver, [&](CudaDriver* fresh) { return Open(driver_path, fresh); }));
   int ordinal = 0;
   FRD_RETURN_IF_ERROR(OrdinalOf(*driver, address, &ordinal));
-  // The devices are never destroyed, for the same reason as the drivers.
-  static auto* const mutex = new std::mutex();
-  static auto* const devices = new std::map<std::pair<const CudaDriver*, int>, std::unique_ptr<CudaDevice>>();
-  std::lock_guard<std::mutex> lock(*mutex);
-  std::unique_ptr<CudaDevice>& known = (*devices)[{driver, ordinal}];
-  if (!known) {
-    auto fresh = std::make_unique<CudaDevice>(*driver, ordinal);
-    FRD_RETURN_IF_ERROR(fresh->Open(ordinal));
-    known = std::move(fresh);
-  }
-  *device = known.get();
+  const auto open = [&](CudaDevice* fresh) { return fresh->Open(ordinal); };
+  CudaDevice* found = nullptr;
+  FRD_RETURN_IF_ERROR(OpenOnce(std::make_pair(driver, ordinal), &found, open, *driver, ordinal));
+  *device = found;
   return Status::Ok();
 }
 

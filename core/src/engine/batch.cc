@@ -1,8 +1,7 @@
 #include "engine/batch.h"
 
+#include <algorithm>
 #include <numeric>
-
-#include "engine/small.h"
 
 namespace farandole {
 
@@ -49,64 +48,22 @@ size_t RowBytes(const Tensor& tensor) {
   return row_bytes;
 }
 
-// A rank that has joined needs no result.
-Status AllocateRows(Piece* piece, int64_t rows) {
-  if (piece->operation()->invited) return Status::Ok();
-  FRD_RETURN_IF_ERROR(AllocateOutput(piece->operation(), piece->index, rows));
-  piece->task.buffers[0].output = piece->operation()->outputs[piece->index].memory.get();
-  return Status::Ok();
-}
-
-// The rows of all ranks, whose sum is the first dimension of the result.
-Status CompleteRows(Piece* piece) {
-  const size_t tensors = piece->operation()->request.tensors.size();
-  const size_t row_bytes = RowBytes(piece->tensor());
-  int64_t rows = 0;
-  for (size_t p = 0; p < static_cast<size_t>(piece->set().size()); ++p) {
-    const int64_t of_position = piece->ready->counts[p * tensors + piece->index];
-    rows += of_position;
-    piece->task.rank_bytes.push_back(static_cast<size_t>(of_position) * row_bytes);
-  }
-  return AllocateRows(piece, rows);
-}
-
-// counts [ position ][ tensor ][ receiver ]: what each position sends to each.
-Status CompleteSplits(Piece* piece) {
-  const auto positions = static_cast<size_t>(piece->set().size());
-  const auto me = static_cast<size_t>(piece->set().position);
-  const size_t tensors = piece->operation()->request.tensors.size();
-  const size_t row_bytes = RowBytes(piece->tensor());
-  const auto rows_from_to = [&](size_t from, size_t to) {
-    return piece->ready->counts[(from * tensors + piece->index) * positions + to];
-  };
-  std::vector<int64_t> received;
-  for (size_t p = 0; p < positions; ++p) {
-    received.push_back(rows_from_to(p, me));
-    piece->task.recv_bytes.push_back(static_cast<size_t>(received.back()) * row_bytes);
-    piece->task.send_bytes.push_back(static_cast<size_t>(rows_from_to(me, p)) * row_bytes);
-  }
-  FRD_RETURN_IF_ERROR(AllocateRows(piece, std::accumulate(received.begin(), received.end(), int64_t{0})));
-  if (piece->operation()->invited) return Status::Ok();
-  std::vector<Output>& outputs = piece->operation()->outputs;
-  if (outputs.size() < 2 * tensors) outputs.resize(2 * tensors);
-  outputs[tensors + piece->index] = NumbersOutput(received, false);
-  return Status::Ok();
-}
-
-// Divides rows evenly; the first positions get one more where they do not divide.
-Status CompleteEvenRows(Piece* piece) {
-  const int64_t rows = piece->tensor().shape[0], positions = piece->set().size();
-  const auto rows_of = [&](int64_t position) { return rows / positions + (position < rows % positions ? 1 : 0); };
-  for (int64_t p = 0; p < positions; ++p)
-    piece->task.rank_bytes.push_back(static_cast<size_t>(rows_of(p)) * RowBytes(piece->tensor()));
-  return AllocateRows(piece, rows_of(piece->set().position));
-}
-
+// Allocates the result, if the core does. A rank that has joined needs none.
 Status Complete(Piece* piece) {
-  const OpKind kind = piece->task.kind;
-  if (!AllocatesOutput(kind)) return Status::Ok();
-  if (TakesSplits(kind)) return CompleteSplits(piece);
-  return RowsDiffer(kind) ? CompleteRows(piece) : CompleteEvenRows(piece);
+  const ReadyOperation& ready = *piece->ready;
+  Operation* const operation = piece->operation();
+  if (!AllocatesOutput(piece->task.kind)) return Status::Ok();
+  const size_t tensors = operation->request.tensors.size();
+  const std::vector<int64_t> received = FindRows(
+      {ready.counts, tensors, piece->index, piece->tensor().shape[0], RowBytes(piece->tensor())}, &piece->task);
+  if (operation->invited) return Status::Ok();
+  const int64_t rows = std::accumulate(received.begin(), received.end(), int64_t{0});
+  FRD_RETURN_IF_ERROR(AllocateOutput(operation, piece->index, rows));
+  piece->task.buffers[0].output = operation->outputs[piece->index].memory.get();
+  if (!TakesSplits(piece->task.kind)) return Status::Ok();
+  operation->outputs.resize(std::max(operation->outputs.size(), 2 * tensors));
+  operation->outputs[tensors + piece->index] = NumbersOutput(received, false);
+  return Status::Ok();
 }
 
 FuseItem ItemOf(const Task& task) {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "backends/backend.h"
 #include "common/types.h"
 #include "engine/operation.h"
 #include "reduce/reduce.h"

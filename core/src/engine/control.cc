@@ -121,9 +121,8 @@ void ControlPlane::Send(int rank, const Bytes& message) {
   if (!to.open() || to.unsent_bytes() <= kMostUnsentBytes) return;
   const std::string unread = std::to_string(to.unsent_bytes() >> 10) + " KiB of messages about operations";
   signs_.ends.push_back(
-      {{Code::kDeadline, world_->NameOf(rank) + " has not read " + unread + " from rank " +
-                             std::to_string(world_->rank) +
-                             ", more than may be kept for it; it may have been stopped, by SIGSTOP or a debugger"},
+      {Status(Code::kDeadline, world_->NameOf(rank), " has not read ", unread, " from rank ", world_->rank,
+              ", more than may be kept for it; it may have been stopped, by SIGSTOP or a debugger"),
        -1});
 }
 

@@ -44,7 +44,6 @@ void DeadlockDetector::Ask(const std::vector<int>& ranks, const std::map<int, Ti
     questions_[rank].push_back({operations_->entered, known == needed.end() ? Titles() : known->second});
   }
   operations_->negotiation.outbox().Ask(asked);
-  operations_->has_outgoing = true;
 }
 
 // Only a rank that needs this one can be part of a deadlock with it.

@@ -45,7 +45,7 @@ Status FindDeviceOf(const Devices& devices, const Request& request, Device** res
       if (!looked_up.ok() && tensor.size_bytes() == 0) continue;  // an empty tensor need not have memory
       FRD_RETURN_IF_ERROR(looked_up);
       if (found != nullptr && device != found) {
-        return Invalid("its tensors lie on " + found->name() + " and on " + device->name() +
+        return Invalid("its tensors lie on ", found->name(), " and on ", device->name(),
                        "; use one operation for each device");
       }
       found = device;

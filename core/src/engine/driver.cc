@@ -1,6 +1,5 @@
 #include "engine/driver.h"
 
-#include "engine/operations.h"
 
 namespace farandole {
 namespace {

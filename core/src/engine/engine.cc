@@ -2,7 +2,6 @@
 
 #include "common/log.h"
 #include "engine/device_copies.h"
-#include "engine/operations.h"
 #include "engine/small.h"
 #include "engine/timeline.h"
 
@@ -142,7 +141,6 @@ void Engine::TellOfRefusal(const std::string& why, const std::string& site) {
     std::lock_guard<std::mutex> lock(operations_->mutex);
     if (operations_->is_broken || operations_->join) return;
     operations_->negotiation.outbox().TellOfRefusal(sequence_number, text);
-    operations_->has_outgoing = true;
   }
   world_->group->RingSelf();
 }
@@ -157,7 +155,7 @@ ProcessSetPtr Engine::FindSet(int id) {
 Status Engine::Mark(Request* request) const {
   const Status marked = MarkReady(devices_, request);
   if (marked.ok()) return marked;
-  return {marked.code(), Operation(*request).Title() + ": " + marked.message()};
+  return {marked.code(), Operation(*request).Title(), ": ", marked.message()};
 }
 
 // If the backend takes device memory, nothing is copied. Else the operation gets a copy on the host, and its task
@@ -167,10 +165,10 @@ Status Engine::FindDevice(Operation* operation) {
   const Status found = stays ? FindDeviceOf(devices_, operation->request, &operation->device)
                              : MakeHostCopy(devices_, operation->request, rank_, &operation->host_copy);
   if (found.ok() && stays && AllocatesOutput(operation->request.kind) && operation->device == nullptr) {
-    return Invalid(operation->Title() +
+    return Invalid(operation->Title(),
                    ": a tensor without elements needs an address on its device, too, since the result lies there");
   }
-  if (!found.ok()) return {found.code(), operation->Title() + ": " + found.message()};
+  if (!found.ok()) return {found.code(), operation->Title(), ": ", found.message()};
   if (operation->device != nullptr && AllocatesOutput(operation->request.kind)) {
     operation->results = results_.Of(operation->device);
   }
@@ -182,9 +180,8 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);
     if (operations_->is_broken)
-      return {operations_->broken.code(), "join cannot start: " + operations_->broken.message()};
-    if (operations_->join)
-      return Invalid("rank " + std::to_string(rank_) + " has joined already; wait for that to end");
+      return {operations_->broken.code(), "join cannot start: ", operations_->broken.message()};
+    if (operations_->join) return Invalid("rank ", rank_, " has joined already; wait for that to end");
     operations_->join = operation;
     operations_->wants_join = true;
     operations_->in_flight.fetch_add(1);

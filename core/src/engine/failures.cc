@@ -13,7 +13,7 @@ std::string LookAt(int rank) { return "; look at rank " + std::to_string(rank) +
 }  // namespace
 
 EpochEnd EndBecauseOf(const World& world, const Status& status) {
-  return {{status.code(), world.NameOf(world.rank) + ": " + status.message()}, world.rank};
+  return {{status.code(), world.NameOf(world.rank), ": ", status.message()}, world.rank};
 }
 
 // ---- signs and the verdict
@@ -21,7 +21,7 @@ EpochEnd EndBecauseOf(const World& world, const Status& status) {
 EpochEnd FailureMonitor::OnLeft(int rank) {
   liveness_.OnLeft(rank, Now());
   const std::string why = world_->NameOf(rank) + " has left the job (its script ended or called shutdown)";
-  return {{Code::kPeerLost, why + LookAt(rank)}, rank};
+  return {{Code::kPeerLost, why, LookAt(rank)}, rank};
 }
 
 bool FailureMonitor::SuspectBroken() {
@@ -47,7 +47,7 @@ std::optional<EpochEnd> FailureMonitor::Judge(TimePoint now) {
   const bool ended = verdict->sign == Liveness::Sign::kProcessEnded;
   const std::string what =
       ended ? name + " died" : "the connection to " + name + " was lost; it died or its network did";
-  return EpochEnd{{Code::kPeerLost, what + LookAt(verdict->rank)}, verdict->rank, !ended};
+  return EpochEnd{{Code::kPeerLost, what, LookAt(verdict->rank)}, verdict->rank, !ended};
 }
 
 // ---- the reason
@@ -133,8 +133,7 @@ std::vector<int> FailureMonitor::Left() const {
 // A reason that is known already is the first cause, so it is the one to report.
 EpochEnd FailureMonitor::OfShutdown(int pending) const {
   if (operations_->is_broken) return {{Code::kPeerLost, operations_->broken.message()}, operations_->broken_by};
-  return {{Code::kPeerLost,
-           world_->NameOf(world_->rank) + " shut down with " + std::to_string(pending) + " operations in flight"},
+  return {{Code::kPeerLost, world_->NameOf(world_->rank), " shut down with ", pending, " operations in flight"},
           world_->rank};
 }
 
@@ -142,7 +141,7 @@ EpochEnd FailureMonitor::OfShutdown(int pending) const {
 Status FailureMonitor::FailureOf(const Operation& operation, const Status& reason) const {
   const std::string title = operation.Title();
   if (reason.message().compare(0, title.size() + 1, title + " ") == 0) return reason;
-  return {reason.code(), title + " failed on rank " + std::to_string(world_->rank) + ": " + reason.message()};
+  return {reason.code(), title, " failed on rank ", world_->rank, ": ", reason.message()};
 }
 
 }  // namespace farandole

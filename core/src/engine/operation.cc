@@ -7,7 +7,6 @@
 #include <limits>
 #include <new>
 
-#include "reduce/reduce.h"
 
 namespace farandole {
 namespace {
@@ -16,17 +15,20 @@ std::string Title(const Request& request) {
   return NameOf(request.kind) + (request.name.empty() ? std::string() : " '" + request.name + "'");
 }
 
-Status Refuse(const Request& request, const std::string& why) { return Invalid(Title(request) + ": " + why); }
+template <typename... Parts>
+Status Refuse(const Request& request, const Parts&... why) {
+  return Invalid(Title(request), ": ", why...);
+}
 
 // Limits the product of the dimensions that are not 0, so that the size of a row can be computed without any rows.
 Status CountElements(const Request& request, const Tensor& tensor, int64_t* elements) {
   int64_t product = 1;
   bool empty = false;
   for (int64_t dimension : tensor.shape) {
-    if (dimension < 0) return Refuse(request, "shape " + ToString(tensor.shape) + " has a negative dimension");
+    if (dimension < 0) return Refuse(request, "shape ", ToString(tensor.shape), " has a negative dimension");
     empty |= dimension == 0;
     if (dimension > std::numeric_limits<int64_t>::max() / 16 / product)
-      return Refuse(request, "shape " + ToString(tensor.shape) + " has too many elements");
+      return Refuse(request, "shape ", ToString(tensor.shape), " has too many elements");
     product *= std::max<int64_t>(dimension, 1);
   }
   *elements = empty ? 0 : product;
@@ -39,21 +41,21 @@ Status CheckTensor(const Request& request, const Tensor& tensor) {
   int64_t elements = 0;
   FRD_RETURN_IF_ERROR(CountElements(request, tensor, &elements));
   if (tensor.device < 0 || tensor.device >= kDeviceKindCount)
-    return Refuse(request, "this build knows no device of kind " + std::to_string(tensor.device));
+    return Refuse(request, "this build knows no device of kind ", tensor.device);
   if (tensor.device != request.tensors[0].device)
     return Refuse(request, "its tensors lie on devices of different kinds; use one operation for each kind");
   if (Reduces(request.kind) && NeedsWholeTensors(request.reduce) && !Fuses(request.kind))
-    return Refuse(request, NameOf(request.reduce) + std::string(" looks at whole tensors; it is for allreduce"));
+    return Refuse(request, NameOf(request.reduce), " looks at whole tensors; it is for allreduce");
   if (Reduces(request.kind) && !Supports(tensor.dtype, request.reduce))
-    return Refuse(request, std::string(NameOf(request.reduce)) + " of " + NameOf(tensor.dtype) +
-                               " is not defined; convert the tensor to a floating-point type first" +
-                               (tensor.dtype == DType::kBool && request.reduce == ReduceOp::kAverage
-                                    ? ", or take min (and) or max (or)"
-                                    : ""));
+    return Refuse(
+        request, NameOf(request.reduce), " of ", NameOf(tensor.dtype),
+        " is not defined; convert the tensor to a floating-point type first",
+        (tensor.dtype == DType::kBool && request.reduce == ReduceOp::kAverage ? ", or take min (and) or max (or)"
+                                                                              : ""));
   if (AllocatesOutput(request.kind) && tensor.shape.empty())
     return Refuse(request, "a scalar has no first dimension to work along; give it the shape (1,)");
   if (tensor.input == nullptr && elements > 0)
-    return Refuse(request, "a tensor of " + std::to_string(elements) + " elements has no memory");
+    return Refuse(request, "a tensor of ", elements, " elements has no memory");
   if (tensor.output != nullptr && AllocatesOutput(request.kind))
     return Refuse(request, "the core allocates its result; leave the output NULL, and take it from the operation");
   if (tensor.output == nullptr && elements > 0 && !AllocatesOutput(request.kind))
@@ -66,8 +68,8 @@ Status FillInSplits(Request* request, int64_t positions) {
   for (const Tensor& tensor : request->tensors) {
     const int64_t rows = tensor.shape[0];
     if (rows % positions != 0) {
-      return Refuse(*request, "without splits, the first dimension, " + std::to_string(rows) +
-                                  ", must be a multiple of the number of ranks, " + std::to_string(positions));
+      return Refuse(*request, "without splits, the first dimension, ", rows,
+                    ", must be a multiple of the number of ranks, ", positions);
     }
     request->splits.insert(request->splits.end(), static_cast<size_t>(positions), rows / positions);
   }
@@ -79,24 +81,22 @@ Status CheckSplits(Request* request, int set_size) {
   const auto positions = static_cast<size_t>(set_size);
   if (request->splits.empty()) return FillInSplits(request, set_size);
   if (request->splits.size() != positions * request->tensors.size()) {
-    return Refuse(*request, "there are " + std::to_string(request->splits.size()) + " splits for " +
-                                std::to_string(request->tensors.size()) + " tensors and " + std::to_string(positions) +
-                                " ranks; give one for each rank");
+    return Refuse(*request, "there are ", request->splits.size(), " splits for ", request->tensors.size(),
+                  " tensors and ", positions, " ranks; give one for each rank");
   }
   for (size_t i = 0; i < request->tensors.size(); ++i) {
     int64_t left = request->tensors[i].shape[0];
     for (size_t p = 0; p < positions; ++p) {
       const int64_t split = request->splits[i * positions + p];
-      if (split < 0) return Refuse(*request, "split " + std::to_string(split) + " is negative");
+      if (split < 0) return Refuse(*request, "split ", split, " is negative");
       if (split > left) {
-        return Refuse(*request, "the splits add up to more than the first dimension, " +
-                                    std::to_string(request->tensors[i].shape[0]));
+        return Refuse(*request, "the splits add up to more than the first dimension, ", request->tensors[i].shape[0]);
       }
       left -= split;
     }
     if (left > 0) {
-      return Refuse(*request, "the splits leave " + std::to_string(left) + " of " +
-                                  std::to_string(request->tensors[i].shape[0]) + " rows without a receiver");
+      return Refuse(*request, "the splits leave ", left, " of ", request->tensors[i].shape[0],
+                    " rows without a receiver");
     }
   }
   return Status::Ok();
@@ -112,11 +112,10 @@ Status CheckRanks(const Request& request, int world_size) {
   for (size_t i = 0; i < request.ranks.size(); ++i) {
     const int64_t rank = request.ranks[i];
     if (rank < 0 || rank >= world_size) {
-      return Refuse(request, "rank " + std::to_string(rank) + " is out of range; this job has ranks 0 to " +
-                                 std::to_string(world_size - 1));
+      return Refuse(request, "rank ", rank, " is out of range; this job has ranks 0 to ", world_size - 1);
     }
     if (i > 0 && rank <= request.ranks[i - 1])
-      return Refuse(request, "the ranks must ascend and each be there once, not " + ToString(request.ranks));
+      return Refuse(request, "the ranks must ascend and each be there once, not ", ToString(request.ranks));
   }
   return Status::Ok();
 }
@@ -124,13 +123,11 @@ Status CheckRanks(const Request& request, int world_size) {
 // A root is a rank of the world, whatever the set, as in `broadcast(root_rank=3)`.
 Status CheckRoot(const Request& request, const ProcessSet& set, int world_size) {
   if (request.root < 0 || request.root >= world_size) {
-    return Refuse(request, "root rank " + std::to_string(request.root) + " is out of range; this job has ranks 0 to " +
-                               std::to_string(world_size - 1));
+    return Refuse(request, "root rank ", request.root, " is out of range; this job has ranks 0 to ", world_size - 1);
   }
   if (set.PositionOf(request.root) >= 0) return Status::Ok();
-  return Refuse(request, "root rank " + std::to_string(request.root) + " is not in process set " +
-                             std::to_string(set.id) + ", which has the ranks " +
-                             ToString(Shape(set.ranks.begin(), set.ranks.end())));
+  return Refuse(request, "root rank ", request.root, " is not in process set ", set.id, ", which has the ranks ",
+                ToString(Shape(set.ranks.begin(), set.ranks.end())));
 }
 
 // Returns memory that is aligned so that frameworks can use it as their own; null when there is none.
@@ -169,7 +166,7 @@ Status PrescaleInputs(Request* request) {
     void* to = tensor.output;
     if (request->kind != OpKind::kAllreduce || to == nullptr || to == tensor.input) {
       std::shared_ptr<std::byte> memory = HostMemory(tensor.size_bytes());
-      if (!memory) return Internal(Title(*request) + ": there is no memory for a scaled copy of a tensor");
+      if (!memory) return Internal(Title(*request), ": there is no memory for a scaled copy of a tensor");
       to = memory.get();
       request->scaled_inputs.push_back(std::move(memory));
     }
@@ -205,8 +202,8 @@ Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Ope
   if (refused == facts.end()) refused = facts.begin();  // some backend supports each, none supports all
   const std::string what = Reduces(request.kind) ? std::string(NameOf(request.reduce)) + " of " : "";
   const char* const where = refused->on_device ? " on a device" : " in host memory";
-  return Refuse(request, "no backend of FARANDOLE_BACKEND=" + backend_list.ToString() + " performs " + what +
-                             NameOf(refused->dtype) + where + "; add " + BackendTable::Names()[0] + " to the list");
+  return Refuse(request, "no backend of FARANDOLE_BACKEND=", backend_list.ToString(), " performs ", what,
+                NameOf(refused->dtype), where, "; add ", BackendTable::Names()[0], " to the list");
 }
 
 // Checks the request as a whole before its tensors, which may be many.
@@ -214,14 +211,13 @@ Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {
   if (request->tensors.empty() == CarriesTensors(request->kind)) {
     return Refuse(*request, request->tensors.empty() ? "no tensors were given" : "it takes no tensors");
   }
-  if (!set.contains_me()) return Refuse(*request, "this rank is not in process set " + std::to_string(set.id));
+  if (!set.contains_me()) return Refuse(*request, "this rank is not in process set ", set.id);
   if (ConcernsWholeWorld(request->kind) && set.id != 0)
     return Refuse(*request, "it concerns all ranks, and takes no process set");
   if (ChangesSets(request->kind)) FRD_RETURN_IF_ERROR(CheckRanks(*request, world_size));
   if (const int most = NativeMostRanks(request->kind); set.size() > most) {
-    return Refuse(*request, "it supports at most " + std::to_string(most) + " ranks, not " +
-                                std::to_string(set.size()) +
-                                "; do it in smaller process sets first, and then among one rank of each");
+    return Refuse(*request, "it supports at most ", most, " ranks, not ", set.size(),
+                  "; do it in smaller process sets first, and then among one rank of each");
   }
   if (HasRoot(request->kind)) FRD_RETURN_IF_ERROR(CheckRoot(*request, set, world_size));
   if (!std::isfinite(request->prescale) || !std::isfinite(request->postscale * request->prescale))
@@ -243,23 +239,9 @@ std::vector<int64_t> Operation::Counts() const {
 }
 
 Description Operation::Describe() const {
-  Description description;
-  description.name = name_;
-  description.sequence_number = sequence_number_;
-  description.site = request.site;
-  description.counts = Counts();
-  description.signature = SignatureOf(request);
+  Description description{name_, sequence_number_, SignatureOf(request), Counts(), request.site};
   description.signature.backend = backend;
   return description;
-}
-
-std::string Operation::Title() const {
-  Description description;
-  description.name = name_;
-  description.sequence_number = sequence_number_;
-  description.signature.kind = request.kind;
-  description.signature.set = request.process_set;
-  return description.Title();
 }
 
 // ---- results
@@ -273,8 +255,8 @@ Status AllocateOutput(Operation* operation, size_t index, int64_t rows) {
   output.size_bytes = static_cast<size_t>(ElementCount(output.shape)) * SizeOf(output.dtype);
   output.device = operation->device;
   if (const Status allocated = AllocateMemory(operation->results.get(), &output); !allocated.ok()) {
-    return Internal(operation->Title() + ": no memory for a result of " + std::to_string(output.size_bytes >> 20) +
-                    " MB" + (allocated.message().empty() ? "" : ": " + allocated.message()));
+    return Internal(operation->Title(), ": no memory for a result of ", output.size_bytes >> 20, " MB",
+                    (allocated.message().empty() ? "" : ": " + allocated.message()));
   }
   if (operation->outputs.size() <= index) operation->outputs.resize(index + 1);
   operation->outputs[index] = std::move(output);

@@ -53,7 +53,7 @@ class Operation final : public DescribedOperation {
     name_ = std::move(name);
     sequence_number_ = sequence_number;
   }
-  std::string Title() const;  // "allreduce 'grad.w'" or "unnamed allreduce number 7"
+  std::string Title() const { return TitleOf(request.kind, request.process_set, name_, sequence_number_); }
 
   const Request request;
   // Where AllocatesOutput: one per tensor; for alltoall then, per tensor, the rows that came from each position. For
@@ -88,12 +88,13 @@ class Operation final : public DescribedOperation {
   void Abandon(Status status) { End(std::move(status), false); }
 
  private:
-  // The one place where an operation ends. These rules make an end safe, and the simulation of jobs checks them: - Its
-  // path is done, has failed, or was cancelled by a call that has returned. Then nothing touches its memory, except a
-  //   library that did not react to the abort in time.
+  // The one place where an operation ends. These rules make an end safe, and the simulation of jobs checks them:
+  //
+  // - Its path is done, has failed, or was cancelled by a call that has returned. Then nothing touches its memory,
+  //   except a library that did not react to the abort in time.
   // - The thread that took it out of Operations ends it, so two threads never end one operation with different results.
-  // - No lock of the core is held, since `done` may submit the next operation. - No rank leaves the world before the
-  // operations in flight have ended.
+  // - No lock of the core is held, since `done` may submit the next operation.
+  // - No rank leaves the world before the operations in flight have ended.
   void End(Status status, bool announced) {
     if (ending_.exchange(true)) return;
     status_ = std::move(status);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/clock.h"
-#include "engine/small.h"
 
 namespace farandole {
 
@@ -18,10 +17,10 @@ Status RefuseAfter(Operations* operations, const World& world, const Operation& 
   const std::string what = operation.Title() + " cannot start on rank " + std::to_string(world.rank);
   if (operations->is_broken) {
     operations->has_missed_lost = operations->has_missed_lost || operations->broken.code() == Code::kPeerLost;
-    return {operations->broken.code(),
-            what + ": " + operations->broken.message() + "; call shutdown and init to begin anew"};
+    return Status(operations->broken.code(), what, ": ", operations->broken.message(),
+                  "; call shutdown and init to begin anew");
   }
-  return Invalid(what + ": this rank has joined; wait for join to end first");
+  return Invalid(what, ": this rank has joined; wait for join to end first");
 }
 
 // Drops an invitation that came too late; another one will come.
@@ -56,10 +55,7 @@ Status Insert(World* world, Operations* operations, const OperationPtr& operatio
       operations->has_eager = entered->wakes_driver = true;
     }
   }
-  if (!negotiation.outbox().empty()) {
-    operations->has_outgoing = true;
-    entered->wakes_driver = true;
-  }
+  if (!negotiation.outbox().empty()) entered->wakes_driver = true;
   return Status::Ok();
 }
 
@@ -182,7 +178,6 @@ bool Enter(World* world, Operations* operations, SmallCall* call, int looks) {
     if (call->members == nullptr) return false;
     ++operations->entered;
     if (!call->admission.large) call->Put();
-    if (!negotiation.outbox().empty()) operations->has_outgoing = true;
     RingFence();
     if (!call->admission.large && BecomesReady(negotiation, call->admission, looks)) {
       RingForSmall(world, call->admission, **call->members);

@@ -135,7 +135,6 @@ struct Operations {
   Naming naming;
 
   std::atomic<bool> is_broken{false};     // `broken` is set and will not change
-  std::atomic<bool> has_outgoing{false};  // a submitter left a message for the coordinator
   std::atomic<bool> has_eager{false};     // `eager` is not empty
   std::atomic<bool> has_deferred{false};  // `deferred` is not empty
   std::atomic<bool> wants_join{false};    // `join` is set and rank 0 does not know yet

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/operations.h"
-#include "engine/small.h"
 
 namespace farandole {
 namespace {
@@ -37,7 +35,6 @@ bool TellOfJoin(Operations* operations) {
     return false;
   operations->wants_join = false;
   operations->negotiation.Join(sequence_numbers);
-  operations->has_outgoing = true;
   return true;
 }
 
@@ -122,7 +119,6 @@ bool ProgressLoop::ReadLog() {
     std::lock_guard<std::mutex> lock(operations_->mutex);
     moved = operations_->negotiation.Advance(&events);
     ring = operations_->negotiation.outbox().TakeRing();
-    if (!operations_->negotiation.outbox().empty()) operations_->has_outgoing = true;
   }
   if (ring) world_->group->RingOthers();
   for (const Negotiation::Event& event : events) Handle(event);
@@ -295,7 +291,7 @@ bool ProgressLoop::EnterDeferred() {
 
 // Comes last in a pass, and so sends everything that the pass has caused.
 bool ProgressLoop::SendOutgoing() {
-  if (!operations_->has_outgoing.exchange(false)) return false;
+  if (operations_->negotiation.outbox().empty()) return false;
   std::vector<Bytes> messages;
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);
@@ -431,7 +427,6 @@ void ProgressLoop::Leave() {
     {
       std::lock_guard<std::mutex> lock(operations_->mutex);
       operations_->negotiation.Leave();
-      operations_->has_outgoing = true;
     }
     world_->group->RingOthers();
     SendOutgoing();

@@ -10,9 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
 
-#include "controller/negotiation.h"
 #include "engine/operation.h"
 #include "reduce/reduce.h"
 #include "transport/shm/cells.h"

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <iterator>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -54,11 +55,8 @@ bool IsIdle(const std::string& frame) {
 
 std::vector<std::string> LinesOf(const std::string& text) {
   std::vector<std::string> lines;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
   return lines;
 }
 

@@ -149,7 +149,6 @@ std::vector<Wait> StallInspector::Waits(TimePoint now) {
     if (!operation->stuck_reported && waited_ms >= StuckAfterMs(*operation)) {
       operation->stuck_reported = true;
       operations_->negotiation.ReportStuck(operation->admission.ticket);
-      operations_->has_outgoing = true;
     }
     waits.push_back({std::move(operation), waited_ms, {}});
   }
@@ -228,7 +227,6 @@ void StallInspector::LearnWhoIsAbsent(TimePoint now) {
   std::lock_guard<std::mutex> lock(operations_->mutex);
   whom_entered_.push_back(operations_->entered);
   operations_->negotiation.outbox().AskWhom();
-  operations_->has_outgoing = true;
 }
 
 void StallInspector::OnAbsent(const std::vector<Absence>& absences) {
@@ -299,9 +297,9 @@ void StallInspector::Warn(const Delay& delay, const std::vector<Absence>& needed
   const bool one = delay.ranks.size() == 1 && delay.ranks[0] != kUnknownRanks;
   const bool names_ranks = delay.ranks[0] != kOwnDevice && delay.ranks[0] != kOwnLibrary;
   const std::string look = !names_ranks ? "" : one ? "look at its output first; " : "look at their output first; ";
-  Log(LogLevel::kWarning, NamesOf(delay.ranks, delay.reason) + (one ? " has" : " have") + " kept " + TitleOf(delay) +
-                              " waiting for " + Seconds(delay.waited_ms) + HowTheyNeedUs(delay.ranks, needed, false) +
-                              "; " + look + "raise FARANDOLE_WARN_AFTER if that is normal");
+  Log(LogLevel::kWarning, NamesOf(delay.ranks, delay.reason), (one ? " has" : " have"), " kept ", TitleOf(delay),
+      " waiting for ", Seconds(delay.waited_ms), HowTheyNeedUs(delay.ranks, needed, false), "; ", look,
+      "raise FARANDOLE_WARN_AFTER if that is normal");
 }
 
 EpochEnd StallInspector::GiveUp(const Wait& wait, const std::vector<Absence>& needed, bool is_deadlock) const {
@@ -311,7 +309,7 @@ EpochEnd StallInspector::GiveUp(const Wait& wait, const std::vector<Absence>& ne
   const std::string text = wait.operation->Title() + " has waited " + Seconds(wait.waited_ms) + " on rank " +
                            std::to_string(world_->rank) + " for " + names +
                            HowTheyNeedUs(wait.missing, needed, is_deadlock) + places;
-  return {{Code::kDeadline, text + (is_deadlock ? "" : "; raise FARANDOLE_TIMEOUT if that is normal")}, -1};
+  return {{Code::kDeadline, text, (is_deadlock ? "" : "; raise FARANDOLE_TIMEOUT if that is normal")}, -1};
 }
 
 std::string StallInspector::NamesOf(const std::vector<int>& ranks, const std::string& reason) const {
@@ -342,9 +340,8 @@ void StallInspector::On(const Negotiation::Event& event) {
   if (event.kind == Negotiation::Event::kAsked) Answer(event.rank);
   if (event.kind == Negotiation::Event::kAnswered) OnAnswer(event.rank, event.where);
   if (event.kind != Negotiation::Event::kRefused) return;
-  Log(LogLevel::kWarning, world_->NameOf(event.rank) +
-                              " has refused a change of process sets for which this rank waits" +
-                              event.status.message());
+  Log(LogLevel::kWarning, world_->NameOf(event.rank), " has refused a change of process sets for which this rank waits",
+      event.status.message());
 }
 
 // Many may ask at once, and a look costs a little, so an answer is used again for half a second.
@@ -358,7 +355,6 @@ void StallInspector::Answer(int asker) {
   }
   std::lock_guard<std::mutex> lock(operations_->mutex);
   operations_->negotiation.outbox().Answer(asker, where_);
-  operations_->has_outgoing = true;
 }
 
 void StallInspector::OnAnswer(int rank, const Whereabouts& where) {
@@ -366,8 +362,8 @@ void StallInspector::OnAnswer(int rank, const Whereabouts& where) {
   if (where.stacks.empty()) return;
   places_[rank] = {UsersFrame(where.stacks), Now()};
   if (reported_.erase(rank) == 0) return;
-  Log(LogLevel::kWarning,
-      "that is where " + world_->NameOf(rank) + " is, by thread, innermost call first:\n" + where.stacks);
+  Log(LogLevel::kWarning, "that is where ", world_->NameOf(rank), " is, by thread, innermost call first:\n",
+      where.stacks);
 }
 
 }  // namespace farandole

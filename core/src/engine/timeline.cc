@@ -95,7 +95,7 @@ void Writer::Run() {
   }
   if (!status.ok()) {
     Timeline::Forget();
-    Log(LogLevel::kWarning, status.message() + "; training goes on without it");
+    Log(LogLevel::kWarning, status.message(), "; training goes on without it");
   }
   std::lock_guard<std::mutex> lock(mutex);
   ended = true;
@@ -108,7 +108,7 @@ void Writer::Run() {
 Status Timeline::Start(const TimelineOptions& options) {
   std::lock_guard<std::mutex> lock(g_mutex);
   if (Current()) {
-    return Invalid("a timeline is being recorded to '" + Current()->options.path + "'; call stop_timeline() first");
+    return Invalid("a timeline is being recorded to '", Current()->options.path, "'; call stop_timeline() first");
   }
   const auto writer = std::make_shared<Writer>(options);
   std::unique_lock<std::mutex> reading(TheQueue().reading, std::try_to_lock);
@@ -139,8 +139,8 @@ bool Timeline::Stop() {
   writer->changed.notify_all();
   writer->abandoned = !writer->changed.wait_for(lock, kPatience, [&writer] { return writer->ended; });
   if (writer->abandoned) {
-    Log(LogLevel::kWarning, "the end of the timeline '" + writer->options.path +
-                                "' is still to be written: the file system does not answer; what is there is complete");
+    Log(LogLevel::kWarning, "the end of the timeline '", writer->options.path,
+        "' is still to be written: the file system does not answer; what is there is complete");
   }
   return true;
 }
@@ -343,11 +343,11 @@ void RecordTask(const PlannedTask& planned) {
 void Nvtx::Open(const std::string& library) {
   if (library.empty() || on()) return;
   void* const handle = dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);  // never closed: ranges may be open
-  if (handle == nullptr) return Log(LogLevel::kInfo, std::string("no ranges for profilers: ") + dlerror());
+  if (handle == nullptr) return Log(LogLevel::kInfo, "no ranges for profilers: ", dlerror());
   const auto start = reinterpret_cast<Start>(dlsym(handle, "nvtxRangeStartA"));
   const auto stop = reinterpret_cast<Stop>(dlsym(handle, "nvtxRangeEnd"));
   if (start == nullptr || stop == nullptr) {
-    return Log(LogLevel::kInfo, "no ranges for profilers: " + library + " has no nvtxRangeStartA and nvtxRangeEnd");
+    return Log(LogLevel::kInfo, "no ranges for profilers: ", library, " has no nvtxRangeStartA and nvtxRangeEnd");
   }
   stop_.store(stop);
   start_.store(start, std::memory_order_release);

@@ -64,7 +64,7 @@ Status WorkQueue::Start(PlannedTask* task) {
   running_ = backends_.At(number);
   last_progress_ = Now();
   StampStart(task);
-  if (running_ == nullptr) return Internal("backend number " + std::to_string(number) + " is not in use on this rank");
+  if (running_ == nullptr) return Internal("backend number ", number, " is not in use on this rank");
   return running_->Start(&task->task);
 }
 
@@ -95,8 +95,8 @@ void WorkQueue::TellWhere(std::vector<Ended>* ended, size_t first) const {
   for (size_t i = first; i < ended->size(); ++i) {
     Ended& each = (*ended)[i];
     if (each.status.ok()) continue;
-    each.status = {each.status.code(), each.operation->Title() + " failed on rank " + std::to_string(world_->rank) +
-                                           ": " + each.status.message()};
+    each.status = Status(each.status.code(), each.operation->Title(), " failed on rank ", world_->rank, ": ",
+                         each.status.message());
   }
 }
 

@@ -26,18 +26,12 @@ constexpr size_t kVectorBytes = 32;
 namespace farandole {
 namespace {
 
-struct Float16 : HalfWords {
+struct Float16 : ConvertedFloat16<Float16> {
   static FRD_INLINE Vector<float> Widen(const char* from) {
     return (Vector<float>)_mm256_cvtph_ps(LoadVector<__m128i>(from));
   }
   static FRD_INLINE __m128i Narrow(Vector<float> value) {
     return _mm256_cvtps_ph((__m256)value, _MM_FROUND_TO_NEAREST_INT);
-  }
-
-  static FRD_INLINE Pair<float> Load(const char* from) { return {Widen(from), Widen(from + kStepBytes / 2)}; }
-  static FRD_INLINE void Store(Pair<float> value, char* to) {
-    StoreVector(Narrow(value.first), to);
-    StoreVector(Narrow(value.second), to + kStepBytes / 2);
   }
 };
 

@@ -26,7 +26,7 @@ constexpr size_t kVectorBytes = 64;
 namespace farandole {
 namespace {
 
-struct Float16 : HalfWords {
+struct Float16 : ConvertedFloat16<Float16> {
   // The forms without a mask read an undefined register on purpose, of which g++ 12 warns.
   static constexpr __mmask16 kAllLanes = 0xffff;
 
@@ -35,12 +35,6 @@ struct Float16 : HalfWords {
   }
   static FRD_INLINE __m256i Narrow(Vector<float> value) {
     return _mm512_maskz_cvtps_ph(kAllLanes, (__m512)value, _MM_FROUND_TO_NEAREST_INT);
-  }
-
-  static FRD_INLINE Pair<float> Load(const char* from) { return {Widen(from), Widen(from + kStepBytes / 2)}; }
-  static FRD_INLINE void Store(Pair<float> value, char* to) {
-    StoreVector(Narrow(value.first), to);
-    StoreVector(Narrow(value.second), to + kStepBytes / 2);
   }
 };
 

@@ -20,18 +20,12 @@ namespace farandole {
 namespace {
 
 #if defined(__aarch64__)
-// Every 64-bit Arm processor converts in hardware. `first` and `second` get the halves of a step.
-struct Float16 : HalfWords {
+// Every 64-bit Arm processor converts in hardware.
+struct Float16 : ConvertedFloat16<Float16> {
   static FRD_INLINE Vector<float> Widen(const char* from) {
     return (Vector<float>)vcvt_f32_f16(LoadVector<float16x4_t>(from));
   }
   static FRD_INLINE float16x4_t Narrow(Vector<float> value) { return vcvt_f16_f32((float32x4_t)value); }
-
-  static FRD_INLINE Pair<float> Load(const char* from) { return {Widen(from), Widen(from + kStepBytes / 2)}; }
-  static FRD_INLINE void Store(Pair<float> value, char* to) {
-    StoreVector(Narrow(value.first), to);
-    StoreVector(Narrow(value.second), to + kStepBytes / 2);
-  }
 };
 #else
 struct Float16 : PortableFloat16 {};

@@ -112,24 +112,28 @@ struct PortableFloat16 : HalfWords {
   }
 };
 
+// For processors with conversions in hardware: Conversion::Widen reads half a step, and Narrow reverses it. `first` and
+// `second` get the halves of a step.
+template <class Conversion>
+struct ConvertedFloat16 : HalfWords {
+  static FRD_INLINE Pair<float> Load(const char* from) {
+    return {Conversion::Widen(from), Conversion::Widen(from + kStepBytes / 2)};
+  }
+  static FRD_INLINE void Store(Pair<float> value, char* to) {
+    StoreVector(Conversion::Narrow(value.first), to);
+    StoreVector(Conversion::Narrow(value.second), to + kStepBytes / 2);
+  }
+};
+
 // ---- operations
 
 template <class Element>
-struct BitsOf {
-  using type = Element;
-};
-template <>
-struct BitsOf<float> {
-  using type = uint32_t;
-};
-template <>
-struct BitsOf<double> {
-  using type = uint64_t;
-};
-template <class Element>
 constexpr bool kIsReal = std::is_floating_point<Element>::value;
+// The bits of a real number.
 template <class Element>
-using VectorBits = Vector<typename BitsOf<Element>::type>;
+using BitsOf = std::conditional_t<sizeof(Element) == sizeof(uint64_t), uint64_t, uint32_t>;
+template <class Element>
+using VectorBits = Vector<BitsOf<Element>>;
 
 // kWraps: integers may leave their range. OfBools: the operation on 0 and 1, where "or" is Max, and "and" is Min.
 struct Min;
@@ -183,7 +187,7 @@ struct Max {
     if constexpr (kIsReal<Element>) {
       using Bits = VectorBits<Element>;
       const Vector<Element> again = right > left ? right : left;
-      const Bits sign = Bits{} + (typename BitsOf<Element>::type{1} << (8 * sizeof(Element) - 1));
+      const Bits sign = Bits{} + (BitsOf<Element>{1} << (8 * sizeof(Element) - 1));
       const Bits negated =
           (half_internal::Reinterpret<Bits>(once) ^ sign) | (half_internal::Reinterpret<Bits>(again) ^ sign);
       return half_internal::Reinterpret<Vector<Element>>(negated ^ sign);

@@ -90,7 +90,7 @@ void Acceptor::TurnAway(const std::string& reason) {
   last_reason_ = reason;
   if (!IsPowerOfTwo(++turned_away_)) return;
   const std::string count = turned_away_ == 1 ? "" : " (" + std::to_string(turned_away_) + " so far)";
-  Log(LogLevel::kWarning, "turned a connection away" + AtEndpoint(endpoint_) + count + ": " + reason);
+  Log(LogLevel::kWarning, "turned a connection away", AtEndpoint(endpoint_), count, ": ", reason);
 }
 
 // ---- Connector
@@ -127,7 +127,7 @@ Status Connector::Attempt(TimePoint now) {
   if (!handshake_) {
     pollfd entry{connection_.get(), POLLOUT, 0};
     if (poll(&entry, 1, 0) <= 0)
-      return now < next_ ? Status::Ok() : Status(Code::kDeadline, "no answer" + AtEndpoint(endpoint_));
+      return now < next_ ? Status::Ok() : Status(Code::kDeadline, "no answer", AtEndpoint(endpoint_));
     FRD_RETURN_IF_ERROR(EndConnect(endpoint_, connection_.get()));
     handshake_.emplace(Handshake::Side::kClient, key_, mine_, now);
   }

@@ -38,13 +38,13 @@ Hello DecodeHello(const Bytes& encoded) {
 
 Status CheckPrefix(int fd, const Bytes& encoded) {
   if (std::memcmp(encoded.data(), kMagic, sizeof(kMagic)) != 0) {
-    return {Code::kMismatch, DescribePeer(fd) + " does not speak Farandole's protocol"};
+    return {Code::kMismatch, DescribePeer(fd), " does not speak Farandole's protocol"};
   }
   const uint32_t version = ByteReader(encoded.data() + sizeof(kMagic), sizeof(uint32_t)).Get<uint32_t>();
   if (version == kProtocolVersion) return Status::Ok();
-  return {Code::kMismatch, DescribePeer(fd) + " speaks version " + std::to_string(version) +
-                               " of Farandole's protocol, this process version " + std::to_string(kProtocolVersion) +
-                               ": install the same release of farandole on all hosts"};
+  return Status(Code::kMismatch, DescribePeer(fd), " speaks version ", version,
+                " of Farandole's protocol, this process version ", kProtocolVersion,
+                ": install the same release of farandole on all hosts");
 }
 
 Digest Proof(const Key& key, const char* label, const Bytes& client, const Bytes& server) {
@@ -75,7 +75,7 @@ bool Handshake::is_sending() const {
 short Handshake::events() const { return is_sending() ? POLLOUT : POLLIN; }
 
 Status Handshake::EncodeOurs() {
-  if (mine_.purpose.size() > kPurposeBytes) return Invalid("a purpose of more than 16 bytes: " + mine_.purpose);
+  if (mine_.purpose.size() > kPurposeBytes) return Invalid("a purpose of more than 16 bytes: ", mine_.purpose);
   uint8_t purpose[kPurposeBytes] = {};
   std::memcpy(purpose, mine_.purpose.data(), mine_.purpose.size());
   uint8_t nonce[kNonceBytes];
@@ -103,15 +103,14 @@ Status Handshake::Step(int fd, TimePoint now) {
     if (moved.code() == Code::kPeerLost && side_ == Side::kClient && stage_ == kServerProof) {
       // A server that rejects the proof closes the connection without an answer.
       hung_up_on_ = true;
-      return {Code::kMismatch,
-              peer + " does not know this job's key (another job on this address?): it closed the connection " +
-                  "after this process had proved that it does"};
+      return Status(Code::kMismatch, peer,
+                    " does not know this job's key (another job on this address?): it closed the connection ",
+                    "after this process had proved that it does");
     }
     FRD_RETURN_IF_ERROR(moved);
     if (blocked && now >= limit_) {
-      return {Code::kDeadline, DescribePeer(fd) + (is_sending() ? " took only " : " sent only ") +
-                                   std::to_string(moved_) + " of " + std::to_string(moving_.size()) +
-                                   " bytes of the handshake in time"};
+      return Status(Code::kDeadline, DescribePeer(fd), (is_sending() ? " took only " : " sent only "), moved_, " of ",
+                    moving_.size(), " bytes of the handshake in time");
     }
     if (blocked) return Status::Ok();
     FRD_RETURN_IF_ERROR(Complete(fd, now));
@@ -156,7 +155,7 @@ Status Handshake::CheckProof(int fd, const char* label) const {
   Digest theirs;
   std::memcpy(theirs.data(), moving_.data(), theirs.size());
   if (EqualConstantTime(theirs, expected)) return Status::Ok();
-  return {Code::kMismatch, DescribePeer(fd) + " does not know this job's key (another job on this address?)"};
+  return {Code::kMismatch, DescribePeer(fd), " does not know this job's key (another job on this address?)"};
 }
 
 Status Handshake::Complete(int fd, TimePoint now) {

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <bitset>
 #include <cerrno>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -46,7 +45,7 @@ bool StartsWith(const std::string& text, const char* prefix) {
 }
 
 Status BadEndpoint(const std::string& endpoint, const std::string& why) {
-  return Invalid("'" + endpoint + "' is not an endpoint: " + why +
+  return Invalid("'", endpoint, "' is not an endpoint: ", why,
                  " (write unix:<name>, tcp:<host>:<port> or tcp:[<IPv6 address>]:<port>)");
 }
 
@@ -94,7 +93,7 @@ Status TcpAddresses(const std::string& endpoint, std::vector<Address>* addresses
   hints.ai_flags = AI_NUMERICSERV;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
-  if (error != 0) return {Code::kPeerLost, endpoint + ": the host is not known (" + gai_strerror(error) + ")"};
+  if (error != 0) return {Code::kPeerLost, endpoint, ": the host is not known (", gai_strerror(error), ")"};
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
     Address address;
@@ -188,8 +187,7 @@ Status CheckUser(int fd, const std::string& who) {
   socklen_t size_bytes = sizeof(peer);
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size_bytes) != 0) return SystemError(who + ": SO_PEERCRED");
   if (peer.uid == geteuid()) return Status::Ok();
-  return {Code::kMismatch, who + " belongs to user id " + std::to_string(peer.uid) + ", this process to user id " +
-                               std::to_string(geteuid()) + ": refused"};
+  return {Code::kMismatch, who, " belongs to user id ", peer.uid, ", this process to user id ", geteuid(), ": refused"};
 }
 
 // ---- connecting
@@ -205,22 +203,12 @@ bool IsConnectedToItself(int fd) {
 Status ConnectError(const std::string& endpoint, int error) {
   const std::string at = AtEndpoint(endpoint);
   const std::string text = "no connection" + at + (at.empty() ? " on this machine: " : ": ") + std::strerror(error);
-  switch (error) {
-    case ECONNREFUSED:
-    case ECONNRESET:
-    case ECONNABORTED:
-    case ETIMEDOUT:
-    case EHOSTUNREACH:
-    case EHOSTDOWN:
-    case ENETUNREACH:
-    case ENETDOWN:
-    case EAGAIN:         // the listener's queue is full
-    case EAFNOSUPPORT:   // a name may have an IPv6 address on a host without IPv6
-    case EADDRNOTAVAIL:  // the same, or no local port is free now
-      return {Code::kPeerLost, text};
-    default:
-      return Internal("cannot connect to " + text);
-  }
+  // EAGAIN: the listener's queue is full. EAFNOSUPPORT: a name may have an IPv6 address on a host without IPv6.
+  // EADDRNOTAVAIL: the same, or no local port is free now.
+  constexpr int kPassing[] = {ECONNREFUSED, ECONNRESET, ECONNABORTED, ETIMEDOUT,    EHOSTUNREACH, EHOSTDOWN,
+                              ENETUNREACH,  ENETDOWN,   EAGAIN,       EAFNOSUPPORT, EADDRNOTAVAIL};
+  const bool passes = std::find(std::begin(kPassing), std::end(kPassing), error) != std::end(kPassing);
+  return passes ? Status(Code::kPeerLost, text) : Internal("cannot connect to ", text);
 }
 
 Status StartConnect(const std::string& endpoint, const Address& address, Descriptor* connection) {
@@ -274,7 +262,7 @@ size_t Ones(const AddressBytes& mask) {
 Status Listen(const std::string& endpoint, Descriptor* listener) {
   std::vector<Address> addresses;
   const Status resolved = ResolveEndpoint(endpoint, &addresses);
-  if (resolved.code() == Code::kPeerLost) return Internal("cannot listen at " + resolved.message());
+  if (resolved.code() == Code::kPeerLost) return Internal("cannot listen at ", resolved.message());
   FRD_RETURN_IF_ERROR(resolved);
   Status last;
   for (const Address& address : addresses) {
@@ -285,8 +273,7 @@ Status Listen(const std::string& endpoint, Descriptor* listener) {
 }
 
 std::string AtEndpoint(const std::string& endpoint) {
-  static const std::string kTcp = "tcp:";
-  return endpoint.rfind(kTcp, 0) == 0 ? " at " + endpoint.substr(kTcp.size()) : "";
+  return StartsWith(endpoint, kTcpPrefix) ? " at " + endpoint.substr(std::strlen(kTcpPrefix)) : "";
 }
 
 Status BoundEndpoint(int fd, std::string* endpoint) {
@@ -331,7 +318,7 @@ void FailWhenUnanswered(int fd) {
 Status BeginConnect(const std::string& endpoint, size_t attempt, Descriptor* connection) {
   std::vector<Address> addresses;
   FRD_RETURN_IF_ERROR(ResolveEndpoint(endpoint, &addresses));
-  if (addresses.empty()) return Internal(endpoint + ": no address");
+  if (addresses.empty()) return Internal(endpoint, ": no address");
   return StartConnect(endpoint, addresses[attempt % addresses.size()], connection);
 }
 

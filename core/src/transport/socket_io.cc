@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <thread>
 
 #include "common/bytes.h"
@@ -27,12 +26,11 @@ std::atomic<bool> g_waits_cancelled{false};
 
 bool IsTemporary(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
-Status Lost(int fd, const std::string& what) { return {Code::kPeerLost, DescribePeer(fd) + " " + what}; }
+Status Lost(int fd, const std::string& what) { return {Code::kPeerLost, DescribePeer(fd), " ", what}; }
 
 // `what` is "took" or "sent".
 Status Late(int fd, const std::string& what, size_t done_bytes, size_t size_bytes) {
-  return {Code::kDeadline, DescribePeer(fd) + " " + what + " only " + std::to_string(done_bytes) + " of " +
-                               std::to_string(size_bytes) + " bytes in time"};
+  return {Code::kDeadline, DescribePeer(fd), " ", what, " only ", done_bytes, " of ", size_bytes, " bytes in time"};
 }
 
 // Translates errno of a connection: the other end is gone, or the system refused.
@@ -107,7 +105,7 @@ Status SendSome(int fd, const int* descriptors, size_t count, Deadline deadline)
     } else if (!IsTemporary(errno)) {
       return TransferError(fd, "passing descriptors");
     } else if (!WaitFor(fd, POLLOUT, deadline)) {
-      return {Code::kDeadline, DescribePeer(fd) + " did not take the descriptors in time"};
+      return {Code::kDeadline, DescribePeer(fd), " did not take the descriptors in time"};
     }
   }
 }
@@ -138,11 +136,11 @@ Status RecvSome(int fd, size_t count, std::vector<Descriptor>* descriptors, Dead
             "this process may not open the descriptors that were passed to it: raise the limit (ulimit -n)");
       }
       if (descriptors->size() - before == count) return Status::Ok();
-      return {Code::kMismatch, DescribePeer(fd) + " passed " + std::to_string(descriptors->size() - before) +
-                                   " descriptors where it had announced " + std::to_string(count)};
+      return Status(Code::kMismatch, DescribePeer(fd), " passed ", descriptors->size() - before,
+                    " descriptors where it had announced ", count);
     }
     if (!IsTemporary(errno)) return TransferError(fd, "receiving descriptors");
-    if (!WaitFor(fd, POLLIN, deadline)) return {Code::kDeadline, DescribePeer(fd) + " passed no descriptors in time"};
+    if (!WaitFor(fd, POLLIN, deadline)) return {Code::kDeadline, DescribePeer(fd), " passed no descriptors in time"};
   }
 }
 
@@ -230,9 +228,8 @@ Status RecvDescriptors(int fd, size_t limit_count, size_t limit_bytes, std::vect
   const uint32_t count = reader.Get<uint32_t>();
   const uint32_t size_bytes = reader.Get<uint32_t>();
   if (count > limit_count || size_bytes > limit_bytes) {
-    return {Code::kMismatch, DescribePeer(fd) + " announced " + std::to_string(count) + " descriptors with " +
-                                 std::to_string(size_bytes) + " bytes, where at most " + std::to_string(limit_count) +
-                                 " with " + std::to_string(limit_bytes) + " are allowed"};
+    return Status(Code::kMismatch, DescribePeer(fd), " announced ", count, " descriptors with ", size_bytes,
+                  " bytes, where at most ", limit_count, " with ", limit_bytes, " are allowed");
   }
   payload->resize(size_bytes);
   FRD_RETURN_IF_ERROR(RecvAll(fd, payload->data(), size_bytes, deadline));

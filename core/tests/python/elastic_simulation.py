@@ -442,12 +442,6 @@ class History:
         if epoch.number <= process.epoch.number:
             raise Violation(f"{process.number} goes back from {process.epoch} to {epoch}")
         for other in self._living():
-            if (
-                other.state == State.COMPUTING
-                and other.epoch.number < epoch.number
-                and other.stopped_until_s < self.now
-            ):
-                continue
             theirs, mine = other.majority.history, process.majority.history
             both = [number for number in theirs if number in mine and mine[number] != theirs[number]]
             goes_on = (

@@ -16,7 +16,7 @@ def test_every_public_name_has_an_example() -> None:
 
 def test_examples_hold_on_two_ranks() -> None:
     assert docstring_examples.run_on_two_ranks("farandole.numpy", {"np": "numpy"}) == ["", ""]
-    words = {"np": "numpy", "elastic": "farandole.elastic"}
+    words = {"np": "numpy", "elastic": "farandole.elastic", "farandole": "farandole"}
     assert docstring_examples.run_on_two_ranks("farandole.elastic", words) == ["", ""]
 
 

@@ -4,7 +4,7 @@ import docstring_examples
 import farandole.numpy
 import farandole_mxnet
 
-WORDS = {"mx": "mxnet", "np": "numpy"}
+WORDS = {"mx": "mxnet", "np": "numpy", "elastic": "farandole_mxnet.elastic", "farandole": "farandole"}
 
 
 def test_every_public_name_has_an_example():

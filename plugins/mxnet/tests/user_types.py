@@ -29,6 +29,15 @@ def moved(one: NDArray, some: list[NDArray]) -> None:
     hvd.broadcast_parameters({"one": one}, root_rank=0, prefix="net.")
 
 
+def train_whatever_ends(net: object) -> None:
+    @hvd.elastic.run
+    def train(state: hvd.elastic.MXNetState, steps: int) -> float:
+        state.commit()
+        return 0.5 * steps
+
+    assert_type(train(hvd.elastic.MXNetState(net, epoch=0), steps=3), float)
+
+
 def train(optimizer: Descent, parameters: dict[str, object]) -> None:
     assert_type(hvd.DistributedOptimizer(optimizer, num_groups=2), Descent)
     trainer = hvd.DistributedTrainer(parameters, "sgd", {"learning_rate": 0.1}, gradient_predivide_factor=2.0)

@@ -8,6 +8,7 @@ import pytest
 
 pytestmark = pytest.mark.timeout(300)
 WORDS = {"keras": "tensorflow:keras", "np": "numpy", "tf": "tensorflow"}
+WORDS |= {"elastic": "farandole_tensorflow.elastic", "farandole": "farandole"}
 
 
 @pytest.mark.parametrize("module", [farandole_tensorflow, farandole_tensorflow.keras], ids=["plain", "keras"])

@@ -47,6 +47,15 @@ def train(tape: tf.GradientTape, loss: tf.Tensor, weights: tf.Variable) -> None:
     partial.watch(loss)
 
 
+def train_whatever_ends(variables: list[tf.Variable]) -> None:
+    @hvd.elastic.run
+    def train(state: hvd.elastic.TensorFlowState, steps: int) -> float:
+        state.commit()
+        return 0.5 * steps
+
+    assert_type(train(hvd.elastic.TensorFlowState(variables, epoch=0), steps=3), float)
+
+
 def optimize(optimizer: tf.keras.optimizers.legacy.Adam) -> None:
     assert_type(hvd.DistributedOptimizer(optimizer, backward_passes_per_step=2), tf.keras.optimizers.legacy.Adam)
     with hvd.no_sync(optimizer):  # refused when it runs

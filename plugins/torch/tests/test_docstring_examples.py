@@ -12,6 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.timeout(300)
 WORDS = {"keras": "keras", "np": "numpy", "torch": "torch"}
+WORDS |= {"elastic": "farandole_torch.elastic", "farandole": "farandole"}
 
 
 @pytest.mark.parametrize("module", [farandole_torch, farandole_torch.keras], ids=["plain", "keras"])

@@ -6,7 +6,10 @@ import farandole
 import farandole_torch as hvd
 import pytest
 import torch
-from farandole.testing import world
+from farandole._start import environment
+from farandole._start import world as start
+from farandole._start.bootstrap import Meeting
+from farandole.testing import spawn, world
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -218,6 +221,67 @@ def test_an_optimizer_forgets_the_step_that_failed(kind):
     one, other = world(2).run(_forgets_a_step_under_way, kind)
     assert one == other
     assert one[1] is None
+
+
+def _outlives_its_world(options):
+    """One optimizer in a world of two, whose first step fails half way in the next one, a world of one."""
+    hvd.init()
+    among = hvd.add_process_set([0, 1]) if options.pop("set", False) else None
+    if hvd.rank() == 2:  # outside of the set
+        hvd.barrier()
+        return None
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 1, bias=False))
+    torch.nn.init.ones_(model[0].weight)
+    torch.nn.init.ones_(model[1].weight)
+    if options.pop("lists", False):
+        options["groups"] = [[model[0].weight, model[1].weight]]
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), process_set=among, **options)
+    state = hvd.elastic.TorchState(model, optimizer)
+    passes = options.get("backward_passes_per_step", 1)
+
+    def step(times=passes):
+        optimizer.zero_grad()
+        for _ in range(times):
+            model(torch.full((1, 2), 1.0 + hvd.rank())).sum().div(passes).backward()
+        if times == passes:
+            optimizer.step()
+        return model[0].weight[0, 0].item()
+
+    state.save()  # a commit is one of the whole world
+    together = step()
+    state.restore()
+    step(times=1 if passes > 1 else passes)
+    hvd.barrier()
+    number = hvd.rank()
+    start.shutdown()
+    start.enter_epoch(Meeting(environment.World()), (number,), 1, lambda: None)
+    state.restore()
+    state.on_reset()
+    return together, step()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"op": hvd.Sum},
+        {"groups": 1},
+        {"lists": True},
+        {"compression": hvd.Compression.fp16},
+        {"gradient_predivide_factor": 2.0},
+        {"backward_passes_per_step": 2},
+        {"set": True},
+        {"op": hvd.Adasum},
+    ],
+    ids=lambda options: "-".join(options) or "plain",
+)
+def test_an_optimizer_goes_on_with_other_ranks(options):
+    results = spawn(3 if "set" in options else 2, _outlives_its_world, dict(options), timeout=60)[:2]
+    # The gradient of the weight is the rank's input: 1 on rank 0, 2 on rank 1; alone, 1.
+    expected = 1.0 - {hvd.Sum: 3.0, hvd.Adasum: 1.5}.get(options.get("op"), 1.5)
+    assert [together for together, _ in results] == [pytest.approx(expected)] * 2
+    assert [by_itself for _, by_itself in results] == [0.0] * 2
 
 
 def _differing():

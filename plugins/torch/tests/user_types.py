@@ -25,6 +25,23 @@ def train(model: torch.nn.Module) -> None:
     torch.optim.lr_scheduler.StepLR(optimizer, 1)
 
 
+def train_whatever_ends(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, data: torch.utils.data.TensorDataset
+) -> None:
+    sampler = hvd.elastic.ElasticSampler(data, shuffle=True, seed=1)
+    sampler.record_batch(0, batch_size=2)
+    torch.utils.data.DataLoader(data, sampler=sampler)
+    state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0)
+    state.register_reset_callbacks([state.on_reset])
+
+    @hvd.elastic.run
+    def train(state: hvd.elastic.TorchState, steps: int) -> float:
+        state.commit()
+        return 0.5 * steps
+
+    assert_type(train(state, steps=3), float)
+
+
 def normalized(images: torch.Tensor) -> torch.nn.Module:
     layer = hvd.SyncBatchNorm(16, momentum=None, process_set=hvd.global_process_set)
     assert_type(layer.forward(images), torch.Tensor)

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+_why_absent = ""  # see explain_absence
+
 
 class FarandoleError(RuntimeError):
     """Base of what collectives raise."""
@@ -64,6 +66,9 @@ class HostsUpdatedInterrupt(RuntimeError):
 class NotInitializedError(FarandoleError, ValueError):
     """Farandole was used before `farandole.init()`, after `farandole.shutdown()`, or in a forked child."""
 
+    def __str__(self) -> str:
+        return _why_absent or super().__str__()
+
 
 class RecoverableError(FarandoleError):
     """This world cannot go on, through no fault of the program; `shutdown()` and `init()` may build a new one."""
@@ -78,6 +83,12 @@ class PeerLostError(RecoverableError):
 
 class DeadlineError(RecoverableError, TimeoutError):
     """A living rank did not take part in time. The message names it and the operation."""
+
+
+def explain_absence(sentence: str) -> None:
+    """Why there is no world although `init` was called; "" where there is one."""
+    global _why_absent
+    _why_absent = sentence
 
 
 def not_initialized() -> NotInitializedError:

@@ -118,6 +118,7 @@ class _State:
         self.wanted: list[_Ranks] = []  # added and not removed, those included that do not fit this world
         self.numbered: dict[int, _Ranks] = {}  # as added to the core of this world and not removed, by their numbers
         self.members: tuple[int, ...] = ()  # of an elastic job: the process that each rank above means
+        self.is_outside = False  # of a world that this process is to join
         self.known: weakref.WeakSet[ProcessSet] = weakref.WeakSet()
 
     def everybody(self) -> _Ranks:
@@ -321,6 +322,12 @@ def enter(rank: int, size: int, sets: Sequence[_Ranks], comm: Communicator | Non
     _state.wanted += [ranks for ranks in sets if ranks not in _state.wanted]
 
 
+def wait_outside(rank: int, size: int) -> None:
+    """The process is to join a world, in which it may get another place; until then there is nothing to add."""
+    _begin(rank, tuple(range(size)), None)
+    _state.is_outside = True
+
+
 def enter_epoch(rank: int, members: tuple[int, ...]) -> None:
     """Add the sets of the last world to the next world of an elastic job, under the same numbers. Collective.
 
@@ -333,13 +340,25 @@ def enter_epoch(rank: int, members: tuple[int, ...]) -> None:
             each._ranks, each._checked_in = _moved(each._ranks, members), None
     _state.wanted = [ranks for ranks in (_moved(each, members) for each in _state.wanted) if ranks]
     _begin(rank, members, None)
+    sets = _told(None if _state.is_outside else sets)
+    _state.is_outside = False
     _state.numbered = sets  # first, so that an attempt that fails half way forgets none
     for number in range(1, max(sets, default=0) + 1):
         added = _add_to_core(sets.get(number) or _state.everybody())
-        if sets.get(number):
-            _state.ids = {sets[number]: added, **_state.ids}
-        else:
+        if (ranks := sets.get(number)) and ranks not in _state.ids:
+            _state.ids = {**_state.ids, ranks: added}
+        elif not ranks:
             _remove_from_core(added)  # it has only used up the number
+
+
+def _told(sets: dict[int, _Ranks] | None) -> dict[int, _Ranks]:
+    """The sets as the ranks know them that are no newcomers, which say None. Collective, in each epoch: after a start
+    that has failed half way not all know whether a newcomer has been told.
+    """
+    from farandole._api.objects import allgather_object  # which needs this module
+
+    told = allgather_object(sets, "farandole.elastic.process_sets")
+    return next((each for each in told if each is not None), {})
 
 
 def _moved(ranks: _Ranks, members: tuple[int, ...]) -> _Ranks:

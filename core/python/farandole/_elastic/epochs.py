@@ -46,7 +46,7 @@ class Epoch:
 class Report:
     """A member's message that its epoch has ended for it."""
 
-    epoch: int  # the number of the epoch that has ended
+    epoch: int  # the number of the epoch that has ended; -1: of none, the member is new
     member: int
     store: str  # where this member listens, in case that it is rank 0 of the next epoch
     suspects: frozenset[int] = frozenset()  # members that it has lost, as far as it knows
@@ -61,6 +61,9 @@ class Authority(Protocol):
 
     def pause(self) -> None:
         """This member cannot, for now."""
+
+    def has_news(self) -> bool:
+        """Returns whether somebody wants to join, once for each. Does not block."""
 
     def next_epoch(self, report: Report) -> Epoch:
         """The epoch after the one that has ended. Blocks until it is decided; Ctrl-C interrupts.

@@ -203,8 +203,8 @@ class StateDictHandler:
 def _walked(value: Any, beside: Any, inner: Callable[[Any, Any], Any], leaf: Callable[[Any], Any]) -> Any:
     """`inner` of the items of dicts, lists and tuples, each with that of `beside` in the same place; else `leaf`."""
     if isinstance(value, dict):
-        others = beside if isinstance(beside, dict) else {}
-        return {key: inner(item, others.get(key)) for key, item in value.items()}
+        there = beside if isinstance(beside, dict) else {}
+        return {key: inner(item, there.get(key)) for key, item in value.items()}
     if type(value) in (list, tuple):
         others = beside if type(beside) is type(value) and len(beside) == len(value) else [None] * len(value)
         return type(value)(inner(*pair) for pair in zip(value, others, strict=True))

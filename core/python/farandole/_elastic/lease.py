@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 from contextlib import suppress
 
-from farandole._elastic.epochs import Epoch, MembershipError, Report
+from farandole._elastic.epochs import Epoch, Member, MembershipError, Report
 from farandole._start import membership_channel
 
 _LOOK_EVERY_S = 0.2  # for Ctrl-C in a thread that is not the main one, and for nothing else
@@ -14,10 +14,14 @@ _LOOK_EVERY_S = 0.2  # for Ctrl-C in a thread that is not the main one, and for 
 class LauncherAuthority:
     """See `epochs.Authority`. One connection, which lasts as long as `elastic.run`."""
 
-    def __init__(self, name: str, member: int) -> None:
-        """Raises OSError where the launcher cannot be reached at this abstract name."""
-        self._connection = membership_channel.connect(name)
-        membership_channel.send(self._connection, {"kind": "hello", "member": member})
+    def __init__(self, name: str, me: Member, members: dict[int, Member]) -> None:
+        """Raises OSError where the launcher cannot be reached at this abstract name.
+
+        members: those of the epoch, which `next_epoch` adds to.
+        """
+        self._connection, self._members = membership_channel.connect(name), members
+        about_me = {"host": me.host, "host_name": me.host_name, "pid": me.pid}
+        membership_channel.send(self._connection, {"kind": "hello", "member": me.number, "about": about_me})
 
     def begin(self) -> None:
         """Tell the launcher that this rank can go on without another one from now on."""
@@ -32,7 +36,7 @@ class LauncherAuthority:
         """See `epochs.Authority`."""
         self._tell(
             {
-                "kind": "report",
+                "kind": "report" if report.epoch >= 0 else "join",
                 "epoch": report.epoch,
                 "store": report.store,
                 "suspects": sorted(report.suspects),
@@ -41,10 +45,24 @@ class LauncherAuthority:
         )
         while True:
             message = self._next_message()
+            if message["kind"] == "over":
+                raise SystemExit(0)  # the job has ended before this newcomer was needed
             if message["kind"] == "end":
                 raise MembershipError(message["why"])
             if message["kind"] == "epoch" and message["number"] > report.epoch:
-                return Epoch(message["number"], tuple(message["members"]), message["store"])
+                members = tuple(message["members"])
+                for number, about in zip(members, message["about"], strict=True):
+                    self._members.setdefault(number, Member(number, **about))
+                return Epoch(message["number"], members, message["store"])
+
+    def has_news(self) -> bool:
+        """Returns whether newcomers wait. The launcher says so once."""
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        found = False
+        while poll.poll(0):
+            found |= self._next_message()["kind"] == "update"
+        return found
 
     def close(self) -> None:
         """See `epochs.Authority`."""

@@ -59,7 +59,7 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """
 
     @functools.wraps(func)
-    def wrapper(state: S, *args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapper(state: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         membership = _membership()
         membership.begin()
         result = _run(membership, state, lambda: func(state, *args, **kwargs))
@@ -89,7 +89,7 @@ def _run(membership: Membership, state: Resumable, call: Callable[[], R]) -> R:
         try:
             if not is_first:
                 state.on_reset()
-            if is_first or not _all(is_equal):
+            if not (membership.epoch.number and _all(is_equal)):
                 state.sync()
             is_saved = True
             return call()

@@ -24,16 +24,19 @@ class Membership:
     """Lasts from the first `elastic.run` of a process to its end, over all epochs."""
 
     def __init__(self) -> None:
-        """Collective."""
-        self._me = world.rank()
-        self.epoch = Epoch(0, tuple(range(world.size())))
-        self._job_key = world.job_key()
-        self._address = world.own_address()
-        self._launcher = world.launcher()
-        about_me = self._me, bootstrap.host_identity(), socket.gethostname(), os.getpid()
-        self._members = [Member(*each) for each in allgather_object(about_me, "farandole.elastic.members")]
-        self._watched = {each.number: _watch(each) for each in self._members if each.host == about_me[1]}
+        """Collective. A newcomer waits until the others take it in."""
+        is_newcomer = world.joins() >= 0
+        self._me = world.joins() if is_newcomer else world.rank()
+        self.epoch = Epoch(-1, ()) if is_newcomer else Epoch(0, tuple(range(world.size())))
+        self._job_key, self._launcher = world.job_key(), world.launcher()
+        self._address = environment.address() or world.own_address()
+        me = Member(self._me, bootstrap.host_identity(), socket.gethostname(), os.getpid())
+        everybody = [me] if is_newcomer else allgather_object(me, "farandole.elastic.members")
+        self._members: dict[int, Member] = {each.number: each for each in everybody}
+        self._watched: dict[int, int] = {}
         self._authority = self._find_authority()
+        if is_newcomer:
+            self.enter_next(None)
 
     @property
     def can_change(self) -> bool:
@@ -44,7 +47,7 @@ class Membership:
         """The program is inside of `elastic.run`."""
         if self._authority is not None:
             self._authority.begin()
-            notices.watch()
+            notices.watch(self._authority.has_news)
 
     def pause(self) -> None:
         """The program is outside of it, where nothing is done again."""
@@ -65,6 +68,7 @@ class Membership:
 
         `lost`: why this epoch has ended; None where ranks leave.
         """
+        notices.forget_news()
         while True:
             suspects = self._suspects()
             world.shutdown()
@@ -99,7 +103,7 @@ class Membership:
         from farandole._elastic.peers import MajorityAuthority
 
         return MajorityAuthority(
-            self._members,
+            list(self._members.values()),
             self._me,
             self._job_key,
             environment.min_np(),
@@ -110,7 +114,7 @@ class Membership:
 
     def _ask_launcher(self, name: str) -> LauncherAuthority:
         try:
-            return LauncherAuthority(name, self._me)
+            return LauncherAuthority(name, self._members[self._me], self._members)
         except OSError as error:
             raise MembershipError(
                 f"rank {self._me} cannot reach its launcher at the socket @{name} ({error.strerror or error}): run it "
@@ -123,8 +127,7 @@ class Membership:
 
     def _offer(self) -> tuple[int, str]:
         """A listener, or -1 where none is needed yet, and the rendezvous endpoint of a world whose rank 0 is here."""
-        hosts = {self._members[number].host for number in self.epoch.members}
-        return core.listen(f"tcp:{self._address}:0") if len(hosts) > 1 else (-1, key_exchange.store_name())
+        return core.listen(f"tcp:{self._address}:0") if self._address else (-1, key_exchange.store_name())
 
     def _next_epoch(self, report: Report) -> Epoch:
         assert self._authority is not None
@@ -159,7 +162,9 @@ class Membership:
 
     def _look(self, deadline: float) -> Callable[[], None]:
         """Looks for members that die while the epoch starts: the one to meet at may not even listen."""
-        watched = {self._watched[number]: number for number in self.epoch.members if self._watched.get(number, -1) >= 0}
+        here = [number for number in self.epoch.members if self._members[number].host == self._members[self._me].host]
+        self._watched |= {number: _watch(self._members[number]) for number in here if number not in self._watched}
+        watched = {self._watched[number]: number for number in here if self._watched[number] >= 0}
         poll = select.poll()
         for descriptor in watched:
             poll.register(descriptor, select.POLLIN)

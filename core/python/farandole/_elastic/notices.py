@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 from array import array
+from collections.abc import Callable
 from types import FrameType
 
 from farandole._api.errors import HostsUpdatedInterrupt
@@ -17,7 +18,7 @@ from farandole._runtime.native import core
 from farandole._start import world
 
 _INT64 = 5  # see DType
-_LEAVING = 1
+_LEAVING, _JOINING = 1, 2  # the larger one counts: newcomers need the state
 
 
 class _Flags:
@@ -25,6 +26,8 @@ class _Flags:
 
     def __init__(self) -> None:
         self.leaving = False
+        self.has_newcomers = False
+        self.look: Callable[[], bool] = lambda: False  # whether newcomers wait, as far as the launcher has said since
 
 
 _flags = _Flags()
@@ -35,31 +38,41 @@ def is_leaving() -> bool:
     return _flags.leaving
 
 
-def watch() -> None:
-    """Take SIGTERM as a notice from now on, unless the program handles it itself, or this is not its main thread."""
+def watch(look: Callable[[], bool]) -> None:
+    """Take SIGTERM as a notice from now on, unless the program handles it itself, or this is not its main thread.
+
+    `look` returns whether newcomers wait that it has not told of yet.
+    """
+    _flags.look = look
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _on_signal)
 
 
+def forget_news() -> None:
+    """The newcomers that wait are taken in."""
+    _flags.has_newcomers = False
+
+
 def unwatch() -> None:
     """SIGTERM ends this process again."""
+    _flags.look = lambda: False
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is _on_signal:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def check() -> None:
-    """Raise HostsUpdatedInterrupt on every rank where any rank has been told to leave. Collective, of eight bytes."""
-    if world.size() == 1:
-        told = _LEAVING if _flags.leaving else 0
-    else:
-        flag = array("q", [_LEAVING if _flags.leaving else 0])
+    """Raise HostsUpdatedInterrupt on all ranks if one is to leave, or knows of newcomers. Collective: eight bytes."""
+    _flags.has_newcomers = _flags.look() or _flags.has_newcomers
+    told = _JOINING if _flags.has_newcomers else _LEAVING if _flags.leaving else 0
+    if world.size() > 1:
+        flag = array("q", [told])
         address = flag.buffer_info()[0]
         tensor = address, address, _INT64, (1,)
         parameters = "farandole.elastic.notice", int(ReduceOp.MAX), 0, 1.0, 1.0, 0
         core.submit(Kind.ALLREDUCE, [tensor], flag, parameters).wait()
         told = flag[0]
     if told:
-        raise HostsUpdatedInterrupt(skip_sync=True)
+        raise HostsUpdatedInterrupt(skip_sync=told == _LEAVING)
 
 
 def _on_signal(_signum: int, _frame: FrameType | None) -> None:

@@ -85,6 +85,10 @@ class MajorityAuthority:
     def pause(self) -> None:
         """See `epochs.Authority`. Members that go on without this one wait for it as long as its process is there."""
 
+    def has_news(self) -> bool:
+        """See `epochs.Authority`. Only a launcher of ours has newcomers."""
+        return False
+
     def next_epoch(self, report: Report) -> Epoch:
         """See `epochs.Authority`."""
         meeting = _Meeting(self._majority, self._me, self._endpoints, self._key, self._timing, self._listeners)

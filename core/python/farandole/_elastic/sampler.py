@@ -21,11 +21,11 @@ class ElasticSampler:
     equal with it. All ranks get as many indices, so some come twice where the samples cannot be divided.
 
     Example:
-        >>> sampler = hvd.elastic.ElasticSampler(range(8), shuffle=False)
-        >>> list(sampler) == [0 + hvd.rank(), 2 + hvd.rank(), 4 + hvd.rank(), 6 + hvd.rank()]
+        >>> sampler = elastic.ElasticSampler(range(8), shuffle=False)
+        >>> list(sampler) == [0 + farandole.rank(), 2 + farandole.rank(), 4 + farandole.rank(), 6 + farandole.rank()]
         True
         >>> sampler.record_batch(batch_idx=0, batch_size=3)  # on each of two ranks
-        >>> list(sampler) == [6 + hvd.rank()]
+        >>> list(sampler) == [6 + farandole.rank()]
         True
     """
 
@@ -40,6 +40,9 @@ class ElasticSampler:
         self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
         self.epoch = 0
         self.processed_num = 0  # samples of this pass that are done, by all ranks together
+        self._recorded = -1  # the last batch of this loop
+        self._done = 0  # of the share
+        self._share: Sequence[int] = ()
         self._order: tuple[Any, Sequence[int]] | None = None  # what it was made of, and the indices of the pass
         self.reset()
 
@@ -122,9 +125,7 @@ class ElasticSampler:
         mine = left[self.rank :: self.num_replicas]
         if len(mine) < each:
             mine = [*mine, left[self.rank % len(left)]]
-        self._share: Sequence[int] = mine
-        self._recorded = -1  # the last batch
-        self._done = 0  # of the share
+        self._share, self._recorded, self._done = mine, -1, 0
 
     def __iter__(self) -> Iterator[int]:
         """This rank's indices of what is left. Where a loop has done all, the pass begins again."""

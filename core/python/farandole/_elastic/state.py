@@ -7,7 +7,7 @@ import itertools
 import pickle
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farandole._api.errors import ArgumentError, ArgumentTypeError, FarandoleError, MismatchError
 from farandole._api.objects import allgather_object, broadcast_object
@@ -23,7 +23,7 @@ class State:
     """The base of states. Derive from it to save and send a state in a way of one's own: `save`, `restore`, `sync`.
 
     Example:
-        >>> class Steps(hvd.elastic.State):
+        >>> class Steps(elastic.State):
         ...     step, saved = 0, 0
         ...
         ...     def save(self):
@@ -33,7 +33,7 @@ class State:
         ...         self.step = self.saved
         ...
         ...     def sync(self):
-        ...         self.step = hvd.broadcast_object(self.step)
+        ...         self.step = farandole.broadcast_object(self.step)
         >>> state = Steps()
         >>> state.step = 7
         >>> state.commit()
@@ -105,20 +105,25 @@ class ObjectState(State):
     Those that have `state_dict()` and `load_state_dict()`, an ElasticSampler say, stay the objects that they are.
 
     Example:
-        >>> state = hvd.elastic.ObjectState(epoch=0, losses=[])
+        >>> state = elastic.ObjectState(epoch=0, losses=[])
         >>> state.losses.append(0.5)
         >>> state.commit()
         >>> state.losses.append(0.25)  # of a step that fails
         >>> state.restore()
         >>> state.losses
         [0.5]
-        >>> state.epoch = 1 + hvd.rank()
-        >>> state.sync()  # all have as many commits: rank 0's
-        >>> state.epoch
+        >>> other = elastic.ObjectState(epoch=1 + farandole.rank())
+        >>> other.sync()  # all have as many commits: rank 0's
+        >>> other.epoch
         1
     """
 
     _arrays: Arrays | None = None  # of the framework of a derived class
+
+    if TYPE_CHECKING:  # the attributes are the keyword arguments
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __init__(self, bcast_object: Callable[..., Any] | None = None, get_rank: object = None, **kwargs: Any) -> None:
         """The state begins with these values.
@@ -190,6 +195,7 @@ class ObjectState(State):
             self.save()  # so that a loss meanwhile can be taken back
         if world.size() > 1:
             root_rank, commits, are_equal = self._root()
+            self._is_at_commit = False
             if are_equal:
                 return
             self._exchange(root_rank)

@@ -85,13 +85,13 @@ class Framework(Protocol):
     def exchange(self, options: ExchangeOptions) -> Exchange:
         """The exchange of one optimizer."""
 
-    def broadcast(self, variables: list[Variable], root_rank: int) -> None:
+    def broadcast(self, arrays: Sequence[Variable], root_rank: int) -> None:
         """Copy the given rank's values into the given variables, on all ranks."""
 
-    def copy(self, variable: Variable, spare: Any) -> Any:
+    def copy(self, array: Variable, spare: Any) -> Any:
         """A copy of its value, in the memory of `spare`, an earlier copy or None, where it fits there."""
 
-    def write(self, variable: Variable, copied: Any) -> bool:
+    def write(self, array: Variable, copied: Any) -> bool:
         """Write the copy into the variable; False, and nothing is written, where it does not fit."""
 
     @property

@@ -42,16 +42,17 @@ class _Teller:
         self.plain_hook = sys.excepthook
 
     def begin(self, world: World) -> None:
-        if self.pid or world.size < 2:
+        if self.pid or (world.size < 2 and world.joins < 0):
             return
-        self.rank, self.pid, self.members = world.rank, os.getpid(), range(world.size)
+        self.rank = world.rank if world.joins < 0 else world.joins
+        self.pid, self.members = os.getpid(), range(world.size)
         self.plain_hook, sys.excepthook = sys.excepthook, self.on_exception
         path = status_file()
         if path and world.launcher == OURS:
             with suppress(
                 OSError, ValueError
             ):  # in a container that does not see the launcher: it goes by what it sees
-                self.records = RankRecords.open(path, world.size)
+                self.records = RankRecords.open(path)
 
     @property
     def is_here(self) -> bool:

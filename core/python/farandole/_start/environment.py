@@ -39,6 +39,7 @@ class World:
     store: str = ""  # "unix:<abstract name>" or "tcp:<host>:<port>"; "" in a world of one, and where MPI has to tell it
     key_file: str = ""  # path of the job's 32 secret bytes; "" where the key must be exchanged first
     launcher: str = ""  # that set the variables; "" where none did
+    joins: int = -1  # the number of this process in an elastic job that runs already; its place is provisional then
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ _PREFIXES = ("OMPI_", "PMIX_", "PMI_", "TORCHELASTIC_", "SLURM_STEP_")
 _MEETING = frozenset(
     {
         *("FARANDOLE_STORE", "FARANDOLE_KEY_FILE", "FARANDOLE_STATUS_FILE", "FARANDOLE_MEMBERSHIP"),
+        "FARANDOLE_JOINS",
         *("MASTER_ADDR", "MASTER_PORT"),
     }
 )
@@ -135,6 +137,8 @@ def _started(environ: Mapping[str, str]) -> World | None:
             world = _place(environ, launcher)
             if sentence := _two_launchers(environ, launcher):
                 raise ValueError(sentence)
+            if launcher is _FARANDOLE and (number := environ.get("FARANDOLE_JOINS")):
+                return replace(world, key_file=environ.get("FARANDOLE_KEY_FILE", ""), joins=int(number))
             return _meeting_of_ours(environ, world) if launcher is _FARANDOLE else _meeting_of_others(environ, world)
     return None
 

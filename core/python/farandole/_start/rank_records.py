@@ -57,11 +57,11 @@ class RankRecords:
         self.size = size
 
     @classmethod
-    def open(cls, path: str, size: int) -> RankRecords:
+    def open(cls, path: str) -> RankRecords:
         """Raises OSError or ValueError where there is no such memory."""
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            records = cls(descriptor, size)
+            records = cls(descriptor, _size(os.fstat(descriptor).st_size))
         finally:
             os.close(descriptor)
         records._path = path
@@ -161,6 +161,11 @@ def make_memory(size: int) -> int:
 
 def _bytes(size: int) -> int:
     return (size * _WORDS + 2 * _TOLD) * _WORD_BYTES
+
+
+def _size(memory_bytes: int) -> int:
+    """Of how many ranks the memory has records."""
+    return (memory_bytes // _WORD_BYTES - 2 * _TOLD) // _WORDS
 
 
 def _digest(text: str) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from farandole._api import process_sets
+from farandole._api import errors, process_sets
 from farandole._api.errors import not_initialized
 from farandole._runtime import clock, recording
 from farandole._runtime.native import core
@@ -75,6 +75,9 @@ def init(comm: object = None, process_sets: object = None) -> None:
             _enter(None, process_sets, communicator)
             return
         found = _state.told or environment.discover()
+        if found.joins >= 0:
+            _wait_outside(found)
+            return
         if doubt := environment.doubt(found):
             log.logger.warning(doubt)
         _enter(found, process_sets)
@@ -118,6 +121,22 @@ def _enter(
     _join(meeting, ending.look_for_the_ended, add_process_sets, environment.timeline())
 
 
+def _wait_outside(found: environment.World) -> None:
+    """This process joins a running job at `elastic.run`, so that nobody waits for what it does before."""
+    ending.before_init(found)
+    _state.launcher, _state.address = found.launcher, environment.address()
+    _state.key = key_exchange.read_key(found.key_file)
+    environment.find_libraries()
+    atexit.register(_leave_at_exit)
+    _state.leaves_at_exit = True
+    errors.explain_absence(
+        f"rank {found.joins} of the launcher joins a running job: until elastic.run it is in no world, and has no "
+        "collectives; leave them to the state's sync"
+    )
+    process_sets.wait_outside(found.rank, found.size)
+    _state.world = found
+
+
 def _join(
     meeting: bootstrap.Meeting, look: Callable[[], None], add_process_sets: Callable[[], None], timeline: str
 ) -> None:
@@ -125,6 +144,7 @@ def _join(
     world, _state.store, _state.key = meeting.world, meeting.store, meeting.key
     place = world.rank, world.size, meeting.store, meeting.key, meeting.address, meeting.listener
     core.init(*place, look)
+    errors.explain_absence("")
     ending.after_init()
     environment.tell_horovods_readers(world)
     try:
@@ -161,6 +181,11 @@ def enter_epoch(meeting: bootstrap.Meeting, members: tuple[int, ...], number: in
             timeline = str(path.with_name(f"{path.stem}.epoch{number}{path.suffix}"))
         add_process_sets = functools.partial(process_sets.enter_epoch, meeting.world.rank, members)
         _join(meeting, look, add_process_sets, timeline)
+
+
+def joins() -> int:
+    """The number of this process in a running job that it is to join; -1 for others. Raises NotInitializedError."""
+    return _current().joins
 
 
 def job_key() -> bytes:

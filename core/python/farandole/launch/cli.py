@@ -110,6 +110,22 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     metavar="N",
     help="Go on while N ranks are left, in programs that use elastic.run.",
 )
+@click.option(
+    *("--max-np", "--max-num-proc", "max_np"),
+    type=Count(1),
+    metavar="N",
+    help="Start a new rank for each that is lost, while there are fewer than N.",
+)
+@click.option("--reset-limit", type=Count(0), metavar="N", help="Start N of them at most.")
+@click.option(
+    "--blacklist-cooldown-range",
+    type=(float, float),
+    metavar="LEAST MOST",
+    help="Seconds until a lost rank is replaced (1), twice as long each time, up to the most (60).",
+)
+@click.option(
+    "--elastic-timeout", type=float, metavar="SECONDS", help="How long living ranks have to notice that one is lost."
+)
 @click.option("--bind-to", type=click.Choice(["core", "none"]), default="none", help="Bind ranks to cores.")
 @click.option("-m", "module", is_flag=True, help="COMMAND is a Python module, as in python -m.")
 @click.option("--prefix/--no-prefix", default=True, help="Begin each line with [rank] (default).")
@@ -241,7 +257,7 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
         call=-1 if caller is None else caller.call,
         notes=() if file is None else job_machine.notes(file, base, placements, names, options.dry_run),
         nodes=nodes,
-        elastic=elastic(options.min_np, len(placements), ranks_base, nodes is not None),
+        elastic=elastic(options, len(placements), ranks_base, nodes is not None),
     )
 
 

@@ -7,6 +7,7 @@ A rank finds (docs/guide/launching.md tells users the same):
     FARANDOLE_ADDRESS    with several hosts: where other hosts reach this rank
     FARANDOLE_KEY_FILE   path to read the job's 32 secret bytes from
     HOROVOD_RANK ...       the same place for programs written for Horovod, see `_start/horovod_names.py`
+    FARANDOLE_JOINS        its number, where it joins an elastic job that runs already; its place is provisional then
     FARANDOLE_MEMBERSHIP   of an elastic job: unix:<abstract socket name>, at which the launcher decides who goes on
     FARANDOLE_STATUS_FILE  path of memory in which ranks and launcher tell each other of ends
     RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT      as torchrun says it, for torch.distributed
@@ -19,7 +20,7 @@ import re
 import shlex
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from farandole._start import this_host
@@ -32,7 +33,7 @@ _OWN = frozenset(
     f"FARANDOLE_{name}"
     for name in (
         *("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"),
-        *("STORE", "KEY_FILE", "STATUS_FILE", "MEMBERSHIP"),
+        *("STORE", "KEY_FILE", "STATUS_FILE", "MEMBERSHIP", "JOINS"),
     )
 )
 _FOREIGN = frozenset(
@@ -218,12 +219,16 @@ def for_rank(
     master: tuple[str, int] | None = None,
     address: str = "",
     membership: str = "",
+    joins: int = -1,
 ) -> dict[str, str]:
     """The whole environment of one rank.
 
     `master`: the address and port at which rank 0 may listen for torch.distributed. `address`: of this host, for ranks
     on others. `membership`: the abstract name of the launcher's socket for an elastic job.
+    `joins`: the number of a rank that joins such a job, whose place is provisional.
     """
+    if joins >= 0:
+        placement = replace(placement, rank=placement.size - 1)
     result = without_outer_job(base)
     result.update(
         FARANDOLE_RANK=str(placement.rank),
@@ -248,6 +253,8 @@ def for_rank(
         result["FARANDOLE_ADDRESS"] = bracketed(address)
     if membership:
         result["FARANDOLE_MEMBERSHIP"] = f"unix:{membership}"
+    if joins >= 0:
+        result["FARANDOLE_JOINS"] = str(joins)
     if start_timeout_s is not None:
         result["FARANDOLE_START_TIMEOUT"] = f"{start_timeout_s:g}"
     result.setdefault("OMP_NUM_THREADS", str(max(1, cores // placement.local_size)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-_LATER_ELASTIC = "jobs that go on with fewer or more ranks come with a later release; give a fixed number, -np N"
+_LATER_ELASTIC = "hosts that come while a job runs come with a later release; name all with -H, and see --max-np"
 _NOTHING = "leave it out, there is nothing to set"
 _OF_MPIRUN = "it belongs to mpirun, which starts ranks, too: mpirun ... python train.py"
 
@@ -17,8 +17,7 @@ _ANSWERS = {
     "--output-filename": "--output-dir DIR",
     "--prefix-output-with-timestamp -prefix-timestamp --log-with-timestamp": "--timestamp",
     "--log-without-timestamp --log-hide-timestamp --no-log-hide-timestamp": "leave it out, or give --timestamp",
-    "--max-np --max-num-proc --slots-per-host": _LATER_ELASTIC,
-    "--elastic-timeout --reset-limit --blacklist-cooldown-range --host-discovery-script": _LATER_ELASTIC,
+    "--slots-per-host --host-discovery-script": _LATER_ELASTIC,
     "--network-interface": "--network-interfaces NAME,...",
     "--fusion-threshold-mb": "set FARANDOLE_FUSION_THRESHOLD, in bytes",
     "--stall-check-warning-time-seconds": "set FARANDOLE_WARN_AFTER, in seconds",

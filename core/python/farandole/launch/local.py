@@ -131,13 +131,15 @@ def start(
     gets_stdin: bool = True,
     bind_to: str = "none",
     call: str = "",
+    has_threads: bool = False,
 ) -> Rank:
     """Start one rank; rank 0 gets our stdin, unless that is for nobody. `bind_to`: "core" gives each its own cores.
 
     `call`: where the rank reads the function that it calls. This path, and the number of the descriptor to which it
     writes its outcome, are its last two arguments.
 
-    REQUIRES one thread and signals of guard.HANDLED blocked: the child runs Python until it executes the command.
+    REQUIRES one thread and signals of guard.HANDLED blocked: the child runs Python until it executes the command. Where
+    the launcher `has_threads`, another program does in its place, which takes 50 ms.
     Raises CommandError if it cannot be executed, OSError if there is no room for one more process.
     """
     launcher = os.getpid()
@@ -155,17 +157,19 @@ def start(
     stdout, stdout_of_rank = os.pipe()
     stderr, stderr_of_rank = os.pipe()
     outcome, outcome_of_rank = os.pipe() if call else (-1, -1)
-    words = [call, str(outcome_of_rank)] if call else []
+    words = [*command, *([call, str(outcome_of_rank)] if call else [])]
+    if has_threads:
+        words = [sys.executable, "-m", "farandole.launch.begin", str(launcher), ",".join(map(str, cores)), *words]
     try:
         process = subprocess.Popen(
-            [*command, *words],
+            words,
             env=environment,
             stdin=None if placement.rank == 0 and gets_stdin else subprocess.DEVNULL,
             stdout=stdout_of_rank,
             stderr=stderr_of_rank,
             start_new_session=True,
             pass_fds=[outcome_of_rank] if call else [],
-            preexec_fn=prepare,  # noqa: PLW1509  (we have one thread)
+            preexec_fn=None if has_threads else prepare,  # noqa: PLW1509  (we have one thread)
         )
     except OSError as error:
         if error.filename is None:  # fork, not exec

@@ -32,6 +32,8 @@ class Lease:
     members: tuple[int, ...] = ()
     _begun: set[int] = field(default_factory=set)
     _ended: set[int] = field(default_factory=set)
+    _about: dict[int, Message] = field(default_factory=dict)  # what each process has said of itself
+    _newcomers: dict[int, Message] = field(default_factory=dict)  # that wait to join
     _reports: dict[int, Message] = field(default_factory=dict)
     _reported_at: float | None = None
     _warned: bool = False
@@ -40,10 +42,14 @@ class Lease:
     def __post_init__(self) -> None:
         self.members = tuple(range(self.size))
 
-    def survives(self, rank: int) -> bool:
-        """Returns whether the others go on without this rank."""
+    def survives(self, rank: int, is_mistake: bool = False) -> bool:
+        """Returns whether the others go on without this rank. A mistake of the program would come again."""
         others = [each for each in self._living() if each != rank]
-        return not self._why and self._begun.issuperset(self._living()) and len(others) >= self.min_np
+        if rank not in self.members:  # one that has not joined yet
+            return not self._why
+        return (
+            not is_mistake and not self._why and self._begun.issuperset(self._living()) and len(others) >= self.min_np
+        )
 
     def reason_against(self, rank: int) -> str:
         """The sentence about the others' not going on without this rank, which has failed."""
@@ -61,15 +67,17 @@ class Lease:
 
     def hear(self, rank: int, message: Message, now: float) -> list[Answer]:
         """A rank's message. Raises KeyError, TypeError or ValueError for what is none."""
-        if message["kind"] == "begin":
+        if message["kind"] == "hello":
+            self._about[rank] = {name: message["about"][name] for name in ("host", "host_name", "pid")}
+        elif message["kind"] == "begin":
             self._begun.add(rank)
+        elif message["kind"] == "join":
+            self._newcomers[rank] = _said(message)
+            return self._tell_all({"kind": "update"}, self._living()) or self._send_home()
         elif message["kind"] == "pause":
             self._begun.discard(rank)
         elif message["kind"] == "report" and rank in self.members and int(message["epoch"]) == self.number:
-            suspects = frozenset(int(each) for each in message["suspects"])
-            self._reports[rank] = {
-                "store": str(message["store"]), "leaving": bool(message["leaving"]), "suspects": suspects
-            }  # fmt: skip
+            self._reports[rank] = _said(message)
             self._reported_at = now if self._reported_at is None else self._reported_at
             return self._decide()
         return []
@@ -78,7 +86,8 @@ class Lease:
         """The process of this rank has ended."""
         self._ended.add(rank)
         self._reports.pop(rank, None)
-        return self._decide()
+        self._newcomers.pop(rank, None)
+        return self._decide() or self._send_home()
 
     def give_up(self, why: str) -> list[Answer]:
         """The job ends: whoever asks for another epoch is told why."""
@@ -117,7 +126,9 @@ class Lease:
 
     def _decide(self) -> list[Answer]:
         if self._why:
-            return self._tell_all({"kind": "end", "why": self._why}, self._take_reports())
+            asking = [*self._take_reports(), *self._newcomers]
+            self._newcomers.clear()
+            return self._tell_all({"kind": "end", "why": self._why}, asking)
         if self._reported_at is None or self._late():
             return []
         reports = self._take_reports()
@@ -127,10 +138,16 @@ class Lease:
         if 0 < len(chosen) < self.min_np:
             self._why = self._too_few(chosen)
             return self._tell_all({"kind": "end", "why": self._why}, reports)
-        self.number, self.members = self.number + 1, chosen
-        store = reports[chosen[0]]["store"] if chosen else ""
-        epoch = {"kind": "epoch", "number": self.number, "members": list(chosen), "store": store}
-        answers = self._tell_all(epoch, (rank for rank in reports if rank != blamed))
+        newcomers, self._newcomers = self._newcomers if chosen else {}, {}
+        self.number, self.members = self.number + 1, (*chosen, *sorted(newcomers))
+        epoch = {
+            "kind": "epoch",
+            "number": self.number,
+            "members": list(self.members),
+            "about": [self._about.get(rank) for rank in self.members],
+            "store": reports[chosen[0]]["store"] if chosen else "",
+        }
+        answers = self._tell_all(epoch, [*(rank for rank in reports if rank != blamed), *newcomers])
         if blamed is not None:
             why = f"the other ranks cannot reach rank {blamed}, although its launcher can; they go on without it"
             answers.append((blamed, {"kind": "end", "why": why}))
@@ -140,6 +157,13 @@ class Lease:
         are_left = f"{len(left)} of {self.size} ranks {'are' if len(left) > 1 else 'is'} left"
         which = f" (rank{'s' if len(left) > 1 else ''} {', '.join(map(str, left))})" if left else ""
         return f"{are_left}{which}, and --min-np asks for {self.min_np}; start the job again from a checkpoint"
+
+    def _send_home(self) -> list[Answer]:
+        """Newcomers whose job has ended meanwhile."""
+        if self._living() or not self._newcomers:
+            return []
+        waiting, self._newcomers = self._newcomers, {}
+        return self._tell_all({"kind": "over"}, waiting)
 
     def _unreachable(self, chosen: Collection[int], reports: Mapping[int, Message]) -> int | None:
         """The rank that more than half of the others have lost, although it is alive; no rank has died or leaves."""
@@ -157,6 +181,12 @@ class Lease:
     @staticmethod
     def _tell_all(message: Message, ranks: Iterable[int]) -> list[Answer]:
         return [(rank, message) for rank in ranks]
+
+
+def _said(message: Message) -> Message:
+    """The content of a report, or of a wish to join."""
+    suspects = frozenset(int(each) for each in message["suspects"])
+    return {"store": str(message["store"]), "leaving": bool(message["leaving"]), "suspects": suspects}
 
 
 class MembershipServer:
@@ -198,6 +228,7 @@ class MembershipServer:
                 self._drop(connection)
             elif message["kind"] == "hello":
                 self._connections[int(message["member"])] = connection
+                self._hear(int(message["member"]), message)
             else:
                 rank = next(rank for rank, each in self._connections.items() if each is connection)
                 self._hear(rank, message)

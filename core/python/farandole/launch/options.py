@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from farandole.launch.engines import Engine
+from farandole.launch.job import Placement
+from farandole.launch.membership import Lease
 from farandole.launch.messages import shown
+from farandole.launch.slots import MOST_STARTS, Backoff, Slots
 
 _MOST_SECONDS = 1e9  # as in the core
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,14}")  # Linux allows 15 bytes
@@ -53,6 +56,10 @@ class RunOptions:
     key_file: Path | None
     nproc_per_node: str | None
     min_np: int | None
+    max_np: int | None
+    reset_limit: int | None
+    blacklist_cooldown_range: tuple[float, float] | None
+    elastic_timeout: float | None
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,14 @@ class Elastic:
 
     min_np: int  # the fewest ranks
     timeout_s: float  # that living ranks have to notice that others are lost
+    max_np: int = 0  # ranks that are lost are replaced, up to so many; 0: they are not
+    backoff: Backoff = field(default_factory=Backoff)
+    reset_limit: int = MOST_STARTS  # of ranks that are started later
+
+    def for_ranks(self, placements: Sequence[Placement]) -> tuple[Lease, Slots | None]:
+        """What a job needs that starts with these ranks; no slots where lost ranks are not replaced."""
+        slots = Slots([*placements], self.max_np, self.backoff, self.reset_limit) if self.max_np else None
+        return Lease(len(placements), self.min_np, self.timeout_s), slots
 
 
 @dataclass(frozen=True)
@@ -76,22 +91,32 @@ class HostOptions:
     env: Mapping[str, str] = field(default_factory=dict)  # of -x, for the ranks of all hosts
 
 
-def elastic(min_np: int | None, ranks: int, base: Mapping[str, str], has_nodes: bool) -> Elastic | None:
-    """How the job goes on when ranks are lost; None without --min-np. Raises OptionError."""
-    if min_np is None:
+def elastic(options: RunOptions, ranks: int, base: Mapping[str, str], has_nodes: bool) -> Elastic | None:
+    """How the job goes on when ranks are lost; None without --min-np and --max-np. Raises OptionError."""
+    if options.min_np is None and options.max_np is None:
         return None
+    min_np = options.min_np or ranks
+    if options.max_np is not None and options.max_np < ranks:
+        raise OptionError(f"--max-np {options.max_np} is fewer than the {ranks} ranks that are started.")
     if min_np > ranks:
         raise OptionError(f"--min-np {min_np} asks for more ranks than the {ranks} that are started.")
     if has_nodes:
         raise OptionError("--min-np works with hosts that this launcher reaches (-H), not with --nnodes.")
-    text = base.get("FARANDOLE_ELASTIC_TIMEOUT") or "600"
+    given = options.elastic_timeout
+    text = base.get("FARANDOLE_ELASTIC_TIMEOUT") or "600" if given is None else str(given)
     try:
         timeout_s = float(text)
     except ValueError:
         timeout_s = -1.0
     if not 0 < timeout_s <= _MOST_SECONDS:
         raise OptionError(f"FARANDOLE_ELASTIC_TIMEOUT must be a positive number of seconds, not {shown(text)}.")
-    return Elastic(min_np, timeout_s)
+    least_s, most_s = options.blacklist_cooldown_range or (Backoff.least_s, Backoff.most_s)
+    if not 0 < least_s <= most_s:
+        raise OptionError(
+            f"--blacklist-cooldown-range wants two numbers of seconds, the smaller first, not {least_s:g} {most_s:g}."
+        )
+    limit = MOST_STARTS if options.reset_limit is None else options.reset_limit
+    return Elastic(min_np, timeout_s, options.max_np or 0, Backoff(least_s, most_s), limit)
 
 
 def host_options(

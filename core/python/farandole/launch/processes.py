@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from farandole._start.membership_channel import Message
 from farandole._start.rank_records import RankRecords
 from farandole.launch import guard, verdict
+from farandole.launch.job import Placement
 from farandole.launch.local import Rank
-from farandole.launch.membership import MembershipServer, Message
+from farandole.launch.membership import MembershipServer
 from farandole.launch.supervise import ENDING, Supervisor
 
 
@@ -21,6 +23,7 @@ class LocalSupervisor(Supervisor):
 
     records: RankRecords
     server: MembershipServer | None = None  # of an elastic job
+    start_rank: Callable[[Placement, int], Rank] | None = None  # starts one that joins under this number
     alive: dict[int, Rank] = field(default_factory=dict)  # by process
     _children_left: bool = True
     _leftovers_told: bool = False
@@ -42,6 +45,17 @@ class LocalSupervisor(Supervisor):
         """See Supervisor."""
         if self.server is not None:
             self.server.send(rank, message)
+
+    def start_newcomer(self, placement: Placement) -> None:
+        """See Supervisor."""
+        assert self.start_rank is not None
+        self.relay.open_logs([placement.rank])
+        self.add(self.start_rank(placement, placement.rank))
+
+    @property
+    def running(self) -> int:
+        """See Supervisor."""
+        return len(self.alive)
 
     @property
     def anything_left(self) -> bool:

@@ -7,7 +7,7 @@ import os
 import selectors
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ class OutputOptions:
     force_color: bool = False
     dumb_terminal: bool = False
     verbose: bool = False
-    hosts: Mapping[int, str] = field(default_factory=dict)  # of each rank, where there are several
+    hosts: dict[int, str] = field(default_factory=dict)  # of each rank, newcomers added, where there are several
     continues_logs: bool = False  # of an earlier line of the job
     stderr: int = STDERR  # where that of the ranks is shown; ours takes the words about the end
     outcomes: int = -1  # the pipe for those of ranks that call a function

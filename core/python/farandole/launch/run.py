@@ -11,7 +11,7 @@ from functools import partial
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local
 from farandole.launch.description import Job
-from farandole.launch.membership import Lease
+from farandole.launch.job import Placement
 from farandole.launch.messages import shown
 from farandole.launch.processes import LocalSupervisor
 from farandole.launch.relay import OutputError
@@ -66,11 +66,11 @@ def _run_on_hosts(job: Job, lifeline: int) -> int:
 
 def _run_inner(job: Job, lifeline: int) -> int:
     try:
-        memory = make_memory(len(job.placements))  # open as long as this process lives
-        records = RankRecords(memory, len(job.placements))
-        supervisor = LocalSupervisor(job.output, job.grace_s, lifeline, records=records)
-        if job.elastic is not None:
-            supervisor.lease = Lease(len(job.placements), job.elastic.min_np, job.elastic.timeout_s)
+        lease, slots = (None, None) if job.elastic is None else job.elastic.for_ranks(job.placements)
+        capacity = slots.capacity if slots else len(job.placements)
+        memory = make_memory(capacity)  # open as long as this process lives
+        records = RankRecords(memory, capacity)
+        supervisor = LocalSupervisor(job.output, job.grace_s, lifeline, lease=lease, slots=slots, records=records)
         supervisor.relay.open_logs(placement.rank for placement in job.placements)
         port = local.reserve_port()  # open as long as the ranks run
         _start_ranks(job, supervisor, port.getsockname()[1], local.path_for_ranks(memory))
@@ -92,7 +92,8 @@ def _start_ranks(job: Job, supervisor: LocalSupervisor, port: int, status_file: 
     membership = supervisor.serve_membership() if job.elastic is not None else ""
     if job.output.verbose:
         supervisor.relay.say(_plan(job, cores))
-    for placement in job.placements:
+
+    def start(placement: Placement, joins: int = -1) -> local.Rank:
         rank_environment = environment.for_rank(
             job.base,
             placement,
@@ -103,8 +104,14 @@ def _start_ranks(job: Job, supervisor: LocalSupervisor, port: int, status_file: 
             cores=cores,
             start_timeout_s=job.start_timeout_s,
             membership=membership,
+            joins=joins,
         )
-        supervisor.add(local.start(job.command, placement, rank_environment, bind_to=job.hosts.bind_to, call=call))
+        bind_to, is_late = job.hosts.bind_to, joins >= 0
+        return local.start(job.command, placement, rank_environment, bind_to=bind_to, call=call, has_threads=is_late)
+
+    supervisor.start_rank = start
+    for placement in job.placements:
+        supervisor.add(start(placement))
 
 
 def _plan(job: Job, cores: int) -> str:

@@ -16,11 +16,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from farandole._start.membership_channel import Message
 from farandole.launch import guard, verdict
 from farandole.launch.ending import Ending
-from farandole.launch.membership import Answer, Lease, Message
+from farandole.launch.job import Placement
+from farandole.launch.membership import Answer, Lease
 from farandole.launch.output import name_of_rank
 from farandole.launch.relay import OutputOptions, Relay, Stream
+from farandole.launch.slots import Slots
 
 KILL_EVERY_SECONDS = 0.02
 _LINES_IN_SIGHT = 8  # of others after a rank's last line, so that the user still sees it
@@ -38,6 +41,7 @@ class Supervisor(ABC):
     grace_s: float
     lifeline: int
     lease: Lease | None = None  # of an elastic job that this launcher decides about
+    slots: Slots | None = None  # of one that gets new ranks for those that it has lost
     deaths: list[verdict.Death] = field(default_factory=list)
     survived: list[verdict.Death] = field(default_factory=list)  # failures without which an elastic job has gone on
     suspended: bool = False
@@ -65,6 +69,11 @@ class Supervisor(ABC):
     @abstractmethod
     def anything_left(self) -> bool:
         """Returns whether a process of the job may be alive."""
+
+    @property
+    @abstractmethod
+    def running(self) -> int:
+        """How many ranks run."""
 
     @abstractmethod
     def tell_ranks(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
@@ -109,7 +118,9 @@ class Supervisor(ABC):
 
     def _wait_at_most(self) -> float | None:
         now = time.monotonic()
-        times = [self.relay.wait_at_most(), self.next_due(now), self.lease and self.lease.next_due(now)]
+        times = [self.relay.wait_at_most(), self.next_due(now)]
+        times.append(None if self.lease is None else self.lease.next_due(now))
+        times.append(None if self.slots is None else self.slots.next_due(now, self.running))
         if not self.anything_left or self.ending.kill_due(now):
             times.append(KILL_EVERY_SECONDS)
         else:
@@ -176,6 +187,8 @@ class Supervisor(ABC):
         """A rank has ended; `others` are still running."""
         if self._survives(death):
             self.survived.append(death)
+            if self.slots is not None:
+                self.slots.lost(death.placement.rank, time.monotonic())
             self.relay.say(verdict.survival(death, others))
         else:
             self.deaths.append(death)
@@ -192,9 +205,10 @@ class Supervisor(ABC):
 
     def _survives(self, death: verdict.Death) -> bool:
         """The job goes on although this rank has failed. A mistake of the program would come again."""
+        if self.lease is None or self.ending.began_at is not None or not death.failed:
+            return False
         is_mistake = death.said is not None and (death.said.mistaken or death.said.blamed is not None)
-        goes_on = self.lease is not None and self.ending.began_at is None
-        return goes_on and death.failed and not is_mistake and self.lease.survives(death.placement.rank)
+        return self.lease.survives(death.placement.rank, is_mistake)
 
     def hear_member(self, rank: int, message: Message) -> None:
         """A rank says something about the membership of its elastic job."""
@@ -210,6 +224,20 @@ class Supervisor(ABC):
     def tell_member(self, rank: int, message: Message) -> None:  # noqa: B027  # many jobs are not elastic
         """Send a rank a message about the membership."""
 
+    def start_newcomer(self, placement: Placement) -> None:  # noqa: B027  # many jobs get none
+        """Start a rank that joins the elastic job. Raises OSError where there is no room for one more process."""
+
+    def _look_after_slots(self, now: float, running: int) -> None:
+        if self.slots is None or self.ending.began_at is not None or not running:
+            return
+        placement = self.slots.due(now, running)
+        if placement is not None:
+            try:
+                self.start_newcomer(placement)
+            except OSError as error:
+                self.slots.lost(placement.rank, now)
+                self.relay.say(f"farandole: cannot start a rank on {placement.host}: {error.strerror}.")
+
     def _look_after_lease(self, now: float) -> None:
         if self.lease is None:
             return
@@ -223,6 +251,7 @@ class Supervisor(ABC):
     def act(self, now: float) -> None:
         """Do whatever is due now."""
         self._look_after_lease(now)
+        self._look_after_slots(now, self.running)
         if self.relay.stdout_error is not None:
             self._stdout_failed(self.relay.stdout_error, now)
         if self.ending.term_due(now):

@@ -37,7 +37,7 @@ Status Open(const std::string& path, const FrdGlooTable** table) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return Invalid(
-        std::string("the backend gloo needs ") + kFileName + ", which cannot be opened (" + dlerror() +
+        "the backend gloo needs ", kFileName, ", which cannot be opened (", dlerror(),
         "); install it (python -m pip install 'farandole[gloo]'), or set FARANDOLE_GLOO_LIB to the path of one that "
         "you have built from core/gloo of Farandole's sources; or take gloo out of FARANDOLE_BACKEND");
   }
@@ -46,7 +46,7 @@ Status Open(const std::string& path, const FrdGlooTable** table) {
   const bool fits = found != nullptr && found->abi == FRD_GLOO_ABI && found->struct_size >= sizeof(FrdGlooTable);
   if (!fits) {
     dlclose(library);
-    return Invalid(path + (found == nullptr ? " is no " : " is another version's ") + kFileName +
+    return Invalid(path, (found == nullptr ? " is no " : " is another version's "), kFileName,
                    "; install the one of this version (python -m pip install --upgrade 'farandole[gloo]')");
   }
   *table = found;
@@ -56,17 +56,13 @@ Status Open(const std::string& path, const FrdGlooTable** table) {
 // Opens the library once per path and keeps it for the life of the process, since an abandoned thread may still use it.
 // Any thread may call. kInvalid says what was looked for and how to get it.
 Status OpenGloo(const Settings& settings, const FrdGlooTable** table) {
-  static std::mutex mutex;
-  static auto* const opened = new std::map<std::string, const FrdGlooTable*>();  // never destroyed
+  struct Library {
+    const FrdGlooTable* table = nullptr;
+  };
+  const Library* library = nullptr;
   const std::string path = PathOf(settings);
-  const std::lock_guard<std::mutex> lock(mutex);
-  const auto known = opened->find(path);
-  if (known == opened->end()) {
-    FRD_RETURN_IF_ERROR(Open(path, table));
-    opened->emplace(path, *table);
-    return Status::Ok();
-  }
-  *table = known->second;
+  FRD_RETURN_IF_ERROR(OpenOnce(path, &library, [&](Library* fresh) { return Open(path, &fresh->table); }));
+  *table = library->table;
   return Status::Ok();
 }
 
@@ -187,7 +183,7 @@ class BlockingGloo final : public BlockingLibrary {
   }
 
   Status Failed(const std::string& what, const char* why) const {
-    return Internal("Gloo " + what + " on rank " + std::to_string(rank_) + ": " + why);
+    return Internal("Gloo ", what, " on rank ", rank_, ": ", why);
   }
 
   const int rank_;

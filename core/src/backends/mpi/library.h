@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "common/status.h"
@@ -95,31 +96,18 @@ union MpiHandle {
   int number;
 };
 
-// Arguments as the library takes them: handles become Raw, all others stay.
-template <typename Raw>
-struct MpiRaw {
-  template <typename Parameter>
-  static Parameter Of(Parameter parameter) {
-    return parameter;
+// An argument as the library takes it: handles become Raw, which is int or void*, all others stay.
+template <typename Raw, typename Argument>
+auto RawOf(Argument argument) {
+  if constexpr (std::is_same_v<Argument, MpiHandle*>) {
+    return reinterpret_cast<Raw*>(argument);  // a union has the address of its members
+  } else if constexpr (!std::is_same_v<Argument, MpiHandle>) {
+    return argument;
+  } else if constexpr (std::is_same_v<Raw, int>) {
+    return argument.number;
+  } else {
+    return argument.pointer;
   }
-  static Raw Of(MpiHandle handle);
-  static Raw* Of(MpiHandle* handle);
-};
-template <>
-inline int MpiRaw<int>::Of(MpiHandle handle) {
-  return handle.number;
-}
-template <>
-inline int* MpiRaw<int>::Of(MpiHandle* handle) {
-  return &handle->number;
-}
-template <>
-inline void* MpiRaw<void*>::Of(MpiHandle handle) {
-  return handle.pointer;
-}
-template <>
-inline void** MpiRaw<void*>::Of(MpiHandle* handle) {
-  return &handle->pointer;
 }
 
 // A function of MPI, with the parameters of its C interface and MpiHandle for all kinds of handles. All of them return
@@ -136,8 +124,8 @@ struct MpiFunction {
  private:
   template <typename Raw>
   int Call(Parameters... parameters) const {
-    const auto function = reinterpret_cast<int (*)(decltype(MpiRaw<Raw>::Of(parameters))...)>(pointer);
-    return function(MpiRaw<Raw>::Of(parameters)...);
+    const auto function = reinterpret_cast<int (*)(decltype(RawOf<Raw>(parameters))...)>(pointer);
+    return function(RawOf<Raw>(parameters)...);
   }
 };
 

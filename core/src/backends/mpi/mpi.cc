@@ -90,7 +90,7 @@ class BlockingMpi final : public BlockingLibrary {
         return collectives.Reducescatter(communicator, position, task.dtype, task.reduce, input, output,
                                          task.rank_bytes);
       default:
-        return Internal(std::string(kMpi.name) + " does not perform " + NameOf(task.kind));
+        return Internal(kMpi.name, " does not perform ", NameOf(task.kind));
     }
   }
 

@@ -30,15 +30,14 @@ void FinishAtExit() {
 // A thread of this library calls MPI, while the program's own threads may call it, too.
 Status CheckLevel(const MpiLibrary& library, int level, const std::string& what, const std::string& remedy) {
   if (level >= library.thread_multiple()) return Status::Ok();
-  return Invalid(what + " without MPI_THREAD_MULTIPLE (level " + std::to_string(level) + " of " +
-                 std::to_string(library.thread_multiple()) + ", " + library.Title() +
-                 "), but Farandole calls MPI in a thread of its own: " + remedy);
+  return Invalid(what, " without MPI_THREAD_MULTIPLE (level ", level, " of ", library.thread_multiple(), ", ",
+                 library.Title(), "), but Farandole calls MPI in a thread of its own: ", remedy);
 }
 
 // Checked before MPI_Init_thread is called: MPICH ends a process that Open MPI's launcher has started.
 Status CheckLauncher(const MpiLibrary& library, const std::string& launcher) {
   if (launcher != "openmpi" || library.version.find("Open MPI") != std::string::npos) return Status::Ok();
-  return Invalid("Open MPI's mpirun started this process, but the library is " + library.Title() +
+  return Invalid("Open MPI's mpirun started this process, but the library is ", library.Title(),
                  ": start the job with the mpirun that comes with this library, or set FARANDOLE_MPI_LIB to the "
                  "libmpi.so.40 of the mpirun you use");
 }
@@ -59,7 +58,7 @@ Status StartMpi(const MpiLibrary& library, const std::string& launcher) {
   int finalized = 0, initialized = 0, level = 0;
   FRD_RETURN_IF_ERROR(library.Call(library.finalized, &finalized));
   if (finalized != 0)
-    return Invalid("MPI (" + library.Title() +
+    return Invalid("MPI (", library.Title(),
                    ") cannot be used any more: the program has called MPI_Finalize. Call farandole's init before it, "
                    "and end MPI when the program ends");
   FRD_RETURN_IF_ERROR(library.Call(library.initialized, &initialized));
@@ -85,12 +84,12 @@ Status FindPlaceInMpi(const MpiLibrary& library, int world_size, int* rank) {
   FRD_RETURN_IF_ERROR(library.Call(library.comm_size, world, &size));
   if (size >= world_size) return Status::Ok();
   if (size == 1) {
-    return Invalid("of " + std::to_string(world_size) + " ranks this one is alone in MPI: " + library.Title() +
+    return Invalid("of ", world_size, " ranks this one is alone in MPI: ", library.Title(),
                    " was not started by its own launcher. Start the job with the mpirun that comes with this library, "
                    "or set FARANDOLE_MPI_LIB to the library that comes with the launcher you use");
   }
-  return Invalid("MPI (" + library.Title() + ") has " + std::to_string(size) + " ranks, but this job has " +
-                 std::to_string(world_size) + ": start all of them with one mpirun");
+  return Invalid("MPI (", library.Title(), ") has ", size, " ranks, but this job has ", world_size,
+                 ": start all of them with one mpirun");
 }
 
 Status ExchangeByMpi(const MpiLibrary& library, int rank, int size, const std::string& mine,
@@ -98,8 +97,8 @@ Status ExchangeByMpi(const MpiLibrary& library, int rank, int size, const std::s
   int place = -1;
   FRD_RETURN_IF_ERROR(FindPlaceInMpi(library, size, &place));
   if (place != rank)
-    return Invalid("this process is rank " + std::to_string(rank) + " by its launcher's variables, but rank " +
-                   std::to_string(place) + " in MPI (" + library.Title() + "): start all ranks with one mpirun");
+    return Invalid("this process is rank ", rank, " by its launcher's variables, but rank ", place, " in MPI (",
+                   library.Title(), "): start all ranks with one mpirun");
   std::vector<int> everybody(static_cast<size_t>(size));
   std::iota(everybody.begin(), everybody.end(), 0);
   MpiCommunicators communicators(&library);
@@ -127,7 +126,7 @@ Status MpiCommunicators::Make(int set_id, const std::vector<int>& places) {
   std::vector<int> sorted = places;
   std::sort(sorted.begin(), sorted.end());
   if (const auto twin = std::adjacent_find(sorted.begin(), sorted.end()); twin != sorted.end())
-    return Invalid("two ranks of this job are rank " + std::to_string(*twin) + " in MPI (" + library_->Title() +
+    return Invalid("two ranks of this job are rank ", *twin, " in MPI (", library_->Title(),
                    "): start all of them with one mpirun");
   const MpiHandle world = library_->Known(MpiKnown::kCommWorld);
   MpiHandle everybody, group, communicator;

@@ -163,12 +163,13 @@ Status Communicators::Explained(const Status& status, const ProcessSet& set) con
   for (size_t i = 0; i < devices_.size() && set.id == made_for_; ++i) {
     for (size_t j = i + 1; j < devices_.size(); ++j) {
       if (devices_[i] != devices_[j]) continue;
-      return {status.code(), status.message() + "; " + world_->NameOf(ranks_[i]) + " and " + world_->NameOf(ranks_[j]) +
-                                 " use the same GPU: give each its own, by local_rank() or CUDA_VISIBLE_DEVICES; "
-                                 "or set NCCL_MULTI_RANK_GPU_ENABLE=1, with NCCL 2.30 or newer"};
+      return Status(status.code(), status.message(), "; ", world_->NameOf(ranks_[i]), " and ",
+                    world_->NameOf(ranks_[j]),
+                    " use the same GPU: give each its own, by local_rank() or CUDA_VISIBLE_DEVICES; or set "
+                    "NCCL_MULTI_RANK_GPU_ENABLE=1, with NCCL 2.30 or newer");
     }
   }
-  return {status.code(), status.message() + "; it was connecting the ranks" + Advice(set)};
+  return {status.code(), status.message(), "; it was connecting the ranks", Advice(set)};
 }
 
 void Communicators::Forget(int set_id) {
@@ -248,10 +249,10 @@ void Communicators::AbortThose(const std::vector<std::shared_ptr<Communicator>>&
   }
   if (all_ended) return;
   has_left_some_alone_ = true;
-  Log(LogLevel::kWarning, nccl_.name() + " has not come back within " + std::to_string(patience_.abort.count() / 1000) +
-                              " s from " + (call != nullptr ? call : nccl_.abort.name) +
-                              ", although what it did was given up, and is left alone with the memory that it may "
-                              "still use; end this process rather than going on with its GPU");
+  Log(LogLevel::kWarning, nccl_.name(), " has not come back within ", patience_.abort.count() / 1000, " s from ",
+      (call != nullptr ? call : nccl_.abort.name),
+      ", although what it did was given up, and is left alone with the memory that it may still use; end this process "
+      "rather than going on with its GPU");
 }
 
 }  // namespace farandole

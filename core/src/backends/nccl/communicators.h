@@ -175,4 +175,9 @@ class Communicators {
   std::vector<DeviceIdentity> devices_;  // theirs
 };
 
+// Makes what the table's row makes (nccl.cc), with a patience that tests shorten. It opens nothing, so it never fails;
+// Backend::Open says whether there is a library.
+std::unique_ptr<Backend> MakeNcclBackend(World* world, const Settings& settings, Backend* host_backend,
+                                         const NcclPatience& patience = NcclPatience());
+
 }  // namespace farandole

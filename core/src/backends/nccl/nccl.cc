@@ -1,10 +1,23 @@
-#include "backends/nccl/nccl.h"
-
+// The NCCL backend: collectives of tensors on CUDA devices, without copies to the host.
+//
+//   addresses (NCCL's id, the device) -> communicator -> NCCL's calls in the backend's own stream -> its event -> done
+//
+// Where NCCL has no network between hosts, a task that spans several hosts has NCCL's calls before and after an
+// exchange over links (relay.h).
+//
+// Communicators are made in the order of the log (communicators.h). Nothing here blocks, with two exceptions: an abort
+// gives NCCL and the device a few seconds each to release the tensors, and allocations wait for CUDA's driver. A call
+// of NCCL that does not return keeps a thread of its communicator, not the progress loop (communicators.h). A task is
+// done when the device has performed it, so an error until then is that task's.
+//
+// It owns its communicators and one stream for each device. The devices are the process's (device.h), and so is NCCL's
+// library, which a framework may use as well. Only the holder of the ProgressLock uses a backend.
 #include <chrono>
 #include <map>
 #include <thread>
 
 #include "backends/nccl/calls.h"
+#include "backends/nccl/communicators.h"
 #include "backends/nccl/relay.h"
 #include "backends/table.h"
 #include "common/log.h"
@@ -131,7 +144,7 @@ class Nccl final : public Backend {
 
   Status Here(Status status) const {
     if (status.ok()) return status;
-    return {status.code(), world_->NameOf(world_->rank) + ": " + status.message()};
+    return {status.code(), world_->NameOf(world_->rank), ": ", status.message()};
   }
 
   // True when NCCL performs the task inside the hosts only, and links between them.
@@ -151,8 +164,8 @@ class Nccl final : public Backend {
     for (const IoBuffer& buffer : task_->buffers) {
       if (buffer.device == nullptr) continue;
       if (device != nullptr && device != buffer.device) {
-        return Invalid("tensors of process set " + std::to_string(task_->set->id) + " lie on " + device->name() +
-                       " and on " + buffer.device->name() +
+        return Invalid("tensors of process set ", task_->set->id, " lie on ", device->name(), " and on ",
+                       buffer.device->name(),
                        "; with NCCL a rank has one device for all of a set: choose it once, by local_rank()");
       }
       device = buffer.device;
@@ -179,10 +192,9 @@ class Nccl final : public Backend {
       std::this_thread::sleep_for(kPollInterval);
     if (passed) return;
     stream_->Leave();
-    Log(LogLevel::kWarning, stream_->device()->name() + " has not come back within " +
-                                std::to_string(patience_.device.count() / 1000) +
-                                " s from an operation of NCCL that was given up, and may still write to its tensors; "
-                                "end this process rather than going on with it");
+    Log(LogLevel::kWarning, stream_->device()->name(), " has not come back within ", patience_.device.count() / 1000,
+        " s from an operation of NCCL that was given up, and may still write to its tensors; end this process rather "
+        "than going on with it");
   }
 
   // A call that has not returned may still use streams and scratch, so they are never freed.

@@ -2,21 +2,21 @@
 
 namespace farandole {
 
-// ---- Scratch
+// ---- DeviceScratch
 
-Scratch::~Scratch() {
+DeviceScratch::~DeviceScratch() {
   for (std::byte* memory : taken_) (device_->*free_)(memory);
 }
 
 // Takes twice as much where the device has room, else no more than is needed.
-Status Scratch::Take(size_t size_bytes) {
+Status DeviceScratch::Take(size_t size_bytes) {
   if (size_bytes <= size_bytes_) return Status::Ok();
   const size_t doubled_bytes = 2 * size_bytes_;
   if (doubled_bytes > size_bytes && Add(doubled_bytes).ok()) return Status::Ok();
   return Add(size_bytes);
 }
 
-Status Scratch::Add(size_t size_bytes) {
+Status DeviceScratch::Add(size_t size_bytes) {
   void* memory = nullptr;
   FRD_RETURN_IF_ERROR((device_->*allocate_)(size_bytes, &memory));
   taken_.push_back(static_cast<std::byte*>(memory));
@@ -44,7 +44,7 @@ Status DeviceStream::TakeZeros(size_t size_bytes) {
 
 void DeviceStream::Leave() {
   is_left_ = true;
-  for (Scratch* scratch : {&zeros_, &on_device_, &pinned_}) scratch->Leave();
+  for (DeviceScratch* scratch : {&zeros_, &on_device_, &pinned_}) scratch->Leave();
 }
 
 // ---- a task's tensors

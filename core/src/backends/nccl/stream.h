@@ -1,6 +1,6 @@
 // The parts of a device that its tasks use, and their tensors as NCCL's calls take them.
 //
-//   Scratch          memory that is kept from one task to the next
+//   DeviceScratch          memory that is kept from one task to the next
 //   DeviceStream     a stream, an event behind the last task, and scratch
 //
 // The NCCL backend owns one DeviceStream for each device. Only the holder of the ProgressLock uses what is here.
@@ -19,15 +19,15 @@ namespace farandole {
 // Memory of a device, or pinned for it. Memory that has become too small is kept, too: freeing it waits for the device,
 // which may wait for another rank, and that for this one. The size at least doubles while there is room, so the kept
 // memory is smaller than the used one.
-class Scratch {
+class DeviceScratch {
  public:
   using Allocate = Status (Device::*)(size_t size_bytes, void** memory);
   using Free = void (Device::*)(void* memory);
 
-  Scratch(Device* device, Allocate allocate, Free free) : device_(device), allocate_(allocate), free_(free) {}
-  ~Scratch();
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
+  DeviceScratch(Device* device, Allocate allocate, Free free) : device_(device), allocate_(allocate), free_(free) {}
+  ~DeviceScratch();
+  DeviceScratch(const DeviceScratch&) = delete;
+  DeviceScratch& operator=(const DeviceScratch&) = delete;
 
   // Makes sure that there are at least size_bytes, of any contents. REQUIRES: the task before is over.
   Status Take(size_t size_bytes);
@@ -57,8 +57,8 @@ class DeviceStream {
   // REQUIRES: the task before is over.
   Status TakeZeros(size_t size_bytes);
   std::byte* zeros() const { return zeros_.memory(); }
-  Scratch& on_device() { return on_device_; }
-  Scratch& pinned() { return pinned_; }
+  DeviceScratch& on_device() { return on_device_; }
+  DeviceScratch& pinned() { return pinned_; }
   // Records the event after all work that the stream has now.
   Status Mark() { return device_->Record(event_, stream_); }
   Status HasPassed(bool* passed) { return device_->HasHappened(event_, passed); }
@@ -72,9 +72,9 @@ class DeviceStream {
   Device* const device_;
   Stream stream_ = nullptr;
   Event event_ = nullptr;
-  Scratch zeros_{device_, &Device::Allocate, &Device::Free};
-  Scratch on_device_{device_, &Device::Allocate, &Device::Free};
-  Scratch pinned_{device_, &Device::AllocatePinned, &Device::FreePinned};
+  DeviceScratch zeros_{device_, &Device::Allocate, &Device::Free};
+  DeviceScratch on_device_{device_, &Device::Allocate, &Device::Free};
+  DeviceScratch pinned_{device_, &Device::AllocatePinned, &Device::FreePinned};
   bool is_left_ = false;
 };
 

@@ -5,8 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -53,9 +51,8 @@ Status SharedSegment::Attach(Descriptor memfd, size_t size_bytes, SharedSegment*
   if (fstat(memfd.get(), &facts) != 0) return SystemError("fstat of received shared memory");
   const int seals = fcntl(memfd.get(), F_GET_SEALS);
   if (facts.st_size != static_cast<off_t>(size_bytes) || seals < 0 || (seals & kSeals) != kSeals) {
-    return {Code::kMismatch, "received shared memory of " + std::to_string(facts.st_size) + " bytes with seals " +
-                                 std::to_string(seals) + ", expected " + std::to_string(size_bytes) +
-                                 " bytes sealed against resizing"};
+    return Status(Code::kMismatch, "received shared memory of ", facts.st_size, " bytes with seals ", seals,
+                  ", expected ", size_bytes, " bytes sealed against resizing");
   }
   return segment->Map(std::move(memfd), size_bytes);
 }

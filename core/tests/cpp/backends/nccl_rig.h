@@ -6,7 +6,7 @@
 #include <atomic>
 #include <functional>
 
-#include "backends/nccl/nccl.h"
+#include "backends/nccl/communicators.h"
 #include "backends/on_device.h"
 #include "backends/performed.h"
 #include "device/cuda.h"

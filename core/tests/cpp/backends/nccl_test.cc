@@ -1,6 +1,6 @@
 // The NCCL backend, ranks as threads, over a fake NCCL and a fake CUDA driver (support/fake_nccl.h). tests/gpus has
 // NVIDIA's.
-#include "backends/nccl/nccl.h"
+#include "backends/nccl/communicators.h"
 
 #include <atomic>
 #include <cmath>

@@ -128,7 +128,7 @@ TEST(FuzzTest, TheCoordinatorSurvivesAnyMessage) {
       const bool faithful = random() % 4 == 0;  // some unchanged, so that ids become live
       coordinator.OnMessage(static_cast<int>(random() % 2), faithful ? message : Mutated(message, &random), &out);
       if (random() % 3 == 0) coordinator.Flush(&out);
-      coordinator.Stalled();
+      coordinator.Absences();
       out.clear();
     }
   }

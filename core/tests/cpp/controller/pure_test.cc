@@ -117,10 +117,10 @@ TEST(CoordinatorTest, StalledNamesWhoHasNotDescribed) {
   Coordinator coordinator(LayoutOf({"a", "a", "a"}));
   std::vector<Outgoing> out;
   ASSERT_TRUE(coordinator.OnMessage(1, Encode(MessageKind::kDescribe, Base()), &out).ok());
-  const auto stalled = coordinator.Stalled();
+  const auto stalled = coordinator.Absences();
   ASSERT_EQ(stalled.size(), 1u);
   EXPECT_EQ(stalled[0].title, "allreduce 'w'");
-  EXPECT_EQ(stalled[0].missing, (std::vector<int>{0, 2}));
+  EXPECT_EQ(stalled[0].ranks, (std::vector<int64_t>{0, 2}));
 }
 
 TEST(CoordinatorTest, OnlyTheFirstAbortIsForwarded) {
@@ -203,12 +203,12 @@ TEST(CoordinatorTest, AKnownOperationThatAGroupHasNotComeToIsStalled) {
   std::vector<Outgoing> out;
   for (int rank = 0; rank < 3; ++rank)
     ASSERT_TRUE(coordinator.OnMessage(rank, Encode(MessageKind::kDescribe, InTheLog()), &out).ok());
-  EXPECT_TRUE(coordinator.Stalled().empty());
+  EXPECT_TRUE(coordinator.Absences().empty());
   ASSERT_TRUE(coordinator.OnMessage(0, Encode(Completion{0, 1, 1, {}}), &out).ok());
-  const auto stalled = coordinator.Stalled();
+  const auto stalled = coordinator.Absences();
   ASSERT_EQ(stalled.size(), 1u);
   EXPECT_EQ(stalled[0].title, "allreduce 'w'");
-  EXPECT_EQ(stalled[0].missing, (std::vector<int>{1, 2}));
+  EXPECT_EQ(stalled[0].ranks, (std::vector<int64_t>{1, 2}));
 }
 
 // Returns the ranks for which rank 0 waits, as the coordinator says.

@@ -354,8 +354,7 @@ std::set<int> SimulatedJob::MissingFor(int rank) const {
 
 std::set<int> SimulatedJob::MissingForCoordinator() const {
   std::set<int> all;
-  for (const Coordinator::Waiting& waiting : coordinator_.Stalled())
-    all.insert(waiting.missing.begin(), waiting.missing.end());
+  for (const Absence& absence : coordinator_.Absences()) all.insert(absence.ranks.begin(), absence.ranks.end());
   return all;
 }
 

@@ -29,7 +29,7 @@ class Filler {
     } else if constexpr (std::is_arithmetic_v<T>) {
       *value = static_cast<T>(random_() % 100);
     } else {
-      T::Visit(*this, *value);
+      VisitFields(*this, *value);
     }
   }
   void Fill(RendezvousMessage::Kind* kind) {
@@ -73,7 +73,7 @@ TYPED_TEST(WireTest, ComesBackWholeAndNotInPart) {
   for (unsigned seed = 0; seed < 50; ++seed) {
     TypeParam sent;
     Filler fill(seed);
-    TypeParam::Visit(fill, sent);
+    VisitFields(fill, sent);
     const Bytes bytes = BytesOf(sent);
     ByteReader reader(bytes);
     const auto received = Decode<TypeParam>(&reader);

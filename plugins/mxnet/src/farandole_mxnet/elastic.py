@@ -52,15 +52,14 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
         3
     """
 
-    @functools.wraps(func)
-    def settled(state: S, *args: P.args, **kwargs: P.kwargs) -> R:
+    def settled(state: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return func(state, *args, **kwargs)
         except (RecoverableError, HostsUpdatedInterrupt):
             _settle()
             raise
 
-    return farandole.elastic.run(settled)
+    return functools.wraps(func)(farandole.elastic.run(settled))
 
 
 class MXNetState(ObjectState):
@@ -77,8 +76,8 @@ class MXNetState(ObjectState):
         >>> state.commit()
         >>> net.weight.set_data(mx.nd.zeros((1, 1)))
         >>> state.restore()
-        >>> net.weight.data().asscalar()
-        1.0
+        >>> net.weight.data().asnumpy().tolist()
+        [[1.0]]
     """
 
     def __init__(self, net: Any = None, trainer: Any = None, **kwargs: Any) -> None:
@@ -92,7 +91,7 @@ class MXNetState(ObjectState):
         Raises:
             ValueError: parameters without values, or in several contexts.
         """
-        self._arrays = _Arrays()
+        self._arrays = self._own = _Arrays()
         super().__init__(net=net, trainer=trainer, **kwargs)
         if net is not None:
             _data_of(net)
@@ -113,10 +112,10 @@ class MXNetState(ObjectState):
     def _handler_of(self, value: Any) -> StateHandler | None:
         if isinstance(value, mx.gluon.Block):
             return VariablesHandler(
-                value, lambda: _data_of(value), self._arrays, functools.partial(_drop_gradients, value)
+                value, lambda: _data_of(value), self._own, functools.partial(_drop_gradients, value)
             )
         if isinstance(value, mx.gluon.Trainer):
-            return StateDictHandler(value, self._arrays, through=_Trained(value))
+            return StateDictHandler(value, self._own, through=_Trained(value))
         return super()._handler_of(value)
 
 

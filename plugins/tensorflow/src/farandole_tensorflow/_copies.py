@@ -13,14 +13,14 @@ import tensorflow as tf
 from farandole_tensorflow._dtypes import Tensor
 
 
-def copy(variable: Any, spare: Any) -> Tensor:
+def copy(array: Any, spare: Any) -> Tensor:
     """The variable's value; of Keras 3's, too. `spare` is not needed."""
-    return _plain(variable).read_value()
+    return _plain(array).read_value()
 
 
-def write(variable: Any, copied: Tensor) -> bool:
+def write(array: Any, copied: Tensor) -> bool:
     """Give the variable this value; False where the shape or the dtype is another one."""
-    plain = _plain(variable)
+    plain = _plain(array)
     if plain.shape != copied.shape or plain.dtype != copied.dtype:
         return False
     plain.assign(copied)

@@ -168,7 +168,7 @@ class Exchange:
         """How many there are when the gradients are reduced, since a graph may outlive an epoch of an elastic job."""
         if tf.executing_eagerly() or is_compiled(tf.compat.v1.get_default_graph()):
             return farandole.size() if self._process_set is None else self._process_set.size()
-        return size_op(0 if self._process_set is None else self._process_set.process_set_id)
+        return size_op(0 if self._process_set is None else self._process_set.process_set_id or 0)
 
     def _grouped(
         self, wanted: list[int], gradients: Sequence[Gradient], variables: Sequence[Variable]

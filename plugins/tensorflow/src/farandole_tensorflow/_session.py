@@ -18,13 +18,13 @@ class OfSession:
         """Of this session, by default of the one that is current when a variable is used."""
         self._session = session
 
-    def copy(self, variable: Any, spare: Any) -> Any:
-        return self._current.run(variable)
+    def copy(self, array: Any, spare: Any) -> Any:
+        return self._current.run(array)
 
-    def write(self, variable: Any, copied: Any) -> bool:
-        if tuple(variable.shape) != copied.shape:
+    def write(self, array: Any, copied: Any) -> bool:
+        if tuple(array.shape) != copied.shape:
             return False
-        variable.load(copied, self._current)
+        array.load(copied, self._current)
         return True
 
     def broadcast(self, arrays: Sequence[Any], root_rank: int) -> None:

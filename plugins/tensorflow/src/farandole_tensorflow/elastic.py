@@ -46,8 +46,7 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
         3
     """
 
-    @functools.wraps(func)
-    def translated(state: S, *args: P.args, **kwargs: P.kwargs) -> R:
+    def translated(state: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return func(state, *args, **kwargs)
         except tf.errors.OpError as error:
@@ -56,7 +55,7 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
                 raise
             raise ours from error
 
-    return farandole.elastic.run(translated)
+    return functools.wraps(func)(farandole.elastic.run(translated))
 
 
 class TensorFlowState(ObjectState):
@@ -88,12 +87,12 @@ class TensorFlowState(ObjectState):
             if tf.executing_eagerly():
                 raise ValueError("TensorFlowState needs the variables to save, such as model.variables")
             variables = tf.compat.v1.global_variables()
-        self._arrays = _Variables() if tf.executing_eagerly() else OfSession(session)
+        self._arrays = self._own = _Variables() if tf.executing_eagerly() else OfSession(session)
         super().__init__(variables=_Listed(variables), **kwargs)
 
     def _handler_of(self, value: Any) -> StateHandler | None:
         if isinstance(value, _Listed):
-            return VariablesHandler(value, lambda: value, self._arrays)
+            return VariablesHandler(value, lambda: value, self._own)
         return super()._handler_of(value)
 
 

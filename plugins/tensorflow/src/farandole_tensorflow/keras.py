@@ -9,6 +9,7 @@
 For Keras 3, and for tf.keras, which is Keras 2, with TensorFlow 2.13 to 2.15. Which Keras it is, `tf.keras` says.
 """
 
+from collections.abc import Sequence as _Sequence
 from typing import Any as _Any
 
 import farandole
@@ -34,8 +35,8 @@ class _TensorFlow:
     operations = _operations
     exchange = _Exchange
 
-    def broadcast(self, variables: list[_Any], root_rank: int) -> None:
-        _broadcast_variables(variables, root_rank)
+    def broadcast(self, arrays: _Sequence[_Any], root_rank: int) -> None:
+        _broadcast_variables(arrays, root_rank)
 
     elastic_run = staticmethod(_run)
     copy, write = staticmethod(_copy), staticmethod(_write)

@@ -28,7 +28,7 @@ class Tensors:
         return isinstance(value, torch.Tensor)
 
     def copy(self, array: Tensor, spare: Any) -> Tensor:
-        source = array.detach()
+        source = array.detach() if array.requires_grad else array
         if spare is not None and _is_like(spare, source):
             spare.copy_(source)
             return spare  # type: ignore[no-any-return, unused-ignore]
@@ -72,4 +72,4 @@ class Tensors:
 
 
 def _is_like(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype and one.layout == other.layout
+    return bool(one.shape == other.shape and one.dtype == other.dtype and one.layout == other.layout)

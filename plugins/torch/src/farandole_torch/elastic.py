@@ -49,16 +49,16 @@ class TorchState(ObjectState):
         self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any
     ) -> None:
         """The state has these as the attributes `model` and `optimizer`, and those of `kwargs`: see ObjectState."""
-        self._arrays = Tensors()
+        self._arrays = self._tensors = Tensors()
         super().__init__(model=model, optimizer=optimizer, **kwargs)
 
     def _handler_of(self, value: Any) -> StateHandler | None:
         if isinstance(value, torch.nn.Module):
-            return _OfModule(value, self._arrays)
+            return _OfModule(value, self._tensors)
         if isinstance(value, torch.optim.Optimizer):
-            return _OfOptimizer(value, self._arrays)
+            return _OfOptimizer(value, self._tensors)
         has_both = hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
-        return StateDictHandler(value, self._arrays) if has_both and not isinstance(value, type) else None
+        return StateDictHandler(value, self._tensors) if has_both and not isinstance(value, type) else None
 
 
 class ElasticSampler(_ElasticSampler, torch.utils.data.Sampler):  # type: ignore[misc, unused-ignore]
@@ -87,7 +87,8 @@ class _Module:
         self._module = module
 
     def state_dict(self) -> dict[str, Any]:
-        return self._module.state_dict()
+        state: dict[str, Any] = self._module.state_dict()
+        return state
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
         state = self._module.state_dict()  # knows the versions of the modules' states

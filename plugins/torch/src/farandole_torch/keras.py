@@ -9,6 +9,7 @@
 Which backend Keras uses is settled when it is first imported.
 """
 
+from collections.abc import Sequence as _Sequence
 from typing import Any as _Any
 
 import farandole
@@ -50,10 +51,10 @@ class _PyTorch:
     operations = _operations
     exchange = _Exchange
 
-    def broadcast(self, variables: list[_Any], root_rank: int) -> None:
+    def broadcast(self, arrays: _Sequence[_Any], root_rank: int) -> None:
         handles = [
             _collectives.broadcast_async_(variable.value.detach(), root_rank, f"variables.{place}")
-            for place, variable in enumerate(variables)
+            for place, variable in enumerate(arrays)
         ]
         for handle in handles:
             handle.wait()
@@ -61,11 +62,11 @@ class _PyTorch:
     elastic_run = staticmethod(_run)
     _tensors = _Tensors()
 
-    def copy(self, variable: _Any, spare: _Any) -> _Tensor:
-        return self._tensors.copy(variable.value, spare)
+    def copy(self, array: _Any, spare: _Any) -> _Tensor:
+        return self._tensors.copy(array.value, spare)
 
-    def write(self, variable: _Any, copied: _Tensor) -> bool:
-        return self._tensors.write(variable.value, copied)
+    def write(self, array: _Any, copied: _Tensor) -> bool:
+        return self._tensors.write(array.value, copied)
 
     def tensor(self, value: _Any) -> _Tensor:
         return _torch.as_tensor(value).detach()

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from farandole._start.membership_channel import Message
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local, verdict
 from farandole.launch.job import Placement
-from farandole.launch.membership import Message
 from farandole.launch.relay import OutputOptions, Relay
 from farandole.launch.remote import frames
 from farandole.launch.remote.examiner import Examiner
@@ -115,6 +115,8 @@ class Agent(TellingSupervisor):
             self._start_if_all_is_here()
         elif kind == "tell":
             self._pass_on(message)
+        elif kind == "more":
+            self._start_one_more(Placement(**message["placement"]))
         elif kind == "membership":
             self.tell_member(message["rank"], message["message"])
         elif kind == "beat" and message["answer"]:
@@ -179,33 +181,45 @@ class Agent(TellingSupervisor):
         base = {**environment.inherited(), **message["environment"]}
         command = local.resolve_command(message["command"], message["module"], base.get("PATH"))
         _check_timeline(base.get("FARANDOLE_TIMELINE", ""))
-        memory = make_memory(placements[0].size)  # open as long as this process lives
-        self.records = RankRecords(memory, placements[0].size)
+        memory = make_memory(message["capacity"])  # open as long as this process lives
+        self.records = RankRecords(memory, message["capacity"])
         key = local.make_key(bytes.fromhex(message["key"]))
         call = local.path_for_ranks(self._call) if self._call >= 0 else ""
         cores = environment.available_cores()
         self._is_elastic = message["elastic"]
         membership = self.serve_membership() if self._is_elastic else ""
+
+        def start(placement: Placement, joins: int = -1) -> local.Rank:
+            variables = environment.for_rank(
+                base,
+                placement,
+                store=message["store"],
+                key_file=local.path_for_ranks(key),
+                status_file=local.path_for_ranks(memory),
+                address=message["address"],
+                master=(message["master_address"], message["master_port"]),
+                cores=cores,
+                start_timeout_s=message["start_timeout_s"],
+                membership=membership,
+                joins=joins,
+            )
+            options = {"gets_stdin": False, "bind_to": message["bind_to"], "call": call, "has_threads": joins >= 0}
+            return local.start(command, placement, variables, **options)
+
+        self.start_rank = start
         signal.pthread_sigmask(signal.SIG_BLOCK, guard.HANDLED)
         try:
             for placement in placements:
-                variables = environment.for_rank(
-                    base,
-                    placement,
-                    store=message["store"],
-                    key_file=local.path_for_ranks(key),
-                    status_file=local.path_for_ranks(memory),
-                    address=message["address"],
-                    master=(message["master_address"], message["master_port"]),
-                    cores=cores,
-                    start_timeout_s=message["start_timeout_s"],
-                    membership=membership,
-                )
-                options = {"gets_stdin": False, "bind_to": message["bind_to"], "call": call}
-                rank = local.start(command, placement, variables, **options)
-                self.add(rank)
+                self.add(start(placement))
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, guard.HANDLED)
+
+    def _start_one_more(self, placement: Placement) -> None:
+        """A rank joins the job. Where there is no room for its process, the launcher hears that it has ended."""
+        try:
+            self.start_newcomer(placement)
+        except (OSError, local.CommandError):
+            self.say("death", rank=placement.rank, pid=0, code=1, ran_s=0.0, asked=False, joins=0, said=None)
 
     def note_death(self, death: verdict.Death, others: int) -> None:
         """See Supervisor; the launcher judges, and decides whether an elastic job goes on."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
+from farandole._start.membership_channel import Message
 from farandole.launch import verdict
 from farandole.launch.job import Placement
-from farandole.launch.membership import Message
 from farandole.launch.remote import frames, ssh
 from farandole.launch.remote.agents import AgentsSupervisor
 from farandole.launch.remote.assembly import Assembly, AssemblyError, Send
@@ -48,6 +50,22 @@ class ClusterSupervisor(AgentsSupervisor):
         for placement in plan.placements:
             self._placements[placement.rank] = placement
             link.streams[placement.rank] = self.relay.add_remote(placement.rank)
+
+    @property
+    def running(self) -> int:
+        """See Supervisor."""
+        return len(self._placements)
+
+    def start_newcomer(self, placement: Placement) -> None:
+        """See Supervisor."""
+        link = next((link for link in self.links if link.name == placement.host and link.code is None), None)
+        if link is None:
+            raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
+        self.relay.open_logs([placement.rank])
+        self.relay.options.hosts[placement.rank] = placement.host
+        self._placements[placement.rank] = placement
+        link.streams[placement.rank] = self.relay.add_remote(placement.rank)
+        link.say("more", placement=asdict(placement))
 
     # Supervisor's questions
 
@@ -152,6 +170,8 @@ class ClusterSupervisor(AgentsSupervisor):
             return
         if not self.assembly.is_complete and not self.told_to_end:
             self._refuse(f"{link.name} was lost while the job started{ssh.last_line(text)}.")
+        if self.slots is not None:
+            self.slots.close(link.name)
         how = f"the way to {link.name} ended with {ssh.manner(link.code)}{ssh.last_line(text)}"
         for rank in [each for each in link.streams if each in self._placements]:
             placement = self._placements.pop(rank)

@@ -10,7 +10,6 @@ from farandole.launch import environment
 from farandole.launch.description import Job
 from farandole.launch.job import Placement
 from farandole.launch.local import KEY_BYTES
-from farandole.launch.membership import Lease
 from farandole.launch.remote import link, ssh
 from farandole.launch.remote.assembly import Assembly, HostPlan
 from farandole.launch.remote.cluster import ClusterSupervisor
@@ -20,13 +19,14 @@ from farandole.launch.version import own_version
 def run(job: Job, lifeline: int) -> int:
     """Run the job to its end, and return its exit code. Raises OutputError, and OSError where there is no ssh."""
     plans = _plans(job)
+    lease, slots = (None, None) if job.elastic is None else job.elastic.for_ranks(job.placements)
     supervisor = ClusterSupervisor(
         replace(job.output, hosts={each.rank: each.host for each in job.placements}),
         job.grace_s,
         lifeline,
         assembly=Assembly(
             hosts=plans,
-            job=_content(job),
+            job=_content(job, slots.capacity if slots else len(job.placements)),
             environments=[_variables(job, plan.name) for plan in plans],
             version=own_version(),
             probe_key=secrets.token_hex(32),
@@ -35,7 +35,8 @@ def run(job: Job, lifeline: int) -> int:
         python=job.hosts.python,
         program=job.hosts.engine.program if job.hosts.engine else "ssh",
         call=job.call,
-        lease=job.elastic and Lease(len(job.placements), job.elastic.min_np, job.elastic.timeout_s),
+        lease=lease,
+        slots=slots,
     )
     supervisor.relay.open_logs(placement.rank for placement in job.placements)
     words_of_ssh = environment.settings(job.base).ssh
@@ -55,7 +56,7 @@ def _plans(job: Job) -> list[HostPlan]:
     return [HostPlan(name, placements) for name, placements in by_host.items()]
 
 
-def _content(job: Job) -> dict[str, object]:
+def _content(job: Job, capacity: int) -> dict[str, object]:
     return {
         "command": list(job.command),
         "module": job.module,
@@ -64,6 +65,7 @@ def _content(job: Job) -> dict[str, object]:
         "start_timeout_s": job.start_timeout_s,
         "grace_s": job.grace_s,
         "elastic": job.elastic is not None,
+        "capacity": capacity,
         "bind_to": job.hosts.bind_to,
         "call_bytes": os.fstat(job.call).st_size if job.call >= 0 else -1,
     }

@@ -6,7 +6,12 @@ with _needing("farandole-mxnet"):
     from farandole_mxnet import *  # noqa: F403
 
 from horovod._later import attribute_error as _attribute_error
-from horovod.mxnet import compression, elastic, functions, mpi_ops
+from horovod.mxnet import (  # type: ignore[no-redef, unused-ignore]  # Python takes the later elastic
+    compression,
+    elastic,
+    functions,
+    mpi_ops,
+)
 from horovod.mxnet.mpi_ops import init
 
 
