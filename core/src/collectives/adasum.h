@@ -45,7 +45,7 @@ class Adasum {
   std::vector<size_t> slice_bytes_;  // by position
   Stage stage_ = Stage::kExchange;
   Task moving_;     // the part at hand that moves data
-  HostScratch slices_;  // slice `me_` of all positions; the result replaces this rank's own
+  Scratch slices_;  // slice `me_` of all positions; the result replaces this rank's own
   std::byte* slices_begin_ = nullptr;
   std::vector<double> gram_;
   std::vector<double> grams_;  // of all positions

@@ -46,7 +46,7 @@ class Collectives {
   std::unique_ptr<StagedOperation> staged_;
   std::unique_ptr<LinkOperation> apart_;
 
-  HostScratch scratch_;
+  Scratch scratch_;
 };
 
 }  // namespace farandole

@@ -20,7 +20,7 @@ namespace farandole {
 struct LinkStart {
   const Task* task;
   ShardExchange* exchange;
-  HostScratch* scratch;
+  Scratch* scratch;
 };
 
 class LinkOperation {
@@ -45,7 +45,7 @@ class LinkOperation {
 
   const Task* const task_;
   ShardExchange* const exchange_;
-  HostScratch* const scratch_;
+  Scratch* const scratch_;
   const size_t me_;
 };
 

@@ -50,7 +50,7 @@ size_t SlotBytesOf(const ChunkMap& chunks) {
 
 }  // namespace
 
-std::byte* HostScratch::Get(size_t size_bytes) {
+std::byte* Scratch::Get(size_t size_bytes) {
   if (size_bytes <= size_bytes_) return memory_.get();
   memory_.reset();
   memory_.reset(static_cast<std::byte*>(::operator new(size_bytes, std::align_val_t{kSlotAlignment}, std::nothrow)));
@@ -58,15 +58,13 @@ std::byte* HostScratch::Get(size_t size_bytes) {
   return memory_.get();
 }
 
-void HostScratch::Release() {
+void Scratch::Release() {
   if (size_bytes_ <= kKeptBytes) return;
   memory_.reset();
   size_bytes_ = 0;
 }
 
-void HostScratch::Free::operator()(std::byte* memory) const {
-  ::operator delete(memory, std::align_val_t{kSlotAlignment});
-}
+void Scratch::Free::operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t{kSlotAlignment}); }
 
 Runner::Runner(const Schedule* schedule, Transport* transport, std::vector<int> ranks, uint32_t channel, int under_way)
     : schedule_(schedule),

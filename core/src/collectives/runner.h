@@ -31,7 +31,7 @@
 namespace farandole {
 
 // Memory that is kept from one operation to the next. Blocks in it may begin at cache lines.
-class HostScratch {
+class Scratch {
  public:
   // Returns null when there is no memory. The former contents are lost.
   std::byte* Get(size_t size_bytes);
@@ -127,7 +127,7 @@ class Runner {
     RunPlan plan;
     ChunkMap chunks;
     size_t slot_bytes = 0;  // of one block
-    HostScratch scratch;    // kept from one operation to the next
+    Scratch scratch;        // kept from one operation to the next
     char* slots = nullptr;
     char* zeros = nullptr;  // one block each, where there are null blocks
     char* nowhere = nullptr;
