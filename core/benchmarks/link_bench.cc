@@ -15,7 +15,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -35,7 +34,8 @@
 #include "algorithms/choose_path.h"
 #include "algorithms/schedule.h"
 #include "collectives/runner.h"
-#include "transport/link.h"
+#include "transport/poll.h"
+#include "transport/transport.h"
 
 using namespace farandole;
 
@@ -183,12 +183,15 @@ struct Contestant {
 class Bench {
  public:
   Bench(const Options& options, Shared* shared, int rank, std::vector<Descriptor> sockets)
-      : options_(options), shared_(shared), rank_(rank), participants_(options.participants), links_(sockets.size()) {
-    for (size_t peer = 0; peer < sockets.size(); ++peer) {
-      if (!sockets[peer].valid()) continue;
-      owned_.push_back(MakeTcpLink(std::move(sockets[peer])));
-      links_[peer] = owned_.back().get();
+      : options_(options), shared_(shared), rank_(rank), participants_(options.participants) {
+    std::vector<PeerConnection> connections;
+    for (int peer = 0; peer < participants_; ++peer) {
+      ranks_.push_back(peer);
+      Descriptor& socket = sockets[static_cast<size_t>(peer)];
+      if (socket.valid()) connections.push_back({peer, false, std::move(socket), "a peer"});
     }
+    transport_ = MakeTransport(std::move(connections));
+    Require(poller_.Open().ok() && transport_->Watch(&poller_, 0).ok(), "poller");
   }
 
   void Table() {
@@ -247,7 +250,7 @@ class Bench {
 
   // Batches in turns.
   void Measure(std::vector<Contestant>* row, size_t bytes) {
-    for (Contestant& each : *row) each.runner = std::make_unique<Runner>(&each.schedule, links_);
+    for (Contestant& each : *row) each.runner = std::make_unique<Runner>(&each.schedule, transport_.get(), ranks_);
     const int repetitions = bytes <= 16 << 10 ? 8 : bytes <= 256 << 10 ? 2 : 1;
     const double limit = Now() + kRowSeconds;
     bool enough = false;
@@ -281,20 +284,16 @@ class Bench {
       if (++idle < kPauses) {
         sched_yield();
       } else {
-        Sleep(*runner);
+        Sleep();
       }
     }
   }
 
   // Until something can be moved.
-  void Sleep(const Runner& runner) {
-    std::vector<pollfd> waits;
-    for (int peer = 0; peer < participants_; ++peer) {
-      const int events = (runner.WaitsToSend(peer) ? POLLOUT : 0) | (runner.WaitsToRecv(peer) ? POLLIN : 0);
-      if (events != 0)
-        waits.push_back({links_[static_cast<size_t>(peer)]->descriptor(), static_cast<short>(events), 0});
-    }
-    Require(poll(waits.data(), waits.size(), 20000) > 0, "poll");
+  void Sleep() const {
+    std::vector<uint64_t> tags;
+    poller_.Wait(20000, &tags);
+    Require(!tags.empty(), "poll");
   }
 
   void Print(const char* what, size_t bytes, const char* in_order, const char* any_order,
@@ -313,8 +312,9 @@ class Bench {
   Shared* const shared_;
   const int rank_;
   const int participants_;
-  std::vector<std::unique_ptr<Link>> owned_;
-  std::vector<Link*> links_;
+  std::unique_ptr<Transport> transport_;
+  Poller poller_;
+  std::vector<int> ranks_;
   std::vector<char> data_;
 };
 

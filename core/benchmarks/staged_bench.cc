@@ -66,7 +66,7 @@ std::vector<std::unique_ptr<World>> MakeWorlds(int size) {
     world->size = size;
     world->peers = peers;
     world->layout = MakeLayout(peers, std::vector<bool>(peers.size(), false));
-    world->links.resize(peers.size());
+    world->transport = MakeTransport({});
     std::vector<Descriptor> events(peers.size());
     for (Descriptor& event : events) Require(MakeEvent(&event));
     SharedSegment segment;

@@ -33,6 +33,7 @@ _FOREIGN = re.compile(r"^(?:torch|ATen|c10|tensorflow|tsl|xla|mxnet|dlpack|nccl|
 _PYTHON = re.compile(r"^(?:pybind11/|Python\.h$)")
 _ENVIRONMENT = re.compile(r"\b(?:secure_)?getenv\b|\b(?:set|unset|put|clear)env\b|\benviron\b")
 CHOOSER = "core/src/algorithms/choose_path."
+_ISOLATED = r"(backends/[^/]+|transport/tcp)/"
 _PATH_KIND = re.compile(r"(?P<compares>(?:[!=]=|\bcase)\s*)?\bPathKind::k\w+")
 _ENDS = re.compile(r"\bdone_\.store\(true|\brequest\.done\(")
 ENVIRONMENT_FILE = "core/src/common/config.cc"
@@ -79,15 +80,15 @@ def layer_violations(files: Iterable[Source]) -> list[str]:
     return found
 
 
-def backend_isolation_violations(files: Iterable[Source]) -> list[str]:
-    """A backend's folder is included by itself only: the table declares its rows instead."""
+def isolation_violations(files: Iterable[Source]) -> list[str]:
+    """The folder of a backend or a concrete transport is included by itself only; others see rows or interfaces."""
     found = []
     for source in files:
-        own = re.match(r"core/src/backends/([^/]+)/", source.path)
+        own = re.match(rf"core/src/{_ISOLATED}", source.path)
         for line, _, name in _includes(source):
-            target = re.match(r"backends/([^/]+)/", name)
+            target = re.match(_ISOLATED, name)
             if target and layer_of(source.path) and (own is None or own[1] != target[1]):
-                found.append(f"{source.path}:{line}: only its own folder knows the backend {target[1]} ({name})")
+                found.append(f"{source.path}:{line}: only its own folder knows {target[1]} ({name})")
     return found
 
 

@@ -1,10 +1,10 @@
 from conftest import Plant
 from cpp_rules import (
     LAYERS,
-    backend_isolation_violations,
     backend_name_violations,
     cpp_environment_violations,
     foreign_header_violations,
+    isolation_violations,
     layer_of,
     layer_violations,
     path_violations,
@@ -17,8 +17,8 @@ def test_layers_know_only_what_lies_below_them() -> None:
     assert layer_violations(cpp_sources()) == []
 
 
-def test_only_its_own_folder_knows_a_backend() -> None:
-    assert backend_isolation_violations(cpp_sources()) == []
+def test_only_its_own_folder_knows_a_backend_or_a_transport() -> None:
+    assert isolation_violations(cpp_sources()) == []
 
 
 def test_nothing_is_compiled_against_a_framework() -> None:
@@ -113,9 +113,17 @@ def test_the_c_header_is_included_at_the_border_only(plant: Plant) -> None:
 
 def test_a_backend_known_outside_its_folder_is_found(plant: Plant) -> None:
     line = '#include "backends/nccl/communicators.h"\n'
-    assert len(backend_isolation_violations(plant({"core/src/backends/table.cc": line}))) == 1
-    assert backend_isolation_violations(plant({"core/src/backends/nccl/nccl.cc": line})) == []
-    assert len(backend_isolation_violations(plant({"core/src/engine/engine.cc": line}))) == 1
+    assert len(isolation_violations(plant({"core/src/backends/table.cc": line}))) == 1
+    assert isolation_violations(plant({"core/src/backends/nccl/nccl.cc": line})) == []
+    assert len(isolation_violations(plant({"core/src/engine/engine.cc": line}))) == 1
+
+
+def test_a_transport_known_outside_its_folder_is_found(plant: Plant) -> None:
+    line = '#include "transport/tcp/put_stream.h"\n'
+    assert isolation_violations(plant({"core/src/transport/tcp/tcp.cc": line})) == []
+    assert isolation_violations(plant({"core/src/world/world.h": line})) == [
+        "core/src/world/world.h:1: only its own folder knows transport/tcp (transport/tcp/put_stream.h)"
+    ]
 
 
 def test_a_framework_s_header_is_found(plant: Plant) -> None:

@@ -49,7 +49,8 @@ class Backend {
   virtual std::vector<int> WaitingOn() const = 0;
   // Where no rank can be named: says what the current task waits for, and what to look at, "a library, which ...,".
   virtual std::string StallReason() const { return ""; }
-  // Drops the current task, and does not touch its memory after it has returned.
+  // Drops the current task, and does not touch its memory after it has returned. Posts of the transport may do so until
+  // that is quiet.
   virtual void Abort() = 0;
   // Drops what was kept for a removed set. REQUIRES: no task of it is under way.
   virtual void Forget(int set_id) = 0;

@@ -19,6 +19,7 @@ class Native final : public Backend {
 
   Status Start(const Task* task) override {
     running_ = &CollectivesOf(*task->set);
+    adasum_.reset();
     if (!Reduces(task->kind) || !NeedsWholeTensors(task->reduce)) return running_->Start(task);
     adasum_ = std::make_unique<Adasum>(running_, task);
     return adasum_->Start();
@@ -33,9 +34,9 @@ class Native final : public Backend {
 
   std::vector<int> WaitingOn() const override { return running_ ? running_->WaitingOn() : std::vector<int>(); }
 
+  // The operation's own memory stays, since posts may touch it until the transport is quiet.
   void Abort() override {
     if (running_ != nullptr) running_->Abort();
-    adasum_.reset();
   }
 
   void Forget(int set_id) override {

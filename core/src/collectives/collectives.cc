@@ -36,6 +36,8 @@ Collectives::Collectives(World* world, const Settings& settings, const ProcessSe
 Status Collectives::Start(const Task* task) {
   task_ = task;
   launched_ = false;
+  staged_.reset();
+  apart_.reset();
   return LaunchWhenFree();
 }
 
@@ -71,9 +73,7 @@ std::vector<int> Collectives::WaitingOn() const {
 }
 
 void Collectives::Abort() {
-  staged_.reset();
   exchange_.Abort();
-  apart_.reset();
   task_ = nullptr;
 }
 

@@ -1,29 +1,8 @@
 #include "collectives/links.h"
 
-#include <new>
 #include <string>
 
 namespace farandole {
-namespace {
-
-constexpr size_t kKeptBytes = 16 << 20;
-
-}  // namespace
-
-std::byte* Scratch::Get(size_t size_bytes) {
-  if (size_bytes <= size_bytes_) return memory_.get();
-  memory_.reset();
-  memory_.reset(new (std::nothrow) std::byte[size_bytes]);
-  size_bytes_ = memory_ ? size_bytes : 0;
-  return memory_.get();
-}
-
-void Scratch::Release() {
-  if (size_bytes_ <= kKeptBytes) return;
-  memory_.reset();
-  size_bytes_ = 0;
-}
-
 bool LinkOperation::ScalesFirst() const { return ScalesBeforeCrossing(*task_) && !task_->scale.IsIdentity(); }
 
 void LinkOperation::ScaleInto(std::byte* place, size_t size_bytes, const std::byte** source, Scale* scale) const {

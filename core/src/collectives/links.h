@@ -15,19 +15,6 @@
 
 namespace farandole {
 
-// Memory that is kept from one operation to the next.
-class Scratch {
- public:
-  // Returns null when there is no memory. The former contents are lost.
-  std::byte* Get(size_t size_bytes);
-  // Gives large memory back.
-  void Release();
-
- private:
-  std::unique_ptr<std::byte[]> memory_;
-  size_t size_bytes_ = 0;
-};
-
 // An operation over links starts from these. REQUIRES: every group of the set is one rank, there are two or more; all
 // outlive the operation.
 struct LinkStart {

@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kSlotAlignment = 64;
 constexpr size_t kWholeRound = size_t{1} << 40;  // more than any round has, so that it is one chunk
+constexpr size_t kKeptBytes = 16 << 20;
 
 std::vector<int> FoldSteps(const Schedule& schedule) {
   std::vector<int> steps;
@@ -49,9 +50,27 @@ size_t SlotBytesOf(const ChunkMap& chunks) {
 
 }  // namespace
 
-Runner::Runner(const Schedule* schedule, std::vector<Link*> links, int under_way)
+std::byte* Scratch::Get(size_t size_bytes) {
+  if (size_bytes <= size_bytes_) return memory_.get();
+  memory_.reset();
+  memory_.reset(static_cast<std::byte*>(::operator new(size_bytes, std::align_val_t{kSlotAlignment}, std::nothrow)));
+  size_bytes_ = memory_ ? size_bytes : 0;
+  return memory_.get();
+}
+
+void Scratch::Release() {
+  if (size_bytes_ <= kKeptBytes) return;
+  memory_.reset();
+  size_bytes_ = 0;
+}
+
+void Scratch::Free::operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t{kSlotAlignment}); }
+
+Runner::Runner(const Schedule* schedule, Transport* transport, std::vector<int> ranks, uint32_t channel, int under_way)
     : schedule_(schedule),
-      links_(std::move(links)),
+      transport_(transport),
+      ranks_(std::move(ranks)),
+      channel_(channel),
       under_way_(under_way),
       reads_source_(StepsBeforeAnyWrite(*schedule)),
       progress_(schedule, under_way),
@@ -65,87 +84,119 @@ Runner::Runner(const Schedule* schedule, std::vector<Link*> links, int under_way
   }
 }
 
-Runner::PeerQueue Runner::MakeQueue(int peer, bool sends) const {
+Runner::PeerQueue Runner::MakeQueue(int peer, bool sends) {
   std::vector<int> steps;
   for (size_t i = 0; i < schedule_->steps.size(); ++i) {
     const Step& step = schedule_->steps[i];
     const bool mine = step.kind != StepKind::kFold && step.peer == peer && (step.kind == StepKind::kSend) == sends;
     if (mine) steps.push_back(static_cast<int>(i));
   }
-  return {peer, sends, StepCursor(*schedule_, steps, under_way_), 0};
+  const StepCursor cursor(*schedule_, steps, under_way_);
+  return {this, peer, sends, cursor, cursor};
 }
 
 void Runner::Start(const RunPlan& plan) {
-  plan_ = plan;
-  if (plan_.source == nullptr) plan_.source = plan_.data;
-  chunks_ = ChunksOf(plan, schedule_->block_count, plan.chunk_bytes);
-  in_rounds_ = false;
-  supplied_ = chunks_.chunk_count();
-  Restart(chunks_.chunk_count());
-  ReserveScratch();
+  rounds_.clear();
+  lacking_bytes_ = 0;
+  Prepare(&whole_, plan, plan.chunk_bytes);
+  supplied_ = whole_.chunks.chunk_count();
+  Restart(supplied_);
 }
 
 void Runner::StartRounds(int64_t rounds, int64_t most_at_once) {
-  in_rounds_ = true;
-  supplied_ = 0;
   rounds_.resize(static_cast<size_t>(most_at_once));
   lacking_bytes_ = 0;
+  supplied_ = 0;
   Restart(rounds);
 }
 
 void Runner::Supply(RunPlan plan) {
-  Round& round = rounds_[static_cast<size_t>(supplied_++) % rounds_.size()];
-  round.plan = std::move(plan);
-  if (round.plan.source == nullptr) round.plan.source = round.plan.data;
-  round.chunks = ChunksOf(round.plan, schedule_->block_count, kWholeRound);
-  round.slot_bytes = SlotBytesOf(round.chunks);
-  const size_t needed_bytes = static_cast<size_t>(schedule_->slot_count) * round.slot_bytes;
-  if (!Reserve(needed_bytes, &round.scratch, &round.scratch_bytes)) lacking_bytes_ = needed_bytes;
+  Prepare(&rounds_[static_cast<size_t>(supplied_) % rounds_.size()], std::move(plan), kWholeRound);
+  ++supplied_;
+}
+
+void Runner::Prepare(Round* round, RunPlan plan, size_t chunk_bytes) {
+  if (plan.source == nullptr) plan.source = plan.data;
+  round->chunks = ChunksOf(plan, schedule_->block_count, chunk_bytes);
+  round->slot_bytes = SlotBytesOf(round->chunks);
+  const size_t copies = std::min<int64_t>(round->chunks.chunk_count(), Progress::kSlotDepth);
+  const size_t partial_bytes = copies * static_cast<size_t>(schedule_->slot_count) * round->slot_bytes;
+  const bool null_blocks = TouchesNull(plan);
+  const size_t needed_bytes = partial_bytes + (null_blocks ? 2 * round->slot_bytes : 0);
+  round->slots = reinterpret_cast<char*>(round->scratch.Get(needed_bytes));
+  if (needed_bytes > 0 && round->slots == nullptr) lacking_bytes_ = needed_bytes;
+  round->plan = std::move(plan);
+  if (lacking_bytes_ > 0 || !null_blocks) return;
+  round->zeros = round->slots + partial_bytes;
+  round->nowhere = round->zeros + round->slot_bytes;
+  std::memset(round->zeros, 0, round->slot_bytes);
 }
 
 void Runner::Restart(int64_t chunk_count) {
   progress_.Restart(chunk_count);
   folds_.Restart(chunk_count);
   for (PeerQueue& queue : queues_) {
-    queue.cursor.Restart(chunk_count);
-    queue.moved_bytes = 0;
+    queue.next.Restart(chunk_count);
+    queue.last.Restart(chunk_count);
+    queue.posted = 0;
   }
 }
 
 Status Runner::Advance(bool* moved) {
-  if (lacking_bytes_ > 0) {
-    return Internal("no memory: " + std::to_string(lacking_bytes_) + " bytes for received partials");
-  }
-  FRD_RETURN_IF_ERROR(Transfer(true, moved));
-  FRD_RETURN_IF_ERROR(Transfer(false, moved));
+  FRD_RETURN_IF_ERROR(Post(moved));
+  FRD_RETURN_IF_ERROR(Poll(moved));
   FoldReady(moved);
   return Status::Ok();
 }
 
-Status Runner::Transfer(bool sends, bool* moved) {
+Status Runner::Post(bool* moved) {
+  if (lacking_bytes_ > 0) {
+    return Internal("no memory: " + std::to_string(lacking_bytes_) + " bytes for received partials");
+  }
   for (PeerQueue& queue : queues_) {
-    if (queue.sends == sends) FRD_RETURN_IF_ERROR(TransferQueue(&queue, moved));
+    Post(&queue);
+    *moved |= FinishEmpty(&queue);
   }
   return Status::Ok();
 }
 
-Status Runner::TransferQueue(PeerQueue* queue, bool* moved) {
-  for (; IsReady(queue->cursor); Finish(&queue->cursor), queue->moved_bytes = 0, *moved = true) {
-    const Step& step = schedule_->steps[queue->cursor.step()];
-    Memory memory = MemoryOf(queue->cursor.chunk(), step);
-    if (step.kind == StepKind::kRecvScratch) memory.data = SlotMemory(queue->cursor.chunk(), step.slot);
+void Runner::Post(PeerQueue* queue) {
+  const int rank = ranks_[static_cast<size_t>(queue->peer)];
+  const auto context = reinterpret_cast<uint64_t>(queue);
+  for (; IsReady(queue->next); queue->next.Next(), ++queue->posted) {
+    const Step& step = schedule_->steps[queue->next.step()];
+    const Memory memory = MemoryOf(queue->next.chunk(), step);
     if (memory.size_bytes == 0) continue;
-    const size_t before = queue->moved_bytes, left_bytes = memory.size_bytes - before;
-    Link* const link = links_[queue->peer];
-    size_t moved_bytes = 0;
-    FRD_RETURN_IF_ERROR(queue->sends
-                            ? link->TrySend(ReadFrom(memory, queue->cursor.step()) + before, left_bytes, &moved_bytes)
-                            : link->TryRecv(memory.data + before, left_bytes, &moved_bytes));
-    queue->moved_bytes += moved_bytes;
-    *moved |= moved_bytes > 0;
-    if (moved_bytes < left_bytes) break;  // a second try would find the link still full or empty
+    if (queue->sends) {
+      transport_->PostSend(rank, channel_, ReadFrom(memory, queue->next.step()), memory.size_bytes, context);
+    } else {
+      const bool to_slot = step.kind == StepKind::kRecvScratch;
+      char* const to = to_slot ? SlotMemory(queue->next.chunk(), step.slot) : memory.data;
+      transport_->PostReceive(rank, channel_, to, memory.size_bytes, context);
+    }
+  }
+}
+
+Status Runner::Poll(bool* moved) {
+  completions_.clear();
+  *moved |= transport_->Poll(&completions_);
+  for (const Transport::Completion& completion : completions_) {
+    FRD_RETURN_IF_ERROR(completion.status);
+    auto* const queue = reinterpret_cast<PeerQueue*>(completion.context);
+    queue->runner->Finish(&queue->last);
+    --queue->posted;
+    queue->runner->FinishEmpty(queue);
   }
   return Status::Ok();
+}
+
+// Steps without bytes are complete when those before them are. There may be no connection to the peer.
+bool Runner::FinishEmpty(PeerQueue* queue) {
+  const int64_t before = queue->posted;
+  for (; queue->posted > 0; --queue->posted, Finish(&queue->last)) {
+    if (MemoryOf(queue->last.chunk(), schedule_->steps[queue->last.step()]).size_bytes > 0) break;
+  }
+  return queue->posted < before;
 }
 
 void Runner::FoldReady(bool* moved) {
@@ -155,7 +206,7 @@ void Runner::FoldReady(bool* moved) {
 void Runner::Fold(int64_t chunk, int index) {
   FRD_FAILPOINT("run.fold");
   const Step& step = schedule_->steps[index];
-  const RunPlan& plan = PlanOf(chunk);
+  const RunPlan& plan = RoundOf(chunk).plan;
   const Memory block = MemoryOf(chunk, step);
   const size_t count = step.operands.size(), element_count = block.size_bytes / SizeOf(plan.dtype);
   const Scale scale = step.scale ? plan.scale : Scale{};
@@ -175,12 +226,9 @@ void Runner::Fold(int64_t chunk, int index) {
   }
 }
 
-bool Runner::WaitsToSend(int participant) const { return Waits(participant, true); }
-bool Runner::WaitsToRecv(int participant) const { return Waits(participant, false); }
-
-bool Runner::Waits(int participant, bool sends) const {
+bool Runner::WaitsToRecv(int participant) const {
   return std::any_of(queues_.begin(), queues_.end(), [&](const PeerQueue& queue) {
-    return queue.peer == participant && queue.sends == sends && IsReady(queue.cursor);
+    return queue.peer == participant && !queue.sends && queue.posted > 0;
   });
 }
 
@@ -190,68 +238,37 @@ void Runner::Finish(StepCursor* cursor) {
 }
 
 Runner::Memory Runner::MemoryOf(int64_t chunk, const Step& step) const {
-  const Round* const round = RoundOf(chunk);
-  const RunPlan& plan = PlanOf(chunk);
-  if (round != nullptr && round->chunks.chunk_count() == 0) return {};
-  const Range bytes = round ? round->chunks.Bytes(0, step.block) : chunks_.Bytes(chunk, step.block);
+  const Round& round = RoundOf(chunk);
+  if (round.chunks.chunk_count() == 0) return {};
+  const Range bytes = round.chunks.Bytes(rounds_.empty() ? chunk : 0, step.block);
   const auto size_bytes = static_cast<size_t>(bytes.size());
-  if (plan.blocks.empty()) {
-    return {static_cast<const char*>(plan.source) + bytes.begin, static_cast<char*>(plan.data) + bytes.begin,
-            size_bytes};
+  if (round.plan.blocks.empty()) {
+    return {static_cast<const char*>(round.plan.source) + bytes.begin,
+            static_cast<char*>(round.plan.data) + bytes.begin, size_bytes};
   }
-  const BlockMemory& memory = plan.blocks[static_cast<size_t>(step.block)];
-  return {memory.source ? static_cast<const char*>(memory.source) + bytes.begin : zeros_,
-          memory.data ? static_cast<char*>(memory.data) + bytes.begin : nowhere_, size_bytes};
+  const BlockMemory& memory = round.plan.blocks[static_cast<size_t>(step.block)];
+  return {memory.source ? static_cast<const char*>(memory.source) + bytes.begin : round.zeros,
+          memory.data ? static_cast<char*>(memory.data) + bytes.begin : round.nowhere, size_bytes};
 }
 
 char* Runner::SlotMemory(int64_t chunk, int slot) const {
-  if (const Round* const round = RoundOf(chunk)) {
-    return round->scratch.get() + static_cast<size_t>(slot) * round->slot_bytes;
-  }
-  const int64_t copy = chunk % Progress::kSlotDepth;
-  return scratch_.get() + static_cast<size_t>(copy * schedule_->slot_count + slot) * slot_bytes_;
+  const Round& round = RoundOf(chunk);
+  const int64_t copy = rounds_.empty() ? chunk % Progress::kSlotDepth : 0;
+  return round.slots + static_cast<size_t>(copy * schedule_->slot_count + slot) * round.slot_bytes;
 }
 
 // True when the schedule reads a null source or writes null data.
-bool Runner::TouchesNull() const {
-  if (plan_.blocks.empty()) return false;
+bool Runner::TouchesNull(const RunPlan& plan) const {
+  if (plan.blocks.empty()) return false;
   for (size_t i = 0; i < schedule_->steps.size(); ++i) {
     const Step& step = schedule_->steps[i];
-    const BlockMemory& block = plan_.blocks[static_cast<size_t>(step.block)];
+    const BlockMemory& block = plan.blocks[static_cast<size_t>(step.block)];
     if (block.size_bytes == 0) continue;
     const bool writes = step.kind == StepKind::kRecvData || step.kind == StepKind::kFold;
     const bool reads = (step.kind == StepKind::kSend || step.kind == StepKind::kFold) && reads_source_[i];
     if ((writes && block.data == nullptr) || (reads && block.source == nullptr)) return true;
   }
   return false;
-}
-
-void Runner::ReserveScratch() {
-  slot_bytes_ = SlotBytesOf(chunks_);
-  const size_t copies = std::min<int64_t>(chunks_.chunk_count(), Progress::kSlotDepth);
-  const size_t partial_bytes = copies * static_cast<size_t>(schedule_->slot_count) * slot_bytes_;
-  const bool null_blocks = TouchesNull();
-  const size_t needed_bytes = partial_bytes + (null_blocks ? 2 * slot_bytes_ : 0);
-  const bool reserved = Reserve(needed_bytes, &scratch_, &scratch_bytes_);
-  lacking_bytes_ = reserved ? 0 : needed_bytes;
-  if (!reserved || !null_blocks) return;
-  zeros_ = scratch_.get() + partial_bytes;
-  nowhere_ = zeros_ + slot_bytes_;
-  std::memset(zeros_, 0, slot_bytes_);
-}
-
-bool Runner::Reserve(size_t size_bytes, ScratchMemory* memory, size_t* reserved_bytes) {
-  if (size_bytes <= *reserved_bytes) return true;
-  memory->reset();
-  *reserved_bytes = 0;
-  memory->reset(static_cast<char*>(::operator new(size_bytes, std::align_val_t{kSlotAlignment}, std::nothrow)));
-  if (*memory == nullptr) return false;
-  *reserved_bytes = size_bytes;
-  return true;
-}
-
-void Runner::FreeScratch::operator()(char* memory) const {
-  ::operator delete(memory, std::align_val_t{kSlotAlignment});
 }
 
 }  // namespace farandole

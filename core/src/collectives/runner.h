@@ -1,11 +1,13 @@
-// Runner carries out schedules: it moves bytes over links, folds, and repeats the schedule over all chunks.
+// Runner carries out schedules: it posts transfers, folds, and repeats the schedule over all chunks.
 //
-// It never blocks, sleeps or spins: Advance moves what can be moved now and returns. Pure parts take the decisions: the
-// schedule says what is moved or folded, and partition.h says where, in which order, and when a step may run.
+// It never blocks, sleeps or spins: Advance moves what can be moved now and returns. A step of the schedule is one post
+// (transport.h), which is made as soon as the step may run; when it is complete, so is the step. Pure parts take the
+// decisions: the schedule says what is moved or folded, and partition.h says where, in which order, and when a step may
+// run.
 //
-// A Runner is made once per (schedule, links) and started for every operation; between equal or smaller operations it
-// allocates nothing. Runners over the same links take turns: all ranks start them in the same order, each after the one
-// before is done.
+// A Runner is made once per (schedule, ranks) and started for every operation; between equal or smaller operations it
+// allocates nothing. Runners between the same ranks take turns: all ranks start them in the same order, each after the
+// one before is done.
 //
 // An operation is one plan (Start), or rounds whose plans come one after the other (StartRounds, Supply). A round is
 // one chunk of the schedule, so rounds overlap as chunks do: while the last blocks of one are on their way, those of
@@ -24,9 +26,25 @@
 #include "common/status.h"
 #include "common/types.h"
 #include "reduce/reduce.h"
-#include "transport/link.h"
+#include "transport/transport.h"
 
 namespace farandole {
+
+// Memory that is kept from one operation to the next. Blocks in it may begin at cache lines.
+class Scratch {
+ public:
+  // Returns null when there is no memory. The former contents are lost.
+  std::byte* Get(size_t size_bytes);
+  // Gives large memory back.
+  void Release();
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  size_t size_bytes_ = 0;
+};
 
 // A block in memory of its own. A null source reads as zeros, and what would be written to null data is dropped. So
 // neither may occur in a schedule that passes on what it has written.
@@ -54,12 +72,15 @@ struct RunPlan {
 
 class Runner {
  public:
-  // `links` are indexed by participant; null where the schedule has no transfer, as for this participant itself.
-  // `under_way` is the number of chunks or rounds under way at once, about; equal on all participants.
-  // REQUIRES: *schedule and the links outlive this.
-  Runner(const Schedule* schedule, std::vector<Link*> links, int under_way = kChunksUnderWay);
+  // `ranks` are indexed by participant. `under_way` is the number of chunks or rounds under way at once, about; equal
+  // on all participants. REQUIRES: *schedule and *transport outlive this; the transport is quiesced before this ends
+  // while it is not done.
+  Runner(const Schedule* schedule, Transport* transport, std::vector<int> ranks, uint32_t channel = 0,
+         int under_way = kChunksUnderWay);
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
 
-  // Begins an operation, and drops what was left of another one. REQUIRES: the plan's memory stays valid until done().
+  // Begins an operation. REQUIRES: done(); the plan's memory stays valid until done().
   void Start(const RunPlan& plan);
 
   // Begins an operation of so many rounds, of which at most `most_at_once` are supplied and not done at any time.
@@ -71,24 +92,28 @@ class Runner {
   int64_t rounds_done() const { return progress_.chunks_done(); }
 
   // Moves what can be moved now. Sets *moved if it moved anything, and then calling again may move more; else leaves
-  // *moved. An error is final: it comes from a link, or there is no memory for what Start asked for.
+  // *moved. An error is final: it comes from the transport, or there is no memory for what Start asked for.
   Status Advance(bool* moved);
+  // Its parts, for several runners that share a transport: Post each, Poll one, FoldReady each.
+  Status Post(bool* moved);
+  Status Poll(bool* moved);  // takes the completions of all runners
+  void FoldReady(bool* moved);
 
   // True before Start, too.
   bool done() const { return progress_.done(); }
 
-  // Say what to poll a link's descriptor for after an Advance that moved nothing. Only these can bring the operation
-  // on.
-  bool WaitsToSend(int participant) const;
+  // True when data of the participant are awaited.
   bool WaitsToRecv(int participant) const;
 
  private:
-  // Transfers with one peer in one direction.
+  // Transfers with one peer in one direction. Its address is the context of its posts, which end in their order.
   struct PeerQueue {
+    Runner* runner;
     int peer;
     bool sends;
-    StepCursor cursor;
-    size_t moved_bytes;  // of the current step
+    StepCursor next;     // to post
+    StepCursor last;     // posted first of those that are not complete
+    int64_t posted = 0;  // steps that are not complete
   };
   // A block of one chunk: where it is read until the schedule writes it, and where it is written.
   struct Memory {
@@ -97,36 +122,30 @@ class Runner {
     size_t size_bytes;
   };
 
-  struct FreeScratch {
-    void operator()(char* memory) const;
-  };
-  using ScratchMemory = std::unique_ptr<char, FreeScratch>;
-
+  // An operation, or one round of it, which is one chunk; none where there is nothing to move.
   struct Round {
     RunPlan plan;
-    ChunkMap chunks;  // of one chunk, or none where there is nothing to move
-    size_t slot_bytes = 0;
-    // Kept from one operation to the next.
-    ScratchMemory scratch;
-    size_t scratch_bytes = 0;
+    ChunkMap chunks;
+    size_t slot_bytes = 0;  // of one block
+    Scratch scratch;        // kept from one operation to the next
+    char* slots = nullptr;
+    char* zeros = nullptr;  // one block each, where there are null blocks
+    char* nowhere = nullptr;
   };
 
-  PeerQueue MakeQueue(int peer, bool sends) const;
+  PeerQueue MakeQueue(int peer, bool sends);
   void Restart(int64_t chunk_count);
-  Status Transfer(bool sends, bool* moved);
-  Status TransferQueue(PeerQueue* queue, bool* moved);
-  void FoldReady(bool* moved);
+  void Post(PeerQueue* queue);
+  bool FinishEmpty(PeerQueue* queue);
   void Fold(int64_t chunk, int index);
 
   bool IsReady(const StepCursor& cursor) const {
     return !cursor.ended() && cursor.chunk() < supplied_ && progress_.Ready(cursor.chunk(), cursor.step());
   }
-  // Null where the operation is one plan.
-  const Round* RoundOf(int64_t chunk) const {
-    return in_rounds_ ? &rounds_[static_cast<size_t>(chunk) % rounds_.size()] : nullptr;
+  const Round& RoundOf(int64_t chunk) const {
+    return rounds_.empty() ? whole_ : rounds_[static_cast<size_t>(chunk) % rounds_.size()];
   }
-  const RunPlan& PlanOf(int64_t chunk) const { return in_rounds_ ? RoundOf(chunk)->plan : plan_; }
-  bool Waits(int participant, bool sends) const;
+  void Prepare(Round* round, RunPlan plan, size_t chunk_bytes);
   void Finish(StepCursor* cursor);
   Memory MemoryOf(int64_t chunk, const Step& step) const;
   // Returns where a step reads its block.
@@ -134,34 +153,26 @@ class Runner {
     return reads_source_[static_cast<size_t>(step)] ? memory.source : memory.data;
   }
   char* SlotMemory(int64_t chunk, int slot) const;
-  bool TouchesNull() const;
-  void ReserveScratch();
-  static bool Reserve(size_t size_bytes, ScratchMemory* memory, size_t* reserved_bytes);
+  bool TouchesNull(const RunPlan& plan) const;
 
   // Fixed for the runner's life.
   const Schedule* const schedule_;
-  const std::vector<Link*> links_;
+  Transport* const transport_;
+  const std::vector<int> ranks_;
+  const uint32_t channel_;
   const int under_way_;
   const std::vector<bool> reads_source_;  // by step: nothing before it writes its block
 
   // Of the current operation.
-  RunPlan plan_;
-  ChunkMap chunks_;
-  int64_t supplied_ = 0;  // chunks whose memory is known
-  bool in_rounds_ = false;
-  std::vector<Round> rounds_;  // round t at t modulo their number
+  Round whole_;                // of an operation that is one plan
+  std::vector<Round> rounds_;  // else round t is at t modulo their number
+  int64_t supplied_ = 0;       // chunks whose memory is known
   size_t lacking_bytes_ = 0;   // of scratch, where there was no memory
   Progress progress_;
   std::vector<PeerQueue> queues_;
+  std::vector<Transport::Completion> completions_;  // empty between calls; kept for its memory
   StepCursor folds_;
   std::vector<const void*> operands_;
-  size_t slot_bytes_ = 0;  // of one block
-  char* zeros_ = nullptr;  // one block each, in scratch, where there are null blocks
-  char* nowhere_ = nullptr;
-
-  // Kept from one operation to the next.
-  ScratchMemory scratch_;
-  size_t scratch_bytes_ = 0;
 };
 
 }  // namespace farandole

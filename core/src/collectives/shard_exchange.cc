@@ -169,12 +169,15 @@ Status ShardExchange::AdvanceJobs(bool* moved) {
 }
 
 Status ShardExchange::AdvanceStreams(bool* moved) {
+  if (streams_.empty()) return Status::Ok();
   bool running = false;
+  for (Prepared* stream : streams_) FRD_RETURN_IF_ERROR(stream->runner->Post(moved));
+  FRD_RETURN_IF_ERROR(streams_.front()->runner->Poll(moved));
   for (Prepared* stream : streams_) {
-    FRD_RETURN_IF_ERROR(stream->runner->Advance(moved));
+    stream->runner->FoldReady(moved);
     running |= !stream->runner->done();
   }
-  if (!running && !streams_.empty()) {
+  if (!running) {
     FRD_FAILPOINT("native.exchange");
     streams_.clear();
   }
@@ -213,7 +216,8 @@ ShardExchange::Prepared* ShardExchange::Prepare(const RunnerKey& key) {
   if (!prepared.runner) {
     prepared.schedule = MakeSchedule(key.kind, key.detail);
     prepared.ranks = key.kind == Kind::kAlltoall ? set_->ranks : OwnersOf(key.shard, key.shard_count);
-    prepared.runner = std::make_unique<Runner>(&prepared.schedule, LinksTo(prepared.ranks),
+    const auto channel = static_cast<uint32_t>(set_->channel << 16 | key.shard);
+    prepared.runner = std::make_unique<Runner>(&prepared.schedule, world_->transport.get(), prepared.ranks, channel,
                                                key.in_rounds ? kRoundsUnderWay : kChunksUnderWay);
   }
   return &prepared;
@@ -248,13 +252,6 @@ std::vector<int> ShardExchange::OwnersOf(int shard, int shard_count) const {
     ranks.push_back(set_->ranks[static_cast<size_t>(layout.RankOf(g, OwnerOfShard(size, shard, shard_count)))]);
   }
   return ranks;
-}
-
-// Null for ranks of this group.
-std::vector<Link*> ShardExchange::LinksTo(const std::vector<int>& ranks) const {
-  std::vector<Link*> links;
-  for (int rank : ranks) links.push_back(world_->links[static_cast<size_t>(rank)].get());
-  return links;
 }
 
 std::vector<int> ShardExchange::WaitingOn() const {

@@ -1,5 +1,5 @@
-// Exchanges between the groups of a process set: for each shard that this member owns, a schedule over the links to
-// the shard's owners in the other groups; for alltoall, one over the links to all positions elsewhere. Resumable; the
+// Exchanges between the groups of a process set: for each shard that this member owns, a schedule with the shard's
+// owners in the other groups; for alltoall, one with all positions elsewhere. Resumable; the
 // driver alone uses it.
 //
 // Every rank runs its jobs one after the other in the order in which they were added, lowest shard first, since two
@@ -98,7 +98,6 @@ class ShardExchange {
   void StartFirst();
   Schedule MakeSchedule(Kind kind, int detail) const;
   std::vector<int> OwnersOf(int shard, int shard_count) const;
-  std::vector<Link*> LinksTo(const std::vector<int>& ranks) const;
   ShardRange Shards(int shard_count) const {
     return ShardsOf(partition_.member, partition_.member_count(), shard_count);
   }

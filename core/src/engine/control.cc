@@ -14,7 +14,6 @@ ControlPlane::ControlPlane(World* world) : world_(world) {
   if (world->rank == kCoordinatorRank) coordinator_.emplace(world->layout, sysconf(_SC_LEVEL2_CACHE_SIZE));
 }
 
-// Links only wake the poller: the path that moves their data looks at them in each pass.
 Status ControlPlane::Open() {
   FRD_RETURN_IF_ERROR(poller_.Open());
   FRD_RETURN_IF_ERROR(poller_.Watch(world_->group->event(), MakeTag(TagKind::kBell, 0)));
@@ -23,10 +22,8 @@ Status ControlPlane::Open() {
     if (stream(r).open()) FRD_RETURN_IF_ERROR(poller_.Watch(stream(r).descriptor(), MakeTag(TagKind::kControl, r)));
     if (world_->pidfds[at].valid())
       FRD_RETURN_IF_ERROR(poller_.Watch(world_->pidfds[at].get(), MakeTag(TagKind::kDeath, r)));
-    const bool linked = world_->links[at] && world_->links[at]->descriptor() >= 0;
-    if (linked) FRD_RETURN_IF_ERROR(poller_.Watch(world_->links[at]->descriptor(), MakeTag(TagKind::kLink, r), true));
   }
-  return Status::Ok();
+  return world_->transport->Watch(&poller_, MakeTag(TagKind::kData, 0));
 }
 
 void ControlPlane::Sleep(int timeout_ms) const {
@@ -44,10 +41,7 @@ bool ControlPlane::Look() {
     const int rank = RankOf(tag);
     if (KindOf(tag) == TagKind::kBell) DrainEvent(world_->group->event());
     if (KindOf(tag) == TagKind::kControl) found |= Receive(rank);
-    if (KindOf(tag) == TagKind::kPut) {
-      signs_.puts.push_back(rank);
-      found = true;
-    }
+    if (KindOf(tag) == TagKind::kData) found |= world_->transport->OnReady(static_cast<uint32_t>(rank));
     if (KindOf(tag) == TagKind::kDeath) {
       poller_.Forget(world_->pidfds[static_cast<size_t>(rank)].get());
       signs_.gone.push_back(rank);

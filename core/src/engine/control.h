@@ -25,8 +25,7 @@ enum class TagKind : uint32_t {
   kBell = 0,     // a member of the group rang
   kControl = 1,  // a message of `rank`
   kDeath = 2,    // the process of `rank` has ended
-  kLink = 3,     // data of `rank` can move; only wakes
-  kPut = 4,      // eager data of `rank` can be read, or data for it can be sent again
+  kData = 3,     // the transport has something to do; its own number instead of a rank
 };
 
 inline uint64_t MakeTag(TagKind kind, int rank) {
@@ -48,11 +47,10 @@ class ControlPlane {
   struct Signs {
     std::vector<Bytes> messages;  // of the coordinator to this rank's negotiation, in order
     std::vector<EpochEnd> ends;   // the epoch cannot go on
-    std::vector<int> puts;        // ranks whose put streams can be read or written
     std::vector<int> closed;      // ranks whose control connections have ended; their last messages are in `messages`
     std::vector<int> gone;        // ranks whose processes have ended
 
-    bool any() const { return !messages.empty() || !ends.empty() || !puts.empty() || !closed.empty() || !gone.empty(); }
+    bool any() const { return !messages.empty() || !ends.empty() || !closed.empty() || !gone.empty(); }
   };
   bool has_signs() const { return signs_.any(); }
   Signs TakeSigns() { return std::exchange(signs_, {}); }
@@ -64,7 +62,6 @@ class ControlPlane {
   void Close();
 
   const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }  // rank 0's
-  Poller* poller() { return &poller_; }
 
  private:
   bool Receive(int rank);

@@ -4,16 +4,9 @@
 #include <new>
 #include <utility>
 
-#include "engine/control.h"
-
 namespace farandole {
 namespace {
 
-// Data up to this size are copied into the stream; beyond, copying costs more than a list of pieces for the system
-// call.
-constexpr size_t kCopiedBytes = 16 << 10;
-// Up to this many streams that bring data are read in every pass; with more, the poller says which.
-constexpr int kAskedStreams = 4;
 constexpr size_t kKeptBytes = 16 << 20;
 constexpr int kSmallestExponent = 6;
 
@@ -34,85 +27,9 @@ void RingGroup(const World& world, const EagerSum& sum) {
 
 }  // namespace
 
-// ---- streams
-
-PutStreams::PutStreams(World* world, Poller* poller) : world_(world), poller_(poller) {
-  const auto size = static_cast<size_t>(world->size);
-  world_->puts.resize(size);
-  for (int r = 0; r < world_->size; ++r) {
-    if (at(r).open()) ranks_.push_back(r);
-  }
-  awaited_.resize(size);
-  watched_for_writing_.resize(size);
-  readable_.resize(size);
-}
-
-Status PutStreams::Open() {
-  for (int rank : ranks_) FRD_RETURN_IF_ERROR(poller_->Watch(at(rank).descriptor(), MakeTag(TagKind::kPut, rank)));
-  return Status::Ok();
-}
-
-Status PutStreams::Flush(int rank, bool* moved) {
-  bool sent = false;
-  PutStream& to = at(rank);
-  const Status status = to.Flush(&sent);
-  *moved |= sent;
-  const auto place = static_cast<size_t>(rank);
-  // Wakes a sleeping rank when there is room again.
-  const bool blocked = status.ok() && !sent;
-  if (blocked != watched_for_writing_[place] && (blocked || to.flushed())) {
-    poller_->WatchWriting(to.descriptor(), MakeTag(TagKind::kPut, rank), blocked);
-    watched_for_writing_[place] = blocked;
-  }
-  if (!status.ok()) to.Drop();
-  return status;
-}
-
-void PutStreams::Close(int rank) {
-  poller_->Forget(at(rank).descriptor());
-  at(rank).Close();
-}
-
-bool PutStreams::AreRead() const { return awaiting_ <= kAskedStreams; }
-
-// With few streams a look at each costs less than poll; with many only those that poll has reported are read.
-bool PutStreams::IsDue(int rank) {
-  const auto place = static_cast<size_t>(rank);
-  const bool was_readable = readable_[place];
-  readable_[place] = false;
-  return was_readable || (AreRead() && IsAwaited(rank));
-}
-
-void PutStreams::OnLeft(int rank) {
-  const auto place = static_cast<size_t>(rank), me = static_cast<size_t>(world_->rank);
-  if (world_->layout.group_of[place] != world_->layout.group_of[me]) return;
-  const Bytes farewell = EncodeFarewell(rank);
-  for (int other : ranks_) {
-    if (at(other).open()) at(other).Queue(farewell.data(), farewell.size());
-  }
-}
-
-void PutStreams::SayFarewell() {
-  const Bytes farewell = EncodeFarewell(world_->rank);
-  for (int rank : ranks_) {
-    bool moved = false;
-    at(rank).Queue(farewell.data(), farewell.size());
-    static_cast<void>(at(rank).Flush(&moved));
-  }
-}
-
-void PutStreams::EndSending() {
-  for (int rank : ranks_) at(rank).EndSending();
-}
-
-void PutStreams::Drop() {
-  for (int rank : ranks_) at(rank).Drop();
-}
-
 // ---- operations
 
-Eager::Eager(World* world, Operations* operations, Poller* poller)
-    : world_(world), operations_(operations), streams_(world, poller) {
+Eager::Eager(World* world, Operations* operations) : world_(world), operations_(operations) {
   const auto size = static_cast<size_t>(world->size);
   credit_used_.resize(size);
   landings_.resize(size);
@@ -123,9 +40,8 @@ Eager::Eager(World* world, Operations* operations, Poller* poller)
 bool Eager::Advance(std::vector<OperationPtr>* done, std::vector<Sign>* signs) {
   bool moved = BeginSubmitted();
   moved |= LookAtCells();
-  moved |= MoveBytes(signs);
-  if (!moved) return false;
-  for (size_t i = 0; i < running_.size();) {
+  moved |= transport().PollPuts(this);
+  for (size_t i = 0; moved && i < running_.size();) {
     if (Progress(running_[i].get())) {
       done->push_back(End(running_[i].get()));
       running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -133,8 +49,9 @@ bool Eager::Advance(std::vector<OperationPtr>* done, std::vector<Sign>* signs) {
       ++i;
     }
   }
-  ReportClosed(signs);
-  return true;
+  if (moved) ReportClosed();
+  signs->swap(signs_);
+  return moved;
 }
 
 // ---- putting
@@ -155,7 +72,7 @@ void Eager::Begin(OperationPtr operation) {
   EagerSum* const sum = running_.back().get();
   if (sum->leads()) {
     for (const EagerSum::Peer& peer : sum->peers()) {
-      if (!sum->IsMine(peer)) streams_.Await(peer.rank);
+      if (!sum->IsMine(peer)) transport().AwaitPuts(peer.rank, 1);
     }
   }
   if (!sum->collects()) return PutToOthers(sum);
@@ -193,68 +110,60 @@ void Eager::PutToOthers(EagerSum* sum) {
 void Eager::PutTo(EagerSum* sum, EagerSum::Peer* peer) {
   size_t& used = credit_used_[static_cast<size_t>(peer->rank)];
   const bool has_come = sum->admission().inbox->at(sum->use(), peer->rank).stamp != 0;
-  if (!has_come && used + sum->payload_bytes() > kCreditBytes) return SendHead(*sum, peer->rank, 0);
+  if (!has_come && used + sum->payload_bytes() > kCreditBytes) {
+    Put(*sum, peer->rank, 0);
+    return;
+  }
   if (!has_come) {
     used += sum->payload_bytes();
     peer->on_credit = true;
   }
-  SendData(sum, peer);
+  PutData(sum, peer);
 }
 
-void Eager::SendHead(const EagerSum& sum, int rank, size_t payload_bytes) {
+// Puts the head, and the data in pieces_.
+uint64_t Eager::Put(const EagerSum& sum, int rank, size_t payload_bytes) {
   const Admission& admission = sum.admission();
-  const Bytes head = EncodePut(
+  const Bytes encoded = EncodePut(
       {admission.id, admission.serial, admission.stamp(), admission.round, static_cast<uint32_t>(payload_bytes)});
   static_assert(kEagerPutBytes == kPutHeadBytes);
-  streams_.at(rank).Queue(head.data(), head.size());
+  PutHead head;
+  std::copy(encoded.begin(), encoded.end(), head.begin());
+  const uint64_t position = transport().PostPut(rank, head, pieces_);
+  pieces_.clear();
+  return position;
 }
 
-// Small data are copied behind their head. Large ones are sent from the tensor, which stays until they are sent.
-void Eager::SendData(EagerSum* sum, EagerSum::Peer* peer) {
-  PutStream& to = streams_.at(peer->rank);
-  SendHead(*sum, peer->rank, sum->payload_bytes());
-  const bool copied = sum->payload_bytes() <= kCopiedBytes;
+// The data are sent from the tensor, which stays until they are sent.
+void Eager::PutData(EagerSum* sum, EagerSum::Peer* peer) {
   sum->ForEachPiece([&](const void* data, size_t size_bytes) {
-    copied ? to.Queue(data, size_bytes) : to.QueueReference(data, size_bytes);
+    pieces_.push_back({const_cast<std::byte*>(static_cast<const std::byte*>(data)), size_bytes});
   });
-  peer->sent_at = to.queued_bytes();
+  peer->sent_at = Put(*sum, peer->rank, sum->payload_bytes());
 }
 
-// ---- moving bytes
-
-// Reading finds that the other end has closed, behind what it sent before.
-bool Eager::MoveBytes(std::vector<Sign>* signs) {
-  bool moved = false;
-  for (int rank : streams_.ranks()) {
-    PutStream& stream = streams_.at(rank);
-    if (!stream.open()) continue;
-    if (!stream.flushed()) {
-      const Status status = streams_.Flush(rank, &moved);
-      if (!status.ok() && status.code() != Code::kPeerLost) signs->push_back({rank, Sign::kBroken, status});
-    }
-    if (streams_.IsDue(rank)) Receive(rank, &moved, signs);
+// Says it behind everything that this rank has put, for a member of this group that has left as for this rank itself.
+void Eager::SayFarewell(int left) {
+  if (world_->layout.group_of[static_cast<size_t>(left)] != world_->layout.group_of[static_cast<size_t>(world_->rank)])
+    return;
+  const Bytes farewell = EncodeFarewell(left);
+  PutHead head;
+  std::copy(farewell.begin(), farewell.end(), head.begin());
+  for (int other = 0; other < world_->size; ++other) {
+    if (transport().CanPut(other)) transport().PostPut(other, head, {});
   }
-  return moved;
+  if (left == world_->rank) transport().PollPuts(this);
 }
 
-void Eager::Receive(int rank, bool* moved, std::vector<Sign>* signs) {
-  receiving_from_ = rank;
-  refused_ = Status::Ok();
-  is_farewell_ = false;
-  const Status status = streams_.at(rank).Receive(this, moved);
-  if (is_farewell_) signs->push_back({rank, Sign::kFarewell});
-  if (status.ok()) return;
-  *moved = true;
-  streams_.Close(rank);
-  if (!refused_.ok() || status.code() != Code::kPeerLost) signs->push_back({rank, Sign::kBroken, status});
-}
+// ---- receiving
 
 // If one operation is under way, its data come next, unless that rank submits in another order.
-PutStream::Slice Eager::Expected() {
+Slice Eager::Expected(int peer) {
   if (running_.size() != 1) return {};
   const EagerSum& sum = *running_.front();
-  const auto at = static_cast<size_t>(receiving_from_);
-  if (!streams_.IsAwaited(receiving_from_) || sum.admission().inbox->at(sum.use(), receiving_from_).has_data) return {};
+  const auto at = static_cast<size_t>(peer);
+  const bool is_awaited = sum.leads() && sum.HasPeer(peer);
+  if (!is_awaited || sum.admission().inbox->at(sum.use(), peer).has_data) return {};
   Spare& spare = spares_[at];
   if (spare.size_bytes != sum.payload_bytes()) {
     if (spare.data) memory_.GiveBack(std::move(spare.data), spare.size_bytes);
@@ -263,35 +172,44 @@ PutStream::Slice Eager::Expected() {
   return {spare.data.get(), spare.data ? spare.size_bytes : 0};
 }
 
-Status Eager::OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) {
+// Only a stranger or a faulty rank puts what this rank refuses, so that ends the epoch.
+Status Eager::OnHead(int peer, const PutHead& head, std::byte** to, size_t* size_bytes) {
+  const Status status = FindPlace(peer, head, to, size_bytes);
+  if (!status.ok()) signs_.push_back({peer, Sign::kBroken, status});
+  return status;
+}
+
+Status Eager::FindPlace(int peer, const PutHead& head, std::byte** to, size_t* size_bytes) {
   if (const int left = FarewellOf(head.data()); left >= 0) {
-    is_farewell_ = is_farewell_ || left == receiving_from_;
-    streams_.OnFarewell(receiving_from_, left);
-    return left < world_->size ? Status::Ok() : refused_ = Unreadable(receiving_from_);
+    if (left == peer) signs_.push_back({peer, Sign::kFarewell});
+    farewells_.emplace(peer, left);
+    return left < world_->size ? Status::Ok() : Unreadable(peer);
   }
   ByteReader reader(head.data(), head.size());
   const EagerPut put = DecodePut(&reader);
-  Landing& landing = landings_[static_cast<size_t>(receiving_from_)];
+  Landing& landing = landings_[static_cast<size_t>(peer)];
   landing = Landing();
-  if (!reader.AtEnd()) return refused_ = Unreadable(receiving_from_);
+  if (!reader.AtEnd()) return Unreadable(peer);
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);
-    refused_ = operations_->negotiation.OnPut(receiving_from_, put, &landing.inbox);
+    FRD_RETURN_IF_ERROR(operations_->negotiation.OnPut(peer, put, &landing.inbox));
   }
-  FRD_RETURN_IF_ERROR(refused_);
   *size_bytes = put.payload_bytes;
   if (!landing.inbox || put.payload_bytes == 0) return Status::Ok();
-  landing.slot = &landing.inbox->at(UsesIn(put.stamp), receiving_from_);
-  landing.slot->data = TakeMemoryFor(receiving_from_, put.payload_bytes);
+  landing.slot = &landing.inbox->at(UsesIn(put.stamp), peer);
+  landing.slot->data = TakeMemoryFor(peer, put.payload_bytes);
   if (!landing.slot->data)
-    return refused_ = Internal("no memory for " + std::to_string(put.payload_bytes) + " bytes that another rank sent");
+    return Internal("no memory for " + std::to_string(put.payload_bytes) + " bytes that another rank sent");
   *to = landing.slot->data.get();
   return Status::Ok();
 }
 
-void Eager::OnData(size_t size_bytes) {
-  Landing& landing = landings_[static_cast<size_t>(receiving_from_)];
-  landing.slot->received_bytes += size_bytes;
+void Eager::OnData(int peer, size_t size_bytes) {
+  landings_[static_cast<size_t>(peer)].slot->received_bytes += size_bytes;
+}
+
+void Eager::OnEnd(int peer, const Status& status) {
+  if (status.code() != Code::kPeerLost) signs_.push_back({peer, Sign::kBroken, status});
 }
 
 // Returns whether the result is taken, and this rank has sent all that it has to.
@@ -301,7 +219,7 @@ bool Eager::Progress(EagerSum* sum) {
   if (sum->FoldUpTo(Advanced(sum)) && sum->collects()) RingGroup(*world_, *sum);
   if (!sum->folded()) return false;
   return std::all_of(sum->peers().begin(), sum->peers().end(), [&](const EagerSum::Peer& peer) {
-    return sum->IsMine(peer) || streams_.at(peer.rank).sent_bytes() >= peer.sent_at;
+    return sum->IsMine(peer) || transport().sent(peer.rank) >= peer.sent_at;
   });
 }
 
@@ -314,11 +232,11 @@ size_t Eager::Advanced(EagerSum* sum) {
     const Inbox::Slot& slot = sum->admission().inbox->at(sum->use(), peer.rank);
     if (slot.stamp != 0) {
       if (std::exchange(peer.on_credit, false)) credit_used_[static_cast<size_t>(peer.rank)] -= sum->payload_bytes();
-      if (peer.sent_at == EagerSum::Peer::kNotQueued) SendData(sum, &peer);
+      if (peer.sent_at == EagerSum::Peer::kNotQueued) PutData(sum, &peer);
     }
     // With another stamp the group means another operation, see IdTable::UsesSaid.
     least = std::min(least, slot.stamp == sum->admission().stamp() ? slot.received_bytes : 0);
-    const uint64_t sent = streams_.at(peer.rank).sent_bytes();
+    const uint64_t sent = transport().sent(peer.rank);
     const uint64_t begin = peer.sent_at == EagerSum::Peer::kNotQueued ? sent : peer.sent_at - sum->payload_bytes();
     least = std::min<uint64_t>(least, sent > begin ? sent - begin : 0);
   }
@@ -346,23 +264,23 @@ OperationPtr Eager::End(EagerSum* sum) {
 void Eager::Forget(const EagerSum& sum) {
   if (!sum.leads()) return;
   for (const EagerSum::Peer& peer : sum.peers()) {
-    if (!sum.IsMine(peer)) streams_.EndAwait(peer.rank);
+    if (!sum.IsMine(peer)) transport().AwaitPuts(peer.rank, -1);
   }
 }
 
 // ---- what goes wrong
 
 // Reports a closed connection only while an operation waits for it: ranks may also leave.
-void Eager::ReportClosed(std::vector<Sign>* signs) {
+void Eager::ReportClosed() {
   for (const auto& sum : running_) {
     if (!sum->leads()) continue;
     for (const EagerSum::Peer& peer : sum->peers()) {
       const auto at = static_cast<size_t>(peer.rank);
-      if (sum->IsMine(peer) || streams_.at(peer.rank).open() || reported_closed_[at]) continue;
+      if (sum->IsMine(peer) || transport().CanPut(peer.rank) || reported_closed_[at]) continue;
       Inbox& inbox = *sum->admission().inbox;
       if (inbox.IsComplete(inbox.at(sum->use(), peer.rank))) continue;
       reported_closed_[at] = true;
-      signs->push_back({peer.rank, Sign::kClosed});
+      signs_.push_back({peer.rank, Sign::kClosed});
     }
   }
 }
@@ -379,7 +297,7 @@ void Eager::Recall(Ticket ticket) {
   for (EagerSum::Peer& peer : sum.peers()) {
     if (!sum.leads() || sum.IsMine(peer)) continue;
     if (peer.on_credit) credit_used_[static_cast<size_t>(peer.rank)] -= sum.payload_bytes();
-    streams_.at(peer.rank).Detach();
+    transport().Detach(peer.rank);
   }
   if (sum.leads() && sum.collects() && !sum.folded()) {
     sum.GiveUp();
@@ -413,25 +331,14 @@ bool Eager::MayHavePut(const EagerSum& sum, int left) const {
   const int group = set.layout.group_of[static_cast<size_t>(set.PositionOf(left))];
   if (group == set.group() || !sum.leads()) return true;  // the leader ends what cannot be completed
   const int leader = set.LeaderOf(group);
-  return !streams_.HasSaidAll(leader, left) || sum.admission().inbox->at(sum.use(), leader).stamp != 0;
+  return !HasSaidAll(leader, left) || sum.admission().inbox->at(sum.use(), leader).stamp != 0;
 }
 
 void Eager::Drop() {
-  streams_.Drop();
   for (const auto& sum : running_) Forget(*sum);
   running_.clear();
   std::lock_guard<std::mutex> lock(operations_->mutex);
   operations_->eager.clear();
-}
-
-// Reads everything first, since closing with unread bytes would discard what was sent last.
-void Eager::Close() {
-  for (int rank : streams_.ranks()) {
-    bool moved = true;
-    std::vector<Sign> ignored;
-    while (streams_.at(rank).open() && std::exchange(moved, false)) Receive(rank, &moved, &ignored);
-    streams_.at(rank).Close();
-  }
 }
 
 // ---- memory

@@ -2,7 +2,7 @@
 // leaders of the others, receives theirs, folds partials as soon as they are there from all, and says which operations
 // are done.
 //
-//   Submit -> Operations::eager -> cells -> put streams          put streams -> inboxes -> fold -> cells -> EndEager
+//   Submit -> Operations::eager -> cells -> puts          puts -> inboxes -> fold -> cells -> EndEager
 //
 // Ranks that do not lead their group in an operation use only its cells. eager_sum.h draws one operation.
 //
@@ -21,8 +21,7 @@
 
 #include "engine/eager_sum.h"
 #include "engine/operations.h"
-#include "transport/poll.h"
-#include "transport/tcp/put_stream.h"
+#include "transport/transport.h"
 #include "world/world.h"
 
 namespace farandole {
@@ -38,56 +37,12 @@ class KeptMemory {
   size_t kept_bytes_ = 0;
 };
 
-// The put streams of this rank: which are watched, which bring data, and which ranks have said that they put no more.
-// The driver alone uses it.
-class PutStreams {
- public:
-  PutStreams(World* world, Poller* poller);
-  Status Open();  // the poller watches the streams
-
-  const std::vector<int>& ranks() const { return ranks_; }  // with a stream
-  PutStream& at(int rank) { return world_->puts[static_cast<size_t>(rank)]; }
-  const PutStream& at(int rank) const { return world_->puts[static_cast<size_t>(rank)]; }
-  // Sends what is queued. Sets *moved if bytes were sent. After an error the stream drops what it has.
-  Status Flush(int rank, bool* moved);
-  void Close(int rank);
-
-  // One more, or one less, operation expects data from the rank.
-  void Await(int rank) { awaiting_ += awaited_[static_cast<size_t>(rank)]++ == 0 ? 1 : 0; }
-  void EndAwait(int rank) { awaiting_ -= --awaited_[static_cast<size_t>(rank)] == 0 ? 1 : 0; }
-  bool IsAwaited(int rank) const { return awaited_[static_cast<size_t>(rank)] > 0; }
-  // True when each pass reads the streams that bring data, if any do, without asking the poller.
-  bool AreRead() const;
-  void OnReadable(int rank) { readable_[static_cast<size_t>(rank)] = true; }
-  bool IsDue(int rank);  // true when this pass reads it
-
-  // `from` has said that it puts nothing more for operations of `left`.
-  void OnFarewell(int from, int left) { farewells_.emplace(from, left); }
-  bool HasSaidAll(int from, int left) const { return !at(from).open() || farewells_.count({from, left}) > 0; }
-  // Notes that a member of this group has left, and passes it on behind everything that this rank has put.
-  void OnLeft(int rank);
-  // Tells all that this rank leaves in good order. REQUIRES: nothing is under way.
-  void SayFarewell();
-  void EndSending();
-  void Drop();  // everything that is queued
-
- private:
-  World* const world_;
-  Poller* const poller_;
-  std::vector<int> ranks_;
-  std::vector<int> awaited_;  // by rank: operations
-  int awaiting_ = 0;          // ranks
-  std::vector<bool> watched_for_writing_, readable_;
-  std::set<std::pair<int, int>> farewells_;  // from, left
-};
-
-class Eager final : private PutStream::Receiver {
+class Eager final : private PutSink {
  public:
   // How many bytes a rank may be sent for operations at which it has not arrived. It keeps them until it arrives.
   static constexpr size_t kCreditBytes = 4 << 20;
 
-  Eager(World* world, Operations* operations, Poller* poller);
-  PutStreams& streams() { return streams_; }
+  Eager(World* world, Operations* operations);
 
   struct Sign {
     enum Kind {
@@ -111,8 +66,11 @@ class Eager final : private PutStream::Receiver {
   bool idle() const { return running_.empty(); }
   int count() const { return static_cast<int>(running_.size()); }
   // True when no operation here needs the poller.
-  bool asks() const { return !running_.empty() && streams_.AreRead(); }
-  void Close();
+  bool asks() const { return !running_.empty() && transport().finds_puts(); }
+
+  // Tells the other ranks that this rank, or a member of its group, leaves in good order and puts nothing more.
+  // REQUIRES: nothing of it is under way.
+  void SayFarewell(int left);
 
  private:
   struct Landing {  // where the data that a stream receives go
@@ -131,36 +89,38 @@ class Eager final : private PutStream::Receiver {
   bool LookAtCells();
   void PutToOthers(EagerSum* sum);
   void PutTo(EagerSum* sum, EagerSum::Peer* peer);
-  void SendHead(const EagerSum& sum, int rank, size_t payload_bytes);
-  void SendData(EagerSum* sum, EagerSum::Peer* peer);
-  bool MoveBytes(std::vector<Sign>* signs);
-  void Receive(int rank, bool* moved, std::vector<Sign>* signs);
+  uint64_t Put(const EagerSum& sum, int rank, size_t payload_bytes);
+  void PutData(EagerSum* sum, EagerSum::Peer* peer);
   bool Progress(EagerSum* sum);  // true when it is done
   size_t Advanced(EagerSum* sum);
   OperationPtr End(EagerSum* sum);
   void Forget(const EagerSum& sum);
   bool MayHavePut(const EagerSum& sum, int left) const;
-  void ReportClosed(std::vector<Sign>* signs);
+  void ReportClosed();
+  Transport& transport() const { return *world_->transport; }
+  // `from` has said that it puts nothing more for operations of `left`.
+  bool HasSaidAll(int from, int left) const { return !transport().CanPut(from) || farewells_.count({from, left}) > 0; }
 
-  // PutStream::Receiver
-  PutStream::Slice Expected() override;
-  Status OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) override;
-  void OnData(size_t size_bytes) override;
+  // PutSink
+  Slice Expected(int peer) override;
+  Status OnHead(int peer, const PutHead& head, std::byte** to, size_t* size_bytes) override;
+  void OnData(int peer, size_t size_bytes) override;
+  void OnEnd(int peer, const Status& status) override;
+  Status FindPlace(int peer, const PutHead& head, std::byte** to, size_t* size_bytes);
 
   std::unique_ptr<std::byte[]> TakeMemoryFor(int rank, size_t size_bytes);
 
   World* const world_;
   Operations* const operations_;
-  PutStreams streams_;
   std::vector<OperationPtr> submitted_;  // empty between passes; kept for its memory
   std::vector<std::unique_ptr<EagerSum>> running_;
   std::vector<size_t> credit_used_;  // by rank
   std::vector<Landing> landings_;    // by rank
   std::vector<Spare> spares_;        // by rank
   std::vector<bool> reported_closed_;
-  int receiving_from_ = 0;
-  bool is_farewell_ = false;  // the head just received was the sender's farewell
-  Status refused_;
+  std::vector<Slice> pieces_;                // of one put; empty otherwise, kept for its memory
+  std::vector<Sign> signs_;                  // of this pass
+  std::set<std::pair<int, int>> farewells_;  // from, left
   KeptMemory memory_;
 };
 

@@ -12,6 +12,7 @@
 // The driver alone uses it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -59,6 +60,9 @@ class EagerSum {
   std::vector<Peer>& peers() { return peers_; }  // by group
   const std::vector<Peer>& peers() const { return peers_; }
   bool IsMine(const Peer& peer) const { return peer.rank == mine_; }
+  bool HasPeer(int rank) const {
+    return std::any_of(peers_.begin(), peers_.end(), [rank](const Peer& peer) { return peer.rank == rank; });
+  }
   // Visits the pieces of the partial, in order.
   template <typename Visit>
   void ForEachPiece(Visit visit) const {

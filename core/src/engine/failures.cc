@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/failpoint.h"
-#include "transport/socket_io.h"
 
 namespace farandole {
 namespace {
@@ -25,12 +24,11 @@ EpochEnd FailureMonitor::OnLeft(int rank) {
   return {{Code::kPeerLost, why, LookAt(rank)}, rank};
 }
 
-bool FailureMonitor::SuspectBrokenLinks() {
+bool FailureMonitor::SuspectBroken() {
   if (held_) return true;
   bool found = liveness_.suspects_somebody();
   for (int r = 0; r < world_->size; ++r) {
-    const auto& link = world_->links[static_cast<size_t>(r)];
-    if (!link || link->descriptor() < 0 || liveness_.HasLeft(r) || !HasPeerClosed(link->descriptor())) continue;
+    if (liveness_.HasLeft(r) || !world_->transport->IsBroken(r)) continue;
     liveness_.OnConnectionClosed(r, Now());
     found = true;
   }

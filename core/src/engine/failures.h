@@ -47,7 +47,7 @@ class FailureMonitor {
   EpochEnd OnLeft(int rank);
   // Call it when a backend has failed. Returns true when ended connections explain it, or soon will; then Judge names
   // the rank.
-  bool SuspectBrokenLinks();
+  bool SuspectBroken();
 
   bool suspects_somebody() const { return liveness_.suspects_somebody(); }
   // REQUIRES: the log is read as far as it can be, since a rank may have said there that it leaves.

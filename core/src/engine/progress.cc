@@ -65,13 +65,12 @@ ProgressLoop::ProgressLoop(World* world, Operations* operations, ProgressLock* p
       progress_lock_(progress_lock),
       control_(world),
       work_(world, settings, backend_list),
-      eager_(world, operations, control_.poller()),
+      eager_(world, operations),
       failures_(world, operations),
       stalls_(world, operations, control_.coordinator(), settings) {}
 
 Status ProgressLoop::Open() {
   FRD_RETURN_IF_ERROR(control_.Open());
-  FRD_RETURN_IF_ERROR(eager_.streams().Open());
   return work_.Open();
 }
 
@@ -84,6 +83,7 @@ bool ProgressLoop::Drive() {
     ActOnSigns();
     Tick();
   }
+  if (!withheld_.empty()) FinishWithheld();
   std::vector<WorkQueue::Ended> ended;
   moved |= work_.PollCopies(&ended);
   FinishAll(ended);
@@ -221,7 +221,7 @@ void ProgressLoop::OnJoinEnd(const Negotiation::Event& event) {
 void ProgressLoop::OnLeft(int rank) {
   if (rank == world_->rank) return;
   const EpochEnd left = failures_.OnLeft(rank);
-  eager_.streams().OnLeft(rank);
+  eager_.SayFarewell(rank);
   // Its data came before the message that it leaves, so small operations that it took part in can complete.
   if (CompleteReady(world_, operations_)) progress_lock_->NotifyWaiters();
   failures_.Break(left);
@@ -250,7 +250,6 @@ void ProgressLoop::ActOnSigns() {
     const ControlPlane::Signs signs = control_.TakeSigns();
     for (const Bytes& message : signs.messages) OnMessage(message);
     for (const EpochEnd& end : signs.ends) Abort(end);
-    for (int rank : signs.puts) eager_.streams().OnReadable(rank);
     for (int rank : signs.closed) failures_.OnControlClosed(rank);
     for (int rank : signs.gone) failures_.OnProcessEnded(rank);
     if (!signs.gone.empty()) Judge(Now());
@@ -267,7 +266,7 @@ bool ProgressLoop::RunTasks() {
     moved |= outcome.moved;
     finished = outcome.finished;
     FinishAll(ended);
-    const bool is_anothers = outcome.may_be_a_link && failures_.SuspectBrokenLinks();
+    const bool is_anothers = outcome.may_be_a_link && failures_.SuspectBroken();
     if (outcome.end && !is_anothers) Abort(*outcome.end);
   }
   return moved;
@@ -338,11 +337,12 @@ void ProgressLoop::FinishAll(const std::vector<WorkQueue::Ended>& ended) {
   for (const auto& [operation, status] : ended) Finish(operation, status);
 }
 
-// Fails all waiting operations, except eager ones that can still be completed; with tasks_too also those under way.
-void ProgressLoop::FailAll(const Status& reason, bool tasks_too) {
-  std::vector<OperationPtr> failed = failures_.TakeWaiting(tasks_too ? nullptr : &eager_);
+// Fails all waiting operations, except eager ones that can still be completed. At the end of the epoch also those under
+// way; they are withheld, since posts may still touch their memory.
+void ProgressLoop::FailAll(const Status& reason, bool at_end) {
+  std::vector<OperationPtr> failed = failures_.TakeWaiting(at_end ? nullptr : &eager_);
   for (const OperationPtr& operation : failed) eager_.Recall(operation->admission.ticket);
-  if (tasks_too) {
+  if (at_end) {
     std::vector<WorkQueue::Ended> ended;
     const std::vector<OperationPtr> cancelled = work_.Cancel(&ended);
     FinishAll(ended);
@@ -350,7 +350,16 @@ void ProgressLoop::FailAll(const Status& reason, bool tasks_too) {
     eager_.Drop();
   }
   if (!failed.empty() && reason.code() == Code::kPeerLost) failures_.NoteMissedLost();
-  for (const OperationPtr& operation : failed) Finish(operation, failures_.FailureOf(*operation, reason));
+  for (const OperationPtr& operation : failed) {
+    const Status status = failures_.FailureOf(*operation, reason);
+    at_end ? withheld_.push_back({operation, status}) : Finish(operation, status);
+  }
+}
+
+void ProgressLoop::FinishWithheld() {
+  std::vector<Transport::Completion> none;
+  if (!world_->transport->is_quiet()) world_->transport->Poll(&none);
+  if (world_->transport->is_quiet()) FinishAll(std::exchange(withheld_, {}));
 }
 
 // ---- the end of the epoch
@@ -359,7 +368,7 @@ void ProgressLoop::FailAll(const Status& reason, bool tasks_too) {
 // that only refuses goes on, since a rank has left in good order: what is under way may still need the rank that is
 // lost now.
 void ProgressLoop::Abort(const EpochEnd& end) {
-  if (operations_->is_broken && idle()) return;
+  if (operations_->is_broken && work_.empty() && eager_.idle()) return;
   if (!failures_.IsForRankZeroToSay(end)) return TellAll(end);
   control_.ToCoordinator({Encode(ToWire(end))});
   failures_.Hold(end, Now());
@@ -383,7 +392,7 @@ void ProgressLoop::EndIfOverdue(TimePoint now) {
 
 bool ProgressLoop::CheckAbortWord() {
   if (!failures_.is_told()) return false;
-  if (!operations_->is_broken || !idle()) {
+  if (!operations_->is_broken || !work_.empty() || !eager_.idle()) {
     const EpochEnd told = failures_.Told();
     End(told);
     // The member that noticed told the coordinator, unless it is the one that is gone.
@@ -392,9 +401,12 @@ bool ProgressLoop::CheckAbortWord() {
   return true;
 }
 
+// Operations end, and their memory goes back to its owners, once no post touches memory any more.
 void ProgressLoop::End(const EpochEnd& end) {
   failures_.Break(end);
+  world_->transport->BeginQuiesce();
   FailAll(end.status, true);
+  FinishWithheld();
 }
 
 // Sends this rank's last messages. They say that it leaves, so that others do not take the end of its connections for a
@@ -417,9 +429,12 @@ void ProgressLoop::Leave() {
     }
     world_->group->RingOthers();
     SendOutgoing();
-    eager_.streams().SayFarewell();
+    eager_.SayFarewell(world_->rank);
   }
   End({{Code::kNotInitialized, "this rank called shutdown"}, -1});
+  do {
+    FinishWithheld();
+  } while (!world_->transport->is_quiet());
 }
 
 void ProgressLoop::GiveUp(const Status& reason) {
@@ -429,10 +444,9 @@ void ProgressLoop::GiveUp(const Status& reason) {
 
 // Each kind of connection ends its own direction before any waits for the other end.
 void ProgressLoop::Close() {
-  for (auto& link : world_->links) link.reset();
-  eager_.streams().EndSending();
+  world_->transport->EndSending();
   control_.Close();
-  eager_.Close();
+  world_->transport = MakeTransport({});
   work_.CloseBackends();
 }
 

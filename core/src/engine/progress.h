@@ -111,7 +111,8 @@ class ProgressLoop {
   // The end of operations.
   void Finish(const OperationPtr& operation, Status status);
   void FinishAll(const std::vector<WorkQueue::Ended>& ended);
-  void FailAll(const Status& reason, bool tasks_too);
+  void FailAll(const Status& reason, bool at_end);
+  void FinishWithheld();
 
   // The end of the epoch.
   void Abort(const EpochEnd& end);
@@ -119,7 +120,6 @@ class ProgressLoop {
   void EndIfOverdue(TimePoint now);
   bool CheckAbortWord();
   void End(const EpochEnd& end);
-  bool idle() const { return work_.empty() && eager_.idle(); }
 
   World* const world_;
   Operations* const operations_;
@@ -127,9 +127,12 @@ class ProgressLoop {
 
   ControlPlane control_;
   WorkQueue work_;
-  Eager eager_;  // its streams are in the poller of control_
+  Eager eager_;
   FailureMonitor failures_;
   StallInspector stalls_;
+
+  // Operations of an epoch that has ended, until no post touches their memory.
+  std::vector<WorkQueue::Ended> withheld_;
 
   unsigned passes_ = 0;
   TimePoint last_tick_ = Now();

@@ -46,7 +46,8 @@ class WorkQueue {
   // Returns whether it did anything.
   bool PollCopies(std::vector<Ended>* ended);
 
-  // Gives up all tasks and returns their operations, whose memory no backend touches any more. Waits for a device that
+  // Gives up all tasks and returns their operations, whose memory no backend touches any more, once the transport is
+  // quiet. Waits for a device that
   // still copies from or to that memory, where the operation has no event to tell its owner so.
   std::vector<OperationPtr> Cancel(std::vector<Ended>* ended);
   // Waits for results that are being copied to a device, a few seconds at most.

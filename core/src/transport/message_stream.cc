@@ -32,7 +32,7 @@ Status MessageStream::Flush() {
     const ssize_t moved =
         send(socket_.get(), outgoing_.data() + sent_, outgoing_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (moved < 0 && (errno == EAGAIN || errno == EINTR)) return Status::Ok();
-    if (moved < 0) return SendFailed("control connection");
+    if (moved < 0) return MoveFailed("control connection");
     sent_ += static_cast<size_t>(moved);
   }
   outgoing_.clear();

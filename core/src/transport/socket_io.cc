@@ -178,10 +178,11 @@ Status TryRecv(int fd, void* data, size_t size_bytes, size_t* moved_bytes) {
   return got > 0 || IsTemporary(errno) ? Status::Ok() : TransferError(fd, "recv");
 }
 
-Status SendFailed(const std::string& what) {
-  const bool is_short_of_memory = errno == ENOBUFS || errno == ENOMEM;
+Status MoveFailed(const std::string& what) {
+  const bool is_ours =
+      errno == ENOBUFS || errno == ENOMEM || errno == EBADF || errno == ENOTSOCK || errno == EFAULT || errno == EINVAL;
   const Status error = SystemError(what);
-  return is_short_of_memory ? error : Status(Code::kPeerLost, error.message());
+  return is_ours ? error : Status(Code::kPeerLost, error.message());
 }
 
 Status SendAll(int fd, const void* data, size_t size_bytes, Deadline deadline) {

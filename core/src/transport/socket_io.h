@@ -1,5 +1,5 @@
 // Waits, bytes and descriptors over connected sockets, for the start of a job. The data plane moves its bytes through
-// link.h and put_stream.h instead.
+// transport.h instead.
 //
 // The caller owns the sockets, which may be blocking or not; no function blocks longer than its deadline. Any thread
 // may call; different threads use different sockets. The codes are those of socket.h.
@@ -37,10 +37,10 @@ bool HasPeerClosed(int fd);
 Status TrySend(int fd, const void* data, size_t size_bytes, size_t* moved_bytes);
 Status TryRecv(int fd, void* data, size_t size_bytes, size_t* moved_bytes);
 
-// The status of a failed send. kPeerLost: the connection has ended; reading reports that end, too, after everything
-// that the peer sent before. kInternal: the system refused, and the connection goes on. REQUIRES: errno still holds the
-// error.
-Status SendFailed(const std::string& what);
+// The status of a failed send or receive, "what: strerror(errno)". kPeerLost: the connection has ended; after a send,
+// reading reports that end, too, behind everything that the peer sent before. kInternal: the system refused, or this
+// process is at fault. REQUIRES: errno still holds the error.
+Status MoveFailed(const std::string& what);
 
 // Block until all bytes have moved. Messages of kDeadline and kPeerLost say how many had; the caller then closes the
 // connection. For short messages of the start only, since the blocked caller notices no other event.

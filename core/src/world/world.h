@@ -3,8 +3,7 @@
 //
 //   peers     what each rank said about itself           layout  which ranks share memory
 //   group     shared memory and bells of this machine    pidfds  become readable when a rank of this machine ends
-//   control   every rank <-> rank 0, small messages      links   tensor data, to the ranks of other groups
-//   puts      data of eager operations, to all others, where no two ranks share memory
+//   control   every rank <-> rank 0, small messages      transport  tensor data, to the ranks of other groups
 //
 // The engine owns the World until the epoch ends. Its connections belong to the thread that drives the progress loop;
 // peers and layout do not change, and any thread may read them.
@@ -19,9 +18,8 @@
 #include "common/descriptor.h"
 #include "common/status.h"
 #include "transport/handshake.h"
-#include "transport/link.h"
 #include "transport/message_stream.h"
-#include "transport/tcp/put_stream.h"
+#include "transport/transport.h"
 #include "world/layout.h"
 #include "world/shm_group.h"
 
@@ -32,11 +30,10 @@ struct World {
   int size = 1;
   std::vector<PeerInfo> peers;
   Layout layout;
-  std::optional<ShmGroup> group;             // always set once the world is made
-  std::vector<MessageStream> control;        // by rank: all but itself on rank 0, only [0] elsewhere
-  std::vector<std::unique_ptr<Link>> links;  // by rank, null where there is none
-  std::vector<PutStream> puts;               // by rank, not open where there is none
-  std::vector<Descriptor> pidfds;            // by rank, invalid where there is none
+  std::optional<ShmGroup> group;         // always set once the world is made
+  std::vector<MessageStream> control;    // by rank: all but itself on rank 0, only [0] elsewhere
+  std::unique_ptr<Transport> transport;  // never null, but in one group nothing is connected
+  std::vector<Descriptor> pidfds;        // by rank, invalid where there is none
 
   bool one_group() const { return layout.group_count() == 1; }
   bool leader() const { return group->member() == 0; }

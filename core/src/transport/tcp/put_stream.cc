@@ -1,7 +1,5 @@
 #include "transport/tcp/put_stream.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -25,11 +23,6 @@ constexpr size_t kMostPieces = 16;
 constexpr size_t kJoinedBytes = 64 << 10;  // copies that are queued one after the other form one piece up to this size
 
 }  // namespace
-
-PutStream::PutStream(Descriptor socket) : socket_(std::move(socket)) {
-  const int on = 1;  // a Unix socket refuses, and has no delay
-  setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
 
 bool PutStream::Count(size_t size_bytes) {
   queued_bytes_ += size_bytes;
@@ -88,7 +81,7 @@ Status PutStream::Flush(bool* moved) {
   message.msg_iovlen = count;
   const ssize_t sent = sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return Status::Ok();
-  if (sent < 0) return SendFailed("data connection");
+  if (sent < 0) return MoveFailed("data connection");
   *moved = true;
   sent_bytes_ += static_cast<uint64_t>(sent);
   first_sent_bytes_ += static_cast<size_t>(sent);
@@ -103,18 +96,18 @@ Status PutStream::Flush(bool* moved) {
   return Status::Ok();
 }
 
-Status PutStream::Receive(Receiver* receiver, bool* moved) {
+Status PutStream::Receive(PutSink* sink, bool* moved) {
   FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("put.recv"));
   for (;;) {
     size_t moved_bytes = 0, wanted_bytes = 0;
-    FRD_RETURN_IF_ERROR(Read(receiver, &moved_bytes, &wanted_bytes));
+    FRD_RETURN_IF_ERROR(Read(sink, &moved_bytes, &wanted_bytes));
     if (moved_bytes > 0) *moved = true;
     // After a short read the socket is empty. After a whole stretch the caller sends before it receives more.
     if (moved_bytes < wanted_bytes || moved_bytes >= kStretchBytes) return Status::Ok();
   }
 }
 
-Status PutStream::Read(Receiver* receiver, size_t* moved_bytes, size_t* wanted_bytes) {
+Status PutStream::Read(PutSink* sink, size_t* moved_bytes, size_t* wanted_bytes) {
   uint8_t buffer[kBufferBytes];
   iovec parts[3];
   size_t count = 0;
@@ -125,7 +118,7 @@ Status PutStream::Read(Receiver* receiver, size_t* moved_bytes, size_t* wanted_b
     want(to_, std::min(left_bytes_, kStretchBytes));
   } else {
     want(head_.data() + head_bytes_, kPutHeadBytes - head_bytes_);
-    const Slice slice = receiver->Expected();
+    const Slice slice = sink->Expected(peer_);
     want(slice.data, std::min(slice.size_bytes, kStretchBytes));
   }
   if (to_ == nullptr || left_bytes_ <= kStretchBytes) want(buffer, kBufferBytes);
@@ -141,43 +134,39 @@ Status PutStream::Read(Receiver* receiver, size_t* moved_bytes, size_t* wanted_b
   size_t left = *moved_bytes;
   for (size_t i = 0; left > 0; ++i) {
     const size_t here = std::min(left, parts[i].iov_len);
-    FRD_RETURN_IF_ERROR(Distribute(receiver, static_cast<std::byte*>(parts[i].iov_base), here));
+    FRD_RETURN_IF_ERROR(Distribute(sink, static_cast<std::byte*>(parts[i].iov_base), here));
     left -= here;
   }
   return Status::Ok();
 }
 
 // memmove, because data that arrived in expected memory may belong at a lower address of the same memory.
-Status PutStream::Distribute(Receiver* receiver, const std::byte* from, size_t size_bytes) {
+Status PutStream::Distribute(PutSink* sink, const std::byte* from, size_t size_bytes) {
   while (size_bytes > 0) {
     const bool of_head = left_bytes_ == 0;
     const size_t part_bytes = std::min(size_bytes, of_head ? kPutHeadBytes - head_bytes_ : left_bytes_);
     void* const to = of_head ? static_cast<void*>(head_.data() + head_bytes_) : to_;
     if (to != nullptr && to != from) std::memmove(to, from, part_bytes);
-    FRD_RETURN_IF_ERROR(Advance(receiver, part_bytes));
+    FRD_RETURN_IF_ERROR(Advance(sink, part_bytes));
     from += part_bytes;
     size_bytes -= part_bytes;
   }
   return Status::Ok();
 }
 
-Status PutStream::Advance(Receiver* receiver, size_t size_bytes) {
+Status PutStream::Advance(PutSink* sink, size_t size_bytes) {
   if (left_bytes_ == 0) {
     head_bytes_ += size_bytes;
     if (head_bytes_ < kPutHeadBytes) return Status::Ok();
     head_bytes_ = 0;
     to_ = nullptr;
-    return receiver->OnHead(head_, &to_, &left_bytes_);
+    return sink->OnHead(peer_, head_, &to_, &left_bytes_);
   }
   left_bytes_ -= size_bytes;
   if (to_ == nullptr) return Status::Ok();
   to_ = left_bytes_ > 0 ? to_ + size_bytes : nullptr;
-  receiver->OnData(size_bytes);
+  sink->OnData(peer_, size_bytes);
   return Status::Ok();
-}
-
-void PutStream::EndSending() {
-  if (open()) shutdown(socket_.get(), SHUT_WR);
 }
 
 }  // namespace farandole

@@ -1,51 +1,30 @@
-// Data that one rank puts to operations of another, over a connected, non-blocking socket. A head of fixed size
-// describes the data behind it. The data move directly between the memory of the two operations.
+// The puts of two ranks to each other (transport.h), over a connected, non-blocking socket. The data move directly
+// between the memory of the two operations.
 //
 //   | head, kPutHeadBytes | data | head | data | ...      the layer above decides what a head means
 //
 // No call blocks. Data that are queued by reference are not copied, so they must stay unchanged until sent_bytes() has
 // passed them.
 //
-// The World owns the streams, one per other rank. One thread at a time uses them: the one that drives the progress
-// loop.
+// The transport (tcp.cc) owns the streams, one per other rank.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <utility>
 
 #include "common/bytes.h"
 #include "common/descriptor.h"
 #include "common/status.h"
+#include "transport/transport.h"
 
 namespace farandole {
 
-inline constexpr size_t kPutHeadBytes = 64;
-using PutHead = std::array<uint8_t, kPutHeadBytes>;
-
 class PutStream {
  public:
-  struct Slice {
-    std::byte* data = nullptr;
-    size_t size_bytes = 0;
-  };
-  // The layer above implements it, since that layer knows where data belong.
-  class Receiver {
-   public:
-    virtual ~Receiver() = default;
-    // Memory that may receive the next data in the same system call as their head. If OnHead then names this memory,
-    // the data are not copied. In any case the memory is overwritten.
-    virtual Slice Expected() = 0;
-    // Says where the `*size_bytes` bytes behind the head go; null: they are dropped. Receive returns its error.
-    virtual Status OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) = 0;
-    // `size_bytes` more bytes of the data have arrived.
-    virtual void OnData(size_t size_bytes) = 0;
-  };
-
   PutStream() = default;
-  // Switches off Nagle's delay.
-  explicit PutStream(Descriptor socket);
+  PutStream(Descriptor socket, int peer) : socket_(std::move(socket)), peer_(peer) {}
 
   bool open() const { return socket_.valid(); }
   int descriptor() const { return socket_.get(); }
@@ -65,8 +44,7 @@ class PutStream {
   // Sends a part of what is queued, if the socket takes it. Sets *moved if bytes were sent.
   Status Flush(bool* moved);
   // Receives a part of what has arrived. kPeerLost at the end of the stream.
-  Status Receive(Receiver* receiver, bool* moved);
-  void EndSending();
+  Status Receive(PutSink* sink, bool* moved);
 
  private:
   struct Piece {
@@ -79,13 +57,14 @@ class PutStream {
   // Counts bytes that are to be queued. False: there are none, or the stream drops them.
   bool Count(size_t size_bytes);
   // Receives with one system call: due and expected data directly into their memory, the rest through a buffer.
-  Status Read(Receiver* receiver, size_t* moved_bytes, size_t* wanted_bytes);
+  Status Read(PutSink* sink, size_t* moved_bytes, size_t* wanted_bytes);
   // Moves each byte to where it belongs, unless it lies there already.
-  Status Distribute(Receiver* receiver, const std::byte* from, size_t size_bytes);
+  Status Distribute(PutSink* sink, const std::byte* from, size_t size_bytes);
   // Called when `size_bytes` more bytes of the head or of the data are in their place.
-  Status Advance(Receiver* receiver, size_t size_bytes);
+  Status Advance(PutSink* sink, size_t size_bytes);
 
   Descriptor socket_;
+  int peer_ = 0;
   std::deque<Piece> pieces_;
   Bytes spare_;                  // empty; the next copy uses its memory
   size_t first_sent_bytes_ = 0;  // of the first piece

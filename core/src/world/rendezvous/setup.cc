@@ -4,7 +4,6 @@
 
 #include "common/failpoint.h"
 #include "common/sha256.h"
-#include "transport/link.h"
 #include "transport/poll.h"
 #include "transport/socket.h"
 #include "transport/socket_io.h"
@@ -295,16 +294,11 @@ std::string LinkSetup::detail() const {
 }
 
 void LinkSetup::MoveInto(World* world) {
-  world->links.resize(static_cast<size_t>(world->size));
-  world->puts.resize(static_cast<size_t>(world->size));
+  std::vector<PeerConnection> connections;
   for (auto& [which, connection] : made_) {
-    const auto peer = static_cast<size_t>(which.first);
-    if (which.second == kPuts) {
-      world->puts[peer] = PutStream(std::move(connection));
-    } else {
-      world->links[peer] = MakeTcpLink(std::move(connection), world->NameOf(which.first));
-    }
+    connections.push_back({which.first, which.second == kPuts, std::move(connection), world->NameOf(which.first)});
   }
+  world->transport = MakeTransport(std::move(connections));
 }
 
 }  // namespace farandole

@@ -1,45 +1,38 @@
-// Participants as threads over a full mesh of links.
+// Participants as threads, each with a transport to all others.
 #pragma once
 
-#include <chrono>
 #include <functional>
+#include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/runner.h"
-#include "transport/link_pairs.h"
+#include "support/transports.h"
 
 namespace farandole::tests {
 
-inline constexpr std::chrono::seconds kLimit{60};  // for operations that end by themselves
-
 class Mesh {
  public:
-  Mesh(int participants, const std::function<LinkPair()>& make) : links_(participants) {
-    for (auto& row : links_) row.resize(participants);
-    for (int i = 0; i < participants; ++i) {
-      for (int j = i + 1; j < participants; ++j) {
-        LinkPair pair = make();
-        links_[i][j] = std::move(pair.first);
-        links_[j][i] = std::move(pair.second);
-      }
-    }
+  explicit Mesh(Transports transports) : transports_(std::move(transports)), ranks_(transports_.size()) {
+    std::iota(ranks_.begin(), ranks_.end(), 0);
   }
 
-  int participants() const { return static_cast<int>(links_.size()); }
-  std::vector<Link*> LinksOf(int me) const {
-    std::vector<Link*> links;
-    for (const auto& link : links_[me]) links.push_back(link.get());
-    return links;
-  }
-  void CloseLinksOf(int me) {
-    for (auto& link : links_[me]) link.reset();
+  int participants() const { return static_cast<int>(ranks_.size()); }
+  const std::vector<int>& ranks() const { return ranks_; }
+  Transport* transport(int me) const { return transports_[static_cast<size_t>(me)].get(); }
+  void Close(int me) { transports_[static_cast<size_t>(me)].reset(); }
+
+  // *schedule outlives the runner.
+  std::unique_ptr<Runner> MakeRunner(const Schedule* schedule, int me, int under_way = kChunksUnderWay) const {
+    return std::make_unique<Runner>(schedule, transport(me), ranks_, 0, under_way);
   }
 
   // Calls body(me) in one thread per participant. Returns the first error, or "" when all bodies returned "".
   std::string Run(const std::function<std::string(int)>& body) const {
-    std::vector<std::string> complaints(links_.size());
+    std::vector<std::string> complaints(ranks_.size());
     std::vector<std::thread> threads;
     for (int me = 0; me < participants(); ++me) threads.emplace_back([&, me] { complaints[me] = body(me); });
     for (std::thread& thread : threads) thread.join();
@@ -50,7 +43,8 @@ class Mesh {
   }
 
  private:
-  std::vector<std::vector<std::unique_ptr<Link>>> links_;
+  Transports transports_;
+  std::vector<int> ranks_;
 };
 
 // Drives `runner` through `plan`.

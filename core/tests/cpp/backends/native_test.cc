@@ -62,6 +62,15 @@ TEST_P(Native, AnySequenceOfCollectivesGivesWhatTheDefinitionsSay) {
   }
 }
 
+TEST_P(Native, GivesTheSameOverATransportThatReordersChannels) {
+  if (GetParam().size() == 1) return;  // no transport
+  const uint32_t seeds = std::getenv("FARANDOLE_LONG") ? 1000 : 20;
+  for (uint32_t seed = 1; seed <= seeds; ++seed) {
+    const auto perform = [&](Rank& rank) { return PerformSequence(rank, seed, 10, 60000); };
+    ASSERT_EQ(RunBackends(GetParam(), perform, Settings(), seed), "") << "seed " << seed;
+  }
+}
+
 TEST_P(Native, ManyRoundsFollowEachOther) {
   EXPECT_EQ(RunBackends(GetParam(), [&](Rank& rank) { return PerformSequence(rank, 77, 12, 1500000); }), "");
 }

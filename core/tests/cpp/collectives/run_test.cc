@@ -1,4 +1,4 @@
-// Schedules carried out over real links, participants as threads: every algorithm, element type and awkward size.
+// Schedules carried out over transports, participants as threads: every algorithm, element type and awkward size.
 #include "collectives/runner.h"
 
 #include <gtest/gtest.h>
@@ -10,12 +10,15 @@
 namespace farandole::tests {
 namespace {
 
-constexpr int kMostOverLinks = 5;
+constexpr int kMostParticipants = 5;
 
-const Transport kRunTransports[] = {
-    {"loopback", LoopbackLinks},
-    {"tcp", [] { return TcpLinks(); }},
-};
+template <uint32_t kSeed>
+Transports Seeded(int participants) {
+  return LoopbackTransports(participants, kSeed);
+}
+
+const TransportKind kRunTransports[] = {
+    {"loopback", Seeded<1>}, {"loopback_2", Seeded<2>}, {"loopback_3", Seeded<3>}, {"tcp", TcpTransports}};
 
 template <typename Make>
 struct Algorithm {
@@ -23,16 +26,16 @@ struct Algorithm {
   Make make;
 };
 template <typename Make>
-class OverLinks : public ::testing::TestWithParam<std::tuple<Transport, Algorithm<Make>>> {
+class OverTransports : public ::testing::TestWithParam<std::tuple<TransportKind, Algorithm<Make>>> {
  protected:
-  const Transport& transport() const { return std::get<0>(this->GetParam()); }
+  const TransportKind& transport() const { return std::get<0>(this->GetParam()); }
   Make make() const { return std::get<1>(this->GetParam()).make; }
 };
 
 // gtest names a suite after its class.
-class Allreduce : public OverLinks<Schedule (*)(int, int)> {};
-class Allgather : public OverLinks<Schedule (*)(int, int)> {};
-class Broadcast : public OverLinks<Schedule (*)(int, int, int)> {};
+class Allreduce : public OverTransports<Schedule (*)(int, int)> {};
+class Allgather : public OverTransports<Schedule (*)(int, int)> {};
+class Broadcast : public OverTransports<Schedule (*)(int, int, int)> {};
 
 template <typename Param>
 std::string NameOfCase(const ::testing::TestParamInfo<Param>& info) {
@@ -40,14 +43,14 @@ std::string NameOfCase(const ::testing::TestParamInfo<Param>& info) {
 }
 
 TEST_P(Allreduce, SumsAnySequenceOfSizes) {
-  for (int n = 1; n <= kMostOverLinks; ++n) {
-    const Mesh mesh(n, transport().make);
+  for (int n = 1; n <= kMostParticipants; ++n) {
+    const Mesh mesh(transport().make(n));
     EXPECT_EQ(mesh.Run([&](int me) -> std::string {
       const Schedule schedule = make()(n, me);
-      Runner runner(&schedule, mesh.LinksOf(me));
+      const auto runner = mesh.MakeRunner(&schedule, me);
       for (const Job& job : Jobs(n, 1)) {
         Bytes data = Elements(job.dtype, job.element_count, [&](int64_t i) { return Element(me, i); });
-        const Status status = RunToEnd(&runner, PlanOf(job, &data), TimeLimit(kLimit));
+        const Status status = RunToEnd(runner.get(), PlanOf(job, &data), TimeLimit(kLimit));
         const Bytes expected = Elements(job.dtype, job.element_count, [&](int64_t i) { return SumOfElements(n, i); });
         const std::string complaint = Complaint(job, status, data == expected);
         if (!complaint.empty()) return complaint;
@@ -61,16 +64,16 @@ TEST_P(Allreduce, SumsAnySequenceOfSizes) {
 
 TEST_P(Allreduce, AppliesTheScaleOnceToEveryElement) {
   const int n = 3;
-  const Mesh mesh(n, transport().make);
+  const Mesh mesh(transport().make(n));
   for (int64_t count : {1, 5, 1000, 20001}) {
     EXPECT_EQ(mesh.Run([&](int me) {
       const Schedule schedule = make()(n, me);
-      Runner runner(&schedule, mesh.LinksOf(me));
+      const auto runner = mesh.MakeRunner(&schedule, me);
       const Job job{DType::kFloat64, count, 4096};
       Bytes data = Elements(job.dtype, count, [&](int64_t i) { return Element(me, i); });
       RunPlan plan = PlanOf(job, &data);
       plan.scale = {10.0, 4.0};
-      const Status status = RunToEnd(&runner, plan, TimeLimit(kLimit));
+      const Status status = RunToEnd(runner.get(), plan, TimeLimit(kLimit));
       return Complaint(job, status,
                        data == Elements(job.dtype, count, [&](int64_t i) { return SumOfElements(n, i) * 10.0 / 4.0; }));
     }),
@@ -79,15 +82,15 @@ TEST_P(Allreduce, AppliesTheScaleOnceToEveryElement) {
 }
 
 TEST_P(Broadcast, CopiesTheRootsElements) {
-  for (int n = 1; n <= kMostOverLinks; ++n) {
-    const Mesh mesh(n, transport().make);
+  for (int n = 1; n <= kMostParticipants; ++n) {
+    const Mesh mesh(transport().make(n));
     for (int root : {0, n - 1}) {
       EXPECT_EQ(mesh.Run([&](int me) -> std::string {
         const Schedule schedule = make()(n, me, root);
-        Runner runner(&schedule, mesh.LinksOf(me));
+        const auto runner = mesh.MakeRunner(&schedule, me);
         for (const Job& job : Jobs(n, 2)) {
           Bytes data = Elements(job.dtype, job.element_count, [&](int64_t i) { return Element(me, i); });
-          const Status status = RunToEnd(&runner, PlanOf(job, &data), TimeLimit(kLimit));
+          const Status status = RunToEnd(runner.get(), PlanOf(job, &data), TimeLimit(kLimit));
           const Bytes expected = Elements(job.dtype, job.element_count, [&](int64_t i) { return Element(root, i); });
           const std::string complaint = Complaint(job, status, data == expected);
           if (!complaint.empty()) return complaint;
@@ -113,11 +116,11 @@ std::vector<Range> BlocksOf(int participants, std::mt19937* random) {
 }
 
 TEST_P(Allgather, CollectsUnequalBlocks) {
-  for (int n = 1; n <= kMostOverLinks; ++n) {
-    const Mesh mesh(n, transport().make);
+  for (int n = 1; n <= kMostParticipants; ++n) {
+    const Mesh mesh(transport().make(n));
     EXPECT_EQ(mesh.Run([&](int me) -> std::string {
       const Schedule schedule = make()(n, me);
-      Runner runner(&schedule, mesh.LinksOf(me));
+      const auto runner = mesh.MakeRunner(&schedule, me);
       std::mt19937 random(3);  // equal on all participants
       for (int round = 0; round < 100; ++round) {
         RunPlan plan;
@@ -130,7 +133,7 @@ TEST_P(Allgather, CollectsUnequalBlocks) {
           char* const at = data.data() + block.begin;
           plan.blocks.push_back({at, at, static_cast<size_t>(block.size())});
         }
-        const Status status = RunToEnd(&runner, plan, TimeLimit(kLimit));
+        const Status status = RunToEnd(runner.get(), plan, TimeLimit(kLimit));
         if (!status.ok()) return status.message();
         for (size_t i = 0; i < data.size(); ++i) {
           if (data[i] != byte(i)) return "round " + std::to_string(round) + ": byte " + std::to_string(i) + " is wrong";
@@ -150,11 +153,11 @@ constexpr Algorithm<Schedule (*)(int, int, int)> kBroadcasts[] = {{"tree", TreeB
 
 using ::testing::Combine;
 using ::testing::ValuesIn;
-INSTANTIATE_TEST_SUITE_P(Links, Allreduce, Combine(ValuesIn(kRunTransports), ValuesIn(kAllreduces)),
+INSTANTIATE_TEST_SUITE_P(Kinds, Allreduce, Combine(ValuesIn(kRunTransports), ValuesIn(kAllreduces)),
                          NameOfCase<Allreduce::ParamType>);
-INSTANTIATE_TEST_SUITE_P(Links, Allgather, Combine(ValuesIn(kRunTransports), ValuesIn(kAllgathers)),
+INSTANTIATE_TEST_SUITE_P(Kinds, Allgather, Combine(ValuesIn(kRunTransports), ValuesIn(kAllgathers)),
                          NameOfCase<Allgather::ParamType>);
-INSTANTIATE_TEST_SUITE_P(Links, Broadcast, Combine(ValuesIn(kRunTransports), ValuesIn(kBroadcasts)),
+INSTANTIATE_TEST_SUITE_P(Kinds, Broadcast, Combine(ValuesIn(kRunTransports), ValuesIn(kBroadcasts)),
                          NameOfCase<Broadcast::ParamType>);
 
 }  // namespace

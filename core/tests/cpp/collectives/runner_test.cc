@@ -1,7 +1,5 @@
-// Promises of the runner beyond correct results: the same bits from every algorithm, errors, and the names of what it
-// waits for.
+// Promises of the runner beyond correct results: the same bits from every algorithm, errors, and when it may sleep.
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include "algorithms/mesh.h"
 #include "algorithms/operations.h"
@@ -26,10 +24,10 @@ std::vector<Bytes> AllreduceOver(const Mesh& mesh, MakeAllreduce make, DType dty
   std::vector<Bytes> results(mesh.participants());
   EXPECT_EQ(mesh.Run([&](int me) {
     const Schedule schedule = make(mesh.participants(), me);
-    Runner runner(&schedule, mesh.LinksOf(me));
+    const auto runner = mesh.MakeRunner(&schedule, me);
     results[me] = RoughElements(dtype, count, me);
     const Job job{dtype, count, chunk_bytes};
-    return RunToEnd(&runner, PlanOf(job, &results[me]), TimeLimit(kLimit)).message();
+    return RunToEnd(runner.get(), PlanOf(job, &results[me]), TimeLimit(kLimit)).message();
   }),
             "");
   return results;
@@ -38,7 +36,7 @@ std::vector<Bytes> AllreduceOver(const Mesh& mesh, MakeAllreduce make, DType dty
 TEST(OrderOfSummation, DirectTreeAndExchangeGiveTheSameBitsOnAllParticipantsWhateverTheChunk) {
   for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBfloat16}) {
     for (int n = 2; n <= 7; ++n) {
-      const Mesh mesh(n, LoopbackLinks);
+      const Mesh mesh(LoopbackTransports(n));
       const std::vector<Bytes> first = AllreduceOver(mesh, DirectAllreduce, dtype, 5003, 1 << 20);
       for (const auto& make : {DirectAllreduce, TreeAllreduce, ExchangeAll}) {
         for (size_t chunk_bytes : {1000, 1 << 20}) {
@@ -54,18 +52,18 @@ TEST(OrderOfSummation, DirectTreeAndExchangeGiveTheSameBitsOnAllParticipantsWhat
 // The result is made in other memory than the inputs.
 TEST(OrderOfSummation, ASourceOfItsOwnGivesTheSameBitsAndIsNeverWritten) {
   const int n = 5;
-  const Mesh mesh(n, LoopbackLinks);
+  const Mesh mesh(LoopbackTransports(n));
   for (DType dtype : {DType::kFloat32, DType::kBfloat16}) {
     for (MakeAllreduce make : kMakers) {
       const std::vector<Bytes> expected = AllreduceOver(mesh, make, dtype, 5003, 4096);
       EXPECT_EQ(mesh.Run([&](int me) -> std::string {
         const Schedule schedule = make(n, me);
-        Runner runner(&schedule, mesh.LinksOf(me));
+        const auto runner = mesh.MakeRunner(&schedule, me);
         const Bytes input = RoughElements(dtype, 5003, me);
         Bytes source = input, data(input.size(), 'x');
         RunPlan plan = PlanOf({dtype, 5003, 4096}, &data);
         plan.source = source.data();
-        const Status status = RunToEnd(&runner, plan, TimeLimit(kLimit));
+        const Status status = RunToEnd(runner.get(), plan, TimeLimit(kLimit));
         if (!status.ok()) return status.message();
         if (source != input) return "the source was written";
         return data == expected[static_cast<size_t>(me)] ? "" : "wrong values";
@@ -76,7 +74,7 @@ TEST(OrderOfSummation, ASourceOfItsOwnGivesTheSameBitsAndIsNeverWritten) {
 }
 
 TEST(OrderOfSummation, TwoParticipantsGetTheSameBitsFromTheRing) {
-  const Mesh mesh(2, LoopbackLinks);
+  const Mesh mesh(LoopbackTransports(2));
   for (DType dtype : {DType::kFloat32, DType::kBfloat16}) {
     const std::vector<Bytes> expected = AllreduceOver(mesh, DirectAllreduce, dtype, 5003, 4096);
     EXPECT_EQ(AllreduceOver(mesh, RingAllreduce, dtype, 5003, 4096), expected);
@@ -84,73 +82,76 @@ TEST(OrderOfSummation, TwoParticipantsGetTheSameBitsFromTheRing) {
 }
 
 TEST(Runner, ReportsALostPeer) {
-  for (const Transport& transport : kTransports) {
-    Mesh mesh(2, transport.make);
-    mesh.CloseLinksOf(1);
+  for (const TransportKind& kind : kTransports) {
+    Mesh mesh(kind.make(2));
+    mesh.Close(1);
     const Schedule schedule = DirectAllreduce(2, 0);
-    Runner runner(&schedule, mesh.LinksOf(0));
+    const auto runner = mesh.MakeRunner(&schedule, 0);
     Bytes data(1 << 20);
     const Job job{DType::kFloat32, 1 << 18, 1 << 16};
-    EXPECT_EQ(RunToEnd(&runner, PlanOf(job, &data), TimeLimit(kLimit)).code(), Code::kPeerLost);
+    EXPECT_EQ(RunToEnd(runner.get(), PlanOf(job, &data), TimeLimit(kLimit)).code(), Code::kPeerLost);
   }
 }
 
 TEST(Runner, AloneItAppliesTheScale) {
   for (MakeAllreduce make : kMakers) {
     const Schedule schedule = make(1, 0);
-    Runner runner(&schedule, {nullptr});
+    const Mesh mesh(LoopbackTransports(1));
+    const auto runner = mesh.MakeRunner(&schedule, 0);
     Bytes data = Elements(DType::kFloat32, 1000, [](int64_t i) { return Element(0, i); });
     RunPlan plan = PlanOf({DType::kFloat32, 1000, 512}, &data);
     plan.scale.multiplier = 0.5;
-    EXPECT_TRUE(RunToEnd(&runner, plan, TimeLimit(kLimit)).ok());
+    EXPECT_TRUE(RunToEnd(runner.get(), plan, TimeLimit(kLimit)).ok());
     EXPECT_EQ(data, Elements(DType::kFloat32, 1000, [](int64_t i) { return Element(0, i) * 0.5; }));
   }
 }
 
 TEST(Runner, IsDoneAtOnceWithNothingToDo) {
-  const Mesh mesh(2, LoopbackLinks);
+  const Mesh mesh(LoopbackTransports(2));
   const Schedule schedule = DirectAllreduce(2, 0);
-  Runner runner(&schedule, mesh.LinksOf(0));
-  EXPECT_TRUE(runner.done());
-  runner.Start(RunPlan{});
-  EXPECT_TRUE(runner.done());
+  const auto runner = mesh.MakeRunner(&schedule, 0);
+  EXPECT_TRUE(runner->done());
+  runner->Start(RunPlan{});
+  EXPECT_TRUE(runner->done());
 }
 
-// Blocks in poll whenever nothing moves, on exactly the descriptors and directions that the runner names.
-std::string RunWithPoll(Runner* runner, const RunPlan& plan, const std::vector<Link*>& links) {
-  Status status;
+// Sleeps whenever nothing moves.
+std::string RunWithPoller(Runner* runner, const RunPlan& plan, Transport* transport) {
+  Poller poller;
+  Status status = poller.Open();
+  if (status.ok()) status = transport->Watch(&poller, 0);
   runner->Start(plan);
   while (status.ok() && !runner->done()) {
     bool moved = false;
     status = runner->Advance(&moved);
-    if (moved) continue;
-    std::vector<pollfd> waits;
-    for (size_t peer = 0; peer < links.size(); ++peer) {
-      const int participant = static_cast<int>(peer);
-      const int events =
-          (runner->WaitsToSend(participant) ? POLLOUT : 0) | (runner->WaitsToRecv(participant) ? POLLIN : 0);
-      if (events != 0) waits.push_back({links[peer]->descriptor(), static_cast<short>(events), 0});
-    }
-    if (!runner->done() && poll(waits.data(), waits.size(), 20000) <= 0) return "poll waited in vain";
+    if (moved || runner->done()) continue;
+    std::vector<uint64_t> tags;
+    poller.Wait(20000, &tags);
+    if (tags.empty()) return "slept in vain";
+    for (uint64_t tag : tags) transport->OnReady(static_cast<uint32_t>(tag));
   }
   return status.message();
 }
 
-TEST(Runner, NamesWhatItWaitsFor) {
+TEST(Runner, IsWokenWhenItCanGoOn) {
   const int n = 4;
-  const Mesh mesh(n, [] { return TcpLinks(); });
-  for (MakeAllreduce make : kMakers) {
-    EXPECT_EQ(mesh.Run([&](int me) -> std::string {
-      const Schedule schedule = make(n, me);
-      Runner runner(&schedule, mesh.LinksOf(me));
-      Bytes data = Elements(DType::kInt32, 1 << 20, [&](int64_t i) { return Element(me, i); });
-      const RunPlan plan = PlanOf({DType::kInt32, 1 << 20, 1 << 18}, &data);
-      const std::string error = RunWithPoll(&runner, plan, mesh.LinksOf(me));
-      if (!error.empty()) return error;
-      const Bytes expected = Elements(DType::kInt32, 1 << 20, [&](int64_t i) { return SumOfElements(n, i); });
-      return data == expected ? "" : "wrong values";
-    }),
-              "");
+  for (const TransportKind& kind : kTransports) {
+    for (MakeAllreduce make : kMakers) {
+      const Mesh mesh(kind.make(n));
+      const int64_t count = kind.name == std::string("loopback") ? 1 << 16 : 1 << 20;  // more than sockets hold
+      EXPECT_EQ(mesh.Run([&](int me) -> std::string {
+        const Schedule schedule = make(n, me);
+        const auto runner = mesh.MakeRunner(&schedule, me);
+        Bytes data = Elements(DType::kInt32, count, [&](int64_t i) { return Element(me, i); });
+        const RunPlan plan = PlanOf({DType::kInt32, count, 1 << 18}, &data);
+        const std::string error = RunWithPoller(runner.get(), plan, mesh.transport(me));
+        if (!error.empty()) return error;
+        const Bytes expected = Elements(DType::kInt32, count, [&](int64_t i) { return SumOfElements(n, i); });
+        return data == expected ? "" : "wrong values";
+      }),
+                "")
+          << kind.name;
+    }
   }
 }
 

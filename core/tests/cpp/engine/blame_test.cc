@@ -42,8 +42,8 @@ bool HasSaidThatOneIsLost(const Descriptor& connection) {
 
 // Rank 0 is kept from its messages until ranks 1 and 2 have each blamed the other.
 struct CutBetween1And2 {
-  explicit CutBetween1And2(const std::vector<std::unique_ptr<World>>& worlds)
-      : between(Duplicate(worlds[1]->puts[2].descriptor())),
+  explicit CutBetween1And2(const std::vector<std::unique_ptr<World>>& worlds, const Sockets& sockets)
+      : between(Duplicate(sockets.puts.at({1, 2}).get())),
         to_1(Duplicate(worlds[0]->control[1].descriptor())),
         to_2(Duplicate(worlds[0]->control[2].descriptor())) {}
   void CutAndAwaitBoth() const {
@@ -55,8 +55,9 @@ struct CutBetween1And2 {
 };
 
 TEST(BlameTest, RanksThatLoseEachOtherHearFromRankZeroWhichOfThemIsLost) {
-  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1, 1});
-  CutBetween1And2 cut(worlds);
+  Sockets sockets;
+  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1, 1}, &sockets);
+  CutBetween1And2 cut(worlds, std::exchange(sockets, {}));
   std::array<std::atomic<int>, 3> lost{-2, -2, -2};
   RunWorlds(std::move(worlds), [&](Engine& engine) {
     std::vector<float> values(5);

@@ -112,19 +112,6 @@ TEST(FailureMonitorTest, TheFirstReasonCountsInTheGroupAndOnEachRank) {
   EXPECT_EQ(there.OfShutdown(3).status.message(), "rank 7 died") << "the first cause is told";
 }
 
-// A task may fail to send before it has read what arrived, and then the rank itself would be blamed.
-TEST(FailureMonitorTest, AConnectionEndsAlsoWhereDataStandUnread) {
-  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
-  Operations operations = EmptyOperationsOf(*worlds[0]);
-  FailureMonitor failures(worlds[0].get(), &operations);
-  size_t moved_bytes = 0;
-  ASSERT_TRUE(worlds[1]->links[0]->TrySend("data", 4, &moved_bytes).ok());
-  ASSERT_EQ(moved_bytes, 4u);
-  EXPECT_FALSE(failures.SuspectBrokenLinks()) << "data are no sign of an end";
-  worlds[1]->links[0].reset();
-  EXPECT_TRUE(failures.SuspectBrokenLinks());
-}
-
 TEST(FailureMonitorTest, AGuessThatWaitsGivesWayToAnEndThatIsSure) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1, 1});
   Operations operations = EmptyOperationsOf(*worlds[1]);
@@ -147,9 +134,9 @@ TEST(FailureMonitorTest, AnEndedConnectionIsBlamedWhenItsTimeIsOver) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
   Operations operations = EmptyOperationsOf(*worlds[0]);
   FailureMonitor failures(worlds[0].get(), &operations);
-  EXPECT_FALSE(failures.SuspectBrokenLinks());
-  worlds[1]->links[0].reset();
-  EXPECT_TRUE(failures.SuspectBrokenLinks());
+  EXPECT_FALSE(failures.SuspectBroken());
+  worlds[1]->transport.reset();
+  EXPECT_TRUE(failures.SuspectBroken());
   ASSERT_TRUE(failures.suspects_somebody());
   const auto end = failures.Judge(Now() + Liveness::kSuspicion);
   ASSERT_TRUE(end);

@@ -1,87 +1,230 @@
-// A Link between two threads of a test: a bounded queue of bytes each way, which moves random parts.
-//
-// Any link may move only a part of the bytes; sockets of the kernel seldom do. The loopback draws the number of bytes
-// at random, so that callers see a cut at any byte. It moves at least one byte if possible.
-//
-// Thread rule: each end belongs to one thread at a time.
+// A Transport between threads of a test that takes every liberty that transport.h leaves: it moves parts of any size,
+// lets channels overtake each other, and hands over completions late. Once it is quiesced, it writes to posted memory
+// for a while, as a network card may. A seed decides.
 #pragma once
 
 #include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
-#include "transport/link.h"
+#include "transport/shm/doorbell.h"
+#include "transport/transport.h"
 
-namespace farandole::tests {
+namespace farandole {
 
-// One direction. Both ends hold it; any thread.
-class LoopbackQueue {
+// All that the participants share. Any thread.
+class LoopbackNet {
  public:
-  explicit LoopbackQueue(uint32_t seed) : random_(seed) {}
+  LoopbackNet(int participants, uint32_t seed) : random_(seed), ends_(static_cast<size_t>(participants)) {}
 
-  // Return false when no byte was moved and the other end is closed. A writer notices a closed reader only when the
-  // queue is full, as on a socket.
-  bool Write(const char* data, size_t size_bytes, size_t* moved_bytes) {
+  // From now on so many moves (parts of a post) succeed between the two; then their connection is lost. Negative: it is
+  // never lost.
+  void LoseAfter(int moves, int one, int other) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    *moved_bytes = PartOf(std::min(size_bytes, kCapacityBytes - bytes_.size()));
-    bytes_.append(data, *moved_bytes);
-    return *moved_bytes > 0 || !closed_;
+    lost_ = {std::min(one, other), std::max(one, other)};
+    moves_left_ = moves;
   }
-  bool Read(char* data, size_t size_bytes, size_t* moved_bytes) {
+  bool has_lost() const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    *moved_bytes = PartOf(std::min(size_bytes, bytes_.size()));
-    bytes_.copy(data, *moved_bytes);
-    bytes_.erase(0, *moved_bytes);
-    return *moved_bytes > 0 || !closed_;
+    return moves_left_ == 0;
   }
 
-  void Close() {
+  // Writes once to all memory that is posted for receives where the transport is being quiesced.
+  void Disturb() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    closed_ = true;
+    DisturbLocked();
   }
 
  private:
-  static constexpr size_t kCapacityBytes = 50000;  // no power of two, and less than one chunk
+  friend class Loopback;
+  static constexpr size_t kCapacityBytes = 50'000;  // under way on a channel; no power of two, and less than one chunk
 
+  struct Post {
+    std::byte* data;
+    size_t left_bytes;
+    uint64_t context;
+  };
+  struct Channel {
+    std::deque<Post> sends, receives;
+    std::string bytes;  // under way
+  };
+  using Key = std::tuple<int, int, uint32_t>;  // from, to, channel
+  struct End {
+    bool closed = false, watched = false;
+    int quiet_in = -1;  // so many polls after it was quiesced; negative: it is not quiesced
+    Descriptor event;
+    std::vector<Transport::Completion> held_back;
+  };
+
+  bool DisturbLocked() {
+    for (size_t me = 0; me < ends_.size(); ++me) {
+      if (ends_[me].quiet_in <= 0) continue;
+      const bool is_last = --ends_[me].quiet_in == 0;
+      for (auto& [key, channel] : channels_) {
+        if (std::get<0>(key) == static_cast<int>(me) && is_last) channel.sends.clear();
+        if (std::get<1>(key) != static_cast<int>(me)) continue;
+        for (const Post& post : channel.receives) std::memset(post.data, 0xab, post.left_bytes);
+        if (is_last) channel.receives.clear();
+      }
+    }
+    return true;
+  }
+  bool IsLost(int one, int other) const {
+    return moves_left_ == 0 && lost_ == std::make_pair(std::min(one, other), std::max(one, other));
+  }
+  bool Chance(uint32_t of) { return random_() % of == 0; }
   // Three of four moves are whole, since the tests move gigabytes.
-  size_t PartOf(size_t size_bytes) {
-    return size_bytes < 2 || random_() % 4 > 0 ? size_bytes : 1 + random_() % size_bytes;
-  }
+  size_t PartOf(size_t size_bytes) { return size_bytes < 2 || !Chance(4) ? size_bytes : 1 + random_() % size_bytes; }
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::mt19937 random_;
-  std::string bytes_;
-  bool closed_ = false;  // by one of the ends
+  std::map<Key, Channel> channels_;
+  std::vector<End> ends_;  // by participant
+  std::pair<int, int> lost_{-1, -1};
+  int moves_left_ = -1;
 };
 
-class LoopbackLink final : public Link {
+class Loopback final : public Transport {
  public:
-  // `peer` names the other end in errors.
-  LoopbackLink(std::shared_ptr<LoopbackQueue> outgoing, std::shared_ptr<LoopbackQueue> incoming, std::string peer)
-      : outgoing_(std::move(outgoing)), incoming_(std::move(incoming)), peer_(std::move(peer)) {}
-  ~LoopbackLink() override {  // the peer still receives what was sent, then kPeerLost
-    outgoing_->Close();
-    incoming_->Close();
+  Loopback(std::shared_ptr<LoopbackNet> net, int me) : net_(std::move(net)), me_(me), mine_(&net_->ends_[at(me)]) {
+    static_cast<void>(MakeEvent(&mine_->event));
   }
-  LoopbackLink(const LoopbackLink&) = delete;
-  LoopbackLink& operator=(const LoopbackLink&) = delete;
+  ~Loopback() override {
+    const std::lock_guard<std::mutex> lock(net_->mutex_);
+    mine_->closed = true;
+    for (auto& [key, channel] : net_->channels_) {
+      if (std::get<0>(key) == me_) channel.sends.clear();
+      if (std::get<1>(key) == me_) channel.receives.clear();
+    }
+    for (size_t peer = 0; peer < net_->ends_.size(); ++peer) Wake(static_cast<int>(peer));
+  }
 
-  Status TrySend(const void* data, size_t size_bytes, size_t* moved_bytes) override {
-    return outgoing_->Write(static_cast<const char*>(data), size_bytes, moved_bytes) ? Status::Ok() : PeerClosed();
+  void PostSend(int peer, uint32_t channel, const void* data, size_t size_bytes, uint64_t context) override {
+    Add(&Channel::sends, {me_, peer, channel}, const_cast<void*>(data), size_bytes, context);
   }
-  Status TryRecv(void* data, size_t size_bytes, size_t* moved_bytes) override {
-    return incoming_->Read(static_cast<char*>(data), size_bytes, moved_bytes) ? Status::Ok() : PeerClosed();
+  void PostReceive(int peer, uint32_t channel, void* data, size_t size_bytes, uint64_t context) override {
+    Add(&Channel::receives, {peer, me_, channel}, data, size_bytes, context);
   }
-  int descriptor() const override { return -1; }  // callers must poll
+
+  bool Poll(std::vector<Completion>* completions) override {
+    const std::lock_guard<std::mutex> lock(net_->mutex_);
+    if (mine_->quiet_in >= 0) return net_->DisturbLocked();
+    std::vector<std::pair<const LoopbackNet::Key, Channel>*> channels;
+    for (auto& each : net_->channels_) {
+      if (std::get<0>(each.first) == me_ || std::get<1>(each.first) == me_) channels.push_back(&each);
+    }
+    std::shuffle(channels.begin(), channels.end(), net_->random_);
+    bool moved = false;
+    for (auto* each : channels) {
+      if (net_->Chance(4)) continue;  // others overtake it
+      const auto [from, to, number] = each->first;
+      moved |= from == me_ ? Send(to, &each->second) : Receive(from, &each->second);
+    }
+    std::vector<Completion>& held = mine_->held_back;
+    const auto count = static_cast<std::ptrdiff_t>(net_->Chance(3) ? net_->random_() % (held.size() + 1) : held.size());
+    completions->insert(completions->end(), held.begin(), held.begin() + count);
+    held.erase(held.begin(), held.begin() + count);
+    if (!moved && count == 0 && IsWaiting()) Wake(me_);  // what was left out by chance is looked at again
+    return moved || count > 0;
+  }
+
+  Status Watch(Poller* poller, uint64_t tag) override {
+    mine_->watched = true;
+    return poller->Watch(mine_->event.get(), tag);
+  }
+  bool OnReady(uint32_t) override {
+    DrainEvent(mine_->event.get());
+    return false;
+  }
+  bool IsBroken(int peer) const override {
+    const std::lock_guard<std::mutex> lock(net_->mutex_);
+    return peer != me_ && (net_->ends_[at(peer)].closed || net_->IsLost(me_, peer));
+  }
+  void BeginQuiesce() override {
+    const std::lock_guard<std::mutex> lock(net_->mutex_);
+    if (mine_->quiet_in < 0) mine_->quiet_in = 1 + static_cast<int>(net_->random_() % 200);
+    mine_->held_back.clear();
+  }
+  bool is_quiet() const override {
+    const std::lock_guard<std::mutex> lock(net_->mutex_);
+    return mine_->quiet_in == 0;
+  }
 
  private:
-  Status PeerClosed() const { return {Code::kPeerLost, peer_ + " left: it closed the loopback link to this rank"}; }
+  using Channel = LoopbackNet::Channel;
+  using Posts = std::deque<LoopbackNet::Post>;
+  static size_t at(int participant) { return static_cast<size_t>(participant); }
 
-  const std::shared_ptr<LoopbackQueue> outgoing_, incoming_;
-  const std::string peer_;
+  void Add(Posts Channel::* posts, LoopbackNet::Key key, void* data, size_t size_bytes, uint64_t context) {
+    const std::lock_guard<std::mutex> lock(net_->mutex_);
+    if (mine_->quiet_in < 0)
+      (net_->channels_[key].*posts).push_back({static_cast<std::byte*>(data), size_bytes, context});
+  }
+
+  bool Send(int to, Channel* channel) {
+    return Move(&channel->sends, to, LoopbackNet::kCapacityBytes - channel->bytes.size(), false,
+                [channel](std::byte* data, size_t size_bytes) {
+                  channel->bytes.append(reinterpret_cast<const char*>(data), size_bytes);
+                });
+  }
+  bool Receive(int from, Channel* channel) {
+    return Move(&channel->receives, from, channel->bytes.size(), true, [channel](std::byte* data, size_t size_bytes) {
+      std::memcpy(data, channel->bytes.data(), size_bytes);
+      channel->bytes.erase(0, size_bytes);
+    });
+  }
+
+  // Moves a part of the first post, of which `possible_bytes` can be moved. Bytes that are under way still arrive after
+  // the peer has closed.
+  template <typename MovePart>
+  bool Move(Posts* posts, int peer, size_t possible_bytes, bool receives, MovePart move) {
+    if (posts->empty()) return false;
+    LoopbackNet::Post& post = posts->front();
+    const bool may_still_come = receives && possible_bytes > 0;
+    if (net_->IsLost(me_, peer) || (net_->ends_[at(peer)].closed && !may_still_come)) {
+      const std::string why = " left: it closed the connection to this rank";
+      mine_->held_back.push_back({post.context, {Code::kPeerLost, "rank " + std::to_string(peer) + why}});
+      posts->clear();
+      return true;
+    }
+    const size_t part_bytes = net_->PartOf(std::min(possible_bytes, post.left_bytes));
+    if (part_bytes == 0 && post.left_bytes > 0) return false;
+    move(post.data, part_bytes);
+    post.data += part_bytes;
+    post.left_bytes -= part_bytes;
+    if (post.left_bytes == 0) {
+      mine_->held_back.push_back({post.context, Status::Ok()});
+      posts->pop_front();
+    }
+    const bool counts = net_->lost_ == std::make_pair(std::min(me_, peer), std::max(me_, peer));
+    if (counts && net_->moves_left_ > 0) --net_->moves_left_;
+    Wake(peer);
+    return true;
+  }
+
+  bool IsWaiting() const {
+    return std::any_of(net_->channels_.begin(), net_->channels_.end(), [this](const auto& each) {
+      const auto& [key, channel] = each;
+      return (std::get<0>(key) == me_ && !channel.sends.empty()) ||
+             (std::get<1>(key) == me_ && !channel.receives.empty());
+    });
+  }
+  void Wake(int participant) const {
+    const LoopbackNet::End& end = net_->ends_[at(participant)];
+    if (end.watched && !end.closed) SignalEvent(end.event.get());
+  }
+
+  const std::shared_ptr<LoopbackNet> net_;
+  const int me_;
+  LoopbackNet::End* const mine_;
 };
 
-}  // namespace farandole::tests
+}  // namespace farandole

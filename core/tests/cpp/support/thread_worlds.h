@@ -9,12 +9,14 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
-#include "transport/link.h"
+#include "support/loopback.h"
 #include "world/world.h"
 
 namespace farandole {
@@ -52,8 +54,32 @@ inline void JoinGroup(std::vector<std::unique_ptr<World>>& worlds, const std::ve
   }
 }
 
+// Copies of the sockets of a job's transports, by the lower and the higher rank.
+struct Sockets {
+  std::map<std::pair<int, int>, Descriptor> posts, puts;
+};
+
+// Connects the transports of all worlds, as a start does.
+inline void ConnectAll(const std::vector<std::unique_ptr<World>>& worlds, Sockets* sockets) {
+  std::vector<std::vector<PeerConnection>> connections(worlds.size());
+  for (int r = 0; static_cast<size_t>(r) < worlds.size(); ++r) {
+    const Layout& layout = worlds[0]->layout;
+    for (int peer : Counterparts(layout, r)) {
+      for (const bool for_puts : {false, true}) {
+        if (peer > r || (for_puts && !HasPutStreams(layout))) continue;
+        auto [low, high] = SocketPair();
+        if (sockets != nullptr) (for_puts ? sockets->puts : sockets->posts)[{peer, r}] = Duplicate(low.get());
+        connections[static_cast<size_t>(peer)].push_back({r, for_puts, std::move(low), worlds[0]->NameOf(r)});
+        connections[static_cast<size_t>(r)].push_back({peer, for_puts, std::move(high), worlds[0]->NameOf(peer)});
+      }
+    }
+  }
+  for (size_t r = 0; r < worlds.size(); ++r) worlds[r]->transport = MakeTransport(std::move(connections[r]));
+}
+
 // One world for each rank of groups of the given sizes: {2, 1} is ranks 0 and 1 on one machine, rank 2 on another.
-inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& group_sizes) {
+inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& group_sizes,
+                                                        Sockets* sockets = nullptr) {
   std::vector<PeerInfo> peers;
   const Layout layout = LayoutOfGroups(group_sizes, &peers);
   const auto size = static_cast<size_t>(layout.size());
@@ -65,8 +91,6 @@ inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& 
     world->peers = peers;
     world->layout = layout;
     world->control.resize(size);
-    world->links.resize(size);
-    world->puts.resize(size);
     world->pidfds.resize(size);
     worlds.push_back(std::move(world));
   }
@@ -75,18 +99,18 @@ inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& 
     auto [hub, spoke] = SocketPair();
     worlds[0]->control[r] = MessageStream(std::move(hub));
     worlds[r]->control[0] = MessageStream(std::move(spoke));
-    for (int peer : Counterparts(layout, static_cast<int>(r))) {
-      if (static_cast<size_t>(peer) > r) continue;
-      auto [low, high] = SocketPair();
-      worlds[static_cast<size_t>(peer)]->links[r] = MakeTcpLink(std::move(low));
-      worlds[r]->links[static_cast<size_t>(peer)] = MakeTcpLink(std::move(high));
-      if (!HasPutStreams(layout)) continue;
-      auto [put_low, put_high] = SocketPair();
-      worlds[static_cast<size_t>(peer)]->puts[r] = PutStream(std::move(put_low));
-      worlds[r]->puts[static_cast<size_t>(peer)] = PutStream(std::move(put_high));
-    }
   }
+  ConnectAll(worlds, sockets);
   return worlds;
+}
+
+// Connects the worlds by a loopback in place of sockets. It takes no puts, so operations must not be eager: no name is
+// used twice for an allreduce.
+inline std::shared_ptr<LoopbackNet> ConnectByLoopback(const std::vector<std::unique_ptr<World>>& worlds,
+                                                      uint32_t seed) {
+  auto net = std::make_shared<LoopbackNet>(static_cast<int>(worlds.size()), seed);
+  for (const auto& world : worlds) world->transport = std::make_unique<Loopback>(net, world->rank);
+  return net;
 }
 
 // Waits for a condition that other ranks of the test bring about, so that no test relies on their speed.

@@ -24,13 +24,13 @@ PutHead HeadOf(uint32_t size_bytes, bool wanted = true) {
 constexpr size_t kSizes[] = {1, 100, 5000, 70'000, 600'000};
 
 // Expects one of these sizes next, often the wrong one.
-class Taker final : public PutStream::Receiver {
+class Taker final : public PutSink {
  public:
-  PutStream::Slice Expected() override {
+  Slice Expected(int) override {
     if (room_.empty() && random_() % 3 != 0) room_.resize(kSizes[random_() % std::size(kSizes)]);
     return {room_.data(), room_.size()};
   }
-  Status OnHead(const PutHead& head, std::byte** to, size_t* size_bytes) override {
+  Status OnHead(int, const PutHead& head, std::byte** to, size_t* size_bytes) override {
     uint32_t size = 0;
     std::memcpy(&size, head.data(), sizeof size);
     if (head[5] != 0) return {Code::kMismatch, "not this"};
@@ -40,7 +40,8 @@ class Taker final : public PutStream::Receiver {
     *to = taken.back().data();
     return Status::Ok();
   }
-  void OnData(size_t size_bytes) override { data_bytes += size_bytes; }
+  void OnData(int, size_t size_bytes) override { data_bytes += size_bytes; }
+  void OnEnd(int, const Status&) override {}
 
   std::vector<std::vector<std::byte>> taken;
   size_t data_bytes = 0;
@@ -54,8 +55,8 @@ struct Pair {
   Pair() {
     int ends[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
-    near = PutStream(Descriptor(ends[0]));
-    far = PutStream(Descriptor(ends[1]));
+    near = PutStream(Descriptor(ends[0]), 1);
+    far = PutStream(Descriptor(ends[1]), 0);
   }
   void Move() {
     for (bool moved = true; moved;) {

@@ -1,45 +1,39 @@
-// Behaviour of TCP links alone; link_suite_test.cc tests what all links have in common.
-#include "transport/link.h"
-
+// Behaviour of TCP alone; transport_suite_test.cc tests what all transports have in common.
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/wait.h>
 
-#include "transport/link_pairs.h"
+#include "support/transports.h"
 
 namespace farandole::tests {
 namespace {
 
 // Receives one byte or an error within 10 s.
-Status RecvByte(Link* link, char* byte) {
-  pollfd wait{link->descriptor(), POLLIN, 0};
-  if (poll(&wait, 1, 10000) != 1) return Internal("nothing came in time");
-  size_t moved = 0;
-  FRD_RETURN_IF_ERROR(link->TryRecv(byte, 1, &moved));
-  return moved == 1 ? Status::Ok() : Internal("readable, but nothing moved");
+Status ReceiveByte(Transport* transport, char* byte) {
+  std::vector<Transport::Completion> completions;
+  transport->PostReceive(0, 0, byte, 1, 1);
+  const TimeLimit limit(std::chrono::seconds(10));
+  while (completions.empty() && !limit.passed()) transport->Poll(&completions);
+  return completions.empty() ? Internal("nothing came in time") : completions[0].status;
 }
 
-void RunInChild(void (*action)(LinkPair*), LinkPair* pair) {
+TEST(Tcp, AForkedChildThatDropsItsCopyLeavesTheConnectionOpen) {
+  Transports pair = TcpTransports(2);
   const pid_t child = fork();
   if (child == 0) {
-    action(pair);
+    pair[0].reset();
     _exit(0);
   }
   waitpid(child, nullptr, 0);
-}
-
-TEST(TcpLink, AForkedChildThatDropsItsCopyLeavesTheConnectionOpen) {
-  LinkPair pair = TcpLinks();
-  RunInChild([](LinkPair* copy) { copy->first.reset(); }, &pair);
-  size_t moved = 0;
-  ASSERT_TRUE(pair.first->TrySend("x", 1, &moved).ok());
+  std::vector<Transport::Completion> completions;
+  pair[0]->PostSend(1, 0, "x", 1, 1);
+  EXPECT_TRUE(pair[0]->Poll(&completions));
   char byte = 0;
-  EXPECT_TRUE(RecvByte(pair.second.get(), &byte).ok());
+  EXPECT_TRUE(ReceiveByte(pair[1].get(), &byte).ok());
   EXPECT_EQ(byte, 'x');
 }
 
-TEST(TcpLink, ClosingIsSeenAlthoughAForkedChildHoldsACopy) {
-  LinkPair pair = TcpLinks();
+TEST(Tcp, ClosingIsSeenAlthoughAForkedChildHoldsACopy) {
+  Transports pair = TcpTransports(2);
   int hold[2];
   ASSERT_EQ(pipe(hold), 0);
   const pid_t child = fork();
@@ -48,19 +42,20 @@ TEST(TcpLink, ClosingIsSeenAlthoughAForkedChildHoldsACopy) {
     close(hold[1]);
     _exit(static_cast<int>(read(hold[0], &byte, 1)));
   }
-  pair.first.reset();
+  pair[0].reset();
   char byte;
-  EXPECT_EQ(RecvByte(pair.second.get(), &byte).code(), Code::kPeerLost);
+  EXPECT_EQ(ReceiveByte(pair[1].get(), &byte).code(), Code::kPeerLost);
   close(hold[0]);
   close(hold[1]);
   waitpid(child, nullptr, 0);
 }
 
-TEST(TcpLink, AnErrorOfThisProcessIsNotBlamedOnThePeer) {
-  const std::unique_ptr<Link> link = MakeTcpLink(Descriptor(-1), "rank 1");
+TEST(Tcp, AnErrorOfThisProcessIsNotBlamedOnThePeer) {
+  std::vector<PeerConnection> connections;
+  connections.push_back({0, false, Descriptor(-1), "rank 0"});
+  const std::unique_ptr<Transport> transport = MakeTransport(std::move(connections));
   char byte;
-  size_t moved;
-  EXPECT_EQ(link->TryRecv(&byte, 1, &moved).code(), Code::kInternal);
+  EXPECT_EQ(ReceiveByte(transport.get(), &byte).code(), Code::kInternal);
 }
 
 }  // namespace

@@ -48,8 +48,15 @@ TEST(BootstrapTest, RanksWithoutSharedMemoryAreLinked) {
   for (const Status& status : StartAll(specs, &worlds)) ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(worlds[0]->layout.groups, (std::vector<std::vector<int>>{{0, 2}, {1}, {3}}));
   for (int r = 0; r < 4; ++r) {
-    for (int peer : Counterparts(worlds[0]->layout, r))
-      EXPECT_TRUE(worlds[static_cast<size_t>(r)]->links[static_cast<size_t>(peer)]);
+    char byte = 0;
+    Transport& transport = *worlds[static_cast<size_t>(r)]->transport;
+    const std::vector<int> peers = Counterparts(worlds[0]->layout, r);
+    for (int peer : peers) transport.PostReceive(peer, 0, &byte, 1, 0);
+    for (int peer : peers) worlds[static_cast<size_t>(peer)]->transport->PostSend(r, 0, "x", 1, 0);
+    std::vector<Transport::Completion> received, sent;
+    for (int peer : peers) worlds[static_cast<size_t>(peer)]->transport->Poll(&sent);
+    for (int i = 0; i < 1000 && received.size() < peers.size(); ++i) transport.Poll(&received);
+    EXPECT_EQ(received.size(), peers.size());
   }
 }
 
