@@ -96,6 +96,14 @@ def one_kill(draw: random.Random, folder: Path, by_torchrun: bool = False) -> Ki
     return judge(victim, killed_at, {rank: lines_of(folder / str(rank)) for rank in range(RANKS) if rank != victim})
 
 
+def one_by_torchrun(draw: random.Random, folder: Path) -> Kill | str:
+    """The same under torchrun; why its job did not go on where it did not."""
+    try:
+        return one_kill(draw, folder, by_torchrun=True)
+    except ContestantError as error:
+        return str(error)
+
+
 def judge(victim: int, killed_at: float, logs: dict[int, list[Line]]) -> Kill:
     """The figures of one kill, from the steps that the survivors have finished."""
     before = {rank: [line for line in log if line.ranks == RANKS] for rank, log in logs.items()}
@@ -165,14 +173,13 @@ def share_of_looks(kills: Sequence[Kill]) -> float:
     return statistics.median(kill.look_s for kill in kills) / statistics.median(kill.usual_step_s for kill in kills)
 
 
-def write(folder: Path, kills: Sequence[Kill], by_torchrun: Sequence[Kill]) -> None:
+def write(folder: Path, kills: Sequence[Kill], by_torchrun: Sequence[Kill | str]) -> None:
     """elastic.md and elastic.json."""
     facts = machine()
     content = {"machine": facts, "kills": [vars(each) for each in kills]}
-    content["torchrun"] = [vars(each) for each in by_torchrun]
+    content["torchrun"] = [each if isinstance(each, str) else vars(each) for each in by_torchrun]
     (folder / "elastic.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    columns = [quantiles(kills), quantiles(by_torchrun)]
-    rows = "\n".join(f"| {name} | {' | '.join(column[name] for column in columns)} |" for name in _SHARES)
+    rows = "\n".join(f"| {name} | {value} |" for name, value in quantiles(kills).items())
     step_ms = 1e3 * statistics.median(kill.usual_step_s for kill in kills)
     commit_ms = 1e3 * statistics.median(kill.commit_s for kill in kills)
     look_us = 1e6 * statistics.median(kill.look_s for kill in kills)
@@ -187,16 +194,30 @@ def write(folder: Path, kills: Sequence[Kill], by_torchrun: Sequence[Kill]) -> N
 killed by SIGKILL at a random instant, {len(kills)} times. A step takes {step_ms:.0f} ms, {commit_ms:.1f} ms of it the
 commit.
 
-| from the kill to the end of the next good step, less a step | Farandole | torchrun ({len(by_torchrun)} kills) |
-|---|---:|---:|
+| from the kill to the end of the next good step, less a step | |
+|---|---:|
 {rows}
 
 Without a fault, elastic mode takes {look_us:.0f} us of a step beside the commit, {100 * share_of_looks(kills):.3f} %.
 Finished steps lost: {lost}. All survivors went on in their processes.
-torchrun ends all processes and starts four new ones, which read a checkpoint that rank 0 writes each step.
+{about_torchrun(by_torchrun)}
 """,
         encoding="utf-8",
     )
+
+
+def about_torchrun(done: Sequence[Kill | str]) -> str:
+    """The sentence about the same model under torchrun."""
+    if not done:
+        return ""
+    good = [each for each in done if isinstance(each, Kill)]
+    text = (
+        "\n`torchrun --max-restarts 1` with DistributedDataParallel over gloo ends all processes and starts four\nnew ones, "
+        f"which read a checkpoint that rank 0 writes each step: {len(good)} of {len(done)} jobs went on"
+    )
+    if good:
+        return f"{text}, at the median after {quantiles(good)['median']}."
+    return f"{text}; the others ended in the restart, at connecting."
 
 
 def quantiles(kills: Sequence[Kill]) -> dict[str, str]:
@@ -216,13 +237,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, help="folder for elastic.md and elastic.json")
     options = parser.parse_args()
-    draw, kills, by_torchrun = random.Random(options.seed), list[Kill](), list[Kill]()
+    draw, kills, by_torchrun = random.Random(options.seed), list[Kill](), list[Kill | str]()
     for number in range(options.kills + options.torchrun):
-        is_theirs = number >= options.kills
         with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
-            done = one_kill(draw, Path(folder), is_theirs)
-        (by_torchrun if is_theirs else kills).append(done)
-        print(f"rank {done.victim}: {1e3 * done.recovery_s:.0f} ms", file=sys.stderr)
+            if number < options.kills:
+                kills.append(one_kill(draw, Path(folder)))
+                print(f"rank {kills[-1].victim}: {1e3 * kills[-1].recovery_s:.0f} ms", file=sys.stderr)
+            else:
+                by_torchrun.append(one_by_torchrun(draw, Path(folder)))
         if options.output:
             write(options.output, kills, by_torchrun)
     return end(verdicts_of(kills))
