@@ -212,7 +212,7 @@ def about_torchrun(done: Sequence[Kill | str]) -> str:
         return ""
     good = [each for each in done if isinstance(each, Kill)]
     text = (
-        "\n`torchrun --max-restarts 1` with DistributedDataParallel over gloo ends all processes and starts four\nnew ones, "
+        "\n`torchrun --max-restarts 1` with DistributedDataParallel over gloo starts four new processes,\n"
         f"which read a checkpoint that rank 0 writes each step: {len(good)} of {len(done)} jobs went on"
     )
     if good:
