@@ -103,6 +103,13 @@ def test_newcomers_are_in_the_next_epoch() -> None:
     assert answers == [(rank, epoch(1, [0, 1, 2, 3])) for rank in range(4)]
 
 
+def test_a_loss_right_after_a_newcomer_was_taken_in_is_survived() -> None:
+    lease = begun(2)
+    join(lease, 2)
+    all_say(lease, [0, 1], 0)
+    assert lease.survives(0) and lease.survives(2)
+
+
 def test_a_newcomer_that_dies_is_not_and_matters_to_nobody() -> None:
     lease = begun(2, min_np=2)
     join(lease, 2)

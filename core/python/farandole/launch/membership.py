@@ -140,6 +140,7 @@ class Lease:
             return self._tell_all({"kind": "end", "why": self._why}, reports)
         newcomers, self._newcomers = self._newcomers if chosen else {}, {}
         self.number, self.members = self.number + 1, (*chosen, *sorted(newcomers))
+        self._begun.update(newcomers)  # they ask from inside of elastic.run
         epoch = {
             "kind": "epoch",
             "number": self.number,
