@@ -203,40 +203,52 @@ def test_nonsense_is_refused(message: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_ranks_that_die_and_leave_at_any_time_get_one_membership(seed: int) -> None:
+def test_ranks_that_die_leave_and_join_at_any_time_get_one_membership(seed: int) -> None:
     """Each living rank learns each epoch that it is in, all the same; the job goes on while one rank lives."""
     draw = random.Random(seed)
     size = draw.randint(1, 6)
     lease = begun(size)
-    at, alive, reported = dict.fromkeys(range(size), 0), set(range(size)), set()
+    at, alive, reported, joining = dict.fromkeys(range(size), 0), set(range(size)), set(), set()
     decided: dict[int, tuple[int, ...]] = {0: tuple(range(size))}
+
+    def leave(rank: int) -> None:
+        alive.discard(rank)
+        joining.discard(rank)
+        take(lease.end(rank))
 
     def take(answers: list[Answer]) -> None:
         for rank, message in answers:
-            assert message["kind"] == "epoch"
-            members = tuple(message["members"])
-            assert decided.setdefault(message["number"], members) == members
-            if rank in alive:
-                assert message["number"] == at[rank] + 1
-                at[rank] += 1
-                reported.discard(rank)
-                if rank not in members:
-                    alive.discard(rank)
-                    take(lease.end(rank))
+            if message["kind"] == "over":
+                assert rank in joining and alive == joining
+                leave(rank)
+            elif message["kind"] == "epoch":
+                members = tuple(message["members"])
+                assert decided.setdefault(message["number"], members) == members
+                if rank in alive:
+                    assert message["number"] == at[rank] + 1 or rank in joining
+                    at[rank] = message["number"]
+                    reported.discard(rank)
+                    joining.discard(rank)
+                    if rank not in members:
+                        leave(rank)
 
-    for _ in range(40):
-        rank = draw.randrange(size)
+    for _ in range(60):
+        if draw.random() < 0.1 and alive - joining:
+            at[len(at)] = -1
+            alive.add(len(at) - 1)
+            joining.add(len(at) - 1)
+            take(join(lease, len(at) - 1))
+        rank = draw.randrange(len(at))
         if rank not in alive:
             continue
         if draw.random() < 0.15:
-            alive.discard(rank)
-            take(lease.end(rank))
-        elif rank not in reported:
+            leave(rank)
+        elif rank not in reported | joining:
             reported.add(rank)
             take(lease.hear(rank, report(rank, at[rank], leaving=draw.random() < 0.1), 1.0))
-    waiting = sorted(alive - reported)
-    for rank in waiting:
-        reported.add(rank)
-        take(lease.hear(rank, report(rank, at[rank]), 1.0))
+    for rank in sorted(alive - reported - joining):
+        if rank in alive:
+            reported.add(rank)
+            take(lease.hear(rank, report(rank, at[rank]), 1.0))
+    assert not joining and not alive & reported
     assert len({at[rank] for rank in alive}) <= 1
-    assert not (alive & reported)

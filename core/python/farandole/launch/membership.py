@@ -87,7 +87,7 @@ class Lease:
         self._ended.add(rank)
         self._reports.pop(rank, None)
         self._newcomers.pop(rank, None)
-        return self._decide() or self._send_home()
+        return self._decide()
 
     def give_up(self, why: str) -> list[Answer]:
         """The job ends: whoever asks for another epoch is told why."""
@@ -130,7 +130,7 @@ class Lease:
             self._newcomers.clear()
             return self._tell_all({"kind": "end", "why": self._why}, asking)
         if self._reported_at is None or self._late():
-            return []
+            return self._send_home()
         reports = self._take_reports()
         chosen = tuple(rank for rank in self.members if rank in reports and not reports[rank]["leaving"])
         blamed = self._unreachable(chosen, reports)
@@ -138,7 +138,9 @@ class Lease:
         if 0 < len(chosen) < self.min_np:
             self._why = self._too_few(chosen)
             return self._tell_all({"kind": "end", "why": self._why}, reports)
-        newcomers, self._newcomers = self._newcomers if chosen else {}, {}
+        newcomers = {}
+        if chosen:
+            newcomers, self._newcomers = self._newcomers, {}
         self.number, self.members = self.number + 1, (*chosen, *sorted(newcomers))
         self._begun.update(newcomers)  # they ask from inside of elastic.run
         epoch = {
@@ -152,7 +154,7 @@ class Lease:
         if blamed is not None:
             why = f"the other ranks cannot reach rank {blamed}, although its launcher can; they go on without it"
             answers.append((blamed, {"kind": "end", "why": why}))
-        return answers
+        return answers + self._send_home()
 
     def _too_few(self, left: Sequence[int]) -> str:
         are_left = f"{len(left)} of {self.size} ranks {'are' if len(left) > 1 else 'is'} left"
