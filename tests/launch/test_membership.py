@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import selectors
 from typing import Any
 
 import pytest
-from farandole.launch.membership import WARN_AFTER_SECONDS, Answer, Lease
+from farandole._start import membership_channel
+from farandole.launch.membership import WARN_AFTER_SECONDS, Answer, Lease, MembershipServer
 
 TIMEOUT_S = 60.0
 ABOUT = {"host": "h", "host_name": "h", "pid": 7}
@@ -150,11 +152,14 @@ def test_too_few_are_told_so() -> None:
     assert all_say(lease, [0, 1], 0) == [(rank, {"kind": "end", "why": why}) for rank in (0, 1)]
 
 
-def test_a_job_whose_ranks_are_not_all_inside_of_run_does_not_survive() -> None:
+def test_a_job_whose_ranks_are_not_inside_of_run_does_not_survive() -> None:
     lease = Lease(2, 1, TIMEOUT_S)
-    lease.hear(0, {"kind": "begin"}, 0.0)
     assert not lease.survives(1)
     assert "while some ranks were outside of elastic.run" in lease.reason_against(1)
+    lease.hear(0, {"kind": "begin"}, 0.0)  # after an exchange of all ranks
+    assert lease.survives(1)
+    lease.hear(0, {"kind": "pause"}, 0.0)
+    assert not lease.survives(1)
 
 
 def test_a_job_that_ends_answers_at_once_and_later() -> None:
@@ -200,6 +205,27 @@ def test_who_is_late_is_said_once_and_ends_the_job_at_last() -> None:
 def test_nonsense_is_refused(message: dict[str, Any]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         begun(2).hear(0, message, 1.0)
+
+
+def test_all_that_ranks_have_said_is_heard_before_an_end_is_judged() -> None:
+    """Without a turn of the launcher's loop: a busy launcher may see the end of a rank first."""
+    heard: list[tuple[int, str]] = []
+    with selectors.DefaultSelector() as selector:
+        server = MembershipServer(selector, lambda rank, message: heard.append((rank, message["kind"])))
+        ranks = [membership_channel.connect(server.name) for _ in range(2)]
+        for rank, connection in enumerate(ranks):
+            membership_channel.send(connection, {"kind": "hello", "member": rank, "about": ABOUT})
+            membership_channel.send(connection, {"kind": "begin"})
+        server.drain()
+        assert sorted(heard) == [(rank, kind) for rank in range(2) for kind in ("begin", "hello")]
+        server.send(1, {"kind": "update"})
+        assert membership_channel.receive(ranks[1]) == {"kind": "update"}
+        ranks[0].close()
+        ranks[1].send(b"no message")
+        server.drain()
+        server.send(1, {"kind": "update"})  # to a connection that was closed for nonsense
+        assert membership_channel.receive(ranks[1]) is None
+        ranks[1].close()
 
 
 @pytest.mark.parametrize("seed", range(300))

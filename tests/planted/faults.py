@@ -112,8 +112,8 @@ FAULTS = [
     Fault(
         name="a stall names the ranks that have come instead of those that are missing",
         path="core/src/controller/coordinator.cc",
-        before="if (!is_here(rank) && !joined_.Has(rank)) missing.push_back(rank);",
-        after="if (is_here(rank) && !joined_.Has(rank)) missing.push_back(rank);",
+        before="        absence.here.push_back(rank);\n      } else if (!joined_.Has(rank)) {\n        absence.ranks",
+        after="        absence.ranks.push_back(rank);\n      } else if (!joined_.Has(rank)) {\n        absence.here",
         found_by="cpp StalledNamesWhoHasNotDescribed",
     ),
     Fault(
@@ -143,8 +143,8 @@ FAULTS = [
     Fault(
         name="the ranks that have joined are not forgotten at the end of a join",
         path="core/src/controller/coordinator.cc",
-        before="  ranks_.clear();\n  sequence_numbers_.clear();\n",
-        after="  sequence_numbers_.clear();\n",
+        before="  joined_ = JoinTally();\n",
+        after="",
         found_by="cpp OperationsOfTheOthersGoOnAndAllBeginAnew",
     ),
     # ---- core, engine
@@ -306,7 +306,7 @@ FAULTS = [
     Fault(
         name="TensorFlow's gradient of an allgather takes the rank for the place in the process set",
         path="plugins/tensorflow/src/farandole_tensorflow/_gradients.py",
-        before="starts = tf.reduce_sum(rows[: _ranks(op).index(farandole.rank())], axis=0)",
+        before="starts = tf.reduce_sum(rows[: place_op(number)], axis=0)",
         after="starts = tf.reduce_sum(rows[: farandole.rank()], axis=0)",
         found_by="plugins/tensorflow/tests/test_gradients.py::test_gradients",
     ),

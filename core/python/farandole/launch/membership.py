@@ -30,7 +30,8 @@ class Lease:
     timeout_s: float  # from the first report of an epoch's end to the last
     number: int = 0  # of the epoch
     members: tuple[int, ...] = ()
-    _begun: set[int] = field(default_factory=set)
+    _begun: set[int] = field(default_factory=set)  # ranks inside of elastic.run, where they can go on without others
+    _has_begun: bool = False  # the first to say so has exchanged something with all others there
     _ended: set[int] = field(default_factory=set)
     _about: dict[int, Message] = field(default_factory=dict)  # what each process has said of itself
     _newcomers: dict[int, Message] = field(default_factory=dict)  # that wait to join
@@ -70,7 +71,8 @@ class Lease:
         if message["kind"] == "hello":
             self._about[rank] = {name: message["about"][name] for name in ("host", "host_name", "pid")}
         elif message["kind"] == "begin":
-            self._begun.add(rank)
+            self._begun.update(range(self.size) if not self._has_begun else [rank])
+            self._has_begun = True
         elif message["kind"] == "join":
             self._newcomers[rank] = _said(message)
             return self._tell_all({"kind": "update"}, self._living()) or self._send_home()
@@ -199,10 +201,17 @@ class MembershipServer:
         """Raises OSError."""
         self.name = f"farandole-membership-{os.urandom(16).hex()}"
         self._selector, self._hear = selector, hear
-        self._connections: dict[int, socket.socket] = {}
+        self._accepted: set[socket.socket] = set()
+        self._connections: dict[int, socket.socket] = {}  # by rank, of those that have said who they are
         self._listener = membership_channel.listen(self.name)
         self._listener.setblocking(False)
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def drain(self) -> None:
+        """Hear all that has been said until now: a rank's end is judged by what the ranks said before it."""
+        self._accept()
+        for connection in list(self._accepted):
+            self._read(connection)
 
     def send(self, rank: int, message: Message) -> None:
         """To a rank of this host; nothing happens where it is gone."""
@@ -214,31 +223,41 @@ class MembershipServer:
                 self._drop(connection)
 
     def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:  # it is gone again, or no descriptor is left
-            return
-        if not membership_channel.is_ours(connection):
-            connection.close()
-            return
-        connection.setblocking(False)
-        self._selector.register(connection, selectors.EVENT_READ, partial(self._read, connection))
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # there is no other, or no descriptor is left
+                return
+            if not membership_channel.is_ours(connection):
+                connection.close()
+                continue
+            connection.setblocking(False)
+            self._accepted.add(connection)
+            self._selector.register(connection, selectors.EVENT_READ, partial(self._read, connection))
 
     def _read(self, connection: socket.socket) -> None:
+        """All messages that are there."""
         try:
-            message = membership_channel.receive(connection)
-            if message is None:
-                self._drop(connection)
-            elif message["kind"] == "hello":
-                self._connections[int(message["member"])] = connection
-                self._hear(int(message["member"]), message)
-            else:
-                rank = next(rank for rank, each in self._connections.items() if each is connection)
-                self._hear(rank, message)
-        except (KeyError, TypeError, ValueError, StopIteration, BlockingIOError):
+            while connection in self._accepted:
+                self._take(connection, membership_channel.receive(connection))
+        except BlockingIOError:
+            return
+        except (KeyError, TypeError, ValueError, StopIteration):
             self._drop(connection)
+
+    def _take(self, connection: socket.socket, message: Message | None) -> None:
+        if message is None:
+            self._drop(connection)
+        elif message["kind"] == "hello":
+            self._connections[int(message["member"])] = connection
+            self._hear(int(message["member"]), message)
+        else:
+            rank = next(rank for rank, each in self._connections.items() if each is connection)
+            self._hear(rank, message)
 
     def _drop(self, connection: socket.socket) -> None:
         self._connections = {rank: each for rank, each in self._connections.items() if each is not connection}
-        self._selector.unregister(connection)
-        connection.close()
+        if connection in self._accepted:
+            self._accepted.remove(connection)
+            self._selector.unregister(connection)
+            connection.close()

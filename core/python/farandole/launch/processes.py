@@ -113,6 +113,8 @@ class LocalSupervisor(Supervisor):
 
     def _judge(self, rank: Rank, code: int, now: float, asked: bool) -> None:
         number = rank.placement.rank
+        if self.server is not None:
+            self.server.drain()
         joined, said = self.records.joins(number) > 0, self.records.parting(number)
         self.records.end(number, rank.pid, code)
         death = verdict.Death(rank.placement, rank.pid, code, now, now - rank.started_at, asked, joined, said)
