@@ -41,8 +41,6 @@ def act(when):
         raise OSError("the disk is broken")
     elif what == "slow":
         is_slow = True
-    elif what == "slow":
-        is_slow = True
     elif what == "wait":
         time.sleep(3)
     elif what == "kept":
@@ -281,36 +279,6 @@ def test_too_few_end_with_a_sentence_without_a_launcher(foreign_job) -> None:
     codes, out, err = foreign_job(3, "2:10:9", "1:20:9", min_np=2)
     assert codes == [1, -9, -9] and ended(out) == []
     assert "1 of 3 ranks are left after epoch 1, and FARANDOLE_MIN_NP asks for 2" in err, err
-
-
-def test_a_lost_rank_is_replaced_and_has_the_state(job) -> None:
-    """The newcomer takes over the sum of all steps, and the process sets under their numbers."""
-    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
-    assert (code, ended(out)) == (0, all_of(3, 700)), err
-    assert re.findall(r"\[3\] epoch 0: (2 of 3) at", out) == ["2 of 3"]
-
-
-def test_newcomers_know_the_process_sets(tmp_path: Path, job) -> None:
-    sets = "joins = 'FARANDOLE_JOINS' in os.environ\nif not joins:\n    hvd.add_process_set([0, 1])\n"
-    sets += "    hvd.remove_process_set(hvd.add_process_set([1]))\n    hvd.add_process_set([0, 2])\n"
-    text = PROGRAM.replace("@elastic.run", sets + "@elastic.run")
-    (tmp_path / "train.py").write_text(text + 'print("sets", hvd.get_process_set_ids_and_ranks(), flush=True)\n')
-    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
-    assert code == 0, err
-    assert sorted(set(re.findall(r"sets (.*)", out))) == ["{0: [0, 1, 2], 1: [0], 3: [0, 1]}"]
-
-
-def test_a_newcomer_has_no_collectives_before_run(tmp_path: Path, job) -> None:
-    text = PROGRAM.replace("@elastic.run", "if 'FARANDOLE_JOINS' in os.environ:\n    hvd.barrier()\n@elastic.run")
-    (tmp_path / "train.py").write_text(text)
-    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700)
-    assert (code, ended(out)) == (0, all_of(1, 700))
-    assert "joins a running job: until elastic.run it is in no world" in err, err
-
-
-def test_the_reset_limit_ends_replacement(job) -> None:
-    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700, options=("--reset-limit", "0"))
-    assert (code, ended(out)) == (0, all_of(1, 700)), err
 
 
 def test_a_lost_rank_is_replaced_and_has_the_state(job) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 from farandole._api.earlier import await_earlier
@@ -19,6 +19,7 @@ from farandole._runtime.native import core
 from farandole._start.communicators import Communicator, communicator, ranks_of
 
 _Ranks = tuple[int, ...]
+Exchange = Callable[[dict[int, _Ranks] | None], list[dict[int, _Ranks] | None]]
 
 
 def _checked_ranks(ranks: Iterable[int]) -> _Ranks:
@@ -328,11 +329,12 @@ def wait_outside(rank: int, size: int) -> None:
     _state.is_outside = True
 
 
-def enter_epoch(rank: int, members: tuple[int, ...]) -> None:
+def enter_epoch(rank: int, members: tuple[int, ...], exchange: Exchange) -> None:
     """Add the sets of the last world to the next world of an elastic job, under the same numbers. Collective.
 
     Each set keeps the members that are still there, and so does each ProcessSet of the program. A set that is empty
     then cannot be used. `members`: the numbers of the processes that are the ranks of the next world.
+    `exchange`: returns what all ranks say, in their order.
     """
     sets = {number: _moved(ranks, members) for number, ranks in _state.numbered.items()}
     for each in list(_state.known):
@@ -340,7 +342,9 @@ def enter_epoch(rank: int, members: tuple[int, ...]) -> None:
             each._ranks, each._checked_in = _moved(each._ranks, members), None
     _state.wanted = [ranks for ranks in (_moved(each, members) for each in _state.wanted) if ranks]
     _begin(rank, members, None)
-    sets = _told(None if _state.is_outside else sets)
+    # In each epoch: after a start that has failed half way not all know whether a newcomer has been told.
+    told = exchange(None if _state.is_outside else sets)
+    sets = next((each for each in told if each is not None), {})
     _state.is_outside = False
     _state.numbered = sets  # first, so that an attempt that fails half way forgets none
     for number in range(1, max(sets, default=0) + 1):
@@ -349,16 +353,6 @@ def enter_epoch(rank: int, members: tuple[int, ...]) -> None:
             _state.ids = {**_state.ids, ranks: added}
         elif not ranks:
             _remove_from_core(added)  # it has only used up the number
-
-
-def _told(sets: dict[int, _Ranks] | None) -> dict[int, _Ranks]:
-    """The sets as the ranks know them that are no newcomers, which say None. Collective, in each epoch: after a start
-    that has failed half way not all know whether a newcomer has been told.
-    """
-    from farandole._api.objects import allgather_object  # which needs this module
-
-    told = allgather_object(sets, "farandole.elastic.process_sets")
-    return next((each for each in told if each is not None), {})
 
 
 def _moved(ranks: _Ranks, members: tuple[int, ...]) -> _Ranks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import socket
@@ -155,7 +156,9 @@ class Membership:
         else:
             address = self._address if place.local_size < place.size else ""
             meeting = bootstrap.Meeting(place, epoch.store, key_of(epoch, self._job_key), address, listener)
-        world.enter_epoch(meeting, epoch.members, epoch.number, self._look(time.monotonic() + _START_S))
+        look = self._look(time.monotonic() + _START_S)
+        tell = functools.partial(allgather_object, name="farandole.elastic.process_sets")
+        world.enter_epoch(meeting, epoch.members, epoch.number, look, tell)
         if rank == 0 and not environment.membership():  # else the launcher says so
             why = f": {lost}" if lost else ", since the others leave"
             _warn(f"{len(epoch.members)} of {len(self._members)} ranks go on in epoch {epoch.number}{why}")

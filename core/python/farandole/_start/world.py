@@ -159,7 +159,13 @@ def _join(
     _state.world = world
 
 
-def enter_epoch(meeting: bootstrap.Meeting, members: tuple[int, ...], number: int, look: Callable[[], None]) -> None:
+def enter_epoch(
+    meeting: bootstrap.Meeting,
+    members: tuple[int, ...],
+    number: int,
+    look: Callable[[], None],
+    exchange: process_sets.Exchange,
+) -> None:
     """Join the world of an elastic job's next epoch, in place of the one that `shutdown` has left.
 
     A later `init()` of this process joins it, too. Process sets and timelines go on.
@@ -169,6 +175,7 @@ def enter_epoch(meeting: bootstrap.Meeting, members: tuple[int, ...], number: in
         members: the numbers of the processes that are its ranks: those that they had at the start.
         number: of the epoch.
         look: called about ten times a second while this process waits for the others; an error of its ends the wait.
+        exchange: returns what all ranks of the new world say, in their order.
 
     Raises: like `init`, where another member is lost meanwhile.
     """
@@ -179,7 +186,7 @@ def enter_epoch(meeting: bootstrap.Meeting, members: tuple[int, ...], number: in
         if timeline:  # the file of the last epoch is complete
             path = Path(timeline)
             timeline = str(path.with_name(f"{path.stem}.epoch{number}{path.suffix}"))
-        add_process_sets = functools.partial(process_sets.enter_epoch, meeting.world.rank, members)
+        add_process_sets = functools.partial(process_sets.enter_epoch, meeting.world.rank, members, exchange)
         _join(meeting, look, add_process_sets, timeline)
 
 
