@@ -361,7 +361,7 @@ def bench_hosts(session: nox.Session) -> None:
 @nox.session
 def bench_elastic(session: nox.Session) -> None:
     """Measure how soon the others go on when a rank is killed. Arguments after -- go to the benchmark."""
-    with step("Killing ranks", "five seconds each"):
+    with step("Killing ranks", "ten seconds each"):
         pytorch().needed(session).run("python", "core/benchmarks/elastic.py", *session.posargs)
 
 

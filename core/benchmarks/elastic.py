@@ -187,7 +187,7 @@ def write(folder: Path, kills: Sequence[Kill], by_torchrun: Sequence[Kill | str]
     (folder / "elastic.md").write_text(
         f"""# Elastic training
 
-`python3 noxfile.py -s bench_elastic -- --kills {len(kills)} --output docs/benchmarks`;
+`python3 noxfile.py -s bench_elastic -- --kills {len(kills)} --torchrun {len(by_torchrun)} --output docs/benchmarks`;
 [how to read it](README.md#elastic).
 
 {facts["processor"]}, {facts["cores"]} cores. {RANKS} ranks train 25 million parameters and commit each step; one is
@@ -216,7 +216,7 @@ def about_torchrun(done: Sequence[Kill | str]) -> str:
         f"which read a checkpoint that rank 0 writes each step: {len(good)} of {len(done)} jobs went on"
     )
     if good:
-        return f"{text}, at the median after {quantiles(good)['median']}."
+        return f"{text}, after (median) {quantiles(good)['median']}."
     return f"{text}; the others ended in the restart, at connecting."
 
 

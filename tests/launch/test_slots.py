@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
+import pytest
 from farandole.launch.job import Placement, Slots, place
+from farandole.launch.options import Elastic, OptionError, RunOptions, elastic
 from farandole.launch.slots import Backoff
 from farandole.launch.slots import Slots as ElasticSlots
 
@@ -73,3 +78,39 @@ def test_a_host_that_is_gone_has_no_places() -> None:
     made.lost(2, 0.0)
     made.close("h1")
     assert made.due(9.0, 3) is None
+
+
+def options(**given: Any) -> RunOptions:
+    """No option but these."""
+    return RunOptions(**{**dict.fromkeys((each.name for each in fields(RunOptions)), None), **given})
+
+
+def test_options_of_elastic_jobs_are_understood() -> None:
+    assert elastic(options(), 4, {}, has_nodes=False) is None
+    assert elastic(options(min_np=2), 4, {}, has_nodes=False) == Elastic(2, 600.0)
+    given = options(min_np=2, max_np=8, reset_limit=3, blacklist_cooldown_range=(2.0, 9.0), elastic_timeout=5.0)
+    assert elastic(given, 4, {"FARANDOLE_ELASTIC_TIMEOUT": "7"}, has_nodes=False) == Elastic(
+        2, 5.0, 8, Backoff(2.0, 9.0), 3
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"max_np": 4}, "without --min-np N: give both"),
+        ({"min_np": 5}, "--min-np 5 asks for more ranks than the 4"),
+        ({"min_np": 1, "max_np": 3}, "--max-np 3 is fewer than the 4 ranks"),
+        ({"min_np": 1, "elastic_timeout": 0.0}, "--elastic-timeout must be a positive number of seconds"),
+        ({"min_np": 1, "max_np": 4, "blacklist_cooldown_range": (9.0, 1.0)}, "the smaller first, not 9 1"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        elastic(options(**given), 4, {}, has_nodes=False)
+
+
+def test_settings_and_nodes_of_elastic_jobs_are_checked() -> None:
+    with pytest.raises(OptionError, match="FARANDOLE_ELASTIC_TIMEOUT must be"):
+        elastic(options(min_np=1), 4, {"FARANDOLE_ELASTIC_TIMEOUT": "soon"}, has_nodes=False)
+    with pytest.raises(OptionError, match="not with --nnodes"):
+        elastic(options(min_np=1), 4, {}, has_nodes=True)

@@ -8,7 +8,7 @@ import farandole
 import pytest
 from farandole import ArgumentError, ArgumentTypeError, FarandoleError, HostsUpdatedInterrupt
 from farandole._elastic import notices
-from farandole.elastic import ElasticSampler, ObjectState, State
+from farandole.elastic import ElasticSampler, ObjectState, State, run
 from farandole.testing import world
 
 pytestmark = pytest.mark.timeout(120)
@@ -226,3 +226,10 @@ def test_the_arguments_of_horovods_state_are_taken():
 def test_states_are_not_copied_by_accident():
     state = ObjectState(step=[1])
     assert copy.copy(state).step is state.step
+
+
+class TestRun(Alone):
+    def test_ranks_of_mpi_are_refused(self, monkeypatch):
+        monkeypatch.setenv("FARANDOLE_BACKEND", "native,mpi")
+        with pytest.raises(ValueError, match="FARANDOLE_BACKEND=native,mpi names mpi, whose ranks cannot change"):
+            run(lambda state: None)(ObjectState(step=0))

@@ -52,7 +52,7 @@ class MembershipError(FarandoleError):
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The ranks of an elastic job change: one of them has been told to leave. Raised on all ranks at the same commit.
+    """The ranks of an elastic job change: some leave or join. Raised on all ranks at the same commit.
 
     `farandole`'s `elastic.run` catches it and calls the function again with the ranks that stay.
     """
@@ -60,7 +60,7 @@ class HostsUpdatedInterrupt(RuntimeError):
     def __init__(self, skip_sync: bool = False) -> None:
         super().__init__("the ranks of this elastic job change")
         self.skip_sync = skip_sync
-        """Whether the states of the ranks that stay are equal already."""
+        """True where ranks only leave: those that stay have equal states, so `sync` is left out."""
 
 
 class NotInitializedError(FarandoleError, ValueError):

@@ -1,7 +1,8 @@
 """The membership of an elastic job: a sequence of epochs, each a world with its own ranks, key and rendezvous. Pure.
 
-A process keeps its number, the rank that it had in epoch 0, for the whole job. Its rank in an epoch is its place among
-the members, which are in ascending order. One authority, fixed at the start, decides each epoch exactly once:
+A process keeps its number for the whole job: the rank that it had in epoch 0, or the next number where it has joined
+later. Its rank in an epoch is its place among the members, which are in ascending order. One authority, fixed at the
+start, decides each epoch exactly once:
 
     launcher    `farandole run --min-np`: the one process that sees the ends of all ranks
     majority    more than half of the members of the epoch before, where no launcher of ours is there
@@ -24,7 +25,7 @@ __all__ = ["Authority", "Epoch", "Member", "MembershipError", "Report", "key_of"
 class Member:
     """One process of the job."""
 
-    number: int  # its rank in epoch 0
+    number: int  # its rank in epoch 0, or a larger one
     host: str  # members with equal ones are on one host
     host_name: str  # for people
     pid: int
@@ -70,9 +71,6 @@ class Authority(Protocol):
 
         Raises MembershipError where this member is not in it, or where it cannot be decided.
         """
-
-    def close(self) -> None:
-        """The job ends for this member."""
 
 
 def key_of(epoch: Epoch, job_key: bytes) -> bytes:

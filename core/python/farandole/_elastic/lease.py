@@ -12,7 +12,7 @@ _LOOK_EVERY_S = 0.2  # for Ctrl-C in a thread that is not the main one, and for 
 
 
 class LauncherAuthority:
-    """See `epochs.Authority`. One connection, which lasts as long as `elastic.run`."""
+    """See `epochs.Authority`. One connection, which lasts as long as the process."""
 
     def __init__(self, name: str, me: Member, members: dict[int, Member]) -> None:
         """Raises OSError where the launcher cannot be reached at this abstract name.
@@ -20,6 +20,8 @@ class LauncherAuthority:
         members: those of the epoch, which `next_epoch` adds to.
         """
         self._connection, self._members = membership_channel.connect(name), members
+        self._poll = select.poll()
+        self._poll.register(self._connection, select.POLLIN)
         about_me = {"host": me.host, "host_name": me.host_name, "pid": me.pid}
         membership_channel.send(self._connection, {"kind": "hello", "member": me.number, "about": about_me})
 
@@ -57,16 +59,10 @@ class LauncherAuthority:
 
     def has_news(self) -> bool:
         """Returns whether newcomers wait. The launcher says so once."""
-        poll = select.poll()
-        poll.register(self._connection, select.POLLIN)
         found = False
-        while poll.poll(0):
+        while self._poll.poll(0):
             found |= self._next_message()["kind"] == "update"
         return found
-
-    def close(self) -> None:
-        """See `epochs.Authority`."""
-        self._connection.close()
 
     def _tell(self, message: membership_channel.Message) -> None:
         try:
@@ -75,9 +71,7 @@ class LauncherAuthority:
             raise _gone() from error
 
     def _next_message(self) -> membership_channel.Message:
-        poll = select.poll()
-        poll.register(self._connection, select.POLLIN)
-        while not poll.poll(1000 * _LOOK_EVERY_S):
+        while not self._poll.poll(1000 * _LOOK_EVERY_S):
             pass
         message = membership_channel.receive(self._connection)
         if message is None:

@@ -36,7 +36,7 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     commits. When a rank is lost, the others take back their last commit, and the function is called again in a world
     without that rank, in the same process, so it must do all its work with what the state holds. When a rank has been
     told to leave (SIGTERM), all ranks interrupt the function at the same commit, and the others go on from there; the
-    rank that leaves exits with code 0.
+    rank that leaves exits with code 0. Newcomers, which replace lost ranks, are taken in at a commit likewise.
 
     Args:
         func: called with a state and the other arguments.

@@ -34,7 +34,8 @@ class Membership:
         me = Member(self._me, bootstrap.host_identity(), socket.gethostname(), os.getpid())
         everybody = [me] if is_newcomer else allgather_object(me, "farandole.elastic.members")
         self._members: dict[int, Member] = {each.number: each for each in everybody}
-        self._watched: dict[int, int] = {}
+        self._watched: dict[int, int] = {}  # members of this host -> descriptors of their processes
+        self._watch_newcomers()
         self._authority = self._find_authority()
         if is_newcomer:
             self.enter_next(None)
@@ -141,7 +142,9 @@ class Membership:
 
     def _exit(self, left: int) -> None:
         others = f"{left} rank{'s' if left > 1 else ''} go{'' if left > 1 else 'es'} on" if left else "nobody is left"
-        print(f"farandole: {self._members[self._me]} leaves, as SIGTERM asked; {others}.", file=sys.stderr, flush=True)
+        me = self._members[self._me]
+        who = f"rank {me.number} (host {me.host_name}, pid {me.pid})"
+        print(f"farandole: {who} leaves, as SIGTERM asked; {others}.", file=sys.stderr, flush=True)
         raise SystemExit(0)
 
     def _enter(self, listener: int, lost: RecoverableError | None) -> None:
@@ -165,9 +168,9 @@ class Membership:
 
     def _look(self, deadline: float) -> Callable[[], None]:
         """Looks for members that die while the epoch starts: the one to meet at may not even listen."""
-        here = [number for number in self.epoch.members if self._members[number].host == self._members[self._me].host]
-        self._watched |= {number: _watch(self._members[number]) for number in here if number not in self._watched}
-        watched = {self._watched[number]: number for number in here if self._watched[number] >= 0}
+        self._watch_newcomers()
+        members = self._watched.keys() & self.epoch.members
+        watched = {self._watched[number]: number for number in members if self._watched[number] >= 0}
         poll = select.poll()
         for descriptor in watched:
             poll.register(descriptor, select.POLLIN)
@@ -181,6 +184,12 @@ class Membership:
                 raise DeadlineError(f"epoch {self.epoch.number} did not start within {_START_S:.0f} s")
 
         return look
+
+    def _watch_newcomers(self) -> None:
+        """Begin while they are alive: the number of a process that is gone and reaped tells nothing."""
+        host = self._members[self._me].host
+        here = [each for each in self._members.values() if each.host == host and each.number not in self._watched]
+        self._watched |= {each.number: _watch(each) for each in here}
 
 
 def _watch(member: Member) -> int:

@@ -1,7 +1,7 @@
-"""Notices to leave: SIGTERM of a scheduler, say, before a spot instance goes. All ranks see one at the same commit.
+"""Notices that the ranks are to change: SIGTERM, say before a spot instance goes, and newcomers that wait.
 
-The signal only sets a flag. Each commit adds up the flags of all ranks in a collective of eight bytes, so either all
-ranks of a world raise HostsUpdatedInterrupt there, or none.
+The signal only sets a flag, and the launcher tells of newcomers. Each commit takes the maximum of all ranks' flags in a
+collective of eight bytes, so either all ranks of a world raise HostsUpdatedInterrupt there, or none.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from array import array
 from collections.abc import Callable
 from types import FrameType
 
+from farandole._api.adapter import DType
 from farandole._api.errors import HostsUpdatedInterrupt
 from farandole._api.ops import Kind, ReduceOp
 from farandole._runtime.native import core
 from farandole._start import world
 
-_INT64 = 5  # see DType
 _LEAVING, _JOINING = 1, 2  # the larger one counts: newcomers need the state
 
 
@@ -67,7 +67,7 @@ def check() -> None:
     if world.size() > 1:
         flag = array("q", [told])
         address = flag.buffer_info()[0]
-        tensor = address, address, _INT64, (1,)
+        tensor = address, address, int(DType.INT64), (1,)
         parameters = "farandole.elastic.notice", int(ReduceOp.MAX), 0, 1.0, 1.0, 0
         core.submit(Kind.ALLREDUCE, [tensor], flag, parameters).wait()
         told = flag[0]

@@ -102,7 +102,7 @@ class MajorityAuthority:
             meeting.close()
 
     def close(self) -> None:
-        """See `epochs.Authority`."""
+        """Listen no more: for the others this member is dead from now on."""
         for each in self._listeners:
             each.close()
         self._listeners.clear()

@@ -70,14 +70,14 @@ class State:
         """Save the state, to which all ranks go back after a loss; then `check_host_updates`. Every rank calls it.
 
         Raises:
-            HostsUpdatedInterrupt: a rank has been told to leave; `run` goes on without it.
+            HostsUpdatedInterrupt: ranks are to leave or wait to join; `run` goes on with those that there are then.
         """
         self.save()
         self.commits += 1
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Raise HostsUpdatedInterrupt on all ranks if one of them has been told to leave. Every rank calls it.
+        """Raise HostsUpdatedInterrupt on all ranks if some are to leave or wait to join. Every rank calls it.
 
         An allreduce of eight bytes: where commits are rare it can be called at each step.
         """

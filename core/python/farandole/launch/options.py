@@ -95,7 +95,9 @@ def elastic(options: RunOptions, ranks: int, base: Mapping[str, str], has_nodes:
     """How the job goes on when ranks are lost; None without --min-np and --max-np. Raises OptionError."""
     if options.min_np is None and options.max_np is None:
         return None
-    min_np = options.min_np or ranks
+    if options.min_np is None:
+        raise OptionError("--max-np replaces lost ranks, but the first loss ends a job without --min-np N: give both.")
+    min_np = options.min_np
     if options.max_np is not None and options.max_np < ranks:
         raise OptionError(f"--max-np {options.max_np} is fewer than the {ranks} ranks that are started.")
     if min_np > ranks:
@@ -109,7 +111,8 @@ def elastic(options: RunOptions, ranks: int, base: Mapping[str, str], has_nodes:
     except ValueError:
         timeout_s = -1.0
     if not 0 < timeout_s <= _MOST_SECONDS:
-        raise OptionError(f"FARANDOLE_ELASTIC_TIMEOUT must be a positive number of seconds, not {shown(text)}.")
+        name = "FARANDOLE_ELASTIC_TIMEOUT" if given is None else "--elastic-timeout"
+        raise OptionError(f"{name} must be a positive number of seconds, not {shown(text)}.")
     least_s, most_s = options.blacklist_cooldown_range or (Backoff.least_s, Backoff.most_s)
     if not 0 < least_s <= most_s:
         raise OptionError(
