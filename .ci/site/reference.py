@@ -229,7 +229,7 @@ PAGES = (
             "Devices": ["may_take_device_memory", "takes_device_memory"],
             "Start": ["Exchange", "TORCHRUN", "environment_default", "init_as", "own_address", "register_exchange"],
             "Errors and places": ["pass_over", "register_plugin", "translate_errors"],
-            "Elastic training": ["StateHandler", "StateDictHandler", "VariablesHandler", "lost_rank"],
+            "Elastic training": ["StateHandler", "StateDictHandler", "VariablesHandler", "lost_rank", "run_within"],
             "Keras": [
                 "build_keras",
                 "KerasFramework",

@@ -234,7 +234,7 @@ def _outlives_its_world():
     hvd.barrier()
     number = hvd.rank()
     start.shutdown()
-    start.enter_epoch(Meeting(environment.World()), (number,), 1, lambda: None)
+    start.enter_epoch(Meeting(environment.World()), (number,), 1, lambda: None, lambda mine: [mine])
     return together, results(), traced() == before
 
 

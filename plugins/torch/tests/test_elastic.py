@@ -256,7 +256,7 @@ def _outlives_its_world(options):
     hvd.barrier()
     number = hvd.rank()
     start.shutdown()
-    start.enter_epoch(Meeting(environment.World()), (number,), 1, lambda: None)
+    start.enter_epoch(Meeting(environment.World()), (number,), 1, lambda: None, lambda mine: [mine])
     state.restore()
     state.on_reset()
     return together, step()
@@ -303,7 +303,7 @@ def _joined_by_another(op):
     """An optimizer that was made by a rank alone reduces once there are others."""
     hvd.init()
     start.shutdown()
-    start.enter_epoch(Meeting(environment.World()), (0,), 1, lambda: None)
+    start.enter_epoch(Meeting(environment.World()), (0,), 1, lambda: None, lambda mine: [mine])
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), op=op)
     state = hvd.elastic.TorchState(optimizer=optimizer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from farandole._api.errors import HostsUpdatedInterrupt, MembershipError, RecoverableError
@@ -57,12 +58,25 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
         >>> state.step
         3
     """
+    return run_within(nullcontext, func)
+
+
+def run_within(
+    guard: Callable[[], AbstractContextManager[object]], func: Callable[Concatenate[S, P], R]
+) -> Callable[Concatenate[S, P], R]:
+    """`run` for a plugin whose framework must be settled, or whose errors be translated, before a world is left.
+
+    Args:
+        guard: makes a context for each world. The reset callbacks, `sync` and `func` are called inside of it; it may
+            raise another error for the one that it sees.
+        func: as for `run`.
+    """
 
     @functools.wraps(func)
     def wrapper(state: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         membership = _membership()
         membership.begin()
-        result = _run(membership, state, lambda: func(state, *args, **kwargs))
+        result = _run(membership, state, guard, lambda: func(state, *args, **kwargs))
         membership.pause()  # not where an exception ends this rank, without which the others go on
         return result
 
@@ -80,19 +94,22 @@ def _membership() -> Membership:
     return Membership()
 
 
-def _run(membership: Membership, state: Resumable, call: Callable[[], R]) -> R:
+def _run(
+    membership: Membership, state: Resumable, guard: Callable[[], AbstractContextManager[object]], call: Callable[[], R]
+) -> R:
     """Until the function returns, or raises what no other world would mend."""
     is_first, is_saved, vain = True, False, 0
     is_equal = False  # the states of all ranks, as far as this one knows
     while True:
         before, lost = (state.commits, membership.epoch.members), None
         try:
-            if not is_first:
-                state.on_reset()
-            if not (membership.epoch.number and _all(is_equal)):
-                state.sync()
-            is_saved = True
-            return call()
+            with guard():
+                if not is_first:
+                    state.on_reset()
+                if not (membership.epoch.number and _all(is_equal)):
+                    state.sync()
+                is_saved = True
+                return call()
         except RecoverableError as error:
             if not membership.can_change:
                 raise

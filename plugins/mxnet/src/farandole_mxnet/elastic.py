@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import farandole.elastic
 import mxnet as mx
 from farandole import HostsUpdatedInterrupt, RecoverableError
 from farandole.elastic import ElasticSampler as _ElasticSampler
 from farandole.elastic import ObjectState, State
-from farandole.plugin import StateDictHandler, StateHandler, VariablesHandler
+from farandole.plugin import StateDictHandler, StateHandler, VariablesHandler, run_within
 from mxnet.gluon.parameter import DeferredInitializationError
 
 from farandole_mxnet import _native
@@ -51,15 +50,16 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
         >>> state.step
         3
     """
+    return run_within(_settled, func)
 
-    def settled(state: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return func(state, *args, **kwargs)
-        except (RecoverableError, HostsUpdatedInterrupt):
-            _settle()
-            raise
 
-    return functools.wraps(func)(farandole.elastic.run(settled))
+@contextlib.contextmanager
+def _settled() -> Iterator[None]:
+    try:
+        yield
+    except (RecoverableError, HostsUpdatedInterrupt):
+        _settle()
+        raise
 
 
 class MXNetState(ObjectState):
@@ -100,14 +100,6 @@ class MXNetState(ObjectState):
         """Take back the last copy. Raises like ObjectState's."""
         _settle()
         super().restore()
-
-    def sync(self) -> None:
-        """Take over the state of the rank with the most commits. Raises like ObjectState's."""
-        try:
-            super().sync()
-        except RecoverableError:
-            _settle()
-            raise
 
     def _handler_of(self, value: Any) -> StateHandler | None:
         if isinstance(value, mx.gluon.Block):

@@ -10,14 +10,13 @@ train(state)
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import farandole.elastic
 import tensorflow as tf
 from farandole.elastic import ElasticSampler, ObjectState, State
-from farandole.plugin import StateHandler, VariablesHandler
+from farandole.plugin import StateHandler, VariablesHandler, run_within
 
 from farandole_tensorflow import _copies
 from farandole_tensorflow._errors import recoverable
@@ -45,17 +44,18 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
         >>> state.step
         3
     """
+    return run_within(_translated, func)
 
-    def translated(state: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return func(state, *args, **kwargs)
-        except tf.errors.OpError as error:
-            ours = recoverable(error)
-            if ours is None:
-                raise
-            raise ours from error
 
-    return functools.wraps(func)(farandole.elastic.run(translated))
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except tf.errors.OpError as error:
+        ours = recoverable(error)
+        if ours is None:
+            raise
+        raise ours from error
 
 
 class TensorFlowState(ObjectState):
