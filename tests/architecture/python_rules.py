@@ -32,6 +32,7 @@ _SHARED = (
     "proof",
     "rank_records",
     "slurm",
+    "sockets",
     "this_host",
 )  # also of the launcher
 BETWEEN = {f"farandole._start.{name}" for name in _SHARED}

@@ -180,6 +180,7 @@ from farandole._elastic.membership import Membership
 enter = Membership._enter
 
 def enter_late(self, *given):
+    print("enters", time.monotonic(), flush=True)
     if me == 1:
         os.kill(os.getpid(), 9)
     time.sleep(0.3)  # until its process is gone
@@ -188,10 +189,10 @@ def enter_late(self, *given):
 Membership._enter = enter_late
 """
     (tmp_path / "train.py").write_text(PROGRAM.replace("epochs, is_slow = 0", dies + "epochs, is_slow = 0"))
-    began = time.monotonic()
     codes, out, err = (job if launcher == "ours" else foreign_job)(4, "0:10:9")
     assert (codes, ended(out)) == (0 if launcher == "ours" else [-9, -9, 0, 0], all_of(2)), err
-    assert time.monotonic() - began < 15  # an epoch that does not start for 20 s is given up
+    at = sorted(map(float, re.findall(r"enters ([\d.]+)", out)))
+    assert at[-1] - at[0] < 20, err  # an epoch that does not start for so long is given up
 
 
 def test_a_rank_that_notices_late_is_waited_for(job) -> None:

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 
+from farandole._start import sockets
 from farandole._start.proof import Proof, ProofError
 
 MOST_BYTES = 1 << 20
@@ -23,17 +24,7 @@ PROOF_S = 5.0  # from the first packet to the end of the proof
 _MOST_WAITING = 1000  # messages for a member that has not taken the connection yet
 _CHUNK = 1 << 16
 _SIZE = struct.Struct("!I")
-_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _RETRY_S = 0.05
-_SILENCE_MS = 4000  # of a kernel, until its host is lost; as the core has it
-_OPTIONS = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE_MS),
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-)
 
 
 def listen(endpoint: str) -> tuple[socket.socket, str]:
@@ -137,8 +128,7 @@ class Caller:
         if kind == "unix":
             error = self._socket.connect_ex("\0" + place)
         else:
-            for option in _OPTIONS:
-                self._socket.setsockopt(*option)
+            sockets.notice_lost_hosts(self._socket)
             try:
                 error = self._socket.connect_ex((address.strip("[]"), int(port)))
             except OSError as failure:  # a name that is not known
@@ -152,7 +142,7 @@ class Caller:
 
     def _connected(self, now: float) -> None:
         assert self._socket is not None
-        if self.is_local and not _is_ours(self._socket):  # the name's owner has gone, and another user has it
+        if self.is_local and not sockets.is_ours(self._socket):  # the name's owner has gone, and another user has it
             self._failed(errno.ECONNREFUSED, now)
             return
         with suppress(KeyError):
@@ -207,8 +197,7 @@ class Called:
         self._received = bytearray()
         connection.setblocking(False)
         if connection.family != socket.AF_UNIX:
-            for option in _OPTIONS:
-                connection.setsockopt(*option)
+            sockets.notice_lost_hosts(connection)
         connection.send(self._proof.first())  # a new connection has room for it
 
     @property
@@ -262,8 +251,3 @@ class Called:
 
 def _family(address: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in address else socket.AF_INET
-
-
-def _is_ours(connection: socket.socket) -> bool:
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(raw)[1] == os.getuid())

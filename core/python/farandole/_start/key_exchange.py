@@ -25,6 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from farandole._api.errors import DeadlineError
+from farandole._start import sockets
 from farandole._start.environment import OURS
 
 KEY_BYTES = 32
@@ -104,7 +105,7 @@ def _admit(connection: socket.socket, size: int, come: dict[int, socket.socket])
     """Hear who it is; one that is none of ours is dropped, and the job goes on waiting."""
     connection.settimeout(10.0)
     hello = b""
-    if _peer_uid(connection) == os.getuid():
+    if sockets.is_ours(connection):
         with suppress(OSError):  # it died half way; whoever comes next is served
             hello = _receive(connection, _HELLO.size)
     rank, its_size = _HELLO.unpack(hello) if len(hello) == _HELLO.size else (0, 0)
@@ -152,7 +153,7 @@ def _answer(
     connection.settimeout(10.0)
     try:
         connection.connect(address)
-        owner = _peer_uid(connection)
+        owner = sockets.peer_uid(connection)
         if owner != os.getuid():
             raise PermissionError(f"the socket @{address[1:]} belongs to user id {owner}, not to ours")
         connection.sendall(_HELLO.pack(rank, size))
@@ -175,12 +176,6 @@ def _receive(connection: socket.socket, limit: int) -> bytes:
             break
         received += piece
     return received
-
-
-def _peer_uid(connection: socket.socket) -> int:
-    credentials = struct.Struct("3i")  # struct ucred: pid, uid, gid
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size)
-    return int(credentials.unpack(raw)[1])
 
 
 def listed(ranks: set[int]) -> str:

@@ -11,22 +11,15 @@ kernel whose process the other one is.
 from __future__ import annotations
 
 import json
-import os
 import socket
-import struct
 from typing import Any
 
+from farandole._start import sockets
+
 MOST_BYTES = 1 << 20
-_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 Message = dict[str, Any]
 """Has "kind", and what belongs to that kind."""
-
-
-def is_ours(connection: socket.socket) -> bool:
-    """Returns whether the other end is a process of this user."""
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(raw)[1] == os.getuid())
 
 
 def listen(name: str) -> socket.socket:
@@ -46,7 +39,7 @@ def connect(name: str) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         connection.connect("\0" + name)
-        if not is_ours(connection):
+        if not sockets.is_ours(connection):
             raise PermissionError("another user listens there")
     except OSError:
         connection.close()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from farandole._start import membership_channel
+from farandole._start import membership_channel, sockets
 from farandole._start.membership_channel import Message
 
 WARN_AFTER_SECONDS = 10.0
@@ -228,7 +228,7 @@ class MembershipServer:
                 connection, _ = self._listener.accept()
             except OSError:  # there is no other, or no descriptor is left
                 return
-            if not membership_channel.is_ours(connection):
+            if not sockets.is_ours(connection):
                 connection.close()
                 continue
             connection.setblocking(False)

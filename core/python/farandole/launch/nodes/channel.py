@@ -11,21 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from farandole._start import sockets
 from farandole._start.proof import OtherProgramError, Proof, ProofError
 from farandole.launch.remote import frames
 from farandole.launch.remote.outgoing import Outgoing
 
 _CHUNK = 1 << 16
 _PROOF_SECONDS = 5.0  # from the first packet to the end of the proof
-_SILENCE_MS = 4000  # of a kernel, until its host is lost; as ranks have it
-_OPTIONS = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE_MS),
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-)
 
 
 @dataclass(eq=False)
@@ -47,8 +39,7 @@ class Channel:
     _reader: frames.FrameReader = field(default_factory=lambda: frames.FrameReader(greeted=True))
 
     def __post_init__(self) -> None:
-        for option in _OPTIONS:
-            self.connection.setsockopt(*option)
+        sockets.notice_lost_hosts(self.connection)
         self._out_descriptor = os.dup(self.connection.fileno())  # a selector takes a descriptor once
         self._out = Outgoing(self._out_descriptor, self.selector)
         if self.is_connecting:
