@@ -77,8 +77,8 @@ Status Map(int memfd, size_t size_bytes, std::byte** data) {
   return Status::Ok();
 }
 
-// The mappings of this process, by inode, where it has one for each memfd. The inode identifies the memfd: all memfds lie
-// in one file system of the kernel, and an inode in use is not used again. The lock is needed since ranks that are
+// The mappings of this process, by inode, where it has one for each memfd. The inode identifies the memfd: all memfds
+// lie in one file system of the kernel, and an inode in use is not used again. The lock is needed since ranks that are
 // threads map at any time.
 struct Mapping {
   std::byte* data = nullptr;

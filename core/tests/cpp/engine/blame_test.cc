@@ -28,7 +28,7 @@ OperationPtr BeginAlone(Engine& engine, std::vector<float>* values) {
 
 // Returns the rank that this one has lost, -1 if it is itself the lost one.
 int LostWith(Engine& engine, const OperationPtr& alone) {
-  EXPECT_TRUE(engine.Wait(alone, 30'000));
+  EXPECT_TRUE(engine.Wait(alone, kWaitMs));
   EXPECT_EQ(alone->status().code(), Code::kPeerLost) << alone->status().message();
   std::string reason;
   return engine.LostRank(&reason);

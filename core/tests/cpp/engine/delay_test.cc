@@ -155,7 +155,7 @@ TEST_P(LateRankTest, OneRankOfEachMachineNamesWhoIsLateInOneWarning) {
       Request request = Make(OpKind::kAllreduce, {TensorOf(input, &outputs[i])}, "w" + std::to_string(i));
       ASSERT_TRUE(engine.Submit(std::move(request), &operations[i]).ok());
     }
-    for (const OperationPtr& operation : operations) ASSERT_TRUE(engine.Wait(operation, 30'000));
+    for (const OperationPtr& operation : operations) ASSERT_TRUE(engine.Wait(operation, kWaitMs));
   };
   RunRanks(GetParam(), body, settings);
   SetStackFunction(nullptr);
@@ -299,7 +299,7 @@ TEST_P(RefusedTest, WhoWaitsForASetThatOneRankRefusesIsToldWhy) {
       OperationPtr added;
       ASSERT_TRUE(engine.Submit(add, &added).ok());
       ++begun;
-      ASSERT_TRUE(engine.Wait(added, 30'000));
+      ASSERT_TRUE(engine.Wait(added, kWaitMs));
       EXPECT_TRUE(added->status().ok());
     };
     RunRanks(GetParam(), body);

@@ -89,7 +89,7 @@ TEST_P(DeviceBackend, ManyInFlightSomeOfThemOnTheHostOrForOurs) {
       ASSERT_TRUE(engine.Submit(std::move(request), &operations[n]).ok());
     }
     for (size_t n = 0; n < kOperations; ++n) {
-      ASSERT_TRUE(engine.Wait(operations[n], 30'000));
+      ASSERT_TRUE(engine.Wait(operations[n], kWaitMs));
       ASSERT_TRUE(operations[n]->status().ok()) << operations[n]->status().message();
       if (n % 4 == 1) {
         const auto* const all = reinterpret_cast<const float*>(operations[n]->outputs.at(0).memory.get());
@@ -258,7 +258,7 @@ TEST_P(DeviceBackend, ARankThatLeavesMeanwhileIsNamed) {
       engine.Shutdown();
       return;
     }
-    ASSERT_TRUE(engine.Wait(operation, 30'000));
+    ASSERT_TRUE(engine.Wait(operation, kWaitMs));
     EXPECT_EQ(operation->status().code(), Code::kPeerLost);
     EXPECT_NE(operation->status().message().find("rank 1"), std::string::npos) << operation->status().message();
   });
@@ -289,7 +289,7 @@ int BeRankOfAKernelThatHangs(WorldSpec spec, const int (&pipe)[2]) {
     raise(SIGKILL);
   }
   if (write(pipe[1], &byte, 1) != 1) return 8;
-  if (!engine->Wait(operation, 30'000)) return 5;
+  if (!engine->Wait(operation, kWaitMs)) return 5;
   const bool names_rank_1 = operation->status().message().find("rank 1 (") != std::string::npos;
   if (operation->status().code() != Code::kPeerLost || !names_rank_1) return 6;
   return OpenFakeNccl().live() == 0 && OpenFakeNccl().calls("ncclCommAbort") == 1 ? 0 : 7;

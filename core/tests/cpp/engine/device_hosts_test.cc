@@ -55,7 +55,7 @@ TEST_P(DeviceHosts, ManySumsAreInFlight) {
       ASSERT_TRUE(engine.Submit(std::move(request), &operations[n]).ok());
     }
     for (size_t n = 0; n < kOperations; ++n) {
-      ASSERT_TRUE(engine.Wait(operations[n], 30'000));
+      ASSERT_TRUE(engine.Wait(operations[n], kWaitMs));
       ASSERT_TRUE(operations[n]->status().ok()) << operations[n]->status().message();
       ExpectSum(framework.Read(values[n], count_of(n)), engine.size());
     }
@@ -133,7 +133,7 @@ int BeRankOfHosts(WorldSpec spec, int victim, const int (&pipe)[2]) {
     raise(SIGKILL);
   }
   if (write(pipe[1], &byte, 1) != 1) return 9;
-  if (!engine->Wait(operation, 30'000)) return 6;
+  if (!engine->Wait(operation, kWaitMs)) return 6;
   const std::string name = "rank " + std::to_string(victim) + " (";
   const bool names_it = operation->status().message().find(name) != std::string::npos;
   if (operation->status().code() != Code::kPeerLost || !names_it) return 7;

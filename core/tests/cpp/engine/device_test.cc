@@ -105,7 +105,7 @@ TEST_P(DeviceEngine, ManyInFlightSomeOfThemOnTheHost) {
       ASSERT_TRUE(engine.Submit(std::move(request), &operations[n]).ok());
     }
     for (size_t n = 0; n < kOperations; ++n) {
-      ASSERT_TRUE(engine.Wait(operations[n], 30'000));
+      ASSERT_TRUE(engine.Wait(operations[n], kWaitMs));
       ASSERT_TRUE(operations[n]->status().ok()) << operations[n]->status().message();
       ExpectSum(n % 3 == 0 ? on_host[n] : framework.Read(on_device[n], kCount), engine.size());
     }
@@ -274,7 +274,7 @@ TEST_P(DeviceEngineOfTwo, WhatALeavingRankWillNotJoinFailsOnce) {
       EXPECT_EQ(done.calls, 0);
       return;
     }
-    ASSERT_TRUE(engine.Wait(operation, 30'000));
+    ASSERT_TRUE(engine.Wait(operation, kWaitMs));
     EXPECT_EQ(operation->status().code(), Code::kPeerLost);
     EXPECT_EQ(done.calls, 1);
   });

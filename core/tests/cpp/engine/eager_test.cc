@@ -112,7 +112,7 @@ TEST_P(EagerTest, ManyInFlightInAnyOrderComeToAnEnd) {
         ASSERT_TRUE(engine.Submit(std::move(request), &operations[i]).ok());
       }
       for (size_t i = 0; i < names; ++i) {
-        ASSERT_TRUE(engine.Wait(operations[i], 30'000));
+        ASSERT_TRUE(engine.Wait(operations[i], kWaitMs));
         ASSERT_TRUE(operations[i]->status().ok());
         ExpectSum(values[i], engine.size(), static_cast<int>(i));
       }
@@ -210,12 +210,12 @@ TEST(EagerEndTest, WhatIsSubmittedWhileTheEpochEndsNeverBegins) {
     for (; count < kNames && engine.Submit(fleeting[count].AllreduceOf(name_of(count)), &taken[count]).ok(); ++count)
       std::this_thread::sleep_for(std::chrono::microseconds(ends_the_epoch ? 0 : 1000));
     if (ends_the_epoch) {
-      ASSERT_TRUE(engine.Wait(taken[0], 30'000));  // by then the data of all have been sent
+      ASSERT_TRUE(engine.Wait(taken[0], kWaitMs));  // by then the data of all have been sent
       OperationPtr alone;
       ASSERT_TRUE(engine.Submit(lonely.AllreduceOf("alone"), &alone).ok());
       return engine.Shutdown();
     }
-    for (int i = 0; i < count; ++i) ASSERT_TRUE(engine.Wait(taken[i], 30'000));
+    for (int i = 0; i < count; ++i) ASSERT_TRUE(engine.Wait(taken[i], kWaitMs));
     const bool refused = count < kNames;  // on a busy machine, without one that was taken while the epoch ended
     ASSERT_TRUE(refused || taken[kNames - 1]->status().code() == Code::kPeerLost) << "the epoch ended too late";
     engine.Shutdown();

@@ -48,7 +48,7 @@ TEST_P(EngineTest, NamedOperationsInDifferentOrderGiveTheSameResults) {
         ASSERT_TRUE(engine.Submit(std::move(request), &operations[static_cast<size_t>(i)]).ok());
       }
       for (int i = 0; i < kNames; ++i) {
-        ASSERT_TRUE(engine.Wait(operations[static_cast<size_t>(i)], 30'000));
+        ASSERT_TRUE(engine.Wait(operations[static_cast<size_t>(i)], kWaitMs));
         ASSERT_TRUE(operations[static_cast<size_t>(i)]->status().ok());
         ExpectSum(values[static_cast<size_t>(i)], engine.size(), i);
       }
@@ -71,11 +71,11 @@ TEST_P(EngineTest, AnyNumberOfUnnamedOperationsIsInFlight) {
         for (size_t i = 0; i < operations.size(); ++i) {
           Request request = Make(OpKind::kAllreduce, {TensorOf(values[i], &values[i])});
           ASSERT_TRUE(engine.Submit(std::move(request), &operations[i]).ok());
-          ASSERT_TRUE(engine.rank() == 0 || engine.Wait(operations[i], 30'000));
+          ASSERT_TRUE(engine.rank() == 0 || engine.Wait(operations[i], kWaitMs));
         }
         if (engine.rank() == 0) ++begun;
         for (size_t i = 0; i < operations.size(); ++i) {
-          ASSERT_TRUE(engine.Wait(operations[i], 30'000));
+          ASSERT_TRUE(engine.Wait(operations[i], kWaitMs));
           ASSERT_TRUE(operations[i]->status().ok()) << operations[i]->status().message();
           ExpectSum(values[i], engine.size(), static_cast<int>(i));
         }
@@ -175,7 +175,7 @@ TEST_P(EngineTest, MoreUnnamedOperationsInFlightThanAWindowHasNames) {
       ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values[i], &values[i])}), &operations[i]).ok());
     }
     for (size_t i = 0; i < values.size(); ++i) {
-      ASSERT_TRUE(engine.Wait(operations[i], 30'000));
+      ASSERT_TRUE(engine.Wait(operations[i], kWaitMs));
       ASSERT_TRUE(operations[i]->status().ok()) << operations[i]->status().message();
       ExpectSum(values[i], engine.size());
     }
@@ -385,7 +385,7 @@ TEST(OneGroupTest, ADuplicateNameIsRefusedOnThatRankAlone) {
       const Status status = engine.Submit(Make(OpKind::kAllreduce, {TensorOf(again, &again)}, "x"), &second);
       EXPECT_EQ(status.code(), Code::kInvalid);
       refused = true;
-      EXPECT_TRUE(engine.Wait(first, 30'000));
+      EXPECT_TRUE(engine.Wait(first, kWaitMs));
     } else {
       while (!refused) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x")).ok());

@@ -42,7 +42,7 @@ class Sums {
 
   void Wait() {
     for (size_t i = 0; i < kOperations; ++i) {
-      ASSERT_TRUE(engine_.Wait(operations_[i], 30'000));
+      ASSERT_TRUE(engine_.Wait(operations_[i], kWaitMs));
       ASSERT_TRUE(operations_[i]->status().ok()) << operations_[i]->status().message();
       ExpectSum(values_[i], size_, static_cast<int>(i));
     }
@@ -101,12 +101,12 @@ TEST(FullLog, RanksGoOnSubmittingWhileAnotherOneIsStuck) {
         OperationPtr before;
         SumThen(engine, &callback, &values, &before);
         if (inside) {
-          ASSERT_TRUE(engine.Wait(before, 30'000));
+          ASSERT_TRUE(engine.Wait(before, kWaitMs));
           sums.Submit();
           ++submitted;
           sums.Wait();
         }
-        ASSERT_TRUE(engine.Wait(before, 30'000));
+        ASSERT_TRUE(engine.Wait(before, kWaitMs));
         AwaitThat([&] { return callback.called.load(); });
         ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kBarrier, {})).ok());
       },
@@ -131,7 +131,7 @@ TEST(FullLog, TheDriverMaySubmitMoreThanTheLogHolds) {
         std::vector<float> values;
         OperationPtr before;
         SumThen(engine, &callback, &values, &before);
-        ASSERT_TRUE(engine.Wait(before, 30'000));
+        ASSERT_TRUE(engine.Wait(before, kWaitMs));
         AwaitThat([&] { return callback.called.load(); });
         if (engine.rank() != 0) {
           sums.Submit();

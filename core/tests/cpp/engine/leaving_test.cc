@@ -73,7 +73,7 @@ OperationPtr Begin(Engine& engine, Request request) {
 }
 
 void ExpectDone(Engine& engine, const OperationPtr& operation) {
-  ASSERT_TRUE(engine.Wait(operation, 30'000)) << operation->Title();
+  ASSERT_TRUE(engine.Wait(operation, kWaitMs)) << operation->Title();
   EXPECT_TRUE(operation->status().ok()) << operation->status().message();
 }
 
@@ -147,7 +147,7 @@ void CastAndLeave(const std::vector<int>& groups, const std::function<OperationP
     ExpectDone(engine, cast);
     EXPECT_EQ(values, Values<float>(1, 1000));
     if (failing) {
-      EXPECT_TRUE(engine.Wait(failing, 30'000));
+      EXPECT_TRUE(engine.Wait(failing, kWaitMs));
       const std::string text = failing->status().message();
       EXPECT_NE(text.find("rank 1 (host host1, pid 1) has left"), std::string::npos) << text;
       is_over = true;
@@ -231,7 +231,7 @@ TEST(LeavingTest, AFailureAfterItHasLeftIsToldAtOnce) {
     EXPECT_NE(lost.message().find("rank 2 (host host2, pid 1) has left"), std::string::npos) << lost.message();
     EXPECT_FALSE(cast->done()) << cast->status().message();
     EXPECT_TRUE(SetFailpoints("link.recv=error").ok());
-    EXPECT_TRUE(engine.Wait(cast, 30'000));
+    EXPECT_TRUE(engine.Wait(cast, kWaitMs));
     EXPECT_NE(cast->status().message().find("link.recv"), std::string::npos) << cast->status().message();
     EXPECT_TRUE(SetFailpoints("").ok());
     has_failed = true;
@@ -325,7 +325,7 @@ TEST(LeavingTest, WhoseWordIsLostIsMissedByThoseThatWaitForIt) {
       return engine.Shutdown();
     }
     const OperationPtr operation = Begin(engine, Sum(&values));
-    ASSERT_TRUE(engine.Wait(operation, 30'000));
+    ASSERT_TRUE(engine.Wait(operation, kWaitMs));
     EXPECT_EQ(operation->status().code(), Code::kPeerLost);
     const std::string text = operation->status().message();
     EXPECT_NE(text.find("the connection to rank 1 (host host1, pid 1) was lost"), std::string::npos) << text;

@@ -118,7 +118,7 @@ TEST_P(RefusalTest, AfterARemovalThatOneRankRefusesTheRanksAreInStep) {
       AwaitThat([&] { return refused.load(); });
       ASSERT_TRUE(engine.Submit(sum, &operation).ok());
     }
-    ASSERT_TRUE(engine.Wait(operation, 30'000));
+    ASSERT_TRUE(engine.Wait(operation, kWaitMs));
     EXPECT_TRUE(SubmitAndWait(engine, UnnamedSum(&values)).ok());
     EXPECT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {1})).ok());
   });

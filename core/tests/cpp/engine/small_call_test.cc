@@ -190,7 +190,7 @@ TEST_P(SmallCallTest, TheSameNameTwiceAtOnceIsRefused) {
       ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"), &first).ok());
       EXPECT_FALSE(farandole::Run(engine, "x", &again, &status)) << "it would take the other one's turn";
       refused = true;
-      ASSERT_TRUE(engine.Wait(first, 30'000));
+      ASSERT_TRUE(engine.Wait(first, kWaitMs));
     }
     ExpectSum(values, engine.size());
   });

@@ -109,7 +109,7 @@ TEST_P(Streamless, SeveralInFlightAmongThoseWithAStream) {
       ASSERT_TRUE(engine.Submit(std::move(request), &operations[i]).ok());
     }
     for (int i = 0; i < kCount; ++i) {
-      ASSERT_TRUE(engine.Wait(operations[i], 30'000));
+      ASSERT_TRUE(engine.Wait(operations[i], kWaitMs));
       ASSERT_TRUE(operations[i]->status().ok()) << operations[i]->status().message();
       ExpectSum(framework.Read(values[i], 1000), engine.size());
     }
@@ -137,7 +137,7 @@ TEST_P(Streamless, AFailureIsToldWhenTheDeviceHasLetGo) {
       std::this_thread::sleep_for(milliseconds(200));
       let_go = true;
     });
-    EXPECT_TRUE(engine.Wait(operation, 30'000));
+    EXPECT_TRUE(engine.Wait(operation, kWaitMs));
     device.join();
     EXPECT_EQ(seen.calls, 1);
     EXPECT_TRUE(had_let_go);

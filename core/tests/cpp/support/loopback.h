@@ -132,11 +132,12 @@ class Loopback final : public Transport {
     const auto count = static_cast<std::ptrdiff_t>(net_->Chance(3) ? net_->random_() % (held.size() + 1) : held.size());
     completions->insert(completions->end(), held.begin(), held.begin() + count);
     held.erase(held.begin(), held.begin() + count);
-    if (!moved && count == 0 && IsWaiting()) Wake(me_);  // what was left out by chance is looked at again
+    if (!moved && count == 0 && (IsWaiting() || !held.empty())) Wake(me_);  // what chance left out is looked at again
     return moved || count > 0;
   }
 
   Status Watch(Poller* poller, uint64_t tag) override {
+    const std::lock_guard<std::mutex> lock(net_->mutex_);
     mine_->watched = true;
     return poller->Watch(mine_->event.get(), tag);
   }

@@ -38,10 +38,13 @@ inline Request Make(OpKind kind, std::vector<Tensor> tensors, std::string name =
   return request;
 }
 
+// A little less than the time after which ctest ends a test.
+inline constexpr int64_t kWaitMs = (FARANDOLE_TEST_SECONDS - 10) * 1000;
+
 inline Status SubmitAndWait(Engine& engine, Request request, OperationPtr* result = nullptr) {
   OperationPtr operation;
   FRD_RETURN_IF_ERROR(engine.Submit(std::move(request), &operation));
-  EXPECT_TRUE(engine.Wait(operation, 30'000)) << "timed out: " << operation->Title();
+  EXPECT_TRUE(engine.Wait(operation, kWaitMs)) << "timed out: " << operation->Title();
   if (result != nullptr) *result = operation;
   return operation->status();
 }
