@@ -14,6 +14,7 @@ from farandole._elastic.steps import Steps
 from farandole.elastic import Batches, ObjectState
 
 LONG = bool(os.environ.get("FARANDOLE_LONG"))
+pytestmark = pytest.mark.timeout(1200 if LONG else 60)
 
 
 @pytest.fixture
