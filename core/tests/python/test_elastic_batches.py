@@ -11,7 +11,7 @@ from batches_simulation import History, Place, Violation
 from farandole import ArgumentError, ArgumentTypeError
 from farandole._elastic import batches as module
 from farandole._elastic.steps import Steps
-from farandole.elastic import Batches, ObjectState
+from farandole.elastic import Batches, ElasticSampler, ObjectState
 
 LONG = bool(os.environ.get("FARANDOLE_LONG"))
 pytestmark = pytest.mark.timeout(1200 if LONG else 60)
@@ -219,6 +219,12 @@ def test_a_state_of_other_data_is_refused(place, change, message):
     assert one.state_dict() == state
 
 
+def test_a_state_of_a_sampler_is_refused(place):
+    """Its order may be another one: that of a framework's permutation."""
+    with pytest.raises(ArgumentError, match="in another order here"):
+        Batches(range(8), 3).load_state_dict(ElasticSampler(range(8)).state_dict())
+
+
 def test_other_seeds_and_orders_are_told(place):
     state = Batches(range(8), shuffle=True, seed=1).state_dict()
     Batches(range(8), shuffle=True, seed=1).load_state_dict(state)
@@ -232,6 +238,11 @@ def test_an_order_of_ones_own(place):
     one = Batches([], 2, order=lambda epoch: [[epoch, 0], [epoch, 1], [epoch, 2], [epoch, 3]])
     assert list(one) == [[[0, 1], [0, 3]]]
     assert list(one) == [[[1, 1], [1, 3]]]
+
+
+def test_a_permutation_of_a_framework(place):
+    one = Batches(range(4), 2, shuffle=True, seed=5, permutation=lambda length, seed: [seed, *range(1, length)])
+    assert [list(one), list(one)] == [[[5, 1], [2, 3]], [[6, 1], [2, 3]]]
 
 
 def test_what_cannot_be_shared_out_is_refused(place):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from farandole._api.errors import ArgumentError
-from farandole._elastic.batches import Batches
-from farandole._elastic.sampler import ElasticSampler
+from farandole._elastic.batches import Batches, Permutation
+from farandole._elastic.sampler import ElasticSampler, shuffled
 
 
 class ElasticLoader:
@@ -59,6 +59,8 @@ class PlannedBatches:
         batch_size, shuffle, seed, drop_last: as for `Batches`; the defaults where there is a `batch_sampler`.
         sampler: gives the indices of a pass.
         batch_sampler: gives the batches of a pass, of which each rank takes one in a step.
+        shares_out: classes of samplers that do so for themselves.
+        permutation: gives the numbers below a length, shuffled by a seed.
 
     Raises:
         ValueError: arguments that exclude each other, or a sampler that shares out itself.
@@ -74,6 +76,7 @@ class PlannedBatches:
         sampler: Any = None,
         batch_sampler: Any = None,
         shares_out: tuple[type, ...] = (),
+        permutation: Permutation = shuffled,
     ) -> None:
         for each in (sampler, batch_sampler, getattr(batch_sampler, "sampler", None)):
             if isinstance(each, (ElasticSampler, Batches, *shares_out)):
@@ -93,7 +96,7 @@ class PlannedBatches:
             )
         own = batch_sampler if self._has_batches else sampler
         order = None if own is None else lambda epoch: _order(own, epoch)
-        self.batches = Batches(dataset, batch_size or 1, shuffle, seed, drop_last, order)
+        self.batches = Batches(dataset, batch_size or 1, shuffle, seed, drop_last, order, permutation)
 
     def __iter__(self) -> Iterator[list[Any]]:
         return (indices[0] if self._has_batches else indices for indices in self.batches.loop)

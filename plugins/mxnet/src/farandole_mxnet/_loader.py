@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import mxnet as mx
+import numpy as np
 from farandole.plugin import ElasticLoader, PlannedBatches
 
 
@@ -72,7 +73,9 @@ class DataLoader(ElasticLoader, mx.gluon.data.DataLoader):  # type: ignore[misc]
             )
         if options.get("auto_reload"):
             raise ValueError("auto_reload=True begins a loop before the program does: leave it out")
-        planned = PlannedBatches(dataset, batch_size, shuffle, seed, last_batch == "discard", sampler, batch_sampler)
+        planned = PlannedBatches(
+            dataset, batch_size, shuffle, seed, last_batch == "discard", sampler, batch_sampler, (), _permutation
+        )
         self._batches = planned.batches
         super().__init__(dataset, batch_sampler=planned, **options)
 
@@ -80,3 +83,8 @@ class DataLoader(ElasticLoader, mx.gluon.data.DataLoader):  # type: ignore[misc]
         """The batches of what is left of the pass; of the next pass, where a loop has ended this one."""
         loop = self._batches.begin()
         return loop.given(super().__iter__())
+
+
+def _permutation(length: int, seed: int) -> list[int]:
+    shuffled: list[int] = np.random.RandomState(seed % 2**32).permutation(length).tolist()
+    return shuffled

@@ -35,13 +35,13 @@ class Dataset(ElasticLoader):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: tf.data.Dataset[Any],
         batch_size: int = 1,
         shuffle: bool | int = False,
         seed: int = 0,
         drop_last: bool = False,
         length: int | None = None,
-        transform: Callable[[Any], Any] | None = None,
+        transform: Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]] | None = None,
     ) -> None:
         """Share out the elements of `dataset`, which gives the same ones in the same order on all ranks, each time.
 
@@ -73,7 +73,7 @@ class Dataset(ElasticLoader):
         given: Iterator[Any] = self._loop.given(made)
         return given
 
-    def batches(self) -> Any:
+    def batches(self) -> tf.data.Dataset[Any]:
         """A `tf.data.Dataset` of what is left of the pass, for one loop, of which `record` says how far it is."""
         loop = self._loop = self._batches.begin()
         whole, short, _, end = loop.steps.bounds

@@ -79,7 +79,7 @@ class DataLoader(ElasticLoader, torch.utils.data.DataLoader):  # type: ignore[mi
                 "a change of the ranks: leave it out"
             )
         given = None if batch_sampler is not None and batch_size == 1 else batch_size
-        others = sampler, batch_sampler, (DistributedSampler,)
+        others = sampler, batch_sampler, (DistributedSampler,), _permutation
         planned = PlannedBatches(dataset, given, bool(shuffle), seed, drop_last, *others)
         self._batches = planned.batches
         super().__init__(dataset, batch_sampler=planned, num_workers=num_workers, collate_fn=collate_fn, **options)
@@ -89,3 +89,8 @@ class DataLoader(ElasticLoader, torch.utils.data.DataLoader):  # type: ignore[mi
         """The batches of what is left of the pass; of the next pass, where a loop has ended this one."""
         loop = self._batches.begin()
         return loop.given(super().__iter__())
+
+
+def _permutation(length: int, seed: int) -> list[int]:
+    shuffled: list[int] = torch.randperm(length, generator=torch.Generator().manual_seed(seed)).tolist()
+    return shuffled
