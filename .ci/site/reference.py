@@ -32,7 +32,7 @@ _GATHERING = ["allgather", "grouped_allgather"]
 _EXCHANGE = ["alltoall", "broadcast"]
 _CORE = "It also has all names of [farandole](farandole.md), which are not repeated here."
 _ELASTIC = "[The guide](../guide/elastic.md) says how elastic training works."
-_OF_THE_CORE = ["ElasticSampler", "ObjectState", "State"]
+_OF_THE_CORE = ["Batches", "ElasticSampler", "ObjectState", "State"]
 _KERAS = (
     "`farandole_torch.keras` and `farandole_tensorflow.keras` have the same names, and `farandole.keras` is the one of "
     "the framework on which Keras runs. " + _CORE
@@ -94,7 +94,7 @@ PAGES = (
     ),
     Page(
         "farandole.elastic",
-        {"Elastic training": ["run", "State", "ObjectState", "ElasticSampler"]},
+        {"Elastic training": ["run", "State", "ObjectState", "Batches", "ElasticSampler"]},
         "The plugins have an `elastic` of their own, with states for models and optimizers. "
         "[The guide](../guide/elastic.md) says how it works.",
     ),
@@ -129,7 +129,7 @@ PAGES = (
     ),
     Page(
         "farandole_torch.elastic",
-        {"Elastic training": ["run", "TorchState", "ElasticSampler", "ObjectState", "State"]},
+        {"Elastic training": ["run", "TorchState", "DataLoader", *_OF_THE_CORE]},
         _ELASTIC,
     ),
     Page(
@@ -165,7 +165,7 @@ PAGES = (
     ),
     Page(
         "farandole_tensorflow.elastic",
-        {"Elastic training": ["run", "TensorFlowState", "TensorFlowKerasState", *_OF_THE_CORE]},
+        {"Elastic training": ["run", "TensorFlowState", "TensorFlowKerasState", "Dataset", *_OF_THE_CORE]},
         _ELASTIC + " That of [farandole.keras](farandole.keras.md) has callbacks for `model.fit`, too.",
     ),
     Page(
@@ -183,7 +183,7 @@ PAGES = (
     ),
     Page(
         "farandole_mxnet.elastic",
-        {"Elastic training": ["run", "MXNetState", "ElasticSampler", "ObjectState", "State"]},
+        {"Elastic training": ["run", "MXNetState", "DataLoader", *_OF_THE_CORE]},
         _ELASTIC,
     ),
     Page(
@@ -202,6 +202,7 @@ PAGES = (
                 "elastic.CommitStateCallback",
                 "elastic.UpdateBatchStateCallback",
                 "elastic.UpdateEpochStateCallback",
+                "elastic.UpdateDataCallback",
             ],
             "Values": ["allreduce", "allgather", "broadcast", "reducescatter"],
             "Variables of TF1's graphs, where Keras runs on TensorFlow": ["broadcast_global_variables"],
@@ -229,7 +230,15 @@ PAGES = (
             "Devices": ["may_take_device_memory", "takes_device_memory"],
             "Start": ["Exchange", "TORCHRUN", "environment_default", "init_as", "own_address", "register_exchange"],
             "Errors and places": ["pass_over", "register_plugin", "translate_errors"],
-            "Elastic training": ["StateHandler", "StateDictHandler", "VariablesHandler", "lost_rank", "run_within"],
+            "Elastic training": [
+                "StateHandler",
+                "StateDictHandler",
+                "VariablesHandler",
+                "ElasticLoader",
+                "PlannedBatches",
+                "lost_rank",
+                "run_within",
+            ],
             "Keras": [
                 "build_keras",
                 "KerasFramework",
@@ -294,6 +303,7 @@ HOMES |= {
         "elastic.CommitStateCallback": "farandole._keras.elastic:Commit",
         "elastic.KerasState": "farandole._keras.elastic:StateOfModel",
         "elastic.UpdateBatchStateCallback": "farandole._keras.elastic:UpdateBatch",
+        "elastic.UpdateDataCallback": "farandole._keras.elastic:UpdateData",
         "elastic.UpdateEpochStateCallback": "farandole._keras.elastic:UpdateEpoch",
         "load_model": "farandole._keras.training:_load_model.load_model",
         "no_sync": "farandole._keras.training:_no_sync.no_sync",

@@ -58,17 +58,16 @@ def main() -> None:
     mx.random.seed(42)
     print(f"worker {hvd.rank()} of {hvd.size()} is process {os.getpid()}", flush=True)
 
-    # 2. Give the state all that must survive. The sampler shares out what is left of a pass over the data.
+    # 2. Give the state all that must survive. The loader shares out what is left of a pass over the data.
     train_data, (test_images, test_labels) = load_data()
-    sampler = hvd.elastic.ElasticSampler(train_data[0], seed=42)
     data = gluon.data.ArrayDataset(*train_data)
-    batches = gluon.data.DataLoader(data, batch_size=args.batch_size, sampler=sampler, last_batch="keep")
+    batches = hvd.elastic.DataLoader(data, batch_size=args.batch_size, shuffle=True, seed=42)
     model = make_model()
     model.initialize(mx.init.Xavier())
     model(mx.nd.array(test_images[:1]))  # from now on the parameters have their shapes
     options = {"learning_rate": args.learning_rate * hvd.size(), "momentum": 0.9}
     trainer = hvd.DistributedTrainer(model.collect_params(), "sgd", options)
-    state = hvd.elastic.MXNetState(model, trainer, sampler=sampler, epoch=0)
+    state = hvd.elastic.MXNetState(model, trainer, batches=batches, epoch=0)
 
     # 3. Set again what depends on the number of workers when they change.
     state.register_reset_callbacks([lambda: trainer.set_learning_rate(args.learning_rate * hvd.size())])
@@ -79,14 +78,13 @@ def main() -> None:
     @hvd.elastic.run
     def train(state: hvd.elastic.MXNetState) -> None:
         while state.epoch < args.epochs:
-            sampler.set_epoch(state.epoch)
+            batches.set_epoch(state.epoch)
             loss = mx.nd.zeros(1)
-            for number, (images, labels) in enumerate(batches):
+            for images, labels in batches:
                 with autograd.record():
                     loss = cross_entropy(model(images), labels)
                 loss.backward()
-                trainer.step(args.batch_size)
-                sampler.record_batch(number, args.batch_size)
+                trainer.step(len(images))
                 state.commit()
             average_loss = hvd.allreduce(loss.mean(), name="loss").asscalar()
             state.epoch += 1

@@ -59,43 +59,33 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)  # the network is too small for more
     print(f"worker {hvd.rank()} of {hvd.size()} is process {os.getpid()}", flush=True)
 
-    # 2. Give the state all that must survive. The sampler shares out what is left of a pass over the data.
-    (images, labels), test = load_data()
+    # 2. Give the state all that must survive. The dataset shares out what is left of a pass over it.
+    train_data, test = load_data()
     model = make_model()
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(args.learning_rate * hvd.size(), momentum=0.9))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     hits = keras.metrics.SparseCategoricalAccuracy(name="hits")
     model.compile(optimizer=optimizer, loss=loss, metrics=[hits], jit_compile=False)
-    sampler = hvd.elastic.ElasticSampler(images, seed=42)
-    state = hvd.elastic.KerasState(model, sampler=sampler, epoch=0)
+    samples = tf.data.Dataset.from_tensor_slices(train_data)
+    data = hvd.elastic.Dataset(samples, batch_size=args.batch_size, shuffle=True, seed=42)
+    state = hvd.elastic.KerasState(model, data=data, epoch=0)
 
     # 3. Set again what depends on the number of workers when they change.
     state.register_reset_callbacks([lambda: optimizer.learning_rate.assign(args.learning_rate * hvd.size())])
 
     # 4. Train. Called again after each change, with the state of the last commit.
-    record = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: sampler.record_batch(batch, args.batch_size)
-    )
-    callbacks = [record, hvd.elastic.UpdateEpochStateCallback(state), hvd.elastic.CommitStateCallback(state)]
+    callbacks = [hvd.elastic.UpdateDataCallback(data), hvd.elastic.CommitStateCallback(state)]
 
     @hvd.elastic.run
     def train(state: hvd.elastic.KerasState) -> None:
         while state.epoch < args.epochs:
-            sampler.set_epoch(state.epoch)
-            mine = list(sampler)
-            if not mine:  # its last step was the last commit
-                state.epoch += 1
-                continue
-            history = model.fit(
-                images[mine],
-                labels[mine],
-                batch_size=args.batch_size,
-                shuffle=False,
-                callbacks=callbacks,
-                verbose=0,
-            )
-            if hvd.rank() == 0:
-                print(f"epoch {state.epoch} by {hvd.size()} workers: loss {history.history['loss'][0]:.3f}", flush=True)
+            data.set_epoch(state.epoch)
+            if len(data):  # else the last commit was that of the last step of this pass
+                history = model.fit(data.batches(), callbacks=callbacks, verbose=0)
+                if hvd.rank() == 0:
+                    loss = history.history["loss"][0]
+                    print(f"epoch {state.epoch + 1} by {hvd.size()} workers: loss {loss:.3f}", flush=True)
+            state.epoch += 1
 
     train(state)
 

@@ -16,7 +16,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 
 def arguments() -> argparse.Namespace:
@@ -58,14 +58,13 @@ def main() -> None:
     torch.set_num_threads(1)  # the network is too small for more
     print(f"worker {hvd.rank()} of {hvd.size()} is process {os.getpid()}", flush=True)
 
-    # 2. Give the state all that must survive. The sampler shares out what is left of a pass over the data.
+    # 2. Give the state all that must survive. The loader shares out what is left of a pass over the data.
     train_data, (test_images, test_labels) = load_data()[0], load_data()[1].tensors
-    sampler = hvd.elastic.ElasticSampler(train_data, seed=42)
-    batches = DataLoader(train_data, batch_size=args.batch_size, sampler=sampler)
+    batches = hvd.elastic.DataLoader(train_data, batch_size=args.batch_size, shuffle=True, seed=42)
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=args.learning_rate * hvd.size(), momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-    state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0)
+    state = hvd.elastic.TorchState(model, optimizer, batches=batches, epoch=0)
 
     # 3. Set again what depends on the number of workers when they change.
     def on_change() -> None:
@@ -78,14 +77,13 @@ def main() -> None:
     @hvd.elastic.run
     def train(state: hvd.elastic.TorchState) -> None:
         while state.epoch < args.epochs:
-            sampler.set_epoch(state.epoch)
+            batches.set_epoch(state.epoch)
             loss = torch.zeros(())
-            for number, (images, labels) in enumerate(batches):
+            for images, labels in batches:
                 optimizer.zero_grad()
                 loss = cross_entropy(model(images), labels)
                 loss.backward()
                 optimizer.step()
-                sampler.record_batch(number, args.batch_size)
                 state.commit()
             average_loss = hvd.allreduce(loss.detach(), name="loss")
             state.epoch += 1

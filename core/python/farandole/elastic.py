@@ -10,8 +10,9 @@
 Each plugin has a module `elastic` of its own, with the states of its framework.
 """
 
+from farandole._elastic.batches import Batches
 from farandole._elastic.loop import run
 from farandole._elastic.sampler import ElasticSampler
 from farandole._elastic.state import ObjectState, State
 
-__all__ = ["ElasticSampler", "ObjectState", "State", "run"]
+__all__ = ["Batches", "ElasticSampler", "ObjectState", "State", "run"]

@@ -20,6 +20,7 @@ from farandole._api.mixing import extend
 from farandole._api.ops import Kind, ReduceOp, check_linear, check_not_adasum, predivide_factors, reduction
 from farandole._api.process_sets import is_alone
 from farandole._elastic.handlers import StateDictHandler, StateHandler, VariablesHandler
+from farandole._elastic.loaders import ElasticLoader, PlannedBatches
 from farandole._elastic.loop import run_within
 from farandole._keras import Exchange as KerasExchange
 from farandole._keras import ExchangeOptions, Groups, chosen_groups, key_of, with_local_layers
@@ -45,6 +46,7 @@ __all__ = [
     "Compressor",
     "DType",
     "DeviceMemory",
+    "ElasticLoader",
     "Exchange",
     "ExchangeOptions",
     "GradientReducer",
@@ -54,6 +56,7 @@ __all__ = [
     "KerasFramework",
     "Kind",
     "Parameters",
+    "PlannedBatches",
     "Recorder",
     "ReduceOp",
     "StateDictHandler",

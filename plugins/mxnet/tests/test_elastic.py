@@ -110,6 +110,87 @@ def test_a_sampler_of_gluon_feeds_a_loader(alone):
     assert sorted(first + rest) == list(range(10))
 
 
+def numbers(count=23):
+    return mx.gluon.data.ArrayDataset(list(range(count)), [number**2 for number in range(count)])
+
+
+BATCHES = [[0, 1, 2], [3, 4], [5, 6, 7, 8], *([each] for each in range(9, 23))]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 4},
+        {"batch_size": 4, "shuffle": True, "seed": 2, "num_workers": 2, "thread_pool": True},
+        {"batch_size": 4, "num_workers": 1},
+        {"batch_sampler": BATCHES, "num_workers": 1, "thread_pool": True},
+    ],
+    ids=["plain", "threads", "workers", "batch sampler"],
+)
+def test_a_loader_gives_the_rest_after_a_change(alone, options):
+    loader = hvd.elastic.DataLoader(numbers(), **options)
+    check_rest(loader, loader, lambda number: None)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_loader_of_gluons_own_with_a_sampler_gives_the_rest_after_a_change(alone, num_workers):
+    sampler = hvd.elastic.ElasticSampler(range(23))
+    loader = mx.gluon.data.DataLoader(numbers(), 4, sampler=sampler, last_batch="keep", num_workers=num_workers)
+    check_rest(loader, sampler, lambda number: sampler.record_batch(number, 4))
+
+
+def check_rest(loader, held, record):
+    state = hvd.elastic.MXNetState(held=held, epoch=0)
+    for _ in range(2):
+        held.set_epoch(state.epoch)
+        seen = []
+        for number, (batch, _) in enumerate(loader):
+            if number == 3:  # this step fails, while workers have loaded the next batches
+                break
+            seen += batch.asnumpy().tolist()
+            record(number)
+            state.commit()
+        state.restore()
+        held.set_epoch(state.epoch)
+        rest = [int(index) for batch, _ in loader for index in batch.asnumpy()]
+        assert sorted(seen + rest) == list(range(23))
+        state.epoch += 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "^the loader needs the batch_size"),
+        ({"batch_size": 2, "last_batch": "rollover"}, "^last_batch='rollover' leaves samples to the next pass"),
+        ({"batch_size": 2, "auto_reload": True}, "^auto_reload=True begins a loop before the program"),
+        ({"batch_size": 2, "batch_sampler": BATCHES}, "^batch_sampler excludes the batch size"),
+        ({"batch_size": 2, "sampler": hvd.elastic.ElasticSampler(range(23))}, "^sampler: ElasticSampler shares out"),
+    ],
+)
+def test_a_loader_refuses_what_it_cannot_share_out(alone, options, message):
+    with pytest.raises(ValueError, match=message):
+        hvd.elastic.DataLoader(numbers(), **options)
+
+
+def _shared_out():
+    loader = hvd.elastic.DataLoader(numbers(), 4, shuffle=True)
+    state = hvd.elastic.MXNetState(loader=loader)
+    state.sync()
+    batches = []
+    for batch, squares in loader:
+        assert (batch**2 == squares).asnumpy().all()
+        batches.append(batch.asnumpy().tolist())
+        state.commit()
+    return batches, len(loader)
+
+
+def test_ranks_have_as_many_batches_and_each_sample_once():
+    (first, count), (second, _) = world(2).run(_shared_out)
+    assert [len(batch) for batch in first + second] == [4, 4, 4, 4, 4, 3]
+    assert count == 3
+    assert sorted(index for batch in first + second for index in batch) == list(range(23))
+
+
 def _synced():
     net = network(seed=hvd.rank())
     trainer = adam(net)

@@ -35,7 +35,9 @@ def train_whatever_ends(net: object) -> None:
         state.commit()
         return 0.5 * steps
 
-    assert_type(train(hvd.elastic.MXNetState(net, epoch=0), steps=3), float)
+    loader = hvd.elastic.DataLoader(range(8), 2, shuffle=True, num_workers=1, seed=1)
+    loader.set_epoch(1)
+    assert_type(train(hvd.elastic.MXNetState(net, loader=loader, epoch=0), steps=3), float)
 
 
 def train(optimizer: Descent, parameters: dict[str, object]) -> None:

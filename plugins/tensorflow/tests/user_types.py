@@ -53,7 +53,10 @@ def train_whatever_ends(variables: list[tf.Variable]) -> None:
         state.commit()
         return 0.5 * steps
 
-    assert_type(train(hvd.elastic.TensorFlowState(variables, epoch=0), steps=3), float)
+    data = hvd.elastic.Dataset(tf.data.Dataset.range(8), 2, shuffle=True, seed=1, transform=lambda batches: batches)
+    data.set_epoch(1)
+    assert_type(data.is_common, bool)
+    assert_type(train(hvd.elastic.TensorFlowState(variables, data=data, epoch=0), steps=3), float)
 
 
 def optimize(optimizer: tf.keras.optimizers.legacy.Adam) -> None:

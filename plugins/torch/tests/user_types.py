@@ -31,7 +31,11 @@ def train_whatever_ends(
     sampler = hvd.elastic.ElasticSampler(data, shuffle=True, seed=1)
     sampler.record_batch(0, batch_size=2)
     torch.utils.data.DataLoader(data, sampler=sampler)
-    state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0)
+    loader = hvd.elastic.DataLoader(data, 2, shuffle=True, num_workers=2, seed=1, pin_memory=True)
+    loader.set_epoch(1)
+    assert_type(len(loader), int)
+    assert_type(loader.is_common, bool)
+    state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, loader=loader, epoch=0)
     state.register_reset_callbacks([state.on_reset])
 
     @hvd.elastic.run

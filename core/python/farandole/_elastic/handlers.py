@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from farandole._api.errors import ArgumentError
+from farandole._elastic.batches import Batches
+from farandole._elastic.loaders import ElasticLoader
 from farandole._elastic.sampler import ElasticSampler
 
 Array = Any
@@ -165,7 +167,7 @@ class StateDictHandler:
         self._through.load_state_dict(incoming)
 
     def reset(self) -> None:
-        if isinstance(self.value, ElasticSampler):
+        if isinstance(self.value, ElasticSampler | Batches | ElasticLoader):
             self.value.reset()
 
     def _is_array(self, value: object) -> bool:

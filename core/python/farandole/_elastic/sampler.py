@@ -18,7 +18,8 @@ class ElasticSampler:
     """The indices of this rank's samples; after a change of the ranks, those of what is left of the pass.
 
     `record_batch` says after each step what is done. As an attribute of a state the sampler is saved, restored and made
-    equal with it. All ranks get as many indices, so some come twice where the samples cannot be divided.
+    equal with it. All ranks get as many indices, so some come twice where the samples cannot be divided; `Batches`, and
+    the loaders of the plugins, know the size of a batch and give each sample once.
 
     Example:
         >>> sampler = elastic.ElasticSampler(range(8), shuffle=False)
@@ -158,9 +159,14 @@ class ElasticSampler:
         length = len(self.dataset)
         made_of = length, self.epoch, self.seed, self.shuffle
         if self._order is None or self._order[0] != made_of:
-            indices: Sequence[int] = range(length)
-            if self.shuffle:
-                indices = list(indices)
-                random.Random(self.seed + self.epoch).shuffle(indices)
-            self._order = made_of, indices
+            self._order = made_of, shuffled(length, self.seed + self.epoch if self.shuffle else None)
         return self._order[1]
+
+
+def shuffled(length: int, seed: int | None) -> Sequence[int]:
+    """The numbers below `length`, shuffled by a seed, or in their order."""
+    if seed is None:
+        return range(length)
+    indices = list(range(length))
+    random.Random(seed).shuffle(indices)
+    return indices

@@ -6,7 +6,8 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from farandole._api.errors import ArgumentError
+from farandole._api.errors import ArgumentError, ArgumentTypeError
+from farandole._elastic.batches import Batches
 from farandole._elastic.handlers import StateHandler, VariablesHandler
 from farandole._elastic.sampler import ElasticSampler
 from farandole._elastic.state import ObjectState, State
@@ -26,6 +27,7 @@ def elastic(keras: Any, framework: Framework, name: str) -> ModuleType:
         ("CommitStateCallback", Commit, (base,), {}),
         ("UpdateBatchStateCallback", UpdateBatch, (base,), {}),
         ("UpdateEpochStateCallback", UpdateEpoch, (base,), {}),
+        ("UpdateDataCallback", UpdateData, (base,), {}),
     ]
     made = ModuleType(name, "Elastic training.")
     for title, mixin, bases, more in classes:
@@ -35,6 +37,8 @@ def elastic(keras: Any, framework: Framework, name: str) -> ModuleType:
         "State": State,
         "ObjectState": ObjectState,
         "ElasticSampler": ElasticSampler,
+        "Batches": Batches,
+        framework.elastic_loader.__name__: framework.elastic_loader,
     }
     vars(made).update(others)
     vars(made)["__all__"] = sorted([*others, *(title for title, *_ in classes)])
@@ -206,6 +210,54 @@ class UpdateEpoch:
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self._state.epoch += 1
+
+
+class UpdateData:
+    """Records the batches of a `Dataset` that are done: those that `fit` gets are some ahead of its steps.
+
+    Put it before the CommitStateCallback. Where Keras runs on PyTorch, a `DataLoader` records them itself.
+
+    Example:
+        >>> class Data:  # in place of a Dataset
+        ...     def record(self, count):
+        ...         print(count, "done")
+        ...
+        ...     def end(self):
+        ...         print("the pass is over")
+        >>> model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+        >>> model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse", jit_compile=False)
+        >>> update = hvd.elastic.UpdateDataCallback(Data())
+        >>> _ = model.fit(np.ones((2, 1)), np.ones((2, 1)), batch_size=1, callbacks=[update], verbose=0)
+        1 done
+        2 done
+        the pass is over
+    """
+
+    def __init__(self, data: Any) -> None:
+        """Record the batches of `data`, whose `batches()` are given to `fit`. Raises TypeError for other data."""
+        if not hasattr(data, "record"):
+            raise ArgumentTypeError(
+                f"UpdateDataCallback is for a Dataset of hvd.elastic, and not for a {type(data).__name__}"
+            )
+        super().__init__()
+        self._data, self._epochs = data, 0
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        self._epochs = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        self._epochs += 1
+        if self._epochs > 1:
+            raise ArgumentError(
+                "fit would take the batches of one pass in two epochs: call it for each pass by itself, with "
+                "data.batches(), initial_epoch=epoch and epochs=epoch + 1"
+            )
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        self._data.record(batch + 1)
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        self._data.end()
 
 
 def _check_attribute(state: Any, name: str) -> None:

@@ -98,6 +98,10 @@ class Framework(Protocol):
     def elastic_run(self) -> Any:
         """`elastic.run` of the plugin."""
 
+    @property
+    def elastic_loader(self) -> type:
+        """The class of the plugin that shares out data to changing ranks; has its name in `elastic`, too."""
+
     def tensor(self, value: Any) -> Any:
         """Returns the tensor that the operations take for a number, an array or a tensor."""
 

@@ -17,18 +17,19 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import mxnet as mx
 from farandole import HostsUpdatedInterrupt, RecoverableError
+from farandole.elastic import Batches, ObjectState, State
 from farandole.elastic import ElasticSampler as _ElasticSampler
-from farandole.elastic import ObjectState, State
 from farandole.plugin import StateDictHandler, StateHandler, VariablesHandler, run_within
 from mxnet.gluon.parameter import DeferredInitializationError
 
 from farandole_mxnet import _native
 from farandole_mxnet._adapter import NDArray
+from farandole_mxnet._loader import DataLoader
 from farandole_mxnet._operations import broadcast_, collectives
 from farandole_mxnet._optimizer import check_contexts
 from farandole_mxnet._private import update_counts_of, updater_of
 
-__all__ = ["ElasticSampler", "MXNetState", "ObjectState", "State", "run"]
+__all__ = ["Batches", "DataLoader", "ElasticSampler", "MXNetState", "ObjectState", "State", "run"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -114,7 +115,8 @@ class MXNetState(ObjectState):
 class ElasticSampler(_ElasticSampler, mx.gluon.data.Sampler):  # type: ignore[misc]
     """A sampler for `mxnet.gluon.data.DataLoader` that shares out what is left of a pass to the ranks there are.
 
-    `record_batch` says after each step what is done; give the sampler to the state.
+    `record_batch` says after each step what is done; give the sampler to the state. A `DataLoader` of this module needs
+    neither.
 
     Example:
         >>> sampler = hvd.elastic.ElasticSampler(range(8), shuffle=False)

@@ -15,15 +15,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import tensorflow as tf
-from farandole.elastic import ElasticSampler, ObjectState, State
+from farandole.elastic import Batches, ElasticSampler, ObjectState, State
 from farandole.plugin import StateHandler, VariablesHandler, run_within
 
 from farandole_tensorflow import _copies
 from farandole_tensorflow._errors import recoverable
+from farandole_tensorflow._loader import Dataset
 from farandole_tensorflow._session import OfSession
 from farandole_tensorflow._variables import broadcast_variables
 
-__all__ = ["ElasticSampler", "ObjectState", "State", "TensorFlowKerasState", "TensorFlowState", "run"]
+__all__ = [
+    "Batches",
+    "Dataset",
+    "ElasticSampler",
+    "ObjectState",
+    "State",
+    "TensorFlowKerasState",
+    "TensorFlowState",
+    "run",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")

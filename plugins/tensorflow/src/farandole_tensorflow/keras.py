@@ -25,6 +25,7 @@ from farandole_tensorflow._dtypes import Tensor as _Tensor
 from farandole_tensorflow._exchange import Exchange as _Exchange
 from farandole_tensorflow._variables import broadcast_global_variables
 from farandole_tensorflow._variables import broadcast_variables as _broadcast_variables
+from farandole_tensorflow.elastic import Dataset as _Dataset
 from farandole_tensorflow.elastic import run as _run
 
 
@@ -39,6 +40,7 @@ class _TensorFlow:
         _broadcast_variables(arrays, root_rank)
 
     elastic_run = staticmethod(_run)
+    elastic_loader = _Dataset
     copy, write = staticmethod(_copy), staticmethod(_write)
 
     def tensor(self, value: _Any) -> _Any:

@@ -14,22 +14,23 @@ from collections.abc import Sized
 from typing import Any
 
 import torch
+from farandole.elastic import Batches, ObjectState, State, run
 from farandole.elastic import ElasticSampler as _ElasticSampler
-from farandole.elastic import ObjectState, State, run
 from farandole.plugin import StateDictHandler, StateHandler
 
 from farandole_torch._copies import Tensors
+from farandole_torch._loader import DataLoader
 from farandole_torch._optimizer import Distributed
 
-__all__ = ["ElasticSampler", "ObjectState", "State", "TorchState", "run"]
+__all__ = ["Batches", "DataLoader", "ElasticSampler", "ObjectState", "State", "TorchState", "run"]
 
 
 class TorchState(ObjectState):
     """A state with a model and an optimizer, which stay the objects that they are.
 
-    So do other values with `state_dict()` and `load_state_dict()`, such as schedulers, a GradScaler and an
-    ElasticSampler. `commit()` copies tensors into those of the last commit but one, on the device that they are on, or
-    in the host's memory where the device is full: twice the memory of parameters and optimizer is taken.
+    So do other values with `state_dict()` and `load_state_dict()`, such as schedulers, a GradScaler and a DataLoader of
+    this module. `commit()` copies tensors into those of the last commit but one, on the device that they are on, or in
+    the host's memory where the device is full: twice the memory of parameters and optimizer is taken.
 
     `restore()` also drops gradients, and what a DistributedOptimizer knows of the step that failed.
 
@@ -65,6 +66,7 @@ class ElasticSampler(_ElasticSampler, torch.utils.data.Sampler):  # type: ignore
     """A sampler for `torch.utils.data.DataLoader` that shares out what is left of a pass to the ranks there are.
 
     In place of a DistributedSampler. `record_batch` says after each step what is done; give the sampler to the state.
+    A `DataLoader` of this module needs neither.
 
     Example:
         >>> sampler = hvd.elastic.ElasticSampler(range(8), shuffle=False)

@@ -42,6 +42,7 @@ from farandole_torch._autograd import operations as _operations
 from farandole_torch._copies import Tensors as _Tensors
 from farandole_torch._exchange import Exchange as _Exchange
 from farandole_torch._gpus import init
+from farandole_torch._loader import DataLoader as _DataLoader
 
 
 class _PyTorch:
@@ -60,6 +61,7 @@ class _PyTorch:
             handle.wait()
 
     elastic_run = staticmethod(_run)
+    elastic_loader = _DataLoader
     _tensors = _Tensors()
 
     def copy(self, array: _Any, spare: _Any) -> _Tensor:

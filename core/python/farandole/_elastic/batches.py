@@ -1,0 +1,262 @@
+"""The batches of a pass over the data, shared out to the ranks that there are. Needs no framework.
+
+The order of a pass depends on its number alone. Each step takes the next samples of that order for all ranks together,
+so one number, how many are done, says what is left for other ranks. The module `steps` has how many a step takes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from typing import Any, TypeVar
+
+from farandole._api.errors import ArgumentError, ArgumentTypeError
+from farandole._elastic.sampler import shuffled
+from farandole._elastic.steps import Steps
+from farandole._start import world
+
+T = TypeVar("T")
+Order = Callable[[int], Sequence[Any]]
+Permutation = Callable[[int, int], Sequence[int]]
+
+
+class Loop:
+    """One loop over what is left of a pass: the batches of this rank, and how far the program is."""
+
+    def __init__(self, owner: Batches, order: Sequence[Any], begin: int, steps: Steps, rank: int) -> None:
+        self.steps, self.begin, self.rank = steps, begin, rank
+        self._owner, self._order = owner, order
+        self._recorded = 0  # steps
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        """The indices of each batch. Nothing is recorded, so whoever loads them may be ahead of the program."""
+        for number in range(len(self.steps)):
+            yield [self._order[self.begin + place] for place in self.steps.places(number, self.rank)]
+
+    def given(self, loaded: Iterable[T]) -> Iterator[T]:
+        """Give what was loaded, one item for each batch, which counts as done from then on.
+
+        Raises:
+            ValueError: there is another loop by now, the ranks have changed, or there are fewer batches than there must
+                be.
+        """
+        count = 0
+        for count, batch in enumerate(loaded, start=1):
+            self.record(count)
+            yield batch
+        if count < len(self):
+            raise ArgumentError(
+                f"the data ended after {count} of {len(self)} batches of this loop: they must have as many samples as "
+                "their length says, on all ranks"
+            )
+        self.record(count)
+        self.end()
+
+    def end(self) -> None:
+        """The program has asked for a batch after the last one, so its next loop begins the next pass."""
+        if self._recorded == len(self):
+            self._owner._end_of(self)
+
+    def record(self, count: int) -> None:
+        """Say that the first `count` batches of this loop are done. Raises like `given`."""
+        if self._owner._loop is not self:
+            raise ArgumentError(
+                "this loop over the data is over, since another one has begun or the ranks have changed: take the "
+                "batches of one loop at a time, and begin it inside of the function of elastic.run"
+            )
+        if count > len(self):
+            raise ArgumentError(f"batch {count} of a loop over the data that has {len(self)} batches")
+        if count > self._recorded:
+            self._recorded = count
+            self._owner._moved(self.begin + self.steps.end(count - 1), self.steps.is_common(count - 1))
+
+
+class Batches:
+    """The batches of this rank, as lists of indices: each sample of a pass is in one step, whoever comes or goes.
+
+    A batch is recorded when the loop gets it: commit after its step, and before the next batch. As an attribute of a
+    state the object is saved, restored and made equal with it. After a change of the ranks it gives what is left of the
+    pass. For `torch`, `mxnet` and `tensorflow` the plugins have loaders in the same manner.
+
+    All ranks have as many batches, of `batch_size` samples, and none is empty. The samples that are left for the last
+    step are shared out evenly, so its batches are smaller, some by one more than others; the step before it leaves it
+    one for each rank where it must. Where fewer samples are left than there are ranks, all ranks take the same ones
+    (`is_common`): the average of their equal gradients is the gradient of one step with these samples.
+
+    Example:
+        >>> batches = elastic.Batches(range(10), batch_size=3)
+        >>> rank = farandole.rank()  # of two
+        >>> for indices in batches:
+        ...     print([index - rank for index in indices])
+        [0, 2, 4]
+        [6, 8]
+        >>> batches.processed_num
+        10
+    """
+
+    is_common = False
+    """True for a last batch that all ranks have: count its samples once, say on rank 0 only."""
+
+    def __init__(
+        self,
+        data: Sized,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        order: Order | None = None,
+        permutation: Permutation = shuffled,
+    ) -> None:
+        """Share out `data`, in the order of its indices or shuffled by `seed` and the number of the pass.
+
+        Args:
+            data: anything that has a length, the same on all ranks.
+            batch_size: samples of each rank in a step.
+            shuffle: another order in each pass, the same on all ranks.
+            seed: the same on all ranks, also where nothing is shuffled.
+            drop_last: leave out the samples that do not make a whole batch for each rank. None is seen twice then, but
+                some are not seen.
+            order: gives the indices for the number of a pass, the same on all ranks and at each call, in place of
+                `shuffle` and `seed`.
+            permutation: gives the numbers below a length, shuffled by a seed: the function of a framework is faster.
+
+        Raises:
+            ValueError: a batch size below 1.
+            TypeError: data without a length, or a batch size that is not a number.
+        """
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
+            raise ArgumentTypeError(f"batch_size={batch_size!r} must be a number of samples, such as 32")
+        if batch_size < 1:
+            raise ArgumentError(f"batch_size={batch_size} must be at least 1")
+        if order is None and not hasattr(data, "__len__"):
+            raise ArgumentTypeError(
+                f"a {type(data).__name__} has no length, so nobody knows which samples are left after a change of the "
+                "ranks: give data with len() and places to read, such as a list or an array"
+            )
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.epoch = 0
+        self.processed_num = 0  # samples of this pass that are done, by all ranks together
+        self._data, self._shuffle, self._seed, self._order_of = data, shuffle, seed, order
+        self._permutation = permutation
+        self._has_ended = False  # a loop came to the end of this pass
+        self._is_fresh = True  # no loop has begun since the ranks changed, or a state was loaded
+        self._loop: Loop | None = None
+        self._order: tuple[int, Sequence[Any], int] | None = None  # number of a pass, its indices, their checksum
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin pass number `epoch`. The number that it has already lets the pass go on.
+
+        A program that does not call it begins the next pass with each loop that follows a complete one.
+        """
+        if epoch != self.epoch:
+            self._go_to(epoch, 0)
+        elif self._is_over:
+            self._go_to(epoch, self.processed_num if self._is_fresh else 0)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        """The batches of what is left of the pass; of the next pass, where a loop has ended this one."""
+        loop = self.begin()
+        return loop.given(loop)
+
+    def __len__(self) -> int:
+        """How many batches this loop has, or the next one."""
+        if self._loop is not None:
+            return len(self._loop)
+        return len(self._steps(0 if self._is_over else self.processed_num))
+
+    def begin(self) -> Loop:
+        """Begin a loop: for those who load batches before the program takes them."""
+        if self._is_over:
+            self._go_to(self.epoch + 1, 0)
+        self._is_fresh = False
+        rank = world.rank() if world.is_initialized() else 0
+        self._loop = Loop(self, self._indices()[1], self.processed_num, self._steps(self.processed_num), rank)
+        return self._loop
+
+    @property
+    def loop(self) -> Loop:
+        """The loop that was begun, or else a new one."""
+        return self._loop or self.begin()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The pass, how far it is, and what must be the same on all ranks."""
+        _, indices, checksum = self._indices()
+        place = {"epoch": self.epoch, "processed_num": self.processed_num, "has_ended": self._has_ended}
+        return {**place, "length": len(indices), "order": checksum}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from there, with the ranks that there are now.
+
+        Raises:
+            ValueError: the state is of other data, or of another order.
+        """
+        before = self.epoch, self.processed_num
+        self._go_to(state_dict["epoch"], state_dict["processed_num"])
+        _, indices, checksum = self._indices()
+        problem = _difference(state_dict, len(indices), checksum)
+        if problem:
+            self._go_to(*before)
+            raise ArgumentError(problem)
+        self._has_ended = state_dict["has_ended"]
+        self.reset()
+
+    def reset(self) -> None:
+        """Share out what is left of the pass to the ranks that there are now, in the next loop."""
+        self._is_fresh, self._loop = True, None
+
+    @property
+    def _is_over(self) -> bool:
+        """True where the next loop is over the next pass. After a change a complete pass is gone through once more."""
+        return self._has_ended or not (self._is_fresh or len(self._steps(self.processed_num)))
+
+    def _go_to(self, epoch: int, processed_num: int) -> None:
+        self.epoch, self.processed_num, self._has_ended = epoch, processed_num, False
+        self._loop = None
+
+    def _moved(self, processed_num: int, is_common: bool) -> None:
+        self.processed_num, self.is_common = processed_num, is_common
+
+    def _end_of(self, loop: Loop) -> None:
+        if loop is self._loop:
+            self._has_ended, self._loop = True, None
+
+    def _steps(self, processed_num: int) -> Steps:
+        left = len(self._indices()[1]) - processed_num
+        ranks = world.size() if world.is_initialized() else 1
+        return Steps(left, ranks, self.batch_size, self.drop_last)
+
+    def _indices(self) -> tuple[int, Sequence[Any], int]:
+        """Of the whole pass; kept, since shuffling takes long and what is left after a change is wanted at once."""
+        if self._order is None or self._order[0] != self.epoch:
+            if self._order_of is not None:
+                indices = self._order_of(self.epoch)
+                checksum = zlib.crc32(repr(list(indices)).encode())
+            else:
+                length = len(self._data)
+                indices = self._permutation(length, self._seed + self.epoch) if self._shuffle else range(length)
+                checksum = zlib.crc32(repr((self._shuffle, self._seed)).encode())
+            self._order = self.epoch, indices, checksum
+        return self._order
+
+
+def _difference(state: dict[str, Any], length: int, checksum: int) -> str:
+    """In words, or nothing."""
+    if state.get("length", length) != length:
+        return (
+            f"the data have {length} samples here and had {state['length']} where their state was saved: all ranks "
+            "need the same data, before and after"
+        )
+    if state.get("order") != checksum:  # as where it is the state of an ElasticSampler
+        return (
+            "the samples are in another order here than where their state was saved: give all ranks the same seed, and "
+            "samplers whose order depends on set_epoch(epoch) alone"
+        )
+    if not 0 <= state["processed_num"] <= length:
+        return (
+            f"the state of the data says that {state['processed_num']} samples are done, and there are {length}: give "
+            "the data that the state was saved with"
+        )
+    return ""

@@ -1,0 +1,111 @@
+"""The base of the frameworks' loaders, whose batches are those of a `Batches`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from farandole._api.errors import ArgumentError
+from farandole._elastic.batches import Batches, Permutation
+from farandole._elastic.sampler import ElasticSampler, shuffled
+
+
+class ElasticLoader:
+    """A loader that a state handles like the `Batches` that it has."""
+
+    _batches: Batches
+
+    @property
+    def epoch(self) -> int:
+        """The number of the pass over the data."""
+        return self._batches.epoch
+
+    @property
+    def processed_num(self) -> int:
+        """Samples of this pass that are done, by all ranks together."""
+        return self._batches.processed_num
+
+    @property
+    def is_common(self) -> bool:
+        """True for a last batch that all ranks have: count its samples once, say on rank 0 only."""
+        return self._batches.is_common
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin pass number `epoch`; the number that it has already lets the pass go on. See `Batches.set_epoch`."""
+        self._batches.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        """How many batches this loop has, or the next one."""
+        return len(self._batches)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The pass, and how far it is."""
+        return self._batches.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from there, with the ranks that there are now. Raises ValueError for the state of other data."""
+        self._batches.load_state_dict(state_dict)
+
+    def reset(self) -> None:
+        """Share out what is left of the pass to the ranks that there are now, in the next loop."""
+        self._batches.reset()
+
+
+class PlannedBatches:
+    """A batch sampler for loaders that ask for the indices of batches before the program takes these.
+
+    Args:
+        dataset: with a length, and samples by their indices.
+        batch_size, shuffle, seed, drop_last: as for `Batches`; the defaults where there is a `batch_sampler`.
+        sampler: gives the indices of a pass.
+        batch_sampler: gives the batches of a pass, of which each rank takes one in a step.
+        shares_out: classes of samplers that do so for themselves.
+        permutation: gives the numbers below a length, shuffled by a seed.
+
+    Raises:
+        ValueError: arguments that exclude each other, or a sampler that shares out itself.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None,
+        shuffle: bool,
+        seed: int,
+        drop_last: bool,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        shares_out: tuple[type, ...] = (),
+        permutation: Permutation = shuffled,
+    ) -> None:
+        for each in (sampler, batch_sampler, getattr(batch_sampler, "sampler", None)):
+            if isinstance(each, (ElasticSampler, Batches, *shares_out)):
+                raise ArgumentError(
+                    f"sampler: {type(each).__name__} shares out the samples to the ranks, which this loader does "
+                    "itself: leave it out, and say shuffle=True and seed="
+                )
+        if sampler is not None and shuffle:
+            raise ArgumentError(
+                "sampler and shuffle exclude each other: the order of the samples is that of the sampler"
+            )
+        self._has_batches = batch_sampler is not None
+        if self._has_batches and (batch_size is not None or shuffle or sampler is not None or drop_last):
+            raise ArgumentError(
+                "batch_sampler excludes the batch size, shuffle, sampler, and what becomes of the last batch: it says "
+                "what is in a batch"
+            )
+        own = batch_sampler if self._has_batches else sampler
+        order = None if own is None else lambda epoch: _order(own, epoch)
+        self.batches = Batches(dataset, batch_size or 1, shuffle, seed, drop_last, order, permutation)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return (indices[0] if self._has_batches else indices for indices in self.batches.loop)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+def _order(sampler: Any, epoch: int) -> list[Any]:
+    if hasattr(sampler, "set_epoch"):
+        sampler.set_epoch(epoch)
+    return list(sampler)
