@@ -15,13 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from contestants import ContestantError
+from tables import Verdict
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 
@@ -30,7 +31,9 @@ RANKS = 4
 _LIMIT_S = 120.0
 _STEPS = 8  # between a join and the next kill
 _ENDLESS = 10_000_000
-RATE = "1gbit"
+RATE, RATE_BITS = "1gbit", 1e9
+HERE, THERE = "on one host", "between hosts"
+STATE_BYTES = 100_000_000  # of the worker's model
 
 
 @dataclass(frozen=True)
@@ -72,17 +75,17 @@ def lines_of(path: Path) -> list[Line]:
     return [Line(int(ranks), int(step), *map(float, times)) for ranks, step, *times in words]
 
 
-def joins_on_one_host(count: int, draw: random.Random) -> Iterator[Join]:
-    """Any of the four is replaced. Raises ContestantError."""
+def joins_on_one_host(draw: random.Random) -> Generator[Join, None, None]:
+    """Any of the four is replaced, again and again. Raises ContestantError."""
     with (
         tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder,
         _running(subprocess.Popen, [], ["-np", str(RANKS)], Path(folder)) as job,
     ):
-        for _ in range(count):
+        while True:
             yield _one_join(job, draw.choice(job.members))
 
 
-def joins_between_hosts(count: int) -> Iterator[Join]:
+def joins_between_hosts() -> Generator[Join, None, None]:
     """The newcomer is alone on its host, so that all of its state comes through the link. Raises ContestantError."""
     from lab import Lab
 
@@ -96,7 +99,7 @@ def joins_between_hosts(count: int) -> Iterator[Join]:
             inside = ["env", f"FARANDOLE_SSH={' '.join(lab.ssh_command)}"]
             places = ["-H", f"{one.name}:{RANKS - 1},{other.name}:1"]
             with _running(one.start, inside, places, Path(folder)) as job:
-                for _ in range(count):
+                while True:
                     yield _one_join(job, job.members[-1])
         finally:
             lab.close()
@@ -148,6 +151,46 @@ def judge(logs: Sequence[Sequence[Line]], began: float, ready: float) -> Join:
     usual_s = statistics.median(usual)
     meanwhile = min(sum(began <= line.at <= ready for line in log) for log in logs)
     return Join(usual_s, max(gaps) - usual_s, ready - began, meanwhile)
+
+
+def verdicts(joins: Mapping[str, Sequence[Join]]) -> list[Verdict]:
+    """The targets: a step or 250 ms, the greater; between hosts the streaming at 70 % of the rate on top."""
+    found = []
+    for where, some in joins.items():
+        if some:
+            streamed_s = STATE_BYTES * 8 / RATE_BITS / 0.7 if where == THERE else 0.0
+            shares = [100 * each.pause_s / (max(each.usual_step_s, 0.25) + streamed_s) for each in some]
+            allowed = "a step or 250 ms" + (" and the streaming" if streamed_s else "")
+            found.append(Verdict(f"pause for a newcomer {where}, of {allowed}: worst", max(shares), 100, " %"))
+    return found
+
+
+def lines(joins: Mapping[str, Sequence[Join]]) -> str:
+    """The section of elastic.md about newcomers; "" without any."""
+    if not any(joins.values()):
+        return ""
+    rows = [
+        f"| {where} | {len(some)} | {_ms(statistics.median(each.pause_s for each in some))} | "
+        f"{_ms(max(each.pause_s for each in some))} | {_ms(statistics.median(each.usual_step_s for each in some))} | "
+        f"{statistics.median(each.import_s for each in some):.1f} s | {min(each.steps_meanwhile for each in some)} |"
+        for where, some in joins.items()
+        if some
+    ]
+    return f"""
+## Newcomers
+
+A rank is killed, and a newcomer takes its place. The pause is the longest time between two finished steps of
+one of the three others around the join, less a step of four. Between hosts the newcomer is alone on its own, and its
+state of {STATE_BYTES // 10**6} MB comes through a link of 1 Gbit/s: {_ms(STATE_BYTES * 8 / RATE_BITS)} at least.
+
+| newcomers | joins | median pause | worst | a step | a newcomer's start | least steps of the others meanwhile |
+|---|---:|---:|---:|---:|---:|---:|
+{chr(10).join(rows)}
+"""
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.0f} ms"
 
 
 def _await(job: Job, members: Sequence[int], ranks: int, steps: int) -> None:

@@ -268,8 +268,10 @@ def _difference(of_ranks: Sequence[tuple[Sequence[str], Sequence[str]]]) -> str:
         if only:
             more = f" and {len(only) - _NAMED} more" if len(only) > _NAMED else ""
             told.append(f"rank {rank} has {'; '.join(only[:_NAMED])}{more}, which rank {other} lacks")
-    remedy = "make the same model and optimizer" if have_equal_titles else "give the state the same attributes"
-    return f"the ranks' states differ: {' and '.join(told[:2])}; {remedy} on all ranks"
+    listed = " and ".join(told[:2])
+    if have_equal_titles:
+        return f"the ranks' states differ: {listed}; make the same model and optimizer on all ranks"
+    return f"the ranks' states differ: {listed}; give the state the same attributes on all ranks"
 
 
 _REMEDY = "leave it out of the state and make it anew in the function, or give it state_dict() and load_state_dict()"
