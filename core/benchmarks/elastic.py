@@ -15,7 +15,6 @@ time of a step; a finished step is lost where the three repeat one that all of t
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import random
@@ -248,15 +247,18 @@ def measured(options: argparse.Namespace) -> Iterator[Results]:
             else:
                 by_torchrun.append(one_by_torchrun(draw, Path(folder)))
         yield kills, by_torchrun, joins
-    counts = {HERE: options.joins, THERE: options.joins_between_hosts}
-    for where, some in {HERE: joins_on_one_host(draw), THERE: joins_between_hosts()}.items():
-        if counts[where]:
-            joins[where].clear()
-        for join in itertools.islice(some, counts[where]):
+    if options.joins:
+        joins[HERE].clear()
+    if options.joins_between_hosts:
+        joins[THERE].clear()
+    for where, count, measure in (
+        (HERE, options.joins, lambda count: joins_on_one_host(count, draw)),
+        (THERE, options.joins_between_hosts, joins_between_hosts),
+    ):
+        for join in measure(count) if count else ():
             joins[where].append(join)
             print(f"a newcomer {where}: {1e3 * join.pause_s:.0f} ms", file=sys.stderr)
             yield kills, by_torchrun, joins
-        some.close()
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +30,7 @@ WORKER = Path(__file__).with_name("elastic_worker.py")
 RANKS = 4
 _LIMIT_S = 120.0
 _STEPS = 8  # between a join and the next kill
-_ENDLESS = 10_000_000
+_MOST_STEPS = 400  # for each join, so that a job ends by itself where this process is killed
 RATE, RATE_BITS = "1gbit", 1e9
 HERE, THERE = "on one host", "between hosts"
 STATE_BYTES = 100_000_000  # of the worker's model
@@ -75,17 +75,17 @@ def lines_of(path: Path) -> list[Line]:
     return [Line(int(ranks), int(step), *map(float, times)) for ranks, step, *times in words]
 
 
-def joins_on_one_host(draw: random.Random) -> Generator[Join, None, None]:
+def joins_on_one_host(count: int, draw: random.Random) -> Iterator[Join]:
     """Any of the four is replaced, again and again. Raises ContestantError."""
     with (
         tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder,
-        _running(subprocess.Popen, [], ["-np", str(RANKS)], Path(folder)) as job,
+        _running(subprocess.Popen, [], ["-np", str(RANKS)], Path(folder), count) as job,
     ):
-        while True:
+        for _ in range(count):
             yield _one_join(job, draw.choice(job.members))
 
 
-def joins_between_hosts() -> Generator[Join, None, None]:
+def joins_between_hosts(count: int) -> Iterator[Join]:
     """The newcomer is alone on its host, so that all of its state comes through the link. Raises ContestantError."""
     from lab import Lab
 
@@ -98,18 +98,20 @@ def joins_between_hosts() -> Generator[Join, None, None]:
                 host.shape(RATE)
             inside = ["env", f"FARANDOLE_SSH={' '.join(lab.ssh_command)}"]
             places = ["-H", f"{one.name}:{RANKS - 1},{other.name}:1"]
-            with _running(one.start, inside, places, Path(folder)) as job:
-                while True:
+            with _running(one.start, inside, places, Path(folder), count) as job:
+                for _ in range(count):
                     yield _one_join(job, job.members[-1])
         finally:
             lab.close()
 
 
 @contextlib.contextmanager
-def _running(start: Callable[..., Any], inside: Sequence[str], places: Sequence[str], folder: Path) -> Iterator[Job]:
+def _running(
+    start: Callable[..., Any], inside: Sequence[str], places: Sequence[str], folder: Path, count: int
+) -> Iterator[Job]:
     limits = ["--min-np", "2", "--max-np", str(RANKS), "--blacklist-cooldown-range", "0.5", "0.5"]
     command = [*inside, sys.executable, "-m", "farandole.launch", "run", *places, *limits]
-    command += [str(WORKER), str(folder), str(_ENDLESS)]
+    command += [str(WORKER), str(folder), str(_MOST_STEPS * count)]
     with open(folder / "said", "w", encoding="utf-8") as said:
         process = start(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, text=True)
     try:

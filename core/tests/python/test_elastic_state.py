@@ -194,8 +194,8 @@ def _saved_before_the_end():
     state.commit()
     if farandole.rank() == 1:
         state.step = 3
-        state.save()
         state._syncs += 1
+        state.save()
     state.restore()
     state.sync()
     return state.step
@@ -203,6 +203,38 @@ def _saved_before_the_end():
 
 def test_a_state_that_was_made_equal_after_the_last_commit_is_the_newer_one():
     assert world(2).run(_saved_before_the_end) == [3, 3]
+
+
+def _interrupt():
+    raise HostsUpdatedInterrupt
+
+
+def _joined_at_a_commit():
+    """Three are interrupted by a commit, and something changes before the fourth has the state."""
+    state = ObjectState(step=5, rate=1.0)
+    if farandole.rank() < 3:
+        notices.check = _interrupt
+        with pytest.raises(HostsUpdatedInterrupt):
+            state.commit()
+        state.rate = 2.0  # as a reset callback does
+    else:
+        state.save()
+    kept = {name: handler._kept for name, handler in state._handlers.items()}
+    state.sync()
+    has_copied = kept != {name: handler._kept for name, handler in state._handlers.items()}
+    live = state.step, state.rate
+    state.restore()
+    after_restore = state.rate
+    state.sync()
+    return has_copied, live, after_restore, state.rate
+
+
+def test_those_that_a_commit_has_interrupted_copy_nothing_when_one_joins():
+    results = world(4).run(_joined_at_a_commit)
+    assert [each[0] for each in results] == [False] * 3 + [True]
+    assert [each[1] for each in results] == [(5, 2.0)] * 4
+    assert [each[2] for each in results] == [1.0] * 3 + [2.0]  # the newcomer's copy is the newer one,
+    assert [each[3] for each in results] == [2.0] * 4  # and all take it
 
 
 def _message(make):

@@ -42,7 +42,7 @@ def make_equal(
     holders: Sequence[int],
     refusal: Callable[[str, Exception], str],
     broadcast: Callable[..., Any] | None,
-) -> None:
+) -> bool:
     """Give all ranks the state of these, the lowest one's where theirs differ. Collective.
 
     Args:
@@ -51,6 +51,9 @@ def make_equal(
         holders: ranks, ascending.
         refusal: the sentence about an attribute that cannot be pickled.
         broadcast: sends the outlines, in place of ours.
+
+    Returns:
+        Whether this rank's state has become another one's.
 
     Raises:
         TypeError: an attribute of the lowest holder that cannot be pickled; on all ranks.
@@ -80,6 +83,7 @@ def make_equal(
     if takes:
         for handler in handlers.values():
             handler.received()
+    return takes
 
 
 @dataclass(frozen=True)

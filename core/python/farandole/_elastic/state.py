@@ -141,14 +141,27 @@ class ObjectState(State):
         self._names = sorted(kwargs)
         self._handlers: dict[str, StateHandler] = {}
         self._is_saved = False
-        self._is_at_commit = False  # just restored
-        self._syncs = 0  # none: of a rank that has just joined
+        self._is_at_commit = False  # just restored, or interrupted there
+        self._syncs = 0  # in this state; none: of a rank that has just joined
+        self._kept_syncs = 0  # in the last copy
         for name, value in kwargs.items():
             if hasattr(type(self), name):
                 raise ArgumentError(
                     f"a state has {name!r} already, as a member of its own: give the value another name"
                 )
             setattr(self, name, value)
+
+    def commit(self) -> None:
+        """Save the state, to which all ranks go back after a loss; then `check_host_updates`. Every rank calls it.
+
+        Raises:
+            HostsUpdatedInterrupt: ranks are to leave or wait to join; `run` goes on with those that there are then.
+        """
+        self.save()
+        self.commits += 1
+        self._is_at_commit = True
+        self.check_host_updates()
+        self._is_at_commit = False
 
     def save(self) -> None:
         """Copy all attributes; where one cannot be copied, the last copy stays whole."""
@@ -165,6 +178,7 @@ class ObjectState(State):
         for handler in made.values():
             handler.keep()
         self._handlers, self._is_saved, self._is_at_commit = made, True, False
+        self._kept_syncs = self._syncs
 
     def restore(self) -> None:
         """Take back the last copy.
@@ -181,7 +195,7 @@ class ObjectState(State):
         for name, handler in self._handlers.items():
             handler.restore()
             setattr(self, name, handler.value)
-        self._is_at_commit = True
+        self._is_at_commit, self._syncs = True, self._kept_syncs
 
     def sync(self) -> None:
         """Take over the newest state, of which there are the most commits, and save it. Collective.
@@ -197,14 +211,17 @@ class ObjectState(State):
             self.save()  # so that a loss meanwhile can be taken back
         if world.size() > 1:
             holders, age, are_equal = self._holders()
-            self._is_at_commit = False
+            is_kept, self._is_at_commit = self._is_at_commit, False
             if are_equal:
                 return
             handlers = {name: self._handler(name) for name in self._names}
-            exchange.make_equal(handlers, self._arrays, holders, self._refusal, self._broadcast)
+            has_taken = exchange.make_equal(handlers, self._arrays, holders, self._refusal, self._broadcast)
             self.commits, self._syncs = divmod(age, _MOST_SYNCS)
-        self.save()
+            if is_kept and not has_taken:  # reset callbacks may have changed something since: the copy is the older one
+                self._syncs += 1
+                return
         self._syncs += 1
+        self.save()
 
     def reset(self) -> None:
         """Forget what the attributes know of a step that has failed, and of ranks that are no more."""
