@@ -30,7 +30,6 @@ _NONE, _HELD, _UNFIT = range(3)  # what a rank has of the outlines: none, all, o
 class _Outlines:
     """The state of one rank, as it can be sent."""
 
-    handlers: Handlers
     arrays: Sequence[Array]
     pickled: bytes
     problem: str = ""  # why it cannot be sent
@@ -59,25 +58,21 @@ def make_equal(
         TypeError: an attribute of the lowest holder that cannot be pickled; on all ranks.
     """
     me, root = world.rank(), holders[0]
-    takers = [rank for rank in range(world.size()) if rank not in holders]
-    mine = _outlines(handlers, refusal) if me in holders else _Outlines(handlers, [], b"")
+    mine = _outlines(handlers, refusal) if me in holders else _Outlines([], b"")
     told = _Told.gather(mine, _sums(mine.arrays, arrays) if len(holders) > 1 else [], me in holders)
     if told.status[root] == _UNFIT:
         raise ArgumentTypeError(broadcast_object(mine.problem, root, "farandole.elastic.problem"))
-    are_alike = told.are_alike(holders)
     if broadcast is not None:
         pickled = broadcast(mine.pickled if me == root else None, root_rank=root)
-    elif are_alike:
-        pickled = stream_bytes(holders, takers, told.sizes[root], mine.pickled)
     else:
-        others = [rank for rank in range(world.size()) if rank != root]
-        pickled = stream_bytes([root], others, told.sizes[root], mine.pickled)
-    takes = me != root and (me in takers or not (are_alike and told.have_equal_arrays(holders)))
+        senders = holders if told.have_equal_outlines(holders) else [root]
+        pickled = stream_bytes(senders, _others(senders), told.sizes[root], mine.pickled)
+    are_equal = told.have_equal_outlines(holders) and told.have_equal_arrays(holders)
+    takes = me != root and not (are_equal and me in holders)
     own = _receivers(handlers, pickle.loads(pickled)) if takes else mine.arrays
     if arrays is not None:
-        equal = are_alike and told.have_equal_arrays(holders)
-        differing = set() if equal else _differing(own, arrays, holders)
-        stream_arrays(holders, takers, [each for i, each in enumerate(own) if i not in differing], arrays)
+        differing = set() if are_equal else _differing(own, arrays, holders)
+        stream_arrays(holders, _others(holders), [each for i, each in enumerate(own) if i not in differing], arrays)
         if differing:
             arrays.broadcast([each for i, each in enumerate(own) if i in differing], root)
     if takes:
@@ -102,8 +97,7 @@ class _Told:
         told = clock.allgather(facts, "farandole.elastic.outlines")
         return cls(*(told[i::4] for i in range(4)))
 
-    def are_alike(self, holders: Sequence[int]) -> bool:
-        """Returns whether the holders have equal outlines."""
+    def have_equal_outlines(self, holders: Sequence[int]) -> bool:
         return len({(self.status[rank], self.sizes[rank], self.checksums[rank]) for rank in holders}) == 1
 
     def have_equal_arrays(self, holders: Sequence[int]) -> bool:
@@ -117,14 +111,18 @@ def _outlines(handlers: Handlers, refusal: Callable[[str, Exception], str]) -> _
         outlines[name], some = handler.outline()
         arrays += some
     try:
-        return _Outlines(handlers, arrays, _pickled(outlines))
+        return _Outlines(arrays, _pickled(outlines))
     except Exception:
         for name, outline in outlines.items():
             try:
                 _pickled(outline)
             except Exception as error:
-                return _Outlines(handlers, arrays, b"", refusal(name, error))
+                return _Outlines(arrays, b"", refusal(name, error))
         raise
+
+
+def _others(ranks: Sequence[int]) -> list[int]:
+    return [rank for rank in range(world.size()) if rank not in ranks]
 
 
 def _receivers(handlers: Handlers, outlines: Mapping[str, Any]) -> list[Array]:
