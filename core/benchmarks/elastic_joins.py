@@ -33,7 +33,7 @@ _STEPS = 8  # between a join and the next kill
 _MOST_STEPS = 400  # for each join, so that a job ends by itself where this process is killed
 RATE, RATE_BITS = "1gbit", 1e9
 HERE, THERE = "on one host", "between hosts"
-STATE_BYTES = 100_000_000  # of the worker's model
+LINK_BYTES = 66_666_667  # of the 100 MB of the worker's model, that go through the link
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def joins_on_one_host(count: int, draw: random.Random) -> Iterator[Join]:
 
 
 def joins_between_hosts(count: int) -> Iterator[Join]:
-    """The newcomer is alone on its host, so that all of its state comes through the link. Raises ContestantError."""
+    """Two ranks on each: two of three that send to the newcomer are on the other side. Raises ContestantError."""
     from lab import Lab
 
     # Not in /dev/shm, of which each host has its own.
@@ -97,7 +97,7 @@ def joins_between_hosts(count: int) -> Iterator[Join]:
             for host in (one, other):
                 host.shape(RATE)
             inside = ["env", f"FARANDOLE_SSH={' '.join(lab.ssh_command)}"]
-            places = ["-H", f"{one.name}:{RANKS - 1},{other.name}:1"]
+            places = ["-H", f"{one.name}:{RANKS // 2},{other.name}:{RANKS // 2}"]
             with _running(one.start, inside, places, Path(folder), count) as job:
                 for _ in range(count):
                     yield _one_join(job, job.members[-1])
@@ -160,7 +160,7 @@ def verdicts(joins: Mapping[str, Sequence[Join]]) -> list[Verdict]:
     found = []
     for where, some in joins.items():
         if some:
-            streamed_s = STATE_BYTES * 8 / RATE_BITS / 0.7 if where == THERE else 0.0
+            streamed_s = LINK_BYTES * 8 / RATE_BITS / 0.7 if where == THERE else 0.0
             shares = [100 * each.pause_s / (max(each.usual_step_s, 0.25) + streamed_s) for each in some]
             allowed = "a step or 250 ms" + (" and the streaming" if streamed_s else "")
             found.append(Verdict(f"pause for a newcomer {where}, of {allowed}: worst", max(shares), 100, " %"))
@@ -182,8 +182,9 @@ def lines(joins: Mapping[str, Sequence[Join]]) -> str:
 ## Newcomers
 
 A rank is killed, and a newcomer takes its place. The pause is the longest time between two finished steps of
-one of the three others around the join, less a step of four. Between hosts the newcomer is alone on its own, and its
-state of {STATE_BYTES // 10**6} MB comes through a link of 1 Gbit/s: {_ms(STATE_BYTES * 8 / RATE_BITS)} at least.
+one of the three others around the join, less a step of four. Two hosts have two ranks each, and two of the three that
+send to the newcomer are on the other one: {LINK_BYTES / 1e6:.0f} MB come through a link of 1 Gbit/s, which takes
+{_ms(LINK_BYTES * 8 / RATE_BITS)} at least.
 
 | newcomers | joins | median pause | worst | a step | a newcomer's start | least steps of the others meanwhile |
 |---|---:|---:|---:|---:|---:|---:|
