@@ -3,7 +3,9 @@
     python3 noxfile.py -s bench_elastic
     python3 noxfile.py -s bench_elastic -- --kills 200 --output docs/benchmarks
 
-`--torchrun N` kills as many ranks of the same model under torchrun, which starts all processes again.
+`--torchrun N` kills as many ranks of the same model under torchrun, which starts all processes again. `--joins N` and
+`--joins-between-hosts N` measure how long the ranks pause when a newcomer joins (elastic_joins.py). With 0 of a kind
+the figures that the folder of --output has of it stay.
 
 Each job has four ranks, which train 25 million parameters, commit each step, and lose a rank by SIGKILL at a random
 instant of a step. The time to go on is that from the kill to the end of the next step with three ranks, less the usual
@@ -22,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -30,25 +32,15 @@ from pathlib import Path
 import psutil
 from between_hosts import machine
 from contestants import ContestantError
+from elastic_joins import HERE, RANKS, THERE, WORKER, Join, Line, joins_between_hosts, joins_on_one_host, lines_of
+from elastic_joins import lines as lines_of_joins
+from elastic_joins import verdicts as verdicts_of_joins
 from tables import Verdict, end
 
-WORKER = Path(__file__).with_name("elastic_worker.py")
 TORCHRUN_WORKER = Path(__file__).with_name("torchrun_worker.py")
-RANKS = 4
 _LIMIT_S = 120.0
 _STEPS = 16
 _WARM_STEPS = 6  # before a kill
-
-
-@dataclass(frozen=True)
-class Line:
-    """A finished step of a rank."""
-
-    ranks: int
-    step: int
-    at: float
-    commit_s: float
-    look_s: float
 
 
 @dataclass(frozen=True)
@@ -63,13 +55,7 @@ class Kill:
     look_s: float
 
 
-def lines_of(path: Path) -> list[Line]:
-    """The steps that a rank has finished so far."""
-    if not path.exists():
-        return []
-    complete = path.read_text(encoding="ascii").splitlines(keepends=True)
-    words = [line.split() for line in complete if line.endswith("\n")]
-    return [Line(int(ranks), int(step), *map(float, times)) for ranks, step, *times in words]
+Results = tuple[list[Kill], list[Kill | str], dict[str, list[Join]]]
 
 
 def one_kill(draw: random.Random, folder: Path, by_torchrun: bool = False) -> Kill:
@@ -173,10 +159,13 @@ def share_of_looks(kills: Sequence[Kill]) -> float:
     return statistics.median(kill.look_s for kill in kills) / statistics.median(kill.usual_step_s for kill in kills)
 
 
-def write(folder: Path, kills: Sequence[Kill], by_torchrun: Sequence[Kill | str]) -> None:
+def write(
+    folder: Path, kills: Sequence[Kill], by_torchrun: Sequence[Kill | str], joins: Mapping[str, Sequence[Join]]
+) -> None:
     """elastic.md and elastic.json."""
     facts = machine()
-    content = {"machine": facts, "kills": [vars(each) for each in kills]}
+    content: dict[str, object] = {"machine": facts, "kills": [vars(each) for each in kills]}
+    content["joins"] = {where: [vars(each) for each in some] for where, some in joins.items()}
     content["torchrun"] = [each if isinstance(each, str) else vars(each) for each in by_torchrun]
     (folder / "elastic.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     rows = "\n".join(f"| {name} | {value} |" for name, value in quantiles(kills).items())
@@ -187,7 +176,8 @@ def write(folder: Path, kills: Sequence[Kill], by_torchrun: Sequence[Kill | str]
     (folder / "elastic.md").write_text(
         f"""# Elastic training
 
-`python3 noxfile.py -s bench_elastic -- --kills {len(kills)} --torchrun {len(by_torchrun)} --output docs/benchmarks`;
+`python3 noxfile.py -s bench_elastic -- --kills {len(kills)} --torchrun {len(by_torchrun)}
+--joins {len(joins[HERE])} --joins-between-hosts {len(joins[THERE])} --output docs/benchmarks`;
 [how to read it](README.md#elastic).
 
 {facts["processor"]}, {facts["cores"]} cores. {RANKS} ranks train 25 million parameters and commit each step; one is
@@ -201,7 +191,7 @@ commit.
 Without a fault, elastic mode takes {look_us:.0f} us of a step beside the commit, {100 * share_of_looks(kills):.3f} %.
 Finished steps lost: {lost}. All survivors went on in their processes.
 {about_torchrun(by_torchrun)}
-""",
+{lines_of_joins(joins)}""",
         encoding="utf-8",
     )
 
@@ -230,14 +220,25 @@ def quantiles(kills: Sequence[Kill]) -> dict[str, str]:
 _SHARES = {"minimum": 0.0, "median": 0.5, "90 %": 0.9, "99 %": 0.99, "maximum": 1.0}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--torchrun", type=int, default=0, help="kills of a rank of torchrun's, for comparison")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path, help="folder for elastic.md and elastic.json")
-    options = parser.parse_args()
-    draw, kills, by_torchrun = random.Random(options.seed), list[Kill](), list[Kill | str]()
+def earlier(folder: Path | None) -> Results:
+    """The figures of the last run that wrote to this folder."""
+    path = folder / "elastic.json" if folder else None
+    if path is None or not path.exists():
+        return [], [], {HERE: [], THERE: []}
+    found = json.loads(path.read_text(encoding="utf-8"))
+    by_torchrun = [each if isinstance(each, str) else Kill(**each) for each in found["torchrun"]]
+    joins = {where: [Join(**each) for each in found.get("joins", {}).get(where, [])] for where in (HERE, THERE)}
+    return [Kill(**each) for each in found["kills"]], by_torchrun, joins
+
+
+def measured(options: argparse.Namespace) -> Iterator[Results]:
+    """The figures so far, after each one; those of an earlier run in place of what this one leaves out."""
+    draw = random.Random(options.seed)
+    kills, by_torchrun, joins = earlier(options.output)
+    if options.kills:
+        kills.clear()
+    if options.torchrun:
+        by_torchrun.clear()
     for number in range(options.kills + options.torchrun):
         with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
             if number < options.kills:
@@ -245,9 +246,36 @@ def main() -> int:
                 print(f"rank {kills[-1].victim}: {1e3 * kills[-1].recovery_s:.0f} ms", file=sys.stderr)
             else:
                 by_torchrun.append(one_by_torchrun(draw, Path(folder)))
-        if options.output:
-            write(options.output, kills, by_torchrun)
-    return end(verdicts_of(kills))
+        yield kills, by_torchrun, joins
+    if options.joins:
+        joins[HERE].clear()
+    if options.joins_between_hosts:
+        joins[THERE].clear()
+    for where, count, measure in (
+        (HERE, options.joins, lambda count: joins_on_one_host(count, draw)),
+        (THERE, options.joins_between_hosts, joins_between_hosts),
+    ):
+        for join in measure(count) if count else ():
+            joins[where].append(join)
+            print(f"a newcomer {where}: {1e3 * join.pause_s:.0f} ms", file=sys.stderr)
+            yield kills, by_torchrun, joins
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--torchrun", type=int, default=0, help="kills of a rank of torchrun's, for comparison")
+    parser.add_argument("--joins", type=int, default=5, help="newcomers on one host")
+    parser.add_argument("--joins-between-hosts", type=int, default=0, help="newcomers on another host, as root")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, help="folder for elastic.md and elastic.json")
+    options = parser.parse_args()
+    verdicts: list[Verdict] = []
+    for kills, by_torchrun, joins in measured(options):
+        verdicts = [*(verdicts_of(kills) if kills else []), *verdicts_of_joins(joins)]
+        if options.output and kills:
+            write(options.output, kills, by_torchrun, joins)
+    return end(verdicts)
 
 
 if __name__ == "__main__":

@@ -298,6 +298,42 @@ def test_a_lost_rank_is_replaced_and_has_the_state(job) -> None:
     assert re.findall(r"\[3\] epoch 0: (2 of 3) at", out) == ["2 of 3"]
 
 
+# A state that takes some rounds to send; this process dies in the middle of them.
+DIES_IN_THE_STREAM = """
+from farandole._elastic.streaming import _Stream
+land = _Stream._land
+
+def land_or_die(self, number, handle):
+    if number == 1 and me == DIES:
+        os.kill(os.getpid(), 9)
+    land(self, number, handle)
+
+_Stream._land = land_or_die
+"""
+
+
+@pytest.mark.parametrize("dies", [2, 3], ids=["holder", "newcomer"])
+def test_a_death_in_the_middle_of_a_join(tmp_path: Path, job, dies: int) -> None:
+    """Those that are left have the last commit; the next newcomer gets it from them."""
+    text = PROGRAM.replace("epochs, is_slow = 0", DIES_IN_THE_STREAM.replace("DIES", str(dies)) + "epochs, is_slow = 0")
+    (tmp_path / "train.py").write_text(text.replace("(step=0,", "(step=0, much=b'x' * 30_000_000,"))
+    plan = ("1:20:9", "0:1:slow", "2:1:slow")
+    code, out, err = job(3, *plan, max_np=3, steps=900, options=("--blacklist-cooldown-range", "0.1", "0.1"))
+    assert code == 0 and f"rank {dies} on localhost" in err and "killed by SIGKILL" in err, err
+    assert ended(out) == all_of(3, 900), err
+    assert re.findall(r"\[(?:3|4|5)\] epoch 0: \d of 3 at", out), out
+    assert_no_step_is_lost(out)
+
+
+def test_newcomers_alone_do_not_begin_again(tmp_path: Path, job) -> None:
+    """The only rank that has the state dies while it sends it."""
+    text = PROGRAM.replace("epochs, is_slow = 0", DIES_IN_THE_STREAM.replace("DIES", "0") + "epochs, is_slow = 0")
+    (tmp_path / "train.py").write_text(text.replace("(step=0,", "(step=0, much=b'x' * 30_000_000,"))
+    code, out, err = job(2, "1:20:9", "0:1:slow", max_np=2, steps=2000)
+    assert code != 0 and ended(out) == [], err
+    assert "all ranks that had the state of the job were lost while they sent it" in err, err
+
+
 def test_newcomers_know_the_process_sets(tmp_path: Path, job) -> None:
     sets = "joins = 'FARANDOLE_JOINS' in os.environ\nif not joins:\n    hvd.add_process_set([0, 1])\n"
     sets += "    hvd.remove_process_set(hvd.add_process_set([1]))\n    hvd.add_process_set([0, 2])\n"

@@ -154,7 +154,7 @@ def _of_a_newcomer():
     """Rank 0 has just joined the others, which have not committed yet."""
     state = ObjectState(step=0)
     state.save()
-    state._was_synced = farandole.rank() > 0
+    state._syncs = int(farandole.rank() > 0)
     state.step = 10 * farandole.rank()
     state.sync()
     return state.step, state.commits
@@ -162,6 +162,79 @@ def _of_a_newcomer():
 
 def test_a_newcomer_takes_the_state_of_the_others_before_their_first_commit_too():
     assert world(3).run(_of_a_newcomer) == [(10, 0)] * 3
+
+
+def _joined(given):
+    """Three have the same commit, and `given` of them other words; the last one has just joined."""
+    words = farandole.rank() if farandole.rank() in given else "x" * 300_000
+    state, counter = ObjectState(step=5, words=words, counter=Counter(1)), None
+    counter = state.counter
+    if farandole.rank() == 3:
+        state.step, state.words, counter.count = 0, None, 0
+    else:
+        state.commits, state._syncs = 4, 1
+    state.save()
+    state.sync()
+    return state.step, state.words if given else len(state.words), counter.count, state.commits, counter.loaded
+
+
+def test_those_who_have_the_state_take_nothing_when_one_joins():
+    assert world(4).run(_joined, ()) == [(5, 300_000, 1, 4, 0)] * 3 + [(5, 300_000, 1, 4, 1)]
+
+
+def test_what_should_be_equal_and_is_not_comes_from_the_lowest():
+    results = world(4).run(_joined, (0, 1))
+    assert [each[:4] for each in results] == [(5, 0, 1, 4)] * 4
+    assert [each[4] for each in results] == [0, 1, 1, 1]
+
+
+def _saved_before_the_end():
+    """Of a sync at the same commit, only rank 1 has seen the end before a loss, and its copy is steps ahead."""
+    state = ObjectState(step=1)
+    state.commit()
+    if farandole.rank() == 1:
+        state.step = 3
+        state._syncs += 1
+        state.save()
+    state.restore()
+    state.sync()
+    return state.step
+
+
+def test_a_state_that_was_made_equal_after_the_last_commit_is_the_newer_one():
+    assert world(2).run(_saved_before_the_end) == [3, 3]
+
+
+def _interrupt():
+    raise HostsUpdatedInterrupt
+
+
+def _joined_at_a_commit():
+    """Three are interrupted by a commit, and something changes before the fourth has the state."""
+    state = ObjectState(step=5, rate=1.0)
+    if farandole.rank() < 3:
+        notices.check = _interrupt
+        with pytest.raises(HostsUpdatedInterrupt):
+            state.commit()
+        state.rate = 2.0  # as a reset callback does
+    else:
+        state.save()
+    kept = {name: handler._kept for name, handler in state._handlers.items()}
+    state.sync()
+    has_copied = kept != {name: handler._kept for name, handler in state._handlers.items()}
+    live = state.step, state.rate
+    state.restore()
+    after_restore = state.rate
+    state.sync()
+    return has_copied, live, after_restore, state.rate
+
+
+def test_those_that_a_commit_has_interrupted_copy_nothing_when_one_joins():
+    results = world(4).run(_joined_at_a_commit)
+    assert [each[0] for each in results] == [False] * 3 + [True]
+    assert [each[1] for each in results] == [(5, 2.0)] * 4
+    assert [each[2] for each in results] == [1.0] * 3 + [2.0]  # the newcomer's copy is the newer one,
+    assert [each[3] for each in results] == [2.0] * 4  # and all take it
 
 
 def _message(make):

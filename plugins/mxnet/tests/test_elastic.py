@@ -5,6 +5,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from farandole.testing import world
+from farandole_mxnet._private import updater_of
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -212,6 +213,35 @@ def test_all_take_the_state_of_the_rank_with_the_most_commits():
     first, second = world(2).run(_synced)
     assert first == second
     assert first[:5] == (True, True, 1, 2, {1})
+
+
+def _joined():
+    """Ranks 0 to 2 have the same state but for statistics of a layer, rank 3 has just joined."""
+    is_new = hvd.rank() // 3
+    net = network(seed=is_new)
+    trainer = adam(net)
+    state = hvd.elastic.MXNetState(net, trainer, epoch=is_new)
+    if not is_new:
+        with mx.autograd.record():
+            loss = net(mx.nd.ones((4, 3))).square().mean()
+        loss.backward()
+        trainer.update(4)  # as on the two others
+        net[2].running_mean.set_data(mx.nd.full((3,), hvd.rank()))
+        state._syncs = 1
+    mine = hvd.allgather_object(values_of(net))
+    state.sync()
+    level = values_of(net) == mine[0] != mine[3]
+    net[0].weight.set_data(mx.nd.zeros((3, 3)))
+    state.restore()
+    counts = set(trainer.optimizer._index_update_count.values())
+    moments = hvd.allgather_object(
+        [each.asnumpy().tolist() for pair in updater_of(trainer).states.values() for each in pair]
+    )
+    return level, values_of(net) == mine[0], state.epoch, counts, all(each == moments[0] != [] for each in moments)
+
+
+def test_three_send_what_they_have_in_common_to_one_that_joins():
+    assert world(4).run(_joined) == [(True, True, 0, {1}, True)] * 4
 
 
 def _restored_after_a_failure():

@@ -95,6 +95,56 @@ def test_all_take_the_variables_of_the_rank_with_the_most_commits():
     assert world(2).run(_synced) == [[[2.0], 1, [1.0]]] * 2
 
 
+def _joined():
+    """Ranks 0 to 2 have the same values but for one, rank 3 has just joined."""
+    is_new = hvd.rank() // 3
+    values = [np.full((300, 200), 1.5 + is_new), 7 + is_new, [True, is_new > 0], [1.0 + hvd.rank()]]
+    kinds = [tf.bfloat16, tf.int64, tf.bool, tf.float32]
+    variables = [tf.Variable(value, dtype=kind) for value, kind in zip(values, kinds, strict=True)]
+    kept = hvd.elastic.TensorFlowState(variables, step=hvd.rank() // 3)
+    kept.commits, kept._syncs = 0, 1 - is_new
+    kept.sync()
+    found = [float(tf.reduce_min(tf.cast(each, tf.float32))) for each in variables]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variable = tf.compat.v1.get_variable("weight", initializer=[1.0 + is_new, 2.0])
+        session.run(tf.compat.v1.global_variables_initializer())
+        kept = hvd.elastic.TensorFlowState(session=session)
+        kept._syncs = 1 - is_new
+        kept.sync()
+        return [*found, kept.commits, *session.run(variable).tolist()]
+
+
+def test_three_send_what_they_have_in_common_to_one_that_joins():
+    assert world(4).run(_joined) == [[1.5, 7.0, 0.0, 1.0, 0, 1.0, 2.0]] * 4
+
+
+def _of_other_shapes():
+    try:
+        hvd.elastic.TensorFlowState([tf.Variable([1.0] * (1 + hvd.rank()))]).sync()
+    except hvd.MismatchError as error:
+        return str(error)
+    return "nothing"
+
+
+def test_variables_that_differ_are_told_on_all_ranks():
+    for message in world(2).run(_of_other_shapes):
+        assert "rank 0 has variable 0 of float32 (1,) of 'variables' (_Listed), which rank 1 lacks" in message
+
+
+def _joined_with_keras():
+    model = compiled()
+    kept = khvd.elastic.KerasState(model, epoch=0)
+    if hvd.rank() < 3:
+        model.set_weights([np.full(each.shape, 0.5) for each in model.get_weights()])
+        kept._syncs = 1
+    kept.sync()
+    return {float(each) for array in model.get_weights() for each in array.flat}
+
+
+def test_three_send_a_model_to_one_that_joins():
+    assert world(4).run(_joined_with_keras) == [{0.5}] * 4
+
+
 # ---- Keras
 
 

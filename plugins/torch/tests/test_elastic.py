@@ -354,6 +354,32 @@ def test_sync_takes_everything_from_the_rank_with_the_most_commits():
     assert world(2).run(_synced) == [(True, True, 1, 1, 1, True)] * 2
 
 
+def _joined():
+    """Ranks 0 to 2 have the same state but for statistics of a layer, rank 3 has just joined."""
+    model, optimizer = parts(seed=hvd.rank() // 3, wrap=False)
+    model.register_buffer("across", torch.arange(12.0).add(hvd.rank() // 3).view(3, 4).t())  # not contiguous
+    model.register_buffer("rows", torch.full((300, 400), 1.0 + hvd.rank() // 3, dtype=torch.bfloat16))
+    state = hvd.elastic.TorchState(model, optimizer, epoch=hvd.rank() // 3)
+    if hvd.rank() < 3:
+        step(model, optimizer)
+        state.commits, state._syncs = 2, 1
+        model[1].running_mean += hvd.rank()
+    state.save()
+    mine = everything(model, optimizer)
+    written, broadcast = [], state._tensors.broadcast
+    state._tensors.broadcast = lambda arrays, root: (written.append(len(arrays)), broadcast(arrays, root))
+    state.sync()
+    everybodys = hvd.allgather_object(mine)
+    is_level = are_equal(everything(model, optimizer), everybodys[0])
+    step(model, optimizer, 5)
+    state.restore()
+    return is_level, are_equal(everything(model, optimizer), everybodys[0]), written, state.commits, state.epoch
+
+
+def test_three_send_what_they_have_in_common_to_one_that_joins():
+    assert world(4).run(_joined) == [(True, True, [1], 2, 0)] * 4
+
+
 def _forgets_a_step_under_way(kind):
     """After `backward` alone, as where a rank is lost before `step`, the next step is as any other."""
     torch.manual_seed(1)
@@ -462,6 +488,20 @@ def _differing():
 def test_states_that_differ_are_told_on_all_ranks():
     for message in world(2).run(_differing):
         assert message.startswith("the ranks' states differ: rank 1 has 'other' (Linear), which rank 0 lacks")
+
+
+def _of_other_shapes():
+    try:
+        hvd.elastic.TorchState(torch.nn.Linear(1, 1 + hvd.rank())).sync()
+    except hvd.MismatchError as error:
+        return str(error)
+    return "nothing"
+
+
+def test_models_that_differ_are_told_on_all_ranks():
+    for message in world(2).run(_of_other_shapes):
+        assert message.startswith("the ranks' states differ: rank 0 has weight (1, 1) of 'model' (Linear)")
+        assert message.endswith("which rank 0 lacks; make the same model and optimizer on all ranks")
 
 
 def _joined_by_another(op):

@@ -2,8 +2,8 @@
 
     commit    copy of every attribute, into the copies of the last commit but one; then keep of every attribute
     restore   the value becomes what was kept
-    sync      root:    outline, arrays                    what pickle can send, and the arrays that travel by themselves
-              others:  receive(outline) -> arrays         into which they travel, then received()
+    sync      holders: outline, arrays                    what pickle can send, and the arrays that travel by themselves
+              takers:  receive(outline) -> arrays         into which they travel, then received()
 
 A copy that fails half way leaves what was kept before. A plugin supplies the arrays of its framework.
 """
@@ -35,6 +35,18 @@ class Arrays(Protocol):
     def broadcast(self, arrays: Sequence[Array], root_rank: int) -> None:
         """Copy the given rank's arrays into everybody's. Collective."""
 
+    def size_bytes(self, array: Array) -> int:
+        """Of its elements together."""
+
+    def memory(self, array: Array) -> memoryview | None:
+        """The array's own memory, flat, which may be read and written; None where the host has no such of it."""
+
+    def read(self, array: Array) -> memoryview:
+        """A copy of the elements' bytes, flat, or what does not change; for arrays without `memory`."""
+
+    def fill(self, array: Array, content: memoryview) -> None:
+        """Write what another rank has read. The array may keep the memory."""
+
 
 class NestedArrays(Arrays, Protocol):
     """Arrays that are found in dictionaries and lists, such as a `state_dict()`."""
@@ -63,11 +75,14 @@ class StateHandler(Protocol):
     def restore(self) -> None:
         """The value becomes what was kept."""
 
+    def structure(self) -> Sequence[str]:
+        """Lines that must be alike on all ranks for one to take another's value."""
+
     def outline(self) -> tuple[object, Sequence[Array]]:
-        """The object that the root sends, and its arrays, which follow."""
+        """The object that a holder sends, and its arrays, which follow."""
 
     def receive(self, outline: Any) -> Sequence[Array]:
-        """The arrays for what follows a root's outline."""
+        """The arrays for what follows a holder's outline."""
 
     def received(self) -> None:
         """They have been filled."""
@@ -105,18 +120,14 @@ class VariablesHandler:
                 "state what has all its variables already, and add none while it trains"
             )
 
+    def structure(self) -> Sequence[str]:
+        return [f"variable {i} of {_described(each)}" for i, each in enumerate(self._variables())]
+
     def outline(self) -> tuple[object, Sequence[Array]]:
-        live = self._variables()
-        return len(live), live
+        return None, self._variables()
 
     def receive(self, outline: Any) -> Sequence[Array]:
-        live = self._variables()
-        if len(live) != outline:
-            raise ArgumentError(
-                f"{type(self.value).__name__} has {len(live)} variables here and {outline} on the rank whose state all "
-                "take: make the same model and optimizer on all ranks, and build them before the state"
-            )
-        return live
+        return self._variables()
 
     def received(self) -> None:
         pass
@@ -124,6 +135,12 @@ class VariablesHandler:
     def reset(self) -> None:
         if self._reset is not None:
             self._reset()
+
+
+def _described(array: Any) -> str:
+    dtype = array.dtype
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    return f"{name} {tuple(array.shape)}"
 
 
 @dataclass(frozen=True)
@@ -152,6 +169,9 @@ class StateDictHandler:
 
     def restore(self) -> None:
         self._through.load_state_dict(self._restored(self._kept, self._through.state_dict()))
+
+    def structure(self) -> Sequence[str]:
+        return ()
 
     def outline(self) -> tuple[object, Sequence[Array]]:
         arrays: list[Array] = []

@@ -14,6 +14,7 @@ from farandole._start import environment, world
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_EQUAL = "farandole.elastic.is_equal"
 _MOST_VAIN_EPOCHS = 3  # one after the other, without a commit and with the same members
 
 
@@ -22,6 +23,7 @@ class Resumable(Protocol):
 
     commits: int
 
+    def save(self) -> None: ...
     def sync(self) -> None: ...
     def restore(self) -> None: ...
     def on_reset(self) -> None: ...
@@ -74,9 +76,13 @@ def run_within(
 
     @functools.wraps(func)
     def wrapper(state: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        is_newcomer = world.joins() >= 0
+        if is_newcomer:  # all that takes memory, while nobody waits: the state is copied twice before it goes on
+            state.save()
+            state.save()
         membership = _membership()
         membership.begin()
-        result = _run(membership, state, guard, lambda: func(state, *args, **kwargs))
+        result = _run(membership, state, is_newcomer, guard, lambda: func(state, *args, **kwargs))
         membership.pause()  # not where an exception ends this rank, without which the others go on
         return result
 
@@ -95,10 +101,15 @@ def _membership() -> Membership:
 
 
 def _run(
-    membership: Membership, state: Resumable, guard: Callable[[], AbstractContextManager[object]], call: Callable[[], R]
+    membership: Membership,
+    state: Resumable,
+    is_newcomer: bool,
+    guard: Callable[[], AbstractContextManager[object]],
+    call: Callable[[], R],
 ) -> R:
     """Until the function returns, or raises what no other world would mend."""
-    is_first, is_saved, vain = True, False, 0
+    is_first, vain = True, 0
+    is_saved, has_state = is_newcomer, not is_newcomer
     is_equal = False  # the states of all ranks, as far as this one knows
     while True:
         before, lost = (state.commits, membership.epoch.members), None
@@ -106,9 +117,9 @@ def _run(
             with guard():
                 if not is_first:
                     state.on_reset()
-                if not (membership.epoch.number and _all(is_equal)):
+                if not (membership.epoch.number and _are_equal(is_equal, has_state)):
                     state.sync()
-                is_saved = True
+                is_saved = has_state = True
                 return call()
         except RecoverableError as error:
             if not membership.can_change:
@@ -130,6 +141,15 @@ def _run(
             ) from lost
 
 
-def _all(mine: bool) -> bool:
-    """Returns whether all ranks say so. Collective."""
-    return world.size() == 1 or all(clock.allgather([mine], "farandole.elastic.is_equal"))
+def _are_equal(is_equal: bool, has_state: bool) -> bool:
+    """Returns whether the states of all ranks are equal, as all say. Collective.
+
+    Raises MembershipError where no rank is left that has the state of the job: newcomers would begin again.
+    """
+    told = [is_equal, has_state] if world.size() == 1 else clock.allgather([is_equal, has_state], _EQUAL)
+    if not any(told[1::2]):
+        raise MembershipError(
+            "all ranks that had the state of the job were lost while they sent it to newcomers, so nobody has it; "
+            "start the job again from a checkpoint"
+        )
+    return world.size() == 1 or all(told[::2])

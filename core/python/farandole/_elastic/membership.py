@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import select
 import socket
@@ -15,6 +14,7 @@ from farandole._api.objects import allgather_object
 from farandole._elastic import notices
 from farandole._elastic.epochs import Authority, Epoch, Member, Report, key_of
 from farandole._elastic.lease import LauncherAuthority
+from farandole._runtime import clock
 from farandole._runtime.native import core
 from farandole._start import bootstrap, ending, environment, key_exchange, world
 
@@ -160,8 +160,7 @@ class Membership:
             address = self._address if place.local_size < place.size else ""
             meeting = bootstrap.Meeting(place, epoch.store, key_of(epoch, self._job_key), address, listener)
         look = self._look(time.monotonic() + _START_S)
-        tell = functools.partial(allgather_object, name="farandole.elastic.process_sets")
-        world.enter_epoch(meeting, epoch.members, epoch.number, look, tell)
+        world.enter_epoch(meeting, epoch.members, epoch.number, look, _tell_process_sets)
         if rank == 0 and not environment.membership():  # else the launcher says so
             why = f": {lost}" if lost else ", since the others leave"
             _warn(f"{len(epoch.members)} of {len(self._members)} ranks go on in epoch {epoch.number}{why}")
@@ -190,6 +189,13 @@ class Membership:
         host = self._members[self._me].host
         here = [each for each in self._members.values() if each.host == host and each.number not in self._watched]
         self._watched |= {each.number: _watch(each) for each in here}
+
+
+def _tell_process_sets(mine: dict[int, tuple[int, ...]] | None) -> list[dict[int, tuple[int, ...]] | None]:
+    """The sets that all ranks know, in their order. Most jobs have none, and pickling takes long."""
+    if not any(clock.allgather([bool(mine)], "farandole.elastic.has_process_sets")):
+        return [mine]
+    return allgather_object(mine, "farandole.elastic.process_sets")
 
 
 def _watch(member: Member) -> int:

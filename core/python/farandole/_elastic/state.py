@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import copy
 import itertools
-import pickle
 import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from farandole._api.errors import ArgumentError, ArgumentTypeError, FarandoleError, MismatchError
-from farandole._api.objects import allgather_object, broadcast_object
-from farandole._elastic import notices
+from farandole._api.objects import allgather_object
+from farandole._elastic import exchange, notices
 from farandole._elastic.handlers import Arrays, StateDictHandler, StateHandler
 from farandole._runtime import clock
 from farandole._start import world
 
 _NAMED = 3  # attributes in a message
+_MOST_SYNCS = 1 << 20  # of a state, with the same number of commits
 
 
 class State:
@@ -137,18 +137,31 @@ class ObjectState(State):
             ValueError: an attribute that would hide a method of the state.
         """
         super().__init__()
-        self._broadcast = bcast_object or broadcast_object
+        self._broadcast = bcast_object
         self._names = sorted(kwargs)
         self._handlers: dict[str, StateHandler] = {}
         self._is_saved = False
-        self._is_at_commit = False  # just restored
-        self._was_synced = False  # unlike that of a rank that has just joined
+        self._is_at_commit = False  # just restored, or interrupted there
+        self._syncs = 0  # in this state; none: of a rank that has just joined
+        self._kept_syncs = 0  # in the last copy
         for name, value in kwargs.items():
             if hasattr(type(self), name):
                 raise ArgumentError(
                     f"a state has {name!r} already, as a member of its own: give the value another name"
                 )
             setattr(self, name, value)
+
+    def commit(self) -> None:
+        """Save the state, to which all ranks go back after a loss; then `check_host_updates`. Every rank calls it.
+
+        Raises:
+            HostsUpdatedInterrupt: ranks are to leave or wait to join; `run` goes on with those that there are then.
+        """
+        self.save()
+        self.commits += 1
+        self._is_at_commit = True
+        self.check_host_updates()
+        self._is_at_commit = False
 
     def save(self) -> None:
         """Copy all attributes; where one cannot be copied, the last copy stays whole."""
@@ -165,6 +178,7 @@ class ObjectState(State):
         for handler in made.values():
             handler.keep()
         self._handlers, self._is_saved, self._is_at_commit = made, True, False
+        self._kept_syncs = self._syncs
 
     def restore(self) -> None:
         """Take back the last copy.
@@ -181,28 +195,33 @@ class ObjectState(State):
         for name, handler in self._handlers.items():
             handler.restore()
             setattr(self, name, handler.value)
-        self._is_at_commit = True
+        self._is_at_commit, self._syncs = True, self._kept_syncs
 
     def sync(self) -> None:
-        """Take over the state of the rank with the most commits, of several the lowest one, and save it. Collective.
+        """Take over the newest state, of which there are the most commits, and save it. Collective.
 
-        Nothing is sent where all ranks have just gone back to the same commit.
+        The ranks that have it send their shares to those that lack it. Where their own differ, all take the lowest
+        one's. Nothing is sent where all ranks have just gone back to the same commit.
 
         Raises:
-            MismatchError: the ranks' states have not the same attributes.
+            MismatchError: the ranks' states have not the same attributes, or these have not the same variables.
             TypeError: an attribute that cannot be pickled.
         """
         if not self._is_saved:
             self.save()  # so that a loss meanwhile can be taken back
         if world.size() > 1:
-            root_rank, commits, are_equal = self._root()
-            self._is_at_commit = False
+            holders, age, are_equal = self._holders()
+            is_kept, self._is_at_commit = self._is_at_commit, False
             if are_equal:
                 return
-            self._exchange(root_rank)
-            self.commits = commits
+            handlers = {name: self._handler(name) for name in self._names}
+            has_taken = exchange.make_equal(handlers, self._arrays, holders, self._refusal, self._broadcast)
+            self.commits, self._syncs = divmod(age, _MOST_SYNCS)
+            if is_kept and not has_taken:  # reset callbacks may have changed something since: the copy is the older one
+                self._syncs += 1
+                return
+        self._syncs += 1
         self.save()
-        self._was_synced = True
 
     def reset(self) -> None:
         """Forget what the attributes know of a step that has failed, and of ranks that are no more."""
@@ -221,79 +240,55 @@ class ObjectState(State):
             return last
         return self._handler_of(value) or (last if isinstance(last, _Object) else _Object(self, name))
 
-    def _root(self) -> tuple[int, int, bool]:
-        """The rank whose state all take, its commits, and whether all are at that commit already.
+    def _holders(self) -> tuple[list[int], int, bool]:
+        """The ranks with the newest state, its age, and whether all are at that commit already.
+
+        Of as many commits the state is newer that was made equal more often: what was saved then may be steps ahead
+        of the commit, to which a rank goes back that has not seen the end of that.
 
         Raises MismatchError where attributes differ.
         """
-        kinds = [repr(name) + self._handled_as(name) for name in self._names]
-        mine = [2 * self.commits + self._was_synced, zlib.crc32(repr(kinds).encode()), self._is_at_commit]
+        kinds = self._kinds()
+        mine = [self.commits * _MOST_SYNCS + self._syncs, zlib.crc32(repr(kinds).encode()), self._is_at_commit]
         told = clock.allgather(mine, "farandole.elastic.state")
         ages, sums, at_commit = told[::3], told[1::3], told[2::3]
-        commits = [age // 2 for age in ages]
         if len(set(sums)) > 1:
             raise MismatchError(_difference(allgather_object(kinds, "farandole.elastic.attributes")))
-        return ages.index(max(ages)), max(commits), all(at_commit) and 0 < min(commits) == max(commits)
+        newest = max(ages)
+        are_equal = all(at_commit) and min(ages) == newest >= _MOST_SYNCS
+        return [rank for rank, age in enumerate(ages) if age == newest], newest, are_equal
 
-    def _exchange(self, root_rank: int) -> None:
-        handlers = {name: self._handler(name) for name in self._names}
-        arrays: list[Any] = []
-        is_root = world.rank() == root_rank
-        told: tuple[str, Any] | None = None
-        if is_root:
-            told = self._outlined(handlers, arrays)
-        problem, payload = self._broadcast(told, root_rank=root_rank)
-        if problem:
-            raise ArgumentTypeError(problem)
-        if not is_root:
-            outlines = pickle.loads(payload)
-            for name, handler in handlers.items():
-                arrays += handler.receive(outlines[name])
-        if self._arrays is not None:
-            self._arrays.broadcast(arrays, root_rank)
-        if not is_root:
-            for handler in handlers.values():
-                handler.received()
+    def _kinds(self) -> tuple[list[str], list[str]]:
+        """The lines that must be alike on all ranks: attributes, and the parts that these have."""
+        titles, parts = [], []
+        for name in self._names:
+            handler = self._handler(name)
+            titles.append(repr(name) + ("" if isinstance(handler, _Object) else f" ({type(handler.value).__name__})"))
+            parts += [f"{part} of {titles[-1]}" for part in handler.structure()]
+        return titles, parts
 
-    def _outlined(self, handlers: dict[str, StateHandler], arrays: list[Any]) -> tuple[str, Any]:
-        """Of the root: what it cannot send, or pickled what it sends, since an error is one of all ranks."""
-        outlines: dict[str, Any] = {}
-        for name, handler in handlers.items():
-            outlines[name], some = handler.outline()
-            arrays += some
-        try:
-            return "", _pickled(outlines)
-        except Exception:
-            for name, outline in outlines.items():
-                try:
-                    _pickled(outline)
-                except Exception as error:
-                    return f"{self._described(name)} cannot be sent to other ranks ({error}): {_REMEDY}", None
-            raise
-
-    def _handled_as(self, name: str) -> str:
-        handler = self._handler(name)
-        return "" if isinstance(handler, _Object) else f" ({type(handler.value).__name__})"
+    def _refusal(self, name: str, error: Exception) -> str:
+        return f"{self._described(name)} cannot be sent to other ranks ({error}): {_REMEDY}"
 
     def _described(self, name: str) -> str:
         return f"{name!r} of the state, a {type(getattr(self, name)).__name__},"
 
 
-def _pickled(value: object) -> bytes:
-    from farandole._runtime import pickling  # whose import takes long
-
-    return bytes(pickling.dumps(value))
-
-
-def _difference(of_ranks: Sequence[Sequence[str]]) -> str:
-    """Of lists of attributes that are not all equal."""
+def _difference(of_ranks: Sequence[tuple[Sequence[str], Sequence[str]]]) -> str:
+    """Of attributes that are not all equal, or else of their parts."""
+    titles, parts = zip(*of_ranks, strict=True)
+    have_equal_titles = all(each == titles[0] for each in titles)
+    lists = parts if have_equal_titles else titles
     told = []
-    for rank, other in itertools.permutations(range(len(of_ranks)), 2):
-        only = [each for each in of_ranks[rank] if each not in of_ranks[other]]
+    for rank, other in itertools.permutations(range(len(lists)), 2):
+        only = [each for each in lists[rank] if each not in lists[other]]
         if only:
             more = f" and {len(only) - _NAMED} more" if len(only) > _NAMED else ""
             told.append(f"rank {rank} has {'; '.join(only[:_NAMED])}{more}, which rank {other} lacks")
-    return f"the ranks' states differ: {' and '.join(told[:2])}; give the state the same attributes on all ranks"
+    listed = " and ".join(told[:2])
+    if have_equal_titles:
+        return f"the ranks' states differ: {listed}; make the same model and optimizer on all ranks"
+    return f"the ranks' states differ: {listed}; give the state the same attributes on all ranks"
 
 
 _REMEDY = "leave it out of the state and make it anew in the function, or give it state_dict() and load_state_dict()"
@@ -324,6 +319,9 @@ class _Object:
 
     def restore(self) -> None:
         self.value = copy.deepcopy(self._kept)
+
+    def structure(self) -> Sequence[str]:
+        return ()
 
     def outline(self) -> tuple[object, Sequence[Any]]:
         return self.value, ()

@@ -94,6 +94,18 @@ class Framework(Protocol):
     def write(self, array: Variable, copied: Any) -> bool:
         """Write the copy into the variable; False, and nothing is written, where it does not fit."""
 
+    def size_bytes(self, array: Variable) -> int:
+        """Of its value."""
+
+    def memory(self, array: Variable) -> memoryview | None:
+        """The value's own memory, flat, which may be read and written; None where the host has no such of it."""
+
+    def read(self, array: Variable) -> memoryview:
+        """The value's bytes, flat; for variables without `memory`."""
+
+    def fill(self, array: Variable, content: memoryview) -> None:
+        """Give it the value that another rank has read."""
+
     @property
     def elastic_run(self) -> Any:
         """`elastic.run` of the plugin."""

@@ -11,11 +11,13 @@ train(state)
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import mxnet as mx
+import numpy as np
 from farandole import HostsUpdatedInterrupt, RecoverableError
 from farandole.elastic import Batches, ObjectState, State
 from farandole.elastic import ElasticSampler as _ElasticSampler
@@ -172,6 +174,23 @@ class _Arrays:
             done.append(broadcast_(array, root_rank, f"state.{place}"))
         for array in done:
             array.wait_to_read()
+
+    def size_bytes(self, array: NDArray) -> int:
+        return int(array.size * np.dtype(array.dtype).itemsize)
+
+    def memory(self, array: NDArray) -> memoryview | None:
+        mx.nd.waitall()  # the engine neither reads nor writes it
+        buffer = collectives.adapter.buffer(array) if array.stype == "default" else None
+        if buffer is None or not buffer.nbytes:
+            return None if buffer is None else memoryview(b"")
+        return memoryview((ctypes.c_char * buffer.nbytes).from_address(buffer.address)).cast("B")
+
+    def read(self, array: NDArray) -> memoryview:
+        content: memoryview = array.asnumpy().reshape(-1).view(np.uint8).data
+        return content
+
+    def fill(self, array: NDArray, content: memoryview) -> None:
+        mx.nd.array(np.frombuffer(content, array.dtype).reshape(array.shape), dtype=array.dtype).copyto(array)
 
 
 def _outline(array: NDArray) -> tuple[Any, Any]:

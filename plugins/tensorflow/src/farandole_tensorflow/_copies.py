@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from farandole_tensorflow._dtypes import Tensor
@@ -25,6 +26,28 @@ def write(array: Any, copied: Tensor) -> bool:
         return False
     plain.assign(copied)
     return True
+
+
+def size_bytes(array: Any) -> int:
+    """Of the variable's value."""
+    plain = _plain(array)
+    return int(plain.shape.num_elements()) * int(plain.dtype.size)
+
+
+def memory(array: Any) -> None:
+    """A tensor never changes, so there is none to write to."""
+    return None
+
+
+def read(array: Any) -> memoryview:
+    """The bytes of the variable's value, flat."""
+    return np.ascontiguousarray(_plain(array).read_value().numpy()).reshape(-1).view(np.uint8).data
+
+
+def fill(array: Any, content: memoryview) -> None:
+    """Give the variable the value that another rank has read."""
+    plain = _plain(array)
+    plain.assign(np.frombuffer(content, plain.dtype.as_numpy_dtype).reshape(plain.shape))
 
 
 def _plain(variable: Any) -> Any:

@@ -36,6 +36,20 @@ class OfSession:
             for variable, value in zip(arrays, values, strict=True):
                 variable.load(value, self._current)
 
+    def size_bytes(self, array: Any) -> int:
+        return int(array.shape.num_elements()) * int(array.dtype.size)
+
+    def memory(self, array: Any) -> None:
+        return None
+
+    def read(self, array: Any) -> memoryview:
+        value = np.ascontiguousarray(self._current.run(array))
+        return value.reshape(-1).view(np.uint8).data
+
+    def fill(self, array: Any, content: memoryview) -> None:
+        value = np.frombuffer(content, array.dtype.base_dtype.as_numpy_dtype)
+        array.load(value.reshape(tuple(array.shape)), self._current)
+
     @property
     def _current(self) -> Any:
         session = self._session or tf.compat.v1.get_default_session()

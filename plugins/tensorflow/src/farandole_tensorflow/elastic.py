@@ -114,6 +114,8 @@ class _Variables:
     """Variables outside of graphs."""
 
     copy, write = staticmethod(_copies.copy), staticmethod(_copies.write)
+    size_bytes, memory = staticmethod(_copies.size_bytes), staticmethod(_copies.memory)
+    read, fill = staticmethod(_copies.read), staticmethod(_copies.fill)
 
     def broadcast(self, arrays: Sequence[Any], root_rank: int) -> None:
         broadcast_variables(arrays, root_rank)

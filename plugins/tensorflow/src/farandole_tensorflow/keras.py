@@ -17,9 +17,7 @@ import tensorflow as _tf
 from farandole import *  # noqa: F403
 from farandole.plugin import build_keras as _build_keras
 
-from farandole_tensorflow import _operations, _xla
-from farandole_tensorflow._copies import copy as _copy
-from farandole_tensorflow._copies import write as _write
+from farandole_tensorflow import _copies, _operations, _xla
 from farandole_tensorflow._dtypes import Compression
 from farandole_tensorflow._dtypes import Tensor as _Tensor
 from farandole_tensorflow._exchange import Exchange as _Exchange
@@ -41,7 +39,9 @@ class _TensorFlow:
 
     elastic_run = staticmethod(_run)
     elastic_loader = _Dataset
-    copy, write = staticmethod(_copy), staticmethod(_write)
+    copy, write = staticmethod(_copies.copy), staticmethod(_copies.write)
+    size_bytes, memory = staticmethod(_copies.size_bytes), staticmethod(_copies.memory)
+    read, fill = staticmethod(_copies.read), staticmethod(_copies.fill)
 
     def tensor(self, value: _Any) -> _Any:
         return value  # the operations make a tensor of it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,6 +70,24 @@ class Tensors:
         ]
         for handle in handles:
             handle.wait()
+
+    def size_bytes(self, array: Tensor) -> int:
+        return int(array.numel() * array.element_size())
+
+    def memory(self, array: Tensor) -> memoryview | None:
+        if not array.is_cpu or not array.is_contiguous():
+            return None
+        size = self.size_bytes(array)
+        return memoryview((ctypes.c_char * size).from_address(array.data_ptr())).cast("B") if size else memoryview(b"")
+
+    def read(self, array: Tensor) -> memoryview:
+        content = bytearray(self.size_bytes(array))
+        if content:
+            torch.frombuffer(content, dtype=array.dtype).view(array.shape).copy_(array.detach())
+        return memoryview(content)
+
+    def fill(self, array: Tensor, content: memoryview) -> None:
+        array.detach().copy_(torch.frombuffer(content, dtype=array.dtype).view(array.shape))
 
 
 def _is_like(one: Tensor, other: Tensor) -> bool:

@@ -110,6 +110,10 @@ class _OfModule(StateDictHandler):
     def __init__(self, value: torch.nn.Module, tensors: Tensors) -> None:
         super().__init__(value, tensors, through=_Module(value))
 
+    def structure(self) -> list[str]:
+        found = self.value.state_dict()
+        return [f"{name} {_shape(each)}" for name, each in found.items() if isinstance(each, torch.Tensor)]
+
     def reset(self) -> None:
         self.value.zero_grad(set_to_none=True)
 
@@ -117,7 +121,16 @@ class _OfModule(StateDictHandler):
 class _OfOptimizer(StateDictHandler):
     """Of a torch.optim.Optimizer, whose `load_state_dict` takes over the tensors that it is given."""
 
+    def structure(self) -> list[str]:
+        groups = self.value.param_groups
+        return [f"group {i} of {len(group['params'])} parameters" for i, group in enumerate(groups)]
+
     def reset(self) -> None:
         if isinstance(self.value, Distributed):
             self.value._farandole.forget()
         self.value.zero_grad(set_to_none=True)
+
+
+def _shape(tensor: torch.Tensor) -> str:
+    is_lazy = isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin)
+    return "without a shape yet" if is_lazy else str(tuple(tensor.shape))

@@ -70,6 +70,18 @@ class _PyTorch:
     def write(self, array: _Any, copied: _Tensor) -> bool:
         return self._tensors.write(array.value, copied)
 
+    def size_bytes(self, array: _Any) -> int:
+        return self._tensors.size_bytes(array.value)
+
+    def memory(self, array: _Any) -> memoryview | None:
+        return self._tensors.memory(array.value)
+
+    def read(self, array: _Any) -> memoryview:
+        return self._tensors.read(array.value)
+
+    def fill(self, array: _Any, content: memoryview) -> None:
+        self._tensors.fill(array.value, content)
+
     def tensor(self, value: _Any) -> _Tensor:
         return _torch.as_tensor(value).detach()
 

@@ -1,0 +1,149 @@
+"""How `ObjectState.sync` makes a state equal on all ranks.
+
+Holders are the ranks with the newest state, takers the others. Holders should have equal copies, but need not, since
+statistics of a layer, say, are each rank's own. So they compare fingerprints first:
+
+    alike on all holders    each sends its share, to takers only
+    else                    the lowest holder's, for all
+"""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from farandole._api.errors import ArgumentTypeError
+from farandole._api.objects import broadcast_object
+from farandole._elastic.handlers import Array, Arrays, StateHandler
+from farandole._elastic.streaming import content_of, fingerprint, stream_arrays, stream_bytes
+from farandole._runtime import clock
+from farandole._start import world
+
+Handlers = Mapping[str, StateHandler]
+_NONE, _HELD, _UNFIT = range(3)  # what a rank has of the outlines: none, all, or something that cannot be sent
+
+
+@dataclass
+class _Outlines:
+    """The state of one rank, as it can be sent."""
+
+    arrays: Sequence[Array]
+    pickled: bytes
+    problem: str = ""  # why it cannot be sent
+
+
+def make_equal(
+    handlers: Handlers,
+    arrays: Arrays | None,
+    holders: Sequence[int],
+    refusal: Callable[[str, Exception], str],
+    broadcast: Callable[..., Any] | None,
+) -> bool:
+    """Give all ranks the state of these, the lowest one's where theirs differ. Collective.
+
+    Args:
+        handlers: of the state's attributes, which are the same on all ranks.
+        arrays: those of the framework; None for a state that has none.
+        holders: ranks, ascending.
+        refusal: the sentence about an attribute that cannot be pickled.
+        broadcast: sends the outlines, in place of ours.
+
+    Returns:
+        Whether this rank's state has become another one's.
+
+    Raises:
+        TypeError: an attribute of the lowest holder that cannot be pickled; on all ranks.
+    """
+    me, root = world.rank(), holders[0]
+    mine = _outlines(handlers, refusal) if me in holders else _Outlines([], b"")
+    told = _Told.gather(mine, _sums(mine.arrays, arrays) if len(holders) > 1 else [], me in holders)
+    if told.status[root] == _UNFIT:
+        raise ArgumentTypeError(broadcast_object(mine.problem, root, "farandole.elastic.problem"))
+    if broadcast is not None:
+        pickled = broadcast(mine.pickled if me == root else None, root_rank=root)
+    else:
+        senders = holders if told.have_equal_outlines(holders) else [root]
+        pickled = stream_bytes(senders, _others(senders), told.sizes[root], mine.pickled)
+    are_equal = told.have_equal_outlines(holders) and told.have_equal_arrays(holders)
+    takes = me != root and not (are_equal and me in holders)
+    own = _receivers(handlers, pickle.loads(pickled)) if takes else mine.arrays
+    if arrays is not None:
+        differing = set() if are_equal else _differing(own, arrays, holders)
+        stream_arrays(holders, _others(holders), [each for i, each in enumerate(own) if i not in differing], arrays)
+        if differing:
+            arrays.broadcast([each for i, each in enumerate(own) if i in differing], root)
+    if takes:
+        for handler in handlers.values():
+            handler.received()
+    return takes
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The words of all ranks, by rank."""
+
+    status: Sequence[int]
+    sizes: Sequence[int]  # of the pickled outlines, in bytes
+    checksums: Sequence[int]  # of the pickled outlines
+    sums: Sequence[int]  # checksums of the arrays' fingerprints
+
+    @classmethod
+    def gather(cls, mine: _Outlines, sums: Sequence[int], is_holder: bool) -> _Told:
+        status = _NONE if not is_holder else _UNFIT if mine.problem else _HELD
+        facts = [status, len(mine.pickled), zlib.crc32(mine.pickled), zlib.crc32(repr(sums).encode())]
+        told = clock.allgather(facts, "farandole.elastic.outlines")
+        return cls(*(told[i::4] for i in range(4)))
+
+    def have_equal_outlines(self, holders: Sequence[int]) -> bool:
+        return len({(self.status[rank], self.sizes[rank], self.checksums[rank]) for rank in holders}) == 1
+
+    def have_equal_arrays(self, holders: Sequence[int]) -> bool:
+        return len({self.sums[rank] for rank in holders}) == 1
+
+
+def _outlines(handlers: Handlers, refusal: Callable[[str, Exception], str]) -> _Outlines:
+    outlines: dict[str, Any] = {}
+    arrays: list[Array] = []
+    for name, handler in handlers.items():
+        outlines[name], some = handler.outline()
+        arrays += some
+    try:
+        return _Outlines(arrays, _pickled(outlines))
+    except Exception:
+        for name, outline in outlines.items():
+            try:
+                _pickled(outline)
+            except Exception as error:
+                return _Outlines(arrays, b"", refusal(name, error))
+        raise
+
+
+def _others(ranks: Sequence[int]) -> list[int]:
+    return [rank for rank in range(world.size()) if rank not in ranks]
+
+
+def _receivers(handlers: Handlers, outlines: Mapping[str, Any]) -> list[Array]:
+    return [array for name, handler in handlers.items() for array in handler.receive(outlines[name])]
+
+
+def _sums(which: Sequence[Array], arrays: Arrays | None) -> list[int]:
+    return [] if arrays is None else [fingerprint(content_of(each, arrays)) for each in which]
+
+
+def _differing(which: Sequence[Array], arrays: Arrays, holders: Sequence[int]) -> set[int]:
+    """The places of those that are not alike on all holders. Collective."""
+    if len(holders) == 1 or not which:
+        return set()
+    mine = _sums(which, arrays) if world.rank() in holders else [0] * len(which)
+    told = clock.allgather(mine, "farandole.elastic.sums")
+    of_holders = [told[rank * len(which) : (rank + 1) * len(which)] for rank in holders]
+    return {place for place, sums in enumerate(zip(*of_holders, strict=True)) if len(set(sums)) > 1}
+
+
+def _pickled(value: object) -> bytes:
+    from farandole._runtime import pickling  # whose import takes long
+
+    return bytes(pickling.dumps(value))
