@@ -47,6 +47,7 @@ class Supervisor(ABC):
     suspended: bool = False
     _hurried: bool = False  # the user, or the death of the launcher, wants this to end
     _stdout_warned: bool = False
+    _why_no_more: str = ""  # the sentence about an elastic job that could not go on without a rank
 
     def __post_init__(self) -> None:
         self.selector = selectors.DefaultSelector()
@@ -192,6 +193,8 @@ class Supervisor(ABC):
             self.relay.say(verdict.survival(death, others))
         else:
             self.deaths.append(death)
+            if self.lease is not None and self.ending.began_at is None and death.failed and not _is_mistake(death):
+                self._why_no_more = f"farandole: {self.lease.reason_against(death.placement.rank)}."
             if death.failed:
                 self.ending.rank_failed(time.monotonic())
             if self.options.verbose:
@@ -207,8 +210,7 @@ class Supervisor(ABC):
         """The job goes on although this rank has failed. A mistake of the program would come again."""
         if self.lease is None or self.ending.began_at is not None or not death.failed:
             return False
-        is_mistake = death.said is not None and (death.said.mistaken or death.said.blamed is not None)
-        return self.lease.survives(death.placement.rank, is_mistake)
+        return self.lease.survives(death.placement.rank, _is_mistake(death))
 
     def hear_member(self, rank: int, message: Message) -> None:
         """A rank says something about the membership of its elastic job."""
@@ -284,4 +286,11 @@ class Supervisor(ABC):
         label = name_of_rank(rank, self.options.hosts)
         elsewhere = self.where_output_is(rank)
         self.relay.tell(verdict.describe(found, self.relay.tail(rank), directory, is_above, label, elsewhere))
+        if self._why_no_more:
+            self.relay.tell(self._why_no_more)
         return found.exit_code
+
+
+def _is_mistake(death: verdict.Death) -> bool:
+    """The rank has said that its program, or another rank's, raised an error which would come again."""
+    return death.said is not None and (death.said.mistaken or death.said.blamed is not None)
