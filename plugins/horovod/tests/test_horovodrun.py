@@ -58,9 +58,9 @@ def test_options_without_effect_are_named_once_each_reason():
     assert "--autotune" in sentences[1]
 
 
-@pytest.mark.parametrize("words", [["--max-np", "1"], ["--host-discovery-script", "./x"], ["--reset-limit", "3"]])
-def test_new_hosts_and_ranks_are_refused_with_the_way_there_is(words):
-    with pytest.raises(_config.FileError, match=f"^{words[0]}: .* -np N --min-np M"):
+@pytest.mark.parametrize("words", [["--slots-per-host", "1"], ["--host-discovery-script", "./x"]])
+def test_the_discovery_of_hosts_is_refused_with_the_way_there_is(words):
+    with pytest.raises(_config.FileError, match=f"^{words[0]}: hosts that come while .*: name all with -H"):
         launch._words(parsed(*words))
 
 
@@ -72,8 +72,15 @@ def test_options_that_cannot_be_together_are_refused(words, capsys):
     assert "horovodrun: error:" in capsys.readouterr().err
 
 
-def test_the_fewest_ranks_are_passed_on():
-    assert launch._words(parsed("-np", "4", "--min-num-proc", "2")) == ["-np", "4", "--min-np", "2"]
+def test_options_of_elastic_jobs_are_passed_on():
+    given = parsed(
+        *("-np", "4", "--min-num-proc", "2", "--max-num-proc", "4", "--elastic-timeout", "9", "--reset-limit", "3"),
+        *("--blacklist-cooldown-range", "5", "60"),
+    )
+    assert launch._words(given) == [
+        *("-np", "4", "--min-np", "2", "--max-np", "4", "--elastic-timeout", "9", "--reset-limit", "3"),
+        *("--blacklist-cooldown-range", "5", "60"),
+    ]
 
 
 def test_options_for_other_hosts_are_passed_on():

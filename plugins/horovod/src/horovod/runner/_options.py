@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 
 _AUTOTUNE = "there is no size that a run would have to tune"
-_ELASTIC = "an elastic job goes on with fewer ranks, and not with new ones or new hosts yet: give -np N --min-np M"
+_DISCOVERY = "hosts that come while a job runs come with a later release: name all with -H, and see --max-np"
 _NO_CACHE = "no result of a check is kept, so there is none to leave out"
 _MPI = "the ranks are started without MPI; to have its network, start the program by mpirun -np N python train.py"
 _NO_CYCLES = "there is no cycle and no cache to size: operations begin when all ranks have called them"
@@ -117,11 +117,11 @@ OPTIONS = (
     Option("--log-without-timestamp", ignored="lines have no time unless --log-with-timestamp says so"),
     Option("--log-hide-timestamp", "", "logging.hide_timestamp", ignored="lines have no time by themselves"),
     Option("--no-log-hide-timestamp", passed_as="--timestamp"),
-    Option("--host-discovery-script", "EXE", refused=_ELASTIC),
+    Option("--host-discovery-script", "EXE", refused=_DISCOVERY),
     Option("--min-np --min-num-proc", "N", passed_as="--min-np"),
-    Option("--max-np --max-num-proc", "N", refused=_ELASTIC),
-    Option("--slots-per-host", "N", refused=_ELASTIC),
-    Option("--elastic-timeout", "SECONDS", refused=_ELASTIC),
-    Option("--reset-limit", "N", refused=_ELASTIC),
-    Option("--blacklist-cooldown-range", "MIN MAX", refused=_ELASTIC),
+    Option("--max-np --max-num-proc", "N", passed_as="--max-np"),
+    Option("--slots-per-host", "N", refused=_DISCOVERY),
+    Option("--elastic-timeout", "SECONDS", passed_as="--elastic-timeout"),
+    Option("--reset-limit", "N", passed_as="--reset-limit"),
+    Option("--blacklist-cooldown-range", "MIN MAX", passed_as="--blacklist-cooldown-range"),
 )

@@ -70,7 +70,8 @@ def _words(given: dict[str, Any]) -> list[str]:
         if option.refused:
             raise _config.FileError(f"{option.names.split()[0]}: {option.refused}")
         if option.passed_as:
-            words += [option.passed_as, str(value)] if option.metavar else [option.passed_as]
+            values = value if isinstance(value, list) else [value] if option.metavar else []
+            words += [option.passed_as, *map(str, values)]
     return words
 
 
