@@ -187,8 +187,11 @@ class Membership:
 
     def _watch_newcomers(self) -> None:
         """Begin while they are alive: the number of a process that is gone and reaped tells nothing."""
+        for number in self._watched.keys() - {self._me, *self.epoch.members}:
+            _close(self._watched.pop(number))
         host = self._members[self._me].host
-        here = [each for each in self._members.values() if each.host == host and each.number not in self._watched]
+        living = [self._members[number] for number in {self._me, *self.epoch.members}]
+        here = [each for each in living if each.host == host and each.number not in self._watched]
         self._watched |= {each.number: _watch(each) for each in here}
 
 
