@@ -75,6 +75,7 @@ SUITES: dict[str, Beside] = {
     "tests/packaging/test_tensorflow_wheel.py": (NEWEST,),
     "tests/packaging/test_torch_wheel.py": (TORCH,),
     "tests/planted": (TORCH,),
+    "tests/soak": (TORCH,),
 }
 LONG = ["tests/collectives/meaning", "tests/collectives/parity", "tests/faults", EXAMPLES]  # suites with a longer form
 LONG += ["core/tests/python/test_elastic_simulation.py", "plugins/torch/tests/test_drawn_training.py"]

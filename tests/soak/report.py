@@ -1,0 +1,109 @@
+"""The facts of a run of the soak, and its targets. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import judge
+from faults import Kind
+from judge import Span
+from seen import AGENT, LAUNCHER, RANK, Process
+
+SHARE = 0.9
+LONGEST_PAUSE_S = 12.0  # 5 s until a silent host is noticed, 3.5 s until it is given up, and a start on busy cores
+_MIB = 1 << 20
+_MOST_GROWTH = {"bytes": 4.0 * _MIB, "descriptors": 3.0}
+_FEWEST_SAMPLES = 40  # of a second each, so that the growth of a process says something
+_NAMED = 6
+
+
+@dataclass
+class Report:
+    """Times are those of the monotonic clock, in seconds."""
+
+    begin: float = 0.0
+    end: float = 0.0
+    calm: Span = (0.0, 0.0)  # without faults
+    code: int | None = None  # of the job
+    faults: list[tuple[float, str, str]] = field(default_factory=list)  # when, kind, words
+    absent: list[Kind] = field(default_factory=list)  # kinds that this Farandole cannot have yet
+    hit: set[int] = field(default_factory=set)  # ranks
+    stopped: list[Span] = field(default_factory=list)  # a rank was
+    imports: list[Span] = field(default_factory=list)  # of newcomers
+    lines: list[tuple[float, str]] = field(default_factory=list)  # that the job has said
+    uses: dict[Process, list[tuple[int, int]]] = field(default_factory=dict)  # bytes and descriptors, each second
+    sizes: list[int] = field(default_factory=list)  # of the world in which the ranks have ended
+    stuck: list[str] = field(default_factory=list)  # processes that did not end when they were told to
+    left: list[str] = field(default_factory=list)  # things that nobody has removed
+
+    @property
+    def _disturbed(self) -> list[Span]:
+        return judge.united([*self.stopped, *self.imports])
+
+    def _share(self, steps: judge.Steps, spans: Sequence[Span]) -> float:
+        calm = steps.rate([self.calm])
+        return steps.rate(spans) / calm if calm else 0.0
+
+    def _growths(self, kind: str) -> dict[str, float]:
+        of_kind = [uses for process, uses in self.uses.items() if process.kind == kind and len(uses) >= _FEWEST_SAMPLES]
+        return {
+            what: max((judge.growth([use[place] for use in uses]) for uses in of_kind), default=0.0)
+            for place, what in enumerate(("bytes", "descriptors"))
+        }
+
+    def _rows(self, steps: judge.Steps) -> Iterator[tuple[str, str, bool]]:
+        """Of each target: its name, the measured value, whether it is reached."""
+        whole = (self.calm[1], self.end)
+        free = judge.without(whole, self._disturbed)
+        share = self._share(steps, free)
+        yield f"steps while no rank is stopped and no newcomer imports (>= {SHARE:.0%})", f"{share:.1%}", share >= SHARE
+        pauses = steps.pauses((self.begin, self.end), self.stopped, LONGEST_PAUSE_S)
+        yield f"hangs: no step for {LONGEST_PAUSE_S:.0f} s (0)", str(len(pauses)), not pauses
+        wrong = judge.wrong([line for _, line in self.lines], self.hit)
+        yield "ranks named that no fault has hit (0)", str(len(wrong)), not wrong
+        for kind in (LAUNCHER, AGENT, RANK):
+            growths = self._growths(kind)
+            said = f"{growths['bytes'] / _MIB:+.1f} MiB, {growths['descriptors']:+.0f} descriptors"
+            flat = all(value <= _MOST_GROWTH[what] for what, value in growths.items())
+            yield f"growth of a {kind} (4 MiB, 3 descriptors)", said, flat
+        yield "left behind (nothing)", str(len(self.left) + len(self.stuck)), not self.left and not self.stuck
+        yield "exit code of the job (0)", str(self.code), self.code == 0
+
+    def missed(self, steps: judge.Steps) -> list[str]:
+        """The targets that are not reached."""
+        return [name for name, _, reached in self._rows(steps) if not reached]
+
+    def text(self, steps: judge.Steps) -> str:
+        """The tables."""
+        return "\n".join(self._lines(steps))
+
+    def _lines(self, steps: judge.Steps) -> Iterator[str]:
+        whole = (self.calm[1], self.end)
+        disturbed = judge.length(judge.without(whole, judge.without(whole, self._disturbed)))
+        yield f"\n{'fault':14} {'times':>5}  longest time without a step, in which no rank is stopped"
+        for name in dict.fromkeys(kind for _, kind, _ in self.faults):
+            spans = [self._longest(steps, at) for at, kind, _ in self.faults if kind == name]
+            yield f"{name:14} {len(spans):5}  {max(spans):.1f} s"
+        for kind in self.absent:
+            yield f"{kind.name:14} {'-':>5}  needs {kind.needs}, which is not there"
+        yield f"\n{steps.rate([self.calm]):.1f} steps/s without faults; then {self._share(steps, [whole]):.1%} of that"
+        yield f"in {self.end - self.calm[1]:.0f} s. A rank is stopped, or a newcomer imports, in {disturbed:.0f} s of them."
+        yield f"{len(self.imports)} newcomers; {max(self.sizes, default=0)} ranks at the end.\n"
+        for name, value, reached in self._rows(steps):
+            yield f"{'ok' if reached else 'MISSED':7} {name}: {value}"
+        told = [
+            *(f"no step from {a - self.begin:.1f} to {b - self.begin:.1f} s" for a, b in self._pauses(steps)),
+            *judge.wrong([line for _, line in self.lines], self.hit), *self.left, *self.stuck,
+        ]  # fmt: skip
+        yield from (f"        {each}" for each in told[:_NAMED])
+
+    def _pauses(self, steps: judge.Steps) -> list[Span]:
+        return steps.pauses((self.begin, self.end), self.stopped, LONGEST_PAUSE_S)
+
+    def _longest(self, steps: judge.Steps, fault_at: float) -> float:
+        """The longest pause until the next fault."""
+        until = min((at for at, _, _ in self.faults if at > fault_at), default=self.end)
+        marks = [fault_at, *(time for time in steps.times if fault_at < time < until), until]
+        return max(judge.length(judge.without(span, self.stopped)) for span in pairwise(marks))
