@@ -35,6 +35,11 @@ def without(whole: Span, taken: Iterable[Span]) -> list[Span]:
     return [*left, (at, whole[1])] if at < whole[1] else left
 
 
+def within(whole: Span, spans: Iterable[Span]) -> list[Span]:
+    """The part of a span of time that these cover."""
+    return without(whole, without(whole, spans))
+
+
 def length(spans: Iterable[Span]) -> float:
     return sum(end - begin for begin, end in spans)
 

@@ -81,7 +81,7 @@ class Report:
 
     def _lines(self, steps: judge.Steps) -> Iterator[str]:
         whole = (self.calm[1], self.end)
-        disturbed = judge.length(judge.without(whole, judge.without(whole, self._disturbed)))
+        disturbed, length = judge.length(judge.within(whole, self._disturbed)), self.end - self.calm[1]
         yield f"\n{'fault':14} {'times':>5}  longest time without a step, in which no rank is stopped"
         for name in dict.fromkeys(kind for _, kind, _ in self.faults):
             spans = [self._longest(steps, at) for at, kind, _ in self.faults if kind == name]
@@ -89,7 +89,7 @@ class Report:
         for kind in self.absent:
             yield f"{kind.name:14} {'-':>5}  needs {kind.needs}, which is not there"
         yield f"\n{steps.rate([self.calm]):.1f} steps/s without faults; then {self._share(steps, [whole]):.1%} of that"
-        yield f"in {self.end - self.calm[1]:.0f} s. A rank is stopped, or a newcomer imports, in {disturbed:.0f} s of them."
+        yield f"in {length:.0f} s. A rank is stopped, or a newcomer imports, in {disturbed:.0f} s of them."
         yield f"{len(self.imports)} newcomers; {max(self.sizes, default=0)} ranks at the end.\n"
         for name, value, reached in self._rows(steps):
             yield f"{'ok' if reached else 'MISSED':7} {name}: {value}"
