@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from statistics import mean, median
 
 import judge
 from faults import Kind
@@ -12,11 +14,13 @@ from judge import Span
 from seen import AGENT, LAUNCHER, RANK, Process
 
 SHARE = 0.9
+CALM_S = 3.0  # before a fault
 LONGEST_PAUSE_S = 12.0  # 5 s until a silent host is noticed, 3.5 s until it is given up, and a start on busy cores
 _MIB = 1 << 20
 _MOST_GROWTH = {"bytes": 4.0 * _MIB, "descriptors": 3.0}
 _FEWEST_SAMPLES = 40  # of a second each, so that the growth of a process says something
 _NAMED = 6
+_BIN_S = 5.0
 
 
 @dataclass
@@ -34,6 +38,7 @@ class Report:
     imports: list[Span] = field(default_factory=list)  # of newcomers
     lines: list[tuple[float, str]] = field(default_factory=list)  # that the job has said
     uses: dict[Process, list[tuple[int, int]]] = field(default_factory=dict)  # bytes and descriptors, each second
+    loads: list[tuple[float, float, float]] = field(default_factory=list)  # when, cores that the job uses, and all
     sizes: list[int] = field(default_factory=list)  # of the world in which the ranks have ended
     stuck: list[str] = field(default_factory=list)  # processes that did not end when they were told to
     left: list[str] = field(default_factory=list)  # things that nobody has removed
@@ -42,8 +47,22 @@ class Report:
     def _disturbed(self) -> list[Span]:
         return judge.united([*self.stopped, *self.imports])
 
+    def _calm_rates(self, steps: judge.Steps) -> tuple[float, float]:
+        """Steps per second without faults: at first, and in the spans that end with the next fault, a median each.
+
+        Other programs take cores from the job, more or less of them from minute to minute.
+        """
+        first = [
+            (self.calm[0] + at, self.calm[0] + at + CALM_S)
+            for at in range(0, int(self.calm[1] - self.calm[0]), int(CALM_S))
+        ]
+        later = [(at - CALM_S, at) for at, _, _ in self.faults]
+        later = [span for span in later if not judge.within(span, self._disturbed) and span[0] >= self.calm[1]]
+        of_first, of_later = ([steps.rate([span]) for span in spans] for spans in (first, later))
+        return median(of_first), median([*of_first, *of_later])
+
     def _share(self, steps: judge.Steps, spans: Sequence[Span]) -> float:
-        calm = steps.rate([self.calm])
+        _, calm = self._calm_rates(steps)
         return steps.rate(spans) / calm if calm else 0.0
 
     def _growths(self, kind: str) -> dict[str, float]:
@@ -79,6 +98,20 @@ class Report:
         """The tables."""
         return "\n".join(self._lines(steps))
 
+    def rates(self, steps: judge.Steps) -> str:
+        """Steps per second, and cores that the job and all use, of every five seconds."""
+        lines = []
+        at = self.begin
+        while at < self.end:
+            mine, of_all = self._load((at, at + _BIN_S))
+            lines.append(f"{at - self.begin:7.1f} s {steps.rate([(at, at + _BIN_S)]):7.1f} {mine:5.2f} {of_all:5.2f}")
+            at += _BIN_S
+        return "\n".join([*lines, ""])
+
+    def _load(self, span: Span) -> tuple[float, float]:
+        loads = [(mine, of_all) for at, mine, of_all in self.loads if span[0] <= at < span[1]]
+        return (mean(mine for mine, _ in loads), mean(of_all for _, of_all in loads)) if loads else (0.0, 0.0)
+
     def _lines(self, steps: judge.Steps) -> Iterator[str]:
         whole = (self.calm[1], self.end)
         disturbed, length = judge.length(judge.within(whole, self._disturbed)), self.end - self.calm[1]
@@ -88,8 +121,12 @@ class Report:
             yield f"{name:14} {len(spans):5}  {max(spans):.1f} s"
         for kind in self.absent:
             yield f"{kind.name:14} {'-':>5}  needs {kind.needs}, which is not there"
-        yield f"\n{steps.rate([self.calm]):.1f} steps/s without faults; then {self._share(steps, [whole]):.1%} of that"
+        first, calm = self._calm_rates(steps)
+        yield f"\n{calm:.1f} steps/s without faults ({first:.1f} at first); {self._share(steps, [whole]):.1%} of that"
         yield f"in {length:.0f} s. A rank is stopped, or a newcomer imports, in {disturbed:.0f} s of them."
+        (mine, of_all), (mine_later, later) = self._load(self.calm), self._load(whole)
+        yield f"Without faults the job used {mine:.2f} cores and others {of_all - mine:.2f}, then"
+        yield f"{mine_later:.2f} and {later - mine_later:.2f}; this machine has {os.cpu_count()}."
         yield f"{len(self.imports)} newcomers; {max(self.sizes, default=0)} ranks at the end.\n"
         for name, value, reached in self._rows(steps):
             yield f"{'ok' if reached else 'MISSED':7} {name}: {value}"

@@ -45,6 +45,22 @@ def processes(hosts: Sequence[Host], program: str) -> list[Process]:
     return found
 
 
+def busy_s() -> float:
+    """The time that the cores of this machine have been busy, with whatever, in seconds of one core."""
+    user, nice, system, _, _, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def cores_s(processes: Sequence[Process]) -> dict[int, float]:
+    """By process, the time that it has had a core."""
+    found = {}
+    for process in processes:
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            found[process.pid] = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    return found
+
+
 def _process(pid: int, host: str, words: list[str], program: str) -> Process | None:
     if "farandole.launch.remote.agent" in words:
         return Process(AGENT, pid, host)

@@ -72,6 +72,7 @@ class Soak:
         self._processes: list[seen.Process] = []
         self._marks: dict[int, tuple[float, ...]] = {}
         self._sampled_at = 0.0
+        self._busy: tuple[float, float, dict[int, float]] | None = None
         self._said = 0  # bytes of the launcher's stderr that were read
 
     # ---- The job
@@ -178,7 +179,9 @@ class Soak:
                 self.steps.saw(marks[STEP_AT], marks[STEP])
         if now - self._sampled_at >= _SAMPLE_S:
             self._sampled_at = now
-            for process in self._see():
+            processes = self._see()
+            self._weigh(now, processes)
+            for process in processes:
                 if (use := process.use()) is not None:
                     self.report.uses.setdefault(process, []).append(use)
         with (self.folder / "stderr").open("rb") as file:
@@ -187,6 +190,15 @@ class Soak:
         whole = lines[: lines.rfind(b"\n") + 1]
         self._said += len(whole)
         self.report.lines += [(now, line) for line in whole.decode(errors="replace").splitlines()]
+
+    def _weigh(self, now: float, processes: Sequence[seen.Process]) -> None:
+        """Note how busy the cores are, by the job and by others."""
+        busy_s, of_job = seen.busy_s(), seen.cores_s(processes)
+        if self._busy is not None:
+            at, busy_before, before = self._busy
+            mine = sum(of_job[pid] - before.get(pid, 0.0) for pid in of_job)
+            self.report.loads.append((now, mine / (now - at), (busy_s - busy_before) / (now - at)))
+        self._busy = now, busy_s, of_job
 
     def _see(self) -> list[seen.Process]:
         return seen.processes(self.hosts, _PROGRAM)
@@ -234,6 +246,7 @@ def main() -> int:
         lab.close()
     print(soak.report.text(soak.steps), flush=True)
     if soak.report.missed(soak.steps):
+        (folder / "rates").write_text(soak.report.rates(soak.steps))
         return 1
     shutil.rmtree(folder)
     return 0
