@@ -56,6 +56,13 @@ def test_newcomers_call_the_function_too(tmp_path: Path) -> None:
     assert len({each[2] for each in results}) == 1 and len(list(tmp_path.iterdir())) == 4
 
 
+def test_hosts_may_be_discovered(tmp_path: Path) -> None:
+    (tmp_path / "discover").write_text("#!/bin/sh\necho localhost\n")
+    (tmp_path / "discover").chmod(0o755)
+    options = {"host_discovery_script": tmp_path / "discover", "slots_per_host": 2}
+    assert farandole.run(train, (5, {}), np=2, **options) == [(0, 2, 5), (1, 2, 5)]
+
+
 def test_a_rank_that_is_told_to_leave_has_no_result(capfd: pytest.CaptureFixture[str]) -> None:
     assert farandole.run(train, (20, {0: signal.SIGTERM}), np=2, min_np=1) == [(0, 1, 20)]
     assert "leaves, as SIGTERM asked" in capfd.readouterr().err
@@ -103,12 +110,14 @@ def test_a_mistake_ends_the_job_as_ever() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"min_np": 3}, ValueError, "min_np=3 is more than the 2 ranks of np"),
-        ({"min_np": 1, "max_np": 1}, ValueError, "max_np=1 is fewer than the 2 ranks of np"),
+        ({"min_np": 3}, ValueError, "min_np=3 is more than np=2"),
+        ({"min_np": 1, "max_np": 1}, ValueError, "max_np=1 is fewer than np=2"),
         ({"min_np": 0}, ValueError, "at least 1, not min_np=0"),
         ({"min_np": True}, TypeError, "a whole number, not min_np=True"),
         ({"min_np": 1, "max_np": "4"}, TypeError, "a whole number, not max_np='4'"),
         ({"max_np": 4}, ValueError, "max_np is for jobs that lose ranks and go on; give min_np=1"),
+        ({"slots_per_host": 4}, ValueError, "slots_per_host is for jobs that lose ranks and go on"),
+        ({"host_discovery_script": "x", "hosts": "h:2"}, ValueError, "takes hosts or host_discovery_script, not both"),
         ({"elastic_timeout": 4}, ValueError, "elastic_timeout is for jobs that lose ranks and go on"),
         ({"min_np": 1, "blacklist_cooldown_range": 4}, TypeError, "two numbers of seconds"),
         ({"min_np": 1, "blacklist_cooldown_range": (4, 1)}, RuntimeError, "the smaller first, not 4 1"),

@@ -40,8 +40,8 @@ class Scene(Protocol):
     def list_hosts(self, hosts: Sequence[Host], lie: str = "") -> None:
         """Tell those to the discovery script, or a lie: "nothing", "nonsense", "absent" or "hang"."""
 
-    def start_again(self) -> None:
-        """Start a launcher that adopts the ranks."""
+    def start_again(self, seconds: float) -> None:
+        """After so many seconds start a launcher that adopts the ranks. The first one is dead."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _kill_launcher(scene: Scene) -> str:
     seconds = round(scene.random.uniform(1, 5), 1)
     for process in scene.others(LAUNCHER):
         _signal(process, signal.SIGKILL)
-    scene.later(seconds, scene.start_again)
+    scene.start_again(seconds)
     return f"started again after {seconds} s"
 
 

@@ -37,7 +37,9 @@ class Report:
     stopped: list[Span] = field(default_factory=list)  # a rank was
     imports: list[Span] = field(default_factory=list)  # of newcomers
     lines: list[tuple[float, str]] = field(default_factory=list)  # that the job has said
-    uses: dict[Process, list[tuple[int, int]]] = field(default_factory=dict)  # bytes and descriptors, each second
+    uses: dict[Process, list[tuple[int, int]]] = field(
+        default_factory=dict
+    )  # bytes and descriptors, each second while all are there
     loads: list[tuple[float, float, float]] = field(default_factory=list)  # when, cores that the job uses, and all
     sizes: list[int] = field(default_factory=list)  # of the world in which the ranks have ended
     stuck: list[str] = field(default_factory=list)  # processes that did not end when they were told to

@@ -62,12 +62,12 @@ def cores_s(processes: Sequence[Process]) -> dict[int, float]:
 
 
 def _process(pid: int, host: str, words: list[str], program: str) -> Process | None:
-    if "farandole.launch.remote.agent" in words:
+    if any(word.startswith("farandole.launch.remote.") for word in words):
         return Process(AGENT, pid, host)
-    if program not in words:
-        return None
     if "farandole.launch" in words:
         return Process(LAUNCHER, pid, host)
+    if program not in words:
+        return None
     pairs = (each.partition("=") for each in Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0"))
     variables = {name: value for name, _, value in pairs}
     number = variables.get("FARANDOLE_JOINS") or variables.get("FARANDOLE_RANK")

@@ -71,6 +71,7 @@ class Soak:
         self._order = itertools.count()
         self._processes: list[seen.Process] = []
         self._marks: dict[int, tuple[float, ...]] = {}
+        self._waits_for_launcher = False
         self._sampled_at = 0.0
         self._busy: tuple[float, float, dict[int, float]] | None = None
         self._said = 0  # bytes of the launcher's stderr that were read
@@ -91,17 +92,21 @@ class Soak:
             self._look()
             time.sleep(_LOOK_S)
 
-    def _launch(self, *more: str) -> None:
+    def _launch(self) -> None:
         ranks = str(HOSTS * SLOTS)
         words = ["-np", ranks, "--min-np", "1", "--max-np", ranks, "--blacklist-cooldown-range", "1", "4"]
         if self._discovers:
             words += ["--host-discovery-script", str(self.folder / "discover")]
         else:
             words += ["-H", ",".join(f"{host.name}:{SLOTS}" for host in self.hosts)]
+        if "--outlive-launcher" in self._options:
+            words += ["--outlive-launcher", "60", "--job-state", str(self.folder / "job")]
+        (self.folder / "tmp").mkdir()
+        self._start(["run", *words, "--", sys.executable, _PROGRAM, str(self.folder), str(PAUSE_OF_STEP_S)])
+
+    def _start(self, words: Sequence[str]) -> None:
         command = ["env", f"FARANDOLE_SSH={' '.join(self._lab.ssh_command)}", f"TMPDIR={self.folder / 'tmp'}"]
-        command += [sys.executable, "-m", "farandole.launch", "run", *words, *more]
-        command += ["--", sys.executable, _PROGRAM, str(self.folder), str(PAUSE_OF_STEP_S)]
-        (self.folder / "tmp").mkdir(exist_ok=True)
+        command += [sys.executable, "-m", "farandole.launch", *words]
         with (self.folder / "stdout").open("ab") as stdout, (self.folder / "stderr").open("ab") as stderr:
             self.job = self.hosts[0].start(
                 command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
@@ -135,9 +140,14 @@ class Soak:
             (self.folder / f"{name}.new").write_text(text)
             (self.folder / f"{name}.new").rename(self.folder / name)
 
-    def start_again(self) -> None:
-        self.job.wait(10)
-        self._launch()
+    def start_again(self, seconds: float) -> None:
+        def start() -> None:
+            self.job.wait(10)
+            self._start(["adopt", str(self.folder / "job")])
+            self._waits_for_launcher = False
+
+        self._waits_for_launcher = True
+        self.later(seconds, start)
 
     # ---- The run
 
@@ -147,7 +157,7 @@ class Soak:
         end = self.report.begin + BASELINE_S + seconds
         self.report.calm = (self.report.begin, self.report.begin + BASELINE_S)
         self.later(BASELINE_S, lambda: self._next_fault(end))
-        while time.monotonic() < end and self.job.poll() is None:
+        while time.monotonic() < end and (self._waits_for_launcher or self.job.poll() is None):
             while self._agenda and self._agenda[0][0] <= time.monotonic():
                 heapq.heappop(self._agenda)[2]()
             self._look()
@@ -181,7 +191,8 @@ class Soak:
             self._sampled_at = now
             processes = self._see()
             self._weigh(now, processes)
-            for process in processes:
+            last = max(self._marks.values(), key=lambda marks: marks[STEP_AT], default=None)
+            for process in processes if last is not None and last[SIZE] == HOSTS * SLOTS else ():
                 if (use := process.use()) is not None:
                     self.report.uses.setdefault(process, []).append(use)
         with (self.folder / "stderr").open("rb") as file:

@@ -94,10 +94,11 @@ def test_arguments_of_elastic_jobs_ask_for_the_fewest_ranks(names):
         horovod.run(print, **dict.fromkeys(names, 2))
 
 
-@pytest.mark.parametrize("name", ["slots", "host_discovery_script"])
-def test_the_discovery_of_hosts_is_refused_in_a_sentence(name):
-    with pytest.raises(NotImplementedError, match=rf"^horovod\.run\({name}=\.\.\.\): hosts that come"):
-        horovod.run(print, **{name: 2})
+def test_hosts_may_be_discovered(tmp_path):
+    (tmp_path / "discover").write_text("#!/bin/sh\necho localhost\n")
+    (tmp_path / "discover").chmod(0o755)
+    found = horovod.run(os.getpid, num_proc=2, host_discovery_script=str(tmp_path / "discover"), slots=2)
+    assert len(set(found)) == 2
 
 
 def test_other_hosts_are_reached_by_ssh_with_its_options(tmp_path, monkeypatch):

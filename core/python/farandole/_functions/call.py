@@ -32,6 +32,8 @@ def run(
     reset_limit: SupportsIndex | None = None,
     blacklist_cooldown_range: tuple[float, float] | None = None,
     elastic_timeout: float | None = None,
+    host_discovery_script: str | os.PathLike[str] | None = None,
+    slots_per_host: SupportsIndex | None = None,
 ) -> list[T]:
     """Call a function on `np` ranks, here or on other hosts, and return the results in the order of the ranks.
 
@@ -60,6 +62,8 @@ def run(
         reset_limit: start so many of them at most.
         blacklist_cooldown_range: seconds until a lost rank is replaced, twice as long each time, and the most of them.
         elastic_timeout: seconds that living ranks have to notice that one is lost.
+        host_discovery_script: a command that prints hosts, in place of `hosts`; they may change while the job runs.
+        slots_per_host: of hosts for which it prints no number.
 
     Returns:
         What the function returned on each rank, rank 0 first; with `min_np` on each that has finished, in the order
@@ -76,21 +80,36 @@ def run(
         >>> hvd.run(lambda base: base + 1, args=(41,), np=2)
         [42, 42]
     """
-    from farandole._functions import outcome, parcel, starter, words
+    from farandole._functions import words
 
     _check_call(fn, args, kwargs)
-    ranks = words.count_of_ranks(np)
-    options = ["-np", str(ranks), *words.places(ranks, hosts, hostfile)]
-    options += words.of_values(start_timeout=start_timeout, output_dir=output_dir)
-    options += ["--timestamp"] * timestamp + ["--verbose"] * verbose
+    ranks, is_elastic = words.count_of_ranks(np), min_np is not None or host_discovery_script is not None
+    options = [*words.places(ranks, hosts, hostfile, host_discovery_script), *["--timestamp"] * timestamp]
+    options += [*words.of_values(start_timeout=start_timeout, output_dir=output_dir), *["--verbose"] * verbose]
     options += words.ways(executable, ssh_port, ssh_identity_file, network_interfaces)
-    options += words.elastic(ranks, min_np, max_np, reset_limit, blacklist_cooldown_range, elastic_timeout)
+    options += words.elastic(is_elastic, ranks, min_np, max_np, reset_limit, slots_per_host)
+    options += words.elastic_times(is_elastic, blacklist_cooldown_range, elastic_timeout)
+    return _call(fn, args, kwargs, ranks, options, executable, is_elastic)
+
+
+def _call(
+    fn: Callable[..., T],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    ranks: int,
+    options: Sequence[str],
+    executable: str | None,
+    is_elastic: bool,
+) -> list[T]:
+    from farandole._functions import outcome, parcel, starter
+
     call = parcel.write(fn, tuple(args), dict(kwargs or {}), executable)
+    command = starter.python("farandole._functions.rank", executable)
     try:
-        ended = starter.run([*options, "--", *starter.python("farandole._functions.rank", executable)], call)
+        ended = starter.run(["-np", str(ranks), *options, "--", *command], call)
     finally:
         os.close(call)
-    return outcome.results(ended, ranks, is_elastic=min_np is not None)
+    return outcome.results(ended, ranks, is_elastic)
 
 
 def _check_call(fn: object, args: object, kwargs: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import SupportsIndex
 
 from farandole._api.errors import ArgumentError, ArgumentTypeError
@@ -40,41 +40,55 @@ def ways(
     return [*of_values(python=executable), *reached]
 
 
-def places(ranks: int, hosts: str | None, hostfile: str | os.PathLike[str] | None) -> list[str]:
+def places(
+    ranks: int,
+    hosts: str | None,
+    hostfile: str | os.PathLike[str] | None,
+    host_discovery_script: str | os.PathLike[str] | None,
+) -> list[str]:
     """The options for the hosts. Without any the launcher takes those of an allocation, else this host.
 
     A rank starts its functions on its own host: the others of the allocation have ranks, too.
     """
-    if hosts is not None and hostfile is not None:
-        raise ArgumentError("farandole.run takes hosts or hostfile, not both; leave one out.")
-    if hostfile is not None or hosts is not None:
-        return of_values(hostfile=hostfile, hosts=hosts)
+    given = {"hosts": hosts, "hostfile": hostfile, "host_discovery_script": host_discovery_script}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise ArgumentError(f"farandole.run takes {names[0]} or {names[1]}, not both; leave one out.")
+    if names:
+        return of_values(**given)
     return [f"--hosts=localhost:{ranks}"] if environment.is_a_rank() else []
 
 
 def elastic(
+    is_elastic: bool,
     ranks: int,
     min_np: SupportsIndex | None,
     max_np: SupportsIndex | None,
     reset_limit: SupportsIndex | None,
-    cooldown_range: Sequence[float] | None,
-    timeout: float | None,
+    slots_per_host: SupportsIndex | None,
 ) -> list[str]:
-    """The options of a job that goes on when ranks are lost. Raises ArgumentError and ArgumentTypeError."""
-    counts = {"min_np": _count("min_np", min_np, 1), "max_np": _count("max_np", max_np, 1)}
-    counts["reset_limit"] = _count("reset_limit", reset_limit, 0)
-    rest = {"blacklist_cooldown_range": cooldown_range, "elastic_timeout": timeout}
-    least, most = counts["min_np"], counts["max_np"]
-    given = next((name for name, value in [*counts.items(), *rest.items()] if value is not None), None)
-    if least is None:
-        if given is None:
-            return []
-        raise ArgumentError(f"farandole.run: {given} is for jobs that lose ranks and go on; give min_np=1, or more.")
-    if least > ranks:
-        raise ArgumentError(f"farandole.run: min_np={least} is more than the {ranks} ranks of np; lower it.")
+    """The numbers of a job that goes on when ranks are lost. Raises ArgumentError and ArgumentTypeError."""
+    least, most = _count("min_np", min_np, 1), _count("max_np", max_np, 1)
+    more = {"reset_limit": _count("reset_limit", reset_limit, 0)}
+    more["slots_per_host"] = _count("slots_per_host", slots_per_host, 1)
+    _check_is_elastic(is_elastic, {"max_np": most, **more})
+    if least is not None and least > ranks:
+        raise ArgumentError(f"farandole.run: min_np={least} is more than np={ranks}; raise np, or lower min_np.")
     if most is not None and most < ranks:
-        raise ArgumentError(f"farandole.run: max_np={most} is fewer than the {ranks} ranks of np; raise it.")
-    return [*of_values(**counts, elastic_timeout=timeout), *_cooldown(cooldown_range)]
+        raise ArgumentError(f"farandole.run: max_np={most} is fewer than np={ranks}; raise max_np, or lower np.")
+    return of_values(min_np=least, max_np=most, **more)
+
+
+def elastic_times(is_elastic: bool, cooldown_range: Sequence[float] | None, timeout: float | None) -> list[str]:
+    """Its seconds. Raises ArgumentError and ArgumentTypeError."""
+    _check_is_elastic(is_elastic, {"blacklist_cooldown_range": cooldown_range, "elastic_timeout": timeout})
+    return [*of_values(elastic_timeout=timeout), *_cooldown(cooldown_range)]
+
+
+def _check_is_elastic(is_elastic: bool, options: Mapping[str, object]) -> None:
+    given = [name for name, value in options.items() if value is not None]
+    if given and not is_elastic:
+        raise ArgumentError(f"farandole.run: {given[0]} is for jobs that lose ranks and go on; give min_np=1, or more.")
 
 
 def _count(name: str, value: SupportsIndex | None, least: int) -> int | None:

@@ -50,12 +50,12 @@ def run(
         num_proc: number of ranks.
         min_num_proc: go on while so many ranks are left, in functions that use `elastic.run`.
         max_num_proc: replace lost ranks while there are fewer than so many.
-        slots: refused.
+        slots: of hosts for which the script prints no number.
         reset_limit: replace so many at most.
         cooldown_range: seconds until a lost rank is replaced, twice as long each time, and the most of them.
         hosts: names of hosts with their slots, as in `h1:4,h2:4`; by default this host.
         hostfile: a file with such names.
-        host_discovery_script: refused: hosts that come while a job runs come with a later release.
+        host_discovery_script: a command that prints hosts, in place of `hosts`; they may change while the job runs.
         start_timeout: seconds that the ranks wait for each other at the start.
         ssh_port: the port of ssh on other hosts.
         ssh_identity_file: the key for ssh to other hosts.
@@ -76,19 +76,18 @@ def run(
         The function's result on each rank, rank 0 first; of an elastic job on each that has finished.
 
     Raises:
-        NotImplementedError: `slots`, `host_discovery_script`.
         Exception: as `farandole.run`.
 
     Example:
         >>> horovod.run(lambda base: base + 1, args=(41,), num_proc=2)
         [42, 42]
     """
-    _refuse({"slots": slots, "host_discovery_script": host_discovery_script})
     _warn(bool(use_mpi or mpi_args))
     same: dict[str, Any] = {"hostfile": hostfile, "start_timeout": start_timeout, "executable": executable}
     same |= {"output_dir": output_filename, "verbose": bool(verbose), "network_interfaces": network_interfaces}
     same |= {"ssh_port": ssh_port, "ssh_identity_file": ssh_identity_file}
     elastic: dict[str, Any] = {"reset_limit": reset_limit, "blacklist_cooldown_range": cooldown_range}
+    elastic |= {"host_discovery_script": host_discovery_script, "slots_per_host": slots}
     elastic |= {"min_np": min_num_proc if min_np is None else min_np}
     elastic |= {"max_np": max_num_proc if max_np is None else max_np}
     return farandole.run(func, args, kwargs, num_proc if np is None else np, hosts, **same, **elastic)
@@ -97,12 +96,3 @@ def run(
 def _warn(wants_mpi: bool) -> None:
     if wants_mpi:
         warnings.warn(f"horovod.run: no effect: use_mpi, mpi_args ({_WITHOUT_MPI})", stacklevel=3)
-
-
-def _refuse(discovery: dict[str, Any]) -> None:
-    given = [name for name, value in discovery.items() if value is not None]
-    if given:
-        raise NotImplementedError(
-            f"horovod.run({given[0]}=...): hosts that come while a job runs come with a later release; name all by "
-            "hosts='h1:2,h2:2'"
-        )
