@@ -74,7 +74,7 @@ class Arrival:
     def on_message(self, number: int, message: Message) -> list[Send]:
         """An answer of the newcomer or of another host. Raises AssemblyError, and errors of a message without sense."""
         if message["kind"] == "listening" == self._step:
-            self._ports[number] = {str(address): int(port) for address, port in message["ports"].items()}
+            self._ports[number] = {str(address): int(port) for address, port in dict(message["ports"]).items()}
         elif message["kind"] == "reached" == self._step:
             self._reached[number] = {(int(to), str(address)) for to, address in message["reached"]}
         return self._next()
