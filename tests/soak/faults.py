@@ -142,7 +142,10 @@ def _lie(scene: Scene) -> str:
 
 def _kill_launcher(scene: Scene) -> str:
     seconds = round(scene.random.uniform(1, 5), 1)
-    for process in scene.others(LAUNCHER):
+    launchers = scene.others(LAUNCHER)
+    if not launchers:
+        return "none, as it is dead already"
+    for process in launchers:
         _signal(process, signal.SIGKILL)
     scene.start_again(seconds)
     return f"started again after {seconds} s"

@@ -37,9 +37,7 @@ class Report:
     stopped: list[Span] = field(default_factory=list)  # a rank was
     imports: list[Span] = field(default_factory=list)  # of newcomers
     lines: list[tuple[float, str]] = field(default_factory=list)  # that the job has said
-    uses: dict[Process, list[tuple[int, int]]] = field(
-        default_factory=dict
-    )  # bytes and descriptors, each second while all are there
+    uses: list[dict[Process, tuple[int, int]]] = field(default_factory=list)  # bytes and descriptors, while all run
     loads: list[tuple[float, float, float]] = field(default_factory=list)  # when, cores that the job uses, and all
     sizes: list[int] = field(default_factory=list)  # of the world in which the ranks have ended
     stuck: list[str] = field(default_factory=list)  # processes that did not end when they were told to
@@ -68,10 +66,16 @@ class Report:
         return steps.rate(spans) / calm if calm else 0.0
 
     def _growths(self, kind: str) -> dict[str, float]:
-        of_kind = [uses for process, uses in self.uses.items() if process.kind == kind and len(uses) >= _FEWEST_SAMPLES]
+        """Bytes of the process that grows most; the most descriptors of any, since rank 0 has more than others."""
+        most = [[use[1] for process, use in uses.items() if process.kind == kind] for uses in self.uses]
+        bytes_of: dict[Process, list[int]] = {}
+        for uses in self.uses:
+            for process, use in uses.items():
+                bytes_of.setdefault(process, []).append(use[0])
+        series = [each for process, each in bytes_of.items() if process.kind == kind and len(each) >= _FEWEST_SAMPLES]
         return {
-            what: max((judge.growth([use[place] for use in uses]) for uses in of_kind), default=0.0)
-            for place, what in enumerate(("bytes", "descriptors"))
+            "bytes": max(map(judge.growth, series), default=0.0),
+            "descriptors": judge.growth([max(each) for each in most if each]),
         }
 
     def _rows(self, steps: judge.Steps) -> Iterator[tuple[str, str, bool]]:

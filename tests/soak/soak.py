@@ -192,9 +192,9 @@ class Soak:
             processes = self._see()
             self._weigh(now, processes)
             last = max(self._marks.values(), key=lambda marks: marks[STEP_AT], default=None)
-            for process in processes if last is not None and last[SIZE] == HOSTS * SLOTS else ():
-                if (use := process.use()) is not None:
-                    self.report.uses.setdefault(process, []).append(use)
+            if last is not None and last[SIZE] == HOSTS * SLOTS:
+                uses = {process: process.use() for process in processes}
+                self.report.uses.append({process: use for process, use in uses.items() if use is not None})
         with (self.folder / "stderr").open("rb") as file:
             file.seek(self._said)
             lines = file.read()
