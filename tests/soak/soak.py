@@ -167,9 +167,9 @@ class Soak:
 
     def _next_fault(self, end: float) -> None:
         now = time.monotonic()
-        if now + self.every_s <= end + 1:
+        if not self.report.end and now + self.every_s <= end + 1:
             self.later(self.every_s, lambda: self._next_fault(end))
-            kind = self._deck.draw(self._may)
+            kind = self._deck.draw(self._may) if self.ranks() else None
             if kind is not None:
                 self._hosts_left -= kind.takes_host
                 self.report.faults.append((now, kind.name, kind.act(self)))
