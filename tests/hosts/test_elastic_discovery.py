@@ -84,7 +84,7 @@ def await_no_agent(host: Host) -> None:
 def test_a_host_joins_and_is_taken_off_the_list(cluster: Callable[[int], Cluster]) -> None:
     """Its ranks leave at a commit, so no step is done again; hosts that lie are told of, and stop nobody."""
     lab = cluster(2)
-    lab.lists("h0:1")
+    lab.lists("h0:1", "elsewhere.invalid:2")
     job = lab.run("--min-np", 1, "--max-np", 3)
     job.await_lines(1, "world of 1 from 0")
     lab.lists("h0", "nowhere.invalid:3", "h1:2")
@@ -95,6 +95,7 @@ def test_a_host_joins_and_is_taken_off_the_list(cluster: Callable[[int], Cluster
     out, err = lab.stop(job)
     assert out.count("ended 0 of 1") == 1, out
     assert err.count("leaves, as SIGTERM asked") == 2 and err.count("h1 is no longer among the hosts") == 1, err
+    assert err.count("elsewhere.invalid") == 1 and "or /etc/hosts; the job starts without it" in err, err
     assert "was lost" not in err and err.count("nowhere.invalid is no name that this machine knows") == 1, err
     assert re.search(r"h1 \([\d.]+\) has joined the job's hosts", err), err
 

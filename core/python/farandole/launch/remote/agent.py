@@ -250,8 +250,9 @@ class Agent(TellingSupervisor):
     def on_signal(self, signum: int) -> None:
         """See Supervisor. SIGTERM is a notice for the ranks of an elastic job that this host goes away."""
         if self._is_elastic and signum == signal.SIGTERM and self.alive:
-            self._stays = False
-            self.say("leaving")
+            if self._stays:
+                self._stays = False
+                self.say("leaving")
             self.tell_ranks(signum)
         else:
             super().on_signal(signum)

@@ -16,7 +16,11 @@ from farandole.launch.remote.frames import Message
 
 
 class AssemblyError(ValueError):
-    """The job cannot start; the message is one sentence for the user."""
+    """The job cannot start; the message is one sentence for the user. `hosts`: without which it perhaps could."""
+
+    def __init__(self, message: str, hosts: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.hosts = hosts
 
 
 @dataclass
@@ -105,7 +109,7 @@ class Assembly:
             host.started = True
             return []
         if kind == "refused":
-            raise AssemblyError(f"{host.name}: {message['why']}")
+            raise AssemblyError(f"{host.name}: {message['why']}", [host.name])
         raise AssemblyError(f"{host.name}: its agent says {kind!r}, which this launcher does not know.")
 
     def _greeted(self, index: int, greeting: Message) -> list[Send]:
@@ -130,7 +134,7 @@ class Assembly:
             assert host.greeting is not None
             other = seen.setdefault(host.greeting["identity"], host.name)
             if other != host.name:
-                raise AssemblyError(f"{twins(other, host.name)}.")
+                raise AssemblyError(f"{twins(other, host.name)}.", [host.name])
 
     def _probe(self) -> list[Send]:
         targets = [
@@ -152,8 +156,16 @@ class Assembly:
         try:
             self._addresses = reach.choose(names, [host.offered for host in self.hosts], reached)
         except reach.ReachError as error:
-            raise AssemblyError(str(error)) from error
+            raise AssemblyError(str(error), [names[each] for each in self._strangers(reached)]) from error
         return [(0, "reserve", {"address": self._addresses[0]})]
+
+    def _strangers(self, reached: reach.Reached) -> Sequence[int]:
+        """Of hosts that do not all reach each other, those that keep the others from it: the smaller side."""
+        for index, host in enumerate(self.hosts):
+            if not reach.shared(index, host.offered, reached):
+                deaf = [each for each in reached if each != index and all(to != index for to, _ in reached[each])]
+                return deaf if deaf and 2 * len(deaf) <= len(self.hosts) else [index]
+        return []
 
     def _start(self, store: str, master_port: int) -> list[Send]:
         self._master = {"store": store, "master_address": self._addresses[0], "master_port": master_port}
@@ -178,7 +190,8 @@ def check_version(name: str, greeting: Message, version: str) -> None:
     if greeting["version"] != version:
         raise AssemblyError(
             f"{name} has farandole {greeting['version']}, this host {version}; install the same one there: "
-            f"{greeting['python']} -m pip install farandole=={version}"
+            f"{greeting['python']} -m pip install farandole=={version}",
+            [name],
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 
 from farandole._start.membership_channel import Message
@@ -19,6 +19,7 @@ from farandole.launch.remote.link import Link
 from farandole.launch.remote.telling import heard
 
 CANNOT_START = 2
+RESTART = -1  # with fewer hosts
 _STEP_SECONDS = 30.0  # for one answer of all agents, once ssh has connected
 _SILENCE_SECONDS = 3.5  # of an agent that answers each second, once the ranks of its host are lost to the others
 _GATHER_SECONDS = 1.0  # after the first host that fails, for others that fail, too
@@ -36,6 +37,8 @@ class ClusterSupervisor(AgentsSupervisor):
     program: str = "ssh"  # that reaches the hosts
     call: int = -1  # descriptor of the function that the ranks call
     follower: Follower | None = None  # of a job whose hosts come and go
+    can_start_without: Callable[[Collection[str]], bool] = lambda _: False  # hosts that are to blame for a failed start
+    refused: dict[str, str] = field(default_factory=dict)  # those hosts, and why; then `run` has returned RESTART
     _placements: dict[int, Placement] = field(default_factory=dict)  # of ranks that have not ended
     _pids: dict[int, int] = field(default_factory=dict)
     _started_at: float = 0.0
@@ -112,6 +115,8 @@ class ClusterSupervisor(AgentsSupervisor):
             link.hang_up()
         elif self.follower is not None and self.assembly.is_complete:
             self.follower.on_message(link, frame)
+        elif frame["kind"] == "leaving":
+            return
         elif self._refused_at is None:
             self._assemble(link, frame)
 
@@ -128,10 +133,10 @@ class ClusterSupervisor(AgentsSupervisor):
         try:
             sends = self.assembly.on_message(self.links.index(link), message)
         except AssemblyError as error:
-            self._refuse(str(error), message.get("exit_code", CANNOT_START))
+            self._refuse(str(error), error.hosts, message.get("exit_code", CANNOT_START))
             return
         except (KeyError, TypeError, ValueError):
-            self._refuse(f"{link.name}: its agent's message {message['kind']!r} makes no sense.")
+            self._refuse(f"{link.name}: its agent's message {message['kind']!r} makes no sense.", [link.name])
             return
         self._send(sends)
         if self.assembly.is_complete and not self._started_at:
@@ -186,10 +191,10 @@ class ClusterSupervisor(AgentsSupervisor):
             return
         text = link.stderr.decode(errors="replace")
         if not link.greeted:
-            self._refuse(f"{link.error or self.why_no_agent(link, text)}.")
+            self._refuse(f"{link.error or self.why_no_agent(link, text)}.", [link.name])
             return
         if not self.assembly.is_complete and not self.told_to_end:
-            self._refuse(f"{link.name} was lost while the job started{ssh.last_line(text)}.")
+            self._refuse(f"{link.name} was lost while the job started{ssh.last_line(text)}.", [link.name])
         if self.slots is not None:
             self.slots.close(link.name)
         how = f"the way to {link.name} ended with {ssh.manner(link.code)}{ssh.last_line(text)}"
@@ -213,11 +218,12 @@ class ClusterSupervisor(AgentsSupervisor):
             return f"{link.name}: {self.program} ended with {ssh.manner(link.code)}{ssh.last_line(stderr)}"
         return ssh.explain(link.name, link.code, stderr, self.python, self.assembly.version)
 
-    def _refuse(self, sentence: str, code: int = CANNOT_START) -> None:
-        """The job cannot start. Others that fail soon are told of, too."""
+    def _refuse(self, sentence: str, hosts: Sequence[str], code: int = CANNOT_START) -> None:
+        """The job cannot start, at least not with these hosts. Others that fail soon are told of, too."""
         if self.told_to_end:
             return
         self._sentences.append(sentence)
+        self.refused.update(dict.fromkeys(hosts, sentence.rstrip(".")))
         if self._refused_at is None:
             self._refused_at, self._refusal_code = time.monotonic(), code
 
@@ -273,13 +279,17 @@ class ClusterSupervisor(AgentsSupervisor):
         late = self.assembly.waiting_for()
         who = ", ".join(late[:_MOST_SENTENCES])
         remedy = f"try: ssh {late[0]} true" if self.program == "ssh" else f"see whether {self.program} works there"
-        self._refuse(f"{who} did not answer within {now - self._step_at:.0f} s; {remedy}.")
+        self._refuse(f"{who} did not answer within {now - self._step_at:.0f} s; {remedy}.", late)
 
     def conclude(self) -> int:
         """See Supervisor."""
         self.relay.status("")
         if not self._sentences:
             return super().conclude()
+        if self.ending.began_at is None and self.can_start_without(self.refused):
+            for sentence in dict.fromkeys(self.refused.values()):
+                self.relay.say(f"farandole: {sentence}; the job starts without it.")
+            return RESTART
         for sentence in self._sentences[:_MOST_SENTENCES]:
             self.relay.tell(f"farandole: {sentence}")
         if (more := len(self._sentences) - _MOST_SENTENCES) > 0:

@@ -77,6 +77,7 @@ class Follower:
     environment: Mapping[str, str]  # of the processes that answer for the source
     roster: Roster
     version: str
+    refused: Mapping[str, str]  # hosts without which the job has started, and why
     _present: dict[Link, tuple[int, Present]] = field(default_factory=dict)
     _guests: dict[Link, _Guest] = field(default_factory=dict)
     _examined: Link | None = None
@@ -167,6 +168,8 @@ class Follower:
         """All hosts of the start are there."""
         assembly = self._cluster.assembly
         self.roster.start([Slots(plan.name, len(plan.placements)) for plan in assembly.hosts], self._now)
+        for name, why in self.refused.items():
+            self.roster.failed(name, why, self._now)  # the user was told
         for link, plan, address in zip(self._cluster.links, assembly.hosts, assembly.addresses, strict=True):
             identity = str((plan.greeting or {})["identity"])
             self._present[link] = self._next_number, Present(plan.name, address, identity)
