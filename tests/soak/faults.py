@@ -50,7 +50,7 @@ class Kind:
 
     name: str
     act: Callable[[Scene], str]  # returns words about it
-    needs: str = ""  # an option of `farandole run` without which there is no such fault
+    needs: str = ""  # the option of `farandole run` that a job must have
     takes_host: bool = False  # which comes back only with discovery
 
 
@@ -100,7 +100,8 @@ def _host(scene: Scene) -> tuple[Host, list[Process]]:
 
 def _blink(scene: Scene) -> str:
     seconds = round(scene.random.uniform(0.5, 2.5), 1)
-    host, _ = _host(scene)
+    host, ranks = _host(scene)
+    scene.hit(ranks)  # TCP sends again after pauses that double, so others may miss them for up to twice as long
     host.blackhole()
     scene.later(seconds, host.heal)
     return f"{host.name} for {seconds} s"

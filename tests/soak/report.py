@@ -126,7 +126,7 @@ class Report:
             spans = [self._longest(steps, at) for at, kind, _ in self.faults if kind == name]
             yield f"{name:14} {len(spans):5}  {max(spans):.1f} s"
         for kind in self.absent:
-            yield f"{kind.name:14} {'-':>5}  needs {kind.needs}, which is not there"
+            yield f"{kind.name:14} {'-':>5}  needs {kind.needs}"
         first, calm = self._calm_rates(steps)
         yield f"\n{calm:.1f} steps/s without faults ({first:.1f} at first); {self._share(steps, [whole]):.1%} of that"
         yield f"in {length:.0f} s. A rank is stopped, or a newcomer imports, in {disturbed:.0f} s of them."

@@ -32,6 +32,8 @@ from rank import BORN, READY, SIZE, STEP, STEP_AT, read_marks
 from report import Report
 
 HOSTS, SLOTS = 4, 2
+DISCOVERS, OUTLIVES = "--host-discovery-script", "--outlive-launcher"  # a job cannot have both
+SHARES = {DISCOVERS: 2.0, OUTLIVES: 1.0}  # of the time
 BASELINE_S = 15.0
 PAUSE_OF_STEP_S = 0.004
 _LOOK_S, _SAMPLE_S, _START_S = 0.02, 1.0, 60.0
@@ -51,20 +53,19 @@ esac
 class Soak:
     """One run; the scene of its faults."""
 
-    def __init__(self, lab: Lab, folder: Path, seed: int, keeps: Sequence[str], every_s: float) -> None:
-        self.random = Random(seed)
+    def __init__(self, lab: Lab, folder: Path, given: argparse.Namespace, feature: str) -> None:
+        self.random = Random(given.seed)
         self.hosts: Sequence[Host] = lab.hosts(HOSTS)
         self.folder = folder
-        self.every_s = every_s
+        self.every_s = given.every
+        keeps = [each for each in given.only.split(",") if each]
         self.report = Report()
         self.steps = judge.Steps()
         self.job: Any = None
         self._lab = lab
-        self._options = subprocess.run(
-            [sys.executable, "-m", "farandole.launch", "run", "--help"], capture_output=True, text=True, check=True
-        ).stdout
-        self._kinds = [kind for kind in KINDS if kind.needs in self._options and (not keeps or kind.name in keeps)]
-        self.report.absent = [kind for kind in KINDS if kind.needs not in self._options]
+        self._feature = feature
+        self._kinds = [kind for kind in KINDS if kind.needs in ("", feature) and (not keeps or kind.name in keeps)]
+        self.report.absent = [kind for kind in KINDS if kind.needs not in ("", feature)]
         self._deck = Deck(self._kinds, self.random)
         self._hosts_left = HOSTS  # that have never been taken
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -99,7 +100,7 @@ class Soak:
             words += ["--host-discovery-script", str(self.folder / "discover")]
         else:
             words += ["-H", ",".join(f"{host.name}:{SLOTS}" for host in self.hosts)]
-        if "--outlive-launcher" in self._options:
+        if self._feature == OUTLIVES:
             words += ["--outlive-launcher", "60", "--job-state", str(self.folder / "job")]
         (self.folder / "tmp").mkdir()
         self._start(["run", *words, "--", sys.executable, _PROGRAM, str(self.folder), str(PAUSE_OF_STEP_S)])
@@ -114,7 +115,7 @@ class Soak:
 
     @property
     def _discovers(self) -> bool:
-        return "--host-discovery-script" in self._options
+        return self._feature == DISCOVERS
 
     # ---- The scene
 
@@ -237,30 +238,46 @@ class Soak:
         self.report.left = [*left, *map(str, (self.folder / "tmp").iterdir())]
 
 
+def soak(given: argparse.Namespace, feature: str, seconds: float) -> bool:
+    """Run one job and print its report. Returns whether all targets are reached."""
+    folder = Path(tempfile.mkdtemp(prefix="farandole-soak-"))
+    (folder / "lab").mkdir()
+    print(f"==> {feature}, {seconds:.0f} s, seed {given.seed}, output in {folder}", flush=True)
+    lab = Lab(folder / "lab")
+    try:
+        run = Soak(lab, folder, given, feature)
+        run.start()
+        run.run(seconds)
+    finally:
+        lab.close()
+    print(run.report.text(run.steps), flush=True)
+    if run.report.missed(run.steps):
+        (folder / "rates").write_text(run.report.rates(run.steps))
+        return False
+    shutil.rmtree(folder)
+    return True
+
+
+def features() -> list[str]:
+    """Those that this Farandole has; a job has one of them."""
+    command = [sys.executable, "-m", "farandole.launch", "run", "--help"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [each for each in SHARES if each in text]
+
+
 def main() -> int:
-    """Run it and print the report."""
+    """Run a job for each feature, for a share of the time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seconds", nargs="?", type=float, default=float(os.environ.get("FARANDOLE_SOAK_S") or 120))
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--every", type=float, default=15.0, help="seconds between two faults")
     parser.add_argument("--only", default="", help="kinds of faults, with commas between them")
+    parser.add_argument("--job", choices=[*SHARES], help="only the job with this option")
     given = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="farandole-soak-"))
-    (folder / "lab").mkdir()
-    lab = Lab(folder / "lab")
-    try:
-        soak = Soak(lab, folder, given.seed, [each for each in given.only.split(",") if each], given.every)
-        soak.start()
-        print(f"seed {given.seed}, output in {folder}", flush=True)
-        soak.run(given.seconds)
-    finally:
-        lab.close()
-    print(soak.report.text(soak.steps), flush=True)
-    if soak.report.missed(soak.steps):
-        (folder / "rates").write_text(soak.report.rates(soak.steps))
-        return 1
-    shutil.rmtree(folder)
-    return 0
+    jobs = [given.job] if given.job else features() or [""]
+    whole = sum(SHARES.get(each, 1.0) for each in jobs)
+    reached = [soak(given, each, given.seconds * SHARES.get(each, 1.0) / whole) for each in jobs]
+    return 0 if all(reached) else 1
 
 
 if __name__ == "__main__":
