@@ -146,6 +146,8 @@ class Follower:
         number, _ = self._present.pop(link, (-1, None))
         self._examine_on(lambda arrival: arrival.forget(number))
         self._dismissed.discard(link)
+        if self._cluster.slots is not None:
+            self._cluster.slots.close(link.name)
         if link in self._leaving:
             self.roster.gone(link.name, now, self._leaving.pop(link))
         else:
@@ -285,8 +287,10 @@ class Follower:
         for host in self.roster.places():
             if (link := links.get(host.host)) is None:
                 continue
-            ranks = slots.taken(host.host)[host.count :]
+            taken = slots.taken(host.host)
+            ranks = taken[host.count :]
             if ranks and not self._may_leave(ranks, host.host):
+                slots.resize(host.host, len(taken), self._now)  # no others come in their place
                 continue
             if host.count:
                 self._ask_to_leave(link, slots.resize(host.host, host.count, self._now))
