@@ -251,6 +251,16 @@ def test_a_host_that_says_that_it_goes_is_left_alone_for_a_while() -> None:
     assert [link.name for link in cluster.links] == ["h0", "h1"]
 
 
+def test_a_host_that_is_lost_as_soon_as_the_job_has_started_is_called_again() -> None:
+    cluster = Cluster("h0:1,h1:1,h2:1")
+    del cluster.alive[1]
+    assert not cluster.end("h1")
+    cluster.pass_time(3.0)
+    assert [(link.name, link.greeted) for link in cluster.links] == [("h0", True), ("h2", True), ("h1", False)]
+    cluster.examine("h1")
+    assert cluster.link("h1").heard("start")
+
+
 def test_all_agents_are_dismissed_when_the_job_is_over() -> None:
     cluster = Cluster("h0:1,h1:1")
     cluster.listed = "h0:1,h1:1,h2:1"

@@ -88,6 +88,7 @@ class Follower:
     _complaints: Complaints = field(default_factory=Complaints)
     _next_number: int = 0
     _is_over: bool = False
+    _now: float = 0.0
 
     def attach(self, cluster: Cluster, selector: selectors.BaseSelector) -> None:
         """Work for this supervisor."""
@@ -167,15 +168,17 @@ class Follower:
     # Hosts that come
 
     def _begin(self) -> None:
-        """All hosts of the start are there."""
-        assembly = self._cluster.assembly
-        self.roster.start([Slots(plan.name, len(plan.placements)) for plan in assembly.hosts], self._now)
+        """All hosts of the start are there, but for those that are lost already."""
+        assembly, links = self._cluster.assembly, {link.name: link for link in self._cluster.links}
+        there = [Slots(plan.name, len(plan.placements)) for plan in assembly.hosts if plan.name in links]
+        self.roster.start(there, self._now)
         for name, why in self.refused.items():
             self.roster.failed(name, why, self._now)  # the user was told
-        for link, plan, address in zip(self._cluster.links, assembly.hosts, assembly.addresses, strict=True):
-            identity = str((plan.greeting or {})["identity"])
-            self._present[link] = self._next_number, Present(plan.name, address, identity)
-            self._next_number += 1
+        for number, (plan, address) in enumerate(zip(assembly.hosts, assembly.addresses, strict=True)):
+            if plan.name in links:
+                identity = str((plan.greeting or {})["identity"])
+                self._present[links[plan.name]] = number, Present(plan.name, address, identity)
+        self._next_number = len(assembly.hosts)
 
     def _room(self, now: float) -> int:
         """For so many more slots there are ranks to start."""
