@@ -138,6 +138,17 @@ def test_a_new_host_is_examined_started_without_ranks_and_filled() -> None:
     assert cluster.told == ["farandole: h2 (10.0.0.99) has joined the job's hosts."]
 
 
+def test_a_new_host_is_examined_and_asked_to_start_only_once() -> None:
+    cluster = Cluster("h0:1")
+    cluster.listed = "h0:1,h2:1"
+    cluster.pass_time(1.0)
+    cluster.examine("h2")
+    cluster.pass_time(3.0)  # its agent takes that long
+    assert len(cluster.link("h0").heard("listen")) == len(cluster.link("h2").heard("start")) == 1
+    cluster.answer("h2", kind="started", pids={})
+    assert len(cluster.told) == 1 and "has joined" in cluster.told[0]
+
+
 def test_a_host_that_cannot_be_reached_is_told_of_once_and_tried_again() -> None:
     cluster = Cluster("h0:1")
     cluster.listed = "h0:1,h2:2"

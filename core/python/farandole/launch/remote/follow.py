@@ -67,6 +67,11 @@ class _Guest:
     since: float  # of the last progress
     why: str = ""  # it is turned away
 
+    @property
+    def waits(self) -> bool:
+        """Returns whether it can be examined, and has not been."""
+        return bool(self.arrival.greeting) and not self.arrival.address and not self.why
+
 
 @dataclass(eq=False)
 class Follower:
@@ -201,8 +206,8 @@ class Follower:
 
     def _look_after_guests(self) -> None:
         if self._examined is None:
-            waiting = (link for link, guest in self._guests.items() if guest.arrival.greeting and not guest.why)
-            if (link := next(waiting, None)) is not None:
+            link = next((link for link, guest in self._guests.items() if guest.waits), None)
+            if link is not None:
                 self._examined = link
                 others = {number: host for other, (number, host) in self._present.items() if other not in self._leaving}
                 self._examine_on(lambda arrival: arrival.examine(others))
