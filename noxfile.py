@@ -174,6 +174,15 @@ def soak(session: nox.Session) -> None:
 
 
 @nox.session
+def soak_elastic(session: nox.Session) -> None:
+    """An elastic job on lab hosts with a fault every 15 s, for 2 minutes. After --: seconds, --seed N, --only KIND."""
+    env = pytorch().needed(session)
+    find_lab_programs(session)
+    variables = {"PYTHONPATH": str(ROOT / "tests" / "support"), "OMP_NUM_THREADS": "1"}
+    env.run("python", "tests/soak/soak.py", *session.posargs, variables=variables)
+
+
+@nox.session
 def planter(session: nox.Session) -> None:
     """Plant one-line faults, one after the other: the default run must find each. Arguments after -- choose."""
     build_environment(session).run("python", "tests/planted/plant.py", *session.posargs)

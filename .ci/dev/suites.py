@@ -61,6 +61,7 @@ SUITES: dict[str, Beside] = {
     f"{EXAMPLES}/test_tensorflow_examples.py": (NEWEST,),
     f"{EXAMPLES}/test_torch_examples.py": (TORCH,),
     "tests/frameworks/together": (Together((MXNET, OLDEST)), Together((TORCH, NEWEST)), Together((MXNET, TORCH))),
+    "tests/hosts/test_elastic_discovery.py": (TORCH,),
     "tests/hosts/test_elastic_hosts.py": (TORCH,),
     "tests/hosts/test_functions.py": (TORCH,),
     "tests/hosts/test_jobs.py": (TORCH,),
@@ -75,6 +76,7 @@ SUITES: dict[str, Beside] = {
     "tests/packaging/test_tensorflow_wheel.py": (NEWEST,),
     "tests/packaging/test_torch_wheel.py": (TORCH,),
     "tests/planted": (TORCH,),
+    "tests/soak": (TORCH,),
 }
 LONG = ["tests/collectives/meaning", "tests/collectives/parity", "tests/faults", EXAMPLES]  # suites with a longer form
 LONG += ["core/tests/python/test_elastic_simulation.py", "plugins/torch/tests/test_drawn_training.py"]

@@ -107,7 +107,33 @@ except KeyboardInterrupt: print("interrupted")
 except farandole.FarandoleError as error: print(error)
 """
 
+ELASTIC = """
+def train():
+    farandole.init()
+    mine = int(os.environ.get("FARANDOLE_JOINS") or farandole.rank())
+    @farandole.elastic.run
+    def run(state):
+        while state.left:
+            size = len(farandole.allgather_object(0))
+            state.step += 1
+            state.left -= state.step > 5 and size == 4
+            if state.step == 5 and mine == 3:
+                os.kill(os.getpid(), 9)
+            state.commit()
+            time.sleep(0.01)
+    run(farandole.elastic.ObjectState(step=0, left=10))
+    return mine, farandole.rank(), farandole.size(), socket.gethostname()
+import farandole.elastic
+print(farandole.run(train, np=4, hosts="h0:2,h1:2", min_np=2, max_np=4))
+"""
+
 if LONG:
+
+    def test_a_newcomer_on_another_host_calls_the_function(lab: Lab, user: User, tmp_path: Path) -> None:
+        hosts = lab.hosts(2)
+        out, err = finish(user(hosts, ELASTIC), hosts, tmp_path)
+        assert out == "[(0, 0, 4, 'h0'), (1, 1, 4, 'h0'), (2, 2, 4, 'h1'), (4, 3, 4, 'h1')]\n"
+        assert "rank 3 on h1" in err and "3 ranks go on" in err
 
     def test_a_result_that_cannot_be_pickled_is_named(lab: Lab, user: User, tmp_path: Path) -> None:
         hosts = lab.hosts(2)

@@ -198,7 +198,7 @@ def test_an_epoch_with_a_dead_member_is_followed_by_another_one_at_once():
 @pytest.mark.parametrize(
     ("value", "min_np", "sentence"),
     [
-        (Epoch(1, (0, 1)), 1, r"rank 2 of the start \(host a, pid 102\) is not in epoch 1: .* 2 of 3 ranks go on"),
+        (Epoch(1, (0, 1)), 1, r"rank 2 in order of start \(host a, pid 102\) is not in epoch 1: .* 2 of 3 ranks go on"),
         (Epoch(1, (1, 2)), 3, "2 of 3 ranks are left after epoch 0, and FARANDOLE_MIN_NP asks for 3"),
     ],
 )
@@ -291,7 +291,7 @@ def test_a_minority_ends_with_a_sentence():
     with Members(["a", "b"], timeout_s=1.0) as job:
         job.kill(0)
         (sentence,) = job.decide([1])
-        assert "could not reach rank 0 of the start" in sentence
+        assert "could not reach rank 0 in order of start" in sentence
 
 
 def test_a_death_while_others_wait_is_seen_at_once():

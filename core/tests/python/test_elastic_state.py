@@ -78,8 +78,9 @@ class TestAlone(Alone):
         state.a, state.b = [2], threading.Lock()
         with pytest.raises(
             ArgumentTypeError, match=r"^'b' of the state, a lock, cannot be copied \(.*\): leave it out"
-        ):
+        ) as caught:
             state.commit()
+        assert caught.value.__cause__ is None and caught.value.__suppress_context__, "the sentence says all"
         assert state.commits == 1
         state.restore()
         assert (state.a, state.b) == ([1], [1])

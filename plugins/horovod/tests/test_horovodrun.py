@@ -27,7 +27,7 @@ def parsed(*words):
 def test_each_flag_is_parsed_and_has_one_meaning():
     assert sorted(name for option in OPTIONS for name in option.names.split()) == sorted(FLAGS)
     for option in OPTIONS:
-        meanings = [option.passed_as, option.setting, option.ignored, option.refused, option.handled]
+        meanings = [option.passed_as, option.setting, option.ignored, option.handled]
         assert sum(map(bool, meanings)) == 1, option.names
         values = {"": [], "MIN MAX": ["1", "2"]}.get(option.metavar, ["1"])
         for name in option.names.split():
@@ -58,12 +58,6 @@ def test_options_without_effect_are_named_once_each_reason():
     assert "--autotune" in sentences[1]
 
 
-@pytest.mark.parametrize("words", [["--max-np", "1"], ["--host-discovery-script", "./x"], ["--reset-limit", "3"]])
-def test_new_hosts_and_ranks_are_refused_with_the_way_there_is(words):
-    with pytest.raises(_config.FileError, match=f"^{words[0]}: .* -np N --min-np M"):
-        launch._words(parsed(*words))
-
-
 @pytest.mark.parametrize("words", [["--gloo", "--mpi"], ["-H", "a:1", "--hostfile", "f"], ["--no-such-option"]])
 def test_options_that_cannot_be_together_are_refused(words, capsys):
     with pytest.raises(SystemExit) as ended:
@@ -72,8 +66,22 @@ def test_options_that_cannot_be_together_are_refused(words, capsys):
     assert "horovodrun: error:" in capsys.readouterr().err
 
 
-def test_the_fewest_ranks_are_passed_on():
-    assert launch._words(parsed("-np", "4", "--min-num-proc", "2")) == ["-np", "4", "--min-np", "2"]
+def test_options_of_elastic_jobs_are_passed_on():
+    given = parsed(
+        *("-np", "4", "--min-num-proc", "2", "--max-num-proc", "4", "--elastic-timeout", "9", "--reset-limit", "3"),
+        *("--blacklist-cooldown-range", "5", "60"),
+    )
+    assert launch._words(given) == [
+        *("-np", "4", "--min-np", "2", "--max-np", "4", "--elastic-timeout", "9", "--reset-limit", "3"),
+        *("--blacklist-cooldown-range", "5", "60"),
+    ]
+
+
+def test_options_of_the_discovery_of_hosts_are_passed_on():
+    given = parsed("-np", "4", "--host-discovery-script", "./discover", "--slots-per-host", "2")
+    assert launch._words(given) == [
+        *("-np", "4", "--host-discovery-script", "./discover", "--slots-per-host", "2"),
+    ]
 
 
 def test_options_for_other_hosts_are_passed_on():

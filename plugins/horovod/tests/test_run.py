@@ -3,6 +3,7 @@
 import inspect
 import os
 import sys
+import time
 
 import horovod
 import horovod.runner
@@ -12,7 +13,6 @@ import pytest
 PARAMETERS = """func args kwargs num_proc min_num_proc max_num_proc slots reset_limit cooldown_range hosts hostfile
 host_discovery_script start_timeout ssh_port ssh_identity_file disable_cache output_filename verbose use_gloo use_mpi
 mpi_args network_interface network_interfaces executable np min_np max_np""".split()
-ELASTIC = "min_num_proc max_num_proc slots reset_limit cooldown_range host_discovery_script min_np max_np".split()
 
 
 def rank_and_sum(base, step=0):
@@ -62,12 +62,43 @@ def test_mpi_is_told_to_have_no_effect():
     assert caught[0].filename == __file__
 
 
-@pytest.mark.parametrize("name", ELASTIC)
-def test_elastic_arguments_are_refused_in_a_sentence(name):
-    with pytest.raises(
-        NotImplementedError, match=rf"^horovod\.run\({name}=\.\.\.\): .* by horovodrun -np N --min-np M$"
-    ):
-        horovod.run(print, **{name: 2})
+@pytest.mark.parametrize("names", [("min_num_proc", "max_num_proc"), ("min_np", "max_np")])
+def test_lost_ranks_of_a_function_are_replaced(names):
+    def train():
+        import horovod.torch as hvd
+
+        hvd.init()
+
+        @hvd.elastic.run
+        def run(state):
+            state.step += 1
+            state.commit()
+            if state.step == 1 and hvd.rank() == 1:
+                os.kill(os.getpid(), 9)
+            while state.step < 5:
+                state.step += hvd.size() == 2
+                state.commit()
+                time.sleep(0.01)
+
+        run(hvd.elastic.ObjectState(step=0))
+        return hvd.rank(), hvd.size()
+
+    least, most = names
+    elastic = {least: 1, most: 2, "reset_limit": 3, "cooldown_range": (0.1, 1)}
+    assert horovod.run(train, num_proc=2, **elastic) == [(0, 2), (1, 2)]
+
+
+@pytest.mark.parametrize("names", [["max_num_proc"], ["max_np"], ["reset_limit"], ["cooldown_range"]])
+def test_arguments_of_elastic_jobs_ask_for_the_fewest_ranks(names):
+    with pytest.raises(ValueError, match=r"is for jobs that lose ranks and go on; give min_np=1"):
+        horovod.run(print, **dict.fromkeys(names, 2))
+
+
+def test_hosts_may_be_discovered(tmp_path):
+    (tmp_path / "discover").write_text("#!/bin/sh\necho localhost\n")
+    (tmp_path / "discover").chmod(0o755)
+    found = horovod.run(os.getpid, num_proc=2, host_discovery_script=str(tmp_path / "discover"), slots=2)
+    assert len(set(found)) == 2
 
 
 def test_other_hosts_are_reached_by_ssh_with_its_options(tmp_path, monkeypatch):

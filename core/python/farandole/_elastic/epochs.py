@@ -31,7 +31,7 @@ class Member:
     pid: int
 
     def __str__(self) -> str:
-        return f"rank {self.number} of the start (host {self.host_name}, pid {self.pid})"
+        return f"rank {self.number} in order of start (host {self.host_name}, pid {self.pid})"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class Membership:
         is_newcomer = world.joins() >= 0
         self._me = world.joins() if is_newcomer else world.rank()
         self.epoch = Epoch(-1, ()) if is_newcomer else Epoch(0, tuple(range(world.size())))
-        self._job_key, self._launcher = world.job_key(), world.launcher()
+        self._job_key, self._launcher = world.job_key() or _key_for_newcomers(), world.launcher()
         self._address = environment.address() or world.own_address()
         me = Member(self._me, bootstrap.host_identity(), socket.gethostname(), os.getpid())
         everybody = [me] if is_newcomer else allgather_object(me, "farandole.elastic.members")
@@ -186,8 +186,11 @@ class Membership:
 
     def _watch_newcomers(self) -> None:
         """Begin while they are alive: the number of a process that is gone and reaped tells nothing."""
+        for number in self._watched.keys() - {self._me, *self.epoch.members}:
+            _close(self._watched.pop(number))
         host = self._members[self._me].host
-        here = [each for each in self._members.values() if each.host == host and each.number not in self._watched]
+        living = [self._members[number] for number in {self._me, *self.epoch.members}]
+        here = [each for each in living if each.host == host and each.number not in self._watched]
         self._watched |= {each.number: _watch(each) for each in here}
 
 
@@ -196,6 +199,12 @@ def _tell_process_sets(mine: dict[int, tuple[int, ...]] | None) -> list[dict[int
     if not any(clock.allgather([bool(mine)], "farandole.elastic.has_process_sets")):
         return [mine]
     return allgather_object(mine, "farandole.elastic.process_sets")
+
+
+def _key_for_newcomers() -> bytes:
+    """The key of the launcher's job, where it started with one rank, which has nobody to prove it to."""
+    path = environment.key_file(environment.OURS) if environment.membership() else ""
+    return key_exchange.read_key(path) if path else b""
 
 
 def _watch(member: Member) -> int:

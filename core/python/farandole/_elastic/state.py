@@ -174,7 +174,9 @@ class ObjectState(State):
                     handler, _Object | StateDictHandler
                 ):
                     raise
-                raise ArgumentTypeError(f"{self._described(name)} cannot be copied ({error}): {_REMEDY}") from error
+                says_all = isinstance(error, TypeError) and isinstance(handler, _Object)  # else code of the user's
+                cause = None if says_all else error
+                raise ArgumentTypeError(f"{self._described(name)} cannot be copied ({error}): {_REMEDY}") from cause
         for handler in made.values():
             handler.keep()
         self._handlers, self._is_saved, self._is_at_commit = made, True, False

@@ -1,6 +1,7 @@
 """`farandole.run`: a function as the ranks of a job, called from a script or a notebook.
 
     call      the public function
+    words     its arguments as options of the launcher                    (pure)
     parcel    the function and its arguments as bytes that each rank reads
     blame     names the variable or argument that cannot be pickled       (pure)
     starter   `farandole run` as a child process; its output for the caller

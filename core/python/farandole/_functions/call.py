@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex, TypeVar
 
-from farandole._api.errors import ArgumentError, ArgumentTypeError
+from farandole._api.errors import ArgumentTypeError
 
 T = TypeVar("T")
 
@@ -28,6 +27,13 @@ def run(
     ssh_port: int | None = None,
     ssh_identity_file: str | os.PathLike[str] | None = None,
     network_interfaces: str | Iterable[str] | None = None,
+    min_np: SupportsIndex | None = None,
+    max_np: SupportsIndex | None = None,
+    reset_limit: SupportsIndex | None = None,
+    blacklist_cooldown_range: tuple[float, float] | None = None,
+    elastic_timeout: float | None = None,
+    host_discovery_script: str | os.PathLike[str] | None = None,
+    slots_per_host: SupportsIndex | None = None,
 ) -> list[T]:
     """Call a function on `np` ranks, here or on other hosts, and return the results in the order of the ranks.
 
@@ -35,13 +41,13 @@ def run(
     The function and its arguments are pickled, and functions of a script or a notebook travel by value. Lines that
     ranks print appear here, each after its rank. Ctrl-C, or interrupting the cell, ends the job.
 
+
     Args:
         fn: a function, also a lambda or one of a notebook's cell.
         args: its arguments.
         kwargs: its keyword arguments.
         np: number of ranks.
-        hosts: where they run: names of hosts with their slots, as in `h1:2,h2:2`. By default the hosts of an allocation
-            of Slurm, LSF, PBS or Flux, where there is one, else this host.
+        hosts: where they run, as in `h1:2,h2:2`; by default the hosts of an allocation of a cluster, else this host.
         hostfile: a file with such names, as `farandole run --hostfile` reads it.
         start_timeout: seconds that the ranks wait for each other at the start.
         output_dir: a folder for a file of each rank's output.
@@ -51,9 +57,17 @@ def run(
         ssh_port: the port of ssh on other hosts.
         ssh_identity_file: the key for ssh to other hosts.
         network_interfaces: those that hosts use between them, `"eth0,ib0"` or `["eth0", "ib0"]`.
+        min_np: a function that trains inside of `elastic.run` goes on while so many ranks are left.
+        max_np: start a new rank for each that is lost, while there are fewer; it calls the function, too.
+        reset_limit: start so many of them at most.
+        blacklist_cooldown_range: seconds until a lost rank is replaced, twice as long each time, and the most of them.
+        elastic_timeout: seconds that living ranks have to notice that one is lost.
+        host_discovery_script: a command that prints hosts, in place of `hosts`; they may change while the job runs.
+        slots_per_host: of hosts for which it prints no number.
 
     Returns:
-        What the function returned on each rank, rank 0 first.
+        What the function returned on each rank, rank 0 first; with `min_np` on each that has finished, in the order
+        that they had at the end.
 
     Raises:
         ArgumentError: an argument that cannot be, such as no ranks.
@@ -66,68 +80,47 @@ def run(
         >>> hvd.run(lambda base: base + 1, args=(41,), np=2)
         [42, 42]
     """
+    from farandole._functions import words
+
+    _check_call(fn, args, kwargs)
+    ranks, is_elastic = words.count_of_ranks(np), min_np is not None or host_discovery_script is not None
+    options = [*words.places(ranks, hosts, hostfile, host_discovery_script), *["--timestamp"] * timestamp]
+    options += [*words.of_values(start_timeout=start_timeout, output_dir=output_dir), *["--verbose"] * verbose]
+    options += words.ways(executable, ssh_port, ssh_identity_file, network_interfaces)
+    options += words.elastic(is_elastic, ranks, min_np, max_np, reset_limit, slots_per_host)
+    options += words.elastic_times(is_elastic, blacklist_cooldown_range, elastic_timeout)
+    return _call(fn, args, kwargs, ranks, options, executable, is_elastic)
+
+
+def _call(
+    fn: Callable[..., T],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    ranks: int,
+    options: Sequence[str],
+    executable: str | None,
+    is_elastic: bool,
+) -> list[T]:
     from farandole._functions import outcome, parcel, starter
 
+    call = parcel.write(fn, tuple(args), dict(kwargs or {}), executable)
+    command = starter.python("farandole._functions.rank", executable)
+    try:
+        ended = starter.run(["-np", str(ranks), *options, "--", *command], call)
+    finally:
+        os.close(call)
+    return outcome.results(ended, ranks, is_elastic)
+
+
+def _check_call(fn: object, args: object, kwargs: object) -> None:
+    """Raises ArgumentTypeError. A text would be taken for its letters."""
     if not callable(fn):
         raise ArgumentTypeError(
             f"farandole.run wants a function, not a {type(fn).__name__}; pass it without calling it."
         )
-    if isinstance(np, bool) or not isinstance(np, SupportsIndex):
-        raise ArgumentTypeError(f"farandole.run wants a whole number of ranks, not np={np!r}; write np=2.")
-    ranks = operator.index(np)
-    if ranks < 1:
-        raise ArgumentError(f"farandole.run wants at least one rank, not np={np}; write np=2.")
-    _check_arguments(args, kwargs)
-    words = ["-np", str(ranks), *_places(ranks, hosts, hostfile)]
-    words += [f"--start-timeout={start_timeout}"] if start_timeout is not None else []
-    words += [f"--output-dir={os.fspath(output_dir)}"] if output_dir is not None else []
-    words += ["--timestamp"] * timestamp + ["--verbose"] * verbose
-    words += _ways(executable, ssh_port, ssh_identity_file, network_interfaces)
-    call = parcel.write(fn, tuple(args), dict(kwargs or {}), executable)
-    try:
-        ended = starter.run([*words, "--", *starter.python("farandole._functions.rank", executable)], call)
-    finally:
-        os.close(call)
-    return outcome.results(ended, ranks)
-
-
-def _check_arguments(args: object, kwargs: object) -> None:
-    """Raises ArgumentTypeError. A text would be taken for its letters."""
     if isinstance(args, str | bytes) or not isinstance(args, Iterable):
         raise ArgumentTypeError(f"farandole.run wants arguments as a tuple, not args={args!r:.60}; write args=(1,).")
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise ArgumentTypeError(
             f"farandole.run wants keyword arguments as a dict, not kwargs={kwargs!r:.60}; write kwargs={{'a': 1}}."
         )
-
-
-def _ways(
-    executable: str | None,
-    ssh_port: int | None,
-    ssh_identity_file: str | os.PathLike[str] | None,
-    network_interfaces: str | Iterable[str] | None,
-) -> list[str]:
-    """The options for the way to other hosts."""
-    words = [f"--python={executable}"] if executable is not None else []
-    words += [f"--ssh-port={ssh_port}"] if ssh_port is not None else []
-    words += [f"--ssh-identity-file={os.fspath(ssh_identity_file)}"] if ssh_identity_file is not None else []
-    if network_interfaces is not None:
-        names = network_interfaces if isinstance(network_interfaces, str) else ",".join(network_interfaces)
-        words.append(f"--network-interfaces={names}")
-    return words
-
-
-def _places(ranks: int, hosts: str | None, hostfile: str | os.PathLike[str] | None) -> list[str]:
-    """The options for the launcher. Without hosts it takes those of an allocation, else this host.
-
-    A rank starts its functions on its own host: the others of the allocation have ranks, too.
-    """
-    from farandole._start import environment
-
-    if hosts is not None and hostfile is not None:
-        raise ArgumentError("farandole.run takes hosts or hostfile, not both; leave one out.")
-    if hostfile is not None:
-        return [f"--hostfile={os.fspath(hostfile)}"]
-    if hosts is not None:
-        return [f"--hosts={hosts}"]
-    return [f"--hosts=localhost:{ranks}"] if environment.is_a_rank() else []

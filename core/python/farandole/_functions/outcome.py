@@ -80,23 +80,34 @@ def _read(data: bytearray) -> _Outcome | None:
     return _Outcome(parts[1], traceback, summary)
 
 
-def results(ended: Ended, ranks: int) -> list[Any]:
-    """The results in rank order. Raises the exception of the rank that failed first, or FarandoleError."""
+def results(ended: Ended, ranks: int, is_elastic: bool = False) -> list[Any]:
+    """The results in rank order. Raises the exception of the rank that failed first, or FarandoleError.
+
+    Args:
+        ended: the job.
+        ranks: of its start.
+        is_elastic: ranks that were lost or told to leave are no failure of a job that has ended well. Ranks count as
+            they were started, newcomers last; those of the last epoch have the same order.
+    """
     outcomes = {rank: found for rank, data in ended.outcomes.items() if (found := _read(data)) is not None}
     failed = {rank: each for rank, each in outcomes.items() if each.traceback}
     first = next(iter(failed), None) if ended.failed_first is None else ended.failed_first  # in the order of arrival
-    if first in failed:
+    has_gone_on = is_elastic and ended.code == 0
+    if first in failed and not has_gone_on:
         _raise(failed[first], first, ranks)
     if ended.code != 0:
         raise FarandoleError(ended.said or f"the launcher ended with exit code {ended.code} and said nothing.")
-    missing = [rank for rank in range(ranks) if rank not in outcomes]
+    finished = sorted(outcomes.keys() - failed.keys()) if is_elastic else range(ranks)
+    if not finished:
+        raise FarandoleError("all ranks left before the function returned, so there is no result; call it again.")
+    missing = [rank for rank in finished if rank not in outcomes]
     if missing:
         raise FarandoleError(f"rank {missing[0]} ended with exit code 0 before its function returned; let it return.")
-    return [pickle.loads(outcomes[rank].payload) for rank in range(ranks)]
+    return [pickle.loads(outcomes[rank].payload) for rank in finished]
 
 
 def _raise(outcome: _Outcome, rank: int, ranks: int) -> None:
-    name = f"rank {rank} of {ranks}"
+    name = f"rank {rank} of {ranks}" if rank < ranks else f"rank {rank}"  # one that was started later
     cause = RankTraceback(f"{name}:\n{outcome.traceback}")
     error: BaseException
     try:

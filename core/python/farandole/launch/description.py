@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from farandole.launch.discovery.source import Source
 from farandole.launch.hosts import LOCAL_HOST, is_local
 from farandole.launch.job import Placement
 from farandole.launch.nodes.options import NodeOptions
@@ -39,6 +40,7 @@ class Job:
     nodes: NodeOptions | None = None  # this one of several; the placements are then those of nodes that are alike
     call: int = -1  # descriptor of the memory with the function that the ranks call
     elastic: Elastic | None = None
+    source: Source | None = None  # of hosts, of an elastic job that follows it
 
     def is_local(self, host: str) -> bool:
         """Returns whether this machine has that name."""
@@ -46,5 +48,5 @@ class Job:
 
     @property
     def has_other_hosts(self) -> bool:
-        """Returns whether some ranks run elsewhere."""
-        return not all(self.is_local(placement.host) for placement in self.placements)
+        """Returns whether some ranks run elsewhere, or may run there later."""
+        return self.source is not None or not all(self.is_local(placement.host) for placement in self.placements)

@@ -47,6 +47,7 @@ class Supervisor(ABC):
     suspended: bool = False
     _hurried: bool = False  # the user, or the death of the launcher, wants this to end
     _stdout_warned: bool = False
+    _why_no_more: str = ""  # the sentence about an elastic job that could not go on without a rank
 
     def __post_init__(self) -> None:
         self.selector = selectors.DefaultSelector()
@@ -78,6 +79,9 @@ class Supervisor(ABC):
     @abstractmethod
     def tell_ranks(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
         """Signal the ranks. `groups`: and what they started; `spare_ending`: but those that end by themselves."""
+
+    def evict(self, rank: int) -> None:  # noqa: B027  # many jobs are not elastic
+        """SIGKILL a rank, and what it has started: the others wait for it in vain."""
 
     @abstractmethod
     def reap(self, now: float) -> None:
@@ -120,7 +124,8 @@ class Supervisor(ABC):
         now = time.monotonic()
         times = [self.relay.wait_at_most(), self.next_due(now)]
         times.append(None if self.lease is None else self.lease.next_due(now))
-        times.append(None if self.slots is None else self.slots.next_due(now, self.running))
+        if self.slots is not None and self.lease is not None:
+            times += [self.slots.next_due(now, self.running), self.slots.next_tardy(now, self.lease.timeout_s)]
         if not self.anything_left or self.ending.kill_due(now):
             times.append(KILL_EVERY_SECONDS)
         else:
@@ -192,11 +197,14 @@ class Supervisor(ABC):
             self.relay.say(verdict.survival(death, others))
         else:
             self.deaths.append(death)
+            if self.lease is not None and self.ending.began_at is None and death.failed and not _is_mistake(death):
+                self._why_no_more = f"farandole: {self.lease.reason_against(death.placement.rank)}."
             if death.failed:
                 self.ending.rank_failed(time.monotonic())
             if self.options.verbose:
                 self.relay.say(verdict.note(death, others))
         if self.lease is not None:
+            self._note_end_without_error(death)
             if death.failed and death not in self.survived:
                 self.answer(self.lease.give_up(self.lease.reason_against(death.placement.rank)))
             self.answer(self.lease.end(death.placement.rank))
@@ -207,11 +215,20 @@ class Supervisor(ABC):
         """The job goes on although this rank has failed. A mistake of the program would come again."""
         if self.lease is None or self.ending.began_at is not None or not death.failed:
             return False
-        is_mistake = death.said is not None and (death.said.mistaken or death.said.blamed is not None)
-        return self.lease.survives(death.placement.rank, is_mistake)
+        return self.lease.survives(death.placement.rank, _is_mistake(death))
+
+    def _note_end_without_error(self, death: verdict.Death) -> None:
+        """One that has left makes room for another; one whose program has come to its end shows that others will."""
+        if self.slots is not None and self.lease is not None and death.code == 0:
+            if self.lease.has_left(death.placement.rank):
+                self.slots.lost(death.placement.rank, time.monotonic())
+            elif self.lease.has_finished(death.placement.rank):
+                self.slots.stop()
 
     def hear_member(self, rank: int, message: Message) -> None:
         """A rank says something about the membership of its elastic job."""
+        if self.slots is not None and message["kind"] == "join":
+            self.slots.came(rank)
         if self.lease is not None:
             with contextlib.suppress(KeyError, TypeError, ValueError):  # a rank's nonsense is no news of it
                 self.answer(self.lease.hear(rank, message, time.monotonic()))
@@ -230,6 +247,12 @@ class Supervisor(ABC):
     def _look_after_slots(self, now: float, running: int) -> None:
         if self.slots is None or self.ending.began_at is not None or not running:
             return
+        for rank, host in self.slots.tardy(now, self.lease.timeout_s if self.lease is not None else now):
+            self.relay.say(
+                f"farandole: rank {rank} on {host} did not come to elastic.run within FARANDOLE_ELASTIC_TIMEOUT, so "
+                "the launcher kills it."
+            )
+            self.evict(rank)
         placement = self.slots.due(now, running)
         if placement is not None:
             try:
@@ -243,6 +266,11 @@ class Supervisor(ABC):
             return
         if self.ending.began_at is not None:
             self.answer(self.lease.give_up("the job ends"))
+        sentence, overdue = self.lease.overdue(now)
+        if sentence:
+            self.relay.say(sentence)
+        for rank in overdue:
+            self.evict(rank)
         sentence, answers = self.lease.tick(now)
         if sentence:
             self.relay.say(sentence)
@@ -284,4 +312,11 @@ class Supervisor(ABC):
         label = name_of_rank(rank, self.options.hosts)
         elsewhere = self.where_output_is(rank)
         self.relay.tell(verdict.describe(found, self.relay.tail(rank), directory, is_above, label, elsewhere))
+        if self._why_no_more:
+            self.relay.tell(self._why_no_more)
         return found.exit_code
+
+
+def _is_mistake(death: verdict.Death) -> bool:
+    """The rank has said that its program, or another rank's, raised an error which would come again."""
+    return death.said is not None and (death.said.mistaken or death.said.blamed is not None)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -144,9 +147,16 @@ class Link:
         del self._open[descriptor]
 
 
-def start(words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the command that reaches an agent. It dies with us. REQUIRES one thread. Raises OSError."""
+def start(words: Sequence[str], environment: Mapping[str, str], has_threads: bool = False) -> subprocess.Popen[bytes]:
+    """Start the command that reaches an agent. It dies with us. Raises OSError.
+
+    REQUIRES one thread, unless the launcher `has_threads`: then another program does in its place, see `local.start`.
+    """
     launcher = os.getpid()
+    if has_threads:
+        if (path := shutil.which(words[0])) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), words[0])
+        words = [sys.executable, "-m", "farandole.launch.begin", str(launcher), "", path, *words[1:]]
 
     def prepare() -> None:
         guard.die_with_parent(launcher)
@@ -161,5 +171,5 @@ def start(words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Po
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for us, which pass it on
-        preexec_fn=prepare,  # noqa: PLW1509  (we have one thread)
+        preexec_fn=None if has_threads else prepare,  # noqa: PLW1509  (we have one thread)
     )

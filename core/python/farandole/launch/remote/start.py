@@ -4,21 +4,44 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 
-from farandole.launch import environment
+from farandole.launch import environment, guard
 from farandole.launch.description import Job
-from farandole.launch.job import Placement
+from farandole.launch.discovery.roster import Roster
+from farandole.launch.hosts import LOCAL_HOST, Slots, one_name_here
+from farandole.launch.job import Placement, place
 from farandole.launch.local import KEY_BYTES
 from farandole.launch.remote import link, ssh
 from farandole.launch.remote.assembly import Assembly, HostPlan
-from farandole.launch.remote.cluster import ClusterSupervisor
+from farandole.launch.remote.cluster import RESTART, ClusterSupervisor
+from farandole.launch.remote.follow import Follower, Ways
 from farandole.launch.version import own_version
 
 
 def run(job: Job, lifeline: int) -> int:
-    """Run the job to its end, and return its exit code. Raises OutputError, and OSError where there is no ssh."""
+    """Run the job to its end, and return its exit code. Raises OutputError, and OSError where there is no ssh.
+
+    A job that follows a cluster starts without the hosts that cannot take part, where enough others are left.
+    """
+    refused: dict[str, str] = {}
+    while True:
+        supervisor = _supervisor(job, lifeline, refused)
+        code = supervisor.run()
+        if code != RESTART:
+            return code
+        signal.pthread_sigmask(signal.SIG_BLOCK, guard.HANDLED)  # until the next supervisor hears them
+        refused |= supervisor.refused
+        job = _without(job, refused) or job
+
+
+def _supervisor(job: Job, lifeline: int, refused: Mapping[str, str]) -> ClusterSupervisor:
+    """With a way to each host. `refused`: hosts without which an earlier try begins anew, and why."""
     plans = _plans(job)
+    words_of_ssh = environment.settings(job.base).ssh
     lease, slots = (None, None) if job.elastic is None else job.elastic.for_ranks(job.placements)
     supervisor = ClusterSupervisor(
         replace(job.output, hosts={each.rank: each.host for each in job.placements}),
@@ -37,16 +60,45 @@ def run(job: Job, lifeline: int) -> int:
         call=job.call,
         lease=lease,
         slots=slots,
+        can_start_without=lambda hosts: _without(job, hosts) is not None,
     )
+
+    def open_way(name: str, has_threads: bool) -> link.Link:
+        is_local = job.is_local(name)
+        words = ssh.reach(name, is_local, job.hosts, words_of_ssh)
+        process = link.start(words, environment.without_outer_job(job.base), has_threads)
+        return link.Link(name, process, supervisor.selector, is_local, supervisor.on_frame)
+
+    supervisor.follower = _follower(job, partial(open_way, has_threads=True), refused)
+    if supervisor.follower is not None:
+        supervisor.follower.attach(supervisor, supervisor.selector)
     supervisor.relay.open_logs(placement.rank for placement in job.placements)
-    words_of_ssh = environment.settings(job.base).ssh
     for plan in plans:
-        is_local = job.is_local(plan.name)
-        process = link.start(
-            ssh.reach(plan.name, is_local, job.hosts, words_of_ssh), environment.without_outer_job(job.base)
-        )
-        supervisor.add(link.Link(plan.name, process, supervisor.selector, is_local, supervisor.on_frame))
-    return supervisor.run()
+        supervisor.add(open_way(plan.name, has_threads=bool(refused)))  # an earlier try has left writers
+    return supervisor
+
+
+def _without(job: Job, hosts: Collection[str]) -> Job | None:
+    """The same job on its other hosts; None where it follows no cluster, or too few places are left."""
+    if job.source is None or job.elastic is None or not hosts:
+        return None
+    left = [Slots(plan.name, len(plan.placements)) for plan in _plans(job) if plan.name not in hosts]
+    count = sum(each.count for each in left)
+    return replace(job, placements=place(count, left)) if count >= job.elastic.min_np else None
+
+
+def _follower(job: Job, open_way: Callable[[str], link.Link], refused: Mapping[str, str]) -> Follower | None:
+    """None where the hosts of the start are all that there will be."""
+    if job.source is None or job.elastic is None:
+        return None
+    here = next((each.host for each in job.placements if job.is_local(each.host)), LOCAL_HOST)
+    ways = Ways(
+        open=open_way,
+        environment=partial(_variables, job),
+        unified=lambda slots: one_name_here(slots, job.local_names, here),
+    )
+    roster, base = Roster(job.elastic.backoff), environment.without_outer_job(job.base)
+    return Follower(ways, job.source, base, roster, own_version(), refused)
 
 
 def _plans(job: Job) -> list[HostPlan]:
@@ -65,6 +117,7 @@ def _content(job: Job, capacity: int) -> dict[str, object]:
         "start_timeout_s": job.start_timeout_s,
         "grace_s": job.grace_s,
         "elastic": job.elastic is not None,
+        "stays": job.elastic is not None and job.source is not None,
         "capacity": capacity,
         "bind_to": job.hosts.bind_to,
         "call_bytes": os.fstat(job.call).st_size if job.call >= 0 else -1,

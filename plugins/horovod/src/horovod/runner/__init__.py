@@ -48,14 +48,14 @@ def run(
         args: its arguments.
         kwargs: its keyword arguments.
         num_proc: number of ranks.
-        min_num_proc: of elastic jobs, so refused, as the next four.
-        max_num_proc: refused.
-        slots: refused.
-        reset_limit: refused.
-        cooldown_range: refused.
+        min_num_proc: go on while so many ranks are left, in functions that use `elastic.run`.
+        max_num_proc: replace lost ranks while there are fewer than so many.
+        slots: of hosts for which the script prints no number.
+        reset_limit: replace so many at most.
+        cooldown_range: seconds until a lost rank is replaced, twice as long each time, and the most of them.
         hosts: names of hosts with their slots, as in `h1:4,h2:4`; by default this host.
         hostfile: a file with such names.
-        host_discovery_script: refused.
+        host_discovery_script: a command that prints hosts, in place of `hosts`; they may change while the job runs.
         start_timeout: seconds that the ranks wait for each other at the start.
         ssh_port: the port of ssh on other hosts.
         ssh_identity_file: the key for ssh to other hosts.
@@ -63,41 +63,36 @@ def run(
         output_filename: a folder for a file of each rank's output.
         verbose: report what is started, and when each rank ends.
         use_gloo: without effect, as no MPI is needed.
-        use_mpi: without effect, which a warning says.
+        use_mpi: without effect, as `mpi_args`, which a warning says.
         mpi_args: likewise.
         network_interface: without effect, as Horovod has replaced it by the next.
         network_interfaces: those that hosts use between them, `"eth0,ib0"` or a list.
         executable: the Python of the ranks.
         np: replaces `num_proc`.
-        min_np: refused.
-        max_np: refused.
+        min_np: replaces `min_num_proc`.
+        max_np: replaces `max_num_proc`.
 
     Returns:
-        The function's result on each rank, rank 0 first.
+        The function's result on each rank, rank 0 first; of an elastic job on each that has finished.
 
     Raises:
-        NotImplementedError: an argument of elastic jobs.
         Exception: as `farandole.run`.
 
     Example:
         >>> horovod.run(lambda base: base + 1, args=(41,), num_proc=2)
         [42, 42]
     """
-    elastic = {"min_num_proc": min_num_proc, "max_num_proc": max_num_proc, "min_np": min_np, "max_np": max_np}
-    elastic |= {"slots": slots, "reset_limit": reset_limit, "cooldown_range": cooldown_range}
-    _refuse(elastic | {"host_discovery_script": host_discovery_script})
-    if use_mpi or mpi_args:
-        warnings.warn(f"horovod.run: no effect: use_mpi, mpi_args ({_WITHOUT_MPI})", stacklevel=2)
+    _warn(bool(use_mpi or mpi_args))
     same: dict[str, Any] = {"hostfile": hostfile, "start_timeout": start_timeout, "executable": executable}
     same |= {"output_dir": output_filename, "verbose": bool(verbose), "network_interfaces": network_interfaces}
     same |= {"ssh_port": ssh_port, "ssh_identity_file": ssh_identity_file}
-    return farandole.run(func, args, kwargs, num_proc if np is None else np, hosts, **same)
+    elastic: dict[str, Any] = {"reset_limit": reset_limit, "blacklist_cooldown_range": cooldown_range}
+    elastic |= {"host_discovery_script": host_discovery_script, "slots_per_host": slots}
+    elastic |= {"min_np": min_num_proc if min_np is None else min_np}
+    elastic |= {"max_np": max_num_proc if max_np is None else max_np}
+    return farandole.run(func, args, kwargs, num_proc if np is None else np, hosts, **same, **elastic)
 
 
-def _refuse(elastic: dict[str, Any]) -> None:
-    given = [name for name, value in elastic.items() if value is not None]
-    if given:
-        raise NotImplementedError(
-            f"horovod.run({given[0]}=...): functions have a fixed number of ranks, num_proc=N; a script goes on with "
-            "fewer by horovodrun -np N --min-np M"
-        )
+def _warn(wants_mpi: bool) -> None:
+    if wants_mpi:
+        warnings.warn(f"horovod.run: no effect: use_mpi, mpi_args ({_WITHOUT_MPI})", stacklevel=3)

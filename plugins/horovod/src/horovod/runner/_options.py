@@ -6,7 +6,6 @@ import argparse
 from dataclasses import dataclass
 
 _AUTOTUNE = "there is no size that a run would have to tune"
-_ELASTIC = "an elastic job goes on with fewer ranks, and not with new ones or new hosts yet: give -np N --min-np M"
 _NO_CACHE = "no result of a check is kept, so there is none to leave out"
 _MPI = "the ranks are started without MPI; to have its network, start the program by mpirun -np N python train.py"
 _NO_CYCLES = "there is no cycle and no cache to size: operations begin when all ranks have called them"
@@ -16,7 +15,7 @@ _STREAMS = "threads and streams are as many as work at the same time"
 
 @dataclass(frozen=True)
 class Option:
-    """One option: exactly one of `passed_as`, `setting`, `ignored`, `refused` and `handled` says what becomes of it."""
+    """One option: exactly one of `passed_as`, `setting`, `ignored` and `handled` says what becomes of it."""
 
     names: str
     metavar: str = ""  # of its value; "" where it has none
@@ -25,7 +24,6 @@ class Option:
     setting: str = ""  # a variable of Horovod's, which _environment.py translates
     value: str = "1"  # of that variable, for an option without a value
     ignored: str = ""  # why it has no effect
-    refused: str = ""  # why it cannot be, and what to do
     handled: str = ""  # what launch.py does with it; for --help
 
     @property
@@ -36,7 +34,7 @@ class Option:
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
         """Declare it; an option that was not typed is not among the parsed arguments."""
-        text = self.handled or self.ignored or self.refused or self.setting or f"as farandole run {self.passed_as}"
+        text = self.handled or self.ignored or self.setting or f"as farandole run {self.passed_as}"
         names = self.names.split()
         if not self.metavar:
             parser.add_argument(*names, dest=self.key, action="store_true", default=argparse.SUPPRESS, help=text)
@@ -117,11 +115,11 @@ OPTIONS = (
     Option("--log-without-timestamp", ignored="lines have no time unless --log-with-timestamp says so"),
     Option("--log-hide-timestamp", "", "logging.hide_timestamp", ignored="lines have no time by themselves"),
     Option("--no-log-hide-timestamp", passed_as="--timestamp"),
-    Option("--host-discovery-script", "EXE", refused=_ELASTIC),
+    Option("--host-discovery-script", "EXE", passed_as="--host-discovery-script"),
     Option("--min-np --min-num-proc", "N", passed_as="--min-np"),
-    Option("--max-np --max-num-proc", "N", refused=_ELASTIC),
-    Option("--slots-per-host", "N", refused=_ELASTIC),
-    Option("--elastic-timeout", "SECONDS", refused=_ELASTIC),
-    Option("--reset-limit", "N", refused=_ELASTIC),
-    Option("--blacklist-cooldown-range", "MIN MAX", refused=_ELASTIC),
+    Option("--max-np --max-num-proc", "N", passed_as="--max-np"),
+    Option("--slots-per-host", "N", passed_as="--slots-per-host"),
+    Option("--elastic-timeout", "SECONDS", passed_as="--elastic-timeout"),
+    Option("--reset-limit", "N", passed_as="--reset-limit"),
+    Option("--blacklist-cooldown-range", "MIN MAX", passed_as="--blacklist-cooldown-range"),
 )

@@ -64,13 +64,12 @@ def _of(given: dict[str, Any]) -> list[tuple[Option, Any]]:
 
 
 def _words(given: dict[str, Any]) -> list[str]:
-    """The options for `farandole run`. Raises FileError for what it cannot do."""
+    """The options for `farandole run`."""
     words: list[str] = []
     for option, value in _of(given):
-        if option.refused:
-            raise _config.FileError(f"{option.names.split()[0]}: {option.refused}")
         if option.passed_as:
-            words += [option.passed_as, str(value)] if option.metavar else [option.passed_as]
+            values = value if isinstance(value, list) else [value] if option.metavar else []
+            words += [option.passed_as, *map(str, values)]
     return words
 
 
