@@ -84,6 +84,10 @@ class Lease:
             return self._decide()
         return []
 
+    def resume(self, begun: Collection[int]) -> None:
+        """Another launcher has led this job until now: these ranks are inside of elastic.run."""
+        self._has_begun, self._begun = True, set(begun)
+
     def end(self, rank: int) -> list[Answer]:
         """The process of this rank has ended."""
         self._ended.add(rank)

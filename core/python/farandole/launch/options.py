@@ -60,6 +60,8 @@ class RunOptions:
     reset_limit: int | None
     blacklist_cooldown_range: tuple[float, float] | None
     elastic_timeout: float | None
+    outlive_launcher: float | None
+    job_state: Path | None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from farandole.launch.job import Placement
@@ -56,6 +57,14 @@ class Slots:
                 lived_long = now - slot.began_at > self.backoff.most_s
                 slot.losses = 1 if lived_long else slot.losses + 1
                 slot.free_at = now + min(self.backoff.most_s, self.backoff.least_s * 2 ** (slot.losses - 1))
+
+    def resume(self, placements: Iterable[Placement], number: int) -> None:
+        """Another launcher has started these ranks until now; the next one has this number."""
+        for each in sorted(placements, key=lambda placement: placement.rank):
+            for slot in self._slots:
+                if (slot.host, slot.local_rank) == (each.host, each.local_rank):
+                    slot.rank = each.rank
+        self._next = max(self._next, number)
 
     def close(self, host: str) -> None:
         """The host is gone, and its places with it."""

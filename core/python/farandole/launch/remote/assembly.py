@@ -38,6 +38,7 @@ class HostPlan:
         return str(first) if first == last else f"{first}-{last}"
 
 
+_LOOPBACK = "127.0.0.1"
 Send = tuple[int, str, dict[str, Any]]
 """A host's number, a message's kind, and its content."""
 
@@ -141,6 +142,9 @@ class Assembly:
         ]
 
     def _choose(self) -> list[Send]:
+        if len(self.hosts) == 1 and not self.hosts[0].offered:  # of a job on one host that has an agent all the same
+            self._addresses = [_LOOPBACK]
+            return [(0, "reserve", {"address": _LOOPBACK})]
         names = [host.name for host in self.hosts]
         reached = {number: host.reached or set() for number, host in enumerate(self.hosts)}
         try:

@@ -12,6 +12,7 @@ from farandole._start.membership_channel import Message
 from farandole.launch import verdict
 from farandole.launch.job import Placement
 from farandole.launch.remote import frames, ssh
+from farandole.launch.remote.adoption import Adoption
 from farandole.launch.remote.agents import AgentsSupervisor
 from farandole.launch.remote.assembly import Assembly, AssemblyError, Send
 from farandole.launch.remote.link import Link
@@ -30,7 +31,7 @@ _QUIET_START_SECONDS = 2.0  # a start that takes no longer needs no explanation
 class ClusterSupervisor(AgentsSupervisor):
     """Supervises the agents of all hosts, and the ranks through them."""
 
-    assembly: Assembly
+    assembly: Assembly | Adoption
     python: str = ""  # on other hosts
     program: str = "ssh"  # that reaches the hosts
     call: int = -1  # descriptor of the function that the ranks call
@@ -123,6 +124,10 @@ class ClusterSupervisor(AgentsSupervisor):
             self.relay.status("")
             if self.options.verbose:
                 self.relay.say(self.assembly.summary())
+            self.all_started()
+
+    def all_started(self) -> None:
+        """All ranks run."""
 
     def _send(self, sends: Sequence[Send]) -> None:
         if sends:

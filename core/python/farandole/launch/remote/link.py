@@ -144,12 +144,16 @@ class Link:
         del self._open[descriptor]
 
 
-def start(words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the command that reaches an agent. It dies with us. REQUIRES one thread. Raises OSError."""
+def start(words: Sequence[str], environment: Mapping[str, str], outlives: bool = False) -> subprocess.Popen[bytes]:
+    """Start the command that reaches an agent. It dies with us unless it `outlives` us.
+
+    REQUIRES one thread. Raises OSError.
+    """
     launcher = os.getpid()
 
     def prepare() -> None:
-        guard.die_with_parent(launcher)
+        if not outlives:
+            guard.die_with_parent(launcher)
         for signum in guard.HANDLED:
             signal.signal(signum, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -5,23 +5,30 @@ from __future__ import annotations
 import os
 import secrets
 from dataclasses import replace
+from typing import Any
 
 from farandole.launch import environment
 from farandole.launch.description import Job
 from farandole.launch.job import Placement
 from farandole.launch.local import KEY_BYTES
+from farandole.launch.outlive import Outlive
 from farandole.launch.remote import link, ssh
 from farandole.launch.remote.assembly import Assembly, HostPlan
 from farandole.launch.remote.cluster import ClusterSupervisor
+from farandole.launch.remote.outlived import OutlivedSupervisor
+from farandole.launch.remote.state_file import HostRecord, JobRecord, StateFile
 from farandole.launch.version import own_version
 
 
 def run(job: Job, lifeline: int) -> int:
-    """Run the job to its end, and return its exit code. Raises OutputError, and OSError where there is no ssh."""
+    """Run the job to its end, and return its exit code. Raises OutputError, StateError, and OSError without ssh."""
     plans = _plans(job)
     lease, slots = (None, None) if job.elastic is None else job.elastic.for_ranks(job.placements)
-    supervisor = ClusterSupervisor(
-        replace(job.output, hosts={each.rank: each.host for each in job.placements}),
+    # A host that is the only one needs no name before each line.
+    output = replace(job.output, hosts={each.rank: each.host for each in job.placements if job.has_other_hosts})
+    kind, file_options = (ClusterSupervisor, {}) if job.outlive is None else _outlived(job, job.outlive)
+    supervisor = kind(
+        output,
         job.grace_s,
         lifeline,
         assembly=Assembly(
@@ -37,16 +44,47 @@ def run(job: Job, lifeline: int) -> int:
         call=job.call,
         lease=lease,
         slots=slots,
+        **file_options,
     )
     supervisor.relay.open_logs(placement.rank for placement in job.placements)
     words_of_ssh = environment.settings(job.base).ssh
     for plan in plans:
         is_local = job.is_local(plan.name)
+        program = ssh.AGENT if job.outlive is None else ssh.OUTLIVING_AGENT
         process = link.start(
-            ssh.reach(plan.name, is_local, job.hosts, words_of_ssh), environment.without_outer_job(job.base)
+            ssh.reach(plan.name, is_local, job.hosts, words_of_ssh, program),
+            environment.without_outer_job(job.base),
+            outlives=is_local and job.outlive is not None,
         )
         supervisor.add(link.Link(plan.name, process, supervisor.selector, is_local, supervisor.on_frame))
     return supervisor.run()
+
+
+def _outlived(job: Job, outlive: Outlive) -> tuple[type[ClusterSupervisor], dict[str, Any]]:
+    """The supervisor that leaves a file, with its options. Raises StateError."""
+    assert job.elastic is not None
+    hosts = [HostRecord(plan.name, "", job.is_local(plan.name), plan.placements) for plan in _plans(job)]
+    record = JobRecord(
+        job=secrets.token_hex(16),
+        key=secrets.token_hex(KEY_BYTES),
+        socket=f"farandole-adopt-{secrets.token_hex(16)}",
+        seconds=outlive.seconds,
+        grace_s=job.grace_s,
+        hosts=hosts,
+        elastic=job.elastic,
+        ssh=environment.settings(job.base).ssh,
+        ssh_port=job.hosts.ssh_port,
+        ssh_identity=str(job.hosts.ssh_identity or ""),
+        python=job.hosts.python,
+        has_other_hosts=job.has_other_hosts,
+        output={
+            "prefix": job.output.prefix,
+            "timestamp": job.output.timestamp,
+            "directory": str(job.output.directory.absolute()) if job.output.directory else "",
+            "verbose": job.output.verbose,
+        },
+    )
+    return OutlivedSupervisor, {"outlive": outlive, "file": StateFile.create(outlive.file), "record": record}
 
 
 def _plans(job: Job) -> list[HostPlan]:
