@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from farandole.launch.job import Placement, Slots, place
 from farandole.launch.membership import Lease
-from farandole.launch.options import Elastic, OptionError
-from farandole.launch.outlive import find, runtime_folder
+from farandole.launch.options import Elastic, OptionError, RunOptions
+from farandole.launch.outlive import Outlive, find, outlive, runtime_folder
 from farandole.launch.remote import recall, state_file
 from farandole.launch.remote.adoption import AdoptedHost, Adoption
 from farandole.launch.remote.assembly import AssemblyError
@@ -208,7 +208,7 @@ class Agents:
         for rank in dead:
             assert self.lease.survives(rank)
             self.tell(self.lease.end(rank))
-        answers = recall.answer(self.lease, states, 2.0)
+        answers = recall.answer(self.lease, states, set(range(len(self.memories))) - {*dead}, 2.0)
         self.tell(answers)
         return [rank for rank, _ in answers]
 
@@ -271,6 +271,14 @@ def test_one_that_leaves_and_one_that_was_left_out_are_told() -> None:
     assert dict(agents.told)[2] == {"kind": "end", "why": recall.LEFT_OUT} and dict(agents.told)[3]["kind"] == "epoch"
 
 
+def test_a_rank_that_is_lost_with_its_host_has_no_say() -> None:
+    """Its agent has told its state, and then the way to it was lost, too."""
+    agents = Agents(3)
+    for rank in range(3):
+        agents.say(rank, report(rank), is_heard=False)
+    assert agents.adopt(dead=(2,)) == [0, 1] and agents.lease.members == (0, 1)
+
+
 def test_ranks_outside_of_the_loop_are_known_to_be_there() -> None:
     agents = Agents(3)
     agents.say(1, {"kind": "pause"})
@@ -296,7 +304,7 @@ def test_a_newcomer_that_waits_is_told_of_again() -> None:
     states = [recall.parse(state(memory, 2.0)) for memory in agents.memories]
     lease = Lease(2, 1, 60.0)
     recall.restore(lease, states)
-    assert [(rank, message["kind"]) for rank, message in recall.answer(lease, states, 2.0)] == [
+    assert [(rank, message["kind"]) for rank, message in recall.answer(lease, states, range(3), 2.0)] == [
         (0, "update"),
         (1, "update"),
     ]
@@ -306,7 +314,10 @@ def test_a_newcomer_that_waits_is_told_of_again() -> None:
     agents.lease = Lease(2, 1, 60.0)
     states = [recall.parse(state(memory, 2.0)) for memory in agents.memories]
     recall.restore(agents.lease, states)
-    assert [rank for rank, _ in recall.answer(agents.lease, states, 2.0)] == [1, 2] and agents.lease.members == (
+    assert [rank for rank, _ in recall.answer(agents.lease, states, range(3), 2.0)] == [
+        1,
+        2,
+    ] and agents.lease.members == (
         0,
         1,
         2,
@@ -350,10 +361,7 @@ def record() -> JobRecord:
     )
 
 
-def test_the_file_comes_back_as_it_was_and_is_for_one_launcher_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(state_file, "_WAIT_SECONDS", 0.1)
+def test_the_file_comes_back_as_it_was_and_is_for_one_launcher_alone(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     made = StateFile.create(path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -361,10 +369,10 @@ def test_the_file_comes_back_as_it_was_and_is_for_one_launcher_alone(
     made.write(record())  # a shorter one leaves nothing of the longer one
     assert made.read() == record()
     with pytest.raises(StateError, match="has a launcher on this host"):
-        StateFile.open(path)
+        StateFile.open(path, wait_s=0.1)
     with pytest.raises(StateError, match="cannot be made: File exists"):
         StateFile.create(path)
-    os.close(made._descriptor)
+    made.close()
     again = StateFile.open(path)
     assert again.read() == record()
     state_file.remove_of(str(path), "another job")
@@ -390,11 +398,59 @@ def test_a_file_without_a_job_is_one_sentence(tmp_path: Path, text: str, words: 
         StateFile.open(path).read()
 
 
+def test_files_of_jobs_that_are_long_over_are_removed(tmp_path: Path) -> None:
+    made = {name: StateFile.create(tmp_path / f"job-{name}.json") for name in ("old", "new", "led")}
+    for name, file in made.items():
+        file.write(record())
+        if name != "new":
+            os.utime(file.path, (0, 0))
+        if name != "led":
+            file.close()
+    (tmp_path / "job-other.json").write_text("{}")
+    state_file.remove_stale(tmp_path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["job-led.json", "job-new.json", "job-other.json"]
+    made["led"].touch(1000.0)
+    assert made["led"].path.stat().st_mtime > 0
+    made["led"].close()
+    state_file.remove_stale(tmp_path)
+    assert made["led"].path.exists()
+
+
+def options(**given: Any) -> RunOptions:
+    return RunOptions(**{**dict.fromkeys(each.name for each in dataclasses.fields(RunOptions)), **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "is_elastic", "words"),
+    [
+        ({"job_state": Path("x")}, True, "give --outlive-launcher SECONDS"),
+        ({"outlive_launcher": 0.0}, True, "more than 0"),
+        ({"outlive_launcher": 1e9}, True, "at most a week"),
+        ({"outlive_launcher": 5.0}, False, "give --min-np N, too"),
+        ({"outlive_launcher": 5.0, "file": Path("x")}, True, "one command"),
+        ({"outlive_launcher": 5.0, "job_state": Path("/no/folder/x")}, True, "there is no folder /no/folder"),
+        ({"outlive_launcher": 5.0, "job_state": Path("/etc/passwd")}, True, "is there already"),
+    ],
+)
+def test_options_that_contradict_each_other_are_one_sentence(
+    given: dict[str, Any], is_elastic: bool, words: str
+) -> None:
+    plan = Elastic(1, 600.0) if is_elastic else None
+    with pytest.raises(OptionError, match=words):
+        outlive(options(**given), plan, None, False, {})
+
+
+def test_without_the_option_nothing_outlives_the_launcher(tmp_path: Path) -> None:
+    assert outlive(options(), Elastic(1, 600.0), None, False, {}) is None
+    found = outlive(options(outlive_launcher=5.0, job_state=tmp_path / "x"), Elastic(1, 600.0), None, False, {})
+    assert found == Outlive(5.0, tmp_path / "x") and not found.is_in_runtime_folder
+
+
 def test_a_file_of_another_version_user_or_mode_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "job.json"
     made = StateFile.create(path)
     made.write(dataclasses.replace(record(), version="0.0.1"))
-    os.close(made._descriptor)
+    made.close()
     with pytest.raises(StateError, match=r"farandole 0\.0\.1; adopt it with that version"):
         StateFile.open(path).read()
     path.chmod(0o640)

@@ -23,6 +23,7 @@ class Outlive:
 
     seconds: float  # that the agents wait for another launcher
     file: Path  # absolute, from which that one learns how to reach them
+    is_in_runtime_folder: bool = False  # the user named none
 
     @property
     def remedy(self) -> str:
@@ -49,7 +50,7 @@ def outlive(
         raise OptionError("--outlive-launcher is for one command, not for a job file or farandole.run in a program.")
     if engine is not None and engine.command is not None:
         raise OptionError(f"--outlive-launcher works with ssh, and {engine.program} ends its hosts with the launcher.")
-    return Outlive(seconds, _file(options, base))
+    return Outlive(seconds, _file(options, base), options.job_state is None)
 
 
 def _file(options: RunOptions, base: Mapping[str, str]) -> Path:

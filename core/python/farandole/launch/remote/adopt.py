@@ -81,7 +81,7 @@ class AdoptingSupervisor(OutlivedSupervisor):
         self._enter_ranks(now)
         self._enter_deaths(now)
         self._enter_lost_hosts(now)
-        self.answer(recall.answer(self.lease, states, now))
+        self.answer(recall.answer(self.lease, states, self._placements, now))
         held, self._held = self._held, []
         for link, frame in held:
             self.on_frame(link, frame)

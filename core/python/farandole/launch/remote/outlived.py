@@ -72,7 +72,8 @@ class OutlivedSupervisor(ClusterSupervisor):
         super().on_frame(link, frame)
 
     def _leave_to_another(self) -> None:
-        print("farandole: another launcher has taken this job over.", file=sys.stderr, flush=True)
+        why = "this launcher said nothing for so long that its ranks have another one, or wait for it"
+        print(f"farandole: {why}: {self.outlive.remedy}.", file=sys.stderr, flush=True)
         os._exit(REPLACED)  # whatever we did now, the ranks are the other one's
 
     def start_newcomer(self, placement: Placement) -> None:
@@ -87,6 +88,7 @@ class OutlivedSupervisor(ClusterSupervisor):
 
     def act(self, now: float) -> None:
         """See Supervisor."""
+        self.file.touch(now)
         if self._announced and self.relay.flushed:
             for link in self.links:
                 count = self._received.get(link.name, 0) - self._shown.get(link.name, 0)

@@ -5,7 +5,7 @@
                         end: the launcher ends the job, or has seen its end
     another  -> agent   claim, adopt
     agent -> another    adoptable, claimed or refused; state: all that it remembers; then as for any launcher
-    agent -> the first  replaced, where that one was silent for long and is still there
+    agent -> the first  replaced, or left for another one, where it was silent for long and is still there
 
 tenure.py decides, memory.py remembers, backlog.py keeps the output; callers.py has the socket.
 """
@@ -136,6 +136,7 @@ class OutlivingAgent(agent.Agent):
             super()._lose_launcher()
         elif not self._tenure.is_alone:
             self._tenure.lose(time.monotonic())
+            self.say("replaced")  # to one that was silent for long, if it lives all the same
             self._detach()
 
     def _detach(self) -> None:

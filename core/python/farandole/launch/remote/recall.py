@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,13 +77,13 @@ def restore(lease: Lease, states: Sequence[HostState]) -> None:
         lease.resume(begun=set(lease.members) - paused)
 
 
-def answer(lease: Lease, states: Sequence[HostState], now: float) -> list[Answer]:
-    """Answer what ranks asked while there was no launcher. REQUIRES that all deaths are entered."""
+def answer(lease: Lease, states: Sequence[HostState], living: Collection[int], now: float) -> list[Answer]:
+    """Answer what living ranks asked while there was no launcher. REQUIRES that all deaths are entered."""
     epoch = last_epoch(states)
     answers: list[Answer] = []
     for known in (rank for state in states for rank in state.ranks):
         rank, asks = known.placement.rank, known.asks
-        if asks is None:
+        if asks is None or rank not in living:
             continue
         is_decided = epoch is not None and (asks["kind"] == "join" or int(asks["epoch"]) < int(epoch["number"]))
         if epoch is not None and is_decided and (rank in epoch["members"] or asks.get("leaving")):

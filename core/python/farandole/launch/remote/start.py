@@ -16,7 +16,7 @@ from farandole.launch.remote import link, ssh
 from farandole.launch.remote.assembly import Assembly, HostPlan
 from farandole.launch.remote.cluster import ClusterSupervisor
 from farandole.launch.remote.outlived import OutlivedSupervisor
-from farandole.launch.remote.state_file import HostRecord, JobRecord, StateFile
+from farandole.launch.remote.state_file import HostRecord, JobRecord, StateFile, remove_stale
 from farandole.launch.version import own_version
 
 
@@ -63,6 +63,8 @@ def run(job: Job, lifeline: int) -> int:
 def _outlived(job: Job, outlive: Outlive) -> tuple[type[ClusterSupervisor], dict[str, Any]]:
     """The supervisor that leaves a file, with its options. Raises StateError."""
     assert job.elastic is not None
+    if outlive.is_in_runtime_folder:
+        remove_stale(outlive.file.parent)
     hosts = [HostRecord(plan.name, "", job.is_local(plan.name), plan.placements) for plan in _plans(job)]
     record = JobRecord(
         job=secrets.token_hex(16),

@@ -22,7 +22,9 @@ from farandole.launch.slots import Backoff
 from farandole.launch.version import own_version
 
 _MOST_BYTES = 1 << 24
-_WAIT_SECONDS = 2.0  # for the rest of a launcher of whose two processes one was killed
+WAIT_SECONDS = 2.0  # for the rest of a launcher of whose two processes one was killed
+_TOUCH_SECONDS = 10.0
+_STALE_SECONDS = 120.0  # after the agents' time
 _FORM = 1
 
 
@@ -69,7 +71,7 @@ class StateFile:
     """The file, open and locked as long as this process lives."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        self.path, self._descriptor = path, descriptor
+        self.path, self._descriptor, self._touched_at = path, descriptor, 0.0
 
     @classmethod
     def create(cls, path: Path) -> StateFile:
@@ -82,7 +84,7 @@ class StateFile:
         return cls(path, descriptor)
 
     @classmethod
-    def open(cls, path: Path) -> StateFile:
+    def open(cls, path: Path, wait_s: float = WAIT_SECONDS) -> StateFile:
         """A file that a launcher has left. Raises StateError where another one has it, or it is no such file."""
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -96,7 +98,7 @@ class StateFile:
                 raise StateError(f"{path} belongs to another user, who alone can adopt the job.")
             if found.st_mode & 0o077:
                 raise StateError(f"{path} can be used by other users, so its key is no secret; its mode must be 0600.")
-            _lock(descriptor, path)
+            _lock(descriptor, path, wait_s)
         except BaseException:
             os.close(descriptor)
             raise
@@ -126,6 +128,17 @@ class StateFile:
             raise StateError(told)
         return record
 
+    def touch(self, now: float) -> None:
+        """The launcher lives at this time. Now and then the file's own time says so, too."""
+        if now - self._touched_at >= _TOUCH_SECONDS:
+            self._touched_at = now
+            with contextlib.suppress(OSError):
+                os.utime(self._descriptor)
+
+    def close(self) -> None:
+        """Let another launcher lock it."""
+        os.close(self._descriptor)
+
     def remove(self) -> None:
         """The job is over, or nothing is left of it."""
         with contextlib.suppress(OSError):
@@ -140,8 +153,21 @@ def remove_of(path: str, job: str) -> None:
             os.unlink(path)
 
 
-def _lock(descriptor: int, path: Path) -> None:
-    deadline = time.monotonic() + _WAIT_SECONDS
+def remove_stale(folder: Path) -> None:
+    """Remove files of jobs of which nothing can be left: their launcher is dead, and so are the agents by now."""
+    for path in folder.glob("job-*.json"):
+        with contextlib.suppress(OSError, StateError):
+            file = StateFile.open(path, wait_s=0.0)
+            try:
+                record, age_s = file.read(), time.time() - path.stat().st_mtime
+                if age_s > record.seconds + record.grace_s + _STALE_SECONDS:
+                    file.remove()
+            finally:
+                file.close()
+
+
+def _lock(descriptor: int, path: Path, wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
