@@ -35,14 +35,18 @@ KIB, MIB = 1024, 1024**2
 SIZES = (4, KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
 LINKS = {"gigabit": Link(rate="1gbit"), "unshaped": Link(), "delayed": Link(port_us=2500)}
 TITLES = {"gigabit": "1 Gbit/s", "unshaped": "unshaped", "delayed": "2.5 ms a port"}
-RATES = {"gigabit": 1e9}  # bits per second
+RATES = {"gigabit": 1e9}  # bits per second, headers included
+HOP_US = {"delayed": 2 * 2500.0}  # from host to host
 GLOO, TRIP = "gloo", "half a round trip"
 # Connections and threads of raw sockets.
 STREAMS = {f"raw, {streams} x {threads}": f"streams-{streams}-{threads}" for streams in (1, 2, 4) for threads in (1, 2)}
+ONE_STREAM = "raw, 1 x 1"  # shows the rate of a link, as iperf3 does
 TRIP_BYTES = 16 * KIB  # up to here a round trip is measured, from there on streams
+RATE_BYTES = 4 * MIB  # from here on the bucket of tbf, which lets some bytes pass at once, is no matter
 SLOW_S = 3.0
 
-RATE_SHARE, RAW_SHARE, TRIP_TIMES, AHEAD = 0.95, 0.85, 1.3, 1.0  # the targets
+RATE_SHARE, RAW_SHARE, TRIP_TIMES, HOP_TIMES, AHEAD = 0.95, 0.85, 1.3, 1.2, 1.0  # the targets
+AHEAD_AT_THE_RATE, GLOO_SHARE = 0.98, 0.9  # where gloo passes this share of the rate
 
 
 @dataclass
@@ -64,14 +68,31 @@ class World:
         return times.min_us if times else None
 
     def rate_us(self, size_bytes: int) -> float | None:
-        """The time of the bytes that each host has to send, at the rate of its link."""
+        """The time of the bytes that each host has to send, at the rate that one raw stream has shown."""
+        stream = self.us(size_bytes, ONE_STREAM)
+        return 2 * (self.hosts - 1) / self.hosts * stream if stream and self.link in RATES else None
+
+    def wire_us(self, size_bytes: int) -> float:
+        """The time of these bytes on the wire; 0 where it is not limited."""
         rate = RATES.get(self.link)
-        return 2 * (self.hosts - 1) / self.hosts * size_bytes * 8 / rate * 1e6 if rate else None
+        return 2 * (self.hosts - 1) / self.hosts * size_bytes * 8 / rate * 1e6 if rate else 0.0
 
     def raw_us(self, size_bytes: int) -> float | None:
         """The time of raw sockets: two hosts exchange the same bytes, or one sends them."""
-        found = [self.us(size_bytes, name) for name in (TRIP, *STREAMS)]
+        streams = STREAMS if self.hosts == 2 else ()
+        found = [self.us(size_bytes, name) for name in (TRIP, *streams)]
         return min((each for each in found if each is not None), default=None)
+
+    def gloo_over_ours(self, size_bytes: int) -> float | None:
+        """By minima; by medians where gloo's minimum is below the time on the wire.
+
+        A contestant that pauses finds the bucket of tbf full, which lets that many bytes pass at once.
+        """
+        ours, gloo = self.rows[size_bytes].get(OURS), self.rows[size_bytes].get(GLOO)
+        if ours is None or gloo is None:
+            return None
+        by_median = gloo.min_us < self.wire_us(size_bytes)
+        return gloo.median_us / ours.median_us if by_median else gloo.min_us / ours.min_us
 
 
 # ---- Measuring -------------------------------------------------------------------------------------------------------
@@ -108,8 +129,10 @@ def started(options: argparse.Namespace, hosts: Sequence[Host], ranks_each: int,
         wire = Contestant(Recipe("wire", (str(options.programs / "wire_worker"),)), 2, home, seats(hosts[:2], 1))
         ending.callback(wire.close)
         entries.append(Entry(TRIP, wire, "trip", most_bytes=TRIP_BYTES))
-        if len(hosts) == 2:  # with more, each host has several links
+        if len(hosts) == 2:
             entries += [Entry(name, wire, what, least_bytes=TRIP_BYTES + 1) for name, what in STREAMS.items()]
+        else:  # each host has several links; one of them shows their rate
+            entries.append(Entry(ONE_STREAM, wire, STREAMS[ONE_STREAM], least_bytes=RATE_BYTES))
         yield entries
 
 
@@ -161,7 +184,7 @@ def world_lines(world: World) -> list[str]:
             cells += [cell(row.get(name)), f"{other / ours:.2f}" if other and ours else ""]
         cells += [number(raw) if raw else "", f"{ours / raw:.2f}" if ours and raw else ""]
         if rated:
-            cells.append(f"{ideal / ours:.1%}" if ideal and ours and size >= MIB else "")
+            cells.append(f"{ideal / ours:.1%}" if ideal and ours and size >= RATE_BYTES else "")
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -169,19 +192,37 @@ def world_lines(world: World) -> list[str]:
 def verdicts_of(world: World) -> list[Verdict]:
     found = []
     for size in world.rows:
-        ours, raw, ideal, gloo = world.us(size), world.raw_us(size), world.rate_us(size), world.us(size, GLOO)
-        what = f"{world.title}, {readable(size)}"
-        if size == 64 * MIB and ideal:
-            share = ideal / ours if ours else None
-            found.append(Verdict(f"{what}: of the rate", share, RATE_SHARE, "", at_least=True))
-        if size == 64 * MIB and world.link == "unshaped" and raw:
-            share = raw / ours if ours else None
-            found.append(Verdict(f"{what}: of raw streams", share, RAW_SHARE, "", at_least=True))
-        if size == 4 and raw and world.link != "delayed":
-            found.append(Verdict(f"{what}: times half a round trip", ours / raw if ours else None, TRIP_TIMES, ""))
+        ours, what = world.us(size), f"{world.title}, {readable(size)}"
+        if size == 4 and ours:
+            found += small_verdicts(world, what, ours)
+        if size == 64 * MIB and ours:
+            found += large_verdicts(world, what, ours)
+        ahead, gloo, ideal = world.gloo_over_ours(size), world.us(size, GLOO), world.rate_us(size)
         if gloo:
-            found.append(Verdict(f"{what}: gloo : ours", gloo / ours if ours else None, AHEAD, "", at_least=True))
+            at_the_rate = size >= RATE_BYTES and ideal is not None and ideal / gloo >= GLOO_SHARE
+            limit = AHEAD_AT_THE_RATE if at_the_rate else AHEAD
+            found.append(Verdict(f"{what}: gloo : ours", ahead, limit, "", at_least=True))
     return found
+
+
+def small_verdicts(world: World, what: str, ours_us: float) -> list[Verdict]:
+    """Those of 4 B, in worlds whose hosts could have a core for each rank here."""
+    trip, hop = world.us(4, TRIP), HOP_US.get(world.link)
+    if hop:
+        return [Verdict(f"{what}: times a hop", ours_us / hop, HOP_TIMES, "")]
+    if trip and world.link == "unshaped" and world.hosts == 2 and world.ranks_each <= 2:
+        return [Verdict(f"{what}: times half a round trip", ours_us / trip, TRIP_TIMES, "")]
+    return []
+
+
+def large_verdicts(world: World, what: str, ours_us: float) -> list[Verdict]:
+    """Those of 64 MiB."""
+    ideal, raw = world.rate_us(64 * MIB), world.raw_us(64 * MIB)
+    if ideal:
+        return [Verdict(f"{what}: of the rate", ideal / ours_us, RATE_SHARE, "", at_least=True)]
+    if raw and world.link == "unshaped":
+        return [Verdict(f"{what}: of raw streams", raw / ours_us, RAW_SHARE, "", at_least=True)]
+    return []
 
 
 def machine() -> dict[str, Any]:

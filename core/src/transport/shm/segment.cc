@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -75,9 +77,9 @@ Status Map(int memfd, size_t size_bytes, std::byte** data) {
   return Status::Ok();
 }
 
-#ifdef FRD_ONE_MAPPING
-
-// The mappings of this process, by inode. The lock is needed since ranks that are threads map at any time.
+// The mappings of this process, by inode, where it has one for each memfd. The inode identifies the memfd: all memfds lie
+// in one file system of the kernel, and an inode in use is not used again. The lock is needed since ranks that are
+// threads map at any time.
 struct Mapping {
   std::byte* data = nullptr;
   int users = 0;
@@ -88,15 +90,7 @@ std::map<ino_t, Mapping>& Mappings() {
   return *mappings;
 }
 
-#endif
-
-}  // namespace
-
-#ifdef FRD_ONE_MAPPING
-
-// The inode identifies the memfd: all memfds lie in one file system of the kernel, and an inode in use is not used
-// again.
-Status MapShared(int memfd, size_t size_bytes, std::byte** data) {
+Status MapOnce(int memfd, size_t size_bytes, std::byte** data) {
   struct stat facts{};
   if (fstat(memfd, &facts) != 0) return SystemError("fstat of shared memory");
   std::lock_guard<std::mutex> lock(g_mutex);
@@ -107,7 +101,7 @@ Status MapShared(int memfd, size_t size_bytes, std::byte** data) {
   return Status::Ok();
 }
 
-void UnmapShared(std::byte* data, size_t size_bytes) {
+void UnmapOnce(std::byte* data, size_t size_bytes) {
   std::lock_guard<std::mutex> lock(g_mutex);
   for (auto each = Mappings().begin(); each != Mappings().end(); ++each) {
     if (each->second.data != data) continue;
@@ -118,11 +112,14 @@ void UnmapShared(std::byte* data, size_t size_bytes) {
   }
 }
 
-#else
+}  // namespace
 
-Status MapShared(int memfd, size_t size_bytes, std::byte** data) { return Map(memfd, size_bytes, data); }
-void UnmapShared(std::byte* data, size_t size_bytes) { munmap(data, size_bytes); }
+Status MapShared(int memfd, size_t size_bytes, std::byte** data) {
+  return FRD_ONE_MAPPING ? MapOnce(memfd, size_bytes, data) : Map(memfd, size_bytes, data);
+}
 
-#endif
+void UnmapShared(std::byte* data, size_t size_bytes) {
+  FRD_ONE_MAPPING ? UnmapOnce(data, size_bytes) : static_cast<void>(munmap(data, size_bytes));
+}
 
 }  // namespace farandole

@@ -19,11 +19,14 @@
 #include "common/status.h"
 
 #if defined(__SANITIZE_THREAD__)
-#define FRD_ONE_MAPPING 1
+#define FRD_ONE_MAPPING true
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-#define FRD_ONE_MAPPING 1
+#define FRD_ONE_MAPPING true
 #endif
+#endif
+#ifndef FRD_ONE_MAPPING
+#define FRD_ONE_MAPPING false
 #endif
 
 namespace farandole {

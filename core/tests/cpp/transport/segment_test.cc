@@ -61,7 +61,7 @@ TEST(SegmentTest, ASegmentOfAnotherSizeIsRefused) {
   EXPECT_EQ(second.data(), nullptr);
 }
 
-#ifdef FRD_ONE_MAPPING
+#if FRD_ONE_MAPPING
 
 // The two writes are unordered, so they always race. To see that, the sanitizer must know that both ranks write the
 // same byte.
