@@ -61,6 +61,7 @@ SUITES: dict[str, Beside] = {
     f"{EXAMPLES}/test_tensorflow_examples.py": (NEWEST,),
     f"{EXAMPLES}/test_torch_examples.py": (TORCH,),
     "tests/frameworks/together": (Together((MXNET, OLDEST)), Together((TORCH, NEWEST)), Together((MXNET, TORCH))),
+    "tests/hosts/test_elastic_discovery.py": (TORCH,),
     "tests/hosts/test_elastic_hosts.py": (TORCH,),
     "tests/hosts/test_functions.py": (TORCH,),
     "tests/hosts/test_jobs.py": (TORCH,),

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -320,6 +319,33 @@ def test_a_newcomer_has_no_collectives_before_run(tmp_path: Path, job) -> None:
 def test_the_reset_limit_ends_replacement(job) -> None:
     code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700, options=("--reset-limit", "0"))
     assert (code, ended(out)) == (0, all_of(1, 700)), err
+
+
+def test_a_rank_that_stops_for_ever_is_killed_and_replaced(job) -> None:
+    """The others find out by their own deadline, and wait for the launcher's then."""
+    given = ("--elastic-timeout", "1.5")
+    code, out, err = job(
+        3, "1:20:19", "0:1:slow", "2:1:slow", max_np=3, steps=500, options=given, FARANDOLE_TIMEOUT="1.5"
+    )
+    assert (code, ended(out)) == (0, all_of(3, 500)), err
+    assert re.search(r"rank 1 did not notice within \d s that epoch 0 has ended, so the launcher kills it", err), err
+    assert "rank 1 on localhost" in err and "killed by SIGKILL" in err and "2 ranks go on" in err, err
+
+
+def test_a_job_follows_a_script_that_fails_too(tmp_path: Path, job) -> None:
+    """One place, three, a failure, two: no step is lost, and none is done again."""
+    script = tmp_path / "hosts.sh"
+    script.write_text(
+        f'echo x >> {tmp_path}/n; n=$(wc -l < {tmp_path}/n); [ "$n" = 3 ] && exit 7\n'
+        'if [ "$n" = 1 ]; then echo localhost:1; exit; fi\n'
+        'if [ "$n" -le 5 ]; then echo localhost:3; else echo localhost:2; fi\n'
+    )
+    found = ("--host-discovery-script", f"sh {script}", "--max-np", "4")
+    code, out, err = job(1, *(f"{number}:1:slow" for number in range(4)), steps=1300, options=found)
+    assert (code, ended(out)) == (0, all_of(2, 1300)), err
+    assert err.count("ended with exit code 7; the job goes on with the hosts that it has") == 1, err
+    assert err.count("leaves, as SIGTERM asked; 2 ranks go on") == 1, err
+    assert_no_step_is_lost(out)
 
 
 def test_without_min_np_a_loss_ends_the_job(job) -> None:

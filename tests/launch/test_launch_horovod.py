@@ -18,7 +18,6 @@ WITH_VALUE = frozenset({"-np", "-H"})
         ("--check-build", "farandole doctor"),
         ("-cb", "farandole doctor"),
         ("--network-interface", "--network-interfaces NAME"),
-        ("--slots-per-host", "name all with -H"),
         ("--fusion-threshold-mb=64", "FARANDOLE_FUSION_THRESHOLD"),
         ("--output-filename", "--output-dir DIR"),
         ("--autotune", "leave it out"),

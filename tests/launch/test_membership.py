@@ -186,8 +186,63 @@ def test_two_ranks_that_blame_each_other_try_again() -> None:
     assert lease.hear(1, report(1, suspects=[0]), 1.0) == [(rank, epoch(1, [0, 1])) for rank in (0, 1)]
 
 
-def test_who_is_late_is_said_once_and_ends_the_job_at_last() -> None:
+def test_a_late_rank_is_killed_at_the_deadline_and_the_others_go_on() -> None:
+    lease = begun(3, min_np=2)
+    lease.hear(0, report(0), 1.0)
+    lease.hear(1, report(1), 2.0)
+    lease.tick(1.0 + WARN_AFTER_SECONDS)
+    assert lease.overdue(TIMEOUT_S) == ("", []) and lease.next_due(TIMEOUT_S) == 1.0
+    sentence, late = lease.overdue(1.0 + TIMEOUT_S)
+    assert late == [2]
+    assert sentence.startswith("farandole: rank 2 did not notice within 60 s that epoch 0 has ended, so the launcher")
+    assert lease.tick(1.0 + TIMEOUT_S) == ("", []) and lease.overdue(2.0 + TIMEOUT_S) == ("", [])
+    assert lease.survives(2)
+    assert lease.end(2) == [(rank, epoch(1, [0, 1])) for rank in (0, 1)]
+    assert lease.next_due(2.0 + TIMEOUT_S) is None
+
+
+def test_a_late_rank_that_comes_at_last_is_taken_along() -> None:
+    """It was killed, but its report came first; its end is that of a member then."""
     lease = begun(3)
+    all_say(lease, [0, 1], 0)
+    lease.overdue(1.0 + TIMEOUT_S)
+    assert lease.hear(2, report(2), 2.0 + TIMEOUT_S) == [(rank, epoch(1, [0, 1, 2])) for rank in range(3)]
+    assert lease.survives(2)
+
+
+def test_a_late_rank_that_cannot_be_killed_ends_the_job() -> None:
+    lease = begun(3)
+    all_say(lease, [0, 1], 0)
+    lease.tick(1.0 + WARN_AFTER_SECONDS)
+    lease.overdue(1.0 + TIMEOUT_S)
+    due = lease.next_due(1.0 + TIMEOUT_S)
+    assert due is not None and due > 1.0
+    sentence, answers = lease.tick(1.0 + TIMEOUT_S + due)
+    assert "rank 2 did not notice" in sentence and [rank for rank, _ in answers] == [0, 1]
+
+
+def test_ranks_leave_only_where_enough_stay() -> None:
+    lease = begun(4, min_np=2)
+    assert lease.is_training and lease.can_spare([2, 3]) and not lease.can_spare([1, 2, 3])
+    assert lease.can_spare([2, 3, 9])  # a newcomer is no member
+    lease.end(0)
+    assert lease.can_spare([3]) and not lease.can_spare([2, 3])
+    assert not Lease(2, 1, TIMEOUT_S).is_training
+    lease.hear(1, {"kind": "pause"}, 1.0)
+    assert not lease.is_training
+
+
+def test_one_that_left_has_not_finished() -> None:
+    lease = begun(3)
+    all_say(lease, [0, 1], 0)
+    lease.hear(2, report(2, leaving=True), 1.0)
+    assert lease.has_left(2) and not lease.has_finished(2)
+    assert lease.has_finished(1) and not lease.has_left(1)
+    assert not lease.has_finished(7)  # a newcomer that came too late
+
+
+def test_who_is_late_is_said_once_and_ends_the_job_at_last() -> None:
+    lease = begun(3, min_np=2)
     lease.hear(0, report(0), 1.0)
     assert lease.next_due(1.0) == WARN_AFTER_SECONDS
     assert lease.tick(5.0) == ("", [])

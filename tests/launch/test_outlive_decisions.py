@@ -261,6 +261,7 @@ def test_one_that_leaves_and_one_that_was_left_out_are_told() -> None:
     agents.say(1, report(1))
     agents.say(2, report(2, leaving=True), reach=1)
     assert agents.adopt() == [1, 2] and agents.lease.members == (0, 1)
+    assert agents.lease.has_left(2) and not agents.lease.has_left(1)
     assert agents.told[-1] == (2, agents.told[0][1])  # it sees that it is no member
     blamed = {**report(2), "suspects": []}
     agents = Agents(4)

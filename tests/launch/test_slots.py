@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
-from farandole.launch.job import Placement, Slots, place
+from farandole.launch.discovery import choice
+from farandole.launch.hosts import MAX_RANKS, HostList
+from farandole.launch.job import JobError, Placement, Slots, place
 from farandole.launch.options import Elastic, OptionError, RunOptions, elastic
 from farandole.launch.slots import Backoff
 from farandole.launch.slots import Slots as ElasticSlots
@@ -80,6 +83,50 @@ def test_a_host_that_is_gone_has_no_places() -> None:
     assert made.due(9.0, 3) is None
 
 
+def test_a_host_gets_more_places_and_loses_the_last_ones() -> None:
+    made = slots(max_np=9)
+    assert made.resize("h1", 4, 5.0) == [] and made.usable(5.0) == 6
+    first, second = made.due(5.0, 4), made.due(5.0, 5)
+    assert first is not None and second is not None
+    assert [(each.rank, each.host, each.local_rank, each.local_size) for each in (first, second)] == [
+        (4, "h1", 2, 4), (5, "h1", 3, 4)
+    ]  # fmt: skip
+    assert made.due(5.0, 6) is None
+    assert made.taken("h1") == [2, 3, 4, 5]
+    assert made.resize("h1", 1, 6.0) == [3, 4, 5] and made.taken("h1") == [2]
+    made.lost(4, 7.0)  # one that has lost its place
+    assert made.due(99.0, 3) is None
+
+
+def test_free_places_go_first() -> None:
+    made = slots()
+    made.lost(2, 0.0)
+    assert made.resize("h1", 1, 0.0) == [] and made.taken("h1") == [3]
+    assert made.due(9.0, 3) is None
+
+
+def test_a_new_host_has_places_under_numbers_of_its_own() -> None:
+    made = slots(max_np=6)
+    made.resize("h2", 2, 1.0)
+    found = [made.due(1.0, 4), made.due(1.0, 5)]
+    assert [(each.rank, each.host, each.local_rank, each.cross_rank, each.cross_size) for each in found if each] == [
+        (4, "h2", 0, 2, 3), (5, "h2", 1, 2, 3)
+    ]  # fmt: skip
+
+
+def test_a_lost_place_does_not_count_until_it_may_be_taken() -> None:
+    made = slots()
+    made.lost(0, 1.0)
+    assert made.usable(1.5) == 3 and made.usable(2.0) == 4
+
+
+def test_a_job_that_comes_to_its_end_starts_no_ranks() -> None:
+    made = slots(max_np=8)
+    made.resize("h0", 6, 0.0)
+    made.stop()
+    assert not made.may_start and made.due(9.0, 3) is None and made.next_due(9.0, 3) is None
+
+
 def options(**given: Any) -> RunOptions:
     """No option but these."""
     return RunOptions(**{**dict.fromkeys((each.name for each in fields(RunOptions)), None), **given})
@@ -94,18 +141,58 @@ def test_options_of_elastic_jobs_are_understood() -> None:
     )
 
 
+def test_discovery_makes_a_job_elastic_as_horovodrun_does() -> None:
+    """At least -np ranks by default, and as many as there are slots."""
+    assert elastic(options(host_discovery_script="./s", num_proc="4"), 4, {}, has_nodes=False) == Elastic(
+        4, 600.0, MAX_RANKS
+    )
+    given = options(host_discovery_service="train", min_np=2, max_np=8)
+    assert elastic(given, 4, {}, has_nodes=False) == Elastic(2, 600.0, 8)
+
+
+def test_where_hosts_are_asked_for_follows_from_the_options() -> None:
+    listed = HostList((Slots("h0", 2),), "-H h0:2")
+    assert choice.named_source(options(min_np=1)) is None
+    found = choice.named_source(options(host_discovery_script="./s -a", slots_per_host=2))
+    assert found is not None and found.name == "--host-discovery-script ./s -a"
+    assert choice.source_of_list(options(min_np=1), listed, None, {}) is None
+    fixed = choice.source_of_list(options(min_np=1, max_np=2), listed, None, {})
+    assert fixed is not None and fixed.name == "-H h0:2"
+    file = HostList((Slots("h0", 2),), "--hostfile hosts")
+    watched = choice.source_of_list(options(min_np=1, max_np=2, hostfile=Path("hosts")), file, None, {})
+    assert watched is not None and watched.name == "--hostfile hosts"
+    assert choice.source_of_list(options(min_np=1, max_np=2), None, None, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"host_discovery_script": "./s", "hosts": "h0:2"}, "give one of --host-discovery-... and -H"),
+        ({"host_discovery_script": "./s", "hostfile": Path("hosts")}, "give one of"),
+        ({"host_discovery_script": "./s", "host_discovery_service": "train"}, "give one of"),
+        ({"host_discovery_service": "-x"}, "--host-discovery-service: '-x' is no name of a host"),
+        ({"slots_per_host": 2}, "--slots-per-host is for hosts of"),
+    ],
+)
+def test_two_sources_are_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        choice.named_source(options(**given))
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"max_np": 4}, "without --min-np N: give both"),
         ({"min_np": 5}, "--min-np 5 asks for more ranks than the 4"),
         ({"min_np": 1, "max_np": 3}, "--max-np 3 is fewer than the 4 ranks"),
+        ({"host_discovery_script": "./s"}, "say with --min-np N how many slots"),
+        ({"host_discovery_script": "./s", "num_proc": "4x"}, "-np must be a positive whole number"),
         ({"min_np": 1, "elastic_timeout": 0.0}, "--elastic-timeout must be a positive number of seconds"),
         ({"min_np": 1, "max_np": 4, "blacklist_cooldown_range": (9.0, 1.0)}, "the smaller first, not 9 1"),
     ],
 )
 def test_options_that_cannot_be_are_refused(given: dict[str, Any], words: str) -> None:
-    with pytest.raises(OptionError, match=words):
+    with pytest.raises((OptionError, JobError), match=words):
         elastic(options(**given), 4, {}, has_nodes=False)
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -28,6 +29,7 @@ from farandole.launch.verbs import adopt, bench, doctor, k8s, timeline
 
 if TYPE_CHECKING:
     from farandole.launch.description import Caller, Job
+    from farandole.launch.discovery.source import Source
     from farandole.launch.engines import Engine
     from farandole.launch.job import Placement
     from farandole.launch.job_file import JobFile
@@ -114,7 +116,20 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     *("--max-np", "--max-num-proc", "max_np"),
     type=Count(1),
     metavar="N",
-    help="Start a new rank for each that is lost, while there are fewer than N.",
+    help="Start new ranks while there are fewer than N and places are free.",
+)
+@click.option(
+    "--host-discovery-script",
+    metavar="COMMAND",
+    help="Ask it each second where to run: it prints lines such as h1:4, which may change while the job runs.",
+)
+@click.option(
+    "--host-discovery-service",
+    metavar="NAME",
+    help="Run where this name's addresses are, which may change, as a headless service of Kubernetes.",
+)
+@click.option(
+    "--slots-per-host", type=Count(1), metavar="N", help="The slots of hosts for which no number was found (1)."
 )
 @click.option("--reset-limit", type=Count(0), metavar="N", help="Start N of them at most.")
 @click.option(
@@ -225,11 +240,11 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
     settings = environment.settings(base)
     file = None if options.file is None else job_machine.load(options.file, command, options.module, options.dry_run)
     nodes = _nodes(options, base)
-    engine = None
+    engine, source = None, None
     if nodes is not None:
         placements, names = _places(nodes)
     else:
-        placements, names, engine = _placements(context, options, base, file)
+        placements, names, engine, source = _placements(context, options, base, file)
     given = environment.given_variables(options.env, base)
     if file is not None:
         given |= job_machine.variables(file, {**base, **given}, str(Path.cwd()), time.time())
@@ -238,7 +253,7 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
         command = ("sh", "-c", file.lines[0])
     if not command:
         raise click.UsageError("say what to run: farandole run -np 4 python train.py")
-    elsewhere = not nodes and not all(hosts.is_local(each.host, names) for each in placements)
+    elsewhere = not nodes and (source is not None or not all(hosts.is_local(each.host, names) for each in placements))
     caller: Caller | None = context.obj
     plan = elastic(options, len(placements), ranks_base, nodes is not None)
     outlives = outlive(options, plan, engine, caller is not None, base)
@@ -270,6 +285,7 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
         nodes=nodes,
         elastic=plan,
         outlive=outlives,
+        source=source,
     )
 
 
@@ -298,27 +314,33 @@ def _places(nodes: NodeOptions) -> tuple[list[Placement], frozenset[str]]:
 
 def _placements(
     context: click.Context, options: RunOptions, base: Mapping[str, str], file: JobFile | None
-) -> tuple[list[Placement], frozenset[str], Engine | None]:
-    """Where the ranks run, the names of this machine, and the engine whose allocation has the hosts."""
+) -> tuple[list[Placement], frozenset[str], Engine | None, Source | None]:
+    """Where the ranks run, the names of this machine, the engine whose allocation has the hosts, where to ask again."""
     from farandole.launch import config, engines, environment, gpus, hosts, job
+    from farandole.launch.discovery import choice
 
-    listed, engine = None, None
-    if options.hosts is not None and config.preferred(context, "hosts", "hostfile") == "hosts":
+    listed, engine, num_proc = None, None, options.num_proc
+    source = choice.named_source(options)
+    if source is not None:
+        num_proc, listed = choice.hosts_at_start(source, options, base, partial(_hint, context.obj))
+    elif options.hosts is not None and config.preferred(context, "hosts", "hostfile") == "hosts":
         listed = hosts.parse_hosts(options.hosts)
     elif options.hostfile is not None:
         listed = hosts.read_hostfile(options.hostfile)
     else:
         listed, engine = engines.allocation(base)
     names = environment.local_names()
-    if listed is not None and any(hosts.is_address(each.host) for each in listed.slots):
+    if source is None and options.outlive_launcher is None:  # a job that outlives its launcher keeps its hosts
+        source = choice.source_of_list(options, listed, engine, base)
+    if source is not None or (listed is not None and any(hosts.is_address(each.host) for each in listed.slots)):
         names |= environment.local_addresses()
     if file is not None:
         from farandole.launch import job_machine
 
         listed = job_machine.hosts_of(file, options.num_proc, listed, gpus.count(base), options.dry_run)
-        return job.plan(str(file.ranks), listed, names), names, engine
+        return job.plan(str(file.ranks), listed, names), names, engine, source
     here = _slots_here(base) if options.num_proc == "auto" else 1
-    return job.plan(options.num_proc, listed, names, here), names, engine
+    return job.plan(num_proc, listed, names, here), names, engine, source
 
 
 def _environment(options: RunOptions, base: dict[str, str]) -> dict[str, str]:

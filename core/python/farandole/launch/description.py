@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from farandole.launch.discovery.source import Source
 from farandole.launch.hosts import LOCAL_HOST, is_local
 from farandole.launch.job import Placement
 from farandole.launch.nodes.options import NodeOptions
@@ -41,6 +42,7 @@ class Job:
     call: int = -1  # descriptor of the memory with the function that the ranks call
     elastic: Elastic | None = None
     outlive: Outlive | None = None  # the ranks go on for a while when the launcher dies
+    source: Source | None = None  # of hosts, of an elastic job that follows it
 
     def is_local(self, host: str) -> bool:
         """Returns whether this machine has that name."""
@@ -48,5 +50,5 @@ class Job:
 
     @property
     def has_other_hosts(self) -> bool:
-        """Returns whether some ranks run elsewhere."""
-        return not all(self.is_local(placement.host) for placement in self.placements)
+        """Returns whether some ranks run elsewhere, or may run there later."""
+        return self.source is not None or not all(self.is_local(placement.host) for placement in self.placements)

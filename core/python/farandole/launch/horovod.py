@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-_LATER_ELASTIC = "hosts that come while a job runs come with a later release; name all with -H, and see --max-np"
 _NOTHING = "leave it out, there is nothing to set"
 _OF_MPIRUN = "it belongs to mpirun, which starts ranks, too: mpirun ... python train.py"
 
@@ -17,7 +16,6 @@ _ANSWERS = {
     "--output-filename": "--output-dir DIR",
     "--prefix-output-with-timestamp -prefix-timestamp --log-with-timestamp": "--timestamp",
     "--log-without-timestamp --log-hide-timestamp --no-log-hide-timestamp": "leave it out, or give --timestamp",
-    "--slots-per-host --host-discovery-script": _LATER_ELASTIC,
     "--network-interface": "--network-interfaces NAME,...",
     "--fusion-threshold-mb": "set FARANDOLE_FUSION_THRESHOLD, in bytes",
     "--stall-check-warning-time-seconds": "set FARANDOLE_WARN_AFTER, in seconds",

@@ -114,24 +114,24 @@ def parse_hosts(text: str) -> HostList:
     return HostList(tuple(_unique(("-H", _item(each.strip(" "), "-H")) for each in text.split(","))), one_line(origin))
 
 
-def _item(text: str, where: str) -> Slots:
-    """`host:slots` or `host`."""
+def _item(text: str, where: str, default: int = 1) -> Slots:
+    """`host:slots`, or `host` for the default number of slots."""
     match = _ITEM.fullmatch(text)
     if match is None or not match["host"]:
         raise JobError(f"{where} wants host:slots, as in localhost:4, not {shown(text)}.")
     host, slots = match["host"], match["slots"]
     if slots is not None and ":" in slots and "[" not in host:
         raise JobError(f"{where} wants brackets around an IPv6 address, as in [fd00::1]:4, not {shown(text)}.")
-    return _slots(host, slots, where)
+    return _slots(host, slots, where, default)
 
 
-def _slots(host: str, slots: str | None, where: str) -> Slots:
+def _slots(host: str, slots: str | None, where: str, default: int = 1) -> Slots:
     try:
         checked = check_host(host)
     except JobError as error:
         raise JobError(f"{where}: {error}") from None
     what = f"{'' if where == '-H' else f'{where}: '}the number of slots of {checked}"
-    return Slots(checked, 1 if slots is None else parse_count(slots, what))
+    return Slots(checked, default if slots is None else parse_count(slots, what))
 
 
 def _unique(found: Iterable[tuple[str, Slots]]) -> Iterator[Slots]:
@@ -160,24 +160,38 @@ def read_hostfile(path: Path) -> HostList:
 
 def parse_hostfile(text: str, path: str) -> HostList:
     """Lines `host slots=4` as Open MPI has them, `host:4` as MPICH, or `host`; # begins a comment."""
-    origin = f"--hostfile {path}"
+    return parse_lines(text, f"--hostfile {path}")
+
+
+def parse_lines(text: str, origin: str, default: int = 1) -> HostList:
+    """The same of another origin. `default`: the slots of a host without a number. Raises JobError."""
     lines = ((number, line.partition("#")[0].strip(" \t\r")) for number, line in enumerate(text.split("\n"), 1))
-    items = ((where := f"{origin}, line {number}", _line(line, where)) for number, line in lines if line)
+    items = ((where := f"{origin}, line {number}", _line(line, where, default)) for number, line in lines if line)
     slots = tuple(_unique(items))
     if not slots:
         raise JobError(f"{origin} names no host; write lines such as localhost slots=4.")
     return HostList(slots, origin)
 
 
-def _line(line: str, where: str) -> Slots:
+def _line(line: str, where: str, default: int) -> Slots:
     host, *words = re.split(r"[ \t]+", re.sub(r"[ \t]*=[ \t]*", "=", line))
     if not words:
-        return _item(host, where)
+        return _item(host, where, default)
     match = _SLOTS.fullmatch(words[0])
     if match is None or len(words) > 1:
         unknown = words[0] if match is None else words[1]
         raise JobError(f"{where}: {shown(unknown)} is not understood; write host slots=N or host:N.")
     return _slots(host, match["slots"], where)
+
+
+def one_name_here(slots: Iterable[Slots], local_names: Collection[str], here: str) -> list[Slots]:
+    """The same slots; those of this machine together, under the name `here`."""
+    merged: dict[str, Slots] = {}
+    for each in slots:
+        name = here if is_local(each.host, local_names) else each.host
+        before = merged.get(name)
+        merged[name] = Slots(name, each.count + (before.count if before else 0))
+    return list(merged.values())
 
 
 def under_one_name(slots: Iterable[Slots], local_names: Collection[str]) -> list[Slots]:

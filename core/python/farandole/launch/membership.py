@@ -17,6 +17,7 @@ from farandole._start import membership_channel, sockets
 from farandole._start.membership_channel import Message
 
 WARN_AFTER_SECONDS = 10.0
+_EVICTION_SECONDS = 10.0  # from killing a late rank to its end
 Answer = tuple[int, Message]
 """A rank of the start, and a message for it."""
 
@@ -35,6 +36,8 @@ class Lease:
     _ended: set[int] = field(default_factory=set)
     _about: dict[int, Message] = field(default_factory=dict)  # what each process has said of itself
     _newcomers: dict[int, Message] = field(default_factory=dict)  # that wait to join
+    _left: set[int] = field(default_factory=set)  # as they were told to
+    _evicted: set[int] = field(default_factory=set)
     _reports: dict[int, Message] = field(default_factory=dict)
     _reported_at: float | None = None
     _warned: bool = False
@@ -61,6 +64,23 @@ class Lease:
             return self._too_few(left)
         return f"rank {rank} ended by a mistake of its program, which would come again, so the job ends"
 
+    @property
+    def is_training(self) -> bool:
+        """Returns whether all ranks are inside of elastic.run, where they can go on without others."""
+        return bool(self._begun) and self._begun.issuperset(self._living())
+
+    def can_spare(self, ranks: Collection[int]) -> bool:
+        """Returns whether enough others are left without these ranks."""
+        return len([each for each in self._living() if each not in ranks]) >= self.min_np
+
+    def has_left(self, rank: int) -> bool:
+        """Returns whether this rank said that it leaves, as it was told to."""
+        return rank in self._left
+
+    def has_finished(self, rank: int) -> bool:
+        """Returns whether the end of this rank, without an error, means that its program has come to its end."""
+        return rank in self.members and rank not in self._left
+
     def has_lost(self, ranks: Collection[int]) -> bool:
         """Returns whether all others have reported, some of them that they have lost one of these ranks."""
         suspects = {each for report in self._reports.values() for each in report["suspects"]}
@@ -84,9 +104,9 @@ class Lease:
             return self._decide()
         return []
 
-    def resume(self, begun: Collection[int]) -> None:
-        """Another launcher has led this job until now: these ranks are inside of elastic.run."""
-        self._has_begun, self._begun = True, set(begun)
+    def resume(self, begun: Collection[int], left: Collection[int]) -> None:
+        """Another launcher has led this job until now: these ranks are inside of elastic.run, those have left."""
+        self._has_begun, self._begun, self._left = bool(begun), set(begun), set(left)
 
     def end(self, rank: int) -> list[Answer]:
         """The process of this rank has ended."""
@@ -104,15 +124,34 @@ class Lease:
         """In how many seconds `tick` is wanted."""
         if self._reported_at is None:
             return None
-        limits = [self.timeout_s] if self._warned else [self.timeout_s, WARN_AFTER_SECONDS]
+        most_s = self.timeout_s + (_EVICTION_SECONDS if self._evicted.intersection(self._late()) else 0.0)
+        limits = [most_s] if self._warned else [most_s, WARN_AFTER_SECONDS]
         return max(0.0, self._reported_at + min(limits) - now)
+
+    def overdue(self, now: float) -> tuple[str, list[int]]:
+        """The ranks to kill, since the others would wait for ever, and a sentence for the user. Each is named once."""
+        if self._reported_at is None or self._why or now - self._reported_at < self.timeout_s:
+            return "", []
+        late = self._late()
+        new = [rank for rank in late if rank not in self._evicted]
+        if not new or not self.can_spare(late) or not self.is_training:
+            return "", []
+        self._evicted.update(new)
+        waited_s = now - self._reported_at
+        return (
+            f"farandole: {_ranks(new)} did not notice within {waited_s:.0f} s that epoch {self.number} has ended, so "
+            f"the launcher kills {'them' if len(new) > 1 else 'it'} and the others go on; FARANDOLE_ELASTIC_TIMEOUT is "
+            "how long they wait."
+        ), new
 
     def tick(self, now: float) -> tuple[str, list[Answer]]:
         """Time has passed: a sentence for the user, or "", and answers."""
         if self._reported_at is None or self._why:
             return "", []
         waited_s = now - self._reported_at
-        late = f"rank{'s' if len(self._late()) > 1 else ''} {', '.join(map(str, self._late()))}"
+        late = _ranks(self._late())
+        if self._evicted.intersection(self._late()):
+            waited_s -= _EVICTION_SECONDS
         if waited_s >= self.timeout_s:
             why = (
                 f"{late} did not notice within {waited_s:.0f} s that epoch {self.number} has ended: look "
@@ -138,6 +177,7 @@ class Lease:
         if self._reported_at is None or self._late():
             return self._send_home()
         reports = self._take_reports()
+        self._left.update(rank for rank, report in reports.items() if report["leaving"])
         chosen = tuple(rank for rank in self.members if rank in reports and not reports[rank]["leaving"])
         blamed = self._unreachable(chosen, reports)
         chosen = tuple(rank for rank in chosen if rank != blamed)
@@ -190,6 +230,10 @@ class Lease:
     @staticmethod
     def _tell_all(message: Message, ranks: Iterable[int]) -> list[Answer]:
         return [(rank, message) for rank in ranks]
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def _said(message: Message) -> Message:

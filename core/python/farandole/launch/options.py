@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from farandole.launch.engines import Engine
+from farandole.launch.hosts import MAX_RANKS, parse_count
 from farandole.launch.job import Placement
 from farandole.launch.membership import Lease
 from farandole.launch.messages import shown
@@ -62,6 +63,9 @@ class RunOptions:
     elastic_timeout: float | None
     outlive_launcher: float | None
     job_state: Path | None
+    host_discovery_script: str | None
+    host_discovery_service: str | None
+    slots_per_host: int | None
 
 
 @dataclass(frozen=True)
@@ -95,17 +99,29 @@ class HostOptions:
 
 def elastic(options: RunOptions, ranks: int, base: Mapping[str, str], has_nodes: bool) -> Elastic | None:
     """How the job goes on when ranks are lost; None without --min-np and --max-np. Raises OptionError."""
-    if options.min_np is None and options.max_np is None:
+    discovers = has_discovery(options)
+    if options.min_np is None and options.max_np is None and not discovers:
         return None
-    if options.min_np is None:
-        raise OptionError("--max-np replaces lost ranks, but the first loss ends a job without --min-np N: give both.")
-    min_np = options.min_np
+    min_np = least(options)
     if options.max_np is not None and options.max_np < ranks:
         raise OptionError(f"--max-np {options.max_np} is fewer than the {ranks} ranks that are started.")
     if min_np > ranks:
         raise OptionError(f"--min-np {min_np} asks for more ranks than the {ranks} that are started.")
     if has_nodes:
         raise OptionError("--min-np works with hosts that this launcher reaches (-H), not with --nnodes.")
+    timeout_s = elastic_timeout_s(options, base)
+    least_s, most_s = options.blacklist_cooldown_range or (Backoff.least_s, Backoff.most_s)
+    if not 0 < least_s <= most_s:
+        raise OptionError(
+            f"--blacklist-cooldown-range wants two numbers of seconds, the smaller first, not {least_s:g} {most_s:g}."
+        )
+    limit = MOST_STARTS if options.reset_limit is None else options.reset_limit
+    max_np = options.max_np or (MAX_RANKS if discovers else 0)
+    return Elastic(min_np, timeout_s, max_np, Backoff(least_s, most_s), limit)
+
+
+def elastic_timeout_s(options: RunOptions, base: Mapping[str, str]) -> float:
+    """The value of --elastic-timeout, or of its setting. Raises OptionError."""
     given = options.elastic_timeout
     text = base.get("FARANDOLE_ELASTIC_TIMEOUT") or "600" if given is None else str(given)
     try:
@@ -115,13 +131,23 @@ def elastic(options: RunOptions, ranks: int, base: Mapping[str, str], has_nodes:
     if not 0 < timeout_s <= _MOST_SECONDS:
         name = "FARANDOLE_ELASTIC_TIMEOUT" if given is None else "--elastic-timeout"
         raise OptionError(f"{name} must be a positive number of seconds, not {shown(text)}.")
-    least_s, most_s = options.blacklist_cooldown_range or (Backoff.least_s, Backoff.most_s)
-    if not 0 < least_s <= most_s:
-        raise OptionError(
-            f"--blacklist-cooldown-range wants two numbers of seconds, the smaller first, not {least_s:g} {most_s:g}."
-        )
-    limit = MOST_STARTS if options.reset_limit is None else options.reset_limit
-    return Elastic(min_np, timeout_s, options.max_np or 0, Backoff(least_s, most_s), limit)
+    return timeout_s
+
+
+def has_discovery(options: RunOptions) -> bool:
+    """Returns whether the user named a source of hosts, which makes a job elastic."""
+    return options.host_discovery_script is not None or options.host_discovery_service is not None
+
+
+def least(options: RunOptions) -> int:
+    """The fewest ranks of an elastic job: by default those of -np, where hosts are discovered. Raises OptionError."""
+    if options.min_np is not None:
+        return options.min_np
+    if not has_discovery(options):
+        raise OptionError("--max-np replaces lost ranks, but the first loss ends a job without --min-np N: give both.")
+    if options.num_proc in (None, "auto"):
+        raise OptionError("say with --min-np N how many slots must be there before the job starts, or with -np N.")
+    return parse_count(str(options.num_proc), "-np")
 
 
 def host_options(

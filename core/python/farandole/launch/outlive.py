@@ -46,6 +46,8 @@ def outlive(
         raise OptionError(
             "--outlive-launcher is for elastic jobs, whose ranks can wait for a decision: give --min-np N, too."
         )
+    if options.host_discovery_script is not None or options.host_discovery_service is not None:
+        raise OptionError("--outlive-launcher is for the hosts of the start: name them with -H, not by host discovery.")
     if options.file is not None or calls:
         raise OptionError("--outlive-launcher is for one command, not for a job file or farandole.run in a program.")
     if engine is not None and engine.command is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from farandole._start.membership_channel import Message
@@ -51,6 +51,22 @@ class LocalSupervisor(Supervisor):
         assert self.start_rank is not None
         self.relay.open_logs([placement.rank])
         self.add(self.start_rank(placement, placement.rank))
+
+    def evict(self, rank: int) -> None:
+        """See Supervisor."""
+        for pid in self._pids_of([rank]):
+            with contextlib.suppress(PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+
+    def ask_to_leave(self, ranks: Collection[int]) -> None:
+        """Tell these ranks by SIGTERM that their places go; they leave an elastic job at its next commit."""
+        for pid in self._pids_of(ranks):
+            self._asked.add(pid)
+            with contextlib.suppress(PermissionError):
+                os.kill(pid, signal.SIGTERM)
+
+    def _pids_of(self, ranks: Collection[int]) -> list[int]:
+        return [pid for pid, each in self.alive.items() if each.placement.rank in ranks]
 
     @property
     def running(self) -> int:

@@ -1,10 +1,14 @@
-"""The places of an elastic job's ranks: a place whose rank was lost gets a new one, after a while. Pure."""
+"""The places of an elastic job's ranks: a place whose rank was lost gets a new one, after a while. Pure.
+
+Hosts come with places, get more or fewer, and go with them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from farandole.launch.hosts import MAX_RANKS
 from farandole.launch.job import Placement
 
 MOST_STARTS = 1_000  # of ranks beside those of the start
@@ -17,8 +21,12 @@ class Backoff:
     least_s: float = 1.0
     most_s: float = 60.0
 
+    def pause_s(self, losses: int) -> float:
+        """After so many losses in a row, at least one."""
+        return min(self.most_s, self.least_s * 2.0 ** min(losses - 1, 60))
 
-@dataclass
+
+@dataclass(eq=False)
 class _Slot:
     """A place on a host."""
 
@@ -40,6 +48,7 @@ class Slots:
     reset_limit: int = MOST_STARTS
     _slots: list[_Slot] = field(default_factory=list)
     _next: int = 0
+    _stopped: bool = False
 
     def __post_init__(self) -> None:
         self._slots = [_Slot(each.host, each.local_rank, each.rank) for each in self.placements]
@@ -56,7 +65,35 @@ class Slots:
             if slot.rank == rank and slot.free_at is None:
                 lived_long = now - slot.began_at > self.backoff.most_s
                 slot.losses = 1 if lived_long else slot.losses + 1
-                slot.free_at = now + min(self.backoff.most_s, self.backoff.least_s * 2 ** (slot.losses - 1))
+                slot.free_at = now + self.backoff.pause_s(slot.losses)
+
+    def taken(self, host: str) -> list[int]:
+        """The ranks on this host, in the order of their places."""
+        on_host = [slot for slot in self._slots if slot.host == host and slot.free_at is None]
+        return [slot.rank for slot in sorted(on_host, key=lambda slot: slot.local_rank)]
+
+    def resize(self, host: str, count: int, now: float) -> list[int]:
+        """The host has so many places from now on. Returns the ranks that lose theirs: the last of `taken`."""
+        on_host = sorted((slot for slot in self._slots if slot.host == host), key=lambda slot: slot.local_rank)
+        unused = (number for number in range(MAX_RANKS) if number not in {slot.local_rank for slot in on_host})
+        self._slots += [_Slot(host, next(unused), -1, free_at=now) for _ in range(count - len(on_host))]
+        free_last = sorted(on_host, key=lambda slot: slot.free_at is not None)
+        surplus = free_last[count:]
+        self._slots = [slot for slot in self._slots if slot not in surplus]
+        return [slot.rank for slot in surplus if slot.free_at is None]
+
+    def usable(self, now: float) -> int:
+        """How many places are taken, or may be now."""
+        return sum(slot.free_at is None or slot.free_at <= now for slot in self._slots)
+
+    @property
+    def may_start(self) -> bool:
+        """Returns whether there may be new ranks at all."""
+        return not self._stopped and self._next < self.capacity
+
+    def stop(self) -> None:
+        """The job comes to its end: no new ranks."""
+        self._stopped = True
 
     def resume(self, placements: Iterable[Placement], number: int) -> None:
         """Another launcher has started these ranks until now; the next one has this number."""
@@ -72,15 +109,15 @@ class Slots:
 
     def next_due(self, now: float, running: int) -> float | None:
         """In how many seconds `due` may return one."""
-        if running >= self.max_np:
+        if not self.may_start or running >= self.max_np:
             return None
         times = [slot.free_at - now for slot in self._slots if slot.free_at is not None]
-        return max(0.0, min(times)) if times and self._next < self.capacity else None
+        return max(0.0, min(times)) if times else None
 
     def due(self, now: float, running: int) -> Placement | None:
         """The place of a rank to start now, where `running` ranks run. It counts as started."""
         free = [slot for slot in self._slots if slot.free_at is not None and slot.free_at <= now]
-        if not free or running >= self.max_np or self._next >= self.capacity:
+        if not free or running >= self.max_np or not self.may_start:
             return None
         slot = free[0]
         slot.rank, slot.began_at, slot.free_at = self._next, now, None

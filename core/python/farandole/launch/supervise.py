@@ -79,6 +79,9 @@ class Supervisor(ABC):
     def tell_ranks(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
         """Signal the ranks. `groups`: and what they started; `spare_ending`: but those that end by themselves."""
 
+    def evict(self, rank: int) -> None:  # noqa: B027  # many jobs are not elastic
+        """SIGKILL a rank, and what it has started: the others wait for it in vain."""
+
     @abstractmethod
     def reap(self, now: float) -> None:
         """Note who has ended since the last call, by `note_death`."""
@@ -197,6 +200,7 @@ class Supervisor(ABC):
             if self.options.verbose:
                 self.relay.say(verdict.note(death, others))
         if self.lease is not None:
+            self._note_end_without_error(death)
             if death.failed and death not in self.survived:
                 self.answer(self.lease.give_up(self.lease.reason_against(death.placement.rank)))
             self.answer(self.lease.end(death.placement.rank))
@@ -209,6 +213,14 @@ class Supervisor(ABC):
             return False
         is_mistake = death.said is not None and (death.said.mistaken or death.said.blamed is not None)
         return self.lease.survives(death.placement.rank, is_mistake)
+
+    def _note_end_without_error(self, death: verdict.Death) -> None:
+        """One that has left makes room for another; one whose program has come to its end shows that others will."""
+        if self.slots is not None and self.lease is not None and death.code == 0:
+            if self.lease.has_left(death.placement.rank):
+                self.slots.lost(death.placement.rank, time.monotonic())
+            elif self.lease.has_finished(death.placement.rank):
+                self.slots.stop()
 
     def hear_member(self, rank: int, message: Message) -> None:
         """A rank says something about the membership of its elastic job."""
@@ -243,6 +255,11 @@ class Supervisor(ABC):
             return
         if self.ending.began_at is not None:
             self.answer(self.lease.give_up("the job ends"))
+        sentence, overdue = self.lease.overdue(now)
+        if sentence:
+            self.relay.say(sentence)
+        for rank in overdue:
+            self.evict(rank)
         sentence, answers = self.lease.tick(now)
         if sentence:
             self.relay.say(sentence)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 from farandole.launch import environment, verdict
 from farandole.launch.hosts import LOCAL_HOST
@@ -17,7 +18,7 @@ from farandole.launch.relay import OutputOptions
 from farandole.launch.remote import frames, recall, ssh
 from farandole.launch.remote.adoption import AdoptedHost, Adoption
 from farandole.launch.remote.agent import about_this_host
-from farandole.launch.remote.assembly import AssemblyError
+from farandole.launch.remote.assembly import Assembly, AssemblyError
 from farandole.launch.remote.link import Link, start
 from farandole.launch.remote.outlived import OutlivedSupervisor
 from farandole.launch.remote.reconnect import NO_AGENT
@@ -32,30 +33,30 @@ _ADOPTION = ("adoptable", "claimed", "refused", "state")
 class AdoptingSupervisor(OutlivedSupervisor):
     """Finds the agents of a job, and leads it from there."""
 
-    assembly: Adoption
+    adoption: Adoption  # also in the place of the assembly
     _held: list[tuple[Link, frames.Message | frames.Output]] = field(default_factory=list)
 
     def on_frame(self, link: Link, frame: frames.Message | frames.Output) -> None:
         """See AgentsSupervisor. Frames of adopted agents wait until all are adopted."""
         is_answer = isinstance(frame, dict) and frame["kind"] in _ADOPTION
-        if is_answer or self.assembly.is_complete or self._refused_at is not None:
+        if is_answer or self.adoption.is_complete or self._refused_at is not None:
             super().on_frame(link, frame)
         else:
             self._held.append((link, frame))
 
     def on_link_end(self, link: Link, now: float) -> None:
         """See AgentsSupervisor. A host without an agent is lost; the others are adopted without it."""
-        if self.assembly.is_complete:
+        if self.adoption.is_complete:
             super().on_link_end(link, now)
             return
         if self.told_to_end or self._refused_at is not None:
             return
         try:
-            self._send(self.assembly.lose(self.links.index(link), self._why_gone(link)))
+            self._send(self.adoption.lose(self.links.index(link), self._why_gone(link)))
         except AssemblyError as error:
-            self._refuse(str(error).rstrip("."))
+            self._refuse(str(error).rstrip("."), [link.name])
             return
-        if self.assembly.is_complete:
+        if self.adoption.is_complete:
             self._started_at = now
             self.all_started()
 
@@ -63,19 +64,19 @@ class AdoptingSupervisor(OutlivedSupervisor):
         text = link.stderr.decode(errors="replace")
         if link.code == NO_AGENT or link.greeted:
             return f"{link.name}{ssh.last_line(text) or ': its agent has ended'}"
-        return self._why_no_agent(link, text)
+        return self.why_no_agent(link, text)
 
     # The job as it is
 
     def all_started(self) -> None:
         """See ClusterSupervisor: all agents that are left are ours."""
-        now, states = time.monotonic(), self.assembly.states
+        now, states = time.monotonic(), self.adoption.states
         self.lease, self.slots = self.record.elastic.for_ranks(
             [each for host in self.record.hosts for each in host.placements]
         )
         recall.restore(self.lease, states)
         if self.slots is not None:
-            recall.restore_slots(self.slots, states, [host.name for host in self.assembly.hosts if host.gone])
+            recall.restore_slots(self.slots, states, [host.name for host in self.adoption.hosts if host.gone])
         super().all_started()
         self._say_adopted()
         self._enter_ranks(now)
@@ -87,8 +88,8 @@ class AdoptingSupervisor(OutlivedSupervisor):
             self.on_frame(link, frame)
 
     def _say_adopted(self) -> None:
-        states = self.assembly.states
-        names = ", ".join(host.name for host in self.assembly.hosts if not host.gone)
+        states = self.adoption.states
+        names = ", ".join(host.name for host in self.adoption.hosts if not host.gone)
         alone_s = max(state.alone_s for state in states)
         count = sum(len(state.ranks) - len(state.deaths) for state in states)
         ranks = f"{count} ranks" if count != 1 else "1 rank"
@@ -97,9 +98,9 @@ class AdoptingSupervisor(OutlivedSupervisor):
             self.relay.say(f"farandole: {size:,} bytes of rank {rank}'s output were dropped meanwhile.")
 
     def _enter_ranks(self, now: float) -> None:
-        ages = [known.age_s for state in self.assembly.states for known in state.ranks]
+        ages = [known.age_s for state in self.adoption.states for known in state.ranks]
         self._started_at = now - max(ages, default=0.0)
-        for link, host in zip(self.links, self.assembly.hosts, strict=True):
+        for link, host in zip(self.links, self.adoption.hosts, strict=True):
             for known in host.state.ranks if host.state is not None else ():
                 rank = known.placement.rank
                 self._pids[rank] = known.pid
@@ -117,7 +118,7 @@ class AdoptingSupervisor(OutlivedSupervisor):
         """In their order. Those that the last launcher has seen, too, are decided again, alike."""
         found = [
             (ago_s, link, told)
-            for link, host in zip(self.links, self.assembly.hosts, strict=True)
+            for link, host in zip(self.links, self.adoption.hosts, strict=True)
             for told, ago_s in (host.state.deaths if host.state is not None else ())
         ]
         for ago_s, link, told in sorted(found, key=lambda each: -each[0]):
@@ -127,7 +128,7 @@ class AdoptingSupervisor(OutlivedSupervisor):
                 self._enter_death(death, link, int(told["joins"]))
 
     def _enter_lost_hosts(self, now: float) -> None:
-        for link, host in zip(self.links, self.assembly.hosts, strict=True):
+        for link, host in zip(self.links, self.adoption.hosts, strict=True):
             for rank in [each for each in link.streams if host.gone and each in self._placements]:
                 self._enter_death(self._lost(self._placements.pop(rank), now, host.gone), link, 0)
         assert self.lease is not None
@@ -146,7 +147,7 @@ class AdoptingSupervisor(OutlivedSupervisor):
             self.note_death(death, len(self._placements))
         else:  # the job went on without it, before this launcher
             (self.survived if death.failed else self.deaths).append(death)
-            if death.failed and self.slots is not None:
+            if self.slots is not None:  # it has failed, or left as it was told to
                 self.slots.lost(rank, time.monotonic())
             self.answer(self.lease.end(rank))
         for other in self.links:
@@ -162,7 +163,7 @@ class AdoptingSupervisor(OutlivedSupervisor):
 
     def conclude(self) -> int:
         """See Supervisor. The file stays where somebody else leads the job."""
-        if self._announced or self.assembly.is_hopeless:
+        if self._announced or self.adoption.is_hopeless:
             return super().conclude()
         return super(OutlivedSupervisor, self).conclude()
 
@@ -171,6 +172,7 @@ def run(file: StateFile, record: JobRecord, base: Mapping[str, str], lifeline: i
     """Adopt the job, run it to its end, and return its exit code. Raises OutputError and OSError."""
     settings = environment.settings(base)
     hosts = [AdoptedHost(each.name, each.placements) for each in record.hosts]
+    adoption = Adoption(hosts, own_version())
     by_rank = {each.rank: each.host for host in record.hosts for each in host.placements}
     supervisor = AdoptingSupervisor(
         OutputOptions(
@@ -186,7 +188,8 @@ def run(file: StateFile, record: JobRecord, base: Mapping[str, str], lifeline: i
         ),
         record.grace_s,
         lifeline,
-        assembly=Adoption(hosts, own_version()),
+        assembly=cast(Assembly, adoption),  # it answers the same questions
+        adoption=adoption,
         python=record.python,
         outlive=Outlive(record.seconds, file.path),
         file=file,

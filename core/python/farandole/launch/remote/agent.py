@@ -51,6 +51,7 @@ class Agent(TellingSupervisor):
     _started: bool = False
     _dismissed: bool = False
     _is_elastic: bool = False
+    _stays: bool = False  # without ranks, too, until it is dismissed: others may come
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,7 +71,7 @@ class Agent(TellingSupervisor):
     @property
     def anything_left(self) -> bool:
         """Before the start the agent itself is what is left."""
-        return not self._dismissed and (not self._started or super().anything_left)
+        return not self._dismissed and (not self._started or self._stays or super().anything_left)
 
     # The launcher's messages
 
@@ -94,11 +95,14 @@ class Agent(TellingSupervisor):
 
     def _lose_launcher(self) -> None:
         self.ending.launcher_gone(time.monotonic())
+        self._stays = False
         if not self.alive:
             self._dismissed = True
 
     def _obey(self, message: frames.Message) -> None:
         kind = message["kind"]
+        if kind in ("listen", "quiet") and self._prober is not None:
+            self._prober.close()
         if kind == "listen":
             self._prober = Prober(message["host"], bytes.fromhex(message["probe_key"]), self.selector)
             self.say("listening", ports=self._prober.listen(message["addresses"]))
@@ -121,6 +125,12 @@ class Agent(TellingSupervisor):
             self._start_one_more(Placement(**message["placement"]))
         elif kind == "membership":
             self.tell_member(message["rank"], message["message"])
+        elif kind == "leave":
+            self.ask_to_leave(message["ranks"])
+        elif kind == "evict":
+            self.evict(message["rank"])
+        elif kind == "dismiss":
+            self._stays = False
         elif kind == "beat" and message["answer"]:
             self.say("beat")
         elif kind == "ended":
@@ -188,7 +198,7 @@ class Agent(TellingSupervisor):
         key = local.make_key(bytes.fromhex(message["key"]))
         call = local.path_for_ranks(self._call) if self._call >= 0 else ""
         cores = environment.available_cores()
-        self._is_elastic = message["elastic"]
+        self._is_elastic, self._stays = message["elastic"], message["stays"]
         membership = self.serve_membership() if self._is_elastic else ""
 
         def start(placement: Placement, joins: int = -1) -> local.Rank:
@@ -231,6 +241,10 @@ class Agent(TellingSupervisor):
         else:
             super().note_death(death, others)
 
+    def _leave_nothing(self, now: float) -> None:
+        if not self._stays:
+            super()._leave_nothing(now)
+
     def hear_member(self, rank: int, message: Message) -> None:
         """See Supervisor; the launcher decides."""
         self.say("membership", rank=rank, message=message)
@@ -238,6 +252,9 @@ class Agent(TellingSupervisor):
     def on_signal(self, signum: int) -> None:
         """See Supervisor. SIGTERM is a notice for the ranks of an elastic job that this host goes away."""
         if self._is_elastic and signum == signal.SIGTERM and self.alive:
+            if self._stays:
+                self._stays = False
+                self.say("leaving")
             self.tell_ranks(signum)
         else:
             super().on_signal(signum)

@@ -69,10 +69,16 @@ class AgentsSupervisor(Supervisor):
             if pid == 0:
                 return
             link = next((each for each in self.links if each.process.pid == pid), None)
-            if link is not None:
-                link.process.returncode = os.waitstatus_to_exitcode(status)
-                link.end(link.process.returncode)
-                self.on_link_end(link, now)
+            code = os.waitstatus_to_exitcode(status)
+            if link is None:
+                self.other_child_ended(pid, code)
+                continue
+            link.process.returncode = code
+            link.end(code)
+            self.on_link_end(link, now)
+
+    def other_child_ended(self, pid: int, code: int) -> None:
+        """A child of ours has ended that is no way to an agent. `code`: its exit code, or minus the signal."""
 
     def next_due(self, now: float) -> float | None:
         """See Supervisor."""

@@ -16,7 +16,11 @@ from farandole.launch.remote.frames import Message
 
 
 class AssemblyError(ValueError):
-    """The job cannot start; the message is one sentence for the user."""
+    """The job cannot start; the message is one sentence for the user. `hosts`: without which it perhaps could."""
+
+    def __init__(self, message: str, hosts: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.hosts = hosts
 
 
 @dataclass
@@ -54,6 +58,12 @@ class Assembly:
     probe_key: str
     interfaces: Sequence[str] = ()
     _addresses: list[str] = field(default_factory=list)
+    _master: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where each host is reached by the others, once that is chosen."""
+        return self._addresses
 
     @property
     def all_have_greeted(self) -> bool:
@@ -99,16 +109,12 @@ class Assembly:
             host.started = True
             return []
         if kind == "refused":
-            raise AssemblyError(f"{host.name}: {message['why']}")
+            raise AssemblyError(f"{host.name}: {message['why']}", [host.name])
         raise AssemblyError(f"{host.name}: its agent says {kind!r}, which this launcher does not know.")
 
     def _greeted(self, index: int, greeting: Message) -> list[Send]:
         host = self.hosts[index]
-        if greeting["version"] != self.version:
-            raise AssemblyError(
-                f"{host.name} has farandole {greeting['version']}, this host {self.version}; install the same one "
-                f"there: {greeting['python']} -m pip install farandole=={self.version}"
-            )
+        check_version(host.name, greeting, self.version)
         host.greeting = greeting
         if any(each.greeting is None for each in self.hosts):
             return []
@@ -128,7 +134,7 @@ class Assembly:
             assert host.greeting is not None
             other = seen.setdefault(host.greeting["identity"], host.name)
             if other != host.name:
-                raise AssemblyError(f"{other} and {host.name} are one machine; name it once, with all of its slots.")
+                raise AssemblyError(f"{twins(other, host.name)}.", [host.name])
 
     def _probe(self) -> list[Send]:
         targets = [
@@ -150,22 +156,45 @@ class Assembly:
         try:
             self._addresses = reach.choose(names, [host.offered for host in self.hosts], reached)
         except reach.ReachError as error:
-            raise AssemblyError(str(error)) from error
+            raise AssemblyError(str(error), [names[each] for each in self._strangers(reached)]) from error
         return [(0, "reserve", {"address": self._addresses[0]})]
 
+    def _strangers(self, reached: reach.Reached) -> Sequence[int]:
+        """Of hosts that do not all reach each other, those that keep the others from it: the smaller side."""
+        for index, host in enumerate(self.hosts):
+            if not reach.shared(index, host.offered, reached):
+                deaf = [each for each in reached if each != index and all(to != index for to, _ in reached[each])]
+                return deaf if deaf and 2 * len(deaf) <= len(self.hosts) else [index]
+        return []
+
     def _start(self, store: str, master_port: int) -> list[Send]:
-        master = {"store": store, "master_address": self._addresses[0], "master_port": master_port}
+        self._master = {"store": store, "master_address": self._addresses[0], "master_port": master_port}
         return [
-            (
-                number,
-                "start",
-                {
-                    **self.job,
-                    **master,
-                    "address": self._addresses[number],
-                    "environment": self.environments[number],
-                    "placements": [vars(each) for each in host.placements],
-                },
-            )
+            (number, "start", self.order(self._addresses[number], self.environments[number], host.placements))
             for number, host in enumerate(self.hosts)
         ]
+
+    def order(self, address: str, environment: dict[str, str], placements: Sequence[Placement]) -> dict[str, Any]:
+        """The content of the message that starts these ranks on a host with this address. REQUIRES the job's ports."""
+        return {
+            **self.job,
+            **self._master,
+            "address": address,
+            "environment": environment,
+            "placements": [vars(each) for each in placements],
+        }
+
+
+def check_version(name: str, greeting: Message, version: str) -> None:
+    """Raises AssemblyError where that host has another Farandole."""
+    if greeting["version"] != version:
+        raise AssemblyError(
+            f"{name} has farandole {greeting['version']}, this host {version}; install the same one there: "
+            f"{greeting['python']} -m pip install farandole=={version}",
+            [name],
+        )
+
+
+def twins(one: str, other: str) -> str:
+    """The sentence about two names of one machine."""
+    return f"{one} and {other} are one machine; name it once, with all of its slots"

@@ -5,20 +5,21 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 
 from farandole._start.membership_channel import Message
 from farandole.launch import verdict
 from farandole.launch.job import Placement
 from farandole.launch.remote import frames, ssh
-from farandole.launch.remote.adoption import Adoption
 from farandole.launch.remote.agents import AgentsSupervisor
 from farandole.launch.remote.assembly import Assembly, AssemblyError, Send
+from farandole.launch.remote.follow import Follower
 from farandole.launch.remote.link import Link
 from farandole.launch.remote.telling import heard
 
 CANNOT_START = 2
+RESTART = -1  # with fewer hosts
 _STEP_SECONDS = 30.0  # for one answer of all agents, once ssh has connected
 _SILENCE_SECONDS = 3.5  # of an agent that answers each second, once the ranks of its host are lost to the others
 _GATHER_SECONDS = 1.0  # after the first host that fails, for others that fail, too
@@ -31,10 +32,13 @@ _QUIET_START_SECONDS = 2.0  # a start that takes no longer needs no explanation
 class ClusterSupervisor(AgentsSupervisor):
     """Supervises the agents of all hosts, and the ranks through them."""
 
-    assembly: Assembly | Adoption
+    assembly: Assembly
     python: str = ""  # on other hosts
     program: str = "ssh"  # that reaches the hosts
     call: int = -1  # descriptor of the function that the ranks call
+    follower: Follower | None = None  # of a job whose hosts come and go
+    can_start_without: Callable[[Collection[str]], bool] = lambda _: False  # hosts that are to blame for a failed start
+    refused: dict[str, str] = field(default_factory=dict)  # those hosts, and why; then `run` has returned RESTART
     _placements: dict[int, Placement] = field(default_factory=dict)  # of ranks that have not ended
     _pids: dict[int, int] = field(default_factory=dict)
     _started_at: float = 0.0
@@ -56,6 +60,18 @@ class ClusterSupervisor(AgentsSupervisor):
     def running(self) -> int:
         """See Supervisor."""
         return len(self._placements)
+
+    def ranks_of(self, link: Link) -> list[int]:
+        """Those of this host that have not ended."""
+        return [rank for rank in link.streams if rank in self._placements]
+
+    def evict(self, rank: int) -> None:
+        """See Supervisor. A host that says nothing is lost as a whole."""
+        for link in self.links:
+            if rank in link.streams and time.monotonic() - link.heard_at >= _SILENCE_SECONDS:
+                link.kill()
+            elif rank in link.streams:
+                link.say("evict", rank=rank)
 
     def start_newcomer(self, placement: Placement) -> None:
         """See Supervisor."""
@@ -95,8 +111,12 @@ class ClusterSupervisor(AgentsSupervisor):
         elif frame["kind"] == "ending":
             link.ended_by = frame["why"], frame["code"]
         elif frame["kind"] == "done":
-            link.done = not any(rank in self._placements for rank in link.streams)
+            link.done = not self.ranks_of(link)
             link.hang_up()
+        elif self.follower is not None and self.assembly.is_complete:
+            self.follower.on_message(link, frame)
+        elif frame["kind"] == "leaving":
+            return
         elif self._refused_at is None:
             self._assemble(link, frame)
 
@@ -113,10 +133,10 @@ class ClusterSupervisor(AgentsSupervisor):
         try:
             sends = self.assembly.on_message(self.links.index(link), message)
         except AssemblyError as error:
-            self._refuse(str(error), message.get("exit_code", CANNOT_START))
+            self._refuse(str(error), error.hosts, message.get("exit_code", CANNOT_START))
             return
         except (KeyError, TypeError, ValueError):
-            self._refuse(f"{link.name}: its agent's message {message['kind']!r} makes no sense.")
+            self._refuse(f"{link.name}: its agent's message {message['kind']!r} makes no sense.", [link.name])
             return
         self._send(sends)
         if self.assembly.is_complete and not self._started_at:
@@ -167,18 +187,22 @@ class ClusterSupervisor(AgentsSupervisor):
         for pair in link.streams.values():
             for stream in pair:
                 self.relay.finish(stream)
+        if self.follower is not None and self.assembly.is_complete:
+            self.links.remove(link)
+            if self.follower.link_ended(link, now):
+                return
         if link.done:
             return
         text = link.stderr.decode(errors="replace")
         if not link.greeted:
-            self._refuse(f"{link.error or self._why_no_agent(link, text)}.")
+            self._refuse(f"{link.error or self.why_no_agent(link, text)}.", [link.name])
             return
         if not self.assembly.is_complete and not self.told_to_end:
-            self._refuse(f"{link.name} was lost while the job started{ssh.last_line(text)}.")
+            self._refuse(f"{link.name} was lost while the job started{ssh.last_line(text)}.", [link.name])
         if self.slots is not None:
             self.slots.close(link.name)
         how = f"the way to {link.name} ended with {ssh.manner(link.code)}{ssh.last_line(text)}"
-        for rank in [each for each in link.streams if each in self._placements]:
+        for rank in self.ranks_of(link):
             placement = self._placements.pop(rank)
             code = link.code or verdict.LOST
             ran_s = now - (self._started_at or now)
@@ -189,7 +213,8 @@ class ClusterSupervisor(AgentsSupervisor):
             for other in self.links:
                 other.say("ended", rank=rank, pid=death.pid, code=code, joins=0)
 
-    def _why_no_agent(self, link: Link, stderr: str) -> str:
+    def why_no_agent(self, link: Link, stderr: str) -> str:
+        """The sentence about a way that has ended before its agent greeted."""
         assert link.code is not None
         if link.is_local:
             return f"{link.name}: the agent on this host ended with {ssh.manner(link.code)}{ssh.last_line(stderr)}"
@@ -197,11 +222,12 @@ class ClusterSupervisor(AgentsSupervisor):
             return f"{link.name}: {self.program} ended with {ssh.manner(link.code)}{ssh.last_line(stderr)}"
         return ssh.explain(link.name, link.code, stderr, self.python, self.assembly.version)
 
-    def _refuse(self, sentence: str, code: int = CANNOT_START) -> None:
-        """The job cannot start. Others that fail soon are told of, too."""
+    def _refuse(self, sentence: str, hosts: Sequence[str], code: int = CANNOT_START) -> None:
+        """The job cannot start, at least not with these hosts. Others that fail soon are told of, too."""
         if self.told_to_end:
             return
         self._sentences.append(sentence)
+        self.refused.update(dict.fromkeys(hosts, sentence.rstrip(".")))
         if self._refused_at is None:
             self._refused_at, self._refusal_code = time.monotonic(), code
 
@@ -210,6 +236,8 @@ class ClusterSupervisor(AgentsSupervisor):
     def next_due(self, now: float) -> float | None:
         """See Supervisor."""
         due = super().next_due(now)
+        if self.follower is not None and (wanted := self.follower.next_due(now)) is not None:
+            due = wanted if due is None else min(due, wanted)
         if self._refused_at is None or due is None:
             return due
         return max(0.0, min(due, self._refused_at + _GATHER_SECONDS - now))
@@ -223,11 +251,18 @@ class ClusterSupervisor(AgentsSupervisor):
             self._look_for_late(now)
             self._show_status(now)
         self._look_for_silent(now)
+        if self.follower is not None:
+            self.follower.act(now)
         if self._refused_at is not None and not self.told_to_end:
             resolved = all(link.greeted or link.code is not None for link in self.links)
             if resolved or now - self._refused_at >= _GATHER_SECONDS:
                 self.hang_up()
         super().act(now)
+
+    def other_child_ended(self, pid: int, code: int) -> None:
+        """See AgentsSupervisor: a question to a source of hosts."""
+        if self.follower is not None:
+            self.follower.inquiry.reaped(pid, code)
 
     def _send_call(self, now: float) -> None:
         """Send the function once all hosts have the same Farandole. No host is late while its part is under way."""
@@ -248,13 +283,17 @@ class ClusterSupervisor(AgentsSupervisor):
         late = self.assembly.waiting_for()
         who = ", ".join(late[:_MOST_SENTENCES])
         remedy = f"try: ssh {late[0]} true" if self.program == "ssh" else f"see whether {self.program} works there"
-        self._refuse(f"{who} did not answer within {now - self._step_at:.0f} s; {remedy}.")
+        self._refuse(f"{who} did not answer within {now - self._step_at:.0f} s; {remedy}.", late)
 
     def conclude(self) -> int:
         """See Supervisor."""
         self.relay.status("")
         if not self._sentences:
             return super().conclude()
+        if self.ending.began_at is None and self.can_start_without(self.refused):
+            for sentence in dict.fromkeys(self.refused.values()):
+                self.relay.say(f"farandole: {sentence}; the job starts without it.")
+            return RESTART
         for sentence in self._sentences[:_MOST_SENTENCES]:
             self.relay.tell(f"farandole: {sentence}")
         if (more := len(self._sentences) - _MOST_SENTENCES) > 0:

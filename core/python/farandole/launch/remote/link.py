@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -144,12 +147,18 @@ class Link:
         del self._open[descriptor]
 
 
-def start(words: Sequence[str], environment: Mapping[str, str], outlives: bool = False) -> subprocess.Popen[bytes]:
-    """Start the command that reaches an agent. It dies with us unless it `outlives` us.
+def start(
+    words: Sequence[str], environment: Mapping[str, str], has_threads: bool = False, outlives: bool = False
+) -> subprocess.Popen[bytes]:
+    """Start the command that reaches an agent. It dies with us unless it `outlives` us. Raises OSError.
 
-    REQUIRES one thread. Raises OSError.
+    REQUIRES one thread, unless the launcher `has_threads`: then another program does in its place, see `local.start`.
     """
     launcher = os.getpid()
+    if has_threads:
+        if (path := shutil.which(words[0])) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), words[0])
+        words = [sys.executable, "-m", "farandole.launch.begin", str(launcher), "", path, *words[1:]]
 
     def prepare() -> None:
         if not outlives:
@@ -165,5 +174,5 @@ def start(words: Sequence[str], environment: Mapping[str, str], outlives: bool =
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for us, which pass it on
-        preexec_fn=prepare,  # noqa: PLW1509  (we have one thread)
+        preexec_fn=None if has_threads else prepare,  # noqa: PLW1509  (we have one thread)
     )

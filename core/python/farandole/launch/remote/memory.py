@@ -23,6 +23,7 @@ class _Known:
     began_at: float
     hello: Message | None = None
     is_paused: bool = False
+    has_left: bool = False  # it said that it leaves, as it was told to
     asks: Message | None = None  # a report or a wish to join that is not answered
 
 
@@ -57,6 +58,7 @@ class JobMemory:
             self.has_begun = self.has_begun or kind == "begin"
         elif kind in ("report", "join"):
             known.asks = message
+            known.has_left = bool(message.get("leaving"))
 
     def told(self, rank: int, message: Message) -> None:
         """A rank gets this answer."""
@@ -79,6 +81,7 @@ class JobMemory:
                     "age_s": now - known.began_at,
                     "hello": known.hello,
                     "is_paused": known.is_paused,
+                    "has_left": known.has_left,
                     "asks": known.asks,
                 }
                 for known in self.ranks.values()

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from farandole.launch.job import Placement
 from farandole.launch.outlive import Outlive
 from farandole.launch.remote import frames
-from farandole.launch.remote.assembly import Assembly
 from farandole.launch.remote.cluster import ClusterSupervisor
 from farandole.launch.remote.link import Link
 from farandole.launch.remote.state_file import JobRecord, StateFile
@@ -43,7 +42,6 @@ class OutlivedSupervisor(ClusterSupervisor):
 
     def record_of_all(self) -> JobRecord:
         """The content of the file, now that all machines are known."""
-        assert isinstance(self.assembly, Assembly)
         greetings = [host.greeting or {} for host in self.assembly.hosts]
         hosts = [
             replace(each, identity=str(greeting["identity"]))

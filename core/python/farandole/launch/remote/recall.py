@@ -23,6 +23,7 @@ class KnownRank:
     age_s: float
     hello: Message | None
     is_paused: bool
+    has_left: bool
     asks: Message | None
 
 
@@ -52,9 +53,8 @@ def parse(message: Message) -> HostState:
 
 def _known(each: dict[str, Any]) -> KnownRank:
     placement = Placement(**each["placement"])
-    return KnownRank(
-        placement, int(each["pid"]), float(each["age_s"]), each["hello"], bool(each["is_paused"]), each["asks"]
-    )
+    flags = bool(each["is_paused"]), bool(each["has_left"])
+    return KnownRank(placement, int(each["pid"]), float(each["age_s"]), each["hello"], *flags, each["asks"])
 
 
 def last_epoch(states: Iterable[HostState]) -> Message | None:
@@ -72,9 +72,10 @@ def restore(lease: Lease, states: Sequence[HostState]) -> None:
     for rank in known:
         if rank.hello is not None:
             lease.hear(rank.placement.rank, rank.hello, 0.0)
-    if any(state.has_begun for state in states):
-        paused = {rank.placement.rank for rank in known if rank.is_paused}
-        lease.resume(begun=set(lease.members) - paused)
+    has_begun = any(state.has_begun for state in states)
+    paused = {rank.placement.rank for rank in known if rank.is_paused}
+    left = {rank.placement.rank for rank in known if rank.has_left}
+    lease.resume(begun=set(lease.members) - paused if has_begun else (), left=left)
 
 
 def answer(lease: Lease, states: Sequence[HostState], living: Collection[int], now: float) -> list[Answer]:

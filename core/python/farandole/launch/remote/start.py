@@ -4,25 +4,48 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from farandole.launch import environment
+from farandole.launch import environment, guard
 from farandole.launch.description import Job
-from farandole.launch.job import Placement
+from farandole.launch.discovery.roster import Roster
+from farandole.launch.hosts import LOCAL_HOST, Slots, one_name_here
+from farandole.launch.job import Placement, place
 from farandole.launch.local import KEY_BYTES
 from farandole.launch.outlive import Outlive
 from farandole.launch.remote import link, ssh
 from farandole.launch.remote.assembly import Assembly, HostPlan
-from farandole.launch.remote.cluster import ClusterSupervisor
+from farandole.launch.remote.cluster import RESTART, ClusterSupervisor
+from farandole.launch.remote.follow import Follower, Ways
 from farandole.launch.remote.outlived import OutlivedSupervisor
 from farandole.launch.remote.state_file import HostRecord, JobRecord, StateFile, remove_stale
 from farandole.launch.version import own_version
 
 
 def run(job: Job, lifeline: int) -> int:
-    """Run the job to its end, and return its exit code. Raises OutputError, StateError, and OSError without ssh."""
+    """Run the job to its end, and return its exit code. Raises OutputError, StateError, and OSError without ssh.
+
+    A job that follows a cluster starts without the hosts that cannot take part, where enough others are left.
+    """
+    refused: dict[str, str] = {}
+    while True:
+        supervisor = _supervisor(job, lifeline, refused)
+        code = supervisor.run()
+        if code != RESTART:
+            return code
+        signal.pthread_sigmask(signal.SIG_BLOCK, guard.HANDLED)  # until the next supervisor hears them
+        refused |= supervisor.refused
+        job = _without(job, refused) or job
+
+
+def _supervisor(job: Job, lifeline: int, refused: Mapping[str, str]) -> ClusterSupervisor:
+    """With a way to each host. `refused`: hosts without which an earlier try begins anew, and why."""
     plans = _plans(job)
+    words_of_ssh = environment.settings(job.base).ssh
     lease, slots = (None, None) if job.elastic is None else job.elastic.for_ranks(job.placements)
     # A host that is the only one needs no name before each line.
     output = replace(job.output, hosts={each.rank: each.host for each in job.placements if job.has_other_hosts})
@@ -44,20 +67,48 @@ def run(job: Job, lifeline: int) -> int:
         call=job.call,
         lease=lease,
         slots=slots,
+        can_start_without=lambda hosts: _without(job, hosts) is not None,
         **file_options,
     )
-    supervisor.relay.open_logs(placement.rank for placement in job.placements)
-    words_of_ssh = environment.settings(job.base).ssh
-    for plan in plans:
-        is_local = job.is_local(plan.name)
+
+    def open_way(name: str, has_threads: bool) -> link.Link:
+        is_local = job.is_local(name)
         program = ssh.AGENT if job.outlive is None else ssh.OUTLIVING_AGENT
-        process = link.start(
-            ssh.reach(plan.name, is_local, job.hosts, words_of_ssh, program),
-            environment.without_outer_job(job.base),
-            outlives=is_local and job.outlive is not None,
-        )
-        supervisor.add(link.Link(plan.name, process, supervisor.selector, is_local, supervisor.on_frame))
-    return supervisor.run()
+        words = ssh.reach(name, is_local, job.hosts, words_of_ssh, program)
+        outlives = is_local and job.outlive is not None
+        process = link.start(words, environment.without_outer_job(job.base), has_threads, outlives)
+        return link.Link(name, process, supervisor.selector, is_local, supervisor.on_frame)
+
+    supervisor.follower = _follower(job, partial(open_way, has_threads=True), refused)
+    if supervisor.follower is not None:
+        supervisor.follower.attach(supervisor, supervisor.selector)
+    supervisor.relay.open_logs(placement.rank for placement in job.placements)
+    for plan in plans:
+        supervisor.add(open_way(plan.name, has_threads=bool(refused)))  # an earlier try has left writers
+    return supervisor
+
+
+def _without(job: Job, hosts: Collection[str]) -> Job | None:
+    """The same job on its other hosts; None where it follows no cluster, or too few places are left."""
+    if job.source is None or job.elastic is None or not hosts:
+        return None
+    left = [Slots(plan.name, len(plan.placements)) for plan in _plans(job) if plan.name not in hosts]
+    count = sum(each.count for each in left)
+    return replace(job, placements=place(count, left)) if count >= job.elastic.min_np else None
+
+
+def _follower(job: Job, open_way: Callable[[str], link.Link], refused: Mapping[str, str]) -> Follower | None:
+    """None where the hosts of the start are all that there will be."""
+    if job.source is None or job.elastic is None:
+        return None
+    here = next((each.host for each in job.placements if job.is_local(each.host)), LOCAL_HOST)
+    ways = Ways(
+        open=open_way,
+        environment=partial(_variables, job),
+        unified=lambda slots: one_name_here(slots, job.local_names, here),
+    )
+    roster, base = Roster(job.elastic.backoff), environment.without_outer_job(job.base)
+    return Follower(ways, job.source, base, roster, own_version(), refused)
 
 
 def _outlived(job: Job, outlive: Outlive) -> tuple[type[ClusterSupervisor], dict[str, Any]]:
@@ -105,6 +156,7 @@ def _content(job: Job, capacity: int) -> dict[str, object]:
         "start_timeout_s": job.start_timeout_s,
         "grace_s": job.grace_s,
         "elastic": job.elastic is not None,
+        "stays": job.elastic is not None and job.source is not None,
         "capacity": capacity,
         "bind_to": job.hosts.bind_to,
         "call_bytes": os.fstat(job.call).st_size if job.call >= 0 else -1,

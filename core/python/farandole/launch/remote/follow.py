@@ -1,0 +1,347 @@
+"""Follows the cluster while an elastic job runs: calls the hosts that a source lists, and lets others go.
+
+One thread, that of the supervisor, whose loop calls `act`. discovery/roster.py and arrival.py decide; this file acts.
+A host that cannot be taken in costs its own try and one sentence; the running job and other hosts go on.
+"""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from farandole.launch.discovery.complaints import Complaints, Trouble
+from farandole.launch.discovery.inquiry import Inquiry
+from farandole.launch.discovery.roster import Roster
+from farandole.launch.discovery.source import Source
+from farandole.launch.ending import Ending
+from farandole.launch.hosts import HostList, Slots
+from farandole.launch.membership import Lease
+from farandole.launch.relay import Relay
+from farandole.launch.remote import frames, ssh
+from farandole.launch.remote.arrival import Arrival, Present
+from farandole.launch.remote.assembly import Assembly, AssemblyError, Send
+from farandole.launch.remote.link import Link
+from farandole.launch.slots import Slots as Places
+
+_LATE_SECONDS = 30.0 + ssh.CONNECT_SECONDS  # for an answer of a newcomer, or of others about it
+
+
+class Cluster(Protocol):
+    """The part of ClusterSupervisor that is needed here."""
+
+    assembly: Assembly
+    links: list[Link]
+    lease: Lease | None
+    slots: Places | None
+    ending: Ending
+    relay: Relay
+    call: int
+
+    @property
+    def running(self) -> int:
+        """How many ranks run."""
+
+    def ranks_of(self, link: Link) -> list[int]:
+        """Those of this host that have not ended."""
+
+    def why_no_agent(self, link: Link, stderr: str) -> str:
+        """The sentence about a way that has ended before its agent greeted."""
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How hosts are reached."""
+
+    open: Callable[[str], Link]  # the way to the agent of a host; raises OSError
+    environment: Callable[[str], dict[str, str]]  # of the ranks of a host
+    unified: Callable[[Sequence[Slots]], list[Slots]]  # the same list, each machine under one name as far as known
+
+
+@dataclass(eq=False)
+class _Guest:
+    """A host that is on its way into the job."""
+
+    arrival: Arrival
+    since: float  # of the last progress
+    why: str = ""  # it is turned away
+
+
+@dataclass(eq=False)
+class Follower:
+    """Of one job. `attach` before its loop runs."""
+
+    ways: Ways
+    source: Source
+    environment: Mapping[str, str]  # of the processes that answer for the source
+    roster: Roster
+    version: str
+    refused: Mapping[str, str]  # hosts without which the job has started, and why
+    _present: dict[Link, tuple[int, Present]] = field(default_factory=dict)
+    _guests: dict[Link, _Guest] = field(default_factory=dict)
+    _examined: Link | None = None
+    _leaving: dict[Link, float] = field(default_factory=dict)  # to the pause after which each may come back, in seconds
+    _dismissed: set[Link] = field(default_factory=set)
+    _told: set[int] = field(default_factory=set)  # ranks, to leave
+    _kept: set[str] = field(default_factory=set)  # hosts of which the user was told that they must stay for now
+    _complaints: Complaints = field(default_factory=Complaints)
+    _next_number: int = 0
+    _is_over: bool = False
+
+    def attach(self, cluster: Cluster, selector: selectors.BaseSelector) -> None:
+        """Work for this supervisor."""
+        self._cluster = cluster
+        self.inquiry = Inquiry(self.source, self.environment, selector, self._on_answer)
+
+    # The supervisor's calls
+
+    def act(self, now: float) -> None:
+        """Do what is due."""
+        if not self._cluster.assembly.is_complete or self._is_over:
+            return
+        self._now = now
+        if self._cluster.ending.began_at is not None or not self._cluster.running:
+            self._end()
+            return
+        if not self._next_number:
+            self._begin()
+        self.inquiry.tick(now)
+        self._call()
+        self._look_after_guests()
+        self._fit()
+        self._dismiss()
+
+    def next_due(self, now: float) -> float | None:
+        """In how many seconds `act` is wanted."""
+        if not self._cluster.assembly.is_complete or self._is_over:
+            return None
+        times = [self.inquiry.next_due(now)]
+        times += [max(0.0, guest.since + _LATE_SECONDS - now) for guest in self._guests.values()]
+        if self._room(now) > 0:
+            times.append(self.roster.next_due(now))
+        return min((each for each in times if each is not None), default=None)
+
+    def on_message(self, link: Link, message: frames.Message) -> None:
+        """An agent's answer, after the start of the job."""
+        if message["kind"] == "leaving" and link in self._present:
+            self._let_go(link, pause_s=self.roster.backoff.most_s)
+            return
+        guest = self._guests.get(link)
+        if guest is not None and not guest.why:
+            guest.since = self._now
+            self._hear_guest(link, guest, message)
+        elif link in self._present and self._examined is not None:
+            number = self._present[link][0]
+            self._examine_on(lambda arrival: arrival.on_message(number, message))
+
+    def link_ended(self, link: Link, now: float) -> bool:
+        """The way to a host is gone. Returns whether nothing of the job was there."""
+        self._now = now
+        if (guest := self._guests.pop(link, None)) is not None:
+            self._end_examination(link)
+            if not self._is_over:
+                self._tell(self.roster.failed(link.name, guest.why or self._why_ended(link), now))
+            return True
+        number, _ = self._present.pop(link, (-1, None))
+        self._examine_on(lambda arrival: arrival.forget(number))
+        self._dismissed.discard(link)
+        if link in self._leaving:
+            self.roster.gone(link.name, now, self._leaving.pop(link))
+        else:
+            self.roster.lost(link.name, now)
+        return False
+
+    # Sources
+
+    def _on_answer(self, answer: HostList | Trouble) -> None:
+        if isinstance(answer, Trouble):
+            if self._complaints.is_news(answer):
+                self._tell(f"{answer.sentence}; the job goes on with the hosts that it has.")
+            return
+        self._complaints.all_well(self._now)
+        self.roster.listed(self.ways.unified(answer.slots))
+
+    # Hosts that come
+
+    def _begin(self) -> None:
+        """All hosts of the start are there."""
+        assembly = self._cluster.assembly
+        self.roster.start([Slots(plan.name, len(plan.placements)) for plan in assembly.hosts], self._now)
+        for name, why in self.refused.items():
+            self.roster.failed(name, why, self._now)  # the user was told
+        for link, plan, address in zip(self._cluster.links, assembly.hosts, assembly.addresses, strict=True):
+            identity = str((plan.greeting or {})["identity"])
+            self._present[link] = self._next_number, Present(plan.name, address, identity)
+            self._next_number += 1
+
+    def _room(self, now: float) -> int:
+        """For so many more slots there are ranks to start."""
+        slots = self._cluster.slots
+        return slots.max_np - slots.usable(now) if slots is not None and slots.may_start else 0
+
+    def _call(self) -> None:
+        room = self._room(self._now)
+        for name in self.roster.due(self._now, room) if room > 0 else ():
+            try:
+                link = self.ways.open(name)
+            except OSError as error:
+                self._tell(self.roster.failed(name, f"{name}: {error.filename} cannot be started", self._now))
+                continue
+            self._cluster.links.append(link)
+            assembly = self._cluster.assembly
+            arrival = Arrival(self._next_number, name, self.version, assembly.probe_key, assembly.interfaces)
+            self._guests[link] = _Guest(arrival, self._now)
+            self._next_number += 1
+
+    def _look_after_guests(self) -> None:
+        if self._examined is None:
+            waiting = (link for link, guest in self._guests.items() if guest.arrival.greeting and not guest.why)
+            if (link := next(waiting, None)) is not None:
+                self._examined = link
+                others = {number: host for other, (number, host) in self._present.items() if other not in self._leaving}
+                self._examine_on(lambda arrival: arrival.examine(others))
+        for link, guest in self._guests.items():
+            if guest.arrival.address and self._cluster.call >= 0:
+                link.send_call(self._cluster.call)
+            if not guest.why and self._now - guest.since >= _LATE_SECONDS:
+                self._turn_away(link, f"{link.name} was not ready within {_LATE_SECONDS:.0f} s")
+
+    def _hear_guest(self, link: Link, guest: _Guest, message: frames.Message) -> None:
+        try:
+            if message["kind"] == "greeting":
+                guest.arrival.greet(message)
+            elif message["kind"] == "started":
+                self._take_in(link, guest)
+            elif message["kind"] == "refused":
+                self._turn_away(link, f"{link.name}: {str(message['why']).rstrip('.')}")
+            elif link is self._examined:
+                self._examine_on(lambda arrival: arrival.on_message(arrival.number, message))
+        except AssemblyError as error:
+            self._turn_away(link, str(error))
+        except (KeyError, TypeError, ValueError):
+            self._turn_away(link, f"{link.name}: its agent's message {message['kind']!r} makes no sense")
+
+    def _examine_on(self, step: Callable[[Arrival], list[Send]]) -> None:
+        """The next step of the examination; the order to start after the last one."""
+        link = self._examined
+        guest = None if link is None else self._guests.get(link)
+        if link is None or guest is None or guest.why:
+            return
+        arrival = guest.arrival
+        try:
+            self._send(step(arrival))
+        except AssemblyError as error:
+            self._turn_away(link, str(error))
+            return
+        except (KeyError, TypeError, ValueError):
+            self._turn_away(link, f"{link.name}: an answer about it makes no sense")
+            return
+        if arrival.address:
+            self._end_examination(link)
+            order = self._cluster.assembly.order(arrival.address, self.ways.environment(link.name), [])
+            link.say("start", **order)
+
+    def _send(self, sends: Sequence[Send]) -> None:
+        links = {number: link for link, (number, _) in self._present.items()}
+        links |= {guest.arrival.number: link for link, guest in self._guests.items()}
+        for number, kind, content in sends:
+            if number in links:
+                links[number].say(kind, **content)
+
+    def _end_examination(self, link: Link) -> None:
+        if link is self._examined:
+            self._examined = None
+            for other in self._present:
+                other.say("quiet")
+
+    def _take_in(self, link: Link, guest: _Guest) -> None:
+        del self._guests[link]
+        self._end_examination(link)
+        arrival = guest.arrival
+        self._present[link] = arrival.number, Present(link.name, arrival.address, arrival.identity)
+        self.roster.arrived(link.name, self._now)
+        self._tell(f"{link.name} ({arrival.address}) has joined the job's hosts.")
+
+    def _turn_away(self, link: Link, why: str) -> None:
+        """Nothing of the job is there yet."""
+        self._guests[link].why = why
+        self._end_examination(link)
+        link.kill()
+
+    def _why_ended(self, link: Link) -> str:
+        text = link.stderr.decode(errors="replace")
+        if not link.greeted:
+            return link.error or self._cluster.why_no_agent(link, text)
+        return f"{link.name} was lost while it was taken in{ssh.last_line(text)}"
+
+    # Hosts that go
+
+    def _fit(self) -> None:
+        """Give each host as many places as the source says."""
+        slots = self._cluster.slots
+        assert slots is not None
+        links = {link.name: link for link in self._present if link not in self._leaving}
+        for host in self.roster.places():
+            if (link := links.get(host.host)) is None:
+                continue
+            ranks = slots.taken(host.host)[host.count :]
+            if ranks and not self._may_leave(ranks, host.host):
+                continue
+            if host.count:
+                self._ask_to_leave(link, slots.resize(host.host, host.count, self._now))
+            else:
+                self._tell(f"{host.host} is no longer among the hosts of {self.source.name}, so its ranks leave.")
+                self._let_go(link)
+
+    def _may_leave(self, ranks: Sequence[int], host: str) -> bool:
+        """Ranks outside of elastic.run would end the job, and so would too few that are left."""
+        lease = self._cluster.lease
+        if lease is None or not lease.is_training:
+            return False
+        if lease.can_spare(self._told.union(ranks)):
+            self._kept.discard(host)
+            return True
+        if host not in self._kept:
+            self._kept.add(host)
+            who = f"{len(ranks)} rank{'s' if len(ranks) > 1 else ''} of {host}"
+            self._tell(
+                f"{self.source.name} no longer has places for {who}, and --min-np asks for {lease.min_np}; they stay "
+                "until others have joined."
+            )
+        return False
+
+    def _let_go(self, link: Link, pause_s: float = 0.0) -> None:
+        assert self._cluster.slots is not None
+        self._leaving[link] = pause_s
+        self.roster.let_go(link.name, self._now)
+        self._cluster.slots.close(link.name)
+        number, _ = self._present[link]
+        self._examine_on(lambda arrival: arrival.forget(number))
+        if not pause_s:
+            self._ask_to_leave(link, self._cluster.ranks_of(link))
+
+    def _ask_to_leave(self, link: Link, ranks: Sequence[int]) -> None:
+        if ranks:
+            self._told.update(ranks)
+            link.say("leave", ranks=list(ranks))
+
+    def _dismiss(self) -> None:
+        """Let agents go whose last rank has left."""
+        for link in self._leaving:
+            if link not in self._dismissed and not self._cluster.ranks_of(link):
+                self._dismissed.add(link)
+                link.say("dismiss")
+
+    def _end(self) -> None:
+        """The job ends: no agent waits for more ranks."""
+        self._is_over = True
+        self.inquiry.close()
+        for link in self._guests:
+            link.kill()
+        for link in self._present:
+            link.say("dismiss")
+
+    def _tell(self, sentence: str) -> None:
+        if sentence:
+            self._cluster.relay.say(f"farandole: {sentence}")

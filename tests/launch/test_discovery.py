@@ -1,0 +1,366 @@
+"""The sources of hosts of an elastic job, the processes that ask them, and what the roster makes of their lists."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import selectors
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from farandole.launch.discovery import inquiry as inquiries
+from farandole.launch.discovery import source
+from farandole.launch.discovery.complaints import WELL_SECONDS, Complaints, Trouble
+from farandole.launch.discovery.first import await_hosts
+from farandole.launch.discovery.inquiry import Inquiry
+from farandole.launch.discovery.roster import Roster
+from farandole.launch.discovery.source import Asking, Source
+from farandole.launch.hosts import HostList, JobError, Slots, one_name_here, parse_hosts
+from farandole.launch.slots import Backoff
+
+
+def answer(asking: Asking, *outputs: str) -> list[tuple[str, int]]:
+    """The hosts that an asking ends with, whose commands print these."""
+    asking.send(None)  # type: ignore[arg-type]  # a generator begins with None
+    with pytest.raises(StopIteration) as stop:
+        for each in outputs:
+            asking.send(each)
+    return [(each.host, each.count) for each in stop.value.value.slots]
+
+
+# The hosts that sources find in answers
+
+
+def test_a_script_prints_hosts_with_and_without_slots() -> None:
+    printed = "h1\nh2:4\n\n# spare\nh3 slots=2\n[fd00::1]:8\r\nroot@h4:1\n"
+    assert answer(source.script("./s", 3).ask(), printed) == [
+        ("h1", 3), ("h2", 4), ("h3", 2), ("fd00::1", 8), ("root@h4", 1)
+    ]  # fmt: skip
+    assert answer(source.script("./s", None).ask(), "h1") == [("h1", 1)]
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    ["", "\n\n", "h1:x", "h1:-1", "h1:0", "-oProxyCommand=x", "h1\nh1:2", "h 1", "\x1b[2J", "h1:99999999", "1.2.3"],
+)
+def test_nonsense_is_refused_with_the_name_of_the_script(nonsense: str) -> None:
+    asking = source.script("./list me", None).ask()
+    next(asking)
+    with pytest.raises(JobError, match=r"--host-discovery-script ./list me") as error:
+        asking.send(nonsense)
+    assert "\x1b" not in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_hostfile_is_read_by_another_process(tmp_path: Path) -> None:
+    asking = source.hostfile(tmp_path / "hosts").ask()
+    assert next(asking) == ["cat", "--", str(tmp_path / "hosts")]
+    assert answer(source.hostfile(Path("hosts")).ask(), "h0 slots=2\nh1\n") == [("h0", 2), ("h1", 1)]
+
+
+def test_a_service_counts_a_host_of_two_kinds_of_addresses_once() -> None:
+    printed = "fd00::7    STREAM train\nfd00::7    DGRAM\n10.0.0.7   STREAM\n10.0.0.8   STREAM\n10.0.0.8   RAW\n"
+    assert answer(source.service("train", 4).ask(), printed) == [("10.0.0.7", 4), ("10.0.0.8", 4)]
+    assert answer(source.service("train", None).ask(), "fd00::7 STREAM\nfd00::8 STREAM\n") == [
+        ("fd00::7", 1), ("fd00::8", 1)
+    ]  # fmt: skip
+    for nonsense in ("", "nobody STREAM"):
+        asking = source.service("train", 1).ask()
+        next(asking)
+        with pytest.raises(JobError, match="--host-discovery-service train"):
+            asking.send(nonsense)
+
+
+JOB = "JobId=7 JobName=x ReqNodeList=(null) ExcNodeList=b9 NodeList=a[1-2],b1 BatchHost=a1 NumNodes=3 NumCPUs=12"
+
+
+def test_slurm_tells_the_nodes_that_the_allocation_has_now() -> None:
+    known = HostList((Slots("a1", 4), Slots("a2", 2)), "Slurm")
+    found = source.slurm({"SLURM_JOB_ID": "7"}, known, None)
+    assert found is not None
+    asking = found.ask()
+    assert next(asking) == ["scontrol", "--oneliner", "show", "job", "7"]
+    assert asking.send(JOB) == ["scontrol", "show", "hostnames", "a[1-2],b1"]
+    assert answer(found.ask(), JOB, "a1\na2\nb1\n") == [("a1", 4), ("a2", 2), ("b1", 4)]
+    asking = found.ask()
+    next(asking)
+    with pytest.raises(JobError, match="Slurm's allocation 7 has no nodes"):
+        asking.send("JobId=7 NodeList=(null)")
+    assert source.slurm({}, None, None) is None
+
+
+def test_this_machine_has_one_name() -> None:
+    found = one_name_here([Slots("localhost", 2), Slots("h1", 1), Slots("here", 3)], {"here", "localhost"}, "here")
+    assert found == [Slots("here", 5), Slots("h1", 1)]
+
+
+# Processes that answer
+
+
+class Asker:
+    """An inquiry, and a loop around it that reaps as the launcher's does."""
+
+    def __init__(self, found: Source) -> None:
+        self.answers: list[HostList | Trouble] = []
+        self.selector = selectors.DefaultSelector()
+        self.inquiry = Inquiry(found, dict(os.environ), self.selector, self.answers.append)
+
+    def turn(self) -> None:
+        self.inquiry.tick(time.monotonic())
+        for key, _ in self.selector.select(0.01):
+            key.data()
+        if (pid := self.inquiry.pid) is not None:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                self.inquiry.reaped(pid, os.waitstatus_to_exitcode(status))
+
+    def first(self) -> HostList | Trouble:
+        until = time.monotonic() + 20.0
+        while not self.answers or self.inquiry.pid is not None:
+            assert time.monotonic() < until
+            self.turn()
+        assert not self.selector.get_map()
+        return self.answers[0]
+
+
+def trouble(command: str) -> Trouble:
+    """Of a script."""
+    found = Asker(source.script(command, None)).first()
+    assert isinstance(found, Trouble), found
+    return found
+
+
+def test_an_answer_is_heard_and_asked_for_again() -> None:
+    asker = Asker(Source("s", source.script("echo h1:2; echo h2; echo told >&2", None).ask, every_s=0.05))
+    assert asker.first() == HostList(
+        (Slots("h1", 2), Slots("h2", 1)), "--host-discovery-script echo h1:2; echo h2; echo told >&2"
+    )
+    while len(asker.answers) < 3:
+        asker.turn()
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "words"),
+    [
+        ("echo first >&2; echo '  no  cluster\x07' >&2; exit 3", "exit", r"ended with exit code 3: no cluster\\x07$"),
+        ("kill -9 $$", "exit", "ended with signal 9$"),
+        ("no-such-program-here", "exit", "exit code 127: "),
+        ("echo h1; echo ---; echo", "nonsense", "line 2"),
+        ("yes h1", "flood", "prints more than 1 MiB and was killed$"),
+        ("head -c 3000000 /dev/zero", "flood", "prints more than 1 MiB"),
+        ("yes >&2 & yes no >&2", "late", "has not answered within 0 s and was killed$"),
+        ("sleep 60 & sleep 60", "late", "has not answered"),
+        ("trap '' TERM INT; while :; do sleep 0.01; done", "late", "has not answered"),
+    ],
+)
+def test_a_script_that_fails_is_one_sentence(
+    command: str, kind: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inquiries, "ANSWER_SECONDS", 0.4 if kind == "late" else 10.0)
+    found = trouble(command)
+    assert found.kind == kind
+    assert found.sentence.startswith("--host-discovery-script ")
+    assert re.search(words, found.sentence), found.sentence
+
+
+def test_a_program_that_is_not_there_is_told_of() -> None:
+    def ask() -> Asking:
+        yield ["/no/such/program"]
+        raise AssertionError
+
+    found = Asker(Source("the source", ask)).first()
+    assert found == Trouble("start", "the source: /no/such/program cannot be started: No such file or directory")
+
+
+def test_a_process_that_a_script_leaves_behind_holds_nobody_up() -> None:
+    began = time.monotonic()
+    asker = Asker(source.script("sleep 3 & echo h1", None))
+    assert isinstance(asker.first(), HostList) and time.monotonic() - began < 2.0
+
+
+def test_enough_hosts_are_waited_for(tmp_path: Path) -> None:
+    told: list[str] = []
+    script = tmp_path / "s.py"
+    script.write_text(
+        "import os, sys\n"
+        f"n = os.path.getsize({str(tmp_path / 'n')!r}) if os.path.exists({str(tmp_path / 'n')!r}) else 0\n"
+        f"open({str(tmp_path / 'n')!r}, 'a').write('x')\n"
+        "sys.exit(9) if n == 0 else print('h1:1' if n == 1 else 'h1:4')\n"
+    )
+    found = Source("s", source.script(f"{sys.executable} {script}", None).ask, every_s=0.01)
+    assert await_hosts(found, os.environ, 3, 30.0, told.append).slots == (Slots("h1", 4),)
+    assert len(told) == 2 and "exit code 9; it is asked again for 30 s" in told[0]
+    assert "offers 1 slot, and --min-np asks for 3; waiting for more" in told[1]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("echo h1:2", "offers 2 slots, and --min-np asks for 3; the job was not started, after 0.3 s"),
+        ("exit 1", "ended with exit code 1; the job was not started"),
+        ("sleep 60", "has not answered; the job was not started"),
+    ],
+)
+def test_too_few_hosts_are_an_error_at_last(command: str, words: str) -> None:
+    found = Source("s", source.script(command, None).ask, every_s=0.01)
+    with pytest.raises(JobError, match=words):
+        await_hosts(found, os.environ, 3, 0.3, lambda _: None)
+
+
+# Complaints
+
+
+def test_a_trouble_is_told_once_until_all_was_well_for_a_while() -> None:
+    told = Complaints()
+    assert told.is_news(Trouble("exit", "a")) and not told.is_news(Trouble("exit", "b"))
+    assert told.is_news(Trouble("late", "c"))
+    for second in range(int(WELL_SECONDS)):  # it fails each other time
+        told.all_well(float(second))
+        assert not told.is_news(Trouble("exit", "a"))
+    for second in range(100, 102 + int(WELL_SECONDS)):
+        told.all_well(float(second))
+    assert told.is_news(Trouble("exit", "a"))
+
+
+# The roster
+
+
+def roster(*hosts: str) -> Roster:
+    """A job that runs on these."""
+    made = Roster(Backoff(1.0, 8.0))
+    made.start(parse_hosts(",".join(hosts)).slots, 0.0)
+    return made
+
+
+def lists(made: Roster, *hosts: str) -> None:
+    made.listed(parse_hosts(",".join(hosts)).slots)
+
+
+def test_new_hosts_are_called_once_and_are_there_when_they_have_arrived() -> None:
+    made = roster("h0:2")
+    lists(made, "h0:2", "h1:4", "h2:1")
+    assert made.next_due(1.0) == 0.0
+    assert made.due(1.0, 99) == ["h1", "h2"]
+    assert made.due(2.0, 99) == [] and made.next_due(2.0) is None
+    assert made.places() == [Slots("h0", 2)]
+    made.arrived("h1", 3.0)
+    assert made.places() == [Slots("h0", 2), Slots("h1", 4)]
+
+
+def test_no_more_hosts_are_called_than_have_ranks_to_take() -> None:
+    made = roster("h0:2")
+    lists(made, "h0:2", "h1:2", "h2:2", "h3:2")
+    assert made.due(1.0, 3) == ["h1", "h2"]
+    assert made.due(1.0, 3) == []  # those on their way count
+    made.failed("h1", "why", 2.0)
+    assert made.due(2.0, 3) == ["h3"]
+    assert made.due(2.0, 0) == []
+
+
+def test_a_host_that_lies_is_tried_more_and_more_rarely_and_told_of_once() -> None:
+    made, now, pauses = roster("h0:1"), 0.0, []
+    lists(made, "h0:1", "h1:1")
+    for number in range(6):
+        assert made.due(now, 9) == ["h1"]
+        told = made.failed("h1", "h1 cannot be reached", now)
+        assert (told == "") == (number > 0)
+        pauses.append(made.next_due(now))
+        now += pauses[-1] or 0.0
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
+    assert made.due(now, 9) == ["h1"]
+    assert "has another Farandole" in made.failed("h1", "h1 has another Farandole", now)  # its trouble has changed
+
+
+def test_a_host_that_was_lost_comes_back_sooner_if_it_was_there_for_long() -> None:
+    made = roster("h0:1", "h1:1")
+    made.lost("h1", 1.0)
+    assert made.places() == [Slots("h0", 1)] and made.next_due(1.0) == 1.0
+    assert made.due(2.0, 9) == ["h1"]
+    made.arrived("h1", 3.0)
+    made.lost("h1", 4.0)
+    assert made.next_due(4.0) == 2.0
+    assert made.due(6.0, 9) == ["h1"]
+    made.arrived("h1", 7.0)
+    made.lost("h1", 99.0)
+    assert made.next_due(99.0) == 1.0
+
+
+def test_a_host_goes_once_two_lists_lack_it() -> None:
+    made = roster("h0:1", "h1:4")
+    lists(made, "h0:1")
+    assert Slots("h1", 4) in made.places()
+    lists(made, "h0:1", "h1:4")
+    lists(made, "h0:1")
+    assert Slots("h1", 4) in made.places()
+    lists(made, "h0:1")
+    assert Slots("h1", 0) in made.places()
+    made.let_go("h1", 5.0)
+    assert made.places() == [Slots("h0", 1)]
+    lists(made, "h0:1", "h1:2")  # it is listed again before it has gone
+    assert made.due(6.0, 9) == []
+    made.gone("h1", 7.0)
+    assert made.due(7.0, 9) == ["h1"]
+
+
+def test_slots_become_fewer_once_two_lists_say_so_and_more_at_once() -> None:
+    made = roster("h0:4")
+    for count, then in ((2, 4), (3, 3), (3, 3), (1, 3), (2, 2), (5, 5), (1, 5), (5, 5), (1, 5)):
+        lists(made, f"h0:{count}")
+        assert made.places() == [Slots("h0", then)], count
+
+
+def test_a_host_that_takes_itself_away_is_left_alone_for_a_while() -> None:
+    made = roster("h0:1", "h1:1")
+    lists(made, "h0:1", "h1:1")
+    made.let_go("h1", 1.0)
+    made.gone("h1", 2.0, pause_s=8.0)
+    assert made.due(9.0, 9) == [] and made.due(10.0, 9) == ["h1"]
+
+
+def test_at_most_sixteen_hosts_are_on_their_way() -> None:
+    made = roster("h0:1")
+    lists(made, "h0:1", *(f"n{number}:1" for number in range(100)))
+    called = made.due(1.0, 1000)
+    assert len(called) == 16
+    made.failed(called[0], "why", 1.0)
+    assert len(made.due(1.0, 1000)) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_host_is_forgotten_whatever_comes(seed: int) -> None:
+    """Random lists, failures, losses: once all is well, all hosts that are listed are there, and no other."""
+    chance, made, now = random.Random(seed), roster("h0:1"), 0.0
+    states: dict[str, str] = {"h0": "present"}
+    moves: dict[str, Callable[[str], object]] = {
+        "arrived": lambda name: made.arrived(name, now),
+        "failed": lambda name: made.failed(name, chance.choice("ab"), now),
+        "lost": lambda name: made.lost(name, now),
+    }
+    for step in range(400):
+        now += chance.random()
+        is_end = step > 300
+        names = ["h0", "h1", "h3"] if is_end else [each for each in ("h0", "h1", "h2", "h3") if chance.random() < 0.7]
+        lists(made, *(f"{name}:2" for name in names or ["h0"]))
+        for name in made.due(now, 99):
+            assert states.get(name, "absent") == "absent"
+            states[name] = "arriving"
+        for host in made.places():
+            assert states[host.host] == "present"
+            if host.count == 0:
+                made.let_go(host.host, now)
+                states[host.host] = "leaving"
+        for name, state in list(states.items()):
+            if state == "leaving" and (is_end or chance.random() < 0.5):
+                made.gone(name, now)
+                states[name] = "absent"
+            elif state == "arriving" and (is_end or chance.random() < 0.5):
+                move = "arrived" if is_end else chance.choice(["arrived", "failed"])
+                moves[move](name)
+                states[name] = "present" if move == "arrived" else "absent"
+            elif state == "present" and not is_end and chance.random() < 0.2:
+                made.lost(name, now)
+                states[name] = "absent"
+    assert sorted((each.host, each.count) for each in made.places()) == [("h0", 2), ("h1", 2), ("h3", 2)]
