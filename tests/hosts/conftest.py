@@ -37,6 +37,11 @@ class Job:
             assert line, self.process.stderr.read()
             count -= word in line
 
+    def kill(self) -> tuple[str, str]:
+        """Ends it at once, and returns what it has printed since."""
+        self.process.kill()
+        return self.process.communicate()
+
     def finish(self, timeout: float = LIMIT_S) -> tuple[int, str, str]:
         """Exit code, stdout, stderr."""
         out, err = self.process.communicate(timeout=timeout)

@@ -1,11 +1,12 @@
 """The launcher follows the cluster: hosts join a job that runs, are taken off the list, are lost and come back.
 
-FARANDOLE_LONG=1: a host that is lost comes back, in its two ways, and one that lies is listed beside it.
+FARANDOLE_LONG=1: a host that was lost comes back; lists that lie; a cluster that changes all the time.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,8 @@ hvd.init()
 @elastic.run
 def train(state):
     print(f"world of {hvd.size()} from {state.step}", flush=True)
+    if hvd.rank() == 0:
+        open("size", "w").write(str(hvd.size()))
     while True:
         stops = hvd.allreduce(np.array([os.path.exists("stop"), 1.0]), op=hvd.Sum, name="step")
         assert stops[1] == hvd.size()
@@ -59,6 +62,10 @@ class Cluster:
     def run(self, *options: object) -> Job:
         return self._launch(self.hosts, "--host-discovery-script", "cat hosts", *options, "train.py")
 
+    def size(self) -> int:
+        """Of the world that the job is in."""
+        return int((self._folder / "size").read_text() or 0)
+
     def stop(self, job: Job) -> tuple[str, str]:
         """Ends the job, and returns its stdout and stderr."""
         (self._folder / "stop").write_text("")
@@ -72,6 +79,10 @@ class Cluster:
 def cluster(lab: Lab, launch: Callable, tmp_path: Path) -> Callable[[int], Cluster]:
     """cluster(2) has two hosts."""
     return lambda count: Cluster(lab.hosts(count), tmp_path, launch)
+
+
+def ranks(host: Host) -> list[str]:
+    return [line for line in processes(host, "train.py") if "farandole.launch" not in line]
 
 
 def await_no_agent(host: Host) -> None:
@@ -100,6 +111,40 @@ def test_a_host_joins_and_is_taken_off_the_list(cluster: Callable[[int], Cluster
     assert re.search(r"h1 \([\d.]+\) has joined the job's hosts", err), err
 
 
+@pytest.mark.skipif(not LONG, reason="takes a minute")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_cluster_that_changes_all_the_time(cluster: Callable[[int], Cluster], seed: int) -> None:
+    """Random lists, some of which lie, lost hosts, and hosts that take themselves away; then all is well again."""
+    found, chance = cluster(4), random.Random(seed)
+    found.lists("h0:1")
+    job = found.run("--min-np", 1, "--max-np", 6, "--blacklist-cooldown-range", 0.5, 4)
+    job.await_lines(1, "world of 1 from 0")
+    until = time.monotonic() + 40.0
+    while time.monotonic() < until:
+        listed = [f"h{number}:{chance.randint(1, 3)}" for number in range(1, 4) if chance.random() < 0.7]
+        lies = chance.choice([[], ["h1.invalid:2"], [f"{found.hosts[2].address}:1"], ["-x"]])
+        found.lists(f"h0:{chance.randint(1, 2)}", *listed, *lies)
+        time.sleep(chance.uniform(0.2, 3.0))
+        victim = found.hosts[chance.randint(1, 3)]
+        if chance.random() < 0.3:
+            victim.blackhole()
+            time.sleep(chance.uniform(0.1, 8.0))
+            victim.heal()
+        elif chance.random() < 0.3 and (agents := processes(victim, "python", "remote.agent")):
+            victim.run(["kill", chance.choice(["-TERM", "-KILL"]), agents[0].split()[0]])
+    found.lists("h0:1", "h1:1", "h2:1", "h3:1")
+    until = time.monotonic() + 60.0
+    while found.size() != 4 or [len(ranks(host)) for host in found.hosts] != [1, 1, 1, 1]:
+        if time.monotonic() > until or job.process.poll() is not None:
+            alive = [line for host in found.hosts for line in processes(host, "python")]
+            pytest.fail("\n".join([*alive, *job.kill()]))
+        time.sleep(0.5)
+    out, err = found.stop(job)
+    assert not re.search(r"taken in: \w+Error", err), err  # a mistake of an agent
+    assert sorted(re.findall(r"ended (\d of \d)", out)) == [f"{rank} of 4" for rank in range(4)], err
+
+
+@pytest.mark.skipif(not LONG, reason="takes 10 s")
 def test_two_names_of_a_machine_and_a_closed_network_stop_nobody(cluster: Callable[[int], Cluster]) -> None:
     """One sentence each; the host that cannot connect is taken in once it can."""
     found = cluster(3)
@@ -120,6 +165,7 @@ def test_two_names_of_a_machine_and_a_closed_network_stop_nobody(cluster: Callab
     assert "leaves" not in err and "was lost" not in err, err
 
 
+@pytest.mark.skipif(not LONG, reason="takes 10 s")
 def test_a_host_that_was_lost_comes_back(cluster: Callable[[int], Cluster]) -> None:
     found = cluster(2)
     found.lists("h0:1", "h1:1")

@@ -166,6 +166,27 @@ def test_a_script_that_fails_is_one_sentence(
     assert re.search(words, found.sentence), found.sentence
 
 
+def test_slurm_is_asked_twice_for_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "scontrol"
+    program.write_text(f'#!/bin/sh\n[ "$2" = show ] && echo "{JOB}" || printf "a1\\na2\\nb1\\n"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = source.slurm({"SLURM_JOB_ID": "7"}, None, 2)
+    assert found is not None
+    heard = Asker(found).first()
+    assert isinstance(heard, HostList) and [each.host for each in heard.slots] == ["a1", "a2", "b1"]
+
+
+def test_a_service_that_has_no_name_is_a_trouble() -> None:
+    found = Asker(source.service("nowhere.invalid", None)).first()
+    assert (
+        isinstance(found, Trouble)
+        and "--host-discovery-service nowhere.invalid ended with exit code 2" in found.sentence
+    )
+    here = Asker(source.service("localhost", 3)).first()
+    assert isinstance(here, HostList) and here.slots[0].count == 3
+
+
 def test_a_program_that_is_not_there_is_told_of() -> None:
     def ask() -> Asking:
         yield ["/no/such/program"]

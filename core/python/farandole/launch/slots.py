@@ -36,6 +36,7 @@ class _Slot:
     losses: int = 0  # in a row
     began_at: float = 0.0
     free_at: float | None = None  # None: it is taken
+    is_awaited: bool = False  # its rank has been started, and does not want to join yet
 
 
 @dataclass
@@ -66,6 +67,27 @@ class Slots:
                 lived_long = now - slot.began_at > self.backoff.most_s
                 slot.losses = 1 if lived_long else slot.losses + 1
                 slot.free_at = now + self.backoff.pause_s(slot.losses)
+
+    def came(self, rank: int) -> None:
+        """This newcomer wants to join."""
+        for slot in self._slots:
+            slot.is_awaited &= slot.rank != rank
+
+    def tardy(self, now: float, limit_s: float) -> list[tuple[int, str]]:
+        """The newcomers that did not come within that time, and their hosts. Each is named once."""
+        late = [slot for slot in self._slots if self._is_awaited(slot) and now - slot.began_at >= limit_s]
+        for slot in late:
+            slot.is_awaited = False
+        return [(slot.rank, slot.host) for slot in late]
+
+    def next_tardy(self, now: float, limit_s: float) -> float | None:
+        """In how many seconds `tardy` may return one."""
+        times = [slot.began_at + limit_s - now for slot in self._slots if self._is_awaited(slot)]
+        return max(0.0, min(times)) if times else None
+
+    @staticmethod
+    def _is_awaited(slot: _Slot) -> bool:
+        return slot.is_awaited and slot.free_at is None
 
     def taken(self, host: str) -> list[int]:
         """The ranks on this host, in the order of their places."""
@@ -120,7 +142,7 @@ class Slots:
         if not free or running >= self.max_np or not self.may_start:
             return None
         slot = free[0]
-        slot.rank, slot.began_at, slot.free_at = self._next, now, None
+        slot.rank, slot.began_at, slot.free_at, slot.is_awaited = self._next, now, None, True
         self._next += 1
         on_host = [each for each in self._slots if each.host == slot.host]
         hosts = list(dict.fromkeys(each.host for each in self._slots))

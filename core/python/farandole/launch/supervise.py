@@ -123,7 +123,8 @@ class Supervisor(ABC):
         now = time.monotonic()
         times = [self.relay.wait_at_most(), self.next_due(now)]
         times.append(None if self.lease is None else self.lease.next_due(now))
-        times.append(None if self.slots is None else self.slots.next_due(now, self.running))
+        if self.slots is not None and self.lease is not None:
+            times += [self.slots.next_due(now, self.running), self.slots.next_tardy(now, self.lease.timeout_s)]
         if not self.anything_left or self.ending.kill_due(now):
             times.append(KILL_EVERY_SECONDS)
         else:
@@ -224,6 +225,8 @@ class Supervisor(ABC):
 
     def hear_member(self, rank: int, message: Message) -> None:
         """A rank says something about the membership of its elastic job."""
+        if self.slots is not None and message["kind"] == "join":
+            self.slots.came(rank)
         if self.lease is not None:
             with contextlib.suppress(KeyError, TypeError, ValueError):  # a rank's nonsense is no news of it
                 self.answer(self.lease.hear(rank, message, time.monotonic()))
@@ -242,6 +245,12 @@ class Supervisor(ABC):
     def _look_after_slots(self, now: float, running: int) -> None:
         if self.slots is None or self.ending.began_at is not None or not running:
             return
+        for rank, host in self.slots.tardy(now, self.lease.timeout_s if self.lease is not None else now):
+            self.relay.say(
+                f"farandole: rank {rank} on {host} did not come to elastic.run within FARANDOLE_ELASTIC_TIMEOUT, so "
+                "the launcher kills it."
+            )
+            self.evict(rank)
         placement = self.slots.due(now, running)
         if placement is not None:
             try:

@@ -133,7 +133,7 @@ class Agent(TellingSupervisor):
             self._stays = False
         elif kind == "beat" and message["answer"]:
             self.say("beat")
-        elif kind == "ended":
+        elif kind == "ended" and self._started:  # else no rank here has heard of it
             self.records.end(message["rank"], message["pid"], message["code"], message["joins"])
         elif kind == "kill":
             self.ending.launcher_gone(time.monotonic())
@@ -251,10 +251,10 @@ class Agent(TellingSupervisor):
 
     def on_signal(self, signum: int) -> None:
         """See Supervisor. SIGTERM is a notice for the ranks of an elastic job that this host goes away."""
+        if signum in ENDING and self._stays:
+            self._stays = False
+            self.say("leaving")
         if self._is_elastic and signum == signal.SIGTERM and self.alive:
-            if self._stays:
-                self._stays = False
-                self.say("leaving")
             self.tell_ranks(signum)
         else:
             super().on_signal(signum)

@@ -88,6 +88,7 @@ class Follower:
     _complaints: Complaints = field(default_factory=Complaints)
     _next_number: int = 0
     _is_over: bool = False
+    _now: float = 0.0
 
     def attach(self, cluster: Cluster, selector: selectors.BaseSelector) -> None:
         """Work for this supervisor."""
@@ -146,6 +147,8 @@ class Follower:
         number, _ = self._present.pop(link, (-1, None))
         self._examine_on(lambda arrival: arrival.forget(number))
         self._dismissed.discard(link)
+        if self._cluster.slots is not None:
+            self._cluster.slots.close(link.name)
         if link in self._leaving:
             self.roster.gone(link.name, now, self._leaving.pop(link))
         else:
@@ -165,15 +168,17 @@ class Follower:
     # Hosts that come
 
     def _begin(self) -> None:
-        """All hosts of the start are there."""
-        assembly = self._cluster.assembly
-        self.roster.start([Slots(plan.name, len(plan.placements)) for plan in assembly.hosts], self._now)
+        """All hosts of the start are there, but for those that are lost already."""
+        assembly, links = self._cluster.assembly, {link.name: link for link in self._cluster.links}
+        there = [Slots(plan.name, len(plan.placements)) for plan in assembly.hosts if plan.name in links]
+        self.roster.start(there, self._now)
         for name, why in self.refused.items():
             self.roster.failed(name, why, self._now)  # the user was told
-        for link, plan, address in zip(self._cluster.links, assembly.hosts, assembly.addresses, strict=True):
-            identity = str((plan.greeting or {})["identity"])
-            self._present[link] = self._next_number, Present(plan.name, address, identity)
-            self._next_number += 1
+        for number, (plan, address) in enumerate(zip(assembly.hosts, assembly.addresses, strict=True)):
+            if plan.name in links:
+                identity = str((plan.greeting or {})["identity"])
+                self._present[links[plan.name]] = number, Present(plan.name, address, identity)
+        self._next_number = len(assembly.hosts)
 
     def _room(self, now: float) -> int:
         """For so many more slots there are ranks to start."""
@@ -285,8 +290,10 @@ class Follower:
         for host in self.roster.places():
             if (link := links.get(host.host)) is None:
                 continue
-            ranks = slots.taken(host.host)[host.count :]
+            taken = slots.taken(host.host)
+            ranks = taken[host.count :]
             if ranks and not self._may_leave(ranks, host.host):
+                slots.resize(host.host, len(taken), self._now)  # no others come in their place
                 continue
             if host.count:
                 self._ask_to_leave(link, slots.resize(host.host, host.count, self._now))
