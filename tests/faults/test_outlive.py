@@ -1,11 +1,12 @@
 """Ranks that outlive their launcher: it is killed, they go on, and another launcher adopts them, or all end in time.
 
-FARANDOLE_LONG=1: also a job that ends well meanwhile, and an adopter that is told to end.
+FARANDOLE_LONG=1: also many kills, a job that ends well meanwhile, and an adopter that is told to end.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
@@ -162,6 +163,12 @@ class Job:
             assert time.monotonic() < deadline, [each.cmdline() for each in left]
             time.sleep(0.02)
 
+    def kill_a_rank(self, drawn: random.Random) -> None:
+        """One of three that have trained for a while, so that others can go on."""
+        ranks = [each for each in self.left() if "train.py" in each.cmdline()[1:2]]
+        if len(ranks) == 3 and min(time.time() - each.create_time() for each in ranks) > 4:
+            drawn.choice(ranks).kill()
+
     def steps_shown(self, rank: int) -> list[int]:
         """The steps of a rank as all launchers have shown them, in order; a step that is shown twice in a row counts
         once."""
@@ -292,3 +299,59 @@ def test_a_launcher_that_is_told_to_end_ends_the_job(job: Job, is_adopter: bool)
     assert launcher.finish() == 128 + signal.SIGINT
     job.await_nothing(2.0)
     assert not job.file.exists() and "all 2 ranks are gone" in launcher.err
+
+
+# Ranks train until a file is there.
+UNTIL = """
+import os, time, numpy as np
+import farandole.numpy as hvd
+from farandole import elastic
+
+hvd.init()
+me = os.environ.get("FARANDOLE_JOINS") or hvd.rank()
+
+@elastic.run
+def train(state):
+    while not state.stops:
+        state.stops = bool(hvd.allreduce(np.full(1000, float(os.path.exists("stop"))), op=hvd.Max, name="step")[0])
+        state.step += 1
+        print(f"finished {state.step}", flush=True)
+        with open(f"step.{me}", "w") as file:
+            file.write(str(state.step))
+        state.commit()
+        time.sleep(0.005)
+
+state = elastic.ObjectState(step=0, stops=False)
+train(state)
+"""
+
+
+@pytest.mark.parametrize("seed", range(10 if LONG else 1))
+def test_launchers_and_ranks_that_are_killed_at_drawn_times_cost_no_line_and_no_job(job: Job, seed: int) -> None:
+    """Both processes of the launcher or one of them; ranks before, after, or while nobody leads the job."""
+    drawn = random.Random(seed)
+    (job.folder / "train.py").write_text(UNTIL)
+    launcher = job.start(ranks=3, options="--max-np 3 --blacklist-cooldown-range 0.2 1")
+    job.await_step(20)
+    for _ in range(8 if LONG else 2):
+        if drawn.random() < 0.5:
+            job.kill_a_rank(drawn)
+        time.sleep(drawn.choice([0, drawn.uniform(0, 2)]))
+        children = psutil.Process(launcher.process.pid).children()
+        whom = drawn.choice(["outer", "inner", "both"])
+        for child in children if whom != "outer" else []:
+            child.kill()
+        if whom != "inner" or not children:
+            launcher.process.kill()
+        launcher.finish()
+        if drawn.random() < 0.4:
+            job.kill_a_rank(drawn)
+        time.sleep(drawn.choice([0, drawn.uniform(0, 2)]))
+        launcher = job.adopt()
+    (job.folder / "stop").touch()
+    assert launcher.finish() == 0, launcher.err
+    for rank in range(3):
+        shown = set(job.steps_shown(rank))
+        assert shown == set(range(1, max(shown) + 1)), rank
+    job.await_nothing()
+    assert not job.file.exists()

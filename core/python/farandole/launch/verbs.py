@@ -18,9 +18,9 @@ _COUNT = Count(1, 65536)
 @click.command(context_settings=CONTEXT, short_help="Go on with a job whose launcher has died.")
 @click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE]")
 def adopt(file: Path | None) -> int:
-    """Lead the job on that `farandole run --outlive-launcher` has left with its launcher's death.
+    """Adopt a job of `farandole run --outlive-launcher` after its launcher has died.
 
-    FILE is its --job-state; by default the only one in the folder where they are.
+    FILE is its --job-state; by default the only one in $XDG_RUNTIME_DIR/farandole.
 
     Goes on as the launcher would have: shows the output from where that one ended, decides who goes on when ranks are
     lost, and ends with the job's exit code.
