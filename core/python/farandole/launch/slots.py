@@ -5,6 +5,7 @@ Hosts come with places, get more or fewer, and go with them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from farandole.launch.hosts import MAX_RANKS
@@ -115,6 +116,14 @@ class Slots:
     def stop(self) -> None:
         """The job comes to its end: no new ranks."""
         self._stopped = True
+
+    def resume(self, placements: Iterable[Placement], number: int) -> None:
+        """Another launcher has started these ranks until now; the next one has this number."""
+        for each in sorted(placements, key=lambda placement: placement.rank):
+            for slot in self._slots:
+                if (slot.host, slot.local_rank) == (each.host, each.local_rank):
+                    slot.rank = each.rank
+        self._next = max(self._next, number)
 
     def close(self, host: str) -> None:
         """The host is gone, and its places with it."""

@@ -80,6 +80,8 @@ class Agent(TellingSupervisor):
             data = os.read(self.commands, _CHUNK)
         except BlockingIOError:
             return
+        except ConnectionError:
+            data = b""
         if not data:
             self.selector.unregister(self.commands)
             self._lose_launcher()
@@ -314,14 +316,14 @@ def _check_timeline(path: str) -> None:
         raise local.CommandError(f"it has no folder {folder} for the timeline: make it there.", 2)
 
 
-def _work(lifeline: int) -> int:
-    """The launcher's pipes move away from 0 and 1, where what Python and libraries print would mix with frames."""
+def work(lifeline: int, kind: type[Agent] = Agent) -> int:
+    """Be an agent. The launcher's pipes leave 0 and 1, where what Python and libraries print would mix with frames."""
     commands, answers = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     memory = make_memory(1)
-    agent = Agent(
+    agent = kind(
         OutputOptions(), environment.settings(environment.inherited()).grace_s, lifeline,
         records=RankRecords(memory, 1), commands=commands, answers=answers,
     )  # fmt: skip
@@ -331,7 +333,7 @@ def _work(lifeline: int) -> int:
 
 def main() -> NoReturn:
     """Run the agent and exit."""
-    sys.exit(guard.run_guarded(_work))
+    sys.exit(guard.run_guarded(work))
 
 
 if __name__ == "__main__":

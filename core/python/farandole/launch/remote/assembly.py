@@ -148,7 +148,7 @@ class Assembly:
         ]
 
     def _choose(self) -> list[Send]:
-        if len(self.hosts) == 1 and not self.hosts[0].offered:  # of a job that follows a cluster
+        if len(self.hosts) == 1 and not self.hosts[0].offered:  # of a job on one host that has an agent all the same
             self._addresses = [_LOOPBACK]
             return [(0, "reserve", {"address": _LOOPBACK})]
         names = [host.name for host in self.hosts]

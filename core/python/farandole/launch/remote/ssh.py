@@ -10,15 +10,22 @@ from collections.abc import Sequence
 from farandole.launch.options import HostOptions
 
 AGENT = ("-m", "farandole.launch.remote.agent")
+OUTLIVING_AGENT = ("-m", "farandole.launch.remote.outliving_agent")
+RECONNECT = ("-m", "farandole.launch.remote.reconnect")
 CONNECT_SECONDS = 8
 # ssh gives up a host that has not answered for 4 to 6 s. It cannot ask for a password: it has no terminal here.
 _OPTIONS = ("BatchMode=yes", f"ConnectTimeout={CONNECT_SECONDS}", "ServerAliveInterval=2", "ServerAliveCountMax=2")
 
 
 def command(
-    host: str, python: str, ssh: Sequence[str] = ("ssh",), port: int | None = None, identity: str = ""
+    host: str,
+    python: str,
+    ssh: Sequence[str] = ("ssh",),
+    port: int | None = None,
+    identity: str = "",
+    program: Sequence[str] = AGENT,
 ) -> list[str]:
-    """The words that start an agent on `host`. `ssh`: the first of them.
+    """The words that start an agent on `host`. `ssh`: the first of them. `program`: another one for Python.
 
     REQUIRES a host that job.py has checked. Its name stands behind "--", so that it can never be an option.
     """
@@ -26,16 +33,18 @@ def command(
     words += ["-p", str(port)] if port is not None else []
     words += ["-i", identity] if identity else []
     # The other side's login shell reads the last word; quoted like this, every shell understands it alike.
-    return [*words, "--", host, f"exec {shlex.join([python, *AGENT])}"]
+    return [*words, "--", host, f"exec {shlex.join([python, *program])}"]
 
 
-def reach(host: str, is_local: bool, options: HostOptions, ssh: Sequence[str]) -> list[str]:
-    """The words that start an agent on `host`, or without ssh on this machine."""
+def reach(
+    host: str, is_local: bool, options: HostOptions, ssh: Sequence[str], program: Sequence[str] = AGENT
+) -> list[str]:
+    """The words that start an agent on `host`, or without ssh on this machine. `program`: another one for Python."""
     if is_local:
-        return [sys.executable, *AGENT]
+        return [sys.executable, *program]
     if options.engine is not None and options.engine.command is not None:
-        return options.engine.command(host, [options.python, *AGENT])
-    return command(host, options.python, ssh, options.ssh_port, str(options.ssh_identity or ""))
+        return options.engine.command(host, [options.python, *program])
+    return command(host, options.python, ssh, options.ssh_port, str(options.ssh_identity or ""), program)
 
 
 # A pattern of stderr -> a sentence with {host}, {name}, {python}, {version}: the cause, "; ", its remedy.
