@@ -376,10 +376,13 @@ std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
     const int rank = group_.RankOf(m);
     if (UsesIn(in_flight_.SaidBy(m, rank, *name, use)) <= name->use) missing.push_back(rank);
   }
-  // A leader of a larger group stands for members that are not known here.
-  const Layout& layout = name->set().layout;
-  if (name->inbox && missing.empty() && layout.group_count() == layout.size())
-    return name->inbox->Missing(name->set(), use);
+  // The data of other groups come to leaders. A leader of a larger group stands for members that are not known here.
+  const ProcessSet& set = name->set();
+  if (!name->inbox || !missing.empty() || set.member() != 0) return missing;
+  for (int leader : name->inbox->Missing(set, use)) {
+    const auto group = static_cast<size_t>(set.layout.group_of[static_cast<size_t>(set.PositionOf(leader))]);
+    if (set.layout.groups[group].size() == 1) missing.push_back(leader);
+  }
   return missing;
 }
 

@@ -38,6 +38,25 @@ TEST_P(DeathTest, TheOthersStopAndKnowForWhom) {
   });
 }
 
+// Nobody of its group is left to say that it is missing.
+TEST(DeathInAGroupOfOne, IsSeenByTheLeaderThatWaitsForItsData) {
+  int waited = 0;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(seed);
+    SimulatedJob job({2, 1}, seed);
+    Scripts scripts(job.size());
+    for (int i = 0; i < 40; ++i) scripts.All(Small("s"));
+    job.Kill(2, static_cast<int>(seed * 16));
+    EXPECT_TRUE(job.RunToStandstill(scripts));
+    if (!job.Waits(0)) continue;
+    std::set<int> named = job.MissingFor(0);
+    named.merge(job.MissingForCoordinator());
+    EXPECT_EQ(named, std::set<int>{2});
+    ++waited;
+  }
+  EXPECT_GT(waited, 25);
+}
+
 TEST_P(LeaveTest, WhatTheRankTookPartInIsDoneBeforeItHasLeft) {
   ForSeeds(20, [](SimulatedJob& job, uint64_t seed) {
     const int leaver = 1 + static_cast<int>(seed % static_cast<uint64_t>(job.size() - 1));
