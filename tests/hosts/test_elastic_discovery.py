@@ -111,70 +111,73 @@ def test_a_host_joins_and_is_taken_off_the_list(cluster: Callable[[int], Cluster
     assert re.search(r"h1 \([\d.]+\) has joined the job's hosts", err), err
 
 
-@pytest.mark.skipif(not LONG, reason="takes a minute")
-@pytest.mark.parametrize("seed", range(3))
-def test_a_cluster_that_changes_all_the_time(cluster: Callable[[int], Cluster], seed: int) -> None:
-    """Random lists, some of which lie, lost hosts, and hosts that take themselves away; then all is well again."""
-    found, chance = cluster(4), random.Random(seed)
-    found.lists("h0:1")
-    job = found.run("--min-np", 1, "--max-np", 6, "--blacklist-cooldown-range", 0.5, 4)
-    job.await_lines(1, "world of 1 from 0")
-    until = time.monotonic() + 40.0
-    while time.monotonic() < until:
-        listed = [f"h{number}:{chance.randint(1, 3)}" for number in range(1, 4) if chance.random() < 0.7]
-        lies = chance.choice([[], ["h1.invalid:2"], [f"{found.hosts[2].address}:1"], ["-x"]])
-        found.lists(f"h0:{chance.randint(1, 2)}", *listed, *lies)
-        time.sleep(chance.uniform(0.2, 3.0))
-        victim = found.hosts[chance.randint(1, 3)]
-        if chance.random() < 0.3:
-            victim.blackhole()
-            time.sleep(chance.uniform(0.1, 8.0))
-            victim.heal()
-        elif chance.random() < 0.3 and (agents := processes(victim, "python", "remote.agent")):
-            victim.run(["kill", chance.choice(["-TERM", "-KILL"]), agents[0].split()[0]])
-    found.lists("h0:1", "h1:1", "h2:1", "h3:1")
-    until = time.monotonic() + 60.0
-    while found.size() != 4 or [len(ranks(host)) for host in found.hosts] != [1, 1, 1, 1]:
-        if time.monotonic() > until or job.process.poll() is not None:
-            alive = [line for host in found.hosts for line in processes(host, "python")]
-            pytest.fail("\n".join([*alive, *job.kill()]))
-        time.sleep(0.5)
-    out, err = found.stop(job)
-    assert not re.search(r"taken in: \w+Error", err), err  # a mistake of an agent
-    assert sorted(re.findall(r"ended (\d of \d)", out)) == [f"{rank} of 4" for rank in range(4)], err
+if LONG:
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_a_cluster_that_changes_all_the_time(cluster: Callable[[int], Cluster], seed: int) -> None:
+        """Random lists, some of which lie, lost hosts, and hosts that take themselves away; then all is well again."""
+        found, chance = cluster(4), random.Random(seed)
+        found.lists("h0:1")
+        job = found.run("--min-np", 1, "--max-np", 6, "--blacklist-cooldown-range", 0.5, 4)
+        job.await_lines(1, "world of 1 from 0")
+        until = time.monotonic() + 40.0
+        while time.monotonic() < until:
+            listed = [f"h{number}:{chance.randint(1, 3)}" for number in range(1, 4) if chance.random() < 0.7]
+            lies = chance.choice([[], ["h1.invalid:2"], [f"{found.hosts[2].address}:1"], ["-x"]])
+            found.lists(f"h0:{chance.randint(1, 2)}", *listed, *lies)
+            time.sleep(chance.uniform(0.2, 3.0))
+            victim = found.hosts[chance.randint(1, 3)]
+            if chance.random() < 0.3:
+                victim.blackhole()
+                time.sleep(chance.uniform(0.1, 8.0))
+                victim.heal()
+            elif chance.random() < 0.3 and (agents := processes(victim, "python", "remote.agent")):
+                victim.run(["kill", chance.choice(["-TERM", "-KILL"]), agents[0].split()[0]])
+        found.lists("h0:1", "h1:1", "h2:1", "h3:1")
+        until = time.monotonic() + 60.0
+        while found.size() != 4 or [len(ranks(host)) for host in found.hosts] != [1, 1, 1, 1]:
+            if time.monotonic() > until or job.process.poll() is not None:
+                alive = [line for host in found.hosts for line in processes(host, "python")]
+                pytest.fail("\n".join([*alive, *job.kill()]))
+            time.sleep(0.5)
+        out, err = found.stop(job)
+        assert not re.search(r"taken in: \w+Error", err), err  # a mistake of an agent
+        assert sorted(re.findall(r"ended (\d of \d)", out)) == [f"{rank} of 4" for rank in range(4)], err
 
 
-@pytest.mark.skipif(not LONG, reason="takes 10 s")
-def test_two_names_of_a_machine_and_a_closed_network_stop_nobody(cluster: Callable[[int], Cluster]) -> None:
-    """One sentence each; the host that cannot connect is taken in once it can."""
-    found = cluster(3)
-    found.lists("h0:1")
-    job = found.run("--min-np", 1, "--max-np", 8)
-    job.await_lines(1, "world of 1 from 0")
-    for address in (found.hosts[1].address, found.hosts[1].address6):
-        found.hosts[2].run(["ip", "route", "add", "unreachable", address])
-    found.lists("h0:1", "h1:1")
-    job.await_lines(2, "world of 2")
-    found.lists("h0:1", "h1:1", f"{found.hosts[1].address}:1", "h2:1")
-    time.sleep(3.0)
-    found.hosts[2].run(["ip", "route", "del", "unreachable", found.hosts[1].address])
-    job.await_lines(3, "world of 3")
-    _, err = found.stop(job)
-    assert err.count("h1 and 10.77.0.11 are one machine; name it once") == 1, err
-    assert err.count("h2 cannot connect to h1 (10.77.0.11), where the job expects it") == 1, err
-    assert "leaves" not in err and "was lost" not in err, err
+if LONG:
+
+    def test_two_names_of_a_machine_and_a_closed_network_stop_nobody(cluster: Callable[[int], Cluster]) -> None:
+        """One sentence each; the host that cannot connect is taken in once it can."""
+        found = cluster(3)
+        found.lists("h0:1")
+        job = found.run("--min-np", 1, "--max-np", 8)
+        job.await_lines(1, "world of 1 from 0")
+        for address in (found.hosts[1].address, found.hosts[1].address6):
+            found.hosts[2].run(["ip", "route", "add", "unreachable", address])
+        found.lists("h0:1", "h1:1")
+        job.await_lines(2, "world of 2")
+        found.lists("h0:1", "h1:1", f"{found.hosts[1].address}:1", "h2:1")
+        time.sleep(3.0)
+        found.hosts[2].run(["ip", "route", "del", "unreachable", found.hosts[1].address])
+        job.await_lines(3, "world of 3")
+        _, err = found.stop(job)
+        assert err.count("h1 and 10.77.0.11 are one machine; name it once") == 1, err
+        assert err.count("h2 cannot connect to h1 (10.77.0.11), where the job expects it") == 1, err
+        assert "leaves" not in err and "was lost" not in err, err
 
 
-@pytest.mark.skipif(not LONG, reason="takes 10 s")
-def test_a_host_that_was_lost_comes_back(cluster: Callable[[int], Cluster]) -> None:
-    found = cluster(2)
-    found.lists("h0:1", "h1:1")
-    job = found.run("--min-np", 1, "--max-np", 2)
-    job.await_lines(2, "world of 2 from 0")
-    found.hosts[1].blackhole()
-    job.await_lines(1, "world of 1")
-    found.hosts[1].heal()
-    job.await_lines(2, "world of 2")
-    out, err = found.stop(job)
-    assert "rank 1 on h1" in err and "was lost" in err and "h1 (10.77.0.11) has joined" in err, err
-    assert len(re.findall(r"ended \d of 2", out)) == 2, out
+if LONG:
+
+    def test_a_host_that_was_lost_comes_back(cluster: Callable[[int], Cluster]) -> None:
+        found = cluster(2)
+        found.lists("h0:1", "h1:1")
+        job = found.run("--min-np", 1, "--max-np", 2)
+        job.await_lines(2, "world of 2 from 0")
+        found.hosts[1].blackhole()
+        job.await_lines(1, "world of 1")
+        found.hosts[1].heal()
+        job.await_lines(2, "world of 2")
+        out, err = found.stop(job)
+        assert "rank 1 on h1" in err and "was lost" in err and "h1 (10.77.0.11) has joined" in err, err
+        assert len(re.findall(r"ended \d of 2", out)) == 2, out

@@ -38,7 +38,7 @@ TEST_P(DeathTest, TheOthersStopAndKnowForWhom) {
   });
 }
 
-// Nobody of its group is left to say that it is missing.
+// No member of its group is left to say that it is missing.
 TEST(DeathInAGroupOfOne, IsSeenByTheLeaderThatWaitsForItsData) {
   int waited = 0;
   for (uint64_t seed = 1; seed <= 50; ++seed) {
