@@ -84,6 +84,11 @@ void FailureMonitor::Break(const EpochEnd& failure) {
   if (operations_->broken.ok()) {
     operations_->broken = failure.status;
     operations_->broken_by = failure.culprit;
+    if (operations_->recorder) {
+      const bool leaves = failure.status.code() == Code::kNotInitialized;  // this rank called shutdown
+      operations_->recorder->NoteEnd(leaves ? FlightHeader::kLeft : FlightHeader::kEnded, failure.culprit,
+                                     failure.status.message());
+    }
   }
   operations_->is_broken = true;
 }

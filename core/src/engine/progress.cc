@@ -307,6 +307,7 @@ void ProgressLoop::Tick() {
   const TimePoint now = Now();
   if (MillisecondsBetween(last_tick_, now) < kTickMs) return;
   last_tick_ = now;
+  if (operations_->recorder) operations_->recorder->NoteTime();
   Judge(now);
   EndIfOverdue(now);
   // The log has everything that a rank took part in before it has that the rank left. So operations that still wait
