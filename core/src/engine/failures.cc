@@ -84,11 +84,6 @@ void FailureMonitor::Break(const EpochEnd& failure) {
   if (operations_->broken.ok()) {
     operations_->broken = failure.status;
     operations_->broken_by = failure.culprit;
-    if (operations_->recorder) {
-      const bool leaves = failure.status.code() == Code::kNotInitialized;  // this rank called shutdown
-      operations_->recorder->NoteEnd(leaves ? FlightHeader::kLeft : FlightHeader::kEnded, failure.culprit,
-                                     failure.status.message());
-    }
   }
   operations_->is_broken = true;
 }
@@ -122,7 +117,7 @@ std::vector<OperationPtr> FailureMonitor::TakeWaiting(const Eager* spared) {
 // The launcher asks for this, since a rank that only waited for another is not to blame.
 void FailureMonitor::NoteMissedLost() {
   std::lock_guard<std::mutex> lock(operations_->mutex);
-  operations_->has_missed_lost = true;
+  MissLost(operations_);
 }
 
 std::vector<int> FailureMonitor::Left() const {

@@ -16,7 +16,7 @@ struct Entered {
 Status RefuseAfter(Operations* operations, const World& world, const Operation& operation) {
   const std::string what = operation.Title() + " cannot start on rank " + std::to_string(world.rank);
   if (operations->is_broken) {
-    operations->has_missed_lost = operations->has_missed_lost || operations->broken.code() == Code::kPeerLost;
+    if (operations->broken.code() == Code::kPeerLost) MissLost(operations);
     return Status(operations->broken.code(), what, ": ", operations->broken.message(),
                   "; call shutdown and init to begin anew");
   }
@@ -259,6 +259,12 @@ std::vector<OperationPtr> TakeDeferred(Operations* operations) {
 
 void WakeForDeferred(World* world, const Operations& operations) {
   if (operations.has_deferred) world->group->RingSelf();
+}
+
+void MissLost(Operations* operations) {
+  operations->has_missed_lost = true;
+  if (!operations->recorder) return;
+  operations->recorder->NoteEnd(FlightHeader::kEnded, operations->broken_by, operations->broken.message());
 }
 
 void RecordJoin(Operations* operations, Operation* join) { Record(operations, join); }

@@ -163,6 +163,9 @@ Status Defer(World* world, Operations* operations, const OperationPtr& operation
 // Returns the deferred operations that can be entered now. Only the driver calls it.
 std::vector<OperationPtr> TakeDeferred(Operations* operations);
 
+// Notes that an operation of this rank fails, or is refused, because of a lost rank. Under the lock.
+void MissLost(Operations* operations);
+
 // Records this rank's join, which does not go through Enter. Under the lock.
 void RecordJoin(Operations* operations, Operation* join);
 

@@ -404,6 +404,11 @@ bool ProgressLoop::CheckAbortWord() {
 
 // Operations end, and their memory goes back to its owners, once no post touches memory any more.
 void ProgressLoop::End(const EpochEnd& end) {
+  const bool leaves = end.status.code() == Code::kNotInitialized;  // this rank called shutdown
+  if (operations_->recorder) {
+    operations_->recorder->NoteEnd(leaves ? FlightHeader::kLeft : FlightHeader::kEnded, end.culprit,
+                                   end.status.message());
+  }
   failures_.Break(end);
   world_->transport->BeginQuiesce();
   FailAll(end.status, true);

@@ -185,11 +185,11 @@ def _of_leavers(wait: _Wait, gone: Sequence[Rank], now_ns: int) -> str:
 
 
 def _of_late(wait: _Wait, late: Sequence[Rank], now_ns: int) -> str:
-    first = late[0]
-    does = f", {first.activity.value}" if first.activity.value else ""
+    first, one = late[0], len(late) == 1
+    does = f"; {first.activity.value}" if one and first.activity.value else ""
     return (
-        f"rank{_numbers(late)} {'has' if len(late) == 1 else 'have'} not called {wait.operation.title}; "
-        f"{_last_seen(first, now_ns)}{does}; {_waiting(wait)}"
+        f"rank{_numbers(late)} {'has' if one else 'have'} not called {wait.operation.title}; "
+        f"{_last_seen(first, now_ns, one)}{does}; {_waiting(wait)}"
     )
 
 
@@ -210,8 +210,8 @@ def _of_divergence(wait: _Wait, elsewhere: Sequence[Rank]) -> Diagnosis:
         why = "they take different branches, or call in different orders"
         if (behind := _behind(other, wait.operation)) > 1:
             why = (
-                f"rank {other.number} has called the former {behind} times fewer, so it has fewer batches or ended its loop "
-                "early: let each rank call join() at its end, or give all of them as many"
+                f"rank {other.number} has called the former {behind} times fewer, so it has fewer batches or ended its "
+                "loop early: let each rank call join() at its end, or give all of them as many"
             )
     return Diagnosis(Kind.DIVERGED, f"{first}, but {second}: {why}", numbers, _numbers_of(wait.waiting), wait.waited_s)
 
@@ -219,16 +219,25 @@ def _of_divergence(wait: _Wait, elsewhere: Sequence[Rank]) -> Diagnosis:
 def _of_nobody_absent(wait: _Wait, ranks: Sequence[Rank]) -> Diagnosis:
     size = ranks[0].recording.size
     unseen = [number for number in range(size) if number not in {rank.number for rank in ranks}]
-    agreed = any(each.agreed_ns is not None for rank in wait.waiting for each in rank.pending if _meets(each, wait.operation))
+    agreed = any(
+        each.agreed_ns is not None for rank in wait.waiting for each in rank.pending if _meets(each, wait.operation)
+    )
     stopped = [rank for rank in ranks if rank.activity is Activity.STOPPED]
     if stopped:
         return _about(
-            Kind.STOPPED, wait, stopped, f"rank{_numbers(stopped)} is stopped by a signal or a debugger; {_waiting(wait)}"
+            Kind.STOPPED,
+            wait,
+            stopped,
+            f"rank{_numbers(stopped)} is stopped by a signal or a debugger; {_waiting(wait)}",
         )
     if unseen and not agreed:
-        sentence = f"{_waiting(wait)}, and all ranks of this host have come: look at the hosts of rank{_numbers_text(unseen)}"
+        sentence = (
+            f"{_waiting(wait)}, and all ranks of this host have come: look at the hosts of rank{_numbers_text(unseen)}"
+        )
         return Diagnosis(Kind.UNSEEN, sentence, (), _numbers_of(wait.waiting), wait.waited_s)
-    sentence = f"{_waiting(wait)}, and all have come: its data do not arrive; look at the network, and at the machines' load"
+    sentence = (
+        f"{_waiting(wait)}, and all have come: its data do not arrive; look at the network, and at the machines' load"
+    )
     return Diagnosis(Kind.DATA, sentence, (), _numbers_of(wait.waiting), wait.waited_s)
 
 
@@ -278,13 +287,15 @@ def _all_is_well(ranks: Sequence[Rank]) -> str:
     return f"no rank waits for another: the latest operation was {_named(latest)}"
 
 
-def _last_seen(rank: Rank, now_ns: int) -> str:
-    last = rank.last
+def _last_seen(rank: Rank, now_ns: int, is_it: bool = True) -> str:
+    """`is_it`: the sentence was about this rank alone so far."""
+    last, who = rank.last, "it" if is_it else f"rank {rank.number}"
     if last is None:
-        return "it has begun no operation"
+        return f"{who} has begun no operation"
     if last.ended_ns is None:
-        return f"it was in {_named(last)}"
-    return f"its last operation, {_named(last)}, ended {_seconds((now_ns - last.ended_ns) / 1e9)} ago"
+        return f"{who} was in {_named(last)}"
+    whose = "its last operation" if is_it else f"the last operation of {who}"
+    return f"{whose}, {_named(last)}, ended {_seconds((now_ns - last.ended_ns) / 1e9)} ago"
 
 
 def _waiting(wait: _Wait) -> str:
@@ -310,7 +321,7 @@ def _numbers_of(ranks: Sequence[Rank]) -> tuple[int, ...]:
 
 
 def _numbers(ranks: Sequence[Rank]) -> str:
-    """ " 3 (pid 71)" or "s 3, 4": what follows the word rank."""
+    """What follows the word rank: a blank and "3 (pid 71)", or "s 3, 4"."""
     if len(ranks) == 1:
         return f" {ranks[0].number} (pid {ranks[0].recording.pid})"
     return f"s {_list(rank.number for rank in ranks)}"
@@ -325,7 +336,7 @@ def _ranks(numbers: str) -> str:
 
 
 def _list(numbers: Iterable[int]) -> str:
-    """ "0-2, 4-7": runs of three and more are shortened."""
+    """As "0-2, 4-7": runs of three and more are shortened."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and runs[-1][-1] == number - 1:
@@ -333,4 +344,6 @@ def _list(numbers: Iterable[int]) -> str:
         else:
             runs.append([number])
     parts = [part for run in runs for part in ([f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run))]
-    return ", ".join(parts[:_MOST_NAMED]) + (f" and {len(parts) - _MOST_NAMED} more" if len(parts) > _MOST_NAMED else "")
+    return ", ".join(parts[:_MOST_NAMED]) + (
+        f" and {len(parts) - _MOST_NAMED} more" if len(parts) > _MOST_NAMED else ""
+    )

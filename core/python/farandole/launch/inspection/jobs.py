@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.launch.inspection.records import HEADER_BYTES, Recording, RecordError, TornError, parse
+from farandole.launch.inspection.records import HEADER_BYTES, RecordError, Recording, TornError, parse
 
 _VARIABLE = "FARANDOLE_FLIGHT_RECORDER"
 _LOOKS = 5  # at a file that changes
@@ -74,7 +74,10 @@ def choose(jobs: Sequence[Job], wanted: str, is_alive: Callable[[Recording], boo
         found = [job for job in jobs if job.run.startswith(wanted) or (wanted.isdigit() and int(wanted) in job.pids)]
         if len(found) != 1:
             what = "no job" if not found else f"{len(found)} jobs"
-            raise InspectionError(f"{what} of yours on this host has the name or a rank with the pid {wanted}: {_names(jobs)}.")
+            has = "has" if len(found) < 2 else "have"
+            raise InspectionError(
+                f"{what} of yours on this host {has} the name or a rank with the pid {wanted}: {_names(jobs)}."
+            )
         return found[0]
     running = [job for job in jobs if any(map(is_alive, job.recordings))]
     if len(running) > 1:
