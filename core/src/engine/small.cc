@@ -58,12 +58,17 @@ void SmallCall::Put() {
 }
 
 // Sets `over_` last: the caller's thread may return then, and the call is on its stack.
-void SmallCall::Take() {
+void SmallCall::Take(bool at_once) {
   const FloatingPointScope scope;
   const ProcessSet& set = **members;
   const Reduction reduction = ReductionOf(asked_, set.size());
   FoldCells(*admission.cells, reduction.reduce, reduction.scale, &tensor_, 1, set.position);
+  if (record != nullptr) record->End(at_once ? record->submitted.load(std::memory_order_relaxed) : Ticks());
   over_.store(true, std::memory_order_release);
+}
+
+FlightFacts SmallCall::Facts() const {
+  return {asked_.kind, tensor_.dtype, asked_.reduce, asked_.process_set, 1, tensor_.size_bytes()};
 }
 
 // The request is copied now, since the caller's view of it may be gone before the operation is.
@@ -71,6 +76,7 @@ OperationPtr SmallCall::Become() {
   OperationPtr operation = std::make_shared<Operation>(Request(asked_));
   operation->admission = admission;
   operation->admission.set = *members;
+  operation->record = record;
   became_ = operation;
   over_.store(true, std::memory_order_release);
   return operation;

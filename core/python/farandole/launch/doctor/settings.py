@@ -39,6 +39,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "CUDA_DRIVER": TEXT,
     "ELASTIC_TIMEOUT": SECONDS,
     "FAILPOINTS": TEXT,
+    "FLIGHT_RECORDER": TEXT,
     "FUSION_THRESHOLD": BYTES,
     "GLOO_LIB": TEXT,
     "GRACE_SECONDS": Number("seconds", 86400),
