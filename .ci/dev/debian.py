@@ -77,6 +77,12 @@ def find_slurm() -> None:
             fetch(package)
 
 
+def find_chromium() -> None:
+    """The browser for the live page, whose tests are skipped where there is none."""
+    if not shutil.which("chromium"):
+        fetch("chromium")
+
+
 def find_lab_programs(session: nox.Session) -> None:
     """The programs of labs of hosts (tests/support/lab.py), which skip their tests where one is missing."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])

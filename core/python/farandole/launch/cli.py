@@ -25,7 +25,7 @@ from farandole.launch.shared_options import (
     print_error,
     version_option,
 )
-from farandole.launch.verbs import adopt, bench, doctor, inspect, k8s, timeline
+from farandole.launch.verbs import adopt, bench, doctor, inspect, k8s, live, timeline
 
 if TYPE_CHECKING:
     from farandole.launch.description import Caller, Job
@@ -166,6 +166,8 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     help="Record what operations do: FILE with .rankN before its suffix; see `farandole timeline`.",
 )
 @click.option("--timeline-mark-cycles", is_flag=True, help="Also mark there what was agreed on together.")
+@click.option("--live", is_flag=True, help="Serve a page that shows the ranks of this host; prints its address.")
+@click.option("--live-port", type=Count(1, 65535), metavar="PORT", help="The page's port, and --live; by default any.")
 @click.option("--verbose", is_flag=True, help="Say what is started, and when each rank ends.")
 @click.option(
     "--config-file",
@@ -286,6 +288,7 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
         elastic=plan,
         outlive=outlives,
         source=source,
+        live_port=options.live_port or (0 if options.live else None),
     )
 
 
@@ -373,7 +376,7 @@ def _hints(context: click.Context, job: Job) -> list[str]:
     return [sentence for sentence in [*slips, *hints] if sentence]
 
 
-for _verb in (adopt, bench, doctor, inspect, k8s, timeline):
+for _verb in (adopt, bench, doctor, inspect, k8s, live, timeline):
     farandole.add_command(_verb)
 
 

@@ -43,6 +43,7 @@ class Job:
     elastic: Elastic | None = None
     outlive: Outlive | None = None  # the ranks go on for a while when the launcher dies
     source: Source | None = None  # of hosts, of an elastic job that follows it
+    live_port: int | None = None  # of a page that shows the job; 0: any, None: there is no page
 
     def is_local(self, host: str) -> bool:
         """Returns whether this machine has that name."""

@@ -26,7 +26,16 @@ CANNOT_START = 1
 def run_job(job: Job) -> int:
     """Start the ranks, see them through, leave nothing behind. Returns the exit code of the job."""
     works = [partial(_run_line, job, index) for index in range(len(job.lines))] or [partial(_run_command, job)]
-    return guard.run_guarded(*works, about_survivors=job.outlive.remedy if job.outlive else "")
+    with _page(job):
+        return guard.run_guarded(*works, about_survivors=job.outlive.remedy if job.outlive else "")
+
+
+def _page(job: Job) -> contextlib.AbstractContextManager[None]:
+    if job.live_port is None:
+        return contextlib.nullcontext()
+    from farandole.launch.live.command import beside
+
+    return beside(job.base, job.live_port, print_error)
 
 
 def adopt_job(path: Path, base: Mapping[str, str]) -> int:

@@ -1,4 +1,4 @@
-"""The verbs of `farandole` beside `run`: adopt, bench, doctor, inspect, k8s, timeline."""
+"""The verbs of `farandole` beside `run`: adopt, bench, doctor, inspect, k8s, live, timeline."""
 
 from __future__ import annotations
 
@@ -165,6 +165,30 @@ def inspect(job: str, as_json: bool, stacks: bool, native: bool) -> int:
     click.echo(text)
     if hint:
         print_error(hint)
+    return 0
+
+
+@click.command(context_settings=CONTEXT, short_help="Show a running job in the browser.")
+@click.argument("job", required=False, default="", metavar="[JOB]")
+@click.option("--port", type=Count(0, 65535), default=0, metavar="PORT", help="Of the page; by default any.")
+def live(job: str, port: int) -> int:
+    """Serve a page that shows what the ranks of a job on this host do, until they have ended.
+
+    JOB is as for farandole inspect. The page is for this user on this machine: its address, which is printed, is a
+    secret. `farandole run --live` does the same for a job that it starts.
+    """
+    from farandole.launch import environment
+    from farandole.launch.inspection.jobs import InspectionError
+    from farandole.launch.live.command import watch
+
+    try:
+        watch(environment.inherited(), job, port, print_error)
+    except InspectionError as error:
+        print_error(str(error))
+        return 1
+    except OSError as error:
+        print_error(f"cannot serve the page: {error.strerror or error}.")
+        return 1
     return 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.launch.inspection.records import HEADER_BYTES, RecordError, Recording, TornError, parse
+from farandole.launch.inspection.records import ALL, HEADER_BYTES, RecordError, Recording, TornError, Wanted, parse
 
 _VARIABLE = "FARANDOLE_FLIGHT_RECORDER"
 _LOOKS = 5  # at a file that changes
@@ -96,7 +96,7 @@ def _read_or_none(path: Path) -> Recording | None:
         return None
 
 
-def read(path: Path) -> Recording:
+def read(path: Path, wanted: Wanted = ALL) -> Recording:
     """Read a recorder's file while its rank writes it. Raises OSError, RecordError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -105,7 +105,7 @@ def read(path: Path) -> Recording:
             raise RecordError("it is another user's, or has no recorder's size")
         for look in range(_LOOKS):
             try:
-                return parse([os.pread(descriptor, found.st_size, 0) for _ in range(3)])
+                return parse([os.pread(descriptor, found.st_size, 0) for _ in range(3)], wanted)
             except TornError:
                 if look == _LOOKS - 1:
                     raise

@@ -7,7 +7,7 @@ dropped: `sequence` of a record and `number` of a text change before and after e
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -42,6 +42,7 @@ MOST_RECORDS, MOST_TEXTS = 1 << 16, 1 << 16
 _HEADER = struct.Struct("<8sIIiiiIQQQqQqQQiI16s2048s")
 _RECORD = struct.Struct("<QQQQIIIIiIBBBBI")
 _TEXT = struct.Struct("<IHH120s")
+_BEGINNING = struct.Struct(f"<QQQ{RECORD_BYTES - 24}x")  # of a record
 _AGREED_TICKS = 1024  # the unit of `agreed` and `started`
 _FAILED = 1
 
@@ -129,7 +130,19 @@ class _Clock:
         return self.late_ns + round((ticks - self.late_ticks) * rate)
 
 
-def parse(copies: Sequence[bytes]) -> Recording:
+@dataclass(frozen=True)
+class Wanted:
+    """Which operations a reader asks for, so that a file that is read often costs less. Those in flight always come."""
+
+    since: int = 0  # the smallest number
+    most: int = MOST_RECORDS  # of them, the latest
+    also: Collection[int] = ()  # numbers
+
+
+ALL = Wanted()
+
+
+def parse(copies: Sequence[bytes], wanted: Wanted = ALL) -> Recording:
     """Read what is alike in three copies of a file, taken one after the other. Raises RecordError."""
     before, copy, after = copies
     header = _header(copy)
@@ -141,10 +154,10 @@ def parse(copies: Sequence[bytes]) -> Recording:
     whole = HEADER_BYTES + record_count * RECORD_BYTES + text_count * TEXT_BYTES
     if min(map(len, copies)) < whole:
         raise RecordError(f"it has {len(copy)} bytes, not {whole}")
-    texts = _texts(copies, HEADER_BYTES + record_count * RECORD_BYTES, text_count)
+    texts = _Texts(copies, HEADER_BYTES + record_count * RECORD_BYTES, text_count)
     clock = _Clock(first_ticks, first_ns, late_ticks, late_ns)
     operations = []
-    for offset in range(HEADER_BYTES, HEADER_BYTES + record_count * RECORD_BYTES, RECORD_BYTES):
+    for offset in _offsets(copy[HEADER_BYTES:][: record_count * RECORD_BYTES], wanted):
         sequences = {int.from_bytes(each[offset : offset + 8], "little") for each in (before, copy, after)}
         if len(sequences) == 1 and sequences.pop() % 2 == 1:
             operations.append(_operation(_RECORD.unpack_from(copy, offset), clock, texts))
@@ -164,6 +177,17 @@ def parse(copies: Sequence[bytes]) -> Recording:
     )
 
 
+def _offsets(ring: bytes, wanted: Wanted) -> list[int]:
+    """Where in a file the records are that are wanted."""
+    all_of_them = [(sequence // 2, ended) for sequence, _, ended in _BEGINNING.iter_unpack(ring)]
+    first = max(wanted.since, max((number for number, _ in all_of_them), default=0) - wanted.most + 1)
+    return [
+        HEADER_BYTES + place * RECORD_BYTES
+        for place, (number, ended) in enumerate(all_of_them)
+        if number >= first or ended == 0 or number in wanted.also
+    ]
+
+
 def _header(copy: bytes) -> tuple:
     if len(copy) < HEADER_BYTES or copy[: len(MAGIC)] != MAGIC:
         raise RecordError("it does not begin as a recorder's file of this version does")
@@ -173,18 +197,30 @@ def _header(copy: bytes) -> tuple:
     return header
 
 
-def _texts(copies: Sequence[bytes], start: int, count: int) -> dict[int, tuple[str, str]]:
-    texts = {}
-    for offset in range(start, start + count * TEXT_BYTES, TEXT_BYTES):
-        numbers = {each[offset : offset + 4] for each in copies}
-        number, first, second, text = _TEXT.unpack_from(copies[1], offset)
-        if len(numbers) == 1 and number != 0:
-            name, shapes = text[:first], text[first : first + second]
-            texts[number] = name.decode("utf-8", "replace"), shapes.decode("utf-8", "replace")
-    return texts
+class _Texts:
+    """The names, shapes and sites of a file. Each is read when an operation asks for it."""
+
+    def __init__(self, copies: Sequence[bytes], start: int, count: int) -> None:
+        self._copies, self._start, self._count = copies, start, count
+        self._known: dict[int, tuple[str, str] | None] = {}
+
+    def get(self, number: int, otherwise: tuple[str, str]) -> tuple[str, str]:
+        """A text by its number; `otherwise` for one whose place another has taken."""
+        if number not in self._known:
+            self._known[number] = self._read(number) if number and self._count else None
+        return self._known[number] or otherwise
+
+    def _read(self, wanted: int) -> tuple[str, str] | None:
+        offset = self._start + wanted % self._count * TEXT_BYTES
+        numbers = {each[offset : offset + 4] for each in self._copies}
+        number, first, second, text = _TEXT.unpack_from(self._copies[1], offset)
+        if len(numbers) != 1 or number != wanted:
+            return None
+        name, shapes = text[:first], text[first : first + second]
+        return name.decode("utf-8", "replace"), shapes.decode("utf-8", "replace")
 
 
-def _operation(fields: tuple, clock: _Clock, texts: dict[int, tuple[str, str]]) -> Operation:
+def _operation(fields: tuple, clock: _Clock, texts: _Texts) -> Operation:
     (sequence, submitted, ended, size, agreed, started, name, site, of_set, count) = fields[:10]
     kind, dtype, _reduce, flags, tensors = fields[10:]
     forgotten = ("a name that is forgotten", "")

@@ -1,0 +1,135 @@
+"""Looks at the ranks, makes frames, and serves the page: beside a launcher in a process of its own, or for a job."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+
+from farandole.launch import guard
+from farandole.launch.inspection import jobs, processes
+from farandole.launch.inspection.diagnosis import Activity
+from farandole.launch.inspection.records import Recording
+from farandole.launch.live.hub import Hub
+from farandole.launch.live.model import Model, Seen
+from farandole.launch.live.server import open_server
+from farandole.launch.live.tails import Tails, descends
+
+_EVERY_S = 0.5
+_LINGER_S = 0.5  # for readers to take the last frame
+_NICE = 10  # ranks come first
+
+Say = Callable[[str], None]
+
+
+class Live:
+    """One page: looks, publishes, and knows when the job is over."""
+
+    def __init__(self, tails: Tails, port: int, say: Say) -> None:
+        self._tails, self._hub = tails, Hub()
+        self._model = Model(time.monotonic_ns())
+        self._server, about_port = open_server(port, self._hub)
+        if about_port:
+            say(about_port)
+        self._woken, self._waker = os.pipe()
+        say(f"live page: {self._server.url} (on this machine only; the address is a secret).")
+
+    def run(self, is_over: Callable[[list[Seen]], bool]) -> None:
+        """Publish frames until the job is over or `stop` is called."""
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
+        stopped = False
+        while not stopped:
+            seen = self._tails.look()
+            if seen:
+                frame = self._model.frame(seen, time.monotonic_ns())
+                self._hub.publish(event("frame", frame))
+            if is_over(seen):
+                break
+            stopped = bool(select.select([self._woken], [], [], _EVERY_S)[0])
+        self._hub.publish(event("end", {}), is_last=True)
+        until = time.monotonic() + _LINGER_S
+        while self._hub.readers and time.monotonic() < until:
+            time.sleep(0.02)
+        self._server.shutdown()
+        self._server.server_close()
+
+    def stop(self) -> None:
+        """Make `run` end soon. A handler of signals may call it."""
+        os.write(self._waker, b".")
+
+
+def event(name: str, data: Mapping[str, object]) -> bytes:
+    """A message of a stream of events."""
+    text = json.dumps(data, separators=(",", ":"))
+    return f"event: {name}\ndata: {text}\n\n".encode()
+
+
+def watch(base: Mapping[str, str], wanted: str, port: int, say: Say) -> None:
+    """Serve a page for a job that runs, until it has ended. Raises InspectionError, OSError."""
+    job = jobs.choose(jobs.find(base), wanted, _is_alive)
+    Live(Tails(base, lambda recording: recording.run == job.run), port, say).run(_all_have_ended)
+
+
+def _is_alive(recording: Recording) -> bool:
+    return not processes.look(recording, time.monotonic_ns()).is_gone
+
+
+def _all_have_ended(seen: list[Seen]) -> bool:
+    return all(each.rank.activity is Activity.GONE for each in seen)
+
+
+@contextlib.contextmanager
+def beside(base: Mapping[str, str], port: int | None, say: Say) -> Iterator[None]:
+    """Serve a page for the ranks that this process will start, from a process of its own. None: serve none.
+
+    REQUIRES one thread.
+    """
+    if port is None:
+        yield
+        return
+    launcher = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _be_server(base, port, say, launcher)
+    try:
+        yield
+    finally:
+        _end(child)
+
+
+def _be_server(base: Mapping[str, str], port: int, say: Say, launcher: int) -> None:
+    """In the child. The job goes on without a page where this fails."""
+    try:
+        guard.die_with_parent(launcher)
+        os.setsid()  # signals of the terminal are for the launcher
+        os.nice(_NICE)
+        live = Live(Tails(base, lambda recording: descends(recording.pid, launcher)), port, say)
+
+        def stop(_signum: int, _frame: FrameType | None) -> None:
+            live.stop()
+
+        signal.signal(signal.SIGTERM, stop)
+        live.run(lambda _: False)
+    except OSError as error:
+        say(f"there is no live page: {error.strerror or error}.")
+    finally:
+        os._exit(0)
+
+
+def _end(child: int) -> None:
+    """Let the server send its last frame, and see it end."""
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(child, signal.SIGTERM)
+        until = time.monotonic() + 2 * _LINGER_S + _EVERY_S
+        while os.waitpid(child, os.WNOHANG)[0] == 0:
+            if time.monotonic() > until:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return
+            time.sleep(0.01)
