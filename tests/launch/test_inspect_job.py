@@ -67,7 +67,7 @@ def test_a_rank_that_is_late_and_then_stopped(
 
 
 def look_until(run: Callable, env: dict[str, str], kind: str) -> dict:
-    """What inspect says once it says this kind of thing."""
+    """The document of inspect, once it says this kind of thing."""
     for _ in range(40):
         result = run("--json", "--no-stacks", verb="inspect", env=env)
         if result.code == 0:

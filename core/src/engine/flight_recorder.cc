@@ -25,8 +25,8 @@ namespace {
 constexpr char kMagic[] = "FRDFLT01";
 constexpr char kSuffix[] = ".flight";
 constexpr size_t kHeaderBytes = 4096;
-constexpr size_t kFileBytes = kHeaderBytes + FlightRecorder::kRecords * sizeof(FlightRecord) +
-                              FlightRecorder::kTexts * sizeof(FlightText);
+constexpr size_t kFileBytes =
+    kHeaderBytes + FlightRecorder::kRecords * sizeof(FlightRecord) + FlightRecorder::kTexts * sizeof(FlightText);
 constexpr int64_t kKeptNs = 3600LL * 1'000'000'000;
 static_assert(sizeof(FlightHeader) <= kHeaderBytes);
 
@@ -45,7 +45,7 @@ uint64_t StartOfThisProcess() {
 // Another user could have made the folder first, and would read what is written there.
 bool MakeFolder(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return false;
-  struct stat found {};
+  struct stat found{};
   if (lstat(folder.c_str(), &found) != 0) return false;
   const bool is_ours = S_ISDIR(found.st_mode) && found.st_uid == getuid() && (found.st_mode & 077) == 0;
   if (!is_ours) errno = EPERM;
@@ -88,7 +88,7 @@ std::vector<std::string> FilesIn(const std::string& folder) {
   return paths;
 }
 
-// What of a header others need: those that tidy up. Returns false for what is no whole file of a recorder.
+// The part of a header that those who tidy up need. Read returns false for a file that is no recorder's.
 struct Found {
   std::string run;
   int32_t pid = 0;
@@ -146,8 +146,9 @@ std::unique_ptr<FlightRecorder> FlightRecorder::Make(const Place& place) {
     memory = MapNewFile(path);
   }
   if (memory == nullptr) {
-    Log(LogLevel::kWarning, "operations are not recorded for farandole inspect, since ", path, " cannot be made: ",
-        std::strerror(errno), "; FARANDOLE_FLIGHT_RECORDER names another folder, or 0 for no record");
+    Log(LogLevel::kWarning, "operations are not recorded for farandole inspect, since ", path,
+        " cannot be made in a folder of this user alone (mode 0700): ", std::strerror(errno),
+        "; name another folder in FARANDOLE_FLIGHT_RECORDER, or set it to 0");
     return nullptr;
   }
   std::unique_ptr<FlightRecorder> recorder(new FlightRecorder(memory, path));

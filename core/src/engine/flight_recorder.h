@@ -113,7 +113,7 @@ struct FlightText {
 };
 static_assert(sizeof(FlightText) == 128);
 
-// What Begin writes, and the texts of a label that has none yet.
+// The facts of an operation that Begin writes.
 struct FlightFacts {
   OpKind kind = OpKind::kAllreduce;
   DType dtype = DType::kFloat32;
@@ -143,8 +143,8 @@ class FlightRecorder {
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  // Begins a record; null when all are in flight. `number`: of an unnamed operation, else -1. `texts()` returns the name
-  // and the shapes of an operation that has no label yet.
+  // Begins a record; null when all are in flight. `number`: of an unnamed operation, else -1. `texts()` returns name and
+  // shapes of an operation that has no label yet.
   template <typename Texts>
   FlightRecord* Begin(FlightLabel* label, const FlightFacts& facts, std::string_view site, int64_t number,
                       Texts texts) {
@@ -205,8 +205,8 @@ class FlightRecorder {
   FlightRecord* Free() {
     FlightRecord* const record = &records_[next_++ % kRecords];
     if (next_ % kRecords == 0) NoteTime();
-    const bool in_flight = record->ended.load(std::memory_order_acquire) == 0 &&
-                           record->sequence.load(std::memory_order_relaxed) != 0;
+    const bool in_flight =
+        record->ended.load(std::memory_order_acquire) == 0 && record->sequence.load(std::memory_order_relaxed) != 0;
     return in_flight ? LookFurther() : record;
   }
   FlightRecord* LookFurther();
@@ -219,8 +219,8 @@ class FlightRecorder {
   uint64_t next_ = 0, begun_ = 0;
   uint32_t last_text_ = 0;
   std::unordered_map<std::string, uint32_t> numbers_;  // of texts, by both parts
-  std::array<std::string, kTexts> keys_;  // of numbers_, by place
-  std::mutex mutex_;  // of the clocks and the end
+  std::array<std::string, kTexts> keys_;               // of numbers_, by place
+  std::mutex mutex_;                                   // of the clocks and the end
 };
 
 }  // namespace farandole

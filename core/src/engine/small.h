@@ -72,7 +72,7 @@ class SmallCall final : public NamedOperation {
   const OperationPtr& became() const { return became_; }  // null: the result is complete. REQUIRES: over()
 
   FlightRecord* record = nullptr;  // null: operations are not recorded
-  Admission admission;  // its set is left out: counting references costs more than all else here
+  Admission admission;             // its set is left out: counting references costs more than all else here
   const ProcessSetPtr* members = nullptr;
   size_t size_bytes() const { return tensor_.size_bytes(); }  // REQUIRES: Put
 

@@ -40,9 +40,7 @@ class Folder {
   }
   ~Folder() { std::filesystem::remove_all(path_); }
   std::string path() const { return path_; }
-  size_t files() const {
-    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
-  }
+  size_t files() const { return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), {})); }
 
  private:
   std::string path_;
@@ -129,7 +127,7 @@ TEST(FlightRecorder, TheFileIsTheUsersAloneAndGoesWhenAllHaveLeft) {
   const std::string inside = folder.path() + "/ranks";
   const auto recorder = FlightRecorder::Make({0, 2, "abc", inside});
   ASSERT_NE(recorder, nullptr);
-  struct stat found {};
+  struct stat found{};
   ASSERT_EQ(stat(recorder->path().c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777, 0600u);
   EXPECT_EQ(found.st_size, 4096 + 4096 * 64 + 2048 * 128);
@@ -227,9 +225,10 @@ TEST(FlightRecorder, AReaderRecognisesTornRecords) {
       FlightFacts facts;
       facts.bytes = i;
       facts.tensors = static_cast<uint32_t>(i);
-      recorder.Begin(&label, facts, "", static_cast<int64_t>(i), [] {
-        return std::make_pair(std::string_view("n"), std::string());
-      })->End(i);
+      recorder
+          .Begin(&label, facts, "", static_cast<int64_t>(i),
+                 [] { return std::make_pair(std::string_view("n"), std::string()); })
+          ->End(i);
     }
   });
   size_t whole = 0;

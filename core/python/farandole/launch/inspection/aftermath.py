@@ -1,4 +1,4 @@
-"""What the launcher does with the flight recorders of its job's ranks on this host once the job has ended."""
+"""The launcher's use of its ranks' flight recorders on this host, once the job has ended."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def inspect(
     native: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[str, str]:
-    """What to print, and a hint about what is missing. Raises InspectionError."""
+    """The text to print, and a hint about what is missing. Raises InspectionError."""
     job = jobs.choose(jobs.find(base), wanted, _is_alive)
     ranks, now_ns = examine(job, sleep)
     found = diagnosis.diagnose(ranks, now_ns)

@@ -15,7 +15,7 @@ _JOIN = "join"
 
 
 class Activity(Enum):
-    """What a process does, as far as the kernel tells."""
+    """The doing of a process, as far as the kernel tells."""
 
     GONE = "its process has ended"
     STOPPED = "it is stopped by a signal or a debugger"
@@ -27,7 +27,7 @@ class Activity(Enum):
 
 
 class Kind(Enum):
-    """What holds the ranks up."""
+    """The cause that holds the ranks up."""
 
     MOVES = "moves"
     LOST = "lost"
@@ -69,11 +69,11 @@ class Rank:
         return self.recording.state is State.RUNNING and self.activity is not Activity.GONE
 
     def has_come_to(self, other: Operation) -> bool:
-        """Whether it has begun the operation that another rank has begun."""
+        """True when it has begun the operation that another rank has begun."""
         return any(_meets(operation, other) for operation in self.recording.operations)
 
     def takes_part_in(self, process_set: int) -> bool:
-        """Whether it has used the set. All ranks are in set 0."""
+        """True when it has used the set. All ranks are in set 0."""
         return process_set == 0 or any(each.process_set == process_set for each in self.recording.operations)
 
 
@@ -249,7 +249,7 @@ def _about(kind: Kind, wait: _Wait, culprits: Sequence[Rank], sentence: str) -> 
 
 
 def _meets(one: Operation, other: Operation) -> bool:
-    """Whether ranks that have begun these are in the same operation, or would be if they did not differ otherwise."""
+    """True when ranks that have begun these are in the same operation, or would be if these did not differ otherwise."""
     return (one.process_set, one.name, one.count) == (other.process_set, other.name, other.count) and (
         one.kind == other.kind or bool(one.name)
     )
@@ -321,7 +321,7 @@ def _numbers_of(ranks: Sequence[Rank]) -> tuple[int, ...]:
 
 
 def _numbers(ranks: Sequence[Rank]) -> str:
-    """What follows the word rank: a blank and "3 (pid 71)", or "s 3, 4"."""
+    """The text behind the word rank: a blank and "3 (pid 71)", or "s 3, 4"."""
     if len(ranks) == 1:
         return f" {ranks[0].number} (pid {ranks[0].recording.pid})"
     return f"s {_list(rank.number for rank in ranks)}"

@@ -20,7 +20,7 @@ class InspectionError(ValueError):
 
 @dataclass(frozen=True)
 class Job:
-    """What ranks of one job have recorded, by rank."""
+    """The recordings of one job, by rank."""
 
     run: str
     recordings: tuple[Recording, ...]

@@ -1,4 +1,4 @@
-"""What a process does, as /proc tells: without a signal to it, and without stopping it."""
+"""The doing of a process, as /proc tells: without a signal to it, and without stopping it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def look(recording: Recording, now_ns: int) -> Look:
 
 
 def activity(before: Look, after: Look) -> Activity:
-    """What a process did between two looks."""
+    """The doing of a process between two looks."""
     if after.is_gone:
         return Activity.GONE
     if set(after.states) & {"T", "t"}:

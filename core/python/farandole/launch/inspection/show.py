@@ -1,4 +1,4 @@
-"""What `farandole inspect` prints. Pure."""
+"""The output of `farandole inspect`. Pure."""
 
 from __future__ import annotations
 
