@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-
 from farandole.launch.live import server as live
 from farandole.launch.live.hub import Hub
 from farandole.launch.live.server import LiveServer, open_server
@@ -46,7 +45,7 @@ def test_the_page_and_its_files(served: LiveServer) -> None:
         code, answer = ask(served, f"/{served.token}/{name}")
         headers, _, body = answer.partition("\r\n\r\n")
         assert code == 200 and f"Content-Type: {kind}" in headers and len(body) > 50, file
-        assert "Content-Security-Policy: default-src 'none'; script-src 'self';" in headers
+        assert "Content-Security-Policy: script-src 'self'; " in headers and "; default-src 'none';" in headers
         assert "Access-Control" not in headers and "Server:" not in headers
     text = (live._PAGE / "index.html").read_text()
     assert set(re.findall(r'(?:src|href)="([^"]+)"', text)) == set(live._FILES) - {""}, "and nothing from elsewhere"

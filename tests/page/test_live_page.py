@@ -13,7 +13,6 @@ from pathlib import Path
 
 import chromium
 import pytest
-
 from farandole.launch.inspection.diagnosis import Activity, Rank
 from farandole.launch.inspection.records import Operation, Recording, State
 from farandole.launch.live.command import event
@@ -93,7 +92,7 @@ def test_lanes_numbers_and_the_sentence(tab: chromium.Browser, serve: Callable, 
     job = Job(4)
     ten_seconds(job)
     tab.open(serve(job))
-    tab.until("page.store.now === 10000000 && document.getElementById('step').textContent !== '–'")
+    tab.until("page.store.now === 10000000 && document.getElementById('step').textContent !== '\\u2013'")
     time.sleep(0.3)
     assert text(tab, "sentence").startswith("all other ranks wait for rank 3 for 40% of the time")
     assert [text(tab, each) for each in ("ranks", "step", "rate")] == ["4", "100.0 ms", "400 kB/s"]
@@ -105,9 +104,7 @@ def test_lanes_numbers_and_the_sentence(tab: chromium.Browser, serve: Callable, 
     assert rows[3][8:11] == ["30 %", "0.0 %", "40 %"]
 
     picture = pixels(tab.picture())
-    left, top, width, height = tab.run(
-        "(r => [r.x, r.y, r.width, r.height])(page.lanes.canvas.getBoundingClientRect())"
-    )
+    left, top, width, _ = tab.run("(r => [r.x, r.y, r.width, r.height])(page.lanes.canvas.getBoundingClientRect())")
     lane = tab.run("page.lanes.laneHeight")
     for rank in range(4):
         line = picture[round(top + 22 + lane * (rank + 0.5))][round(left) + 94 : round(left + width) - 2]

@@ -108,7 +108,7 @@ def browser() -> Iterator[Browser]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [PROGRAM, *options, f"--user-data-dir={profile}", "about:blank"]
         process = subprocess.Popen(
-            command, preexec_fn=_as_pipe(to_them, from_them), start_new_session=True,
+            command, preexec_fn=_as_pipe(to_them, from_them), start_new_session=True,  # noqa: PLW1509  (two pipes)
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, close_fds=False,
         )  # fmt: skip
         try:

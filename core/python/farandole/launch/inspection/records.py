@@ -10,6 +10,7 @@ import struct
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 MAGIC = b"FRDFLT01"
 KINDS = (
@@ -188,7 +189,7 @@ def _offsets(ring: bytes, wanted: Wanted) -> list[int]:
     ]
 
 
-def _header(copy: bytes) -> tuple:
+def _header(copy: bytes) -> tuple[Any, ...]:
     if len(copy) < HEADER_BYTES or copy[: len(MAGIC)] != MAGIC:
         raise RecordError("it does not begin as a recorder's file of this version does")
     header = _HEADER.unpack_from(copy)
@@ -220,7 +221,7 @@ class _Texts:
         return name.decode("utf-8", "replace"), shapes.decode("utf-8", "replace")
 
 
-def _operation(fields: tuple, clock: _Clock, texts: _Texts) -> Operation:
+def _operation(fields: tuple[Any, ...], clock: _Clock, texts: _Texts) -> Operation:
     (sequence, submitted, ended, size, agreed, started, name, site, of_set, count) = fields[:10]
     kind, dtype, _reduce, flags, tensors = fields[10:]
     forgotten = ("a name that is forgotten", "")

@@ -22,6 +22,7 @@ from farandole.launch.live.server import open_server
 from farandole.launch.live.tails import Tails, descends
 
 _EVERY_S = 0.5
+_UNREAD_EVERY_S = 2.0  # while nobody looks at the page
 _LINGER_S = 0.5  # for readers to take the last frame
 _NICE = 10  # ranks come first
 
@@ -51,7 +52,8 @@ class Live:
                 self._hub.publish(event("frame", frame))
             if is_over(seen):
                 break
-            stopped = bool(select.select([self._woken], [], [], _EVERY_S)[0])
+            every_s = _EVERY_S if self._hub.readers else _UNREAD_EVERY_S
+            stopped = bool(select.select([self._woken], [], [], every_s)[0])
         self._hub.publish(event("end", {}), is_last=True)
         until = time.monotonic() + _LINGER_S
         while self._hub.readers and time.monotonic() < until:

@@ -19,6 +19,7 @@ MOST_OPERATIONS = 2000  # in a frame, of all ranks
 WINDOW_NS = 5_000_000_000  # over which shares, bytes and steps are taken
 _MOST_CHARACTERS = 96  # of a name
 _SLOW_FROM = 0.1  # of the time
+_SURE_AFTER_NS = 1_000_000_000
 _MOST_NAMED = 64  # culprits and ranks that wait
 
 Frame = dict[str, object]
@@ -67,12 +68,12 @@ class Model:
         self._former: dict[int, _Former] = {}
 
     def frame(self, seen: Sequence[Seen], now_ns: int) -> Frame:
-        """What has happened since the frame before. `seen`: the ranks of this host, at least one.
+        """A frame of all that has happened since the frame before. `seen`: the ranks of this host, at least one.
 
         Times are microseconds since the start. page/page.js reads the rows in the same order.
         """
         names, rows, operations, left_out = _Names(), [], [], 0
-        arrivals = last_arrivals([each.rank for each in seen], now_ns - WINDOW_NS)
+        arrivals = arrivals_of([each.rank for each in seen], now_ns)
         found = verdict([each.rank for each in seen], arrivals, now_ns)
         for each in sorted(seen, key=lambda each: each.rank.number):
             shown, omitted, per_s = self._since(each.rank, now_ns, max(1, self._most // len(seen)))
@@ -133,7 +134,7 @@ class Model:
             round(measured.waiting, 3),
             -1 if measured.step_ns is None else round(measured.step_ns / 1000),
             seen.memory_bytes,
-            round(kept_share(rank.number, arrivals), 3),
+            round(arrivals.kept_share(rank.number), 3),
         ]
 
     def _operation(self, rank: int, operation: Operation, arrivals: Arrivals, names: _Names) -> list[object]:
@@ -144,7 +145,7 @@ class Model:
 
         title = names.place(operation.title + operation.place)
         took = after(operation.ended_ns)
-        phases = after(_agreed_ns(operation, arrivals)), after(operation.started_ns)
+        phases = after(arrivals.agreed_ns(operation)), after(operation.started_ns)
         return [rank, title, self._us(submitted), took, *phases, operation.bytes, int(operation.failed)]
 
     def _us(self, at_ns: int) -> int:
@@ -161,37 +162,56 @@ class Arrival:
 
 
 _Key = tuple[int, str, int, str]
-Arrivals = dict[_Key, Arrival]
 
 
-def last_arrivals(ranks: Sequence[Rank], from_ns: int) -> Arrivals:
-    """The ranks that came last to operations that all ranks of the job have begun, if all of them are on this host."""
+@dataclass(frozen=True)
+class Arrivals:
+    """Of operations that all ranks have begun, within a time. Empty where not all ranks are on this host."""
+
+    last: dict[_Key, Arrival] = field(default_factory=dict)
+    covered_ns: int = 1
+
+    def kept_share(self, rank: int) -> float:
+        """The share of the time in which all others waited for a rank."""
+        return min(1.0, sum(each.kept_ns for each in self.last.values() if each.rank == rank) / self.covered_ns)
+
+    def agreed_ns(self, operation: Operation) -> int | None:
+        """The time at which all had come; of small operations, which have no phases, by the other ranks' records."""
+        if operation.agreed_ns is not None:
+            return operation.agreed_ns
+        arrival = self.last.get(_key(operation))
+        if arrival is None or operation.ended_ns is None:
+            return None
+        return min(max(arrival.last_ns, operation.submitted_ns), operation.ended_ns)
+
+
+_NONE = Arrivals()
+
+
+def arrivals_of(ranks: Sequence[Rank], now_ns: int) -> Arrivals:
+    """The ranks that came last, over the window or over the shorter time that all ranks' records reach back."""
     size = max(rank.recording.size for rank in ranks)
-    if len(ranks) < max(2, size):
-        return {}
+    if len(ranks) < max(2, size) or not all(rank.recording.operations for rank in ranks):
+        return Arrivals()
+    from_ns = max(now_ns - WINDOW_NS, *(rank.recording.operations[0].submitted_ns for rank in ranks))
     came: dict[_Key, list[tuple[int, int]]] = {}
     for rank in ranks:
         for each in rank.recording.operations:
-            if each.process_set == 0 and each.submitted_ns >= from_ns:
+            if each.process_set == 0 and each.submitted_ns >= now_ns - WINDOW_NS:
                 came.setdefault(_key(each), []).append((each.submitted_ns, rank.number))
     found = {}
     for key, times in came.items():
         if len(times) == size:
-            (before, _), (last, rank_number) = heapq.nlargest(2, times)[::-1]
-            found[key] = Arrival(last, rank_number, last - before)
-    return found
-
-
-def kept_share(rank: int, arrivals: Arrivals) -> float:
-    """The share of the window in which all others waited for a rank."""
-    return min(1.0, sum(each.kept_ns for each in arrivals.values() if each.rank == rank) / WINDOW_NS)
+            (last, number), (before, _) = heapq.nlargest(2, times)
+            found[key] = Arrival(last, number, last - before)
+    return Arrivals(found, max(1, now_ns - from_ns))
 
 
 def verdict(ranks: Sequence[Rank], arrivals: Arrivals, now_ns: int) -> Diagnosis:
     """The sentence about what holds the job up, or of a job that moves, who slows it down."""
     found = diagnose(ranks, now_ns)
-    share, slowest = max(((kept_share(rank.number, arrivals), rank.number) for rank in ranks), default=(0.0, -1))
-    if found.kind is not Kind.MOVES or share < _SLOW_FROM:
+    share, slowest = max((arrivals.kept_share(rank.number), rank.number) for rank in ranks)
+    if found.kind is not Kind.MOVES or share < _SLOW_FROM or arrivals.covered_ns < _SURE_AFTER_NS:
         return found
     sentence = f"all other ranks wait for rank {slowest} for {share:.0%} of the time: it comes last to operations"
     return replace(found, sentence=sentence, culprits=(slowest,))
@@ -199,16 +219,6 @@ def verdict(ranks: Sequence[Rank], arrivals: Arrivals, now_ns: int) -> Diagnosis
 
 def _key(operation: Operation) -> _Key:
     return operation.process_set, operation.name, operation.count, operation.kind
-
-
-def _agreed_ns(operation: Operation, arrivals: Arrivals) -> int | None:
-    """The time at which all had come; of small operations, which have no phases, by the other ranks' records."""
-    if operation.agreed_ns is not None:
-        return operation.agreed_ns
-    arrival = arrivals.get(_key(operation))
-    if arrival is None or operation.ended_ns is None:
-        return None
-    return min(max(arrival.last_ns, operation.submitted_ns), operation.ended_ns)
 
 
 @dataclass(frozen=True)
@@ -221,7 +231,7 @@ class Measured:
     step_ns: float | None = None  # from one use of the largest named operation to the next
 
 
-def measure(operations: Sequence[Operation], now_ns: int, arrivals: Arrivals | None = None) -> Measured:
+def measure(operations: Sequence[Operation], now_ns: int, arrivals: Arrivals = _NONE) -> Measured:
     """Take means over the window, or over the shorter time that the records reach back. `operations`: by number."""
     from_ns = now_ns - WINDOW_NS
     within = [each for each in operations if each.ended_ns is None or each.ended_ns > from_ns]
@@ -232,7 +242,7 @@ def measure(operations: Sequence[Operation], now_ns: int, arrivals: Arrivals | N
     passed = max(now_ns - from_ns, 1)
     done = [each for each in within if each.ended_ns is not None]
     flights = ((each.submitted_ns, each.ended_ns or now_ns) for each in within)
-    agreed = ((each.submitted_ns, _agreed_ns(each, arrivals or {})) for each in within)
+    agreed = ((each.submitted_ns, arrivals.agreed_ns(each)) for each in within)
     waits = ((begin, end) for begin, end in agreed if end is not None)
     return Measured(
         sum(each.bytes for each in done) * 1e9 / passed,

@@ -1,4 +1,4 @@
-"""What the browser gets: the page and a stream of events, only with the secret, and only on this machine.
+"""The answers to the browser: the page and a stream of events, only with the secret, and only on this machine.
 
 Other users of the machine can reach the port, and web pages can make a browser send requests to it. A request is
 refused without content unless its path begins with the secret, its Host is ours, as after DNS rebinding it is not, and
@@ -34,9 +34,9 @@ _FILES = {
 }
 _HEADERS = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "Content-Security-Policy": "; ".join(
+        [f"{each}-src 'self'" for each in ("script", "style", "connect", "img")]
+        + [f"{each} 'none'" for each in ("default-src", "base-uri", "form-action", "frame-ancestors")]
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",

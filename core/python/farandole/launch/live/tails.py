@@ -14,8 +14,8 @@ from farandole.launch.inspection.diagnosis import Activity, Rank
 from farandole.launch.inspection.records import Operation, RecordError, Recording, Wanted
 from farandole.launch.live.model import Seen
 
-_KEPT = 16384  # operations in memory, of all ranks
-_READ = 2048  # new operations of one look, of all ranks
+_KEPT = 4096  # operations in memory, of all ranks
+_READ = 1024  # new operations of one look, of all ranks
 _FEWEST = 32  # of a rank
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _LOOK_EVERY_S = 1.0  # at what processes do
@@ -32,7 +32,7 @@ class Tail:
         self._operations: dict[int, Operation] = {}
 
     def read(self, ranks: int) -> Recording:
-        """The rank's latest operations, of which there are fewer the more ranks there are. Raises OSError, RecordError."""
+        """The rank's latest operations, fewer the more ranks there are. Raises OSError, RecordError."""
         pending = {number for number, each in self._operations.items() if each.ended_ns is None}
         last = max(self._operations, default=-1)
         recording = jobs.read(self._path, Wanted(last + 1, max(_FEWEST, _READ // ranks), pending))
