@@ -249,7 +249,7 @@ def _about(kind: Kind, wait: _Wait, culprits: Sequence[Rank], sentence: str) -> 
 
 
 def _meets(one: Operation, other: Operation) -> bool:
-    """True when ranks that have begun these are in the same operation, or would be if these did not differ otherwise."""
+    """True when ranks that have begun these are in the same operation, or would be if nothing else differed."""
     return (one.process_set, one.name, one.count) == (other.process_set, other.name, other.count) and (
         one.kind == other.kind or bool(one.name)
     )

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 MAGIC = b"FRDFLT01"
 KINDS = (
@@ -164,7 +165,7 @@ def parse(copies: Sequence[bytes]) -> Recording:
     )
 
 
-def _header(copy: bytes) -> tuple:
+def _header(copy: bytes) -> tuple[Any, ...]:
     if len(copy) < HEADER_BYTES or copy[: len(MAGIC)] != MAGIC:
         raise RecordError("it does not begin as a recorder's file of this version does")
     header = _HEADER.unpack_from(copy)
@@ -184,7 +185,7 @@ def _texts(copies: Sequence[bytes], start: int, count: int) -> dict[int, tuple[s
     return texts
 
 
-def _operation(fields: tuple, clock: _Clock, texts: dict[int, tuple[str, str]]) -> Operation:
+def _operation(fields: tuple[Any, ...], clock: _Clock, texts: dict[int, tuple[str, str]]) -> Operation:
     (sequence, submitted, ended, size, agreed, started, name, site, of_set, count) = fields[:10]
     kind, dtype, _reduce, flags, tensors = fields[10:]
     forgotten = ("a name that is forgotten", "")
