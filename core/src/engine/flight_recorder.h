@@ -143,8 +143,8 @@ class FlightRecorder {
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  // Begins a record; null when all are in flight. `number`: of an unnamed operation, else -1. `texts()` returns name and
-  // shapes of an operation that has no label yet.
+  // Begins a record; null when all are in flight. `number`: of an unnamed operation, else -1. `texts()` returns name
+  // and shapes of an operation that has no label yet.
   template <typename Texts>
   FlightRecord* Begin(FlightLabel* label, const FlightFacts& facts, std::string_view site, int64_t number,
                       Texts texts) {

@@ -74,7 +74,7 @@ class Operation final : public DescribedOperation {
   int64_t agreed_ns = 0, started_ns = 0;  // by the driver
 
   FlightRecord* record = nullptr;  // set under the lock of Operations; null: there is none
-  uint64_t nvtx_range = 0;  // set by the submitting thread; 0 without a profiler
+  uint64_t nvtx_range = 0;         // set by the submitting thread; 0 without a profiler
 
   // Driver only.
   TimePoint submitted{};  // when the driver first saw it: a clock costs as much as a small operation

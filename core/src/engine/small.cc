@@ -68,7 +68,9 @@ void SmallCall::Take(bool at_once) {
 }
 
 FlightFacts SmallCall::Facts() const {
-  return {asked_.kind, tensor_.dtype, asked_.reduce, asked_.process_set, 1, tensor_.size_bytes()};
+  uint64_t bytes = SizeOf(asked_.tensors[0].dtype);
+  for (const int64_t dimension : asked_.tensors[0].shape) bytes *= static_cast<uint64_t>(dimension);
+  return {asked_.kind, asked_.tensors[0].dtype, asked_.reduce, asked_.process_set, 1, bytes};
 }
 
 // The request is copied now, since the caller's view of it may be gone before the operation is.

@@ -62,7 +62,7 @@ class SmallCall final : public NamedOperation {
   // Folds, and ends the call. REQUIRES: all have put, and the negotiation has been told that the result is taken.
   // at_once: in the first looks, so that the record of its end needs no clock.
   void Take(bool at_once = false);
-  FlightFacts Facts() const;  // REQUIRES: Put, or that it is not large
+  FlightFacts Facts() const;
   std::string Shape() const { return ToString({asked_.tensors[0].shape.begin(), asked_.tensors[0].shape.end()}); }
   // Ends the call, which goes on as the returned operation.
   OperationPtr Become();

@@ -321,7 +321,7 @@ class Supervisor(ABC):
         elsewhere = self.where_output_is(rank)
         self.relay.tell(verdict.describe(found, self.relay.tail(rank), directory, is_above, label, elsewhere))
         if found.culprit.code < 0 and (words := self.last_words(rank)):
-            self.relay.tell(f"farandole: {words}.")
+            self.relay.tell(f"farandole: the flight recorders say: {words}.")
         if self._why_no_more:
             self.relay.tell(self._why_no_more)
         return found.exit_code
