@@ -49,7 +49,19 @@ def read(path: str) -> tuple[list[str], list[str], bytes]:
 
 
 def _dumps(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> memoryview:
-    with pickling.by_value([each for each in _own_modules() if not _can_be_imported(each)]):
+    return dumps(fn, args, kwargs, [each for each in _own_modules() if not _can_be_imported(each)])
+
+
+def for_elsewhere(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """The pickled call for hosts that lack the caller's files: its own modules travel by value. Raises like `write`."""
+    return bytes(dumps(fn, args, kwargs, list(_own_modules())))
+
+
+def dumps(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], by_value: list[ModuleType]
+) -> memoryview:
+    """The pickled call. Raises ArgumentTypeError, which names the part that cannot be pickled."""
+    with pickling.by_value(by_value):
         try:
             return pickling.dumps((fn, args, kwargs))
         except Exception as error:

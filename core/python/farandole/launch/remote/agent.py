@@ -296,7 +296,7 @@ def about_this_host() -> dict[str, Any]:
         "version": own_version(),
         "python": sys.executable,
         "host": socket.gethostname(),
-        "identity": f"{socket.gethostname()} {boot_id} {os.stat('/proc/self/ns/net').st_ino}",
+        "identity": f"{socket.gethostname()} {boot_id} {os.stat('/proc/self/ns/net').st_ino}{environment.node()}",
         "addresses": environment.interface_addresses(),
         "cores": environment.available_cores(),
     }

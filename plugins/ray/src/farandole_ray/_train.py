@@ -1,0 +1,4 @@
+"""A back end for Ray Train: its workers are the ranks."""
+
+
+class FarandoleConfig: ...
