@@ -55,8 +55,14 @@ class Desk:
                 return
             with channel.makefile("rb") as lines:
                 question = json.loads(lines.readline())
-            answer = self._where(question["host"]) if "host" in question else {"hosts": self.hosts()}
+            answer = self._answer(question)
             channel.sendall(json.dumps(answer).encode() + b"\n")
+
+    def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        if "lost" in question:
+            self._source.lose(question["lost"], question["port"])
+            return {}
+        return self._where(question["host"]) if "host" in question else {"hosts": self.hosts()}
 
     def _where(self, host: str) -> dict[str, Any]:
         places = by_host(self._source.places).get(host, [])

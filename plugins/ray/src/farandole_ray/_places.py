@@ -149,6 +149,9 @@ class Group:
                 print(f"farandole: {words} (for {limit_s:g} s at most).", file=sys.stderr, flush=True)
         ray.get(list(references))
 
+    def lose(self, host: str, port: int) -> None:
+        """The way to this host has ended: all others end with it."""
+
     def close(self) -> None:
         """Give everything back to Ray."""
         for place in self.places:
@@ -169,6 +172,7 @@ class Pool:
         self._coming: dict[Any, tuple[Any, Any]] = {}  # reference of facts -> actor, reference of its life
         self.places: list[Place] = []
         self.left: list[Place] = []  # that have died, or will: their ranks may still be told
+        self._lost: list[str] = []
         self._ending = threading.Event()
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         self.refusal = _request.refusal(nodes, request, least)
@@ -198,11 +202,20 @@ class Pool:
                 ray.kill(actor)
                 continue
             self.places.append(Place(actor, 1, facts, stays))
-        leaving = _private.draining()
+        leaving, lost, self._lost = _private.draining(), self._lost, []
         for place in list(self.places):
-            if ray.wait([place.stays], timeout=0)[0] or place.facts["node"] in leaving:
+            is_lost = place.host in lost or bool(ray.wait([place.stays], timeout=0)[0])
+            if is_lost or place.facts["node"] in leaving:
                 self.places.remove(place)
                 self.left.append(place)
+            if is_lost:
+                ray.kill(place.actor)
+
+    def lose(self, host: str, port: int) -> None:
+        """The way to the actor with this port has ended: Ray takes up to 15 s to see a node's end, so others are asked
+        for now."""
+        if any(place.host == host and place.port == port for place in self.places):
+            self._lost.append(host)
 
     def close(self) -> None:
         """Give everything back to Ray."""

@@ -8,6 +8,7 @@ NAME is the abstract socket of the driver, which knows the actors. See _wire.py 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -90,6 +91,8 @@ def _reach(name: str, words: list[str]) -> int:
             channel.settimeout(None)
             return _pump(channel)
     except OSError as error:
+        with contextlib.suppress(OSError):  # the driver hears of it sooner than from Ray
+            ask(name, {"lost": host, "port": answer["port"]})
         what = "has ended" if isinstance(error, ConnectionError) else f"does not answer: {error}"
         print(f"Ray's actor on {host} {what}", file=sys.stderr)
         return CANNOT
