@@ -26,7 +26,7 @@ from dev.jobs import step
 from dev.portable import GLIBC, Portable
 from dev.sources import commit_time, stage
 
-DISTRIBUTIONS = ("core", "core/gloo", "plugins/torch", "plugins/tensorflow", "plugins/mxnet")
+DISTRIBUTIONS = ("core", "core/gloo", "plugins/torch", "plugins/tensorflow", "plugins/mxnet", "plugins/ray")
 HOROVOD = ("plugins/horovod", "plugins/horovod/distribution")
 NATIVE = platform.machine()
 MACHINES = ("x86_64", "aarch64")

@@ -256,6 +256,16 @@ PAGES = (
         ("Collectives",),
     ),
     Page(
+        "farandole.engine",
+        {
+            "On the driver": ["Call", "Hub", "Host", "Task", "listed", "DriverLog"],
+            "In a task": ["serve"],
+            "In a rank": ["log_to_driver"],
+        },
+        "For plugins that run ranks in the tasks of an engine, as `farandole-spark` does.",
+        ("Call", "Hub"),
+    ),
+    Page(
         "farandole.testing",
         {"Ranks in a test": ["world", "World", "spawn", "Ended", "RanksFailed", "preload", "rank_environments"]},
     ),

@@ -38,7 +38,8 @@ _SHARED = (
 BETWEEN = {f"farandole._start.{name}" for name in _SHARED}
 
 ENVIRONMENT_FILES = {CORE + "_start/environment.py", LAUNCH + "environment.py"}
-ENVIRONMENT_FILES |= {DROP_IN + "_environment.py"}
+ENVIRONMENT_FILES |= {CORE + "_start/engine_environment.py"}  # of a task of an engine
+ENVIRONMENT_FILES |= {DROP_IN + "_environment.py", "plugins/ray/src/farandole_ray/_environment.py"}
 ENVIRONMENT_FILES |= {TESTING + "_template.py"}  # a fork takes over the environment of the process that it becomes
 _ENVIRONMENT_NAMES = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 

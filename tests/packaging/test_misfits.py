@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = {
     "farandole-horovod": ("plugins/horovod/src", "horovod"),
     "farandole-mxnet": ("plugins/mxnet/src", "farandole_mxnet"),
+    "farandole-ray": ("plugins/ray/src", "farandole_ray"),
     "farandole-tensorflow": ("plugins/tensorflow/src", "farandole_tensorflow"),
     "farandole-torch": ("plugins/torch/src", "farandole_torch"),
 }

@@ -59,18 +59,15 @@ class Actor:
         """Returns never: who waits for it hears at once that this actor has died."""
         threading.Event().wait()
 
-    def serve(self, gpus: list[str], call: bytes = b"") -> int:
+    def serve(self, node: str, address: str, gpus: list[str], call: bytes = b"") -> int:
         """Be the actor of the agent, whose ranks see these GPUs: the TCP port for ways.
 
         `call`: what each rank of an elastic job calls.
         """
-        import ray
-
-        self._node = ray.get_runtime_context().get_node_id()
-        self._visible, self._call_of_all = ",".join(gpus), call
+        self._node, self._visible, self._call_of_all = node, ",".join(gpus), call
         ranks = socket.socket(socket.AF_UNIX)
         ranks.bind(f"\0{self._name}")
-        ways = socket.create_server((ray.util.get_node_ip_address(), 0))
+        ways = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
         for listener, welcome in ((ranks, self._welcome_rank), (ways, self._welcome_way)):
             listener.listen(128)
             threading.Thread(target=self._accept, args=(listener, welcome), daemon=True).start()

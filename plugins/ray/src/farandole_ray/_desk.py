@@ -77,6 +77,7 @@ class Desk:
         with place.lock:
             if not place.port:
                 gpus = [gpu for each in beside for gpu in each.facts["gpus"]]
-                place.port = ray.get(place.actor.serve.remote(gpus, self._call), timeout=_START_S)
+                node, address = place.facts["node"], place.facts["address"]
+                place.port = ray.get(place.actor.serve.remote(node, address, gpus, self._call), timeout=_START_S)
                 self.agents.append(place)
             return place.port

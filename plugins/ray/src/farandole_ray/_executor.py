@@ -21,6 +21,7 @@ from farandole_ray._launcher import Launcher, new_mark
 from farandole_ray._places import Group, Place
 from farandole_ray._settings import Settings
 
+_NAME = "RayExecutor"
 _LOOK_S = 0.05
 _LINES_S = 5.0  # for the last lines of a call, where a rank has closed its stdout
 _SHORT_S = 0.005
@@ -168,7 +169,7 @@ class RayExecutor:
             self._start_ranks(token)
             if executable_cls is not None:
                 arguments = executable_cls, tuple(executable_args or ()), dict(executable_kwargs or {})
-                self._call_all(pack_call(_trainer.make_object, arguments, {}))
+                self._call_all(pack_call(_trainer.make_object, arguments, {}, _NAME))
         except BaseException:
             self.shutdown()
             raise
@@ -205,25 +206,25 @@ class RayExecutor:
         """
         _check_callbacks(callbacks)
         if self._elastic is not None:
-            return self._elastic.run(pack_call(fn, tuple(args or ()), dict(kwargs or {})), self._variables)
-        return self._call_all(pack_call(fn, tuple(args or ()), dict(kwargs or {})))
+            return self._elastic.run(pack_call(fn, tuple(args or ()), dict(kwargs or {}), _NAME), self._variables)
+        return self._call_all(pack_call(fn, tuple(args or ()), dict(kwargs or {}), _NAME))
 
     def run_remote(
         self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> list[Any]:
         """The same without waiting: a reference for each rank, for `ray.get`."""
         self._check_started()
-        call, ranks = ray.put(pack_call(fn, tuple(args or ()), dict(kwargs or {}))), len(self._where)
+        call, ranks = ray.put(pack_call(fn, tuple(args or ()), dict(kwargs or {}), _NAME)), len(self._where)
         return [place.actor.result.remote(rank, ranks, call, new_mark()) for rank, place in enumerate(self._where)]
 
     def execute(self, fn: Callable[[Any], Any], callbacks: Sequence[Any] | None = None) -> list[Any]:
         """Call a function with the object of `executable_cls` on each rank; with None where there is no such class."""
         _check_callbacks(callbacks)
-        return self._call_all(pack_call(_trainer.with_object, (fn,), {}))
+        return self._call_all(pack_call(_trainer.with_object, (fn,), {}, _NAME))
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
         """The same on rank 0 alone."""
-        return self._call_all(pack_call(_trainer.with_object, (fn,), {}), [0])[0]
+        return self._call_all(pack_call(_trainer.with_object, (fn,), {}, _NAME), [0])[0]
 
     def shutdown(self) -> None:
         """End the ranks, and give Ray back what they had."""

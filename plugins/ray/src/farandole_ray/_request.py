@@ -89,3 +89,19 @@ def refusal(nodes: Sequence[Resources], request: Request, least: int) -> str:
 def waiting(free: Resources, request: Request) -> str:
     """The words about places that others use: "waiting for 9 places, 2 free"."""
     return f"waiting for {request.workers} places, {min(places(free, request), request.workers)} free"
+
+
+def variables(rank: int, nodes: Sequence[str]) -> dict[str, str]:
+    """The place of a rank, where rank r is on nodes[r]; nodes count by their lowest rank."""
+    beside = [other for other, node in enumerate(nodes) if node == nodes[rank]]
+    local_rank = beside.index(rank)
+    level = [node for node in dict.fromkeys(nodes) if nodes.count(node) > local_rank]
+    numbers = {
+        "RANK": rank,
+        "SIZE": len(nodes),
+        "LOCAL_RANK": local_rank,
+        "LOCAL_SIZE": len(beside),
+        "CROSS_RANK": level.index(nodes[rank]),
+        "CROSS_SIZE": len(level),
+    }
+    return {f"FARANDOLE_{name}": str(number) for name, number in numbers.items()}

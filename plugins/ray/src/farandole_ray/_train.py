@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import ray
 from farandole_ray import _environment
+from farandole_ray._request import variables
 from ray.train.backend import Backend, BackendConfig
 
 _KEY_BYTES = 32
@@ -63,22 +63,6 @@ class _FarandoleBackend(Backend):
             for rank, (_, address) in enumerate(found)
         ]
         ray.get(calls)
-
-
-def variables(rank: int, nodes: Sequence[str]) -> dict[str, str]:
-    """The place of a rank, where rank r is on nodes[r]; nodes count by their lowest rank. Pure."""
-    beside = [other for other, node in enumerate(nodes) if node == nodes[rank]]
-    local_rank = beside.index(rank)
-    level = [node for node in dict.fromkeys(nodes) if nodes.count(node) > local_rank]
-    numbers = {
-        "RANK": rank,
-        "SIZE": len(nodes),
-        "LOCAL_RANK": local_rank,
-        "LOCAL_SIZE": len(beside),
-        "CROSS_RANK": level.index(nodes[rank]),
-        "CROSS_SIZE": len(level),
-    }
-    return {f"FARANDOLE_{name}": str(number) for name, number in numbers.items()}
 
 
 def _bracketed(address: str) -> str:

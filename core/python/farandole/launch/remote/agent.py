@@ -303,6 +303,8 @@ def about_this_host() -> dict[str, Any]:
 
 
 def _enter(folder: str) -> None:
+    if not folder:  # a task of an engine has one of its own
+        return
     try:
         os.chdir(folder)
     except OSError as error:
