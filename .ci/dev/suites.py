@@ -26,6 +26,11 @@ INTEGRATIONS: dict[str, Beside] = {
     "tests/integrations": (Together((TORCH,), pins.INTEGRATIONS, "integrations"),),
 }
 
+# Ray on a host of a lab, which needs about 210 MB more than PyTorch: for the session `ray`.
+RAY: dict[str, Beside] = {
+    "plugins/ray/tests/test_cluster.py": (Together((TORCH,), pins.RAY, "ray"),),
+}
+
 # Other frameworks, MPI, pods and a small Slurm on several hosts: for the session `hosts`, with all long forms.
 HOSTS: dict[str, Beside] = {
     "tests/hosts/test_kubernetes_pods.py": (TORCH,),
@@ -49,6 +54,8 @@ SUITES: dict[str, Beside] = {
     "plugins/horovod/tests/test_tensorflow.py": (NEWEST,),
     "plugins/horovod/tests/test_torch.py": (TORCH,),
     "plugins/mxnet/tests": (MXNET,),
+    "plugins/ray/tests/test_places.py": (TORCH,),
+    "plugins/ray/tests/test_ways.py": (TORCH,),
     "plugins/tensorflow/tests": (NEWEST,),
     "plugins/torch/tests": (TORCH,),
     "tests/architecture": (TORCH,),
@@ -85,7 +92,7 @@ LONG += ["tests/packaging/test_mxnet_wheel.py"]
 
 def within(path: str) -> list[tuple[str, Beside]]:
     """The suites below a folder; or the path itself with the environments of its suite, PyTorch's where it has none."""
-    suites = SUITES | PROGRAMS | INTEGRATIONS | HOSTS
+    suites = SUITES | PROGRAMS | INTEGRATIONS | RAY | HOSTS
     below = [(suite, beside) for suite, beside in suites.items() if suite.startswith(f"{path.rstrip('/')}/")]
     file = path.partition("::")[0].rstrip("/")
     own = [beside for suite, beside in suites.items() if f"{file}/".startswith(f"{suite}/")]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("core/python", "plugins/torch/src", "plugins/tensorflow/src", "plugins/mxnet/src")
+SOURCES = ("core/python", "plugins/torch/src", "plugins/tensorflow/src", "plugins/mxnet/src", "plugins/ray/src")
 Node = ast.FunctionDef | ast.ClassDef
 
 
@@ -261,9 +261,19 @@ PAGES = (
             "On the driver": ["Call", "Hub", "Host", "Task", "listed", "DriverLog"],
             "In a task": ["serve"],
             "In a rank": ["log_to_driver"],
+            "Calls as bytes": ["pack_call", "outcome_of", "tell_failure", "traceback_in", "result_in"],
         },
         "For plugins that run ranks in the tasks of an engine, as `farandole-spark` does.",
         ("Call", "Hub"),
+    ),
+    Page(
+        "farandole_ray",
+        {"On a Ray cluster": ["RayExecutor", "Settings"], "In Ray Train": ["FarandoleConfig"]},
+        "[The guide](../guide/ray.md) says how ranks start and end there.",
+    ),
+    Page(
+        "farandole_ray.horovod",
+        {"Horovod's names": ["ElasticRayExecutor", "ElasticSettings", "RayExecutor"]},
     ),
     Page(
         "farandole.testing",

@@ -59,6 +59,8 @@ def _supported(path: str) -> str:
     if "farandole_tensorflow" in path:
         versions = sorted(pins["TENSORFLOW_PYTHONS"], key=_numbers)
         return f"TensorFlow {versions[0]} to {versions[-1]};"
+    if "farandole_ray" in path:
+        return f"Ray {pins['RAY'][0].split('==')[1]};"
     return f"MXNet {pins['MXNET'][0].split('==')[1]}," if "farandole_mxnet" in path else "Keras "
 
 

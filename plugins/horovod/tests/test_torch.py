@@ -94,7 +94,6 @@ def test_a_wrong_call_names_the_line_of_the_program():
     [
         ("import horovod.spark.torch", ImportError),
         ("import horovod; horovod.spark.run", AttributeError),
-        ("from horovod.ray import RayExecutor", ImportError),
         ("import horovod.data", ImportError),
     ],
 )

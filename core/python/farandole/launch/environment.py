@@ -89,7 +89,7 @@ def inherited() -> dict[str, str]:
 
 
 def node() -> str:
-    """What tells this agent's host from others on one machine, after a space: FARANDOLE_NODE, of engines, Ray's say."""
+    """FARANDOLE_NODE after a space, else "": tells this agent's host from others on one machine; Ray's ways set it."""
     name = os.environ.get("FARANDOLE_NODE", "")
     return f" {name}" if name else ""
 

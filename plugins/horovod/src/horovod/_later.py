@@ -4,7 +4,6 @@ from __future__ import annotations
 
 _COMMAND = "until then start the ranks by the command, horovodrun -np 2 python train.py"
 _INSTEAD = {
-    "ray": f"ranks that are Ray's workers come with a later release; {_COMMAND}",
     "spark": f"ranks that are Spark's tasks come with a later release; {_COMMAND}",
     "data": "the frameworks have loaders that work ahead: torch.utils.data.DataLoader with num_workers, "
     "tf.data.Dataset.prefetch, tf.data.experimental.service",

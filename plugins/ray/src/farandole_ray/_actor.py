@@ -1,11 +1,12 @@
 """Ray's actor for one or more places of ranks. The first actor of a node has the launcher's agent of that node as well.
 
-    launcher -> _way.py -> actor -> agent -> ranks        the agent ends with the actor, and its ranks with the agent
-    driver -> actor -> rank                               calls and their outcomes, by Ray
+launcher -> _way.py -> actor -> agent -> ranks        the agent ends with the actor, and its ranks with the agent
+driver -> actor -> rank                               calls and their outcomes, by Ray
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -106,7 +107,7 @@ class Actor:
         return receive(channel) or GONE
 
     def await_ranks(self, numbers: list[int], seconds: float) -> bool:
-        """Whether these have come within the time."""
+        """Returns whether these have come within the time."""
         with self._change:
             return self._change.wait_for(lambda: self._ranks.keys() >= set(numbers), seconds)
 
@@ -202,13 +203,9 @@ def _to_way(channel: socket.socket, kind: int, descriptor: int, lock: Any) -> No
 
 
 def _from_way(channel: socket.socket, stdin: Any) -> None:
-    try:
+    with contextlib.suppress(OSError):
         while data := channel.recv(_CHUNK):
             stdin.write(data)
             stdin.flush()
-    except OSError:
-        pass
-    try:
+    with contextlib.suppress(OSError):
         stdin.close()  # the agent ends its ranks
-    except OSError:
-        pass

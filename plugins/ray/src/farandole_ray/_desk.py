@@ -12,6 +12,7 @@ import threading
 from typing import Any
 
 import ray
+
 from farandole_ray._places import Group, Place, Pool, by_host
 
 _START_S = 30.0

@@ -13,6 +13,7 @@ from typing import Any
 import ray
 from farandole import FarandoleError
 from farandole.engine import result_in, traceback_in
+
 from farandole_ray import _environment, _way
 from farandole_ray._desk import Desk
 from farandole_ray._launcher import Launcher, new_mark
@@ -26,7 +27,7 @@ _SETTLE_S = 1.0  # for more places than are needed, before the job starts
 
 @dataclass(frozen=True)
 class Elastic:
-    """What is needed for each run."""
+    """The job, but for the function of a run."""
 
     request: Request
     settings: Settings

@@ -18,7 +18,8 @@ _SOCKET, _PYTHON, _FOLDER = (f"FARANDOLE_RAY_{name}" for name in ("SOCKET", "PYT
 _GPUS = "CUDA_VISIBLE_DEVICES"
 _KEPT = ("FARANDOLE_", "HOROVOD_", "NCCL_", "LC_")
 _KEPT_WHOLE = {"HOME", "LANG", "LD_LIBRARY_PATH", "TMPDIR", "TZ"}
-COMMAND = ("sh", "-c", f'exec "${_PYTHON}" -c "from farandole_ray._trainer import main; main()"')
+_PROGRAM = "from farandole_ray._trainer import main"
+COMMAND = ("sh", "-c", f'exec "${_PYTHON}" -c "{_PROGRAM}; main()"')
 
 
 def of_launcher(extra: Mapping[str, str]) -> dict[str, str]:

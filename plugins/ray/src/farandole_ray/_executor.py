@@ -13,6 +13,7 @@ from typing import Any
 import ray
 from farandole import ArgumentError, FarandoleError
 from farandole.engine import pack_call, result_in, traceback_in
+
 from farandole_ray import _environment, _request, _trainer, _way
 from farandole_ray._actor import GONE
 from farandole_ray._desk import Desk
@@ -123,7 +124,9 @@ class RayExecutor:
             num_workers, num_hosts, num_workers_per_host, cpus_per_worker, use_gpu, gpus_per_worker
         )
         if min_workers is not None:
-            self._elastic = Elastic(self._request, self.settings, min_workers, reset_limit, cooldown_range, elastic_timeout)
+            self._elastic = Elastic(
+                self._request, self.settings, min_workers, reset_limit, cooldown_range, elastic_timeout
+            )
         self._use_current = use_current_placement_group
         self._group: Group | None = None
         self._desk: Desk | None = None
@@ -292,7 +295,9 @@ class RayExecutor:
         self._launcher.show()
         ready, _ = ray.wait(references, num_returns=len(references), timeout=0)
         outcomes = {references.index(each): _value(each) for each in ready}
-        raised = {rank: each for rank, each in outcomes.items() if isinstance(each, bytes) and each and traceback_in(each)}
+        raised = {
+            rank: each for rank, each in outcomes.items() if isinstance(each, bytes) and each and traceback_in(each)
+        }
         first = self._launcher.blamed if self._launcher.blamed in raised else next(iter(raised), None)
         if first is not None and self._launcher.blamed in (None, first):
             result_in(raised[first], first, len(self._where))

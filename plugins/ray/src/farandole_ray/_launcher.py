@@ -22,7 +22,7 @@ _BLAMED = re.compile(r"farandole: rank (\d+) ")
 
 
 def new_mark() -> bytes:
-    """What the ranks write after a call."""
+    """A line for the ranks to write after a call."""
     return f"farandole-mark-{secrets.token_hex(5)[:9]}".encode()
 
 
@@ -84,7 +84,7 @@ class Launcher:
                     self._shown.append((is_stderr, line))
 
     def has_all(self, mark: bytes, ranks: int) -> bool:
-        """Whether the output of so many ranks is here up to their mark, on both streams."""
+        """Returns whether the output of so many ranks is here up to their mark, on both streams."""
         with self._lock:
             return self._marks[mark] >= 2 * ranks
 

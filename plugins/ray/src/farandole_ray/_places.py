@@ -12,12 +12,18 @@ from typing import Any
 import farandole
 import ray
 from farandole import FarandoleError
+from ray.util.placement_group import (
+    PlacementGroup,
+    get_current_placement_group,
+    placement_group,
+    remove_placement_group,
+)
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
 from farandole_ray import _private, _request
 from farandole_ray._actor import Actor
 from farandole_ray._request import Request
 from farandole_ray._settings import Settings
-from ray.util.placement_group import PlacementGroup, get_current_placement_group, placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 _METHODS_AT_A_TIME = 1000
 _PATIENCE_S = 1.0  # before the user hears what is waited for
@@ -193,7 +199,9 @@ class Pool:
         while len(self.places) + len(self._coming) < self._request.workers:
             actor = _actor(self._request, 1, self._token)
             self._coming[actor.facts.remote()] = actor, actor.stay.remote()
-        for reference in ray.wait(list(self._coming), num_returns=len(self._coming), timeout=0)[0] if self._coming else []:
+        for reference in (
+            ray.wait(list(self._coming), num_returns=len(self._coming), timeout=0)[0] if self._coming else []
+        ):
             actor, stays = self._coming.pop(reference)
             try:
                 facts = ray.get(reference)
@@ -213,7 +221,8 @@ class Pool:
 
     def lose(self, host: str, port: int) -> None:
         """The way to the actor with this port has ended: Ray takes up to 15 s to see a node's end, so others are asked
-        for now."""
+        for now.
+        """
         if any(place.host == host and place.port == port for place in self.places):
             self._lost.append(host)
 
@@ -221,5 +230,8 @@ class Pool:
         """Give everything back to Ray."""
         self._ending.set()
         self._thread.join()
-        for actor in [*(place.actor for place in (*self.places, *self.left)), *(actor for actor, _ in self._coming.values())]:
+        for actor in [
+            *(place.actor for place in (*self.places, *self.left)),
+            *(actor for actor, _ in self._coming.values()),
+        ]:
             ray.kill(actor)

@@ -59,7 +59,8 @@ def make(
     if use_gpu:
         per_worker["GPU"] = gpus or 1
     if any(not 0 <= each < math.inf for each in per_worker.values()):
-        raise ArgumentError(f"RayExecutor wants cpus and GPUs of at least 0, not {per_worker}.")
+        amounts = " and ".join(f"{each:g} {name}" for name, each in per_worker.items())
+        raise ArgumentError(f"RayExecutor wants CPUs and GPUs of at least 0 for each worker, not {amounts}.")
     if num_hosts is not None:
         return Request(num_hosts * per_host, per_worker, per_host)
     return Request(num_workers or 1, per_worker)
@@ -81,8 +82,8 @@ def refusal(nodes: Sequence[Resources], request: Request, least: int) -> str:
         return ""
     on = f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
     return (
-        f"RayExecutor: {request.words} do not fit into the cluster: its {on} have places for {have}; ask for fewer, add "
-        "nodes, or wait for those of an autoscaler with create_settings(autoscales=True)."
+        f"RayExecutor: {request.words} do not fit into the cluster: its {on} have places for {have}; ask for fewer, "
+        "add nodes, or wait for those of an autoscaler with create_settings(autoscales=True)."
     )
 
 

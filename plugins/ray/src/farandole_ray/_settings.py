@@ -1,4 +1,4 @@
-"""What `RayExecutor.create_settings` returns."""
+"""The result of `RayExecutor.create_settings`."""
 
 from __future__ import annotations
 

@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import ray
+from ray.train.backend import Backend, BackendConfig
+
 from farandole_ray import _environment
 from farandole_ray._request import variables
-from ray.train.backend import Backend, BackendConfig
 
 _KEY_BYTES = 32
 _held: list[Any] = []  # of a worker: the key's memory, and the port of rank 0

@@ -3,7 +3,8 @@
     actor -> rank    a mark, a pickled call; the end of the stream is the end of the job
     rank -> actor    hello: its number; then for each call length, outcome
 
-After a call the rank writes its mark to stdout and stderr, as the last of the call's output. A call that raises ends the rank, so that the others do not wait for it in their next operation.
+After a call the rank writes its mark to stdout and stderr, as the last of the call's output. A call that raises ends
+the rank, so that the others do not wait for it in their next operation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Bytes between the actor of a node, the ranks there, and the launcher's ways to it.
 
-    rank's program <- unix socket -> actor      NUMBER, then messages: a length and so many bytes
-    _way.py        <- TCP ----------------> actor        proof of the token; then the agent's stdin, stdout, stderr
+rank's program <- unix socket -> actor      NUMBER, then messages: a length and so many bytes
+_way.py        <- TCP ----------------> actor        proof of the token; then the agent's stdin, stdout, stderr
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-import ray  # noqa: E402  (reads that variable)
-from ray.cluster_utils import Cluster  # noqa: E402
+import ray
+from ray.cluster_utils import Cluster
 
 _OPTIONS = {"include_dashboard": False, "object_store_memory": 100 << 20}
 
