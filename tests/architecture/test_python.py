@@ -76,7 +76,8 @@ def test_public_names_are_sorted_and_bound() -> None:
     assert declared_name_violations(python_sources()) == []
 
 
-BESIDE = {"farandole_torch.lightning": "lightning"}  # a module of ours -> the package that it extends
+# A module of ours -> the package that it extends.
+BESIDE = {"farandole_torch.lightning": "lightning", "farandole_ray": "ray", "farandole_ray.horovod": "ray"}
 
 
 @pytest.mark.parametrize("module", [module for module in LISTED if module.startswith("farandole")])

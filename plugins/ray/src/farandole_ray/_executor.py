@@ -277,7 +277,8 @@ class RayExecutor:
             self._launcher.end()
             self._launcher.show()
             raise
-        return ray.get(references)
+        values: list[Any] = ray.get(references)
+        return values
 
     def _show_all(self, mark: bytes, ranks: int) -> None:
         """Results are here sooner than lines, which go through the launcher."""

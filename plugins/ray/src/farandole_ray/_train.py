@@ -23,7 +23,7 @@ _held: list[Any] = []  # of a worker: the key's memory, and the port of rank 0
 
 
 @dataclass
-class FarandoleConfig(BackendConfig):
+class FarandoleConfig(BackendConfig):  # type: ignore[misc]  # Ray is not read
     """`DataParallelTrainer(train, backend_config=FarandoleConfig(), scaling_config=...)`: workers are ranks.
 
     In the training function `farandole_torch.init()`, or that of another plugin, joins them; `ray.train.report`,
@@ -46,7 +46,7 @@ class FarandoleConfig(BackendConfig):
         return asdict(self)
 
 
-class _FarandoleBackend(Backend):
+class _FarandoleBackend(Backend):  # type: ignore[misc]
     share_cuda_visible_devices = True
 
     def on_start(self, worker_group: Any, backend_config: BackendConfig) -> None:

@@ -84,7 +84,11 @@ class ElasticRayExecutor:
                 "host_discovery_script=..."
             )
         self._settings, self._variables = settings, dict(env_vars or {})
-        self._resources = {"use_gpu": use_gpu, "cpus_per_worker": cpus_per_slot, "gpus_per_worker": gpus_per_slot}
+        self._resources: dict[str, Any] = {
+            "use_gpu": use_gpu,
+            "cpus_per_worker": cpus_per_slot,
+            "gpus_per_worker": gpus_per_slot,
+        }
 
     def start(self) -> None:
         """Connect to Ray. `run` asks it for places."""
