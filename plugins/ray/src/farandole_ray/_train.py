@@ -10,7 +10,7 @@ import os
 import secrets
 import socket
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import ray
 from ray.train.backend import Backend, BackendConfig
@@ -35,6 +35,7 @@ class FarandoleConfig(BackendConfig):  # type: ignore[misc]  # Ray is not read
     """
 
     timeout_s: float = 120.0
+    backend: ClassVar[str] = "farandole"  # TorchTrainer looks whether its torch_config has one
 
     @property
     def backend_cls(self) -> type[Backend]:

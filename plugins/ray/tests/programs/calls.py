@@ -65,7 +65,7 @@ with nodes(2):
     assert executor.run(lambda: __import__("os").environ["ANSWER"]) == ["42", "42"]
     assert ray.get(executor.run_remote(place, kwargs={"base": 20})) == [(20, 2, 0, 0), (21, 2, 0, 1)]
     lock = threading.Lock()
-    within(10, TypeError, lambda: executor.run(lambda: lock), "closure variable 'lock'", "RayExecutor cannot send")
+    within(10, TypeError, lambda: executor.run(lambda: lock), "its global variable 'lock'", "RayExecutor cannot send")
     error = within(10, KeyError, lambda: executor.run(fail), "of rank one")
     assert "rank 1 of 2:" in str(error.__cause__) and "in fail" in str(error.__cause__)
     within(10, FarandoleError, lambda: executor.run(place, (1,)), "the ranks have ended", "start() for new ones")
