@@ -92,8 +92,7 @@ def test_a_wrong_call_names_the_line_of_the_program():
 @pytest.mark.parametrize(
     ("use", "error"),
     [
-        ("import horovod.spark.torch", ImportError),
-        ("import horovod; horovod.spark.run", AttributeError),
+        ("import horovod.ray", ImportError),
         ("from horovod.ray import RayExecutor", ImportError),
         ("import horovod.data", ImportError),
     ],
