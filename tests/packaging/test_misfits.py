@@ -13,6 +13,7 @@ PLUGINS = {
     "farandole-horovod": ("plugins/horovod/src", "horovod"),
     "farandole-mxnet": ("plugins/mxnet/src", "farandole_mxnet"),
     "farandole-tensorflow": ("plugins/tensorflow/src", "farandole_tensorflow"),
+    "farandole-spark": ("plugins/spark/src", "farandole_spark"),
     "farandole-torch": ("plugins/torch/src", "farandole_torch"),
 }
 each_plugin = pytest.mark.parametrize("plugin", PLUGINS)

@@ -159,7 +159,7 @@ def executors() -> list[psutil.Process]:
 
 
 def test_a_killed_executor_is_told_in_one_sentence(warm: Any, nothing_left: Callable[[], bool]) -> None:
-    shown = _AtLine(lambda: executors()[0].kill())
+    shown = _AtLine(executors()[0].kill)
     with pytest.raises(farandole.FarandoleError, match=r"rank [01] on \S+ .*was lost") as caught:
         farandole_spark.run(linger, num_proc=2, stdout=shown)
     assert time.monotonic() - shown.acted_at < TOLD_SECONDS

@@ -14,7 +14,7 @@ from farandole_spark._tasks import Plan
 
 
 class Cluster(Protocol):
-    """What a job asks of a cluster."""
+    """The questions of a job to a cluster."""
 
     def setting(self, name: str, otherwise: str = "") -> str:
         """A setting of Spark."""

@@ -28,7 +28,7 @@ def too_few(wanted: int, slots: Slots, asked_for_s: float) -> str:
 
 
 def waiting(wanted: int, slots: Slots) -> str:
-    """What the job waits for; "" where it can start."""
+    """Names the slots that the job lacks; "" where it can start."""
     if slots.total is not None and wanted > slots.total:
         return f"waiting for {wanted} slots, the cluster has {slots.total}"
     if slots.free is None or wanted <= slots.free:
