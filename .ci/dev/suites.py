@@ -33,6 +33,7 @@ SPARK: dict[str, Beside] = {
         Together((TORCH, NEWEST), pins.SPARK_3_5, "spark-3.5"),
     ),
     "tests/spark/test_connect.py": (Together((TORCH, NEWEST), pins.SPARK, "spark"),),
+    "tests/spark/test_digits.py": (Together((TORCH, NEWEST), pins.SPARK, "spark"),),
 }
 
 # Other frameworks, MPI, pods and a small Slurm on several hosts: for the session `hosts`, with all long forms.

@@ -59,6 +59,8 @@ def _supported(path: str) -> str:
     if "farandole_tensorflow" in path:
         versions = sorted(pins["TENSORFLOW_PYTHONS"], key=_numbers)
         return f"TensorFlow {versions[0]} to {versions[-1]};"
+    if "farandole_spark" in path:
+        return f"PySpark {pins['SPARK_3_5'][0].split('==')[1].removesuffix('.*')} to "
     return f"MXNet {pins['MXNET'][0].split('==')[1]}," if "farandole_mxnet" in path else "Keras "
 
 

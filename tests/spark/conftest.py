@@ -20,6 +20,7 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 _END_SECONDS = 10.0
+_MARK = "MARK_OF_SPARK_TESTS"  # in the environment of all that these tests start
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +28,7 @@ def around(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder for everything that Spark and jobs write; the environment of Spark is set."""
     folder = tmp_path_factory.mktemp("spark")
     os.environ.update(
+        **{_MARK: os.urandom(8).hex()},
         SPARK_LOCAL_IP="127.0.0.1",
         PYSPARK_PYTHON=sys.executable,
         PYSPARK_DRIVER_PYTHON=sys.executable,
@@ -62,20 +64,20 @@ def warm(spark: Any) -> Any:
 
 
 def of_job() -> list[psutil.Process]:
-    """The processes of jobs that are there: launchers, ways, agents and ranks, but not this one."""
+    """The processes of our jobs that are there: launchers, ways, agents and ranks, but not this one."""
     found = []
     for process in psutil.process_iter():
         try:
-            words = process.cmdline()
-        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+            words, mark = process.cmdline(), process.environ().get(_MARK)
+        except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
             continue
-        if any("farandole." in word and "pytest" not in word for word in words) and process.pid != os.getpid():
+        if mark == os.environ[_MARK] and process.pid != os.getpid() and any("farandole" in word for word in words):
             found.append(process)
     return found
 
 
 @pytest.fixture
-def nothing_left() -> Callable[[], bool]:
+def nothing_left(around: Path) -> Callable[[], bool]:
     """Waits until the processes that have come since the test began have gone. Returns whether they have."""
     before = {process.pid for process in of_job()}
 

@@ -230,3 +230,10 @@ def test_a_variable_that_cannot_be_pickled_is_named(warm: Any) -> None:
 
     with pytest.raises(farandole.ArgumentTypeError, match=r"closure variable 'lock', of type _thread\.lock"):
         farandole_spark.run(holds, num_proc=2)
+
+
+def test_a_driver_that_executors_do_not_reach_is_told(warm: Any) -> None:
+    began = time.monotonic()
+    with pytest.raises(farandole.FarandoleError, match=r"cannot connect to the driver at 192\.0\.2\.1:"):
+        farandole_spark.run(about, (0,), num_proc=2, driver_address="192.0.2.1")
+    assert time.monotonic() - began < 2 * TOLD_SECONDS

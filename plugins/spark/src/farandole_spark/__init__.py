@@ -19,4 +19,4 @@ from farandole_spark._runner import HorovodRunner
 
 __version__ = _fit.VERSION
 
-__all__ = ["HorovodRunner", "__version__", "log_to_driver", "run"]
+__all__ = ["HorovodRunner", "log_to_driver", "run"]
