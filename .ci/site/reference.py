@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("core/python", "plugins/torch/src", "plugins/tensorflow/src", "plugins/mxnet/src", "plugins/ray/src")
+SOURCES = ("core/python", "plugins/torch/src", "plugins/tensorflow/src", "plugins/mxnet/src")
+SOURCES += ("plugins/ray/src", "plugins/spark/src")
 Node = ast.FunctionDef | ast.ClassDef
 
 
@@ -186,6 +187,12 @@ PAGES = (
         {"Elastic training": ["run", "MXNetState", "DataLoader", *_OF_THE_CORE]},
         _ELASTIC,
     ),
+    Page(
+        "farandole_spark",
+        {"Functions on ranks": ["run", "HorovodRunner"], "In a rank": ["log_to_driver"]},
+        "[The guide](../guide/spark.md) says what a cluster needs.",
+    ),
+    Page("farandole_spark.keras", {"Callbacks": ["LogCallback"]}),
     Page(
         "farandole.keras",
         {

@@ -61,6 +61,8 @@ def _supported(path: str) -> str:
         return f"TensorFlow {versions[0]} to {versions[-1]};"
     if "farandole_ray" in path:
         return f"Ray {pins['RAY'][0].split('==')[1]};"
+    if "farandole_spark" in path:
+        return f"PySpark {pins['SPARK_3_5'][0].split('==')[1].removesuffix('.*')} to "
     return f"MXNet {pins['MXNET'][0].split('==')[1]}," if "farandole_mxnet" in path else "Keras "
 
 

@@ -14,6 +14,7 @@ PLUGINS = {
     "farandole-mxnet": ("plugins/mxnet/src", "farandole_mxnet"),
     "farandole-ray": ("plugins/ray/src", "farandole_ray"),
     "farandole-tensorflow": ("plugins/tensorflow/src", "farandole_tensorflow"),
+    "farandole-spark": ("plugins/spark/src", "farandole_spark"),
     "farandole-torch": ("plugins/torch/src", "farandole_torch"),
 }
 each_plugin = pytest.mark.parametrize("plugin", PLUGINS)

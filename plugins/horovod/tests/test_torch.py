@@ -92,8 +92,6 @@ def test_a_wrong_call_names_the_line_of_the_program():
 @pytest.mark.parametrize(
     ("use", "error"),
     [
-        ("import horovod.spark.torch", ImportError),
-        ("import horovod; horovod.spark.run", AttributeError),
         ("import horovod.data", ImportError),
     ],
 )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import farandole
 from farandole._engines.driver_log import DriverLog
 from farandole._engines.hub import Hub
 from farandole._functions import outcome, parcel, starter, words
@@ -83,4 +86,5 @@ class Call:
 
 def _asking(hub: str) -> str:
     """The command that prints the hosts of a hub."""
-    return f"{sys.executable} -m farandole.launch.remote.way {hub} ?"
+    way = Path(farandole.__file__).parent / "launch" / "remote" / "way.py"
+    return shlex.join([sys.executable, "-I", "-S", str(way), hub, "?"])

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-_COMMAND = "until then start the ranks by the command, horovodrun -np 2 python train.py"
 _INSTEAD = {
-    "spark": f"ranks that are Spark's tasks come with a later release; {_COMMAND}",
+    **dict.fromkeys(
+        ("spark.keras", "spark.lightning", "spark.torch"),
+        "estimators of Spark ML come with a later release; train in a function that horovod.spark.run calls",
+    ),
     "data": "the frameworks have loaders that work ahead: torch.utils.data.DataLoader with num_workers, "
     "tf.data.Dataset.prefetch, tf.data.experimental.service",
 }
 
 
 def _sentence(what: str) -> str:
-    return f"Farandole has no {what}: {_INSTEAD[what.rpartition('.')[2]]}"
+    return f"Farandole has no {what}: {_INSTEAD[_part(what)]}"
+
+
+def _part(what: str) -> str:
+    """`horovod.spark.torch` -> spark.torch."""
+    return what.removeprefix("horovod.") if what.startswith("horovod.spark.") else what.rpartition(".")[2]
 
 
 def import_error(module: str) -> ImportError:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from farandole.launch.engines import Engine
 
+_WAY = Path(__file__).parents[1] / "remote" / "way.py"
 _TRAVELS = ("FARANDOLE_", "HOROVOD_", "NCCL_")
 _STAYS = ("FARANDOLE_RUN_", "FARANDOLE_ADDRESS", "FARANDOLE_SSH", "FARANDOLE_TIMELINE")
 
@@ -18,7 +20,7 @@ def engine(name: str, hub: str) -> Engine:
 
 
 def _command(hub: str, host: str, _words: list[str]) -> list[str]:
-    return [sys.executable, "-m", "farandole.launch.remote.way", hub, host]
+    return [sys.executable, "-I", "-S", str(_WAY), hub, host]
 
 
 def variables(base: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

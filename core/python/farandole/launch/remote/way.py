@@ -1,9 +1,9 @@
 """The launcher's way to an agent that runs in a task of an engine: carries bytes between the agent and our pipes.
 
-    python -m farandole.launch.remote.way HUB HOST
+    python -I -S way.py HUB HOST
 
-The caller's hub, at this abstract Unix socket, hands us the connection to the agent of that host. For the host "?" it
-tells all hosts that are there.
+It is run by its path and imports nothing of farandole, so that it is there at once. The caller's hub, at this abstract
+Unix socket, hands us the connection to the agent of that host. For the host "?" it tells all hosts that are there.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 import sys
 import threading
 from typing import NoReturn
-
-from farandole._start import sockets
 
 _CHUNK = 1 << 16
 _ASK_SECONDS = 10.0
@@ -28,7 +27,7 @@ def main() -> NoReturn:
     hub.settimeout(_ASK_SECONDS)
     try:
         hub.connect(f"\0{name}")
-        if not sockets.is_ours(hub):
+        if not _is_ours(hub):
             sys.exit("the hub belongs to another user")
         hub.sendall(host.encode())
         if host == "?":
@@ -45,6 +44,12 @@ def main() -> NoReturn:
     _carry_back(connection)
     print("its task has ended, or was lost", file=sys.stderr, flush=True)
     os._exit(1)  # the other thread may sit in a read
+
+
+def _is_ours(connection: socket.socket) -> bool:
+    credentials = struct.Struct("3i")  # struct ucred: pid, uid, gid
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size)
+    return int(credentials.unpack(raw)[1]) == os.getuid()
 
 
 def _carry_there(connection: socket.socket) -> None:
