@@ -10,7 +10,8 @@ import pytest
 
 # Of 0.28.1, by their signatures.
 EXECUTOR = """self settings num_workers num_hosts num_workers_per_host cpus_per_worker use_gpu gpus_per_worker
-use_current_placement_group min_workers max_workers reset_limit cooldown_range elastic_timeout override_discovery""".split()
+use_current_placement_group min_workers max_workers reset_limit cooldown_range elastic_timeout
+override_discovery""".split()
 ELASTIC = "self settings use_gpu cpus_per_slot gpus_per_slot env_vars override_discovery".split()
 START = "self executable_cls executable_args executable_kwargs extra_env_vars".split()
 METHODS = {"start", "run", "run_remote", "execute", "execute_single", "shutdown", "create_settings"}
