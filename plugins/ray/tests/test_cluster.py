@@ -15,7 +15,7 @@ from lab import Lab, lab_fixture  # noqa: F401  (a fixture)
 pytest.importorskip("ray", reason="Ray is installed by the session `ray`")
 pytestmark = pytest.mark.timeout(400)
 HERE = Path(__file__).parent
-EXAMPLES = HERE.parents[2] / "examples" / "torch"
+EXAMPLES = HERE.parents[2] / "examples"
 LIMIT_S = 360.0
 
 
@@ -43,7 +43,7 @@ def test_lines_are_complete_and_20_jobs_leave_nothing(run: Callable[..., str]) -
 
 
 def test_digits_train_to_the_same_parameters_as_by_the_launcher(run: Callable[..., str]) -> None:
-    run("digits_twice.py", EXAMPLES)
+    run("digits_twice.py", EXAMPLES / "torch")
 
 
 def test_a_node_leaves_and_one_joins(run: Callable[..., str]) -> None:
@@ -52,3 +52,11 @@ def test_a_node_leaves_and_one_joins(run: Callable[..., str]) -> None:
 
 def test_ray_train_has_reports_checkpoints_and_shards(run: Callable[..., str]) -> None:
     run("train.py")
+
+
+def test_nothing_is_left_when_the_driver_is_interrupted_or_killed(run: Callable[..., str]) -> None:
+    assert "interrupted" in run("killed.py")
+
+
+def test_the_notebook_runs_and_shows_what_it_showed(run: Callable[..., str]) -> None:
+    run("notebook.py", EXAMPLES / "ray" / "digits.ipynb")
