@@ -1,10 +1,11 @@
-"""A node is removed while an elastic job trains, and another joins."""
+"""A node is removed while an elastic job trains, another joins, and is drained."""
 
 import itertools
 import threading
 import time
 from pathlib import Path
 
+import ray
 from cluster import add, nodes
 from farandole_ray import RayExecutor
 
@@ -41,6 +42,14 @@ def await_size(size, seconds):
         time.sleep(0.05)
 
 
+def cluster_is_told_that_a_node_will_go(cluster):
+    """As `ray drain-node` does for a notice of preemption."""
+    client = ray._private.worker.global_worker.gcs_client
+    (node,) = cluster.worker_nodes
+    preemption, deadline_ms = 2, int((time.time() + 120) * 1000)
+    assert client.drain_node(node.node_id.encode(), preemption, "a notice", deadline_ms) == (True, "")
+
+
 results = []
 with nodes(2) as cluster:
     executor = RayExecutor(min_workers=1, max_workers=2)
@@ -57,9 +66,13 @@ with nodes(2) as cluster:
     began = time.monotonic()
     await_size(2, 60)
     print(f"a node has joined, and trained after {time.monotonic() - began:.1f} s")
+    began = time.monotonic()
+    cluster_is_told_that_a_node_will_go(cluster)
+    await_size(1, 15)
+    print(f"a node was drained, and its rank has left after {time.monotonic() - began:.1f} s")
     STOP.touch()
     thread.join(60)
     executor.shutdown()
 sizes = results[0][2]
-assert [result[:2] for result in results] == [(2, len(sizes))] * 2, results
-assert [size for size, _ in itertools.groupby(sizes)] == [2, 1, 2]
+assert [result[:2] for result in results] == [(1, len(sizes))], results
+assert [size for size, _ in itertools.groupby(sizes)] == [2, 1, 2, 1]
