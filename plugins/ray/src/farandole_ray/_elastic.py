@@ -22,6 +22,7 @@ from farandole_ray._request import Request
 from farandole_ray._settings import Settings
 
 _LOOK_S = 0.05
+_PATIENCE_S = 5.0  # before the user hears what is waited for: actors take some seconds to start
 _SETTLE_S = 1.0  # for more places than are needed, before the job starts
 
 
@@ -67,7 +68,7 @@ class Elastic:
                     f"RayExecutor: {words}, after {self.timeout_s:g} s: other programs use the rest of the cluster; "
                     "end them, ask for fewer, or raise elastic_timeout."
                 )
-            if not told and time.monotonic() > until - self.timeout_s + _SETTLE_S:
+            if not told and time.monotonic() > until - self.timeout_s + _PATIENCE_S:
                 told = True
                 print(f"farandole: {words} (for {self.timeout_s:g} s at most).", file=sys.stderr, flush=True)
             time.sleep(_LOOK_S)

@@ -8,6 +8,7 @@ import ray
 from cluster import nodes
 from farandole import FarandoleError
 from farandole_ray import RayExecutor
+from horovod.ray import ElasticRayExecutor
 
 
 def place(base):
@@ -25,6 +26,7 @@ def fail():
     import farandole.numpy as hvd
     import numpy as np
 
+    hvd.init()
     if hvd.rank() == 1:
         raise KeyError("of rank one")
     hvd.allreduce(np.ones(3))
@@ -82,6 +84,11 @@ with nodes(2):
     within(10, FarandoleError, RayExecutor(num_workers=9).start, "9 workers of 1 CPU each", "2 nodes have places for 2")
     spread = RayExecutor(num_hosts=2, num_workers_per_host=2)
     within(10, FarandoleError, spread.start, "4 workers of 1 CPU each on 2 nodes", "places for 0")
+
+    elastic = ElasticRayExecutor(ElasticRayExecutor.create_settings(min_num_proc=2), env_vars={"ANSWER": "7"})
+    elastic.start()
+    assert elastic.run(lambda: place(int(__import__("os").environ["ANSWER"]))) == [(7, 2, 0, 0), (8, 2, 0, 1)]
+    within(20, KeyError, lambda: elastic.run(fail), "of rank one")
 
     executor = RayExecutor(num_hosts=2)
     executor.start()
