@@ -11,7 +11,7 @@ import pytest
 from test_kills import kill
 
 LONG = bool(os.environ.get("FARANDOLE_LONG"))
-JOBS = 500 if LONG else 20
+JOBS = 500 if LONG else 8
 SEED = os.environ.get("FARANDOLE_SEED", "1")
 
 pytestmark = pytest.mark.timeout(1800 if LONG else 120)

@@ -181,3 +181,20 @@ if LONG:
         out, err = found.stop(job)
         assert "rank 1 on h1" in err and "was lost" in err and "h1 (10.77.0.11) has joined" in err, err
         assert len(re.findall(r"ended \d of 2", out)) == 2, out
+
+
+if LONG:
+
+    def test_the_only_rank_of_a_host_is_replaced(cluster: Callable[[int], Cluster]) -> None:
+        """Its agent has no rank left for a while; the host keeps its place all the same."""
+        found = cluster(3)
+        found.lists("h0:1", "h1:1", "h2:1")
+        job = found.run("--min-np", 1, "--max-np", 3, "--blacklist-cooldown-range", 0.2, 0.2)
+        job.await_lines(3, "world of 3 from 0")
+        for victim in (1, 2, 1):
+            (pid, *_) = ranks(found.hosts[victim])[0].split()
+            found.hosts[victim].run(["kill", "-KILL", pid])
+            job.await_lines(3, "world of 3")
+        out, err = found.stop(job)
+        assert len(re.findall(r"ended \d of 3", out)) == 3, out
+        assert err.count("killed by SIGKILL") == 3 and "No route to host" not in err, err

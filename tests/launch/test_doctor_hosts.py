@@ -242,7 +242,7 @@ def test_a_silent_host_is_given_up_and_nothing_is_left(launch: Callable[..., Any
     job.wait_until_nothing_is_left(5)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
 def test_ended_early_it_leaves_nothing(launch: Callable[..., Any], env: dict[str, str], signum: int) -> None:
     job = launch("-H", "slow,there", verb="doctor", env=env)
     deadline = time.monotonic() + 20
