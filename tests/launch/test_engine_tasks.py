@@ -184,3 +184,31 @@ def test_a_killed_task_leaves_nothing_and_is_named() -> None:
 def test_a_part_that_cannot_be_pickled_is_named() -> None:
     with pytest.raises(farandole.ArgumentTypeError, match=r"test\.run cannot send .*its argument 0"):
         Call(_sum, (sys.stdout,), None, "test.run")
+
+
+DRIVER = """
+import sys
+from farandole.engine import Call, Hub, listed
+from test_engine_tasks import _sleep
+with Call(_sleep, (), None, "test.run") as call, Hub("127.0.0.1") as hub:
+    print(hub.port, hub.key.hex(), flush=True)
+    assert hub.wait(2, 30)
+    call.run(hub, "Tests", 2, listed(hub.arrange()))
+"""
+
+
+def test_a_killed_driver_leaves_nothing() -> None:
+    around = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])}
+    with ExitStack() as stack:
+        driver = stack.enter_context(
+            subprocess.Popen([sys.executable, "-c", DRIVER], env=around, stdout=subprocess.PIPE, text=True)
+        )
+        stack.callback(driver.kill)
+        assert driver.stdout is not None
+        port, key = driver.stdout.readline().split()
+        hub = Hub("127.0.0.1", port=int(port), key=bytes.fromhex(key))
+        tasks = [stack.enter_context(_task(hub, order)) for order in range(2)]
+        pids = [int(driver.stdout.readline().split()[-1]) for _ in range(2)]
+        driver.kill()
+        assert _within(lambda: not any(map(psutil.pid_exists, pids)))
+        assert [task.wait(SECONDS) for task in tasks] == [0, 0]

@@ -11,6 +11,7 @@ from typing import Any
 
 import farandole_spark
 import pytest
+from conftest import SETTINGS
 
 pytestmark = pytest.mark.timeout(400)
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,3 +45,16 @@ def test_digits_train_to_the_same_parameters(warm: Any, tmp_path: Path, example:
     command = [Path(sys.executable).parent / "python", "-m", "farandole.launch", "run", "-np", "2", *words]
     subprocess.run(command, env=around, check=True, timeout=200)
     assert digest(example, ours) == digest(example, theirs)
+
+
+def test_the_example_for_spark_learns(around: Path) -> None:
+    import pyspark
+
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    settings = [word for setting in SETTINGS.items() for word in ("--conf", "=".join(setting))]
+    command = [submit, "--master", "local[2]", *settings, ROOT / "examples" / "spark" / "digits.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = [line for line in done.stdout.splitlines() if "epoch" in line or "accuracy" in line]  # stderr is there, too
+    assert [line.partition("] ")[2].partition(":")[0] for line in told[:-1]] == [f"epoch {n}" for n in (5, 10, 15, 20)]
+    assert float(told[-1].removeprefix("test accuracy ")) > 0.9

@@ -37,6 +37,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "CROSS_RANK": PLACE,
     "CROSS_SIZE": PLACE,
     "CUDA_DRIVER": TEXT,
+    "DRIVER_LOG": ("0", "1"),
     "ELASTIC_TIMEOUT": SECONDS,
     "FAILPOINTS": TEXT,
     "FUSION_THRESHOLD": BYTES,
