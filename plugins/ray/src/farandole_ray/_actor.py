@@ -25,14 +25,16 @@ from farandole_ray._processes import end_with
 from farandole_ray._way import _CHUNK, _CODE, _FRAME, _STDERR, _STDOUT
 from farandole_ray._wire import NUMBER, exactly, receive, send
 
+_AGENT = ["-m", "farandole.launch.remote.agent"]
+_TASK_AGENT = "farandole.launch.remote.task_agent"  # whose ranks have a key that the launcher does not know
 GONE = b""  # in the place of an outcome: the rank has ended before
 
 
 class Actor:
     """Holds resources of a node; see above. Its methods run in threads."""
 
-    def __init__(self, token: str) -> None:
-        self._token = bytes.fromhex(token)
+    def __init__(self, token: str, secret: str = "") -> None:
+        self._token, self._secret = bytes.fromhex(token), bytes.fromhex(secret)
         self._name = f"farandole-ray-{secrets.token_hex(16)}"
         self._ranks: dict[int, socket.socket] = {}
         self._change = threading.Condition()
@@ -161,13 +163,20 @@ class Actor:
 
     def _be_way(self, channel: socket.socket, words: list[str]) -> None:
         """`words`: exec, the launcher's Python, its arguments. Ours is that of Ray's worker here."""
-        agent = subprocess.Popen(
-            end_with(os.getpid(), [sys.executable, *words[2:]]),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=of_agent(self._name, self._node, self._visible),
-        )
+        reader, writer = os.pipe()
+        with open(writer, "wb") as secret:
+            secret.write(self._secret)
+        if words[2:] == _AGENT:
+            words = [*words[:2], "-m", _TASK_AGENT, str(os.getpid()), str(reader)]
+        with open(reader, "rb"):
+            agent = subprocess.Popen(
+                end_with(os.getpid(), [sys.executable, *words[2:]]),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=[reader],
+                env=of_agent(self._name, self._node, self._visible),
+            )
         assert agent.stdin and agent.stdout and agent.stderr
         lock = threading.Lock()
         pumps = [

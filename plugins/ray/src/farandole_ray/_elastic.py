@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shlex
 import sys
 import time
@@ -20,6 +19,7 @@ from farandole_ray._launcher import Launcher, new_mark
 from farandole_ray._places import Pool
 from farandole_ray._request import Request
 from farandole_ray._settings import Settings
+from farandole_ray._wire import new_keys
 
 _LOOK_S = 0.05
 _PATIENCE_S = 5.0  # before the user hears what is waited for: actors take some seconds to start
@@ -39,11 +39,11 @@ class Elastic:
 
     def run(self, call: bytes, variables: dict[str, str]) -> list[Any]:
         """The results of the ranks that are there at the end. Raises what the rank that failed first has raised."""
-        token = secrets.token_hex(32)
-        pool = Pool(self.request, token, self.least)
+        keys = new_keys()
+        pool = Pool(self.request, keys, self.least)
         if pool.refusal and not self.settings.autoscales:
             raise FarandoleError(pool.refusal)
-        desk = Desk(pool, token, new_mark() + call)
+        desk = Desk(pool, keys.ways, new_mark() + call)
         pool.start()
         try:
             self._await_places(pool)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shlex
 import sys
 import time
@@ -21,6 +20,7 @@ from farandole_ray._elastic import Elastic
 from farandole_ray._launcher import Launcher, new_mark
 from farandole_ray._places import Group, Place
 from farandole_ray._settings import Settings
+from farandole_ray._wire import Keys, new_keys
 
 _NAME = "RayExecutor"
 _LOOK_S = 0.05
@@ -166,10 +166,10 @@ class RayExecutor:
             if executable_cls is not None:
                 raise ArgumentError("RayExecutor: ranks that come later have no objects: leave executable_cls out.")
             return
-        token = secrets.token_hex(32)
-        self._group = Group(self._request, self.settings, token, self._use_current)
+        keys = new_keys()
+        self._group = Group(self._request, self.settings, keys, self._use_current)
         try:
-            self._start_ranks(token)
+            self._start_ranks(keys)
             if executable_cls is not None:
                 arguments = executable_cls, tuple(executable_args or ()), dict(executable_kwargs or {})
                 self._call_all(pack_call(_trainer.make_object, arguments, {}, _NAME))
@@ -177,9 +177,9 @@ class RayExecutor:
             self.shutdown()
             raise
 
-    def _start_ranks(self, token: str) -> None:
+    def _start_ranks(self, keys: Keys) -> None:
         assert self._group is not None
-        self._desk = Desk(self._group, token)
+        self._desk = Desk(self._group, keys.ways)
         hosts = self._desk.hosts()
         ways = shlex.join([sys.executable, "-I", "-S", str(Path(_way.__file__)), self._desk.name, "reach"])
         words = ["-np", str(self._request.workers), "-H", ",".join(f"{host}:{slots}" for host, slots in hosts.items())]

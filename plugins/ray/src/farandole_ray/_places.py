@@ -24,6 +24,7 @@ from farandole_ray import _private, _request
 from farandole_ray._actor import Actor
 from farandole_ray._request import Request
 from farandole_ray._settings import Settings
+from farandole_ray._wire import Keys
 
 _METHODS_AT_A_TIME = 1000
 _PATIENCE_S = 1.0  # before the user hears what is waited for
@@ -56,7 +57,7 @@ def by_host(places: Sequence[Place]) -> dict[str, list[Place]]:
     return found
 
 
-def _actor(request: Request, together: int, token: str, **options: Any) -> Any:
+def _actor(request: Request, together: int, keys: Keys, **options: Any) -> Any:
     needs = {name: each * together for name, each in request.per_worker.items()}
     kind = ray.remote(Actor).options(
         num_cpus=needs.pop("CPU", 0),
@@ -65,7 +66,7 @@ def _actor(request: Request, together: int, token: str, **options: Any) -> Any:
         max_restarts=0,
         **options,
     )
-    return kind.remote(token)
+    return kind.remote(*keys)
 
 
 def _check(facts: dict[str, Any]) -> None:
@@ -81,8 +82,8 @@ def _check(facts: dict[str, Any]) -> None:
 class Group:
     """The places of a job whose size does not change."""
 
-    def __init__(self, request: Request, settings: Settings, token: str, use_current: bool) -> None:
-        self._request, self._settings, self._token = request, settings, token
+    def __init__(self, request: Request, settings: Settings, keys: Keys, use_current: bool) -> None:
+        self._request, self._settings, self._keys = request, settings, keys
         current = get_current_placement_group() if use_current else None
         self._own: PlacementGroup | None = None
         self.places: list[Place] = []
@@ -107,7 +108,7 @@ class Group:
             _actor(
                 request,
                 together,
-                self._token,
+                self._keys,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(self._own, placement_group_bundle_index=index),
             )
             for index in range(len(request.bundles))
@@ -124,7 +125,7 @@ class Group:
             )
         strategy = PlacementGroupSchedulingStrategy(current)
         actors = [
-            _actor(self._request, 1, self._token, scheduling_strategy=strategy) for _ in range(self._request.workers)
+            _actor(self._request, 1, self._keys, scheduling_strategy=strategy) for _ in range(self._request.workers)
         ]
         self._take(actors, 1, has_places=False)
 
@@ -173,8 +174,8 @@ class Pool:
     `call`: what each rank calls.
     """
 
-    def __init__(self, request: Request, token: str, least: int) -> None:
-        self._request, self._token = request, token
+    def __init__(self, request: Request, keys: Keys, least: int) -> None:
+        self._request, self._keys = request, keys
         self._coming: dict[Any, tuple[Any, Any]] = {}  # reference of facts -> actor, reference of its life
         self.places: list[Place] = []
         self.left: list[Place] = []  # that have died, or will: their ranks may still be told
@@ -197,7 +198,7 @@ class Pool:
 
     def _look(self) -> None:
         while len(self.places) + len(self._coming) < self._request.workers:
-            actor = _actor(self._request, 1, self._token)
+            actor = _actor(self._request, 1, self._keys)
             self._coming[actor.facts.remote()] = actor, actor.stay.remote()
         for reference in (
             ray.wait(list(self._coming), num_returns=len(self._coming), timeout=0)[0] if self._coming else []

@@ -6,12 +6,26 @@ _way.py        <- TCP ----------------> actor        proof of the token; then th
 
 from __future__ import annotations
 
+import secrets
 import socket
 import struct
+from typing import NamedTuple
 
 NUMBER = struct.Struct("!q")  # of a rank: its own of the start, or the one with which it joined an elastic job
 MARK_BYTES = 24  # before each call: what its rank writes when it has ended
 _LENGTH = struct.Struct("!Q")
+
+
+class Keys(NamedTuple):
+    """Two secrets of a job, in hexadecimal. Actors get both from Ray."""
+
+    ways: str  # is proved by programs that reach an actor
+    ranks: str  # makes, with what the launcher says, the key of the ranks; it never travels through a way
+
+
+def new_keys() -> Keys:
+    """For one job."""
+    return Keys(secrets.token_hex(32), secrets.token_hex(32))
 
 
 def exactly(channel: socket.socket, size: int) -> bytes | None:
