@@ -7,6 +7,8 @@ _INSTEAD = {
         ("spark.keras", "spark.lightning", "spark.torch"),
         "estimators of Spark ML come with a later release; train in a function that horovod.spark.run calls",
     ),
+    "spark.run_elastic": "jobs in Spark that go on without a lost rank come with a later release; call "
+    "horovod.spark.run again, from a checkpoint",
     "data": "the frameworks have loaders that work ahead: torch.utils.data.DataLoader with num_workers, "
     "tf.data.Dataset.prefetch, tf.data.experimental.service",
 }
@@ -28,6 +30,6 @@ def import_error(module: str) -> ImportError:
 
 def attribute_error(module: str, name: str) -> AttributeError:
     """The error for a name that `module` lacks, whether Horovod has it or not."""
-    if name in _INSTEAD:
+    if _part(f"{module}.{name}") in _INSTEAD:
         return AttributeError(_sentence(f"{module}.{name}"))
     return AttributeError(f"module {module!r} has no attribute {name!r}")

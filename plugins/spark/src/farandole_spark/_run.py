@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any, TextIO, TypeVar
 
 import farandole
@@ -130,7 +129,7 @@ class _Job:
 
     def __init__(self, cluster: Cluster, hub: Hub, ranks: int, title: str) -> None:
         self._cluster, self._hub, self._ranks, self._title = cluster, hub, ranks, title
-        self._stack, self._ended_well = ExitStack(), False
+        self._ended_well = False
 
     def __enter__(self) -> _Job:
         try:
@@ -141,9 +140,13 @@ class _Job:
                 f"the driver cannot listen at {where}, port {self._hub.port or 'any'} ({error.strerror}); give another "
                 "driver_address or driver_port."
             ) from error
-        has_threads = bool(self._cluster.setting("spark.executorEnv.OMP_NUM_THREADS"))
-        plan = Plan(self._hub.endpoint, self._hub.key, has_threads)
-        self._stage: Stage = self._cluster.start(plan, self._ranks, self._title)
+        try:
+            has_threads = bool(self._cluster.setting("spark.executorEnv.OMP_NUM_THREADS"))
+            plan = Plan(self._hub.endpoint, self._hub.key, has_threads)
+            self._stage: Stage = self._cluster.start(plan, self._ranks, self._title)
+        except BaseException:
+            self._hub.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
