@@ -34,6 +34,7 @@ OTHERS = {
     r"failpoint": "failpoints, which only builds for tests have",
     r"^<\w+>|^default-src|^efficiency: |^slowest rank, and|^Operations that overlap": "parts of the report",
     r"^For … of the operations|comes last: give it|take turns in coming last|^(large|small) oper": "its words",
+    r"^Python in worker has|SPARK-\d+\\\]": "patterns for the words of Spark",
     r"nobody is to read it": "a text that cannot be seen, and says so",
 }
 

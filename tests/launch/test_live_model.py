@@ -112,6 +112,13 @@ def test_small_operations_have_waits_by_the_records_of_the_others() -> None:
     assert told["ranks"][1][13] == pytest.approx(10 * 0.02 / 0.98, abs=0.01)
 
 
+def test_a_call_that_lacks_a_rank_is_a_wait() -> None:
+    told = frame(rank(0, done(), operation("x", ago_s=2.5), size=2), rank(1, done(), size=2))
+    assert [row[10] for row in told["ranks"]] == [0.5, 0.0]
+    both = frame(rank(0, done(), operation("x", ago_s=2.5), size=2), rank(1, done(), operation("x", ago_s=2), size=2))
+    assert [row[10] for row in both["ranks"]] == [0.0, 0.0], "all have come, and its data move"
+
+
 def test_a_rank_for_which_the_others_wait_is_named() -> None:
     ranks = [steps(0, 40, size=2), steps(1, 40, size=2, late_s=0.02)]
     found = verdict(ranks, arrivals_of(ranks, NOW_NS), NOW_NS)

@@ -170,6 +170,8 @@ class Arrivals:
 
     last: dict[_Key, Arrival] = field(default_factory=dict)
     covered_ns: int = 1
+    lacking: frozenset[_Key] = frozenset()  # operations that some rank has not begun yet
+    now_ns: int = 0
 
     def kept_share(self, rank: int) -> float:
         """The share of the time in which all others waited for a rank."""
@@ -179,8 +181,10 @@ class Arrivals:
         """The time at which all had come; of small operations, which have no phases, by the other ranks' records."""
         if operation.agreed_ns is not None:
             return operation.agreed_ns
+        if operation.ended_ns is None:
+            return self.now_ns if _key(operation) in self.lacking else None
         arrival = self.last.get(_key(operation))
-        if arrival is None or operation.ended_ns is None:
+        if arrival is None:
             return None
         return min(max(arrival.last_ns, operation.submitted_ns), operation.ended_ns)
 
@@ -197,14 +201,15 @@ def arrivals_of(ranks: Sequence[Rank], now_ns: int) -> Arrivals:
     came: dict[_Key, list[tuple[int, int]]] = {}
     for rank in ranks:
         for each in rank.recording.operations:
-            if each.process_set == 0 and each.submitted_ns >= now_ns - WINDOW_NS:
+            if each.process_set == 0 and (each.ended_ns is None or each.submitted_ns >= now_ns - WINDOW_NS):
                 came.setdefault(_key(each), []).append((each.submitted_ns, rank.number))
     found = {}
     for key, times in came.items():
         if len(times) == size:
             (last, number), (before, _) = heapq.nlargest(2, times)
             found[key] = Arrival(last, number, last - before)
-    return Arrivals(found, max(1, now_ns - from_ns))
+    lacking = frozenset(key for key, times in came.items() if len(times) < size)
+    return Arrivals(found, max(1, now_ns - from_ns), lacking, now_ns)
 
 
 def verdict(ranks: Sequence[Rank], arrivals: Arrivals, now_ns: int) -> Diagnosis:
