@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 # Rank 1 comes late to each operation, until the file "go" is there.
 STEPS = """
 import os, time
@@ -149,6 +151,59 @@ def test_a_job_of_another_launcher(launch: Callable, script: Callable, tmp_path:
         for each in ranks:
             each.kill()
             each.wait()
+
+
+def scrape(port: int, secret: str) -> str:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Authorization": f"Bearer {secret}"})
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError:
+        raise
+    except OSError:  # it does not listen yet
+        return ""
+
+
+def test_metrics_of_a_job(launch: Callable, script: Callable, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("0123456789abcdef\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    served = "--metrics", port, "--metrics-secret-file", "secret"
+    job = launch("-np", 2, *served, script(STEPS), env=environment(tmp_path))
+    until = time.monotonic() + 30
+    while 'rank="1"' not in (text := scrape(port, "0123456789abcdef")):
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    assert re.search(r'^farandole_operations_total{job="\w+",rank="0"} \d+$', text, re.MULTILINE)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        scrape(port, "0123456789abcdeX")
+    assert refused.value.code == 403 and refused.value.read() == b""
+    (tmp_path / "go").touch()
+    result = job.finish()
+    assert (result.code, result.err) == (0, ""), "a secret that the user has given is not shown"
+
+
+def test_metrics_are_no_reason_to_fail(run: Callable, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run("-np", 1, "--metrics", port, "sh", "-c", "sleep 1; exit 3", env=environment(tmp_path))
+    assert result.code == 3
+    assert f"there are no metrics at 127.0.0.1:{port}: Address already in use." in result.err
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--metrics-address", "10.0.0.1"], "--metrics-address and --metrics-secret-file need --metrics PORT."),
+        (["--metrics", 9, "--metrics-address", "h1"], "wants an IPv4 address of this host, not 'h1'."),
+        (["--metrics", 9, "--metrics-secret-file", "none"], "--metrics-secret-file none cannot be read: No such file"),
+        (["--metrics", 9, "--metrics-secret-file", "short"], "must hold one word of 16 to 256 letters, digits and"),
+    ],
+)
+def test_options_that_cannot_be(run: Callable, tmp_path: Path, options: list, sentence: str) -> None:
+    (tmp_path / "short").write_text("secret")
+    result = run("-np", 1, *options, "true")
+    assert result.code == 2 and sentence in result.err
 
 
 def test_there_is_no_job_to_show(run: Callable, tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import replace
 
 import pytest
-from farandole.launch.inspection.diagnosis import Rank
+from farandole.launch.inspection.diagnosis import Activity, Rank
 from farandole.launch.live.hub import Hub, Reader
+from farandole.launch.live.metrics import as_text
 from farandole.launch.live.model import MOST_OPERATIONS, Model, Seen, arrivals_of, measure, step_ns, verdict
 from inspection_samples import NOW_NS, SECOND, done, operation, rank
 
@@ -142,6 +144,51 @@ def test_512_ranks_make_a_frame_of_bounded_size_in_bounded_time() -> None:
 def test_long_names_do_not_make_a_frame_large() -> None:
     long = [operation("n" * 110 + str(n), 1, ago_s=1, ended_ago_s=0.5, number=n) for n in range(3 * MOST_OPERATIONS)]
     assert len(json.dumps(Model(START_NS).frame([Seen(rank(0, *long))], NOW_NS))) < MOST_BYTES
+
+
+# ---- Metrics
+
+METADATA = re.compile(r"# (TYPE \w+ (gauge|counter)|UNIT \w+ \w+|HELP \w+ [A-Z1].*\.)")
+SAMPLE = re.compile(r'(\w+)\{job="((?:[^"\\\n]|\\[\\n"])*)",rank="(\d+)"\} (-?\d+(?:\.\d+)?(?:e-?\d+)?)')
+
+
+def samples(text: str) -> dict[tuple[str, str], float]:
+    """(name, rank) -> value; each line must be one that OpenMetrics allows, in the place of its family."""
+    *lines, last, after = text.split("\n")
+    assert (last, after) == ("# EOF", "")
+    found: dict[tuple[str, str], float] = {}
+    family = ""
+    for line in lines:
+        if line.startswith("#"):
+            assert METADATA.fullmatch(line), line
+            family = line.split()[2]
+            assert not line.startswith("# UNIT") or family.endswith("_" + line.split()[3]), line
+            continue
+        match = SAMPLE.fullmatch(line)
+        assert match and match[1].removesuffix("_total") == family, line
+        assert (match[1], match[3]) not in found
+        found[match[1], match[3]] = float(match[4])
+    return found
+
+
+def test_metrics_tell_of_each_rank() -> None:
+    ranks = [steps(0, 40, size=2), steps(1, 40, size=2, late_s=0.02)]
+    found = samples(as_text([Seen(each, 5000) for each in ranks], NOW_NS))
+    assert found["farandole_operations_total", "0"] == 40
+    assert found["farandole_waited_for_ratio", "1"] == pytest.approx(0.2, abs=0.01)
+    assert found["farandole_step_seconds", "1"] == pytest.approx(0.1)
+    assert found["farandole_resident_memory_bytes", "0"] == 5000
+    assert found["farandole_up", "0"] == 1 and found["farandole_oldest_operation_seconds", "0"] == 0
+
+
+def test_metrics_of_a_rank_that_waits_and_of_one_that_is_dead() -> None:
+    waits, dead = rank(0, operation(ago_s=2.5), size=2), rank(1, does=Activity.GONE, size=2)
+    named = replace(waits, recording=replace(waits.recording, run='a"b\\c\n'))
+    found = samples(as_text([Seen(named), Seen(dead)], NOW_NS))
+    assert found["farandole_oldest_operation_seconds", "0"] == 2.5 and found["farandole_waiting_ratio", "0"] == 0
+    assert (found["farandole_up", "0"], found["farandole_up", "1"]) == (1, 0)
+    assert ("farandole_step_seconds", "0") not in found
+    assert samples(as_text([], NOW_NS)) == {}
 
 
 # ---- Queues

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from farandole.launch.live import server as live
 from farandole.launch.live.hub import Hub
-from farandole.launch.live.server import LiveServer, open_server
+from farandole.launch.live.server import LiveServer, MetricsServer, open_server
 
 
 @pytest.fixture
@@ -206,3 +206,61 @@ def test_a_port_that_is_taken_becomes_another(served: LiveServer) -> None:
     server.server_close()
     assert server.port != served.port
     assert sentence.startswith(f"port {served.port} cannot be had (address already in use), so the page has port ")
+
+
+# ---- Metrics
+
+
+@pytest.fixture
+def metrics() -> Iterator[MetricsServer]:
+    server = MetricsServer(0)
+    server.text = b"# EOF\n"
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_metrics_with_the_secret_in_the_path_or_in_a_header(metrics: MetricsServer) -> None:
+    for path, headers in ((f"/{metrics.token}/metrics", ()), ("/metrics", (f"Authorization: Bearer {metrics.token}",))):
+        code, answer = ask(metrics, path, *headers)
+        assert code == 200 and answer.endswith("\r\n\r\n# EOF\n")
+        assert "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8" in answer
+
+
+@pytest.mark.parametrize(
+    ("path", "header"),
+    [
+        ("/metrics", "Accept: */*"),
+        ("/metrics", "Authorization: Bearer"),
+        ("/metrics", "Authorization: Bearer {less}"),
+        ("/metrics", "Authorization: Basic {token}"),
+        ("/", "Authorization: Bearer {token}"),
+        ("/{token}/metrics", "Origin: http://evil.example"),
+        ("/{token}/metrics", "Sec-Fetch-Site: cross-site"),
+        ("/{less}/metrics", "Accept: */*"),
+    ],
+)
+def test_metrics_without_the_secret(metrics: MetricsServer, path: str, header: str) -> None:
+    names = {"token": metrics.token, "less": metrics.token[:-1]}
+    code, answer = ask(metrics, path.format(**names), header.format(**names))
+    assert code == 403 and is_empty(answer)
+
+
+def test_metrics_of_this_machine_alone_take_no_other_name(metrics: MetricsServer) -> None:
+    assert ask(metrics, f"/{metrics.token}/metrics", host="evil.example")[0] == 403
+    assert ask(metrics, f"/{metrics.token}/")[0] == 404
+    assert ask(metrics, f"/{metrics.token}/metrics", method="POST")[0] == 405
+
+
+def test_metrics_on_another_address_take_any_name_and_the_secret() -> None:
+    server = MetricsServer(0, "127.0.0.2", "s" * 20)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        for token, code in (("s" * 20, 200), ("s" * 19, 403)):
+            with socket.create_connection(("127.0.0.2", server.port), timeout=10) as connection:
+                connection.sendall(f"GET /{token}/metrics HTTP/1.1\r\nHost: node7:9100\r\n\r\n".encode())
+                assert connection.recv(100).startswith(f"HTTP/1.0 {code} ".encode())
+    finally:
+        server.shutdown()
+        server.server_close()

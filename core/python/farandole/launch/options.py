@@ -43,6 +43,9 @@ class RunOptions:
     verbose: bool
     live: bool
     live_port: int | None
+    metrics: int | None
+    metrics_address: str | None
+    metrics_secret_file: Path | None
     ssh_port: int | None
     ssh_identity_file: Path | None
     env: tuple[str, ...]

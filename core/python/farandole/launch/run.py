@@ -31,11 +31,11 @@ def run_job(job: Job) -> int:
 
 
 def _page(job: Job) -> contextlib.AbstractContextManager[None]:
-    if job.live_port is None:
+    if job.served is None:
         return contextlib.nullcontext()
     from farandole.launch.live.command import beside
 
-    return beside(job.base, job.live_port, print_error)
+    return beside(job.base, job.served, print_error)
 
 
 def adopt_job(path: Path, base: Mapping[str, str]) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from farandole.launch.shared_options import CONTEXT, Count, host_options, num_proc_option, print_error
+from farandole.launch.shared_options import CONTEXT, Count, host_options, metrics_options, num_proc_option, print_error
 
 _COUNT = Count(1, 65536)
 
@@ -171,18 +171,27 @@ def inspect(job: str, as_json: bool, stacks: bool, native: bool) -> int:
 @click.command(context_settings=CONTEXT, short_help="Show a running job in the browser.")
 @click.argument("job", required=False, default="", metavar="[JOB]")
 @click.option("--port", type=Count(0, 65535), default=0, metavar="PORT", help="Of the page; by default any.")
-def live(job: str, port: int) -> int:
+@metrics_options
+def live(
+    job: str, port: int, metrics: int | None, metrics_address: str | None, metrics_secret_file: Path | None
+) -> int:
     """Serve a page that shows what the ranks of a job on this host do, until they have ended.
 
     JOB is as for farandole inspect. The page is for this user on this machine: its address, which is printed, is a
     secret. `farandole run --live` does the same for a job that it starts.
     """
     from farandole.launch import environment
+    from farandole.launch.files import FileError
     from farandole.launch.inspection.jobs import InspectionError
-    from farandole.launch.live.command import watch
+    from farandole.launch.live.command import Wanted, watch
+    from farandole.launch.live.options import wanted
+    from farandole.launch.options import OptionError
 
     try:
-        watch(environment.inherited(), job, port, print_error)
+        served = wanted(port, metrics, metrics_address, metrics_secret_file) or Wanted()
+        watch(environment.inherited(), job, served, print_error)
+    except (OptionError, FileError) as error:
+        raise click.UsageError(str(error)) from error
     except InspectionError as error:
         print_error(str(error))
         return 1

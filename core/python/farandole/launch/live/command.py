@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import FrameType
 
 from farandole.launch import guard
@@ -17,8 +18,9 @@ from farandole.launch.inspection import jobs, processes
 from farandole.launch.inspection.diagnosis import Activity
 from farandole.launch.inspection.records import Recording
 from farandole.launch.live.hub import Hub
+from farandole.launch.live.metrics import as_text
 from farandole.launch.live.model import Model, Seen
-from farandole.launch.live.server import open_server
+from farandole.launch.live.server import ADDRESS, LiveServer, MetricsServer, open_server
 from farandole.launch.live.tails import Tails, descends
 
 _EVERY_S = 0.5
@@ -29,27 +31,56 @@ _NICE = 10  # ranks come first
 Say = Callable[[str], None]
 
 
-class Live:
-    """One page: looks, publishes, and knows when the job is over."""
+@dataclass(frozen=True)
+class Wanted:
+    """What to serve. A port of 0 is any."""
 
-    def __init__(self, tails: Tails, port: int, say: Say) -> None:
+    page_port: int | None = None
+    metrics_port: int | None = None
+    metrics_address: str = ADDRESS
+    metrics_secret: str = ""  # "": one is made
+
+
+class Live:
+    """A page, metrics, or both: looks, publishes, and knows when the job is over."""
+
+    def __init__(self, tails: Tails, wanted: Wanted, say: Say) -> None:
         self._tails, self._hub = tails, Hub()
         self._model = Model(time.monotonic_ns())
-        self._server, about_port = open_server(port, self._hub)
-        if about_port:
-            say(about_port)
+        self._servers: list[LiveServer] = []
+        self._metrics: MetricsServer | None = None
+        if wanted.page_port is not None:
+            server, about_port = open_server(wanted.page_port, self._hub)
+            self._servers.append(server)
+            if about_port:
+                say(about_port)
+            say(f"live page: {server.url} (on this machine only; the address is a secret).")
+        if wanted.metrics_port is not None:
+            self._serve_metrics(wanted, say)
         self._woken, self._waker = os.pipe()
-        say(f"live page: {self._server.url} (on this machine only; the address is a secret).")
+
+    def _serve_metrics(self, wanted: Wanted, say: Say) -> None:
+        try:
+            server = MetricsServer(wanted.metrics_port or 0, wanted.metrics_address, wanted.metrics_secret)
+        except OSError as error:
+            where = f"{wanted.metrics_address}:{wanted.metrics_port}"
+            say(f"there are no metrics at {where}: {error.strerror or error}.")
+            return
+        server.text = as_text([], 0).encode()
+        self._metrics = server
+        self._servers.append(server)
+        if not wanted.metrics_secret:
+            say(f"metrics: {server.url} (the address is a secret).")
 
     def run(self, is_over: Callable[[list[Seen]], bool]) -> None:
         """Publish frames until the job is over or `stop` is called."""
-        threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
-        stopped = False
+        for server in self._servers:
+            threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
+        stopped = not self._servers
         while not stopped:
             seen = self._tails.look()
             if seen:
-                frame = self._model.frame(seen, time.monotonic_ns())
-                self._hub.publish(event("frame", frame))
+                self._publish(seen)
             if is_over(seen):
                 break
             every_s = _EVERY_S if self._hub.readers else _UNREAD_EVERY_S
@@ -58,8 +89,15 @@ class Live:
         until = time.monotonic() + _LINGER_S
         while self._hub.readers and time.monotonic() < until:
             time.sleep(0.02)
-        self._server.shutdown()
-        self._server.server_close()
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+
+    def _publish(self, seen: list[Seen]) -> None:
+        now_ns = time.monotonic_ns()
+        if self._metrics is not None:
+            self._metrics.text = as_text(seen, now_ns).encode()
+        self._hub.publish(event("frame", self._model.frame(seen, now_ns)))
 
     def stop(self) -> None:
         """Make `run` end soon. A handler of signals may call it."""
@@ -72,10 +110,10 @@ def event(name: str, data: Mapping[str, object]) -> bytes:
     return f"event: {name}\ndata: {text}\n\n".encode()
 
 
-def watch(base: Mapping[str, str], wanted: str, port: int, say: Say) -> None:
+def watch(base: Mapping[str, str], named: str, wanted: Wanted, say: Say) -> None:
     """Serve a page for a job that runs, until it has ended. Raises InspectionError, OSError."""
-    job = jobs.choose(jobs.find(base), wanted, _is_alive)
-    Live(Tails(base, lambda recording: recording.run == job.run), port, say).run(_all_have_ended)
+    job = jobs.choose(jobs.find(base), named, _is_alive)
+    Live(Tails(base, lambda recording: recording.run == job.run), wanted, say).run(_all_have_ended)
 
 
 def _is_alive(recording: Recording) -> bool:
@@ -87,31 +125,28 @@ def _all_have_ended(seen: list[Seen]) -> bool:
 
 
 @contextlib.contextmanager
-def beside(base: Mapping[str, str], port: int | None, say: Say) -> Iterator[None]:
-    """Serve a page for the ranks that this process will start, from a process of its own. None: serve none.
+def beside(base: Mapping[str, str], wanted: Wanted, say: Say) -> Iterator[None]:
+    """Serve what is wanted of the ranks that this process will start, from a process of its own.
 
     REQUIRES one thread.
     """
-    if port is None:
-        yield
-        return
     launcher = os.getpid()
     child = os.fork()
     if child == 0:
-        _be_server(base, port, say, launcher)
+        _be_server(base, wanted, say, launcher)
     try:
         yield
     finally:
         _end(child)
 
 
-def _be_server(base: Mapping[str, str], port: int, say: Say, launcher: int) -> None:
+def _be_server(base: Mapping[str, str], wanted: Wanted, say: Say, launcher: int) -> None:
     """In the child. The job goes on without a page where this fails."""
     try:
         guard.die_with_parent(launcher)
         os.setsid()  # signals of the terminal are for the launcher
         os.nice(_NICE)
-        live = Live(Tails(base, lambda recording: descends(recording.pid, launcher)), port, say)
+        live = Live(Tails(base, lambda recording: descends(recording.pid, launcher)), wanted, say)
 
         def stop(_signum: int, _frame: FrameType | None) -> None:
             live.stop()
@@ -120,6 +155,8 @@ def _be_server(base: Mapping[str, str], port: int, say: Say, launcher: int) -> N
         live.run(lambda _: False)
     except OSError as error:
         say(f"there is no live page: {error.strerror or error}.")
+    except Exception as error:
+        say(f"the live page has failed, and the job goes on without it: {type(error).__name__}: {error}.")
     finally:
         os._exit(0)
 

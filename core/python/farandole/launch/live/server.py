@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from farandole.launch.live.hub import Hub
+from farandole.launch.live.metrics import CONTENT_TYPE
 
 ADDRESS = "127.0.0.1"
 _REQUEST_S = 5.0  # for a request to be whole
@@ -53,10 +54,14 @@ class LiveServer(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 32
 
-    def __init__(self, port: int, hub: Hub) -> None:
-        self.hub, self.token = hub, secrets.token_urlsafe(24)
+    def __init__(self, port: int, hub: Hub, address: str = ADDRESS, token: str = "") -> None:
+        self.hub, self.token = hub, token or secrets.token_urlsafe(24)
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        super().__init__((ADDRESS, port), _Handler)
+        super().__init__((address, port), self.handler())
+
+    def handler(self) -> type[_Handler]:
+        """The class that answers a request."""
+        return _Handler
 
     @property
     def port(self) -> int:
@@ -178,6 +183,44 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: the path is a secret, and the terminal is the ranks'."""
+
+
+class MetricsServer(LiveServer):
+    """Answers /metrics alone: behind the secret as the page, or to `Authorization: Bearer SECRET`."""
+
+    def __init__(self, port: int, address: str = ADDRESS, token: str = "") -> None:
+        self.text = b""
+        super().__init__(port, Hub(), address, token)
+
+    def handler(self) -> type[_Handler]:
+        """The class that answers a request."""
+        return _MetricsHandler
+
+    @property
+    def url(self) -> str:
+        """The address of the metrics, which is a secret."""
+        return f"http://{self.server_address[0]!s}:{self.port}/{self.token}/metrics"
+
+    def knows_host(self, hosts: list[str]) -> bool:
+        """As for the page; on another address than this machine's own any name may lead here."""
+        return super().knows_host(hosts) or (self.server_address[0] != ADDRESS and len(hosts) == 1)
+
+
+class _MetricsHandler(_Handler):
+    server: MetricsServer
+
+    def do_GET(self) -> None:
+        """The metrics."""
+        given = self.headers.get("Authorization", "").encode("utf-8", "replace")
+        if self.path == "/metrics" and hmac.compare_digest(given, f"Bearer {self.server.token}".encode()):
+            self.path = f"/{self.server.token}/metrics"
+        name = self._allowed()
+        if name is None:
+            self._answer(403)
+        elif name == "metrics":
+            self._answer(200, self.server.text, CONTENT_TYPE)
+        else:
+            self._answer(404)
 
 
 def open_server(port: int, hub: Hub) -> tuple[LiveServer, str]:
