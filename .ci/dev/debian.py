@@ -77,6 +77,14 @@ def find_slurm() -> None:
             fetch(package)
 
 
+def find_java(session: nox.Session) -> None:
+    """The Java that Spark runs on."""
+    if not shutil.which("java"):
+        fetch("default-jre-headless")
+    if not shutil.which("java"):
+        session.error("Java is missing: install it (Debian, Ubuntu: apt install default-jre-headless)")
+
+
 def find_lab_programs(session: nox.Session) -> None:
     """The programs of labs of hosts (tests/support/lab.py), which skip their tests where one is missing."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])

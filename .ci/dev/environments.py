@@ -131,7 +131,11 @@ class Framework:
     @property
     def distributions(self) -> Sequence[str]:
         """The folders whose wheels it has."""
-        own = ["plugins/_template", "plugins/horovod/distribution"] if self.plugin == "torch" else []
+        own = (
+            ["plugins/_template", "plugins/horovod/distribution", "plugins/ray", "plugins/spark"]
+            if self.plugin == "torch"
+            else []
+        )
         return ["core", f"plugins/{self.plugin}", *own, *(["plugins/horovod"] if self.plugin != "core" else [])]
 
     def packages(self, session: nox.Session) -> Environment | None:

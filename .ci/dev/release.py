@@ -26,8 +26,9 @@ from dev.jobs import step
 from dev.portable import GLIBC, Portable
 from dev.sources import commit_time, stage
 
-DISTRIBUTIONS = ("core", "core/gloo", "plugins/torch", "plugins/tensorflow", "plugins/mxnet")
+DISTRIBUTIONS = ("core", "core/gloo", "plugins/torch", "plugins/tensorflow", "plugins/mxnet", "plugins/ray")
 HOROVOD = ("plugins/horovod", "plugins/horovod/distribution")
+ENGINES = ("plugins/spark",)
 NATIVE = platform.machine()
 MACHINES = ("x86_64", "aarch64")
 
@@ -46,7 +47,7 @@ class Release:
         """Build everything; returns the wheels, in the order of their names."""
         shutil.rmtree(self.target, ignore_errors=True)
         self.target.mkdir(parents=True)
-        for folder in (*DISTRIBUTIONS, *HOROVOD):
+        for folder in (*DISTRIBUTIONS, *HOROVOD, *ENGINES):
             sources = self._sdist(folder)
             if not (sources / "CMakeLists.txt").exists():
                 self._wheel(folder, sources, self._tools())

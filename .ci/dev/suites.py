@@ -26,6 +26,21 @@ INTEGRATIONS: dict[str, Beside] = {
     "tests/integrations": (Together((TORCH,), pins.INTEGRATIONS, "integrations"),),
 }
 
+# Ray on a host of a lab, which needs about 210 MB more than PyTorch: for the session `ray`.
+RAY: dict[str, Beside] = {
+    "plugins/ray/tests/test_cluster.py": (Together((TORCH,), pins.RAY, "ray"),),
+}
+
+# A small Spark, which needs Java and about 500 MB more than PyTorch and TensorFlow: for the session `spark`.
+SPARK: dict[str, Beside] = {
+    "tests/spark/test_classic.py": (
+        Together((TORCH, NEWEST), pins.SPARK, "spark"),
+        Together((TORCH, NEWEST), pins.SPARK_3_5, "spark-3.5"),
+    ),
+    "tests/spark/test_connect.py": (Together((TORCH, NEWEST), pins.SPARK, "spark"),),
+    "tests/spark/test_digits.py": (Together((TORCH, NEWEST), pins.SPARK, "spark"),),
+}
+
 # Other frameworks, MPI, pods and a small Slurm on several hosts: for the session `hosts`, with all long forms.
 HOSTS: dict[str, Beside] = {
     "tests/hosts/test_kubernetes_pods.py": (TORCH,),
@@ -45,10 +60,15 @@ SUITES: dict[str, Beside] = {
     "plugins/horovod/tests/test_common.py": (TORCH,),
     "plugins/horovod/tests/test_horovodrun.py": (TORCH,),
     "plugins/horovod/tests/test_mxnet.py": (MXNET,),
+    "plugins/horovod/tests/test_ray.py": (TORCH,),
     "plugins/horovod/tests/test_run.py": (TORCH,),
+    "plugins/horovod/tests/test_spark.py": (TORCH,),
     "plugins/horovod/tests/test_tensorflow.py": (NEWEST,),
     "plugins/horovod/tests/test_torch.py": (TORCH,),
     "plugins/mxnet/tests": (MXNET,),
+    "plugins/ray/tests/test_places.py": (TORCH,),
+    "plugins/ray/tests/test_ways.py": (TORCH,),
+    "plugins/spark/tests": (TORCH,),
     "plugins/tensorflow/tests": (NEWEST,),
     "plugins/torch/tests": (TORCH,),
     "tests/architecture": (TORCH,),
@@ -85,7 +105,7 @@ LONG += ["tests/packaging/test_mxnet_wheel.py"]
 
 def within(path: str) -> list[tuple[str, Beside]]:
     """The suites below a folder; or the path itself with the environments of its suite, PyTorch's where it has none."""
-    suites = SUITES | PROGRAMS | INTEGRATIONS | HOSTS
+    suites = SUITES | PROGRAMS | INTEGRATIONS | RAY | SPARK | HOSTS
     below = [(suite, beside) for suite, beside in suites.items() if suite.startswith(f"{path.rstrip('/')}/")]
     file = path.partition("::")[0].rstrip("/")
     own = [beside for suite, beside in suites.items() if f"{file}/".startswith(f"{suite}/")]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("core/python", "plugins/torch/src", "plugins/tensorflow/src", "plugins/mxnet/src")
+SOURCES += ("plugins/ray/src", "plugins/spark/src")
 Node = ast.FunctionDef | ast.ClassDef
 
 
@@ -187,6 +188,12 @@ PAGES = (
         _ELASTIC,
     ),
     Page(
+        "farandole_spark",
+        {"Functions on ranks": ["run", "HorovodRunner"], "In a rank": ["log_to_driver"]},
+        "[The guide](../guide/spark.md) says what a cluster needs.",
+    ),
+    Page("farandole_spark.keras", {"Callbacks": ["LogCallback"]}),
+    Page(
         "farandole.keras",
         {
             "Training": ["DistributedOptimizer", "PartialDistributedOptimizer", "load_model", "no_sync"],
@@ -254,6 +261,26 @@ PAGES = (
         },
         "[A checklist](../extending/plugin.md) leads from the first file of a plugin to its last test.",
         ("Collectives",),
+    ),
+    Page(
+        "farandole.engine",
+        {
+            "On the driver": ["Call", "Hub", "Host", "Task", "listed", "DriverLog"],
+            "In a task": ["serve"],
+            "In a rank": ["log_to_driver"],
+            "Calls as bytes": ["pack_call", "outcome_of", "tell_failure", "traceback_in", "result_in"],
+        },
+        "For plugins that run ranks in the tasks of an engine, as `farandole-spark` does.",
+        ("Call", "Hub"),
+    ),
+    Page(
+        "farandole_ray",
+        {"On a Ray cluster": ["RayExecutor", "Settings"], "In Ray Train": ["FarandoleConfig"]},
+        "[The guide](../guide/ray.md) says how ranks start and end there.",
+    ),
+    Page(
+        "farandole_ray.horovod",
+        {"Horovod's names": ["ElasticRayExecutor", "ElasticSettings", "RayExecutor"]},
     ),
     Page(
         "farandole.testing",

@@ -37,8 +37,11 @@ _SHARED = (
 )  # also of the launcher
 BETWEEN = {f"farandole._start.{name}" for name in _SHARED}
 
+DROP_INS = (DROP_IN, "plugins/horovod/src/sparkdl/")
+
 ENVIRONMENT_FILES = {CORE + "_start/environment.py", LAUNCH + "environment.py"}
-ENVIRONMENT_FILES |= {DROP_IN + "_environment.py"}
+ENVIRONMENT_FILES |= {CORE + "_start/engine_environment.py"}  # of a task of an engine
+ENVIRONMENT_FILES |= {DROP_IN + "_environment.py", "plugins/ray/src/farandole_ray/_environment.py"}
 ENVIRONMENT_FILES |= {TESTING + "_template.py"}  # a fork takes over the environment of the process that it becomes
 _ENVIRONMENT_NAMES = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 
@@ -110,7 +113,7 @@ def import_by_name_violations(files: Iterable[Source]) -> list[str]:
                 name = node.id if isinstance(node, ast.Name) else node.attr
                 if name in ("import_module", "__import__"):
                     found.append(f"{source.path}:{node.lineno}: {name} may import what no rule sees")
-        if source.path.startswith(DROP_IN) or (not inside and not re.match(r"plugins/[^/]+/src/", source.path)):
+        if source.path.startswith(DROP_INS) or (not inside and not re.match(r"plugins/[^/]+/src/", source.path)):
             continue
         for line, origin, name in imports(source):
             if _below(f"{origin}.{name}" if origin == "farandole" and name else origin, "farandole.keras"):
@@ -130,7 +133,7 @@ def plugin_import_violations(files: Iterable[Source]) -> list[str]:
             top = origin.split(".")[0]
             if top == "farandole" and any(_is_private(part) for part in module.split(".")):
                 found.append(f"{source.path}:{line}: {module} is private to farandole")
-            if source.path.startswith(DROP_IN):
+            if source.path.startswith(DROP_INS):
                 continue
             if _below(module, "farandole.launch"):
                 found.append(f"{source.path}:{line}: a plugin may not know the launcher")

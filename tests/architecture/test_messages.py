@@ -32,6 +32,7 @@ OTHERS = {
     r"host key is known\||Permission denied\||timed out\||^No module named": "patterns for the words of ssh",
     r"^: cannot open shared object file": "a pattern for the words of the system",
     r"failpoint": "failpoints, which only builds for tests have",
+    r"^Python in worker has|SPARK-\d+\\\]": "patterns for the words of Spark",
     r"nobody is to read it": "a text that cannot be seen, and says so",
 }
 

@@ -59,6 +59,10 @@ def _supported(path: str) -> str:
     if "farandole_tensorflow" in path:
         versions = sorted(pins["TENSORFLOW_PYTHONS"], key=_numbers)
         return f"TensorFlow {versions[0]} to {versions[-1]};"
+    if "farandole_ray" in path:
+        return f"Ray {pins['RAY'][0].split('==')[1]};"
+    if "farandole_spark" in path:
+        return f"PySpark {pins['SPARK_3_5'][0].split('==')[1].removesuffix('.*')} to "
     return f"MXNet {pins['MXNET'][0].split('==')[1]}," if "farandole_mxnet" in path else "Keras "
 
 
@@ -74,7 +78,8 @@ def test_public_names_are_sorted_and_bound() -> None:
     assert declared_name_violations(python_sources()) == []
 
 
-BESIDE = {"farandole_torch.lightning": "lightning"}  # a module of ours -> the package that it extends
+# A module of ours -> the package that it extends.
+BESIDE = {"farandole_torch.lightning": "lightning", "farandole_ray": "ray", "farandole_ray.horovod": "ray"}
 
 
 @pytest.mark.parametrize("module", [module for module in LISTED if module.startswith("farandole")])

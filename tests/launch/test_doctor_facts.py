@@ -177,7 +177,7 @@ def test_this_python_knows_its_packages_without_importing_them() -> None:
 
 def test_every_variable_that_is_read_is_known() -> None:
     readers = ("core/src/common/config.cc", "core/python/farandole/_start/environment.py")
-    readers += ("core/python/farandole/launch/environment.py",)
+    readers += ("core/python/farandole/_start/engine_environment.py", "core/python/farandole/launch/environment.py")
     text = "\n".join((ROOT / reader).read_text() for reader in readers)
     read = set(re.findall(r"""["']FARANDOLE_([A-Z_]+[A-Z])["']""", text))
     read |= set(re.findall(r"\bFARANDOLE_([A-Z_]+[A-Z])=", text))

@@ -12,7 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = {
     "farandole-horovod": ("plugins/horovod/src", "horovod"),
     "farandole-mxnet": ("plugins/mxnet/src", "farandole_mxnet"),
+    "farandole-ray": ("plugins/ray/src", "farandole_ray"),
     "farandole-tensorflow": ("plugins/tensorflow/src", "farandole_tensorflow"),
+    "farandole-spark": ("plugins/spark/src", "farandole_spark"),
     "farandole-torch": ("plugins/torch/src", "farandole_torch"),
 }
 each_plugin = pytest.mark.parametrize("plugin", PLUGINS)

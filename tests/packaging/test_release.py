@@ -21,7 +21,7 @@ from dev import pins, portable, sources  # noqa: E402
 from dev.examine import suffix_fits, symbol_faults  # noqa: E402
 
 FOLDERS = ["core", "core/gloo", "plugins/horovod", "plugins/horovod/distribution", "plugins/mxnet"]
-FOLDERS += ["plugins/tensorflow", "plugins/torch"]
+FOLDERS += ["plugins/ray", "plugins/spark", "plugins/tensorflow", "plugins/torch"]
 each_folder = pytest.mark.parametrize("folder", FOLDERS)
 MINOR = ".".join(sources.release_version().split(".")[:2])
 

@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex, TypeVar
 
-from farandole._api.errors import ArgumentTypeError
-
 T = TypeVar("T")
 
 
@@ -82,7 +80,7 @@ def run(
     """
     from farandole._functions import words
 
-    _check_call(fn, args, kwargs)
+    words.check_call(fn, args, kwargs)
     ranks, is_elastic = words.count_of_ranks(np), min_np is not None or host_discovery_script is not None
     options = [*words.places(ranks, hosts, hostfile, host_discovery_script), *["--timestamp"] * timestamp]
     options += [*words.of_values(start_timeout=start_timeout, output_dir=output_dir), *["--verbose"] * verbose]
@@ -110,17 +108,3 @@ def _call(
     finally:
         os.close(call)
     return outcome.results(ended, ranks, is_elastic)
-
-
-def _check_call(fn: object, args: object, kwargs: object) -> None:
-    """Raises ArgumentTypeError. A text would be taken for its letters."""
-    if not callable(fn):
-        raise ArgumentTypeError(
-            f"farandole.run wants a function, not a {type(fn).__name__}; pass it without calling it."
-        )
-    if isinstance(args, str | bytes) or not isinstance(args, Iterable):
-        raise ArgumentTypeError(f"farandole.run wants arguments as a tuple, not args={args!r:.60}; write args=(1,).")
-    if kwargs is not None and not isinstance(kwargs, Mapping):
-        raise ArgumentTypeError(
-            f"farandole.run wants keyword arguments as a dict, not kwargs={kwargs!r:.60}; write kwargs={{'a': 1}}."
-        )

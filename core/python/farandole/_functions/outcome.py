@@ -7,6 +7,7 @@ import pickle
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farandole._api.errors import FarandoleError
+from farandole._runtime.uncaught import Uncaught
 from farandole._start import outcome_channel
 
 if TYPE_CHECKING:
@@ -48,8 +49,43 @@ def write_result(descriptor: int, rank: int, result: object) -> None:
 
 def write_error(descriptor: int, error: BaseException, text: str) -> None:
     """Leave an exception and its traceback for the caller."""
-    summary = text.rstrip().rpartition("\n")[2]
-    _write(descriptor, _Outcome(_packed(error), text, summary))
+    _write(descriptor, _failure(error, text))
+
+
+def _failure(error: BaseException, text: str) -> _Outcome:
+    return _Outcome(_packed(error), text, text.rstrip().rpartition("\n")[2])
+
+
+def of_call(call: bytes, rank: int) -> tuple[bytes, Exception | None]:
+    """Make a pickled call: its outcome, and what it raised, from `raised` on without our own frames."""
+    from farandole._runtime import pickling
+
+    try:
+        fn, args, kwargs = pickle.loads(call)
+        result = fn(*args, **kwargs)
+        try:
+            return pickle.dumps(_Outcome(bytes(pickling.dumps(result)), "", "")), None
+        except Exception as error:
+            what = f"the result of rank {rank}, of type {type(result).__name__}, cannot be pickled ({error})"
+            raise TypeError(f"{what}; return numbers, arrays or a state_dict().") from error
+    except Exception as error:
+        trace = error.__traceback__
+        text = Uncaught(error, trace and trace.tb_next).text
+        return pickle.dumps(_failure(error, text)), error
+
+
+def traceback_in(data: bytes) -> str:
+    """The traceback in what `of_call` has made; "" where there is a result."""
+    found: _Outcome = pickle.loads(data)
+    return found.traceback
+
+
+def result_in(data: bytes, rank: int, ranks: int) -> Any:
+    """The result in what `of_call` has made. Raises what the call raised on that rank, its traceback as the cause."""
+    found: _Outcome = pickle.loads(data)
+    if found.traceback:
+        _raise(found, rank, ranks)
+    return pickle.loads(found.payload)
 
 
 def _packed(error: BaseException) -> bytes:

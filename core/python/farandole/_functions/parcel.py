@@ -24,21 +24,40 @@ Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
-def write(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], executable: str | None = None) -> int:
+def write(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    executable: str | None = None,
+    *,
+    caller: str = "farandole.run",
+    is_elsewhere: bool = False,
+) -> int:
     """The descriptor of memory with the call. Raises ArgumentTypeError where a part of it cannot be pickled.
 
-    `executable`: the ranks' Python; another one has packages of its own, so it gets the path of the script only.
+    Args:
+        fn: the function.
+        args: its arguments.
+        kwargs: its keyword arguments.
+        executable: the ranks' Python; another one has packages of its own, so it gets the path of the script only.
+        caller: the function that the user called, for messages.
+        is_elsewhere: ranks may lack the caller's files, so all modules that are not installed travel by value.
     """
     path = [os.path.abspath(each) for each in sys.path]
     if executable is not None and executable != sys.executable:
         path = path[:1]
-    call = _dumps(fn, args, kwargs)
+    call = _dumps(fn, args, kwargs, caller, is_elsewhere)
     descriptor = os.memfd_create("farandole-call", os.MFD_CLOEXEC)
     os.fchmod(descriptor, 0o400)
     with open(descriptor, "wb", closefd=False) as memory:
         pickle.dump((path, sys.argv[:1]), memory)
         memory.write(call)
     return descriptor
+
+
+def for_elsewhere(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], caller: str) -> bytes:
+    """The pickled call alone, for ranks that lack the caller's files. Raises ArgumentTypeError like `write`."""
+    return bytes(_dumps(fn, args, kwargs, caller, is_elsewhere=True))
 
 
 def read(path: str) -> tuple[list[str], list[str], bytes]:
@@ -48,15 +67,18 @@ def read(path: str) -> tuple[list[str], list[str], bytes]:
         return modules, argv, memory.read()
 
 
-def _dumps(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> memoryview:
-    with pickling.by_value([each for each in _own_modules() if not _can_be_imported(each)]):
+def _dumps(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], caller: str, is_elsewhere: bool
+) -> memoryview:
+    modules = _not_installed() if is_elsewhere else [each for each in _own_modules() if not _can_be_imported(each)]
+    with pickling.by_value(modules):
         try:
             return pickling.dumps((fn, args, kwargs))
         except Exception as error:
             name = getattr(fn, "__name__", type(fn).__name__)
             culprit = blame.find(fn, args, kwargs, _travels)
             raise ArgumentTypeError(
-                f"farandole.run cannot send {name!r} to the ranks: {culprit} cannot be pickled "
+                f"{caller} cannot send {name!r} to the ranks: {culprit} cannot be pickled "
                 f"({_reason(error)}); create it inside the function, or pass what it is made from."
             ) from error
 
@@ -83,6 +105,19 @@ def _own_modules() -> Iterator[ModuleType]:
         path = os.path.abspath(file)
         is_installed = any(part in path for part in _INSTALLED)
         if path.startswith(folders) and not is_installed and name != "__main__" and not is_ours(name):
+            yield module
+
+
+def _not_installed() -> Iterator[ModuleType]:
+    """The loaded modules with a file that is neither Python's nor of an installed package."""
+    library = os.path.dirname(os.path.abspath(os.__file__))
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or not isinstance(module, ModuleType) or module.__name__ != name:
+            continue
+        path = os.path.abspath(file)
+        is_installed = path.startswith(os.path.join(library, "")) or any(part in path for part in _INSTALLED)
+        if path.endswith(".py") and not is_installed and name != "__main__" and not is_ours(name):
             yield module
 
 

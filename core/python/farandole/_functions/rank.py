@@ -11,14 +11,15 @@ from farandole._runtime.uncaught import Uncaught
 from farandole._start import ending, environment
 
 
-def main() -> None:
+def main(has_path: bool = False) -> None:
     """Make the call that lies at the last argument but one; the last is the descriptor for its outcome.
 
-    Exits with 1 where the function raises.
+    Exits with 1 where the function raises. `has_path`: this process finds modules without the caller's import path.
     """
     path, descriptor, rank = sys.argv[1], int(sys.argv[2]), environment.discover().rank
     os.set_inheritable(descriptor, False)
-    sys.path[:], sys.argv[:], call = parcel.read(path)
+    callers_path, sys.argv[:], call = parcel.read(path)
+    sys.path[:] = [*sys.path, *(each for each in callers_path if each not in sys.path)] if has_path else callers_path
     try:
         fn, args, kwargs = pickle.loads(call)
         del call

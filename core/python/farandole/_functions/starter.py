@@ -23,7 +23,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import Protocol
 
 import farandole
 from farandole._start.outcome_channel import PieceReader
@@ -32,6 +32,16 @@ _CHUNK = 1 << 16
 _STDOUT, _STDERR = 1, 2
 _VERDICT = re.compile(r"farandole: rank (\d+) on ")  # the line with which the launcher's last words begin
 _OWN = "farandole: "
+
+
+class Shown(Protocol):
+    """A stream that shows lines."""
+
+    def write(self, text: str, /) -> object:
+        """Take text."""
+
+    def flush(self) -> object:
+        """Show it."""
 
 
 @dataclass
@@ -48,7 +58,7 @@ class Ended:
 class _Lines:
     """One pipe with output of ranks, and the stream that shows it."""
 
-    shown: TextIO
+    shown: Shown
     rest: str = ""
 
     def __post_init__(self) -> None:
@@ -94,21 +104,28 @@ def python(module: str, executable: str | None = None) -> list[str]:
     return [executable or sys.executable, "-c", f"import sys; {path}; from {module} import main; main()"]
 
 
-def run(words: list[str], call: int) -> Ended:
+def run(words: list[str], call: int, way: str = "", stdout: Shown | None = None, stderr: Shown | None = None) -> Ended:
     """Run the launcher with these options and this command to its end; `call` is memory for the ranks.
 
     Raises KeyboardInterrupt once all is gone.
+
+    Args:
+        words: options, and the command.
+        call: a descriptor.
+        way: the engine whose tasks are the hosts, and the socket of its hub, with a colon between.
+        stdout: where the stdout of ranks appears, by default ours.
+        stderr: likewise.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     last_words, outcomes = _Words(), _Outcomes()
     with _Pipes() as pipes:
-        stdout, stderr = pipes.to(sys.stdout, _STDOUT), pipes.to(sys.stderr, _STDERR)
-        handed = pipes.copy(call), pipes.make(outcomes), stderr
+        of_ranks = pipes.to(stdout or sys.stdout, _STDOUT), pipes.to(stderr or sys.stderr, _STDERR)
+        handed = pipes.copy(call), pipes.make(outcomes), of_ranks[1]
         with subprocess.Popen(
-            [*python("farandole.launch.child"), *map(str, (os.getpid(), *handed)), "run", *words],
+            [*python("farandole.launch.child"), *map(str, (os.getpid(), *handed)), way, "run", *words],
             stdin=subprocess.DEVNULL,
-            stdout=stdout,
+            stdout=of_ranks[0],
             stderr=pipes.make(last_words),
             pass_fds=handed,
             start_new_session=True,
@@ -152,7 +169,7 @@ class _Pipes:
         with open(writable, "wb"):
             return self.copy(writable)
 
-    def to(self, stream: TextIO, descriptor: int) -> int:
+    def to(self, stream: Shown, descriptor: int) -> int:
         """Our own descriptor; in a notebook, and wherever the stream was replaced, a pipe that we read for it."""
         if not _is(stream, descriptor):
             return self.make(_Lines(stream))
@@ -165,9 +182,10 @@ class _Pipes:
         return ours
 
 
-def _is(stream: TextIO, descriptor: int) -> bool:
+def _is(stream: Shown, descriptor: int) -> bool:
+    fileno = getattr(stream, "fileno", None)
     try:
-        return stream.fileno() == descriptor
+        return fileno is not None and fileno() == descriptor
     except (AttributeError, OSError, ValueError):
         return False
 

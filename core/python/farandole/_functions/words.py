@@ -21,6 +21,18 @@ def count_of_ranks(np: SupportsIndex) -> int:
     return ranks
 
 
+def check_call(fn: object, args: object, kwargs: object, caller: str = "farandole.run") -> None:
+    """Raises ArgumentTypeError. A text would be taken for its letters. `caller`: the function that the user called."""
+    if not callable(fn):
+        raise ArgumentTypeError(f"{caller} wants a function, not a {type(fn).__name__}; pass it without calling it.")
+    if isinstance(args, str | bytes) or not isinstance(args, Iterable):
+        raise ArgumentTypeError(f"{caller} wants arguments as a tuple, not args={args!r:.60}; write args=(1,).")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise ArgumentTypeError(
+            f"{caller} wants keyword arguments as a dict, not kwargs={kwargs!r:.60}; write kwargs={{'a': 1}}."
+        )
+
+
 def of_values(**values: object) -> list[str]:
     """Options of the same names, without those that are None."""
     given = {name.replace("_", "-"): value for name, value in values.items() if value is not None}

@@ -11,7 +11,8 @@ from farandole.launch.description import Caller
 
 def main() -> NoReturn:
     """Run the command line behind the first arguments: the id of the parent, and what it has handed to us."""
-    parent, *handed = map(int, sys.argv[1:5])
+    parent, call, outcomes, stderr = map(int, sys.argv[1:5])
+    engine, _, hub = sys.argv[5].partition(":")
     guard.die_with_parent(parent)  # the inner process then finds its lifeline closed, and ends the ranks
     environment.forget_options()
-    cli.main(sys.argv[5:], Caller(*handed))
+    cli.main(sys.argv[6:], Caller(call, outcomes, stderr, engine, hub))

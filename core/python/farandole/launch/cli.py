@@ -330,9 +330,16 @@ def _placements(
     else:
         listed, engine = engines.allocation(base)
     names = environment.local_names()
+    caller: Caller | None = context.obj
+    if caller is not None and caller.engine:
+        from farandole.launch.engines import tasks
+
+        engine, names = tasks.engine(caller.engine, caller.hub), frozenset()
     if source is None and options.outlive_launcher is None:  # a job that outlives its launcher keeps its hosts
         source = choice.source_of_list(options, listed, engine, base)
-    if source is not None or (listed is not None and any(hosts.is_address(each.host) for each in listed.slots)):
+    if not (engine and engine.has_agents) and (
+        source is not None or (listed is not None and any(hosts.is_address(each.host) for each in listed.slots))
+    ):
         names |= environment.local_addresses()
     if file is not None:
         from farandole.launch import job_machine

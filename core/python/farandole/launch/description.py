@@ -21,6 +21,8 @@ class Caller:
     call: int  # memory with the function and its arguments
     outcomes: int  # a pipe for what its ranks leave
     stderr: int  # where the stderr of ranks is shown; ours is read by the caller
+    engine: str = ""  # in whose tasks the agents run; "": the caller started none
+    hub: str = ""  # the abstract name of the socket that has the ways to them
 
 
 @dataclass(frozen=True)

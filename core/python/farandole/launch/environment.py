@@ -60,6 +60,7 @@ _OF_THIS_MACHINE = frozenset(
         *("HOME", "USER", "LOGNAME", "USERNAME", "SHELL", "MAIL"),
         *("INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "SYSTEMD_EXEC_PID", "MAKEFLAGS", "MFLAGS"),
         *("FARANDOLE_ADDRESS", "FARANDOLE_SSH", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+        "FARANDOLE_NODE",
     )
 )
 _OF_THIS_MACHINE_PREFIXES = ("SSH_", "DBUS_", "XDG_", "LISTEN_", "BASH_FUNC_", "FARANDOLE_RUN_")
@@ -85,6 +86,12 @@ class SettingError(ValueError):
 def inherited() -> dict[str, str]:
     """A copy of the environment the launcher was started with."""
     return dict(os.environ)
+
+
+def node() -> str:
+    """FARANDOLE_NODE after a space, else "": tells this agent's host from others on one machine; Ray's ways set it."""
+    name = os.environ.get("FARANDOLE_NODE", "")
+    return f" {name}" if name else ""
 
 
 def forget_options() -> None:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-_COMMAND = "until then start the ranks by the command, horovodrun -np 2 python train.py"
 _INSTEAD = {
-    "ray": f"ranks that are Ray's workers come with a later release; {_COMMAND}",
-    "spark": f"ranks that are Spark's tasks come with a later release; {_COMMAND}",
+    **dict.fromkeys(
+        ("spark.keras", "spark.lightning", "spark.torch"),
+        "estimators of Spark ML come with a later release; train in a function that horovod.spark.run calls",
+    ),
+    "spark.run_elastic": "jobs in Spark that go on without a lost rank come with a later release; call "
+    "horovod.spark.run again, from a checkpoint",
     "data": "the frameworks have loaders that work ahead: torch.utils.data.DataLoader with num_workers, "
     "tf.data.Dataset.prefetch, tf.data.experimental.service",
 }
 
 
 def _sentence(what: str) -> str:
-    return f"Farandole has no {what}: {_INSTEAD[what.rpartition('.')[2]]}"
+    return f"Farandole has no {what}: {_INSTEAD[_part(what)]}"
+
+
+def _part(what: str) -> str:
+    """`horovod.spark.torch` -> spark.torch."""
+    return what.removeprefix("horovod.") if what.startswith("horovod.spark.") else what.rpartition(".")[2]
 
 
 def import_error(module: str) -> ImportError:
@@ -22,6 +30,6 @@ def import_error(module: str) -> ImportError:
 
 def attribute_error(module: str, name: str) -> AttributeError:
     """The error for a name that `module` lacks, whether Horovod has it or not."""
-    if name in _INSTEAD:
+    if _part(f"{module}.{name}") in _INSTEAD:
         return AttributeError(_sentence(f"{module}.{name}"))
     return AttributeError(f"module {module!r} has no attribute {name!r}")

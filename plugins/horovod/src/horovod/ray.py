@@ -1,5 +1,12 @@
-"""Not there yet."""
+"""Ranks on the nodes of a Ray cluster, by Horovod's names."""
 
-from horovod._later import import_error
+try:
+    from farandole_ray.horovod import ElasticRayExecutor, RayExecutor
+except ImportError as error:
+    if (error.name or "").partition(".")[0] not in ("farandole_ray", "ray"):
+        raise
+    raise ImportError(
+        f"horovod.ray needs {error.name}: python -m pip install 'farandole-horovod[ray]'", name=error.name
+    ) from None
 
-raise import_error(__name__)
+__all__ = ["ElasticRayExecutor", "RayExecutor"]

@@ -5,6 +5,7 @@
     slurm.py   SLURM_JOB_NODELIST, by scontrol          srun
     lsf.py     LSB_MCPU_HOSTS                           blaunch
     pbs.py     PBS_NODEFILE                             ssh: PBS's own programs connect no stdin and stdout
+    tasks.py   told by a caller of ours, as in Spark    the socket of the caller's hub (remote/way.py)
 
 Tests run Slurm's. The others follow their documentation, with recorded or written environments as tests.
 """
@@ -25,6 +26,7 @@ class Engine:
     allocation: Callable[[Mapping[str, str]], HostList | None]  # that we run in; raises JobError
     program: str = "ssh"  # that reaches a host
     command: Callable[[str, list[str]], list[str]] | None = None  # of this host and an agent's words; None: by ssh
+    has_agents: bool = False  # which run already, each in a folder and with variables of its own
 
 
 # The innermost first: Flux runs inside allocations of others, too.

@@ -298,13 +298,15 @@ def about_this_host() -> dict[str, Any]:
         "version": own_version(),
         "python": sys.executable,
         "host": socket.gethostname(),
-        "identity": f"{socket.gethostname()} {boot_id} {os.stat('/proc/self/ns/net').st_ino}",
+        "identity": f"{socket.gethostname()} {boot_id} {os.stat('/proc/self/ns/net').st_ino}{environment.node()}",
         "addresses": environment.interface_addresses(),
         "cores": environment.available_cores(),
     }
 
 
 def _enter(folder: str) -> None:
+    if not folder:  # a task of an engine has one of its own
+        return
     try:
         os.chdir(folder)
     except OSError as error:

@@ -13,6 +13,7 @@ from typing import Any
 from farandole.launch import environment, guard
 from farandole.launch.description import Job
 from farandole.launch.discovery.roster import Roster
+from farandole.launch.engines import tasks
 from farandole.launch.hosts import LOCAL_HOST, Slots, one_name_here
 from farandole.launch.job import Placement, place
 from farandole.launch.local import KEY_BYTES
@@ -151,7 +152,7 @@ def _content(job: Job, capacity: int) -> dict[str, object]:
     return {
         "command": list(job.command),
         "module": job.module,
-        "folder": os.getcwd(),
+        "folder": "" if _has_agents(job) else os.getcwd(),
         "key": secrets.token_hex(KEY_BYTES),
         "start_timeout_s": job.start_timeout_s,
         "grace_s": job.grace_s,
@@ -163,7 +164,13 @@ def _content(job: Job, capacity: int) -> dict[str, object]:
     }
 
 
+def _has_agents(job: Job) -> bool:
+    return job.hosts.engine is not None and job.hosts.engine.has_agents
+
+
 def _variables(job: Job, host: str) -> dict[str, str]:
     if job.is_local(host):
         return dict(job.base)
+    if _has_agents(job):
+        return tasks.variables(environment.without_outer_job(job.base), job.hosts.env)
     return environment.for_other_hosts(job.base, job.hosts.env)

@@ -1,0 +1,25 @@
+"""Functions as ranks in the tasks of an engine: Spark's tasks, Ray's actors. Shared by the plugins for engines.
+
+    call      the function to the launcher, its results to the caller
+    hub       where tasks meet the driver, and ways the tasks
+    places    which tasks share a host, and which of them has its agent   (pure)
+    task      the task's part: meets the hub, runs the agent, ends with the job
+    wire      the messages between a task and the hub
+    rank      the program of a rank
+    driver_log    lines that ranks write for the driver alone
+
+    driver                                                              executor
+    caller -- child --> launcher -- stdin, stdout --> way                task
+      hub <--------------- Unix socket ---------------+                   |
+       |  <------------------ TCP, proved with the hub's key -------------+
+       +-- hands the connection to the way            agent <-- stdin and stdout are that connection
+                                                        +--> ranks
+
+It is `farandole.run` with another way to an agent: the same launcher, messages, output, blame and pickling. An engine
+starts tasks, each of which calls `serve`; the driver calls `call`. A host has one agent, in the task that came with the
+lowest number, as a host is where ranks share memory and number its GPUs. Its ranks end with it, and it ends with its
+task, with the connection, and with the driver.
+
+The hub's key travels with the engine's tasks, which may write them to a disk. So an engine gives its tasks a second
+secret by a message of its own: with it the agents make the key of the ranks from the launcher's.
+"""

@@ -1,0 +1,218 @@
+"""Where the tasks of an engine meet the driver, and where the launcher's ways to agents find them.
+
+A task connects by TCP, proves the hub's key and says what it is. Once the caller has arranged the tasks, each hears
+whether it has the agent of its host: then the launcher gets the connection, by a way (launch/remote/way.py) that asks
+for the host by its name at a Unix socket of this user. Other tasks wait until the hub closes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from farandole._engines import places, wire
+from farandole._engines.places import Host, Task
+from farandole._start import sockets
+
+_MEET_SECONDS = 20.0  # for the proof and the message of one task
+_ASK_SECONDS = 5.0
+_POLL_SECONDS = 0.1
+
+
+@dataclass
+class _Met:
+    """A task with its connection, which is None once a way has it."""
+
+    task: Task
+    connection: socket.socket | None
+    host: str = ""  # for which it has the agent
+    way: socket.socket | None = None  # that has taken it
+
+
+@dataclass
+class Hub:
+    """Meets tasks at `address`. Use it as a context: leaving it ends all connections that nobody has taken.
+
+    `bind`: another address to listen at, where the driver is behind a translation of addresses.
+    `at_once`: a task has the agent of its own host as soon as it comes; for engines whose hosts come and go.
+    """
+
+    address: str
+    bind: str = ""
+    port: int = 0
+    at_once: bool = False
+    key: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
+    _met: list[_Met] = field(default_factory=list, repr=False)
+
+    def __enter__(self) -> Hub:
+        where = self.bind or self.address
+        family = socket.AF_INET6 if ":" in where else socket.AF_INET
+        self._listener = socket.create_server((where, self.port), family=family, backlog=1024)
+        self.port = self._listener.getsockname()[1]
+        self.name = f"farandole-hub-{os.urandom(16).hex()}"
+        self._asked = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._asked.bind(f"\0{self.name}")
+        self._asked.listen(1024)
+        self._changed = threading.Condition()
+        self._closed = False
+        for listener, serve in ((self._listener, self._meet), (self._asked, self._answer)):
+            threading.Thread(target=self._accept, args=(listener, serve), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._closed = True
+            for met in self._met:
+                for each in (met.connection, met.way):
+                    if each is not None:
+                        _close(each)
+            self._met.clear()
+        _close(self._listener)
+        _close(self._asked)
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """Where tasks connect to."""
+        return self.address, self.port
+
+    def count(self) -> int:
+        """How many tasks are here; those that have gone before they were arranged are not."""
+        with self._changed:
+            self._met[:] = [met for met in self._met if met.host or met.connection is None or not _is_gone(met)]
+            return len(self._met)
+
+    def wait(self, tasks: int, seconds: float) -> bool:
+        """Wait for so many tasks. Returns whether they are all here."""
+        deadline = time.monotonic() + seconds
+        while self.count() < tasks:
+            with self._changed:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(min(left, _POLL_SECONDS))
+        return True
+
+    def arrange(self, **content: Any) -> list[Host]:
+        """Tell every task its part. Returns the hosts, in the order of their ranks. `content`: for the tasks."""
+        with self._changed:
+            hosts = places.by_host(met.task for met in self._met)
+            by_order = {met.task.order: met for met in self._met}
+            for host in hosts:
+                first, *others = [by_order[task.order] for task in host.tasks]
+                self._tell(first, {"leads": True, "gpus": host.gpus, **content})
+                first.host = host.name
+                for other in others:
+                    self._tell(other, {"leads": False, "with": host.name})
+                    other.host = f"{host.name}#{other.task.order}"  # nobody asks for it
+            return hosts
+
+    def lines(self) -> str:
+        """The hosts that are here, as a script for the discovery of hosts prints them: of a hub with `at_once`."""
+        with self._changed:
+            self._forget_gone()
+            here = [met for met in self._met if met.host]
+            return "".join(f"{places.listed([Host(met.host, [met.task])])}\n" for met in here)
+
+    # Threads
+
+    def _accept(self, listener: socket.socket, serve: Any) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(_POLL_SECONDS)  # no descriptor is left, for instance
+                continue
+            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    def _meet(self, connection: socket.socket) -> None:
+        try:
+            sockets.notice_lost_hosts(connection)
+            connection.settimeout(_MEET_SECONDS)
+            wire.prove(connection, self.key, is_listener=True)
+            said = wire.receive(connection)
+            connection.settimeout(None)
+            gpus = tuple(map(str, said["gpus"]))
+            task = Task(int(said["order"]), str(said["identity"]), str(said["name"]), int(said["slots"]), gpus)
+        except (wire.WireError, OSError, KeyError, TypeError, ValueError):
+            _close(connection)  # a stranger, or a task that has gone
+            return
+        with self._changed:
+            if self._closed:
+                _close(connection)
+                return
+            met = _Met(task, connection)
+            if self.at_once:
+                self._begin_at_once(met)
+            self._met.append(met)
+            self._changed.notify_all()
+
+    def _begin_at_once(self, met: _Met) -> None:
+        self._forget_gone()
+        met.host = places.free_name(met.task.name, [each.host for each in self._met])
+        met.task = replace(met.task, name=met.host)
+        self._tell(met, {"leads": True, "gpus": list(met.task.gpus)})
+
+    def _forget_gone(self) -> None:
+        self._met[:] = [met for met in self._met if met.way is not None or not _is_gone(met)]
+
+    @staticmethod
+    def _tell(met: _Met, message: wire.Message) -> None:
+        with contextlib.suppress(OSError):  # the launcher finds that it has gone
+            assert met.connection is not None
+            wire.send(met.connection, message)
+
+    def _answer(self, way: socket.socket) -> None:
+        """A program of the launcher asks for a host, or with "?" for the list of all."""
+        with way:
+            try:
+                way.settimeout(_ASK_SECONDS)
+                if not sockets.is_ours(way):
+                    return
+                asked = way.recv(4096).decode()
+                if asked == "?":
+                    way.sendall(self.lines().encode())
+                    return
+                met = self._hand_over(way, asked)
+                way.settimeout(None)
+                if met is not None:
+                    way.recv(1)  # until the way has ended
+            except OSError:
+                return
+            with self._changed:
+                if met in self._met:
+                    self._met.remove(met)
+                    self._changed.notify_all()
+
+    def _hand_over(self, way: socket.socket, host: str) -> _Met | None:
+        with self._changed:
+            met = next((each for each in self._met if each.host == host and each.connection is not None), None)
+            if met is None:
+                return None
+            assert met.connection is not None
+            socket.send_fds(way, [b"1"], [met.connection.fileno()])
+            met.connection.close()
+            met.connection, met.way = None, way
+            return met
+
+
+def _is_gone(met: _Met) -> bool:
+    """Returns whether the other end of a connection that nobody has taken is closed. It says nothing before that."""
+    if met.connection is None:
+        return True
+    poll = select.poll()
+    poll.register(met.connection, select.POLLIN | select.POLLRDHUP)
+    return any(events & (select.POLLRDHUP | select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
+
+
+def _close(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits there
+    connection.close()

@@ -1,0 +1,126 @@
+"""A task's part of a job: it meets the driver's hub, and runs the agent of its host if it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from farandole._api.errors import FarandoleError
+from farandole._engines import wire
+from farandole._start import engine_environment, sockets
+
+_CONNECT_SECONDS = 10.0
+_MEET_SECONDS = 20.0
+_END_SECONDS = 15.0  # of an agent whose connection has ended; it kills ranks that do not end by themselves
+
+
+def serve(
+    endpoint: tuple[str, int],
+    key: bytes,
+    *,
+    order: int,
+    secret: bytes = b"",
+    name: str = "",
+    slots: int = 1,
+    gpus: Iterable[str] = (),
+    variables: Mapping[str, str] | None = None,
+    leave_out: Iterable[str] = (),
+) -> None:
+    """Take part in the job of this hub, until it ends.
+
+    The agent dies with the thread that calls this, so call it on one that lives as long as the task.
+
+    Args:
+        endpoint: of the hub.
+        key: of the hub.
+        order: the number of this task; ranks follow it.
+        secret: the same for all tasks of the job; the hub does not know it.
+        name: of this host, for messages; by default its own.
+        slots: ranks that may run here for this task.
+        gpus: the addresses of the task's GPUs.
+        variables: for the ranks; they replace those of this process.
+        leave_out: beginnings of names of variables of this process that ranks must not see.
+
+    Raises:
+        FarandoleError: the driver cannot be reached, or does not know this job.
+    """
+    with _connected(endpoint, key, order, name, slots, list(gpus)) as connection:
+        try:
+            told = wire.receive(connection)
+        except (wire.WireError, OSError):  # the job has ended before it began: the driver says why
+            return
+        if not told.get("leads"):
+            _wait_for_end(connection)
+            return
+        visible = engine_environment.visible_gpus([str(each) for each in told["gpus"]])
+        around = engine_environment.around_agent(leave_out, sys.path, {**visible, **(variables or {})})
+        _run_agent(connection, secret, around)
+
+
+def _connected(
+    endpoint: tuple[str, int], key: bytes, order: int, name: str, slots: int, gpus: list[str]
+) -> socket.socket:
+    where, host = "{}:{}".format(*endpoint), socket.gethostname()
+    try:
+        connection = socket.create_connection(endpoint, timeout=_CONNECT_SECONDS)
+    except OSError as error:
+        raise FarandoleError(
+            f"{host} cannot connect to the driver at {where} ({error}); open the way from executors to the driver, or "
+            "name an address of the driver that they reach."
+        ) from error
+    try:
+        sockets.notice_lost_hosts(connection)
+        connection.settimeout(_MEET_SECONDS)
+        wire.prove(connection, key, is_listener=False)
+        about = {"order": order, "identity": _identity(), "name": name or host, "slots": slots, "gpus": gpus}
+        wire.send(connection, about)
+        connection.settimeout(None)
+    except (wire.WireError, OSError) as error:
+        connection.close()
+        raise FarandoleError(f"the driver at {where} does not take {host} into its job: {error}.") from error
+    return connection
+
+
+def _identity() -> str:
+    """The same for processes that share memory and a network: of one machine, container or pod."""
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{socket.gethostname()} {boot_id} {os.stat('/proc/self/ns/net').st_ino}"
+
+
+def _wait_for_end(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while connection.recv(4096):
+            continue
+
+
+def _run_agent(connection: socket.socket, secret: bytes, around: dict[str, str]) -> None:
+    """Run the agent to its end. An exception that comes meanwhile, as in a task that is cancelled, ends it."""
+    secret_reader, secret_writer = os.pipe()
+    with open(secret_writer, "wb") as writer:
+        writer.write(secret)
+    words = [sys.executable, "-m", "farandole.launch.remote.task_agent", str(os.getpid()), str(secret_reader)]
+    with open(secret_reader, "rb"):
+        agent = subprocess.Popen(
+            words,
+            stdin=connection.fileno(),
+            stdout=connection.fileno(),
+            env=around,
+            pass_fds=[secret_reader],
+            start_new_session=True,
+        )
+    connection.close()  # the agent's end is the connection's end
+    try:
+        agent.wait()
+    finally:
+        if agent.poll() is None:
+            agent.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                agent.wait(_END_SECONDS)
+            agent.kill()
+            agent.wait()

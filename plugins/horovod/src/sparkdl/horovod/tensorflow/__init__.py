@@ -1,0 +1,1 @@
+"""Names for functions that HorovodRunner calls, with Keras."""

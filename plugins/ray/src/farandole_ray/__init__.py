@@ -1,0 +1,47 @@
+"""Farandole on Ray: ranks that a Ray cluster places.
+
+from farandole_ray import RayExecutor          Horovod's names: start, run, execute, shutdown
+from farandole_ray import FarandoleConfig      a back end for Ray Train's DataParallelTrainer and TorchTrainer
+
+_executor    the public class; _elastic where nodes come and go
+_request     what Ray is asked for                                          (pure)
+_places      Ray's actors that hold it
+_actor       such an actor: the launcher's agent of its node, calls for the ranks there
+_desk, _way  what `farandole run` on the driver's host has in the place of ssh and of a list of hosts
+_launcher    `farandole run` as a child of the driver
+_trainer     the program of a rank
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from farandole_ray import _fit  # first, see there
+
+if TYPE_CHECKING:
+    from farandole_ray._executor import RayExecutor
+    from farandole_ray._settings import Settings
+    from farandole_ray._train import FarandoleConfig
+
+__version__ = _fit.VERSION
+
+__all__ = ["FarandoleConfig", "RayExecutor", "Settings"]
+
+
+def __getattr__(name: str) -> Any:
+    """At the first use: ranks import this package, too, and need no Ray; the executor needs no Ray Train."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import ray
+    except ImportError:
+        what = "ray[train]" if name == "FarandoleConfig" else "ray"
+        raise ImportError(f"{__name__}.{name} needs Ray: python -m pip install '{what}'", name="ray") from None
+    assert ray
+    if name == "FarandoleConfig":
+        from farandole_ray import _train
+
+        return _train.FarandoleConfig
+    from farandole_ray import _executor
+
+    return getattr(_executor, name)

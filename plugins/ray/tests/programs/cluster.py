@@ -1,0 +1,35 @@
+"""A Ray cluster of two nodes on one host of a lab, for programs of tests: `with nodes(2) as cluster`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+import ray
+from ray.cluster_utils import Cluster
+
+_OPTIONS = {"include_dashboard": False, "object_store_memory": 100 << 20}
+
+
+@contextmanager
+def nodes(count: int, cpus: int = 1) -> Iterator[Any]:
+    """A cluster to which this process is connected; the first node is the head."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cpus, **_OPTIONS})
+    try:
+        for _ in range(count - 1):
+            add(cluster, cpus)
+        ray.init(address=cluster.address, log_to_driver=False)
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+        sys.stdout.flush()
+
+
+def add(cluster: Any, cpus: int = 1) -> Any:
+    """One node more."""
+    return cluster.add_node(num_cpus=cpus, object_store_memory=_OPTIONS["object_store_memory"])

@@ -1,0 +1,70 @@
+"""Ctrl-C ends the ranks, and so does the death of the driver."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import ray
+from cluster import nodes
+from farandole_ray import RayExecutor
+
+
+def sleep():
+    import time
+
+    time.sleep(100)
+
+
+def of_ours():
+    """Ranks, agents and launchers of this host of the lab."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes()
+            if b"farandole_ray._trainer" in words or b"farandole.launch" in words:
+                found.append(words)
+    return found
+
+
+def await_nothing(seconds):
+    until = time.monotonic() + seconds
+    while of_ours():
+        assert time.monotonic() < until, of_ours()
+        time.sleep(0.1)
+
+
+def drive(address):
+    """Another driver, which ends as it is killed."""
+    ray.init(address=address, log_to_driver=False)
+    executor = RayExecutor(num_workers=2)
+    executor.start()
+    Path("started").touch()
+    executor.run(sleep)
+
+
+if __name__ == "__main__":
+    with nodes(2) as cluster:
+        executor = RayExecutor(num_workers=2)
+        executor.start()
+        threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            executor.run(sleep)
+        except KeyboardInterrupt:
+            print("interrupted")
+        await_nothing(10)
+        executor.shutdown()
+
+        process = multiprocessing.get_context("spawn").Process(target=drive, args=(cluster.address,))
+        process.start()
+        until = time.monotonic() + 60
+        while not Path("started").exists():
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert of_ours()
+        process.kill()
+        process.join()
+        await_nothing(20)

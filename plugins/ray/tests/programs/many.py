@@ -1,0 +1,59 @@
+"""20,000 lines in the order of each rank; 20 jobs in a row that leave nothing."""
+
+import contextlib
+import io
+import re
+import time
+from pathlib import Path
+
+from cluster import nodes
+from farandole_ray import RayExecutor
+
+LINES, JOBS = 10_000, 20
+
+
+def speak(lines):
+    import farandole as hvd
+
+    hvd.init()
+    for number in range(lines):
+        print("line", number)
+    print("and no newline", end="")
+
+
+def ranks_and_agents():
+    """Processes of ours, of this host of the lab."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes()
+            if b"farandole_ray._trainer" in words or b"farandole.launch" in words:
+                found.append(words)
+    return found
+
+
+def files():
+    return {str(each) for folder in ("/dev/shm", "/tmp") for each in Path(folder).glob("*farandole*")}
+
+
+with nodes(2):
+    before = files()
+    executor = RayExecutor(num_workers=2)
+    executor.start()
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        executor.run(speak, args=(LINES,))
+    executor.shutdown()
+    for rank in (0, 1):
+        own = re.findall(rf"^\[{rank} .*?\] (.*)$", shown.getvalue(), re.MULTILINE)
+        assert own == [*(f"line {number}" for number in range(LINES)), "and no newline"], own[-3:]
+
+    took = []
+    for _ in range(JOBS):
+        began = time.monotonic()
+        executor.start()
+        assert executor.run(lambda: 7) == [7, 7]
+        took.append(time.monotonic() - began)
+        executor.shutdown()
+    assert ranks_and_agents() == [], ranks_and_agents()
+    assert files() <= before, files() - before
+    print(f"from start() to the first result: {sorted(took)[JOBS // 2]:.1f} s, the median of {JOBS}")

@@ -1,0 +1,62 @@
+"""Programs on a Ray of two nodes, on a host of a lab: Ray wants an address that is not the loopback's.
+
+`programs/` has them; each fails by itself. They run in the session `ray`, as Ray takes 210 MB.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from lab import Lab, lab_fixture  # noqa: F401  (a fixture)
+
+pytest.importorskip("ray", reason="Ray is installed by the session `ray`")
+pytestmark = pytest.mark.timeout(400)
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[2] / "examples"
+LIMIT_S = 360.0
+
+
+@pytest.fixture
+def run(lab: Lab, tmp_path: Path) -> Callable[..., str]:
+    """run("calls.py", argument) runs a program to its good end, and returns its stdout."""
+
+    def call(program: str, *arguments: object) -> str:
+        variables = ["RAY_TMPDIR=/run", "RAY_USAGE_STATS_ENABLED=0", "RAY_TRAIN_V2_ENABLED=1", "OMP_NUM_THREADS=1"]
+        words = ["env", *variables, sys.executable, HERE / "programs" / program, *map(str, arguments)]
+        done = lab.hosts(1)[0].run(words, timeout=LIMIT_S, cwd=tmp_path)
+        assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        return done.stdout
+
+    return call
+
+
+def test_calls_results_and_failures(run: Callable[..., str]) -> None:
+    out = run("calls.py")
+    assert out.count("rank 0 is here") == out.count("rank 1 is here") == 3
+
+
+def test_lines_are_complete_and_20_jobs_leave_nothing(run: Callable[..., str]) -> None:
+    print(run("many.py"))
+
+
+def test_digits_train_to_the_same_parameters_as_by_the_launcher(run: Callable[..., str]) -> None:
+    run("digits_twice.py", EXAMPLES / "torch")
+
+
+def test_a_node_leaves_and_one_joins(run: Callable[..., str]) -> None:
+    print(run("come_and_go.py"))
+
+
+def test_ray_train_has_reports_checkpoints_and_shards(run: Callable[..., str]) -> None:
+    run("train.py")
+
+
+def test_nothing_is_left_when_the_driver_is_interrupted_or_killed(run: Callable[..., str]) -> None:
+    assert "interrupted" in run("killed.py")
+
+
+def test_the_notebook_runs_and_shows_what_it_showed(run: Callable[..., str]) -> None:
+    run("notebook.py", EXAMPLES / "ray" / "digits.ipynb")

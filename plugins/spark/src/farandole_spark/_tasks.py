@@ -1,0 +1,46 @@
+"""A task of Spark as a part of a job. Runs on executors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from farandole.engine import serve
+
+# Secrets of Spark's own, with which a process could speak for the task or the driver.
+_SECRETS = ("PYTHON_WORKER_", "PYSPARK_GATEWAY_", "SPARK_AUTH", "_SPARK_AUTH")
+_GPU = "gpu"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The same for all tasks. `has_threads`: the cluster has its own OMP_NUM_THREADS for executors."""
+
+    endpoint: tuple[str, int]
+    key: bytes
+    has_threads: bool = False
+
+
+def take_part(plan: Plan, _items: Iterator[Any]) -> Iterator[Any]:
+    """The function of a partition of an RDD, or of batches of Arrow: yields nothing, and ends with the job."""
+    from pyspark import BarrierTaskContext
+
+    context = BarrierTaskContext.get()
+    # A stage may lie on disks, a message of the barrier does not.
+    secret = context.allGather(os.urandom(32).hex())[0]
+    own = context.getTaskInfos()[context.partitionId()]
+    cores = context.cpus() or 1
+    gpus = context.resources().get(_GPU)
+    serve(
+        plan.endpoint,
+        plan.key,
+        order=context.partitionId(),
+        secret=bytes.fromhex(secret),
+        name=own.address.rpartition(":")[0] or own.address,
+        gpus=[] if gpus is None else gpus.addresses,
+        variables={} if plan.has_threads else {"OMP_NUM_THREADS": str(cores)},
+        leave_out=_SECRETS,
+    )
+    return iter(())

@@ -1,0 +1,214 @@
+"""Functions as ranks in the tasks of an engine: here processes that this test starts."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import farandole
+import psutil
+import pytest
+from farandole._engines import places, wire
+from farandole._engines.places import Task
+from farandole.engine import Call, DriverLog, Hub, listed
+
+SECONDS = 30
+SERVE = """
+import json, sys
+from farandole.engine import serve
+endpoint, key, order, slots = json.loads(sys.argv[1])
+serve(tuple(endpoint), bytes.fromhex(key), order=order, secret=b"s" * 32, slots=slots, leave_out=["SECRET_"])
+"""
+
+
+def test_tasks_of_one_machine_are_one_host() -> None:
+    tasks = [Task(2, "b", "h2"), Task(0, "a", "10.0.0.1"), Task(1, "b", "h2", slots=2, gpus=("0", "1"))]
+    tasks.append(Task(3, "a", "10.0.0.1", gpus=("5",)))
+    hosts = places.by_host(tasks)
+    assert listed(hosts) == "10.0.0.1:2,h2:3"
+    assert [[task.order for task in host.tasks] for host in hosts] == [[0, 3], [1, 2]]
+    assert [host.gpus for host in hosts] == [["5"], ["0", "1"]]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "name"),
+    [
+        ("worker-1.local", "worker-1.local"),
+        ("my_container", "my-container"),
+        ("127.0.0.1", "executor"),
+        ("", "executor"),
+        ("10.0.0.7", "10.0.0.7"),
+        ("fd00::1", "fd00::1"),
+        ("-rf", "rf"),
+    ],
+)
+def test_the_launcher_gets_names_that_it_accepts_elsewhere(wanted: str, name: str) -> None:
+    assert places.free_name(wanted, []) == name
+
+
+def test_two_hosts_have_two_names() -> None:
+    hosts = places.by_host([Task(order, str(order), "fd00::1") for order in range(3)])
+    assert listed(hosts) == "[fd00::1]:1,host-2:1,host-3:1"
+    assert [host.name for host in places.by_host([Task(0, "a", "H"), Task(1, "b", "h")])] == ["H", "h-2"]
+
+
+@pytest.mark.parametrize(("shows_all", "text"), [(True, "[0] a\n[0] b\nrest"), (False, "[0] b\n")])
+def test_lines_for_the_driver_are_told_from_others(shows_all: bool, text: str) -> None:
+    shown = io.StringIO()
+    log = DriverLog(shown, shows_all)
+    for piece in ("[0] a\n[0] \x1efaran", "dole\x1eb", "\nre", "st"):
+        log.write(piece)
+    log.flush()
+    assert shown.getvalue() == text
+
+
+def test_a_stranger_is_not_taken_in() -> None:
+    with Hub("127.0.0.1") as hub:
+        with socket.create_connection(hub.endpoint) as stranger:
+            stranger.settimeout(SECONDS)
+            with pytest.raises(wire.WireError):
+                wire.prove(stranger, b"another key", is_listener=False)
+        assert not hub.wait(1, 0.2)
+
+
+def test_a_task_that_has_gone_is_no_longer_counted() -> None:
+    with Hub("127.0.0.1") as hub, _task(hub, 0) as task:
+        assert hub.wait(1, SECONDS)
+        task.kill()
+        task.wait()
+        assert _within(lambda: hub.count() == 0)
+
+
+@contextmanager
+def _task(hub: Hub, order: int, slots: int = 1) -> Iterator[subprocess.Popen[bytes]]:
+    import json
+
+    about = json.dumps([hub.endpoint, hub.key.hex(), order, slots])
+    around = {**os.environ, "SECRET_OF_ENGINE": "1"}
+    with subprocess.Popen([sys.executable, "-c", SERVE, about], env=around) as task:
+        try:
+            yield task
+        finally:
+            task.kill()
+
+
+@contextmanager
+def _job(
+    fn: Callable[..., object], tasks: int, *args: object
+) -> Iterator[tuple[Call, Hub, list[subprocess.Popen[bytes]]]]:
+    with ExitStack() as stack:
+        call = stack.enter_context(Call(fn, args, None, "test.run"))
+        hub = stack.enter_context(Hub("127.0.0.1"))
+        started = [stack.enter_context(_task(hub, order)) for order in range(tasks)]
+        assert hub.wait(tasks, SECONDS)
+        yield call, hub, started
+
+
+def _within(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + SECONDS
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return holds()
+
+
+def _sum(base: int) -> tuple[list[int], int, bool]:
+    import farandole.numpy as hvd
+    import numpy
+
+    hvd.init()
+    print("printed", flush=True)
+    farandole.engine.log_to_driver("for\nthe driver")
+    total = hvd.allreduce(numpy.array([base + hvd.rank()]), op=hvd.Sum)
+    return total.tolist(), hvd.rank(), "SECRET_OF_ENGINE" in os.environ
+
+
+def test_results_come_in_order_and_tasks_end_with_the_job() -> None:
+    shown = io.StringIO()
+    with _job(_sum, 2, 10) as (call, hub, tasks):
+        hosts = hub.arrange()
+        results = call.run(hub, "Tests", 2, listed(hosts), stdout=DriverLog(shown, shows_all=False))
+        assert results == [([21], 0, False), ([21], 1, False)]
+        hub.__exit__()
+        assert [task.wait(SECONDS) for task in tasks] == [0, 0]
+    lines = sorted(line.rpartition("] ")[2] for line in shown.getvalue().splitlines())
+    assert lines == ["for", "for", "the driver", "the driver"]
+
+
+def _fail() -> None:
+    import farandole.numpy as hvd
+
+    hvd.init()
+    if hvd.rank() == 1:
+        raise LookupError("on purpose")
+    hvd.barrier()
+
+
+def test_the_first_failure_reaches_the_caller() -> None:
+    with _job(_fail, 2) as (call, hub, _), pytest.raises(LookupError, match="on purpose") as caught:
+        call.run(hub, "Tests", 2, listed(hub.arrange()))
+    assert "rank 1 of 2" in str(caught.value.__cause__)
+
+
+def _sleep() -> None:
+    import farandole.numpy as hvd
+
+    hvd.init()
+    print("pid", os.getpid(), flush=True)
+    time.sleep(600)
+
+
+def test_a_killed_task_leaves_nothing_and_is_named() -> None:
+    pids: list[int] = []
+
+    class Killer(io.StringIO):
+        def write(self, text: str) -> int:
+            pids.extend(int(line.split()[-1]) for line in text.splitlines() if " pid " in line)
+            if len(pids) == 2:
+                os.kill(tasks[0].pid, signal.SIGKILL)
+            return len(text)
+
+    lost = pytest.raises(farandole.FarandoleError, match=r"rank [01] on .* was lost first")
+    with _job(_sleep, 2) as (call, hub, tasks), lost:
+        call.run(hub, "Tests", 2, listed(hub.arrange()), stdout=Killer())
+    assert len(pids) == 2
+    assert _within(lambda: not any(map(psutil.pid_exists, pids)))
+
+
+def test_a_part_that_cannot_be_pickled_is_named() -> None:
+    with pytest.raises(farandole.ArgumentTypeError, match=r"test\.run cannot send .*its argument 0"):
+        Call(_sum, (sys.stdout,), None, "test.run")
+
+
+DRIVER = """
+import sys
+from farandole.engine import Call, Hub, listed
+from test_engine_tasks import _sleep
+with Call(_sleep, (), None, "test.run") as call, Hub("127.0.0.1") as hub:
+    print(hub.port, hub.key.hex(), flush=True)
+    assert hub.wait(2, 30)
+    call.run(hub, "Tests", 2, listed(hub.arrange()))
+"""
+
+
+def test_a_killed_driver_leaves_nothing() -> None:
+    around = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])}
+    with ExitStack() as stack:
+        driver = stack.enter_context(
+            subprocess.Popen([sys.executable, "-c", DRIVER], env=around, stdout=subprocess.PIPE, text=True)
+        )
+        stack.callback(driver.kill)
+        assert driver.stdout is not None
+        port, key = driver.stdout.readline().split()
+        hub = Hub("127.0.0.1", port=int(port), key=bytes.fromhex(key))
+        tasks = [stack.enter_context(_task(hub, order)) for order in range(2)]
+        pids = [int(driver.stdout.readline().split()[-1]) for _ in range(2)]
+        driver.kill()
+        assert _within(lambda: not any(map(psutil.pid_exists, pids)))
+        assert [task.wait(SECONDS) for task in tasks] == [0, 0]

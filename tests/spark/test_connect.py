@@ -1,0 +1,53 @@
+"""Jobs in a session of Spark Connect, whose server this test starts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import farandole
+import farandole_spark
+import pytest
+from conftest import CLUSTER, SETTINGS
+from test_classic import TOLD_SECONDS, about, fail
+
+
+@pytest.fixture(scope="module")
+def connect(around: Path) -> Iterator[Any]:
+    """A session of Connect; the server is a classic one in this process's JVM."""
+    from pyspark.sql import SparkSession
+
+    os.environ["SPARK_LOCAL_REMOTE"] = "1"
+    builder = SparkSession.builder.remote(CLUSTER)
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.range(2).count()
+    yield session
+    session.stop()
+
+
+def test_results_come_in_order(connect: Any, nothing_left: Callable[[], bool]) -> None:
+    found = farandole_spark.run(about, (10,), num_proc=2, spark=connect)
+    assert [each["rank"] for each in found] == [0, 1]
+    assert [each["sum"] for each in found] == [21, 21]
+    assert [each["shifted"] for each in found] == [100, 101]
+    assert nothing_left()
+
+
+def test_the_exception_of_a_rank_reaches_the_driver(connect: Any, nothing_left: Callable[[], bool]) -> None:
+    with pytest.raises(LookupError, match="on purpose") as caught:
+        farandole_spark.run(fail, num_proc=2, spark=connect)
+    assert time.time() - caught.value.args[1] < TOLD_SECONDS
+    assert "rank 1 of 2" in str(caught.value.__cause__)
+    assert nothing_left()
+
+
+def test_more_slots_than_there_are_is_an_error_at_once(connect: Any) -> None:
+    began = time.monotonic()
+    with pytest.raises(farandole.ArgumentError, match="num_proc=9 asks for 9 slots, and the cluster has 2 slots"):
+        farandole_spark.run(about, (0,), num_proc=9, spark=connect)
+    assert time.monotonic() - began < TOLD_SECONDS

@@ -1,0 +1,60 @@
+"""The examples on digits train on two executors to the same parameters as by `farandole run -np 2`."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import farandole_spark
+import pytest
+from conftest import SETTINGS
+
+pytestmark = pytest.mark.timeout(400)
+ROOT = Path(__file__).resolve().parents[2]
+EPOCHS = "30" if os.environ.get("FARANDOLE_LONG") == "1" else "2"
+HASHES = {
+    "torch/digits.py": "import torch; values = [each.numpy() for each in torch.load(path).values()]",
+    "tensorflow/keras_digits.py": "import tensorflow; values = tensorflow.keras.models.load_model(path).get_weights()",
+}
+
+
+def call(script: str, checkpoint: str) -> None:
+    sys.argv = [script, "--epochs", EPOCHS, "--checkpoint", checkpoint]
+    runpy.run_path(script, run_name="__main__")
+
+
+def digest(example: str, path: Path) -> str:
+    """Of the parameters in a checkpoint; by another process, as frameworks are large."""
+    code = f"import sys; path = sys.argv[1]; {HASHES[example]}; import hashlib, numpy; "
+    code += "print(hashlib.sha256(b''.join(numpy.ascontiguousarray(each).tobytes() for each in values)).hexdigest())"
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True, timeout=120)
+    return done.stdout.split()[-1]
+
+
+@pytest.mark.parametrize("example", HASHES)
+def test_digits_train_to_the_same_parameters(warm: Any, tmp_path: Path, example: str) -> None:
+    script, suffix = ROOT / "examples" / example, ".pt" if "torch" in example else ".keras"
+    ours, theirs = tmp_path / f"spark{suffix}", tmp_path / f"run{suffix}"
+    farandole_spark.run(call, (str(script), str(ours)), num_proc=2)
+    words = [sys.executable, script, "--epochs", EPOCHS, "--checkpoint", theirs]
+    around = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [Path(sys.executable).parent / "python", "-m", "farandole.launch", "run", "-np", "2", *words]
+    subprocess.run(command, env=around, check=True, timeout=200)
+    assert digest(example, ours) == digest(example, theirs)
+
+
+def test_the_example_for_spark_learns(around: Path) -> None:
+    import pyspark
+
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    settings = [word for setting in SETTINGS.items() for word in ("--conf", "=".join(setting))]
+    command = [submit, "--master", "local[2]", *settings, ROOT / "examples" / "spark" / "digits.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = [line for line in done.stdout.splitlines() if "epoch" in line or "accuracy" in line]  # stderr is there, too
+    assert [line.partition("] ")[2].partition(":")[0] for line in told[:-1]] == [f"epoch {n}" for n in (5, 10, 15, 20)]
+    assert float(told[-1].removeprefix("test accuracy ")) > 0.9
