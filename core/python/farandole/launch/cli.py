@@ -25,7 +25,7 @@ from farandole.launch.shared_options import (
     print_error,
     version_option,
 )
-from farandole.launch.verbs import adopt, bench, doctor, k8s, timeline
+from farandole.launch.verbs import adopt, bench, doctor, inspect, k8s, timeline
 
 if TYPE_CHECKING:
     from farandole.launch.description import Caller, Job
@@ -380,7 +380,7 @@ def _hints(context: click.Context, job: Job) -> list[str]:
     return [sentence for sentence in [*slips, *hints] if sentence]
 
 
-for _verb in (adopt, bench, doctor, k8s, timeline):
+for _verb in (adopt, bench, doctor, inspect, k8s, timeline):
     farandole.add_command(_verb)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local
 from farandole.launch.description import Job
+from farandole.launch.inspection.aftermath import Flights
 from farandole.launch.job import Placement
 from farandole.launch.messages import shown
 from farandole.launch.processes import LocalSupervisor
@@ -112,7 +114,9 @@ def _run_inner(job: Job, lifeline: int) -> int:
 
 
 def _start_ranks(job: Job, supervisor: LocalSupervisor, port: int, status_file: str) -> None:
-    key = local.make_key()  # open as long as this process lives
+    secret = os.urandom(local.KEY_BYTES)
+    supervisor.flights = Flights(job.base, secret)
+    key = local.make_key(secret)  # open as long as this process lives
     store, key_file, cores = local.make_store(), local.path_for_ranks(key), environment.available_cores()
     call = local.path_for_ranks(job.call) if job.call >= 0 else ""
     membership = supervisor.serve_membership() if job.elastic is not None else ""

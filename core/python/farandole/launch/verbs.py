@@ -1,4 +1,4 @@
-"""The verbs of `farandole` beside `run`: adopt, bench, doctor, k8s, timeline."""
+"""The verbs of `farandole` beside `run`: adopt, bench, doctor, inspect, k8s, timeline."""
 
 from __future__ import annotations
 
@@ -138,6 +138,34 @@ def _examine_hosts(
         raise click.UsageError(str(error)) from error
     order = Order(names, local, options, base, limit_s)
     return examine_hosts(order, hosts_report.as_json if as_json else hosts_report.as_text)
+
+
+@click.command(context_settings=CONTEXT, short_help="Say what the ranks of a running job wait for.")
+@click.argument("job", required=False, default="", metavar="[JOB]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@click.option("--stacks/--no-stacks", default=True, help="Stacks of the ranks, where py-spy is installed (on).")
+@click.option("--native", is_flag=True, help="Stacks of C++ as well; each rank stands still for a moment.")
+def inspect(job: str, as_json: bool, stacks: bool, native: bool) -> int:
+    """Say who keeps a job waiting, without disturbing it: one sentence, then what each rank of this host does.
+
+    JOB is the pid of a rank, or the beginning of the job's name; by default your only job on this host. The ranks may
+    have been started by farandole run, torchrun, mpirun or srun.
+
+    Reads what the ranks have recorded, also those that hang or were killed.
+    """
+    from farandole.launch import environment
+    from farandole.launch.inspection.command import inspect as look
+    from farandole.launch.inspection.jobs import InspectionError
+
+    try:
+        text, hint = look(environment.inherited(), job, as_json=as_json, with_stacks=stacks, native=native)
+    except InspectionError as error:
+        print_error(str(error))
+        return 1
+    click.echo(text)
+    if hint:
+        print_error(hint)
+    return 0
 
 
 @click.command(context_settings=CONTEXT, short_help="Make one trace of the traces of all ranks.")
