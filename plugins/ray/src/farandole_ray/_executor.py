@@ -247,6 +247,8 @@ class RayExecutor:
     # Calls
 
     def _check_started(self) -> None:
+        if self._elastic is not None:
+            raise ArgumentError("RayExecutor: an elastic job (min_workers) has ranks only during run(); use run().")
         if self._launcher is None:
             raise FarandoleError("RayExecutor has no ranks: call start() first, and again after shutdown().")
         if self._launcher.ended.is_set():

@@ -89,6 +89,8 @@ with nodes(2):
     elastic.start()
     assert elastic.run(lambda: place(int(__import__("os").environ["ANSWER"]))) == [(7, 2, 0, 0), (8, 2, 0, 1)]
     within(20, KeyError, lambda: elastic.run(fail), "of rank one")
+    grows = RayExecutor(num_workers=2, min_workers=1)
+    within(10, ValueError, lambda: grows.execute(place), "has ranks only during run()")
 
     executor = RayExecutor(num_hosts=2)
     executor.start()
