@@ -168,7 +168,7 @@ def test_metrics_of_a_job(launch: Callable, script: Callable, tmp_path: Path) ->
     (tmp_path / "secret").write_text("0123456789abcdef\n")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    served = "--metrics", port, "--metrics-secret-file", "secret"
+    served = "--metrics", port, "--metrics-key-file", "secret"
     job = launch("-np", 2, *served, script(STEPS), env=environment(tmp_path))
     until = time.monotonic() + 30
     while 'rank="1"' not in (text := scrape(port, "0123456789abcdef")):
@@ -194,10 +194,10 @@ def test_metrics_are_no_reason_to_fail(run: Callable, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--metrics-address", "10.0.0.1"], "--metrics-address and --metrics-secret-file need --metrics PORT."),
+        (["--metrics-address", "10.0.0.1"], "--metrics-address and --metrics-key-file need --metrics PORT."),
         (["--metrics", 9, "--metrics-address", "h1"], "wants an IPv4 address of this host, not 'h1'."),
-        (["--metrics", 9, "--metrics-secret-file", "none"], "--metrics-secret-file none cannot be read: No such file"),
-        (["--metrics", 9, "--metrics-secret-file", "short"], "must hold one word of 16 to 256 letters, digits and"),
+        (["--metrics", 9, "--metrics-key-file", "none"], "--metrics-key-file none cannot be read: No such file"),
+        (["--metrics", 9, "--metrics-key-file", "short"], "must hold one word of 16 to 256 letters, digits and"),
     ],
 )
 def test_options_that_cannot_be(run: Callable, tmp_path: Path, options: list, sentence: str) -> None:

@@ -298,13 +298,13 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
 def _served(options: RunOptions) -> Wanted | None:
     """The page and the metrics, if any are to be served."""
     if not (
-        options.live or options.live_port or options.metrics or options.metrics_address or options.metrics_secret_file
+        options.live or options.live_port or options.metrics or options.metrics_address or options.metrics_key_file
     ):
         return None
     from farandole.launch.live.options import wanted
 
     page = options.live_port or (0 if options.live else None)
-    return wanted(page, options.metrics, options.metrics_address, options.metrics_secret_file)
+    return wanted(page, options.metrics, options.metrics_address, options.metrics_key_file)
 
 
 def _nodes(options: RunOptions, base: Mapping[str, str]) -> NodeOptions | None:

@@ -45,7 +45,7 @@ class RunOptions:
     live_port: int | None
     metrics: int | None
     metrics_address: str | None
-    metrics_secret_file: Path | None
+    metrics_key_file: Path | None
     ssh_port: int | None
     ssh_identity_file: Path | None
     env: tuple[str, ...]

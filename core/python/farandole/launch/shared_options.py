@@ -92,7 +92,7 @@ def node_options(command: T) -> T:
 _METRICS_OPTIONS = (
     click.option("--metrics", type=Count(1, 65535), metavar="PORT", help="Serve OpenMetrics of this host's ranks."),
     click.option("--metrics-address", metavar="ADDRESS", help="Of the host, for --metrics; 127.0.0.1 by default."),
-    click.option("--metrics-secret-file", type=_FILE, metavar="FILE", help="A secret that --metrics asks for."),
+    click.option("--metrics-key-file", type=_FILE, metavar="FILE", help="A key that readers of --metrics must know."),
 )
 
 

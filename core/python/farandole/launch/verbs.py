@@ -172,9 +172,7 @@ def inspect(job: str, as_json: bool, stacks: bool, native: bool) -> int:
 @click.argument("job", required=False, default="", metavar="[JOB]")
 @click.option("--port", type=Count(0, 65535), default=0, metavar="PORT", help="Of the page; by default any.")
 @metrics_options
-def live(
-    job: str, port: int, metrics: int | None, metrics_address: str | None, metrics_secret_file: Path | None
-) -> int:
+def live(job: str, port: int, metrics: int | None, metrics_address: str | None, metrics_key_file: Path | None) -> int:
     """Serve a page that shows what the ranks of a job on this host do, until they have ended.
 
     JOB is as for farandole inspect. The page is for this user on this machine: its address, which is printed, is a
@@ -188,7 +186,7 @@ def live(
     from farandole.launch.options import OptionError
 
     try:
-        served = wanted(port, metrics, metrics_address, metrics_secret_file) or Wanted()
+        served = wanted(port, metrics, metrics_address, metrics_key_file) or Wanted()
         watch(environment.inherited(), job, served, print_error)
     except (OptionError, FileError) as error:
         raise click.UsageError(str(error)) from error

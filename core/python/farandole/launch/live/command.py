@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to serve. A port of 0 is any."""
+    """The page, the metrics, or both. A port of 0 is any."""
 
     page_port: int | None = None
     metrics_port: int | None = None

@@ -1,4 +1,4 @@
-"""What to serve beside a job, from the options of `farandole run` and `farandole live`."""
+"""The page and the metrics to serve beside a job, from the options of `farandole run` and `farandole live`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SECRET = re.compile(r"[A-Za-z0-9_.~+-]{16,256}")
 
 
 def wanted(page_port: int | None, metrics: int | None, address: str | None, secret_file: Path | None) -> Wanted | None:
-    """What is to be served; None: nothing. Raises OptionError, FileError."""
+    """The page and the metrics that are asked for; None: neither. Raises OptionError, FileError."""
     if metrics is None and (address is not None or secret_file is not None):
-        raise OptionError("--metrics-address and --metrics-secret-file need --metrics PORT.")
+        raise OptionError("--metrics-address and --metrics-key-file need --metrics PORT.")
     if page_port is None and metrics is None:
         return None
     try:
@@ -29,7 +29,7 @@ def wanted(page_port: int | None, metrics: int | None, address: str | None, secr
 
 
 def _secret(path: Path) -> str:
-    where = f"--metrics-secret-file {path}"
+    where = f"--metrics-key-file {path}"
     text = read_text(path, where, "file of a secret", 4096).strip()
     if not _SECRET.fullmatch(text):
         raise OptionError(f"{where} must hold one word of 16 to 256 letters, digits and _.~+-; make one with uuidgen.")
