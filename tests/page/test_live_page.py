@@ -161,6 +161,9 @@ def test_512_ranks(tab: chromium.Browser, serve: Callable) -> None:
     )
     assert took_ms < 250, "of each half second"
     assert tab.run("page.lanes.canvas.height") < 900, "the lanes scroll"
+    assert tab.run("page.store.ranks.slice(0, 2).map(each => each.rank)") == [511, 0], (
+        "the one to blame is seen at once"
+    )
     tab.run("page.lanes.scroll.scrollTop = 1e6")
     assert tab.run("document.querySelectorAll('#rows tr').length") == 512
     assert tab.errors == []

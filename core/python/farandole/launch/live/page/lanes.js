@@ -99,7 +99,6 @@ class Lanes {
 
   paint() {
     const context = this.fit();
-    context.font = "12px system-ui, 'DejaVu Sans', sans-serif";
     context.fillStyle = this.colours.sheet;
     context.fillRect(0, 0, this.width, this.height);
     const top = this.scroll.scrollTop, lane = this.laneHeight;
@@ -146,6 +145,7 @@ class Lanes {
     context.arc(16, y + lane / 2, Math.min(4, lane / 3), 0, 7);
     context.fill();
     context.fillStyle = this.colours.ink;
+    context.font = `${lane < 16 ? 10 : 12}px system-ui, 'DejaVu Sans', sans-serif`;
     context.textBaseline = "middle";
     context.textAlign = "left";
     context.fillText(`rank ${rank.rank}`, 28, y + lane / 2);
@@ -157,6 +157,7 @@ class Lanes {
     context.fillStyle = this.colours.line;
     context.fillRect(0, RULER - 1, this.width, 1);
     const step = niceStep(this.span / Math.max(2, (this.width - LABEL) / 120)), from = this.right - this.span;
+    context.font = "12px system-ui, 'DejaVu Sans', sans-serif";
     context.textAlign = "center";
     context.textBaseline = "middle";
     for (let at = Math.ceil(from / step) * step; at <= this.right; at += step) {

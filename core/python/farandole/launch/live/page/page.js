@@ -2,6 +2,7 @@
 "use strict";
 
 const MOST_OPERATIONS = 200000, MOST_POINTS = 240;
+const MANY_RANKS = 32; // more than are seen at once
 
 /** The operations that came, and each rank as the latest frame has it. */
 class Store {
@@ -30,6 +31,9 @@ class Store {
     this.ranks = frame.ranks.map(([rank, pid, state, activity, place, since, begun, rate, bytes, share, waits, step, memory, late]) => ({
       rank, pid, state, activity, in: place < 0 ? "" : frame.names[place], since, begun, rate, bytes, share, waits, step, memory, late,
     }));
+    if (this.ranks.length > MANY_RANKS) { // those to blame are seen at once
+      this.ranks.sort((one, other) => this.culprits.has(other.rank) - this.culprits.has(one.rank) || one.rank - other.rank);
+    }
     for (const [rank, place, at, took, agreed, started, bytes, failed] of frame.operations) {
       if (!this.operations.has(rank)) this.operations.set(rank, []);
       this.operations.get(rank).push({ name: frame.names[place], at, took, agreed, started, bytes, failed });
