@@ -14,6 +14,7 @@
 #include <iterator>
 #include <new>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "common/descriptor.h"
@@ -27,7 +28,9 @@ constexpr char kSuffix[] = ".flight";
 constexpr size_t kHeaderBytes = 4096;
 constexpr size_t kFileBytes =
     kHeaderBytes + FlightRecorder::kRecords * sizeof(FlightRecord) + FlightRecorder::kTexts * sizeof(FlightText);
+// Of processes that are dead: so long, and so many files.
 constexpr int64_t kKeptNs = 3600LL * 1'000'000'000;
+constexpr size_t kKeptFiles = 64;
 static_assert(sizeof(FlightHeader) <= kHeaderBytes);
 
 int64_t NowNs() { return std::chrono::duration_cast<std::chrono::nanoseconds>(Now().time_since_epoch()).count(); }
@@ -109,13 +112,19 @@ bool Read(const std::string& path, Found* found) {
   return true;
 }
 
-// Files of processes that died long ago. A time in the future is of before the machine's last start.
+// Removes the files of processes that died long ago, and of the others that are dead the oldest, so that jobs which end
+// badly one after the other do not fill the file system. A time in the future is of before the machine's last start.
 void Sweep(const std::string& folder) {
   const int64_t now_ns = NowNs();
+  std::vector<std::pair<int64_t, std::string>> dead;  // with its age, the latest first
   for (const std::string& path : FilesIn(folder)) {
     Found found;
     if (!Read(path, &found) || found.pid <= 0 || kill(found.pid, 0) == 0 || errno != ESRCH) continue;
-    if (found.late_ns > now_ns || now_ns - found.late_ns > kKeptNs) unlink(path.c_str());
+    dead.emplace_back(found.late_ns > now_ns ? INT64_MAX : now_ns - found.late_ns, path);
+  }
+  std::sort(dead.begin(), dead.end());
+  for (size_t i = 0; i < dead.size(); ++i) {
+    if (i >= kKeptFiles || dead[i].first > kKeptNs) unlink(dead[i].second.c_str());
   }
 }
 

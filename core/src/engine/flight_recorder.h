@@ -161,7 +161,8 @@ class FlightRecorder {
   // Says how the epoch has ended; the first call counts.
   void NoteEnd(FlightHeader::State state, int blamed, const std::string& reason);
   // Call it when the rank has left. The last rank of a job of which all have left in good order removes their files;
-  // others stay for readers, until a later job finds that their process has been dead for an hour.
+  // others stay for readers, until a later job finds that their process has been dead for an hour, or
+  // that 64 others have died later.
   void RemoveIfAllHaveLeft() const;
 
   const FlightHeader& header() const { return *header_; }

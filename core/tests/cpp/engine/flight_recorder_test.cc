@@ -189,24 +189,39 @@ TEST(FlightRecorder, RecordsOutliveSigkill) {
   EXPECT_EQ(record.bytes, 4u);
 }
 
+// The file of a process that is dead.
+void WriteFile(const Folder& folder, const std::string& name, int64_t late_ns) {
+  static const pid_t child = [] {
+    const pid_t pid = fork();
+    if (pid == 0) _exit(0);
+    waitpid(pid, nullptr, 0);
+    return pid;
+  }();
+  FlightHeader header;
+  header.magic = {'F', 'R', 'D', 'F', 'L', 'T', '0', '1'};
+  header.pid = child;
+  header.late_ns = late_ns;
+  FILE* const file = fopen((folder.path() + "/" + name).c_str(), "wb");
+  fwrite(static_cast<void*>(&header), sizeof header, 1, file);
+  fclose(file);
+}
+
+TEST(FlightRecorder, OfDeadProcessesTheLatest64FilesStay) {
+  const Folder folder;
+  const int64_t now_ns = Now().time_since_epoch().count();
+  for (int i = 0; i < 70; ++i) WriteFile(folder, std::to_string(i) + ".1.flight", now_ns - i * 1000);
+  const auto recorder = FlightRecorder::Make({0, 2, "abc", folder.path()});
+  for (int i = 0; i < 70; ++i) {
+    EXPECT_EQ(std::filesystem::exists(folder.path() + "/" + std::to_string(i) + ".1.flight"), i < 64) << i;
+  }
+}
+
 TEST(FlightRecorder, FilesOfDeadProcessesGoAfterAnHour) {
   const Folder folder;
-  const pid_t child = fork();
-  if (child == 0) _exit(0);
-  waitpid(child, nullptr, 0);
-  const auto write_file = [&](const std::string& name, int64_t late_ns) {
-    FlightHeader header;
-    header.magic = {'F', 'R', 'D', 'F', 'L', 'T', '0', '1'};
-    header.pid = child;
-    header.late_ns = late_ns;
-    FILE* const file = fopen((folder.path() + "/" + name).c_str(), "wb");
-    fwrite(static_cast<void*>(&header), sizeof header, 1, file);
-    fclose(file);
-  };
   const int64_t now_ns = Now().time_since_epoch().count();
-  write_file("old.1.flight", std::max<int64_t>(0, now_ns - 3'700'000'000'000));
-  write_file("of_before.1.flight", now_ns + 1'000'000'000'000);
-  write_file("late.1.flight", now_ns);
+  WriteFile(folder, "old.1.flight", std::max<int64_t>(0, now_ns - 3'700'000'000'000));
+  WriteFile(folder, "of_before.1.flight", now_ns + 1'000'000'000'000);
+  WriteFile(folder, "late.1.flight", now_ns);
   const auto recorder = FlightRecorder::Make({0, 2, "abc", folder.path()});
   const bool is_up_for_an_hour = now_ns > 3'700'000'000'000;
   EXPECT_EQ(std::filesystem::exists(folder.path() + "/old.1.flight"), !is_up_for_an_hour);
