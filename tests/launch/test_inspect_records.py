@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from farandole.launch.inspection import jobs, records
-from farandole.launch.inspection.records import RecordError, State, TornError, parse
+from farandole.launch.inspection.records import ALL, RecordError, State, TornError, parse
 from inspection_samples import NOW_NS, RECORDS, Written, file_of
 
 _CORE = Path(__file__).parents[2] / "core" / "src"
@@ -86,11 +86,15 @@ def test_names_are_those_of_the_core() -> None:
 
 
 def test_files_of_others_and_links_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "ab12.42.flight").write_bytes(file_of([Written(1)]))
+    (tmp_path / "ab12.42.flight").write_bytes(file_of([Written(1, ended=20)]))
     (tmp_path / "cd34.43.flight").write_bytes(b"no recorder")
     (tmp_path / "ef56.44.flight").symlink_to(tmp_path / "ab12.42.flight")
     base = {"FARANDOLE_FLIGHT_RECORDER": str(tmp_path)}
-    assert [(job.run, len(job.recordings)) for job in jobs.find(base)] == [("ab12", 1)]
+    (tmp_path / "ab99.45.flight").write_bytes(file_of([Written(1)]).replace(b"ab12", b"ab99"))
+    assert sorted((job.run, len(job.recordings)) for job in jobs.find(base)) == [("ab12", 1), ("ab99", 1)]
+    for given, operations in (((), 0), ((ALL,), 1)):
+        (job,) = jobs.find(base, "ab1", *given)
+        assert (job.run, len(job.recordings[0].operations)) == ("ab12", operations)
     monkeypatch.setattr("os.getuid", lambda: 12345)
     assert jobs.find(base) == []
 

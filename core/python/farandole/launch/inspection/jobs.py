@@ -12,6 +12,7 @@ from farandole.launch.inspection.records import ALL, HEADER_BYTES, RecordError, 
 _VARIABLE = "FARANDOLE_FLIGHT_RECORDER"
 _LOOKS = 5  # at a file that changes
 _MOST_BYTES = 64 << 20  # of a file; a recorder's has half a megabyte
+_OUTLINE = Wanted(most=0)
 
 
 class InspectionError(ValueError):
@@ -44,12 +45,16 @@ def folders(base: Mapping[str, str]) -> list[Path]:
     return [Path(where) / f"farandole-{os.getuid()}" for where in ("/dev/shm", "/tmp")]
 
 
-def find(base: Mapping[str, str]) -> list[Job]:
-    """All jobs, those with the latest signs of life first. Files that cannot be read are left out."""
+def find(base: Mapping[str, str], run: str = "", wanted: Wanted = _OUTLINE) -> list[Job]:
+    """All jobs, or those whose name begins so; those with the latest signs of life first.
+
+    Files that cannot be read are left out. By default operations that have ended are, too, since there may be many
+    files, and ranks go on while they are read.
+    """
     by_run: dict[str, dict[int, Recording]] = {}
     for folder in folders(base):
-        for path in sorted(folder.glob("*.flight")):
-            recording = _read_or_none(path)
+        for path in sorted(folder.glob(f"{run}*.flight")):
+            recording = _read_or_none(path, wanted)
             if recording is None:
                 continue
             ranks = by_run.setdefault(recording.run, {})
@@ -89,9 +94,9 @@ def _names(jobs: Sequence[Job]) -> str:
     return ", ".join(f"{job.run} ({len(job.recordings)} ranks here, pid {min(job.pids)})" for job in jobs[:8])
 
 
-def _read_or_none(path: Path) -> Recording | None:
+def _read_or_none(path: Path, wanted: Wanted) -> Recording | None:
     try:
-        return read(path)
+        return read(path, wanted)
     except (OSError, RecordError):
         return None
 

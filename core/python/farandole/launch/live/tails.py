@@ -85,7 +85,7 @@ class Tails:
         for key, path in found.items():
             if key not in self._tails and key not in self._strangers:
                 with contextlib.suppress(OSError, RecordError):
-                    if self._is_of_job(jobs.read(path)):
+                    if self._is_of_job(jobs.read(path, Wanted(most=0))):
                         self._tails[key] = Tail(path)
                     else:
                         self._strangers.add(key)
