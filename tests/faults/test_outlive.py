@@ -243,7 +243,8 @@ def test_a_death_without_a_launcher_is_decided_at_the_adoption_and_output_holds_
     assert ended(second.out)[-1].endswith("at 60") and len(ended(second.out)) in (2, 3)  # the newcomer may be late
     dropped = re.search(r"([\d,]+) bytes of rank 1's output were dropped", second.err)
     kept = sum(len(line) - 3 for line in second.err.splitlines() if line.startswith("[1] "))
-    assert dropped and "rank 0's" not in second.err and 0.9 * (1 << 20) < kept < 1.1 * (1 << 20)
+    # The oldest output is dropped in pieces, of up to 128 KiB.
+    assert dropped and "rank 0's" not in second.err and 0.87 * (1 << 20) < kept < 1.01 * (1 << 20)
     job.await_nothing()
 
 

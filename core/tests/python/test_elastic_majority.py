@@ -358,6 +358,7 @@ def test_ctrl_c_interrupts():
         listener.bind(f"\0farandole-test-{os.getpid()}")
         listener.listen()
         authority = MajorityAuthority(job, 0, KEY, 1, "", 30.0, exchange=lambda mine: [mine, *other])
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores it
         signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         began = time.monotonic()

@@ -129,7 +129,7 @@ def test_two_process_sets_train_apart_and_end_alike(tmp_path):
 def test_every_example_is_tested():
     assert [path.relative_to(EXAMPLES).as_posix() for path in sorted(EXAMPLES.rglob("*.py"))] == [
         *("mxnet/elastic_digits.py", "mxnet/gluon_digits.py", "mxnet/module_digits.py", "mxnet/resnet_imagenet.py"),
-        "numpy/line.py",
+        *("numpy/line.py", "spark/digits.py"),
         *("tensorflow/elastic_digits.py", "tensorflow/graph_digits.py", "tensorflow/keras_digits.py"),
         *("tensorflow/resnet_synthetic.py", "tensorflow/tape_digits.py"),
         *("torch/ddp.py", "torch/digits.py", "torch/elastic_digits.py", "torch/process_sets.py"),
