@@ -40,7 +40,8 @@ def train(folder: str, steps: int, killed_at: int) -> dict[str, Any]:
                 print(state.step, file=log, flush=True)
                 if state.step == killed_at and len(state.began) == 1:
                     (Path(folder) / f"{os.getpid()}-{hvd.rank()}.pid").touch()
-                time.sleep(0.02)
+                is_last = state.step == steps - 1 and len(state.began) == 1
+                time.sleep(100 if is_last else 0.02)  # the first stage does not end before it is lost
 
     run(state)
     return {"rank": hvd.rank(), "total": state.total, "began": state.began}

@@ -1,8 +1,8 @@
 """Copies of commits outside of the ranks, for jobs whose ranks may all end together and begin again as new processes.
 
-The program that starts the ranks may install a keeper, before the function runs. Rank 0 offers it each commit, and takes back the
-newest copy at the start of the next job; `sync` sends it to the others, as it has the most commits then. Without a
-keeper nothing happens here.
+The program that starts the ranks may install a keeper, before the function runs. Rank 0 offers it each commit, and
+takes back the newest copy at the start of the next job; `sync` sends it to the others, as it has the most commits then.
+Without a keeper nothing happens here.
 """
 
 from __future__ import annotations
