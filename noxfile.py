@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
 import nox
 from dev.cpp import build_target, build_tests, run_ctest, run_sanitized, suites_of
-from dev.debian import find_gtest, find_java, find_lab_programs, find_slurm, gloo_variables
+from dev.debian import find_chromium, find_gtest, find_java, find_lab_programs, find_slurm, gloo_variables
 from dev.environments import (
     Environment,
     Framework,
@@ -49,7 +49,7 @@ from dev.leftovers import own_folder
 from dev.pins import DOCS, LINTERS, MPI, MXNET, MXNET_PYTHON, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
 from dev.release import NATIVE, Release
 from dev.release_check import check
-from dev.suites import INTEGRATIONS, LONG, NEWEST, OLDEST, PROGRAMS, RAY, SPARK, SUITES, Runs, chosen, runs_of
+from dev.suites import INTEGRATIONS, LONG, NEWEST, OLDEST, PAGE, PROGRAMS, RAY, SPARK, SUITES, Runs, chosen, runs_of
 
 nox.options.sessions = ["tests"]
 nox.options.default_venv_backend = "none"  # sessions share environments, see Environment
@@ -210,6 +210,13 @@ def programs(session: nox.Session) -> None:
 def integrations(session: nox.Session) -> None:
     """Scripts of Lightning, accelerate and Hugging Face's Trainer on two ranks. Arguments after -- choose."""
     run_jobs(session, python_jobs(session, chosen(session.posargs, [*INTEGRATIONS])), most=1)
+
+
+@nox.session
+def page(session: nox.Session) -> None:
+    """The live page in headless Chromium. Arguments after -- go to pytest."""
+    find_chromium()
+    run_jobs(session, python_jobs(session, chosen(session.posargs, [*PAGE])), most=1)
 
 
 @nox.session

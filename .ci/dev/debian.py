@@ -77,6 +77,12 @@ def find_slurm() -> None:
             fetch(package)
 
 
+def find_chromium() -> None:
+    """The browser for the live page, whose tests are skipped where there is none."""
+    if not shutil.which("chromium"):
+        fetch("chromium")
+
+
 def find_java(session: nox.Session) -> None:
     """The Java that Spark runs on."""
     if not shutil.which("java"):

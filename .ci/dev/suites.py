@@ -26,6 +26,9 @@ INTEGRATIONS: dict[str, Beside] = {
     "tests/integrations": (Together((TORCH,), pins.INTEGRATIONS, "integrations"),),
 }
 
+# The live page in Chromium, of which Debian's is fetched where there is none: for the session `page`.
+PAGE: dict[str, Beside] = {"tests/page": (TORCH,)}
+
 # Ray on a host of a lab, which needs about 210 MB more than PyTorch: for the session `ray`.
 RAY: dict[str, Beside] = {
     "plugins/ray/tests/test_cluster.py": (Together((TORCH,), pins.RAY, "ray"),),
@@ -109,7 +112,7 @@ LONG += ["tests/packaging/test_mxnet_wheel.py"]
 
 def within(path: str) -> list[tuple[str, Beside]]:
     """The suites below a folder; or the path itself with the environments of its suite, PyTorch's where it has none."""
-    suites = SUITES | PROGRAMS | INTEGRATIONS | RAY | SPARK | HOSTS
+    suites = SUITES | PROGRAMS | INTEGRATIONS | PAGE | RAY | SPARK | HOSTS
     below = [(suite, beside) for suite, beside in suites.items() if suite.startswith(f"{path.rstrip('/')}/")]
     file = path.partition("::")[0].rstrip("/")
     own = [beside for suite, beside in suites.items() if f"{file}/".startswith(f"{suite}/")]

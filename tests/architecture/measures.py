@@ -19,7 +19,7 @@ SOURCES = "core/src/"
 
 # figure -> the most it may be
 WORST: dict[str, float] = {
-    "files": 190,
+    "files": 191,
     "percent of files below 60 lines": 10,
     "files above 500 lines": 0,
     "lines of the longest function": 40,

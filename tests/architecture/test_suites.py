@@ -29,7 +29,7 @@ def runs(*arguments: str) -> dict:
 def test_each_file_of_tests_belongs_to_one_suite() -> None:
     suites = runs()
     files = [path for path in tracked_paths(ROOT) if path.rpartition("/")[2].startswith("test_") and path[-3:] == ".py"]
-    own_session = ("tests/gpus/", "tests/integrations/", "tests/programs/", "tests/spark/")
+    own_session = ("tests/gpus/", "tests/integrations/", "tests/page/", "tests/programs/", "tests/spark/")
     own_session += ("plugins/ray/tests/test_cluster.py",)
     named = ("kubernetes", "launchers", "mpi", "mxnet", "slurm", "tensorflow")
     own_session += tuple(f"tests/hosts/test_{name}_" for name in named)

@@ -81,6 +81,13 @@ class DescribedOperation : public NamedOperation {
   virtual Description Describe() const = 0;
 };
 
+// How the flight recorder of the engine knows a name, and the place of its calls (engine/flight_recorder.h); the
+// controller only keeps it. 0: not recorded yet.
+struct FlightLabel {
+  uint32_t name = 0, site = 0;
+  uint32_t count = 0;  // operations of the name so far
+};
+
 // The work of the submitter for an operation that begins.
 struct Admission {
   Ticket ticket = 0;
@@ -96,6 +103,7 @@ struct Admission {
   std::optional<CellBuffer> group_cells;  // eager: where the members of this group meet, if it has several
   uint32_t serial = 0;
   uint32_t round = 0;
+  FlightLabel* label = nullptr;  // its name's; valid until the lock is released
   uint64_t stamp() const { return StampOf(use, sequence_number); }
 };
 

@@ -36,6 +36,7 @@ struct Name {
 
   SetNames* const of;
   Description description;  // as last submitted
+  FlightLabel label;        // of that description
 
   // The id and what was assigned with it. -1: the name has no id, and must be described.
   int id = -1;

@@ -113,6 +113,8 @@ Status Negotiation::Describe(const DescribedOperation& operation, Name* name, Ad
   }
   admission->ticket = in_flight_.Begin(name);
   admission->set = name->of->set;
+  name->label.name = name->label.site = 0;
+  admission->label = &name->label;
   name->description = std::move(description);
   name->id = -1;
   outbox_.Send(Encode(MessageKind::kDescribe, name->description));
@@ -135,7 +137,11 @@ const ProcessSetPtr* Negotiation::SubmitSmall(const NamedOperation& operation, A
 void Negotiation::Admit(Name* name, const NamedOperation& operation, Admission* admission) {
   admission->ticket = in_flight_.Begin(name);
   name->description.sequence_number = admission->sequence_number = operation.sequence_number();
-  if (name->description.site != operation.site()) name->description.site = operation.site();  // nearly always the same
+  if (name->description.site != operation.site()) {  // nearly always the same
+    name->description.site = operation.site();
+    name->label.site = 0;
+  }
+  admission->label = &name->label;
   if (name->next_use == limits_.most_uses) outbox_.Send(MessageKind::kStuck, name->id);
   in_flight_.Count(name, join_.round(), admission);
 }

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include "common/log.h"
+#include "common/sha256.h"
 #include "engine/device_copies.h"
 #include "engine/small.h"
 #include "engine/timeline.h"
@@ -12,6 +13,21 @@ size_t BytesOf(const Request& request) {
   size_t total = 0;
   for (const Tensor& tensor : request.tensors) total += tensor.size_bytes();
   return total;
+}
+
+// All ranks of a job, and its launcher, know its key; what is made of it here tells nobody the key.
+std::unique_ptr<FlightRecorder> RecorderOf(const WorldSpec& spec, const Settings& settings) {
+  const std::string folder = FlightRecorder::FolderOf(settings.flight_recorder);
+  if (folder.empty()) return nullptr;
+  constexpr char kOf[] = "flight recorder";
+  const Digest digest = HmacSha256(spec.key.data(), spec.key.size(), kOf, sizeof kOf - 1);
+  std::string run;
+  for (size_t i = 0; i < 6; ++i) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    run += kDigits[digest[i] >> 4];
+    run += kDigits[digest[i] & 15];
+  }
+  return FlightRecorder::Make({spec.rank, spec.size, run, folder});
 }
 
 }  // namespace
@@ -43,11 +59,12 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
   for (auto& library : BackendTable::Libraries(settings, backend_list)) spec.settings.push_back(std::move(library));
   std::unique_ptr<World> world;
   FRD_RETURN_IF_ERROR(Bootstrap(spec, After(std::chrono::milliseconds(settings.start_timeout_ms)), &world));
-  return Start(std::move(world), settings, engine);
+  return Start(std::move(world), settings, engine, RecorderOf(spec, settings));
 }
 
 // Starts the driver last, since it answers messages of other ranks from then on.
-Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std::unique_ptr<Engine>* result) {
+Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std::unique_ptr<Engine>* result,
+                     std::unique_ptr<FlightRecorder> recorder) {
   std::unique_ptr<Engine> engine(new Engine(settings, false));
   engine->rank_ = world->rank;
   engine->size_ = world->size;
@@ -56,6 +73,7 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   if (settings.log_entries > 0) limits.log_entries = settings.log_entries;
   engine->operations_ = std::make_unique<Operations>(engine->world_->layout, engine->rank_,
                                                      engine->world_->group->control_memory(), limits);
+  engine->operations_->recorder = std::move(recorder);
   engine->everybody_ = engine->operations_->negotiation.FindSet(0);
   FRD_RETURN_IF_ERROR(BackendList::Read(settings.backends, &engine->backend_list_, settings.without_network));
   engine->driver_ =
@@ -67,6 +85,7 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
 
 void Engine::Shutdown() {
   if (driver_) driver_->Leave();
+  if (operations_ && operations_->recorder) operations_->recorder->RemoveIfAllHaveLeft();
 }
 
 // ---- submitting
@@ -184,6 +203,7 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
     if (operations_->join) return Invalid("rank ", rank_, " has joined already; wait for that to end");
     operations_->join = operation;
     operations_->wants_join = true;
+    RecordJoin(operations_.get(), operation.get());
     operations_->in_flight.fetch_add(1);
   }
   world_->group->RingSelf();

@@ -25,7 +25,8 @@ class Engine {
   // timeout.
   static Status Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>* engine);
   // An engine over a world that exists already (ranks as threads in tests).
-  static Status Start(std::unique_ptr<World> world, const Settings& settings, std::unique_ptr<Engine>* engine);
+  static Status Start(std::unique_ptr<World> world, const Settings& settings, std::unique_ptr<Engine>* engine,
+                      std::unique_ptr<FlightRecorder> recorder = nullptr);
   static SegmentPlan PlanFor(int world_size);
 
   ~Engine() { Shutdown(); }

@@ -117,7 +117,7 @@ std::vector<OperationPtr> FailureMonitor::TakeWaiting(const Eager* spared) {
 // The launcher asks for this, since a rank that only waited for another is not to blame.
 void FailureMonitor::NoteMissedLost() {
   std::lock_guard<std::mutex> lock(operations_->mutex);
-  operations_->has_missed_lost = true;
+  MissLost(operations_);
 }
 
 std::vector<int> FailureMonitor::Left() const {

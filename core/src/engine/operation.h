@@ -18,6 +18,7 @@
 #include "controller/negotiation.h"
 #include "device/block_pools.h"
 #include "device/device.h"
+#include "engine/flight_recorder.h"
 #include "engine/request.h"
 #include "engine/timeline.h"
 #include "reduce/reduce.h"
@@ -72,7 +73,8 @@ class Operation final : public DescribedOperation {
   int64_t submitted_ns = 0;               // by the submitting thread
   int64_t agreed_ns = 0, started_ns = 0;  // by the driver
 
-  uint64_t nvtx_range = 0;  // set by the submitting thread; 0 without a profiler
+  FlightRecord* record = nullptr;  // set under the lock of Operations; null: there is none
+  uint64_t nvtx_range = 0;         // set by the submitting thread; 0 without a profiler
 
   // Driver only.
   TimePoint submitted{};  // when the driver first saw it: a clock costs as much as a small operation
@@ -99,6 +101,7 @@ class Operation final : public DescribedOperation {
     if (ending_.exchange(true)) return;
     status_ = std::move(status);
     if (announced && submitted_ns != 0) RecordOperation(*this);
+    if (record != nullptr) record->End(Ticks(), !status_.ok());
     if (nvtx_range != 0) Nvtx::End(nvtx_range);
     done_.store(true);  // sequentially consistent: before the look for waiters (progress.h)
     if (announced && request.done != nullptr) request.done(request.done_argument, status_, event);

@@ -16,16 +16,43 @@ struct Entered {
 Status RefuseAfter(Operations* operations, const World& world, const Operation& operation) {
   const std::string what = operation.Title() + " cannot start on rank " + std::to_string(world.rank);
   if (operations->is_broken) {
-    operations->has_missed_lost = operations->has_missed_lost || operations->broken.code() == Code::kPeerLost;
+    if (operations->broken.code() == Code::kPeerLost) MissLost(operations);
     return Status(operations->broken.code(), what, ": ", operations->broken.message(),
                   "; call shutdown and init to begin anew");
   }
   return Invalid(what, ": this rank has joined; wait for join to end first");
 }
 
+// The shapes of its tensors, as many as a text holds.
+std::string ShapesOf(const Request& request) {
+  std::string shapes;
+  for (const Tensor& tensor : request.tensors) {
+    shapes += (shapes.empty() ? "" : ", ") + ToString(tensor.shape);
+    if (shapes.size() >= FlightText::kBytes) break;
+  }
+  return shapes;
+}
+
+// Unnamed operations have names of ours, which say nothing to readers: their numbers do.
+void Record(Operations* operations, Operation* operation) {
+  FlightRecorder* const recorder = operations->recorder.get();
+  if (recorder == nullptr) return;
+  const Request& request = operation->request;
+  FlightFacts facts{request.kind, DType::kFloat32, request.reduce, request.process_set, 0, 0};
+  if (!request.tensors.empty()) facts.dtype = request.tensors[0].dtype;
+  facts.tensors = static_cast<uint32_t>(request.tensors.size());
+  for (const Tensor& tensor : request.tensors) facts.bytes += tensor.size_bytes();
+  const auto texts = [&request] { return std::make_pair(std::string_view(request.name), ShapesOf(request)); };
+  FlightLabel join;
+  FlightLabel* const label = operation->admission.label != nullptr ? operation->admission.label : &join;
+  const int64_t number = operation->named() ? -1 : operation->sequence_number();
+  operation->record = recorder->Begin(label, facts, request.site, number, texts);
+}
+
 // Drops an invitation that came too late; another one will come.
 void Withdraw(Operations* operations, Ticket ticket) {
-  operations->by_ticket.Take(ticket);
+  const OperationPtr dropped = operations->by_ticket.Take(ticket);
+  if (dropped && dropped->record != nullptr) dropped->record->End(Ticks());
   operations->in_flight.fetch_sub(1);
 }
 
@@ -44,6 +71,7 @@ Status Insert(World* world, Operations* operations, const OperationPtr& operatio
   ++operations->entered;
   operations->by_ticket.Put(operation);
   operations->in_flight.fetch_add(1);
+  Record(operations, operation.get());
   if (admission.cells) {
     if (!admission.large) PutSmall(operation.get(), WantsBell(*operation, polling));
   } else if (admission.id >= 0) {
@@ -100,6 +128,13 @@ OperationPtr TakeSmall(Operations* operations, Ticket ticket) {
   OperationPtr operation = call != nullptr ? call->Become() : operations->by_ticket.Take(ticket);
   if (operation && !operation->admission.large) FoldSmall(operation.get());
   return operation;
+}
+
+// Comes after the put, so that the data travel meanwhile.
+void Record(FlightRecorder* recorder, SmallCall* call) {
+  if (recorder == nullptr) return;
+  const auto texts = [call] { return std::make_pair(std::string_view(call->name()), call->Shape()); };
+  call->record = recorder->Begin(call->admission.label, call->Facts(), call->site(), -1, texts);
 }
 
 // Looks at least once, after a pause: an early look takes the cache line from the rank that is about to write it, which
@@ -179,10 +214,11 @@ bool Enter(World* world, Operations* operations, SmallCall* call, int looks) {
     ++operations->entered;
     if (!call->admission.large) call->Put();
     RingFence();
+    Record(operations->recorder.get(), call);
     if (!call->admission.large && BecomesReady(negotiation, call->admission, looks)) {
       RingForSmall(world, call->admission, **call->members);
       negotiation.TakeReady(call->admission.ticket);
-      call->Take();
+      call->Take(/*at_once=*/true);
     } else {
       operations->by_ticket.Put(call);
       operations->in_flight.fetch_add(1);
@@ -224,6 +260,14 @@ std::vector<OperationPtr> TakeDeferred(Operations* operations) {
 void WakeForDeferred(World* world, const Operations& operations) {
   if (operations.has_deferred) world->group->RingSelf();
 }
+
+void MissLost(Operations* operations) {
+  operations->has_missed_lost = true;
+  if (!operations->recorder) return;
+  operations->recorder->NoteEnd(FlightHeader::kEnded, operations->broken_by, operations->broken.message());
+}
+
+void RecordJoin(Operations* operations, Operation* join) { Record(operations, join); }
 
 void AskForBells(Operations* operations) {
   if (!operations->negotiation.has_small()) return;

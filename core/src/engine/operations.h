@@ -133,6 +133,7 @@ struct Operations {
   bool has_missed_lost = false;  // an operation of this rank failed, or was refused, because of that rank
 
   Naming naming;
+  std::unique_ptr<FlightRecorder> recorder;  // null: operations are not recorded
 
   std::atomic<bool> is_broken{false};     // `broken` is set and will not change
   std::atomic<bool> has_eager{false};     // `eager` is not empty
@@ -161,6 +162,12 @@ bool Enter(World* world, Operations* operations, SmallCall* call, int looks);
 Status Defer(World* world, Operations* operations, const OperationPtr& operation, OperationPtr before);
 // Returns the deferred operations that can be entered now. Only the driver calls it.
 std::vector<OperationPtr> TakeDeferred(Operations* operations);
+
+// Notes that an operation of this rank fails, or is refused, because of a lost rank. Under the lock.
+void MissLost(Operations* operations);
+
+// Records this rank's join, which does not go through Enter. Under the lock.
+void RecordJoin(Operations* operations, Operation* join);
 
 // Marks this rank as sleeping, so that the last rank to put data for one of its small operations rings its bell.
 // REQUIRES: the caller arms the bell afterwards, and then looks once more.

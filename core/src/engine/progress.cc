@@ -307,6 +307,7 @@ void ProgressLoop::Tick() {
   const TimePoint now = Now();
   if (MillisecondsBetween(last_tick_, now) < kTickMs) return;
   last_tick_ = now;
+  if (operations_->recorder) operations_->recorder->NoteTime();
   Judge(now);
   EndIfOverdue(now);
   // The log has everything that a rank took part in before it has that the rank left. So operations that still wait
@@ -403,6 +404,11 @@ bool ProgressLoop::CheckAbortWord() {
 
 // Operations end, and their memory goes back to its owners, once no post touches memory any more.
 void ProgressLoop::End(const EpochEnd& end) {
+  const bool leaves = end.status.code() == Code::kNotInitialized;  // this rank called shutdown
+  if (operations_->recorder) {
+    operations_->recorder->NoteEnd(leaves ? FlightHeader::kLeft : FlightHeader::kEnded, end.culprit,
+                                   end.status.message());
+  }
   failures_.Break(end);
   world_->transport->BeginQuiesce();
   FailAll(end.status, true);

@@ -58,12 +58,19 @@ void SmallCall::Put() {
 }
 
 // Sets `over_` last: the caller's thread may return then, and the call is on its stack.
-void SmallCall::Take() {
+void SmallCall::Take(bool at_once) {
   const FloatingPointScope scope;
   const ProcessSet& set = **members;
   const Reduction reduction = ReductionOf(asked_, set.size());
   FoldCells(*admission.cells, reduction.reduce, reduction.scale, &tensor_, 1, set.position);
+  if (record != nullptr) record->End(at_once ? record->submitted.load(std::memory_order_relaxed) : Ticks());
   over_.store(true, std::memory_order_release);
+}
+
+FlightFacts SmallCall::Facts() const {
+  uint64_t bytes = SizeOf(asked_.tensors[0].dtype);
+  for (const int64_t dimension : asked_.tensors[0].shape) bytes *= static_cast<uint64_t>(dimension);
+  return {asked_.kind, asked_.tensors[0].dtype, asked_.reduce, asked_.process_set, 1, bytes};
 }
 
 // The request is copied now, since the caller's view of it may be gone before the operation is.
@@ -71,6 +78,7 @@ OperationPtr SmallCall::Become() {
   OperationPtr operation = std::make_shared<Operation>(Request(asked_));
   operation->admission = admission;
   operation->admission.set = *members;
+  operation->record = record;
   became_ = operation;
   over_.store(true, std::memory_order_release);
   return operation;

@@ -60,7 +60,10 @@ class SmallCall final : public NamedOperation {
 
   void Put();
   // Folds, and ends the call. REQUIRES: all have put, and the negotiation has been told that the result is taken.
-  void Take();
+  // at_once: in the first looks, so that the record of its end needs no clock.
+  void Take(bool at_once = false);
+  FlightFacts Facts() const;
+  std::string Shape() const { return ToString({asked_.tensors[0].shape.begin(), asked_.tensors[0].shape.end()}); }
   // Ends the call, which goes on as the returned operation.
   OperationPtr Become();
 
@@ -68,7 +71,8 @@ class SmallCall final : public NamedOperation {
   bool over() const { return over_.load(std::memory_order_acquire); }
   const OperationPtr& became() const { return became_; }  // null: the result is complete. REQUIRES: over()
 
-  Admission admission;  // its set is left out: counting references costs more than all else here
+  FlightRecord* record = nullptr;  // null: operations are not recorded
+  Admission admission;             // its set is left out: counting references costs more than all else here
   const ProcessSetPtr* members = nullptr;
   size_t size_bytes() const { return tensor_.size_bytes(); }  // REQUIRES: Put
 

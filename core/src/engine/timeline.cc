@@ -306,6 +306,10 @@ void RecordOperation(const Operation& operation) {
 
 // Operations that were agreed on before the timeline began have no time of agreement.
 void RecordBatch(const std::vector<ReadyOperation>& batch) {
+  const uint64_t ticks = Ticks();
+  for (const ReadyOperation& ready : batch) {
+    if (ready.operation->record != nullptr) ready.operation->record->Agree(ticks);
+  }
   const int64_t now_ns = Timeline::Stamp();
   if (now_ns == 0 || batch.empty()) return;
   for (const ReadyOperation& ready : batch) ready.operation->agreed_ns = now_ns;
@@ -320,8 +324,10 @@ void RecordBatch(const std::vector<ReadyOperation>& batch) {
 // An operation of several tasks starts with the first.
 void StampStart(PlannedTask* planned) {
   planned->started_ns = Timeline::Stamp();
+  const uint64_t ticks = Ticks();
   for (const OperationPtr& operation : planned->operations) {
     if (operation->started_ns == 0) operation->started_ns = planned->started_ns;
+    if (operation->record != nullptr) operation->record->Start(ticks);
   }
 }
 

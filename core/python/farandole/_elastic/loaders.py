@@ -56,7 +56,10 @@ class PlannedBatches:
 
     Args:
         dataset: with a length, and samples by their indices.
-        batch_size, shuffle, seed, drop_last: as for `Batches`; the defaults where there is a `batch_sampler`.
+        batch_size: as for `Batches`, like the next three; the default where there is a `batch_sampler`.
+        shuffle: likewise.
+        seed: likewise.
+        drop_last: likewise.
         sampler: gives the indices of a pass.
         batch_sampler: gives the batches of a pass, of which each rank takes one in a step.
         shares_out: classes of samplers that do so for themselves.

@@ -20,12 +20,13 @@ from farandole.launch.shared_options import (
     Count,
     about_wrong_line,
     host_options,
+    metrics_options,
     node_options,
     num_proc_option,
     print_error,
     version_option,
 )
-from farandole.launch.verbs import adopt, bench, doctor, k8s, timeline
+from farandole.launch.verbs import adopt, bench, doctor, inspect, k8s, live, report, timeline
 
 if TYPE_CHECKING:
     from farandole.launch.description import Caller, Job
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from farandole.launch.engines import Engine
     from farandole.launch.job import Placement
     from farandole.launch.job_file import JobFile
+    from farandole.launch.live.command import Wanted
     from farandole.launch.nodes.options import NodeOptions
     from farandole.launch.options import RunOptions
 
@@ -166,6 +168,9 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     help="Record what operations do: FILE with .rankN before its suffix; see `farandole timeline`.",
 )
 @click.option("--timeline-mark-cycles", is_flag=True, help="Also mark there what was agreed on together.")
+@click.option("--live", is_flag=True, help="Serve a page that shows the ranks of this host; prints its address.")
+@click.option("--live-port", type=Count(1, 65535), metavar="PORT", help="The page's port, and --live; by default any.")
+@metrics_options
 @click.option("--verbose", is_flag=True, help="Say what is started, and when each rank ends.")
 @click.option(
     "--config-file",
@@ -286,7 +291,20 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
         elastic=plan,
         outlive=outlives,
         source=source,
+        served=_served(options),
     )
+
+
+def _served(options: RunOptions) -> Wanted | None:
+    """The page and the metrics, if any are to be served."""
+    if not (
+        options.live or options.live_port or options.metrics or options.metrics_address or options.metrics_key_file
+    ):
+        return None
+    from farandole.launch.live.options import wanted
+
+    page = options.live_port or (0 if options.live else None)
+    return wanted(page, options.metrics, options.metrics_address, options.metrics_key_file)
 
 
 def _nodes(options: RunOptions, base: Mapping[str, str]) -> NodeOptions | None:
@@ -380,7 +398,7 @@ def _hints(context: click.Context, job: Job) -> list[str]:
     return [sentence for sentence in [*slips, *hints] if sentence]
 
 
-for _verb in (adopt, bench, doctor, k8s, timeline):
+for _verb in (adopt, bench, doctor, inspect, k8s, live, report, timeline):
     farandole.add_command(_verb)
 
 

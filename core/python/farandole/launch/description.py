@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from farandole.launch.discovery.source import Source
 from farandole.launch.hosts import LOCAL_HOST, is_local
@@ -12,6 +13,9 @@ from farandole.launch.nodes.options import NodeOptions
 from farandole.launch.options import Elastic, HostOptions
 from farandole.launch.outlive import Outlive
 from farandole.launch.relay import OutputOptions
+
+if TYPE_CHECKING:
+    from farandole.launch.live.command import Wanted
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Job:
     elastic: Elastic | None = None
     outlive: Outlive | None = None  # the ranks go on for a while when the launcher dies
     source: Source | None = None  # of hosts, of an elastic job that follows it
+    served: Wanted | None = None  # a page that shows the job, and metrics
 
     def is_local(self, host: str) -> bool:
         """Returns whether this machine has that name."""

@@ -41,6 +41,11 @@ class RunOptions:
     timeline_filename: Path | None
     timeline_mark_cycles: bool
     verbose: bool
+    live: bool
+    live_port: int | None
+    metrics: int | None
+    metrics_address: str | None
+    metrics_key_file: Path | None
     ssh_port: int | None
     ssh_identity_file: Path | None
     env: tuple[str, ...]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from farandole._start.membership_channel import Message
 from farandole._start.rank_records import RankRecords
 from farandole.launch import guard, verdict
+from farandole.launch.inspection.aftermath import Flights
 from farandole.launch.job import Placement
 from farandole.launch.local import Rank
 from farandole.launch.membership import MembershipServer
@@ -25,6 +26,7 @@ class LocalSupervisor(Supervisor):
     server: MembershipServer | None = None  # of an elastic job
     start_rank: Callable[[Placement, int], Rank] | None = None  # starts one that joins under this number
     alive: dict[int, Rank] = field(default_factory=dict)  # by process
+    flights: Flights | None = None  # what the ranks have recorded
     _children_left: bool = True
     _leftovers_told: bool = False
     _told_groups: set[int] = field(default_factory=set)
@@ -67,6 +69,15 @@ class LocalSupervisor(Supervisor):
 
     def _pids_of(self, ranks: Collection[int]) -> list[int]:
         return [pid for pid, each in self.alive.items() if each.placement.rank in ranks]
+
+    def last_words(self, rank: int) -> str:
+        """See Supervisor."""
+        return self.flights.last_words(rank) if self.flights else ""
+
+    def forget_ranks(self) -> None:
+        """See Supervisor."""
+        if self.flights:
+            self.flights.remove()
 
     @property
     def running(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local
 from farandole.launch.description import Job
+from farandole.launch.inspection.aftermath import Flights
 from farandole.launch.job import Placement
 from farandole.launch.messages import shown
 from farandole.launch.processes import LocalSupervisor
@@ -24,7 +26,16 @@ CANNOT_START = 1
 def run_job(job: Job) -> int:
     """Start the ranks, see them through, leave nothing behind. Returns the exit code of the job."""
     works = [partial(_run_line, job, index) for index in range(len(job.lines))] or [partial(_run_command, job)]
-    return guard.run_guarded(*works, about_survivors=job.outlive.remedy if job.outlive else "")
+    with _page(job):
+        return guard.run_guarded(*works, about_survivors=job.outlive.remedy if job.outlive else "")
+
+
+def _page(job: Job) -> contextlib.AbstractContextManager[None]:
+    if job.served is None:
+        return contextlib.nullcontext()
+    from farandole.launch.live.command import beside
+
+    return beside(job.base, job.served, print_error)
 
 
 def adopt_job(path: Path, base: Mapping[str, str]) -> int:
@@ -112,7 +123,9 @@ def _run_inner(job: Job, lifeline: int) -> int:
 
 
 def _start_ranks(job: Job, supervisor: LocalSupervisor, port: int, status_file: str) -> None:
-    key = local.make_key()  # open as long as this process lives
+    secret = os.urandom(local.KEY_BYTES)
+    supervisor.flights = Flights(job.base, secret)
+    key = local.make_key(secret)  # open as long as this process lives
     store, key_file, cores = local.make_store(), local.path_for_ranks(key), environment.available_cores()
     call = local.path_for_ranks(job.call) if job.call >= 0 else ""
     membership = supervisor.serve_membership() if job.elastic is not None else ""

@@ -89,6 +89,20 @@ def node_options(command: T) -> T:
     return command
 
 
+_METRICS_OPTIONS = (
+    click.option("--metrics", type=Count(1, 65535), metavar="PORT", help="Serve OpenMetrics of this host's ranks."),
+    click.option("--metrics-address", metavar="ADDRESS", help="Of the host, for --metrics; 127.0.0.1 by default."),
+    click.option("--metrics-key-file", type=_FILE, metavar="FILE", help="A key that readers of --metrics must know."),
+)
+
+
+def metrics_options(command: T) -> T:
+    """The options of an endpoint for monitoring systems."""
+    for option in reversed(_METRICS_OPTIONS):
+        command = option(command)
+    return command
+
+
 def about_wrong_line(error: click.ClickException) -> str:
     """The sentence about a command line that click refuses: its own words, and the place of the right ones."""
     sentence = error.format_message()

@@ -104,6 +104,7 @@ class Supervisor(ABC):
             self.relay.drain(time.monotonic())
             self._turn()
         code = self.conclude()
+        self.forget_ranks()
         said_at = time.monotonic()
         while not self.relay.flushed and not self._leaves(said_at):
             self._turn()
@@ -153,6 +154,13 @@ class Supervisor(ABC):
 
     def where_output_is(self, rank: int) -> str:
         """Where the user finds the output of a rank that does not come through us; "" for others."""
+        return ""
+
+    def forget_ranks(self) -> None:  # noqa: B027  # many have no rank on this host
+        """The ranks have ended, and all is told: remove what they left for readers."""
+
+    def last_words(self, rank: int) -> str:
+        """A sentence about what a rank that was killed did last; "" where nothing is known here."""
         return ""
 
     # Signals
@@ -312,6 +320,8 @@ class Supervisor(ABC):
         label = name_of_rank(rank, self.options.hosts)
         elsewhere = self.where_output_is(rank)
         self.relay.tell(verdict.describe(found, self.relay.tail(rank), directory, is_above, label, elsewhere))
+        if found.culprit.code < 0 and (words := self.last_words(rank)):
+            self.relay.tell(f"farandole: the flight recorders say: {words}.")
         if self._why_no_more:
             self.relay.tell(self._why_no_more)
         return found.exit_code

@@ -69,7 +69,7 @@ def merge(files: Sequence[Path], output: TextIO) -> int:
     """Write the events of all files as one JSON array; returns how many there are."""
     count = 0
     output.write("[")
-    for event in _events(files):
+    for event in events(files):
         output.write(",\n" if count else "\n")
         output.write(event)
         count += 1
@@ -77,7 +77,8 @@ def merge(files: Sequence[Path], output: TextIO) -> int:
     return count
 
 
-def _events(files: Iterable[Path]) -> Iterator[str]:
+def events(files: Iterable[Path]) -> Iterator[str]:
+    """The text of each whole event. Raises TimelineError, OSError."""
     for path in files:
         with path.open(encoding="utf-8", errors="replace") as lines:
             if next(lines, "").strip()[:1] != "[":

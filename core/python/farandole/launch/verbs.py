@@ -1,4 +1,4 @@
-"""The verbs of `farandole` beside `run`: adopt, bench, doctor, k8s, timeline."""
+"""The verbs of `farandole` beside `run`: adopt, bench, doctor, inspect, k8s, live, report, timeline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from farandole.launch.shared_options import CONTEXT, Count, host_options, num_proc_option, print_error
+from farandole.launch.shared_options import CONTEXT, Count, host_options, metrics_options, num_proc_option, print_error
 
 _COUNT = Count(1, 65536)
 
@@ -138,6 +138,99 @@ def _examine_hosts(
         raise click.UsageError(str(error)) from error
     order = Order(names, local, options, base, limit_s)
     return examine_hosts(order, hosts_report.as_json if as_json else hosts_report.as_text)
+
+
+@click.command(context_settings=CONTEXT, short_help="Say what the ranks of a running job wait for.")
+@click.argument("job", required=False, default="", metavar="[JOB]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@click.option("--stacks/--no-stacks", default=True, help="Stacks of the ranks, where py-spy is installed (on).")
+@click.option("--native", is_flag=True, help="Stacks of C++ as well; each rank stands still for a moment.")
+def inspect(job: str, as_json: bool, stacks: bool, native: bool) -> int:
+    """Say who keeps a job waiting, without disturbing it: one sentence, then what each rank of this host does.
+
+    JOB is the pid of a rank, or the beginning of the job's name; by default your only job on this host. The ranks may
+    have been started by farandole run, torchrun, mpirun or srun.
+
+    Reads what the ranks have recorded, also those that hang or were killed.
+    """
+    from farandole.launch import environment
+    from farandole.launch.inspection.command import inspect as look
+    from farandole.launch.inspection.jobs import InspectionError
+
+    try:
+        text, hint = look(environment.inherited(), job, as_json=as_json, with_stacks=stacks, native=native)
+    except InspectionError as error:
+        print_error(str(error))
+        return 1
+    click.echo(text)
+    if hint:
+        print_error(hint)
+    return 0
+
+
+@click.command(context_settings=CONTEXT, short_help="Show a running job in the browser.")
+@click.argument("job", required=False, default="", metavar="[JOB]")
+@click.option("--port", type=Count(0, 65535), default=0, metavar="PORT", help="Of the page; by default any.")
+@metrics_options
+def live(job: str, port: int, metrics: int | None, metrics_address: str | None, metrics_key_file: Path | None) -> int:
+    """Serve a page that shows what the ranks of a job on this host do, until they have ended.
+
+    JOB is as for farandole inspect. The page is for this user on this machine: its address, which is printed, is a
+    secret. `farandole run --live` does the same for a job that it starts.
+    """
+    from farandole.launch import environment
+    from farandole.launch.files import FileError
+    from farandole.launch.inspection.jobs import InspectionError
+    from farandole.launch.live.command import Wanted, watch
+    from farandole.launch.live.options import wanted
+    from farandole.launch.options import OptionError
+
+    try:
+        served = wanted(port, metrics, metrics_address, metrics_key_file) or Wanted()
+        watch(environment.inherited(), job, served, print_error)
+    except (OptionError, FileError) as error:
+        raise click.UsageError(str(error)) from error
+    except InspectionError as error:
+        print_error(str(error))
+        return 1
+    except OSError as error:
+        print_error(f"cannot serve the page: {error.strerror or error}.")
+        return 1
+    return 0
+
+
+@click.command(context_settings=CONTEXT, short_help="Write a page about a run: where its time went.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option(
+    "--beside", type=click.Path(path_type=Path), metavar="FILE", help="The timeline of a run to compare with."
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to; report.html by default."
+)
+def report(files: tuple[Path, ...], beside: Path | None, output: Path | None) -> int:
+    """Write one HTML page about a run that `farandole run --timeline-filename FILE` has recorded.
+
+    FILE is that name, or the files of the ranks, or a trace that was saved from the live page.
+
+    \b
+        farandole run -np 4 --timeline-filename trace.json train.py
+        farandole report trace.json
+    """  # noqa: D301  (click wants the character)
+    from farandole.launch import timeline as traces
+    from farandole.launch.report import write
+    from farandole.launch.report.trace import TraceError
+
+    try:
+        text, notes = write.report([files] if beside is None else [(beside,), files])
+        target = output or Path("report.html")
+        target.write_text(text, encoding="utf-8")
+    except (traces.TimelineError, TraceError, OSError) as error:
+        print_error(str(error))
+        return 1
+    for sentence in notes:
+        print_error(sentence)
+    click.echo(f"{target}: open it in a browser.")
+    return 0
 
 
 @click.command(context_settings=CONTEXT, short_help="Make one trace of the traces of all ranks.")

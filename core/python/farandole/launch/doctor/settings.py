@@ -41,6 +41,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "DRIVER_LOG": ("0", "1"),
     "ELASTIC_TIMEOUT": SECONDS,
     "FAILPOINTS": TEXT,
+    "FLIGHT_RECORDER": TEXT,
     "FUSION_THRESHOLD": BYTES,
     "GLOO_LIB": TEXT,
     "GRACE_SECONDS": Number("seconds", 86400),

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from farandole._start.membership_channel import Message
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local, verdict
+from farandole.launch.inspection.aftermath import Flights
 from farandole.launch.job import Placement
 from farandole.launch.relay import OutputOptions, Relay
 from farandole.launch.remote import frames
@@ -195,6 +196,7 @@ class Agent(TellingSupervisor):
         _check_timeline(base.get("FARANDOLE_TIMELINE", ""))
         memory = make_memory(message["capacity"])  # open as long as this process lives
         self.records = RankRecords(memory, message["capacity"])
+        self.flights = Flights(base, bytes.fromhex(message["key"]))
         key = local.make_key(bytes.fromhex(message["key"]))
         call = local.path_for_ranks(self._call) if self._call >= 0 else ""
         cores = environment.available_cores()

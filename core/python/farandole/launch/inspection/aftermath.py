@@ -1,0 +1,55 @@
+"""The launcher's use of its ranks' flight recorders on this host, once the job has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from farandole.launch.inspection import jobs, processes
+from farandole.launch.inspection.diagnosis import Activity, Kind, Rank, diagnose
+from farandole.launch.inspection.records import RecordError, Recording
+
+_RUN_DIGITS = 12
+
+
+def run_of(key: bytes) -> str:
+    """The name that ranks with this key give their job: RecorderOf in the core's engine."""
+    return hmac.new(key, b"flight recorder", hashlib.sha256).hexdigest()[:_RUN_DIGITS]
+
+
+class Flights:
+    """The recorders' files of one job. Its ranks have ended, or are about to."""
+
+    def __init__(self, base: Mapping[str, str], key: bytes) -> None:
+        self._folders = jobs.folders(base)
+        self._run = run_of(key)
+
+    def last_words(self, rank: int) -> str:
+        """A sentence about what a rank that was killed did last; "" for one that could say so itself."""
+        ranks = []
+        for recording in self._recordings().values():
+            gone = processes.look(recording, time.monotonic_ns()).is_gone
+            ranks.append(Rank(recording, Activity.GONE if gone else Activity.UNKNOWN))
+        if not ranks:
+            return ""
+        found = diagnose(ranks, time.monotonic_ns())
+        return found.sentence if found.kind is Kind.LOST and rank in found.culprits else ""
+
+    def remove(self) -> None:
+        """Remove the files of the processes that have ended."""
+        for path, recording in self._recordings().items():
+            if processes.look(recording, time.monotonic_ns()).is_gone:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+    def _recordings(self) -> dict[Path, Recording]:
+        found = {}
+        for folder in self._folders:
+            for path in sorted(folder.glob(f"{self._run}.*.flight")):
+                with contextlib.suppress(OSError, RecordError):
+                    found[path] = jobs.read(path)
+        return found

@@ -1,0 +1,253 @@
+"""The reading of a flight recorder's file: core/src/engine/flight_recorder.h has the layout. Pure.
+
+A recorder writes while it is read. So its file is read three times, and what is not alike in the three copies is
+dropped: `sequence` of a record and `number` of a text change before and after each change of the others.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+MAGIC = b"FRDFLT01"
+KINDS = (
+    "allreduce",
+    "allgather",
+    "broadcast",
+    "barrier",
+    "alltoall",
+    "reducescatter",
+    "join",
+    "add_process_set",
+    "remove_process_set",
+)
+DTYPES = (
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "bool",
+)
+HEADER_BYTES, RECORD_BYTES, TEXT_BYTES = 4096, 64, 128
+MOST_RECORDS, MOST_TEXTS = 1 << 16, 1 << 16
+
+_HEADER = struct.Struct("<8sIIiiiIQQQqQqQQiI16s2048s")
+_RECORD = struct.Struct("<QQQQIIIIiIBBBBI")
+_TEXT = struct.Struct("<IHH120s")
+_BEGINNING = struct.Struct(f"<QQQ{RECORD_BYTES - 24}x")  # of a record
+_AGREED_TICKS = 1024  # the unit of `agreed` and `started`
+_FAILED = 1
+
+
+class RecordError(ValueError):
+    """The bytes are no file of a recorder; the message says why."""
+
+
+class TornError(RecordError):
+    """The file changed while it was read; the next look will do."""
+
+
+class State(Enum):
+    """How far the rank's epoch is."""
+
+    RUNNING = 1
+    LEFT = 2  # in good order
+    ENDED = 3  # by a failure
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of a rank. Times are nanoseconds of the host's monotonic clock; None: not reached, or not known."""
+
+    number: int  # in the order in which this rank began them
+    kind: str
+    name: str  # "" for an unnamed one
+    shapes: str
+    dtype: str
+    process_set: int
+    count: int  # which operation of its name this is on this rank; of an unnamed one its number on all ranks
+    tensors: int
+    bytes: int
+    site: str  # "train.py:12"; "" where the caller has told none
+    submitted_ns: int
+    agreed_ns: int | None = None
+    started_ns: int | None = None
+    ended_ns: int | None = None
+    failed: bool = False
+
+    @property
+    def title(self) -> str:
+        """As the messages of the core name it."""
+        of_set = f" of process set {self.process_set}" if self.process_set else ""
+        if self.name:
+            return f"{self.kind} '{self.name}'{of_set}"
+        return f"{self.kind}{of_set}" if self.kind == "join" else f"unnamed {self.kind} {self.count}{of_set}"
+
+    @property
+    def place(self) -> str:
+        """The user's line, as a sentence has it behind a title; "" where it is not known."""
+        return f" ({self.site})" if self.site else ""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The record of one rank in this epoch."""
+
+    run: str
+    rank: int
+    size: int
+    pid: int
+    process_start: int  # field 22 of /proc/PID/stat
+    state: State
+    blamed: int  # the rank that the epoch's end was blamed on; -1: none
+    reason: str  # of the end
+    late_ns: int  # when the recorder last noted the time
+    begun: int
+    lost: int  # operations without a record
+    operations: tuple[Operation, ...]  # in the order in which they began
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """Makes nanoseconds of ticks, by two moments of which both are known."""
+
+    first_ticks: int
+    first_ns: int
+    late_ticks: int
+    late_ns: int
+
+    def at(self, ticks: int) -> int:
+        passed = self.late_ticks - self.first_ticks
+        rate = (self.late_ns - self.first_ns) / passed if passed > 0 else 0.0
+        return self.late_ns + round((ticks - self.late_ticks) * rate)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which operations a reader asks for, so that a file that is read often costs less. Those in flight always come."""
+
+    since: int = 0  # the smallest number
+    most: int = MOST_RECORDS  # of them, the latest
+    also: Collection[int] = ()  # numbers
+
+
+ALL = Wanted()
+
+
+def parse(copies: Sequence[bytes], wanted: Wanted = ALL) -> Recording:
+    """Read what is alike in three copies of a file, taken one after the other. Raises RecordError."""
+    before, copy, after = copies
+    header = _header(copy)
+    clocks = {each[40:48] for each in copies}
+    if len(clocks) > 1 or header[8] % 2:
+        raise TornError("its clock was being set")
+    (_, record_count, text_count, pid, rank, size, state, start, _, first_ticks, first_ns) = header[:11]
+    late_ticks, late_ns, begun, lost, blamed, reason_bytes, run, reason = header[11:]
+    whole = HEADER_BYTES + record_count * RECORD_BYTES + text_count * TEXT_BYTES
+    if min(map(len, copies)) < whole:
+        raise RecordError(f"it has {len(copy)} bytes, not {whole}")
+    texts = _Texts(copies, HEADER_BYTES + record_count * RECORD_BYTES, text_count)
+    clock = _Clock(first_ticks, first_ns, late_ticks, late_ns)
+    operations = []
+    for offset in _offsets(copy[HEADER_BYTES:][: record_count * RECORD_BYTES], wanted):
+        sequences = {int.from_bytes(each[offset : offset + 8], "little") for each in (before, copy, after)}
+        if len(sequences) == 1 and sequences.pop() % 2 == 1:
+            operations.append(_operation(_RECORD.unpack_from(copy, offset), clock, texts))
+    return Recording(
+        run.rstrip(b"\0").decode("ascii", "replace"),
+        rank,
+        size,
+        pid,
+        start,
+        State(state),
+        blamed,
+        reason[: min(reason_bytes, len(reason))].decode("utf-8", "replace"),
+        late_ns,
+        begun,
+        lost,
+        tuple(sorted(operations, key=lambda operation: operation.number)),
+    )
+
+
+def _offsets(ring: bytes, wanted: Wanted) -> list[int]:
+    """Where in a file the records are that are wanted."""
+    all_of_them = [(sequence // 2, ended) for sequence, _, ended in _BEGINNING.iter_unpack(ring)]
+    first = max(wanted.since, max((number for number, _ in all_of_them), default=0) - wanted.most + 1)
+    return [
+        HEADER_BYTES + place * RECORD_BYTES
+        for place, (number, ended) in enumerate(all_of_them)
+        if number >= first or ended == 0 or number in wanted.also
+    ]
+
+
+def _header(copy: bytes) -> tuple[Any, ...]:
+    if len(copy) < HEADER_BYTES or copy[: len(MAGIC)] != MAGIC:
+        raise RecordError("it does not begin as a recorder's file of this version does")
+    header = _HEADER.unpack_from(copy)
+    if header[1] > MOST_RECORDS or header[2] > MOST_TEXTS or header[6] not in {state.value for state in State}:
+        raise RecordError("its header makes no sense")
+    return header
+
+
+class _Texts:
+    """The names, shapes and sites of a file. Each is read when an operation asks for it."""
+
+    def __init__(self, copies: Sequence[bytes], start: int, count: int) -> None:
+        self._copies, self._start, self._count = copies, start, count
+        self._known: dict[int, tuple[str, str] | None] = {}
+
+    def get(self, number: int, otherwise: tuple[str, str]) -> tuple[str, str]:
+        """A text by its number; `otherwise` for one whose place another has taken."""
+        if number not in self._known:
+            self._known[number] = self._read(number) if number and self._count else None
+        return self._known[number] or otherwise
+
+    def _read(self, wanted: int) -> tuple[str, str] | None:
+        offset = self._start + wanted % self._count * TEXT_BYTES
+        numbers = {each[offset : offset + 4] for each in self._copies}
+        number, first, second, text = _TEXT.unpack_from(self._copies[1], offset)
+        if len(numbers) != 1 or number != wanted:
+            return None
+        name, shapes = text[:first], text[first : first + second]
+        return name.decode("utf-8", "replace"), shapes.decode("utf-8", "replace")
+
+
+def _operation(fields: tuple[Any, ...], clock: _Clock, texts: _Texts) -> Operation:
+    (sequence, submitted, ended, size, agreed, started, name, site, of_set, count) = fields[:10]
+    kind, dtype, _reduce, flags, tensors = fields[10:]
+    forgotten = ("a name that is forgotten", "")
+    text, shapes = texts.get(name, forgotten)
+
+    def since(units: int) -> int | None:
+        return clock.at(submitted + units * _AGREED_TICKS) if units else None
+
+    return Operation(
+        number=sequence // 2,
+        kind=_named(KINDS, kind),
+        name=text,
+        shapes=shapes,
+        dtype=_named(DTYPES, dtype) if tensors else "",
+        process_set=of_set,
+        count=count,
+        tensors=tensors,
+        bytes=size,
+        site=texts.get(site, ("", ""))[0],
+        submitted_ns=clock.at(submitted),
+        agreed_ns=since(agreed),
+        started_ns=since(started),
+        ended_ns=clock.at(ended) if ended else None,
+        failed=bool(flags & _FAILED),
+    )
+
+
+def _named(names: Sequence[str], number: int) -> str:
+    return names[number] if number < len(names) else f"number {number}"

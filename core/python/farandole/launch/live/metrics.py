@@ -1,0 +1,64 @@
+"""Numbers of the ranks of this host for a monitoring system, in the text form of OpenMetrics 1.0. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farandole.launch.live.model import Arrivals, Measured, Seen, arrivals_of, measure
+
+CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+_Value = int | float | None
+
+# name -> type, unit, help
+_FAMILIES = {
+    "farandole_job_ranks": ("gauge", "", "Ranks of the job."),
+    "farandole_operations": ("counter", "", "Operations that the rank has begun."),
+    "farandole_operations_in_flight": ("gauge", "", "Operations that have not ended."),
+    "farandole_oldest_operation_seconds": ("gauge", "seconds", "Age of the oldest operation in flight."),
+    "farandole_operand_bytes_per_second": ("gauge", "", "Bytes given to operations each second."),
+    "farandole_in_operations_ratio": ("gauge", "ratio", "Share of the time with an operation in flight."),
+    "farandole_waiting_ratio": ("gauge", "ratio", "Share of the time waiting for calls of other ranks."),
+    "farandole_waited_for_ratio": ("gauge", "ratio", "Share of the time in which all others waited for the rank."),
+    "farandole_step_seconds": ("gauge", "seconds", "Median time between uses of the largest named operation."),
+    "farandole_resident_memory_bytes": ("gauge", "bytes", "Memory that the process holds."),
+    "farandole_up": ("gauge", "", "1 while the rank takes part in the job."),
+}
+
+
+def as_text(seen: Sequence[Seen], now_ns: int) -> str:
+    """All metrics. `seen`: the ranks of this host; none before the first has begun."""
+    arrivals = arrivals_of([each.rank for each in seen], now_ns) if seen else Arrivals()
+    values = [(each, _values(each, arrivals, now_ns)) for each in sorted(seen, key=lambda each: each.rank.number)]
+    lines: list[str] = []
+    for name, (kind, unit, text) in _FAMILIES.items():
+        lines += [f"# TYPE {name} {kind}", *([f"# UNIT {name} {unit}"] if unit else []), f"# HELP {name} {text}"]
+        for each, numbers in values:
+            if (value := numbers[name]) is not None:
+                labels = f'job="{_escaped(each.rank.recording.run)}",rank="{each.rank.number}"'
+                lines.append(f"{name}{'_total' if kind == 'counter' else ''}{{{labels}}} {value}")
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def _values(seen: Seen, arrivals: Arrivals, now_ns: int) -> dict[str, _Value]:
+    rank, recording = seen.rank, seen.rank.recording
+    measured: Measured = measure(recording.operations, now_ns, arrivals)
+    pending = rank.pending if rank.is_there else []
+    oldest = min((each.submitted_ns for each in pending), default=now_ns)
+    return {
+        "farandole_job_ranks": recording.size,
+        "farandole_operations": recording.begun,
+        "farandole_operations_in_flight": len(pending),
+        "farandole_oldest_operation_seconds": max(0, now_ns - oldest) / 1e9,
+        "farandole_operand_bytes_per_second": round(measured.bytes_per_s, 1),
+        "farandole_in_operations_ratio": round(measured.in_flight, 6),
+        "farandole_waiting_ratio": round(measured.waiting, 6),
+        "farandole_waited_for_ratio": round(arrivals.kept_share(rank.number), 6),
+        "farandole_step_seconds": None if measured.step_ns is None else measured.step_ns / 1e9,
+        "farandole_resident_memory_bytes": seen.memory_bytes,
+        "farandole_up": int(rank.is_there),
+    }
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,121 @@
+"""`farandole inspect` beside jobs that run, hang, are stopped and are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+# Rank 1 does not come to the last call until the file "go" is there.
+LATE = """
+import os, time
+import numpy as np
+import farandole.numpy as hvd
+hvd.init()
+for _ in range(5000):
+    hvd.allreduce(np.ones(3, np.float32), name="grad")
+while hvd.rank() == 1 and not os.path.exists("go"):
+    time.sleep(0.05)
+hvd.allreduce(np.ones(3, np.float32), name="grad")
+"""
+KILLED = """
+import os, signal
+import numpy as np
+import farandole.numpy as hvd
+hvd.init()
+hvd.allreduce(np.ones(3, np.float32), name="grad")
+if hvd.rank() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+hvd.allreduce(np.ones(3, np.float32), name="grad")
+"""
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {"FARANDOLE_FLIGHT_RECORDER": str(tmp_path / "flights")}
+
+
+def test_a_rank_that_is_late_and_then_stopped(
+    run: Callable, launch: Callable, script: Callable, tmp_path: Path
+) -> None:
+    env = environment(tmp_path)
+    job = launch("-np", 2, script(LATE), env=env)
+    found = look_until(run, env, "late")
+    assert found["culprits"] == [1] and found["waiting"] == [0]
+    assert (
+        "has not called allreduce 'grad'; its last operation, allreduce 'grad' (script0.py:7), ended "
+        in found["sentence"]
+    )
+    late = found["ranks"][1]
+    assert late["begun"] == 5000 and late["state"] == "running"
+    assert [each["count"] for each in late["operations"]] == list(range(4985, 5001))
+    assert found["ranks"][0]["operations"][-1]["site"] == "script0.py:10"
+
+    os.kill(late["pid"], signal.SIGSTOP)
+    stopped = run(str(late["pid"]), "--no-stacks", verb="inspect", env=env)
+    os.kill(late["pid"], signal.SIGCONT)
+    assert stopped.code == 0 and stopped.err == ""
+    assert stopped.out.splitlines()[0].count("it is stopped by a signal or a debugger") == 1
+
+    (tmp_path / "go").touch()
+    assert job.finish().code == 0
+    assert list((tmp_path / "flights").iterdir()) == []
+
+
+def look_until(run: Callable, env: dict[str, str], kind: str) -> dict:
+    """The document of inspect, once it says this kind of thing."""
+    for _ in range(40):
+        result = run("--json", "--no-stacks", verb="inspect", env=env)
+        if result.code == 0:
+            found = json.loads(result.out)
+            if found["kind"] == kind:
+                return found
+        time.sleep(0.2)
+    raise AssertionError(f"{result.out}\n{result.err}")
+
+
+def test_a_rank_that_is_killed(run: Callable, script: Callable, tmp_path: Path) -> None:
+    result = run("-np", 2, script(KILLED), env=environment(tmp_path))
+    assert result.code == 128 + signal.SIGKILL
+    last = "its last operation, allreduce 'grad' (script0.py:6), ended "
+    assert "was lost: its process ended without leaving; " + last in result.err
+    assert list((tmp_path / "flights").iterdir()) == []
+
+
+def test_ranks_of_another_launcher(run: Callable, launch: Callable, script: Callable, tmp_path: Path) -> None:
+    """Without ours nobody removes the files of ranks that were killed; they can be read until a later job does."""
+    env = environment(tmp_path)
+    (tmp_path / "key").write_bytes(os.urandom(32))
+    (tmp_path / "key").chmod(0o600)
+    world = {"SIZE": "2", "LOCAL_SIZE": "2", "CROSS_RANK": "0", "CROSS_SIZE": "1", "KEY_FILE": str(tmp_path / "key")}
+    world["STORE"] = f"unix:farandole-test-{os.urandom(16).hex()}"
+    ranks = []
+    for rank in ("0", "1"):
+        place = {f"FARANDOLE_{name}": value for name, value in {**world, "RANK": rank, "LOCAL_RANK": rank}.items()}
+        command = [sys.executable, str(script(LATE))]
+        ranks.append(subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **env, **place}))
+    try:
+        assert look_until(run, env, "late")["culprits"] == [1]
+        ranks[1].kill()
+        assert look_until(run, env, "lost")["culprits"] == [1]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
+def test_nothing_to_inspect(run: Callable, tmp_path: Path) -> None:
+    result = run(verb="inspect", env=environment(tmp_path))
+    assert (result.code, result.out) == (1, "")
+    assert "no rank of yours has a flight recorder on this host" in result.err
+
+
+def test_a_folder_that_cannot_be_made_ends_no_job(run: Callable, script: Callable) -> None:
+    env = {"FARANDOLE_FLIGHT_RECORDER": "/proc/nowhere"}
+    result = run("-np", 2, script("import farandole.numpy as hvd\nhvd.init()\nhvd.barrier()"), env=env)
+    assert result.code == 0
+    assert result.err.count("operations are not recorded for farandole inspect") == 2

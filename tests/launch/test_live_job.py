@@ -1,0 +1,211 @@
+"""`farandole run --live` and `farandole live` beside jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Rank 1 comes late to each operation, until the file "go" is there.
+STEPS = """
+import os, time
+import numpy as np
+import farandole.numpy as hvd
+hvd.init()
+go = np.zeros(1, np.float32)
+while go[0] == 0:
+    time.sleep(0.02 if hvd.rank() == 1 else 0.0)
+    hvd.allreduce(np.ones(1000, np.float32), name="grad")
+    go = hvd.allreduce(np.full(1, os.path.exists("go"), np.float32), op=hvd.Sum, name="go")
+"""
+WAITS = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)"
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {"FARANDOLE_FLIGHT_RECORDER": str(tmp_path / "flights")}
+
+
+class Terminal:
+    """The stderr of a launcher, read by a thread."""
+
+    def __init__(self, job: Any) -> None:
+        self.text = ""
+        self._stream = job.process.stderr
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while chunk := os.read(self._stream.fileno(), 4096):
+            self.text += chunk.decode()
+
+    def url(self) -> str:
+        until = time.monotonic() + 20
+        while not (found := re.search(r"live page: (http://127\.0\.0\.1:\d+/\S+/) ", self.text)):
+            assert time.monotonic() < until, self.text
+            time.sleep(0.02)
+        return found[1]
+
+    def rest(self) -> str:
+        self._thread.join(30)
+        return self.text
+
+
+def events(url: str) -> Any:
+    """(name, data) of each event, to the end of the stream."""
+    with urllib.request.urlopen(f"{url}events", timeout=30) as stream:
+        name = ""
+        for line in stream:
+            if line.startswith(b"event: "):
+                name = line.decode().split()[1]
+            elif line.startswith(b"data: "):
+                yield name, json.loads(line[len(b"data: ") :])
+
+
+def test_a_job_that_is_shown_while_it_runs(launch: Callable, script: Callable, tmp_path: Path) -> None:
+    job = launch("-np", 2, "--live", script(STEPS), env=environment(tmp_path))
+    terminal = Terminal(job)
+    names, late, operations = [], 0.0, 0
+    for name, frame in events(terminal.url()):
+        names.append(name)
+        if name != "frame":
+            continue
+        late = max(late, *(row[13] for row in frame["ranks"] if row[0] == 1))
+        operations += len(frame["operations"]) + frame["left_out"]
+        if frame["culprits"] == [1] and len(names) > 3 and not (tmp_path / "go").exists():
+            assert frame["sentence"].startswith("all other ranks wait for rank 1 for ")
+            assert [row[0] for row in frame["ranks"]] == [0, 1] and all(row[12] > 1 << 20 for row in frame["ranks"])
+            assert all(1000 < row[11] < 1_000_000 for row in frame["ranks"]), "a step of 20 ms and more"
+            (tmp_path / "go").touch()
+    assert names[-1] == "end" and late > 0.1 and operations > 20
+    assert job.process.wait(30) == 0
+    assert terminal.rest().count("farandole: ") == 1, "it is told once"
+    job.wait_until_nothing_is_left(5)
+
+
+def test_a_launcher_that_is_killed_takes_its_page_along(launch: Callable, script: Callable, tmp_path: Path) -> None:
+    job = launch("-np", 1, "--live", script(WAITS), env=environment(tmp_path))
+    url = Terminal(job).url()
+    job.process.kill()
+    job.wait_until_nothing_is_left(10)
+    until = time.monotonic() + 10
+    while is_served(url):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def is_served(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except ConnectionResetError:  # it is ending
+        return True
+    except urllib.error.URLError as error:
+        return not isinstance(error.reason, ConnectionRefusedError)
+
+
+def test_a_port_that_is_taken_is_no_reason_to_fail(launch: Callable, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        job = launch("-np", 1, "--live-port", port, "sh", "-c", "sleep 1; exit 3", env=environment(tmp_path))
+        result = job.finish()
+    assert result.code == 3
+    assert f"port {port} cannot be had (address already in use), so the page has port " in result.err
+
+
+def test_a_job_of_another_launcher(launch: Callable, script: Callable, tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(os.urandom(32))
+    (tmp_path / "key").chmod(0o600)
+    world = {"SIZE": "2", "LOCAL_SIZE": "2", "CROSS_RANK": "0", "CROSS_SIZE": "1", "KEY_FILE": str(tmp_path / "key")}
+    world["STORE"] = f"unix:farandole-test-{os.urandom(16).hex()}"
+    ranks = []
+    for rank in ("0", "1"):
+        place = {f"FARANDOLE_{name}": value for name, value in {**world, "RANK": rank, "LOCAL_RANK": rank}.items()}
+        env = {**os.environ, **environment(tmp_path), **place}
+        ranks.append(subprocess.Popen([sys.executable, str(script(STEPS))], cwd=tmp_path, env=env))
+    try:
+        until = time.monotonic() + 20
+        while len(list(tmp_path.glob("flights/*.flight"))) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        page = launch(str(ranks[0].pid), verb="live", env=environment(tmp_path))
+        came = events(Terminal(page).url())
+        name, frame = next(came)
+        assert name == "frame" and frame["ranks"][0][1] == ranks[0].pid
+        (tmp_path / "go").touch()
+        assert [each.wait(30) for each in ranks] == [0, 0]
+        assert [name for name, _ in came][-1] == "end"
+        assert page.process.wait(30) == 0
+    finally:
+        for each in ranks:
+            each.kill()
+            each.wait()
+
+
+def scrape(port: int, secret: str) -> str:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Authorization": f"Bearer {secret}"})
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError:
+        raise
+    except OSError:  # it does not listen yet
+        return ""
+
+
+def test_metrics_of_a_job(launch: Callable, script: Callable, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("0123456789abcdef\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    served = "--metrics", port, "--metrics-key-file", "secret"
+    job = launch("-np", 2, *served, script(STEPS), env=environment(tmp_path))
+    until = time.monotonic() + 30
+    while 'rank="1"' not in (text := scrape(port, "0123456789abcdef")):
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    assert re.search(r'^farandole_operations_total{job="\w+",rank="0"} \d+$', text, re.MULTILINE)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        scrape(port, "0123456789abcdeX")
+    assert refused.value.code == 403 and refused.value.read() == b""
+    (tmp_path / "go").touch()
+    result = job.finish()
+    assert (result.code, result.err) == (0, ""), "a secret that the user has given is not shown"
+
+
+def test_metrics_are_no_reason_to_fail(run: Callable, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run("-np", 1, "--metrics", port, "sh", "-c", "sleep 1; exit 3", env=environment(tmp_path))
+    assert result.code == 3
+    assert f"there are no metrics at 127.0.0.1:{port}: Address already in use." in result.err
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--metrics-address", "10.0.0.1"], "--metrics-address and --metrics-key-file need --metrics PORT."),
+        (["--metrics", 9, "--metrics-address", "h1"], "wants an IPv4 address of this host, not 'h1'."),
+        (["--metrics", 9, "--metrics-key-file", "none"], "--metrics-key-file none cannot be read: No such file"),
+        (["--metrics", 9, "--metrics-key-file", "short"], "must hold one word of 16 to 256 letters, digits and"),
+    ],
+)
+def test_options_that_cannot_be(run: Callable, tmp_path: Path, options: list, sentence: str) -> None:
+    (tmp_path / "short").write_text("secret")
+    result = run("-np", 1, *options, "true")
+    assert result.code == 2 and sentence in result.err
+
+
+def test_there_is_no_job_to_show(run: Callable, tmp_path: Path) -> None:
+    result = run(verb="live", env=environment(tmp_path))
+    assert result.code == 1 and "no rank of yours has a flight recorder on this host" in result.err
