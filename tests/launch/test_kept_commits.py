@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
+import farandole
 import pytest
 from farandole._engines import copies, keeper, wire
 from farandole._engines.keeper import Keeper, Where
-from farandole.engine import Folder, Hub, Shelf
+from farandole.engine import Call, Folder, Hub, Shelf, listed
 
 SECONDS = 20
 KEY = b"k" * 32
+SERVE = """
+import json, sys
+from farandole.engine import Where, serve
+endpoint, key, order, stage = json.loads(sys.argv[1])
+where = Where("a1", b"k" * 32, stage, has_earlier=stage > 0)
+serve(tuple(endpoint), bytes.fromhex(key), order=order, secret=b"s" * 32, commits=where)
+"""
 
 
 def whole(commits: int, content: bytes = b"state", key: bytes = KEY) -> memoryview:
@@ -212,3 +224,48 @@ def test_a_driver_that_has_gone_ends_no_rank(hub: Hub, caplog: pytest.LogCapture
     kept.keep(2, [b"x"])
     assert kept.flush(SECONDS) and time.monotonic() - began < SECONDS
     assert "commit 2 could not be kept on the driver" in caplog.text
+
+
+def _train() -> list[tuple[int, int]]:
+    import farandole.elastic
+    import farandole.numpy as hvd
+    import numpy
+
+    hvd.init()
+    state = farandole.elastic.ObjectState(step=0, began=[])
+
+    @farandole.elastic.run
+    def run(state: farandole.elastic.ObjectState) -> None:
+        state.began = [*state.began, (state.step, hvd.size())]
+        while state.step < 6:
+            hvd.allreduce(numpy.array([1.0]))
+            state.step += 1
+            state.commit()
+            if state.step == 4 and hvd.size() == 2 and hvd.rank() == 1:
+                os._exit(3)
+
+    run(state)
+    return list(state.began)
+
+
+def _stage(call: Call, shelf: Shelf, stage: int, ranks: int) -> list[list[tuple[int, int]]]:
+    with ExitStack() as stack:
+        hub = stack.enter_context(Hub("127.0.0.1", shelf=shelf))
+        for order in range(ranks):
+            about = json.dumps([hub.endpoint, hub.key.hex(), order, stage])
+            task = stack.enter_context(subprocess.Popen([sys.executable, "-c", SERVE, about]))
+            stack.callback(task.kill)
+        assert hub.wait(ranks, SECONDS)
+        return call.run(hub, "Tests", ranks, listed(hub.arrange()))
+
+
+@pytest.mark.timeout(90)
+def test_new_processes_go_on_from_the_last_commit_of_those_before() -> None:
+    shelf = Shelf(KEY)
+    with Call(_train, (), None, "test.run") as call:
+        with pytest.raises(farandole.FarandoleError, match="rank 1"):
+            _stage(call, shelf, 0, 2)
+        kept = shelf.commits()
+        assert kept in (3, 4)  # rank 0 may be ended before it commits what rank 1 has committed
+        assert _stage(call, shelf, 1, 1) == [[(0, 2), (kept, 1)]]
+    assert shelf.commits() == 6
