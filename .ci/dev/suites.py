@@ -41,6 +41,10 @@ SPARK: dict[str, Beside] = {
         Together((TORCH, NEWEST), pins.SPARK_3_5, "spark-3.5"),
     ),
     "tests/spark/test_connect.py": (Together((TORCH, NEWEST), pins.SPARK, "spark"),),
+    "tests/spark/test_elastic.py": (
+        Together((TORCH, NEWEST), pins.SPARK, "spark"),
+        Together((TORCH, NEWEST), pins.SPARK_3_5, "spark-3.5"),
+    ),
     "tests/spark/test_digits.py": (Together((TORCH, NEWEST), pins.SPARK, "spark"),),
 }
 

@@ -189,7 +189,7 @@ PAGES = (
     ),
     Page(
         "farandole_spark",
-        {"Functions on ranks": ["run", "HorovodRunner"], "In a rank": ["log_to_driver"]},
+        {"Functions on ranks": ["run", "run_elastic", "HorovodRunner"], "In a rank": ["log_to_driver"]},
         "[The guide](../guide/spark.md) says what a cluster needs.",
     ),
     Page("farandole_spark.keras", {"Callbacks": ["LogCallback"]}),
@@ -268,6 +268,7 @@ PAGES = (
             "On the driver": ["Call", "Hub", "Host", "Task", "listed", "DriverLog"],
             "In a task": ["serve"],
             "In a rank": ["log_to_driver"],
+            "Commits outside of the ranks": ["Shelf", "Folder", "Where"],
             "Calls as bytes": ["pack_call", "outcome_of", "tell_failure", "traceback_in", "result_in"],
         },
         "For plugins that run ranks in the tasks of an engine, as `farandole-spark` does.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
@@ -159,8 +160,9 @@ class _AtLine(io.StringIO):
 def executors() -> list[psutil.Process]:
     found = []
     for process in psutil.Process().children(recursive=True):
-        if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()):
-            found.append(process)
+        with contextlib.suppress(psutil.Error):  # one that has ended meanwhile
+            if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()):
+                found.append(process)
     return found
 
 

@@ -58,3 +58,21 @@ def test_the_example_for_spark_learns(around: Path) -> None:
     told = [line for line in done.stdout.splitlines() if "epoch" in line or "accuracy" in line]  # stderr is there, too
     assert [line.partition("] ")[2].partition(":")[0] for line in told[:-1]] == [f"epoch {n}" for n in (5, 10, 15, 20)]
     assert float(told[-1].removeprefix("test accuracy ")) > 0.9
+
+
+def kinds(notebook: Any) -> list[set[str]]:
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [{each.output_type for each in cell.outputs if each.get("name") != "stderr"} for cell in cells]
+
+
+def test_the_notebook_runs_and_shows_what_it_showed(around: Path, tmp_path: Path) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(ROOT / "examples" / "spark" / "digits.ipynb", 4)
+    before = kinds(notebook)
+    NotebookClient(notebook, timeout=200, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert kinds(notebook) == before
+    values = [each.data["text/plain"] for cell in notebook.cells for each in cell.get("outputs", ()) if "data" in each]
+    assert float(values[2]) > 0.9
+    assert values[3] == "(2, True)"

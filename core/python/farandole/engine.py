@@ -6,6 +6,11 @@ driver    with Call(fn, args, kwargs, "my.run") as call, Hub(address) as hub:
               results = call.run(hub, "My engine", ranks, listed(hub.arrange()))
 task      serve(endpoint, key, order=its number, secret=...)
 
+An engine that ends all ranks together keeps their commits outside of them, for the next job:
+
+driver    where = Where(job, key);  Hub(address, shelf=Shelf(key));  later replace(where, stage=1, has_earlier=True)
+task      serve(..., commits=where)
+
 An engine that hands calls to ranks itself, one after the other, has them and their outcomes as bytes:
 
 driver    call = pack_call(fn, args, kwargs, "my.run")
@@ -14,8 +19,11 @@ driver    result_in(outcome, rank, ranks), which raises what the function raised
 """
 
 from farandole._engines.call import Call
+from farandole._engines.copies import Shelf
+from farandole._engines.copy_folder import Folder
 from farandole._engines.driver_log import DriverLog, log_to_driver
 from farandole._engines.hub import Hub
+from farandole._engines.keeper import Where
 from farandole._engines.places import Host, Task, listed
 from farandole._engines.task import serve
 from farandole._functions.outcome import of_call as outcome_of
@@ -26,9 +34,12 @@ from farandole._start.ending import raised as tell_failure
 __all__ = [
     "Call",
     "DriverLog",
+    "Folder",
     "Host",
     "Hub",
+    "Shelf",
     "Task",
+    "Where",
     "listed",
     "log_to_driver",
     "outcome_of",

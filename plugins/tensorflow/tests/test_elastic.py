@@ -62,6 +62,19 @@ def test_variables_are_those_of_the_last_commit(alone):
         variables[0].assign_add([9.0, 9.0])
 
 
+def test_a_new_process_goes_on_from_a_copy(alone):
+    variables = [tf.Variable([1.0, 2.0]), tf.Variable(tf.range(50_000, dtype=tf.int64)), tf.Variable(tf.zeros([0]))]
+    kept = hvd.elastic.TensorFlowState(variables, step=3)
+    kept.commit()
+    content = memoryview(b"".join(kept.to_copy()))
+    variables[0].assign_add([9.0, 9.0])  # the copy has its own memory
+    others = [tf.Variable([0.0, 0.0]), tf.Variable(tf.zeros([50_000], tf.int64)), tf.Variable(tf.zeros([0]))]
+    fresh = hvd.elastic.TensorFlowState(others, step=0)
+    fresh.from_copy(content)
+    assert (others[0].numpy().tolist(), fresh.step, fresh.commits) == ([1.0, 2.0], 3, 1)
+    assert np.array_equal(others[1].numpy(), np.arange(50_000))
+
+
 def test_a_graph_of_tf1(alone):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         variable = tf.compat.v1.get_variable("weight", initializer=[1.0, 2.0])

@@ -77,6 +77,26 @@ def test_training_goes_on_from_the_last_commit_as_if_nothing_had_been(alone, kin
         assert are_equal(everything(model, optimizer), expected)
 
 
+def test_a_new_process_goes_on_from_a_copy_as_if_nothing_had_been(alone):
+    model, optimizer = parts()
+    state = hvd.elastic.TorchState(model, optimizer, epoch=0)
+    step(model, optimizer)
+    state.epoch = 1
+    state.commit()
+    content = memoryview(b"".join(state.to_copy()))
+    kept = everything(model, optimizer)
+    step(model, optimizer, 1)  # the copy has its own memory
+    others = parts(seed=5)
+    fresh = hvd.elastic.TorchState(*others, epoch=0)
+    fresh.from_copy(content)
+    assert are_equal(everything(*others), kept) and (fresh.epoch, fresh.commits) == (1, 1)
+    step(*others, 1)
+    assert are_equal(everything(*others), everything(model, optimizer))
+    wider = torch.nn.Linear(3, 9)
+    with pytest.raises(farandole.MismatchError, match="the state differs from that of the last commit"):
+        hvd.elastic.TorchState(wider, torch.optim.SGD(wider.parameters(), lr=0.1), epoch=0).from_copy(content)
+
+
 def test_restore_to_before_the_first_step(alone):
     model, optimizer = parts()
     state = hvd.elastic.TorchState(model, optimizer)

@@ -10,6 +10,7 @@ statistics of a layer, say, are each rank's own. So they compare fingerprints fi
 from __future__ import annotations
 
 import pickle
+import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from farandole._runtime import clock
 from farandole._start import world
 
 Handlers = Mapping[str, StateHandler]
+_HEAD = struct.Struct("!Q")  # of a copy: the size of what comes before the arrays
+_SMALL_BYTES = 64 << 10
 _NONE, _HELD, _UNFIT = range(3)  # what a rank has of the outlines: none, all, or something that cannot be sent
 
 
@@ -141,6 +144,57 @@ def _differing(which: Sequence[Array], arrays: Arrays, holders: Sequence[int]) -
     told = clock.allgather(mine, "farandole.elastic.sums")
     of_holders = [told[rank * len(which) : (rank + 1) * len(which)] for rank in holders]
     return {place for place, sums in enumerate(zip(*of_holders, strict=True)) if len(set(sums)) > 1}
+
+
+def pack(
+    handlers: Handlers, arrays: Arrays | None, about: object, refusal: Callable[[str, Exception], str]
+) -> list[Any]:
+    """A copy of the state as bytes, in pieces: all that `unpack` needs, `about`, and then the arrays' content.
+
+    Raises TypeError where an attribute cannot be pickled.
+    """
+    mine = _outlines(handlers, refusal)
+    if mine.problem:
+        raise ArgumentTypeError(mine.problem)
+    content = [] if arrays is None else [_copied(content_of(each, arrays)) for each in mine.arrays]
+    head = _pickled((about, mine.pickled, [len(each) for each in content]))
+    return [_HEAD.pack(len(head)), head, *content]
+
+
+def _copied(content: memoryview) -> Any:
+    """A copy in memory of its own. numpy's has huge pages, which save most of the time of `bytes`."""
+    if len(content) < _SMALL_BYTES:
+        return bytes(content)
+    try:
+        import numpy as np
+    except ImportError:
+        return bytes(content)
+    return np.frombuffer(content, np.uint8).copy().data
+
+
+def about_in(content: memoryview) -> Any:
+    """The `about` of a copy."""
+    return _head_of(content)[0][0]
+
+
+def unpack(content: memoryview, handlers: Handlers, arrays: Arrays | None) -> None:
+    """Give the state what a copy holds."""
+    (_, outlines, sizes), at = _head_of(content)
+    for array, size in zip(_receivers(handlers, pickle.loads(outlines)), sizes, strict=True):
+        assert arrays is not None
+        own = arrays.memory(array)
+        if own is None:
+            arrays.fill(array, memoryview(bytearray(content[at : at + size])))
+        else:
+            own[:] = content[at : at + size]
+        at += size
+    for handler in handlers.values():
+        handler.received()
+
+
+def _head_of(content: memoryview) -> tuple[Any, int]:
+    (size,) = _HEAD.unpack(content[: _HEAD.size])
+    return pickle.loads(content[_HEAD.size : _HEAD.size + size]), _HEAD.size + size
 
 
 def _pickled(value: object) -> bytes:

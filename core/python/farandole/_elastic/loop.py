@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from farandole._api.errors import HostsUpdatedInterrupt, MembershipError, RecoverableError
+from farandole._elastic import copies
 from farandole._elastic.membership import Membership
 from farandole._runtime import clock
 from farandole._start import environment, world
@@ -27,6 +28,8 @@ class Resumable(Protocol):
     def sync(self) -> None: ...
     def restore(self) -> None: ...
     def on_reset(self) -> None: ...
+    def to_copy(self) -> Sequence[copies.Piece]: ...
+    def from_copy(self, content: memoryview) -> None: ...
 
 
 S = TypeVar("S", bound=Resumable)
@@ -82,7 +85,8 @@ def run_within(
             state.save()
         membership = _membership()
         membership.begin()
-        result = _run(membership, state, is_newcomer, guard, lambda: func(state, *args, **kwargs))
+        goes_on = copies.take_back(state)
+        result = _run(membership, state, is_newcomer, goes_on, guard, lambda: func(state, *args, **kwargs))
         membership.pause()  # not where an exception ends this rank, without which the others go on
         return result
 
@@ -104,11 +108,12 @@ def _run(
     membership: Membership,
     state: Resumable,
     is_newcomer: bool,
+    goes_on: bool,
     guard: Callable[[], AbstractContextManager[object]],
     call: Callable[[], R],
 ) -> R:
     """Until the function returns, or raises what no other world would mend."""
-    is_first, vain = True, 0
+    is_first, vain = not goes_on, 0  # a job that goes on from a copy has other ranks than the one before it
     is_saved, has_state = is_newcomer, not is_newcomer
     is_equal = False  # the states of all ranks, as far as this one knows
     while True:

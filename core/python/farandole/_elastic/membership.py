@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from farandole._api.errors import DeadlineError, MembershipError, PeerLostError, RecoverableError
 from farandole._api.objects import allgather_object
-from farandole._elastic import notices
+from farandole._elastic import copies, notices
 from farandole._elastic.epochs import Authority, Epoch, Member, Report, key_of
 from farandole._elastic.lease import LauncherAuthority
 from farandole._runtime import clock
@@ -97,7 +97,7 @@ class Membership:
         if name := environment.membership():
             return self._ask_launcher(name.removeprefix("unix:"))
         if self._launcher == environment.OURS:
-            if self._me == 0:
+            if self._me == 0 and not copies.are_kept():
                 _warn("`farandole run` was started without --min-np, so the loss of a rank ends this job")
             return None
         if len(self._members) == 1:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from farandole._api.errors import ArgumentError, ArgumentTypeError, FarandoleError, MismatchError
 from farandole._api.objects import allgather_object
-from farandole._elastic import exchange, notices
+from farandole._elastic import copies, exchange, notices
 from farandole._elastic.handlers import Arrays, StateDictHandler, StateHandler
 from farandole._runtime import clock
 from farandole._start import world
@@ -74,6 +74,7 @@ class State:
         """
         self.save()
         self.commits += 1
+        copies.offer(self)
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
@@ -97,6 +98,14 @@ class State:
 
     def reset(self) -> None:
         """Forget what depends on the ranks, or on a step that has failed."""
+
+    def to_copy(self) -> Sequence[bytes]:
+        """The state as bytes, in pieces, for a job that keeps its commits outside of its ranks."""
+        raise NotImplementedError(f"{type(self).__name__} {_NEEDS_COPIES}")
+
+    def from_copy(self, content: memoryview) -> None:
+        """Take over the state, and `commits`, from the joined pieces of `to_copy`."""
+        raise NotImplementedError(f"{type(self).__name__} {_NEEDS_COPIES}")
 
 
 class ObjectState(State):
@@ -159,6 +168,7 @@ class ObjectState(State):
         """
         self.save()
         self.commits += 1
+        copies.offer(self)
         self._is_at_commit = True
         self.check_host_updates()
         self._is_at_commit = False
@@ -230,6 +240,31 @@ class ObjectState(State):
         for name in self._names:
             self._handler(name).reset()
 
+    def to_copy(self) -> Sequence[bytes]:
+        """The state as bytes, in pieces, for a job that keeps its commits outside of its ranks.
+
+        Raises:
+            TypeError: an attribute that cannot be pickled.
+        """
+        handlers = {name: self._handler(name) for name in self._names}
+        return exchange.pack(handlers, self._arrays, (self.commits, self._syncs, self._kinds()), self._refusal)
+
+    def from_copy(self, content: memoryview) -> None:
+        """Take over the state from the joined pieces of `to_copy`, and save it.
+
+        Raises:
+            MismatchError: that state has other attributes, or other variables.
+        """
+        commits, syncs, kinds = exchange.about_in(content)
+        if kinds != self._kinds():
+            raise MismatchError(
+                f"the state differs from that of the last commit, which was copied with {_told(kinds)}, and here are "
+                f"{_told(self._kinds())}; make the same model and optimizer whatever the number of ranks is"
+            )
+        exchange.unpack(content, {name: self._handler(name) for name in self._names}, self._arrays)
+        self.commits, self._syncs = commits, syncs
+        self.save()
+
     def _handler_of(self, value: Any) -> StateHandler | None:
         """A new handler for an attribute; None for what is copied and pickled as a whole."""
         has_both = hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
@@ -293,6 +328,15 @@ def _difference(of_ranks: Sequence[tuple[Sequence[str], Sequence[str]]]) -> str:
     return f"the ranks' states differ: {listed}; give the state the same attributes on all ranks"
 
 
+def _told(kinds: tuple[Sequence[str], Sequence[str]]) -> str:
+    titles, parts = kinds
+    return f"{', '.join(titles)[:200]} of {len(parts)} variables"
+
+
+_NEEDS_COPIES = (
+    "cannot be kept outside of its ranks, which this job does; derive it from ObjectState, or give it to_copy() and "
+    "from_copy()"
+)
 _REMEDY = "leave it out of the state and make it anew in the function, or give it state_dict() and load_state_dict()"
 
 

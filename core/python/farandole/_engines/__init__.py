@@ -6,6 +6,9 @@
     task      the task's part: meets the hub, runs the agent, ends with the job
     wire      the messages between a task and the hub
     rank      the program of a rank
+    copies    commits that are kept outside of the ranks; the driver's shelf for them
+    copy_folder    the same in a folder that hosts share
+    keeper    the rank's part: sends or writes them in the background
     driver_log    lines that ranks write for the driver alone
 
     driver                                                              executor

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from farandole._engines import places, wire
+from farandole._engines.copies import Shelf
 from farandole._engines.places import Host, Task
 from farandole._start import sockets
 
@@ -41,14 +42,17 @@ class Hub:
 
     `bind`: another address to listen at, where the driver is behind a translation of addresses.
     `at_once`: a task has the agent of its own host as soon as it comes; for engines whose hosts come and go.
+    `shelf`: takes the commits that ranks keep outside.
     """
 
     address: str
     bind: str = ""
     port: int = 0
     at_once: bool = False
+    shelf: Shelf | None = None
     key: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
     _met: list[_Met] = field(default_factory=list, repr=False)
+    _givers: list[socket.socket] = field(default_factory=list, repr=False)  # ranks that give commits
 
     def __enter__(self) -> Hub:
         where = self.bind or self.address
@@ -72,7 +76,10 @@ class Hub:
                 for each in (met.connection, met.way):
                     if each is not None:
                         _close(each)
+            for giver in self._givers:
+                _close(giver)
             self._met.clear()
+            self._givers.clear()
         _close(self._listener)
         _close(self._asked)
 
@@ -139,6 +146,9 @@ class Hub:
             wire.prove(connection, self.key, is_listener=True)
             said = wire.receive(connection)
             connection.settimeout(None)
+            if said.get("has") == "commits" and self.shelf is not None:
+                self._take_commits(connection, self.shelf)
+                return
             gpus = tuple(map(str, said["gpus"]))
             task = Task(int(said["order"]), str(said["identity"]), str(said["name"]), int(said["slots"]), gpus)
         except (wire.WireError, OSError, KeyError, TypeError, ValueError):
@@ -153,6 +163,19 @@ class Hub:
                 self._begin_at_once(met)
             self._met.append(met)
             self._changed.notify_all()
+
+    def _take_commits(self, connection: socket.socket, shelf: Shelf) -> None:
+        with self._changed:
+            if self._closed:
+                _close(connection)
+                return
+            self._givers.append(connection)
+        try:
+            shelf.serve(connection)
+        finally:
+            with self._changed:
+                if connection in self._givers:
+                    self._givers.remove(connection)
 
     def _begin_at_once(self, met: _Met) -> None:
         self._forget_gone()

@@ -9,10 +9,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from farandole._api.errors import FarandoleError
 from farandole._engines import wire
+from farandole._engines.keeper import Where
 from farandole._start import engine_environment, sockets
 
 _CONNECT_SECONDS = 10.0
@@ -31,6 +33,7 @@ def serve(
     gpus: Iterable[str] = (),
     variables: Mapping[str, str] | None = None,
     leave_out: Iterable[str] = (),
+    commits: Where | None = None,
 ) -> None:
     """Take part in the job of this hub, until it ends.
 
@@ -46,6 +49,7 @@ def serve(
         gpus: the addresses of the task's GPUs.
         variables: for the ranks; they replace those of this process.
         leave_out: beginnings of names of variables of this process that ranks must not see.
+        commits: where ranks keep their commits outside of themselves.
 
     Raises:
         FarandoleError: the driver cannot be reached, or does not know this job.
@@ -59,8 +63,16 @@ def serve(
             _wait_for_end(connection)
             return
         visible = engine_environment.visible_gpus([str(each) for each in told["gpus"]])
-        around = engine_environment.around_agent(leave_out, sys.path, {**visible, **(variables or {})})
-        _run_agent(connection, secret, around)
+        with ExitStack() as lent:
+            file = _lent(lent, commits.lent(endpoint, key)) if commits is not None else {}
+            around = engine_environment.around_agent(leave_out, sys.path, {**visible, **(variables or {}), **file})
+            _run_agent(connection, secret, around)
+
+
+def _lent(lent: ExitStack, descriptor: int) -> dict[str, str]:
+    """The variable by which ranks read a file in the memory of this process."""
+    lent.callback(os.close, descriptor)
+    return {engine_environment.COMMITS: f"/proc/{os.getpid()}/fd/{descriptor}"}
 
 
 def _connected(

@@ -59,6 +59,18 @@ def receive(connection: socket.socket) -> Message:
     return found
 
 
+def receive_bytes(connection: socket.socket, size: int) -> memoryview:
+    """So many bytes that are no message. Raises WireError, and OSError."""
+    room = memoryview(bytearray(size))
+    at = 0
+    while at < size:
+        count = connection.recv_into(room[at:])
+        if not count:
+            raise WireError("it ended the connection")
+        at += count
+    return room
+
+
 def _exactly(connection: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:

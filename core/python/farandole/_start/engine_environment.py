@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 DRIVER_LOG = "FARANDOLE_DRIVER_LOG"
+COMMITS = "FARANDOLE_COMMITS"
 
 
 def around_agent(leave_out: Iterable[str], path: Sequence[str], variables: Mapping[str, str]) -> dict[str, str]:
@@ -31,3 +32,8 @@ def visible_gpus(addresses: Sequence[str]) -> dict[str, str]:
 def driver_listens() -> bool:
     """Returns whether a driver shows the lines of this rank that have a mark."""
     return os.environ.get(DRIVER_LOG) == "1"
+
+
+def commits_file() -> str:
+    """The file that says where this job's commits are kept; "" where they live in the ranks alone."""
+    return os.environ.get(COMMITS, "")

@@ -7,8 +7,6 @@ _INSTEAD = {
         ("spark.keras", "spark.lightning", "spark.torch"),
         "estimators of Spark ML come with a later release; train in a function that horovod.spark.run calls",
     ),
-    "spark.run_elastic": "jobs in Spark that go on without a lost rank come with a later release; call "
-    "horovod.spark.run again, from a checkpoint",
     "data": "the frameworks have loaders that work ahead: torch.utils.data.DataLoader with num_workers, "
     "tf.data.Dataset.prefetch, tf.data.experimental.service",
 }

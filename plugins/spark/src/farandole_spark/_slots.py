@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 YOUNG_SECONDS = 5.0  # so long a job waits for executors of a cluster that has just started
+SETTLE_SECONDS = 5.0  # so long a stage of an elastic job waits for more slots than it needs
 
 
 @dataclass(frozen=True)
@@ -34,3 +35,13 @@ def waiting(wanted: int, slots: Slots) -> str:
     if slots.free is None or wanted <= slots.free:
         return ""
     return f"waiting for {wanted} slots, {slots.free} free"
+
+
+def fitting(least: int | None, most: int | None, slots: Slots, waited_s: float) -> int:
+    """The ranks of the next stage of an elastic job; 0 where it must wait still."""
+    free = slots.total if slots.free is None else slots.free
+    if free is None:  # Spark does not tell, and its stage waits
+        return most or 0
+    ranks = min(free, most or free)
+    is_enough = ranks > 0 and ranks >= (least or 1)
+    return ranks if is_enough and (ranks == most or waited_s >= SETTLE_SECONDS) else 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from farandole.engine import serve
+from farandole.engine import Where, serve
 
 # Secrets of Spark's own, with which a process could speak for the task or the driver.
 _SECRETS = ("PYTHON_WORKER_", "PYSPARK_GATEWAY_", "SPARK_AUTH", "_SPARK_AUTH")
@@ -16,11 +16,15 @@ _GPU = "gpu"
 
 @dataclass(frozen=True)
 class Plan:
-    """The same for all tasks. `has_threads`: the cluster has its own OMP_NUM_THREADS for executors."""
+    """The same for all tasks. `has_threads`: the cluster has its own OMP_NUM_THREADS for executors.
+
+    `commits`: where ranks keep theirs outside of themselves.
+    """
 
     endpoint: tuple[str, int]
     key: bytes
     has_threads: bool = False
+    commits: Where | None = None
 
 
 def take_part(plan: Plan, _items: Iterator[Any]) -> Iterator[Any]:
@@ -42,5 +46,6 @@ def take_part(plan: Plan, _items: Iterator[Any]) -> Iterator[Any]:
         gpus=[] if gpus is None else gpus.addresses,
         variables={} if plan.has_threads else {"OMP_NUM_THREADS": str(cores)},
         leave_out=_SECRETS,
+        commits=plan.commits,
     )
     return iter(())

@@ -34,6 +34,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "ALGORITHM": ("auto", "direct", "ring", "tree", "exchange"),
     "ARENAS": ("0", "1"),
     "BACKEND": TEXT,
+    "COMMITS": TEXT,
     "CROSS_RANK": PLACE,
     "CROSS_SIZE": PLACE,
     "CUDA_DRIVER": TEXT,

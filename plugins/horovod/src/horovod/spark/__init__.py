@@ -15,7 +15,7 @@ from horovod._later import attribute_error as _attribute_error
 
 T = TypeVar("T")
 
-__all__ = ["run"]
+__all__ = ["run", "run_elastic"]
 
 
 def run(
@@ -60,7 +60,6 @@ def run(
     for name, is_given in (("use_mpi, extra_mpi_args", use_mpi or extra_mpi_args), ("executable", executable)):
         if is_given:
             warnings.warn(f"horovod.spark.run: no effect: {name}", stacklevel=2)
-    interfaces = nics if nics is None or isinstance(nics, str) else ",".join(nics)
     return _spark.run(
         fn,
         args,
@@ -71,9 +70,71 @@ def run(
         stdout=stdout,
         stderr=stderr,
         verbose=verbose > 1,
-        network_interfaces=interfaces,
+        network_interfaces=_interfaces(nics),
         timestamp=prefix_output_with_timestamp,
     )
+
+
+def run_elastic(
+    fn: Callable[..., T],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int | None = None,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    start_timeout: float | None = None,
+    elastic_timeout: float | None = None,
+    reset_limit: int | None = None,
+    env: Mapping[str, str] | None = None,
+    stdout: Any = None,
+    stderr: Any = None,
+    verbose: int = 1,
+    nics: Any = None,
+    prefix_output_with_timestamp: bool = False,
+) -> list[T]:
+    """Call `fn` by `farandole_spark.run_elastic`: again from its last commit when a rank or an executor is lost.
+
+    Args:
+        fn: trains within `elastic.run`.
+        args: its arguments.
+        kwargs: its keyword arguments.
+        num_proc: number of ranks at the start, by default all slots of the cluster.
+        min_num_proc: at least so many later, by default `num_proc`.
+        max_num_proc: at most so many later, by default `num_proc`.
+        start_timeout: seconds to wait for free slots and for the tasks.
+        elastic_timeout: the same after a loss.
+        reset_limit: how often the ranks begin again, at most.
+        env: variables for the ranks.
+        stdout: where the lines of ranks appear.
+        stderr: the same for what they write to stderr.
+        verbose: 2 reports what is started, and when each rank ends.
+        nics: interfaces that executors use between them, `"eth0,ib0"` or a list.
+        prefix_output_with_timestamp: begin each line with the time of day.
+
+    Raises:
+        Exception: as `farandole_spark.run_elastic`.
+    """
+    return _spark.run_elastic(
+        fn,
+        args,
+        kwargs,
+        num_proc,
+        min_num_proc,
+        max_num_proc,
+        start_timeout,
+        elastic_timeout,
+        reset_limit,
+        env=env,
+        stdout=stdout,
+        stderr=stderr,
+        verbose=verbose > 1,
+        network_interfaces=_interfaces(nics),
+        timestamp=prefix_output_with_timestamp,
+    )
+
+
+def _interfaces(nics: Any) -> str | None:
+    return nics if nics is None or isinstance(nics, str) else ",".join(nics)
 
 
 def __getattr__(name: str) -> object:

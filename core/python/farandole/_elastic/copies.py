@@ -1,0 +1,79 @@
+"""Copies of commits outside of the ranks, for jobs whose ranks may all end together and begin again as new processes.
+
+The program that starts the ranks may install a keeper, before the function runs. Rank 0 offers it each commit, and
+takes back the newest copy at the start of the next job; `sync` sends it to the others, as it has the most commits then.
+Without a keeper nothing happens here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from farandole._api.errors import FarandoleError
+from farandole._start import world
+
+Piece = bytes | bytearray | memoryview
+
+
+class Keeper(Protocol):
+    """Keeps copies of commits outside of this process."""
+
+    has_earlier: bool
+    """A job before this one has left a copy, with which all ranks of this one go on."""
+
+    def keep(self, commits: int, pieces: Sequence[Piece]) -> None:
+        """Keep a copy, which nobody changes; returns at once, and raises nothing."""
+
+    def newest(self) -> memoryview | None:
+        """The whole copy with the most commits, or None. Raises OSError."""
+
+
+class Copied(Protocol):
+    """The methods of a state that matter here."""
+
+    commits: int
+
+    def to_copy(self) -> Sequence[Piece]: ...
+    def from_copy(self, content: memoryview) -> None: ...
+
+
+_installed: list[Keeper] = []
+
+
+def install(keeper: Keeper) -> None:
+    """From now on this keeper gets the commits."""
+    _installed[:] = [keeper]
+
+
+def are_kept() -> bool:
+    """Returns whether the loss of all ranks leaves the job its last commit."""
+    return bool(_installed)
+
+
+def offer(state: Copied) -> None:
+    """Give the keeper a copy of a state that was committed just now. Raises TypeError where it cannot be pickled."""
+    if _installed and world.rank() == 0:
+        _installed[0].keep(state.commits, state.to_copy())
+
+
+def take_back(state: Copied) -> bool:
+    """Load the copy that an earlier job has left, on rank 0. Returns on all ranks whether there is one.
+
+    Raises:
+        FarandoleError: the copy cannot be read.
+        MismatchError: it is of another state.
+    """
+    if not _installed or not _installed[0].has_earlier:
+        return False
+    if world.rank() == 0:
+        try:
+            content = _installed[0].newest()
+        except OSError as error:
+            raise FarandoleError(
+                f"the copy of the last commit cannot be read ({error}); start the job again."
+            ) from None
+        if content is None:
+            raise FarandoleError("no whole copy of a commit is left; start the job again from a checkpoint.")
+        state.from_copy(content)
+    return True
