@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from other_launcher import two_ranks
 
 # Rank 1 does not come to the last call until the file "go" is there.
 LATE = """
@@ -89,23 +89,10 @@ def test_a_rank_that_is_killed(run: Callable, script: Callable, tmp_path: Path) 
 def test_ranks_of_another_launcher(run: Callable, launch: Callable, script: Callable, tmp_path: Path) -> None:
     """Without ours nobody removes the files of ranks that were killed; they can be read until a later job does."""
     env = environment(tmp_path)
-    (tmp_path / "key").write_bytes(os.urandom(32))
-    (tmp_path / "key").chmod(0o600)
-    world = {"SIZE": "2", "LOCAL_SIZE": "2", "CROSS_RANK": "0", "CROSS_SIZE": "1", "KEY_FILE": str(tmp_path / "key")}
-    world["STORE"] = f"unix:farandole-test-{os.urandom(16).hex()}"
-    ranks = []
-    for rank in ("0", "1"):
-        place = {f"FARANDOLE_{name}": value for name, value in {**world, "RANK": rank, "LOCAL_RANK": rank}.items()}
-        command = [sys.executable, str(script(LATE))]
-        ranks.append(subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **env, **place}))
-    try:
+    with two_ranks(script(LATE), tmp_path, env) as ranks:
         assert look_until(run, env, "late")["culprits"] == [1]
         ranks[1].kill()
         assert look_until(run, env, "lost")["culprits"] == [1]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
 
 
 def test_nothing_to_inspect(run: Callable, tmp_path: Path) -> None:

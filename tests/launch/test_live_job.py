@@ -6,8 +6,6 @@ import json
 import os
 import re
 import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from other_launcher import two_ranks
 
 # Rank 1 comes late to each operation, until the file "go" is there.
 STEPS = """
@@ -125,16 +124,7 @@ def test_a_port_that_is_taken_is_no_reason_to_fail(launch: Callable, tmp_path: P
 
 
 def test_a_job_of_another_launcher(launch: Callable, script: Callable, tmp_path: Path) -> None:
-    (tmp_path / "key").write_bytes(os.urandom(32))
-    (tmp_path / "key").chmod(0o600)
-    world = {"SIZE": "2", "LOCAL_SIZE": "2", "CROSS_RANK": "0", "CROSS_SIZE": "1", "KEY_FILE": str(tmp_path / "key")}
-    world["STORE"] = f"unix:farandole-test-{os.urandom(16).hex()}"
-    ranks = []
-    for rank in ("0", "1"):
-        place = {f"FARANDOLE_{name}": value for name, value in {**world, "RANK": rank, "LOCAL_RANK": rank}.items()}
-        env = {**os.environ, **environment(tmp_path), **place}
-        ranks.append(subprocess.Popen([sys.executable, str(script(STEPS))], cwd=tmp_path, env=env))
-    try:
+    with two_ranks(script(STEPS), tmp_path, environment(tmp_path)) as ranks:
         until = time.monotonic() + 20
         while len(list(tmp_path.glob("flights/*.flight"))) < 2:
             assert time.monotonic() < until
@@ -147,10 +137,6 @@ def test_a_job_of_another_launcher(launch: Callable, script: Callable, tmp_path:
         assert [each.wait(30) for each in ranks] == [0, 0]
         assert [name for name, _ in came][-1] == "end"
         assert page.process.wait(30) == 0
-    finally:
-        for each in ranks:
-            each.kill()
-            each.wait()
 
 
 def scrape(port: int, secret: str) -> str:

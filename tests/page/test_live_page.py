@@ -19,6 +19,7 @@ from farandole.launch.live.command import event
 from farandole.launch.live.hub import Hub
 from farandole.launch.live.model import Model, Seen
 from farandole.launch.live.server import LiveServer
+from farandole.launch.report.write import report
 
 SECOND = 1_000_000_000
 COLOURS = {"data": (13, 148, 136), "waits": (233, 162, 59)}
@@ -114,7 +115,7 @@ def test_lanes_numbers_and_the_sentence(tab: chromium.Browser, serve: Callable, 
     assert tab.errors == []
 
 
-def test_zoom_pause_and_the_trace(tab: chromium.Browser, serve: Callable) -> None:
+def test_zoom_pause_and_the_trace(tab: chromium.Browser, serve: Callable, tmp_path: Path) -> None:
     job = Job(2)
     ten_seconds(job)
     tab.open(serve(job))
@@ -133,6 +134,10 @@ def test_zoom_pause_and_the_trace(tab: chromium.Browser, serve: Callable) -> Non
     assert len(begun) == 2 * 105 and {each["pid"] for each in begun} == {0, 1}
     assert sum(each["ph"] == "b" for each in events) == sum(each["ph"] == "e" for each in events)
     assert tab.errors == []
+    saved = tmp_path / "saved.json"
+    saved.write_text(tab.run("page.store.trace()"))
+    text, notes = report([[saved]])
+    assert "rank 1 comes last" in text and notes == [], "farandole report reads what the page has saved"
 
 
 def test_dark_and_the_end(tab: chromium.Browser, serve: Callable) -> None:

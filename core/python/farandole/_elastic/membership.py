@@ -16,7 +16,7 @@ from farandole._elastic.epochs import Authority, Epoch, Member, Report, key_of
 from farandole._elastic.lease import LauncherAuthority
 from farandole._runtime import clock
 from farandole._runtime.native import core
-from farandole._start import bootstrap, ending, environment, key_exchange, world
+from farandole._start import bootstrap, ending, environment, key_exchange, this_host, world
 
 _START_S = 20.0  # of an epoch, whose members are all there; then another one is decided
 
@@ -31,7 +31,7 @@ class Membership:
         self.epoch = Epoch(-1, ()) if is_newcomer else Epoch(0, tuple(range(world.size())))
         self._job_key, self._launcher = world.job_key() or _key_for_newcomers(), world.launcher()
         self._address = environment.address() or world.own_address()
-        me = Member(self._me, bootstrap.host_identity(), socket.gethostname(), os.getpid())
+        me = Member(self._me, this_host.identity(), socket.gethostname(), os.getpid())
         everybody = [me] if is_newcomer else allgather_object(me, "farandole.elastic.members")
         self._members: dict[int, Member] = {each.number: each for each in everybody}
         self._watched: dict[int, int] = {}  # members of this host -> descriptors of their processes

@@ -99,7 +99,7 @@ class State:
     def reset(self) -> None:
         """Forget what depends on the ranks, or on a step that has failed."""
 
-    def to_copy(self) -> Sequence[bytes]:
+    def to_copy(self) -> Sequence[copies.Piece]:
         """The state as bytes, in pieces, for a job that keeps its commits outside of its ranks."""
         raise NotImplementedError(f"{type(self).__name__} {_NEEDS_COPIES}")
 
@@ -240,7 +240,7 @@ class ObjectState(State):
         for name in self._names:
             self._handler(name).reset()
 
-    def to_copy(self) -> Sequence[bytes]:
+    def to_copy(self) -> Sequence[copies.Piece]:
         """The state as bytes, in pieces, for a job that keeps its commits outside of its ranks.
 
         Raises:
@@ -258,8 +258,8 @@ class ObjectState(State):
         commits, syncs, kinds = exchange.about_in(content)
         if kinds != self._kinds():
             raise MismatchError(
-                f"the state differs from that of the last commit, which was copied with {_told(kinds)}, and here are "
-                f"{_told(self._kinds())}; make the same model and optimizer whatever the number of ranks is"
+                f"the state differs from that of the last commit, which was copied with {_contents(kinds)}, and here "
+                f"are {_contents(self._kinds())}; make the same model and optimizer whatever the number of ranks is"
             )
         exchange.unpack(content, {name: self._handler(name) for name in self._names}, self._arrays)
         self.commits, self._syncs = commits, syncs
@@ -328,7 +328,7 @@ def _difference(of_ranks: Sequence[tuple[Sequence[str], Sequence[str]]]) -> str:
     return f"the ranks' states differ: {listed}; give the state the same attributes on all ranks"
 
 
-def _told(kinds: tuple[Sequence[str], Sequence[str]]) -> str:
+def _contents(kinds: tuple[Sequence[str], Sequence[str]]) -> str:
     titles, parts = kinds
     return f"{', '.join(titles)[:200]} of {len(parts)} variables"
 

@@ -1,4 +1,4 @@
-"""Functions as ranks in the tasks of an engine: Spark's tasks, Ray's actors. Shared by the plugins for engines.
+"""Functions as ranks in the tasks of an engine such as Spark. `farandole.engine` has the names for plugins.
 
     call      the function to the launcher, its results to the caller
     hub       where tasks meet the driver, and ways the tasks

@@ -13,7 +13,7 @@ import select
 import socket
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from farandole._engines import places, wire
@@ -41,14 +41,12 @@ class Hub:
     """Meets tasks at `address`. Use it as a context: leaving it ends all connections that nobody has taken.
 
     `bind`: another address to listen at, where the driver is behind a translation of addresses.
-    `at_once`: a task has the agent of its own host as soon as it comes; for engines whose hosts come and go.
     `shelf`: takes the commits that ranks keep outside.
     """
 
     address: str
     bind: str = ""
     port: int = 0
-    at_once: bool = False
     shelf: Shelf | None = None
     key: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
     _met: list[_Met] = field(default_factory=list, repr=False)
@@ -105,26 +103,19 @@ class Hub:
                 self._changed.wait(min(left, _POLL_SECONDS))
         return True
 
-    def arrange(self, **content: Any) -> list[Host]:
-        """Tell every task its part. Returns the hosts, in the order of their ranks. `content`: for the tasks."""
+    def arrange(self) -> list[Host]:
+        """Tell every task its part. Returns the hosts, in the order of their ranks."""
         with self._changed:
             hosts = places.by_host(met.task for met in self._met)
             by_order = {met.task.order: met for met in self._met}
             for host in hosts:
                 first, *others = [by_order[task.order] for task in host.tasks]
-                self._tell(first, {"leads": True, "gpus": host.gpus, **content})
+                self._tell(first, {"leads": True, "gpus": host.gpus})
                 first.host = host.name
                 for other in others:
                     self._tell(other, {"leads": False, "with": host.name})
                     other.host = f"{host.name}#{other.task.order}"  # nobody asks for it
             return hosts
-
-    def lines(self) -> str:
-        """The hosts that are here, as a script for the discovery of hosts prints them: of a hub with `at_once`."""
-        with self._changed:
-            self._forget_gone()
-            here = [met for met in self._met if met.host]
-            return "".join(f"{places.listed([Host(met.host, [met.task])])}\n" for met in here)
 
     # Threads
 
@@ -158,10 +149,7 @@ class Hub:
             if self._closed:
                 _close(connection)
                 return
-            met = _Met(task, connection)
-            if self.at_once:
-                self._begin_at_once(met)
-            self._met.append(met)
+            self._met.append(_Met(task, connection))
             self._changed.notify_all()
 
     def _take_commits(self, connection: socket.socket, shelf: Shelf) -> None:
@@ -177,15 +165,6 @@ class Hub:
                 if connection in self._givers:
                     self._givers.remove(connection)
 
-    def _begin_at_once(self, met: _Met) -> None:
-        self._forget_gone()
-        met.host = places.free_name(met.task.name, [each.host for each in self._met])
-        met.task = replace(met.task, name=met.host)
-        self._tell(met, {"leads": True, "gpus": list(met.task.gpus)})
-
-    def _forget_gone(self) -> None:
-        self._met[:] = [met for met in self._met if met.way is not None or not _is_gone(met)]
-
     @staticmethod
     def _tell(met: _Met, message: wire.Message) -> None:
         with contextlib.suppress(OSError):  # the launcher finds that it has gone
@@ -193,17 +172,13 @@ class Hub:
             wire.send(met.connection, message)
 
     def _answer(self, way: socket.socket) -> None:
-        """A program of the launcher asks for a host, or with "?" for the list of all."""
+        """A program of the launcher asks for a host."""
         with way:
             try:
                 way.settimeout(_ASK_SECONDS)
                 if not sockets.is_ours(way):
                     return
-                asked = way.recv(4096).decode()
-                if asked == "?":
-                    way.sendall(self.lines().encode())
-                    return
-                met = self._hand_over(way, asked)
+                met = self._hand_over(way, way.recv(4096).decode())
                 way.settimeout(None)
                 if met is not None:
                     way.recv(1)  # until the way has ended

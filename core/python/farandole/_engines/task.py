@@ -10,12 +10,11 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from pathlib import Path
 
 from farandole._api.errors import FarandoleError
 from farandole._engines import wire
 from farandole._engines.keeper import Where
-from farandole._start import engine_environment, sockets
+from farandole._start import engine_environment, sockets, this_host
 
 _CONNECT_SECONDS = 10.0
 _MEET_SECONDS = 20.0
@@ -90,19 +89,13 @@ def _connected(
         sockets.notice_lost_hosts(connection)
         connection.settimeout(_MEET_SECONDS)
         wire.prove(connection, key, is_listener=False)
-        about = {"order": order, "identity": _identity(), "name": name or host, "slots": slots, "gpus": gpus}
+        about = {"order": order, "identity": this_host.identity(), "name": name or host, "slots": slots, "gpus": gpus}
         wire.send(connection, about)
         connection.settimeout(None)
     except (wire.WireError, OSError) as error:
         connection.close()
         raise FarandoleError(f"the driver at {where} does not take {host} into its job: {error}.") from error
     return connection
-
-
-def _identity() -> str:
-    """The same for processes that share memory and a network: of one machine, container or pod."""
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{socket.gethostname()} {boot_id} {os.stat('/proc/self/ns/net').st_ino}"
 
 
 def _wait_for_end(connection: socket.socket) -> None:

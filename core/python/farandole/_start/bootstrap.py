@@ -15,10 +15,9 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from farandole._runtime.native import core
-from farandole._start import environment, key_exchange
+from farandole._start import environment, key_exchange, this_host
 
 Exchange = Callable[[bytes], list[bytes]]
 """What every rank says, by rank. Collective."""
@@ -190,13 +189,7 @@ def _check_keys(offers: Sequence[Offer]) -> None:
 def _own_offer(has_key: bool) -> Offer:
     given = environment.address()
     addresses = (given,) if given else tuple(core.host_addresses())
-    return Offer(socket.gethostname(), host_identity(), addresses, has_key)
-
-
-def host_identity() -> str:
-    """Processes with equal ones are on one host, and reach each other by abstract Unix sockets."""
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{socket.gethostname()} {boot_id} {os.stat('/proc/self/ns/net').st_ino}"
+    return Offer(socket.gethostname(), this_host.identity(), addresses, has_key)
 
 
 def _read(text: bytes) -> Offer:

@@ -18,10 +18,8 @@ def around_agent(leave_out: Iterable[str], path: Sequence[str], variables: Mappi
         variables: that replace those of the task.
     """
     hidden = tuple(leave_out)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)} if hidden else None
-    found = dict(os.environ) if kept is None else kept
-    found["PYTHONPATH"] = os.pathsep.join(filter(None, path))
-    return {**found, **variables}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, path)), **variables}
 
 
 def visible_gpus(addresses: Sequence[str]) -> dict[str, str]:

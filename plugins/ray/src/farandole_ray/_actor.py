@@ -23,7 +23,7 @@ from typing import Any
 from farandole_ray._environment import of_agent
 from farandole_ray._processes import end_with
 from farandole_ray._way import _CHUNK, _CODE, _FRAME, _STDERR, _STDOUT
-from farandole_ray._wire import NUMBER, exactly, receive, send
+from farandole_ray._wire import NUMBER, exactly, is_ours, receive, send
 
 _AGENT = ["-m", "farandole.launch.remote.agent"]
 _TASK_AGENT = "farandole.launch.remote.task_agent"  # whose ranks have a key that the launcher does not know
@@ -85,8 +85,7 @@ class Actor:
     # Ranks
 
     def _welcome_rank(self, channel: socket.socket) -> None:
-        _, uid, _ = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if uid != os.getuid() or (said := exactly(channel, NUMBER.size)) is None:
+        if not is_ours(channel) or (said := exactly(channel, NUMBER.size)) is None:
             channel.close()
             return
         (number,) = NUMBER.unpack(said)

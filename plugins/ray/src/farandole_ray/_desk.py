@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 import socket
-import struct
 import threading
 from typing import Any
 
 import ray
 
 from farandole_ray._places import Group, Place, Pool, by_host
+from farandole_ray._wire import is_ours
 
 _START_S = 30.0
 
@@ -51,8 +50,7 @@ class Desk:
 
     def _serve(self, channel: socket.socket) -> None:
         with channel, contextlib.suppress(OSError, ValueError):
-            _, uid, _ = struct.unpack("3i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-            if uid != os.getuid():
+            if not is_ours(channel):
                 return
             with channel.makefile("rb") as lines:
                 question = json.loads(lines.readline())

@@ -6,6 +6,7 @@ _way.py        <- TCP ----------------> actor        proof of the token; then th
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import struct
@@ -14,6 +15,7 @@ from typing import NamedTuple
 NUMBER = struct.Struct("!q")  # of a rank: its own of the start, or the one with which it joined an elastic job
 MARK_BYTES = 24  # before each call: what its rank writes when it has ended
 _LENGTH = struct.Struct("!Q")
+_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 class Keys(NamedTuple):
@@ -26,6 +28,12 @@ class Keys(NamedTuple):
 def new_keys() -> Keys:
     """For one job."""
     return Keys(secrets.token_hex(32), secrets.token_hex(32))
+
+
+def is_ours(channel: socket.socket) -> bool:
+    """Returns whether the other end of a Unix socket is a process of this user. Raises OSError."""
+    _, uid, _ = _CREDENTIALS.unpack(channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return bool(uid == os.getuid())
 
 
 def exactly(channel: socket.socket, size: int) -> bytes | None:

@@ -1,6 +1,5 @@
 """Ctrl-C ends the ranks, and so does the death of the driver."""
 
-import contextlib
 import multiprocessing
 import os
 import signal
@@ -9,7 +8,7 @@ import time
 from pathlib import Path
 
 import ray
-from cluster import nodes
+from cluster import nodes, of_ours
 from farandole_ray import RayExecutor
 
 
@@ -17,17 +16,6 @@ def sleep():
     import time
 
     time.sleep(100)
-
-
-def of_ours():
-    """Ranks, agents and launchers of this host of the lab."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            words = path.read_bytes()
-            if b"farandole_ray._trainer" in words or b"farandole.launch" in words:
-                found.append(words)
-    return found
 
 
 def await_nothing(seconds):

@@ -6,7 +6,7 @@ import re
 import time
 from pathlib import Path
 
-from cluster import nodes
+from cluster import nodes, of_ours
 from farandole_ray import RayExecutor
 
 LINES, JOBS = 10_000, 20
@@ -19,17 +19,6 @@ def speak(lines):
     for number in range(lines):
         print("line", number)
     print("and no newline", end="")
-
-
-def ranks_and_agents():
-    """Processes of ours, of this host of the lab."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            words = path.read_bytes()
-            if b"farandole_ray._trainer" in words or b"farandole.launch" in words:
-                found.append(words)
-    return found
 
 
 def files():
@@ -56,6 +45,6 @@ with nodes(2):
         assert executor.run(lambda: 7) == [7, 7]
         took.append(time.monotonic() - began)
         executor.shutdown()
-    assert ranks_and_agents() == [], ranks_and_agents()
+    assert of_ours() == [], of_ours()
     assert files() <= before, files() - before
     print(f"from start() to the first result: {sorted(took)[JOBS // 2]:.1f} s, the median of {JOBS}")

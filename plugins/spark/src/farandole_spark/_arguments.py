@@ -14,14 +14,18 @@ VERBOSITIES = ("all", "log_callback_only")
 
 def count_of(num_proc: SupportsIndex | None, name: str = "num_proc") -> int | None:
     """At least 1, or None. Raises ArgumentError and ArgumentTypeError."""
-    if num_proc is None:
+    return _whole(num_proc, name, 1)
+
+
+def _whole(value: SupportsIndex | None, name: str, least: int) -> int | None:
+    if value is None:
         return None
-    if isinstance(num_proc, bool) or not isinstance(num_proc, SupportsIndex):
-        raise farandole.ArgumentTypeError(f"{name} must be a whole number of ranks, not {num_proc!r:.60}; write 2.")
-    count = operator.index(num_proc)
-    if count < 1:
-        raise farandole.ArgumentError(f"{name} must be at least 1, not {count}.")
-    return count
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise farandole.ArgumentTypeError(f"{name} must be a whole number, not {value!r:.60}; write 2.")
+    number = operator.index(value)
+    if number < least:
+        raise farandole.ArgumentError(f"{name} must be at least {least}, not {number}.")
+    return number
 
 
 @dataclass(frozen=True)
@@ -49,14 +53,7 @@ def sizes_of(num_proc: SupportsIndex | None, least: SupportsIndex | None, most: 
 
 def limit_of(reset_limit: SupportsIndex | None) -> int | None:
     """At least 0, or None. Raises ArgumentError and ArgumentTypeError."""
-    if reset_limit is None:
-        return None
-    if isinstance(reset_limit, bool) or not isinstance(reset_limit, SupportsIndex):
-        raise farandole.ArgumentTypeError(f"reset_limit must be a whole number, not {reset_limit!r:.60}; write 3.")
-    limit = operator.index(reset_limit)
-    if limit < 0:
-        raise farandole.ArgumentError(f"reset_limit must be at least 0, not {limit}.")
-    return limit
+    return _whole(reset_limit, "reset_limit", 0)
 
 
 def folder_of(commits: str | os.PathLike[str] | None) -> str:

@@ -1,4 +1,4 @@
-"""An engine whose tasks have agents already, and connect them to a hub of the caller: Spark, Ray."""
+"""An engine whose tasks have agents already, and connect them to a hub of the caller: Spark."""
 
 from __future__ import annotations
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from farandole.launch.inspection import jobs, processes
 from farandole.launch.inspection.diagnosis import Activity, Kind, Rank, diagnose
-from farandole.launch.inspection.records import RecordError, Recording
+from farandole.launch.inspection.records import RecordError, Recording, Wanted
 
 _RUN_DIGITS = 12
+_MOST_OPERATIONS = 512  # of a rank, for a sentence about it
 
 
 def run_of(key: bytes) -> str:
@@ -31,7 +32,7 @@ class Flights:
     def last_words(self, rank: int) -> str:
         """A sentence about what a rank that was killed did last; "" for one that could say so itself."""
         ranks = []
-        for recording in self._recordings().values():
+        for recording in self._recordings(_MOST_OPERATIONS).values():
             gone = processes.look(recording, time.monotonic_ns()).is_gone
             ranks.append(Rank(recording, Activity.GONE if gone else Activity.UNKNOWN))
         if not ranks:
@@ -41,15 +42,16 @@ class Flights:
 
     def remove(self) -> None:
         """Remove the files of the processes that have ended."""
-        for path, recording in self._recordings().items():
+        for path, recording in self._recordings(0).items():
             if processes.look(recording, time.monotonic_ns()).is_gone:
                 with contextlib.suppress(OSError):
                     path.unlink()
 
-    def _recordings(self) -> dict[Path, Recording]:
+    def _recordings(self, operations: int) -> dict[Path, Recording]:
+        """`operations`: so many of each rank, the latest, beside those in flight."""
         found = {}
         for folder in self._folders:
             for path in sorted(folder.glob(f"{self._run}.*.flight")):
                 with contextlib.suppress(OSError, RecordError):
-                    found[path] = jobs.read(path)
+                    found[path] = jobs.read(path, Wanted(most=operations))
         return found

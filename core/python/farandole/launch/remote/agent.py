@@ -15,9 +15,9 @@ import socket
 import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NoReturn
 
+from farandole._start import this_host
 from farandole._start.membership_channel import Message
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local, verdict
@@ -293,12 +293,11 @@ class Agent(TellingSupervisor):
 
 def about_this_host() -> dict[str, Any]:
     """The facts that the launcher needs before the job."""
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return {
         "version": own_version(),
         "python": sys.executable,
         "host": socket.gethostname(),
-        "identity": f"{socket.gethostname()} {boot_id} {os.stat('/proc/self/ns/net').st_ino}{environment.node()}",
+        "identity": this_host.identity() + environment.node(),
         "addresses": environment.interface_addresses(),
         "cores": environment.available_cores(),
     }

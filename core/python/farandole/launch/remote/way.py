@@ -3,7 +3,7 @@
     python -I -S way.py HUB HOST
 
 It is run by its path and imports nothing of farandole, so that it is there at once. The caller's hub, at this abstract
-Unix socket, hands us the connection to the agent of that host. For the host "?" it tells all hosts that are there.
+Unix socket, hands us the connection to the agent of that host.
 """
 
 from __future__ import annotations
@@ -30,10 +30,6 @@ def main() -> NoReturn:
         if not _is_ours(hub):
             sys.exit("the hub belongs to another user")
         hub.sendall(host.encode())
-        if host == "?":
-            with hub.makefile("r") as lines:
-                sys.stdout.write(lines.read())
-            sys.exit(0)
         _, descriptors, _, _ = socket.recv_fds(hub, 1, 1)
     except OSError as error:
         sys.exit(f"the hub of the driver does not answer ({error})")
