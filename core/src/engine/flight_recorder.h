@@ -5,8 +5,8 @@
 //
 // The file is mapped, so a record is in it as soon as its stores are done, whatever ends the process. It lies in memory
 // where /dev/shm can hold it, and is allocated before it is mapped: a file system that fills up later ends no rank.
-// Where no file can be made, a line of the log says so and nothing is recorded. core/python/farandole/launch/inspection/
-// reads the file; change its layout there, too.
+// Where no file can be made, a line of the log says so and nothing is recorded. The folder
+// core/python/farandole/launch/inspection/ reads the file; change its layout there, too.
 //
 // A record belongs to its operation until that has ended: the ring passes over the records of operations in flight,
 // and operations that find no free record are counted. So the thread that ends an operation needs no lock.
