@@ -93,6 +93,7 @@ def test_ranks_of_another_launcher(run: Callable, launch: Callable, script: Call
         assert look_until(run, env, "late")["culprits"] == [1]
         ranks[1].kill()
         assert look_until(run, env, "lost")["culprits"] == [1]
+    assert run(verb="inspect", env=env).err == "", "the dead have no stacks"
 
 
 def test_nothing_to_inspect(run: Callable, tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ def inspect(
     py_spy = stacks.program() if with_stacks else None
     of_ranks = _stacks(ranks, found, py_spy, native) if py_spy else {}
     form = show.as_json if as_json else show.as_text
-    return form(job.run, found, ranks, of_ranks, now_ns), stacks.HINT if with_stacks and not py_spy else ""
+    lacks_stacks = with_stacks and not py_spy and any(rank.activity is not diagnosis.Activity.GONE for rank in ranks)
+    return form(job.run, found, ranks, of_ranks, now_ns), stacks.HINT if lacks_stacks else ""
 
 
 def _examine(
