@@ -183,6 +183,20 @@ def soak_elastic(session: nox.Session) -> None:
 
 
 @nox.session
+def soak_diagnosis(session: nox.Session) -> None:
+    """Faults in small jobs: is the culprit named, and how soon? After --: how many (50), --seed N, --only KIND."""
+    env = pytorch().needed(session)
+    find_lab_programs(session)
+    homes = {"numpy": env.home, "torch": env.home, "asker": env.home}
+    for name, framework in (("tensorflow", NEWEST), ("mxnet", mxnet())):
+        if (MADE / framework.home).exists():  # others run without it
+            homes[name] = framework.needed(session).home
+    options = [f"--records={MADE / 'diagnosis'}", *(f"--home={name}={home}" for name, home in homes.items())]
+    variables = {"PYTHONPATH": str(ROOT / "tests" / "support"), "OMP_NUM_THREADS": "1"}
+    env.run("python", "tests/diagnosis/soak_diagnosis.py", *options, *session.posargs, variables=variables)
+
+
+@nox.session
 def planter(session: nox.Session) -> None:
     """Plant one-line faults, one after the other: the default run must find each. Arguments after -- choose."""
     build_environment(session).run("python", "tests/planted/plant.py", *session.posargs)

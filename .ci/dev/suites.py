@@ -83,6 +83,7 @@ SUITES: dict[str, Beside] = {
     "tests/collectives/backends": (TORCH,),
     "tests/collectives/meaning": (TORCH,),
     "tests/collectives/parity": (TORCH, MXNET, NEWEST),
+    "tests/diagnosis": (TORCH,),
     "tests/faults": (TORCH,),
     f"{EXAMPLES}/test_mxnet_examples.py": (MXNET,),
     f"{EXAMPLES}/test_tensorflow_examples.py": (NEWEST,),

@@ -1,0 +1,112 @@
+"""Faults in small jobs, one after the other: does the user hear who is to blame, and why, and how soon?
+
+    python3 noxfile.py -s soak_diagnosis                        50 drawn faults
+    python3 noxfile.py -s soak_diagnosis -- 1000 --seed 3       goes on where it was interrupted
+    python3 noxfile.py -s soak_diagnosis -- 8 --only kill,stop --frameworks torch
+    python3 noxfile.py -s soak_diagnosis -- --flat 60           jobs without faults, for 60 minutes
+
+Ends with 1 where a target is missed. The records are in .nox/diagnosis; --anew forgets those of this seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import statements
+from drawn import BY_NAME, FRAMEWORKS, KINDS, draw
+from injection import NotStartedError, inject
+
+FLAT_S, WATCH_S = 15.0, 300.0
+_FEW, _MANY = 50, 1000
+_FLAT = [kind.name for kind in KINDS if kind.is_flat]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("faults", nargs="?", type=int, default=_MANY if os.environ.get("FARANDOLE_LONG") else _FEW)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="kinds of faults, with commas between them")
+    parser.add_argument("--frameworks", default=",".join(FRAMEWORKS), help="likewise")
+    parser.add_argument("--flat", type=float, metavar="MINUTES", help="only jobs without faults, for so long")
+    parser.add_argument("--anew", action="store_true", help="forget the records of this seed")
+    parser.add_argument("--records", type=Path, required=True, help="the folder for them")
+    parser.add_argument("--home", action="append", default=[], metavar="FRAMEWORK=FOLDER", help="of an environment")
+    given = parser.parse_args()
+    unknown = {each for each in given.only.split(",") if each} - BY_NAME.keys()
+    if unknown:
+        parser.error(f"no kind of fault is called {', '.join(sorted(unknown))}; there are {', '.join(BY_NAME)}")
+    return given
+
+
+class Session:
+    """A run of the session, with the records of its seed."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given = given
+        self.only = [each for each in given.only.split(",") if each]
+        self.homes = {name: Path(home) for name, _, home in (each.partition("=") for each in given.home)}
+        self.frameworks = [each for each in given.frameworks.split(",") if each in self.homes]
+        given.records.mkdir(parents=True, exist_ok=True)
+        about = "-".join([str(given.seed), *self.only, *self.frameworks]).replace(" ", "_").replace(",", "")
+        self.file = given.records / f"{about}.jsonl"
+        if given.anew:
+            self.file.unlink(missing_ok=True)
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        self.records: dict[int, dict[str, Any]] = {
+            record["fault"]["number"]: record for record in map(json.loads, lines)
+        }
+
+    def run(self) -> int:
+        """Inject those that have no record yet."""
+        if self.records:
+            print(f"==> {len(self.records)} faults have records in {self.file}", flush=True)
+        for number in range(self.given.faults):
+            if number not in self.records:
+                self.note(number, FLAT_S)
+        return self.report([self.records[number] for number in range(self.given.faults)])
+
+    def watch_flat(self, minutes: float) -> int:
+        """Jobs without faults: nothing may be said against any rank."""
+        until, number, found = time.monotonic() + 60 * minutes, 0, []
+        self.only = _FLAT
+        while (left := until - time.monotonic()) > 0:
+            found.append(self.note(number, min(left, WATCH_S)))
+            number += 1
+        return self.report(found)
+
+    def note(self, number: int, flat_s: float) -> dict[str, Any]:
+        fault = draw(self.given.seed, number, self.frameworks, self.only)
+        print(f"{number:4}  {fault.described}: ", end="", flush=True)
+        try:
+            record = inject(fault, self.homes, flat_s)
+        except NotStartedError as why:
+            raise SystemExit(f"the job did not come to its fault:\n{why}") from None
+        print(f"{record['result']} after {record['seconds']:.1f} s {record['text'][:150]}", flush=True)
+        self.records[number] = record
+        with self.file.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        return record
+
+    def report(self, records: list[dict[str, Any]]) -> int:
+        rows = statements.rows(KINDS, records)
+        print(statements.table(rows), flush=True)
+        missed = statements.missed(rows)
+        for each in missed:
+            print(f"==> missed: {each}; the records are in {self.file}", flush=True)
+        return 1 if missed else 0
+
+
+def main() -> int:
+    given = arguments()
+    session = Session(given)
+    return session.run() if given.flat is None else session.watch_flat(given.flat)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

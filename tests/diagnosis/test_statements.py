@@ -1,0 +1,96 @@
+"""Sentences are read and judged as a user would; no job runs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from drawn import BY_NAME, FRAMEWORKS, KINDS, Fault, draw
+from statements import LAUNCHER, Said, judge, missed, of_inspect, of_launcher, precision, rows, table
+
+KILLED = "farandole: rank 3 on localhost (pid 71) failed first: killed by SIGKILL (signal 9) after 2.0 s; it printed"
+
+
+def fault(kind: str, victim: int = 3, ranks: int = 4, **fields: object) -> Fault:
+    drawn = draw(0, 0, ["numpy"], [kind])
+    return replace(drawn, ranks=ranks, hosts=1, victims=(victim,), **fields)  # type: ignore[arg-type]
+
+
+def result(kind: str, *said: Said, **fields: object) -> str:
+    return judge(fault(kind, **fields), BY_NAME[kind], said).result
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        (KILLED, "killed"),
+        ("farandole: rank 3 on h1 (pid 7) failed first: exit code 1 after 2.0 s; its last lines:", "raised"),
+        ("farandole: rank 3 on h1 (pid 7) ended first, with exit code 0 after 1.0 s, while others still", "left"),
+        ("farandole: rank 3 on h1 (pid 7) was lost first after 9.0 s: ssh ended", "network"),
+        ("farandole: all of its output is in out/rank.3.log.", ""),
+        ("[3] farandole: rank 3 on h1 (pid 7) failed first: exit code 1", ""),
+    ],
+)
+def test_the_launchers_sentences(line: str, cause: str) -> None:
+    accused = [said for said in of_launcher([(1.0, line)]) if said.accuses]
+    assert [(said.cause, said.culprits) for said in accused] == ([(cause, (3,))] if cause else [])
+
+
+def test_answers_of_inspect_that_repeat_are_one() -> None:
+    late = {"kind": "late", "culprits": [3], "sentence": "rank 3 ..."}
+    said = of_inspect([{"at": 0.5}, {"at": 1.0, **late}, {"at": 1.5, **late}, {"at": 2.0, "kind": "unseen"}])
+    assert [(each.at, each.cause) for each in said] == [(0.5, ""), (1.0, "late"), (2.0, "")]
+
+
+def test_a_verdict_is_the_first_accusation_and_a_later_one_can_spoil_it() -> None:
+    right = Said(0.5, LAUNCHER, "killed", (3,), KILLED)
+    assert result("kill", right) == "right" and result("kill") == "silent"
+    assert result("kill", replace(right, at=-1.0)) == "wrong", "before the fault"
+    assert result("kill", replace(right, cause="left")) == "wrong"
+    assert result("kill", right, replace(right, at=1.0, culprits=(2, 3))) == "wrong"
+    assert result("kill", replace(right, cause="failed", at=0.1)) == "silent", "which names no cause"
+    assert result("flat") == "right" and result("flat", right) == "wrong"
+
+
+def test_a_fault_between_two_ranks_is_that_of_either() -> None:
+    diverged = Said(1.0, "inspect", "diverged", (0,), "ranks 0 ...")
+    assert result("order", diverged) == "wrong"
+    assert result("order", diverged, ranks=2, victim=1) == "right"
+    assert result("order", replace(diverged, culprits=(0, 1, 2))) == "wrong"
+
+
+def test_a_busy_rank_0_may_be_named_only_to_who_asks() -> None:
+    late = Said(1.0, "inspect", "late", (0,), "rank 0 ...")
+    assert result("flat, checkpoints", late, busy_s=3.0) == "right"
+    assert result("flat, checkpoints", replace(late, source=LAUNCHER), busy_s=3.0) == "wrong"
+    assert result("flat, checkpoints", replace(late, culprits=(1,)), busy_s=3.0) == "wrong"
+
+
+def test_draws_are_repeatable_and_reach_everything() -> None:
+    drawn = [draw(7, number, FRAMEWORKS) for number in range(800)]
+    assert drawn[::-1] == [draw(7, number, FRAMEWORKS) for number in reversed(range(800))]
+    assert set(Counter(each.kind for each in drawn).values()) == {800 // len(KINDS)}
+    by_framework = {(each.kind, each.framework) for each in drawn}
+    assert len(by_framework) == len(KINDS) * len(FRAMEWORKS)
+    assert {each.hosts for each in drawn} == {1, 2, 3, 4} and {each.ranks for each in drawn} == set(range(2, 9))
+    for each in drawn:
+        json.dumps(each.plan())
+        assert sum(each.per_host) == each.ranks and each.victims[0] in each.ranks_of(each.victim_host)
+        assert all(each.victims[0] in ranks and len(ranks) < each.ranks for ranks in each.sets)
+        assert BY_NAME[each.kind].is_flat or set(each.victims) <= each.blamed
+
+
+def test_the_table_and_its_targets() -> None:
+    record = {"kind": "kill", "result": "right", "seconds": 0.5, "cause": "killed"}
+    records = [
+        record,
+        {**record, "seconds": 4.0},
+        {"kind": "stop", "result": "wrong", "seconds": 1.0, "cause": "killed"},
+    ]
+    found = rows(KINDS, records)
+    assert precision(found[0], found) == pytest.approx(2 / 3)
+    assert "| kill | 2 | 2 | 0 | 0 | 4.0 | 4.0 | 0.67 | 1.00 |" in table(found)
+    assert missed(found) == ["2 of 3 right, not 98%", "the median is 4.0 s, not 2.0 s"]
+    assert missed(rows(KINDS, [record] * 98)) == []
