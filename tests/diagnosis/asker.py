@@ -15,7 +15,7 @@ from farandole.launch.inspection.jobs import InspectionError
 
 
 def ask() -> dict[str, object]:
-    """What inspect says now; nothing where there is no job."""
+    """Returns the answer of inspect; nothing where there is no job."""
     try:
         text, _ = inspect(os.environ, "", as_json=True, with_stacks=False)
     except InspectionError:

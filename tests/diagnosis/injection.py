@@ -51,7 +51,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Told:
-    """What was told of a fault."""
+    """The words about a fault."""
 
     said: Sequence[statements.Said]
     lines: Sequence[tuple[float, str]]  # of stderr

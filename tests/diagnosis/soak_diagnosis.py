@@ -1,4 +1,4 @@
-"""Faults in small jobs, one after the other: does the user hear who is to blame, and why, and how soon?
+"""Injects faults into small jobs, one after the other, and judges the words that a user reads.
 
     python3 noxfile.py -s soak_diagnosis                        50 drawn faults
     python3 noxfile.py -s soak_diagnosis -- 1000 --seed 3       goes on where it was interrupted

@@ -1,4 +1,4 @@
-"""What the user is told: sentences of the launcher and answers of `farandole inspect`, read and judged. Pure."""
+"""The words that a user reads: the launcher's sentences and the answers of `farandole inspect`, judged. Pure."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def signal_itself(signum: int) -> None:
 
 
 def load_batch(hangs: bool) -> None:
-    """What a data loader does: nothing here, or what it does when its source is silent."""
+    """The data loader: it returns at once, or hangs as one does whose source is silent."""
     if not hangs:
         return
     note_moment()

@@ -15,6 +15,7 @@ from inspection_samples import NOW_NS, done, operation, rank
 GRAD, FORMER = operation("grad", 2), done("grad", 1)
 WAITED = "have waited 5.0 s in allreduce 'grad' (train.py:9)"
 LAST = "its last operation, allreduce 'grad' (train.py:9), ended 6.0 s ago"
+SETS = done("a", process_set=1), done("b", process_set=2)
 LEFT, ENDED = State.LEFT, State.ENDED
 
 CASES: dict[str, tuple[Sequence[Rank], Kind, tuple[int, ...], str]] = {
@@ -84,6 +85,19 @@ CASES: dict[str, tuple[Sequence[Rank], Kind, tuple[int, ...], str]] = {
             rank(1, done("a", process_set=1), done("b", process_set=2), operation("b", 2, process_set=2)),
         ],
         Kind.SETS, (1,), "they use two process sets in different orders",
+    ),
+    "the rank that takes another branch came first": (
+        [rank(0, FORMER, GRAD), rank(1, FORMER, operation("test", 1, ago_s=6)), rank(2, FORMER, GRAD)],
+        Kind.DIVERGED, (1,),
+        "ranks 0, 2 wait in allreduce 'grad' (train.py:9), but rank 1 (pid 101) waits in allreduce 'test' (train.py:9)",
+    ),
+    "two process sets, and the rank that swaps them came first": (
+        [
+            *[rank(number, *SETS, operation("a", 2, process_set=1), size=4) for number in (0, 1)],
+            rank(2, *SETS, operation("b", 2, process_set=2, ago_s=6), size=4),
+            rank(3, done("b", process_set=2), operation("b", 2, process_set=2, ago_s=7), size=4),
+        ],
+        Kind.SETS, (2,), "ranks 0, 1 wait in allreduce 'a' of process set 1 (train.py:9) and rank 2 (pid 102) waits in",
     ),
     "a rank that is not in the set is not missed": (
         [rank(0, operation("a", process_set=1)), rank(1, operation("a", process_set=1)), rank(2, FORMER)],

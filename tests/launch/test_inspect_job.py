@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+from farandole.launch.inspection.command import inspect
+from farandole.launch.inspection.jobs import InspectionError
+from inspection_samples import Written, file_of
 from other_launcher import two_ranks
 
 # Rank 1 does not come to the last call until the file "go" is there.
@@ -94,6 +99,26 @@ def test_ranks_of_another_launcher(run: Callable, launch: Callable, script: Call
         ranks[1].kill()
         assert look_until(run, env, "lost")["culprits"] == [1]
     assert run(verb="inspect", env=env).err == "", "the dead have no stacks"
+
+
+def test_files_that_vanish_during_the_look_are_those_of_ranks_that_left(tmp_path: Path) -> None:
+    """The launcher removes them at the end; the first look at them had found their ranks running."""
+    alive, gone = tmp_path / "ab12.1.flight", tmp_path / "ab12.2.flight"
+    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    header = bytearray(file_of([Written(1, ended=20)]))
+    struct.pack_into("<iii", header, 16, os.getpid(), 0, 2)
+    struct.pack_into("<Q", header, 32, start)
+    alive.write_bytes(header)
+    gone.write_bytes(file_of([Written(1, ended=20)], rank=1))
+    base = {"FARANDOLE_FLIGHT_RECORDER": str(tmp_path)}
+
+    def look(sleep: Callable[[float], None]) -> dict:
+        return json.loads(inspect(base, "", as_json=True, with_stacks=False, sleep=sleep)[0])
+
+    assert look(lambda _: None)["kind"] == "lost"
+    assert look(lambda _: gone.unlink())["kind"] == "moves"
+    with pytest.raises(InspectionError, match="no rank of yours"):
+        look(lambda _: alive.unlink())
 
 
 def test_nothing_to_inspect(run: Callable, tmp_path: Path) -> None:

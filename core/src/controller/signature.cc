@@ -189,6 +189,29 @@ Difference Compare(const Signature& a, const Signature& b) {
   return differ.Take();
 }
 
+// The ranks that agree with each other, the lowest first.
+struct Camp {
+  int rank;
+  const Description* description;
+  int ranks;
+};
+
+std::vector<Camp> CampsOf(const std::map<int, Description>& descriptions) {
+  std::vector<Camp> camps;
+  for (const auto& [rank, description] : descriptions) {
+    const Signature& signature = description.signature;
+    const auto same = std::find_if(camps.begin(), camps.end(), [&signature](const Camp& camp) {
+      return Compare(camp.description->signature, signature).what.empty();
+    });
+    if (same == camps.end()) {
+      camps.push_back({rank, &description, 1});
+    } else {
+      ++same->ranks;
+    }
+  }
+  return camps;
+}
+
 // As in Status.
 uint32_t DifferentKinds(const std::map<int, Description>& descriptions) {
   uint32_t kinds = 0;
@@ -200,17 +223,21 @@ uint32_t DifferentKinds(const std::map<int, Description>& descriptions) {
 }  // namespace
 
 Status FindMismatch(const std::map<int, Description>& descriptions) {
-  const auto& [first_rank, first] = *descriptions.begin();
-  for (const auto& [rank, description] : descriptions) {
-    const Difference difference = Compare(first.signature, description.signature);
-    if (difference.what.empty()) continue;
-    const std::string text =
-        Text(first.Title(), ": the ranks disagree about its ", difference.what, ": ",
-             Side(first_rank, first, difference.left), ", ", Side(rank, description, difference.right),
-             "; call it with the same arguments, in the same order, on every rank");
-    return Status::OfKinds(Code::kMismatch, text, DifferentKinds(descriptions));
-  }
-  return Status::Ok();
+  const std::vector<Camp> camps = CampsOf(descriptions);
+  if (camps.size() == 1) return Status::Ok();
+  const auto most = std::max_element(camps.begin(), camps.end(),
+                                     [](const Camp& a, const Camp& b) { return a.ranks < b.ranks; });
+  const Camp& other = camps[most == camps.begin() ? 1 : 0];
+  const Difference difference = Compare(most->description->signature, other.description->signature);
+  const int all = static_cast<int>(descriptions.size());
+  const std::string agree = 2 * most->ranks <= all || all == 2
+                                ? ""
+                                : Text("; ", most->ranks, " of ", all, " ranks agree with rank ", most->rank);
+  const std::string text = Text(most->description->Title(), ": the ranks disagree about its ", difference.what, ": ",
+                                Side(most->rank, *most->description, difference.left), ", ",
+                                Side(other.rank, *other.description, difference.right), agree,
+                                "; call it with the same arguments, in the same order, on every rank");
+  return Status::OfKinds(Code::kMismatch, text, DifferentKinds(descriptions));
 }
 
 // ---- spans

@@ -93,8 +93,8 @@ bool FitsSet(const Description& description, int set_size, int world_size);
 // 64 bits that differ, in practice, when the signatures do; for names of unnamed operations, never for correctness.
 uint64_t Fingerprint(const Signature& signature);
 
-// Ok when all descriptions agree, else kMismatch: one sentence with the operation, the first two ranks that differ, and
-// both their values. REQUIRES: descriptions is not empty.
+// Ok when all descriptions agree, else kMismatch: one sentence with the operation, two ranks that differ, both their
+// values, and how many agree with the first of the two: most ranks do. REQUIRES: descriptions is not empty.
 Status FindMismatch(const std::map<int, Description>& descriptions);
 
 // Bytes of span that the counts of all positions take, both buffers.

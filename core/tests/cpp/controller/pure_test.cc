@@ -43,6 +43,16 @@ TEST(ValidateTest, TheFirstDifferenceIsNamedWithBothValues) {
   ExpectMismatch([](Description* d) { d->signature.tensors.push_back({}); }, "1", "2");
 }
 
+TEST(ValidateTest, TheRankThatDiffersFromMostIsNamedLast) {
+  std::map<int, Description> all{{0, Base()}, {1, Base()}, {2, Base()}, {3, Base()}};
+  all[0].signature.tensors[0].shape = {3, 5};
+  const std::string odd = FindMismatch(all).message();
+  EXPECT_NE(odd.find("rank 1 has (3, 4), rank 0 has (3, 5); 3 of 4 ranks agree with rank 1; call"), odd.npos) << odd;
+  all[3].signature.tensors[0].shape = {3, 5};
+  const std::string tie = FindMismatch(all).message();
+  EXPECT_NE(tie.find("rank 0 has (3, 5), rank 1 has (3, 4); call"), tie.npos) << "nobody can tell: " << tie;
+}
+
 TEST(ValidateTest, OperationsThatDifferAreToldBesideTheSentence) {
   std::map<int, Description> all{{0, Base()}, {1, Base()}, {2, Base()}};
   all[1].signature.tensors[0].dtype = DType::kInt32;

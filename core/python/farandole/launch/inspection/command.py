@@ -46,11 +46,13 @@ def _examine(
     if not all(look.is_gone for look in before):
         sleep(processes.LOOK_S)
     after = [processes.look(recording, time.monotonic_ns()) for recording in job.recordings]
-    found = jobs.find(base, job.run, Wanted(most=_MOST_OPERATIONS))
-    latest = {recording.pid: recording for each in found for recording in each.recordings}
+    now = jobs.choose(jobs.find(base, job.run, Wanted(most=_MOST_OPERATIONS)), job.run, _is_alive)
+    latest = {recording.pid: recording for recording in now.recordings}
+    looks = zip(job.recordings, before, after, strict=True)
     ranks = [
         diagnosis.Rank(latest.get(recording.pid, recording), processes.activity(first, second))
-        for recording, first, second in zip(job.recordings, before, after, strict=True)
+        for recording, first, second in looks
+        if recording.pid in latest or not second.is_gone  # else it has left in good order meanwhile
     ]
     return ranks, time.monotonic_ns()
 

@@ -146,16 +146,18 @@ def _longest_wait(ranks: Sequence[Rank], now_ns: int) -> _Wait | None:
     if not pending:
         return None
     first, _ = min(pending, key=lambda each: each[0].submitted_ns)
-    waited_s = (now_ns - first.submitted_ns) / 1e9
-    if waited_s < WAITS_FROM_S:
-        return None
+    found = _wait_in(first, ranks, now_ns)
+    return found if found.waited_s >= WAITS_FROM_S else None
+
+
+def _wait_in(first: Operation, ranks: Sequence[Rank], now_ns: int) -> _Wait:
     waiting = tuple(rank for rank in ranks if any(_meets(operation, first) for operation in rank.pending))
     absent = tuple(
         rank
         for rank in ranks
         if rank.takes_part_in(first.process_set) and not rank.has_come_to(first) and not _has_joined(rank)
     )
-    return _Wait(first, waiting, absent, waited_s)
+    return _Wait(first, waiting, absent, (now_ns - first.submitted_ns) / 1e9)
 
 
 def _why(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
@@ -170,8 +172,30 @@ def _why(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
             Kind.STOPPED if stopped else Kind.LATE, wait, stopped or late, _of_late(wait, stopped or late, now_ns)
         )
     if busy_elsewhere:
-        return _of_divergence(wait, busy_elsewhere)
+        return _of_divergence(*_of_most(wait, busy_elsewhere, ranks, now_ns))
     return _of_nobody_absent(wait, ranks)
+
+
+def _of_most(
+    wait: _Wait, elsewhere: Sequence[Rank], ranks: Sequence[Rank], now_ns: int
+) -> tuple[_Wait, Sequence[Rank]]:
+    """The wait of most ranks, and those elsewhere: the rarer course of a program is the wrong one.
+
+    Only ranks that are in the process sets of both operations have had the choice.
+    """
+    blocking = [operation for rank in elsewhere if (operation := _blocks(rank, wait)) is not None]
+    counts = Counter((each.kind, each.process_set, each.name, each.count) for each in blocking)
+    most = counts.most_common(1)[0][0]
+    other = next(each for each in blocking if (each.kind, each.process_set, each.name, each.count) == most)
+    theirs = _wait_in(other, ranks, now_ns)
+
+    def torn(found: Sequence[Rank]) -> list[Rank]:
+        sets = wait.operation.process_set, other.process_set
+        return [rank for rank in found if all(map(rank.takes_part_in, sets))]
+
+    if len(torn(theirs.waiting)) > len(torn(wait.waiting)):
+        return theirs, torn(wait.waiting)
+    return wait, torn(elsewhere) or elsewhere
 
 
 def _of_leavers(wait: _Wait, gone: Sequence[Rank], now_ns: int) -> str:
