@@ -18,11 +18,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import beside_ddp
 import statements
 from drawn import BY_NAME, FRAMEWORKS, KINDS, draw
 from injection import NotStartedError, inject
 
 FLAT_S, WATCH_S = 15.0, 300.0
+BESIDE_DDP = 30
 _FEW, _MANY = 50, 1000
 _FLAT = [kind.name for kind in KINDS if kind.is_flat]
 
@@ -34,6 +36,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="kinds of faults, with commas between them")
     parser.add_argument("--frameworks", default=",".join(FRAMEWORKS), help="likewise")
     parser.add_argument("--flat", type=float, metavar="MINUTES", help="only jobs without faults, for so long")
+    parser.add_argument("--beside-ddp", action="store_true", help="30 of the faults, and the same under torchrun")
     parser.add_argument("--anew", action="store_true", help="forget the records of this seed")
     parser.add_argument("--records", type=Path, required=True, help="the folder for them")
     parser.add_argument("--home", action="append", default=[], metavar="FRAMEWORK=FOLDER", help="of an environment")
@@ -53,7 +56,11 @@ class Session:
         self.homes = {name: Path(home) for name, _, home in (each.partition("=") for each in given.home)}
         self.frameworks = [each for each in given.frameworks.split(",") if each in self.homes]
         given.records.mkdir(parents=True, exist_ok=True)
-        about = "-".join([str(given.seed), *self.only, *self.frameworks]).replace(" ", "_").replace(",", "")
+        about = (
+            "-".join([*(["ddp"] if given.beside_ddp else []), str(given.seed), *self.only, *self.frameworks])
+            .replace(" ", "_")
+            .replace(",", "")
+        )
         self.file = given.records / f"{about}.jsonl"
         if given.anew:
             self.file.unlink(missing_ok=True)
@@ -80,6 +87,17 @@ class Session:
             number += 1
         return self.report(found)
 
+    def compare(self) -> int:
+        """The comparison with DistributedDataParallel; it has no targets."""
+        kinds = self.only or beside_ddp.KINDS
+        for number in range(BESIDE_DDP):
+            if number not in self.records:
+                fault = draw(self.given.seed, number, ["torch"], kinds)
+                print(f"{number:4}  {fault.described}", flush=True)
+                self.keep(number, beside_ddp.compare(fault, self.homes))
+        print(beside_ddp.table([*self.records.values()]), flush=True)
+        return 0
+
     def note(self, number: int, flat_s: float) -> dict[str, Any]:
         fault = draw(self.given.seed, number, self.frameworks, self.only)
         print(f"{number:4}  {fault.described}: ", end="", flush=True)
@@ -88,10 +106,13 @@ class Session:
         except NotStartedError as why:
             raise SystemExit(f"the job did not come to its fault:\n{why}") from None
         print(f"{record['result']} after {record['seconds']:.1f} s {record['text'][:150]}", flush=True)
+        self.keep(number, record)
+        return record
+
+    def keep(self, number: int, record: dict[str, Any]) -> None:
         self.records[number] = record
         with self.file.open("a") as file:
             file.write(json.dumps(record) + "\n")
-        return record
 
     def report(self, records: list[dict[str, Any]]) -> int:
         rows = statements.rows(KINDS, records)
@@ -105,6 +126,8 @@ class Session:
 def main() -> int:
     given = arguments()
     session = Session(given)
+    if given.beside_ddp:
+        return session.compare()
     return session.run() if given.flat is None else session.watch_flat(given.flat)
 
 

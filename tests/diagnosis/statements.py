@@ -29,7 +29,8 @@ _MANNERS = (
     ("ended first", "left"),
     ("was lost", "network"),
 )
-_MISMATCH = re.compile(r"MismatchError: .*")
+# The two sides of a disagreement.
+_SIDES = re.compile(r"MismatchError: .*?rank (\d+)(?: \([^)]*\))? has .*?, rank (\d+)(?: \([^)]*\))? has")
 UNCERTAIN = "failed"  # names a rank, and no cause yet
 
 
@@ -49,23 +50,34 @@ class Said:
 
 
 def of_launcher(lines: Iterable[tuple[float, str]]) -> list[Said]:
-    """The sentences in the launcher's lines; those of ranks, which begin with [3], are not its own."""
-    said, mismatch = [], False
+    """The sentences in the launcher's lines; those of ranks, which begin with [3], are not its own.
+
+    A rank that raises a MismatchError is no culprit: the error, which is above, says who differs.
+    """
+    said: list[Said] = []
+    differ: tuple[int, ...] = ()
     for at, line in lines:
-        mismatch = mismatch or bool(_MISMATCH.search(line))
-        if not line.startswith("farandole: "):
-            continue
-        cause, culprits = _accusation(line, mismatch)
-        said.append(Said(at, LAUNCHER, cause, culprits, line))
+        differ = _differing(line) or differ
+        if line.startswith("farandole: "):
+            cause, culprits = _accusation(line)
+            raised = cause == "raised" and differ
+            said.append(Said(at, LAUNCHER, *(("mismatch", differ) if raised else (cause, culprits)), line))
     return said
 
 
-def _accusation(line: str, mismatch: bool) -> tuple[str, tuple[int, ...]]:
+def _differing(line: str) -> tuple[int, ...]:
+    found = _SIDES.search(line)
+    if found is None:
+        return ()
+    first, second = int(found[1]), int(found[2])
+    return (second,) if f" ranks agree with rank {first};" in line else (first, second)
+
+
+def _accusation(line: str) -> tuple[str, tuple[int, ...]]:
     found = _VERDICT.match(line)
     if found is None:
         return "", ()
-    cause = next((cause for beginning, cause in _MANNERS if found["what"].startswith(beginning)), "")
-    return "mismatch" if cause == "raised" and mismatch else cause, (int(found["rank"]),)
+    return next((cause for start, cause in _MANNERS if found["what"].startswith(start)), ""), (int(found["rank"]),)
 
 
 def of_inspect(answers: Iterable[dict[str, Any]]) -> list[Said]:

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from beside_ddp import words
 from drawn import BY_NAME, FRAMEWORKS, KINDS, Fault, draw
 from statements import LAUNCHER, Said, judge, missed, of_inspect, of_launcher, precision, rows, table
 
@@ -38,6 +39,15 @@ def test_the_launchers_sentences(line: str, cause: str) -> None:
     assert [(said.cause, said.culprits) for said in accused] == ([(cause, (3,))] if cause else [])
 
 
+@pytest.mark.parametrize(("agree", "culprits"), [("", (1, 0)), ("; 3 of 4 ranks agree with rank 1", (0,))])
+def test_ranks_that_disagree_are_named_by_their_error(agree: str, culprits: tuple[int, ...]) -> None:
+    sides = "rank 1 (a.py:2) has (2,), rank 0 (a.py:2) has (3,)"
+    error = f"farandole.MismatchError: allreduce 'l': the ranks disagree about its shape: {sides}{agree}; call it"
+    verdict = "farandole: rank 2 on localhost (pid 7) failed first: exit code 1 after 2.0 s; its last lines are above."
+    said = of_launcher([(1.0, f"[2] {error}"), (1.5, verdict)])
+    assert [(each.at, each.cause, each.culprits) for each in said] == [(1.5, "mismatch", culprits)]
+
+
 def test_answers_of_inspect_that_repeat_are_one() -> None:
     late = {"kind": "late", "culprits": [3], "sentence": "rank 3 ..."}
     said = of_inspect([{"at": 0.5}, {"at": 1.0, **late}, {"at": 1.5, **late}, {"at": 2.0, "kind": "unseen"}])
@@ -66,6 +76,22 @@ def test_a_busy_rank_0_may_be_named_only_to_who_asks() -> None:
     assert result("flat, checkpoints", late, busy_s=3.0) == "right"
     assert result("flat, checkpoints", replace(late, source=LAUNCHER), busy_s=3.0) == "wrong"
     assert result("flat, checkpoints", replace(late, culprits=(1,)), busy_s=3.0) == "wrong"
+
+
+def test_the_words_of_torchrun() -> None:
+    """A user reads the errors of ranks, whose tracebacks quote the program, and the summary."""
+    lines = [
+        (-1.0, "W1126 09:24:17 Setting OMP_NUM_THREADS"),
+        (0.1, "[rank0]:     self.reduce(name, size)  # SIGKILL"),
+        (0.2, "[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:537] Connection reset by peer"),
+        (0.3, "  rank      : 0 (local_rank: 0)"),
+        (0.3, "Root Cause (first observed failure):"),
+        (0.3, "  rank      : 3 (local_rank: 3)"),
+    ]
+    found = words(fault("kill"), lines)
+    assert (found["first_s"], found["root"], found["culprit"], found["cause"]) == (0.2, 3, True, False)
+    assert words(fault("kill"), [*lines, (0.4, "  traceback : Signal 9 (SIGKILL) received by PID 7")])["cause"]
+    assert words(fault("stop"), lines[:1])["first_s"] is None
 
 
 def test_draws_are_repeatable_and_reach_everything() -> None:
