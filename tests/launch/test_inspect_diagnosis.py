@@ -15,6 +15,7 @@ from inspection_samples import NOW_NS, done, operation, rank
 GRAD, FORMER = operation("grad", 2), done("grad", 1)
 WAITED = "have waited 5.0 s in allreduce 'grad' (train.py:9)"
 LAST = "its last operation, allreduce 'grad' (train.py:9), ended 6.0 s ago"
+TWICE = done("loss", 1), done("accuracy", 1), done("loss", 2), done("accuracy", 2)
 SETS = done("a", process_set=1), done("b", process_set=2)
 LEFT, ENDED = State.LEFT, State.ENDED
 
@@ -91,6 +92,14 @@ CASES: dict[str, tuple[Sequence[Rank], Kind, tuple[int, ...], str]] = {
         Kind.DIVERGED, (1,),
         "ranks 0, 2 wait in allreduce 'grad' (train.py:9), but rank 1 (pid 101) waits in allreduce 'test' (train.py:9)",
     ),
+    "of two ranks the one that calls in a new order": (
+        [rank(0, *TWICE, operation("loss", 3)), rank(1, *TWICE, operation("accuracy", 3, ago_s=6))],
+        Kind.DIVERGED, (1,), "rank 0 waits in allreduce 'loss' (train.py:9), but rank 1 (pid 101) waits in allreduce",
+    ),
+    "of two ranks the one that calls in a new order, and comes last": (
+        [rank(0, *TWICE, operation("loss", 3)), rank(1, *TWICE, operation("accuracy", 3, ago_s=4))],
+        Kind.DIVERGED, (1,), "rank 0 waits in allreduce 'loss' (train.py:9), but rank 1 (pid 101) waits in allreduce",
+    ),
     "two process sets, and the rank that swaps them came first": (
         [
             *[rank(number, *SETS, operation("a", 2, process_set=1), size=4) for number in (0, 1)],
@@ -98,6 +107,14 @@ CASES: dict[str, tuple[Sequence[Rank], Kind, tuple[int, ...], str]] = {
             rank(3, done("b", process_set=2), operation("b", 2, process_set=2, ago_s=7), size=4),
         ],
         Kind.SETS, (2,), "ranks 0, 1 wait in allreduce 'a' of process set 1 (train.py:9) and rank 2 (pid 102) waits in",
+    ),
+    "the last one has come only now": (
+        [rank(0, FORMER, GRAD), rank(1, FORMER, operation("grad", 2, ago_s=-0.5)), rank(2, FORMER, GRAD)],
+        Kind.MOVES, (), "no rank waits for another",
+    ),
+    "the gradients of one come in another order": (
+        [rank(0, operation("a"), operation("b")), rank(1, operation("c", ago_s=0.1)), rank(2, operation("a"))],
+        Kind.LATE, (1,), "rank 1 (pid 101) has not called allreduce 'a'; it was in allreduce 'c'",
     ),
     "a rank that is not in the set is not missed": (
         [rank(0, operation("a", process_set=1)), rank(1, operation("a", process_set=1)), rank(2, FORMER)],

@@ -37,7 +37,7 @@ def inspect(
 def _examine(
     base: Mapping[str, str], job: jobs.Job, sleep: Callable[[float], None]
 ) -> tuple[list[diagnosis.Rank], int]:
-    """The ranks with what their processes do, and the time of the last look.
+    """The ranks with what their processes do, and the time at which their files began to be read.
 
     Their files are read last, one right after the other: what the ranks do meanwhile would look like a difference
     between them.
@@ -46,6 +46,7 @@ def _examine(
     if not all(look.is_gone for look in before):
         sleep(processes.LOOK_S)
     after = [processes.look(recording, time.monotonic_ns()) for recording in job.recordings]
+    now_ns = time.monotonic_ns()
     now = jobs.choose(jobs.find(base, job.run, Wanted(most=_MOST_OPERATIONS)), job.run, _is_alive)
     latest = {recording.pid: recording for recording in now.recordings}
     looks = zip(job.recordings, before, after, strict=True)
@@ -54,7 +55,7 @@ def _examine(
         for recording, first, second in looks
         if recording.pid in latest or not second.is_gone  # else it has left in good order meanwhile
     ]
-    return ranks, time.monotonic_ns()
+    return ranks, now_ns
 
 
 def _is_alive(recording: Recording) -> bool:

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
 from farandole.launch.inspection.records import Operation, Recording, State
 
 WAITS_FROM_S = 1.0  # a wait that is shorter is no news
+_STUCK_FROM_S = 0.5  # in another operation
 _MOST_NAMED = 6  # of ranks in a list
 _JOIN = "join"
 
@@ -89,7 +91,11 @@ class Diagnosis:
 
 
 def diagnose(ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
-    """Say what holds the job up. `ranks` are of one job, in any order; at least one."""
+    """Say what holds the job up. `ranks` are of one job, in any order; at least one.
+
+    `now_ns`: before the first rank was read. Reading takes seconds where the machine is busy, and what happens in the
+    meantime is then no wait.
+    """
     ranks = sorted(ranks, key=lambda rank: rank.number)
     waits = _longest_wait(ranks, now_ns)
     found = _lost(ranks, now_ns) or _failed(ranks)
@@ -162,7 +168,7 @@ def _wait_in(first: Operation, ranks: Sequence[Rank], now_ns: int) -> _Wait:
 
 def _why(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
     gone = [rank for rank in wait.absent if rank.recording.state is State.LEFT]
-    busy_elsewhere = [rank for rank in wait.absent if rank.is_there and _blocks(rank, wait)]
+    busy_elsewhere = [rank for rank in wait.absent if rank.is_there and _is_stuck(rank, wait, now_ns)]
     late = [rank for rank in wait.absent if rank.is_there and rank not in busy_elsewhere]
     if gone:
         return _about(Kind.LEFT, wait, gone, _of_leavers(wait, gone, now_ns))
@@ -173,7 +179,7 @@ def _why(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
         )
     if busy_elsewhere:
         return _of_divergence(*_of_most(wait, busy_elsewhere, ranks, now_ns))
-    return _of_nobody_absent(wait, ranks)
+    return _of_nobody_absent(wait, ranks, now_ns)
 
 
 def _of_most(
@@ -181,21 +187,25 @@ def _of_most(
 ) -> tuple[_Wait, Sequence[Rank]]:
     """The wait of most ranks, and those elsewhere: the rarer course of a program is the wrong one.
 
-    Only ranks that are in the process sets of both operations have had the choice.
+    Only ranks that are in the process sets of both operations have had the choice. Where as many wait in either, those
+    are wrong whose last call has never followed the one before it.
     """
     blocking = [operation for rank in elsewhere if (operation := _blocks(rank, wait)) is not None]
-    counts = Counter((each.kind, each.process_set, each.name, each.count) for each in blocking)
-    most = counts.most_common(1)[0][0]
-    other = next(each for each in blocking if (each.kind, each.process_set, each.name, each.count) == most)
+    (most, _), *_ = Counter(map(_call, blocking)).most_common(1)
+    other = next(operation for operation in blocking if _call(operation) == most)
     theirs = _wait_in(other, ranks, now_ns)
 
     def torn(found: Sequence[Rank]) -> list[Rank]:
         sets = wait.operation.process_set, other.process_set
         return [rank for rank in found if all(map(rank.takes_part_in, sets))]
 
-    if len(torn(theirs.waiting)) > len(torn(wait.waiting)):
-        return theirs, torn(wait.waiting)
-    return wait, torn(elsewhere) or elsewhere
+    here, there = torn(wait.waiting), torn(theirs.waiting)
+    odd_here = len(there) > len(here)
+    if len(there) == len(here):
+        odd_here = any(_is_new(rank, wait.operation) for rank in here) and not any(
+            _is_new(rank, other) for rank in there
+        )
+    return (theirs, here) if odd_here and here else (wait, torn(elsewhere) or elsewhere)
 
 
 def _of_leavers(wait: _Wait, gone: Sequence[Rank], now_ns: int) -> str:
@@ -240,7 +250,7 @@ def _of_divergence(wait: _Wait, elsewhere: Sequence[Rank]) -> Diagnosis:
     return Diagnosis(Kind.DIVERGED, f"{first}, but {second}: {why}", numbers, _numbers_of(wait.waiting), wait.waited_s)
 
 
-def _of_nobody_absent(wait: _Wait, ranks: Sequence[Rank]) -> Diagnosis:
+def _of_nobody_absent(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
     size = ranks[0].recording.size
     unseen = [number for number in range(size) if number not in {rank.number for rank in ranks}]
     agreed = any(
@@ -259,6 +269,8 @@ def _of_nobody_absent(wait: _Wait, ranks: Sequence[Rank]) -> Diagnosis:
             f"{_waiting(wait)}, and all ranks of this host have come: look at the hosts of rank{_numbers_text(unseen)}"
         )
         return Diagnosis(Kind.UNSEEN, sentence, (), _numbers_of(wait.waiting), wait.waited_s)
+    if (now_ns - _latest_arrival(wait, ranks)) / 1e9 < WAITS_FROM_S:
+        return Diagnosis(Kind.MOVES, _all_is_well(ranks))
     sentence = (
         f"{_waiting(wait)}, and all have come: its data do not arrive; look at the network, and at the machines' load"
     )
@@ -279,6 +291,12 @@ def _meets(one: Operation, other: Operation) -> bool:
     )
 
 
+def _latest_arrival(wait: _Wait, ranks: Sequence[Rank]) -> int:
+    """When the last rank has begun it. Files are read one after the other, so that may be after "now"."""
+    operations = [operation for rank in ranks for operation in rank.recording.operations]
+    return max(operation.submitted_ns for operation in operations if _meets(operation, wait.operation))
+
+
 def _has_joined(rank: Rank) -> bool:
     return any(operation.kind == _JOIN for operation in rank.pending)
 
@@ -286,6 +304,25 @@ def _has_joined(rank: Rank) -> bool:
 def _blocks(rank: Rank, wait: _Wait) -> Operation | None:
     """The operation in which an absent rank waits for those that wait for it; None when there is none."""
     return next((each for each in rank.pending if not all(other.has_come_to(each) for other in wait.waiting)), None)
+
+
+def _call(operation: Operation) -> tuple[object, ...]:
+    """The same for ranks that meet in an operation."""
+    return operation.kind, operation.process_set, operation.name, operation.count
+
+
+def _is_new(rank: Rank, other: Operation) -> bool:
+    """True when the rank's call of this operation has never followed the call before it so far."""
+    calls = [_call(operation)[:-1] for operation in rank.recording.operations]
+    pairs = list(pairwise(calls))
+    place = next((i for i, each in enumerate(rank.recording.operations) if _meets(each, other)), 0)
+    return place > 0 and pairs[place - 1] not in pairs[: place - 1]
+
+
+def _is_stuck(rank: Rank, wait: _Wait, now_ns: int) -> bool:
+    """False for a rank that has only just begun something else, such as gradients that come in another order."""
+    blocking = _blocks(rank, wait)
+    return blocking is not None and (now_ns - blocking.submitted_ns) / 1e9 >= _STUCK_FROM_S
 
 
 def _behind(rank: Rank, other: Operation) -> int:
