@@ -21,8 +21,7 @@ def ask() -> dict[str, object]:
     except InspectionError:
         return {}
     found = json.loads(text)
-    activities = {each["rank"]: each["activity"] for each in found["ranks"]}
-    return {name: found[name] for name in ("kind", "culprits", "sentence", "waited_s")} | {"activities": activities}
+    return {name: found[name] for name in ("kind", "culprits", "sentence")}
 
 
 def main(pause_s: float) -> None:

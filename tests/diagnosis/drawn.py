@@ -8,7 +8,6 @@ from random import Random
 from typing import Any
 
 FRAMEWORKS = ("numpy", "torch", "tensorflow", "mxnet")
-FLAT = "flat"
 _ONE_HOST_OF_8 = 6  # so many of eight jobs run on one host, which is quicker
 _NO_LIMIT = 1 << 40
 
@@ -24,7 +23,6 @@ class Kind:
     most_ranks: int = 8
     needs_hosts: bool = False
     is_mutual: bool = False  # between two ranks nobody can tell which one is wrong
-    limit_s: float = 2.0  # from the moment at which it can be seen
     watched_s: float = 8.0  # how long words are waited for
 
     @property
@@ -39,7 +37,7 @@ KINDS = (
     Kind("early exit", ("left",), forms=2),
     Kind("kill", ("killed",)),
     Kind("stop", ("stopped",)),
-    Kind("slower", ("slower",), most_ranks=4, limit_s=20 * 0.12, watched_s=15.0),
+    Kind("slower", ("slower",), most_ranks=4, watched_s=15.0),
     Kind("slow link", ("network",), most_ranks=4, needs_hosts=True, watched_s=20.0),
     Kind("process sets", ("process sets",), least_ranks=4, is_mutual=True),
     Kind("loader", ("late",), forms=3),
@@ -50,6 +48,7 @@ KINDS = (
     Kind("flat, checkpoints", ()),
     Kind("flat, evaluation", ()),
 )
+BUSY = ("flat, checkpoints", "flat, evaluation")  # on rank 0, while the others wait
 BY_NAME = {kind.name: kind for kind in KINDS}
 
 
@@ -141,7 +140,7 @@ def draw(seed: int, number: int, frameworks: Collection[str], only: Collection[s
         form=random.randrange(kind.forms),
         pause_s=0.1 if kind.name in ("slower", "slow link") or kind.is_flat else random.choice([0.02, 0.05, 0.1]),
         sets=_sets(random, ranks, victim) if kind.name == "process sets" else (),
-        busy_s=random.uniform(2, 4) if kind.is_flat else 0.0,
+        busy_s=random.uniform(2, 4) if kind.name in BUSY else 0.0,
     )
     return _away_from_launcher(fault, random) if kind.needs_hosts else fault
 

@@ -168,7 +168,9 @@ class Job:
         """The words until a time; times count from `since`."""
         lines = [(at - since, line) for at, line in self.stderr.found if at <= until]
         said = statements.of_launcher(lines)
-        for answers in self.answers:
+        for host, answers in enumerate(self.answers):
+            if self.fault.kind == "partition" and host == self.fault.victim_host:
+                continue  # nobody can ask there
             read = [json.loads(line) for at, line in answers.found if at <= until]
             said += statements.of_inspect({**answer, "at": answer["at"] - since} for answer in read)
         return Told(said, lines, self.steps_of(self.fault.victims[0]))

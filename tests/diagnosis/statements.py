@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from drawn import Fault, Kind
+from drawn import BUSY, Fault, Kind
 
 LAUNCHER, INSPECT = "launcher", "inspect"
 # Which cause each kind of inspect's means. The others accuse nobody.
@@ -132,10 +132,13 @@ def _names(fault: Fault, kind: Kind, said: Said) -> bool:
 
 
 def _is_expected_wait(kind: Kind, fault: Fault, said: Said) -> bool:
-    """`farandole inspect` tells who asks the truth: ranks are late before the fault, and a rank 0 that is busy is."""
+    """`farandole inspect` tells who asks the truth: ranks are late before the fault, a rank 0 that is busy is, and so
+    is one whose processors others use."""
     if said.source != INSPECT or said.cause != "late":
         return False
-    return said.at < 0 if not kind.is_flat else fault.busy_s > 0 and said.culprits == (0,)
+    if not kind.is_flat:
+        return said.at < 0
+    return "it is not scheduled" in said.text or (kind.name in BUSY and said.culprits == (0,))
 
 
 # ---- the table
