@@ -72,7 +72,7 @@ def compare(fault: Fault, homes: Mapping[str, Path]) -> dict[str, Any]:
     try:
         job.start(homes["torch"], homes["asker"])
         since = job.await_moment()
-        told = job.watch(since, WATCH_S, lambda _: False)
+        told = job.watch(since, WATCH_S, hear_all=True)
     finally:
         job.close()
     shutil.rmtree(folder)

@@ -44,11 +44,11 @@ KINDS = (
     Kind("exception", ("raised",)),
     Kind("partition", ("network",), needs_hosts=True, watched_s=40.0),
     Kind("flat", ()),
-    Kind("flat, jitter", ()),
-    Kind("flat, checkpoints", ()),
-    Kind("flat, evaluation", ()),
+    Kind("jitter", ()),
+    Kind("checkpoints", ()),
+    Kind("evaluation", ()),
 )
-BUSY = ("flat, checkpoints", "flat, evaluation")  # on rank 0, while the others wait
+BUSY = ("checkpoints", "evaluation")  # on rank 0, while the others wait
 BY_NAME = {kind.name: kind for kind in KINDS}
 
 

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from lab import Host, Lab
 HERE = Path(__file__).parent
 ASK_S = 0.25  # between two questions to inspect
 START_S = 180.0  # several imports of TensorFlow at once
+OTHER_S = 3.0  # after the first words for those of the other source
+SOURCES = (statements.LAUNCHER, statements.INSPECT)
 SLOW_RATE = "20mbit"
 _LOOK_S, _END_S = 0.02, 30.0
 _LINES = 40  # of stderr in a record
@@ -55,7 +57,7 @@ class Told:
 
     said: Sequence[statements.Said]
     lines: Sequence[tuple[float, str]]  # of stderr
-    steps: int  # that the victim has made
+    steps: int  # that the victim had made when a rank was accused for the first time; 0: none was
 
     def first(self, source: str) -> float | None:
         """When it first accused a rank, after the moment."""
@@ -67,7 +69,7 @@ class Told:
         """For a record: who spoke when, and the last lines, so that a verdict can be understood later."""
         accusations = [each for each in self.said if each.accuses]
         return {
-            "first": {source: self.first(source) for source in (statements.LAUNCHER, statements.INSPECT)},
+            "first": {source: self.first(source) for source in SOURCES},
             "said": [[round(each.at, 2), each.source, each.cause, each.culprits, each.text] for each in accusations],
             "lines": [[round(at, 2), line] for at, line in self.lines if at > -1][-_LINES:],
         }
@@ -83,6 +85,7 @@ class Job:
         self._flights = Path(tempfile.mkdtemp(prefix="farandole-diagnosis-", dir=_memory()))
         (folder / "plan.json").write_text(json.dumps(fault.plan()))
         (folder / "steps").write_bytes(bytes(8 * fault.ranks))
+        self._steps = 0
         self._started: list[subprocess.Popen[Any]] = []
 
     # ---- processes
@@ -173,14 +176,19 @@ class Job:
                 continue  # nobody can ask there
             read = [json.loads(line) for at, line in answers.found if at <= until]
             said += statements.of_inspect({**answer, "at": answer["at"] - since} for answer in read)
-        return Told(said, lines, self.steps_of(self.fault.victims[0]))
+        return Told(said, lines, self._steps)
 
-    def watch(self, since: float, seconds: float, is_enough: Callable[[Told], bool]) -> Told:
-        """Wait for words: so long at most, or until the launcher has ended and has said all."""
-        until = since + seconds
-        while time.monotonic() < until and self.launcher.poll() is None:
-            if is_enough(self.told(since, time.monotonic())):
-                break
+    def watch(self, since: float, seconds: float, hear_all: bool) -> Told:
+        """Wait for words: so long at most, or until the launcher has ended; else until both sources were heard."""
+        heard_at = None
+        while (now := time.monotonic()) < since + seconds and self.launcher.poll() is None:
+            if not hear_all:
+                told = self.told(since, now)
+                times = [told.first(source) for source in SOURCES]
+                if heard_at is None and any(at is not None for at in times):
+                    heard_at, self._steps = now, self.steps_of(self.fault.victims[0])
+                if None not in times or (heard_at is not None and now > heard_at + OTHER_S):
+                    break
             time.sleep(0.1)
         if self.launcher.poll() is not None:
             self.stderr.await_end()
@@ -205,10 +213,6 @@ def _lab(hosts: int, folder: Path) -> Iterator[Lab | None]:
         lab.close()
 
 
-def _both_have_spoken(told: Told) -> bool:
-    return all(told.first(source) is not None for source in (statements.LAUNCHER, statements.INSPECT))
-
-
 def inject(fault: Fault, homes: Mapping[str, Path], flat_s: float) -> dict[str, Any]:
     """One fault, from the start of its job to its end: the record of it."""
     kind = BY_NAME[fault.kind]
@@ -219,7 +223,7 @@ def inject(fault: Fault, homes: Mapping[str, Path], flat_s: float) -> dict[str, 
             job.start(homes[fault.framework], homes["asker"])
             since = job.await_moment()
             before = job.steps_of(fault.victims[0])
-            told = job.watch(since, flat_s if kind.is_flat else kind.watched_s, _both_have_spoken)
+            told = job.watch(since, flat_s if kind.is_flat else kind.watched_s, kind.is_flat)
         finally:
             job.close()
     shutil.rmtree(folder)
@@ -227,7 +231,7 @@ def inject(fault: Fault, homes: Mapping[str, Path], flat_s: float) -> dict[str, 
     return {
         "fault": fault.plan(),
         "kind": fault.kind,
-        "steps": told.steps - before,
+        "steps": max(0, told.steps - before),
         **verdict.as_json(),
         **told.as_json(),
     }

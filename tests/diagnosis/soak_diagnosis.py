@@ -56,13 +56,10 @@ class Session:
         self.homes = {name: Path(home) for name, _, home in (each.partition("=") for each in given.home)}
         self.frameworks = [each for each in given.frameworks.split(",") if each in self.homes]
         given.records.mkdir(parents=True, exist_ok=True)
-        about = (
-            "-".join([*(["ddp"] if given.beside_ddp else []), str(given.seed), *self.only, *self.frameworks])
-            .replace(" ", "_")
-            .replace(",", "")
-        )
-        self.file = given.records / f"{about}.jsonl"
-        if given.anew:
+        mode = ["beside-ddp"] if given.beside_ddp else ["flat"] if given.flat else []
+        about = "-".join([str(given.seed), *mode, *self.only, *self.frameworks])
+        self.file = given.records / f"{about.replace(' ', '_')}.jsonl"
+        if given.anew or given.flat:
             self.file.unlink(missing_ok=True)
         lines = self.file.read_text().splitlines() if self.file.exists() else []
         self.records: dict[int, dict[str, Any]] = {

@@ -73,9 +73,9 @@ def test_a_fault_between_two_ranks_is_that_of_either() -> None:
 
 def test_a_busy_rank_0_may_be_named_only_to_who_asks() -> None:
     late = Said(1.0, "inspect", "late", (0,), "rank 0 ...")
-    assert result("flat, checkpoints", late) == "right"
-    assert result("flat, checkpoints", replace(late, source=LAUNCHER)) == "wrong"
-    assert result("flat, checkpoints", replace(late, culprits=(1,))) == "wrong"
+    assert result("checkpoints", late) == "right"
+    assert result("checkpoints", replace(late, source=LAUNCHER)) == "wrong"
+    assert result("checkpoints", replace(late, culprits=(1,))) == "wrong"
     assert result("flat", late) == "wrong"
     assert result("flat", replace(late, text="rank 0 ...; it is not scheduled: others use its processors")) == "right"
 

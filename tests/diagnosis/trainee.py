@@ -121,15 +121,15 @@ class Rank:
         self.metrics(strange)
         self.use_sets(strange and FAULT == "process sets")
         if step % PLAN["every"] == PLAN["every"] - 1 and self.training.rank == 0:
-            if FAULT == "flat, checkpoints":
+            if FAULT == "checkpoints":
                 save_checkpoint(PLAN["busy_s"])
-            elif FAULT == "flat, evaluation":
+            elif FAULT == "evaluation":
                 evaluate(PLAN["busy_s"])
 
     def compute(self, step: int) -> None:
         """Sleep, as other ranks need the processors of this machine."""
         slower = SLOWER if FAULT == "slower" and self.is_victim and step >= PLAN["step"] else 1.0
-        jitter = self.random.uniform(0.7, 1.3) if FAULT == "flat, jitter" else 1.0
+        jitter = self.random.uniform(0.7, 1.3) if FAULT == "jitter" else 1.0
         time.sleep(PAUSE_S * slower * jitter)
 
     def metrics(self, strange: bool) -> None:
