@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import tempfile
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import statements
 from drawn import Fault
 from injection import HERE, Job, Lines, inject
@@ -45,6 +47,14 @@ class DdpJob(Job):
         self.launcher = self._start(None, ["env", f"DDP_TIMEOUT_S={TIMEOUT_S}", *command])
         self.stderr, self._stdout = Lines(self.launcher.stderr), Lines(self.launcher.stdout)
         self.answers = []
+
+    def close(self) -> None:
+        """Also its ranks: torchrun waits for a rank that is stopped, and a killed one leaves them."""
+        ranks = psutil.Process(self.launcher.pid).children(recursive=True) if self.launcher.poll() is None else []
+        for rank in ranks:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                rank.kill()
+        super().close()
 
 
 def words(fault: Fault, lines: Iterable[tuple[float, str]]) -> dict[str, Any]:

@@ -120,13 +120,13 @@ class Job:
         return [f"FARANDOLE_FLIGHT_RECORDER={self._flights}"]
 
     def close(self) -> None:
-        """End the launcher as a user does who presses Ctrl-C twice, and then all else."""
+        """End the launcher as a user does who presses Ctrl-C twice, then by force; and then all else."""
         for _ in range(2):
             if self.launcher.poll() is None:
                 self.launcher.send_signal(signal.SIGINT)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.launcher.wait(1)
-        for process in self._started[1:]:
+        for process in self._started:
             process.kill()
         for process in self._started:
             process.wait(_END_S)

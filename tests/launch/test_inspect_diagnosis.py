@@ -41,6 +41,10 @@ CASES: dict[str, tuple[Sequence[Rank], Kind, tuple[int, ...], str]] = {
         [rank(0, FORMER, GRAD), rank(1, FORMER, does=Activity.STOPPED), rank(2, FORMER)],
         Kind.STOPPED, (1,), "rank 1 (pid 101) has not called allreduce 'grad'; " + LAST + "; it is stopped by a signal",
     ),
+    "one is stopped, and nobody here waits": (
+        [rank(2, FORMER, does=Activity.STOPPED)],
+        Kind.STOPPED, (2,), "rank 2 (pid 102) is stopped by a signal or a debugger; " + LAST,
+    ),
     "one was killed": (
         [rank(0, FORMER, GRAD), rank(1, FORMER, does=Activity.GONE), rank(2, FORMER, GRAD)],
         Kind.LOST, (1,), f"rank 1 (pid 101) was lost: its process ended without leaving; {LAST}",

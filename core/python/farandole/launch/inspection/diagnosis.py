@@ -102,7 +102,7 @@ def diagnose(ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
     if found is not None:
         return found
     if waits is None:
-        return Diagnosis(Kind.MOVES, _all_is_well(ranks))
+        return _stopped(ranks, now_ns) or Diagnosis(Kind.MOVES, _all_is_well(ranks))
     return _why(waits, ranks, now_ns)
 
 
@@ -132,6 +132,17 @@ def _failed(ranks: Sequence[Rank]) -> Diagnosis | None:
     numbers = _list(each.rank for each in ended)
     culprits = (blamed,) if blamed >= 0 else ()
     return Diagnosis(Kind.FAILED, f"{_ranks(numbers)} ended with an error: {reason}", culprits)
+
+
+def _stopped(ranks: Sequence[Rank], now_ns: int) -> Diagnosis | None:
+    """Ranks that are stopped hold others up, who may be on other hosts, or have not waited for long."""
+    stopped = [rank for rank in ranks if rank.is_there and rank.activity is Activity.STOPPED]
+    if not stopped:
+        return None
+    are = "is" if len(stopped) == 1 else "are"
+    sentence = f"rank{_numbers(stopped)} {are} stopped by a signal or a debugger; "
+    sentence += _last_seen(stopped[0], now_ns, len(stopped) == 1)
+    return Diagnosis(Kind.STOPPED, sentence, _numbers_of(stopped))
 
 
 # ---- waits
