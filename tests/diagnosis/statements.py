@@ -12,7 +12,7 @@ from drawn import BUSY, Fault, Kind
 LAUNCHER, INSPECT = "launcher", "inspect"
 # Which cause each kind of inspect's means. The others accuse nobody.
 _CAUSES = {
-    "lost": "killed",
+    "lost": "lost",
     "failed": "failed",
     "left": "left",
     "stopped": "stopped",
