@@ -184,7 +184,7 @@ def soak_elastic(session: nox.Session) -> None:
 
 @nox.session
 def soak_diagnosis(session: nox.Session) -> None:
-    """Inject 50 faults into small jobs; judge who is blamed, and how soon. After --: how many, --seed N, --only KIND."""
+    """Inject 50 faults into small jobs; judge who is blamed, how soon. After --: how many, --seed N, --only KIND."""
     env = pytorch().needed(session)
     find_lab_programs(session)
     homes = {"numpy": env.home, "torch": env.home, "asker": env.home}

@@ -9,6 +9,7 @@ from typing import Any
 
 FRAMEWORKS = ("numpy", "torch", "tensorflow", "mxnet")
 _ONE_HOST_OF_8 = 6  # so many of eight jobs run on one host, which is quicker
+_STEADY = (110, 150)  # steps: the launcher compares a slower rank with the time before
 _NO_LIMIT = 1 << 40
 
 
@@ -23,7 +24,8 @@ class Kind:
     most_ranks: int = 8
     needs_hosts: bool = False
     is_mutual: bool = False  # between two ranks nobody can tell which one is wrong
-    watched_s: float = 8.0  # how long words are waited for
+    steps: tuple[int, int] = (5, 40)  # between these it comes
+    watched_s: float = 14.0  # how long words are waited for: the launcher's come after 10 s at the latest
 
     @property
     def is_flat(self) -> bool:
@@ -37,8 +39,8 @@ KINDS = (
     Kind("early exit", ("left", "lost"), forms=2),
     Kind("kill", ("killed", "lost")),
     Kind("stop", ("stopped",)),
-    Kind("slower", ("slower",), most_ranks=4, watched_s=15.0),
-    Kind("slow link", ("network",), most_ranks=4, needs_hosts=True, watched_s=20.0),
+    Kind("slower", ("slower",), most_ranks=4, steps=_STEADY, watched_s=15.0),
+    Kind("slow link", ("network",), most_ranks=4, needs_hosts=True, steps=_STEADY, watched_s=20.0),
     Kind("process sets", ("process sets",), least_ranks=4, is_mutual=True),
     Kind("loader", ("late",), forms=3),
     Kind("exception", ("raised",)),
@@ -135,7 +137,7 @@ def draw(seed: int, number: int, frameworks: Collection[str], only: Collection[s
         ranks=ranks,
         hosts=hosts,
         victims=(victim,),
-        step=random.randint(25, 40) if kind.name in ("slower", "slow link") else random.randint(5, 25),
+        step=random.randint(*kind.steps),
         delay_s=random.uniform(0, 0.1),
         form=random.randrange(kind.forms),
         pause_s=0.1 if kind.name in ("slower", "slow link") or kind.is_flat else random.choice([0.02, 0.05, 0.1]),

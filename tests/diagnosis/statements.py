@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,16 @@ _MANNERS = (
     ("failed first: it raised", "raised"),
     ("ended first", "left"),
     ("was lost", "network"),
+)
+# The sentences about a job that runs, of which the first that fits counts; those about waits are inspect's, too.
+_RUNNING = (
+    (re.compile(r"ranks? ([\d, on h-]+) makes? the others wait"), "slower"),
+    (re.compile(r"and rank (\d+) \(pid \d+\) waits in .*process sets in different orders"), "process sets"),
+    (re.compile(r"but rank (\d+) \(pid \d+\) waits in"), "diverged"),
+    (re.compile(r"ranks? ([\d, -]+)(?: \(pid \d+\))? left the job"), "left"),
+    (re.compile(r"ranks? ([\d, -]+)(?: \(pid \d+\))? .*stopped by a signal"), "stopped"),
+    (re.compile(r"ranks? ([\d, -]+)(?: \(pid \d+\))? (?:has|have) not called"), "late"),
+    (re.compile(r"()its data do not arrive"), "network"),
 )
 # The two sides of a disagreement.
 _SIDES = re.compile(r"MismatchError: .*?rank (\d+)(?: \([^)]*\))? has .*?, rank (\d+)(?: \([^)]*\))? has")
@@ -75,9 +85,19 @@ def _differing(line: str) -> tuple[int, ...]:
 
 def _accusation(line: str) -> tuple[str, tuple[int, ...]]:
     found = _VERDICT.match(line)
-    if found is None:
-        return "", ()
-    return next((cause for start, cause in _MANNERS if found["what"].startswith(start)), ""), (int(found["rank"]),)
+    if found is not None:
+        return next((cause for start, cause in _MANNERS if found["what"].startswith(start)), ""), (int(found["rank"]),)
+    for pattern, cause in _RUNNING:
+        if found := pattern.search(line):
+            return cause, tuple(_ranks_in(found[1]))
+    return "", ()
+
+
+def _ranks_in(text: str) -> Iterator[int]:
+    """As in "0-2, 4 on h1"."""
+    for part in re.findall(r"(?<!h)\b(\d+(?:-\d+)?)\b", text):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
 
 
 def of_inspect(answers: Iterable[dict[str, Any]]) -> list[Said]:

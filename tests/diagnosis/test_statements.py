@@ -30,6 +30,17 @@ def result(kind: str, *said: Said, **fields: object) -> str:
         ("farandole: rank 3 on h1 (pid 7) failed first: exit code 1 after 2.0 s; its last lines:", "raised"),
         ("farandole: rank 3 on h1 (pid 7) ended first, with exit code 0 after 1.0 s, while others still", "left"),
         ("farandole: rank 3 on h1 (pid 7) was lost first after 9.0 s: ssh ended", "network"),
+        ("farandole: rank 3 makes the others wait for 17% of the time (over 2 s and 20 steps)", "slower"),
+        ("farandole: rank 3 on h1 makes the others wait for 17% of the time", "slower"),
+        ("farandole: rank 3 (pid 7) has not called allreduce 'g'; it computes; ranks 0-2 have waited 5.1 s in", "late"),
+        ("farandole: rank 3 (pid 7) has not called allreduce 'g'; it is stopped by a signal or a", "stopped"),
+        ("farandole: rank 3 (pid 7) left the job; its last operation, ... ; ranks 0-2 have waited 5.0 s", "left"),
+        ("farandole: ranks 0-2 wait in allreduce 'a', but rank 3 (pid 7) waits in allreduce 'b': they", "diverged"),
+        (
+            "farandole: rank 0 waits in allreduce 'a' of process set 1 and rank 3 (pid 7) waits in allreduce 'b': "
+            "they use two process sets in different orders",
+            "process sets",
+        ),
         ("farandole: all of its output is in out/rank.3.log.", ""),
         ("[3] farandole: rank 3 on h1 (pid 7) failed first: exit code 1", ""),
     ],
@@ -46,6 +57,14 @@ def test_ranks_that_disagree_are_named_by_their_error(agree: str, culprits: tupl
     verdict = "farandole: rank 2 on localhost (pid 7) failed first: exit code 1 after 2.0 s; its last lines are above."
     said = of_launcher([(1.0, f"[2] {error}"), (1.5, verdict)])
     assert [(each.at, each.cause, each.culprits) for each in said] == [(1.5, "mismatch", culprits)]
+
+
+def test_several_ranks_in_a_sentence() -> None:
+    lines = ["ranks 1-3, 5 have not called allreduce 'g'", "ranks 1 on h1, 2 on h10 make the others wait for 9%"]
+    said = of_launcher((1.0, f"farandole: {line}; ranks 0, 4 have waited") for line in lines)
+    assert [each.culprits for each in said] == [(1, 2, 3, 5), (1, 2)]
+    (data,) = of_launcher([(1.0, "farandole: ranks 0, 1 have waited 6 s, and all have come: its data do not arrive")])
+    assert (data.cause, data.culprits) == ("network", ())
 
 
 def test_answers_of_inspect_that_repeat_are_one() -> None:
