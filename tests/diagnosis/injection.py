@@ -69,7 +69,7 @@ class Told:
         """For a record: who spoke when, and the last lines, so that a verdict can be understood later."""
         accusations = [each for each in self.said if each.accuses]
         return {
-            "first": {source: self.first(source) for source in SOURCES},
+            "first": {source: self.first(source) for source in (statements.RANK, *SOURCES)},
             "said": [[round(each.at, 2), each.source, each.cause, each.culprits, each.text] for each in accusations],
             "lines": [[round(at, 2), line] for at, line in self.lines if at > -1][-_LINES:],
         }

@@ -9,7 +9,7 @@ from typing import Any
 
 from drawn import BUSY, Fault, Kind
 
-LAUNCHER, INSPECT = "launcher", "inspect"
+LAUNCHER, RANK, INSPECT = "launcher", "rank", "inspect"
 # Which cause each kind of inspect's means. The others accuse nobody.
 _CAUSES = {
     "lost": "lost",
@@ -39,6 +39,8 @@ _RUNNING = (
     (re.compile(r"ranks? ([\d, -]+)(?: \(pid \d+\))? (?:has|have) not called"), "late"),
     (re.compile(r"()its data do not arrive"), "network"),
 )
+_RAISED = re.compile(r"\[(\d+)[^]]*\] (?:\w+\.)*\w*(?:Error|Exception): ")
+_STOPS = re.compile(r"\[\d+[^]]*\] farandole: rank \d+ stops at .*?: rank (\d+) \([^)]*\) (died|has left)")
 # The two sides of a disagreement.
 _SIDES = re.compile(r"MismatchError: .*?rank (\d+)(?: \([^)]*\))? has .*?, rank (\d+)(?: \([^)]*\))? has")
 UNCERTAIN = "failed"  # names a rank, and no cause yet
@@ -60,19 +62,31 @@ class Said:
 
 
 def of_launcher(lines: Iterable[tuple[float, str]]) -> list[Said]:
-    """The sentences in the launcher's lines; those of ranks, which begin with [3], are not its own.
+    """The sentences in the launcher's lines, and those of ranks that it passes on, which begin with [3].
 
-    A rank that raises a MismatchError is no culprit: the error, which is above, says who differs.
+    A rank that raises a MismatchError is no culprit: the error says who differs.
     """
     said: list[Said] = []
     differ: tuple[int, ...] = ()
     for at, line in lines:
         differ = _differing(line) or differ
-        if line.startswith("farandole: "):
-            cause, culprits = _accusation(line)
-            raised = cause == "raised" and differ
-            said.append(Said(at, LAUNCHER, *(("mismatch", differ) if raised else (cause, culprits)), line))
+        own = line.startswith("farandole: ")
+        cause, culprits = (_accusation if own else _of_rank)(line)
+        if cause == "raised" and differ:
+            cause, culprits = "mismatch", differ
+        if own or cause:
+            said.append(Said(at, LAUNCHER if own else RANK, cause, culprits, line))
     return said
+
+
+def _of_rank(line: str) -> tuple[str, tuple[int, ...]]:
+    """The last line of a traceback, or the sentence of a rank that stops because of another one."""
+    if found := _RAISED.match(line):
+        return "raised", (int(found[1]),)
+    found = _STOPS.match(line)
+    if found is None:
+        return "", ()
+    return "lost" if found[2] == "died" else UNCERTAIN, (int(found[1]),)
 
 
 def _differing(line: str) -> tuple[int, ...]:

@@ -43,6 +43,11 @@ def result(kind: str, *said: Said, **fields: object) -> str:
         ),
         ("farandole: all of its output is in out/rank.3.log.", ""),
         ("[3] farandole: rank 3 on h1 (pid 7) failed first: exit code 1", ""),
+        ("[3] RuntimeError: no such sample", "raised"),
+        ("[3 h1] farandole.ArgumentError: no", "raised"),
+        ("[3] print: RuntimeError: no such sample", ""),
+        ("[0] farandole: rank 0 stops at a.py:3: rank 3 (host vm, pid 7) died; look at rank 3's output first", "lost"),
+        ("[0] farandole: rank 0 stops at a.py:3: rank 3 (host vm, pid 7) has left the job (its", "failed"),
     ],
 )
 def test_the_launchers_sentences(line: str, cause: str) -> None:
@@ -56,7 +61,10 @@ def test_ranks_that_disagree_are_named_by_their_error(agree: str, culprits: tupl
     error = f"farandole.MismatchError: allreduce 'l': the ranks disagree about its shape: {sides}{agree}; call it"
     verdict = "farandole: rank 2 on localhost (pid 7) failed first: exit code 1 after 2.0 s; its last lines are above."
     said = of_launcher([(1.0, f"[2] {error}"), (1.5, verdict)])
-    assert [(each.at, each.cause, each.culprits) for each in said] == [(1.5, "mismatch", culprits)]
+    assert [(each.at, each.cause, each.culprits) for each in said] == [
+        (1.0, "mismatch", culprits),
+        (1.5, "mismatch", culprits),
+    ]
 
 
 def test_several_ranks_in_a_sentence() -> None:
