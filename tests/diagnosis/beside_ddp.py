@@ -23,6 +23,7 @@ _MOST_TEXT = 90  # characters of an error in the table
 _SUMMARY = re.compile(r"^\s*(?:exitcode|traceback)\s*: (.*)")
 _ROOT = re.compile(r"^\s*rank\s*: (\d+) ")
 _ERROR = re.compile(r"\[rank(\d+)\]: (\w*(?:Error|Exception)\b.*)")
+_PLACE = re.compile(r"\[/\S+\] ")  # of gloo's source
 # The words that name a cause, or would.
 _CAUSES = {
     "order": re.compile(r"order|different collective|mismatch", re.IGNORECASE),
@@ -111,7 +112,7 @@ def _ours(records: Sequence[dict[str, Any]]) -> list[str]:
 def _theirs(records: Sequence[dict[str, Any]]) -> list[str]:
     said = [each["ddp"] for each in records]
     times = [each["first_s"] for each in said if each["first_s"] is not None]
-    texts = [each["text"] for each in said if each["text"]]
+    texts = [_PLACE.sub("", each["text"]) for each in said if each["text"]]
     counts = [f"{sum(each[what] for each in said)} of {len(said)}" for what in ("culprit", "cause")]
     text = f"`{texts[0][:_MOST_TEXT]}`" if texts else f"nothing within {WATCH_S:.0f} s" if not times else ""
     return [*counts, _span(times), text]

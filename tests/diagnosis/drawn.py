@@ -9,7 +9,7 @@ from typing import Any
 
 FRAMEWORKS = ("numpy", "torch", "tensorflow", "mxnet")
 _ONE_HOST_OF_8 = 6  # so many of eight jobs run on one host, which is quicker
-_STEADY = (110, 150)  # steps: the launcher compares a slower rank with the time before
+_STEADY = (180, 220)  # steps: the launcher compares a slower rank with the time before
 _NO_LIMIT = 1 << 40
 
 

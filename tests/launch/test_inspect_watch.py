@@ -21,13 +21,13 @@ STEP_S = 0.1
 
 
 def operation(
-    number: int, at_ms: float, came_ms: float | None, end_ms: float | None, process_set: int = 0
+    number: int, at_ms: float, came_ms: float | None, end_ms: float | None, process_set: int = 0, name: str = "grad"
 ) -> Operation:
     def ns(at: float | None) -> int | None:
         return None if at is None else round(at * MS)
 
     return Operation(
-        number, "allreduce", "grad", "[4]", "float32", process_set, number, 1, 16, "", round(at_ms * MS), ns(came_ms),
+        number, "allreduce", name, "[4]", "float32", process_set, number, 1, 16, "", round(at_ms * MS), ns(came_ms),
         None, ns(end_ms),
     )  # fmt: skip
 
@@ -48,6 +48,18 @@ def test_a_step_ends_where_nothing_is_in_flight_and_its_wait_is_that_of_its_last
     assert pace.steps == 2
     assert (pace.length_s, pace.waited_s) == pytest.approx((0.200, 0.025 + 0.001))
     assert pace.waiting == pytest.approx(0.13)
+
+
+def test_a_step_goes_on_until_a_name_comes_again() -> None:
+    """The ranks wait 20 ms for the gradient, and not at all for the loss behind it: the steps are alike."""
+    operations = [operation(0, 50, 50, 51, name="loss")]
+    for step in range(1, 5):
+        at_ms = 100 * step
+        operations.append(operation(2 * step, at_ms, at_ms + 20, at_ms + 30))
+        operations.append(operation(2 * step + 1, at_ms + 50, at_ms + 50, at_ms + 51, name="loss"))
+    pace = pace_of(*operations)
+    assert (pace.steps, pace.waited_s) == (4, pytest.approx(0.08))
+    assert pace.variance == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_step_that_is_not_over_is_counted_once_it_is() -> None:

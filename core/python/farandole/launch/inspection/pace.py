@@ -1,11 +1,12 @@
 """The steps of a rank, as its operations show them: how long they take, and how long it waits for others. Pure.
 
-A step ends where no operation is in flight any more. The rank's wait in it is that of the operation which it submitted
-last: what it waited for earlier, in a backward pass say, it computed beside.
+A group of operations ends where none is in flight any more. The rank's wait in it is that of the operation which it
+submitted last: what it waited for earlier, in a backward pass say, it computed beside. A step has several groups where
+metrics are averaged, too; the next one begins with a name that comes again. Unnamed groups are steps.
 
-    | compute | op op op |  compute  | op op op |
-              ^                      ^       '-' waits here, until all ranks have come to the last one
-              '------ one step ------'
+    | compute | a b c | loss |  compute  | a b c | loss |
+              ^                          ^     '-' waits here, until all ranks have come to the last one
+              '-------- one step --------'
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ class Meter:
     def __init__(self) -> None:
         self._steps, self._length_ns, self._waited_ns = 0, 0, 0
         self._squares, self._longest_ns = 0.0, 0
+        self._names: set[str] = set()  # of the step that goes on
+        self._waited_in_step_ns = 0
         self._reached = -1  # the number of the last operation that is in a step
         self._end_ns: int | None = None  # of that step
 
@@ -93,14 +96,23 @@ class Meter:
         all_came_ns = last.agreed_ns or last.ended_ns or last.submitted_ns
         self._reached = last.number
         if self._end_ns is not None:
+            self._begin_step_with({each.name for each in group})
             waited_ns = max(0, all_came_ns - last.submitted_ns)
-            self._steps += 1
             self._length_ns += end_ns - self._end_ns
             self._waited_ns += waited_ns
-            self._squares += (waited_ns / 1e9) ** 2
+            self._squares += ((self._waited_in_step_ns + waited_ns) ** 2 - self._waited_in_step_ns**2) / 1e18
+            self._waited_in_step_ns += waited_ns
             if self._steps > _WARM_AFTER:
                 self._longest_ns = max(self._longest_ns, waited_ns)
         self._end_ns = end_ns
+
+    def _begin_step_with(self, names: set[str]) -> None:
+        """A name that comes again ends the step before. Waits are alike from step to step, not within one."""
+        if not self._names or "" in names or not names.isdisjoint(self._names):
+            self._steps += 1
+            self._waited_in_step_ns = 0
+            self._names = set()
+        self._names |= names
 
     def pace(self, run_ns: int = 0, queued_ns: int = 0, at_ns: int = 0) -> Pace:
         """The sums so far, beside those that the kernel has of the process."""
