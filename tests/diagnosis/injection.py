@@ -60,10 +60,9 @@ class Told:
     steps: int  # that the victim had made when a rank was accused for the first time; 0: none was
 
     def first(self, source: str) -> float | None:
-        """When it first accused a rank, after the moment."""
-        return min(
-            (each.at for each in self.said if each.source == source and each.accuses and each.at >= 0), default=None
-        )
+        """When it first named a rank and a cause, after the moment."""
+        certain = [each for each in self.said if each.accuses and each.cause != statements.UNCERTAIN]
+        return min((each.at for each in certain if each.source == source and each.at >= 0), default=None)
 
     def as_json(self) -> dict[str, Any]:
         """For a record: who spoke when, and the last lines, so that a verdict can be understood later."""

@@ -10,6 +10,7 @@ from typing import Any
 from drawn import BUSY, Fault, Kind
 
 LAUNCHER, RANK, INSPECT = "launcher", "rank", "inspect"
+UNCERTAIN = "failed"  # names a rank, and no cause yet
 # Which cause each kind of inspect's means. The others accuse nobody.
 _CAUSES = {
     "lost": "lost",
@@ -40,10 +41,10 @@ _RUNNING = (
     (re.compile(r"()its data do not arrive"), "network"),
 )
 _RAISED = re.compile(r"\[(\d+)[^]]*\] (?:\w+\.)*\w*(?:Error|Exception): ")
-_STOPS = re.compile(r"\[\d+[^]]*\] farandole: rank \d+ stops at .*?: rank (\d+) \([^)]*\) (died|has left)")
+_STOPS = re.compile(r"\[\d+[^]]*\] farandole: rank \d+ stops at .*?rank (\d+) \([^)]*\) (died|has left|was lost)")
+_ENDS = {"died": "lost", "has left": "left", "was lost": "network"}
 # The two sides of a disagreement.
 _SIDES = re.compile(r"MismatchError: .*?rank (\d+)(?: \([^)]*\))? has .*?, rank (\d+)(?: \([^)]*\))? has")
-UNCERTAIN = "failed"  # names a rank, and no cause yet
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _of_rank(line: str) -> tuple[str, tuple[int, ...]]:
     found = _STOPS.match(line)
     if found is None:
         return "", ()
-    return "lost" if found[2] == "died" else UNCERTAIN, (int(found[1]),)
+    return _ENDS[found[2]], (int(found[1]),)
 
 
 def _differing(line: str) -> tuple[int, ...]:

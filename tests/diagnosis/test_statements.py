@@ -47,7 +47,11 @@ def result(kind: str, *said: Said, **fields: object) -> str:
         ("[3 h1] farandole.ArgumentError: no", "raised"),
         ("[3] print: RuntimeError: no such sample", ""),
         ("[0] farandole: rank 0 stops at a.py:3: rank 3 (host vm, pid 7) died; look at rank 3's output first", "lost"),
-        ("[0] farandole: rank 0 stops at a.py:3: rank 3 (host vm, pid 7) has left the job (its", "failed"),
+        (
+            "[0 h0] farandole: rank 0 stops at a.py:3: the connection to rank 3 (host h1, pid 7) was lost; it",
+            "network",
+        ),
+        ("[0] farandole: rank 0 stops at a.py:3: rank 3 (host vm, pid 7) has left the job (its", "left"),
     ],
 )
 def test_the_launchers_sentences(line: str, cause: str) -> None:

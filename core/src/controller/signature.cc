@@ -225,8 +225,8 @@ uint32_t DifferentKinds(const std::map<int, Description>& descriptions) {
 Status FindMismatch(const std::map<int, Description>& descriptions) {
   const std::vector<Camp> camps = CampsOf(descriptions);
   if (camps.size() == 1) return Status::Ok();
-  const auto most = std::max_element(camps.begin(), camps.end(),
-                                     [](const Camp& a, const Camp& b) { return a.ranks < b.ranks; });
+  const auto most =
+      std::max_element(camps.begin(), camps.end(), [](const Camp& a, const Camp& b) { return a.ranks < b.ranks; });
   const Camp& other = camps[most == camps.begin() ? 1 : 0];
   const Difference difference = Compare(most->description->signature, other.description->signature);
   const int all = static_cast<int>(descriptions.size());
