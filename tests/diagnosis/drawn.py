@@ -21,7 +21,7 @@ class Kind:
     causes: tuple[str, ...]  # of these one must be named, see statements.py; none: nothing may be said
     forms: int = 1  # ways to bring it about
     least_ranks: int = 2
-    most_ranks: int = 8
+    most_ranks: int = 8  # fewer where a busy machine would slow other ranks down, too
     needs_hosts: bool = False
     is_mutual: bool = False  # between two ranks nobody can tell which one is wrong
     steps: tuple[int, int] = (5, 40)  # between these it comes
@@ -39,7 +39,7 @@ KINDS = (
     Kind("early exit", ("left", "lost"), forms=2),
     Kind("kill", ("killed", "lost")),
     Kind("stop", ("stopped",)),
-    Kind("slower", ("slower",), most_ranks=4, steps=_STEADY, watched_s=15.0),
+    Kind("slower", ("slower",), most_ranks=2, steps=_STEADY, watched_s=15.0),
     Kind("slow link", ("network",), most_ranks=4, needs_hosts=True, steps=_STEADY, watched_s=20.0),
     Kind("process sets", ("process sets",), least_ranks=4, is_mutual=True),
     Kind("loader", ("late",), forms=3),

@@ -148,6 +148,18 @@ def test_a_rank_that_is_slower_from_the_beginning_is_named_too() -> None:
     assert found[0].ranks == (2,)
 
 
+def test_a_rank_that_was_not_named_at_once_is_named_later() -> None:
+    """The machine is so busy that nobody looks in the first seconds of its slowness."""
+    job, watch, next_s = Job(2, noisy(0.02, slow=1, since_s=12.0)), Stragglers(), 0.0
+    found = None
+    while found is None and job.now_s < 40.0:
+        job.step()
+        if job.now_s >= next_s and not 12.0 < job.now_s < 17.0:
+            next_s = job.now_s + 1.2
+            found = watch.find(job.paces, job.now_s)
+    assert found is not None and found.ranks == (1,)
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.2])
 def test_noise_is_nobodys_fault(noise: float) -> None:
     assert Job(4, noisy(noise)).watched(300.0) is None

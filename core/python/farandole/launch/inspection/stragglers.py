@@ -86,7 +86,7 @@ class Stragglers:
         if lost < max(_WORTH, _SURE * math.sqrt(between[first].variance + between[last].variance)):
             return None
         usual = _gaps([since, *borders], last, first)
-        if len(usual) < _FEWEST_WINDOWS or lost < _SURE * stdev(usual):
+        if len(usual) < _FEWEST_WINDOWS or lost < _SURE * _noise(usual):
             return None
         cause = _cause([between[rank] for rank in late], [between[rank] for rank in others], lost)
         return Straggling(tuple(sorted(late)), cause, lost, between[last].steps, window_s)
@@ -120,6 +120,22 @@ def _gaps(borders: Sequence[_Paces], one: int, other: int) -> list[float]:
     """How far apart two ranks' waits were in each window: noise may last for longer than a step."""
     pairs = [(later[one] - before[one], later[other] - before[other]) for later, before in pairwise(borders)]
     return [second.waiting - first.waiting for first, second in pairs]
+
+
+def _noise(gaps: Sequence[float]) -> float:
+    """The standard deviation of the gaps, the latest first; or around two means, where they have changed for good.
+
+    Else a rank that was not named at once would hide behind its own slowness for as long as that is remembered. The
+    time before the change must be known as well as it must be without one.
+    """
+    count, whole, squares = len(gaps), sum(gaps), sum(gap * gap for gap in gaps)
+    least = stdev(gaps)
+    sum_since = 0.0
+    for since in range(1, count - _FEWEST_WINDOWS + 1):
+        sum_since += gaps[since - 1]
+        rest = squares - sum_since**2 / since - (whole - sum_since) ** 2 / (count - since)
+        least = min(least, math.sqrt(max(0.0, rest) / (count - 2)))
+    return least
 
 
 def _cause(late: Sequence[Pace], others: Sequence[Pace], lost: float) -> Cause:
