@@ -70,23 +70,23 @@ def default_output(files: Sequence[Path]) -> Path:
     return whole.with_name(f"{whole.stem}.all{whole.suffix}") if rank is None else whole
 
 
-def merge_into(target: Path, files: Sequence[Path]) -> int:
+def merge_into(target: Path, files: Sequence[Path], more: Iterable[str] = ()) -> int:
     """`merge` to a file, which is made or replaced only when all is well."""
     unfinished = target.with_name(f".{target.name}.unfinished")
     try:
         with unfinished.open("w", encoding="utf-8") as output:
-            count = merge(files, output)
+            count = merge(files, output, more)
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
     return count
 
 
-def merge(files: Sequence[Path], output: TextIO) -> int:
-    """Write the events of all files as one JSON array; returns how many there are."""
+def merge(files: Sequence[Path], output: TextIO, more: Iterable[str] = ()) -> int:
+    """Write the events of all files, and more, as one JSON array; returns how many there are."""
     count = 0
     output.write("[")
-    for event in events(files):
+    for event in itertools.chain(events(files), more):
         output.write(",\n" if count else "\n")
         output.write(event)
         count += 1

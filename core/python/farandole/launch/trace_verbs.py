@@ -48,7 +48,10 @@ def report(files: tuple[str, ...], beside: str | None, output: Path | None) -> i
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to; by default beside them."
 )
-def timeline(files: tuple[str, ...], output: Path | None) -> int:
+@click.option(
+    "--profile", "given", multiple=True, metavar="[RANK=]FILE", help="A profile of the framework to show beside it."
+)
+def timeline(files: tuple[str, ...], output: Path | None, given: tuple[str, ...]) -> int:
     """Merge what `farandole run --timeline-filename FILE` has recorded.
 
     FILE is that name or URL, or the files of the ranks. https://ui.perfetto.dev opens the result.
@@ -56,18 +59,22 @@ def timeline(files: tuple[str, ...], output: Path | None) -> int:
     \b
         farandole run -np 4 --timeline-filename trace.json train.py
         farandole timeline trace.json
+
+    FILE of --profile is what torch.profiler's export_chrome_trace has written, or the .xplane.pb of tf.profiler; RANK
+    says whose, where the file does not tell. Repeatable.
     """  # noqa: D301  (click wants the character)
-    from farandole.launch import fetched
+    from farandole.launch import fetched, profiles
     from farandole.launch import timeline as traces
 
     try:
-        with fetched.local(files) as given:
-            found, about_others = traces.of_one_run(traces.find(given))
+        with fetched.local(files) as local:
+            found, about_others = traces.of_one_run(traces.find(local))
             beside = traces.default_output(found)
             target = output or (Path(beside.name) if fetched.is_url(files[0]) else beside)
             if target in found:
                 raise traces.TimelineError(f"--output {target} is one of the files to be merged")
-            count = traces.merge_into(target, found)
+            more = profiles.read(given, profiles.places(traces.events(found)) if given else [])
+            count = traces.merge_into(target, found, more)
     except (traces.TimelineError, OSError) as error:
         print_error(str(error))
         return 1
