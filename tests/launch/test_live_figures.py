@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from farandole.launch.inspection.diagnosis import Rank
+from farandole.launch.inspection.tails import Seen
 from farandole.launch.live.figures import figures
-from farandole.launch.live.model import Seen
 from inspection_samples import NOW_NS, operation, rank
 
 

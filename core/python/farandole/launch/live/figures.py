@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from farandole.launch import environment
 from farandole.launch.inspection import jobs
 from farandole.launch.inspection.records import Recording
-from farandole.launch.live.model import Seen, arrivals_of, measure
-from farandole.launch.live.tails import Tails
+from farandole.launch.inspection.tails import Seen, Tails
+from farandole.launch.live.model import arrivals_of, measure
 
 _FIRST_S, _EVERY_S = 1.0, 5.0  # the second is the window of the figures
 _NICE = 10
