@@ -46,6 +46,21 @@ class Folder {
   std::string path_;
 };
 
+TEST(FlightRecorder, TheLinksThatHaveSentMostAreNoted) {
+  FlightRecorder recorder;
+  std::vector<LinkFacts> links(FlightRecorder::kLinks + 10);
+  for (size_t i = 0; i < links.size(); ++i) {
+    links[i].peer = static_cast<int>(i);
+    links[i].sent_bytes = 1000 + i;
+  }
+  recorder.NoteLinks(links);
+  EXPECT_EQ(recorder.links()[0].peer, static_cast<int>(links.size()) - 1);
+  EXPECT_EQ(recorder.links()[0].sent_bytes, 1000 + links.size() - 1);
+  EXPECT_EQ(recorder.links()[FlightRecorder::kLinks - 1].peer, 10);
+  recorder.NoteLinks({});
+  EXPECT_EQ(recorder.links()[0].peer, static_cast<int>(links.size()) - 1) << "an epoch that ends has none any more";
+}
+
 TEST(FlightRecorder, ARecordHasWhatTheOperationWas) {
   FlightRecorder recorder;
   FlightLabel label;
