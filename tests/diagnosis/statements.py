@@ -33,6 +33,7 @@ _MANNERS = (
 # The sentences about a job that runs, of which the first that fits counts; those about waits are inspect's, too.
 _RUNNING = (
     (re.compile(r"ranks? ([\d, on h-]+) makes? the others wait"), "slower"),
+    (re.compile(r"the network from rank (\d+ .*?to rank \d+)"), "network"),
     (re.compile(r"and rank (\d+) \(pid \d+\) waits in .*process sets in different orders"), "process sets"),
     (re.compile(r"but rank (\d+) \(pid \d+\) waits in"), "diverged"),
     (re.compile(r"ranks? ([\d, -]+)(?: \(pid \d+\))? left the job"), "left"),
@@ -161,9 +162,9 @@ def judge(fault: Fault, kind: Kind, said: Sequence[Said]) -> Verdict:
 
 
 def _names(fault: Fault, kind: Kind, said: Said) -> bool:
-    if not said.culprits:
-        return "network" in kind.causes and said.cause == "network"
-    return set(said.culprits) <= fault.blamed
+    if "network" in kind.causes and said.cause == "network":  # a link has two ends
+        return not said.culprits or not fault.blamed.isdisjoint(said.culprits)
+    return bool(said.culprits) and set(said.culprits) <= fault.blamed
 
 
 def _is_expected_wait(kind: Kind, fault: Fault, said: Said) -> bool:

@@ -75,6 +75,8 @@ def test_several_ranks_in_a_sentence() -> None:
     lines = ["ranks 1-3, 5 have not called allreduce 'g'", "ranks 1 on h1, 2 on h10 make the others wait for 9%"]
     said = of_launcher((1.0, f"farandole: {line}; ranks 0, 4 have waited") for line in lines)
     assert [each.culprits for each in said] == [(1, 2, 3, 5), (1, 2)]
+    (link,) = of_launcher([(1.0, "farandole: the network from rank 1 on h0 to rank 2 on h1 is slow: 12.5 MB/s")])
+    assert (link.cause, link.culprits) == ("network", (1, 2))
     (data,) = of_launcher([(1.0, "farandole: ranks 0, 1 have waited 6 s, and all have come: its data do not arrive")])
     assert (data.cause, data.culprits) == ("network", ())
 
@@ -100,6 +102,13 @@ def test_a_fault_between_two_ranks_is_that_of_either() -> None:
     assert result("order", diverged) == "wrong"
     assert result("order", diverged, ranks=2, victim=1) == "right"
     assert result("order", replace(diverged, culprits=(0, 1, 2))) == "wrong"
+
+
+def test_a_link_has_two_ends() -> None:
+    link = Said(3.0, LAUNCHER, "network", (1, 3), "the network from rank 1 ...")
+    on_three_hosts = replace(fault("slow link"), hosts=4)
+    assert judge(on_three_hosts, BY_NAME["slow link"], [link]).result == "right"
+    assert judge(on_three_hosts, BY_NAME["slow link"], [replace(link, culprits=(1, 2))]).result == "wrong"
 
 
 def test_a_busy_rank_0_may_be_named_only_to_who_asks() -> None:
