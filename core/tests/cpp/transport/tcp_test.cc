@@ -67,7 +67,6 @@ TEST(Tcp, TheKernelCountsWhatALinkCarries) {
   ASSERT_EQ(facts.size(), 1u);
   EXPECT_EQ(facts[0].peer, 1);
   EXPECT_GE(facts[0].sent_bytes, sent.size());
-  EXPECT_GT(facts[0].sending_us, 0u);
   EXPECT_GT(facts[0].round_trip_us, 0u);
 }
 
