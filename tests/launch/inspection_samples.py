@@ -40,8 +40,9 @@ def file_of(
     state: int = 1,
     rank: int = 0,
     links: Sequence[Link] = (),
+    process: tuple[int, int] = (42, 7),
 ) -> bytes:
-    """A whole file. The first text has the number 1."""
+    """A whole file. The first text has the number 1. `process`: its number and start."""
     clock = 2, 0, 0, NOW_NS, NOW_NS  # a tick is a nanosecond
     header = struct.pack(
         "<8sIIIiiiI4xQQQqQqQQiI16s2048s",
@@ -49,11 +50,11 @@ def file_of(
         RECORDS,
         TEXTS,
         len(links),
-        42,
+        process[0],
         rank,
         2,
         state,
-        7,
+        process[1],
         *clock,
         9,
         1,

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -138,10 +137,7 @@ def test_files_that_vanish_during_the_look_are_those_of_ranks_that_left(tmp_path
     """The launcher removes them at the end; the first look at them had found their ranks running."""
     alive, gone = tmp_path / "ab12.1.flight", tmp_path / "ab12.2.flight"
     start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    header = bytearray(file_of([Written(1, ended=20)]))
-    struct.pack_into("<iii", header, 16, os.getpid(), 0, 2)
-    struct.pack_into("<Q", header, 32, start)
-    alive.write_bytes(header)
+    alive.write_bytes(file_of([Written(1, ended=20)], process=(os.getpid(), start)))
     gone.write_bytes(file_of([Written(1, ended=20)], rank=1))
     base = {"FARANDOLE_FLIGHT_RECORDER": str(tmp_path)}
 
