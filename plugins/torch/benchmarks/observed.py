@@ -204,8 +204,8 @@ def heading(rounds: int) -> list[str]:
         "[observed.py](../../plugins/torch/benchmarks/observed.py) says what is measured.",
         "",
         f"One machine: {os.cpu_count()} cores of {processor()}. Milliseconds a step of a transformer by",
-        f"DistributedOptimizer, in {rounds} rounds. The targets: less than 1 % of a step for all that looks, and less than "
-        f"{RECORDER_LIMIT_PERCENT} % for the records",
+        f"DistributedOptimizer, in {rounds} rounds. The targets: less than 1 % of a step for all that looks, and less"
+        f"than {RECORDER_LIMIT_PERCENT} % for the records",
         f"alone, at {RECORD_S * 1e9:.0f} ns each.",
         "",
         "| model | ranks | looked at by | least | median | more, median of rounds | more, least | records alone |",
