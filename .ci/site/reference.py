@@ -234,7 +234,7 @@ PAGES = (
     Page(
         "farandole.plugin",
         {
-            "Tensors": ["Adapter", "Buffer", "DType", "DeviceMemory"],
+            "Tensors": ["Adapter", "Buffer", "DType", "DeviceMemory", "Direct"],
             "Operations": ["Collectives", "Handle", "Kind", "ReduceOp", "Recorder"],
             "Native parts": ["api_address", "Parameters", "plain", "reducing", "rooted", "call_site"],
             "Checks of arguments": [
