@@ -102,7 +102,13 @@ PAGES = (
     Page(
         "farandole.numpy",
         {
-            "Reductions": [*_REDUCING, *_REDUCING_ASYNC, *_with_async(_SCATTERING), *_with_async(["sparse_allreduce"])],
+            "Reductions": [
+                *_REDUCING,
+                *_REDUCING_ASYNC,
+                "persistent_allreduce",
+                *_with_async(_SCATTERING),
+                *_with_async(["sparse_allreduce"]),
+            ],
             "Gathering": _with_async(_GATHERING),
             "Exchange": [*_with_async(_EXCHANGE), "broadcast_", "broadcast_async_", "broadcast_parameters"],
             "Compression": ["Compression"],
@@ -120,7 +126,13 @@ PAGES = (
                 "SyncBatchNorm",
             ],
             "Start": ["init"],
-            "Reductions": [*_REDUCING, *_REDUCING_ASYNC, *_with_async(_SCATTERING), "sparse_allreduce_async"],
+            "Reductions": [
+                *_REDUCING,
+                *_REDUCING_ASYNC,
+                "persistent_allreduce",
+                *_with_async(_SCATTERING),
+                "sparse_allreduce_async",
+            ],
             "Gathering": _with_async(_GATHERING),
             "Exchange": [*_with_async(_EXCHANGE), "broadcast_", "broadcast_async_"],
             "Compression": ["Compression"],
@@ -222,7 +234,7 @@ PAGES = (
     Page(
         "farandole.plugin",
         {
-            "Tensors": ["Adapter", "Buffer", "DType", "DeviceMemory"],
+            "Tensors": ["Adapter", "Buffer", "DType", "DeviceMemory", "Direct"],
             "Operations": ["Collectives", "Handle", "Kind", "ReduceOp", "Recorder"],
             "Native parts": ["api_address", "Parameters", "plain", "reducing", "rooted", "call_site"],
             "Checks of arguments": [

@@ -3,7 +3,9 @@
 
 #include <pybind11/pybind11.h>
 
+#include <exception>
 #include <map>
+#include <new>
 
 #include "common/status.h"
 
@@ -18,6 +20,19 @@ void SetPythonError(const Status& status);
 [[noreturn]] void Raise(const Status& status);
 inline void RaiseIfError(const Status& status) {
   if (!status.ok()) Raise(status);
+}
+
+// Calls a function that returns a new reference, or null with a Python error set, and lets no C++ exception out.
+template <typename Body>
+PyObject* WithoutCppExceptions(Body body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return nullptr;
+  }
 }
 
 }  // namespace farandole

@@ -13,6 +13,7 @@
 #include "bindings/handle.h"
 #include "bindings/one.h"
 #include "bindings/output.h"
+#include "bindings/persistent.h"
 #include "bindings/sites.h"
 #include "bindings/stacks.h"
 #include "common/dynamic_library.h"
@@ -301,7 +302,8 @@ PYBIND11_MODULE(_core, module) {
   module.attr("backends") = py::tuple(py::cast(BackendNames()));
 
   AddOutputType(&module);
-  if (!AddHandleType(module.ptr()) || !AddOneTensorFunctions(module.ptr())) throw py::error_already_set();
+  if (!AddHandleType(module.ptr()) || !AddOneTensorFunctions(module.ptr()) || !AddPersistentType(module.ptr()))
+    throw py::error_already_set();
 }
 
 }  // namespace farandole

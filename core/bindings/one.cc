@@ -1,7 +1,6 @@
 #include "bindings/one.h"
 
 #include <algorithm>
-#include <new>
 
 #include "bindings/arguments.h"
 #include "bindings/errors.h"
@@ -87,16 +86,14 @@ Look LookAtArrays(PyObject* source, PyObject* target, Dimensions* dimensions, Te
 
 // ---- submitting
 
-// Submit never waits for other ranks, and nothing that holds the core's locks needs the GIL.
-Status SubmitTo(Engine* engine, const RequestView& view, OperationPtr* operation, bool will_wait) {
-  Request request(view);
-  if (request.tensors[0].size_bytes() <= kMostWithGil) return engine->Submit(std::move(request), operation, will_wait);
-  const WithoutGil scope;
-  return engine->Submit(std::move(request), operation, will_wait);
-}
+// An operation that has begun; null: it is over.
+struct Begun {
+  std::shared_ptr<Engine> engine;
+  OperationPtr operation;
+};
 
-// arguments: op, source, target, call, parameters. *handle stays null when the arrays are unusable.
-Look Begin(PyObject* const* arguments, Py_ssize_t count, bool will_wait, PyObject** handle) {
+// arguments: op, source, target, call, parameters.
+Look Begin(PyObject* const* arguments, Py_ssize_t count, bool will_wait, Begun* begun) {
   if (count != 5) {
     PyErr_Format(PyExc_TypeError, "expected 5 arguments, not %zd", count);
     return Look::kError;
@@ -119,45 +116,35 @@ Look Begin(PyObject* const* arguments, Py_ssize_t count, bool will_wait, PyObjec
   if (!CallSite(kOurFrames, &site)) return Look::kError;
   request.site = site;
   Status status;
-  std::shared_ptr<Engine> engine = CurrentEngine(&status);
-  OperationPtr operation;
-  if (engine) status = SubmitTo(engine.get(), request, &operation, will_wait);
-  if (!status.ok()) {
-    SetPythonError(status);
-    return Look::kError;
-  }
-  *handle = NewHandle(std::move(engine), std::move(operation), source, target);
-  return *handle != nullptr ? Look::kFine : Look::kError;
+  begun->engine = CurrentEngine(&status);
+  if (begun->engine) status = SubmitTo(begun->engine.get(), request, &begun->operation, will_wait);
+  if (status.ok()) return Look::kFine;
+  SetPythonError(status);
+  return Look::kError;
 }
 
-// Lets no C++ exception reach Python.
-template <typename Body>
-PyObject* Guard(Body body) noexcept {
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return PyErr_NoMemory();
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-    return nullptr;
-  }
+PyObject* HandleOf(Begun begun, PyObject* const* arguments) {
+  return NewHandle(std::move(begun.engine), std::move(begun.operation), arguments[1], arguments[2]);
 }
 
 PyObject* SubmitOne(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  return Guard([&]() -> PyObject* {
-    PyObject* handle = nullptr;
-    const Look look = Begin(arguments, count, /*will_wait=*/false, &handle);
+  return WithoutCppExceptions([&]() -> PyObject* {
+    Begun begun;
+    const Look look = Begin(arguments, count, /*will_wait=*/false, &begun);
     if (look == Look::kUnusable) Py_RETURN_NONE;
-    return handle;
+    return look == Look::kFine ? HandleOf(std::move(begun), arguments) : nullptr;
   });
 }
 
 PyObject* RunOne(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  return Guard([&]() -> PyObject* {
-    PyObject* handle = nullptr;
-    const Look look = Begin(arguments, count, /*will_wait=*/true, &handle);
+  return WithoutCppExceptions([&]() -> PyObject* {
+    Begun begun;
+    const Look look = Begin(arguments, count, /*will_wait=*/true, &begun);
     if (look == Look::kError) return nullptr;
     if (look == Look::kUnusable) Py_RETURN_FALSE;
+    if (!begun.operation) Py_RETURN_TRUE;
+    PyObject* const handle = HandleOf(std::move(begun), arguments);  // keeps both objects if Ctrl-C ends the wait
+    if (handle == nullptr) return nullptr;
     const bool fine = WaitFor(handle);
     Py_DECREF(handle);
     if (!fine) return nullptr;
@@ -175,6 +162,14 @@ PyMethodDef g_functions[] = {{"submit_one", AsMethod(&SubmitOne), METH_FASTCALL,
                              {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
+
+Status SubmitTo(Engine* engine, const RequestView& view, OperationPtr* operation, bool will_wait) {
+  if (will_wait && engine->RunOrBegin(view, operation)) return Status::Ok();
+  Request request(view);
+  if (request.tensors[0].size_bytes() <= kMostWithGil) return engine->Submit(std::move(request), operation, will_wait);
+  const WithoutGil scope;
+  return engine->Submit(std::move(request), operation, will_wait);
+}
 
 bool AddOneTensorFunctions(PyObject* module) { return PyModule_AddFunctions(module, g_functions) == 0; }
 

@@ -8,7 +8,13 @@
 
 #include <pybind11/pybind11.h>
 
+#include "engine/engine.h"
+
 namespace farandole {
+
+// Never waits for other ranks, and nothing that holds the core's locks needs the GIL. Of a caller that waits next, a
+// small operation is over at once where the others come within the first looks; then *operation stays null.
+Status SubmitTo(Engine* engine, const RequestView& view, OperationPtr* operation, bool will_wait);
 
 // Returns false with a Python error set when there is no memory.
 bool AddOneTensorFunctions(PyObject* module);

@@ -116,6 +116,21 @@ def run_one(
 ) -> bool:
     """`submit_one` and `wait` in one call, which is quicker; False where submit_one returns None."""
 
+def prepare(op: int, tensor: T, keep: object, call: Tensor, parameters: Parameters) -> Persistent[T]:
+    """What can be run again and again, in place. `keep`: keeps the memory of `call` where it is."""
+
+@final
+class Persistent(Generic[T]):
+    """One collective on one tensor. Each call is an operation of its own, and waits for it."""
+
+    @property
+    def tensor(self) -> T:
+        """The tensor, in which each operation leaves its result."""
+
+    def __call__(self) -> T: ...  # releases the GIL where it waits for long; returns the tensor
+    def start(self) -> Handle[T]:
+        """Begin the operation, and return at once."""
+
 @final
 class Handle(handles.Handle[R_co], Generic[R_co]):
     """The collector of cycles does not see it: that would cost more than all else of a handle. A function given to

@@ -11,7 +11,7 @@ A plugin whose framework Keras can run on makes its module `keras` of what `buil
 `plugins/_template` is a complete plugin to copy, `farandole.testing.conformance` the suite that each must pass.
 """
 
-from farandole._api.adapter import Adapter, Buffer, DeviceMemory, DType
+from farandole._api.adapter import Adapter, Buffer, DeviceMemory, Direct, DType
 from farandole._api.calls import Parameters, check_sequence, check_types, plain, reducing, rooted
 from farandole._api.collectives import Collectives
 from farandole._api.earlier import await_earlier, before_unnamed
@@ -46,6 +46,7 @@ __all__ = [
     "Compressor",
     "DType",
     "DeviceMemory",
+    "Direct",
     "ElasticLoader",
     "Exchange",
     "ExchangeOptions",

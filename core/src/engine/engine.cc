@@ -230,39 +230,51 @@ bool Engine::Wait(const OperationPtr& operation, int64_t limit_ms) {
 // A timeline, a profiler and a list with other backends need an operation: then there is no short cut. The call lives
 // on this stack until it is over or has become an operation.
 bool Engine::Run(const RequestView& request, Status* status) {
-  if (!operations_ || !SmallCall::CanBe(request)) return false;
+  OperationPtr operation;
+  if (!operations_ || !TryRun(request, driver_->pauses() + Driver::kYields, &operation)) return false;
+  *status = Status::Ok();
+  if (!operation) return true;
+  while (!driver_->Wait(*operation, kForGoodMs)) {
+  }
+  *status = operation->status();
+  return true;
+}
+
+bool Engine::RunOrBegin(const RequestView& request, OperationPtr* operation) {
+  return operations_ && TryRun(request, 2 * driver_->pauses(), operation);
+}
+
+bool Engine::TryRun(const RequestView& request, int looks, OperationPtr* operation) {
+  if (!SmallCall::CanBe(request)) return false;
   if (!backend_list_.only_ours() || Timeline::on() || Nvtx::on()) return false;
   thread_local std::string name;  // keeps its memory between calls
   name = request.name;
   SmallCall call(request, name);
-  if (!Enter(world_.get(), operations_.get(), &call, driver_->pauses())) return false;
+  const int used = driver_->pauses();
+  if (!Enter(world_.get(), operations_.get(), &call, used)) return false;
   operations_->bytes_submitted.fetch_add(call.size_bytes(), std::memory_order_relaxed);
-  *status = Status::Ok();
-  if (!LookUntil([&] { return CompleteIfReady(world_.get(), operations_.get(), &call); }, driver_->pauses())) {
+  if (!LookUntil([&] { return CompleteIfReady(world_.get(), operations_.get(), &call); }, used, looks)) {
     std::lock_guard<std::mutex> lock(operations_->mutex);
     operations_->by_ticket.MakeOperation();
   }
-  if (!call.became()) return true;
-  while (!driver_->Wait(*call.became(), kForGoodMs)) {
-  }
-  *status = call.became()->status();
+  *operation = call.became();
   return true;
 }
 
-// A small operation needs no driver: its data arrive in shared memory. `paused`: how many pauses it has used already.
+// A small operation needs no driver: its data arrive in shared memory. `used`: how many of the looks were made already.
 template <typename Look>
-bool Engine::LookUntil(Look look, int paused) {
+bool Engine::LookUntil(Look look, int used, int looks) {
   const int pauses = driver_->pauses();
-  for (int idle = paused; idle < pauses + Driver::kYields; ++idle) {
+  for (int idle = used; idle < looks; ++idle) {
     if (look()) return true;
     idle < pauses ? CpuPause() : std::this_thread::yield();
   }
-  return false;
+  return look();
 }
 
 bool Engine::AwaitSmall(const OperationPtr& operation) {
   if (operation->deferred || !operation->admission.cells) return false;
-  return LookUntil([&] { return Poll(operation); });
+  return LookUntil([&] { return Poll(operation); }, 0, driver_->pauses() + Driver::kYields);
 }
 
 }  // namespace farandole

@@ -43,6 +43,9 @@ class Engine {
   // Submit and Wait in one, for calls that need no Operation. Returns false, and does nothing, when the call needs one;
   // else *status says how it ended.
   bool Run(const RequestView& request, Status* status);
+  // Like Run, but looks for a microsecond or two only, for callers that hold a lock of their own: where the others have
+  // not come by then, *operation is what to wait for; else it stays null, and the call has succeeded.
+  bool RunOrBegin(const RequestView& request, OperationPtr* operation);
 
   // Warns ranks that wait for this one in a change of process sets: this rank has refused the change.
   void TellOfRefusal(const std::string& why, const std::string& site);
@@ -102,10 +105,11 @@ class Engine {
   Status FindDevice(Operation* operation);
   ProcessSetPtr FindSet(int id);
   Status Begin(const OperationPtr& operation, bool will_wait);
+  bool TryRun(const RequestView& request, int looks, OperationPtr* operation);
   Status SubmitJoin(const OperationPtr& operation);
 
   template <typename Look>
-  bool LookUntil(Look look, int paused = 0);
+  bool LookUntil(Look look, int used, int looks);
   bool AwaitSmall(const OperationPtr& operation);
 
   int rank_ = 0;

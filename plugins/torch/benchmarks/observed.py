@@ -63,7 +63,9 @@ class Job:
             return [], {**os.environ, "FARANDOLE_FLIGHT_RECORDER": "0"}
         if self.what == RECORDED:
             return [], dict(os.environ)
-        return ["--live", "--metrics", str(free_port()), "--timeline-filename", str(self.folder / "trace.json")], dict(os.environ)
+        return ["--live", "--metrics", str(free_port()), "--timeline-filename", str(self.folder / "trace.json")], dict(
+            os.environ
+        )
 
     def _read_page(self) -> None:
         """As a browser does: the page makes frames only while somebody reads them."""
@@ -160,8 +162,9 @@ def rows(name: str, ranks: int, jobs: Sequence[Job]) -> tuple[list[str], list[st
     for job in jobs:
         more, least_more = percent_more(job, jobs[0])
         of_records = job.operations * RECORD_S / min(job.times) * 100
+        least, median = min(job.times) * 1e3, statistics.median(job.times) * 1e3
         lines.append(
-            f"| {name} | {ranks} | {job.what} | {min(job.times) * 1e3:.2f} | {statistics.median(job.times) * 1e3:.2f} | "
+            f"| {name} | {ranks} | {job.what} | {least:.2f} | {median:.2f} | "
             f"{more:+.2f} % | {least_more:+.2f} % | {of_records:.4f} % |"
         )
         if min(more, least_more) > LIMIT_PERCENT.get(job.what, 1.0) or of_records > RECORDER_LIMIT_PERCENT:
@@ -200,12 +203,12 @@ def heading(rounds: int) -> list[str]:
         "Written by `python3 noxfile.py -s bench_observed -- --output docs/benchmarks/observed.md`;",
         "[observed.py](../../plugins/torch/benchmarks/observed.py) says what is measured.",
         "",
-        f"One machine: {os.cpu_count()} cores of {processor()}. Milliseconds a step of a transformer by DistributedOptimizer,",
-        f"in {rounds} rounds. The targets: less than 1 % of a step for all that looks, and less than "
-        f"{RECORDER_LIMIT_PERCENT} % for the records",
+        f"One machine: {os.cpu_count()} cores of {processor()}. Milliseconds a step of a transformer by",
+        f"DistributedOptimizer, in {rounds} rounds. The targets: less than 1 % of a step for all that looks, and less"
+        f"than {RECORDER_LIMIT_PERCENT} % for the records",
         f"alone, at {RECORD_S * 1e9:.0f} ns each.",
         "",
-        "| model | ranks | looked at by | least | median | more, median of rounds | more, least times | records alone |",
+        "| model | ranks | looked at by | least | median | more, median of rounds | more, least | records alone |",
         "|---|---:|---|---:|---:|---:|---:|---:|",
     ]
 

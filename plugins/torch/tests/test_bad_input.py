@@ -12,7 +12,7 @@ import time
 import farandole_torch as hvd
 import pytest
 import torch
-from farandole.testing import world
+from farandole.testing import spawn, world
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -239,3 +239,26 @@ def test_calls_in_another_order_are_told():
 )
 def test_control_c_in_a_call_leaves_the_job_usable(form):
     world(2).run(interrupted, form)
+
+
+def persistent_memory():
+    hvd.init()
+    weight = torch.nn.Parameter(torch.full((2, 3), float(hvd.rank())))
+    mean = hvd.persistent_allreduce(weight, "weight")
+    assert mean() is weight
+    assert (weight == 0.5).all()
+    with pytest.raises(RuntimeError, match="resiz"):
+        weight.detach().resize_(100_000)
+    weight.data = torch.full((2, 3), 7.0)  # the memory of before is still the one that is reduced
+    mean()
+    assert (weight == 7).all()
+    flag = torch.zeros((), dtype=torch.bool)
+    either = hvd.persistent_allreduce(flag, "flag", hvd.Max)
+    flag.fill_(hvd.rank() == 1)
+    assert either().item()
+    with pytest.raises(ValueError, match="not contiguous"):
+        hvd.persistent_allreduce(torch.ones(3, 4).T, "turned")
+
+
+def test_a_persistent_allreduce_keeps_its_memory():
+    spawn(2, persistent_memory, timeout=60)

@@ -94,6 +94,10 @@ class DeviceMemory(ABC, Generic[T]):
         """A tensor over contiguous memory on the device of `like`, which is valid as long as `keep` is alive."""
 
 
+Direct = tuple[int, int, DType, tuple[int, ...]]
+"""The addresses to read from and to write to, element type and shape."""
+
+
 class Adapter(ABC, Generic[T]):
     """The conversions between one framework's tensors and memory. Stateless: one object serves all threads."""
 
@@ -132,6 +136,17 @@ class Adapter(ABC, Generic[T]):
 
         None makes the operation go through a staging tensor: `empty(host=True)`, `assign`, and `assign` back.
         """
+
+    def pin(self, tensor: T) -> object:
+        """An object that, while it lives, keeps the memory of `buffer` from being freed or moved."""
+        return tensor
+
+    def direct(self, source: T, target: T | None) -> tuple[T, Direct] | None:
+        """A short way for plain tensors of the host, which saves most of the calls below; None for all others.
+
+        Returns the target (given None, a new tensor like `source`), and where the core reads and writes.
+        """
+        return None
 
     def check_target(self, tensor: T) -> None:
         """Raise ValueError or TypeError where `assign` to this tensor would; asked before anything is sent."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from farandole._api.adapter import Adapter, DType
 from farandole._api.calls import Parameters, check_types
 from farandole._api.earlier import await_earlier, waits
+from farandole._api.errors import ArgumentError
 from farandole._api.handles import Handle
 from farandole._api.ops import Kind
 from farandole._runtime.native import core
@@ -23,7 +24,7 @@ from farandole._runtime.staging import CallOnHost, Places
 from farandole._training.recorder import Recorder
 
 if TYPE_CHECKING:
-    from farandole._core import Output
+    from farandole._core import Output, Persistent
 
 T = TypeVar("T")
 
@@ -61,6 +62,26 @@ class Submitter(Generic[T]):
                 return self.start(kind, [source], [result], parameters).wait()[0]
             core.run_one(kind, source, result, call, parameters)
             return result
+        except TypeError:
+            check_types(parameters)
+            raise
+
+    def prepare(self, kind: Kind, tensor: T, parameters: Parameters) -> Persistent[T]:
+        """`run` in place on this tensor, as often as is wanted. Raises ValueError for memory that must be staged."""
+        adapter = self.adapter
+        dtype, shape = adapter.describe(tensor)
+        adapter.check_target(tensor)
+        on_device = self._device is not None and self._device.holds(tensor)
+        buffer = None if on_device else adapter.buffer(tensor)
+        if buffer is None:
+            where = "is on a device" if on_device else "is not contiguous"
+            raise ArgumentError(
+                f"a persistent operation needs contiguous memory of the host, and this tensor {where}; use allreduce_"
+            )
+        adapter.ready(tensor)
+        call = buffer.address, buffer.address, dtype, shape
+        try:
+            return core.prepare(kind, tensor, (buffer.keep, adapter.pin(tensor)), call, parameters)
         except TypeError:
             check_types(parameters)
             raise
@@ -188,6 +209,8 @@ class Submitter(Generic[T]):
     def _direct(self, source: T, target: T | None) -> tuple[T, CallOnHost | None]:
         """The target, and the core's view of both tensors in host memory; None for what `start` has to look at."""
         adapter = self.adapter
+        if (found := adapter.direct(source, target)) is not None:
+            return found
         dtype, shape = adapter.describe(source)
         result = adapter.empty(source, shape, dtype) if target is None else target
         if self._device is not None and self._device.holds(source):

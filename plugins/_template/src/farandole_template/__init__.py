@@ -30,6 +30,7 @@ grouped_allreduce_async = _collectives.grouped_allreduce_async
 grouped_allreduce_async_ = _collectives.grouped_allreduce_async_
 grouped_reducescatter = _collectives.grouped_reducescatter
 grouped_reducescatter_async = _collectives.grouped_reducescatter_async
+persistent_allreduce = _collectives.persistent_allreduce
 reducescatter = _collectives.reducescatter
 reducescatter_async = _collectives.reducescatter_async
 sparse_allreduce = _collectives.sparse_allreduce
@@ -60,6 +61,7 @@ __all__ = [
     "grouped_allreduce_async_",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
+    "persistent_allreduce",
     "reducescatter",
     "reducescatter_async",
     "sparse_allreduce",

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import torch
 from farandole import ArgumentError, ArgumentTypeError
-from farandole.plugin import Adapter, Buffer, Collectives, DeviceMemory, DType
+from farandole.plugin import Adapter, Buffer, Collectives, DeviceMemory, Direct, DType
 
 from farandole_torch._private import is_profiler_on
 
@@ -17,6 +17,7 @@ Tensor: TypeAlias = torch.Tensor
 
 TORCH_DTYPES = {dtype: getattr(torch, dtype.title) for dtype in DType if hasattr(torch, dtype.title)}
 _DTYPES = {torch_dtype: dtype for dtype, torch_dtype in TORCH_DTYPES.items()}
+_PLAIN = {torch.Tensor, torch.nn.Parameter}
 
 
 class _Cuda(DeviceMemory[Tensor]):
@@ -81,6 +82,25 @@ class TensorAdapter(Adapter[Tensor]):
                 "a tensor without memory of its own, as torch.func has it, cannot be reduced or sent: call the "
                 "operation outside of torch.func.grad, vmap and the like"
             ) from None
+
+    def direct(self, source: Tensor, target: Tensor | None) -> tuple[Tensor, Direct] | None:
+        if type(source) not in _PLAIN or (target is not source and target is not None):
+            return None
+        try:
+            if not (source.is_cpu and source.is_contiguous()) or source.is_neg():
+                return None
+            address, dtype, shape = source.data_ptr(), _DTYPES[source.dtype], source.shape
+        except (KeyError, RuntimeError):  # `describe` and `buffer` have the words for it
+            return None
+        if target is source:
+            return source, (address, address, dtype, shape)
+        result = torch.empty_like(source)
+        return result, (address, result.data_ptr(), dtype, shape)
+
+    def pin(self, tensor: Tensor) -> object:
+        alias = tensor.detach()  # keeps the storage where `tensor.data = other` lets go of it
+        alias.view(-1).view(torch.uint8).numpy()  # from now on nobody can resize the storage
+        return alias
 
     def ready(self, tensor: Tensor) -> None:
         if tensor.is_cuda:

@@ -32,6 +32,7 @@ grouped_allreduce_async = _operations.grouped_allreduce_async
 grouped_allreduce_async_ = _operations.grouped_allreduce_async_
 grouped_reducescatter = _operations.grouped_reducescatter
 grouped_reducescatter_async = _operations.grouped_reducescatter_async
+persistent_allreduce = _operations.persistent_allreduce
 reducescatter = _operations.reducescatter
 reducescatter_async = _operations.reducescatter_async
 
@@ -58,6 +59,7 @@ __all__ = [
     "grouped_reducescatter",
     "grouped_reducescatter_async",
     "init",
+    "persistent_allreduce",
     "reducescatter",
     "reducescatter_async",
     "sparse_allreduce_async",
