@@ -65,7 +65,7 @@ def test_a_text_that_others_replaced_is_forgotten() -> None:
 
 def test_a_clock_that_is_being_set_needs_another_look() -> None:
     copy = bytearray(file_of([]))
-    copy[40:48] = (3).to_bytes(8, "little")
+    copy[48:56] = (3).to_bytes(8, "little")
     with pytest.raises(TornError, match="its clock was being set"):
         parse([bytes(copy)] * 3)
 
