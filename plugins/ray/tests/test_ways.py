@@ -105,6 +105,12 @@ def test_hosts_are_printed_as_a_discovery_script_prints_them() -> None:
         )
 
 
+def test_an_actor_that_is_asked_again_serves_at_the_same_port() -> None:
+    actor = Actor(secrets.token_hex(32))
+    port = actor.serve("node-id", "127.0.0.1", [])
+    assert actor.serve("node-id", "127.0.0.1", []) == port
+
+
 def rank(name: str, number: int) -> socket.socket:
     channel = socket.socket(socket.AF_UNIX)
     channel.connect(f"\0{name}")
