@@ -142,7 +142,7 @@ def linger() -> None:
     time.sleep(600)
 
 
-class _AtLine(io.StringIO):
+class AtLine(io.StringIO):
     """Calls a function once both ranks have printed their line."""
 
     def __init__(self, act: Callable[[], None]) -> None:
@@ -167,7 +167,7 @@ def executors() -> list[psutil.Process]:
 
 
 def test_a_killed_executor_is_told_in_one_sentence(warm: Any, nothing_left: Callable[[], bool]) -> None:
-    shown = _AtLine(executors()[0].kill)
+    shown = AtLine(executors()[0].kill)
     with pytest.raises(farandole.FarandoleError, match=r"rank [01] on \S+ .*was lost") as caught:
         farandole_spark.run(linger, num_proc=2, stdout=shown)
     assert time.monotonic() - shown.acted_at < TOLD_SECONDS
@@ -177,7 +177,7 @@ def test_a_killed_executor_is_told_in_one_sentence(warm: Any, nothing_left: Call
 
 def test_an_interrupt_ends_everything(warm: Any, nothing_left: Callable[[], bool]) -> None:
     earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
-    shown = _AtLine(lambda: os.kill(os.getpid(), signal.SIGINT))
+    shown = AtLine(lambda: os.kill(os.getpid(), signal.SIGINT))
     try:
         with pytest.raises(KeyboardInterrupt):
             farandole_spark.run(linger, num_proc=2, stdout=shown)
@@ -189,7 +189,7 @@ def test_an_interrupt_ends_everything(warm: Any, nothing_left: Callable[[], bool
 
 
 def test_a_stage_that_spark_cancels_is_told(warm: Any, nothing_left: Callable[[], bool]) -> None:
-    shown = _AtLine(warm.sparkContext.cancelAllJobs)
+    shown = AtLine(warm.sparkContext.cancelAllJobs)
     with pytest.raises(farandole.FarandoleError, match="was lost"):
         farandole_spark.run(linger, num_proc=2, stdout=shown)
     assert time.monotonic() - shown.acted_at < TOLD_SECONDS

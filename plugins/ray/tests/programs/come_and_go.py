@@ -76,4 +76,5 @@ with nodes(2, config=BLIND) as cluster:
     executor.shutdown()
 sizes = results[0][2]
 assert [result[:2] for result in results] == [(1, len(sizes))], results
-assert [size for size, _ in itertools.groupby(sizes)] == [2, 1, 2, 1]
+changes = [size for size, _ in itertools.groupby(sizes)]
+assert changes[-4:] == [2, 1, 2, 1] and len(changes) <= 5, changes  # on a busy machine it begins with one rank
