@@ -26,13 +26,12 @@ if TYPE_CHECKING:
 
 __version__ = _fit.VERSION
 
-_NEED_RAY = ["FarandoleConfig", "RayExecutor", "Settings"]
-__all__ = [*_NEED_RAY, "log"]
+__all__ = ["FarandoleConfig", "RayExecutor", "Settings", "log"]
 
 
 def __getattr__(name: str) -> Any:
     """At the first use: ranks import this package, too, and need no Ray; the executor needs no Ray Train."""
-    if name not in _NEED_RAY:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         import ray

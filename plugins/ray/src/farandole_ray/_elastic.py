@@ -38,9 +38,7 @@ class Elastic:
     cooldown_range: tuple[float, float] | None
     timeout_s: float
 
-    def run(
-        self, call: bytes, variables: dict[str, str], callbacks: Sequence[Callable[[Any], object]]
-    ) -> list[Any]:
+    def run(self, call: bytes, variables: dict[str, str], callbacks: Sequence[Callable[[Any], object]]) -> list[Any]:
         """The results of the ranks that are there at the end. Raises what the rank that failed first has raised."""
         keys, mark = new_keys(), new_mark()
         pool = Pool(self.request, keys, self.least)

@@ -209,8 +209,8 @@ class RayExecutor:
 
         `callbacks` are called here, in this thread, with the values of each `farandole_ray.log` of a rank.
 
-        Raises what it raised on the rank that failed first, whose traceback is its cause, or what a callback raised; then
-        all ranks have ended.
+        Raises what it raised on the rank that failed first, whose traceback is its cause; or what a callback raised.
+        Then all ranks have ended.
         """
         callbacks = _checked(callbacks)
         call = pack_call(fn, tuple(args or ()), dict(kwargs or {}), _NAME)

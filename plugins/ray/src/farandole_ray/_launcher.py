@@ -88,7 +88,7 @@ class Launcher:
                     self._shown.append((is_stderr, line))
 
     def _take(self, mark: bytes, values: bytes | None, is_stderr: bool) -> None:
-        """The end of a rank's output; or values for callbacks, which the launcher repeats among a lost rank's last lines."""
+        """The end of a rank's output; or values, which stderr repeats among the last lines of a lost rank."""
         if values is None:
             self._marks[mark] += 1
         elif not is_stderr:
@@ -104,8 +104,9 @@ class Launcher:
             return self._marks[mark] >= 2 * ranks
 
     def show(self) -> None:
-        """Pass on what ranks have written to our stdout and stderr, in the thread that a notebook's cell belongs to; and
-        what they have logged. Raises what a callback raises, and calls none any more.
+        """Pass on what ranks have written, in the thread that a notebook's cell belongs to, and what they have logged.
+
+        Raises what a callback raises, and calls none any more.
         """
         with self._lock:
             lines, self._shown = self._shown, []

@@ -118,7 +118,7 @@ class RayHostDiscovery:
     """The nodes of the cluster, and how many ranks each has places for."""
 
     def __init__(self, use_gpu: bool = False, cpus_per_slot: float = 1, gpus_per_slot: float = 1) -> None:
-        """What each rank needs."""
+        """Each rank needs these resources."""
         self._resources: dict[str, Any] = {
             "use_gpu": use_gpu,
             "cpus_per_worker": cpus_per_slot,

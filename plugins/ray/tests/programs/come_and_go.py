@@ -11,7 +11,7 @@ from farandole_ray import RayExecutor
 
 STEPS = Path("steps")  # rank 0 says how far it is
 STOP = Path("stop")
-BLIND = {"health_check_period_ms": 300_000}  # so that Ray does not notice a node's silent end: the job must not wait for it
+BLIND = {"health_check_period_ms": 300_000}  # Ray does not notice a node's silent end: the job must not wait for it
 
 
 def train(steps, stop):
