@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from lab import Lab, lab_fixture  # noqa: F401  (a fixture)
+from parameters import digest
 
 pytest.importorskip("ray", reason="Ray is installed by the session `ray`")
 pytestmark = pytest.mark.timeout(400)
@@ -42,8 +43,14 @@ def test_lines_are_complete_and_20_jobs_leave_nothing(run: Callable[..., str]) -
     print(run("many.py"))
 
 
-def test_digits_train_to_the_same_parameters_as_by_the_launcher(run: Callable[..., str]) -> None:
-    run("digits_twice.py", EXAMPLES / "torch")
+@pytest.mark.parametrize("example", ["torch/digits.py", "tensorflow/keras_digits.py"])
+def test_digits_train_to_the_same_parameters_as_by_the_launcher(
+    run: Callable[..., str], tmp_path: Path, example: str
+) -> None:
+    suffix = ".pt" if "torch" in example else ".keras"
+    ours, theirs = tmp_path / f"ray{suffix}", tmp_path / f"run{suffix}"
+    run("digits_twice.py", EXAMPLES / example, ours, theirs)
+    assert digest(ours) == digest(theirs)
 
 
 def test_a_node_leaves_and_one_joins(run: Callable[..., str]) -> None:
