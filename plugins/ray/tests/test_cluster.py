@@ -25,7 +25,15 @@ def run(lab: Lab, tmp_path: Path) -> Callable[..., str]:
     """run("calls.py", argument) runs a program to its good end, and returns its stdout."""
 
     def call(program: str, *arguments: object) -> str:
-        variables = ["RAY_TMPDIR=/run", "RAY_USAGE_STATS_ENABLED=0", "RAY_TRAIN_V2_ENABLED=1", "OMP_NUM_THREADS=1"]
+        own = tmp_path / "own"  # other jobs of this machine write to /tmp
+        own.mkdir()
+        variables = [
+            f"TMPDIR={own}",
+            "RAY_TMPDIR=/run",
+            "RAY_USAGE_STATS_ENABLED=0",
+            "RAY_TRAIN_V2_ENABLED=1",
+            "OMP_NUM_THREADS=1",
+        ]
         words = ["env", *variables, sys.executable, HERE / "programs" / program, *map(str, arguments)]
         done = lab.hosts(1)[0].run(words, timeout=LIMIT_S, cwd=tmp_path)
         assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
@@ -34,13 +42,21 @@ def run(lab: Lab, tmp_path: Path) -> Callable[..., str]:
     return call
 
 
+def tell(out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Show times that are measured and not judged: the last lines that the program itself has printed."""
+    with capsys.disabled():
+        print("", *(line for line in out.splitlines() if " s" in line and not line.startswith("[")), sep="\n")
+
+
 def test_calls_results_and_failures(run: Callable[..., str]) -> None:
     out = run("calls.py")
     assert out.count("rank 0 is here") == out.count("rank 1 is here") == 3
 
 
-def test_lines_are_complete_and_20_jobs_leave_nothing(run: Callable[..., str]) -> None:
-    print(run("many.py"))
+def test_lines_are_complete_and_20_jobs_leave_nothing(
+    run: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell(run("many.py"), capsys)
 
 
 @pytest.mark.parametrize("example", ["torch/digits.py", "tensorflow/keras_digits.py"])
@@ -53,8 +69,8 @@ def test_digits_train_to_the_same_parameters_as_by_the_launcher(
     assert digest(ours) == digest(theirs)
 
 
-def test_a_node_leaves_and_one_joins(run: Callable[..., str]) -> None:
-    print(run("come_and_go.py"))
+def test_a_node_leaves_and_one_joins(run: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+    tell(run("come_and_go.py"), capsys)
 
 
 def test_ray_train_has_reports_checkpoints_and_shards(run: Callable[..., str]) -> None:
