@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from other_launcher import two_ranks
 
 # Rank 1 does not come to the last call until the file "go" is there.
@@ -84,6 +86,38 @@ def test_a_rank_that_is_killed(run: Callable, script: Callable, tmp_path: Path) 
     last = "its last operation, allreduce 'grad' (script0.py:6), ended "
     assert "was lost: its process ended without leaving; " + last in result.err
     assert list((tmp_path / "flights").iterdir()) == []
+
+
+STALLED = """
+import time
+import numpy as np
+import farandole.numpy as hvd
+hvd.init()
+hvd.allreduce(np.ones(3, np.float32), name="grad")
+if hvd.rank() == 1:
+    time.sleep(5)
+hvd.allreduce(np.ones(3, np.float32), name="grad")
+if hvd.rank() == 1:
+    import os, signal
+    os.kill(os.getpid(), signal.SIGKILL)
+hvd.allreduce(np.ones(3, np.float32), name="grad")
+"""
+
+
+@pytest.mark.parametrize("host", ["localhost", "there"])
+def test_the_launcher_says_by_itself_who_is_waited_for_and_who_was_lost(
+    run: Callable, script: Callable, tmp_path: Path, host: str
+) -> None:
+    """Also of another host, whose agent looks for it."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\nfor word; do :; done\nexec sh -c "$word"\n')
+    ssh.chmod(0o700)
+    env = {**environment(tmp_path), "FARANDOLE_WARN_AFTER": "1", "FARANDOLE_SSH": str(ssh)}
+    result = run("-H", f"{host}:2", script(STALLED), env=env)
+    assert result.code == 128 + signal.SIGKILL
+    (sentence,) = re.findall("^farandole: rank 1 .*has not called.*$", result.err, re.MULTILINE)
+    assert "it sleeps; rank 0 has waited" in sentence
+    assert "the flight recorders say: rank 1 (pid " in result.err
 
 
 def test_ranks_of_another_launcher(run: Callable, launch: Callable, script: Callable, tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import pytest
 from farandole.launch.inspection.diagnosis import Activity, Rank
+from farandole.launch.inspection.tails import Seen
 from farandole.launch.live.hub import Hub, Reader
 from farandole.launch.live.metrics import as_text
-from farandole.launch.live.model import MOST_OPERATIONS, Model, Seen, arrivals_of, measure, step_ns, verdict
+from farandole.launch.live.model import MOST_OPERATIONS, Model, arrivals_of, measure, step_ns, verdict
 from inspection_samples import NOW_NS, SECOND, done, operation, rank
 
 MOST_BYTES = 512 << 10  # of a frame

@@ -198,7 +198,7 @@ class Agents:
     def die(self, rank: int) -> None:
         """The agent reports the death to its launcher, where it has one."""
         told = {"kind": "death", "rank": rank, "pid": 1, "code": -9, "ran_s": 1.0, "asked": False, "joins": 1}
-        self.memories[rank].died({**told, "said": None}, 1.0)
+        self.memories[rank].died({**told, "said": None, "recorded": ""}, 1.0)
 
     def adopt(self, dead: tuple[int, ...] = ()) -> list[int]:
         """Another launcher. Returns the ranks that it answers."""

@@ -15,9 +15,10 @@ import chromium
 import pytest
 from farandole.launch.inspection.diagnosis import Activity, Rank
 from farandole.launch.inspection.records import Operation, Recording, State
+from farandole.launch.inspection.tails import Seen
 from farandole.launch.live.command import event
 from farandole.launch.live.hub import Hub
-from farandole.launch.live.model import Model, Seen
+from farandole.launch.live.model import Model
 from farandole.launch.live.server import LiveServer
 from farandole.launch.report.write import report
 

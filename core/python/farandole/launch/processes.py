@@ -12,6 +12,8 @@ from farandole._start.membership_channel import Message
 from farandole._start.rank_records import RankRecords
 from farandole.launch import guard, verdict
 from farandole.launch.inspection.aftermath import Flights
+from farandole.launch.inspection.sight import Sight
+from farandole.launch.inspection.watch import HostWatch
 from farandole.launch.job import Placement
 from farandole.launch.local import Rank
 from farandole.launch.membership import MembershipServer
@@ -69,10 +71,6 @@ class LocalSupervisor(Supervisor):
 
     def _pids_of(self, ranks: Collection[int]) -> list[int]:
         return [pid for pid, each in self.alive.items() if each.placement.rank in ranks]
-
-    def last_words(self, rank: int) -> str:
-        """See Supervisor."""
-        return self.flights.last_words(rank) if self.flights else ""
 
     def forget_ranks(self) -> None:
         """See Supervisor."""
@@ -144,13 +142,36 @@ class LocalSupervisor(Supervisor):
             self.server.drain()
         joined, said = self.records.joins(number) > 0, self.records.parting(number)
         self.records.end(number, rank.pid, code)
-        death = verdict.Death(rank.placement, rank.pid, code, now, now - rank.started_at, asked, joined, said)
+        recorded = self.flights.last_words(number) if self.flights and code < 0 and not asked else ""
+        ran_s = now - rank.started_at
+        death = verdict.Death(rank.placement, rank.pid, code, now, ran_s, asked, joined, said, recorded=recorded)
         self.note_death(death, len(self.alive))
 
     def _leave_nothing(self, now: float) -> None:
         self._leftovers_told = True
         self.ending.ranks_gone(now)
         guard.signal_descendants(signal.SIGTERM, spare=lambda pid: os.getpgid(pid) in self._told_groups)
+
+    # The watch over ranks that run
+
+    @property
+    def _watch_of_host(self) -> HostWatch | None:
+        is_time = bool(self.alive) and not self.suspended and self.ending.began_at is None
+        return self.flights.watch if self.flights and is_time else None
+
+    def next_due(self, now: float) -> float | None:
+        """See Supervisor."""
+        return None if (watch := self._watch_of_host) is None else watch.next_due(now)
+
+    def act(self, now: float) -> None:
+        """See Supervisor."""
+        if (watch := self._watch_of_host) is not None and (sight := watch.look(now)):
+            self.take_sight(sight, now)
+        super().act(now)
+
+    def take_sight(self, sight: Sight, now: float) -> None:
+        """The ranks of this host were looked at."""
+        self.say_of_sight("", sight, now, len(self.alive))
 
     def kill(self) -> None:
         """See Supervisor."""

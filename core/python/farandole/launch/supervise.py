@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from farandole._start.membership_channel import Message
 from farandole.launch import guard, verdict
 from farandole.launch.ending import Ending
+from farandole.launch.inspection.sight import Sight
+from farandole.launch.inspection.watch import JobWatch
 from farandole.launch.job import Placement
 from farandole.launch.membership import Answer, Lease
 from farandole.launch.output import name_of_rank
@@ -57,6 +59,7 @@ class Supervisor(ABC):
         self.selector.register(self._wake_reader, selectors.EVENT_READ, self._hear)
         self.selector.register(self.lifeline, selectors.EVENT_READ, self.launcher_gone)
         self.ending = Ending(self.grace_s)
+        self._watch = JobWatch(self.options.hosts)
         self.relay = self.make_relay()
         self._catch_signals()
 
@@ -159,9 +162,11 @@ class Supervisor(ABC):
     def forget_ranks(self) -> None:  # noqa: B027  # many have no rank on this host
         """The ranks have ended, and all is told: remove what they left for readers."""
 
-    def last_words(self, rank: int) -> str:
-        """A sentence about what a rank that was killed did last; "" where nothing is known here."""
-        return ""
+    def say_of_sight(self, source: str, sight: Sight, now: float, ranks: int) -> None:
+        """Tell the user who makes the others wait. `source`: the host; `ranks`: of the job, on all hosts."""
+        self._watch.size = ranks
+        for sentence in self._watch.hear(source, sight, now):
+            self.relay.say(f"farandole: {sentence}.")
 
     # Signals
 
@@ -320,8 +325,8 @@ class Supervisor(ABC):
         label = name_of_rank(rank, self.options.hosts)
         elsewhere = self.where_output_is(rank)
         self.relay.tell(verdict.describe(found, self.relay.tail(rank), directory, is_above, label, elsewhere))
-        if found.culprit.code < 0 and (words := self.last_words(rank)):
-            self.relay.tell(f"farandole: the flight recorders say: {words}.")
+        if found.culprit.recorded:
+            self.relay.tell(f"farandole: the flight recorders say: {found.culprit.recorded}.")
         if self._why_no_more:
             self.relay.tell(self._why_no_more)
         return found.exit_code

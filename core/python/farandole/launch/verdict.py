@@ -35,6 +35,7 @@ class Death:
     joined: bool = True  # it was in a world of several ranks once
     said: Parting | None = None
     lost: str = ""  # what became of the way to its host, where that ended before the rank
+    recorded: str = ""  # the sentence of the flight recorders of its host, for one that a signal has killed
 
     @property
     def failed_at(self) -> float:

@@ -1,4 +1,4 @@
-"""The launcher's use of its ranks' flight recorders on this host, once the job has ended."""
+"""The launcher's use of its ranks' flight recorders on this host."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from farandole.launch.inspection import jobs, processes
 from farandole.launch.inspection.diagnosis import Activity, Kind, Rank, diagnose
 from farandole.launch.inspection.records import RecordError, Recording, Wanted
+from farandole.launch.inspection.watch import HostWatch
 
 _RUN_DIGITS = 12
 _MOST_OPERATIONS = 512  # of a rank, for a sentence about it
@@ -23,14 +24,15 @@ def run_of(key: bytes) -> str:
 
 
 class Flights:
-    """The recorders' files of one job. Its ranks have ended, or are about to."""
+    """The recorders' files of one job. `watch`: who looks at them while it runs."""
 
     def __init__(self, base: Mapping[str, str], key: bytes) -> None:
         self._folders = jobs.folders(base)
         self._run = run_of(key)
+        self.watch = HostWatch(base, self._run)
 
     def last_words(self, rank: int) -> str:
-        """A sentence about what a rank that was killed did last; "" for one that could say so itself."""
+        """A sentence about what a rank that is dead did last; "" for one that could say so itself."""
         ranks = []
         for recording in self._recordings(_MOST_OPERATIONS).values():
             gone = processes.look(recording, time.monotonic_ns()).is_gone

@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.launch.inspection.records import ALL, HEADER_BYTES, RecordError, Recording, TornError, Wanted, parse
+from farandole.launch.inspection.records import (
+    ALL,
+    COPIES,
+    HEADER_BYTES,
+    RecordError,
+    Recording,
+    TornError,
+    Wanted,
+    parse,
+)
 
 _VARIABLE = "FARANDOLE_FLIGHT_RECORDER"
 _LOOKS = 5  # at a file that changes
@@ -101,8 +110,25 @@ def _read_or_none(path: Path, wanted: Wanted) -> Recording | None:
         return None
 
 
-def read(path: Path, wanted: Wanted = ALL) -> Recording:
+class Room:
+    """Memory for the copies of a file: new memory for each look would cost more than the look."""
+
+    def __init__(self) -> None:
+        self._copies = [bytearray() for _ in range(COPIES)]
+
+    def take(self, descriptor: int, size: int) -> list[bytearray]:
+        """Copies of the file, one taken after the other, which are good until the next ones."""
+        for place, copy in enumerate(self._copies):
+            if len(copy) != size:
+                self._copies[place] = copy = bytearray(size)
+            if (found := os.preadv(descriptor, [copy], 0)) != size:
+                raise RecordError(f"it has {found} bytes, not {size}")
+        return self._copies
+
+
+def read(path: Path, wanted: Wanted = ALL, room: Room | None = None) -> Recording:
     """Read a recorder's file while its rank writes it. Raises OSError, RecordError."""
+    room = room or Room()
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
@@ -110,7 +136,7 @@ def read(path: Path, wanted: Wanted = ALL) -> Recording:
             raise RecordError("it is another user's, or has no recorder's size")
         for look in range(_LOOKS):
             try:
-                return parse([os.pread(descriptor, found.st_size, 0) for _ in range(3)], wanted)
+                return parse(room.take(descriptor, found.st_size), wanted)
             except TornError:
                 if look == _LOOKS - 1:
                     raise

@@ -6,8 +6,9 @@ dropped: `sequence` of a record and `number` of a text change before and after e
 
 from __future__ import annotations
 
+import contextlib
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -37,13 +38,14 @@ DTYPES = (
     "float64",
     "bool",
 )
+COPIES = 3  # of a file
 HEADER_BYTES, RECORD_BYTES, TEXT_BYTES = 4096, 64, 128
 MOST_RECORDS, MOST_TEXTS = 1 << 16, 1 << 16
 
 _HEADER = struct.Struct("<8sIIiiiIQQQqQqQQiI16s2048s")
 _RECORD = struct.Struct("<QQQQIIIIiIBBBBI")
 _TEXT = struct.Struct("<IHH120s")
-_BEGINNING = struct.Struct(f"<QQQ{RECORD_BYTES - 24}x")  # of a record
+_RECORD_WORDS, _ENDED_WORD = RECORD_BYTES // 8, 2  # of a record: words, and the one with its end
 _AGREED_TICKS = 1024  # the unit of `agreed` and `started`
 _FAILED = 1
 
@@ -143,11 +145,11 @@ class Wanted:
 ALL = Wanted()
 
 
-def parse(copies: Sequence[bytes], wanted: Wanted = ALL) -> Recording:
+def parse(copies: Sequence[bytes | bytearray], wanted: Wanted = ALL) -> Recording:
     """Read what is alike in three copies of a file, taken one after the other. Raises RecordError."""
     before, copy, after = copies
     header = _header(copy)
-    clocks = {each[40:48] for each in copies}
+    clocks = {bytes(each[40:48]) for each in copies}
     if len(clocks) > 1 or header[8] % 2:
         raise TornError("its clock was being set")
     (_, record_count, text_count, pid, rank, size, state, start, _, first_ticks, first_ns) = header[:11]
@@ -158,7 +160,7 @@ def parse(copies: Sequence[bytes], wanted: Wanted = ALL) -> Recording:
     texts = _Texts(copies, HEADER_BYTES + record_count * RECORD_BYTES, text_count)
     clock = _Clock(first_ticks, first_ns, late_ticks, late_ns)
     operations = []
-    for offset in _offsets(copy[HEADER_BYTES:][: record_count * RECORD_BYTES], wanted):
+    for offset in _offsets(memoryview(copy)[HEADER_BYTES:][: record_count * RECORD_BYTES], wanted):
         sequences = {int.from_bytes(each[offset : offset + 8], "little") for each in (before, copy, after)}
         if len(sequences) == 1 and sequences.pop() % 2 == 1:
             operations.append(_operation(_RECORD.unpack_from(copy, offset), clock, texts))
@@ -178,18 +180,29 @@ def parse(copies: Sequence[bytes], wanted: Wanted = ALL) -> Recording:
     )
 
 
-def _offsets(ring: bytes, wanted: Wanted) -> list[int]:
-    """Where in a file the records are that are wanted."""
-    all_of_them = [(sequence // 2, ended) for sequence, _, ended in _BEGINNING.iter_unpack(ring)]
-    first = max(wanted.since, max((number for number, _ in all_of_them), default=0) - wanted.most + 1)
-    return [
-        HEADER_BYTES + place * RECORD_BYTES
-        for place, (number, ended) in enumerate(all_of_them)
-        if number >= first or ended == 0 or number in wanted.also
-    ]
+def _offsets(ring: memoryview, wanted: Wanted) -> list[int]:
+    """Where in a file the records are that are wanted. A launcher asks each second, so lists look, where they can."""
+    words = ring.cast("Q")
+    sequences, ends = words[::_RECORD_WORDS].tolist(), words[_ENDED_WORD::_RECORD_WORDS].tolist()
+    latest = max(sequences, default=0)
+    first = 2 * max(wanted.since, latest // 2 - wanted.most + 1)
+    places = set(_all_of(0, ends))  # in flight, or without a record
+    places.update(place for number in wanted.also for place in _all_of(2 * number + 1, sequences))
+    if first <= latest:
+        places.update(place for place, sequence in enumerate(sequences) if sequence >= first)
+    return [HEADER_BYTES + place * RECORD_BYTES for place in sorted(places) if sequences[place]]
 
 
-def _header(copy: bytes) -> tuple[Any, ...]:
+def _all_of(value: int, values: list[int]) -> Iterator[int]:
+    """The places of a value."""
+    place = -1
+    with contextlib.suppress(ValueError):
+        while True:
+            place = values.index(value, place + 1)
+            yield place
+
+
+def _header(copy: bytes | bytearray) -> tuple[Any, ...]:
     if len(copy) < HEADER_BYTES or copy[: len(MAGIC)] != MAGIC:
         raise RecordError("it does not begin as a recorder's file of this version does")
     header = _HEADER.unpack_from(copy)
@@ -201,7 +214,7 @@ def _header(copy: bytes) -> tuple[Any, ...]:
 class _Texts:
     """The names, shapes and sites of a file. Each is read when an operation asks for it."""
 
-    def __init__(self, copies: Sequence[bytes], start: int, count: int) -> None:
+    def __init__(self, copies: Sequence[bytes | bytearray], start: int, count: int) -> None:
         self._copies, self._start, self._count = copies, start, count
         self._known: dict[int, tuple[str, str] | None] = {}
 
@@ -213,7 +226,7 @@ class _Texts:
 
     def _read(self, wanted: int) -> tuple[str, str] | None:
         offset = self._start + wanted % self._count * TEXT_BYTES
-        numbers = {each[offset : offset + 4] for each in self._copies}
+        numbers = {bytes(each[offset : offset + 4]) for each in self._copies}
         number, first, second, text = _TEXT.unpack_from(self._copies[1], offset)
         if len(numbers) != 1 or number != wanted:
             return None

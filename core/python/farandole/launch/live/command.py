@@ -17,11 +17,11 @@ from farandole.launch import guard
 from farandole.launch.inspection import jobs, processes
 from farandole.launch.inspection.diagnosis import Activity
 from farandole.launch.inspection.records import Recording
+from farandole.launch.inspection.tails import Seen, Tails, descends
 from farandole.launch.live.hub import Hub
 from farandole.launch.live.metrics import as_text
-from farandole.launch.live.model import Model, Seen
+from farandole.launch.live.model import Model
 from farandole.launch.live.server import ADDRESS, LiveServer, MetricsServer, open_server
-from farandole.launch.live.tails import Tails, descends
 
 _EVERY_S = 0.5
 _UNREAD_EVERY_S = 2.0  # while nobody looks at the page

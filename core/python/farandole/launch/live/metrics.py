@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farandole.launch.live.model import Arrivals, Measured, Seen, arrivals_of, measure
+from farandole.launch.inspection.tails import Seen
+from farandole.launch.live.model import Arrivals, Measured, arrivals_of, measure
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 

@@ -14,6 +14,7 @@ from statistics import median
 
 from farandole.launch.inspection.diagnosis import Diagnosis, Kind, Rank, diagnose
 from farandole.launch.inspection.records import Operation
+from farandole.launch.inspection.tails import Seen
 
 MOST_OPERATIONS = 2000  # in a frame, of all ranks
 WINDOW_NS = 5_000_000_000  # over which shares, bytes and steps are taken
@@ -23,14 +24,6 @@ _SURE_AFTER_NS = 1_000_000_000
 _MOST_NAMED = 64  # culprits and ranks that wait
 
 Frame = dict[str, object]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A rank at one look, and the memory that its process holds."""
-
-    rank: Rank
-    memory_bytes: int = 0
 
 
 @dataclass

@@ -6,6 +6,7 @@ alike. A launcher stays until it knows the ends of all ranks of the job, or that
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from farandole._start.proof import job_key
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, local, verdict
 from farandole.launch.description import Job
+from farandole.launch.inspection.aftermath import Flights
+from farandole.launch.inspection.sight import Sight, sight_of
 from farandole.launch.job import Placement
 from farandole.launch.local import path_for_ranks
 from farandole.launch.nodes.channel import Channel
@@ -54,6 +57,7 @@ class NodeSupervisor(TellingSupervisor):
         descriptor = local.make_key(job_key(key, gathered.salt))
         if self.options.verbose:
             self.relay.say(_summary(gathered, placements))
+        self.flights = Flights(job.base, job_key(key, gathered.salt))
         cores = environment.available_cores()
         for each in own:
             variables = environment.for_rank(
@@ -81,6 +85,9 @@ class NodeSupervisor(TellingSupervisor):
         """Node 0 believes a node about itself; the others believe node 0 about all."""
         kind = message["kind"]
         node = channel.node if self.number == 0 else int(message["node"])
+        if kind == "sight":
+            self._take_sight(f"node {node}", message)
+            return
         if kind == "death" and self._nodes.get(int(message["rank"])) == node:
             self._on_death(node, message)
         elif kind == "ending":
@@ -106,6 +113,18 @@ class NodeSupervisor(TellingSupervisor):
         )
         if self.number != 0:
             self._elsewhere.clear()  # node 0 would have told
+
+    def take_sight(self, sight: Sight, now: float) -> None:
+        """See LocalSupervisor. Node 0 hears those of all."""
+        if self.number == 0:
+            self.say_of_sight("node 0", sight, now, self._running())
+        else:
+            super().take_sight(sight, now)
+
+    def _take_sight(self, source: str, message: frames.Message) -> None:
+        now = time.monotonic()
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            self.say_of_sight(source, sight_of(message, round(now * 1e9)), now, self._running())
 
     def _lose(self, node: int, why: str, code: int) -> None:
         """The ranks of a node are gone, or nothing more is known of them."""
@@ -152,7 +171,9 @@ class NodeSupervisor(TellingSupervisor):
 
     def next_due(self, now: float) -> float | None:
         """See Supervisor."""
-        return None if self._all_ended_at is None else max(0.0, self._all_ended_at + _FLUSH_SECONDS - now)
+        if self._all_ended_at is None:
+            return super().next_due(now)
+        return max(0.0, self._all_ended_at + _FLUSH_SECONDS - now)
 
     def kill(self) -> None:
         """See Supervisor. The other nodes end theirs, so nothing is worth waiting for once ours are gone."""

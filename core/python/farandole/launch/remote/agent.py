@@ -233,7 +233,9 @@ class Agent(TellingSupervisor):
         try:
             self.start_newcomer(placement)
         except (OSError, local.CommandError):
-            self.say("death", rank=placement.rank, pid=0, code=1, ran_s=0.0, asked=False, joins=0, said=None)
+            self.say(
+                "death", rank=placement.rank, pid=0, code=1, ran_s=0.0, asked=False, joins=0, said=None, recorded=""
+            )
 
     def note_death(self, death: verdict.Death, others: int) -> None:
         """See Supervisor; the launcher judges, and decides whether an elastic job goes on."""
@@ -266,6 +268,8 @@ class Agent(TellingSupervisor):
     def next_due(self, now: float) -> float | None:
         """See Supervisor."""
         times = [] if self.suspended else [max(0.0, self._heard_at + SILENCE_SECONDS - now)]
+        if (look_due := super().next_due(now)) is not None:
+            times.append(look_due)
         if self._prober is not None and (due := self._prober.next_due()) is not None:
             times.append(due)
         return min(times, default=None)

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 from farandole._start.membership_channel import Message
 from farandole.launch import guard, local
+from farandole.launch.inspection.sight import Sight
 from farandole.launch.relay import OutputOptions, Relay
 from farandole.launch.remote import agent, frames, state_file
 from farandole.launch.remote.backlog import Backlog
@@ -194,6 +195,11 @@ class OutlivingAgent(agent.Agent):
         if kind == "death":
             self._memory.died({"kind": kind, **content}, time.monotonic())
         super().say(kind, **content)
+
+    def take_sight(self, sight: Sight, now: float) -> None:
+        """See LocalSupervisor. It is of no use to a later launcher."""
+        if self._tenure is None or not self._tenure.is_alone:
+            super().take_sight(sight, now)
 
     def hear_member(self, rank: int, message: Message) -> None:
         """See Supervisor."""

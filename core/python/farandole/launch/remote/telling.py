@@ -9,6 +9,7 @@ from typing import Any
 
 from farandole._start.rank_records import Parting
 from farandole.launch import verdict
+from farandole.launch.inspection.sight import Sight
 from farandole.launch.job import Placement
 from farandole.launch.processes import LocalSupervisor
 from farandole.launch.remote.frames import Message
@@ -29,7 +30,13 @@ class TellingSupervisor(LocalSupervisor):
         told = None if said is None else [said.raised, max(0.0, death.seen_at - said.at_s), said.blamed, said.mistaken]
         content: dict[str, Any] = {"rank": death.placement.rank, "pid": death.pid, "code": death.code}
         joins = self.records.joins(death.placement.rank)
-        self.say("death", **content, ran_s=death.ran_s, asked=death.asked, joins=joins, said=told)
+        self.say(
+            "death", **content, ran_s=death.ran_s, asked=death.asked, joins=joins, said=told, recorded=death.recorded
+        )
+
+    def take_sight(self, sight: Sight, now: float) -> None:
+        """See LocalSupervisor. Only the launcher of all hosts can tell who waits for whom."""
+        self.say("sight", **sight.message(round(now * 1e9)))
 
     def on_signal(self, signum: int) -> None:
         """See Supervisor. The user's own signal is for the launcher, which passes it on, so this one is for us."""
@@ -58,4 +65,5 @@ def heard(
     if asked and ended_by is not None:  # the rank has only obeyed
         code, asked, said, lost = ended_by[1], False, None, f"somebody ended {teller} by {ended_by[0]}"
     pid, joined = int(message["pid"]), int(message["joins"]) > 0
-    return verdict.Death(placement, pid, code, now, float(message["ran_s"]), asked, joined, said, lost)
+    recorded = str(message["recorded"])
+    return verdict.Death(placement, pid, code, now, float(message["ran_s"]), asked, joined, said, lost, recorded)

@@ -6,13 +6,12 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from farandole.launch.inspection import jobs, processes
 from farandole.launch.inspection.diagnosis import Activity, Rank
 from farandole.launch.inspection.records import Operation, RecordError, Recording, Wanted
-from farandole.launch.live.model import Seen
 
 _KEPT = 4096  # operations in memory, of all ranks
 _READ = 1024  # new operations of one look, of all ranks
@@ -24,6 +23,15 @@ _FOLDERS_EVERY_S = 1.0
 IsOfJob = Callable[[Recording], bool]
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A rank at one look, and its process at the latest look at that: the memory that it holds, and its times."""
+
+    rank: Rank
+    memory_bytes: int = 0
+    look: processes.Look | None = None
+
+
 class Tail:
     """One recorder's file: what was read before, and what came since."""
 
@@ -31,14 +39,14 @@ class Tail:
         self._path = path
         self._operations: dict[int, Operation] = {}
 
-    def read(self, ranks: int) -> Recording:
+    def read(self, ranks: int, room: jobs.Room) -> Recording:
         """The rank's latest operations, fewer the more ranks there are. Raises OSError, RecordError."""
         pending = {number for number, each in self._operations.items() if each.ended_ns is None}
         last = max(self._operations, default=-1)
-        recording = jobs.read(self._path, Wanted(last + 1, max(_FEWEST, _READ // ranks), pending))
+        recording = jobs.read(self._path, Wanted(last + 1, max(_FEWEST, _READ // ranks), pending), room)
         if recording.begun < last:  # another epoch in the same file
             self._operations = {}
-            return self.read(ranks)
+            return self.read(ranks, room)
         for number in pending:  # the ring has gone round since
             self._operations.pop(number)
         self._operations |= {each.number: each for each in recording.operations}
@@ -49,10 +57,14 @@ class Tail:
 
 
 class Tails:
-    """All ranks of a job on this host. A file belongs to it if `is_of_job` says so of what it holds."""
+    """All ranks of a job on this host. A file belongs to it if `is_of_job` says so of what it holds.
 
-    def __init__(self, base: Mapping[str, str], is_of_job: IsOfJob) -> None:
-        self._folders, self._is_of_job = jobs.folders(base), is_of_job
+    `names`: how the names of its files begin, where that is known.
+    """
+
+    def __init__(self, base: Mapping[str, str], is_of_job: IsOfJob, names: str = "") -> None:
+        self._folders, self._is_of_job, self._names = jobs.folders(base), is_of_job, names
+        self._room = jobs.Room()
         self._tails: dict[tuple[Path, int], Tail] = {}
         self._strangers: set[tuple[Path, int]] = set()
         self._looks: dict[int, processes.Look] = {}
@@ -70,14 +82,18 @@ class Tails:
             self._looked_s = now_s
             self._look_at(recordings)
         return [
-            Seen(Rank(each, self._activities.get(each.pid, Activity.UNKNOWN)), memory_of(each.pid))
+            Seen(
+                Rank(each, self._activities.get(each.pid, Activity.UNKNOWN)),
+                memory_of(each.pid),
+                self._looks.get(each.pid),
+            )
             for each in recordings
         ]
 
     def _list(self) -> None:
         found = {}
         for folder in self._folders:
-            for path in sorted(folder.glob("*.flight")):
+            for path in sorted(folder.glob(f"{self._names}*.flight")):
                 with contextlib.suppress(OSError):
                     found[path, path.stat().st_ino] = path
         self._tails = {key: tail for key, tail in self._tails.items() if key in found}
@@ -94,7 +110,7 @@ class Tails:
         ranks: dict[int, Recording] = {}
         for tail in self._tails.values():
             with contextlib.suppress(OSError, RecordError):
-                recording = tail.read(len(self._tails))
+                recording = tail.read(len(self._tails), self._room)
                 known = ranks.get(recording.rank)  # of a process that was replaced
                 if known is None or known.late_ns < recording.late_ns:
                     ranks[recording.rank] = recording

@@ -1,0 +1,72 @@
+"""The ranks of one host at one look, and the message in which another host hears of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, dataclass, replace
+from typing import Any
+
+from farandole.launch.inspection.diagnosis import Activity, Rank
+from farandole.launch.inspection.pace import Pace
+from farandole.launch.inspection.records import Operation, Recording, State
+
+_SENT_OPERATIONS = 32  # of a rank that is stuck
+
+
+@dataclass(frozen=True)
+class Sight:
+    """The ranks of one host, by rank.
+
+    `stuck`: what they do, where no operation has ended for a while. `warn_after_s`: FARANDOLE_WARN_AFTER of the ranks.
+    """
+
+    paces: Mapping[int, Pace]
+    stuck: tuple[Rank, ...] = ()
+    warn_after_s: float = 0.0  # not set
+
+    def message(self, now_ns: int) -> dict[str, Any]:
+        """For a launcher elsewhere. Times travel as distances, since hosts' clocks differ."""
+        return {
+            "paces": [[rank, *astuple(pace)] for rank, pace in self.paces.items()],
+            "stuck": [_packed(rank, now_ns) for rank in self.stuck],
+            "warn_after_s": self.warn_after_s,
+        }
+
+
+def sight_of(message: Mapping[str, Any], now_ns: int) -> Sight:
+    """The sight that was sent. Raises KeyError, TypeError or ValueError for what is no such message."""
+    paces = {int(rank): Pace(int(steps), *map(float, rest)) for rank, steps, *rest in message["paces"]}
+    stuck = tuple(_unpacked(each, now_ns) for each in message["stuck"])
+    return Sight(paces, stuck, float(message["warn_after_s"]))
+
+
+def _packed(rank: Rank, now_ns: int) -> dict[str, Any]:
+    operations = rank.recording.operations
+    latest = operations[-_SENT_OPERATIONS:]
+    waits = [each for each in operations[:-_SENT_OPERATIONS] if each.ended_ns is None][:_SENT_OPERATIONS]
+    return {
+        **asdict(replace(rank.recording, operations=())),
+        "state": rank.recording.state.value,
+        "operations": [asdict(_shifted(each, -now_ns)) for each in (*waits, *latest)],
+        "activity": rank.activity.name,
+    }
+
+
+def _unpacked(message: Mapping[str, Any], now_ns: int) -> Rank:
+    operations = tuple(_shifted(Operation(**each), now_ns) for each in message["operations"])
+    of_recording = {name: value for name, value in message.items() if name != "activity"}
+    recording = Recording(**{**of_recording, "state": State(message["state"]), "operations": operations})
+    return Rank(recording, Activity[message["activity"]])
+
+
+def _shifted(operation: Operation, by_ns: int) -> Operation:
+    def moved(at_ns: int | None) -> int | None:
+        return None if at_ns is None else at_ns + by_ns
+
+    return replace(
+        operation,
+        submitted_ns=operation.submitted_ns + by_ns,
+        agreed_ns=moved(operation.agreed_ns),
+        started_ns=moved(operation.started_ns),
+        ended_ns=moved(operation.ended_ns),
+    )

@@ -1,0 +1,264 @@
+"""The launcher's watch over a job that runs: steps of recorders, ranks that come late, sentences. No processes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+from farandole.launch.inspection.diagnosis import Activity, Rank
+from farandole.launch.inspection.pace import Meter, Pace
+from farandole.launch.inspection.records import Operation, Recording, State
+from farandole.launch.inspection.sight import Sight, sight_of
+from farandole.launch.inspection.stragglers import Cause, Stragglers, Straggling
+from farandole.launch.inspection.watch import JobWatch
+
+MS = 1_000_000
+STEP_S = 0.1
+
+
+def operation(
+    number: int, at_ms: float, came_ms: float | None, end_ms: float | None, process_set: int = 0
+) -> Operation:
+    def ns(at: float | None) -> int | None:
+        return None if at is None else round(at * MS)
+
+    return Operation(
+        number, "allreduce", "grad", "[4]", "float32", process_set, number, 1, 16, "", round(at_ms * MS), ns(came_ms),
+        None, ns(end_ms),
+    )  # fmt: skip
+
+
+def pace_of(*operations: Operation) -> Pace:
+    meter = Meter()
+    meter.feed(operations)
+    return meter.pace()
+
+
+def test_a_step_ends_where_nothing_is_in_flight_and_its_wait_is_that_of_its_last_operation() -> None:
+    pace = pace_of(
+        operation(0, 0, 1, 2),
+        operation(1, 100, 140, 150),  # these two are one step: it computes beside the first
+        operation(2, 120, 145, 160),
+        operation(3, 200, 201, 202),
+    )
+    assert pace.steps == 2
+    assert (pace.length_s, pace.waited_s) == pytest.approx((0.200, 0.025 + 0.001))
+    assert pace.waiting == pytest.approx(0.13)
+
+
+def test_a_step_that_is_not_over_is_counted_once_it_is() -> None:
+    meter = Meter()
+    meter.feed([operation(0, 0, 1, 2), operation(1, 100, None, None)])
+    assert meter.pace().steps == 0
+    meter.feed([operation(0, 0, 1, 2), operation(1, 100, 180, 190)])
+    assert (meter.pace().steps, meter.pace().waited_s) == (1, pytest.approx(0.08))
+    meter.feed([operation(0, 0, 1, 2), operation(1, 100, 180, 190)])
+    assert meter.pace().steps == 1
+
+
+def test_operations_that_were_not_seen_leave_a_gap_and_those_of_other_sets_are_left_out() -> None:
+    meter = Meter()
+    meter.feed([operation(0, 0, 1, 2), operation(1, 100, 101, 102)])
+    meter.feed([operation(900, 90_000, 90_001, 90_002), operation(901, 90_100, 90_101, 90_102)])
+    meter.feed([operation(900, 90_000, 90_001, 90_002), operation(901, 90_100, 90_101, 90_102)])
+    assert (meter.pace().steps, meter.pace().length_s) == (2, pytest.approx(0.2))
+    assert pace_of(operation(0, 0, 1, 2), operation(1, 100, 190, 190, process_set=1)).steps == 0
+
+
+Durations = Callable[[float, int], float]  # time, rank -> of a step
+
+
+class Job:
+    """Ranks whose steps take so long; what they do meanwhile is a share of a processor each."""
+
+    def __init__(
+        self, size: int, durations: Durations, runs: Sequence[float] = (), queues: Sequence[float] = ()
+    ) -> None:
+        self.paces = {rank: Pace() for rank in range(size)}
+        self._durations, self._runs, self._queues = durations, runs, queues
+        self.now_s, self.steps = 0.0, 0
+
+    def step(self) -> None:
+        took = [self._durations(self.now_s, rank) for rank in self.paces]
+        self.now_s, self.steps = self.now_s + max(took), self.steps + 1
+        for rank, pace in self.paces.items():
+            waited_s = max(took) - took[rank]
+            self.paces[rank] = Pace(
+                pace.steps + 1,
+                pace.length_s + max(took),
+                pace.waited_s + waited_s,
+                pace.squares + waited_s**2,
+                self._runs[rank] * self.now_s if self._runs else 0.0,
+                self._queues[rank] * self.now_s if self._queues else 0.0,
+                self.now_s if self._runs else 0.0,
+            )
+
+    def watched(self, seconds: float) -> tuple[Straggling, float, int] | None:
+        """The first that is found, when, and after how many steps."""
+        watch, looks = Stragglers(), 0
+        while self.now_s < seconds:
+            self.step()
+            if self.now_s >= 0.5 * looks:
+                looks += 1
+                if found := watch.find(self.paces, self.now_s):
+                    return found, self.now_s, self.steps
+        return None
+
+
+def noisy(noise: float, slow: int = -1, since_s: float = 0.0) -> Durations:
+    draw = random.Random(7)
+
+    def duration(now_s: float, rank: int) -> float:
+        late = 1.2 if rank == slow and now_s >= since_s else 1.0
+        return STEP_S * late * max(0.1, draw.gauss(1.0, noise))
+
+    return duration
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("noise", [0.0, 0.02, 0.05])
+def test_a_rank_that_becomes_slower_by_a_fifth_is_named_within_20_steps(size: int, noise: float) -> None:
+    found = Job(size, noisy(noise, slow=1, since_s=30.0)).watched(60.0)
+    assert found is not None
+    straggling, at_s, _ = found
+    assert straggling.ranks == (1,)
+    assert (at_s - 30.0) / (1.2 * STEP_S) <= 22  # looks come every 0.5 s, which is 4 steps
+    assert 0.08 < straggling.lost < 0.25
+
+
+def test_a_rank_that_is_slower_from_the_beginning_is_named_too() -> None:
+    found = Job(4, noisy(0.03, slow=2)).watched(60.0)
+    assert found is not None
+    assert found[0].ranks == (2,)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.2])
+def test_noise_is_nobodys_fault(noise: float) -> None:
+    assert Job(4, noisy(noise)).watched(300.0) is None
+
+
+def test_noise_that_lasts_for_seconds_is_known_after_a_while() -> None:
+    """Other programs that come and go, on one host and then on another."""
+    draw, drift = random.Random(3), [0.0] * 4
+
+    def duration(now_s: float, rank: int) -> float:
+        drift[rank] = 0.9 * drift[rank] + 0.436 * draw.gauss(0.0, 0.02)
+        return STEP_S * (1.0 + drift[rank])
+
+    assert Job(4, duration).watched(300.0) is None
+
+
+def test_two_late_ranks_are_named_together() -> None:
+    found = Job(6, lambda now_s, rank: STEP_S * (1.3 if rank in (1, 4) and now_s > 20 else 1.0)).watched(60.0)
+    assert found is not None
+    assert found[0].ranks == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("runs", "queues", "cause"),
+    [
+        ([0.5, 0.95], [0.0, 0.0], Cause.COMPUTES),
+        ([0.5, 0.5], [0.0, 0.0], Cause.SLEEPS),
+        ([0.5, 0.6], [0.0, 0.35], Cause.QUEUES),
+        ([], [], Cause.UNKNOWN),
+    ],
+)
+def test_the_kernels_times_tell_why(runs: list[float], queues: list[float], cause: Cause) -> None:
+    found = Job(2, noisy(0.01, slow=1, since_s=20.0), runs, queues).watched(60.0)
+    assert found is not None
+    assert found[0].cause is cause
+
+
+def test_ranks_that_begin_anew_are_no_straggler() -> None:
+    watch, job = Stragglers(), Job(2, noisy(0.0))
+    for look in itertools.count():
+        for _ in range(5):
+            job.step()
+        assert watch.find(job.paces, job.now_s) is None
+        if look == 40:
+            job.paces[1] = Pace()  # another process
+        if look == 80:
+            break
+
+
+# ---- sentences
+
+
+def rank(number: int, *operations: Operation, size: int = 2, activity: Activity = Activity.SLEEPING) -> Rank:
+    recording = Recording("run", number, size, 70 + number, 1, State.RUNNING, -1, "", 0, len(operations), 0, operations)
+    return Rank(recording, activity)
+
+
+def stuck(waited_s: float) -> tuple[Rank, Rank]:
+    now_ms = time.monotonic_ns() / MS
+    waits = operation(5, now_ms - waited_s * 1000, None, None)
+    last = operation(4, now_ms - waited_s * 1000 - 100, now_ms, now_ms - waited_s * 1000)
+    return rank(0, last, waits), rank(1, last)
+
+
+STEADY = {number: Pace(100, 10.0) for number in (0, 1)}
+
+
+def test_a_wait_is_told_when_it_is_longer_than_is_usual() -> None:
+    watch = JobWatch(size=2)
+    assert watch.hear("", Sight(STEADY, stuck(4.0)), 100.0) == []
+    (sentence,) = watch.hear("", Sight(STEADY, stuck(5.5)), 101.5)
+    assert sentence.startswith("rank 1 (pid 71) has not called allreduce 'grad'")
+    assert "rank 0 has waited 5.5 s" in sentence
+    assert watch.hear("", Sight(STEADY, stuck(6.0)), 102.0) == []
+    assert len(watch.hear("", Sight(STEADY, stuck(66.0)), 162.0)) == 1
+    assert watch.hear("", Sight(STEADY, stuck(126.0)), 222.0) == []
+
+
+@pytest.mark.parametrize("pace", [Pace(3, 0.3), Pace(100, 300.0, longest_s=40.0)])
+def test_the_first_steps_and_a_job_that_waits_for_long_now_and_then_have_more_time(pace: Pace) -> None:
+    assert JobWatch(size=2).hear("", Sight({0: pace, 1: pace}, stuck(8.0)), 100.0) == []
+    assert JobWatch(size=2).hear("", Sight({0: pace, 1: pace}, stuck(130.0)), 100.0) != []
+
+
+def test_who_raises_the_time_of_the_ranks_warnings_is_told_later() -> None:
+    assert JobWatch(size=2).hear("", Sight(STEADY, stuck(50.0), warn_after_s=60.0), 100.0) == []
+    assert JobWatch(size=2).hear("", Sight(STEADY, stuck(61.0), warn_after_s=60.0), 100.0) != []
+
+
+def test_nothing_is_said_before_all_hosts_are_heard() -> None:
+    here, there = stuck(9.0)
+    watch = JobWatch({0: "h0", 1: "h1"}, 2)
+    assert watch.hear("h0", Sight({0: STEADY[0]}, (here,)), 100.0) == []
+    assert len(watch.hear("h1", Sight({1: STEADY[1]}, (there,)), 100.5)) == 1
+
+
+def test_a_straggler_is_named_with_its_host() -> None:
+    watch, job = JobWatch({0: "h0", 1: "h1"}, 2), Job(2, noisy(0.01, slow=1, since_s=20.0), [0.8, 0.99])
+    sentences: list[str] = []
+    while job.now_s < 40.0 and not sentences:
+        for _ in range(5):
+            job.step()
+        sentences = watch.hear("", Sight(job.paces), job.now_s)
+    (sentence,) = sentences
+    assert sentence.startswith("rank 1 on h1 makes the others wait for 1")
+    assert "longer computation" in sentence
+
+
+def test_a_sight_travels_as_a_message() -> None:
+    ranks = stuck(3.0)
+    sent = Sight({0: Pace(3, 1.5, 0.25, 0.1, 2.0, 0.5, 9.0, 0.2)}, ranks)
+    message = json.loads(json.dumps(sent.message(time.monotonic_ns())))
+    got = sight_of(message, time.monotonic_ns() + 7 * 1000 * MS)
+    assert got.paces == sent.paces
+    assert [each.number for each in got.stuck] == [0, 1]
+    (before,), (after,) = ranks[0].pending, got.stuck[0].pending
+    assert after.title == before.title
+    assert (after.submitted_ns - before.submitted_ns) / 1e9 == pytest.approx(7.0, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    "message", [{}, {"paces": [[0]], "stuck": [], "warn_after_s": 0}, {"paces": [], "stuck": [{"run": ""}]}]
+)
+def test_nonsense_is_no_sight(message: dict[str, object]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        sight_of(message, 0)
