@@ -266,11 +266,11 @@ class RayExecutor:
     ) -> list[Any]:
         self._check_started()
         assert self._launcher is not None
-        reference, mark = ray.put(call), new_mark()
+        mark, chosen = new_mark(), range(len(self._where)) if ranks is None else ranks
         self._launcher.listen(mark, callbacks)
-        chosen = range(len(self._where)) if ranks is None else ranks
-        references = [self._where[rank].actor.outcome.remote(rank, reference, mark) for rank in chosen]
         try:
+            reference = ray.put(call)
+            references = [self._where[rank].actor.outcome.remote(rank, reference, mark) for rank in chosen]
             outcomes = dict(zip(chosen, self._await(references), strict=True))
             self._show_all(mark, len(references))
         except BaseException:  # an interrupt, or a callback's own error

@@ -91,4 +91,5 @@ with nodes(2):
     assert of_ours() == [], of_ours()
     assert files() <= before, files() - before
     middle = [sorted(each)[len(each) // 2] for each in (start, run, own)]
-    print("start() {:.2f} s, run() to the first collective {:.2f} s, two actors of Ray {:.2f} s".format(*middle))
+    words = "start() {:.2f} s, run() to the first collective {:.2f} s, two actors of Ray {:.2f} s".format(*middle)
+    print(f"measured: {words}")
