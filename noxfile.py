@@ -420,6 +420,13 @@ def bench_torch(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_observed(session: nox.Session) -> None:
+    """Measure what it costs a training job to be recorded, watched and shown. Arguments after -- go there."""
+    with step("Measuring", "ten minutes"):
+        pytorch().needed(session).run("python", "plugins/torch/benchmarks/observed.py", *session.posargs)
+
+
+@nox.session
 def bench_tensorflow(session: nox.Session) -> None:
     """Measure nodes of TensorFlow's graphs and steps of model.fit, oldest and newest. After --: the report's file."""
     report = session.posargs[0] if session.posargs else str(MADE / "tensorflow.md")

@@ -177,6 +177,15 @@ void StartTimeline(const std::string& path, const std::string& title, int64_t of
   RaiseIfError(status);
 }
 
+void ContinueTimeline(const std::string& path) {
+  Status status;
+  {
+    py::gil_scoped_release release;
+    status = Timeline::Continue(path);
+  }
+  RaiseIfError(status);
+}
+
 bool StopTimeline() {
   py::gil_scoped_release release;
   return Timeline::Stop();
@@ -272,7 +281,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("listen", &ListenAt, "endpoint"_a);
   module.def("exchange", &Exchange, "rank"_a, "size"_a, "mine"_a);
   module.def("shutdown", &Shutdown);
-  module.def("start_timeline", &StartTimeline);
+  module.def("start_timeline", &StartTimeline, "path"_a, "title"_a, "offset_ns"_a, "marks_batches"_a);
+  module.def("continue_timeline", &ContinueTimeline, "path"_a);
   module.def("stop_timeline", &StopTimeline);
   module.def("is_initialized", &IsInitialized);
   module.def("lost_rank", &LostRank);

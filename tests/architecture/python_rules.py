@@ -14,9 +14,9 @@ LAUNCH = CORE + "launch/"
 TESTING = CORE + "testing/"
 
 # Packages that may be imported beside the standard library; farandole's own modules are judged apart.
-CORE_PACKAGES = {"cloudpickle", "ml_dtypes", "numpy"}
+CORE_PACKAGES = {"cloudpickle", "fsspec", "ml_dtypes", "numpy"}
 TESTING_PACKAGES = CORE_PACKAGES | {"pytest"}
-LAUNCH_PACKAGES = {"click", "psutil", "rich", "tomli", "yaml"}
+LAUNCH_PACKAGES = {"click", "fsspec", "psutil", "rich", "tomli", "yaml"}
 BY_NAME_FILES = {CORE + "keras.py"}  # may import modules by computed names: Keras, and the plugin of what it runs on
 BY_NAME_FILES |= {TESTING + "_template.py", TESTING + "conformance.py"}  # what a test asks to have imported
 DROP_IN = "plugins/horovod/src/horovod/"  # passes on the names of all plugins, of the launcher and of farandole.keras

@@ -33,7 +33,7 @@ OTHERS = {
     r"^: cannot open shared object file": "a pattern for the words of the system",
     r"failpoint": "failpoints, which only builds for tests have",
     r"^<\w+>|^default-src|^efficiency: |^slowest rank, and|^Operations that overlap": "parts of the report",
-    r"^Operations that (the|have) |^(Age|Share|Bytes given|Median|Memory|1 while) .*\.$": "help of metrics",
+    r"^Operations that (the|have) |^(Age|Share|Bytes|Median|Memory|1 while|Time|Packets) .*\.$": "help of metrics",
     r"^For … of the operations|comes last: give it|take turns in coming last|^(large|small) oper": "its words",
     r"^Python in worker has|SPARK-\d+\\\]": "patterns for the words of Spark",
     r"nobody is to read it": "a text that cannot be seen, and says so",

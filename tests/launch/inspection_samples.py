@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from farandole.launch.inspection.diagnosis import Activity, Rank
-from farandole.launch.inspection.records import KINDS, Operation, Recording, State
+from farandole.launch.inspection.records import KINDS, Link, Operation, Recording, State
 
 NOW_NS = 100_000_000_000
 RECORDS, TEXTS = 8, 16
@@ -35,15 +35,20 @@ class Written:
 
 
 def file_of(
-    records: Sequence[Written], texts: Sequence[tuple[str, str]] = (("grad", "(3,)"),), state: int = 1, rank: int = 0
+    records: Sequence[Written],
+    texts: Sequence[tuple[str, str]] = (("grad", "(3,)"),),
+    state: int = 1,
+    rank: int = 0,
+    links: Sequence[Link] = (),
 ) -> bytes:
     """A whole file. The first text has the number 1."""
     clock = 2, 0, 0, NOW_NS, NOW_NS  # a tick is a nanosecond
     header = struct.pack(
-        "<8sIIiiiIQQQqQqQQiI16s2048s",
-        b"FRDFLT01",
+        "<8sIIIiiiI4xQQQqQqQQiI16s2048s",
+        b"FRDFLT02",
         RECORDS,
         TEXTS,
+        len(links),
         42,
         rank,
         2,
@@ -60,7 +65,19 @@ def file_of(
     written = {record.number % RECORDS: record for record in records}
     ring = b"".join(written[i].bytes() if i in written else bytes(64) for i in range(RECORDS))
     text = b"".join(_text(number, texts) for number in range(TEXTS))
-    return header.ljust(4096, b"\0") + ring + text
+    of_links = b"".join(
+        struct.pack(
+            "<QQQQIi24x",
+            each.sent_bytes,
+            each.received_bytes,
+            each.sending_us,
+            each.retransmits,
+            each.round_trip_us,
+            each.peer,
+        )
+        for each in links
+    )
+    return header.ljust(4096, b"\0") + ring + text + of_links
 
 
 def _text(number: int, texts: Sequence[tuple[str, str]]) -> bytes:

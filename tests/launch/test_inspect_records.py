@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from farandole.launch.inspection import jobs, records
-from farandole.launch.inspection.records import ALL, RecordError, State, TornError, parse
+from farandole.launch.inspection.records import ALL, Link, RecordError, State, TornError, parse
 from inspection_samples import NOW_NS, RECORDS, Written, file_of
 
 _CORE = Path(__file__).parents[2] / "core" / "src"
@@ -23,6 +23,11 @@ def test_a_record_has_what_the_core_wrote() -> None:
     assert (in_flight.number, in_flight.ended_ns) == (4, None)
     assert (ended.title, ended.place, ended.shapes) == ("allreduce 'grad'", " (train.py:9)", "(3,)")
     assert (ended.submitted_ns, ended.ended_ns, ended.bytes, ended.dtype) == (30, 90, 4, "float32")
+
+
+def test_links_to_other_hosts_are_read_but_for_empty_places() -> None:
+    links = [Link(3, 10**12, 7, 5_000_000, 2, 150), Link(-1, 0, 0, 0, 0, 0)]
+    assert parse([file_of([Written(1)], links=links)] * 3).links == (links[0],)
 
 
 def test_a_mixture_of_two_operations_is_never_taken_for_one() -> None:

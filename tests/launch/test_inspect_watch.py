@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from farandole.launch.inspection.diagnosis import Activity, Rank
 from farandole.launch.inspection.pace import Meter, Pace
-from farandole.launch.inspection.records import Operation, Recording, State
+from farandole.launch.inspection.records import Link, Operation, Recording, State
 from farandole.launch.inspection.sight import Sight, sight_of
 from farandole.launch.inspection.stragglers import Cause, Stragglers, Straggling
 from farandole.launch.inspection.watch import JobWatch
@@ -205,31 +205,31 @@ STEADY = {number: Pace(100, 10.0) for number in (0, 1)}
 
 def test_a_wait_is_told_when_it_is_longer_than_is_usual() -> None:
     watch = JobWatch(size=2)
-    assert watch.hear("", Sight(STEADY, stuck(4.0)), 100.0) == []
-    (sentence,) = watch.hear("", Sight(STEADY, stuck(5.5)), 101.5)
+    assert watch.hear("", Sight(STEADY, stuck=stuck(4.0)), 100.0) == []
+    (sentence,) = watch.hear("", Sight(STEADY, stuck=stuck(5.5)), 101.5)
     assert sentence.startswith("rank 1 (pid 71) has not called allreduce 'grad'")
     assert "rank 0 has waited 5.5 s" in sentence
-    assert watch.hear("", Sight(STEADY, stuck(6.0)), 102.0) == []
-    assert len(watch.hear("", Sight(STEADY, stuck(66.0)), 162.0)) == 1
-    assert watch.hear("", Sight(STEADY, stuck(126.0)), 222.0) == []
+    assert watch.hear("", Sight(STEADY, stuck=stuck(6.0)), 102.0) == []
+    assert len(watch.hear("", Sight(STEADY, stuck=stuck(66.0)), 162.0)) == 1
+    assert watch.hear("", Sight(STEADY, stuck=stuck(126.0)), 222.0) == []
 
 
 @pytest.mark.parametrize("pace", [Pace(3, 0.3), Pace(100, 300.0, longest_s=40.0)])
 def test_the_first_steps_and_a_job_that_waits_for_long_now_and_then_have_more_time(pace: Pace) -> None:
-    assert JobWatch(size=2).hear("", Sight({0: pace, 1: pace}, stuck(8.0)), 100.0) == []
-    assert JobWatch(size=2).hear("", Sight({0: pace, 1: pace}, stuck(130.0)), 100.0) != []
+    assert JobWatch(size=2).hear("", Sight({0: pace, 1: pace}, stuck=stuck(8.0)), 100.0) == []
+    assert JobWatch(size=2).hear("", Sight({0: pace, 1: pace}, stuck=stuck(130.0)), 100.0) != []
 
 
 def test_who_raises_the_time_of_the_ranks_warnings_is_told_later() -> None:
-    assert JobWatch(size=2).hear("", Sight(STEADY, stuck(50.0), warn_after_s=60.0), 100.0) == []
-    assert JobWatch(size=2).hear("", Sight(STEADY, stuck(61.0), warn_after_s=60.0), 100.0) != []
+    assert JobWatch(size=2).hear("", Sight(STEADY, stuck=stuck(50.0), warn_after_s=60.0), 100.0) == []
+    assert JobWatch(size=2).hear("", Sight(STEADY, stuck=stuck(61.0), warn_after_s=60.0), 100.0) != []
 
 
 def test_nothing_is_said_before_all_hosts_are_heard() -> None:
     here, there = stuck(9.0)
     watch = JobWatch({0: "h0", 1: "h1"}, 2)
-    assert watch.hear("h0", Sight({0: STEADY[0]}, (here,)), 100.0) == []
-    assert len(watch.hear("h1", Sight({1: STEADY[1]}, (there,)), 100.5)) == 1
+    assert watch.hear("h0", Sight({0: STEADY[0]}, stuck=(here,)), 100.0) == []
+    assert len(watch.hear("h1", Sight({1: STEADY[1]}, stuck=(there,)), 100.5)) == 1
 
 
 def test_a_straggler_is_named_with_its_host() -> None:
@@ -246,10 +246,10 @@ def test_a_straggler_is_named_with_its_host() -> None:
 
 def test_a_sight_travels_as_a_message() -> None:
     ranks = stuck(3.0)
-    sent = Sight({0: Pace(3, 1.5, 0.25, 0.1, 2.0, 0.5, 9.0, 0.2)}, ranks)
+    sent = Sight({0: Pace(3, 1.5, 0.25, 0.1, 2.0, 0.5, 9.0, 0.2)}, {(0, 3): Link(3, 10, 20, 30, 4, 50)}, ranks)
     message = json.loads(json.dumps(sent.message(time.monotonic_ns())))
     got = sight_of(message, time.monotonic_ns() + 7 * 1000 * MS)
-    assert got.paces == sent.paces
+    assert (got.paces, got.links) == (sent.paces, sent.links)
     assert [each.number for each in got.stuck] == [0, 1]
     (before,), (after,) = ranks[0].pending, got.stuck[0].pending
     assert after.title == before.title
@@ -257,7 +257,8 @@ def test_a_sight_travels_as_a_message() -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [{}, {"paces": [[0]], "stuck": [], "warn_after_s": 0}, {"paces": [], "stuck": [{"run": ""}]}]
+    "message",
+    [{}, {"paces": [[0]], "links": [], "stuck": [], "warn_after_s": 0}, {"paces": [], "stuck": [{"run": ""}]}],
 )
 def test_nonsense_is_no_sight(message: dict[str, object]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):

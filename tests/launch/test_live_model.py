@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 from farandole.launch.inspection.diagnosis import Activity, Rank
+from farandole.launch.inspection.records import Link
 from farandole.launch.inspection.tails import Seen
 from farandole.launch.live.hub import Hub, Reader
 from farandole.launch.live.metrics import as_text
@@ -180,6 +181,19 @@ def test_metrics_tell_of_each_rank() -> None:
     assert found["farandole_step_seconds", "1"] == pytest.approx(0.1)
     assert found["farandole_resident_memory_bytes", "0"] == 5000
     assert found["farandole_up", "0"] == 1 and found["farandole_oldest_operation_seconds", "0"] == 0
+
+
+def test_links_to_other_hosts_are_in_frames_and_metrics() -> None:
+    def linked(sent_bytes: int) -> Seen:
+        one = rank(0, size=2)
+        return Seen(replace(one, recording=replace(one.recording, links=(Link(1, sent_bytes, 7, 2_000_000, 3, 150),))))
+
+    model = Model(START_NS)
+    assert model.frame([linked(1000)], NOW_NS)["links"] == []
+    assert model.frame([linked(3_001_000)], NOW_NS + 500_000_000)["links"] == [[6_000_000, 0, 1, 150, 3]]
+    lines = as_text([linked(1000)], NOW_NS).splitlines()
+    assert 'farandole_link_sent_bytes_total{job="ab12",rank="0",peer="1"} 1000' in lines
+    assert 'farandole_link_round_trip_seconds{job="ab12",rank="0",peer="1"} 0.00015' in lines
 
 
 def test_metrics_of_a_rank_that_waits_and_of_one_that_is_dead() -> None:

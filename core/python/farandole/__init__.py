@@ -66,6 +66,7 @@ from farandole._start.world import (
     shutdown,
     size,
 )
+from farandole._training.scalars import StepScalars
 
 __version__ = "0.1.0"
 
@@ -89,6 +90,7 @@ __all__ = [
     "Product",
     "RecoverableError",
     "ReduceOp",
+    "StepScalars",
     "Sum",
     "__version__",
     "add_process_set",

@@ -64,6 +64,9 @@ def start_timeline(path: str, title: str, offset_ns: int, marks_batches: bool) -
     Raises ValueError for a file that cannot be made, or while another one is written.
     """
 
+def continue_timeline(path: str) -> None:
+    """Go on in another file; the one before is complete then. Raises ValueError if it cannot be made, or none is on."""
+
 def stop_timeline() -> bool:
     """Write what is left, waiting for 5 s at most. False when no timeline was recorded."""
 

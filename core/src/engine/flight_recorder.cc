@@ -23,11 +23,11 @@
 namespace farandole {
 namespace {
 
-constexpr char kMagic[] = "FRDFLT01";
+constexpr char kMagic[] = "FRDFLT02";
 constexpr char kSuffix[] = ".flight";
 constexpr size_t kHeaderBytes = 4096;
-constexpr size_t kFileBytes =
-    kHeaderBytes + FlightRecorder::kRecords * sizeof(FlightRecord) + FlightRecorder::kTexts * sizeof(FlightText);
+constexpr size_t kFileBytes = kHeaderBytes + FlightRecorder::kRecords * sizeof(FlightRecord) +
+                              FlightRecorder::kTexts * sizeof(FlightText) + FlightRecorder::kLinks * sizeof(FlightLink);
 // Of processes that are dead: so long, and so many files.
 constexpr int64_t kKeptNs = 3600LL * 1'000'000'000;
 constexpr size_t kKeptFiles = 64;
@@ -172,8 +172,10 @@ FlightRecorder::FlightRecorder(void* memory, std::string path) : path_(std::move
   header_ = new (bytes) FlightHeader();
   records_ = reinterpret_cast<FlightRecord*>(bytes + kHeaderBytes);
   texts_ = reinterpret_cast<FlightText*>(bytes + kHeaderBytes + kRecords * sizeof(FlightRecord));
+  links_ = reinterpret_cast<FlightLink*>(texts_ + kTexts);
   for (size_t i = 0; i < kRecords; ++i) new (&records_[i]) FlightRecord();
   for (size_t i = 0; i < kTexts; ++i) new (&texts_[i]) FlightText();
+  for (size_t i = 0; i < kLinks; ++i) new (&links_[i]) FlightLink();
 }
 
 FlightRecorder::~FlightRecorder() { munmap(static_cast<void*>(header_), kFileBytes); }
@@ -182,6 +184,7 @@ FlightRecorder::~FlightRecorder() { munmap(static_cast<void*>(header_), kFileByt
 void FlightRecorder::Describe(const Place& place) {
   header_->record_count = kRecords;
   header_->text_count = kTexts;
+  header_->link_count = kLinks;
   header_->pid = getpid();
   header_->rank = place.rank;
   header_->size = place.size;
@@ -194,7 +197,16 @@ void FlightRecorder::Describe(const Place& place) {
   std::memcpy(header_->magic.data(), kMagic, header_->magic.size());
 }
 
-void FlightRecorder::NoteTime() {
+void FlightRecorder::NoteTime() { NoteLate(nullptr); }
+
+void FlightRecorder::NoteLinks(std::vector<LinkFacts> links) {
+  std::stable_sort(links.begin(), links.end(),
+                   [](const LinkFacts& one, const LinkFacts& other) { return one.sent_bytes > other.sent_bytes; });
+  links.resize(std::min(links.size(), kLinks));
+  NoteLate(&links);
+}
+
+void FlightRecorder::NoteLate(const std::vector<LinkFacts>* links) {
   std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
   if (!lock) return;  // another thread is noting it
   const uint64_t before = header_->clock_sequence.load(std::memory_order_relaxed);
@@ -202,6 +214,14 @@ void FlightRecorder::NoteTime() {
   std::atomic_thread_fence(std::memory_order_release);
   header_->late_ns.store(NowNs(), std::memory_order_relaxed);
   header_->late_ticks.store(Ticks(), std::memory_order_relaxed);
+  for (size_t i = 0; links != nullptr && i < links->size(); ++i) {
+    links_[i].peer.store((*links)[i].peer, std::memory_order_relaxed);
+    links_[i].sent_bytes.store((*links)[i].sent_bytes, std::memory_order_relaxed);
+    links_[i].received_bytes.store((*links)[i].received_bytes, std::memory_order_relaxed);
+    links_[i].sending_us.store((*links)[i].sending_us, std::memory_order_relaxed);
+    links_[i].retransmits.store((*links)[i].retransmits, std::memory_order_relaxed);
+    links_[i].round_trip_us.store((*links)[i].round_trip_us, std::memory_order_relaxed);
+  }
   header_->clock_sequence.store(before + 2, std::memory_order_release);
 }
 

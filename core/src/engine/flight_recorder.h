@@ -1,7 +1,7 @@
 // The last operations of this rank, in a file that other processes read: while the rank works, while it hangs, and
 // after it was killed.
 //
-//   header | records, a ring | texts: names with shapes, and places in the user's program
+//   header | records, a ring | texts: names with shapes, and places in the user's program | links: to other hosts
 //
 // The file is mapped, so a record is in it as soon as its stores are done, whatever ends the process. It lies in memory
 // where /dev/shm can hold it, and is allocated before it is mapped: a file system that fills up later ends no rank.
@@ -24,10 +24,12 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/types.h"
 #include "controller/admission.h"
+#include "transport/transport.h"
 
 #if defined(__x86_64__)
 #include <x86intrin.h>
@@ -87,7 +89,7 @@ struct FlightHeader {
   static constexpr size_t kReasonBytes = 2048;
 
   std::array<char, 8> magic{};
-  uint32_t record_count = 0, text_count = 0;
+  uint32_t record_count = 0, text_count = 0, link_count = 0;
   int32_t pid = 0, rank = 0, size = 0;
   std::atomic<uint32_t> state{kRunning};
   uint64_t process_start = 0;  // as /proc/PID/stat has it: a number may be used for another process later
@@ -113,6 +115,14 @@ struct FlightText {
 };
 static_assert(sizeof(FlightText) == 128);
 
+// The counts of the connections to one peer, see LinkFacts. The sequence of the clock guards them.
+struct alignas(64) FlightLink {
+  std::atomic<uint64_t> sent_bytes{0}, received_bytes{0}, sending_us{0}, retransmits{0};
+  std::atomic<uint32_t> round_trip_us{0};
+  std::atomic<int32_t> peer{-1};  // -1: none
+};
+static_assert(sizeof(FlightLink) == 64);
+
 // The facts of an operation that Begin writes.
 struct FlightFacts {
   OpKind kind = OpKind::kAllreduce;
@@ -125,7 +135,7 @@ struct FlightFacts {
 
 class FlightRecorder {
  public:
-  static constexpr size_t kRecords = 4096, kTexts = 2048;
+  static constexpr size_t kRecords = 4096, kTexts = 2048, kLinks = 64;
 
   struct Place {
     int rank = 0, size = 1;
@@ -158,6 +168,8 @@ class FlightRecorder {
 
   // Notes the time by both clocks. Call it now and then: while a rank waits, it tells readers that the rank is alive.
   void NoteTime();
+  // Notes the links that have sent most, up to kLinks of them.
+  void NoteLinks(std::vector<LinkFacts> links);
   // Says how the epoch has ended; the first call counts.
   void NoteEnd(FlightHeader::State state, int blamed, const std::string& reason);
   // Call it when the rank has left. The last rank of a job of which all have left in good order removes their files;
@@ -168,11 +180,14 @@ class FlightRecorder {
   const FlightHeader& header() const { return *header_; }
   const FlightRecord* records() const { return records_; }
   const FlightText* texts() const { return texts_; }
+  const FlightLink* links() const { return links_; }
   const std::string& path() const { return path_; }
 
  private:
   FlightRecorder(void* memory, std::string path);
   void Describe(const Place& place);
+  // Lets nobody read the clock and what it guards, until both are set anew.
+  void NoteLate(const std::vector<LinkFacts>* links);
 
   FlightRecord* Write(const FlightLabel& label, const FlightFacts& facts, uint32_t count) {
     const uint64_t number = ++begun_;
@@ -217,6 +232,7 @@ class FlightRecorder {
   FlightHeader* header_ = nullptr;
   FlightRecord* records_ = nullptr;
   FlightText* texts_ = nullptr;
+  FlightLink* links_ = nullptr;
   uint64_t next_ = 0, begun_ = 0;
   uint32_t last_text_ = 0;
   std::unordered_map<std::string, uint32_t> numbers_;  // of texts, by both parts

@@ -9,6 +9,7 @@ namespace {
 // them.
 constexpr unsigned kOften = 8, kSometimes = 32, kSeldom = 256;
 constexpr int64_t kTickMs = 20;
+constexpr int64_t kLinksMs = 500;
 
 // Eager operations wait for no message.
 unsigned DescriptorInterval(const World& world, const Operations& operations, const Eager& eager) {
@@ -54,6 +55,12 @@ Status TakePart(World* world, Operations* operations, const Negotiation::Event& 
   operations->by_ticket.Put(operation);
   operations->in_flight.fetch_add(1);
   return Status::Ok();
+}
+
+std::vector<LinkFacts> LinksOf(const Transport& transport) {
+  std::vector<LinkFacts> links;
+  transport.AppendLinkFacts(&links);
+  return links;
 }
 
 }  // namespace
@@ -308,6 +315,10 @@ void ProgressLoop::Tick() {
   if (MillisecondsBetween(last_tick_, now) < kTickMs) return;
   last_tick_ = now;
   if (operations_->recorder) operations_->recorder->NoteTime();
+  if (operations_->recorder && MillisecondsBetween(last_links_, now) >= kLinksMs) {
+    last_links_ = now;
+    operations_->recorder->NoteLinks(LinksOf(*world_->transport));
+  }
   Judge(now);
   EndIfOverdue(now);
   // The log has everything that a rank took part in before it has that the rank left. So operations that still wait

@@ -136,6 +136,7 @@ class ProgressLoop {
 
   unsigned passes_ = 0;
   TimePoint last_tick_ = Now();
+  TimePoint last_links_ = Now();
 };
 
 }  // namespace farandole

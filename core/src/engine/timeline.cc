@@ -52,6 +52,7 @@ struct Writer {
   std::condition_variable changed;
   bool stopping = false, ended = false, abandoned = false;
 
+  Status Begin(const std::string& path, TraceFile* begun) const;
   Status WriteSome();
   void Run();
 };
@@ -60,6 +61,15 @@ std::mutex g_mutex;  // guards g_writer
 std::shared_ptr<Writer>& Current() {
   static auto* const writer = new std::shared_ptr<Writer>();
   return *writer;
+}
+
+// The difference is read anew for each file, since the time of day is corrected while programs run.
+Status Writer::Begin(const std::string& path, TraceFile* begun) const {
+  FRD_RETURN_IF_ERROR(begun->Open(path));
+  const auto time_of_day = std::chrono::system_clock::now().time_since_epoch();
+  const int64_t unix_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(time_of_day).count();
+  const int64_t zero_unix_ns = unix_ns - (Timeline::NowNs() - options.offset_ns);
+  return begun->Append(DescribeRank(options.rank, options.title, zero_unix_ns));
 }
 
 // Writes all that is in the ring.
@@ -113,8 +123,7 @@ Status Timeline::Start(const TimelineOptions& options) {
   const auto writer = std::make_shared<Writer>(options);
   std::unique_lock<std::mutex> reading(TheQueue().reading, std::try_to_lock);
   if (!reading) return Invalid("the end of the timeline before is still being written; try again later");
-  FRD_RETURN_IF_ERROR(writer->file.Open(options.path));
-  FRD_RETURN_IF_ERROR(writer->file.Append(DescribeRank(options.rank, options.title)));
+  FRD_RETURN_IF_ERROR(writer->Begin(options.path, &writer->file));
   TraceRecord late;  // of the timeline before
   while (TheQueue().ring.Pop(&late)) continue;
   writer->lost_before = TheQueue().lost;
@@ -122,6 +131,16 @@ Status Timeline::Start(const TimelineOptions& options) {
   marks_batches_ = options.marks_batches;
   on_ = true;
   std::thread([writer] { writer->Run(); }).detach();
+  return Status::Ok();
+}
+
+Status Timeline::Continue(const std::string& path) {
+  std::lock_guard<std::mutex> lock(g_mutex);
+  if (!Current()) return Invalid("no timeline is being recorded");
+  TraceFile next;
+  FRD_RETURN_IF_ERROR(Current()->Begin(path, &next));
+  std::lock_guard<std::mutex> reading(TheQueue().reading);  // the writer has it while it writes
+  Current()->file = std::move(next);
   return Status::Ok();
 }
 
@@ -262,9 +281,10 @@ void TraceRecord::SetName(const std::string& whole) {
   name[size] = '\0';
 }
 
-std::string DescribeRank(int rank, const std::string& title) {
+std::string DescribeRank(int rank, const std::string& title, int64_t zero_unix_ns) {
   return Metadata(rank, kOperations, "process_name", "\"name\":" + Quoted(title)) + ",\n" +
          Metadata(rank, kOperations, "process_sort_index", "\"sort_index\":" + std::to_string(rank)) + ",\n" +
+         Metadata(rank, kOperations, "clock", "\"zero_unix_ns\":\"" + std::to_string(zero_unix_ns) + "\"") + ",\n" +
          Metadata(rank, kOperations, "thread_name", "\"name\":\"operations\"") + ",\n" +
          Metadata(rank, kBackend, "thread_name", "\"name\":\"backend\"");
 }

@@ -50,8 +50,9 @@ struct TraceRecord {
 
 // ---- events, pure
 
-// The events that describe the rank; the first of a file.
-std::string DescribeRank(int rank, const std::string& title);
+// The events that describe the rank; the first of a file. `zero_unix_ns`: the time of day at the trace's time 0, by
+// which traces of other programs find their place.
+std::string DescribeRank(int rank, const std::string& title, int64_t zero_unix_ns);
 // The record's events, with ",\n" between them. `offset_ns` is how far this rank's clock is ahead of rank 0's; `number`
 // tells operations of one file apart.
 std::string EventsOf(const TraceRecord& record, int rank, int64_t offset_ns, uint64_t number);
@@ -72,6 +73,9 @@ class Timeline {
  public:
   // kInvalid: the file cannot be made, or a timeline is being recorded already.
   static Status Start(const TimelineOptions& options);
+  // Goes on in another file; the one before is complete then. kInvalid: there is no timeline, or the file cannot be
+  // made.
+  static Status Continue(const std::string& path);
   // Writes what is left. Returns false when there was no timeline.
   static bool Stop();
   // After a fork: the child has no writer, and Stop finds none.

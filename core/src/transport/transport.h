@@ -45,6 +45,16 @@ class PutSink {
   virtual void OnEnd(int peer, const Status& status) = 0;
 };
 
+// How the connections to a peer have done so far, as the kernel counts.
+struct LinkFacts {
+  int peer = 0;
+  uint64_t sent_bytes = 0;  // which the peer's kernel has acknowledged
+  uint64_t received_bytes = 0;
+  uint64_t sending_us = 0;  // the time with data on their way, but for that in which the peer did not read them
+  uint64_t retransmits = 0;
+  uint32_t round_trip_us = 0;  // smoothed, of the connection for posts
+};
+
 class Transport {
  public:
   // A post that is over. After an error the connection to the peer is, too; kPeerLost: the peer closed or reset it.
@@ -89,6 +99,9 @@ class Transport {
 
   // True when the peer, which is connected, has closed its connections or lost them, even if data stand unread there.
   virtual bool IsBroken(int peer) const = 0;
+
+  // Appends the facts of each peer with a connection that the kernel counts for: of TCP.
+  virtual void AppendLinkFacts(std::vector<LinkFacts>* /*facts*/) const {}
 
   // Cancels all posts. They do not complete any more, and later ones are dropped. is_quiet() becomes true in a Poll, or
   // is true at once, in at most a few seconds: no post touches memory any more.

@@ -14,7 +14,7 @@ import farandole.numpy as fnp
 import numpy as np
 import pytest
 from farandole._runtime.clock import offset_ns
-from farandole._runtime.recording import path_of
+from farandole._runtime.trace_names import path_of
 from farandole.testing import RanksFailed, World, rank_environments, world
 
 pytestmark = pytest.mark.timeout(120)

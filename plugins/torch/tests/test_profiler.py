@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import farandole_torch as hvd
 import pytest
@@ -150,3 +152,30 @@ def waited_for_after():
 
 def test_a_handle_outlives_the_profiler():
     world(2).run(waited_for_after)
+
+
+def recorded_twice(folder):
+    """By us and by torch."""
+    hvd.start_timeline(f"{folder}/t.json")
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        for number in range(5):
+            with torch.profiler.record_function(f"around {number}"):
+                hvd.allreduce(torch.ones(100_000), name=f"inside {number}")
+    hvd.stop_timeline()
+    profiler.export_chrome_trace(f"{folder}/torch.rank{hvd.rank()}.json")
+
+
+def test_a_profile_beside_the_timeline_has_its_times(tmp_path):
+    """Of both ranks, within a millisecond."""
+    world(2).run(recorded_twice, str(tmp_path))
+    profiles = [f"--profile={tmp_path}/torch.rank{rank}.json" for rank in range(2)]
+    command = [sys.executable, "-m", "farandole.launch", "timeline", str(tmp_path / "t.json"), *profiles]
+    subprocess.run(command, check=True, timeout=60)
+    events = json.loads((tmp_path / "t.json").read_text())
+    begins = {(each["pid"], each["name"]): each for each in events if each["ph"] in "Xb"}
+    ends = {(each["pid"], each["name"]): each["ts"] for each in events if each["ph"] == "e"}
+    for rank in range(2):
+        for number in range(5):
+            around, inside = begins[rank, f"around {number}"], begins[rank, f"inside {number}"]
+            assert around["ts"] - 1000 <= inside["ts"]
+            assert ends[rank, f"inside {number}"] <= around["ts"] + around["dur"] + 1000

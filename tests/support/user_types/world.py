@@ -20,6 +20,18 @@ def place() -> None:
     assert_type(hvd.__version__, str)
 
 
+class Writer:
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        print(tag, value, step)
+
+
+def scalars() -> None:
+    steps = hvd.StepScalars(Writer(), every=10)
+    steps.step()
+    assert_type(steps.latest, dict[str, float])
+    hvd.StepScalars().close()
+
+
 def builds() -> None:
     for built in (hvd.mpi_built(), hvd.gloo_built(), hvd.ddl_built(), hvd.ccl_built(), hvd.cuda_built()):
         assert_type(built, bool)

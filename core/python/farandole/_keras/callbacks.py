@@ -31,6 +31,7 @@ def callbacks(keras: Any, framework: Framework, name: str) -> ModuleType:
         ("LearningRateScheduleCallback", Schedule, base, rate),
         ("LearningRateWarmupCallback", Warmup, base, rate),
         ("MetricAverageCallback", MetricAveraging, base, {}),
+        ("StepScalarsCallback", Scalars, base, means),
     ]
     made = ModuleType(name, "Callbacks for `model.fit`.")
     for title, mixin, keras_class, more in classes:
@@ -146,6 +147,40 @@ class MetricAveraging:
                 f"after epoch {epoch + 1}: {error}, so compile the model alike on all ranks, and give all or none "
                 "validation_data"
             ) from None
+
+
+class Scalars:
+    """Writes what steps cost, as `StepScalars` does, and puts the latest into an epoch's logs.
+
+    Put it before keras.callbacks.TensorBoard, which then shows them as other metrics.
+
+    Example:
+        >>> model = keras.Sequential([keras.layers.Dense(1)])
+        >>> model.compile("sgd", loss="mse")
+        >>> scalars = hvd.callbacks.StepScalarsCallback(every=1)
+        >>> history = model.fit(np.ones((4, 1)), np.ones((4, 1)), callbacks=[scalars], verbose=0)
+        >>> history.history["farandole/step_seconds"][0] > 0
+        True
+    """
+
+    farandole_framework: Framework
+
+    def __init__(self, writer: Any = None, every: int = 50) -> None:
+        """As in `StepScalars`; steps are batches, counted from the first `fit` on."""
+        super().__init__()
+        self._arguments = writer, every
+        self._scalars: Any = None
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        if self._scalars is None:
+            self._scalars = self.farandole_framework.step_scalars(*self._arguments)
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        self._scalars.step()
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        if logs is not None:
+            logs.update(self._scalars.latest)
 
 
 class BestOnly:

@@ -120,5 +120,8 @@ class Framework(Protocol):
     def value(self, tensor: Tensor) -> Any:
         """An array or a number, of what the operations return."""
 
+    def step_scalars(self, writer: Any, every: int) -> Any:
+        """`StepScalars`, with the writers that the framework's users have."""
+
     def compiler(self) -> str:
         """Names the compiler of a model's training step that cannot contain our operations; "" if there is none."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from farandole._runtime import recording
 from farandole._runtime.native import core
-from farandole._runtime.recording import begin
 from farandole._start import world
 
 
@@ -20,7 +20,8 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
     Any rank may call it at any time. FARANDOLE_TIMELINE, or `farandole run --timeline-filename`, begin it in `init`.
 
     Args:
-        file_path: where to; with several ranks each inserts its own: "trace.json" becomes "trace.rank0.json".
+        file_path: where to; with several ranks each inserts its own: "trace.json" becomes "trace.rank0.json". Also a
+            URL of fsspec, such as "s3://bucket/trace.json", which gets what there is every 10 seconds and at the end.
         mark_cycles: also mark where operations were agreed on together.
 
     Raises:
@@ -34,11 +35,11 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
         ...     hvd.stop_timeline()
     """
     path = os.fspath(file_path)
-    begin(path, world.rank(), world.size(), world.run(), world.clock_offset_ns(), bool(mark_cycles))
+    recording.begin(path, world.rank(), world.size(), world.run(), world.clock_offset_ns(), bool(mark_cycles))
 
 
 def stop_timeline() -> None:
-    """End the record; `shutdown` does, too. Waits for the last of it to be written, but 5 s at most.
+    """End the record; `shutdown` does, too. Waits for the last of it to be written: 5 s at most, or 20 s for a URL.
 
     Raises:
         ValueError: none is being recorded.
@@ -50,5 +51,8 @@ def stop_timeline() -> None:
         ValueError: no timeline is being recorded; start_timeline(file_path) begins one
     """
     world.rank()
-    if not core.stop_timeline():
+    was_recorded = core.stop_timeline()
+    recording.close()
+    recording.wait()
+    if not was_recorded:
         raise ValueError("no timeline is being recorded; start_timeline(file_path) begins one")

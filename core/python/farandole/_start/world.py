@@ -8,11 +8,10 @@ import hashlib
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from farandole._api import errors, process_sets
 from farandole._api.errors import not_initialized
-from farandole._runtime import clock, recording
+from farandole._runtime import clock, recording, trace_names
 from farandole._runtime.native import core
 from farandole._start import bootstrap, communicators, ending, environment, key_exchange
 
@@ -184,8 +183,7 @@ def enter_epoch(
         ending.enter_epoch(members, number)
         timeline = environment.timeline()
         if timeline:  # the file of the last epoch is complete
-            path = Path(timeline)
-            timeline = str(path.with_name(f"{path.stem}.epoch{number}{path.suffix}"))
+            timeline = trace_names.marked(timeline, f"epoch{number}")
         add_process_sets = functools.partial(process_sets.enter_epoch, meeting.world.rank, members, exchange)
         _join(meeting, look, add_process_sets, timeline)
 
@@ -331,12 +329,14 @@ def _current() -> environment.World:
 def _leave_at_exit() -> None:
     ending.at_exit()
     shutdown()
+    recording.wait()
 
 
 def _leave() -> None:
     ending.before_shutdown()
     process_sets.leave()
     core.shutdown()
+    recording.close()
 
 
 def _checked_communicator(comm: object) -> communicators.Communicator | None:

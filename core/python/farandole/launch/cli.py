@@ -26,7 +26,8 @@ from farandole.launch.shared_options import (
     print_error,
     version_option,
 )
-from farandole.launch.verbs import adopt, bench, doctor, inspect, k8s, live, report, timeline
+from farandole.launch.trace_verbs import report, timeline
+from farandole.launch.verbs import adopt, bench, doctor, inspect, k8s, live
 
 if TYPE_CHECKING:
     from farandole.launch.description import Caller, Job
@@ -163,9 +164,8 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
 )
 @click.option(
     "--timeline-filename",
-    type=_FILE,
     metavar="FILE",
-    help="Record what operations do: FILE with .rankN before its suffix; see `farandole timeline`.",
+    help="Record what operations do: FILE or URL with .rankN before its suffix; see `farandole timeline`.",
 )
 @click.option("--timeline-mark-cycles", is_flag=True, help="Also mark there what was agreed on together.")
 @click.option("--live", is_flag=True, help="Serve a page that shows the ranks of this host; prints its address.")
@@ -377,13 +377,21 @@ def _environment(options: RunOptions, base: dict[str, str]) -> dict[str, str]:
     if options.backend is not None:
         base["FARANDOLE_BACKEND"] = options.backend
     environment.check_backends(base)
-    if (file := options.timeline_filename) is not None:
-        if file.is_dir():
-            raise click.UsageError(f"--timeline-filename {file} is a folder; name a file in it.")
-        if not file.absolute().parent.is_dir():
-            raise click.UsageError(f"--timeline-filename {file}: there is no folder {file.absolute().parent}.")
-        base |= environment.for_timeline(file.absolute(), options.timeline_mark_cycles)
+    if options.timeline_filename is not None:
+        base |= environment.for_timeline(_trace(options.timeline_filename), options.timeline_mark_cycles)
     return base
+
+
+def _trace(given: str) -> str:
+    """A URL, or the absolute path of a file in a folder that is there. Raises UsageError."""
+    if "://" in given:
+        return given
+    file = Path(given)
+    if file.is_dir():
+        raise click.UsageError(f"--timeline-filename {file} is a folder; name a file in it.")
+    if not file.absolute().parent.is_dir():
+        raise click.UsageError(f"--timeline-filename {file}: there is no folder {file.absolute().parent}.")
+    return str(file.absolute())
 
 
 def _hints(context: click.Context, job: Job) -> list[str]:

@@ -38,7 +38,7 @@ class RunOptions:
     output_dir: Path | None
     start_timeout: float | None
     backend: str | None
-    timeline_filename: Path | None
+    timeline_filename: str | None  # or a URL
     timeline_mark_cycles: bool
     verbose: bool
     live: bool

@@ -3,8 +3,8 @@
 //   posts   one connection to each peer; a queue for each direction, moved in order. The bytes have no heads: both ends
 //           know the order of posts
 //   puts    a second connection where puts are possible (put_stream.h)
+#include <linux/tcp.h>  // not <netinet/tcp.h>, whose tcp_info has no times
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -72,6 +72,7 @@ class TcpTransport final : public Transport {
   Status Watch(Poller* poller, uint64_t tag) override;
   bool OnReady(uint32_t number) override;
   bool IsBroken(int peer) const override;
+  void AppendLinkFacts(std::vector<LinkFacts>* facts) const override;
   void BeginQuiesce() override;
   bool is_quiet() const override { return is_quiesced_; }  // all bytes move in Poll
   void EndSending() override;
@@ -119,6 +120,30 @@ TcpTransport::~TcpTransport() {
     while (getpid() == owner_ && each.stream.open() &&
            recv(each.stream.descriptor(), unread, sizeof unread, MSG_DONTWAIT) > 0)
       continue;
+  }
+}
+
+// Adds the kernel's counts of a connection. Returns false for a socket without them. A kernel that knows fewer of them
+// leaves the others zero.
+bool AddCounts(int socket, LinkFacts* facts) {
+  tcp_info counts{};
+  socklen_t size = sizeof counts;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &counts, &size) != 0) return false;
+  facts->sent_bytes += counts.tcpi_bytes_acked;
+  facts->received_bytes += counts.tcpi_bytes_received;
+  facts->sending_us += counts.tcpi_busy_time - std::min(counts.tcpi_busy_time, counts.tcpi_rwnd_limited);
+  facts->retransmits += counts.tcpi_total_retrans;
+  if (facts->round_trip_us == 0) facts->round_trip_us = counts.tcpi_rtt;
+  return true;
+}
+
+void TcpTransport::AppendLinkFacts(std::vector<LinkFacts>* facts) const {
+  for (size_t peer = 0; peer < links_.size(); ++peer) {
+    LinkFacts found;
+    found.peer = static_cast<int>(peer);
+    const bool has_link = links_[peer] && AddCounts(links_[peer]->socket.get(), &found);
+    const bool has_puts = puts_[peer].stream.open() && AddCounts(puts_[peer].stream.descriptor(), &found);
+    if (has_link || has_puts) facts->push_back(found);
   }
 }
 

@@ -46,6 +46,21 @@ class Folder {
   std::string path_;
 };
 
+TEST(FlightRecorder, TheLinksThatHaveSentMostAreNoted) {
+  FlightRecorder recorder;
+  std::vector<LinkFacts> links(FlightRecorder::kLinks + 10);
+  for (size_t i = 0; i < links.size(); ++i) {
+    links[i].peer = static_cast<int>(i);
+    links[i].sent_bytes = 1000 + i;
+  }
+  recorder.NoteLinks(links);
+  EXPECT_EQ(recorder.links()[0].peer, static_cast<int>(links.size()) - 1);
+  EXPECT_EQ(recorder.links()[0].sent_bytes, 1000 + links.size() - 1);
+  EXPECT_EQ(recorder.links()[FlightRecorder::kLinks - 1].peer, 10);
+  recorder.NoteLinks({});
+  EXPECT_EQ(recorder.links()[0].peer, static_cast<int>(links.size()) - 1) << "an epoch that ends has none any more";
+}
+
 TEST(FlightRecorder, ARecordHasWhatTheOperationWas) {
   FlightRecorder recorder;
   FlightLabel label;
@@ -130,7 +145,7 @@ TEST(FlightRecorder, TheFileIsTheUsersAloneAndGoesWhenAllHaveLeft) {
   struct stat found{};
   ASSERT_EQ(stat(recorder->path().c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777, 0600u);
-  EXPECT_EQ(found.st_size, 4096 + 4096 * 64 + 2048 * 128);
+  EXPECT_EQ(found.st_size, 4096 + 4096 * 64 + 2048 * 128 + 64 * 64);
   recorder->RemoveIfAllHaveLeft();
   EXPECT_TRUE(std::filesystem::exists(recorder->path()));
   recorder->NoteEnd(FlightHeader::kLeft, -1, "");
@@ -198,7 +213,7 @@ void WriteFile(const Folder& folder, const std::string& name, int64_t late_ns) {
     return pid;
   }();
   FlightHeader header;
-  header.magic = {'F', 'R', 'D', 'F', 'L', 'T', '0', '1'};
+  header.magic = {'F', 'R', 'D', 'F', 'L', 'T', '0', '2'};
   header.pid = child;
   header.late_ns = late_ns;
   FILE* const file = fopen((folder.path() + "/" + name).c_str(), "wb");

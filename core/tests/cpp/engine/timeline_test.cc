@@ -209,6 +209,26 @@ TEST(Timeline, OneAtATimeAndAgain) {
   unlink(path.c_str());
 }
 
+TEST(Timeline, GoesOnInAnotherFile) {
+  const std::string first = PathFor("part1"), second = PathFor("part2");
+  EXPECT_FALSE(Timeline::Continue(second).ok());
+  ASSERT_TRUE(Timeline::Start({first, "rank 0", 0, 0, false}).ok());
+  Timeline::Record(SomeRecord("before"));
+  const auto is_written = [&first] { return Read(first).find("\"before\"") != std::string::npos; };
+  while (!is_written()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_FALSE(Timeline::Continue("/nowhere/part2.json").ok());  // and goes on in the first
+  ASSERT_TRUE(Timeline::Continue(second).ok());
+  const std::string complete = Read(first);
+  Timeline::Record(SomeRecord("after"));
+  EXPECT_TRUE(Timeline::Stop());
+  EXPECT_EQ(Read(first), complete);
+  EXPECT_NE(Read(second).find("zero_unix_ns"), std::string::npos);
+  EXPECT_NE(Read(second).find("\"after\""), std::string::npos);
+  EXPECT_EQ(Read(second).find("\"before\""), std::string::npos);
+  unlink(first.c_str());
+  unlink(second.c_str());
+}
+
 TEST(Timeline, SaysHowManyItCouldNotTake) {
   const std::string path = PathFor("lost");
   ASSERT_TRUE(Timeline::Start({path, "rank 0", 0, 0, false}).ok());

@@ -50,6 +50,26 @@ TEST(Tcp, ClosingIsSeenAlthoughAForkedChildHoldsACopy) {
   waitpid(child, nullptr, 0);
 }
 
+TEST(Tcp, TheKernelCountsWhatALinkCarries) {
+  Transports pair = TcpTransports(2);
+  std::string sent(100'000, 'x'), received(sent.size(), 'y');
+  std::vector<Transport::Completion> completions;
+  pair[0]->PostSend(1, 0, sent.data(), sent.size(), 1);
+  pair[1]->PostReceive(0, 0, received.data(), received.size(), 2);
+  const TimeLimit limit(std::chrono::seconds(10));
+  std::vector<LinkFacts> facts;
+  while ((facts.empty() || facts[0].sent_bytes < sent.size()) && !limit.passed()) {
+    pair[0]->Poll(&completions);
+    pair[1]->Poll(&completions);
+    facts.clear();
+    pair[0]->AppendLinkFacts(&facts);
+  }
+  ASSERT_EQ(facts.size(), 1u);
+  EXPECT_EQ(facts[0].peer, 1);
+  EXPECT_GE(facts[0].sent_bytes, sent.size());
+  EXPECT_GT(facts[0].round_trip_us, 0u);
+}
+
 TEST(Tcp, AnErrorOfThisProcessIsNotBlamedOnThePeer) {
   std::vector<PeerConnection> connections;
   connections.push_back({0, false, Descriptor(-1), "rank 0"});

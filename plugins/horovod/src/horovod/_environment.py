@@ -69,7 +69,9 @@ def _value(name: str, text: str) -> str:
     if name == "HOROVOD_LOG_LEVEL":
         return _LEVELS.get(text.lower(), text.lower())
     if name == "HOROVOD_TIMELINE":
-        return "" if text.upper() == "DYNAMIC" else os.path.abspath(text)  # start_timeline works without a setting
+        if text.upper() == "DYNAMIC":  # start_timeline works without a setting
+            return ""
+        return text if "://" in text else os.path.abspath(text)
     if name == "HOROVOD_TIMELINE_MARK_CYCLES":
         return "0" if text.lower() in _FALSE else "1"
     if name in _NUMBERS:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # of a name that is imported twice mypy takes the first, Pyth
     from farandole_tensorflow._normalization import SyncBatchNormalization
     from farandole_tensorflow._objects import allgather_object, broadcast_object
     from farandole_tensorflow._operations import barrier, join
+    from farandole_tensorflow._scalars import StepScalars
 from farandole import *  # type: ignore[no-redef, assignment, unused-ignore]  # noqa: F403
 
 try:
@@ -53,6 +54,7 @@ from farandole_tensorflow._operations import (
 )
 from farandole_tensorflow._optimizer import DistributedOptimizer, no_sync
 from farandole_tensorflow._places import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
+from farandole_tensorflow._scalars import StepScalars
 from farandole_tensorflow._tape import DistributedGradientTape, PartialDistributedGradientTape
 from farandole_tensorflow._variables import (
     BroadcastGlobalVariablesHook,
@@ -70,6 +72,7 @@ __all__ = [
     "DistributedGradientTape",
     "DistributedOptimizer",
     "PartialDistributedGradientTape",
+    "StepScalars",
     "SyncBatchNormalization",
     "allgather",
     "allgather_object",

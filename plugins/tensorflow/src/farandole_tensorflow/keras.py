@@ -21,6 +21,7 @@ from farandole_tensorflow import _copies, _operations, _xla
 from farandole_tensorflow._dtypes import Compression
 from farandole_tensorflow._dtypes import Tensor as _Tensor
 from farandole_tensorflow._exchange import Exchange as _Exchange
+from farandole_tensorflow._scalars import StepScalars
 from farandole_tensorflow._variables import broadcast_global_variables
 from farandole_tensorflow._variables import broadcast_variables as _broadcast_variables
 from farandole_tensorflow.elastic import Dataset as _Dataset
@@ -39,6 +40,7 @@ class _TensorFlow:
 
     elastic_run = staticmethod(_run)
     elastic_loader = _Dataset
+    step_scalars = StepScalars
     copy, write = staticmethod(_copies.copy), staticmethod(_copies.write)
     size_bytes, memory = staticmethod(_copies.size_bytes), staticmethod(_copies.memory)
     read, fill = staticmethod(_copies.read), staticmethod(_copies.fill)

@@ -62,6 +62,7 @@ class _PyTorch:
 
     elastic_run = staticmethod(_run)
     elastic_loader = _DataLoader
+    step_scalars = farandole.StepScalars
     _tensors = _Tensors()
 
     def copy(self, array: _Any, spare: _Any) -> _Tensor:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-MAGIC = b"FRDFLT01"
+MAGIC = b"FRDFLT02"
 KINDS = (
     "allreduce",
     "allgather",
@@ -39,13 +39,14 @@ DTYPES = (
     "bool",
 )
 COPIES = 3  # of a file
-HEADER_BYTES, RECORD_BYTES, TEXT_BYTES = 4096, 64, 128
-MOST_RECORDS, MOST_TEXTS = 1 << 16, 1 << 16
+HEADER_BYTES, RECORD_BYTES, TEXT_BYTES, LINK_BYTES = 4096, 64, 128, 64
+MOST_RECORDS, MOST_TEXTS, MOST_LINKS = 1 << 16, 1 << 16, 1 << 12
 
-_HEADER = struct.Struct("<8sIIiiiIQQQqQqQQiI16s2048s")
+_HEADER = struct.Struct("<8sIIIiiiI4xQQQqQqQQiI16s2048s")
 _RECORD = struct.Struct("<QQQQIIIIiIBBBBI")
 _TEXT = struct.Struct("<IHH120s")
 _RECORD_WORDS, _ENDED_WORD = RECORD_BYTES // 8, 2  # of a record: words, and the one with its end
+_LINK = struct.Struct("<QQQQIi24x")
 _AGREED_TICKS = 1024  # the unit of `agreed` and `started`
 _FAILED = 1
 
@@ -101,6 +102,18 @@ class Operation:
 
 
 @dataclass(frozen=True)
+class Link:
+    """The connections of a rank to another over TCP, as its kernel has counted since they were made."""
+
+    peer: int
+    sent_bytes: int  # which the other's kernel has acknowledged
+    received_bytes: int
+    sending_us: int  # with data on their way, but for the time in which the other did not read them
+    retransmits: int
+    round_trip_us: int
+
+
+@dataclass(frozen=True)
 class Recording:
     """The record of one rank in this epoch."""
 
@@ -116,6 +129,7 @@ class Recording:
     begun: int
     lost: int  # operations without a record
     operations: tuple[Operation, ...]  # in the order in which they began
+    links: tuple[Link, ...] = ()  # those that have sent most
 
 
 @dataclass(frozen=True)
@@ -149,12 +163,13 @@ def parse(copies: Sequence[bytes | bytearray], wanted: Wanted = ALL) -> Recordin
     """Read what is alike in three copies of a file, taken one after the other. Raises RecordError."""
     before, copy, after = copies
     header = _header(copy)
-    clocks = {bytes(each[40:48]) for each in copies}
-    if len(clocks) > 1 or header[8] % 2:
+    clocks = {bytes(each[48:56]) for each in copies}
+    if len(clocks) > 1 or header[9] % 2:
         raise TornError("its clock was being set")
-    (_, record_count, text_count, pid, rank, size, state, start, _, first_ticks, first_ns) = header[:11]
-    late_ticks, late_ns, begun, lost, blamed, reason_bytes, run, reason = header[11:]
-    whole = HEADER_BYTES + record_count * RECORD_BYTES + text_count * TEXT_BYTES
+    _, record_count, text_count, link_count, pid, rank, size, state, start, _, first_ticks, first_ns = header[:12]
+    late_ticks, late_ns, begun, lost, blamed, reason_bytes, run, reason = header[12:]
+    links_at = HEADER_BYTES + record_count * RECORD_BYTES + text_count * TEXT_BYTES
+    whole = links_at + link_count * LINK_BYTES
     if min(map(len, copies)) < whole:
         raise RecordError(f"it has {len(copy)} bytes, not {whole}")
     texts = _Texts(copies, HEADER_BYTES + record_count * RECORD_BYTES, text_count)
@@ -177,7 +192,13 @@ def parse(copies: Sequence[bytes | bytearray], wanted: Wanted = ALL) -> Recordin
         begun,
         lost,
         tuple(sorted(operations, key=lambda operation: operation.number)),
+        _links(copy, links_at, link_count),
     )
+
+
+def _links(copy: bytes | bytearray, at: int, count: int) -> tuple[Link, ...]:
+    found = (_LINK.unpack_from(copy, at + place * LINK_BYTES) for place in range(count))
+    return tuple(Link(peer, *counts) for *counts, peer in found if peer >= 0)
 
 
 def _offsets(ring: memoryview, wanted: Wanted) -> list[int]:
@@ -206,7 +227,8 @@ def _header(copy: bytes | bytearray) -> tuple[Any, ...]:
     if len(copy) < HEADER_BYTES or copy[: len(MAGIC)] != MAGIC:
         raise RecordError("it does not begin as a recorder's file of this version does")
     header = _HEADER.unpack_from(copy)
-    if header[1] > MOST_RECORDS or header[2] > MOST_TEXTS or header[6] not in {state.value for state in State}:
+    too_many = header[1] > MOST_RECORDS or header[2] > MOST_TEXTS or header[3] > MOST_LINKS
+    if too_many or header[7] not in {state.value for state in State}:
         raise RecordError("its header makes no sense")
     return header
 

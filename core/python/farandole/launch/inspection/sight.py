@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 from farandole.launch.inspection.diagnosis import Activity, Rank
 from farandole.launch.inspection.pace import Pace
-from farandole.launch.inspection.records import Operation, Recording, State
+from farandole.launch.inspection.records import Link, Operation, Recording, State
+from farandole.launch.inspection.slow_links import Links
 
 _SENT_OPERATIONS = 32  # of a rank that is stuck
 
@@ -17,10 +18,12 @@ _SENT_OPERATIONS = 32  # of a rank that is stuck
 class Sight:
     """The ranks of one host, by rank.
 
-    `stuck`: what they do, where no operation has ended for a while. `warn_after_s`: FARANDOLE_WARN_AFTER of the ranks.
+    `links`: to ranks of other hosts. `stuck`: what the ranks do, where no operation has ended for a while.
+    `warn_after_s`: FARANDOLE_WARN_AFTER of the ranks.
     """
 
     paces: Mapping[int, Pace]
+    links: Links = field(default_factory=dict)
     stuck: tuple[Rank, ...] = ()
     warn_after_s: float = 0.0  # not set
 
@@ -28,6 +31,7 @@ class Sight:
         """For a launcher elsewhere. Times travel as distances, since hosts' clocks differ."""
         return {
             "paces": [[rank, *astuple(pace)] for rank, pace in self.paces.items()],
+            "links": [[rank, *astuple(link)] for (rank, _), link in self.links.items()],
             "stuck": [_packed(rank, now_ns) for rank in self.stuck],
             "warn_after_s": self.warn_after_s,
         }
@@ -36,8 +40,9 @@ class Sight:
 def sight_of(message: Mapping[str, Any], now_ns: int) -> Sight:
     """The sight that was sent. Raises KeyError, TypeError or ValueError for what is no such message."""
     paces = {int(rank): Pace(int(steps), *map(float, rest)) for rank, steps, *rest in message["paces"]}
+    links = {(int(rank), int(counts[0])): Link(*map(int, counts)) for rank, *counts in message["links"]}
     stuck = tuple(_unpacked(each, now_ns) for each in message["stuck"])
-    return Sight(paces, stuck, float(message["warn_after_s"]))
+    return Sight(paces, links, stuck, float(message["warn_after_s"]))
 
 
 def _packed(rank: Rank, now_ns: int) -> dict[str, Any]:
@@ -45,7 +50,7 @@ def _packed(rank: Rank, now_ns: int) -> dict[str, Any]:
     latest = operations[-_SENT_OPERATIONS:]
     waits = [each for each in operations[:-_SENT_OPERATIONS] if each.ended_ns is None][:_SENT_OPERATIONS]
     return {
-        **asdict(replace(rank.recording, operations=())),
+        **asdict(replace(rank.recording, operations=(), links=())),
         "state": rank.recording.state.value,
         "operations": [asdict(_shifted(each, -now_ns)) for each in (*waits, *latest)],
         "activity": rank.activity.name,

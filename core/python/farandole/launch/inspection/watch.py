@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from farandole.launch.inspection.diagnosis import Diagnosis, Kind, Rank, diagnose
 from farandole.launch.inspection.pace import Meter, Pace
 from farandole.launch.inspection.sight import Sight
+from farandole.launch.inspection.slow_links import Links, SlowLinks
 from farandole.launch.inspection.stragglers import Stragglers, Straggling
 from farandole.launch.inspection.tails import Seen, Tails
 
@@ -50,7 +51,9 @@ class HostWatch:
         stuck = bool(seen) and all(_is_stuck(each.rank, time.monotonic_ns()) for each in seen)
         paces = {each.rank.number: self._pace(each) for each in seen if each.rank.is_there}
         self._due_s = now + max(EVERY_S, (time.thread_time() - began_s) / _COST_SHARE)
-        return Sight(paces, tuple(each.rank for each in seen) if stuck else (), self._warn_after_s)
+        recordings = [each.rank.recording for each in seen if each.rank.is_there]
+        links = {(each.rank, link.peer): link for each in recordings for link in each.links if link.sent_bytes}
+        return Sight(paces, links, tuple(each.rank for each in seen) if stuck else (), self._warn_after_s)
 
     def _pace(self, seen: Seen) -> Pace:
         recording, look = seen.rank.recording, seen.look
@@ -91,6 +94,7 @@ class JobWatch:
     size: int = 0
     _sights: dict[str, tuple[float, Sight]] = field(default_factory=dict)
     _stragglers: Stragglers = field(default_factory=Stragglers)
+    _slow_links: SlowLinks = field(default_factory=SlowLinks)
     _told: dict[object, _Told] = field(default_factory=dict)
     _looked_s: float = 0.0
 
@@ -102,7 +106,7 @@ class JobWatch:
         self._looked_s = now
         fresh = [each for at_s, each in self._sights.values() if now - at_s <= _FRESH_S]
         paces = {rank: pace for each in fresh for rank, pace in each.paces.items()}
-        sentences = []
+        sentences = self._about_links({pair: link for each in fresh for pair, link in each.links.items()}, now)
         if len(paces) == self.size > 1:
             late = self._stragglers.find(paces, now)
             if late is not None and self._is_news((late.ranks, late.cause), now):
@@ -113,6 +117,19 @@ class JobWatch:
         if stall is not None and self._is_news((stall.culprits, stall.kind), now):
             sentences.append(stall.sentence)
         return sentences
+
+    def _about_links(self, links: Links, now: float) -> list[str]:
+        """The slowest link, if one is slow: its slowness is often the host's, and then others are as slow."""
+        slow = self._slow_links.find(links, now)
+        if not slow or not self._is_news("links", now):
+            return []
+        link = slow[0]
+        more = f"; {len(slow) - 1} other links are slow, too" if slow[1:] else ""
+        return [
+            f"the network from rank {self._named(link.sender)} to rank {self._named(link.receiver)} is slow: "
+            f"{link.rate / 1e6:.3g} MB/s while it sends, {link.usual / 1e6:.3g} MB/s "
+            f"{'before' if link.is_new else 'elsewhere'}{more}"
+        ]
 
     def _stall(self, ranks: list[Rank], paces: Mapping[int, Pace], warn_after_s: float) -> Diagnosis | None:
         """The cause that holds the job up, once it has done so for longer than is usual in it."""
@@ -137,10 +154,13 @@ class JobWatch:
 
     def _about(self, late: Straggling) -> str:
         one = len(late.ranks) == 1
-        named = ", ".join(f"{rank} on {self.hosts[rank]}" if rank in self.hosts else str(rank) for rank in late.ranks)
+        named = ", ".join(map(self._named, late.ranks))
         who = f"rank {named} makes" if one else f"ranks {named} make"
         why = f"; the reason is {late.cause.value}" if late.cause.value else ""
         return (
             f"{who} the others wait for {late.lost:.0%} of the time (over {late.seconds:g} s and {late.steps} steps)"
             f"{why}"
         )
+
+    def _named(self, rank: int) -> str:
+        return f"{rank} on {self.hosts[rank]}" if rank in self.hosts else str(rank)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from farandole.launch.inspection.records import Link
 from farandole.launch.inspection.tails import Seen
 from farandole.launch.live.model import Arrivals, Measured, arrivals_of, measure
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 _Value = int | float | None
+_MOST_LINKS = 16  # of a rank: those that have sent most
 
 # name -> type, unit, help
 _FAMILIES = {
@@ -25,20 +27,51 @@ _FAMILIES = {
     "farandole_resident_memory_bytes": ("gauge", "bytes", "Memory that the process holds."),
     "farandole_up": ("gauge", "", "1 while the rank takes part in the job."),
 }
+# Of each rank of another host to which the rank has sent data over TCP.
+_OF_LINKS = {
+    "farandole_link_sent_bytes": ("counter", "bytes", "Bytes sent to the peer, which it has acknowledged."),
+    "farandole_link_received_bytes": ("counter", "bytes", "Bytes received from the peer."),
+    "farandole_link_sending_seconds": ("counter", "seconds", "Time with data on their way to the peer."),
+    "farandole_link_retransmits": ("counter", "", "Packets that were sent again."),
+    "farandole_link_round_trip_seconds": ("gauge", "seconds", "Time to the peer and back, smoothed."),
+}
 
 
 def as_text(seen: Sequence[Seen], now_ns: int) -> str:
     """All metrics. `seen`: the ranks of this host; none before the first has begun."""
     arrivals = arrivals_of([each.rank for each in seen], now_ns) if seen else Arrivals()
     values = [(each, _values(each, arrivals, now_ns)) for each in sorted(seen, key=lambda each: each.rank.number)]
-    lines: list[str] = []
-    for name, (kind, unit, text) in _FAMILIES.items():
-        lines += [f"# TYPE {name} {kind}", *([f"# UNIT {name} {unit}"] if unit else []), f"# HELP {name} {text}"]
-        for each, numbers in values:
+    samples = [(_labels(each), numbers) for each, numbers in values]
+    of_links = [
+        (f'{_labels(each)},peer="{link.peer}"', _values_of_link(link))
+        for each, _ in values
+        for link in each.rank.recording.links[:_MOST_LINKS]
+    ]
+    return "\n".join([*_families(_FAMILIES, samples), *_families(_OF_LINKS, of_links), "# EOF", ""])
+
+
+def _families(
+    families: Mapping[str, tuple[str, str, str]], samples: Sequence[tuple[str, Mapping[str, _Value]]]
+) -> Iterator[str]:
+    for name, (kind, unit, text) in families.items():
+        yield from (f"# TYPE {name} {kind}", *([f"# UNIT {name} {unit}"] if unit else []), f"# HELP {name} {text}")
+        for labels, numbers in samples:
             if (value := numbers[name]) is not None:
-                labels = f'job="{_escaped(each.rank.recording.run)}",rank="{each.rank.number}"'
-                lines.append(f"{name}{'_total' if kind == 'counter' else ''}{{{labels}}} {value}")
-    return "\n".join([*lines, "# EOF", ""])
+                yield f"{name}{'_total' if kind == 'counter' else ''}{{{labels}}} {value}"
+
+
+def _labels(seen: Seen) -> str:
+    return f'job="{_escaped(seen.rank.recording.run)}",rank="{seen.rank.number}"'
+
+
+def _values_of_link(link: Link) -> dict[str, _Value]:
+    return {
+        "farandole_link_sent_bytes": link.sent_bytes,
+        "farandole_link_received_bytes": link.received_bytes,
+        "farandole_link_sending_seconds": link.sending_us / 1e6,
+        "farandole_link_retransmits": link.retransmits,
+        "farandole_link_round_trip_seconds": link.round_trip_us / 1e6,
+    }
 
 
 def _values(seen: Seen, arrivals: Arrivals, now_ns: int) -> dict[str, _Value]:

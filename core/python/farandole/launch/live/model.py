@@ -21,6 +21,7 @@ WINDOW_NS = 5_000_000_000  # over which shares, bytes and steps are taken
 _MOST_CHARACTERS = 96  # of a name
 _SLOW_FROM = 0.1  # of the time
 _SURE_AFTER_NS = 1_000_000_000
+_MOST_LINKS = 64  # in a frame, the busiest
 _MOST_NAMED = 64  # culprits and ranks that wait
 
 Frame = dict[str, object]
@@ -35,6 +36,7 @@ class _Former:
     last: int = -1  # the number of the latest operation
     pending: set[int] = field(default_factory=set)
     at_ns: int = 0
+    sent: dict[int, int] = field(default_factory=dict)  # bytes, by peer
 
 
 class _Names:
@@ -65,10 +67,11 @@ class Model:
 
         Times are microseconds since the start. page/page.js reads the rows in the same order.
         """
-        names, rows, operations, left_out = _Names(), [], [], 0
+        names, rows, operations, links, left_out = _Names(), [], [], [], 0
         arrivals = arrivals_of([each.rank for each in seen], now_ns)
         found = verdict([each.rank for each in seen], arrivals, now_ns)
         for each in sorted(seen, key=lambda each: each.rank.number):
+            links += self._links(each.rank, now_ns)
             shown, omitted, per_s = self._since(each.rank, now_ns, max(1, self._most // len(seen)))
             left_out += omitted
             operations += [self._operation(each.rank.number, operation, arrivals, names) for operation in shown]
@@ -85,7 +88,25 @@ class Model:
             "names": names.texts,
             "ranks": rows,
             "operations": operations,
+            "links": sorted(links, reverse=True)[:_MOST_LINKS],
         }
+
+    def _links(self, rank: Rank, now_ns: int) -> list[list[int]]:
+        """Bytes a second to each peer since the last frame, rank, peer, round trip, packets that were sent again."""
+        former = self._former.get(rank.number)
+        if former is None or now_ns <= former.at_ns:
+            return []
+        passed_s = (now_ns - former.at_ns) / 1e9
+        return [
+            [
+                round(max(0, link.sent_bytes - former.sent.get(link.peer, link.sent_bytes)) / passed_s),
+                rank.number,
+                link.peer,
+                link.round_trip_us,
+                link.retransmits,
+            ]
+            for link in rank.recording.links
+        ]
 
     def _since(self, rank: Rank, now_ns: int, most: int) -> tuple[list[Operation], int, float]:
         """The longest operations that ended since the last frame, how many others did, and all per second."""
@@ -106,7 +127,8 @@ class Model:
         passed_s = (now_ns - former.at_ns) / 1e9
         count = len(new) if is_first else ended - former.ended
         last = rank.last.number if rank.last is not None else former.last
-        self._former[rank.number] = _Former(process, ended, last, pending, now_ns)
+        sent = {link.peer: link.sent_bytes for link in recording.links}
+        self._former[rank.number] = _Former(process, ended, last, pending, now_ns, sent)
         return shown, max(0, count - len(shown)), 0.0 if is_first or passed_s <= 0 else count / passed_s
 
     def _row(self, seen: Seen, per_s: float, now_ns: int, arrivals: Arrivals, names: _Names) -> list[object]:

@@ -18,6 +18,7 @@ class Store {
     this.now = 0;
     this.job = "";
     this.size = 0;
+    this.links = []; // to ranks of other hosts, the busiest first
     this.points = { step: [], rate: [], share: [], waits: [] };
   }
 
@@ -28,6 +29,7 @@ class Store {
     this.culprits = new Set(frame.culprits);
     this.waiting = new Set(frame.waiting);
     this.leftOut += frame.left_out;
+    this.links = frame.links;
     this.ranks = frame.ranks.map(([rank, pid, state, activity, place, since, begun, rate, bytes, share, waits, step, memory, late]) => ({
       rank, pid, state, activity, in: place < 0 ? "" : frame.names[place], since, begun, rate, bytes, share, waits, step, memory, late,
     }));
@@ -185,6 +187,7 @@ class Page {
     }
     this.set("notes", this.notes());
     this.showRows();
+    this.showLinks();
     if (!this.paused) this.lanes.draw();
   }
 
@@ -221,6 +224,19 @@ class Page {
         if (row.cells[place].textContent !== text) row.cells[place].textContent = text;
       });
     }
+  }
+
+  showLinks() {
+    const { links } = this.store, body = document.getElementById("link-rows");
+    document.getElementById("links").hidden = !links.length;
+    while (body.rows.length > links.length) body.deleteRow(-1);
+    links.forEach(([bytes, rank, peer, trip, again], place) => {
+      const row = body.rows[place] ?? body.insertRow();
+      [`${rank}`, `${peer}`, `${amount(bytes)}/s`, duration(trip), again.toLocaleString("en")].forEach((text, cell) => {
+        const shown = row.cells[cell] ?? row.insertCell();
+        if (shown.textContent !== text) shown.textContent = text;
+      });
+    });
   }
 
   pause() {

@@ -1,0 +1,214 @@
+"""The cost of looking at a job while it trains: the flight recorder with the launcher's watch, and everything at once.
+
+    python3 noxfile.py -s bench_observed -- --output docs/benchmarks/observed.md
+
+Jobs of `farandole run` that differ only in what looks at them live at the same time, and take turns of some steps while
+the others wait for a word. A figure is the time of a turn on rank 0, whose steps no rank leaves before the others come.
+Ends with 1 where a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import trange
+
+NOTHING, RECORDED, EVERYTHING = "nothing", "recorder and watch", "page, metrics and timeline, too"
+MODELS = {"small": (128, 2), "25 million parameters": (512, 8)}  # width, layers
+LIMIT_PERCENT = {RECORDED: 1.0, EVERYTHING: 1.0}
+RECORD_S, RECORDER_LIMIT_PERCENT = 9e-9, 0.1  # docs/design/observing.md has the time of a record
+TURN_S = 0.5
+
+
+@dataclass
+class Job:
+    """A job whose ranks wait for the number of steps to take, each at a pipe of its own."""
+
+    what: str
+    folder: Path
+    ranks: int
+    process: Any = None
+    times: list[float] = field(default_factory=list)  # seconds a step
+    operations: int = 0  # of a step
+
+    def start(self, model: Sequence[int]) -> None:
+        for rank in range(self.ranks):
+            os.mkfifo(self.folder / f"steps.{rank}")
+        os.mkfifo(self.folder / "times")
+        options, environment = self._looks()
+        worker = [sys.executable, __file__, "--worker", str(self.folder), *map(str, model)]
+        words = [sys.executable, "-m", "farandole.launch", "run", "-np", str(self.ranks), *options, *worker]
+        self.process = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True)
+        threading.Thread(target=self._read_page, daemon=True).start()
+        self._pipes = [open(self.folder / f"steps.{rank}", "w") for rank in range(self.ranks)]  # noqa: SIM115
+        self._times = open(self.folder / "times")  # noqa: SIM115
+        self.operations = int(self._times.readline())
+
+    def _looks(self) -> tuple[list[str], dict[str, str]]:
+        if self.what == NOTHING:
+            return [], {**os.environ, "FARANDOLE_FLIGHT_RECORDER": "0"}
+        if self.what == RECORDED:
+            return [], dict(os.environ)
+        return ["--live", "--metrics", str(free_port()), "--timeline-filename", str(self.folder / "trace.json")], dict(os.environ)
+
+    def _read_page(self) -> None:
+        """As a browser does: the page makes frames only while somebody reads them."""
+        for line in self.process.stderr:
+            sys.stderr.write(line)
+            if found := re.search(r"live page: (http://\S+)", line):
+                threading.Thread(target=self._drop_frames, args=(found[1],), daemon=True).start()
+
+    @staticmethod
+    def _drop_frames(url: str) -> None:
+        with urllib.request.urlopen(f"{url}events") as frames:
+            while frames.read1(1 << 16):
+                pass
+
+    def turn(self, steps: int) -> float:
+        """Seconds a step."""
+        for pipe in self._pipes:
+            pipe.write(f"{steps}\n")
+            pipe.flush()
+        return float(self._times.readline()) / steps
+
+    def end(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        self.process.wait(30)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def work(folder: Path, width: int, layers: int) -> None:
+    """A rank: it takes as many steps as it is told."""
+    import farandole_torch as hvd
+    import torch
+    from run import LanguageModel
+
+    hvd.init()
+    torch.set_num_threads(1)
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[hvd.local_rank() % len(cores)]})
+    torch.manual_seed(42)
+    text = torch.randint(256, (2, 65))
+    model = LanguageModel(width, layers, 64)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.AdamW(model.parameters(), lr=1e-4), named_parameters=model.named_parameters()
+    )
+
+    def step() -> None:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten()).backward()
+        optimizer.step()
+
+    answers = folder / "times" if hvd.rank() == 0 else os.devnull
+    with open(folder / f"steps.{hvd.rank()}") as told, open(answers, "w") as out:
+        print(len(list(model.parameters())), file=out, flush=True)
+        for line in told:
+            hvd.barrier()
+            began = time.perf_counter()
+            for _ in range(int(line)):
+                step()
+            print(time.perf_counter() - began, file=out, flush=True)
+
+
+def measure(model: Sequence[int], ranks: int, rounds: int) -> list[Job]:
+    """All jobs of one model, after their turns."""
+    with tempfile.TemporaryDirectory() as name:
+        jobs = [Job(what, Path(name) / str(place), ranks) for place, what in enumerate([NOTHING, RECORDED, EVERYTHING])]
+        for job in jobs:
+            job.folder.mkdir()
+            job.start(model)
+        for job in jobs:
+            job.turn(3)  # makes buckets, names and the optimizer's state
+        steps = max(1, round(TURN_S / jobs[0].turn(3)))
+        for number in trange(rounds, desc=f"{ranks} ranks"):
+            for job in jobs[number % 3 :] + jobs[: number % 3]:
+                job.times.append(job.turn(steps))
+        for job in jobs:
+            job.end()
+    return jobs
+
+
+def percent_more(job: Job, bare: Job) -> tuple[float, float]:
+    """By the median of the rounds' ratios, and by the least times."""
+    ratios = [mine / other for mine, other in zip(job.times, bare.times, strict=True)]
+    return (statistics.median(ratios) - 1) * 100, (min(job.times) / min(bare.times) - 1) * 100
+
+
+def rows(name: str, ranks: int, jobs: Sequence[Job]) -> tuple[list[str], list[str]]:
+    """Of the table, and the targets that are missed."""
+    lines, missed = [], []
+    for job in jobs:
+        more, least_more = percent_more(job, jobs[0])
+        of_records = job.operations * RECORD_S / min(job.times) * 100
+        lines.append(
+            f"| {name} | {ranks} | {job.what} | {min(job.times) * 1e3:.2f} | {statistics.median(job.times) * 1e3:.2f} | "
+            f"{more:+.2f} % | {least_more:+.2f} % | {of_records:.4f} % |"
+        )
+        if min(more, least_more) > LIMIT_PERCENT.get(job.what, 1.0) or of_records > RECORDER_LIMIT_PERCENT:
+            missed.append(f"{job.what}, {name}, {ranks} ranks")
+    return lines, missed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure what it costs a training job to be looked at.")
+    parser.add_argument("--worker", nargs=3, metavar=("FOLDER", "WIDTH", "LAYERS"), help=argparse.SUPPRESS)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--output", type=Path, help="also write the report to this file")
+    args = parser.parse_args()
+    if args.worker:
+        work(Path(args.worker[0]), int(args.worker[1]), int(args.worker[2]))
+        return
+    lines, missed = heading(args.rounds), []
+    for name, model in MODELS.items():
+        for ranks in args.ranks:
+            more, failed = rows(name, ranks, measure(model, ranks, args.rounds))
+            lines, missed = [*lines, *more], [*missed, *failed]
+    print("\n".join(lines), flush=True)
+    if args.output:
+        args.output.write_text("\n".join(lines) + "\n")
+    if missed:
+        sys.exit(f"missed: {'; '.join(missed)}")
+
+
+def heading(rounds: int) -> list[str]:
+    from run import processor
+
+    return [
+        "# Looking at a job",
+        "",
+        "Written by `python3 noxfile.py -s bench_observed -- --output docs/benchmarks/observed.md`;",
+        "[observed.py](../../plugins/torch/benchmarks/observed.py) says what is measured.",
+        "",
+        f"One machine: {os.cpu_count()} cores of {processor()}. Milliseconds a step of a transformer by DistributedOptimizer,",
+        f"in {rounds} rounds. The targets: less than 1 % of a step for all that looks, and less than "
+        f"{RECORDER_LIMIT_PERCENT} % for the records",
+        f"alone, at {RECORD_S * 1e9:.0f} ns each.",
+        "",
+        "| model | ranks | looked at by | least | median | more, median of rounds | more, least times | records alone |",
+        "|---|---:|---|---:|---:|---:|---:|---:|",
+    ]
+
+
+if __name__ == "__main__":
+    main()
