@@ -29,9 +29,9 @@ INTEGRATIONS: dict[str, Beside] = {
 # The live page in Chromium, of which Debian's is fetched where there is none: for the session `page`.
 PAGE: dict[str, Beside] = {"tests/page": (TORCH,)}
 
-# Ray on a host of a lab, which needs about 210 MB more than PyTorch: for the session `ray`.
+# Ray on a host of a lab, which needs about 210 MB more than PyTorch and TensorFlow: for the session `ray`.
 RAY: dict[str, Beside] = {
-    "plugins/ray/tests/test_cluster.py": (Together((TORCH,), pins.RAY, "ray"),),
+    "plugins/ray/tests/test_cluster.py": (Together((TORCH, NEWEST), pins.RAY, "ray"),),
 }
 
 # A small Spark, which needs Java and about 500 MB more than PyTorch and TensorFlow: for the session `spark`.

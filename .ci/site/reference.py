@@ -290,12 +290,12 @@ PAGES = (
     ),
     Page(
         "farandole_ray",
-        {"On a Ray cluster": ["RayExecutor", "Settings"], "In Ray Train": ["FarandoleConfig"]},
+        {"On a Ray cluster": ["RayExecutor", "Settings"], "On a rank": ["log"], "In Ray Train": ["FarandoleConfig"]},
         "[The guide](../guide/ray.md) says how ranks start and end there.",
     ),
     Page(
         "farandole_ray.horovod",
-        {"Horovod's names": ["ElasticRayExecutor", "ElasticSettings", "RayExecutor"]},
+        {"Horovod's names": ["ElasticRayExecutor", "ElasticSettings", "RayExecutor", "RayHostDiscovery"]},
     ),
     Page(
         "farandole.testing",

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,27 @@ print(farandole.run(train, np=2), farandole.run(module.times, (5,), np=2))
 """
     out, _ = finish(user(text))
     assert out.splitlines() == ["[True, True]", "[True, True]", "[7, 7] [15, 15]"]
+
+
+def test_another_python_has_its_own_packages_and_the_scripts_modules(user: Callable, tmp_path: Path) -> None:
+    """The other one is a virtual environment without Farandole, which then is that of the caller."""
+    venv.EnvBuilder(symlinks=True).create(tmp_path / "other")
+    (packages,) = (tmp_path / "other").glob("lib/python*/site-packages")
+    (packages / "of_the_other.py").write_text("WORD = 'found'")
+    (tmp_path / "beside.py").write_text("WORD = 'too'")
+    process = user(
+        f"""
+import farandole
+def train():
+    import beside, colorsys, of_the_other, sys
+    return of_the_other.WORD, beside.WORD, sys.prefix, sys.path[0]
+if __name__ == "__main__":
+    print(*farandole.run(train, np=2, executable={str(tmp_path / "other" / "bin" / "python")!r})[1])
+""",
+        {"PYTHONPATH": ""},
+    )
+    out, _ = finish(process)
+    assert out.split() == ["found", "too", str(tmp_path / "other"), str(tmp_path)]
 
 
 def test_a_module_that_calls_while_it_is_imported_does_not_start_jobs_without_end(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,10 @@ import farandole
 import farandole_spark
 import pytest
 from conftest import CLUSTER, SETTINGS
-from test_classic import TOLD_SECONDS, about, fail
+from test_classic import TOLD_SECONDS, AtLine, about, executors, fail, linger
+from test_elastic import lose_one
+
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +55,41 @@ def test_more_slots_than_there_are_is_an_error_at_once(connect: Any) -> None:
     with pytest.raises(farandole.ArgumentError, match="num_proc=9 asks for 9 slots, and the cluster has 2 slots"):
         farandole_spark.run(about, (0,), num_proc=9, spark=connect)
     assert time.monotonic() - began < TOLD_SECONDS
+
+
+def test_a_killed_executor_is_told_in_one_sentence(connect: Any, nothing_left: Callable[[], bool]) -> None:
+    shown = AtLine(executors()[0].kill)
+    with pytest.raises(farandole.FarandoleError, match=r"rank [01] on \S+ .*was lost") as caught:
+        farandole_spark.run(linger, num_proc=2, stdout=shown, spark=connect)
+    assert time.monotonic() - shown.acted_at < TOLD_SECONDS
+    assert "Traceback" not in str(caught.value)
+    assert nothing_left()
+
+
+def test_an_interrupt_ends_everything(connect: Any, nothing_left: Callable[[], bool]) -> None:
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    shown = AtLine(lambda: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            farandole_spark.run(linger, num_proc=2, stdout=shown, spark=connect)
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+    assert time.monotonic() - shown.acted_at < TOLD_SECONDS
+    assert nothing_left()
+    assert len(farandole_spark.run(about, (0,), num_proc=2, start_timeout=30, spark=connect)) == 2  # the slots are free
+
+
+def test_a_stage_that_is_interrupted_is_told(connect: Any, nothing_left: Callable[[], bool]) -> None:
+    shown = AtLine(connect.interruptAll)
+    with pytest.raises(farandole.FarandoleError, match="was lost"):
+        farandole_spark.run(linger, num_proc=2, stdout=shown, spark=connect)
+    assert time.monotonic() - shown.acted_at < TOLD_SECONDS
+    assert nothing_left()
+
+
+def test_an_elastic_job_goes_on_from_its_last_commit(
+    connect: Any, tmp_path: Path, nothing_left: Callable[[], bool], capfd: pytest.CaptureFixture[str]
+) -> None:
+    lose_one(tmp_path, "executor", None, connect)
+    assert "goes on from commit" in capfd.readouterr().err
+    assert nothing_left()

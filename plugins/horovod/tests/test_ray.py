@@ -39,6 +39,9 @@ def test_it_has_horovods_names_and_arguments():
     executor, elastic = methods("_executor.py", "RayExecutor"), methods("horovod.py", "ElasticRayExecutor")
     assert executor["__init__"] == EXECUTOR and executor["start"] == START and executor.keys() >= METHODS
     assert elastic["__init__"] == ELASTIC and elastic["run"] == ["self", "worker_fn", "callbacks"]
+    discovery = methods("horovod.py", "RayHostDiscovery")
+    assert discovery["__init__"] == ["self", "use_gpu", "cpus_per_slot", "gpus_per_slot"]
+    assert discovery["find_available_hosts_and_slots"] == ["self"]
     assert {"min_num_proc", "max_num_proc", "reset_limit", "elastic_timeout", "timeout_s"} <= {
         *elastic["create_settings"]
     }

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from farandole.engine import pack_call, result_in
-from farandole_ray import _way, _wire
+from farandole_ray import _log, _way, _wire, log
 from farandole_ray._actor import GONE, Actor
 from farandole_ray._launcher import Launcher, new_mark
 
@@ -105,6 +105,12 @@ def test_hosts_are_printed_as_a_discovery_script_prints_them() -> None:
         )
 
 
+def test_an_actor_that_is_asked_again_serves_at_the_same_port() -> None:
+    actor = Actor(secrets.token_hex(32))
+    port = actor.serve("node-id", "127.0.0.1", [])
+    assert actor.serve("node-id", "127.0.0.1", []) == port
+
+
 def rank(name: str, number: int) -> socket.socket:
     channel = socket.socket(socket.AF_UNIX)
     channel.connect(f"\0{name}")
@@ -163,6 +169,52 @@ def test_the_launcher_keeps_marks_and_its_own_words_from_what_is_shown(capsys: p
     lines = capsys.readouterr().out.splitlines()
     assert [line.rpartition("] ")[2] for line in lines] == ["one", "half"], lines
     assert launcher.blamed == 0 and "exit code 3" in launcher.said and "last lines" not in launcher.said
+
+
+def test_the_launcher_hands_to_callbacks_what_ranks_of_the_call_log(capsys: pytest.CaptureFixture[str]) -> None:
+    mark, other = new_mark(), new_mark()
+    program = (
+        "import sys; from farandole_ray import _log, log; print('half', end='')\n"
+        f"_log.begin({mark!r}); log({{'loss': 0.5, 'weights': [0.25] * 25_000}}); log(7); print('between')\n"
+        f"_log.begin({other!r}); log('of an earlier call')"
+    )
+    heard: list[object] = []
+    launcher = Launcher(["-np", "1", "--", sys.executable, "-c", program], dict(os.environ))
+    launcher.listen(mark, [heard.append])
+    assert launcher.ended.wait(30) and launcher.code == 0
+    launcher.show()
+    assert heard == [{"loss": 0.5, "weights": [0.25] * 25_000}, 7]
+    assert [line.rpartition("] ")[2] for line in capsys.readouterr().out.splitlines()] == ["half", "between"]
+
+
+def test_a_callback_that_raises_is_called_no_more() -> None:
+    mark = new_mark()
+    program = f"from farandole_ray import _log, log; _log.begin({mark!r}); log(1); log(2)"
+    heard: list[object] = []
+
+    def raises(values: object) -> None:
+        heard.append(values)
+        raise KeyError(values)
+
+    launcher = Launcher(["-np", "1", "--", sys.executable, "-c", program], dict(os.environ))
+    launcher.listen(mark, [raises])
+    assert launcher.ended.wait(30)
+    with pytest.raises(KeyError):
+        launcher.show()
+    launcher.show()
+    assert heard == [1]
+
+
+def test_what_cannot_be_logged_is_named_and_elsewhere_nothing_is_logged(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log(threading.Lock())  # in the rank of another launcher
+    assert capfd.readouterr().out == ""
+    monkeypatch.setattr(_log, "_mark", new_mark())
+    with pytest.raises(ValueError, match=r"farandole_ray\.log sends at most 256 KiB, not 292"):
+        log(bytes(300_000))
+    with pytest.raises(TypeError, match=r"farandole_ray\.log cannot send a lock \(.*\); log numbers"):
+        log(threading.Lock())
 
 
 def test_the_launcher_ends_with_the_process_that_started_it() -> None:

@@ -39,18 +39,17 @@ def write(
         fn: the function.
         args: its arguments.
         kwargs: its keyword arguments.
-        executable: the ranks' Python; another one has packages of its own, so it gets the path of the script only.
+        executable: the ranks' Python; another one has packages of its own, so it gets the script's folder alone.
         caller: the function that the user called, for messages.
         is_elsewhere: ranks may lack the caller's files, so all modules that are not installed travel by value.
     """
     path = [os.path.abspath(each) for each in sys.path]
-    if executable is not None and executable != sys.executable:
-        path = path[:1]
+    is_other = executable is not None and executable != sys.executable
     call = _dumps(fn, args, kwargs, caller, is_elsewhere)
     descriptor = os.memfd_create("farandole-call", os.MFD_CLOEXEC)
     os.fchmod(descriptor, 0o400)
     with open(descriptor, "wb", closefd=False) as memory:
-        pickle.dump((path, sys.argv[:1]), memory)
+        pickle.dump((path[:1] if is_other else path, is_other, sys.argv[:1]), memory)
         memory.write(call)
     return descriptor
 
@@ -60,11 +59,11 @@ def for_elsewhere(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     return bytes(_dumps(fn, args, kwargs, caller, is_elsewhere=True))
 
 
-def read(path: str) -> tuple[list[str], list[str], bytes]:
-    """The import path and the program's name of the caller, and the pickled call."""
+def read(path: str) -> tuple[list[str], bool, list[str], bytes]:
+    """The caller's import path; whether this Python has packages of its own; the program's name; the pickled call."""
     with open(path, "rb") as memory:
-        modules, argv = pickle.load(memory)
-        return modules, argv, memory.read()
+        modules, is_other, argv = pickle.load(memory)
+        return modules, is_other, argv, memory.read()
 
 
 def _dumps(

@@ -18,8 +18,12 @@ def main(has_path: bool = False) -> None:
     """
     path, descriptor, rank = sys.argv[1], int(sys.argv[2]), environment.discover().rank
     os.set_inheritable(descriptor, False)
-    callers_path, sys.argv[:], call = parcel.read(path)
-    sys.path[:] = [*sys.path, *(each for each in callers_path if each not in sys.path)] if has_path else callers_path
+    callers_path, is_other, sys.argv[:], call = parcel.read(path)
+    if has_path:
+        callers_path = [*sys.path, *(each for each in callers_path if each not in sys.path)]
+    elif is_other:
+        callers_path += sys.path[:-1]  # the last one is the caller's: there the command has found Farandole
+    sys.path[:] = callers_path
     try:
         fn, args, kwargs = pickle.loads(call)
         del call

@@ -9,7 +9,7 @@ _places      Ray's actors that hold it
 _actor       such an actor: the launcher's agent of its node, calls for the ranks there
 _desk, _way  what `farandole run` on the driver's host has in the place of ssh and of a list of hosts
 _launcher    `farandole run` as a child of the driver
-_trainer     the program of a rank
+_trainer     the program of a rank; _log: its values for callbacks on the driver
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from farandole_ray import _fit  # first, see there
+from farandole_ray._log import log
 
 if TYPE_CHECKING:
     from farandole_ray._executor import RayExecutor
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __version__ = _fit.VERSION
 
-__all__ = ["FarandoleConfig", "RayExecutor", "Settings"]
+__all__ = ["FarandoleConfig", "RayExecutor", "Settings", "log"]
 
 
 def __getattr__(name: str) -> Any:

@@ -41,6 +41,8 @@ class Actor:
         self._call_of_all = b""  # of an elastic job: made by each rank that comes
         self._outcomes: dict[int, bytes] = {}
         self._visible = self._node = ""
+        self._port = 0  # for ways, once this is the actor of the agent
+        self._serving = threading.Lock()
 
     def facts(self) -> dict[str, Any]:
         """About this node and what Ray has given us of it."""
@@ -63,11 +65,18 @@ class Actor:
         threading.Event().wait()
 
     def serve(self, node: str, address: str, gpus: list[str], call: bytes = b"") -> int:
-        """Be the actor of the agent, whose ranks see these GPUs: the TCP port for ways.
+        """Be the actor of the agent, whose ranks see these GPUs: the TCP port for ways. A driver that has not heard the
+        answer in time asks again.
 
         `call`: what each rank of an elastic job calls.
         """
-        self._node, self._visible, self._call_of_all = node, ",".join(gpus), call
+        with self._serving:
+            if not self._port:
+                self._node, self._visible, self._call_of_all = node, ",".join(gpus), call
+                self._port = self._listen(address)
+            return self._port
+
+    def _listen(self, address: str) -> int:
         ranks = socket.socket(socket.AF_UNIX)
         ranks.bind(f"\0{self._name}")
         ways = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)

@@ -14,7 +14,7 @@ import ray
 from farandole_ray._places import Group, Place, Pool, by_host
 from farandole_ray._wire import is_ours
 
-_START_S = 30.0
+_SERVE_S = 8.0  # for an actor to be that of the agent: less than the way waits for our answer
 
 
 class Desk:
@@ -23,7 +23,7 @@ class Desk:
     def __init__(self, source: Group | Pool, token: str, call: bytes = b"") -> None:
         self.name = f"farandole-ray-{secrets.token_hex(16)}"
         self._source, self._token = source, token
-        self._call = ray.put(call) if call else b""
+        self._call = call  # no reference: a node would fetch it from any node that has a copy, also from a lost one
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(f"\0{self.name}")
         self._socket.listen(128)
@@ -68,6 +68,8 @@ class Desk:
         for place in places:
             try:
                 return {"address": place.facts["address"], "port": self._port(place, places), "token": self._token}
+            except ray.exceptions.GetTimeoutError:
+                return {"error": f"Ray's actor on {host} has not answered within {_SERVE_S:g} s"}
             except ray.exceptions.RayError:
                 continue
         return {"error": f"Ray has no actor of this job on {host} any more: the node or the actor has died"}
@@ -77,6 +79,6 @@ class Desk:
             if not place.port:
                 gpus = [gpu for each in beside for gpu in each.facts["gpus"]]
                 node, address = place.facts["node"], place.facts["address"]
-                place.port = ray.get(place.actor.serve.remote(node, address, gpus, self._call), timeout=_START_S)
+                place.port = ray.get(place.actor.serve.remote(node, address, gpus, self._call), timeout=_SERVE_S)
                 self.agents.append(place)
             return place.port

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,17 +38,18 @@ class Elastic:
     cooldown_range: tuple[float, float] | None
     timeout_s: float
 
-    def run(self, call: bytes, variables: dict[str, str]) -> list[Any]:
+    def run(self, call: bytes, variables: dict[str, str], callbacks: Sequence[Callable[[Any], object]]) -> list[Any]:
         """The results of the ranks that are there at the end. Raises what the rank that failed first has raised."""
-        keys = new_keys()
+        keys, mark = new_keys(), new_mark()
         pool = Pool(self.request, keys, self.least)
         if pool.refusal and not self.settings.autoscales:
             raise FarandoleError(pool.refusal)
-        desk = Desk(pool, keys.ways, new_mark() + call)
+        desk = Desk(pool, keys.ways, mark + call)
         pool.start()
         try:
             self._await_places(pool)
             launcher = Launcher(self._options(desk, len(pool.places)), self._variables(desk, variables))
+            launcher.listen(mark, callbacks)
             try:
                 while not launcher.ended.wait(_LOOK_S):
                     launcher.show()

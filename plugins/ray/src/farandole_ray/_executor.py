@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from farandole import ArgumentError, FarandoleError
+from farandole import ArgumentError, ArgumentTypeError, FarandoleError
 from farandole.engine import pack_call, result_in, traceback_in
 
 from farandole_ray import _environment, _request, _trainer, _way
@@ -21,6 +21,8 @@ from farandole_ray._launcher import Launcher, new_mark
 from farandole_ray._places import Group, Place
 from farandole_ray._settings import Settings
 from farandole_ray._wire import Keys, new_keys
+
+Callback = Callable[[Any], object]
 
 _NAME = "RayExecutor"
 _LOOK_S = 0.05
@@ -201,16 +203,20 @@ class RayExecutor:
         fn: Callable[..., Any],
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
-        callbacks: Sequence[Any] | None = None,
+        callbacks: Sequence[Callback] | None = None,
     ) -> list[Any]:
         """Call a function on each rank, and return the results in the order of the ranks.
 
-        Raises what it raised on the rank that failed first, whose traceback is its cause; then all ranks have ended.
+        `callbacks` are called here, in this thread, with the values of each `farandole_ray.log` of a rank.
+
+        Raises what it raised on the rank that failed first, whose traceback is its cause; or what a callback raised.
+        Then all ranks have ended.
         """
-        _check_callbacks(callbacks)
+        callbacks = _checked(callbacks)
+        call = pack_call(fn, tuple(args or ()), dict(kwargs or {}), _NAME)
         if self._elastic is not None:
-            return self._elastic.run(pack_call(fn, tuple(args or ()), dict(kwargs or {}), _NAME), self._variables)
-        return self._call_all(pack_call(fn, tuple(args or ()), dict(kwargs or {}), _NAME))
+            return self._elastic.run(call, self._variables, callbacks)
+        return self._call_all(call, callbacks=callbacks)
 
     def run_remote(
         self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
@@ -220,10 +226,9 @@ class RayExecutor:
         call, ranks = ray.put(pack_call(fn, tuple(args or ()), dict(kwargs or {}), _NAME)), len(self._where)
         return [place.actor.result.remote(rank, ranks, call, new_mark()) for rank, place in enumerate(self._where)]
 
-    def execute(self, fn: Callable[[Any], Any], callbacks: Sequence[Any] | None = None) -> list[Any]:
+    def execute(self, fn: Callable[[Any], Any], callbacks: Sequence[Callback] | None = None) -> list[Any]:
         """Call a function with the object of `executable_cls` on each rank; with None where there is no such class."""
-        _check_callbacks(callbacks)
-        return self._call_all(pack_call(_trainer.with_object, (fn,), {}, _NAME))
+        return self._call_all(pack_call(_trainer.with_object, (fn,), {}, _NAME), callbacks=_checked(callbacks))
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
         """The same on rank 0 alone."""
@@ -256,29 +261,33 @@ class RayExecutor:
             why = self._launcher.said or "they were told to"
             raise FarandoleError(f"RayExecutor: the ranks have ended: {why}\nCall shutdown() and start() for new ones.")
 
-    def _call_all(self, call: bytes, ranks: Sequence[int] | None = None) -> list[Any]:
+    def _call_all(
+        self, call: bytes, ranks: Sequence[int] | None = None, callbacks: Sequence[Callback] = ()
+    ) -> list[Any]:
         self._check_started()
-        reference, mark = ray.put(call), new_mark()
-        chosen = range(len(self._where)) if ranks is None else ranks
-        references = [self._where[rank].actor.outcome.remote(rank, reference, mark) for rank in chosen]
-        outcomes = dict(zip(chosen, self._await(references), strict=True))
-        self._show_all(mark, len(references))
+        assert self._launcher is not None
+        mark, chosen = new_mark(), range(len(self._where)) if ranks is None else ranks
+        self._launcher.listen(mark, callbacks)
+        try:
+            reference = ray.put(call)
+            references = [self._where[rank].actor.outcome.remote(rank, reference, mark) for rank in chosen]
+            outcomes = dict(zip(chosen, self._await(references), strict=True))
+            self._show_all(mark, len(references))
+        except BaseException:  # an interrupt, or a callback's own error
+            self._launcher.end()
+            self._launcher.show()
+            raise
         return [result_in(outcome, rank, len(self._where)) for rank, outcome in outcomes.items()]
 
     def _await(self, references: list[Any]) -> list[Any]:
         """The values. Raises what the rank that failed first has raised, or the launcher's words."""
         assert self._launcher is not None
         left = list(references)
-        try:
-            while left:
-                ready, left = ray.wait(left, num_returns=len(left), timeout=_LOOK_S)
-                self._launcher.show()
-                if self._launcher.ended.is_set() or any(_has_failed(each) for each in ready):
-                    self._fail(references)
-        except KeyboardInterrupt:
-            self._launcher.end()
+        while left:
+            ready, left = ray.wait(left, num_returns=len(left), timeout=_LOOK_S)
             self._launcher.show()
-            raise
+            if self._launcher.ended.is_set() or any(_has_failed(each) for each in ready):
+                self._fail(references)
         values: list[Any] = ray.get(references)
         return values
 
@@ -314,9 +323,13 @@ def options(settings: Settings) -> list[str]:
     return [*words, *["--timestamp"] * settings.timestamp]
 
 
-def _check_callbacks(callbacks: Sequence[Any] | None) -> None:
-    if callbacks:
-        raise ArgumentError("RayExecutor calls no callbacks of Ray's old Train; leave callbacks out.")
+def _checked(callbacks: Sequence[Callback] | None) -> Sequence[Callback]:
+    for each in callbacks or ():
+        if not callable(each):
+            raise ArgumentTypeError(
+                f"RayExecutor: callbacks are functions of what ranks log, and a {type(each).__name__} is none."
+            )
+    return callbacks or ()
 
 
 def _value(reference: Any) -> Any:

@@ -10,13 +10,15 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from farandole_ray import _log
 from farandole_ray._processes import end_with
 
 _OWN = "farandole: "
 _BEGINNING = re.compile(rb"\[[^\]\n]*\] ?")  # of a rank's line
-_MARK = re.compile(rb"farandole-mark-[0-9a-f]{9}\r?\n")
+_MARK = re.compile(rb"(farandole-mark-[0-9a-f]{9})(?:" + _log.BETWEEN + rb"([A-Za-z0-9+/=]+))?\r?\n")
 _LAST_LINES = re.compile(r"; its last lines( are above\.|:)")
 _BLAMED = re.compile(r"farandole: rank (\d+) ")
 
@@ -38,6 +40,8 @@ class Launcher:
         self._said: list[str] = []  # the launcher's own lines
         self._process: subprocess.Popen[bytes] | None = None
         self._marks: Counter[bytes] = Counter()
+        self._logged: list[tuple[bytes, bytes]] = []  # what `show` has to hand to callbacks: a mark, values
+        self._callbacks: tuple[bytes, Sequence[Callable[[Any], object]]] = b"", ()  # of the call with this mark
         self._began = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -76,12 +80,23 @@ class Launcher:
                 if is_stderr and line.startswith(_OWN.encode()):
                     self._said.append(line.decode(errors="replace").removeprefix(_OWN).rstrip("\n"))
                 elif found := _MARK.search(line):
-                    self._marks[found[0].strip()] += 1
+                    self._take(found[1], found[2], is_stderr)
                     before = line[: found.start()]
                     if not _BEGINNING.fullmatch(before):
                         self._shown.append((is_stderr, before + b"\n"))
                 else:
                     self._shown.append((is_stderr, line))
+
+    def _take(self, mark: bytes, values: bytes | None, is_stderr: bool) -> None:
+        """The end of a rank's output; or values, which stderr repeats among the last lines of a lost rank."""
+        if values is None:
+            self._marks[mark] += 1
+        elif not is_stderr:
+            self._logged.append((mark, values))
+
+    def listen(self, mark: bytes, callbacks: Sequence[Callable[[Any], object]]) -> None:
+        """Hand what the ranks of this call log to callbacks, in the thread that calls `show`."""
+        self._callbacks = mark, callbacks
 
     def has_all(self, mark: bytes, ranks: int) -> bool:
         """Returns whether the output of so many ranks is here up to their mark, on both streams."""
@@ -89,15 +104,26 @@ class Launcher:
             return self._marks[mark] >= 2 * ranks
 
     def show(self) -> None:
-        """Pass on what ranks have written to our stdout and stderr, in the thread that a notebook's cell belongs to."""
+        """Pass on what ranks have written, in the thread that a notebook's cell belongs to, and what they have logged.
+
+        Raises what a callback raises, and calls none any more.
+        """
         with self._lock:
             lines, self._shown = self._shown, []
+            logged, self._logged = self._logged, []
         for is_stderr in (False, True):
             text = b"".join(line for of_stderr, line in lines if of_stderr == is_stderr).decode(errors="replace")
             stream = sys.stderr if is_stderr else sys.stdout
             if text:
                 stream.write(text)
                 stream.flush()
+        try:
+            for mark, values in logged:
+                for each in self._callbacks[1] if mark == self._callbacks[0] else ():
+                    each(_log.read(values))
+        except BaseException:
+            self._callbacks = b"", ()
+            raise
 
     @property
     def said(self) -> str:

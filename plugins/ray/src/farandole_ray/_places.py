@@ -30,6 +30,7 @@ _METHODS_AT_A_TIME = 1000
 _PATIENCE_S = 1.0  # before the user hears what is waited for
 _START_PATIENCE_S = 10.0
 _LOOK_S = 0.2
+_AGAIN_S = 10.0  # until Ray is asked for other actors than those of nodes with other versions
 
 
 @dataclass(eq=False)
@@ -169,10 +170,7 @@ class Group:
 
 
 class Pool:
-    """The places of an elastic job. Ray is asked for as many as there may be; it has some when nodes have room.
-
-    `call`: what each rank calls.
-    """
+    """The places of an elastic job. Ray is asked for as many as there may be; it has some when nodes have room."""
 
     def __init__(self, request: Request, keys: Keys, least: int) -> None:
         self._request, self._keys = request, keys
@@ -181,6 +179,8 @@ class Pool:
         self.left: list[Place] = []  # that have died, or will: their ranks may still be told
         self._lost: list[str] = []
         self._ending = threading.Event()
+        self._ask_at = 0.0
+        self._told = set[str]()
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         self.refusal = _request.refusal(nodes, request, least)
         self._thread = threading.Thread(target=self._follow, daemon=True)
@@ -193,25 +193,45 @@ class Pool:
         while not self._ending.wait(_LOOK_S):
             try:
                 self._look()
-            except ray.exceptions.RayError:
-                continue
+            except Exception as error:  # whatever it is: the job grows again once Ray answers
+                self._tell(f"Ray does not tell which nodes there are ({error}); it is asked again.")
+
+    def _tell(self, words: str) -> None:
+        """Once."""
+        if words not in self._told:
+            self._told.add(words)
+            print(f"farandole: {words}", file=sys.stderr, flush=True)
 
     def _look(self) -> None:
+        self._ask()
+        self._take_ready()
+        self._let_go()
+
+    def _ask(self) -> None:
+        if time.monotonic() < self._ask_at:
+            return
         while len(self.places) + len(self._coming) < self._request.workers:
             actor = _actor(self._request, 1, self._keys)
             self._coming[actor.facts.remote()] = actor, actor.stay.remote()
-        for reference in (
-            ray.wait(list(self._coming), num_returns=len(self._coming), timeout=0)[0] if self._coming else []
-        ):
+
+    def _take_ready(self) -> None:
+        coming = list(self._coming)
+        for reference in ray.wait(coming, num_returns=len(coming), timeout=0)[0] if coming else []:
             actor, stays = self._coming.pop(reference)
             try:
                 facts = ray.get(reference)
                 _check(facts)
-            except (ray.exceptions.RayError, FarandoleError):
+            except ray.exceptions.RayError:
                 ray.kill(actor)
-                continue
-            self.places.append(Place(actor, 1, facts, stays))
-        leaving, lost, self._lost = _private.draining(), self._lost, []
+            except FarandoleError as error:
+                self._tell(f"{error} The job goes on without it.")
+                self._ask_at = time.monotonic() + _AGAIN_S
+                ray.kill(actor)
+            else:
+                self.places.append(Place(actor, 1, facts, stays))
+
+    def _let_go(self) -> None:
+        leaving, lost = _private.draining(), [self._lost.pop() for _ in range(len(self._lost))]
         for place in list(self.places):
             is_lost = place.host in lost or bool(ray.wait([place.stays], timeout=0)[0])
             if is_lost or place.facts["node"] in leaving:

@@ -15,6 +15,7 @@ import socket
 import sys
 from typing import Any
 
+from farandole_ray import _log
 from farandole_ray._environment import of_rank
 from farandole_ray._wire import MARK_BYTES, NUMBER, receive, send
 
@@ -43,6 +44,7 @@ def main() -> None:
         actor.sendall(NUMBER.pack(number))
         while (message := receive(actor)) is not None:
             mark, call = message[:MARK_BYTES], message[MARK_BYTES:]
+            _log.begin(mark)
             outcome, error = outcome_of(call, number)
             _end_output(mark)
             send(actor, outcome)

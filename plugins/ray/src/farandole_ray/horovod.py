@@ -8,10 +8,10 @@ from typing import Any
 
 from farandole import ArgumentError
 
-from farandole_ray._executor import RayExecutor
+from farandole_ray._executor import Callback, RayExecutor
 from farandole_ray._settings import Settings
 
-__all__ = ["ElasticRayExecutor", "ElasticSettings", "RayExecutor"]
+__all__ = ["ElasticRayExecutor", "ElasticSettings", "RayExecutor", "RayHostDiscovery"]
 _MOST = 1 << 14  # ranks, where the user names no number: all that the cluster has
 
 
@@ -97,10 +97,11 @@ class ElasticRayExecutor:
         if not ray.is_initialized():
             ray.init()
 
-    def run(self, worker_fn: Callable[[], Any], callbacks: Sequence[Any] | None = None) -> list[Any]:
+    def run(self, worker_fn: Callable[[], Any], callbacks: Sequence[Callback] | None = None) -> list[Any]:
         """Call a function on each rank, and return the results of those that are there at the end."""
         self.start()
-        most = self._settings.most or max(self._settings.least, _places(self._resources))
+        found = sum(places for _, places in _places(self._resources))
+        most = self._settings.most or max(self._settings.least, found)
         executor = RayExecutor(
             self._settings.times,
             min_workers=self._settings.least,
@@ -113,12 +114,32 @@ class ElasticRayExecutor:
         return executor.run(worker_fn, callbacks=callbacks)
 
 
-def _places(resources: Mapping[str, Any]) -> int:
-    """How many ranks the cluster has places for."""
+class RayHostDiscovery:
+    """The nodes of the cluster, and how many ranks each has places for."""
+
+    def __init__(self, use_gpu: bool = False, cpus_per_slot: float = 1, gpus_per_slot: float = 1) -> None:
+        """Each rank needs these resources."""
+        self._resources: dict[str, Any] = {
+            "use_gpu": use_gpu,
+            "cpus_per_worker": cpus_per_slot,
+            "gpus_per_worker": gpus_per_slot if use_gpu else None,
+        }
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        """The address of each node that lives -> its places, whoever uses them. Nodes of one address count together."""
+        found: dict[str, int] = {}
+        for address, places in _places(self._resources):
+            found[address] = found.get(address, 0) + places
+        return {address: places for address, places in found.items() if places}
+
+
+def _places(resources: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """The address of each node, and how many ranks it has places for."""
     import ray
 
     from farandole_ray import _request
 
     cpus, gpus = resources["cpus_per_worker"], resources["gpus_per_worker"]
     request = _request.make(_MOST, None, 1, cpus, resources["use_gpu"], gpus)
-    return sum(_request.places(node["Resources"], request) for node in ray.nodes() if node["Alive"])
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    return [(node["NodeManagerAddress"], _request.places(node["Resources"], request)) for node in nodes]

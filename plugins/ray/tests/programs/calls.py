@@ -8,7 +8,7 @@ import ray
 from cluster import nodes
 from farandole import FarandoleError
 from farandole_ray import RayExecutor
-from horovod.ray import ElasticRayExecutor
+from horovod.ray.elastic import ElasticRayExecutor, RayHostDiscovery
 
 
 def place(base):
@@ -30,6 +30,21 @@ def fail():
     if hvd.rank() == 1:
         raise KeyError("of rank one")
     hvd.allreduce(np.ones(3))
+
+
+def logs():
+    import farandole.numpy as hvd
+    from horovod.ray import ray_logger
+
+    hvd.init()
+    for step in range(3):
+        ray_logger.log({"rank": hvd.rank(), "step": step})
+    return hvd.rank()
+
+
+def steps_of(heard):
+    """The steps that each rank has logged, in the order in which the driver heard of them."""
+    return [[each["step"] for each in heard if each["rank"] == rank] for rank in (0, 1)]
 
 
 class Counter:
@@ -66,11 +81,22 @@ with nodes(2):
     assert executor.run(place, args=(10,)) == [(10, 2, 0, 0), (11, 2, 0, 1)]
     assert executor.run(lambda: __import__("os").environ["ANSWER"]) == ["42", "42"]
     assert ray.get(executor.run_remote(place, kwargs={"base": 20})) == [(20, 2, 0, 0), (21, 2, 0, 1)]
+    heard = []
+    assert executor.run(logs, callbacks=[heard.append]) == [0, 1] and steps_of(heard) == [[0, 1, 2]] * 2, heard
+    within(10, TypeError, lambda: executor.run(logs, callbacks=[3]), "callbacks are functions", "int")
     lock = threading.Lock()
     within(10, TypeError, lambda: executor.run(lambda: lock), "its global variable 'lock'", "RayExecutor cannot send")
     error = within(10, KeyError, lambda: executor.run(fail), "of rank one")
     assert "rank 1 of 2:" in str(error.__cause__) and "in fail" in str(error.__cause__)
     within(10, FarandoleError, lambda: executor.run(place, (1,)), "the ranks have ended", "start() for new ones")
+    executor.shutdown()
+
+    def refuses(values):
+        raise ZeroDivisionError(values)
+
+    executor.start()
+    within(10, ZeroDivisionError, lambda: executor.run(logs, callbacks=[refuses]), "step")
+    within(10, FarandoleError, lambda: executor.run(place, (1,)), "the ranks have ended")
     executor.shutdown()
 
     executor.start(Counter, executable_args=[5])
@@ -89,6 +115,9 @@ with nodes(2):
     elastic.start()
     assert elastic.run(lambda: place(int(__import__("os").environ["ANSWER"]))) == [(7, 2, 0, 0), (8, 2, 0, 1)]
     within(20, KeyError, lambda: elastic.run(fail), "of rank one")
+    heard.clear()
+    assert elastic.run(logs, callbacks=[heard.append]) == [0, 1] and steps_of(heard) == [[0, 1, 2]] * 2, heard
+    assert [*RayHostDiscovery().find_available_hosts_and_slots().values()] == [2]  # both nodes have one address
     grows = RayExecutor(num_workers=2, min_workers=1)
     within(10, ValueError, lambda: grows.execute(place), "has ranks only during run()")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ _OPTIONS = {"include_dashboard": False, "object_store_memory": 100 << 20}
 
 
 @contextmanager
-def nodes(count: int, cpus: int = 1) -> Iterator[Any]:
-    """A cluster to which this process is connected; the first node is the head."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cpus, **_OPTIONS})
+def nodes(count: int, cpus: int = 1, config: Mapping[str, Any] | None = None) -> Iterator[Any]:
+    """A cluster to which this process is connected; the first node is the head. `config`: settings of Ray's own."""
+    system = {"_system_config": dict(config)} if config else {}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cpus, **_OPTIONS, **system})
     try:
         for _ in range(count - 1):
             add(cluster, cpus)

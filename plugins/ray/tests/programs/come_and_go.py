@@ -11,6 +11,7 @@ from farandole_ray import RayExecutor
 
 STEPS = Path("steps")  # rank 0 says how far it is
 STOP = Path("stop")
+BLIND = {"health_check_period_ms": 300_000}  # Ray does not notice a node's silent end: the job must not wait for it
 
 
 def train(steps, stop):
@@ -51,7 +52,7 @@ def cluster_is_told_that_a_node_will_go(cluster):
 
 
 results = []
-with nodes(2) as cluster:
+with nodes(2, config=BLIND) as cluster:
     executor = RayExecutor(min_workers=1, max_workers=2)
     executor.start()
     arguments = STEPS.absolute(), STOP.absolute()
@@ -61,18 +62,19 @@ with nodes(2) as cluster:
     began = time.monotonic()
     cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False)
     await_size(1, 10)
-    print(f"a node was removed, and training went on after {time.monotonic() - began:.1f} s")
+    print(f"measured: a node was removed, and training went on after {time.monotonic() - began:.1f} s")
     add(cluster)
     began = time.monotonic()
     await_size(2, 60)
-    print(f"a node has joined, and trained after {time.monotonic() - began:.1f} s")
+    print(f"measured: a node has joined, and trained after {time.monotonic() - began:.1f} s")
     began = time.monotonic()
     cluster_is_told_that_a_node_will_go(cluster)
     await_size(1, 15)
-    print(f"a node was drained, and its rank has left after {time.monotonic() - began:.1f} s")
+    print(f"measured: a node was drained, and its rank has left after {time.monotonic() - began:.1f} s")
     STOP.touch()
     thread.join(60)
     executor.shutdown()
 sizes = results[0][2]
 assert [result[:2] for result in results] == [(1, len(sizes))], results
-assert [size for size, _ in itertools.groupby(sizes)] == [2, 1, 2, 1]
+changes = [size for size, _ in itertools.groupby(sizes)]
+assert changes[-4:] == [2, 1, 2, 1] and len(changes) <= 5, changes  # on a busy machine it begins with one rank

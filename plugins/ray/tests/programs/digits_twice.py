@@ -1,31 +1,27 @@
-"""The example of PyTorch on Ray and by `farandole run`: the same parameters, bit for bit; argv is its folder."""
+"""An example on Ray and by `farandole run`; argv: its script, and where the checkpoints go."""
 
 import subprocess
 import sys
-from pathlib import Path
 
-import torch
 from cluster import nodes
 from farandole_ray import RayExecutor
 
-examples, folder = Path(sys.argv[1]), Path.cwd()
-sys.path.insert(0, str(examples))
-import digits  # noqa: E402
+script, ours, theirs = sys.argv[1:]
+EPOCHS = "2"
 
 
-def train(checkpoint):
+def train(script, checkpoint):
+    import runpy
     import sys
 
-    sys.argv[1:] = ["--epochs", "3", "--checkpoint", checkpoint]
-    digits.main()
+    sys.argv = [script, "--epochs", EPOCHS, "--checkpoint", checkpoint]
+    runpy.run_path(script, run_name="__main__")
 
 
-command = [sys.executable, examples / "digits.py", "--epochs", "3", "--checkpoint", folder / "run.pt"]
-subprocess.run([sys.executable, "-m", "farandole.launch", "run", "-np", "2", "--", *map(str, command)], check=True)
+words = [sys.executable, script, "--epochs", EPOCHS, "--checkpoint", theirs]
+subprocess.run([sys.executable, "-m", "farandole.launch", "run", "-np", "2", "--", *words], check=True)
 with nodes(2):
-    executor = RayExecutor(num_workers=2)
+    executor = RayExecutor(RayExecutor.create_settings(timeout_s=60), num_workers=2)
     executor.start()
-    executor.run(train, args=(str(folder / "ray.pt"),))
+    executor.run(train, args=(script, ours))
     executor.shutdown()
-one, other = torch.load(folder / "run.pt"), torch.load(folder / "ray.pt")
-assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 import ray
 from cluster import nodes, of_ours
@@ -35,6 +36,7 @@ def drive(address):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its jobs in the background ignore it
     with nodes(2) as cluster:
         executor = RayExecutor(num_workers=2)
         executor.start()
@@ -43,6 +45,15 @@ if __name__ == "__main__":
             executor.run(sleep)
         except KeyboardInterrupt:
             print("interrupted")
+        await_nothing(10)
+        executor.shutdown()
+
+        executor.start()
+        try:
+            with mock.patch("ray.put", side_effect=KeyboardInterrupt):
+                executor.run(sleep)
+        except KeyboardInterrupt:
+            print("interrupted before the ranks had the call")
         await_nothing(10)
         executor.shutdown()
 
