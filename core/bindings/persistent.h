@@ -1,4 +1,5 @@
-// A prepared operation: `Persistent` of _core.pyi. What a call of `run_one` reads from Python's objects is read once.
+// A prepared operation: `Persistent` of _core.pyi. It reads once from Python's objects all that `run_one` reads in each
+// call.
 #pragma once
 
 #include <pybind11/pybind11.h>

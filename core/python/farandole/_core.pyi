@@ -117,7 +117,7 @@ def run_one(
     """`submit_one` and `wait` in one call, which is quicker; False where submit_one returns None."""
 
 def prepare(op: int, tensor: T, keep: object, call: Tensor, parameters: Parameters) -> Persistent[T]:
-    """What can be run again and again, in place. `keep`: keeps the memory of `call` where it is."""
+    """Prepare an operation in place, to be called again and again. `keep`: keeps the memory of `call` where it is."""
 
 @final
 class Persistent(Generic[T]):

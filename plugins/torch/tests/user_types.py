@@ -58,4 +58,5 @@ def parameters(weights: torch.nn.Parameter, indices: torch.Tensor) -> None:
     assert_type(hvd.allreduce(weights).sum(), torch.Tensor)
     assert_type(hvd.sparse_allreduce_async(indices, "indices", hvd.Sum), Callable[[], torch.Tensor])
     assert_type(hvd.mpi_ops.allreduce(weights), torch.Tensor)
+    assert_type(hvd.persistent_allreduce(indices, "indices")(), torch.Tensor)
     assert_type(hvd.join(), int)

@@ -127,8 +127,7 @@ class JobWatch:
         more = f"; {len(slow) - 1} other links are slow, too" if slow[1:] else ""
         return [
             f"the network from rank {self._named(link.sender)} to rank {self._named(link.receiver)} is slow: "
-            f"{link.rate / 1e6:.3g} MB/s while it sends, {link.usual / 1e6:.3g} MB/s "
-            f"{'before' if link.is_new else 'elsewhere'}{more}"
+            f"{link.rate / 1e6:.3g} MB/s while it sends, {link.usual / 1e6:.3g} MB/s before{more}"
         ]
 
     def _stall(self, ranks: list[Rank], paces: Mapping[int, Pace], warn_after_s: float) -> Diagnosis | None:
