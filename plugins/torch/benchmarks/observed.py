@@ -204,7 +204,7 @@ def heading(rounds: int) -> list[str]:
         "[observed.py](../../plugins/torch/benchmarks/observed.py) says what is measured.",
         "",
         f"One machine: {os.cpu_count()} cores of {processor()}. Milliseconds a step of a transformer by",
-        f"DistributedOptimizer, in {rounds} rounds. The targets: less than 1 % of a step for all that looks, and less"
+        f"DistributedOptimizer, in {rounds} rounds. The targets: less than 1 % of a step for all that looks, and less "
         f"than {RECORDER_LIMIT_PERCENT} % for the records",
         f"alone, at {RECORD_S * 1e9:.0f} ns each.",
         "",

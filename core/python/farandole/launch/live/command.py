@@ -78,9 +78,10 @@ class Live:
             threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
         stopped = not self._servers
         while not stopped:
+            now_ns = time.monotonic_ns()  # before the look, which takes time: else what ends meanwhile looks long
             seen = self._tails.look()
             if seen:
-                self._publish(seen)
+                self._publish(seen, now_ns)
             if is_over(seen):
                 break
             every_s = _EVERY_S if self._hub.readers else _UNREAD_EVERY_S
@@ -93,8 +94,7 @@ class Live:
             server.shutdown()
             server.server_close()
 
-    def _publish(self, seen: list[Seen]) -> None:
-        now_ns = time.monotonic_ns()
+    def _publish(self, seen: list[Seen], now_ns: int) -> None:
         if self._metrics is not None:
             self._metrics.text = as_text(seen, now_ns).encode()
         self._hub.publish(event("frame", self._model.frame(seen, now_ns)))
