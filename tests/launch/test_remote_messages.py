@@ -224,7 +224,16 @@ def test_what_an_agent_refuses_is_told_with_its_host() -> None:
 # ---- deaths
 
 PLACE = job.Placement(rank=3, size=4, local_rank=1, local_size=2, cross_rank=1, cross_size=2, host="h1")
-DEATH = {"rank": 3, "pid": 7, "code": 1, "ran_s": 9.0, "asked": False, "joins": 1, "said": [True, 0.5, None, False]}
+DEATH = {
+    "rank": 3,
+    "pid": 7,
+    "code": 1,
+    "ran_s": 9.0,
+    "asked": False,
+    "joins": 1,
+    "said": [True, 0.5, None, False],
+    "recorded": "",
+}
 
 
 def test_a_death_is_heard_by_the_clock_of_this_host() -> None:

@@ -3,6 +3,7 @@ import tensorflow as tf
 from farandole.testing import conformance
 
 ELSEWHERE = {  # tensors cannot be changed in place, and graphs are asynchronous by themselves: no handles
+    "persistent_allreduce",
     *("allgather_async", "allreduce_", "allreduce_async", "allreduce_async_", "alltoall_async", "broadcast_async"),
     *("broadcast_async_", "grouped_allgather_async", "grouped_allreduce_", "grouped_allreduce_async"),
     *("grouped_allreduce_async_", "grouped_reducescatter_async", "reducescatter_async", "sparse_allreduce"),

@@ -210,7 +210,8 @@ class Supervisor(ABC):
             self.relay.say(verdict.survival(death, others))
         else:
             self.deaths.append(death)
-            if self.lease is not None and self.ending.began_at is None and death.failed and not _is_mistake(death):
+            # Another rank, which failed because of this one, may have been seen first.
+            if self.lease is not None and not self._why_no_more and death.failed and not _is_mistake(death):
                 self._why_no_more = f"farandole: {self.lease.reason_against(death.placement.rank)}."
             if death.failed:
                 self.ending.rank_failed(time.monotonic())
