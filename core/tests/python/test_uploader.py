@@ -139,7 +139,8 @@ def test_parts_hold_all_events_in_order(quick, store, tmp_path, failures):
     assert numbers == list(range(2000))
     assert len(files) > 3
     assert timeline.ranks_of(files) == 1
-    assert [each[:1] for each in rank.told] == [SAY] * (failures > 0)
+    told = [each[:1] for each in rank.told if each != uploader.NEXT]  # asked for when the rank had just ended
+    assert told == [SAY] * (failures > 0)
 
 
 def test_a_store_that_never_answers_well_is_told_of_once(quick):
