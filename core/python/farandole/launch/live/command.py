@@ -25,6 +25,7 @@ from farandole.launch.live.server import ADDRESS, LiveServer, MetricsServer, ope
 
 _EVERY_S = 0.5
 _UNREAD_EVERY_S = 2.0  # while nobody looks at the page
+_SHARE, _MOST_S = 0.01, 4.0  # of all processors, at most: frames come more rarely, up to so far apart
 _LINGER_S = 0.5  # for readers to take the last frame
 _NICE = 10  # ranks come first
 
@@ -76,7 +77,7 @@ class Live:
         """Publish frames until the job is over or `stop` is called."""
         for server in self._servers:
             threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
-        stopped = not self._servers
+        stopped, spent_s = not self._servers, time.process_time()
         while not stopped:
             now_ns = time.monotonic_ns()  # before the look, which takes time: else what ends meanwhile looks long
             seen = self._tails.look()
@@ -84,7 +85,8 @@ class Live:
                 self._publish(seen, now_ns)
             if is_over(seen):
                 break
-            every_s = _EVERY_S if self._hub.readers else _UNREAD_EVERY_S
+            every_s = _pause_s(time.process_time() - spent_s) if self._hub.readers else _UNREAD_EVERY_S
+            spent_s = time.process_time()
             stopped = bool(select.select([self._woken], [], [], every_s)[0])
         self._hub.publish(event("end", {}), is_last=True)
         until = time.monotonic() + _LINGER_S
@@ -102,6 +104,12 @@ class Live:
     def stop(self) -> None:
         """Make `run` end soon. A handler of signals may call it."""
         os.write(self._waker, b".")
+
+
+def _pause_s(spent_s: float) -> float:
+    """Until the next frame, by what the last one has cost."""
+    allowed = _SHARE * len(os.sched_getaffinity(0))
+    return min(_MOST_S, max(_EVERY_S, spent_s / allowed))
 
 
 def event(name: str, data: Mapping[str, object]) -> bytes:
