@@ -25,7 +25,7 @@ from farandole.launch.live.server import ADDRESS, LiveServer, MetricsServer, ope
 
 _EVERY_S = 0.5
 _UNREAD_EVERY_S = 2.0  # while nobody looks at the page
-_SHARE, _MOST_S = 0.01, 4.0  # of all processors, at most: frames come more rarely, up to so far apart
+_SHARE, _MOST_S = 0.005, 4.0  # of all processors, at most: frames come more rarely, up to so far apart
 _LINGER_S = 0.5  # for readers to take the last frame
 _NICE = 10  # ranks come first
 
