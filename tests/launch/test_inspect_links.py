@@ -74,12 +74,12 @@ def test_a_new_connection_has_no_past() -> None:
 
 
 def test_the_sentence_names_ranks_hosts_and_rates() -> None:
-    watch = JobWatch({0: "h0", 1: "h0", 2: "h1", 3: "h1"}, 4)
+    watch = JobWatch({0: "h0", 1: "h0", 2: "h1", 3: "h1"})
     network = Network(RING, lambda pair, at_s: MB * (12.5 if at_s > 30 and pair in ((1, 2), (3, 0)) else 118))
     said: list[str] = []
     while network.now_s < 60.0:
         network.go_on()
-        said += watch.hear("", Sight({rank: Pace() for rank in range(4)}, network.links), network.now_s)
+        said += watch.hear("", Sight({rank: Pace() for rank in range(4)}, network.links), network.now_s, 4)
     assert said == [
         "the network from rank 1 on h0 to rank 2 on h1 is slow: 12.5 MB/s while it sends, 118 MB/s before; 1 other "
         "links are slow, too"

@@ -231,7 +231,7 @@ bool Engine::Wait(const OperationPtr& operation, int64_t limit_ms) {
 // on this stack until it is over or has become an operation.
 bool Engine::Run(const RequestView& request, Status* status) {
   OperationPtr operation;
-  if (!operations_ || !TryRun(request, driver_->pauses() + Driver::kYields, &operation)) return false;
+  if (!operations_ || !TryRun(request, 0, Driver::kYields, &operation)) return false;
   *status = Status::Ok();
   if (!operation) return true;
   while (!driver_->Wait(*operation, kForGoodMs)) {
@@ -241,19 +241,19 @@ bool Engine::Run(const RequestView& request, Status* status) {
 }
 
 bool Engine::RunOrBegin(const RequestView& request, OperationPtr* operation) {
-  return operations_ && TryRun(request, 2 * driver_->pauses(), operation);
+  return operations_ && TryRun(request, driver_->pauses(), 0, operation);
 }
 
-bool Engine::TryRun(const RequestView& request, int looks, OperationPtr* operation) {
+// Enter has paused for the others already.
+bool Engine::TryRun(const RequestView& request, int pauses, int yields, OperationPtr* operation) {
   if (!SmallCall::CanBe(request)) return false;
   if (!backend_list_.only_ours() || Timeline::on() || Nvtx::on()) return false;
   thread_local std::string name;  // keeps its memory between calls
   name = request.name;
   SmallCall call(request, name);
-  const int used = driver_->pauses();
-  if (!Enter(world_.get(), operations_.get(), &call, used)) return false;
+  if (!Enter(world_.get(), operations_.get(), &call, driver_->pauses())) return false;
   operations_->bytes_submitted.fetch_add(call.size_bytes(), std::memory_order_relaxed);
-  if (!LookUntil([&] { return CompleteIfReady(world_.get(), operations_.get(), &call); }, used, looks)) {
+  if (!LookUntil([&] { return CompleteIfReady(world_.get(), operations_.get(), &call); }, pauses, yields)) {
     std::lock_guard<std::mutex> lock(operations_->mutex);
     operations_->by_ticket.MakeOperation();
   }
@@ -261,11 +261,10 @@ bool Engine::TryRun(const RequestView& request, int looks, OperationPtr* operati
   return true;
 }
 
-// A small operation needs no driver: its data arrive in shared memory. `used`: how many of the looks were made already.
+// A small operation needs no driver: its data arrive in shared memory.
 template <typename Look>
-bool Engine::LookUntil(Look look, int used, int looks) {
-  const int pauses = driver_->pauses();
-  for (int idle = used; idle < looks; ++idle) {
+bool Engine::LookUntil(Look look, int pauses, int yields) {
+  for (int idle = 0; idle < pauses + yields; ++idle) {
     if (look()) return true;
     idle < pauses ? CpuPause() : std::this_thread::yield();
   }
@@ -274,7 +273,7 @@ bool Engine::LookUntil(Look look, int used, int looks) {
 
 bool Engine::AwaitSmall(const OperationPtr& operation) {
   if (operation->deferred || !operation->admission.cells) return false;
-  return LookUntil([&] { return Poll(operation); }, 0, driver_->pauses() + Driver::kYields);
+  return LookUntil([&] { return Poll(operation); }, driver_->pauses(), Driver::kYields);
 }
 
 }  // namespace farandole

@@ -105,11 +105,11 @@ class Engine {
   Status FindDevice(Operation* operation);
   ProcessSetPtr FindSet(int id);
   Status Begin(const OperationPtr& operation, bool will_wait);
-  bool TryRun(const RequestView& request, int looks, OperationPtr* operation);
+  bool TryRun(const RequestView& request, int pauses, int yields, OperationPtr* operation);
   Status SubmitJoin(const OperationPtr& operation);
 
   template <typename Look>
-  bool LookUntil(Look look, int used, int looks);
+  bool LookUntil(Look look, int pauses, int yields);
   bool AwaitSmall(const OperationPtr& operation);
 
   int rank_ = 0;

@@ -214,7 +214,11 @@ void FlightRecorder::NoteLate(const std::vector<LinkFacts>* links) {
   std::atomic_thread_fence(std::memory_order_release);
   header_->late_ns.store(NowNs(), std::memory_order_relaxed);
   header_->late_ticks.store(Ticks(), std::memory_order_relaxed);
-  for (size_t i = 0; links != nullptr && i < links->size(); ++i) {
+  for (size_t i = 0; links != nullptr && !links->empty() && i < kLinks; ++i) {
+    if (i >= links->size()) {
+      links_[i].peer.store(-1, std::memory_order_relaxed);  // its connection has ended
+      continue;
+    }
     links_[i].peer.store((*links)[i].peer, std::memory_order_relaxed);
     links_[i].sent_bytes.store((*links)[i].sent_bytes, std::memory_order_relaxed);
     links_[i].received_bytes.store((*links)[i].received_bytes, std::memory_order_relaxed);

@@ -1,13 +1,10 @@
 """A profile of TensorFlow beside the timeline of the ranks; scalars for TensorBoard."""
 
-import json
-import subprocess
-import sys
-
 import farandole_tensorflow as hvd
 import pytest
 import tensorflow as tf
 from farandole.testing import world
+from spans import check_operations_within_spans
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -27,17 +24,8 @@ def test_a_profile_beside_the_timeline_has_its_times(tmp_path):
     """Of both ranks, within a millisecond."""
     world(2).run(recorded_twice, str(tmp_path))
     files = [str(next((tmp_path / str(rank)).rglob("*.xplane.pb"))) for rank in range(2)]
-    profiles = [f"--profile={rank}={file}" for rank, file in enumerate(files)]
-    command = [sys.executable, "-m", "farandole.launch", "timeline", str(tmp_path / "t.json"), *profiles]
-    subprocess.run(command, check=True, timeout=60)
-    events = json.loads((tmp_path / "t.json").read_text())
-    begins = {(each["pid"], each["name"]): each for each in events if each["ph"] in "Xb"}
-    ends = {(each["pid"], each["name"]): each["ts"] for each in events if each["ph"] == "e"}
-    for rank in range(2):
-        for number in range(3):
-            around, inside = begins[rank, f"around {number}"], begins[rank, f"inside {number}"]
-            assert around["ts"] - 1000 <= inside["ts"]
-            assert ends[rank, f"inside {number}"] <= around["ts"] + around["dur"] + 1000
+    profiles = [f"{rank}={file}" for rank, file in enumerate(files)]
+    check_operations_within_spans(tmp_path / "t.json", profiles, count=3)
 
 
 def scalars_in(folder):

@@ -22,7 +22,7 @@ def reducing(
 ) -> Parameters:
     """Of an allreduce or reducescatter."""
     if average is None and op is None:
-        reduce = _AVERAGE
+        reduce = _AVERAGE  # without a call, which costs 90 ns
     else:
         reduce = op if op.__class__ is ReduceOp and average is None else reduction(average, op)
     number = 0 if process_set is None else usable_id(process_set)

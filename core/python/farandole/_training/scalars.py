@@ -10,6 +10,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Protocol
 
+from farandole._api.errors import ArgumentError
 from farandole._start.world import rank, size
 
 if TYPE_CHECKING:
@@ -60,12 +61,12 @@ class StepScalars:
             every: number of steps, at least 1.
 
         Raises:
-            ValueError: for fewer steps than one.
+            ArgumentError: for fewer steps than one.
             NotInitializedError: before `init`.
         """
         rank()
         if every < 1:
-            raise ValueError(f"every={every} must be at least 1")
+            raise ArgumentError(f"every={every} must be at least 1")
         self.latest: dict[str, float] = {}
         self._writer, self._every, self._steps = writer, every, 0
         self._begin_s = time.perf_counter()

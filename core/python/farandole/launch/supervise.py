@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from farandole._start.membership_channel import Message
 from farandole.launch import guard, verdict
 from farandole.launch.ending import Ending
-from farandole.launch.inspection.sight import Sight
+from farandole.launch.inspection.sight import Sight, sight_of
 from farandole.launch.inspection.watch import JobWatch
 from farandole.launch.job import Placement
 from farandole.launch.membership import Answer, Lease
@@ -164,9 +164,14 @@ class Supervisor(ABC):
 
     def say_of_sight(self, source: str, sight: Sight, now: float, ranks: int) -> None:
         """Tell the user who makes the others wait. `source`: the host; `ranks`: of the job, on all hosts."""
-        self._watch.size = ranks
-        for sentence in self._watch.hear(source, sight, now):
+        for sentence in self._watch.hear(source, sight, now, ranks):
             self.relay.say(f"farandole: {sentence}.")
+
+    def hear_sight(self, source: str, message: Message, ranks: int) -> None:
+        """Another host has sent what it sees. Nonsense is no news of its ranks."""
+        now = time.monotonic()
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            self.say_of_sight(source, sight_of(message, round(now * 1e9)), now, ranks)
 
     # Signals
 

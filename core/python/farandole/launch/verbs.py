@@ -1,4 +1,4 @@
-"""The verbs of `farandole` beside `run`: adopt, bench, doctor, inspect, k8s, live. Those for traces are elsewhere."""
+"""The verbs of `farandole` beside `run`: adopt, bench, doctor, inspect, k8s, live. trace_verbs.py has others."""
 
 from __future__ import annotations
 

@@ -101,6 +101,17 @@ def allreduce_in_place_changes_and_returns_its_input(face: Face) -> None:
     face.equal(tensor, [sum(rank + 1 for rank in face.ranks), 5 * face.size])
 
 
+@needs("persistent_allreduce")
+def a_persistent_allreduce_may_be_called_again(face: Face) -> None:
+    tensor = face.make([face.rank + 1, 5])
+    total = face.module.persistent_allreduce(tensor, "persistent", op=face.module.Sum)
+    expected = [sum(rank + 1 for rank in face.ranks), 5 * face.size]
+    assert total() is tensor
+    face.equal(tensor, expected)
+    assert face.module.synchronize(total.start()) is tensor
+    face.equal(tensor, [face.size * each for each in expected])
+
+
 def allreduce_of_strided_memory(face: Face) -> None:
     if face.subject.strided is None:
         return
@@ -208,6 +219,7 @@ CHECKS = (
     allreduce_scales_before_and_after,
     allreduce_leaves_its_input,
     allreduce_in_place_changes_and_returns_its_input,
+    a_persistent_allreduce_may_be_called_again,
     allreduce_of_strided_memory,
     allreduce_accepts_the_legacy_average,
     grouped_allreduce_reduces_all,

@@ -57,8 +57,12 @@ TEST(FlightRecorder, TheLinksThatHaveSentMostAreNoted) {
   EXPECT_EQ(recorder.links()[0].peer, static_cast<int>(links.size()) - 1);
   EXPECT_EQ(recorder.links()[0].sent_bytes, 1000 + links.size() - 1);
   EXPECT_EQ(recorder.links()[FlightRecorder::kLinks - 1].peer, 10);
+  links.resize(1);
+  recorder.NoteLinks(links);
+  EXPECT_EQ(recorder.links()[0].peer, 0);
+  EXPECT_EQ(recorder.links()[1].peer, -1) << "the others have ended";
   recorder.NoteLinks({});
-  EXPECT_EQ(recorder.links()[0].peer, static_cast<int>(links.size()) - 1) << "an epoch that ends has none any more";
+  EXPECT_EQ(recorder.links()[0].peer, 0) << "an epoch that ends has none any more";
 }
 
 TEST(FlightRecorder, ARecordHasWhatTheOperationWas) {

@@ -24,7 +24,7 @@ def run_of(key: bytes) -> str:
 
 
 class Flights:
-    """The recorders' files of one job. `watch`: who looks at them while it runs."""
+    """The recorders' files of one job. `watch`: looks at them while it runs."""
 
     def __init__(self, base: Mapping[str, str], key: bytes) -> None:
         self._folders = jobs.folders(base)

@@ -61,9 +61,10 @@ def find(base: Mapping[str, str], run: str = "", wanted: Wanted = _OUTLINE) -> l
     files, and ranks go on while they are read.
     """
     by_run: dict[str, dict[int, Recording]] = {}
+    room = Room()
     for folder in folders(base):
         for path in sorted(folder.glob(f"{run}*.flight")):
-            recording = _read_or_none(path, wanted)
+            recording = _read_or_none(path, wanted, room)
             if recording is None:
                 continue
             ranks = by_run.setdefault(recording.run, {})
@@ -103,9 +104,9 @@ def _names(jobs: Sequence[Job]) -> str:
     return ", ".join(f"{job.run} ({len(job.recordings)} ranks here, pid {min(job.pids)})" for job in jobs[:8])
 
 
-def _read_or_none(path: Path, wanted: Wanted) -> Recording | None:
+def _read_or_none(path: Path, wanted: Wanted, room: Room) -> Recording | None:
     try:
-        return read(path, wanted)
+        return read(path, wanted, room)
     except (OSError, RecordError):
         return None
 

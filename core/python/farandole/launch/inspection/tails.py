@@ -125,6 +125,11 @@ class Tails:
         self._looks = looks
 
 
+def pause_s(spent_s: float, share: float, least_s: float, most_s: float) -> float:
+    """Until the next look, when the last one has cost so much processor time: a share of all processors is allowed."""
+    return min(most_s, max(least_s, spent_s / (share * len(os.sched_getaffinity(0)))))
+
+
 def _at_first(look: processes.Look) -> Activity:
     return Activity.GONE if look.is_gone else Activity.UNKNOWN
 

@@ -16,10 +16,10 @@ from farandole.launch.inspection.pace import Meter, Pace
 from farandole.launch.inspection.sight import Sight
 from farandole.launch.inspection.slow_links import Links, SlowLinks
 from farandole.launch.inspection.stragglers import Stragglers, Straggling
-from farandole.launch.inspection.tails import Seen, Tails
+from farandole.launch.inspection.tails import Seen, Tails, pause_s
 
 EVERY_S = 0.5
-_COST_SHARE = 0.005  # of a processor, at most: looks at many ranks come more rarely
+_SHARE, _MOST_S = 0.0025, 2.0  # of all processors: looks that cost more come more rarely, up to so far apart
 _STUCK_S = 1.0  # without the end of an operation: then what the ranks do is worth a message
 _FRESH_S = 3.0  # a sight that is older says nothing of now
 _AGAIN_S = 60.0  # the same again; then after twice as long, and so on
@@ -43,17 +43,19 @@ class HostWatch:
         return max(0.0, self._due_s - now)
 
     def look(self, now: float) -> Sight | None:
-        """The ranks as they are now, if it is time to look."""
+        """The ranks as they are now, if it is time to look, and if one has a recorder."""
         if now < self._due_s:
             return None
         began_s = time.thread_time()
         seen = self._tails.look()
-        stuck = bool(seen) and all(_is_stuck(each.rank, time.monotonic_ns()) for each in seen)
         paces = {each.rank.number: self._pace(each) for each in seen if each.rank.is_there}
-        self._due_s = now + max(EVERY_S, (time.thread_time() - began_s) / _COST_SHARE)
+        self._due_s = now + pause_s(time.thread_time() - began_s, _SHARE, EVERY_S, _MOST_S)
+        if not seen:
+            return None
         recordings = [each.rank.recording for each in seen if each.rank.is_there]
         links = {(each.rank, link.peer): link for each in recordings for link in each.links if link.sent_bytes}
-        return Sight(paces, links, tuple(each.rank for each in seen) if stuck else (), self._warn_after_s)
+        are_stuck = all(_is_stuck(each.rank, now) for each in seen)
+        return Sight(paces, links, tuple(each.rank for each in seen) if are_stuck else (), self._warn_after_s)
 
     def _pace(self, seen: Seen) -> Pace:
         recording, look = seen.rank.recording, seen.look
@@ -72,10 +74,10 @@ def _seconds(text: str) -> float:
         return 0.0
 
 
-def _is_stuck(rank: Rank, now_ns: int) -> bool:
+def _is_stuck(rank: Rank, now: float) -> bool:
     """True while nothing of the rank ends, whether it waits or does something else."""
     ends = [each.ended_ns for each in rank.recording.operations if each.ended_ns is not None]
-    return now_ns - max(ends, default=0) >= _STUCK_S * 1e9
+    return now - max(ends, default=0) / 1e9 >= _STUCK_S
 
 
 @dataclass
@@ -88,18 +90,20 @@ class _Told:
 
 @dataclass
 class JobWatch:
-    """Hears all hosts. `hosts`: the name of each rank's host, where there are several. `size`: how many ranks run."""
+    """Hears all hosts. `hosts`: the name of each rank's host, where there are several."""
 
     hosts: Mapping[int, str] = field(default_factory=dict)
-    size: int = 0
     _sights: dict[str, tuple[float, Sight]] = field(default_factory=dict)
     _stragglers: Stragglers = field(default_factory=Stragglers)
     _slow_links: SlowLinks = field(default_factory=SlowLinks)
     _told: dict[object, _Told] = field(default_factory=dict)
     _looked_s: float = 0.0
 
-    def hear(self, source: str, sight: Sight, now: float) -> list[str]:
-        """Take what one host has seen. Returns sentences for the user, mostly none."""
+    def hear(self, source: str, sight: Sight, now: float, size: int) -> list[str]:
+        """Take what one host has seen. `size`: how many ranks run, on all hosts. Returns sentences, mostly none.
+
+        `now`: by time.monotonic, before the host was looked at; so are the times in the sight.
+        """
         self._sights[source] = now, sight
         if now - self._looked_s < EVERY_S / 2:
             return []
@@ -107,13 +111,13 @@ class JobWatch:
         fresh = [each for at_s, each in self._sights.values() if now - at_s <= _FRESH_S]
         paces = {rank: pace for each in fresh for rank, pace in each.paces.items()}
         sentences = self._about_links({pair: link for each in fresh for pair, link in each.links.items()}, now)
-        if len(paces) == self.size > 1:
+        if len(paces) == size > 1:
             late = self._stragglers.find(paces, now)
             if late is not None and self._is_news((late.ranks, late.cause), now):
                 sentences.append(self._about(late))
         ranks = [rank for each in fresh for rank in each.stuck]
         warn_after_s = max((each.warn_after_s for each in fresh), default=0.0)
-        stall = self._stall(ranks, paces, warn_after_s) if ranks else None
+        stall = self._stall(ranks, paces, warn_after_s, now) if 0 < size <= len(ranks) else None
         if stall is not None and self._is_news((stall.culprits, stall.kind), now):
             sentences.append(stall.sentence)
         return sentences
@@ -130,10 +134,11 @@ class JobWatch:
             f"{link.rate / 1e6:.3g} MB/s while it sends, {link.usual / 1e6:.3g} MB/s before{more}"
         ]
 
-    def _stall(self, ranks: list[Rank], paces: Mapping[int, Pace], warn_after_s: float) -> Diagnosis | None:
+    @staticmethod
+    def _stall(ranks: list[Rank], paces: Mapping[int, Pace], warn_after_s: float, now: float) -> Diagnosis | None:
         """The cause that holds the job up, once it has done so for longer than is usual in it."""
-        found = diagnose(ranks, time.monotonic_ns())
-        if found.kind in _NOT_OURS or len(ranks) < self.size:
+        found = diagnose(ranks, round(now * 1e9))
+        if found.kind in _NOT_OURS:
             return None
         steady = min((each.steps for each in paces.values()), default=0) >= _STEADY_STEPS
         longest_s = max((each.longest_s for each in paces.values()), default=0.0)

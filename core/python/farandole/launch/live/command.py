@@ -17,7 +17,7 @@ from farandole.launch import guard
 from farandole.launch.inspection import jobs, processes
 from farandole.launch.inspection.diagnosis import Activity
 from farandole.launch.inspection.records import Recording
-from farandole.launch.inspection.tails import Seen, Tails, descends
+from farandole.launch.inspection.tails import Seen, Tails, descends, pause_s
 from farandole.launch.live.hub import Hub
 from farandole.launch.live.metrics import as_text
 from farandole.launch.live.model import Model
@@ -25,7 +25,7 @@ from farandole.launch.live.server import ADDRESS, LiveServer, MetricsServer, ope
 
 _EVERY_S = 0.5
 _UNREAD_EVERY_S = 2.0  # while nobody looks at the page
-_SHARE, _MOST_S = 0.005, 4.0  # of all processors, at most: frames come more rarely, up to so far apart
+_SHARE, _MOST_S = 0.005, 4.0  # of all processors: frames come more rarely where they cost more, up to so far apart
 _LINGER_S = 0.5  # for readers to take the last frame
 _NICE = 10  # ranks come first
 
@@ -85,8 +85,8 @@ class Live:
                 self._publish(seen, now_ns)
             if is_over(seen):
                 break
-            every_s = _pause_s(time.process_time() - spent_s) if self._hub.readers else _UNREAD_EVERY_S
-            spent_s = time.process_time()
+            cost_s, spent_s = time.process_time() - spent_s, time.process_time()
+            every_s = pause_s(cost_s, _SHARE, _EVERY_S, _MOST_S) if self._hub.readers else _UNREAD_EVERY_S
             stopped = bool(select.select([self._woken], [], [], every_s)[0])
         self._hub.publish(event("end", {}), is_last=True)
         until = time.monotonic() + _LINGER_S
@@ -104,12 +104,6 @@ class Live:
     def stop(self) -> None:
         """Make `run` end soon. A handler of signals may call it."""
         os.write(self._waker, b".")
-
-
-def _pause_s(spent_s: float) -> float:
-    """Until the next frame, by what the last one has cost."""
-    allowed = _SHARE * len(os.sched_getaffinity(0))
-    return min(_MOST_S, max(_EVERY_S, spent_s / allowed))
 
 
 def event(name: str, data: Mapping[str, object]) -> bytes:

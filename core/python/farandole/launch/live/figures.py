@@ -60,7 +60,8 @@ def serve(base: Mapping[str, str], pid: int, ends: Sequence[int]) -> None:
         current = next((job.run for job in jobs.find(base) if pid in job.pids), "")
         if current != run:  # at first, and when an elastic job has begun anew
             run, tails = current, Tails(base, is_of_job)
-        print(json.dumps(figures(tails.look(), pid, time.monotonic_ns())), flush=True)
+        now_ns = time.monotonic_ns()  # before the look, which takes time
+        print(json.dumps(figures(tails.look(), pid, now_ns)), flush=True)
 
 
 def main() -> None:

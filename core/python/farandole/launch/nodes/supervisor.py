@@ -6,7 +6,6 @@ alike. A launcher stays until it knows the ends of all ranks of the job, or that
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import time
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, local, verdict
 from farandole.launch.description import Job
 from farandole.launch.inspection.aftermath import Flights
-from farandole.launch.inspection.sight import Sight, sight_of
+from farandole.launch.inspection.sight import Sight
 from farandole.launch.job import Placement
 from farandole.launch.local import path_for_ranks
 from farandole.launch.nodes.channel import Channel
@@ -86,7 +85,7 @@ class NodeSupervisor(TellingSupervisor):
         kind = message["kind"]
         node = channel.node if self.number == 0 else int(message["node"])
         if kind == "sight":
-            self._take_sight(f"node {node}", message)
+            self.hear_sight(f"node {node}", message, self._running())
             return
         if kind == "death" and self._nodes.get(int(message["rank"])) == node:
             self._on_death(node, message)
@@ -120,11 +119,6 @@ class NodeSupervisor(TellingSupervisor):
             self.say_of_sight("node 0", sight, now, self._running())
         else:
             super().take_sight(sight, now)
-
-    def _take_sight(self, source: str, message: frames.Message) -> None:
-        now = time.monotonic()
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            self.say_of_sight(source, sight_of(message, round(now * 1e9)), now, self._running())
 
     def _lose(self, node: int, why: str, code: int) -> None:
         """The ranks of a node are gone, or nothing more is known of them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import time
@@ -11,7 +10,6 @@ from dataclasses import asdict, dataclass, field
 
 from farandole._start.membership_channel import Message
 from farandole.launch import verdict
-from farandole.launch.inspection.sight import sight_of
 from farandole.launch.job import Placement
 from farandole.launch.remote import frames, ssh
 from farandole.launch.remote.agents import AgentsSupervisor
@@ -111,7 +109,7 @@ class ClusterSupervisor(AgentsSupervisor):
             if frame["rank"] in link.streams:
                 self.hear_member(frame["rank"], frame["message"])
         elif frame["kind"] == "sight":
-            self._take_sight(link, frame)
+            self.hear_sight(link.name, frame, len(self._placements))
         elif frame["kind"] == "ending":
             link.ended_by = frame["why"], frame["code"]
         elif frame["kind"] == "done":
@@ -123,11 +121,6 @@ class ClusterSupervisor(AgentsSupervisor):
             return
         elif self._refused_at is None:
             self._assemble(link, frame)
-
-    def _take_sight(self, link: Link, message: frames.Message) -> None:
-        now = time.monotonic()
-        with contextlib.suppress(KeyError, TypeError, ValueError):  # an agent's nonsense is no news of its ranks
-            self.say_of_sight(link.name, sight_of(message, round(now * 1e9)), now, len(self._placements))
 
     def _relay(self, link: Link, output: frames.Output) -> None:
         pair = link.streams.get(output.rank)
