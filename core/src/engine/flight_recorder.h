@@ -168,7 +168,8 @@ class FlightRecorder {
 
   // Notes the time by both clocks. Call it now and then: while a rank waits, it tells readers that the rank is alive.
   void NoteTime();
-  // Notes the links that have sent most, up to kLinks of them. Without any, as at the end of an epoch, the last ones stay.
+  // Notes the links that have sent most, up to kLinks of them. Without any, as at the end of an epoch, the last ones
+  // stay.
   void NoteLinks(std::vector<LinkFacts> links);
   // Says how the epoch has ended; the first call counts.
   void NoteEnd(FlightHeader::State state, int blamed, const std::string& reason);
