@@ -244,20 +244,35 @@ bool Engine::RunOrBegin(const RequestView& request, OperationPtr* operation) {
   return operations_ && TryRun(request, driver_->pauses(), 0, operation);
 }
 
-// Enter has paused for the others already.
+// An unnamed call keeps its number to itself until it is over or an operation, so it does not yield.
 bool Engine::TryRun(const RequestView& request, int pauses, int yields, OperationPtr* operation) {
   if (!SmallCall::CanBe(request)) return false;
   if (!backend_list_.only_ours() || Timeline::on() || Nvtx::on()) return false;
+  if (request.name.empty()) {
+    const auto run = [&](const std::string& name, int64_t sequence_number, OperationPtr* became) {
+      SmallCall call(request, name, sequence_number);
+      if (!RunSmall(&call, driver_->pauses(), 0)) return false;
+      *became = *operation = call.became();
+      return true;
+    };
+    return operations_->naming.Enter(request, run);
+  }
   thread_local std::string name;  // keeps its memory between calls
   name = request.name;
   SmallCall call(request, name);
-  if (!Enter(world_.get(), operations_.get(), &call, driver_->pauses())) return false;
-  operations_->bytes_submitted.fetch_add(call.size_bytes(), std::memory_order_relaxed);
-  if (!LookUntil([&] { return CompleteIfReady(world_.get(), operations_.get(), &call); }, pauses, yields)) {
+  if (!RunSmall(&call, pauses, yields)) return false;
+  *operation = call.became();
+  return true;
+}
+
+// Enter has paused for the others already.
+bool Engine::RunSmall(SmallCall* call, int pauses, int yields) {
+  if (!Enter(world_.get(), operations_.get(), call, driver_->pauses())) return false;
+  operations_->bytes_submitted.fetch_add(call->size_bytes(), std::memory_order_relaxed);
+  if (!LookUntil([&] { return CompleteIfReady(world_.get(), operations_.get(), call); }, pauses, yields)) {
     std::lock_guard<std::mutex> lock(operations_->mutex);
     operations_->by_ticket.MakeOperation();
   }
-  *operation = call.became();
   return true;
 }
 

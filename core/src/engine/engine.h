@@ -106,6 +106,7 @@ class Engine {
   ProcessSetPtr FindSet(int id);
   Status Begin(const OperationPtr& operation, bool will_wait);
   bool TryRun(const RequestView& request, int pauses, int yields, OperationPtr* operation);
+  bool RunSmall(SmallCall* call, int pauses, int yields);
   Status SubmitJoin(const OperationPtr& operation);
 
   template <typename Look>

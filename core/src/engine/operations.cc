@@ -133,8 +133,8 @@ OperationPtr TakeSmall(Operations* operations, Ticket ticket) {
 // Comes after the put, so that the data travel meanwhile.
 void Record(FlightRecorder* recorder, SmallCall* call) {
   if (recorder == nullptr) return;
-  const auto texts = [call] { return std::make_pair(std::string_view(call->name()), call->Shape()); };
-  call->record = recorder->Begin(call->admission.label, call->Facts(), call->site(), -1, texts);
+  const auto texts = [call] { return std::make_pair(call->given_name(), call->Shape()); };
+  call->record = recorder->Begin(call->admission.label, call->Facts(), call->site(), call->sequence_number(), texts);
 }
 
 // Looks at least once, after a pause: an early look takes the cache line from the rank that is about to write it, which
@@ -351,23 +351,48 @@ OperationPtr Naming::Name(const OperationPtr& operation) {
     operation->SetName("#sets." + std::to_string(sequence_number), sequence_number);
     return nullptr;
   }
-  const uint64_t fingerprint = Fingerprint(SignatureOf(request));
-  if (windows_.size() >= kMostWindows) ForgetIdleWindows();
-  Window& window = windows_[fingerprint];
-  window.resize(kWindow);
-  const size_t at = static_cast<size_t>(sequence_number) % kWindow;
-  OperationPtr before = InFlight(window[at]);
-  window[at] = operation;
-  operation->SetName("#" + std::to_string(fingerprint) + "." + std::to_string(at), sequence_number);
+  Place& place = PlaceFor(request, sequence_number);
+  OperationPtr before = InFlight(place.latest);
+  place.latest = operation;
+  operation->SetName(place.name, sequence_number);
   return before;
+}
+
+// A window is mostly that of the call before.
+template <typename AnyRequest>
+Naming::Place& Naming::PlaceFor(const AnyRequest& request, int64_t sequence_number) {
+  if (latest_window_ == nullptr || !Means(request, latest_signature_)) {
+    if (windows_.size() >= kMostWindows) ForgetIdleWindows();
+    latest_signature_ = SignatureOf(request);
+    latest_window_ = &windows_[Fingerprint(latest_signature_)];
+    latest_window_->resize(kWindow);
+  }
+  const size_t at = static_cast<size_t>(sequence_number) % kWindow;
+  Place& place = (*latest_window_)[at];
+  if (place.name.empty()) place.name = "#" + std::to_string(Fingerprint(latest_signature_)) + "." + std::to_string(at);
+  return place;
+}
+
+bool Naming::Enter(const RequestView& request, const EnterCall& enter) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto next = next_sequence_number_.find(request.process_set);
+  if (next == next_sequence_number_.end()) return false;  // the set's first, whose name no rank knows
+  Place& place = PlaceFor(request, next->second);
+  OperationPtr became;
+  if (InFlight(place.latest) || !enter(place.name, next->second, &became)) return false;
+  place.latest = became;
+  ++next->second;
+  return true;
 }
 
 // A signature that returns later gets a new window. That is safe, since none of its names is in flight.
 void Naming::ForgetIdleWindows() {
+  const auto is_in_use = [](const Place& place) { return InFlight(place.latest) != nullptr; };
   for (auto it = windows_.begin(); it != windows_.end();) {
     const Window& window = it->second;
-    it = std::any_of(window.begin(), window.end(), &InFlight) ? std::next(it) : windows_.erase(it);
+    it = std::any_of(window.begin(), window.end(), is_in_use) ? std::next(it) : windows_.erase(it);
   }
+  latest_window_ = nullptr;
 }
 
 SequenceNumbers Naming::sequence_numbers() const {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -97,18 +98,32 @@ class Naming {
   // before that is done.
   OperationPtr Name(const OperationPtr& operation);
 
+  // Enters a call under the next name and number. It returns false when it has done nothing; then the number stays
+  // free. *became: the operation that the call has become; null where it is over.
+  using EnterCall = std::function<bool(const std::string& name, int64_t sequence_number, OperationPtr* became)>;
+  // Likewise for a call that is over soon. Returns false, and does nothing, where `enter` has not entered it, or where
+  // the name is in flight.
+  bool Enter(const RequestView& request, const EnterCall& enter);
+
   SequenceNumbers sequence_numbers() const;
   // After a join: counts the operations that this rank missed.
   void CatchUp(const SequenceNumbers& sequence_numbers);
   void Forget(int set);
 
  private:
-  // The latest unnamed operations of one signature, by their place in the window.
-  using Window = std::vector<std::weak_ptr<Operation>>;
+  struct Place {
+    std::string name;
+    std::weak_ptr<Operation> latest;
+  };
+  using Window = std::vector<Place>;  // of the unnamed operations of one signature
+  template <typename AnyRequest>
+  Place& PlaceFor(const AnyRequest& request, int64_t sequence_number);
   void ForgetIdleWindows();
 
   mutable std::mutex mutex_;
-  std::unordered_map<uint64_t, Window> windows_;
+  std::unordered_map<uint64_t, Window> windows_;  // by the signature's fingerprint
+  Signature latest_signature_;
+  Window* latest_window_ = nullptr;  // that of the latest signature
   SequenceNumbers next_sequence_number_;
 };
 

@@ -60,6 +60,9 @@ struct Assign {
   void operator()(const char*, To& to, const From& from) {
     to = from;
   }
+  void operator()(const char*, std::vector<int64_t>& to, const Span<const int64_t>& from) {
+    to.assign(from.begin(), from.end());
+  }
 };
 
 // Visit reads the fields of both by their names, so a Said needs each that a Signature has.
@@ -69,6 +72,14 @@ bool AreAlike(const SomeRequest& request, const Signature& signature) {
   Comparer compare;
   Signature::Visit(compare, said, signature);
   return compare.equal();
+}
+
+template <typename SomeRequest>
+Signature SignatureFrom(const SomeRequest& request) {
+  const Said said(request);
+  Signature signature;
+  Signature::Visit(Assign(), signature, said);
+  return signature;
 }
 
 }  // namespace
@@ -90,11 +101,7 @@ Request::Request(const RequestView& view)
 bool Means(const RequestView& request, const Signature& signature) { return AreAlike(request, signature); }
 bool Means(const Request& request, const Signature& signature) { return AreAlike(request, signature); }
 
-Signature SignatureOf(const Request& request) {
-  const Said said(request);
-  Signature signature;
-  Signature::Visit(Assign(), signature, said);
-  return signature;
-}
+Signature SignatureOf(const RequestView& request) { return SignatureFrom(request); }
+Signature SignatureOf(const Request& request) { return SignatureFrom(request); }
 
 }  // namespace farandole

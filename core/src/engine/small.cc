@@ -76,6 +76,7 @@ FlightFacts SmallCall::Facts() const {
 // The request is copied now, since the caller's view of it may be gone before the operation is.
 OperationPtr SmallCall::Become() {
   OperationPtr operation = std::make_shared<Operation>(Request(asked_));
+  if (sequence_number_ >= 0) operation->SetName(name_, sequence_number_);
   operation->admission = admission;
   operation->admission.set = *members;
   operation->record = record;
@@ -90,6 +91,24 @@ namespace {
 // or the next tensor, so the fold may read past its end and write to memory aside. A fold of the exact length would
 // take 21 ns instead of 13.
 constexpr size_t kStepBytes = 32;
+
+// From this size on, each of two members writes its result over the payload that it has read. The payload's lines are
+// then modified in its cache, and the owner's next put takes them from there. Lines that were only read stay shared,
+// and the owner has to have each invalidated before it writes. Nobody reads what is written: the owner reads its own
+// input where that is. Microseconds for two cores of an AMD EPYC (Zen 4), written over and only read; the virtual
+// machine moved between cores that are near each other and cores that are not:
+//
+//          near           far
+//   4 KB   0.45 |  0.60   1.8 |  2.6
+//   16 KB  1.45 |  2.80   3.6 |  9.1
+//   64 KB  4.25 |  9.50   8.9 | 31.4
+//
+// Prefetching for writing, without a write, changed nothing.
+constexpr size_t kLeastOverwrittenBytes = 1 << 10;
+
+bool OverwritesPayload(const CellBuffer& cells, const CellTensor& tensor, bool reads_own) {
+  return cells.member_count() == 2 && reads_own && tensor.size_bytes() >= kLeastOverwrittenBytes;
+}
 
 }  // namespace
 
@@ -113,6 +132,9 @@ void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const Cell
       if (reads_own) inputs[reader] = std::memcpy(own, tensor.input, size_bytes);
       fold(kStepBytes / SizeOf(tensor.dtype), result);
       std::memcpy(tensor.output, result, size_bytes);
+    } else if (tensor.output != nullptr && OverwritesPayload(cells, tensor, reads_own)) {
+      FoldTwice(tensor.dtype, reduce, inputs[0], inputs[1], tensor.element_count, scale, tensor.output,
+                cells.payload_to_write(1 - reader) + offset);
     } else if (tensor.output != nullptr) {
       fold(tensor.element_count, tensor.output);
     }

@@ -19,7 +19,9 @@ namespace farandole {
 
 // Folds all members' tensors in order R into the outputs. Member `reader`, unless it is -1, reads its own inputs where
 // they are instead of what it has put: lines that others have read may have gone there (64 KB take 2.1 us, not 5.1).
-// REQUIRES: AllHavePut; the reader's inputs are as they were put; an IEEE environment as FloatingPointScope makes it.
+// Of two members a reader may overwrite what the other has put.
+// REQUIRES: AllHavePut; the reader's inputs are as they were put, and only a member that drops the result has none; an
+// IEEE environment as FloatingPointScope makes it.
 void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
                int reader = -1);
 
@@ -27,7 +29,7 @@ void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const Cell
 void PutSmall(Operation* operation, bool wants_bell);
 void FoldSmall(Operation* operation);  // REQUIRES: all have put
 
-// A blocking allreduce of one small tensor whose name the ranks know. The caller puts its data, polls until the others
+// A blocking allreduce of one small tensor that the ranks know, by its name or as one of the unnamed. The caller puts its data, polls until the others
 // have arrived, and folds. No other thread needs to know of the call, so it lives on the caller's stack and allocates
 // nothing: making and sharing an Operation costs nearly as much as all the rest (2 ranks, 4 bytes: 0.27 us of 0.63).
 //
@@ -39,12 +41,13 @@ void FoldSmall(Operation* operation);  // REQUIRES: all have put
 // and Take where the admission is large, see Negotiation::Release.
 class SmallCall final : public NamedOperation {
  public:
-  // `asked`, and its name as a string, live as long as the call.
-  SmallCall(const RequestView& asked, const std::string& name) : asked_(asked), name_(name) {}
+  // `asked`, and the name for the negotiation, live as long as the call. The user has named it if there is no number.
+  SmallCall(const RequestView& asked, const std::string& name, int64_t sequence_number = -1)
+      : asked_(asked), name_(name), sequence_number_(sequence_number) {}
 
   // True when the request has the form of one. It is one if its name is also known with the same signature.
   static bool CanBe(const RequestView& asked) {
-    if (asked.kind != OpKind::kAllreduce || asked.tensors.size() != 1 || asked.name.empty()) return false;
+    if (asked.kind != OpKind::kAllreduce || asked.tensors.size() != 1) return false;
     if (asked.prescale != 1.0) return false;  // its scaled input needs memory, see PrescaleInputs
     const TensorView& tensor = asked.tensors[0];
     const bool is_hosts = tensor.device == static_cast<int32_t>(DeviceKind::kHost);
@@ -54,7 +57,7 @@ class SmallCall final : public NamedOperation {
   // As the negotiation sees it.
   int set() const override { return asked_.process_set; }
   const std::string& name() const override { return name_; }
-  int64_t sequence_number() const override { return -1; }
+  int64_t sequence_number() const override { return sequence_number_; }
   std::string_view site() const override { return asked_.site; }
   bool Means(const Signature& signature) const override { return farandole::Means(asked_, signature); }
 
@@ -63,6 +66,7 @@ class SmallCall final : public NamedOperation {
   // at_once: in the first looks, so that the record of its end needs no clock.
   void Take(bool at_once = false);
   FlightFacts Facts() const;
+  std::string_view given_name() const { return asked_.name; }
   std::string Shape() const { return ToString({asked_.tensors[0].shape.begin(), asked_.tensors[0].shape.end()}); }
   // Ends the call, which goes on as the returned operation.
   OperationPtr Become();
@@ -79,6 +83,7 @@ class SmallCall final : public NamedOperation {
  private:
   const RequestView& asked_;
   const std::string& name_;
+  const int64_t sequence_number_;
   CellTensor tensor_;  // from Put on
   OperationPtr became_;
   std::atomic<bool> over_{false};

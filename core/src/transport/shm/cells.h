@@ -9,7 +9,8 @@
 // Uses have the numbers 1, 2, 3 ..., and use k lies in buffer k mod 2. Two facts make further signals unnecessary:
 // - A member stores its stamp k last (release). The others read its data only after they saw that stamp (acquire).
 // - A member overwrites its part of a buffer for use k + 2 only after use k + 1, in which it saw that all members had
-//   put k + 1. Each member puts k + 1 only after it has read all of use k, so those reads precede the writes.
+//   put k + 1. Each member puts k + 1 only after it has read all of use k, so those reads precede the writes. So do the
+//   writes of a member that overwrites what it has read (engine/small.h).
 // So while a member waits for k, another member's number in this buffer is k - 2 or k, never more.
 //
 // A group that is one of several has one more part, for the result: its leader folds the inputs, exchanges the partial
@@ -83,6 +84,7 @@ class CellBuffer {
   const std::byte* payload(int member) const {
     return memory_ + static_cast<size_t>(member) * stride_bytes_ + payload_offset_;
   }
+  std::byte* payload_to_write(int member) const { return const_cast<std::byte*>(payload(member)); }
   int member_count() const { return member_count_; }
   // Returns whether the payload shares the line of the stamp, followed by zeros up to kInLineBytes.
   bool payload_is_in_line() const { return payload_offset_ == 0; }
@@ -100,7 +102,6 @@ class CellBuffer {
   Line* line(int member) const {
     return reinterpret_cast<Line*>(memory_ + static_cast<size_t>(member) * stride_bytes_);
   }
-  std::byte* payload_to_write(int member) const { return const_cast<std::byte*>(payload(member)); }
 
   std::byte* memory_;
   size_t stride_bytes_;

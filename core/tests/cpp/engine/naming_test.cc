@@ -29,6 +29,40 @@ TEST(NamingTest, ANameIsThatOfItsSequenceNumberWhateverIsInFlight) {
   }
 }
 
+TEST(NamingTest, ACallTakesANumberOnlyOnceItIsEntered) {
+  Naming naming;
+  std::vector<float> values(3);
+  const Request request = Make(OpKind::kAllreduce, {TensorOf(values, &values)});
+  const int64_t shape = 3;
+  TensorView tensor;
+  tensor.shape = {&shape, 1};
+  RequestView view;
+  view.tensors = {&tensor, 1};
+  const auto fail = [](const std::string&, int64_t, OperationPtr*) -> bool { return ADD_FAILURE(), false; };
+  EXPECT_FALSE(naming.Enter(view, fail)) << "no rank can know the name of the first operation";
+  EXPECT_EQ(naming.Name(std::make_shared<Operation>(request)), nullptr);
+  std::vector<int64_t> numbers;
+  std::string called;
+  const OperationPtr goes_on = std::make_shared<Operation>(request);
+  for (const bool enters : {false, true, false, true}) {
+    const auto enter = [&](const std::string& name, int64_t number, OperationPtr* became) {
+      called = name;
+      numbers.push_back(number);
+      *became = goes_on;
+      return enters;
+    };
+    EXPECT_EQ(naming.Enter(view, enter), enters);
+  }
+  EXPECT_EQ(numbers, (std::vector<int64_t>{1, 1, 2, 2}));
+  OperationPtr next;
+  for (int number = 3; number < 66; ++number) naming.Name(next = std::make_shared<Operation>(request));
+  EXPECT_NE(next->name(), called);
+  EXPECT_FALSE(naming.Enter(view, fail)) << "the call that has this name goes on";
+  next = std::make_shared<Operation>(request);
+  EXPECT_EQ(naming.Name(next), goes_on);
+  EXPECT_EQ(next->name(), called);
+}
+
 // A plugin may keep an operation that could not be submitted.
 TEST(NamingTest, WhatWasAbandonedHasNoName) {
   Naming naming;

@@ -161,6 +161,41 @@ TEST_P(SmallCallTest, MixesWithAllElse) {
   });
 }
 
+// More calls than there are names, of two shapes; each rank has its own mix of calls and operations, and is late by
+// turns.
+TEST_P(SmallCallTest, UnnamedOnesMeetInTheirOrder) {
+  std::atomic<int> calls{0};
+  Run([&calls](Engine& engine) {
+    std::mt19937 random(static_cast<unsigned>(engine.rank()));
+    for (int use = 0; use < 1500; ++use) {
+      if (use % 100 == engine.rank()) std::this_thread::sleep_for(milliseconds(2));
+      auto values = Values<float>(engine.rank(), use % 3 == 0 ? 4 : 700, use);
+      Status status;
+      if (random() % 4 == 0 || !farandole::Run(engine, "", &values, &status)) {
+        status = Sum(engine, "", &values);
+      } else {
+        ++calls;
+      }
+      ASSERT_TRUE(status.ok()) << status.message();
+      ExpectSum(values, engine.size(), use);
+    }
+  });
+  EXPECT_GT(calls, 1000 * GetParam() * 3 / 4);
+}
+
+TEST_P(SmallCallTest, UnnamedOnesThatDifferAreAMismatchAndTheJobGoesOn) {
+  Run([](Engine& engine) {
+    for (int use = 0; use < 300; ++use) {
+      const bool differs = use == 200 && engine.rank() == engine.size() - 1;
+      auto values = Values<float>(engine.rank(), differs ? 5 : 4, use);
+      Status status;
+      if (!farandole::Run(engine, "", &values, &status)) status = Sum(engine, "", &values);
+      ASSERT_EQ(status.code(), use == 200 ? Code::kMismatch : Code::kOk) << status.message();
+      if (use != 200) ExpectSum(values, engine.size(), use);
+    }
+  });
+}
+
 TEST_P(SmallCallTest, AMismatchNamesBothAndTheJobGoesOn) {
   Run([](Engine& engine) {
     Introduce(engine, "x");
@@ -199,11 +234,13 @@ TEST_P(SmallCallTest, TheSameNameTwiceAtOnceIsRefused) {
 TEST_P(SmallCallTest, AJoinedRankTakesPartWithZeros) {
   Run([](Engine& engine) {
     Introduce(engine, "x");
+    for (int use = 0; use < 100; ++use) Introduce(engine, "");
     const int last = engine.size() - 1;
-    for (int use = 0; engine.rank() != last && use < 20; ++use) {
+    for (int use = 0; engine.rank() != last && use < 40; ++use) {
+      const std::string name = use % 2 == 0 ? "x" : "";
       std::vector<float> values(4, 1.0f);
       Status status;
-      if (!farandole::Run(engine, "x", &values, &status)) status = Sum(engine, "x", &values);
+      if (!farandole::Run(engine, name, &values, &status)) status = Sum(engine, name, &values);
       ASSERT_TRUE(status.ok()) << status.message();
       EXPECT_EQ(values, std::vector<float>(4, static_cast<float>(last)));
     }

@@ -155,19 +155,19 @@ TEST_P(Members, MayReduceManyPayloadsInARandomOrderWithoutBarriers) {
 INSTANTIATE_TEST_SUITE_P(Cells, Members, ::testing::Values(1, 2, 3, 4, 7));
 
 TEST(Cells, AMemberWithoutMemoryContributesZerosAndGetsNoResult) {
-  Payload payload(2, {{DType::kInt32, 3}, {DType::kInt32, 20}});
-  std::vector<int32_t> values(23, 7);
+  Payload payload(2, {{DType::kInt32, 3}, {DType::kInt32, 2000}});
+  std::vector<int32_t> values(2003, 7);
   auto* const bytes = reinterpret_cast<char*>(values.data());
   const std::vector<CellTensor> mine = TensorsOf(payload.parts, bytes, bytes);
-  const std::vector<CellTensor> none = {{nullptr, nullptr, DType::kInt32, 3}, {nullptr, nullptr, DType::kInt32, 20}};
+  const std::vector<CellTensor> none = {{nullptr, nullptr, DType::kInt32, 3}, {nullptr, nullptr, DType::kInt32, 2000}};
   for (uint64_t use = 1; use <= 3; ++use) {
     CellBuffer& cells = payload.buffers[use & 1];
     cells.Put(0, mine.data(), mine.size(), use);
     cells.Put(1, none.data(), none.size(), use);
-    FoldCells(cells, ReduceOp::kSum, {}, mine.data(), mine.size());
+    FoldCells(cells, ReduceOp::kSum, {}, mine.data(), mine.size(), use % 2 == 0 ? 0 : -1);
     FoldCells(cells, ReduceOp::kSum, {}, none.data(), none.size(), 1);
   }
-  EXPECT_EQ(values, std::vector<int32_t>(23, 7));
+  EXPECT_EQ(values, std::vector<int32_t>(2003, 7));
 }
 
 TEST(Cells, ReportsWhichMembersHavePut) {
