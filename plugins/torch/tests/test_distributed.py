@@ -276,6 +276,20 @@ def polled():
     assert [each[0] for each in outputs] == list(range(1, size + 1))
 
 
+def blocking():
+    """Of a caller that waits next, an operation is over within the call, whatever torch asks of it then."""
+    rank, size = joined()
+    options = dist.AllreduceOptions()
+    options.asyncOp = False
+    tensor = torch.full((2,), rank + 1.0)
+    work = dist.group.WORLD.allreduce([tensor], options)
+    assert tensor.tolist() == [sum(range(1, size + 1))] * 2
+    assert work.is_completed() and work.is_success() and work.exception() is None
+    work.synchronize()
+    assert work.wait() and work.result()[0] is tensor
+    assert work.get_future().wait()[0] is tensor
+
+
 def sparse_gradients():
     """Of an embedding under DistributedDataParallel: as one process with everybody's rows."""
     rank, size = joined()
@@ -335,6 +349,10 @@ def test_errors():
 
 def test_results_are_there_when_an_operation_is_completed():
     world(2).run(polled)
+
+
+def test_blocking_operations_are_over_at_once():
+    world(2).run(blocking)
 
 
 def test_sparse_gradients():
