@@ -56,7 +56,7 @@ nox.options.default_venv_backend = "none"  # sessions share environments, see En
 logging.getLogger("nox").addFilter(lambda record: "uv binary" not in record.getMessage())  # we do not look for one
 
 WHEEL, GLOO, LAB = "The core's wheel", "The library for Gloo", "The programs for several hosts"  # jobs that others need
-OF_VERSIONS = [f"plugins/tensorflow/tests/test_{name}.py" for name in ("bad_input", "conformance", "graphs", "keras")]
+OF_VERSIONS = [f"plugins/tensorflow/tests/test_{name}.py" for name in ("conformance", "graphs", "keras")]
 
 
 # ---- Tests -----------------------------------------------------------------------------------------------------------

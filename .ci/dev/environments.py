@@ -50,8 +50,10 @@ class Environment:
         how = {"stdout": output, "log": False} if output else {"silent": silent}
         self.session.run(*program, *command[1:], external=True, env=environment, **how)
 
-    def pip(self, *arguments: str, silent: bool = True) -> None:
-        self.run("python", "-m", "pip", "--disable-pip-version-check", *arguments, silent=silent)
+    def pip(self, command: str, *arguments: str, silent: bool = True) -> None:
+        # Python compiles what it imports, a fraction of a framework's files. To compile all takes 20 to 40 s of a core.
+        late = ["--no-compile"] if command == "install" else []
+        self.run("python", "-m", "pip", "--disable-pip-version-check", command, *late, *arguments, silent=silent)
 
     def require(self, what: str, packages: list[str], expect: str) -> None:
         if self.noted(what) != "\n".join(packages):

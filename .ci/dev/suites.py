@@ -59,6 +59,7 @@ HOSTS: dict[str, Beside] = {
     "tests/hosts/test_slurm_steps.py": (TORCH,),
     "tests/hosts/test_mxnet_digits.py": (MXNET,),
     "tests/hosts/test_tensorflow_digits.py": (NEWEST,),
+    "tests/hosts/test_torch_digits.py": (TORCH,),
 }
 # A folder or file of tests -> the environments of its default run. tests/gpus is run by hand.
 SUITES: dict[str, Beside] = {
@@ -94,7 +95,6 @@ SUITES: dict[str, Beside] = {
     "tests/hosts/test_functions.py": (TORCH,),
     "tests/hosts/test_jobs.py": (TORCH,),
     "tests/hosts/test_lab.py": (TORCH,),
-    "tests/hosts/test_torch_digits.py": (TORCH,),
     "tests/hosts/test_torchrun.py": (TORCH,),
     "tests/launch": (TORCH,),
     "tests/packaging/test_horovod_wheel.py": (TORCH,),
