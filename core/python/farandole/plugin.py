@@ -18,7 +18,7 @@ from farandole._api.earlier import await_earlier, before_unnamed
 from farandole._api.handles import Handle
 from farandole._api.mixing import extend
 from farandole._api.ops import Kind, ReduceOp, check_linear, check_not_adasum, predivide_factors, reduction
-from farandole._api.process_sets import is_alone
+from farandole._api.process_sets import add_own_process_set, is_alone
 from farandole._elastic.handlers import StateDictHandler, StateHandler, VariablesHandler
 from farandole._elastic.loaders import ElasticLoader, PlannedBatches
 from farandole._elastic.loop import run_within
@@ -64,6 +64,7 @@ __all__ = [
     "StateHandler",
     "TORCHRUN",
     "VariablesHandler",
+    "add_own_process_set",
     "api_address",
     "await_earlier",
     "before_unnamed",

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import random
 import threading
 import time
 
@@ -9,7 +10,7 @@ import farandole_torch as hvd
 import pytest
 import torch
 import torch.distributed as dist
-from farandole.testing import world
+from farandole.testing import spawn, world
 from versions import needs
 
 pytestmark = [pytest.mark.timeout(180), needs(2, 7, "what the backend needs")]
@@ -290,6 +291,44 @@ def blocking():
     assert work.get_future().wait()[0] is tensor
 
 
+def groups_in_threads():
+    """Groups of the same ranks, each used by a thread of its own: the ranks' threads are not equally quick."""
+    rank, size = joined()
+    groups = [dist.group.WORLD, *(dist.new_group(list(range(size))) for _ in range(2))]
+    wrong = []
+
+    def use(place):
+        draw = random.Random(f"{rank} {place}")
+        for step in range(100):
+            if draw.random() < 0.1:
+                time.sleep(0.0005)
+            tensor = torch.full((4,), 1000.0 * place + step)
+            work = dist.all_reduce(tensor, group=groups[place], async_op=draw.random() < 0.5)
+            if work is not None:
+                work.wait()
+            if tensor.tolist() != [size * (1000.0 * place + step)] * 4:
+                wrong.append((place, step, tensor.tolist()))
+
+    threads = [threading.Thread(target=use, args=(place,)) for place in range(len(groups))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    for group in groups[1:]:
+        dist.destroy_process_group(group)
+
+
+def more_groups_than_sets():
+    """They work, and say what they share."""
+    joined()
+    with pytest.warns(UserWarning, match="from one thread: .*63"):
+        groups = [dist.new_group(list(range(hvd.size()))) for _ in range(64)]
+    tensor = torch.ones(2)
+    for group in groups:
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=group)
+
+
 def sparse_gradients():
     """Of an embedding under DistributedDataParallel: as one process with everybody's rows."""
     rank, size = joined()
@@ -353,6 +392,15 @@ def test_results_are_there_when_an_operation_is_completed():
 
 def test_blocking_operations_are_over_at_once():
     world(2).run(blocking)
+
+
+def test_groups_have_orders_of_their_own():
+    world(2).run(groups_in_threads)
+    world(3).run(groups_in_threads)
+
+
+def test_more_groups_than_process_sets():
+    spawn(2, more_groups_than_sets, timeout=60)
 
 
 def test_sparse_gradients():

@@ -108,6 +108,18 @@ class ProcessSet:
         return "global_process_set" if self._ranks is None else (ProcessSet, (list(self._ranks),))
 
 
+class OwnProcessSet(ProcessSet):
+    """A set beside all others of the same ranks, in which unnamed operations have an order of their own.
+
+    Only this object names it, and only in the world in which `add_own_process_set` made it.
+    """
+
+    @property
+    def process_set_id(self) -> int | None:
+        """As of any set."""
+        return _state.own.get(self)
+
+
 class _State:
     """The sets of this process's world, and those that its next world is to have."""
 
@@ -118,6 +130,7 @@ class _State:
         self.comm: Communicator | None = None  # that of init
         self.wanted: list[_Ranks] = []  # added and not removed, those included that do not fit this world
         self.numbered: dict[int, _Ranks] = {}  # as added to the core of this world and not removed, by their numbers
+        self.own: dict[OwnProcessSet, int] = {}  # of this world, with their numbers
         self.members: tuple[int, ...] = ()  # of an elastic job: the process that each rank above means
         self.is_outside = False  # of a world that this process is to join
         self.known: weakref.WeakSet[ProcessSet] = weakref.WeakSet()
@@ -228,6 +241,21 @@ def process_set_included(process_set_id: int = 0) -> bool:
     if process_set_id not in sets:
         raise ArgumentError(f"there is no process set {process_set_id}; there are {sorted(sets)}")
     return _state.place[0] in sets[process_set_id]
+
+
+# ---- for groups of a framework
+
+
+def add_own_process_set(ranks: Sequence[int]) -> ProcessSet:
+    """Make a set of its own for a group of some framework. Collective, of the whole world, like `add_process_set`.
+
+    Raises:
+        ValueError: these ranks are in as many sets as can be, 63.
+    """
+    _need_world()
+    added = OwnProcessSet(ranks)
+    _state.own[added] = _add_to_core(_checked_ranks(ranks))
+    return added
 
 
 # ---- for the operations
@@ -366,14 +394,14 @@ def _begin(rank: int, members: tuple[int, ...], comm: Communicator | None) -> No
     _state.place = rank, len(members)
     _state.members = members
     _state.comm = comm
-    _state.ids = {_state.everybody(): 0}
+    _state.ids, _state.own = {_state.everybody(): 0}, {}
 
 
 def leave() -> None:
     """The world is gone."""
     _state.place = 0, 0
     _state.comm = None
-    _state.ids = {}
+    _state.ids, _state.own = {}, {}
 
 
 def _fitting(process_set: ProcessSet | Sequence[int]) -> ProcessSet:

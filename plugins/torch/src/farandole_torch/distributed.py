@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ import farandole
 import farandole_torch_autoload
 import torch.distributed as dist
 from farandole import ProcessSet
-from farandole.plugin import init_as, own_address, register_plugin
+from farandole.plugin import add_own_process_set, init_as, own_address, register_plugin
 
 from farandole_torch._process_group import ProcessGroup
 from farandole_torch._versions import require
@@ -53,7 +54,8 @@ def create(options: Any, _: Any) -> ProcessGroup:
         )
     if ranks != sorted(ranks):
         raise ValueError(f"the backend farandole numbers a group's ranks in ascending order, not as {ranks}")
-    return ProcessGroup(options.group_rank, ranks, _set_of(ranks))
+    is_first = not options.global_ranks_in_group
+    return ProcessGroup(options.group_rank, ranks, None if is_first else _set_of(ranks))
 
 
 def _job(options: Any) -> str:
@@ -71,8 +73,17 @@ def _job(options: Any) -> str:
 
 
 def _set_of(ranks: list[int]) -> ProcessSet | None:
+    """The set of a further group: of all ranks one of its own, since other threads may use the other groups."""
     if sorted(ranks) == list(range(farandole.size())):
-        return None
+        try:
+            return add_own_process_set(ranks)
+        except ValueError as error:
+            warnings.warn(
+                "this group of torch.distributed shares the order of its operations with the first group, so call both "
+                f"from one thread: {error}",
+                stacklevel=2,
+            )
+            return None
     process_set = ProcessSet(ranks)
     if process_set.process_set_id is None:
         raise ValueError(
