@@ -434,6 +434,12 @@ def bench_torch(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_carrier(session: nox.Session) -> None:
+    """Measure small sums of torch.distributed over Farandole, and over gloo. Arguments after -- go there."""
+    measure_plugin(session, pytorch(), 2, "carrier.py", *session.posargs)
+
+
+@nox.session
 def bench_observed(session: nox.Session) -> None:
     """Measure what it costs a training job to be recorded, watched and shown. Arguments after -- go there."""
     with step("Measuring", "ten minutes"):

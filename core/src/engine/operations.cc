@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "algorithms/choose_path.h"
 #include "common/clock.h"
 
 namespace farandole {
@@ -331,8 +332,18 @@ void CompleteSmall(World* world, Operations* operations, Ticket ticket) {
 
 namespace {
 
-constexpr size_t kWindow = 64;         // names that the unnamed operations of one signature take in turn
+// The unnamed operations of one signature take this many names in turn, at most and at least. Each name of a small one
+// has memory of its own for its data, so larger ones have fewer names, whose memory stays in a core's cache: with 64
+// names, a sum of 64 KB takes 6.5 us instead of 4.1.
+constexpr size_t kMostNames = 64, kLeastNames = 4;
+constexpr int64_t kNamesBytes = 256 << 10;  // of the data of one rank
 constexpr size_t kMostWindows = 1024;  // signatures remembered
+
+size_t NamesFor(const Signature& signature) {
+  const int64_t bytes = signature.TotalBytes();
+  if (signature.kind != OpKind::kAllreduce || bytes > CellLimitBytes(1)) return kMostNames;
+  return std::clamp(static_cast<size_t>(kNamesBytes / std::max(bytes, int64_t{1})), kLeastNames, kMostNames);
+}
 
 // Returns null when the operation is done or destroyed.
 OperationPtr InFlight(const std::weak_ptr<Operation>& operation) {
@@ -365,9 +376,9 @@ Naming::Place& Naming::PlaceFor(const AnyRequest& request, int64_t sequence_numb
     if (windows_.size() >= kMostWindows) ForgetIdleWindows();
     latest_signature_ = SignatureOf(request);
     latest_window_ = &windows_[Fingerprint(latest_signature_)];
-    latest_window_->resize(kWindow);
+    latest_window_->resize(NamesFor(latest_signature_));
   }
-  const size_t at = static_cast<size_t>(sequence_number) % kWindow;
+  const size_t at = static_cast<size_t>(sequence_number) % latest_window_->size();
   Place& place = (*latest_window_)[at];
   if (place.name.empty()) place.name = "#" + std::to_string(Fingerprint(latest_signature_)) + "." + std::to_string(at);
   return place;

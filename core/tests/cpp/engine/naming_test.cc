@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "support/requests.h"
@@ -61,6 +64,23 @@ TEST(NamingTest, ACallTakesANumberOnlyOnceItIsEntered) {
   next = std::make_shared<Operation>(request);
   EXPECT_EQ(naming.Name(next), goes_on);
   EXPECT_EQ(next->name(), called);
+}
+
+// Names of small operations have memory for their data, and all of it is to stay in a cache.
+TEST(NamingTest, LargerSmallOperationsHaveFewerNames) {
+  const std::pair<size_t, size_t> elements_names[] = {{1, 64}, {1 << 10, 64}, {4 << 10, 16}, {16 << 10, 4}, {17 << 10, 64}};
+  for (const auto& [elements, count] : elements_names) {
+    Naming naming;
+    std::vector<float> values(elements);
+    std::set<std::string> names;
+    for (int i = 0; i < 200; ++i) {
+      const auto operation = std::make_shared<Operation>(Make(OpKind::kAllreduce, {TensorOf(values, &values)}));
+      naming.Name(operation);
+      names.insert(operation->name());
+      operation->Complete(Status::Ok());
+    }
+    EXPECT_EQ(names.size(), count) << elements;
+  }
 }
 
 // A plugin may keep an operation that could not be submitted.
