@@ -246,7 +246,7 @@ PAGES = (
                 "predivide_factors",
                 "reduction",
             ],
-            "Order": ["await_earlier", "before_unnamed", "is_alone"],
+            "Order": ["add_own_process_set", "await_earlier", "before_unnamed", "is_alone"],
             "Training": ["GradientReducer", "even_groups", "Compression", "Compressor", "extend"],
             "Devices": ["may_take_device_memory", "takes_device_memory"],
             "Start": ["Exchange", "TORCHRUN", "environment_default", "init_as", "own_address", "register_exchange"],

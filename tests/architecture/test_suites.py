@@ -31,7 +31,7 @@ def test_each_file_of_tests_belongs_to_one_suite() -> None:
     files = [path for path in tracked_paths(ROOT) if path.rpartition("/")[2].startswith("test_") and path[-3:] == ".py"]
     own_session = ("tests/gpus/", "tests/integrations/", "tests/page/", "tests/programs/", "tests/spark/")
     own_session += ("plugins/ray/tests/test_cluster.py",)
-    named = ("kubernetes", "launchers", "mpi", "mxnet", "slurm", "tensorflow")
+    named = ("kubernetes", "launchers", "mpi", "mxnet", "slurm", "tensorflow", "torch")
     own_session += tuple(f"tests/hosts/test_{name}_" for name in named)
     files = [path for path in files if not path.startswith(own_session)]
     of = {path: [suite for suite in suites if f"{path}/".startswith(f"{suite}/")] for path in files}

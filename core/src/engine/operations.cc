@@ -337,7 +337,7 @@ namespace {
 // names, a sum of 64 KB takes 6.5 us instead of 4.1.
 constexpr size_t kMostNames = 64, kLeastNames = 4;
 constexpr int64_t kNamesBytes = 256 << 10;  // of the data of one rank
-constexpr size_t kMostWindows = 1024;  // signatures remembered
+constexpr size_t kMostWindows = 1024;       // signatures remembered
 
 size_t NamesFor(const Signature& signature) {
   const int64_t bytes = signature.TotalBytes();

@@ -94,7 +94,7 @@ constexpr size_t kStepBytes = 32;
 
 // From this size on, each of two members writes its result over the payload that it has read. The payload's lines are
 // then modified in its cache, and the owner's next put takes them from there. Lines that were only read stay shared,
-// and the owner has to have each invalidated before it writes. Nobody reads what is written: the owner reads its own
+// and the owner has to have each invalidated before it writes. No member reads what is written: the owner reads its own
 // input where that is. Microseconds for two cores of an AMD EPYC (Zen 4), written over and only read; the virtual
 // machine moved between cores that are near each other and cores that are not:
 //

@@ -29,9 +29,10 @@ void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const Cell
 void PutSmall(Operation* operation, bool wants_bell);
 void FoldSmall(Operation* operation);  // REQUIRES: all have put
 
-// A blocking allreduce of one small tensor that the ranks know, by its name or as one of the unnamed. The caller puts its data, polls until the others
-// have arrived, and folds. No other thread needs to know of the call, so it lives on the caller's stack and allocates
-// nothing: making and sharing an Operation costs nearly as much as all the rest (2 ranks, 4 bytes: 0.27 us of 0.63).
+// A blocking allreduce of one small tensor that the ranks know, by its name or as one of the unnamed. The caller puts
+// its data, polls until the others have arrived, and folds. No other thread needs to know of the call, so it lives on
+// the caller's stack and allocates nothing: making and sharing an Operation costs nearly as much as all the rest (2
+// ranks, 4 bytes: 0.27 us of 0.63).
 //
 // If the others do not arrive at once, the call is entered in Operations. A thread that has to do more with it than
 // complete it (the driver, when ranks die, ids retire or the time is up, or the caller, before it sleeps) makes it an

@@ -6,7 +6,7 @@ or, with Farandole and PyTorch installed: `farandole run -np 2 python plugins/to
 where a target is missed.
 
 Blocking sums of one tensor of float32, in place. Groups take turns of many calls in the same processes, of which rank r
-stays on core r. The group that does nothing has an all_reduce in Python that returns at once: what it takes is PyTorch's.
+stays on core r. The group that does nothing has an all_reduce in Python that returns at once: its time is PyTorch's.
 A prepared call (`persistent_allreduce`) takes 0.1 us more than the same sum through the C interface.
 """
 
@@ -130,7 +130,7 @@ def report(rows: dict[int, Times], output: Path | None) -> list[str]:
 
 
 def verdicts_of(least: dict[int, dict[str, float]]) -> list[tuple[str, bool]]:
-    """What the targets are about, and whether they are met."""
+    """The targets with what was measured, and whether they are met."""
     over = least[8][OURS] - least[8][NOTHING]
     ratio = least[64 * KIB][OURS] / least[64 * KIB][PREPARED]
     ahead = min(row[GLOO] / row[OURS] for size, row in least.items() if size < 64 * KIB)

@@ -68,7 +68,8 @@ TEST(NamingTest, ACallTakesANumberOnlyOnceItIsEntered) {
 
 // Names of small operations have memory for their data, and all of it is to stay in a cache.
 TEST(NamingTest, LargerSmallOperationsHaveFewerNames) {
-  const std::pair<size_t, size_t> elements_names[] = {{1, 64}, {1 << 10, 64}, {4 << 10, 16}, {16 << 10, 4}, {17 << 10, 64}};
+  const std::pair<size_t, size_t> elements_names[] = {
+      {1, 64}, {1 << 10, 64}, {4 << 10, 16}, {16 << 10, 4}, {17 << 10, 64}};
   for (const auto& [elements, count] : elements_names) {
     Naming naming;
     std::vector<float> values(elements);
