@@ -393,7 +393,7 @@ def measure(session: nox.Session, env: Environment, program: str, *libraries: st
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure allreduce beside its peers and what the machine allows. Arguments after -- go to the benchmark."""
-    measure(session, pytorch().needed(session), "run.py", "openmpi", "mpich")
+    measure(session, pytorch().needed(session), "run.py", "openmpi", "mpich", "impi")
 
 
 @nox.session

@@ -17,7 +17,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from contestants import Contestant, ContestantError, Recipe
+from contestants import Contestant, ContestantError, Recipe, settings_of_intel_mpi
 from tables import cell
 from turns import Entry, Round, Times, readable
 
@@ -64,10 +64,8 @@ def mpi(title: str, kind: str, prefix: Path, programs: Path, *options: str) -> L
 
 
 def intel_mpi(prefix: Path, programs: Path) -> Library:
-    """Over shared memory; its script for shells says where it lies, and workers choose their cores themselves."""
     found = mpi("Intel MPI", "mpich", prefix, programs)
-    settings = {"I_MPI_ROOT": str(prefix), "I_MPI_FABRICS": "shm", "I_MPI_PIN": "0"}
-    return replace(found, variables={**found.variables, **settings})
+    return replace(found, variables={**found.variables, **settings_of_intel_mpi(prefix)})
 
 
 def libraries(options: argparse.Namespace) -> list[Library]:

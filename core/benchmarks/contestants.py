@@ -31,6 +31,11 @@ class Recipe:
     most_bytes: int = 1 << 62  # what it is made for
 
 
+def settings_of_intel_mpi(prefix: Path) -> dict[str, str]:
+    """Its variables over shared memory: where it lies, which its script for shells says; workers choose their cores."""
+    return {"I_MPI_ROOT": str(prefix), "I_MPI_FABRICS": "shm", "I_MPI_PIN": "0"}
+
+
 @dataclass(frozen=True)
 class Seat:
     """Where a rank runs."""

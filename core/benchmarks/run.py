@@ -20,10 +20,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from contestants import Contestant, ContestantError, Recipe
+from contestants import Contestant, ContestantError, Recipe, settings_of_intel_mpi
 from tables import LIMIT, OURS, Report, Table, end, figure_lines, table_lines
 from targets import FACE, KERNEL, KERNEL_BYTES, KIB, MIB, verdicts_of
 from turns import Entry, Round, Times
@@ -64,10 +65,13 @@ class Bench:
             found.append(self._mpi("Open MPI", "openmpi", self._options.openmpi, *options))
         if self._options.mpich:
             found.append(self._mpi("MPICH", "mpich", self._options.mpich))
+        if self._options.impi:
+            intel = self._mpi("Intel MPI", "mpich", self._options.impi)
+            found.append(replace(intel, variables={**intel.variables, **settings_of_intel_mpi(self._options.impi)}))
         return [*found, self._python("gloo", "gloo_worker.py")]
 
     def _mpi(self, name: str, kind: str, prefix: Path, *options: str) -> Recipe:
-        command = (str(self._options.programs / "mpi_worker"), kind, str(next(prefix.glob("lib/libmpi.so.*"))))
+        command = (str(self._options.programs / "mpi_worker"), kind, str(next(prefix.glob("lib/libmpi.so.[14]*"))))
         return Recipe(name, command, (str(prefix / "bin/mpiexec"), *options, "-n", "{ranks}"), ROOT_MAY)
 
     def face(self) -> Recipe:
@@ -229,6 +233,7 @@ def main() -> int:
     parser.add_argument("--programs", type=Path, required=True, help="folder of the compiled workers")
     parser.add_argument("--openmpi", type=Path, help="prefix of Open MPI; without it, it is not measured")
     parser.add_argument("--mpich", type=Path, help="prefix of MPICH")
+    parser.add_argument("--impi", type=Path, help="prefix of Intel MPI")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts, metavar="PART", help=", ".join(parts))
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="bytes")
     parser.add_argument("--seconds", type=float, default=0.6, help="about how long each contestant has for each size")
