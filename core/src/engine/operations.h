@@ -2,8 +2,8 @@
 // flight, and the reason why no more begin. Its functions enter an operation into the negotiation, which describes it,
 // counts it, or, when it is small, puts its data where all members fold it.
 //
-// Any thread; the driver submits, too, when this rank has joined and was invited. Lock order: the ProgressLock, then
-// `mutex`.
+// Any thread; the driver submits, too, when this rank has joined and was invited. Lock order: the ProgressLock, the
+// lock of Naming, then `mutex`.
 #pragma once
 
 #include <atomic>
@@ -98,11 +98,10 @@ class Naming {
   // before that is done.
   OperationPtr Name(const OperationPtr& operation);
 
-  // Enters a call under the next name and number. It returns false when it has done nothing; then the number stays
-  // free. *became: the operation that the call has become; null where it is over.
+  // Enters a call, as the operation *became where it is not over at once. Returns false when it has done nothing.
   using EnterCall = std::function<bool(const std::string& name, int64_t sequence_number, OperationPtr* became)>;
-  // Likewise for a call that is over soon. Returns false, and does nothing, where `enter` has not entered it, or where
-  // the name is in flight.
+  // Has a call entered under the next name and number, which is taken only then. Returns whether it was; not where the
+  // name is in flight. Under the lock, so that no other call gets this number: `enter` takes a microsecond or two.
   bool Enter(const RequestView& request, const EnterCall& enter);
 
   SequenceNumbers sequence_numbers() const;
