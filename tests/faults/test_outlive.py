@@ -277,7 +277,7 @@ def test_nothing_is_left_when_nobody_comes(job: Job) -> None:
     copy.write_bytes(job.file.read_bytes())
     first.kill()
     killed = time.monotonic()
-    assert len(job.left()) > 3
+    assert len(job.left()) > 2  # the agent's two processes and a rank; the other one may be at its end already
     job.await_nothing()
     assert 1.4 < time.monotonic() - killed < 9
     assert not job.file.exists()
