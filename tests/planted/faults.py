@@ -158,9 +158,23 @@ FAULTS = [
     Fault(
         name="an unnamed operation does not wait for the one in flight under its name",
         path="core/src/engine/operations.cc",
-        before="  OperationPtr before = InFlight(window[at]);\n  window[at] = operation;\n",
-        after="  OperationPtr before = InFlight(window[at]);\n",
+        before="  OperationPtr before = InFlight(place.latest);\n  place.latest = operation;\n",
+        after="  OperationPtr before = InFlight(place.latest);\n",
         found_by="cpp NamingTest",
+    ),
+    Fault(
+        name="a call that was not entered takes its number",
+        path="core/src/engine/operations.cc",
+        before="  if (InFlight(place.latest) || !enter(place.name, next->second, &became)) return false;\n",
+        after="  if (InFlight(place.latest) || !enter(place.name, next->second++, &became)) return false;\n",
+        found_by="cpp NamingTest",
+    ),
+    Fault(
+        name="a rank overwrites its own payload instead of the other's",
+        path="core/src/engine/small.cc",
+        before="                cells.payload_to_write(1 - reader) + offset);\n",
+        after="                cells.payload_to_write(reader) + offset);\n",
+        found_by="cpp Members",
     ),
     Fault(
         name="a rank with a thread that may still call something is taken to wait for ever",
