@@ -249,13 +249,12 @@ bool Engine::TryRun(const RequestView& request, int pauses, int yields, Operatio
   if (!SmallCall::CanBe(request)) return false;
   if (!backend_list_.only_ours() || Timeline::on() || Nvtx::on()) return false;
   if (request.name.empty()) {
-    const auto run = [&](const std::string& name, int64_t sequence_number, OperationPtr* became) {
-      SmallCall call(request, name, sequence_number);
-      if (!RunSmall(&call, driver_->pauses(), 0)) return false;
-      *became = *operation = call.became();
-      return true;
-    };
-    return operations_->naming.Enter(request, run);
+    Naming::Turn turn(&operations_->naming, request);
+    if (!turn.is_free()) return false;
+    SmallCall call(request, turn.name(), turn.sequence_number());
+    if (!RunSmall(&call, driver_->pauses(), 0)) return false;
+    turn.Take(*operation = call.became());
+    return true;
   }
   thread_local std::string name;  // keeps its memory between calls
   name = request.name;

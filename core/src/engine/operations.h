@@ -7,7 +7,6 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -98,11 +97,7 @@ class Naming {
   // before that is done.
   OperationPtr Name(const OperationPtr& operation);
 
-  // Enters a call, as the operation *became where it is not over at once. Returns false when it has done nothing.
-  using EnterCall = std::function<bool(const std::string& name, int64_t sequence_number, OperationPtr* became)>;
-  // Has a call entered under the next name and number, which is taken only then. Returns whether it was; not where the
-  // name is in flight. Under the lock, so that no other call gets this number: `enter` takes a microsecond or two.
-  bool Enter(const RequestView& request, const EnterCall& enter);
+  class Turn;  // for a call that is no operation yet
 
   SequenceNumbers sequence_numbers() const;
   // After a join: counts the operations that this rank missed.
@@ -124,6 +119,28 @@ class Naming {
   Signature latest_signature_;
   Window* latest_window_ = nullptr;  // that of the latest signature
   SequenceNumbers next_sequence_number_;
+};
+
+// The next name and number of a request's unnamed operations, kept from all others while it lives. Only Take uses them
+// up: a call that cannot be entered leaves them to the operation that takes its place.
+class Naming::Turn {
+ public:
+  Turn(Naming* naming, const RequestView& request);
+
+  // False where an operation in flight has the name, and for the first one of a set, whose name no rank knows.
+  bool is_free() const { return place_ != nullptr; }
+  // REQUIRES: is_free()
+  const std::string& name() const { return place_->name; }
+  int64_t sequence_number() const { return *next_; }
+  void Take(const OperationPtr& became) {  // null: the call is over
+    place_->latest = became;
+    ++*next_;
+  }
+
+ private:
+  const std::lock_guard<std::mutex> lock_;
+  int64_t* next_ = nullptr;
+  Place* place_ = nullptr;
 };
 
 // An unnamed operation, and the one that has its name.

@@ -95,12 +95,13 @@ constexpr size_t kStepBytes = 32;
 // From this size on, each of two members writes its result over the payload that it has read. The payload's lines are
 // then modified in its cache, and the owner's next put takes them from there. Lines that were only read stay shared,
 // and the owner has to have each invalidated before it writes. No member reads what is written: the owner reads its own
-// input where that is. Microseconds for two cores of an AMD EPYC (Zen 4), written over and only read; the virtual
-// machine moved between cores that are near each other and cores that are not:
+// input where that is. Microseconds for two cores of an AMD EPYC (Zen 4), written over and only read, in two states of
+// the virtual machine: in the second one all lines took longer to cross, as between cores that are far apart.
 //
-//          near           far
-//   4 KB   0.45 |  0.60   1.8 |  2.6
-//   16 KB  1.45 |  2.80   3.6 |  9.1
+//          first          second
+//   4 KB   0.45 |  0.60
+//   16 KB  1.45 |  2.80
+//   32 KB  2.40 |  5.00   5.5 | 16.5
 //   64 KB  4.25 |  9.50   8.9 | 31.4
 //
 // Prefetching for writing, without a write, changed nothing.

@@ -48,8 +48,9 @@ def test_they_name_the_rank_that_all_wait_for():
     assert steps == list(range(10, 10 * len(steps) + 1, 10))
     assert 0.02 < found["farandole/step_seconds"] < 1
     assert found["farandole/last_rank"] == 1
-    assert 0.05 < found["farandole/waiting_ratio"] <= found["farandole/in_operations_ratio"] <= 1  # steps may be slow
-    assert 0.05 < found["farandole/last_rank_ratio"] <= 1
+    wait_ratio = 0.3 * 0.02 / found["farandole/step_seconds"]  # on a busy machine a step takes more than the 20 ms
+    assert wait_ratio < found["farandole/waiting_ratio"] <= found["farandole/in_operations_ratio"] <= 1
+    assert wait_ratio < found["farandole/last_rank_ratio"] <= 1
     assert found["farandole/bytes_per_second"] > 0
 
 

@@ -121,12 +121,9 @@ def work(folder: Path, width: int, layers: int) -> None:
     """A rank: it takes as many steps as it is told."""
     import farandole_torch as hvd
     import torch
-    from run import LanguageModel
+    from run import LanguageModel, begin
 
-    hvd.init()
-    torch.set_num_threads(1)
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[hvd.local_rank() % len(cores)]})
+    begin()
     torch.manual_seed(42)
     text = torch.randint(256, (2, 65))
     model = LanguageModel(width, layers, 64)

@@ -72,16 +72,21 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="cuda: all on GPUs, which ranks may share")
     parser.add_argument("--output", type=Path, help="also write the report to this file")
     args = parser.parse_args()
-    hvd.init()
-    torch.set_num_threads(1)
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[hvd.local_rank() % len(cores)]})
+    begin()
     ways, parameters = prepare(args)
     times = rounds(ways, args)
     events = {name: timeline_events(ways[name], args.steps) for name in (FARANDOLE, OPTIMIZER)}
     missed = report(times, events, parameters, args)
     dist.destroy_process_group()
     sys.exit(1 if missed else 0)
+
+
+def begin() -> None:
+    """Become a rank that computes with one thread, and stays on a core of its own."""
+    hvd.init()
+    torch.set_num_threads(1)
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[hvd.local_rank() % len(cores)]})
 
 
 def prepare(args: argparse.Namespace) -> tuple[dict[str, Turn], int]:

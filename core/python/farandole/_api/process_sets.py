@@ -252,9 +252,10 @@ def add_own_process_set(ranks: Sequence[int]) -> ProcessSet:
     Raises:
         ValueError: these ranks are in as many sets as can be, 63.
     """
-    _need_world()
     added = OwnProcessSet(ranks)
-    _state.own[added] = _add_to_core(_checked_ranks(ranks))
+    with _state.lock:
+        _need_world()
+        _state.own[added] = _add_to_core(tuple(added.ranks))
     return added
 
 

@@ -41,26 +41,23 @@ TEST(NamingTest, ACallTakesANumberOnlyOnceItIsEntered) {
   tensor.shape = {&shape, 1};
   RequestView view;
   view.tensors = {&tensor, 1};
-  const auto fail = [](const std::string&, int64_t, OperationPtr*) -> bool { return ADD_FAILURE(), false; };
-  EXPECT_FALSE(naming.Enter(view, fail)) << "no rank can know the name of the first operation";
+  EXPECT_FALSE(Naming::Turn(&naming, view).is_free()) << "no rank can know the name of the first operation";
   EXPECT_EQ(naming.Name(std::make_shared<Operation>(request)), nullptr);
   std::vector<int64_t> numbers;
   std::string called;
   const OperationPtr goes_on = std::make_shared<Operation>(request);
   for (const bool enters : {false, true, false, true}) {
-    const auto enter = [&](const std::string& name, int64_t number, OperationPtr* became) {
-      called = name;
-      numbers.push_back(number);
-      *became = goes_on;
-      return enters;
-    };
-    EXPECT_EQ(naming.Enter(view, enter), enters);
+    Naming::Turn turn(&naming, view);
+    ASSERT_TRUE(turn.is_free());
+    called = turn.name();
+    numbers.push_back(turn.sequence_number());
+    if (enters) turn.Take(goes_on);
   }
   EXPECT_EQ(numbers, (std::vector<int64_t>{1, 1, 2, 2}));
   OperationPtr next;
   for (int number = 3; number < 66; ++number) naming.Name(next = std::make_shared<Operation>(request));
   EXPECT_NE(next->name(), called);
-  EXPECT_FALSE(naming.Enter(view, fail)) << "the call that has this name goes on";
+  EXPECT_FALSE(Naming::Turn(&naming, view).is_free()) << "the call that has this name goes on";
   next = std::make_shared<Operation>(request);
   EXPECT_EQ(naming.Name(next), goes_on);
   EXPECT_EQ(next->name(), called);
@@ -69,7 +66,7 @@ TEST(NamingTest, ACallTakesANumberOnlyOnceItIsEntered) {
 // Names of small operations have memory for their data, and all of it is to stay in a cache.
 TEST(NamingTest, LargerSmallOperationsHaveFewerNames) {
   const std::pair<size_t, size_t> elements_names[] = {
-      {1, 64}, {1 << 10, 64}, {4 << 10, 16}, {16 << 10, 4}, {17 << 10, 64}};
+      {1, 64}, {1 << 10, 64}, {8 << 10, 32}, {16 << 10, 16}, {17 << 10, 64}};
   for (const auto& [elements, count] : elements_names) {
     Naming naming;
     std::vector<float> values(elements);

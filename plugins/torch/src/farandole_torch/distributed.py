@@ -23,7 +23,7 @@ from typing import Any
 import farandole
 import farandole_torch_autoload
 import torch.distributed as dist
-from farandole import ProcessSet
+from farandole import ArgumentError, ProcessSet
 from farandole.plugin import add_own_process_set, init_as, own_address, register_plugin
 
 from farandole_torch._process_group import ProcessGroup
@@ -77,7 +77,7 @@ def _set_of(ranks: list[int]) -> ProcessSet | None:
     if sorted(ranks) == list(range(farandole.size())):
         try:
             return add_own_process_set(ranks)
-        except ValueError as error:
+        except ArgumentError as error:
             warnings.warn(
                 "this group of torch.distributed shares the order of its operations with the first group, so call both "
                 f"from one thread: {error}",
