@@ -332,10 +332,10 @@ void CompleteSmall(World* world, Operations* operations, Ticket ticket) {
 
 namespace {
 
-// The unnamed operations of one signature take at most this many names in turn. Each name of a small one has memory of
-// its own for its data. Larger ones have fewer names, so that less memory goes through the caches. 64 KB with 64, 16 and
-// 4 names, two ranks, microseconds: one after the other 6.8, 4.6, 4.2; each of 64 in flight 7.8, 6.5, 7.1, by the
-// median 9.9, 10.4, 13.2.
+// The unnamed operations of one signature take at most this many names in turn. Each name of a small one has memory
+// for its data. Larger ones have fewer names, so that less memory goes through the caches. 64 KB with 64, 16 and 4
+// names, two ranks, microseconds: one after the other 6.8, 4.6, 4.2; each of 64 in flight 7.8, 6.5, 7.1, by the median
+// 9.9, 10.4, 13.2.
 constexpr size_t kMostNames = 64;
 constexpr int64_t kNamesBytes = 1 << 20;  // of the data of one rank
 constexpr size_t kMostWindows = 1024;     // signatures remembered
