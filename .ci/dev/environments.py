@@ -45,13 +45,15 @@ class Environment:
         """Run a program of this environment, or of the system. A `silent` one's output is shown only if it fails."""
         folder = self.home / "bin"
         program = [str(folder / command[0])] if (folder / command[0]).exists() else [command[0]]
-        environment = {"PYTHONPATH": None, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", **(variables or {})}
+        # Without bytecode on disk each rank of each test would compile its framework again, for seconds to a minute.
+        unset = {"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None}
+        environment = {**unset, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", **(variables or {})}
         output = log()
         how = {"stdout": output, "log": False} if output else {"silent": silent}
         self.session.run(*program, *command[1:], external=True, env=environment, **how)
 
     def pip(self, command: str, *arguments: str, silent: bool = True) -> None:
-        # Python compiles what it imports, a fraction of a framework's files. To compile all takes 20 to 40 s of a core.
+        # `run` lets Python compile what it imports, a fraction of a framework's files. All take 20 to 40 s of a core.
         late = ["--no-compile"] if command == "install" else []
         self.run("python", "-m", "pip", "--disable-pip-version-check", command, *late, *arguments, silent=silent)
 
