@@ -136,8 +136,13 @@ class Job:
         """Until the rank has finished so many steps, and the file is there."""
         deadline = time.monotonic() + LIMIT_S
         while self.step(rank) < step or not self.file.exists() or not self.file.stat().st_size:
-            assert time.monotonic() < deadline, [each.err for each in self.launchers]
+            assert time.monotonic() < deadline, self.describe()
             time.sleep(0.01)
+
+    def describe(self) -> str:
+        """What there is to say of a job that does not go on."""
+        steps = {path.name: path.read_text() for path in sorted(self.folder.glob("step.*"))}
+        return "\n".join([f"{steps}", *map(str, self.left()), *(each.err for each in self.launchers)])
 
     def step(self, rank: int) -> int:
         path = self.folder / f"step.{rank}"

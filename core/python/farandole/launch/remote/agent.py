@@ -280,9 +280,11 @@ class Agent(TellingSupervisor):
             self._prober.tick()
         if now - self._heard_at >= SILENCE_SECONDS and not self.suspended:
             self._lose_launcher()
-        if self.relay.stdout_error is not None:  # nobody reads our answers
-            self._lose_launcher()
         super().act(now)
+
+    def _stdout_failed(self, error: OSError, now: float) -> None:
+        """See Supervisor: nobody reads our answers."""
+        self._lose_launcher()
 
     def conclude(self) -> int:
         """See Supervisor."""
