@@ -81,7 +81,7 @@ def reduce_with(options):
 def accumulate():
     model, inputs = linear()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), backward_passes_per_step=2)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), backward_passes_per_step=2, overlap=True)
     expected = averaged(model, everyones(inputs))
     for step in range(2):
         optimizer.zero_grad()
@@ -234,7 +234,10 @@ def sparse(as_dense):
     embedding = torch.nn.Embedding(5, 2, sparse=True).double()
     hvd.broadcast_parameters(embedding.state_dict(), root_rank=0)
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(embedding.parameters(), lr=0.1), embedding.named_parameters(), sparse_as_dense=as_dense
+        torch.optim.SGD(embedding.parameters(), lr=0.1),
+        embedding.named_parameters(),
+        sparse_as_dense=as_dense,
+        overlap=True,
     )
     for step in range(3):
         optimizer.zero_grad()
@@ -359,12 +362,13 @@ def test_names_are_checked(alone):
 
 def different_models():
     model = torch.nn.Linear(2, 1)
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), overlap=True)
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
     model.weight.data = torch.ones(1, 2 + hvd.rank())
-    line = different_models.__code__.co_firstlineno + 8
+    line = different_models.__code__.co_firstlineno + 9
     model(torch.ones(1, 2 + hvd.rank())).sum().backward()
     with pytest.raises(hvd.MismatchError, match=rf"'gradient\.weight'.*test_optimizer\.py:{line}\).*:{line}\)"):
         optimizer.step()

@@ -219,7 +219,8 @@ def steps_out_of_order():
 def gradients_that_cannot_be_reduced():
     """A complex parameter, on all ranks; the others' gradients arrive."""
     real, odd = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2, dtype=torch.complex128))
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([real, odd], lr=1.0), [("real", real), ("odd", odd)])
+    optimizer = torch.optim.SGD([real, odd], lr=1.0)
+    optimizer = hvd.DistributedOptimizer(optimizer, [("real", real), ("odd", odd)], overlap=True)
     (real.sum() + odd.abs().sum()).backward()  # in the first step nothing is sent before it
     for _ in range(2):
         with pytest.raises(ValueError, match=r"dtype torch\.complex128"):

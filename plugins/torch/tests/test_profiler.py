@@ -54,7 +54,7 @@ def is_inside(inner, outer):
 
 
 def a_step(folder):
-    step = trained()
+    step = trained(overlap=True)
     step()  # the first, in which nothing is submitted before the ranks have compared what they reduce
     found = profiled(folder, step)
     ((outer),) = found[SYNCHRONIZE]

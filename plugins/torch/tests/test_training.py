@@ -1,5 +1,7 @@
 """Training as a whole: overlap, identical parameters, and the same loss as one process with the same global batch."""
 
+import os
+
 import farandole_torch as hvd
 import pytest
 import torch
@@ -52,10 +54,11 @@ def test_any_number_of_ranks_trains_alike(dtype, tolerance):
         assert worst <= tolerance, f"{ranks} ranks differ from one by {worst}"
 
 
-def overlap():
+def overlap(overlaps):
     """Bytes that were submitted before the gradient of the first layer was computed, of all bytes."""
     model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(8)])
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), overlap=overlaps)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     model(torch.randn(4, 64)).square().mean().backward()
     optimizer.step()  # the first, before which the ranks compare what they reduce
@@ -70,9 +73,29 @@ def overlap():
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_gradients_travel_while_backward_runs(ranks):
-    for before_the_last_layer, at_return, everything in world(ranks).run(overlap):
+    for before_the_last_layer, at_return, everything in world(ranks).run(overlap, True):
         assert before_the_last_layer >= everything / 2
         assert at_return == everything
+
+
+def chosen_overlap():
+    torch.set_num_threads(1)
+    cores = sorted(os.sched_getaffinity(0))
+    try:
+        os.sched_setaffinity(0, cores[: hvd.local_size()])
+        crowded = overlap(None)[:2]
+        os.sched_setaffinity(0, cores)
+        with_idle_cores = overlap(None)[:2]
+    finally:
+        os.sched_setaffinity(0, cores)
+    return crowded, with_idle_cores, len(cores)
+
+
+def test_gradients_travel_at_the_end_where_every_core_runs_a_rank():
+    assert all(result[:2] == (0, 0) for result in world(2).run(overlap, False))
+    for crowded, with_idle_cores, cores in world(2).run(chosen_overlap):
+        assert crowded == (0, 0)
+        assert (with_idle_cores[1] > 0) == (cores > 2)
 
 
 def diverge(broadcasts):

@@ -143,10 +143,10 @@ def compiled(wraps_first):
     model, whole = network(), network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     if wraps_first:
-        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), overlap=True)
     faster = torch.compile(model, backend="aot_eager")
     if not wraps_first:
-        optimizer = hvd.DistributedOptimizer(optimizer, faster.named_parameters())
+        optimizer = hvd.DistributedOptimizer(optimizer, faster.named_parameters(), overlap=True)
     plain = torch.optim.SGD(whole.parameters(), lr=0.1)
     for step in range(3):
         optimizer.zero_grad()

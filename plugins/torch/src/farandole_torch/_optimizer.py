@@ -46,12 +46,14 @@ def DistributedOptimizer(  # the name that Horovod's users know
     groups: Groups | None = None,
     sparse_as_dense: bool = False,
     process_set: ProcessSet | None = None,
+    overlap: bool | None = None,
 ) -> Distributed:
     """Make `optimizer` reduce the gradients over all ranks before each `step()`, and return it.
 
     The optimizer stays the object it is, in a subclass of its class with the same name, so schedulers, state_dict and
-    isinstance work. Each gradient is submitted as soon as backward has computed it; `step()` waits for all. Parameters
-    without a gradient get a zero one, because another rank may have one. In a world of one nothing is added.
+    isinstance work. Gradients are submitted as soon as backward has computed them, or all by `step()` (`overlap`);
+    `step()` waits for them. Parameters without a gradient get a zero one, because another rank may have one. In a world
+    of one nothing is added.
 
     The optimizer gains: `synchronize()`, to have the reduced gradients before `step()`, which then does not reduce
     again (for clipping); `skip_synchronize()`, a context in which `step()` reduces nothing;
@@ -74,6 +76,9 @@ def DistributedOptimizer(  # the name that Horovod's users know
             gathered (Average and Sum); no gradient on a rank in the first step is a MismatchError then.
         process_set: the ranks whose gradients are reduced with each other, by default all. On the others nothing is
             added.
+        overlap: whether gradients are submitted while backward still runs. None: where that is faster, which is with
+            GPUs, with ranks on several hosts, and where a host has more cores than its ranks have threads (by
+            `torch.get_num_threads()`). Ranks may differ. With Adasum it means nothing.
 
     Raises:
         ValueError: names that are not unique or lacking, an argument out of range, an optimizer wrapped before, or
@@ -100,7 +105,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
         _make_distributed(optimizer, deltas, names)
         deltas.start(optimizer, alone)
         return cast(Distributed, optimizer)
-    watching = Reduction(parameters, names.chosen, sparse_as_dense, op, process_set)
+    watching = Reduction(parameters, names.chosen, sparse_as_dense, op, process_set, overlap)
     reducer: GradientReducer[Tensor] = GradientReducer(
         collectives,
         names.chosen,

@@ -17,6 +17,7 @@ from farandole.plugin import GradientReducer, is_alone
 
 from farandole_torch._adapter import Tensor, collectives, span
 from farandole_torch._frozen import Agreement, Plan, Required
+from farandole_torch._overlap import pays
 from farandole_torch._owners import Parameter, check_free, check_owned, take
 from farandole_torch._private import before_each_step, version_of
 from farandole_torch._sparse import begin
@@ -32,13 +33,14 @@ class Reduction:
         sparse_as_dense: bool,
         op: ReduceOp,
         process_set: ProcessSet | None,
+        overlap: bool | None,
     ) -> None:
         """The reducer, which is told the same, follows: see `start`."""
         self.skips = False  # steps reduce nothing
         self.pauses = False  # `no_sync`: backward adds to gradients that stay this rank's own
         self.synchronized = False  # reduced since the last backward
         self._parameters, self._names = list(parameters), list(names)
-        self._op, self._process_set = op, process_set
+        self._op, self._process_set, self._overlap = op, process_set, overlap
         self._sparse_as_dense = sparse_as_dense
         self._sparse_dims: dict[int, int] = {}  # index -> of the last sparse gradient
         self._reduced_as_dense: dict[int, int] = {}  # index -> the same, where dense ones are reduced in its place
@@ -127,7 +129,8 @@ class Reduction:
     def _begin(self) -> Required:
         """Of a step: what it reduces is what requires a gradient now. Where that is new, the ranks are asked before."""
         self._required = required = tuple(each.requires_grad for each in self._parameters)
-        if self._agreement.required != required:
+        overlaps = pays(self._parameters) if self._overlap is None else self._overlap
+        if self._agreement.required != required or not overlaps:
             self.reducer.hold()
         return required
 
