@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import os
 import random
 import threading
 import time
@@ -231,6 +232,37 @@ def parallel_in_every_way():
     data_parallel(gradient_as_bucket_view=True)
 
 
+def deferring(hooks_sum):
+    """Sums in backward begin when it is over, on all ranks or on none; those that hooks ask for, at once."""
+    rank, size = joined()
+    torch.set_num_threads(1)
+    cores = sorted(os.sched_getaffinity(0))
+    group = dist.new_group()
+    parallel = torch.nn.parallel.DistributedDataParallel(network(), bucket_cap_mb=0.0001, process_group=group)
+    seen, sums = [], []
+
+    def hook(gradient):
+        seen.append(bool(group._deferred))
+        if hooks_sum:
+            work = dist.all_reduce(torch.ones(2), group=group, async_op=True)
+            sums.append(work.get_future().wait()[0].tolist())
+
+    parallel.module[0].weight.register_hook(hook)
+    try:
+        os.sched_setaffinity(0, cores if rank == 0 else cores[:size])  # rank 0 alone might see idle cores
+        for _ in range(2):  # in the first, all gradients are in one bucket
+            parallel.zero_grad()
+            parallel(inputs_of(rank, 0)).square().mean().backward()
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert seen[-1] == (len(cores) <= size) and not group._deferred
+    assert sums == ([[size] * 2] * 2 if hooks_sum else [])
+    everyones = torch.nn.utils.parameters_to_vector(each.grad for each in parallel.parameters())
+    whole = network()
+    sum(whole(inputs_of(k, 0)).square().mean() / size for k in range(size)).backward()
+    assert torch.allclose(everyones, torch.nn.utils.parameters_to_vector(each.grad for each in whole.parameters()))
+
+
 def fully_sharded():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -376,6 +408,11 @@ def test_subgroups_are_process_sets():
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_distributed_data_parallel(ranks):
     world(ranks).run(parallel_in_every_way)
+
+
+@pytest.mark.parametrize("hooks_sum", [False, True])
+def test_sums_in_backward_begin_when_it_is_over_on_all_ranks_or_none(hooks_sum):
+    world(2).run(deferring, hooks_sum)
 
 
 def test_fully_shard():

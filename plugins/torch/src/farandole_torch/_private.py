@@ -9,6 +9,8 @@ Checked on PyTorch 2.3 to 2.13; docs/guide/torch.md says when, and how far.
 | `torch.distributed.distributed_c10d._world.pg_names` | a group's name, which it does not know itself | here |
 | `torch.nn.modules.batchnorm._BatchNorm` | what torch and others take for a batch normalization | here |
 | `Optimizer._optimizer_step_pre_hooks`, `_optimizer_step_post_hooks` | our hooks come before the user's | here |
+| `Variable._execution_engine.queue_callback` | a call when backward is over | here |
+| `torch.autograd.graph._engine_run_backward` | as a caller, by its name: what backward calls without Python | here |
 | `Tensor._version` | tells a gradient that was changed while it was being reduced | here |
 | `_BatchNorm._check_input_dim` | is replaced by one that says more | _normalization.py |
 | `GradScaler._unscale_grads_` | as a caller, by its name: reduction comes before it | _optimizer.py |
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
+from types import FrameType
 from typing import Any
 
 import torch
@@ -33,6 +36,19 @@ version_of = attrgetter("_version")  # of a tensor: how often it was written
 def when_cuda_is_initialized(call: Callable[[], None]) -> None:
     """Call it then; at once if that has been."""
     torch.cuda._lazy_call(call)
+
+
+def when_backward_is_over(call: Callable[[], None]) -> None:
+    """Call it when the backward pass that runs in this thread is over, before what is asked for later."""
+    torch.autograd.Variable._execution_engine.queue_callback(call)
+
+
+def is_called_by_backward(frame: FrameType) -> bool:
+    """Returns whether a backward pass has called this frame, from C++ and not by a hook in Python."""
+    caller = frame.f_back
+    while caller is not None and caller.f_globals.get("__name__", "").startswith("torch._dynamo"):
+        caller = caller.f_back  # what keeps Dynamo away
+    return caller is not None and caller.f_code.co_name == "_engine_run_backward"
 
 
 def name_of_group(group: Any, default: str) -> str:

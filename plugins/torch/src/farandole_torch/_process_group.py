@@ -5,11 +5,14 @@
 Collectives are without a name, so that the ranks' calls are matched by their order in the group, as torch.distributed
 asks; send and recv have names, for the other ranks do not call them. The waiter copies the core's
 results to where torch wants them. Ranks, and roots, are numbers in the group.
+
+Sums that backward itself asks for, DistributedDataParallel's, begin when it is over where overlap does not pay.
 """
 
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +22,8 @@ import torch.distributed as dist
 from farandole import Average, Handle, Max, Min, ProcessSet, Product, ReduceOp, Sum
 
 from farandole_torch._adapter import Tensor, collectives
-from farandole_torch._private import name_of_group
+from farandole_torch._overlap import pays
+from farandole_torch._private import is_called_by_backward, name_of_group, when_backward_is_over
 from farandole_torch._sparse import begin
 
 _OPS = {"SUM": Sum, "AVG": Average, "MIN": Min, "MAX": Max, "PRODUCT": Product}
@@ -74,8 +78,11 @@ class Work(dist.Work):  # type: ignore[misc]  # torch is not read
             self._done = torch.futures.Future(devices=_gpus_of(self._result))
             # An error that `set_exception` sets is a result to C++, where DistributedDataParallel crashes on it.
             self._future = self._done.then(self._result_or_error)
-            self._group.complete_later(self)
+            self._have_future_completed()
         return self._future
+
+    def _have_future_completed(self) -> None:
+        self._group.complete_later(self)
 
     def complete_future(self) -> None:
         """Wait, and tell who waits for the future."""
@@ -85,6 +92,41 @@ class Work(dist.Work):  # type: ignore[misc]  # torch is not read
     def _result_or_error(self, _: Any) -> list[Any]:
         self.wait()
         return self._result
+
+
+class Deferred(Work):
+    """Sums that begin when backward is over, or when somebody waits for them."""
+
+    def __init__(self, group: ProcessGroup, tensors: list[Tensor], op: ReduceOp) -> None:
+        super().__init__(group, [], tensors)
+        self._op = op
+        self._has_begun = False
+
+    def begin(self) -> bool:
+        """Called once, in the order of the calls. Returns whether somebody must complete the future."""
+        self._handles = [self._group.begin_sum(each, self._op) for each in self._result]
+        self._has_begun = True
+        return self._future is not None
+
+    def wait(self, timeout: Any = None) -> bool:
+        self._begin_all()
+        return super().wait()
+
+    def is_completed(self) -> bool:
+        self._begin_all()
+        return super().is_completed()
+
+    def _begin_all(self) -> None:
+        for work in self._group.begin_deferred():
+            self._group.complete_later(work)
+
+    def get_future(self) -> Any:
+        with self._group.deferring:
+            return super().get_future()
+
+    def _have_future_completed(self) -> None:
+        if self._has_begun:
+            super()._have_future_completed()
 
 
 class Finished(dist.Work):  # type: ignore[misc]
@@ -126,6 +168,9 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._passes: dict[tuple[int, int, int], int] = {}  # (source, target, tag) -> how many there were
         self._name = ""  # as torch calls it, also when torch has forgotten the group
         self._completer: queue.SimpleQueue[Work | None] | None = None  # what its thread is given
+        self._defers: bool | None = None  # sums that backward asks for; None until all ranks have decided it
+        self._deferred: list[Deferred] = []
+        self.deferring = threading.Lock()
 
     def complete_later(self, work: Work) -> None:
         """Have the group's thread complete its future."""
@@ -167,7 +212,9 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         op = _op(opts)
         if getattr(opts, "asyncOp", True) or len(tensors) != 1 or tensors[0].is_sparse:
-            return Work(self, [self._reduced(each, op) for each in tensors], tensors)
+            if is_called_by_backward(sys._getframe()) and self._defers_sums_of(tensors):
+                return self._defer(tensors, op)
+            return Work(self, [self.begin_sum(each, op) for each in tensors], tensors)
         # The caller waits next. A small sum is over within this call, without a handle.
         collectives.allreduce_(tensors[0], op=op, process_set=self._process_set)
         work = Finished()
@@ -242,7 +289,36 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         rows = input_splits or [input.shape[0] // self.getSize()] * self.getSize()
         return self._exchanged(input, rows, [output])
 
-    def _reduced(self, tensor: Tensor, op: ReduceOp) -> Handle[Any]:
+    def _defers_sums_of(self, tensors: list[Tensor]) -> bool:
+        """DistributedDataParallel's, which it waits for when backward is over: until then they would be in its way.
+
+        The order of the calls must be one on all ranks, so all defer or none.
+        """
+        if self._defers is None:
+            wish = torch.tensor([not pays(tensors)], dtype=torch.uint8)
+            self._defers = bool(collectives.allreduce(wish, op=Min, process_set=self._process_set))
+        return self._defers
+
+    def _defer(self, tensors: list[Tensor], op: ReduceOp) -> Work:
+        work = Deferred(self, tensors, op)
+        if not self._deferred:
+            when_backward_is_over(self._perform_deferred)
+        self._deferred.append(work)
+        return work
+
+    def _perform_deferred(self) -> None:
+        """In the thread that would wait for them next: another one would only take turns with it."""
+        for work in self.begin_deferred():
+            work.complete_future()
+
+    def begin_deferred(self) -> list[Deferred]:
+        """Begin what was deferred, in the order of the calls. Returns those whose futures the caller completes."""
+        with self.deferring:
+            deferred, self._deferred = self._deferred, []
+            return [work for work in deferred if work.begin()]
+
+    def begin_sum(self, tensor: Tensor, op: ReduceOp) -> Handle[Any]:
+        """Begin to add up a tensor, dense or sparse, in place."""
         if tensor.layout is not torch.sparse_coo:
             return collectives.allreduce_async_(tensor, op=op, process_set=self._process_set)
         handle, _ = begin(tensor, None, op, self._process_set)
