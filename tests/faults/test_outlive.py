@@ -140,7 +140,7 @@ class Job:
             time.sleep(0.01)
 
     def describe(self) -> str:
-        """What there is to say of a job that does not go on."""
+        """The state of a job that does not go on."""
         steps = {path.name: path.read_text() for path in sorted(self.folder.glob("step.*"))}
         return "\n".join([f"{steps}", *map(str, self.left()), *(each.err for each in self.launchers)])
 

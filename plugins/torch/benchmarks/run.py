@@ -5,12 +5,12 @@
 or, with Farandole and PyTorch installed: `farandole run -np 2 python plugins/torch/benchmarks/run.py`. Ends with 1
 where a target is missed.
 
-Copies of one transformer, one for each way to train it, take turns of some steps in the same processes, of which rank r
-stays on core r and computes with one thread. A figure is the time of a turn on the slowest rank, divided by its
-steps. The cost of a way is its shortest turn less the shortest compute-only one, for DistributedDataParallel of one that
-exchanges nothing; the ways begin rounds by turns, and the report has medians, too. In each round one blocking sum of as
-many bytes as the gradients have is timed as well. The session keeps malloc from returning memory to the system: it does
-so after some steps and not after others, and 30,000 page faults take as long as five sums.
+Copies of one transformer, one for each way to train it, take turns of some steps in the same processes, of which rank
+r stays on core r and computes with one thread. A figure is the time of a turn on the slowest rank, divided by its
+steps. The cost of a way is its shortest turn less the shortest compute-only one, for DistributedDataParallel of one
+that exchanges nothing; the ways begin rounds by turns, and the report has medians, too. In each round one blocking sum
+of as many bytes as the gradients have is timed as well. The session keeps malloc from returning memory to the system:
+it does so after some steps and not after others, and 30,000 page faults take as long as five sums.
 """
 
 from __future__ import annotations
@@ -271,8 +271,8 @@ def heading(parameters: int, args: argparse.Namespace) -> list[str]:
         f"{args.context} bytes on each rank,",
         f"AdamW; milliseconds a step, in {args.rounds} rounds of {args.steps} steps of each way. The targets: "
         "DistributedOptimizer",
-        f"beside compute only, and DDP over Farandole beside DDP that exchanges nothing, cost at most {SUMS_LIMIT} times "
-        "what one",
+        f"beside compute only, and DDP over Farandole beside DDP that exchanges nothing, cost at most {SUMS_LIMIT} "
+        "times what one",
         f"blocking sum of all gradients takes, and at most {SHARE_LIMIT} times what DDP over gloo costs.",
     ]
 

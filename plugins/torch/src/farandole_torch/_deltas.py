@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from farandole import Adasum, Handle, MismatchError, ProcessSet
-from farandole.plugin import Compressor, is_alone
+from farandole.plugin import Compressor, check_compressor, is_alone
 
 from farandole_torch._adapter import Tensor, collectives, span
 from farandole_torch._frozen import Agreement, Plan, Required
@@ -53,6 +53,7 @@ class Deltas:
         process_set: ProcessSet | None,
     ) -> None:
         self._parameters, self._names = list(parameters), list(names)
+        check_compressor(compression)
         self._compression, self._process_set = compression, process_set
         self._changes: list[_Change] = []  # of a step that is under way
         self._agreement = Agreement(process_set)

@@ -8,14 +8,13 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import torch
 from farandole import Adasum, Average, ProcessSet, ReduceOp
 from farandole.plugin import (
     Compressor,
     GradientReducer,
-    check_compressor,
     even_groups,
     extend,
     is_alone,
@@ -29,6 +28,7 @@ from farandole_torch._owners import Parameter, check_free
 from farandole_torch._reduction import Reduction
 
 Groups = int | Sequence[Sequence[Parameter]]
+Watching = TypeVar("Watching", Reduction, Deltas)
 if TYPE_CHECKING:  # the user's class, which type checkers cannot add to, is one of these
     _Optimizer: TypeAlias = torch.optim.Optimizer
 else:
@@ -51,9 +51,8 @@ def DistributedOptimizer(  # the name that Horovod's users know
     """Make `optimizer` reduce the gradients over all ranks before each `step()`, and return it.
 
     The optimizer stays the object it is, in a subclass of its class with the same name, so schedulers, state_dict and
-    isinstance work. Gradients are submitted as soon as backward has computed them, or all by `step()` (`overlap`);
-    `step()` waits for them. Parameters without a gradient get a zero one, because another rank may have one. In a world
-    of one nothing is added.
+    isinstance work. `step()` waits for the reduced gradients. Parameters without a gradient get a zero one, because
+    another rank may have one. In a world of one nothing is added.
 
     The optimizer gains: `synchronize()`, to have the reduced gradients before `step()`, which then does not reduce
     again (for clipping); `skip_synchronize()`, a context in which `step()` reduces nothing;
@@ -76,9 +75,8 @@ def DistributedOptimizer(  # the name that Horovod's users know
             gathered (Average and Sum); no gradient on a rank in the first step is a MismatchError then.
         process_set: the ranks whose gradients are reduced with each other, by default all. On the others nothing is
             added.
-        overlap: whether gradients are submitted while backward still runs. None: where that is faster, which is with
-            GPUs, with ranks on several hosts, and where a host has more cores than its ranks have threads (by
-            `torch.get_num_threads()`). Ranks may differ. With Adasum it means nothing.
+        overlap: submit each gradient as soon as backward has computed it, not all at the end. None: with GPUs, several
+            hosts, or more cores than the ranks' `torch.get_num_threads()`. Ranks may differ. Not for Adasum.
 
     Raises:
         ValueError: names that are not unique or lacking, an argument out of range, an optimizer wrapped before, or
@@ -100,10 +98,8 @@ def DistributedOptimizer(  # the name that Horovod's users know
     check_free(parameters, names.chosen)
     if op == Adasum:
         predivide_factors(op, gradient_predivide_factor)
-        check_compressor(compression)
         deltas = Deltas(parameters, names.chosen, compression, process_set)
-        _make_distributed(optimizer, deltas, names)
-        deltas.start(optimizer, alone)
+        _make_distributed(optimizer, deltas, names).start(optimizer, alone)
         return cast(Distributed, optimizer)
     watching = Reduction(parameters, names.chosen, sparse_as_dense, op, process_set, overlap)
     reducer: GradientReducer[Tensor] = GradientReducer(
@@ -117,8 +113,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
         process_set=process_set,
         sparse=_weakly(watching),
     )
-    _make_distributed(optimizer, watching, names)
-    watching.start(optimizer, reducer, alone)
+    _make_distributed(optimizer, watching, names).start(optimizer, reducer, alone)
     return cast(Distributed, optimizer)
 
 
@@ -247,9 +242,10 @@ def _parameters_of(optimizer: Any) -> list[Parameter]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def _make_distributed(optimizer: Any, watching: Reduction | Deltas, names: _Names) -> None:
+def _make_distributed(optimizer: Any, watching: Watching, names: _Names) -> Watching:
     extend(optimizer, Distributed)
     optimizer._farandole, optimizer._farandole_names = watching, names
+    return watching
 
 
 def _weakly(watching: Reduction) -> Any:
