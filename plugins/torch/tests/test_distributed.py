@@ -237,7 +237,11 @@ def deferring(hooks_sum):
     rank, size = joined()
     torch.set_num_threads(1)
     cores = sorted(os.sched_getaffinity(0))
-    group = dist.new_group()
+    try:
+        os.sched_setaffinity(0, cores if rank == 0 else cores[:size])  # rank 0 alone may see idle cores
+        group = dist.new_group()
+    finally:
+        os.sched_setaffinity(0, cores)
     parallel = torch.nn.parallel.DistributedDataParallel(network(), bucket_cap_mb=0.0001, process_group=group)
     seen, sums = [], []
 
@@ -248,19 +252,37 @@ def deferring(hooks_sum):
             sums.append(work.get_future().wait()[0].tolist())
 
     parallel.module[0].weight.register_hook(hook)
-    try:
-        os.sched_setaffinity(0, cores if rank == 0 else cores[:size])  # rank 0 alone might see idle cores
-        for _ in range(2):  # in the first, all gradients are in one bucket
-            parallel.zero_grad()
-            parallel(inputs_of(rank, 0)).square().mean().backward()
-    finally:
-        os.sched_setaffinity(0, cores)
+    for _ in range(2):  # in the first, all gradients are in one bucket
+        parallel.zero_grad()
+        parallel(inputs_of(rank, 0)).square().mean().backward()
     assert seen[-1] == (len(cores) <= size) and not group._deferred
     assert sums == ([[size] * 2] * 2 if hooks_sum else [])
     everyones = torch.nn.utils.parameters_to_vector(each.grad for each in parallel.parameters())
     whole = network()
     sum(whole(inputs_of(k, 0)).square().mean() / size for k in range(size)).backward()
     assert torch.allclose(everyones, torch.nn.utils.parameters_to_vector(each.grad for each in whole.parameters()))
+
+
+def uneven():
+    """A rank without any batch joins those that have some."""
+    rank, size = joined()
+    model = network()
+    parallel = torch.nn.parallel.DistributedDataParallel(model, process_group=dist.new_group())
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
+    with parallel.join():
+        for step in range(2 * rank):
+            optimizer.zero_grad()
+            parallel(inputs_of(rank, step)).square().mean().backward()
+            optimizer.step()
+    whole = network()
+    optimizer = torch.optim.SGD(whole.parameters(), lr=0.1)
+    for step in range(2 * (size - 1)):
+        optimizer.zero_grad()
+        losses = [whole(inputs_of(k, step)).square().mean() for k in range(size) if step < 2 * k]
+        (sum(losses) / size).backward()
+        optimizer.step()
+    for got, want in zip(model.parameters(), whole.parameters(), strict=True):
+        assert torch.allclose(got, want, rtol=1e-9, atol=1e-12)
 
 
 def fully_sharded():
@@ -408,6 +430,10 @@ def test_subgroups_are_process_sets():
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_distributed_data_parallel(ranks):
     world(ranks).run(parallel_in_every_way)
+
+
+def test_ranks_with_fewer_batches_join_those_with_more():
+    world(2).run(uneven)
 
 
 @pytest.mark.parametrize("hooks_sum", [False, True])

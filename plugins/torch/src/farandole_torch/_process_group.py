@@ -168,7 +168,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._passes: dict[tuple[int, int, int], int] = {}  # (source, target, tag) -> how many there were
         self._name = ""  # as torch calls it, also when torch has forgotten the group
         self._completer: queue.SimpleQueue[Work | None] | None = None  # what its thread is given
-        self._defers: bool | None = None  # sums that backward asks for; None until all ranks have decided it
+        self._defers = len(ranks) > 1 and self._all_defer()  # sums that backward asks for
         self._deferred: list[Deferred] = []
         self.deferring = threading.Lock()
 
@@ -212,7 +212,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         op = _op(opts)
         if getattr(opts, "asyncOp", True) or len(tensors) != 1 or tensors[0].is_sparse:
-            if is_called_by_backward(sys._getframe()) and self._defers_sums_of(tensors):
+            if self._defers and not tensors[0].is_cuda and is_called_by_backward(sys._getframe()):
                 return self._defer(tensors, op)
             return Work(self, [self.begin_sum(each, op) for each in tensors], tensors)
         # The caller waits next. A small sum is over within this call, without a handle.
@@ -289,15 +289,14 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         rows = input_splits or [input.shape[0] // self.getSize()] * self.getSize()
         return self._exchanged(input, rows, [output])
 
-    def _defers_sums_of(self, tensors: list[Tensor]) -> bool:
-        """DistributedDataParallel's, which it waits for when backward is over: until then they would be in its way.
+    def _all_defer(self) -> bool:
+        """Ask all ranks, since the order of the calls must be one on all of them.
 
-        The order of the calls must be one on all ranks, so all defer or none.
+        What is deferred are DistributedDataParallel's sums, which it waits for when backward is over: until then they
+        would be in its way.
         """
-        if self._defers is None:
-            wish = torch.tensor([not pays(tensors)], dtype=torch.uint8)
-            self._defers = bool(collectives.allreduce(wish, op=Min, process_set=self._process_set))
-        return self._defers
+        wish = torch.tensor([not pays(())], dtype=torch.uint8)
+        return bool(collectives.allreduce(wish, op=Min, process_set=self._process_set))
 
     def _defer(self, tensors: list[Tensor], op: ReduceOp) -> Work:
         work = Deferred(self, tensors, op)
