@@ -34,12 +34,15 @@ import farandole_torch.distributed  # registers the backend, and finds the other
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import trange
 
 COMPUTE_ONLY, NOTHING, GLOO = "compute only", "DDP, nothing exchanged", "DDP, gloo"
 FARANDOLE, OPTIMIZER = "DDP, farandole", "DistributedOptimizer"
+SHARDED_GLOO, SHARDED = "fully_shard, gloo", "fully_shard, farandole"
 OVERLAPPING = "DistributedOptimizer, overlap=True"
 SUM = "one blocking sum of all gradients"
 SUMS_LIMIT = 1.5  # what the exchange may cost, in such sums
@@ -118,6 +121,12 @@ def prepare(args: argparse.Namespace) -> tuple[dict[str, Turn], int]:
 
         return take
 
+    def sharded(group: Any, model: Any) -> Any:
+        mesh = DeviceMesh.from_group(group, text.device.type)
+        for layer in model.layers.layers:
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+
     def distributed(model: Any, optimizer: Any, overlap: bool | None = None) -> Any:
         return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), overlap=overlap)
 
@@ -126,6 +135,8 @@ def prepare(args: argparse.Namespace) -> tuple[dict[str, Turn], int]:
         NOTHING: turn(lambda model: unexchanged(DistributedDataParallel(model))),
         GLOO: turn(DistributedDataParallel),
         FARANDOLE: turn(lambda model: DistributedDataParallel(model, process_group=ours)),
+        SHARDED_GLOO: turn(partial(sharded, dist.new_group(backend="gloo"))),
+        SHARDED: turn(partial(sharded, dist.new_group(backend="farandole"))),
         OPTIMIZER: turn(lambda model: model, distributed),
         OVERLAPPING: turn(lambda model: model, partial(distributed, overlap=True)),
     }
