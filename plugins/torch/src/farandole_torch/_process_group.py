@@ -292,8 +292,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def _all_defer(self) -> bool:
         """Ask all ranks, since the order of the calls must be one on all of them.
 
-        What is deferred are DistributedDataParallel's sums, which it waits for when backward is over: until then they
-        would be in its way.
+        Only sums of DistributedDataParallel are deferred. It waits for them when backward is over, and until then they
+        would slow backward down.
         """
         wish = torch.tensor([not pays(())], dtype=torch.uint8)
         return bool(collectives.allreduce(wish, op=Min, process_set=self._process_set))
