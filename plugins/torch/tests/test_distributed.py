@@ -285,6 +285,26 @@ def uneven():
         assert torch.allclose(got, want, rtol=1e-9, atol=1e-12)
 
 
+def failing_once():
+    """A backward that fails on all ranks leaves nothing that keeps the next one waiting."""
+    rank, size = joined()
+    group = dist.new_group()
+    parallel = torch.nn.parallel.DistributedDataParallel(network(), bucket_cap_mb=0.0001, process_group=group)
+    fails = [False, True, False]
+
+    def hook(gradient):
+        if fails.pop(0):
+            raise ValueError("a mistake")
+
+    parallel.module[0].weight.register_hook(hook)
+    parallel(inputs_of(rank, 0)).square().mean().backward()
+    with pytest.raises(ValueError, match="a mistake"):
+        parallel(inputs_of(rank, 0)).square().mean().backward()
+    again = torch.nn.parallel.DistributedDataParallel(network(), bucket_cap_mb=0.0001, process_group=group)
+    again(inputs_of(rank, 0)).square().mean().backward()
+    assert not group._deferred
+
+
 def fully_sharded():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -430,6 +450,10 @@ def test_subgroups_are_process_sets():
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_distributed_data_parallel(ranks):
     world(ranks).run(parallel_in_every_way)
+
+
+def test_a_failed_backward_leaves_nothing_behind():
+    world(2).run(failing_once)
 
 
 def test_ranks_with_fewer_batches_join_those_with_more():

@@ -300,9 +300,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def _defer(self, tensors: list[Tensor], op: ReduceOp) -> Work:
         work = Deferred(self, tensors, op)
-        if not self._deferred:
-            when_backward_is_over(self._perform_deferred)
         self._deferred.append(work)
+        when_backward_is_over(self._perform_deferred)  # of each: one that failed may have left some
         return work
 
     def _perform_deferred(self) -> None:
