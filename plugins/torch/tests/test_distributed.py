@@ -287,7 +287,7 @@ def uneven():
 
 def failing_once():
     """A backward that fails on all ranks leaves nothing that keeps the next one waiting."""
-    rank, size = joined()
+    rank, _ = joined()
     group = dist.new_group()
     parallel = torch.nn.parallel.DistributedDataParallel(network(), bucket_cap_mb=0.0001, process_group=group)
     fails = [False, True, False]
