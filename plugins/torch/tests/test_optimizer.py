@@ -357,6 +357,8 @@ def test_names_are_checked(alone):
         hvd.DistributedOptimizer(sgd, groups=[[torch.zeros(1)]])
     with pytest.raises(ValueError, match="backward_passes_per_step=0"):
         hvd.DistributedOptimizer(sgd, backward_passes_per_step=0)
+    with pytest.raises(ValueError, match="overlap='no' must be True, False or None"):
+        hvd.DistributedOptimizer(sgd, overlap="no")
     assert type(sgd) is torch.optim.SGD
 
 

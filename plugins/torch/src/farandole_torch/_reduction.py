@@ -36,6 +36,8 @@ class Reduction:
         overlap: bool | None,
     ) -> None:
         """The reducer, which is told the same, follows: see `start`."""
+        if overlap not in (None, True, False):
+            raise ValueError(f"overlap={overlap!r} must be True, False or None")
         self.skips = False  # steps reduce nothing
         self.pauses = False  # `no_sync`: backward adds to gradients that stay this rank's own
         self.synchronized = False  # reduced since the last backward
