@@ -92,7 +92,6 @@ def test_a_process_that_was_replaced_is_told_from_its_beginning() -> None:
         ([operation(ago_s=1, ended_ago_s=0, bytes=100)], (100.0, 1.0, 0.0)),
         ([operation(ago_s=4, ended_ago_s=3), operation(ago_s=3.5, ended_ago_s=2)], (6.0, 0.5, 0.0)),
         ([operation(ago_s=4, ended_ago_s=2, agreed_ns=NOW_NS - 3 * SECOND)], (3.0, 0.5, 0.25)),
-        ([operation(ago_s=4, ended_ago_s=2, agreed_ns=NOW_NS - SECOND)], (3.0, 0.5, 0.5)),
         ([operation(ago_s=99, ended_ago_s=98), operation(ago_s=5, ended_ago_s=4)], (2.4, 0.2, 0.0)),
         ([operation(ago_s=2)], (0.0, 1.0, 0.0)),
     ],

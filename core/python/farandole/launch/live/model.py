@@ -194,8 +194,8 @@ class Arrivals:
 
     def agreed_ns(self, operation: Operation) -> int | None:
         """The time at which all had come; of small operations, which have no phases, by the other ranks' records."""
-        if operation.agreed_ns is not None:  # the thread that notes it may be later than the one that ends it
-            return min(operation.agreed_ns, operation.ended_ns or operation.agreed_ns)
+        if operation.agreed_ns is not None:
+            return operation.agreed_ns
         if operation.ended_ns is None:
             return self.now_ns if _key(operation) in self.lacking else None
         arrival = self.last.get(_key(operation))
