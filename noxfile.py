@@ -417,6 +417,7 @@ def bench_backends(session: nox.Session) -> None:
 
 def measure_plugin(session: nox.Session, beside: Framework, ranks: int, program: str, *options: str) -> None:
     command = ["run", "-np", str(ranks), "--no-prefix", "python", f"plugins/{beside.plugin}/benchmarks/{program}"]
+    # malloc would return gradients to the system after some steps: docs/design/training-steps.md has what that costs.
     keeping = {"MALLOC_MMAP_THRESHOLD_": "17179869184", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
     with step(f"Measuring {beside.called}, {ranks} ranks", "a few minutes"):
         beside.needed(session).run("farandole", *command, *options, variables=keeping)

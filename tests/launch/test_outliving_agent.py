@@ -37,3 +37,5 @@ def test_an_agent_that_learns_of_its_launchers_death_by_a_broken_pipe_lives_on(m
     os.close(reader)
     agent.act(time.monotonic())
     assert agent._tenure is not None and agent._tenure.is_alone and agent.ending.began_at is None
+    assert agent._callers is not None
+    agent._callers.close()

@@ -230,7 +230,7 @@ def report(
         f"DistributedOptimizer costs {costs[OPTIMIZER]:.1f} ms beside compute only. Beside DDP that exchanges nothing, "
         "DDP over",
         f"farandole costs {costs[FARANDOLE]:.1f} ms and DDP over gloo {costs[GLOO]:.1f} ms; by the medians of the "
-        f"differences in each round",
+        "differences in each round",
         f"{medians[FARANDOLE]:.1f} and {medians[GLOO]:.1f} ms.",
         *(f"Missed: {each}." for each in missed),
         "",

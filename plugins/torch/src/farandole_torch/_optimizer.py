@@ -1,4 +1,4 @@
-"""An optimizer whose gradients are averaged over the ranks while backward is still running."""
+"""An optimizer whose gradients are averaged over the ranks before each step."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
         process_set: the ranks whose gradients are reduced with each other, by default all. On the others nothing is
             added.
         overlap: submit each gradient as soon as backward has computed it, not all at the end. None: with GPUs, several
-            hosts, or more cores than the ranks' `torch.get_num_threads()`. Ranks may differ. Not for Adasum.
+            hosts, or cores that no thread of a rank needs (_overlap.py). Ranks may differ. Not for Adasum.
 
     Raises:
         ValueError: names that are not unique or lacking, an argument out of range, an optimizer wrapped before, or

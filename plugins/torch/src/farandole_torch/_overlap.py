@@ -15,9 +15,9 @@ def pays(parameters: Iterable[Parameter]) -> bool:
     """Returns whether a step takes less time with gradients that travel while backward runs.
 
     It does where somebody else computes or waits meanwhile: a GPU, the network, or a core without a rank's thread.
-    Where each core runs a thread of a rank, sums between the ranks of a host only take it from backward, and the caches
-    with it: with 25 million parameters, two ranks and two cores a step took 14 ms more than its computation if they
-    came at the end, and 30 ms more if they came between.
+    Where each core runs a thread of a rank, sums between the ranks of a host only take it from backward, and its caches
+    with it (docs/design/training-steps.md has figures). The cores are those that this rank may use. Where each rank is
+    bound to cores of its own, they are counted as if the ranks shared them, so idle ones may go unused.
     """
     if farandole.local_size() < farandole.size() or any(not each.is_cpu for each in parameters):
         return True

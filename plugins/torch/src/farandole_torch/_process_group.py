@@ -100,12 +100,10 @@ class Deferred(Work):
     def __init__(self, group: ProcessGroup, tensors: list[Tensor], op: ReduceOp) -> None:
         super().__init__(group, [], tensors)
         self._op = op
-        self._has_begun = False
 
     def begin(self) -> bool:
         """Called once, in the order of the calls. Returns whether somebody must complete the future."""
         self._handles = [self._group.begin_sum(each, self._op) for each in self._result]
-        self._has_begun = True
         return self._future is not None
 
     def wait(self, timeout: Any = None) -> bool:
@@ -125,7 +123,7 @@ class Deferred(Work):
             return super().get_future()
 
     def _have_future_completed(self) -> None:
-        if self._has_begun:
+        if self._handles:  # it has begun; else who begins it does this
             super()._have_future_completed()
 
 
@@ -212,7 +210,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         op = _op(opts)
         if getattr(opts, "asyncOp", True) or len(tensors) != 1 or tensors[0].is_sparse:
-            if self._defers and not tensors[0].is_cuda and is_called_by_backward(sys._getframe()):
+            if self._defers and tensors[0].is_cpu and is_called_by_backward(sys._getframe()):
                 return self._defer(tensors, op)
             return Work(self, [self.begin_sum(each, op) for each in tensors], tensors)
         # The caller waits next. A small sum is over within this call, without a handle.
