@@ -49,6 +49,20 @@ def test_several_in_flight_and_one_that_is_dropped():
     spawn(2, two_that_start_and_one_that_is_late, timeout=60)
 
 
+def calls_of_strided_memory():
+    fnp.init()
+    whole = np.full((4, 6), float(fnp.rank() + 1))
+    total = fnp.persistent_allreduce(whole[:, ::2], "columns", fnp.Sum)
+    assert total() is total.tensor
+    assert total.start().wait() is total.tensor
+    assert whole[:, ::2].tolist() == [[6.0] * 3] * 4
+    assert whole[:, 1::2].tolist() == [[fnp.rank() + 1] * 3] * 4
+
+
+def test_calls_of_strided_memory():
+    spawn(2, calls_of_strided_memory, timeout=60)
+
+
 def ranks_that_disagree():
     fnp.init()
     prepared = fnp.persistent_allreduce(np.ones(2 + fnp.rank()), "x")
@@ -63,8 +77,8 @@ def test_a_mismatch_is_raised_by_the_call():
 def what_is_refused():
     fnp.init()
     plain = np.ones((3, 4))
-    with pytest.raises(ArgumentError, match="not contiguous; use allreduce_"):
-        fnp.persistent_allreduce(plain.T[1:], "x")
+    with pytest.raises(TypeError, match="name must be a string, not 5"):
+        fnp.persistent_allreduce(plain.T[1:], 5)
     plain.flags.writeable = False
     with pytest.raises(ArgumentError, match="read-only"):
         fnp.persistent_allreduce(plain, "x")

@@ -19,6 +19,7 @@ from farandole._training.recorder import Recorder
 
 if TYPE_CHECKING:
     from farandole._core import Persistent
+    from farandole._runtime.submit import Repeated
 
 T = TypeVar("T")
 _ALLREDUCE = Kind.ALLREDUCE  # to look a member up takes 70 ns
@@ -103,16 +104,16 @@ class Collectives(RowCollectives[T]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
         process_set: ProcessSet | None = None,
-    ) -> Persistent[T]:
+    ) -> Persistent[T] | Repeated[T]:
         """An allreduce in place that is called again and again, for small tensors that are reduced in each step.
 
         Each call of the result is an `allreduce_` of what the tensor holds then, and returns the tensor; its `start`
-        returns a Handle at once. Other ranks may use any form of the same operation. A small one takes a third of
-        the time of `allreduce_`, since the arguments are read once: the memory is always that which the tensor had when
-        this was called.
+        returns a Handle at once. Other ranks may use any form of the same operation. In contiguous memory of the host
+        a small one takes a third of the time of `allreduce_`, since the arguments are read once: the memory is always
+        that which the tensor had when this was called. On a device, and strided, it takes as long.
 
         Args:
-            tensor: in contiguous memory of the host.
+            tensor: the tensor to reduce in place.
             name: see the class; without one, calls are matched by their order.
             op: see `allreduce`, as the others.
             prescale_factor: likewise.

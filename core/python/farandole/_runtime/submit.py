@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from farandole._api.adapter import Adapter, DType
 from farandole._api.calls import Parameters, check_types
 from farandole._api.earlier import await_earlier, waits
-from farandole._api.errors import ArgumentError
 from farandole._api.handles import Handle
 from farandole._api.ops import Kind
 from farandole._runtime.native import core
@@ -66,18 +65,16 @@ class Submitter(Generic[T]):
             check_types(parameters)
             raise
 
-    def prepare(self, kind: Kind, tensor: T, parameters: Parameters) -> Persistent[T]:
-        """`run` in place on this tensor, as often as is wanted. Raises ValueError for memory that must be staged."""
+    def prepare(self, kind: Kind, tensor: T, parameters: Parameters) -> Persistent[T] | Repeated[T]:
+        """`run` in place on this tensor, as often as is wanted; in less time where the core can use its memory."""
         adapter = self.adapter
         dtype, shape = adapter.describe(tensor)
         adapter.check_target(tensor)
         on_device = self._device is not None and self._device.holds(tensor)
         buffer = None if on_device else adapter.buffer(tensor)
         if buffer is None:
-            where = "is on a device" if on_device else "is not contiguous"
-            raise ArgumentError(
-                f"a persistent operation needs contiguous memory of the host, and this tensor {where}; use allreduce_"
-            )
+            check_types(parameters)
+            return Repeated(self, kind, tensor, parameters)
         adapter.ready(tensor)
         call = buffer.address, buffer.address, dtype, shape
         try:
@@ -225,3 +222,18 @@ class Submitter(Generic[T]):
 
 def _only(results: list[T]) -> T:
     return results[0]
+
+
+class Repeated(Generic[T]):
+    """As `Persistent` of the core, for memory on a device or strided, which each call looks at again."""
+
+    def __init__(self, submitter: Submitter[T], kind: Kind, tensor: T, parameters: Parameters) -> None:
+        self.tensor = tensor
+        self._run = partial(submitter.run, kind, tensor, tensor, parameters)
+        self._start = partial(submitter.start_one, kind, tensor, tensor, parameters)
+
+    def __call__(self) -> T:
+        return self._run()
+
+    def start(self) -> Handle[T]:
+        return self._start()
