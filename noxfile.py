@@ -419,8 +419,9 @@ def measure_plugin(session: nox.Session, beside: Framework, ranks: int, program:
     command = ["run", "-np", str(ranks), "--no-prefix", "python", f"plugins/{beside.plugin}/benchmarks/{program}"]
     # malloc would return gradients to the system after some steps: docs/design/training-steps.md has what that costs.
     keeping = {"MALLOC_MMAP_THRESHOLD_": "17179869184", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
+    tuned = {"FARANDOLE_TUNING": ""}  # as jobs are, unlike tests
     with step(f"Measuring {beside.called}, {ranks} ranks", "a few minutes"):
-        beside.needed(session).run("farandole", *command, *options, variables=keeping)
+        beside.needed(session).run("farandole", *command, *options, variables=keeping | tuned)
 
 
 @nox.session

@@ -74,12 +74,21 @@ class Bench:
         command = (str(self._options.programs / "mpi_worker"), kind, str(next(prefix.glob("lib/libmpi.so.[14]*"))))
         return Recipe(name, command, (str(prefix / "bin/mpiexec"), *options, "-n", "{ranks}"), ROOT_MAY)
 
-    def face(self) -> Recipe:
-        return self._python(FACE, "torch_worker.py")
+    def face(self, **variables: str) -> Recipe:
+        return self._python(FACE, "torch_worker.py", **variables)
 
     @staticmethod
-    def _python(name: str, script: str) -> Recipe:
-        return Recipe(name, (sys.executable, str(HERE / script)))
+    def _python(name: str, script: str, **variables: str) -> Recipe:
+        return Recipe(name, (sys.executable, str(HERE / script)), variables=variables)
+
+    def limits_of_this_machine(self, ranks: int) -> dict[str, str]:
+        """The variable for what jobs of so many ranks measure here at their first start; our C interface reads it."""
+        command = [sys.executable, "-m", "farandole.launch", "bench", "-np", str(ranks), "--tune"]
+        env = {**os.environ, "XDG_CACHE_HOME": str(self._folder)}
+        said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+        print(f"\n{said.rstrip()}", flush=True)
+        name, _, limits = said.split()[-1].partition("=")
+        return {name: limits}
 
     @contextlib.contextmanager
     def _started(self, ranks: int, recipes: list[Recipe]) -> Iterator[dict[str, Contestant]]:
@@ -128,13 +137,15 @@ class Bench:
 
     def pair(self) -> None:
         kernel = Recipe(KERNEL, (str(self._options.programs / "kernel_worker"),), most_bytes=KERNEL_BYTES)
-        recipes = [self.ours(), kernel, *self.peers(), self.face()]
+        tuned = self.limits_of_this_machine(PAIR)
+        recipes = [self.ours(**tuned), kernel, *self.peers(), self.face(**tuned)]
         table = Table("pair", "2 ranks, one group", PAIR, PAIR_LIMITS, [recipe.name for recipe in recipes])
         memory = ("memory", 64 * MIB, 1 << 62, DRAM_BYTES)
         self.sweep(table, recipes, [("exchange", 4, SLOTS, 4), ("cross", 4 * KIB, 32 * MIB, 0), memory])
 
     def crowd(self) -> None:
-        recipes = [self.ours(), *self.peers(), self.face()]
+        tuned = self.limits_of_this_machine(CROWD)
+        recipes = [self.ours(**tuned), *self.peers(), self.face(**tuned)]
         title = f"4 ranks on {os.cpu_count()} cores, one group"
         table = Table("crowd", title, CROWD, CROWD_LIMITS, [recipe.name for recipe in recipes])
         self.sweep(table, recipes, [("memory", 64 * MIB, 1 << 62, DRAM_BYTES)])

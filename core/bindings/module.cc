@@ -135,8 +135,9 @@ void LookAround(const py::object& look) {
 }
 
 void Init(int rank, int size, const std::string& store, const py::bytes& key, const std::string& address, int listener,
-          const py::object& look) {
+          const py::object& look, const std::string& tuning) {
   WorldSpec spec;
+  spec.tuning = tuning;
   if (listener >= 0) spec.listener = std::make_shared<Descriptor>(listener);
   spec.interface_address = address;
   spec.rank = rank;
@@ -244,6 +245,19 @@ bool TakesDeviceMemory() {
   return engine && engine->takes_device_memory();
 }
 
+std::string TuningInUse() {
+  const std::shared_ptr<Engine> engine = Need();
+  return engine->world() != nullptr ? engine->world()->tuning.text() : kUntuned;
+}
+
+void Tune(const std::string& limits) {
+  const std::shared_ptr<Engine> engine = Need();
+  if (engine->world() != nullptr && !engine->world()->tuning.Use(limits))
+    RaiseIfError(Invalid(limits + " are no limits of a machine"));
+}
+
+bool AreLimits(const std::string& text) { return ParseTuning(text).has_value(); }
+
 py::dict Info() {
   const std::shared_ptr<Engine> engine = Need();
   const World* const world = engine->world();
@@ -277,7 +291,10 @@ PYBIND11_MODULE(_core, module) {
   module.def("set_place_function", &SetPlaceFunction, "place"_a);
   module.def("call_site", &SiteOf, "above"_a);
   module.def("init", &Init, "rank"_a, "size"_a, "store"_a, "key"_a, "address"_a = "", "listener"_a = -1,
-             "look"_a = py::none());
+             "look"_a = py::none(), "tuning"_a = "");
+  module.def("tuning", &TuningInUse);
+  module.def("tune", &Tune, "limits"_a);
+  module.def("are_limits", &AreLimits, "text"_a);
   module.def("host_addresses", &ListHostAddresses);
   module.def("listen", &ListenAt, "endpoint"_a);
   module.def("exchange", &Exchange, "rank"_a, "size"_a, "mine"_a);

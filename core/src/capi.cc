@@ -164,6 +164,7 @@ int32_t ApiInit(const frd_world* world) {
       return Report(Invalid("rank ", world->rank, " is not in a world of ", world->size));
     }
     WorldSpec spec;
+    spec.tuning = kUntuned;  // measuring is Python's (_start/tuning.py)
     spec.rank = world->rank;
     spec.size = world->size;
     if (world->size > 1) {

@@ -35,8 +35,18 @@ def init(
     address: str = "",  # where other machines reach this rank; "": FARANDOLE_ADDRESS, else this machine only
     listener: int = -1,  # on rank 0: the descriptor of `listen`, which is the core's from now on; -1: it listens now
     look: Callable[[], object] | None = None,  # called about ten times a second meanwhile; what it raises ends the wait
+    tuning: str = "",  # limits measured on this machine, "0" for none, "" to measure them; FARANDOLE_TUNING comes first
 ) -> None:
     """Join the world; no-op when initialized. Blocks until all `size` ranks are there (GIL released)."""
+
+def tuning() -> str:
+    """The limits in use, alike on all ranks: "ranks:cell bytes:round bytes:cost in ns", "0", or "" while unmeasured."""
+
+def are_limits(text: str) -> bool:
+    """Returns whether they are limits of a machine, as `tuning` gives them."""
+
+def tune(limits: str) -> None:
+    """Use other limits. All ranks call it at the same place in their order of operations, with none under way."""
 
 def host_addresses() -> list[str]:
     """By which other machines may reach this one, in the order of its interfaces: "10.0.0.7/24", "2001:db8::7/64"."""

@@ -16,6 +16,7 @@ bool SumsOnHost(const PathFacts& facts) {
 }
 
 bool IsBetterStaged(const PathFacts& facts) {
+  if (facts.tuned_cell_bytes > 0) return facts.size_bytes > facts.tuned_cell_bytes;
   return facts.set_size == 2 && facts.second_level_cache_bytes >= kLargeCacheBytes &&
          facts.size_bytes > kPairStagedBytes;
 }

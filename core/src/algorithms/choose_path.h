@@ -72,6 +72,7 @@ struct PathFacts {
   bool can_put = false;                  // ranks of different groups have streams for eager data
   bool in_log = false;                   // runs in a batch of the log, so not on a path that begins at submission
   int64_t second_level_cache_bytes = 0;  // of a core of rank 0's machine; 0: unknown
+  int64_t tuned_cell_bytes = 0;          // the limit of cells that was measured; 0: none was
 
   bool is_cut_off() const { return !has_network && group_count > 1; }
 };
@@ -96,7 +97,8 @@ inline constexpr int kMostCellMembers = 64;
 //   4 ranks   8.3 | 14.3     12 | 16.6     19 | 23       36 | 35       74 | 61
 //
 // More than four ranks have not been measured. Two ranks and 64 KB give the opposite result on cores that are closer
-// together: two cores of an AMD EPYC take 2.4 for it, and 4.5 staged for 128 KB. The size of the second-level cache
+// together: two cores of an AMD EPYC take 2.4 for it, and 4.5 staged for 128 KB. A machine on which this was measured
+// has a limit of its own (world/peer_info.h), which may be smaller. Elsewhere the size of the second-level cache
 // distinguishes the machines: 2 MB in every Xeon since 2023, 1 MB or less in an EPYC.
 int64_t CellLimitBytes(int set_size);
 

@@ -55,18 +55,20 @@ uint64_t Rounds(size_t total_bytes, size_t chunk_bytes) { return (total_bytes + 
 // 16 rounds (staging.h) of two members have 2 MB. `largest_group` is the number of shards, since all groups must agree.
 // 64 MB, two hosts on two cores, milliseconds with rounds of 64 and of 128 KB for each shard, 16 under way: two ranks
 // each 46 and 58; with 2.5 ms a port 352 and 189. Four ranks each took 98 with 64 KB and 132 with 32 KB.
-size_t ChunkBytes(size_t total_bytes, int largest_group, int group_count) {
+size_t ChunkBytes(size_t total_bytes, int largest_group, int group_count, size_t tuned_bytes) {
   constexpr size_t kOneRound = 256 << 10, kPairRound = 256 << 10, kCrowdRound = 128 << 10, kGrain = 4096;
   constexpr size_t kShardRound = 64 << 10;
   if (total_bytes <= kOneRound) return std::max(total_bytes, size_t{1});
-  const size_t in_one_group = largest_group > 2 ? kCrowdRound : kPairRound;
+  const size_t usual = largest_group > 2 ? kCrowdRound : kPairRound;
+  const size_t in_one_group = tuned_bytes > 0 ? std::min(tuned_bytes, kSlotBytes) : usual;
   const size_t among_groups = std::min(kSlotBytes, static_cast<size_t>(largest_group) * kShardRound);
   return std::min(group_count > 1 ? among_groups : in_one_group, (total_bytes / 2 + kGrain - 1) / kGrain * kGrain);
 }
 
 size_t ChunkBytesOf(const StagedStart& start) {
   const Partition& partition = start.exchange->partition();
-  return ChunkBytes(start.task->TotalBytes(), partition.layout->shard_count(), partition.group_count());
+  return ChunkBytes(start.task->TotalBytes(), partition.layout->shard_count(), partition.group_count(),
+                    start.round_bytes);
 }
 
 void AskForLines(const std::byte* begin, size_t size_bytes) {

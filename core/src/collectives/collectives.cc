@@ -26,6 +26,7 @@ PathKind PathOf(const Task& task) {
 
 Collectives::Collectives(World* world, const Settings& settings, const ProcessSet& set, int old_set_id)
     : set_(set),
+      tuning_(world->tuning),
       staging_(&*world->group, set.channel, set.id, SegmentMembers(*world, set),
                set.layout.member_of[static_cast<size_t>(set.position)],
                set.layout.group_count() > 1 ? kCrossingDepth : 3),
@@ -88,7 +89,8 @@ Status Collectives::LaunchWhenFree() {
     apart_ = MakeOnLinks({task_, &exchange_, &scratch_});
     return apart_ ? apart_->Start() : Status::Ok();
   }
-  staged_ = MakeStaged({&staging_, next_round_, task_, &exchange_});
+  const auto round_bytes = static_cast<size_t>(tuning_.round_bytes(set_.size()));
+  staged_ = MakeStaged({&staging_, next_round_, task_, &exchange_, round_bytes});
   return Status::Ok();
 }
 

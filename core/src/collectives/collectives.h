@@ -34,6 +34,7 @@ class Collectives {
   Status LaunchWhenFree();
 
   const ProcessSet set_;
+  const Tuning& tuning_;
   Staging staging_;
   ShardExchange exchange_;
   int old_set_id_;

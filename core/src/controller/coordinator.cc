@@ -79,12 +79,12 @@ std::vector<Refused> DescriptionTable::RefusalsOf(int from, const Description& d
 
 // ---- the coordinator
 
-Coordinator::Coordinator(const Layout& layout, int64_t second_level_cache_bytes)
+Coordinator::Coordinator(const Layout& layout, int64_t second_level_cache_bytes, const Tuning* tuning)
     : leaders_(layout),
       sets_(layout, kCoordinatorRank),
       descriptions_(joined_),
       order_(leaders_),
-      ids_(sets_, leaders_, &order_, second_level_cache_bytes) {}
+      ids_(sets_, leaders_, &order_, second_level_cache_bytes, tuning) {}
 
 Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoing>* out) {
   ByteReader reader(message);

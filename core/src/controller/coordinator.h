@@ -21,6 +21,7 @@
 #include "common/status.h"
 #include "controller/id_table.h"
 #include "controller/messages.h"
+#include "world/peer_info.h"
 #include "world/process_set.h"
 
 namespace farandole {
@@ -70,8 +71,8 @@ class DescriptionTable {
 
 class Coordinator {
  public:
-  // second_level_cache_bytes: of a core of this machine, 0 when that is not known (PathFacts).
-  explicit Coordinator(const Layout& layout, int64_t second_level_cache_bytes = 0);
+  // second_level_cache_bytes: of a core of this machine, 0 when that is not known (PathFacts). tuning: null for none.
+  explicit Coordinator(const Layout& layout, int64_t second_level_cache_bytes = 0, const Tuning* tuning = nullptr);
   Coordinator(const Coordinator&) = delete;
 
   // Appends the messages to send. An error means that no rank of this job sends such a message.

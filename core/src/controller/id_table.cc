@@ -139,11 +139,13 @@ std::vector<int64_t> BatchOrder::InPositionOrder(const Partial& partial, const P
 
 // ---- ids
 
-IdTable::IdTable(const ProcessSets& sets, const Leaders& leaders, BatchOrder* order, int64_t second_level_cache_bytes)
+IdTable::IdTable(const ProcessSets& sets, const Leaders& leaders, BatchOrder* order, int64_t second_level_cache_bytes,
+                 const Tuning* tuning)
     : sets_(sets),
       leaders_(leaders),
       order_(order),
       second_level_cache_bytes_(second_level_cache_bytes),
+      tuning_(tuning),
       spans_(static_cast<int64_t>(kSpanBytes)),
       ids_(kMaxIds) {
   for (int id = 0; id < kMaxIds; ++id) free_.push_back(id);
@@ -227,6 +229,7 @@ PathFacts IdTable::FactsOfAll(const Signature& signature, const ProcessSet& set)
   PathFacts facts = FactsOf(signature, set);
   facts.can_put = HasPutStreams(leaders_.world());
   facts.second_level_cache_bytes = second_level_cache_bytes_;
+  if (tuning_ != nullptr) facts.tuned_cell_bytes = tuning_->cell_bytes(set.size());
   return facts;
 }
 

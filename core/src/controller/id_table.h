@@ -19,6 +19,7 @@
 #include "common/status.h"
 #include "controller/messages.h"
 #include "controller/signature.h"
+#include "world/peer_info.h"
 #include "world/process_set.h"
 
 namespace farandole {
@@ -91,8 +92,9 @@ class BatchOrder {
 // Owns the ids, their names and spans, and the operations that wait for an id.
 class IdTable {
  public:
-  // second_level_cache_bytes: see PathFacts. All other arguments outlive the table.
-  IdTable(const ProcessSets& sets, const Leaders& leaders, BatchOrder* order, int64_t second_level_cache_bytes);
+  // second_level_cache_bytes and tuning: see Coordinator. All other arguments, and the tuning, outlive the table.
+  IdTable(const ProcessSets& sets, const Leaders& leaders, BatchOrder* order, int64_t second_level_cache_bytes,
+          const Tuning* tuning);
 
   struct Id {
     enum { kFree, kLive, kRetiring, kRetired } state = kFree;
@@ -142,6 +144,7 @@ class IdTable {
   const Leaders& leaders_;
   BatchOrder* const order_;
   const int64_t second_level_cache_bytes_;
+  const Tuning* const tuning_;
   SpanAllocator spans_;
   std::vector<Id> ids_;
   std::deque<int> free_;

@@ -11,7 +11,8 @@ constexpr int64_t kPatienceMs = 100;           // to wait for the other ends of 
 }  // namespace
 
 ControlPlane::ControlPlane(World* world) : world_(world) {
-  if (world->rank == kCoordinatorRank) coordinator_.emplace(world->layout, sysconf(_SC_LEVEL2_CACHE_SIZE));
+  if (world->rank == kCoordinatorRank)
+    coordinator_.emplace(world->layout, sysconf(_SC_LEVEL2_CACHE_SIZE), &world->tuning);
 }
 
 Status ControlPlane::Open() {

@@ -36,12 +36,23 @@ SegmentPlan Engine::PlanFor(int world_size) {
   return {GroupMemory::BytesFor(world_size), NativeStagingBytesPerMember(), kMaxChannels};
 }
 
+// The limits that this rank proposes: those of the variable, else those of its machine's file.
+Status ReadTuning(const Settings& settings, std::string* tuning) {
+  if (settings.tuning.empty()) return Status::Ok();
+  *tuning = settings.tuning;
+  if (*tuning == kUntuned || ParseTuning(*tuning)) return Status::Ok();
+  return Invalid("FARANDOLE_TUNING=", *tuning,
+                 " is not understood; allowed: 0, for limits that are not measured, or a line of `farandole bench "
+                 "--tune`, such as 2:65536:262144:60000");
+}
+
 // Rank 0 compares what must be equal on all ranks: settings, the list of backends, their libraries and networks. They
 // are sent with this rank's PeerInfo.
 Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>* engine) {
   ConfigureLog(static_cast<LogLevel>(settings.log_level), spec.rank);
   BackendList backend_list;
   FRD_RETURN_IF_ERROR(BackendList::Read(settings.backends, &backend_list, settings.without_network));
+  FRD_RETURN_IF_ERROR(ReadTuning(settings, &spec.tuning));
   if (spec.size == 1) {
     // One rank needs no library, but a list that is wrong for more ranks is wrong for one.
     FRD_RETURN_IF_ERROR(BackendTable::FindAll(settings, backend_list));
@@ -69,6 +80,7 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   engine->rank_ = world->rank;
   engine->size_ = world->size;
   engine->world_ = std::move(world);
+  engine->world_->tuning.Use(MergeTunings(engine->world_->peers, engine->world_->one_group()));
   Negotiation::Limits limits;
   if (settings.log_entries > 0) limits.log_entries = settings.log_entries;
   engine->operations_ = std::make_unique<Operations>(engine->world_->layout, engine->rank_,

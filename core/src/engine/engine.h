@@ -83,7 +83,7 @@ class Engine {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  const World* world() const { return world_.get(); }  // null in a world of one
+  World* world() const { return world_.get(); }  // null in a world of one
   // True in a world of several ranks: only there the core takes tensors on a device, since a driver copies beside the
   // caller.
   bool reads_devices() const { return operations_ != nullptr; }

@@ -271,6 +271,16 @@ def status_file() -> str:
     return os.environ.get("FARANDOLE_STATUS_FILE", "")
 
 
+def tuning() -> str:
+    """FARANDOLE_TUNING, which the core reads: limits of this machine, or "0"; "" where they are measured."""
+    return os.environ.get("FARANDOLE_TUNING", "")
+
+
+def cache_home() -> Path:
+    """The folder for files that may be made anew."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
 def log_level() -> str:
     """The level of FARANDOLE_LOG_LEVEL, as Python's logging names it; WARNING where it is not set."""
     level = os.environ.get("FARANDOLE_LOG_LEVEL", "").upper()

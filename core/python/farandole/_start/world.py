@@ -13,7 +13,7 @@ from farandole._api import errors, process_sets
 from farandole._api.errors import not_initialized
 from farandole._runtime import clock, recording, trace_names
 from farandole._runtime.native import core
-from farandole._start import bootstrap, communicators, ending, environment, key_exchange
+from farandole._start import bootstrap, communicators, ending, environment, key_exchange, tuning
 
 
 class _State:
@@ -142,11 +142,12 @@ def _join(
     """Meet the other ranks, and make the world ready for the program. REQUIRES the lock."""
     world, _state.store, _state.key = meeting.world, meeting.store, meeting.key
     place = world.rank, world.size, meeting.store, meeting.key, meeting.address, meeting.listener
-    core.init(*place, look)
+    core.init(*place, look, tuning.of_this_host(world.local_size))
     errors.explain_absence("")
     ending.after_init()
     environment.tell_horovods_readers(world)
     try:
+        tuning.complete(world.rank, world.size)
         _state.homogeneous = _hosts_are_equal(world)
         _state.clock_offset_ns = clock.measure_offset_ns() if world.local_size < world.size else 0
         add_process_sets()

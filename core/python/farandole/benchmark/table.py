@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from farandole._start.tuning import Measured
 from farandole.benchmark.measure import OPERATIONS, Row
 
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
@@ -47,5 +50,24 @@ def explanation(operation: str, ranks: int) -> str:
             "algorithm  size / minimum",
             f"bus        algorithm x {chosen.bus_factor(ranks):.3g}: what each rank must send or receive at least,",
             "           so that runs with other numbers of ranks can be compared",
+        ]
+    )
+
+
+def limits_of(measured: Measured, ranks: int, path: Path, is_kept: bool) -> str:
+    """The lines of `farandole bench --tune`."""
+    lines = [f"sums of float32 arrays on {ranks} ranks, by the ways that they can travel", ""]
+    lines += [
+        f"{size_text(way.size_bytes):>12} {time_text(way.time_ns / 1e9):>12}   {way.title}" for way in measured.ways
+    ]
+    kept = f"Kept in {path}." if is_kept else f"They could not be kept in {path}: jobs measure them at each start."
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"On this machine {ranks} ranks send up to {size_text(measured.cell_bytes)} through cells, and larger "
+            f"tensors in rounds of {size_text(measured.round_bytes)}.",
+            kept,
+            f"For a machine like this one, without measuring: FARANDOLE_TUNING={measured.limits}",
         ]
     )

@@ -31,6 +31,11 @@ def _parse_size(word: str) -> int:
     return size
 
 
+def tune_command() -> list[str]:
+    """The command of each rank that measures this machine's limits."""
+    return [sys.executable, "-m", "farandole.benchmark", "--tune"]
+
+
 def command(operation: str, sizes: Sequence[int], seconds: float, json_path: str | None) -> list[str]:
     """The command that each rank executes."""
     options = ["--operation", operation, "--seconds", f"{seconds:g}", "--sizes", *map(str, sizes)]

@@ -82,6 +82,7 @@ PeerInfo MyPeerInfo(const WorldSpec& spec, const std::string& segment_endpoint) 
                      segment_endpoint};
   peer_info.size = spec.size;
   peer_info.settings = spec.settings;
+  peer_info.tuning = spec.tuning;
   return peer_info;
 }
 

@@ -96,6 +96,18 @@ TEST(ChoosePath, TwoRanksWithLargeCachesStageLargerSums) {
   EXPECT_EQ(ChoosePath(facts), PathKind::kCells);
 }
 
+TEST(ChoosePath, AMeasuredLimitOfCellsTakesThePlaceOfTheRuleForCaches) {
+  PathFacts facts = SumAmong({2});
+  facts.second_level_cache_bytes = 2 << 20;
+  facts.tuned_cell_bytes = 48 << 10;
+  facts.size_bytes = 48 << 10;
+  EXPECT_EQ(ChoosePath(facts), PathKind::kCells);
+  EXPECT_EQ(ChoosePath((++facts.size_bytes, facts)), PathKind::kStaged);
+  facts.tuned_cell_bytes = 1 << 20;
+  facts.size_bytes = CellLimitBytes(2) + 1;
+  EXPECT_EQ(ChoosePath(facts), PathKind::kStaged) << "cells have no memory for more";
+}
+
 TEST(ChooseAllreduce, WhatIsForcedIsTaken) {
   for (Algorithm forced : {Algorithm::kDirect, Algorithm::kRing, Algorithm::kTree, Algorithm::kExchange}) {
     for (size_t size_bytes : {size_t{4}, kMegabyte, 64 * kMegabyte}) {

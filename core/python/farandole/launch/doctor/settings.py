@@ -68,6 +68,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "START_TIMEOUT": SECONDS,
     "STATUS_FILE": TEXT,
     "STORE": TEXT,
+    "TUNING": TEXT,
     "TEST_LAUNCHER": TEXT,
     "TIMELINE": TEXT,
     "TIMELINE_MARK_CYCLES": ("0", "1"),

@@ -1,0 +1,195 @@
+"""Limits of this machine, measured once and kept in a file: the largest sum in cells, and the size of a round.
+
+    file, of this processor and as many ranks --> core.init --> limits that are alike on all ranks (peer_info.h)
+    no file: the ranks measure in the new world, rank 0 decides for all and writes the file
+
+A measurement takes some ten milliseconds. A file that is another user's, of another machine or version, or damaged
+counts as none. A new file takes the place of the old one at once, so no job reads half of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import json
+import math
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from farandole._api.adapter import DType
+from farandole._api.ops import Kind, ReduceOp
+from farandole._runtime import clock
+from farandole._runtime.native import core
+from farandole._start import environment
+
+UNTUNED = "0"
+MOST_CELL_BYTES = 256 << 10  # of all ranks of a host, at least four: CellLimitBytes of choose_path.h
+ROUNDS_BYTES = (256 << 10, 128 << 10, 512 << 10)
+PAIR_ROUND_BYTES, CROWD_ROUND_BYTES = 256 << 10, 128 << 10  # ChunkBytes of allreduce.cc, where nothing is measured
+ROUND_SIZES_BYTES = (1 << 20, 4 << 20)
+BETTER = 0.97  # a change must save 3 %: less is noise
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way for a sum to travel, and the times that its calls took on this rank."""
+
+    title: str
+    size_bytes: int
+    cell_bytes: int
+    round_bytes: int
+    times_ns: list[int] = field(default_factory=list)
+
+    @property
+    def time_ns(self) -> int:
+        """That of the best quarter: other programs only make calls slower."""
+        return sorted(self.times_ns)[len(self.times_ns) // 4]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The decision of rank 0, as the core reads it, and the ways that this rank has compared."""
+
+    limits: str
+    cell_bytes: int
+    round_bytes: int
+    ways: list[Way]
+
+
+# ---- the file
+
+
+def of_this_host(ranks: int) -> str:
+    """The limits for so many ranks on this host, as text; "" where they are to be measured."""
+    if environment.tuning() or ranks < 2:
+        return UNTUNED
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+        path = file()
+        if path.stat().st_uid == os.geteuid():
+            found = json.loads(path.read_text()).get(str(ranks))
+            return found if core.are_limits(found) and found.startswith(f"{ranks}:") else ""
+    return ""
+
+
+def keep(ranks: int, limits: str) -> bool:
+    """Write them to this machine's file, beside those for other numbers of ranks. Returns whether that went well."""
+    known: dict[str, str] = {}
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(file().read_text())
+        known = {str(number): str(text) for number, text in found.items()} if isinstance(found, dict) else {}
+    try:
+        path = file()
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.stem, delete=False) as fresh:
+            json.dump(known | {str(ranks): limits}, fresh, indent=1)
+        os.replace(fresh.name, path)
+    except OSError:
+        return False
+    return True
+
+
+def file() -> Path:
+    """Where this user keeps the limits of this machine: one file for each kind of machine and version."""
+    from farandole import __version__
+
+    kind = hashlib.sha256(repr((__version__, *_processor())).encode()).hexdigest()[:16]
+    return environment.cache_home() / "farandole" / f"tuning-{kind}.json"
+
+
+def _processor() -> Iterator[str]:
+    """The marks of processors whose limits differ: their model, their cores, and the sizes of their caches."""
+    yield platform.machine()
+    yield str(os.cpu_count())
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
+            if line.startswith(("model name", "cpu family", "model\t", "stepping", "CPU implementer", "CPU part")):
+                yield line
+    for cache in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        with contextlib.suppress(OSError):
+            yield f"{cache.name} {(cache / 'size').read_text()} {(cache / 'shared_cpu_list').read_text()}"
+
+
+# ---- the measurement
+
+
+def complete(rank: int, ranks: int) -> None:
+    """Measure what the new world lacks, and keep it. Collective; does nothing where nothing is lacking."""
+    if core.tuning():
+        return
+    measured = measure(ranks)
+    if rank == 0:
+        keep(ranks, measured.limits)
+
+
+def measure(ranks: int) -> Measured:
+    """Compare the ways on all ranks of this host, and use the best ones. Collective, in a world on one host."""
+    most = MOST_CELL_BYTES // max(ranks, 4)
+    usual = PAIR_ROUND_BYTES if ranks == 2 else CROWD_ROUND_BYTES
+    cells = [
+        [Way("through cells", size, most, usual), Way("staged", size, 1, usual)]  # for the second no sum is small
+        for size in (most // 2, most)
+    ]
+    rounds = [
+        [Way(f"in rounds of {each >> 10} KiB", size, most, each) for each in ROUNDS_BYTES] for size in ROUND_SIZES_BYTES
+    ]
+    for ways in cells:
+        _time(ranks, ways, turns=12, calls=5)
+    for ways in rounds:
+        _time(ranks, ways, turns=6, calls=2)
+    cell_bytes, round_bytes = _cell_bytes(cells, most), _round_bytes(rounds, usual)
+    cost_ns = next(way.time_ns for way in rounds[0] if way.round_bytes == round_bytes)
+    _, cell_bytes, round_bytes, _ = of_rank_0 = clock.allgather(
+        [ranks, cell_bytes, round_bytes, cost_ns], "farandole.tuning"
+    )[:4]
+    limits = ":".join(map(str, of_rank_0))
+    core.tune(limits)
+    return Measured(limits, cell_bytes, round_bytes, [way for ways in [*cells, *rounds] for way in ways])
+
+
+def _cell_bytes(cells: list[list[Way]], most: int) -> int:
+    """The largest size up to which cells take no longer."""
+    limit = most // 4
+    for in_cells, staged in cells:
+        if in_cells.time_ns > staged.time_ns:
+            break
+        limit = in_cells.size_bytes
+    return limit
+
+
+def _round_bytes(rounds: list[list[Way]], usual: int) -> int:
+    """The usual one, unless another one is better at both sizes taken together."""
+
+    def cost(round_bytes: int) -> float:
+        ratios = 1.0  # of the times to the usual ones
+        for ways in rounds:
+            times = {way.round_bytes: way.time_ns for way in ways}
+            ratios *= times[round_bytes] / times[usual]
+        return math.pow(ratios, 1 / len(rounds))
+
+    best = min(ROUNDS_BYTES, key=cost)
+    return best if cost(best) < BETTER else usual
+
+
+def _time(ranks: int, ways: list[Way], turns: int, calls: int) -> None:
+    """Let the ways of one size take turns. The first turn and each first call bring the ranks together."""
+    memory = (ctypes.c_char * (ways[0].size_bytes + 64))()
+    address = (ctypes.addressof(memory) + 63) // 64 * 64
+    call = address, address, DType.FLOAT32, (ways[0].size_bytes // 4,)
+    sums = []
+    for way in ways:
+        name = f"farandole.tuning.{way.size_bytes}.{way.cell_bytes}.{way.round_bytes}"
+        sums.append(core.prepare(Kind.ALLREDUCE, memory, memory, call, (name, ReduceOp.SUM, 0, 1.0, 1.0, 0)))
+    for turn in range(turns + 1):
+        for way, add_up in zip(ways, sums, strict=True):
+            core.tune(f"{ranks}:{way.cell_bytes}:{way.round_bytes}:1")
+            for number in range(calls):
+                began = time.perf_counter_ns()
+                add_up()
+                if turn and number:
+                    way.times_ns.append(time.perf_counter_ns() - began)

@@ -1,0 +1,143 @@
+"""Limits that are measured on this machine: who measures, who reads, and what becomes of a file that is none."""
+
+import json
+import os
+import stat
+import threading
+
+import farandole.numpy as fnp
+import numpy as np
+import pytest
+from farandole._runtime.native import core
+from farandole._start import tuning
+from farandole.testing import RanksFailed, spawn
+
+pytestmark = pytest.mark.timeout(120)
+
+VARIABLE = "FARANDOLE_TUNING"
+KNOWN = "2:32768:131072:70000"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """Where this machine's file is, beside no other."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    return tmp_path
+
+
+def limits_in_use():
+    fnp.init()
+    assert fnp.allreduce(np.ones(100_000), op=fnp.Sum)[0] == fnp.size()
+    return core.tuning()
+
+
+def run(ranks, home, **more):
+    return spawn(ranks, limits_in_use, timeout=100, env={VARIABLE: "", "XDG_CACHE_HOME": str(home), **more})
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_first_job_measures_and_the_next_one_reads(ranks, home):
+    first = run(ranks, home)
+    assert len(set(first)) == 1 and first[0].startswith(f"{ranks}:")
+    assert json.loads(tuning.file().read_text()) == {str(ranks): first[0]}
+    assert stat.S_IMODE(tuning.file().stat().st_mode) == 0o600
+    written = tuning.file().stat().st_mtime_ns
+    assert run(ranks, home) == first
+    assert tuning.file().stat().st_mtime_ns == written
+
+
+def test_a_world_of_one_and_a_variable_measure_nothing(home):
+    assert spawn(1, limits_in_use, timeout=60, env={VARIABLE: "", "XDG_CACHE_HOME": str(home)}) == ["0"]
+    assert run(2, home, **{VARIABLE: "0"}) == ["0", "0"]
+    assert run(2, home, **{VARIABLE: KNOWN}) == [KNOWN, KNOWN]
+    assert not list(home.iterdir())
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"2": "2:32768:13', '{"2": 7}', '{"2": "4:1:1:1"}', "[]", '{"2": "2:x:1:1"}', "\x00\xff"]
+)
+def test_a_damaged_file_counts_as_none(text, home):
+    tuning.file().parent.mkdir()
+    tuning.file().write_text(text, encoding="latin-1")
+    assert tuning.of_this_host(2) == ""
+    assert tuning.keep(2, KNOWN)
+    assert tuning.of_this_host(2) == KNOWN
+
+
+def test_numbers_that_no_core_takes_are_measured_again(home):
+    tuning.keep(2, "2:1:13:1")
+    first, second = run(2, home)
+    assert first == second == tuning.of_this_host(2) != ""
+
+
+def test_another_users_file_and_another_machines_count_as_none(home, monkeypatch):
+    tuning.keep(2, KNOWN)
+    assert tuning.of_this_host(2) == KNOWN
+    assert tuning.of_this_host(4) == ""
+    path = tuning.file()
+    monkeypatch.setattr(tuning, "_processor", lambda: iter(["another model"]))
+    assert tuning.file() != path and tuning.of_this_host(2) == ""
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    assert tuning.of_this_host(2) == ""
+
+
+def test_a_home_that_cannot_be_written_costs_the_time_only(tmp_path):
+    (tmp_path / "file").touch()
+    found = run(2, tmp_path / "file")
+    assert found[0] == found[1] and found[0].startswith("2:")
+
+
+def test_writers_at_once_leave_a_whole_file(home):
+    def write(ranks):
+        for _ in range(50):
+            assert tuning.keep(ranks, f"{ranks}:65536:131072:1")
+            assert tuning.of_this_host(ranks) in (f"{ranks}:65536:131072:1", "")  # "": the other one did not see it
+
+    writers = [threading.Thread(target=write, args=(ranks,)) for ranks in (2, 3, 4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    found = json.loads(tuning.file().read_text())
+    assert set(found) <= {"2", "3", "4"} and len(list(tuning.file().parent.iterdir())) == 1
+
+
+def ranks_with_files_of_their_own():
+    os.environ["XDG_CACHE_HOME"] += os.environ["FARANDOLE_RANK"]
+    return limits_in_use()
+
+
+def test_ranks_that_have_read_different_files_take_rank_zeros(tmp_path, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    for rank, limits in enumerate([KNOWN, "2:65536:524288:50000"]):
+        monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/of{rank}")
+        tuning.keep(2, limits)
+    env = {VARIABLE: "", "XDG_CACHE_HOME": f"{tmp_path}/of"}
+    assert spawn(2, ranks_with_files_of_their_own, timeout=60, env=env) == [KNOWN, KNOWN]
+
+
+def sums_by_all_limits():
+    fnp.init()
+    sums = set()
+    for number, limits in enumerate(["0", f"{fnp.size()}:1:524288:1", f"{fnp.size()}:16384:8192:1"]):
+        core.tune(limits)
+        for count in (3_000, 300_000):
+            values = np.random.default_rng(fnp.rank()).normal(size=count).astype(np.float32)
+            sums.add((count, fnp.allreduce(values, op=fnp.Sum, name=f"of {count} by {number}").tobytes()))
+    with pytest.raises(ValueError, match="2:x are no limits"):
+        core.tune("2:x")
+    return len(sums)
+
+
+def test_results_have_the_same_bits_by_all_limits():
+    assert spawn(3, sums_by_all_limits, timeout=60) == [2, 2, 2]
+
+
+def test_a_variable_that_is_none_is_refused():
+    for ranks in (1, 2):
+        with pytest.raises(RanksFailed, match="FARANDOLE_TUNING=fast is not understood; allowed: 0"):
+            spawn(ranks, limits_in_use, timeout=60, env={VARIABLE: "fast"})
