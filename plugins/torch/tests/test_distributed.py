@@ -291,6 +291,31 @@ def blocking():
     assert work.get_future().wait()[0] is tensor
 
 
+def within_compiled_functions():
+    """Dynamo compiles what is around a collective, and nothing of ours."""
+    from torch._dynamo.utils import counters
+
+    rank, size = joined()
+
+    def beside(values):
+        doubled = values * 2
+        dist.all_reduce(doubled, async_op=True).wait()  # Dynamo leaves it to Python
+        return doubled + 1
+
+    def within(values):
+        doubled = values * 2
+        dist.all_reduce(doubled)
+        return doubled + 1
+
+    total = 2.0 * sum(range(1, size + 1))
+    for function, graphs in ((beside, 2), (within, 1)):
+        counters.clear()
+        faster = torch.compile(function, backend="aot_eager")
+        for _ in range(3):
+            assert faster(torch.full((4,), rank + 1.0)).tolist() == [total + 1] * 4
+        assert counters["stats"]["unique_graphs"] == graphs, counters
+
+
 def groups_in_threads():
     """Groups of the same ranks, each used by a thread of its own: the ranks' threads are not equally quick."""
     rank, size = joined()
@@ -392,6 +417,10 @@ def test_results_are_there_when_an_operation_is_completed():
 
 def test_blocking_operations_are_over_at_once():
     world(2).run(blocking)
+
+
+def test_compiled_functions_with_collectives():
+    world(2).run(within_compiled_functions)
 
 
 def test_groups_have_orders_of_their_own():

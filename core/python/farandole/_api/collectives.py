@@ -5,7 +5,7 @@ Written once over an Adapter; `farandole.numpy` and most of a plugin's names are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from farandole._api.adapter import Adapter
@@ -95,6 +95,11 @@ class Collectives(RowCollectives[T]):
             check_compressor(compression)
             raise
         return compression.decompress(self._submitter.run(_ALLREDUCE, sent, None, parameters), context)
+
+    def allreduces_in_place(self, op: ReduceOp, process_set: ProcessSet | None) -> Callable[[T], T]:
+        """`allreduce_` without a name, of one kind: for a plugin's own loops, which give the arguments once."""
+        parameters, run = reducing(None, None, op, 1.0, 1.0, process_set), self._submitter.run
+        return lambda tensor: run(_ALLREDUCE, tensor, tensor, parameters)
 
     def persistent_allreduce(
         self,

@@ -23,7 +23,7 @@ from farandole import Average, Handle, Max, Min, ProcessSet, Product, ReduceOp, 
 
 from farandole_torch._adapter import Tensor, collectives
 from farandole_torch._overlap import pays
-from farandole_torch._private import is_called_by_backward, name_of_group, when_backward_is_over
+from farandole_torch._private import is_called_by_backward, name_of_group, undisturbed, when_backward_is_over
 from farandole_torch._sparse import begin
 
 _OPS = {"SUM": Sum, "AVG": Average, "MIN": Min, "MAX": Max, "PRODUCT": Product}
@@ -163,6 +163,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """`ranks`: those of the world, by their number in the group; `rank`: this one's number in it."""
         super().__init__(rank, len(ranks))
         self._rank, self._ranks, self._process_set = rank, list(ranks), process_set
+        self._add_up = collectives.allreduces_in_place(Sum, process_set)
         self._passes: dict[tuple[int, int, int], int] = {}  # (source, target, tag) -> how many there were
         self._name = ""  # as torch calls it, also when torch has forgotten the group
         self._completer: queue.SimpleQueue[Work | None] | None = None  # what its thread is given
@@ -208,13 +209,16 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     # ---- reductions
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
-        op = _op(opts)
         if getattr(opts, "asyncOp", True) or len(tensors) != 1 or tensors[0].is_sparse:
+            op = _op(opts)
             if self._defers and tensors[0].is_cpu and is_called_by_backward(sys._getframe()):
                 return self._defer(tensors, op)
             return Work(self, [self.begin_sum(each, op) for each in tensors], tensors)
         # The caller waits next. A small sum is over within this call, without a handle.
-        collectives.allreduce_(tensors[0], op=op, process_set=self._process_set)
+        if opts.reduceOp == _SUM:
+            self._add_up(tensors[0])
+        else:
+            collectives.allreduce_(tensors[0], op=_op(opts), process_set=self._process_set)
         work = Finished()
         work.tensors = tensors
         return work
@@ -423,6 +427,6 @@ _COLLECTIVES = """
 """.split()
 
 for _name in _COLLECTIVES:  # Dynamo is not to look into them
-    setattr(ProcessGroup, _name, torch.compiler.disable(getattr(ProcessGroup, _name)))
+    setattr(ProcessGroup, _name, undisturbed(getattr(ProcessGroup, _name)))
 for _older, _name in _OLDER_NAMES.items():
     setattr(ProcessGroup, _older, getattr(ProcessGroup, _name))
