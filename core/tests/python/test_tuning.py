@@ -61,7 +61,7 @@ def test_a_damaged_file_counts_as_none(text, home):
     tuning.file().parent.mkdir()
     tuning.file().write_text(text, encoding="latin-1")
     assert tuning.of_this_host(2) == ""
-    assert tuning.keep(2, KNOWN)
+    assert tuning.keep(2, KNOWN) == tuning.file()
     assert tuning.of_this_host(2) == KNOWN
 
 
@@ -89,6 +89,32 @@ def test_a_home_that_cannot_be_written_costs_the_time_only(tmp_path):
     (tmp_path / "file").touch()
     found = run(2, tmp_path / "file")
     assert found[0] == found[1] and found[0].startswith("2:")
+
+
+def test_a_user_without_a_home_measures(monkeypatch, tmp_path):
+    def fail():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(tuning.Path, "home", fail)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert tuning.of_this_host(2) == ""
+    assert tuning.keep(2, KNOWN) is None
+
+
+def test_a_full_disk_leaves_nothing_behind(home, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    assert tuning.keep(2, KNOWN) is None
+    assert not list(tuning.file().parent.iterdir())
+
+
+def test_where_a_library_carries_sums_nothing_is_measured(home, monkeypatch):
+    for backends, found in (("native", ""), ("nccl,native", ""), ("mpi,native", "0"), ("gloo", "0")):
+        monkeypatch.setenv("FARANDOLE_BACKEND", backends)
+        assert tuning.of_this_host(2) == found
 
 
 def test_writers_at_once_leave_a_whole_file(home):

@@ -38,7 +38,7 @@ BETTER = 0.97  # a change must save 3 %: less is noise
 
 @dataclass(frozen=True)
 class Way:
-    """One way for a sum to travel, and the times that its calls took on this rank."""
+    """One way for a sum to travel, and the time that a call took on this rank, in each turn."""
 
     title: str
     size_bytes: int
@@ -48,7 +48,7 @@ class Way:
 
     @property
     def time_ns(self) -> int:
-        """That of the best quarter: other programs only make calls slower."""
+        """That of the best quarter of turns: other programs only make calls slower."""
         return sorted(self.times_ns)[len(self.times_ns) // 4]
 
 
@@ -67,7 +67,8 @@ class Measured:
 
 def of_this_host(ranks: int) -> str:
     """The limits for so many ranks on this host, as text; "" where they are to be measured."""
-    if environment.tuning() or ranks < 2:
+    is_carried = not set(environment.backends()) <= {"native", "nccl"}  # a library may carry what would be measured
+    if environment.tuning() or ranks < 2 or is_carried:
         return UNTUNED
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
         path = file()
@@ -77,8 +78,8 @@ def of_this_host(ranks: int) -> str:
     return ""
 
 
-def keep(ranks: int, limits: str) -> bool:
-    """Write them to this machine's file, beside those for other numbers of ranks. Returns whether that went well."""
+def keep(ranks: int, limits: str) -> Path | None:
+    """Write them to this machine's file, beside those for other numbers of ranks. Returns where; None: nowhere."""
     known: dict[str, str] = {}
     with contextlib.suppress(OSError, ValueError):
         found = json.loads(file().read_text())
@@ -86,16 +87,29 @@ def keep(ranks: int, limits: str) -> bool:
     try:
         path = file()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.stem, delete=False) as fresh:
-            json.dump(known | {str(ranks): limits}, fresh, indent=1)
-        os.replace(fresh.name, path)
+        _replace(path, json.dumps(known | {str(ranks): limits}, indent=1))
     except OSError:
-        return False
-    return True
+        return None
+    return path
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write the file at once, and leave nothing beside it where that fails."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.stem, delete=False) as fresh:
+        try:
+            fresh.write(text)
+            fresh.flush()
+            os.replace(fresh.name, path)
+        except OSError:
+            os.unlink(fresh.name)
+            raise
 
 
 def file() -> Path:
-    """Where this user keeps the limits of this machine: one file for each kind of machine and version."""
+    """Where this user keeps the limits of this machine: one file for each kind of machine and version.
+
+    Raises OSError where the user has no home.
+    """
     from farandole import __version__
 
     kind = hashlib.sha256(repr((__version__, *_processor())).encode()).hexdigest()[:16]
@@ -139,9 +153,9 @@ def measure(ranks: int) -> Measured:
         [Way(f"in rounds of {each >> 10} KiB", size, most, each) for each in ROUNDS_BYTES] for size in ROUND_SIZES_BYTES
     ]
     for ways in cells:
-        _time(ranks, ways, turns=12, calls=5)
+        _time(ranks, ways, turns=16, calls=8)
     for ways in rounds:
-        _time(ranks, ways, turns=6, calls=2)
+        _time(ranks, ways, turns=6, calls=1)
     cell_bytes, round_bytes = _cell_bytes(cells, most), _round_bytes(rounds, usual)
     cost_ns = next(way.time_ns for way in rounds[0] if way.round_bytes == round_bytes)
     _, cell_bytes, round_bytes, _ = of_rank_0 = clock.allgather(
@@ -153,10 +167,10 @@ def measure(ranks: int) -> Measured:
 
 
 def _cell_bytes(cells: list[list[Way]], most: int) -> int:
-    """The largest size up to which cells take no longer."""
+    """The largest size up to which cells are not worse."""
     limit = most // 4
     for in_cells, staged in cells:
-        if in_cells.time_ns > staged.time_ns:
+        if staged.time_ns < BETTER * in_cells.time_ns:
             break
         limit = in_cells.size_bytes
     return limit
@@ -177,7 +191,11 @@ def _round_bytes(rounds: list[list[Way]], usual: int) -> int:
 
 
 def _time(ranks: int, ways: list[Way], turns: int, calls: int) -> None:
-    """Let the ways of one size take turns. The first turn and each first call bring the ranks together."""
+    """Let the ways of one size take turns of so many calls, after one that brings the ranks together.
+
+    A rank may begin the next call while others still read what it has put for the last one, so only several calls
+    together tell what one takes.
+    """
     memory = (ctypes.c_char * (ways[0].size_bytes + 64))()
     address = (ctypes.addressof(memory) + 63) // 64 * 64
     call = address, address, DType.FLOAT32, (ways[0].size_bytes // 4,)
@@ -188,8 +206,9 @@ def _time(ranks: int, ways: list[Way], turns: int, calls: int) -> None:
     for turn in range(turns + 1):
         for way, add_up in zip(ways, sums, strict=True):
             core.tune(f"{ranks}:{way.cell_bytes}:{way.round_bytes}:1")
-            for number in range(calls):
-                began = time.perf_counter_ns()
+            add_up()
+            began = time.perf_counter_ns()
+            for _ in range(calls):
                 add_up()
-                if turn and number:
-                    way.times_ns.append(time.perf_counter_ns() - began)
+            if turn:  # the first one finds out where the memory is
+                way.times_ns.append((time.perf_counter_ns() - began) // calls)

@@ -45,8 +45,8 @@ def tune() -> None:
     if fnp.size() > 1:
         measured = tuning.measure(fnp.size())
         if fnp.rank() == 0:
-            path = tuning.file()
-            print(limits_of(measured, fnp.size(), path, tuning.keep(fnp.size(), measured.limits)), flush=True)
+            path = tuning.keep(fnp.size(), measured.limits)
+            print(limits_of(measured, fnp.size(), path), flush=True)
     fnp.shutdown()
 
 

@@ -54,13 +54,14 @@ def explanation(operation: str, ranks: int) -> str:
     )
 
 
-def limits_of(measured: Measured, ranks: int, path: Path, is_kept: bool) -> str:
+def limits_of(measured: Measured, ranks: int, path: Path | None) -> str:
     """The lines of `farandole bench --tune`."""
     lines = [f"sums of float32 arrays on {ranks} ranks, by the ways that they can travel", ""]
     lines += [
         f"{size_text(way.size_bytes):>12} {time_text(way.time_ns / 1e9):>12}   {way.title}" for way in measured.ways
     ]
-    kept = f"Kept in {path}." if is_kept else f"They could not be kept in {path}: jobs measure them at each start."
+    lost = "They could not be kept, so jobs measure them at each start: let XDG_CACHE_HOME name a folder for them."
+    kept = f"Kept in {path}." if path else lost
     return "\n".join(
         [
             *lines,
