@@ -96,11 +96,6 @@ class Collectives(RowCollectives[T]):
             raise
         return compression.decompress(self._submitter.run(_ALLREDUCE, sent, None, parameters), context)
 
-    def allreduces_in_place(self, op: ReduceOp, process_set: ProcessSet | None) -> Callable[[T], T]:
-        """`allreduce_` without a name, of one kind: for a plugin's own loops, which give the arguments once."""
-        parameters, run = reducing(None, None, op, 1.0, 1.0, process_set), self._submitter.run
-        return lambda tensor: run(_ALLREDUCE, tensor, tensor, parameters)
-
     def persistent_allreduce(
         self,
         tensor: T,
@@ -181,3 +176,9 @@ class Collectives(RowCollectives[T]):
         ]
         for handle in handles:
             handle.wait()
+
+
+def sums_in_place(collectives: Collectives[T], process_set: ProcessSet | None) -> Callable[[T], T]:
+    """`allreduce_` with op=Sum and without a name, for a plugin that gives the other arguments once."""
+    parameters, run = reducing(None, None, ReduceOp.SUM, 1.0, 1.0, process_set), collectives._submitter.run
+    return lambda tensor: run(_ALLREDUCE, tensor, tensor, parameters)

@@ -277,11 +277,8 @@ def tuning() -> str:
 
 
 def cache_home() -> Path:
-    """The folder for files that may be made anew. Raises OSError where the user has no home."""
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError as error:  # a user that the system does not know, as in some containers
-        raise FileNotFoundError(str(error)) from None
+    """The folder for files that may be made anew. Raises RuntimeError where neither HOME nor the user is known."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def log_level() -> str:

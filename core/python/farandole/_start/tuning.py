@@ -70,7 +70,7 @@ def of_this_host(ranks: int) -> str:
     is_carried = not set(environment.backends()) <= {"native", "nccl"}  # a library may carry what would be measured
     if environment.tuning() or ranks < 2 or is_carried:
         return UNTUNED
-    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+    with contextlib.suppress(OSError, RuntimeError, ValueError, TypeError, AttributeError):
         path = file()
         if path.stat().st_uid == os.geteuid():
             found = json.loads(path.read_text()).get(str(ranks))
@@ -81,14 +81,14 @@ def of_this_host(ranks: int) -> str:
 def keep(ranks: int, limits: str) -> Path | None:
     """Write them to this machine's file, beside those for other numbers of ranks. Returns where; None: nowhere."""
     known: dict[str, str] = {}
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
         found = json.loads(file().read_text())
         known = {str(number): str(text) for number, text in found.items()} if isinstance(found, dict) else {}
     try:
         path = file()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _replace(path, json.dumps(known | {str(ranks): limits}, indent=1))
-    except OSError:
+    except (OSError, RuntimeError):
         return None
     return path
 
@@ -108,7 +108,7 @@ def _replace(path: Path, text: str) -> None:
 def file() -> Path:
     """Where this user keeps the limits of this machine: one file for each kind of machine and version.
 
-    Raises OSError where the user has no home.
+    Raises RuntimeError where the user has no home.
     """
     from farandole import __version__
 

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from farandole import Average, Handle, Max, Min, ProcessSet, Product, ReduceOp, Sum
+from farandole.plugin import sums_in_place
 
 from farandole_torch._adapter import Tensor, collectives
 from farandole_torch._overlap import pays
@@ -163,7 +164,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """`ranks`: those of the world, by their number in the group; `rank`: this one's number in it."""
         super().__init__(rank, len(ranks))
         self._rank, self._ranks, self._process_set = rank, list(ranks), process_set
-        self._add_up = collectives.allreduces_in_place(Sum, process_set)
+        self._add_up = sums_in_place(collectives, process_set)
         self._passes: dict[tuple[int, int, int], int] = {}  # (source, target, tag) -> how many there were
         self._name = ""  # as torch calls it, also when torch has forgotten the group
         self._completer: queue.SimpleQueue[Work | None] | None = None  # what its thread is given
