@@ -146,12 +146,14 @@ def test_ranks_that_have_read_different_files_take_rank_zeros(tmp_path, monkeypa
     assert spawn(2, ranks_with_files_of_their_own, timeout=60, env=env) == [KNOWN, KNOWN]
 
 
-def test_ranks_of_several_hosts_take_those_of_the_slowest(home):
-    def of(rank):
-        apart = {"FARANDOLE_ARENAS": "0", "XDG_CACHE_HOME": str(home)}  # each rank is a host of its own
-        return apart | {VARIABLE: ["0", KNOWN, "2:65536:524288:50000"][rank]}
+def ranks_of_several_hosts():
+    os.environ["FARANDOLE_ARENAS"] = "0"  # each is a host of its own
+    os.environ[VARIABLE] = ["0", KNOWN, "2:65536:524288:50000"][int(os.environ["FARANDOLE_RANK"])]
+    return limits_in_use()
 
-    assert spawn(3, limits_in_use, timeout=60, env=of) == [KNOWN] * 3
+
+def test_ranks_of_several_hosts_take_those_of_the_slowest():
+    assert spawn(3, ranks_of_several_hosts, timeout=60) == [KNOWN] * 3
 
 
 def sums_by_all_limits():
