@@ -4,6 +4,7 @@ import json
 import os
 import stat
 import threading
+from dataclasses import replace
 
 import farandole.numpy as fnp
 import numpy as np
@@ -144,6 +145,27 @@ def test_ranks_that_have_read_different_files_take_rank_zeros(tmp_path, monkeypa
         tuning.keep(2, limits)
     env = {VARIABLE: "", "XDG_CACHE_HOME": f"{tmp_path}/of"}
     assert spawn(2, ranks_with_files_of_their_own, timeout=60, env=env) == [KNOWN, KNOWN]
+
+
+def ways(**times_us):
+    return [tuning.Way(way, 1 << 20, 1, int(way[1:]) << 10, [time * 1000]) for way, time in times_us.items()]
+
+
+def test_a_choice_needs_a_gain_above_the_noise(monkeypatch):
+    def cell_bytes(ranks, *pairs):
+        sizes = [tuning.Way("", 32 << 10, 1, 1), tuning.Way("", 64 << 10, 1, 1)]
+        cells = [[replace(each, times_ns=[time]) for time in pair] for each, pair in zip(sizes, pairs, strict=True)]
+        return tuning._cell_bytes(ranks, cells, 64 << 10) >> 10
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
+    assert cell_bytes(4, (100, 95), (200, 185)) == 64
+    assert cell_bytes(4, (100, 95), (200, 170)) == 32
+    assert cell_bytes(4, (100, 80), (200, 300)) == 16
+    assert cell_bytes(5, (100, 80), (200, 100)) == 64, "ranks share cores"
+    at_both = [ways(r256=100, r128=98, r512=102), ways(r256=100, r128=98, r512=103)]
+    assert tuning._round_bytes(at_both, 256 << 10) == 256 << 10
+    at_both = [ways(r256=100, r128=80, r512=102), ways(r256=100, r128=105, r512=103)]
+    assert tuning._round_bytes(at_both, 256 << 10) == 128 << 10
 
 
 def ranks_of_several_hosts():
