@@ -459,10 +459,11 @@ def bench_tensorflow(session: nox.Session) -> None:
     for beside in (OLDEST, NEWEST):
         for ranks in (1, 2):
             run = partial(measure_plugin, session, beside, ranks, "run.py", *more)
-            jobs[f"Nodes, {beside.called}, {ranks} ranks"] = Job(run)
+            first = tuple(jobs)[:1]  # which writes the heading
+            jobs[f"Nodes, {beside.called}, {ranks} ranks"] = Job(run, first)
         strategy = ["--strategy"] if beside == OLDEST else []  # which fails under Keras 3
         fit = partial(measure_plugin, session, beside, 2, "fit.py", *more, *strategy)
-        jobs[f"model.fit, {beside.called}"] = Job(fit)
+        jobs[f"model.fit, {beside.called}"] = Job(fit, first)
     run_jobs(session, jobs, most=1)
 
 

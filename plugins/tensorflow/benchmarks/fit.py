@@ -137,7 +137,8 @@ def report(times: dict[str, list[float]], args: argparse.Namespace) -> bool:
     if farandole.rank() == 0:
         print("\n".join(lines), flush=True)
         if args.append_to:
-            args.append_to.write_text(args.append_to.read_text() + "\n".join(lines) + "\n")
+            with args.append_to.open("a") as file:
+                file.write("\n".join(lines) + "\n")
     return more["farandole"] > OVERHEAD_LIMIT_PERCENT or more["farandole"] >= more.get("strategy", float("inf"))
 
 
