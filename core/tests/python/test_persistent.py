@@ -57,6 +57,8 @@ def calls_of_strided_memory():
     assert total.start().wait() is total.tensor
     assert whole[:, ::2].tolist() == [[6.0] * 3] * 4
     assert whole[:, 1::2].tolist() == [[fnp.rank() + 1] * 3] * 4
+    with pytest.raises(TypeError, match="takes no arguments"):
+        total(1)
 
 
 def test_calls_of_strided_memory():

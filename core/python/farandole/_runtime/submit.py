@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from farandole._api.adapter import Adapter, DType
 from farandole._api.calls import Parameters, check_types
 from farandole._api.earlier import await_earlier, waits
+from farandole._api.errors import ArgumentTypeError
 from farandole._api.handles import Handle
 from farandole._api.ops import Kind
 from farandole._runtime.native import core
@@ -232,7 +233,9 @@ class Repeated(Generic[T]):
         self._run = partial(submitter.run, kind, tensor, tensor, parameters)
         self._start = partial(submitter.start_one, kind, tensor, tensor, parameters)
 
-    def __call__(self) -> T:
+    def __call__(self, *given: object) -> T:
+        if given:
+            raise ArgumentTypeError("a persistent operation takes no arguments: they were given when it was made")
         return self._run()
 
     def start(self) -> Handle[T]:
