@@ -101,5 +101,17 @@ def test_limits_are_measured_anew_and_kept(bench: Callable, tmp_path: Path, monk
         kept.write_text("{}")
 
 
+@pytest.mark.parametrize(("name", "value"), [("FARANDOLE_ARENAS", "0"), ("FARANDOLE_BACKEND", "gloo,native")])
+def test_limits_of_shared_memory_are_measured_in_no_other(
+    bench: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(name, value)
+    result = bench("--tune")
+    assert (result.code, result.out) == (2, "")
+    assert "--tune compares ways through shared memory: unset FARANDOLE_ARENAS=0" in result.err
+    assert not list(tmp_path.iterdir())
+
+
 def test_help_keeps_the_lines_of_its_examples(bench: Callable) -> None:
     assert "\n      farandole bench -np 4 --sizes 4,64K,16M\n" in bench("--help").out

@@ -10,6 +10,7 @@ import farandole.numpy as fnp
 import numpy as np
 import pytest
 from farandole import ProcessSet
+from farandole.plugin import sums_in_place
 from farandole.testing import spawn
 
 pytestmark = pytest.mark.timeout(120)
@@ -139,3 +140,22 @@ def test_a_set_that_is_there_already_is_refused_on_all_ranks_whatever_the_others
         assert "rank 0" in message and "rank 1" in message
         assert (plain, already) == (farandole.ArgumentError, "process set 0 has the ranks [0, 1] already; use that one")
         assert (sets, sums) == ([[0, 1], [1]], [[1], [1, 1]][rank])
+
+
+def sums_of_a_set_that_comes_again():
+    fnp.init()
+    either = farandole.add_process_set([0, 1])
+    add_up = sums_in_place(fnp._collectives, either)
+    if fnp.rank() < 2:
+        assert add_up(np.full(3, fnp.rank() + 1.0)).tolist() == [3.0] * 3
+    assert farandole.remove_process_set(either)
+    with pytest.raises(ValueError, match="ProcessSet"):
+        add_up(np.ones(3))
+    farandole.add_process_set([1, 2])
+    assert farandole.add_process_set(either) is either
+    if fnp.rank() < 2:
+        assert add_up(np.full(3, fnp.rank() + 1.0)).tolist() == [3.0] * 3
+
+
+def test_sums_of_a_plugin_know_the_number_that_a_set_has_now():
+    spawn(3, sums_of_a_set_that_comes_again, timeout=60)

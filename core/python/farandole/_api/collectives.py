@@ -180,5 +180,9 @@ class Collectives(RowCollectives[T]):
 
 def sums_in_place(collectives: Collectives[T], process_set: ProcessSet | None) -> Callable[[T], T]:
     """`allreduce_` with op=Sum and without a name, for a plugin that gives the other arguments once."""
-    parameters, run = reducing(None, None, ReduceOp.SUM, 1.0, 1.0, process_set), collectives._submitter.run
-    return lambda tensor: run(_ALLREDUCE, tensor, tensor, parameters)
+    run = collectives._submitter.run
+    if process_set is None:
+        parameters = reducing(None, None, ReduceOp.SUM, 1.0, 1.0, None)
+        return lambda tensor: run(_ALLREDUCE, tensor, tensor, parameters)
+    # The number of a set may be another one in the next world, and none once it is removed.
+    return lambda tensor: run(_ALLREDUCE, tensor, tensor, reducing(None, None, ReduceOp.SUM, 1.0, 1.0, process_set))

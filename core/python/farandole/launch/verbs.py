@@ -83,6 +83,11 @@ def bench(
     if is_tuning:
         if len(placements) < 2:
             raise click.UsageError("--tune compares ways between ranks, and so needs -np 2 or more.")
+        if not measure.through_shared_memory(base):
+            raise click.UsageError(
+                "--tune compares ways through shared memory: unset FARANDOLE_ARENAS=0, and let FARANDOLE_BACKEND name "
+                "native and nccl only."
+            )
         if sizes is not None or json_path is not None or operation != "allreduce" or seconds != 1:
             raise click.UsageError(
                 "--tune measures allreduce at sizes of its own and writes its own file; leave out "
