@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "engine/driver.h"
 #include "engine/small.h"
 
 using namespace farandole;
@@ -69,7 +70,8 @@ class Member {
       CpuPause();
       if (pauses > 5000) sched_yield();
     }
-    FoldCells(cells, ReduceOp::kSum, Scale{}, &segment_, 1, me_);
+    const CellReader reader{me_, uses_, Driver::kCallerPauses};
+    FoldCells(cells, ReduceOp::kSum, Scale{}, &segment_, 1, &reader);
   }
 
   void Meet() {

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "common/clock.h"
+#include "engine/driver.h"
 #include "engine/small.h"
 #include "worker.h"
 
@@ -32,7 +33,8 @@ class Kernel {
       if (++pauses > kPauses) sched_yield();
     } while (!cells.AllHavePut(uses_));
     buffers_[(uses_ + 1) % 2]->AskForLinesOf(me_);
-    farandole::FoldCells(cells, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, me_);
+    const farandole::CellReader reader{me_, uses_, farandole::Driver::kCallerPauses};
+    farandole::FoldCells(cells, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, &reader);
   }
 
  private:

@@ -170,11 +170,18 @@ FAULTS = [
         found_by="cpp NamingTest",
     ),
     Fault(
-        name="a rank overwrites its own payload instead of the other's",
+        name="a rank writes the half that it folds over its own payload instead of the other's",
         path="core/src/engine/small.cc",
-        before="                cells.payload_to_write(1 - reader) + offset);\n",
-        after="                cells.payload_to_write(reader) + offset);\n",
-        found_by="cpp Members",
+        before="                cells_.payload_to_write(1 - reader_->member) + offset + at);\n",
+        after="                cells_.payload_to_write(reader_->member) + offset + at);\n",
+        found_by="cpp Halves",
+    ),
+    Fault(
+        name="the stamp of a half outlives the operation",
+        path="core/src/transport/shm/cells.cc",
+        before="    if (!payload_is_in_line()) StampHalf(part, 0);\n",
+        after="",
+        found_by="cpp Halves",
     ),
     Fault(
         name="a rank with a thread that may still call something is taken to wait for ever",

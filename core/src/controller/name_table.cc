@@ -185,11 +185,11 @@ bool UsesInFlight::Take(Ticket ticket) {
   return true;
 }
 
-bool UsesInFlight::Release(Ticket ticket) {
+bool UsesInFlight::Release(Ticket ticket, bool taken) {
   Name* const name = Find(ticket);
   if (name == nullptr || !name->reserved) return false;
   --reserved_count_;
-  if (name->taken) End(name);
+  if (name->taken || taken) End(name);
   name->reserved = false;
   if (name->in_flight) Enter(name);
   return reserved_count_ == 0 ? std::exchange(waits_for_release_, false) : waits_for_release_;

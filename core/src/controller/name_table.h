@@ -195,8 +195,9 @@ class UsesInFlight {
   void TakeAll(NegotiationEvents* events);
   // Returns false when the result was taken, or the operation is described anew.
   bool Take(Ticket ticket);
-  // Ends the reservation by this thread. Returns whether a thread has waited for one to end.
-  bool Release(Ticket ticket);
+  // Ends the reservation by this thread, which has `taken` the result or not. Returns whether a thread has waited for
+  // one to end.
+  bool Release(Ticket ticket, bool taken);
   // Returns `reserved`. If it is true, Release will say that a thread has waited.
   bool MustWaitFor(bool reserved);
   bool AwaitsRelease() { return MustWaitFor(reserved_count_ > 0); }

@@ -11,7 +11,7 @@ constexpr int kThreadPauses = 20;
 Driver::Driver(World* world, Operations* operations, const Settings& settings, const BackendList& backend_list)
     : world_(world), operations_(operations), progress_(world, operations, &progress_lock_, settings, backend_list) {
   const bool crowded = world->group->count() > static_cast<int>(std::thread::hardware_concurrency());
-  pauses_ = crowded ? 0 : kCallerPauses;
+  operations->pauses = crowded ? 0 : kCallerPauses;
 }
 
 Status Driver::Start() {
@@ -61,9 +61,9 @@ void Driver::DriveUntil(const Operation& operation, TimePoint limit) {
   for (int idle = 0; !operation.done();) {
     if (progress_.Drive()) {
       idle = 0;
-    } else if (++idle <= pauses_) {
+    } else if (++idle <= pauses()) {
       CpuPause();
-    } else if (idle <= pauses_ + kYields) {
+    } else if (idle <= pauses() + kYields) {
       std::this_thread::yield();
     } else {
       if (Now() >= limit || stopping_) return;
@@ -72,7 +72,7 @@ void Driver::DriveUntil(const Operation& operation, TimePoint limit) {
       if (!progress_.Drive()) progress_.Sleep(kSleepMs);
       Disarm(world_->group->bell());
       progress_.LookAtDescriptors();
-      idle = pauses_;
+      idle = pauses();
     }
   }
 }

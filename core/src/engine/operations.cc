@@ -123,11 +123,11 @@ OperationPtr TakeSmall(Operations* operations, Ticket ticket) {
   SmallCall* const call = operations->by_ticket.TakeCall(ticket);
   if (call != nullptr && !call->admission.large) {
     operations->in_flight.fetch_sub(1);
-    call->Take();
+    call->Take(operations->pauses);
     return nullptr;
   }
   OperationPtr operation = call != nullptr ? call->Become() : operations->by_ticket.Take(ticket);
-  if (operation && !operation->admission.large) FoldSmall(operation.get());
+  if (operation && !operation->admission.large) FoldSmall(operation.get(), operations->pauses);
   return operation;
 }
 
@@ -160,21 +160,36 @@ OperationPtr TakeIfReady(Operations* operations, Ticket ticket) {
 // Comes after TakeIfReady or TakeSmall, and without the lock, since the done function may submit.
 void FinishTaken(World* world, Operations* operations, const OperationPtr& operation) {
   if (operation->admission.large) {
-    FoldSmall(operation.get());
+    FoldSmall(operation.get(), operations->pauses);
     Release(world, operations, operation->admission.ticket);
   }
   operations->in_flight.fetch_sub(1);
   operation->Complete(Status::Ok());
 }
 
-// Copies without the lock. It takes a reference to the set first, since the set may be removed once the admission is
-// released.
-void PutLarge(World* world, Operations* operations, SmallCall* call) {
-  const ProcessSetPtr set = *call->members;
+// Puts a large call, which is entered, and takes its result if the others come within the looks, all without the lock
+// and in one reservation: each further turn of the lock would cost 0.1 us. Another thread may make the call an
+// operation meanwhile, which ends here, too.
+void RunLarge(World* world, Operations* operations, SmallCall* call, int looks) {
+  const Ticket ticket = call->admission.ticket;
   call->Put();
-  Release(world, operations, call->admission.ticket);
   RingFence();
-  if (operations->negotiation.IsReady(call->admission)) RingForSmall(world, call->admission, *set);
+  const bool is_ready = BecomesReady(operations->negotiation, call->admission, looks);
+  if (is_ready) {
+    RingForSmall(world, call->admission, **call->members);
+    call->Take(operations->pauses, /*at_once=*/true);
+  }
+  OperationPtr operation;
+  bool wakes_driver;
+  {
+    std::lock_guard<std::mutex> lock(operations->mutex);
+    if (is_ready && operations->by_ticket.TakeCall(ticket) == nullptr) operation = operations->by_ticket.Take(ticket);
+    wakes_driver = operations->negotiation.Release(ticket, is_ready);
+  }
+  if (wakes_driver) world->group->RingSelf();
+  if (!is_ready) return;
+  operations->in_flight.fetch_sub(1);
+  if (operation) operation->Complete(Status::Ok());
 }
 
 }  // namespace
@@ -219,13 +234,13 @@ bool Enter(World* world, Operations* operations, SmallCall* call, int looks) {
     if (!call->admission.large && BecomesReady(negotiation, call->admission, looks)) {
       RingForSmall(world, call->admission, **call->members);
       negotiation.TakeReady(call->admission.ticket);
-      call->Take(/*at_once=*/true);
+      call->Take(operations->pauses, /*at_once=*/true);
     } else {
       operations->by_ticket.Put(call);
       operations->in_flight.fetch_add(1);
     }
   }
-  if (call->admission.large) PutLarge(world, operations, call);
+  if (call->admission.large) RunLarge(world, operations, call, looks);
   if (operations->negotiation.AnyJoined()) world->group->RingOthers();
   return true;
 }
@@ -296,10 +311,10 @@ bool CompleteIfReady(World* world, Operations* operations, SmallCall* call) {
     if (call->over() || !operations->negotiation.IsReady(call->admission) || !operations->negotiation.TakeReady(ticket))
       return call->over();
     operations->by_ticket.TakeCall(ticket);
-    if (!call->admission.large) call->Take();
+    if (!call->admission.large) call->Take(operations->pauses);
   }
   if (call->admission.large) {
-    call->Take();
+    call->Take(operations->pauses);
     Release(world, operations, ticket);
   }
   operations->in_flight.fetch_sub(1);

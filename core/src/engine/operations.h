@@ -163,6 +163,8 @@ struct Operations {
   int broken_by = -1;            // the rank to blame; -1: none is
   bool has_missed_lost = false;  // an operation of this rank failed, or was refused, because of that rank
 
+  int pauses = 0;  // of a thread that waits, before it yields; 0 where there are more ranks than cores (driver.h)
+
   Naming naming;
   std::unique_ptr<FlightRecorder> recorder;  // null: operations are not recorded
 

@@ -17,17 +17,24 @@
 
 namespace farandole {
 
-// Folds all members' tensors in order R into the outputs. Member `reader`, unless it is -1, reads its own inputs where
-// they are instead of what it has put: lines that others have read may have gone there (64 KB take 2.1 us, not 5.1).
-// Of two members a reader may overwrite what the other has put.
+// The member that folds.
+struct CellReader {
+  int member = 0;
+  uint64_t stamp = 0;  // of the use
+  int pauses = 0;      // of a thread that waits; 0: it does not wait for the other's half either
+};
+
+// Folds all members' tensors in order R into the outputs. A reader takes its own inputs from where they are instead of
+// what it has put: lines that others have read may have gone there (64 KB take 2.1 us, not 5.1). Of two members a
+// reader may overwrite what the other has put.
 // REQUIRES: AllHavePut; the reader's inputs are as they were put, and only a member that drops the result has none; an
 // IEEE environment as FloatingPointScope makes it.
 void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
-               int reader = -1);
+               const CellReader* reader = nullptr);
 
 // REQUIRES: the admission has cells.
 void PutSmall(Operation* operation, bool wants_bell);
-void FoldSmall(Operation* operation);  // REQUIRES: all have put
+void FoldSmall(Operation* operation, int pauses);  // REQUIRES: all have put. pauses: of the CellReader
 
 // A blocking allreduce of one small tensor that the ranks know, by its name or as one of the unnamed. The caller puts
 // its data, polls until the others have arrived, and folds. No other thread needs to know of the call, so it lives on
@@ -64,8 +71,8 @@ class SmallCall final : public NamedOperation {
 
   void Put();
   // Folds, and ends the call. REQUIRES: all have put, and the negotiation has been told that the result is taken.
-  // at_once: in the first looks, so that the record of its end needs no clock.
-  void Take(bool at_once = false);
+  // pauses: of the CellReader. at_once: in the first looks, so that the record of its end needs no clock.
+  void Take(int pauses, bool at_once = false);
   FlightFacts Facts() const;
   std::string_view given_name() const { return asked_.name; }
   std::string Shape() const { return ToString({asked_.tensors[0].shape.begin(), asked_.tensors[0].shape.end()}); }

@@ -37,7 +37,10 @@ CellBuffer::CellBuffer(std::byte* memory, int member_count, size_t payload_bytes
 
 void CellBuffer::Clear() {
   const int parts = member_count_ + (has_result_ ? 1 : 0);
-  for (int part = 0; part < parts; ++part) line(part)->stamp.store(0, std::memory_order_release);
+  for (int part = 0; part < parts; ++part) {
+    if (!payload_is_in_line()) StampHalf(part, 0);
+    line(part)->stamp.store(0, std::memory_order_release);
+  }
 }
 
 void CellBuffer::AskForLinesOf(int member) const {

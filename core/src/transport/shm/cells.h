@@ -1,10 +1,11 @@
 // Cells: shared memory into which every member puts its whole input, and then a stamp. Every member reads all inputs,
 // and engine/small.h folds them. Two buffers are used in turns; a CellBuffer is one of them:
 //
-//   member 0   [ payload up to 56 bytes | stamp ] [ larger payload ...            ]
-//   member 1   [ payload up to 56 bytes | stamp ] [ larger payload ...            ]
+//   member 0   [ payload up to 56 bytes, or stamp of its half | stamp ] [ larger payload ...            ]
+//   member 1   [ payload up to 56 bytes, or stamp of its half | stamp ] [ larger payload ...            ]
 //
-// A small payload and its stamp share a cache line, so only one line crosses between two members.
+// A small payload and its stamp share a cache line, so only one line crosses between two members. Of two members with a
+// larger payload each can fold one half for both, see FoldCells; then it stamps that, too.
 //
 // Uses have the numbers 1, 2, 3 ..., and use k lies in buffer k mod 2. Two facts make further signals unnecessary:
 // - A member stores its stamp k last (release). The others read its data only after they saw that stamp (acquire).
@@ -64,6 +65,14 @@ class CellBuffer {
   // REQUIRES: this member has put, and no other thread changes its line.
   void AskForBell(int member) { line(member)->stamp.fetch_or(kWantsBell); }
 
+  // This member has written its half of the result into the other's payload. REQUIRES: !payload_is_in_line().
+  void StampHalf(int member, uint64_t stamp) const {
+    line(member)->half_stamp.store(stamp, std::memory_order_release);
+  }
+  bool HasStampedHalf(int member, uint64_t stamp) const {
+    return line(member)->half_stamp.load(std::memory_order_acquire) == stamp;
+  }
+
   // ---- the result, behind the parts of the members
   static CellBuffer WithResult(std::byte* memory, int member_count, size_t payload_bytes) {
     CellBuffer buffer(memory, member_count, payload_bytes);
@@ -92,7 +101,10 @@ class CellBuffer {
 
  private:
   struct alignas(64) Line {
-    std::byte payload[kInLineBytes];
+    union {
+      std::byte payload[kInLineBytes];
+      std::atomic<uint64_t> half_stamp;  // where the payload is behind the line
+    };
     std::atomic<uint64_t> stamp;
   };
   static constexpr uint64_t kGivenUp = kWantsBell;  // in the stamp of the result

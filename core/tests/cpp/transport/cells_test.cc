@@ -91,7 +91,8 @@ std::string Allreduce(Payload& payload, uint64_t use, int member, std::string in
   cells.Put(member, tensors.data(), tensors.size(), use);
   while (!cells.AllHavePut(use)) std::this_thread::yield();
   const bool reads_own = use % 3 != 0;  // both kinds, with both buffers
-  FoldCells(cells, reduce, scale, tensors.data(), tensors.size(), reads_own ? member : -1);
+  const CellReader reader{member, use, /*pauses=*/static_cast<int>(use % 2)};
+  FoldCells(cells, reduce, scale, tensors.data(), tensors.size(), reads_own ? &reader : nullptr);
   return input;
 }
 
@@ -107,7 +108,7 @@ TEST_P(Members, GetTheFoldOfAllInputsForEveryTypeReductionAndSize) {
   const int member_count = GetParam();
   for (int type = 0; type < kDTypeCount; ++type) {
     const std::vector<ReduceOp> reductions = tests::FoldedReductions(static_cast<DType>(type));
-    for (const size_t element_count : {0, 1, 6, 7, 13, 29, 57, 1001}) {
+    for (const size_t element_count : {0, 1, 6, 7, 13, 29, 57, 4201}) {
       Payload payload(member_count, {{static_cast<DType>(type), element_count}});
       RunMembers(member_count, [&](int member) {
         for (uint64_t use = 1; use <= 2 * reductions.size(); ++use) {
@@ -164,8 +165,9 @@ TEST(Cells, AMemberWithoutMemoryContributesZerosAndGetsNoResult) {
     CellBuffer& cells = payload.buffers[use & 1];
     cells.Put(0, mine.data(), mine.size(), use);
     cells.Put(1, none.data(), none.size(), use);
-    FoldCells(cells, ReduceOp::kSum, {}, mine.data(), mine.size(), use % 2 == 0 ? 0 : -1);
-    FoldCells(cells, ReduceOp::kSum, {}, none.data(), none.size(), 1);
+    const CellReader first{0, use, 1}, second{1, use, 1};
+    FoldCells(cells, ReduceOp::kSum, {}, mine.data(), mine.size(), use % 2 == 0 ? &first : nullptr);
+    FoldCells(cells, ReduceOp::kSum, {}, none.data(), none.size(), &second);
   }
   EXPECT_EQ(values, std::vector<int32_t>(2003, 7));
 }
@@ -183,6 +185,61 @@ TEST(Cells, ReportsWhichMembersHavePut) {
   cells.Put(0, &tensor, 1, 1);
   cells.Put(1, &tensor, 1, 1);
   EXPECT_TRUE(cells.AllHavePut(1));
+}
+
+// Two members with a payload of which each folds one half for both.
+class Halves : public testing::Test {
+ protected:
+  static constexpr size_t kCount = 3001;
+
+  void PutBoth(uint64_t use) {
+    for (int member : {0, 1}) cells(use).Put(member, &tensors_[member], 1, use);
+  }
+  void Fold(int member, uint64_t use, int pauses = 0) {
+    const CellReader reader{member, use, pauses};
+    FoldCells(cells(use), ReduceOp::kSum, {}, &tensors_[member], 1, &reader);
+  }
+  CellBuffer& cells(uint64_t use) { return payload_.buffers[use & 1]; }
+  float* LandedWith(int member, uint64_t use) { return reinterpret_cast<float*>(cells(use).payload_to_write(member)); }
+
+  Payload payload_{2, {{DType::kFloat32, kCount}}};
+  std::vector<float> values_[2] = {std::vector<float>(kCount, 1), std::vector<float>(kCount, 2)};
+  CellTensor tensors_[2] = {{values_[0].data(), values_[0].data(), DType::kFloat32, kCount},
+                            {values_[1].data(), values_[1].data(), DType::kFloat32, kCount}};
+  const std::vector<float> sums_ = std::vector<float>(kCount, 3);
+};
+
+TEST_F(Halves, TheFirstToFoldDependsOnNothingThatTheOtherDoes) {
+  PutBoth(1);
+  Fold(0, 1);
+  EXPECT_EQ(values_[0], sums_);
+}
+
+TEST_F(Halves, TheSecondTakesTheHalfThatTheFirstHasFolded) {
+  PutBoth(1);
+  Fold(0, 1);
+  LandedWith(1, 1)[0] = 7;  // not the sum, so that it shows
+  Fold(1, 1);
+  EXPECT_EQ(values_[1][0], 7);
+  EXPECT_EQ(std::vector<float>(values_[1].begin() + 1, values_[1].end()),
+            std::vector<float>(sums_.begin() + 1, sums_.end()));
+}
+
+TEST_F(Halves, AnotherOperationInTheSameMemoryTakesNoHalfOfTheOneBefore) {
+  PutBoth(1);
+  Fold(0, 1);
+  cells(1).Clear();
+  std::fill(values_[0].begin(), values_[0].end(), 10.0f);
+  PutBoth(1);
+  Fold(1, 1);
+  EXPECT_EQ(values_[1], std::vector<float>(kCount, 12));
+}
+
+// The one that waits leaves the bounded wait with the result, whether the other folds or not.
+TEST_F(Halves, AWaitForTheOtherEnds) {
+  PutBoth(1);
+  Fold(1, 1, /*pauses=*/1000);
+  EXPECT_EQ(values_[1], sums_);
 }
 
 // For a small payload only one line of 64 bytes crosses. No two members share a line.
