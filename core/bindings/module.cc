@@ -258,6 +258,8 @@ void Tune(const std::string& limits) {
 
 bool AreLimits(const std::string& text) { return ParseTuning(text).has_value(); }
 
+std::pair<int64_t, int64_t> BuiltInLimits(int ranks) { return {CellLimitBytes(ranks), RoundBytes(ranks)}; }
+
 py::dict Info() {
   const std::shared_ptr<Engine> engine = Need();
   const World* const world = engine->world();
@@ -295,6 +297,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("tuning", &TuningInUse);
   module.def("tune", &Tune, "limits"_a);
   module.def("are_limits", &AreLimits, "text"_a);
+  module.def("built_in_limits", &BuiltInLimits, "ranks"_a);
   module.def("host_addresses", &ListHostAddresses);
   module.def("listen", &ListenAt, "endpoint"_a);
   module.def("exchange", &Exchange, "rank"_a, "size"_a, "mine"_a);

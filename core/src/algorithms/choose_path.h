@@ -101,6 +101,8 @@ inline constexpr int kMostCellMembers = 64;
 // has a limit of its own (world/peer_info.h), which may be smaller. Elsewhere the size of the second-level cache
 // distinguishes the machines: 2 MB in every Xeon since 2023, 1 MB or less in an EPYC.
 int64_t CellLimitBytes(int set_size);
+// A round of a larger one through the memory of one group, where none has been measured (collectives/allreduce.cc).
+int64_t RoundBytes(int set_size);
 
 inline constexpr int64_t kEagerMostBytes = 512 << 10;
 // The largest eager allreduce. Every group sends its whole partial to all others, which takes one hop instead of four

@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "algorithms/choose_path.h"
 #include "collectives/links.h"
 #include "collectives/staging.h"
 #include "collectives/task.h"
@@ -56,10 +57,9 @@ uint64_t Rounds(size_t total_bytes, size_t chunk_bytes) { return (total_bytes + 
 // 64 MB, two hosts on two cores, milliseconds with rounds of 64 and of 128 KB for each shard, 16 under way: two ranks
 // each 46 and 58; with 2.5 ms a port 352 and 189. Four ranks each took 98 with 64 KB and 132 with 32 KB.
 size_t ChunkBytes(size_t total_bytes, int largest_group, int group_count, size_t tuned_bytes) {
-  constexpr size_t kOneRound = 256 << 10, kPairRound = 256 << 10, kCrowdRound = 128 << 10, kGrain = 4096;
-  constexpr size_t kShardRound = 64 << 10;
+  constexpr size_t kOneRound = 256 << 10, kShardRound = 64 << 10, kGrain = 4096;
   if (total_bytes <= kOneRound) return std::max(total_bytes, size_t{1});
-  const size_t usual = largest_group > 2 ? kCrowdRound : kPairRound;
+  const auto usual = static_cast<size_t>(RoundBytes(largest_group));
   const size_t in_one_group = tuned_bytes > 0 ? std::min(tuned_bytes, kSlotBytes) : usual;
   const size_t among_groups = std::min(kSlotBytes, static_cast<size_t>(largest_group) * kShardRound);
   return std::min(group_count > 1 ? among_groups : in_one_group, (total_bytes / 2 + kGrain - 1) / kGrain * kGrain);

@@ -125,9 +125,10 @@ class Negotiation {
   // Call it before the result is taken from the span. Returns false when the result was taken, or the operation is
   // described anew. REQUIRES: IsReady, and no other call until the result is taken, unless the operation is large.
   bool TakeReady(Ticket ticket) { return in_flight_.Take(ticket); }
-  // Call it for a large operation when this thread has put its data (after Submit), or has taken the result (after
-  // TakeReady; or `taken`: with no call in between, once it was ready). Until then no other thread takes the result, and Advance reads nothing that could give the span to
-  // others. Returns whether another thread has waited for that. No-op where nothing is reserved.
+  // Call it for a large operation when this thread has put its data (after Submit), or has taken the result: after
+  // TakeReady; or, `taken`, after its put, without a call in between once the operation was ready. Until then no other
+  // thread takes the result, and Advance reads nothing that could give the span to others. Returns whether another
+  // thread has waited for that. No-op where nothing is reserved.
   bool Release(Ticket ticket, bool taken = false) { return in_flight_.Release(ticket, taken); }
   // True while some thread has still to call Release, which then says that the caller waits.
   bool AwaitsRelease() { return in_flight_.AwaitsRelease(); }

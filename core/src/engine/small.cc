@@ -103,7 +103,7 @@ constexpr size_t kLeastOverwrittenBytes = 1 << 10;
 
 // Of more bytes than this, each of two members folds one half for both: its half of the result goes over what the other
 // has put, and the other takes it from there. So half as many lines cross, and a line comes back with the result for
-// which it would otherwise come back for the next put. Microseconds for two cores of an AMD EPYC (Zen 3), each folding
+// which it would otherwise come back for the next put. Microseconds for two cores of an AMD EPYC (Zen 4), each folding
 // everything | one half, in two states of the virtual machine: in the second one all lines took longer to cross, as
 // between cores that are far apart.
 //

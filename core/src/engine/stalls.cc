@@ -17,7 +17,7 @@ constexpr int64_t kWarnAgainMs = 60'000;
 // for this one has as long to say that it waits for nothing else: the error that then ends the job says all that a
 // warning would.
 constexpr int64_t kAnswerMs = 3000;
-constexpr size_t kMostNames = 4;  // in a message
+constexpr size_t kMostNamed = 4;  // in a message
 
 bool IsTime(TimePoint before, int64_t interval_ms, TimePoint now) {
   return before == TimePoint() || MillisecondsBetween(before, now) >= interval_ms;
@@ -318,9 +318,9 @@ std::string StallInspector::NamesOf(const std::vector<int>& ranks, const std::st
     return coordinator_ != nullptr ? "other ranks"
                                    : "ranks that " + world_->NameOf(kCoordinatorRank) + " has not named";
   std::string names;
-  for (size_t i = 0; i < std::min(kMostNames, ranks.size()); ++i)
+  for (size_t i = 0; i < std::min(kMostNamed, ranks.size()); ++i)
     names += (i == 0 ? "" : ", ") + world_->NameOf(ranks[i]);
-  if (ranks.size() > kMostNames) names += " and " + std::to_string(ranks.size() - kMostNames) + " more";
+  if (ranks.size() > kMostNamed) names += " and " + std::to_string(ranks.size() - kMostNamed) + " more";
   return names;
 }
 

@@ -14,8 +14,6 @@
 namespace farandole {
 namespace {
 
-constexpr int64_t kCancelIntervalMs = 100;  // how long a sleep may take to notice that waits are cancelled
-
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif

@@ -19,7 +19,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int64_t kCancelIntervalMs = 100;      // how long a wait may take to notice that waits are cancelled
 constexpr size_t kDescriptorsPerMessage = 200;  // the kernel takes 253
 
 std::atomic<bool> g_waits_cancelled{false};

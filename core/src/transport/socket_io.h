@@ -22,6 +22,7 @@ namespace farandole {
 void CancelWaits(bool cancel);
 // Loops that sleep without WaitFor check this.
 bool WaitsAreCancelled();
+inline constexpr int64_t kCancelIntervalMs = 100;  // the longest that a wait may take to notice it
 
 // True once poll reports any of `events`, or an error, which the next call on the descriptor returns. False at the
 // deadline and when waits are cancelled.

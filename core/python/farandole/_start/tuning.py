@@ -29,9 +29,7 @@ from farandole._runtime.native import core
 from farandole._start import environment
 
 UNTUNED = "0"
-MOST_CELL_BYTES = 256 << 10  # of all ranks of a host, at least four: CellLimitBytes of choose_path.h
 ROUNDS_BYTES = (256 << 10, 128 << 10, 512 << 10)
-PAIR_ROUND_BYTES, CROWD_ROUND_BYTES = 256 << 10, 128 << 10  # ChunkBytes of allreduce.cc, where nothing is measured
 ROUND_SIZES_BYTES = (1 << 20, 4 << 20)
 BETTER = 0.97  # other rounds must save 3 %: less is noise
 STAGED_BETTER = 0.9  # cells announce that a rank has arrived, which the measurement does not see
@@ -144,8 +142,7 @@ def complete(rank: int, ranks: int) -> None:
 
 def measure(ranks: int) -> Measured:
     """Compare the ways on all ranks of this host, and use the best ones. Collective, in a world on one host."""
-    most = MOST_CELL_BYTES // max(ranks, 4)
-    usual = PAIR_ROUND_BYTES if ranks == 2 else CROWD_ROUND_BYTES
+    most, usual = core.built_in_limits(ranks)
     cells = [
         [Way("through cells", size, most, usual), Way("staged", size, 1, usual)]  # for the second no sum is small
         for size in (most // 2, most)

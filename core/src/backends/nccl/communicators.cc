@@ -8,11 +8,6 @@
 #include "common/log.h"
 
 namespace farandole {
-namespace {
-
-constexpr std::chrono::microseconds kPollInterval{50};
-
-}  // namespace
 
 // ---- Communicator
 

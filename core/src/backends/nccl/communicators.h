@@ -21,6 +21,9 @@
 
 namespace farandole {
 
+// How long a thread sleeps between two looks at NCCL.
+inline constexpr std::chrono::microseconds kPollInterval{50};
+
 // A communicator is non-blocking: a call may return when it has only begun, and the next one must wait until Poll says
 // that the communicator is ready.
 //

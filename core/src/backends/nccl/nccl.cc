@@ -28,7 +28,6 @@ namespace {
 // An error of a connection may come from the death of a rank. It is held back for this long, so that the world's
 // liveness can find the death and name the rank.
 constexpr std::chrono::milliseconds kGrace{500};
-constexpr std::chrono::microseconds kPollInterval{50};
 // A thread of NCCL's own connects ranks and launches kernels, and does not say when it is done: a launch takes some
 // microseconds, a connection a second. For this long the progress loop polls without sleeping.
 constexpr std::chrono::milliseconds kLaunchTime{2};

@@ -66,9 +66,7 @@ class CellBuffer {
   void AskForBell(int member) { line(member)->stamp.fetch_or(kWantsBell); }
 
   // This member has written its half of the result into the other's payload. REQUIRES: !payload_is_in_line().
-  void StampHalf(int member, uint64_t stamp) const {
-    line(member)->half_stamp.store(stamp, std::memory_order_release);
-  }
+  void StampHalf(int member, uint64_t stamp) const { line(member)->half_stamp.store(stamp, std::memory_order_release); }
   bool HasStampedHalf(int member, uint64_t stamp) const {
     return line(member)->half_stamp.load(std::memory_order_acquire) == stamp;
   }
