@@ -27,9 +27,10 @@ class Table:
     rows: dict[int, dict[str, Times]] = field(default_factory=dict)  # by bytes, then by name
     gone: dict[str, str] = field(default_factory=dict)
 
-    def us(self, size_bytes: int, name: str = OURS) -> float | None:
+    def us(self, size_bytes: int, name: str = OURS, median: bool = False) -> float | None:
+        """Microseconds: the minimum, unless the median is asked for."""
         times = self.rows.get(size_bytes, {}).get(name)
-        return times.min_us if times else None
+        return None if times is None else times.median_us if median else times.min_us
 
     def ratio(self, size_bytes: int, name: str) -> float | None:
         """How many times as long as ours `name` takes."""

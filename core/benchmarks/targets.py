@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tables import LIMIT, OURS, Table, Verdict
 from turns import readable
@@ -11,7 +11,12 @@ KIB, MIB = 1024, 1024**2
 KERNEL = "bare kernel"
 KERNEL_BYTES = 32 * KIB  # up to here it has a column
 FACE = "through PyTorch"
-CLIFF = 4.0  # at most so many times the time of half the size
+CLIFF = 4.0  # at most so many times the time of half the size, where ranks share cores
+STEP, LIMIT_STEP = 2.2, 1.1  # elsewhere at most so many times, or so many times the step of the limit
+DIP = 0.97  # at least so many times the time of half the size
+ANY = 1 << 62
+# From one size to another, how many times as long as ours every peer must take at least.
+AHEAD = ((4, 2 * KIB, 1.0), (4 * KIB, MIB, 1.3), (2 * MIB, 8 * MIB, 1.0), (16 * MIB, ANY, 3.0))
 
 
 def verdicts_of(tables: Iterable[Table], figures: dict[str, tuple[float, str]]) -> list[Verdict]:
@@ -36,13 +41,13 @@ FIGURES = {
 
 
 def _pair(table: Table) -> list[Verdict]:
-    where = f"{table.ranks} ranks"
     verdicts = [_time(table, 4, 0.4)]
     if any(KERNEL in row for row in table.rows.values()):
         verdicts.append(_of_limit(table, 4, 1.5, "a cache-line exchange", KERNEL))
-    verdicts += [_of_limit(table, size, 1.7, "the cross-core limit") for size in (64 * KIB, MIB, 4 * MIB)]
-    verdicts += [_of_limit(table, size, 1.15, "the DRAM bound") for size in (64 * MIB, 256 * MIB)]
-    return _measured(table, verdicts) + _ahead(table, where, _peers(table))
+    verdicts.append(_of_limit(table, 64 * KIB, 1.7, "the cross-core limit"))
+    verdicts += [_of_limit(table, size, 1.4, "the cross-core limit") for size in (MIB, 4 * MIB, 16 * MIB)]
+    verdicts += [_of_both_limits(table, size, 0.9) for size in (64 * MIB, 256 * MIB)]
+    return [*_measured(table, verdicts), *_steps(table), *_ahead(table, f"{table.ranks} ranks", AHEAD)]
 
 
 def _crowd(table: Table) -> list[Verdict]:
@@ -53,7 +58,7 @@ def _crowd(table: Table) -> list[Verdict]:
         worst, size = max(cliffs)
         what = f"{table.ranks} ranks: the steepest doubling of the size (at {readable(size)})"
         verdicts.append(Verdict(what, worst, CLIFF, " times"))
-    return _measured(table, verdicts) + _ahead(table, f"{table.ranks} ranks", _peers(table))
+    return [*_measured(table, verdicts), *_ahead(table, f"{table.ranks} ranks", AHEAD)]
 
 
 def _tcp(table: Table) -> list[Verdict]:
@@ -63,7 +68,7 @@ def _tcp(table: Table) -> list[Verdict]:
             verdicts.append(_of_limit(table, size, 1.3, "a raw exchange"))
         elif size < 4 * KIB:
             verdicts.append(_of_limit(table, size, 3.0, "a raw exchange"))
-    return verdicts + _ahead(table, "tcp only", _peers(table))
+    return [*verdicts, *_ahead(table, "tcp only", ((4, ANY, 1.0),))]
 
 
 def _face(table: Table) -> list[Verdict]:
@@ -102,23 +107,64 @@ def _of_limit(table: Table, size: int, times: float, of_what: str, name: str = O
     return Verdict(f"{who}, {readable(size)}, of {of_what}", found, times, " times", remark=remark)
 
 
+def _steps(table: Table) -> Iterator[Verdict]:
+    """The steepest doubling of the size, and the one that gains most, by the medians."""
+    steps, dips = [], []
+    for size in table.rows:
+        ours, half = table.us(size, median=True), table.us(size // 2, median=True)
+        if ours and half:
+            limit, half_limit = table.us(size, LIMIT), table.us(size // 2, LIMIT)
+            allowed = max(STEP, LIMIT_STEP * limit / half_limit) if limit and half_limit else STEP
+            steps.append((ours / half / allowed, size))
+            dips.append((ours / half, size))
+    if not steps:
+        return
+    worst, size = max(steps)
+    what = f"{table.key}: the steepest doubling of the size (to {readable(size)}), of what is allowed"
+    yield Verdict(what, worst, 1.0, " times")
+    least, size = min(dips)
+    what = f"{table.key}: {readable(size)} beside half the size"
+    yield Verdict(what, least, DIP, " times", at_least=True)
+
+
+def _of_both_limits(table: Table, size: int, times: float) -> Verdict:
+    """Beside the DRAM bound and, one after the other, the time to read as many bytes of the other core."""
+    ours, memory, cross = table.us(size), table.us(size, LIMIT), table.us(4 * MIB, LIMIT)
+    both = memory + cross * size / (4 * MIB) if memory and cross else None
+    found = ours / both if ours and both else None
+    remark = f"{ours:.4g} us beside {both:.4g} us" if found else ""
+    what = f"{table.key}, {readable(size)}, of the DRAM bound and the cross-core limit together"
+    return Verdict(what, found, times, " times", remark=remark)
+
+
 def _measured(table: Table, verdicts: list[Verdict]) -> list[Verdict]:
     """Sizes that this run left out have no verdict; a whole run leaves none out."""
     return [verdict for verdict in verdicts if verdict.measured is not None or len(table.rows) > 20]
 
 
-def _ahead(table: Table, where: str, peers: list[str]) -> list[Verdict]:
-    """Ours beside each peer, at the sizes at which both took part."""
-    return [verdict for peer in peers for verdict in _ahead_of(table, where, peer)]
+def _ahead(table: Table, where: str, ranges: Iterable[tuple[int, int, float]]) -> Iterator[Verdict]:
+    """Ours beside the nearest peer in each range of sizes, by the minimums and by the medians."""
+    for median in (False, True):
+        for least, most, wanted in ranges:
+            verdict = _ahead_in(table, where, (least, most), wanted, median)
+            if verdict:
+                yield verdict
 
 
-def _ahead_of(table: Table, where: str, peer: str) -> list[Verdict]:
-    pairs = [(table.us(size), table.us(size, peer), size) for size in table.rows]
-    ratios = [(other / ours, size) for ours, other, size in pairs if ours and other]
+def _ahead_in(table: Table, where: str, sizes: tuple[int, int], wanted: float, median: bool) -> Verdict | None:
+    least, most = sizes
+    ratios = []
+    for size in table.rows:
+        ours = table.us(size, median=median)
+        others = [(table.us(size, peer, median), peer) for peer in _peers(table)]
+        nearest, peer = min(((us, peer) for us, peer in others if us), default=(0.0, ""))
+        if ours and nearest and least <= size <= most:
+            ratios.append((nearest / ours, peer, size))
     if not ratios:
-        return []
-    worst, size = min(ratios)
-    behind = [f"{readable(each)} {ratio:.2f}" for ratio, each in ratios if ratio < 1]
-    remark = f"behind at {', '.join(behind)}" if behind else ""
-    what = f"{where}: {peer} takes so many times as long, at worst (at {readable(size)})"
-    return [Verdict(what, worst, 1.0, "", at_least=True, remark=remark)]
+        return None
+    worst, peer, size = min(ratios)
+    behind = [f"{peer} at {readable(size)} {ratio:.2f}" for ratio, peer, size in ratios if ratio < wanted]
+    span = f"from {readable(least)}" + (f" to {readable(most)}" if most < ANY else "")
+    what = f"{where} {span}, {'medians' if median else 'minimums'}: the nearest peer takes so many times as long"
+    remark = "; ".join(behind) or f"{peer} at {readable(size)}"
+    return Verdict(what, worst, wanted, "", at_least=True, remark=remark)
