@@ -8,9 +8,10 @@ where a target is missed.
 Copies of one transformer, one for each way to train it, take turns of some steps in the same processes, of which rank
 r stays on core r and computes with one thread. A figure is the time of a turn on the slowest rank, divided by its
 steps. The cost of a way is its shortest turn less the shortest compute-only one, for DistributedDataParallel of one
-that exchanges nothing; the ways begin rounds by turns, and the report has medians, too. In each round one blocking sum
-of as many bytes as the gradients have is timed as well. The session keeps malloc from returning memory to the system:
-it does so after some steps and not after others, and 30,000 page faults take as long as five sums.
+that exchanges nothing; the ways begin rounds by turns, and the report has medians, too. A barrier after backward shows
+what it costs that ranks go on together, whatever they exchange. In each round one blocking sum of as many bytes as the
+gradients have is timed as well. The session keeps malloc from returning memory to the system: it does so after some
+steps and not after others, and 30,000 page faults take as long as five sums.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import trange
 
-COMPUTE_ONLY, NOTHING, GLOO = "compute only", "DDP, nothing exchanged", "DDP, gloo"
+COMPUTE_ONLY, BARRIER = "compute only", "compute only, and a barrier after backward"
+NOTHING, GLOO = "DDP, nothing exchanged", "DDP, gloo"
 FARANDOLE, OPTIMIZER = "DDP, farandole", "DistributedOptimizer"
 SHARDED_GLOO, SHARDED = "fully_shard, gloo", "fully_shard, farandole"
 OVERLAPPING = "DistributedOptimizer, overlap=True"
@@ -105,7 +107,11 @@ def prepare(args: argparse.Namespace) -> tuple[dict[str, Turn], int]:
     torch.manual_seed(hvd.rank())
     text = torch.randint(256, (args.rows, args.context + 1)).to(args.device)
 
-    def turn(wrap: Callable[[Any], Any], finish: Callable[[Any, Any], Any] = lambda _, optimizer: optimizer) -> Turn:
+    def turn(
+        wrap: Callable[[Any], Any],
+        finish: Callable[[Any, Any], Any] = lambda _, optimizer: optimizer,
+        exchange: Callable[[], Any] = lambda: None,
+    ) -> Turn:
         torch.manual_seed(42)
         plain = LanguageModel(args.width, args.layers, args.context).to(args.device)
         model = wrap(plain)
@@ -115,6 +121,7 @@ def prepare(args: argparse.Namespace) -> tuple[dict[str, Turn], int]:
             for _ in range(steps):
                 optimizer.zero_grad()
                 cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten()).backward()
+                exchange()
                 optimizer.step()
             if text.is_cuda:
                 torch.cuda.synchronize()
@@ -132,6 +139,7 @@ def prepare(args: argparse.Namespace) -> tuple[dict[str, Turn], int]:
 
     ways = {
         COMPUTE_ONLY: turn(lambda model: model),
+        BARRIER: turn(lambda model: model, exchange=hvd.barrier),
         NOTHING: turn(lambda model: unexchanged(DistributedDataParallel(model))),
         GLOO: turn(DistributedDataParallel),
         FARANDOLE: turn(lambda model: DistributedDataParallel(model, process_group=ours)),
