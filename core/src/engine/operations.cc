@@ -123,11 +123,11 @@ OperationPtr TakeSmall(Operations* operations, Ticket ticket) {
   SmallCall* const call = operations->by_ticket.TakeCall(ticket);
   if (call != nullptr && !call->admission.large) {
     operations->in_flight.fetch_sub(1);
-    call->Take(operations->pauses);
+    call->Take(/*pauses=*/0);
     return nullptr;
   }
   OperationPtr operation = call != nullptr ? call->Become() : operations->by_ticket.Take(ticket);
-  if (operation && !operation->admission.large) FoldSmall(operation.get(), operations->pauses);
+  if (operation && !operation->admission.large) FoldSmall(operation.get());
   return operation;
 }
 
@@ -160,7 +160,7 @@ OperationPtr TakeIfReady(Operations* operations, Ticket ticket) {
 // Comes after TakeIfReady or TakeSmall, and without the lock, since the done function may submit.
 void FinishTaken(World* world, Operations* operations, const OperationPtr& operation) {
   if (operation->admission.large) {
-    FoldSmall(operation.get(), operations->pauses);
+    FoldSmall(operation.get());
     Release(world, operations, operation->admission.ticket);
   }
   operations->in_flight.fetch_sub(1);

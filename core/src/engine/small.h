@@ -21,7 +21,7 @@ namespace farandole {
 struct CellReader {
   int member = 0;
   uint64_t stamp = 0;  // of the use
-  int pauses = 0;      // of a thread that waits; 0: it does not wait for the other's half either
+  int pauses = 0;      // of a thread in a blocking call; 0: it does not wait for the other's half
 };
 
 // Folds all members' tensors in order R into the outputs. A reader takes its own inputs from where they are instead of
@@ -34,7 +34,7 @@ void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const Cell
 
 // REQUIRES: the admission has cells.
 void PutSmall(Operation* operation, bool wants_bell);
-void FoldSmall(Operation* operation, int pauses);  // REQUIRES: all have put. pauses: of the CellReader
+void FoldSmall(Operation* operation);  // REQUIRES: all have put
 
 // A blocking allreduce of one small tensor that the ranks know, by its name or as one of the unnamed. The caller puts
 // its data, polls until the others have arrived, and folds. No other thread needs to know of the call, so it lives on
