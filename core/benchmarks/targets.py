@@ -52,10 +52,9 @@ def _pair(table: Table) -> list[Verdict]:
 
 def _crowd(table: Table) -> list[Verdict]:
     verdicts = [_time(table, 4, 3.0), _of_limit(table, 64 * MIB, 1.4, "the DRAM bound")]
-    steps = [(size, table.us(size), table.us(size // 2)) for size in table.rows if size // 2 in table.rows]
-    cliffs = [(ours / half, size) for size, ours, half in steps if ours and half]
-    if cliffs:
-        worst, size = max(cliffs)
+    steps = _doublings(table)
+    if steps:
+        worst, size = max(steps)
         what = f"{table.ranks} ranks: the steepest doubling of the size (at {readable(size)})"
         verdicts.append(Verdict(what, worst, CLIFF, " times"))
     return [*_measured(table, verdicts), *_ahead(table, f"{table.ranks} ranks", AHEAD)]
@@ -109,22 +108,22 @@ def _of_limit(table: Table, size: int, times: float, of_what: str, name: str = O
 
 def _steps(table: Table) -> Iterator[Verdict]:
     """The steepest doubling of the size, and the one that gains most, by the medians."""
-    steps, dips = [], []
-    for size in table.rows:
-        ours, half = table.us(size, median=True), table.us(size // 2, median=True)
-        if ours and half:
-            limit, half_limit = table.us(size, LIMIT), table.us(size // 2, LIMIT)
-            allowed = max(STEP, LIMIT_STEP * limit / half_limit) if limit and half_limit else STEP
-            steps.append((ours / half / allowed, size))
-            dips.append((ours / half, size))
+    steps = _doublings(table, median=True)
     if not steps:
         return
-    worst, size = max(steps)
+    limits = {size: LIMIT_STEP * ratio for ratio, size in _doublings(table, LIMIT)}
+    worst, size = max((ratio / max(STEP, limits.get(size, 0.0)), size) for ratio, size in steps)
     what = f"{table.key}: the steepest doubling of the size (to {readable(size)}), of what is allowed"
     yield Verdict(what, worst, 1.0, " times")
-    least, size = min(dips)
+    least, size = min(steps)
     what = f"{table.key}: {readable(size)} beside half the size"
     yield Verdict(what, least, DIP, " times", at_least=True)
+
+
+def _doublings(table: Table, name: str = OURS, median: bool = False) -> list[tuple[float, int]]:
+    """How many times the time of half the size each size takes."""
+    pairs = [(table.us(size, name, median), table.us(size // 2, name, median), size) for size in table.rows]
+    return [(whole / half, size) for whole, half, size in pairs if whole and half]
 
 
 def _of_both_limits(table: Table, size: int, times: float) -> Verdict:

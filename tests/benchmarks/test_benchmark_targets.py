@@ -42,9 +42,8 @@ def missed(*tables: Table, **figures: tuple[float, str]) -> list[str]:
 def test_a_good_pair_misses_nothing() -> None:
     verdicts = verdicts_of([good_pair()], {})
     assert [verdict.what for verdict in verdicts if not verdict.met] == []
-    assert (
-        len(verdicts) == 18
-    )  # 4 B, kernel, 4 of the cross-core limit, 2 of both limits, 2 steps, 4 ranges beside peers twice
+    # 4 B, kernel, 4 of the cross-core limit, 2 of both limits, 2 about steps, 4 ranges beside peers twice
+    assert len(verdicts) == 18
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,9 @@ void Driver::DriveUntil(const Operation& operation, TimePoint limit) {
   for (int idle = 0; !operation.done();) {
     if (progress_.Drive()) {
       idle = 0;
-    } else if (++idle <= pauses()) {
+    } else if (++idle <= operations_->pauses) {
       CpuPause();
-    } else if (idle <= pauses() + kYields) {
+    } else if (idle <= operations_->pauses + kYields) {
       std::this_thread::yield();
     } else {
       if (Now() >= limit || stopping_) return;
@@ -72,7 +72,7 @@ void Driver::DriveUntil(const Operation& operation, TimePoint limit) {
       if (!progress_.Drive()) progress_.Sleep(kSleepMs);
       Disarm(world_->group->bell());
       progress_.LookAtDescriptors();
-      idle = pauses();
+      idle = operations_->pauses;
     }
   }
 }

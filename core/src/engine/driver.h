@@ -31,7 +31,6 @@ class Driver {
   // 256 KB from 17 % less to 7 % more. (Pausing for the last one alone won 5 % at 4 bytes, and lost as much with three
   // ranks.) A small call pauses under the lock of Operations, so others may wait as long for that.
   static constexpr int kCallerPauses = 20, kYields = 50;
-  int pauses() const { return operations_->pauses; }
 
   // Drives, or sleeps while another thread drives, until the operation is done or the time is up. Returns whether it is
   // done.

@@ -253,7 +253,7 @@ bool Engine::Run(const RequestView& request, Status* status) {
 }
 
 bool Engine::RunOrBegin(const RequestView& request, OperationPtr* operation) {
-  return operations_ && TryRun(request, driver_->pauses(), 0, operation);
+  return operations_ && TryRun(request, operations_->pauses, 0, operation);
 }
 
 // An unnamed call keeps its number to itself until it is over or an operation, so it does not yield.
@@ -264,7 +264,7 @@ bool Engine::TryRun(const RequestView& request, int pauses, int yields, Operatio
     Naming::Turn turn(&operations_->naming, request);
     if (!turn.is_free()) return false;
     SmallCall call(request, turn.name(), turn.sequence_number());
-    if (!RunSmall(&call, driver_->pauses(), 0)) return false;
+    if (!RunSmall(&call, operations_->pauses, 0)) return false;
     turn.Take(*operation = call.became());
     return true;
   }
@@ -278,7 +278,7 @@ bool Engine::TryRun(const RequestView& request, int pauses, int yields, Operatio
 
 // Enter has paused for the others already.
 bool Engine::RunSmall(SmallCall* call, int pauses, int yields) {
-  if (!Enter(world_.get(), operations_.get(), call, driver_->pauses())) return false;
+  if (!Enter(world_.get(), operations_.get(), call)) return false;
   operations_->bytes_submitted.fetch_add(call->size_bytes(), std::memory_order_relaxed);
   if (!LookUntil([&] { return CompleteIfReady(world_.get(), operations_.get(), call); }, pauses, yields)) {
     std::lock_guard<std::mutex> lock(operations_->mutex);
@@ -299,7 +299,7 @@ bool Engine::LookUntil(Look look, int pauses, int yields) {
 
 bool Engine::AwaitSmall(const OperationPtr& operation) {
   if (operation->deferred || !operation->admission.cells) return false;
-  return LookUntil([&] { return Poll(operation); }, driver_->pauses(), Driver::kYields);
+  return LookUntil([&] { return Poll(operation); }, operations_->pauses, Driver::kYields);
 }
 
 }  // namespace farandole

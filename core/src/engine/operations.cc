@@ -170,11 +170,11 @@ void FinishTaken(World* world, Operations* operations, const OperationPtr& opera
 // Puts a large call, which is entered, and takes its result if the others come within the looks, all without the lock
 // and in one reservation: each further turn of the lock would cost 0.1 us. Another thread may make the call an
 // operation meanwhile, which ends here, too.
-void RunLarge(World* world, Operations* operations, SmallCall* call, int looks) {
+void RunLarge(World* world, Operations* operations, SmallCall* call) {
   const Ticket ticket = call->admission.ticket;
   call->Put();
   RingFence();
-  const bool is_ready = BecomesReady(operations->negotiation, call->admission, looks);
+  const bool is_ready = BecomesReady(operations->negotiation, call->admission, operations->pauses);
   if (is_ready) {
     RingForSmall(world, call->admission, **call->members);
     call->Take(operations->pauses, /*at_once=*/true);
@@ -220,7 +220,7 @@ Status Enter(World* world, Operations* operations, const OperationPtr& operation
 // Everything except the copy of a large call is one step under the lock: once the call is over, its set may be removed.
 // The first looks are under the lock, too: the others are mostly about to arrive, and to release and retake the lock
 // costs as much as their cache lines do.
-bool Enter(World* world, Operations* operations, SmallCall* call, int looks) {
+bool Enter(World* world, Operations* operations, SmallCall* call) {
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
     if (operations->is_broken || operations->join || operations->by_ticket.has_call()) return false;
@@ -231,7 +231,7 @@ bool Enter(World* world, Operations* operations, SmallCall* call, int looks) {
     if (!call->admission.large) call->Put();
     RingFence();
     Record(operations->recorder.get(), call);
-    if (!call->admission.large && BecomesReady(negotiation, call->admission, looks)) {
+    if (!call->admission.large && BecomesReady(negotiation, call->admission, operations->pauses)) {
       RingForSmall(world, call->admission, **call->members);
       negotiation.TakeReady(call->admission.ticket);
       call->Take(operations->pauses, /*at_once=*/true);
@@ -240,7 +240,7 @@ bool Enter(World* world, Operations* operations, SmallCall* call, int looks) {
       operations->in_flight.fetch_add(1);
     }
   }
-  if (call->admission.large) RunLarge(world, operations, call, looks);
+  if (call->admission.large) RunLarge(world, operations, call);
   if (operations->negotiation.AnyJoined()) world->group->RingOthers();
   return true;
 }

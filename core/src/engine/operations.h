@@ -186,10 +186,10 @@ struct Operations {
 // then.
 Status Enter(World* world, Operations* operations, const OperationPtr& operation, bool polling);
 
-// Enters a call at which the caller looks next. The call is over already when the others arrive within this many
-// `looks` (at least one), with a pause before each. Returns false, and does nothing, when the call must be an operation
-// from the beginning.
-bool Enter(World* world, Operations* operations, SmallCall* call, int looks);
+// Enters a call at which the caller looks next. The call is over already when the others arrive within as many looks as
+// there are `pauses`, at least one, with a pause before each. Returns false, and does nothing, when the call must be an
+// operation from the beginning.
+bool Enter(World* world, Operations* operations, SmallCall* call);
 
 // Enters the operation once `before`, which has its name, is done. Any thread.
 Status Defer(World* world, Operations* operations, const OperationPtr& operation, OperationPtr before);

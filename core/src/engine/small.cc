@@ -114,8 +114,9 @@ constexpr size_t kLeastOverwrittenBytes = 1 << 10;
 //   32 KB   2.85 | 1.88     7.7 | 5.4
 //   64 KB   4.20 | 3.30    11.8 | 5.8
 //
-// Calls of 4 KB took 0.44 | 0.47. With 1.5 us of Python between calls, near cores gain less and far ones as much: 16 KB
-// 2.9 | 3.1 and 5.0 | 4.1, 64 KB 5.6 | 5.4 and 8.6 | 7.0. To copy with prefetching for writing took longer.
+// Calls of 4 KB took 0.44 | 0.47. With 1.5 us of Python between calls near cores gain little, 16 KB 2.9 | 3.1 and 64 KB
+// 5.6 | 5.4, and far ones up to a fifth: in two runs 16 KB 4.7 | 4.6 and 5.0 | 4.1, 64 KB 7.4 | 7.6 and 8.6 | 7.0. To
+// copy with prefetching for writing took longer.
 constexpr size_t kMostFoldedWhole = 4 << 10;
 
 // A call waits for the other's half this much longer than for its arrival: both have come, so the half comes next

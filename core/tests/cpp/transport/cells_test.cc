@@ -200,7 +200,7 @@ class Halves : public testing::Test {
     FoldCells(cells(use), ReduceOp::kSum, {}, &tensors_[member], 1, &reader);
   }
   CellBuffer& cells(uint64_t use) { return payload_.buffers[use & 1]; }
-  float* LandedWith(int member, uint64_t use) { return reinterpret_cast<float*>(cells(use).payload_to_write(member)); }
+  float* PayloadOf(int member, uint64_t use) { return reinterpret_cast<float*>(cells(use).payload_to_write(member)); }
 
   Payload payload_{2, {{DType::kFloat32, kCount}}};
   std::vector<float> values_[2] = {std::vector<float>(kCount, 1), std::vector<float>(kCount, 2)};
@@ -218,7 +218,7 @@ TEST_F(Halves, TheFirstToFoldDependsOnNothingThatTheOtherDoes) {
 TEST_F(Halves, TheSecondTakesTheHalfThatTheFirstHasFolded) {
   PutBoth(1);
   Fold(0, 1);
-  LandedWith(1, 1)[0] = 7;  // not the sum, so that it shows
+  PayloadOf(1, 1)[0] = 7;  // member 0 has folded this element; not the sum, so that it shows
   Fold(1, 1);
   EXPECT_EQ(values_[1][0], 7);
   EXPECT_EQ(std::vector<float>(values_[1].begin() + 1, values_[1].end()),
