@@ -1,10 +1,9 @@
 #include "bindings/one.h"
 
-#include <algorithm>
-
 #include "bindings/arguments.h"
 #include "bindings/errors.h"
 #include "bindings/handle.h"
+#include "bindings/memory.h"
 #include "bindings/sites.h"
 #include "engine/process.h"
 
@@ -15,76 +14,6 @@ namespace {
 constexpr size_t kMostWithGil = 64 << 10;
 
 constexpr int kOurFrames = 2;  // a Submitter's method, and the public function that calls it
-
-// ---- arrays
-
-// The content of the capsule of `__array_struct__`: PyArrayInterface of numpy's array interface, version 3.
-struct ArrayStruct {
-  int two;
-  int dimension_count;
-  char kind;
-  int item_size;
-  int flags;
-  Py_intptr_t* shape;
-  Py_intptr_t* strides;
-  void* data;
-  PyObject* description;
-};
-enum ArrayFlags { kContiguous = 0x1, kAligned = 0x100, kNativeOrder = 0x200, kWritable = 0x400 };
-
-bool FindDType(const ArrayStruct& array, DType* dtype) {
-  for (int number = 0; number < kDTypeCount; ++number) {
-    const DTypeRow& row = kDTypes[number];  // float16 comes before bfloat16, which these arrays do not have
-    if (row.kind != array.kind || row.size_bytes != static_cast<size_t>(array.item_size)) continue;
-    *dtype = static_cast<DType>(number);
-    return true;
-  }
-  return false;
-}
-
-// How a look at Python's objects ended.
-enum class Look { kFine, kUnusable, kError };  // kError: a Python error is set
-
-// Finds the memory of an array. The memory is the array's own, so it outlives the capsule.
-Look LookAt(PyObject* array, int needed_flags, Dimensions* dimensions, TensorView* tensor, void** memory) {
-  static PyObject* const attribute = PyUnicode_InternFromString("__array_struct__");
-  PyObject* const capsule = PyObject_GetAttr(array, attribute);
-  if (capsule == nullptr) return Look::kError;
-  Look look = Look::kUnusable;
-  const auto* const found = static_cast<const ArrayStruct*>(PyCapsule_GetPointer(capsule, nullptr));
-  if (found == nullptr) {
-    look = Look::kError;
-  } else if ((found->flags & needed_flags) == needed_flags && FindDType(*found, &tensor->dtype)) {
-    const Span<int64_t> shape = dimensions->Take(static_cast<size_t>(found->dimension_count));
-    std::copy(found->shape, found->shape + found->dimension_count, shape.begin());
-    tensor->shape = {shape.begin(), shape.size()};
-    *memory = found->data;
-    look = Look::kFine;
-  }
-  Py_DECREF(capsule);
-  return look;
-}
-
-bool AreAlike(const TensorView& left, const TensorView& right) {
-  return left.dtype == right.dtype &&
-         std::equal(left.shape.begin(), left.shape.end(), right.shape.begin(), right.shape.end());
-}
-
-Look LookAtArrays(PyObject* source, PyObject* target, Dimensions* dimensions, TensorView* tensor) {
-  if (Py_TYPE(source) != Py_TYPE(target)) return Look::kUnusable;
-  constexpr int kReadable = kContiguous | kAligned | kNativeOrder;
-  void* memory = nullptr;
-  Look look = LookAt(target, kReadable | kWritable, dimensions, tensor, &memory);
-  tensor->input = tensor->output = memory;
-  if (source == target || look != Look::kFine) return look;
-  TensorView read;
-  Dimensions of_source;
-  look = LookAt(source, kReadable, &of_source, &read, &memory);
-  tensor->input = memory;
-  return look == Look::kFine && !AreAlike(read, *tensor) ? Look::kUnusable : look;
-}
-
-// ---- submitting
 
 // An operation that has begun; null: it is over.
 struct Begun {

@@ -115,9 +115,10 @@ def submit_one(op: int, source: object, target: T, call: None, parameters: Param
 
     The two frames above this function count as ours; the core looks for the user's place above them.
 
-    Without `call` both are arrays of one type, which are asked for `__array_struct__`. None, and nothing is submitted,
-    where they cannot be used as they are: not contiguous, aligned and in native byte order, of an element type that is
-    not known, or a target that is read-only.
+    Without `call` both are arrays or tensors of one type, which show their memory through `__array_struct__` or
+    `__dlpack_c_exchange_api__`. None, and nothing is submitted, where it cannot be used as it is: not contiguous,
+    aligned, in native byte order and in the host's memory, of an element type that is not known, or a target that is
+    read-only.
     """
 
 def run_one(

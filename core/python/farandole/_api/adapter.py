@@ -105,9 +105,13 @@ class Adapter(ABC, Generic[T]):
     """The framework's, where its own code calls the plugin: what looks for the user's line passes over its frames."""
 
     array_type: type[T] | None = None
-    """A short way, where there is one: what is of exactly this type shows its memory, which is the host's, element type
-    and shape through `__array_struct__` (numpy's array interface), and is ready. The core then reads them by itself and
-    asks the methods below only where it cannot use the memory as it is."""
+    """A short way, where there is one: what is of exactly this type shows its memory, element type and shape through
+    `__array_struct__` (numpy's array interface) or `__dlpack_c_exchange_api__` (DLPack's), and is ready if it is the
+    host's. The core then reads them by itself; only where it cannot use them as they are the methods below are asked.
+    """
+
+    hides_values: Callable[[T], bool] | None = None
+    """Returns whether the memory of a tensor of `array_type` does not show its values, where that is possible."""
 
     device: DeviceMemory[T] | None = None
     """Where there is one, tensors on CUDA devices are given to the core as they lie there; a backend takes them so, or

@@ -8,7 +8,7 @@ A tensor whose memory the core can use goes as it is; any other, such as a strid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -36,7 +36,7 @@ class Submitter(Generic[T]):
         """`spanned`: while a profiler of the framework is on, calls are spans of it."""
         self.adapter = adapter
         self._recorder = recorder
-        self._array_type = adapter.array_type
+        self._array_type, self._hides = adapter.array_type, adapter.hides_values
         self._empty_like = adapter.empty_like
         self._device = adapter.device
         self._places = Places(adapter)
@@ -53,7 +53,7 @@ class Submitter(Generic[T]):
         if waits and not parameters[0]:
             await_earlier()
         try:
-            if type(source) is self._array_type:
+            if type(source) is self._array_type and (self._hides is None or not self._hides(source)):
                 result = self._empty_like(source) if target is None else target
                 if core.run_one(kind, source, result, None, parameters):
                     return result
@@ -65,6 +65,20 @@ class Submitter(Generic[T]):
         except TypeError:
             check_types(parameters)
             raise
+
+    def in_place(self, kind: Kind, parameters: Callable[[], Parameters]) -> Callable[[T], T]:
+        """`run` in place, with parameters that are right: the short way of what is called for every small sum."""
+        array_type, hides, is_profiled = self._array_type, self._hides or _never, self._is_profiled or _never
+        run, run_one = self.run, core.run_one
+
+        def perform(tensor: T) -> T:
+            given = parameters()
+            is_plain = type(tensor) is array_type and not hides(tensor)
+            if is_plain and not waits and not is_profiled() and run_one(kind, tensor, tensor, None, given):
+                return tensor
+            return run(kind, tensor, tensor, given)
+
+        return perform
 
     def prepare(self, kind: Kind, tensor: T, parameters: Parameters) -> Persistent[T] | Repeated[T]:
         """`run` in place on this tensor, as often as is wanted; in less time where the core can use its memory."""
@@ -94,7 +108,7 @@ class Submitter(Generic[T]):
         if waits and not parameters[0]:
             await_earlier()
         try:
-            if type(source) is self._array_type:
+            if type(source) is self._array_type and (self._hides is None or not self._hides(source)):
                 result = self._empty_like(source) if target is None else target
                 native = core.submit_one(kind, source, result, None, parameters)
                 if native is not None:
@@ -219,6 +233,10 @@ class Submitter(Generic[T]):
         if buffer is None or destination is None:
             return result, None
         return result, (buffer.address, destination.address, dtype, shape)
+
+
+def _never(*_: object) -> bool:
+    return False
 
 
 def _only(results: list[T]) -> T:

@@ -56,6 +56,9 @@ class TensorAdapter(Adapter[Tensor]):
     package = "torch"  # backward calls our hooks
     device = _Cuda() if torch.version.hip is None else None  # a GPU of AMD's calls itself cuda, too
 
+    array_type = Tensor if hasattr(Tensor, "__dlpack_c_exchange_api__") else None  # from torch 2.10 on
+    hides_values = staticmethod(Tensor.is_neg)  # the bits of a negative view are those of the opposite numbers
+    empty_like = staticmethod(torch.empty_like)  # spares frames
     is_profiled = staticmethod(is_profiler_on)
 
     def span(self, title: str) -> AbstractContextManager[object]:

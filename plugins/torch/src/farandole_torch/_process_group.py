@@ -24,7 +24,7 @@ from farandole.plugin import sums_in_place
 
 from farandole_torch._adapter import Tensor, collectives
 from farandole_torch._overlap import pays
-from farandole_torch._private import is_called_by_backward, name_of_group, undisturbed, when_backward_is_over
+from farandole_torch._private import hide_from_dynamo, is_called_by_backward, name_of_group, when_backward_is_over
 from farandole_torch._sparse import begin
 
 _OPS = {"SUM": Sum, "AVG": Average, "MIN": Min, "MAX": Max, "PRODUCT": Product}
@@ -427,7 +427,7 @@ _COLLECTIVES = """
     broadcast gather scatter alltoall alltoall_base barrier send recv recv_anysource
 """.split()
 
-for _name in _COLLECTIVES:  # Dynamo is not to look into them
-    setattr(ProcessGroup, _name, undisturbed(getattr(ProcessGroup, _name)))
+for _name in _COLLECTIVES:
+    hide_from_dynamo(getattr(ProcessGroup, _name))
 for _older, _name in _OLDER_NAMES.items():
     setattr(ProcessGroup, _older, getattr(ProcessGroup, _name))
