@@ -258,7 +258,7 @@ void Tune(const std::string& limits) {
 
 bool AreLimits(const std::string& text) { return ParseTuning(text).has_value(); }
 
-std::pair<int64_t, int64_t> BuiltInLimits(int ranks) { return {CellLimitBytes(ranks), RoundBytes(ranks)}; }
+std::pair<int64_t, int64_t> BuiltInLimits(int ranks) { return {CellLimitBytes(ranks), kRoundBytes}; }
 
 py::dict Info() {
   const std::shared_ptr<Engine> engine = Need();

@@ -1,7 +1,7 @@
 // Submitting one tensor: `submit_one` and `run_one` of _core.pyi, which are called for every gradient.
 //
-// A small operation takes the core 0.3 us, and pybind11 five times that to convert a call's twelve arguments and to make
-// the handle. So these two functions are written against Python's C interface.
+// A small operation takes the core 0.3 us, and pybind11 five times that to convert a call's twelve arguments and to
+// make the handle. So these two functions are written against Python's C interface.
 #pragma once
 
 #include <pybind11/pybind11.h>

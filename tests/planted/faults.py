@@ -201,8 +201,8 @@ FAULTS = [
     Fault(
         name="a native allreduce copies a member's part before the member has combined it",
         path="core/src/collectives/allreduce.cc",
-        before="if (!staging_->HasCombined(member, number(t) + 1)) return false;",
-        after="if (!staging_->HasCombined(member, number(t))) return false;",
+        before="if (!staging_->HasCombined(finished_members_, number(t) + 1)) return false;",
+        after="if (!staging_->HasCombined(finished_members_, number(t))) return false;",
         found_by="cpp Native.AnySequenceOfCollectivesGivesWhatTheDefinitionsSay",
     ),
     Fault(
@@ -236,10 +236,17 @@ FAULTS = [
     ),
     Fault(
         name="the bindings write into a read-only array",
-        path="core/bindings/one.cc",
-        before="LookAt(target, kReadable | kWritable, dimensions, tensor, &memory);",
-        after="LookAt(target, kReadable, dimensions, tensor, &memory);",
+        path="core/bindings/memory.cc",
+        before="LookAt(target, /*writes=*/true, dimensions, tensor, &memory);",
+        after="LookAt(target, /*writes=*/false, dimensions, tensor, &memory);",
         found_by="core/tests/python/test_handles.py::test_arrays_show_their_memory",
+    ),
+    Fault(
+        name="a tensor that is not contiguous is read as if it were",
+        path="core/bindings/memory.cc",
+        before="if (tensor.shape[i] != 1 && tensor.strides[i] != stride) return false;",
+        after="if (tensor.shape[i] != 1 && tensor.strides[i] < stride) return false;",
+        found_by="plugins/torch/tests/test_memory.py::test_the_core_reads_contiguous_memory_of_the_host",
     ),
     # ---- core, Python
     Fault(

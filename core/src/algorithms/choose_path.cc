@@ -93,9 +93,7 @@ bool IsPossible(PathKind path, PathFacts facts) {
   return ChoosePath(facts) == path;
 }
 
-int64_t CellLimitBytes(int set_size) { return (256 << 10) / std::max(set_size, 4); }
-
-int64_t RoundBytes(int set_size) { return set_size > 2 ? 128 << 10 : 256 << 10; }
+int64_t CellLimitBytes(int set_size) { return set_size > 2 ? (128 << 10) / std::max(set_size, 4) : 64 << 10; }
 
 int64_t EagerLimitBytes(int group_count, int largest_group) {
   constexpr int64_t kSentBytes = 64 << 10;

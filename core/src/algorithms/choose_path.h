@@ -88,13 +88,12 @@ constexpr bool IsSolo(int set_size) { return set_size == 1; }
 
 // With more ranks each member would have to read too much.
 inline constexpr int kMostCellMembers = 64;
-// The largest allreduce whose data go through cells. Two cores of an Intel Xeon, cells beside staged, interleaved,
-// minimum in microseconds:
+// The largest allreduce whose data go through cells. Cells beside staged, interleaved, microseconds:
 //
-//              16 KB         32 KB         64 KB        128 KB        256 KB
-//   2 ranks   3.5 |  3.5    4.8 |  5.4    6.9 |  5.8     13 | 10       26 | 18
-//   3 ranks   7.1 | 15.6     10 | 17.6     16 | 23       28 | 34       52 | 53
-//   4 ranks   8.3 | 14.3     12 | 16.6     19 | 23       36 | 35       74 | 61
+//                                             8 KB         16 KB         32 KB         64 KB        128 KB
+//   Intel Xeon, 2 ranks, minimum                         3.5 |  3.5    4.8 |  5.4    6.9 |  5.8     13 | 10
+//   AMD EPYC, 4 ranks on 2 cores, minimum   6.1 | 14.4                10.2 | 17.4   24.3 | 21.0
+//   the same, cores far apart, median      13.8 | 19.0                41.5 | 22.9   79.0 | 29.4
 //
 // More than four ranks have not been measured. Two ranks and 64 KB give the opposite result on cores that are closer
 // together: two cores of an AMD EPYC take 2.4 for it, and 4.5 staged for 128 KB. A machine on which this was measured
@@ -102,7 +101,7 @@ inline constexpr int kMostCellMembers = 64;
 // distinguishes the machines: 2 MB in every Xeon since 2023, 1 MB or less in an EPYC.
 int64_t CellLimitBytes(int set_size);
 // A round of a larger one through the memory of one group, where none has been measured (collectives/allreduce.cc).
-int64_t RoundBytes(int set_size);
+inline constexpr int64_t kRoundBytes = 256 << 10;
 
 inline constexpr int64_t kEagerMostBytes = 512 << 10;
 // The largest eager allreduce. Every group sends its whole partial to all others, which takes one hop instead of four

@@ -3,24 +3,31 @@
 //
 //   put      my whole chunk -> my slot                    (without the shards I own when they can be read in place)
 //   combine  my shards of all members -> their results     (one fold in order R), then across the groups
-//   finish   the other members' shards <- their results
+//   finish   the other members' shards <- their results, from my slot
 //
-// Of two members, each folds into the other's slot, where the shard came from, and the other reads it there. So a cache
-// line moves twice, written by one member and then by the other. With separate memory for results it would move four
-// times, because lines that the other has just read must be fetched back before they are written again. The table has
-// microseconds for two members and float32, on cores that are near each other and on cores that are not. The limit is
+// A member writes the results of its shards into the slots of all others, where the shards came from. So only two
+// members use a line of a slot, and each reads it before it writes it. To write a line that another core has only read
+// is far dearer, above all for cores without a common cache. Two cores of an AMD EPYC (Zen 4), nanoseconds a line:
+//
+//                                                            near    far
+//   read a line that the other has written                    0.8    2.5
+//   then write it                                             0.7    0.7
+//   write a line that one has written and the other read      6.2     28
+//
+// Microseconds of an allreduce of float32, with memory for results that all others read, and with slots. The limit is
 // the time to read as many bytes that the other has just written:
 //
-//              near  limit  results apart   in slots      far  limit  results apart   in slots
-//   64 KB              1.1            3.3        1.8             2.1            8.1        3.5
-//   1 MB                19             39         27              30            103         39
-//   4 MB                73            143        104             137            407        154
-//
-// More members have results of their own (staging.h says why).
+//                         near  limit  results apart   in slots      far  limit  results apart   in slots
+//   2 members  64 KB              1.1            3.3        1.8             2.1            8.1        3.5
+//              1 MB                19             39         27              30            103         39
+//              4 MB                73            143        104             137            407        154
+//   4 members  1 MB                              160        149                            741        206
+//   on 2 cores 64 MB                           17100      17500                          50300      19000
 //
 // Each byte crosses the memory bus about as often as in a ring over shared memory, but with two waits per chunk instead
 // of 2 (n-1).
 #include <algorithm>
+#include <cstring>
 #include <memory>
 
 #include "algorithms/choose_path.h"
@@ -32,8 +39,9 @@
 namespace farandole {
 namespace {
 
-// Shards of many tensors are folded and written out piece by piece, while the cache lines that the next piece will
-// write are fetched. Smaller pieces cost calls; larger ones ask for more lines than a core can fetch at a time.
+// Shards are folded and delivered piece by piece. Of two members the cache lines that the next piece will write are
+// fetched meanwhile; with four that gained nothing. Smaller pieces cost calls (with 1 KiB four members took 10 %
+// longer); larger ones ask for more lines than a core can fetch at a time.
 constexpr size_t kPieceBytes = 2 << 10;
 
 uint64_t Rounds(size_t total_bytes, size_t chunk_bytes) { return (total_bytes + chunk_bytes - 1) / chunk_bytes; }
@@ -43,14 +51,15 @@ uint64_t Rounds(size_t total_bytes, size_t chunk_bytes) { return (total_bytes + 
 // (on near cores), 1 MB -, 37.8, 39.6.
 //
 // Three rounds are under way, each with its slots and its part of the tensor, and the output should still fit the
-// cache. So rounds are a fraction of a slot. Two cores of 2 MB, microseconds:
+// cache. So rounds are a fraction of a slot. Two members on two Intel cores of 2 MB each, and four on two AMD cores of
+// 1 MB, near each other and far; microseconds:
 //
-//                     512 KB   256 KB   128 KB                     512 KB   256 KB   128 KB
-//   2 members 1 MB       75.4     70.7     69.8    3 members 1 MB     278               249
-//             4 MB        387      365      355              8 MB    2490              2050
-//            16 MB       1562     1517     1478             64 MB   26100             24400
-//            64 MB       7400     7354     8121    4 members 1 MB     364               290
-//           256 MB      44200    39800    38000             64 MB   28300             26600
+//                    512 KB   256 KB   128 KB                        512 KB   256 KB   128 KB    64 KB
+//   2 members 1 MB     75.4     70.7     69.8    4 members   1 MB       142      149      163      180
+//             4 MB      387      365      355               16 MB      4640     4290     4330     4770
+//            16 MB     1562     1517     1478               64 MB     19700    17500    18800    19600
+//            64 MB     7400     7354     8121    far         1 MB       192      206      234      282
+//           256 MB    44200    39800    38000               64 MB     18700    19000    21200    24300
 //
 // Among several groups a round has 64 KB for each shard: the messages between two of four groups then have 16 KB, and
 // 16 rounds (staging.h) of two members have 2 MB. `largest_group` is the number of shards, since all groups must agree.
@@ -59,8 +68,7 @@ uint64_t Rounds(size_t total_bytes, size_t chunk_bytes) { return (total_bytes + 
 size_t ChunkBytes(size_t total_bytes, int largest_group, int group_count, size_t tuned_bytes) {
   constexpr size_t kOneRound = 256 << 10, kShardRound = 64 << 10, kGrain = 4096;
   if (total_bytes <= kOneRound) return std::max(total_bytes, size_t{1});
-  const auto usual = static_cast<size_t>(RoundBytes(largest_group));
-  const size_t in_one_group = tuned_bytes > 0 ? std::min(tuned_bytes, kSlotBytes) : usual;
+  const size_t in_one_group = tuned_bytes > 0 ? std::min(tuned_bytes, kSlotBytes) : static_cast<size_t>(kRoundBytes);
   const size_t among_groups = std::min(kSlotBytes, static_cast<size_t>(largest_group) * kShardRound);
   return std::min(group_count > 1 ? among_groups : in_one_group, (total_bytes / 2 + kGrain - 1) / kGrain * kGrain);
 }
@@ -103,22 +111,22 @@ class StagedAllreduce final : public CrossingOperation {
     FoldOwnShards(t);
     if (OutputIsFinal()) return;
     exchange_->Allreduce(*task_, ScalesInGroup() ? Scale() : task_->scale,
-                         ResultOf(staging_->member(), t) + OwnedBy(staging_->member(), t).begin, chunk(t).element_count,
-                         shard_count_);
+                         ResultPlace(t) + OwnedBy(staging_->member(), t).begin, chunk(t).element_count, shard_count_);
   }
 
-  // In one group FoldOwnShards has written out what is final.
+  // In one group FoldOwnShards has delivered what is final.
   void Exchanged(uint64_t t) override {
-    if (!OutputIsFinal()) WriteOutput(t, OwnedBy(staging_->member(), t), staging_->member());
+    if (OutputIsFinal()) return;
+    const Range own = OwnedBy(staging_->member(), t);
+    Deliver(t, own, ResultPlace(t) + own.begin);
   }
 
   bool Finish(uint64_t t) override {
     for (; finished_members_ < staging_->count(); ++finished_members_) {
-      // Each member starts with the next one, so that not all read from the same.
-      const int member = (staging_->member() + finished_members_) % staging_->count();
-      if (member == staging_->member()) continue;
-      if (!staging_->HasCombined(member, number(t) + 1)) return false;
-      WriteOutput(t, OwnedBy(member, t), member);
+      if (finished_members_ == staging_->member()) continue;
+      if (!staging_->HasCombined(finished_members_, number(t) + 1)) return false;
+      const Range theirs = OwnedBy(finished_members_, t);
+      WriteOutput(t, theirs, staging_->slot(staging_->member(), number(t)) + theirs.begin);
     }
     finished_members_ = 0;
     return true;
@@ -142,37 +150,48 @@ class StagedAllreduce final : public CrossingOperation {
     return {elements.begin * width, elements.end * width};
   }
 
-  bool FoldsIntoSlots() const { return staging_->count() == 2; }
-
-  // where the shards that it owns lie once combined
-  std::byte* ResultOf(int member, uint64_t t) const {
-    return FoldsIntoSlots() ? staging_->slot(1 - member, number(t)) : staging_->result(member, number(t));
+  // Where the results of this member's shards are made: in the slot of the first that reads them there, if any does.
+  std::byte* ResultPlace(uint64_t t) const {
+    return staging_->count() > 1 ? staging_->slot(FirstReader(), number(t))
+                                 : staging_->result(staging_->member(), number(t));
   }
+
+  int FirstReader() const { return staging_->member() == 0 ? 1 : 0; }
 
   void FoldOwnShards(uint64_t t) {
     const Range own = OwnedBy(staging_->member(), t);
     if (own.size() == 0) return;
     const auto begin = static_cast<size_t>(own.begin), size_bytes = static_cast<size_t>(own.size());
     FindInputs(t, own);
-    void* const output = OutputIsFinal() ? vector_.Output(chunk(t).offset_bytes + begin, size_bytes) : nullptr;
-    if (!FoldsIntoSlots() || output == nullptr) return FoldInPieces(t, own);
+    auto* const output =
+        static_cast<std::byte*>(OutputIsFinal() ? vector_.Output(chunk(t).offset_bytes + begin, size_bytes) : nullptr);
+    std::byte* const place = ResultPlace(t) + begin;
+    if (staging_->count() != 2 || output == nullptr) return FoldInPieces(t, own, output != nullptr ? output : place);
     FoldTwice(task_->dtype, task_->reduce, inputs_[0], inputs_[1], size_bytes / element_bytes_, task_->scale, output,
-              ResultOf(staging_->member(), t) + begin);
+              place);
   }
 
-  void FoldInPieces(uint64_t t, Range own) {
-    std::byte* const result = ResultOf(staging_->member(), t);
-    const auto piece_bytes = static_cast<int64_t>(FoldsIntoSlots() ? kPieceBytes : kSlotBytes);
+  void FoldInPieces(uint64_t t, Range own, std::byte* result) {
+    constexpr auto kPiece = static_cast<int64_t>(kPieceBytes);
     for (Range piece{own.begin, own.begin}; piece.begin < own.end; piece.begin = piece.end) {
-      piece.end = std::min(piece.begin + piece_bytes, own.end);
-      const auto next_bytes = static_cast<size_t>(std::min(piece_bytes, own.end - piece.end));
-      if (FoldsIntoSlots()) AskForLines(result + piece.end, next_bytes);
+      piece.end = std::min(piece.begin + kPiece, own.end);
+      const auto next_bytes = static_cast<size_t>(std::min(kPiece, own.end - piece.end));
+      if (staging_->count() == 2) AskForLines(ResultPlace(t) + piece.end, next_bytes);
       Fold(task_->dtype, task_->reduce, inputs_.data(), inputs_.size(),
-           static_cast<size_t>(piece.size()) / element_bytes_, ScalesInGroup() ? task_->scale : Scale(),
-           result + piece.begin);
+           static_cast<size_t>(piece.size()) / element_bytes_, ScalesInGroup() ? task_->scale : Scale(), result);
       for (const void*& input : inputs_) input = static_cast<const std::byte*>(input) + piece.size();
-      if (OutputIsFinal()) WriteOutput(t, piece, staging_->member());
+      if (OutputIsFinal()) Deliver(t, piece, result);
+      result += piece.size();
     }
+  }
+
+  // Copies a range of the results to everywhere where they are not yet.
+  void Deliver(uint64_t t, Range range, const std::byte* result) {
+    for (int m = 0; m < staging_->count(); ++m) {
+      std::byte* const place = staging_->slot(m, number(t)) + range.begin;
+      if (m != staging_->member() && place != result) std::memcpy(place, result, static_cast<size_t>(range.size()));
+    }
+    WriteOutput(t, range, result);
   }
 
   // Finds the members' values of a range of the chunk, in order. This rank's own stay in the tensor where Put left them
@@ -186,9 +205,9 @@ class StagedAllreduce final : public CrossingOperation {
     if (in_place != nullptr) inputs_[static_cast<size_t>(staging_->member())] = in_place;
   }
 
-  void WriteOutput(uint64_t t, Range range, int owner) {
+  void WriteOutput(uint64_t t, Range range, const std::byte* from) {
     vector_.WriteOutput(chunk(t).offset_bytes + static_cast<size_t>(range.begin), static_cast<size_t>(range.size()),
-                        ResultOf(owner, t) + range.begin);
+                        from);
   }
 
   bool OutputIsFinal() const { return exchange_->partition().group_count() == 1; }  // when it is folded

@@ -17,9 +17,8 @@
 //   combined t.
 // - A result is written by combine(t+d), only after all have published t+d, and a member publishes t+d after it
 //   finished t.
-// - Where there are two members, combine(t) may write its results into the other's slot t (allreduce.cc). The other
-//   alone reads them there, in finish(t), before its own put(t+d). With three members, one may be late to read from
-//   the slot of another, which would not know.
+// - combine(t) may write into another member's slot t what that one alone reads there, in finish(t), before its own
+//   put(t+d) (allreduce.cc). No third member may read it: it may be late, and the owner of the slot would not know.
 // - Fixed slots matter: rounds of any size and kind use the same places, so no two operations overlap differently.
 //
 // When another set takes over a channel, a member of the old set that is not in the new one may still read here. So

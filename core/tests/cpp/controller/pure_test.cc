@@ -198,7 +198,7 @@ TEST(CoordinatorTest, WhetherAPairFoldsBySpansDependsOnItsCaches) {
   for (int64_t cache_bytes : {int64_t{0}, int64_t{1} << 20}) EXPECT_TRUE(has_span(cache_bytes, 2, kUpTo64Kb));
   EXPECT_FALSE(has_span(2 << 20, 2, kUpTo64Kb));
   EXPECT_TRUE(has_span(2 << 20, 2, kUpTo32Kb));
-  EXPECT_TRUE(has_span(2 << 20, 3, kUpTo64Kb));
+  EXPECT_TRUE(has_span(2 << 20, 3, kUpTo32Kb));
 }
 
 // Too large to be eager.
