@@ -16,6 +16,7 @@
 #include "collectives/links.h"
 #include "collectives/staging.h"
 #include "collectives/task.h"
+#include "common/cache.h"
 
 namespace farandole {
 namespace {
@@ -43,6 +44,7 @@ class StagedAllgather final : public StagedOperation {
       const int member = (staging_->member() + k) % staging_->count();
       WriteOutput(task_->buffers[0], offsets_[static_cast<size_t>(member)] + t * kSlotBytes, ChunkOf(member, t),
                   staging_->slot(member, number(t)));
+      if (staging_->count() == 2) TakeLines(staging_->slot(member, number(t)), ChunkOf(member, t));
     }
     *ready = true;
     return Status::Ok();

@@ -66,10 +66,11 @@ class StagedAlltoall final : public StagedOperation {
     for (size_t i = 0; i < received_.size(); ++i) {
       const Stretch& stretch = received_[i];
       const int from = (staging_->member() + staging_->count() - static_cast<int>(i) - 1) % staging_->count();
-      const std::byte* const slot = staging_->slot(from, number(t));
+      std::byte* const slot = staging_->slot(from, number(t));
       InRound(stretch.stream_offset, stretch.size_bytes, t,
               [&](uint64_t within, uint64_t in_slot, uint64_t size_bytes) {
                 WriteOutput(task_->buffers[0], stretch.tensor_offset + within, size_bytes, slot + in_slot);
+                TakeLines(slot + in_slot, size_bytes);
               });
     }
     *ready = true;

@@ -1,6 +1,6 @@
 // Broadcast through staging. Every group receives each byte once, spread over its shards.
 //
-//   put      root: chunk -> its slot
+//   put      root: chunk -> its slot, and its output
 //   combine  root's group: slot of the root -> output; owners also send their shards to the other groups' owners
 //            other groups: owners receive their shards into their result
 //   finish   root: all have read its slot      other groups: the owners' results -> output
@@ -11,6 +11,7 @@
 #include "collectives/shard_exchange.h"
 #include "collectives/staging.h"
 #include "collectives/task.h"
+#include "common/cache.h"
 
 namespace farandole {
 namespace {
@@ -27,8 +28,11 @@ class StagedBroadcast final : public CrossingOperation {
   }
 
  protected:
+  // Also writes the root's own output, where that differs from its input.
   void Put(uint64_t t) override {
-    if (IsRoot()) vector_.ReadInput(offset(t), size(t), staging_->slot(root_member_, number(t)));
+    if (!IsRoot()) return;
+    vector_.ReadInput(offset(t), size(t), PlaceOf(t));
+    vector_.WriteOutput(offset(t), size(t), PlaceOf(t));
   }
 
   bool MayMake(uint64_t t) const override {
@@ -45,9 +49,10 @@ class StagedBroadcast final : public CrossingOperation {
     exchange_->Broadcast(PlaceOf(t) + carried.begin, size_bytes, shard_count_, root_group_);
   }
 
-  // Also writes the root's own output, where that differs from its input.
   void Exchanged(uint64_t t) override {
-    if (in_root_group_) vector_.WriteOutput(offset(t), size(t), PlaceOf(t));
+    if (!in_root_group_ || IsRoot()) return;
+    vector_.WriteOutput(offset(t), size(t), PlaceOf(t));
+    if (IsOnlyReader()) TakeLines(PlaceOf(t), size(t));
   }
 
   bool Finish(uint64_t t) override {
@@ -63,6 +68,7 @@ class StagedBroadcast final : public CrossingOperation {
 
  private:
   bool IsRoot() const { return in_root_group_ && staging_->member() == root_member_; }
+  bool IsOnlyReader() const { return staging_->count() == 2 && exchange_->partition().group_count() == 1; }
   size_t offset(uint64_t t) const { return t * kSlotBytes; }
   size_t size(uint64_t t) const { return std::min(kSlotBytes, vector_.size_bytes() - offset(t)); }
 

@@ -13,6 +13,7 @@
 #include "collectives/links.h"
 #include "collectives/staging.h"
 #include "collectives/task.h"
+#include "common/cache.h"
 
 namespace farandole {
 namespace {
@@ -81,6 +82,9 @@ class StagedReducescatter final : public PartedOperation {
     }
     Fold(task_->dtype, task_->reduce, inputs.data(), inputs.size(), piece.size_bytes / element_bytes(), task_->scale,
          static_cast<std::byte*>(buffer.output) + piece.part_offset);
+    for (int m = 0; m < staging_->count(); ++m) {
+      if (m != staging_->member()) TakeLines(staging_->slot(m, number(t)) + piece.round_offset, piece.size_bytes);
+    }
   }
 
   void FoldOwnShards(uint64_t t) {

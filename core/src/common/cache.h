@@ -28,6 +28,14 @@ inline void AskForLine(const void* address) {
 #endif
 }
 
+// Writes into each line of memory that another core has written and this one has read, and of which nobody reads the
+// contents again. The other core then takes 1 to 3 ns to write a line anew, instead of 7 to 28 ns for one that was only
+// read (collectives/allreduce.cc).
+inline void TakeLines(std::byte* begin, size_t size_bytes) {
+  // Volatile: the compiler may not leave out stores that nobody reads.
+  for (size_t at = 0; at < size_bytes; at += kLineBytes) *static_cast<volatile std::byte*>(begin + at) = std::byte{0};
+}
+
 // Keeps two loads of this thread in order. The other thread stores, issues a sequentially consistent fence, and loads.
 // If our second load does not see that store, the other thread's load sees what our first load saw. x86 never reorders
 // loads, so there only the compiler needs the fence; a full fence would cost as much as the exchange that it guards.

@@ -208,11 +208,15 @@ TEST_P(EngineTest, BroadcastGivesEveryRankTheRootsValues) {
   RunRanks(GetParam(), [](Engine& engine) {
     for (int root = 0; root < engine.size(); ++root) {
       for (size_t count : {size_t{0}, size_t{1}, size_t{1000}, size_t{700'001}}) {
-        auto values = Values<double>(engine.rank(), count);
-        Request request = Make(OpKind::kBroadcast, {TensorOf(values, &values)});
-        request.root = root;
-        ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
-        for (size_t i = 0; i < count; ++i) ASSERT_EQ(values[i], ValueOf(root, i));
+        for (bool in_place : {true, false}) {
+          auto values = Values<double>(engine.rank(), count);
+          std::vector<double> apart(count);
+          std::vector<double>& result = in_place ? values : apart;
+          Request request = Make(OpKind::kBroadcast, {TensorOf(values, &result)});
+          request.root = root;
+          ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
+          for (size_t i = 0; i < count; ++i) ASSERT_EQ(result[i], ValueOf(root, i));
+        }
       }
     }
   });
