@@ -106,12 +106,12 @@ class Adapter(ABC, Generic[T]):
 
     array_type: type[T] | None = None
     """A short way, where there is one: what is of exactly this type shows its memory, element type and shape through
-    `__array_struct__` (numpy's array interface) or `__dlpack_c_exchange_api__` (DLPack's), and is ready if it is the
-    host's. The core then reads them by itself; only where it cannot use them as they are the methods below are asked.
-    """
+    `__array_struct__` (numpy's array interface) or `__dlpack_c_exchange_api__` (DLPack's), and is ready. The core then
+    reads them by itself; only where it cannot use them as they are the methods below are asked."""
 
-    hides_values: Callable[[T], bool] | None = None
-    """Returns whether the memory of a tensor of `array_type` does not show its values, where that is possible."""
+    shows_memory: Callable[[T], bool] | None = None
+    """Returns whether a tensor of `array_type` does so: its memory is the host's, and holds its values. None: all do.
+    Each call asks, so this must be cheap."""
 
     device: DeviceMemory[T] | None = None
     """Where there is one, tensors on CUDA devices are given to the core as they lie there; a backend takes them so, or

@@ -36,7 +36,7 @@ class Submitter(Generic[T]):
         """`spanned`: while a profiler of the framework is on, calls are spans of it."""
         self.adapter = adapter
         self._recorder = recorder
-        self._array_type, self._hides = adapter.array_type, adapter.hides_values
+        self._array_type, self._shows = adapter.array_type, adapter.shows_memory
         self._empty_like = adapter.empty_like
         self._device = adapter.device
         self._places = Places(adapter)
@@ -53,7 +53,7 @@ class Submitter(Generic[T]):
         if waits and not parameters[0]:
             await_earlier()
         try:
-            if type(source) is self._array_type and (self._hides is None or not self._hides(source)):
+            if type(source) is self._array_type and (self._shows is None or self._shows(source)):
                 result = self._empty_like(source) if target is None else target
                 if core.run_one(kind, source, result, None, parameters):
                     return result
@@ -68,12 +68,12 @@ class Submitter(Generic[T]):
 
     def in_place(self, kind: Kind, parameters: Callable[[], Parameters]) -> Callable[[T], T]:
         """`run` in place, with parameters that are right: the short way of what is called for every small sum."""
-        array_type, hides, is_profiled = self._array_type, self._hides or _never, self._is_profiled or _never
+        array_type, shows, is_profiled = self._array_type, self._shows or _always, self._is_profiled or _never
         run, run_one = self.run, core.run_one
 
         def perform(tensor: T) -> T:
             given = parameters()
-            is_plain = type(tensor) is array_type and not hides(tensor)
+            is_plain = type(tensor) is array_type and shows(tensor)
             if is_plain and not waits and not is_profiled() and run_one(kind, tensor, tensor, None, given):
                 return tensor
             return run(kind, tensor, tensor, given)
@@ -108,7 +108,7 @@ class Submitter(Generic[T]):
         if waits and not parameters[0]:
             await_earlier()
         try:
-            if type(source) is self._array_type and (self._hides is None or not self._hides(source)):
+            if type(source) is self._array_type and (self._shows is None or self._shows(source)):
                 result = self._empty_like(source) if target is None else target
                 native = core.submit_one(kind, source, result, None, parameters)
                 if native is not None:
@@ -235,7 +235,11 @@ class Submitter(Generic[T]):
         return result, (buffer.address, destination.address, dtype, shape)
 
 
-def _never(*_: object) -> bool:
+def _always(_: object) -> bool:
+    return True
+
+
+def _never() -> bool:
     return False
 
 

@@ -57,9 +57,13 @@ class TensorAdapter(Adapter[Tensor]):
     device = _Cuda() if torch.version.hip is None else None  # a GPU of AMD's calls itself cuda, too
 
     array_type = Tensor if hasattr(Tensor, "__dlpack_c_exchange_api__") else None  # from torch 2.10 on
-    hides_values = staticmethod(Tensor.is_neg)  # the bits of a negative view are those of the opposite numbers
     empty_like = staticmethod(torch.empty_like)  # spares frames
     is_profiled = staticmethod(is_profiler_on)
+
+    @staticmethod
+    def shows_memory(tensor: Tensor) -> bool:
+        # The bits of a negative view, such as the imaginary part of a conjugate, are those of the opposite numbers.
+        return tensor.is_cpu and not tensor.is_neg()
 
     def span(self, title: str) -> AbstractContextManager[object]:
         return span(title)
@@ -75,8 +79,7 @@ class TensorAdapter(Adapter[Tensor]):
     def buffer(self, tensor: Tensor) -> Buffer | None:
         if tensor.is_meta:
             raise ArgumentError("a tensor on the device meta has no data: move it with to_empty(), and fill it")
-        # The bits of a negative view, such as the imaginary part of a conjugate, are those of the opposite numbers.
-        if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg():
+        if not (self.shows_memory(tensor) and tensor.is_contiguous()):
             return None
         try:
             return Buffer(tensor.data_ptr(), tensor.nbytes, tensor)
@@ -90,7 +93,7 @@ class TensorAdapter(Adapter[Tensor]):
         if type(source) not in _PLAIN or (target is not source and target is not None):
             return None
         try:
-            if not (source.is_cpu and source.is_contiguous()) or source.is_neg():
+            if not (self.shows_memory(source) and source.is_contiguous()):
                 return None
             address, dtype, shape = source.data_ptr(), _DTYPES[source.dtype], source.shape
         except (KeyError, RuntimeError):  # `describe` and `buffer` have the words for it
