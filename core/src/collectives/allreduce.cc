@@ -14,8 +14,9 @@
 //   then write it                                             0.7    0.7
 //   write a line that one has written and the other read      6.2     28
 //
-// Microseconds of an allreduce of float32, with memory for results that all others read, and with slots. The limit is
-// the time to read as many bytes that the other has just written:
+// Microseconds of an allreduce of float32, with memory for results that all others read, and with slots; of four
+// members in the rounds that are best for each, 512 and 256 KB. The limit is the time to read as many bytes that the
+// other has just written:
 //
 //                         near  limit  results apart   in slots      far  limit  results apart   in slots
 //   2 members  64 KB              1.1            3.3        1.8             2.1            8.1        3.5

@@ -17,8 +17,9 @@
 //   combined t.
 // - A result is written by combine(t+d), only after all have published t+d, and a member publishes t+d after it
 //   finished t.
-// - combine(t) may write into another member's slot t what that one alone reads there, in finish(t), before its own
-//   put(t+d) (allreduce.cc). No third member may read it: it may be late, and the owner of the slot would not know.
+// - combine(t) may write into another member's slot t where no third member reads: what the slot's owner alone reads
+//   there, in finish(t), before its own put(t+d) (allreduce.cc), or what nobody reads any more (TakeLines). A third
+//   member may be late to read, and the owner would not know.
 // - Fixed slots matter: rounds of any size and kind use the same places, so no two operations overlap differently.
 //
 // When another set takes over a channel, a member of the old set that is not in the new one may still read here. So

@@ -1,5 +1,5 @@
-// Hints to the processor's caches, and a fence between two loads that is cheap where the hardware keeps their order.
-// Functions without state; any thread may call them.
+// Hints to the processor's caches, stores that only take lines over, and a fence between two loads that is cheap where
+// the hardware keeps their order. Functions without state; any thread may call them.
 #pragma once
 
 #include <atomic>

@@ -6,13 +6,14 @@ Written once over an Adapter; `farandole.numpy` and most of a plugin's names are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from farandole._api.adapter import Adapter
-from farandole._api.calls import Parameters, check_sequence, reducing
+from farandole._api.calls import check_sequence, reducing
 from farandole._api.forms import Form, GroupedForm, at_once, waited
 from farandole._api.ops import Kind, ReduceOp
-from farandole._api.process_sets import ProcessSet, usable_id
+from farandole._api.process_sets import ProcessSet
 from farandole._api.row_collectives import RowCollectives
 from farandole._training.compression import Compressor, check_compressor
 from farandole._training.recorder import Recorder
@@ -180,10 +181,6 @@ class Collectives(RowCollectives[T]):
 
 def sums_in_place(collectives: Collectives[T], process_set: ProcessSet | None) -> Callable[[T], T]:
     """`allreduce_` with op=Sum and without a name, for a plugin that gives the other arguments once."""
-    one = ReduceOp.SUM, 0, 1.0, 1.0
-
-    def parameters() -> Parameters:
-        # The number of a set may be another one in the next world, and none once it is removed.
-        return "", *one, usable_id(process_set)
-
+    # Asked in each call: the number of a set may be another one in the next world, and none once it is removed.
+    parameters = partial(reducing, None, None, ReduceOp.SUM, 1.0, 1.0, process_set)
     return collectives._submitter.in_place(_ALLREDUCE, parameters)

@@ -67,7 +67,7 @@ class Submitter(Generic[T]):
             raise
 
     def in_place(self, kind: Kind, parameters: Callable[[], Parameters]) -> Callable[[T], T]:
-        """`run` in place, with parameters that are right: the short way of what is called for every small sum."""
+        """`run` in place, with parameters that need no check; in less time, for what is called for every small sum."""
         array_type, shows, is_profiled = self._array_type, self._shows or _always, self._is_profiled or _never
         run, run_one = self.run, core.run_one
 
