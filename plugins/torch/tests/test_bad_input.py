@@ -263,3 +263,19 @@ def persistent_memory():
 
 def test_a_persistent_allreduce_keeps_its_memory():
     spawn(2, persistent_memory, timeout=60)
+
+
+def persistent_without_numpy():
+    def missing(_):
+        raise RuntimeError("Numpy is not available")  # torch's words
+
+    torch.Tensor.numpy = missing
+    hvd.init()
+    values = torch.full((3,), hvd.rank() + 1.0)
+    total = hvd.persistent_allreduce(values, "total", hvd.Sum)
+    assert total() is values
+    assert values.tolist() == [3.0] * 3
+
+
+def test_a_persistent_allreduce_does_without_numpy():
+    spawn(2, persistent_without_numpy, timeout=60)

@@ -87,13 +87,14 @@ class Submitter(Generic[T]):
         adapter.check_target(tensor)
         on_device = self._device is not None and self._device.holds(tensor)
         buffer = None if on_device else adapter.buffer(tensor)
-        if buffer is None:
+        pin = None if buffer is None else adapter.pin(tensor)
+        if buffer is None or pin is None:
             check_types(parameters)
             return Repeated(self, kind, tensor, parameters)
         adapter.ready(tensor)
         call = buffer.address, buffer.address, dtype, shape
         try:
-            return core.prepare(kind, tensor, (buffer.keep, adapter.pin(tensor)), call, parameters)
+            return core.prepare(kind, tensor, (buffer.keep, pin), call, parameters)
         except TypeError:
             check_types(parameters)
             raise
@@ -248,7 +249,7 @@ def _only(results: list[T]) -> T:
 
 
 class Repeated(Generic[T]):
-    """As `Persistent` of the core, for memory on a device or strided, which each call looks at again."""
+    """As `Persistent` of the core, for memory on a device, strided or not to be pinned: each call looks at it again."""
 
     def __init__(self, submitter: Submitter[T], kind: Kind, tensor: T, parameters: Parameters) -> None:
         self.tensor = tensor

@@ -105,7 +105,10 @@ class TensorAdapter(Adapter[Tensor]):
 
     def pin(self, tensor: Tensor) -> object:
         alias = tensor.detach()  # keeps the storage where `tensor.data = other` lets go of it
-        alias.view(-1).view(torch.uint8).numpy()  # from now on nobody can resize the storage
+        try:
+            alias.view(-1).view(torch.uint8).numpy()  # from now on nobody can resize the storage
+        except RuntimeError:  # numpy, which torch does not require, is not installed
+            return None
         return alias
 
     def ready(self, tensor: Tensor) -> None:
