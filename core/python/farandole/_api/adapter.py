@@ -142,7 +142,7 @@ class Adapter(ABC, Generic[T]):
         """
 
     def pin(self, tensor: T) -> object:
-        """What keeps the memory of `buffer` from being freed or moved while it lives; None where nothing can."""
+        """An object that, while it lives, keeps the memory of `buffer` where it is; None where none can."""
         return tensor
 
     def direct(self, source: T, target: T | None) -> tuple[T, Direct] | None:
