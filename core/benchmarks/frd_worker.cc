@@ -1,6 +1,7 @@
 // A rank of Farandole in the benchmark: named in-place sums through farandole.h, submit to completion.
 #include <cstdint>
 #include <fstream>
+#include <memory>
 #include <string>
 
 #include "farandole/farandole.h"
@@ -10,7 +11,9 @@ namespace {
 
 const frd_api* api = nullptr;
 
-void Check(int32_t code) { bench::Require(code == FRD_OK, api->last_error()); }
+void Check(int32_t code) {
+  if (code != FRD_OK) bench::Fail(api->last_error());  // asks for the text of an error only
+}
 
 void Join(int rank, int ranks) {
   const std::string store = bench::Variable("FARANDOLE_STORE");
@@ -26,31 +29,46 @@ void Join(int rank, int ranks) {
   Check(api->init(&world));
 }
 
-// A training step names its tensors anew each time, with the same names.
 std::string NameOf(size_t count) { return "tensor." + std::to_string(count); }
 
+// The request of one tensor, which its caller keeps from step to step.
+class Summand {
+ public:
+  explicit Summand(size_t count) : name_(NameOf(count)), shape_(static_cast<int64_t>(count)) {
+    tensor_.struct_size = sizeof tensor_;
+    tensor_.dtype = FRD_FLOAT32;
+    tensor_.shape = &shape_;
+    tensor_.dimension_count = 1;
+    request_.struct_size = sizeof request_;
+    request_.operation = FRD_ALLREDUCE;
+    request_.tensors = &tensor_;
+    request_.tensor_count = 1;
+    request_.reduce = FRD_SUM;
+    request_.name = name_.c_str();
+    request_.prescale = 1.0;
+    request_.postscale = 1.0;
+  }
+  Summand(const Summand&) = delete;
+
+  size_t count() const { return static_cast<size_t>(shape_); }
+
+  void Sum(float* data) {
+    tensor_.input = data;
+    tensor_.output = data;
+    Check(api->run(&request_, nullptr));
+  }
+
+ private:
+  const std::string name_;
+  const int64_t shape_;
+  frd_tensor tensor_{};
+  frd_request request_{};
+};
+
 void Sum(float* data, size_t count) {
-  static size_t named_count = 0;
-  static std::string name;
-  if (count != named_count) name = NameOf(named_count = count);
-  const int64_t shape = static_cast<int64_t>(count);
-  frd_tensor tensor{};
-  tensor.struct_size = sizeof tensor;
-  tensor.dtype = FRD_FLOAT32;
-  tensor.input = data;
-  tensor.output = data;
-  tensor.shape = &shape;
-  tensor.dimension_count = 1;
-  frd_request request{};
-  request.struct_size = sizeof request;
-  request.operation = FRD_ALLREDUCE;
-  request.tensors = &tensor;
-  request.tensor_count = 1;
-  request.reduce = FRD_SUM;
-  request.name = name.c_str();
-  request.prescale = 1.0;
-  request.postscale = 1.0;
-  Check(api->run(&request, nullptr));
+  static std::unique_ptr<Summand> summand;
+  if (!summand || summand->count() != count) summand = std::make_unique<Summand>(count);
+  summand->Sum(data);
 }
 
 // Set by the benchmark itself, or by the launcher of a library that carries the sums.

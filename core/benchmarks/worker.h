@@ -33,6 +33,11 @@ inline void Require(bool condition, const std::string& what) {
   if (!condition) Fail(what);
 }
 
+// For what is timed: makes no string of a literal.
+inline void Require(bool condition, const char* what) {
+  if (!condition) Fail(what);
+}
+
 inline std::string Variable(const char* name) {
   const char* const value = std::getenv(name);
   Require(value != nullptr, std::string(name) + " is not set: this program is started by run.py");
