@@ -278,17 +278,13 @@ def polled():
 
 
 def blocking():
-    """Of a caller that waits next, an operation is over within the call, whatever torch asks of it then."""
+    """Of a caller that waits next, an operation is over within the call, and there is nothing to wait for."""
     rank, size = joined()
     options = dist.AllreduceOptions()
     options.asyncOp = False
     tensor = torch.full((2,), rank + 1.0)
-    work = dist.group.WORLD.allreduce([tensor], options)
+    assert dist.group.WORLD.allreduce([tensor], options) is None
     assert tensor.tolist() == [sum(range(1, size + 1))] * 2
-    assert work.is_completed() and work.is_success() and work.exception() is None
-    work.synchronize()
-    assert work.wait() and work.result()[0] is tensor
-    assert work.get_future().wait()[0] is tensor
 
 
 def within_compiled_functions():

@@ -128,35 +128,6 @@ class Deferred(Work):
             super()._have_future_completed()
 
 
-class Finished(dist.Work):  # type: ignore[misc]
-    """An operation that was over before the call returned."""
-
-    tensors: list[Any]  # set by who makes it, since a constructor of Python's takes 0.5 us
-
-    def wait(self, timeout: Any = None) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        pass
-
-    def is_completed(self) -> bool:
-        return True
-
-    def is_success(self) -> bool:
-        return True
-
-    def exception(self) -> BaseException | None:
-        return None
-
-    def result(self) -> list[Any]:
-        return self.tensors
-
-    def get_future(self) -> Any:
-        future = torch.futures.Future(devices=_gpus_of(self.tensors))
-        future.set_result(self.tensors)
-        return future
-
-
 class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
     """All ranks of the world, or those of a process set."""
 
@@ -209,20 +180,19 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     # ---- reductions
 
-    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
+    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Work | None:
+        """None: it is over. PyTorch that says `asyncOp` takes that, and to make and wait for a Work takes 1 us."""
         if getattr(opts, "asyncOp", True) or len(tensors) != 1 or tensors[0].is_sparse:
             op = _op(opts)
             if self._defers and tensors[0].is_cpu and is_called_by_backward(sys._getframe()):
                 return self._defer(tensors, op)
             return Work(self, [self.begin_sum(each, op) for each in tensors], tensors)
-        # The caller waits next. A small sum is over within this call, without a handle.
+        # The caller would wait next. A small sum is over within this call, without a handle.
         if opts.reduceOp == _SUM:
             self._add_up(tensors[0])
         else:
             collectives.allreduce_(tensors[0], op=_op(opts), process_set=self._process_set)
-        work = Finished()
-        work.tensors = tensors
-        return work
+        return None
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Work:
         handle = collectives.grouped_allreduce_async_(tensors, op=_op(opts), process_set=self._process_set)
