@@ -235,7 +235,7 @@ PAGES = (
         "farandole.plugin",
         {
             "Tensors": ["Adapter", "Buffer", "DType", "DeviceMemory", "Direct"],
-            "Operations": ["Collectives", "Handle", "Kind", "ReduceOp", "Recorder", "sums_in_place"],
+            "Operations": ["Collectives", "Handle", "Kind", "ReduceOp", "Recorder", "carried_allreduce"],
             "Native parts": ["api_address", "Parameters", "plain", "reducing", "rooted", "call_site"],
             "Checks of arguments": [
                 "check_compressor",

@@ -98,27 +98,22 @@ bool FindDTypeByCode(const SharedTensor& tensor, DType* dtype) {
   return tensor.bits == 16;
 }
 
-Look LookByExchange(const Exchange& exchange, PyObject* object, Dimensions* dimensions, TensorView* tensor,
-                    void** memory) {
-  SharedTensor found;
-  if (exchange.look(object, &found) != 0) {
-    PyErr_Clear();  // the plugin looks next, and has the words for it
-    return Look::kUnusable;
-  }
-  // Without an address: no elements, or no memory yet.
-  if (found.device_type != kHostMemory || found.data == nullptr || !IsContiguous(found)) return Look::kUnusable;
-  if (!FindDTypeByCode(found, &tensor->dtype)) return Look::kUnusable;
-  const Span<int64_t> shape = dimensions->Take(static_cast<size_t>(found.dimension_count));
-  std::copy(found.shape, found.shape + found.dimension_count, shape.begin());
-  tensor->shape = {shape.begin(), shape.size()};
-  *memory = static_cast<char*>(found.data) + found.offset_bytes;
-  return Look::kFine;
-}
-
 // ---- which of them a type has
 
+struct KnownType {
+  PyTypeObject* type;        // a reference, so that no other type gets its address
+  const Exchange* exchange;  // null: objects have `__array_struct__`, which also says whether they may be written
+  PyObject* is_negative;     // null: the type has no such views
+};
+
+PyObject* AttributeOf(PyTypeObject* type, const char* name) {
+  PyObject* const found = PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), name);
+  if (found == nullptr) PyErr_Clear();
+  return found;
+}
+
 const Exchange* FindExchange(PyTypeObject* type) {
-  PyObject* const capsule = PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__");
+  PyObject* const capsule = AttributeOf(type, "__dlpack_c_exchange_api__");
   const auto* exchange =
       static_cast<const Exchange*>(capsule != nullptr ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api") : nullptr);
   PyErr_Clear();
@@ -127,26 +122,47 @@ const Exchange* FindExchange(PyTypeObject* type) {
   return exchange != nullptr && exchange->look != nullptr ? exchange : nullptr;
 }
 
-struct KnownType {
-  PyTypeObject* type;  // a reference, so that no other type gets its address
-  const Exchange* exchange;
-};
-
-// Null: objects of the type have `__array_struct__`, which also says whether they may be written.
-const Exchange* ExchangeOf(PyTypeObject* type) {
+const KnownType& Known(PyTypeObject* type) {
   static auto* const known = new std::vector<KnownType>();  // one or two: those that plugins give here
   for (const KnownType& each : *known)
-    if (each.type == type) return each.exchange;
+    if (each.type == type) return each;
   const bool has_struct = PyObject_HasAttrString(reinterpret_cast<PyObject*>(type), "__array_struct__") != 0;
   Py_INCREF(type);
-  known->push_back({type, has_struct ? nullptr : FindExchange(type)});
-  return known->back().exchange;
+  known->push_back({type, has_struct ? nullptr : FindExchange(type), AttributeOf(type, "is_neg")});
+  return known->back();
+}
+
+// Of a view of torch's, such as the imaginary part of a conjugate, the memory may hold the opposite numbers, which
+// DLPack does not tell.
+bool IsNegative(const KnownType& type, PyObject* object) {
+  if (type.is_negative == nullptr) return false;
+  PyObject* const answer = PyObject_CallOneArg(type.is_negative, object);
+  if (answer == nullptr) PyErr_Clear();
+  Py_XDECREF(answer);
+  return answer != Py_False;
+}
+
+Look LookByExchange(const KnownType& type, PyObject* object, Dimensions* dimensions, TensorView* tensor,
+                    void** memory) {
+  SharedTensor found;
+  if (type.exchange->look(object, &found) != 0) {
+    PyErr_Clear();  // the plugin looks next, and has the words for it
+    return Look::kUnusable;
+  }
+  // Without an address: no elements, or no memory yet.
+  if (found.device_type != kHostMemory || found.data == nullptr || !IsContiguous(found)) return Look::kUnusable;
+  if (!FindDTypeByCode(found, &tensor->dtype) || IsNegative(type, object)) return Look::kUnusable;
+  const Span<int64_t> shape = dimensions->Take(static_cast<size_t>(found.dimension_count));
+  std::copy(found.shape, found.shape + found.dimension_count, shape.begin());
+  tensor->shape = {shape.begin(), shape.size()};
+  *memory = static_cast<char*>(found.data) + found.offset_bytes;
+  return Look::kFine;
 }
 
 Look LookAt(PyObject* object, bool writes, Dimensions* dimensions, TensorView* tensor, void** memory) {
-  const Exchange* const exchange = ExchangeOf(Py_TYPE(object));
-  return exchange != nullptr ? LookByExchange(*exchange, object, dimensions, tensor, memory)
-                             : LookByArrayStruct(object, writes, dimensions, tensor, memory);
+  const KnownType& type = Known(Py_TYPE(object));
+  return type.exchange != nullptr ? LookByExchange(type, object, dimensions, tensor, memory)
+                                  : LookByArrayStruct(object, writes, dimensions, tensor, memory);
 }
 
 bool AreAlike(const TensorView& left, const TensorView& right) {

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "bindings/arguments.h"
+#include "bindings/carried.h"
 #include "bindings/errors.h"
 #include "bindings/handle.h"
 #include "bindings/one.h"
@@ -322,7 +323,8 @@ PYBIND11_MODULE(_core, module) {
   module.attr("backends") = py::tuple(py::cast(BackendNames()));
 
   AddOutputType(&module);
-  if (!AddHandleType(module.ptr()) || !AddOneTensorFunctions(module.ptr()) || !AddPersistentType(module.ptr()))
+  if (!AddHandleType(module.ptr()) || !AddOneTensorFunctions(module.ptr()) || !AddPersistentType(module.ptr()) ||
+      !AddCarryFunction(module.ptr()))
     throw py::error_already_set();
 }
 

@@ -13,7 +13,7 @@ namespace {
 // Larger tensors take long to copy where the core does so at once (in a world of one rank).
 constexpr size_t kMostWithGil = 64 << 10;
 
-constexpr int kOurFrames = 2;  // a Submitter's method, and the public function that calls it
+constexpr int kTwoFrames = 2;  // a Submitter's method, and the public function that calls it
 
 // An operation that has begun; null: it is over.
 struct Begun {
@@ -21,12 +21,13 @@ struct Begun {
   OperationPtr operation;
 };
 
-// arguments: op, source, target, call, parameters.
-Look Begin(PyObject* const* arguments, Py_ssize_t count, bool will_wait, Begun* begun) {
-  if (count != 5) {
-    PyErr_Format(PyExc_TypeError, "expected 5 arguments, not %zd", count);
-    return Look::kError;
-  }
+bool AreFive(Py_ssize_t count) {
+  if (count != 5) PyErr_Format(PyExc_TypeError, "expected 5 arguments, not %zd", count);
+  return count == 5;
+}
+
+// arguments: op, source, target, call, parameters. our_frames: see CallSite.
+Look Begin(PyObject* const* arguments, int our_frames, bool will_wait, Begun* begun) {
   PyObject* const source = arguments[1];
   PyObject* const target = arguments[2];
   PyObject* const call = arguments[3];
@@ -42,7 +43,7 @@ Look Begin(PyObject* const* arguments, Py_ssize_t count, bool will_wait, Begun* 
   request.tensors = {&tensor, 1};
   if (!ReadParameters(arguments[0], arguments[4], &request)) return Look::kError;
   std::string site;
-  if (!CallSite(kOurFrames, &site)) return Look::kError;
+  if (!CallSite(our_frames, &site)) return Look::kError;
   request.site = site;
   Status status;
   begun->engine = CurrentEngine(&status);
@@ -58,8 +59,9 @@ PyObject* HandleOf(Begun begun, PyObject* const* arguments) {
 
 PyObject* SubmitOne(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   return WithoutCppExceptions([&]() -> PyObject* {
+    if (!AreFive(count)) return nullptr;
     Begun begun;
-    const Look look = Begin(arguments, count, /*will_wait=*/false, &begun);
+    const Look look = Begin(arguments, kTwoFrames, /*will_wait=*/false, &begun);
     if (look == Look::kUnusable) Py_RETURN_NONE;
     return look == Look::kFine ? HandleOf(std::move(begun), arguments) : nullptr;
   });
@@ -67,17 +69,9 @@ PyObject* SubmitOne(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
 
 PyObject* RunOne(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   return WithoutCppExceptions([&]() -> PyObject* {
-    Begun begun;
-    const Look look = Begin(arguments, count, /*will_wait=*/true, &begun);
-    if (look == Look::kError) return nullptr;
-    if (look == Look::kUnusable) Py_RETURN_FALSE;
-    if (!begun.operation) Py_RETURN_TRUE;
-    PyObject* const handle = HandleOf(std::move(begun), arguments);  // keeps both objects if Ctrl-C ends the wait
-    if (handle == nullptr) return nullptr;
-    const bool fine = WaitFor(handle);
-    Py_DECREF(handle);
-    if (!fine) return nullptr;
-    Py_RETURN_TRUE;
+    if (!AreFive(count)) return nullptr;
+    const Look look = RunNow(arguments, kTwoFrames);
+    return look == Look::kError ? nullptr : PyBool_FromLong(look == Look::kFine);
   });
 }
 
@@ -98,6 +92,17 @@ Status SubmitTo(Engine* engine, const RequestView& view, OperationPtr* operation
   if (request.tensors[0].size_bytes() <= kMostWithGil) return engine->Submit(std::move(request), operation, will_wait);
   const WithoutGil scope;
   return engine->Submit(std::move(request), operation, will_wait);
+}
+
+Look RunNow(PyObject* const* arguments, int our_frames) {
+  Begun begun;
+  const Look look = Begin(arguments, our_frames, /*will_wait=*/true, &begun);
+  if (look != Look::kFine || !begun.operation) return look;
+  PyObject* const handle = HandleOf(std::move(begun), arguments);  // keeps both objects if Ctrl-C ends the wait
+  if (handle == nullptr) return Look::kError;
+  const bool fine = WaitFor(handle);
+  Py_DECREF(handle);
+  return fine ? Look::kFine : Look::kError;
 }
 
 bool AddOneTensorFunctions(PyObject* module) { return PyModule_AddFunctions(module, g_functions) == 0; }

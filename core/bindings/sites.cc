@@ -41,6 +41,7 @@ int InstructionOf(PyFrameObject* frame) {
 
 // Returns a new reference, or null.
 PyFrameObject* FrameAt(int above) {
+  if (above == 0) return PyThreadState_GetFrame(PyThreadState_Get());
   static PyObject* const get_frame = PySys_GetObject("_getframe");  // borrowed from sys, which lives longer
   PyObject* number = PyLong_FromLong(above);                        // a small number, which exists already
   PyObject* const frame = number != nullptr ? PyObject_Vectorcall(get_frame, &number, 1, nullptr) : nullptr;

@@ -130,6 +130,22 @@ def run_one(
 ) -> bool:
     """`submit_one` and `wait` in one call, which is quicker; False where submit_one returns None."""
 
+def carry(
+    terms: tuple[
+        int,  # op
+        type[T],  # of the tensor
+        Callable[[T], bool],  # whether it shows its memory, as the plugin's adapter says
+        Callable[[], bool],  # whether a profiler is on
+        list[Callable[[], None]],  # not empty: a call without a name has to wait for others first
+        Parameters | Callable[[], Parameters],
+        tuple[tuple[str, object], ...],  # attributes of the options, and the values that they must have
+        Callable[[list[T], object], object],  # takes every other call
+    ],
+    tensors: list[T],
+    options: object,
+) -> object:
+    """Perform an operation in place, where there is one tensor and the terms hold, and return None."""
+
 def prepare(op: int, tensor: T, keep: object, call: Tensor, parameters: Parameters) -> Persistent[T]:
     """Prepare an operation in place, to be called again and again. `keep`: keeps the memory of `call` where it is."""
 

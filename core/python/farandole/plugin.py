@@ -13,7 +13,7 @@ A plugin whose framework Keras can run on makes its module `keras` of what `buil
 
 from farandole._api.adapter import Adapter, Buffer, DeviceMemory, Direct, DType
 from farandole._api.calls import Parameters, check_sequence, check_types, plain, reducing, rooted
-from farandole._api.collectives import Collectives, sums_in_place
+from farandole._api.collectives import Collectives, carried_allreduce
 from farandole._api.earlier import await_earlier, before_unnamed
 from farandole._api.handles import Handle
 from farandole._api.mixing import extend
@@ -96,7 +96,7 @@ __all__ = [
     "register_plugin",
     "rooted",
     "run_within",
-    "sums_in_place",
+    "carried_allreduce",
     "takes_device_memory",
     "translate_errors",
     "with_local_layers",

@@ -4,13 +4,14 @@ import copy
 import os
 import pickle
 import re
+from types import SimpleNamespace
 
 import farandole
 import farandole.numpy as fnp
 import numpy as np
 import pytest
 from farandole import ProcessSet
-from farandole.plugin import sums_in_place
+from farandole.plugin import carried_allreduce
 from farandole.testing import spawn
 
 pytestmark = pytest.mark.timeout(120)
@@ -145,16 +146,23 @@ def test_a_set_that_is_there_already_is_refused_on_all_ranks_whatever_the_others
 def sums_of_a_set_that_comes_again():
     fnp.init()
     either = farandole.add_process_set([0, 1])
-    add_up = sums_in_place(fnp._collectives, either)
+    allreduce = carried_allreduce(fnp._collectives, either, (("blocks", True),), lambda tensors, options: "otherwise")
+    blocking = SimpleNamespace(blocks=True)
+
+    def add_up():
+        array = np.full(3, fnp.rank() + 1.0)
+        assert allreduce([array], blocking) is None
+        return array.tolist()
+
     if fnp.rank() < 2:
-        assert add_up(np.full(3, fnp.rank() + 1.0)).tolist() == [3.0] * 3
+        assert add_up() == [3.0] * 3
     assert farandole.remove_process_set(either)
     with pytest.raises(ValueError, match="ProcessSet"):
-        add_up(np.ones(3))
+        add_up()
     farandole.add_process_set([1, 2])
     assert farandole.add_process_set(either) is either
     if fnp.rank() < 2:
-        assert add_up(np.full(3, fnp.rank() + 1.0)).tolist() == [3.0] * 3
+        assert add_up() == [3.0] * 3
 
 
 def test_sums_of_a_plugin_know_the_number_that_a_set_has_now():

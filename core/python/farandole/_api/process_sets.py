@@ -10,7 +10,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 from farandole._api.earlier import await_earlier
 from farandole._api.errors import ArgumentError, not_initialized
@@ -19,6 +19,7 @@ from farandole._runtime.native import core
 from farandole._start.communicators import Communicator, communicator, ranks_of
 
 _Ranks = tuple[int, ...]
+T = TypeVar("T")
 Exchange = Callable[[dict[int, _Ranks] | None], list[dict[int, _Ranks] | None]]
 
 
@@ -274,6 +275,21 @@ def usable_id(process_set: ProcessSet | None) -> int:
         process_set._usable_id = _checked_id(process_set)
         process_set._checked_in = _state.ids
     return process_set._usable_id
+
+
+def for_each_call(process_set: ProcessSet, make: Callable[[int], T]) -> Callable[[], T]:
+    """Returns a function that gives `make(usable_id(process_set))`, and makes it anew only when sets have changed."""
+    made_in: dict[_Ranks, int] | None = None
+    made: T
+
+    def current() -> T:
+        nonlocal made_in, made
+        if made_in is not _state.ids:
+            made = make(usable_id(process_set))
+            made_in = _state.ids
+        return made
+
+    return current
 
 
 def size_of(process_set: ProcessSet | None) -> int:

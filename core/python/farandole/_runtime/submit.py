@@ -66,19 +66,19 @@ class Submitter(Generic[T]):
             check_types(parameters)
             raise
 
-    def in_place(self, kind: Kind, parameters: Callable[[], Parameters]) -> Callable[[T], T]:
-        """`run` in place, with parameters that need no check; in less time, for what is called for every small sum."""
-        array_type, shows, is_profiled = self._array_type, self._shows or _always, self._is_profiled or _never
-        run, run_one = self.run, core.run_one
-
-        def perform(tensor: T) -> T:
-            given = parameters()
-            is_plain = type(tensor) is array_type and shows(tensor)
-            if is_plain and not waits and not is_profiled() and run_one(kind, tensor, tensor, None, given):
-                return tensor
-            return run(kind, tensor, tensor, given)
-
-        return perform
+    def carried(
+        self,
+        kind: Kind,
+        parameters: Parameters | Callable[[], Parameters],
+        wanted: Sequence[tuple[str, object]],
+        otherwise: Callable[[list[T], object], object],
+    ) -> Callable[[list[T], object], object]:
+        """`otherwise`, but the core itself performs the calls that `carry` takes (_core.pyi), in less time."""
+        if self._array_type is None:
+            return otherwise
+        shows, is_profiled = self._shows or _always, self._is_profiled or _never
+        terms = (kind, self._array_type, shows, is_profiled, waits, parameters, tuple(wanted), otherwise)
+        return partial(core.carry, terms)  # no function of C's own: pybind11 takes such for a method of C++
 
     def prepare(self, kind: Kind, tensor: T, parameters: Parameters) -> Persistent[T] | Repeated[T]:
         """`run` in place on this tensor, as often as is wanted; in less time where the core can use its memory."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from operator import attrgetter
 from typing import TypeAlias
 
 import torch
@@ -58,12 +59,8 @@ class TensorAdapter(Adapter[Tensor]):
 
     array_type = Tensor if hasattr(Tensor, "__dlpack_c_exchange_api__") else None  # from torch 2.10 on
     empty_like = staticmethod(torch.empty_like)  # spares frames
+    shows_memory = staticmethod(attrgetter("is_cpu"))  # the core asks whether it is a negative view
     is_profiled = staticmethod(is_profiler_on)
-
-    @staticmethod
-    def shows_memory(tensor: Tensor) -> bool:
-        # The bits of a negative view, such as the imaginary part of a conjugate, are those of the opposite numbers.
-        return tensor.is_cpu and not tensor.is_neg()
 
     def span(self, title: str) -> AbstractContextManager[object]:
         return span(title)
@@ -79,7 +76,7 @@ class TensorAdapter(Adapter[Tensor]):
     def buffer(self, tensor: Tensor) -> Buffer | None:
         if tensor.is_meta:
             raise ArgumentError("a tensor on the device meta has no data: move it with to_empty(), and fill it")
-        if not (self.shows_memory(tensor) and tensor.is_contiguous()):
+        if not _is_plain(tensor):
             return None
         try:
             return Buffer(tensor.data_ptr(), tensor.nbytes, tensor)
@@ -93,7 +90,7 @@ class TensorAdapter(Adapter[Tensor]):
         if type(source) not in _PLAIN or (target is not source and target is not None):
             return None
         try:
-            if not (self.shows_memory(source) and source.is_contiguous()):
+            if not _is_plain(source):
                 return None
             address, dtype, shape = source.data_ptr(), _DTYPES[source.dtype], source.shape
         except (KeyError, RuntimeError):  # `describe` and `buffer` have the words for it
@@ -172,6 +169,13 @@ def span(title: str) -> AbstractContextManager[object]:
 def _refuse_capture() -> None:
     if torch.cuda.is_current_stream_capturing():
         raise ArgumentError("a CUDA graph that is being captured cannot contain operations of Farandole: call it after")
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Returns whether contiguous memory of the host holds its values: of a negative view, such as the imaginary part of
+    a conjugate, it holds the opposite numbers.
+    """
+    return tensor.is_cpu and not tensor.is_neg() and tensor.is_contiguous()
 
 
 def _indescribable(tensor: Tensor) -> Exception:

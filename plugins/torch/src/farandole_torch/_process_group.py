@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from farandole import Average, Handle, Max, Min, ProcessSet, Product, ReduceOp, Sum
-from farandole.plugin import sums_in_place
+from farandole.plugin import carried_allreduce
 
 from farandole_torch._adapter import Tensor, collectives
 from farandole_torch._overlap import pays
@@ -29,6 +29,7 @@ from farandole_torch._sparse import begin
 
 _OPS = {"SUM": Sum, "AVG": Average, "MIN": Min, "MAX": Max, "PRODUCT": Product}
 _SUM = dist.ReduceOp.SUM
+_BLOCKING_SUM = (("asyncOp", False), ("reduceOp", _SUM))  # in the options of an allreduce
 _PASSES = 1024  # from one rank to another with one tag, that are under way at a time
 
 
@@ -135,13 +136,15 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         """`ranks`: those of the world, by their number in the group; `rank`: this one's number in it."""
         super().__init__(rank, len(ranks))
         self._rank, self._ranks, self._process_set = rank, list(ranks), process_set
-        self._add_up = sums_in_place(collectives, process_set)
         self._passes: dict[tuple[int, int, int], int] = {}  # (source, target, tag) -> how many there were
         self._name = ""  # as torch calls it, also when torch has forgotten the group
         self._completer: queue.SimpleQueue[Work | None] | None = None  # what its thread is given
         self._defers = len(ranks) > 1 and self._all_defer()  # sums that backward asks for
         self._deferred: list[Deferred] = []
         self.deferring = threading.Lock()
+        # Before the method of that name, which it calls: small sums on CPUs are so frequent that each frame counts.
+        faster = carried_allreduce(collectives, process_set, _BLOCKING_SUM, self.allreduce)
+        self.__dict__["allreduce"] = faster
 
     def complete_later(self, work: Work) -> None:
         """Have the group's thread complete its future."""
@@ -154,6 +157,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """End the group's thread, when it has completed what it was given. `dist.destroy_process_group` calls it."""
+        self.__dict__.pop("allreduce", None)  # which refers to this group
         if self._completer is not None:
             self._completer.put(None)
             self._completer = None
@@ -187,11 +191,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             if self._defers and tensors[0].is_cpu and is_called_by_backward(sys._getframe()):
                 return self._defer(tensors, op)
             return Work(self, [self.begin_sum(each, op) for each in tensors], tensors)
-        # The caller would wait next. A small sum is over within this call, without a handle.
-        if opts.reduceOp == _SUM:
-            self._add_up(tensors[0])
-        else:
-            collectives.allreduce_(tensors[0], op=_op(opts), process_set=self._process_set)
+        collectives.allreduce_(tensors[0], op=_op(opts), process_set=self._process_set)  # the caller would wait next
         return None
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Work:
