@@ -81,7 +81,7 @@ Look TryShort(const Terms& terms, PyObject* const* arguments) {
 PyObject* Carry(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
   return WithoutCppExceptions([&]() -> PyObject* {
     if (count < 1 || !PyTuple_Check(arguments[0]) || PyTuple_GET_SIZE(arguments[0]) != Terms::kCount)
-      return PyErr_Format(PyExc_TypeError, "expected the terms first, a tuple of %d", static_cast<int>(Terms::kCount));
+      return PyErr_Format(PyExc_TypeError, "expected the terms first");
     const Terms terms{arguments[0]};
     const Look look = count == 3 && names == nullptr ? TryShort(terms, arguments + 1) : Look::kUnusable;
     if (look == Look::kError) return nullptr;
