@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import itertools
 import os
 import platform
 import statistics
@@ -34,6 +35,8 @@ SIZES = [4 << power for power in range(27)]  # bytes: 4 to 256 MiB
 ORDER_SIZES = (64 * KIB, MIB, 16 * MIB)
 PAIR, CROWD, SLOTS = 2, 4, 64
 DRAM_BYTES = 256 * MIB  # beyond every cache
+# Over all sizes: a machine has phases of seconds or minutes in which all takes longer, and each size meets several.
+RUNS = 5
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 TCP = {"FARANDOLE_ARENAS": "0"}
 
@@ -117,18 +120,17 @@ class Bench:
         with self._limits() as machine, self._started(table.ranks, recipes) as contestants:
             entries = [Entry(each.name, contestants[each.name], most_bytes=each.most_bytes) for each in recipes]
             entries += [Entry(LIMIT, machine, *limit) for limit in limits]
-            turns = Round(entries, self._options.seconds)
-            printed = 0
-            for size in self._options.sizes:
+            turns = Round(entries, self._options.seconds / RUNS)
+            for run, size in itertools.product(range(RUNS), self._options.sizes):
                 row = turns.measure(size)
                 if row.get(LIMIT) and _limit_of(limits, size) == "memory":
                     row[LIMIT] = _scaled(row[LIMIT], table.ranks * size / (PAIR * DRAM_BYTES))
                 table.rows[size] = row
-                lines = table_lines(table)
-                print("\n".join(lines[printed:]), flush=True)
-                printed = len(lines)
+                if size == self._options.sizes[-1]:
+                    print(f"run {run + 1} of {RUNS} ({time.monotonic() - begin:.0f} s)", flush=True)
             table.gone = turns.gone
             table.share_best([size for size in table.rows if _limit_of(limits, size) == "memory"])
+            print("\n".join(table_lines(table)), flush=True)
         for name, why in table.gone.items():
             print(f"{name} sat larger sizes out: {why}")
         print(f"({time.monotonic() - begin:.0f} s)", flush=True)

@@ -65,9 +65,6 @@ class _Share:
         self.times += times
         self._spent += spent
 
-    def summary(self) -> Times:
-        return Times(min(self.times) * 1e6, statistics.median(self.times) * 1e6, len(self.times))
-
 
 class Round:
     """The contestants of one table. One that gets too slow or ends skips the larger sizes, and `gone` says why."""
@@ -76,10 +73,11 @@ class Round:
         self._entries = list(entries)
         self._seconds = seconds  # for each contestant and size, about
         self._slow_s = slow_s
+        self._times: dict[int, dict[str, list[float]]] = {}  # seconds of a batch, by size and name
         self.gone: dict[str, str] = {}
 
     def measure(self, size_bytes: int) -> dict[str, Times]:
-        """By name of the entry."""
+        """By name of the entry, from this call and all before it of the same size."""
         shares: dict[str, _Share] = {}
         for entry in self._taking(size_bytes):
             first = self._ask(entry, size_bytes, 1, 2)
@@ -96,7 +94,14 @@ class Round:
                     begin = time.monotonic()
                     times = self._ask(entry, size_bytes, share.repetitions, batches)
                     share.note(times, time.monotonic() - begin)
-        return {name: share.summary() for name, share in shares.items() if share.times}
+        found = self._times.setdefault(size_bytes, {})
+        for name, share in shares.items():
+            found.setdefault(name, []).extend(share.times)
+        return {
+            name: Times(min(times) * 1e6, statistics.median(times) * 1e6, len(times))
+            for name, times in found.items()
+            if times
+        }
 
     def _taking(self, size_bytes: int) -> list[Entry]:
         return [entry for entry in self._entries if entry.takes(size_bytes) and entry.name not in self.gone]

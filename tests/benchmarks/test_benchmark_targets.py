@@ -161,6 +161,17 @@ def test_a_batch_of_fast_operations_has_many_and_one_of_slow_ones_has_one() -> N
     assert slow.asked[1][0] == 1
 
 
+def test_a_size_that_is_measured_again_has_the_times_of_both_runs() -> None:
+    clock = Clock(2)
+    turns = Round([Entry("one", clock)], 0.01)  # type: ignore[arg-type]
+    first = turns.measure(4)["one"]
+    clock.us = 1
+    both = turns.measure(4)["one"]
+    assert (first.min_us, both.min_us) == (pytest.approx(2), pytest.approx(1))
+    assert both.batches > first.batches
+    assert turns.measure(8)["one"].batches < both.batches
+
+
 def test_who_is_too_slow_or_ends_sits_larger_sizes_out() -> None:
     slow, ended, fine = Clock(7e5), Clock(1, fails=True), Clock(1)
     entries = [Entry(name, clock) for name, clock in (("slow", slow), ("ended", ended), ("fine", fine))]  # type: ignore[arg-type]
