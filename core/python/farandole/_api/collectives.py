@@ -186,7 +186,7 @@ def carried_allreduce(
 ) -> Callable[[list[T], object], object]:
     """Make the `allreduce(tensors, options)` of a library whose sums Farandole carries.
 
-    A blocking sum of one tensor, in place, takes half of the time that a function in Python would. It returns None.
+    A blocking sum of one tensor, in place, returns None, and takes 0.4 us less than through a function in Python.
 
     Args:
         collectives: perform the sums.
