@@ -66,6 +66,8 @@ class Call : public Ordered {
   bool FindOutput(size_t index);
   frd_request Request();
   Outcome Enqueue();
+  void LookForOthers();
+  bool IsSmall() const;
   void Arrive();
   Outcome TakeRows();
   void Complete();
