@@ -18,7 +18,7 @@ constexpr int32_t kDTypes[] = {FRD_FLOAT32, FRD_FLOAT64, FRD_FLOAT16, FRD_UINT8,
                                FRD_BOOL,    FRD_INT16,   FRD_UINT16,  -1,        -1,        FRD_BFLOAT16};
 constexpr size_t kElementBytes[] = {1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1};
 
-constexpr std::chrono::microseconds kLook{20};
+constexpr std::chrono::microseconds kLook{100};
 constexpr size_t kSmallBytes = 4096;
 
 std::shared_mutex world_mutex;  // shared while the core's enqueue runs, so that shutdown waits
