@@ -145,7 +145,7 @@ void CheckSums(int rank, int ranks, float* data, size_t count, Sum sum) {
   sum(data, count);
   for (size_t i = 0; i < count; ++i) {
     const int expected = ranks * (ranks + 1) / 2 + ranks * static_cast<int>(i % 7);
-    Require(data[i] == static_cast<float>(expected), "a wrong sum");
+    if (data[i] != static_cast<float>(expected)) Fail("a wrong sum of " + std::to_string(count) + " floats");
   }
   std::memset(data, 0, count * sizeof(float));
 }

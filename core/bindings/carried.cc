@@ -49,10 +49,8 @@ Answer AreWanted(PyObject* options, PyObject* wanted) {
   return Answer::kYes;
 }
 
-// Returns whether this is a call for the short way: of one tensor, with the wanted options, at once.
-Answer IsShort(const Terms& terms, PyObject* tensors, PyObject* options) {
-  if (!PyList_CheckExact(tensors) || PyList_GET_SIZE(tensors) != 1) return Answer::kNo;
-  PyObject* const tensor = PyList_GET_ITEM(tensors, 0);
+// Returns whether a call of this one tensor goes the short way.
+Answer IsShort(const Terms& terms, PyObject* tensor, PyObject* options) {
   if (reinterpret_cast<PyObject*>(Py_TYPE(tensor)) != terms.at(Terms::kArrayType)) return Answer::kNo;
   if (PyList_GET_SIZE(terms.at(Terms::kWaits)) != 0) return Answer::kNo;
   if (const Answer wanted = AreWanted(options, terms.at(Terms::kWanted)); wanted != Answer::kYes) return wanted;
@@ -61,20 +59,20 @@ Answer IsShort(const Terms& terms, PyObject* tensors, PyObject* options) {
   return TruthOf(PyObject_CallOneArg(terms.at(Terms::kShowsMemory), tensor));
 }
 
-// Performs the operation on the one tensor.
-Look Perform(const Terms& terms, PyObject* tensors) {
-  const Owned tensor = Borrow(PyList_GET_ITEM(tensors, 0));
+Look Perform(const Terms& terms, PyObject* tensor) {
   PyObject* const given = terms.at(Terms::kParameters);
   const Owned parameters = PyTuple_Check(given) ? Borrow(given) : Steal(PyObject_CallNoArgs(given));
   if (!parameters) return Look::kError;
-  PyObject* const arguments[] = {terms.at(Terms::kKind), tensor.ptr(), tensor.ptr(), Py_None, parameters.ptr()};
+  PyObject* const arguments[] = {terms.at(Terms::kKind), tensor, tensor, Py_None, parameters.ptr()};
   return RunNow(arguments, kNoFrames);
 }
 
-Look TryShort(const Terms& terms, PyObject* const* arguments) {
-  const Answer answer = IsShort(terms, arguments[0], arguments[1]);
+Look TryShort(const Terms& terms, PyObject* tensors, PyObject* options) {
+  if (!PyList_CheckExact(tensors) || PyList_GET_SIZE(tensors) != 1) return Look::kUnusable;
+  const Owned tensor = Borrow(PyList_GET_ITEM(tensors, 0));  // Python, which is asked, may change the list
+  const Answer answer = IsShort(terms, tensor.ptr(), options);
   if (answer == Answer::kRaised) return Look::kError;
-  return answer == Answer::kYes ? Perform(terms, arguments[0]) : Look::kUnusable;
+  return answer == Answer::kYes ? Perform(terms, tensor.ptr()) : Look::kUnusable;
 }
 
 // arguments: the terms, and what the library gives: the tensors and the options, if it is a call for the short way.
@@ -83,7 +81,8 @@ PyObject* Carry(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObjec
     if (count < 1 || !PyTuple_Check(arguments[0]) || PyTuple_GET_SIZE(arguments[0]) != Terms::kCount)
       return PyErr_Format(PyExc_TypeError, "expected the terms first");
     const Terms terms{arguments[0]};
-    const Look look = count == 3 && names == nullptr ? TryShort(terms, arguments + 1) : Look::kUnusable;
+    const bool has_two = count == 3 && names == nullptr;
+    const Look look = has_two ? TryShort(terms, arguments[1], arguments[2]) : Look::kUnusable;
     if (look == Look::kError) return nullptr;
     if (look == Look::kFine) Py_RETURN_NONE;
     return PyObject_Vectorcall(terms.at(Terms::kOtherwise), arguments + 1, static_cast<size_t>(count - 1), names);
