@@ -1,7 +1,7 @@
 #include "bindings/memory.h"
 
 #include <algorithm>
-#include <vector>
+#include <deque>
 
 namespace farandole {
 namespace {
@@ -123,7 +123,8 @@ const Exchange* FindExchange(PyTypeObject* type) {
 }
 
 const KnownType& Known(PyTypeObject* type) {
-  static auto* const known = new std::vector<KnownType>();  // one or two: those that plugins give here
+  // One or two: those that plugins give here. A deque, since a look may run Python, which may add another.
+  static auto* const known = new std::deque<KnownType>();
   for (const KnownType& each : *known)
     if (each.type == type) return each;
   const bool has_struct = PyObject_HasAttrString(reinterpret_cast<PyObject*>(type), "__array_struct__") != 0;

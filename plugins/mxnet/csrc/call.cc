@@ -316,10 +316,11 @@ Outcome Call::Enqueue() {
   return {};
 }
 
-// A small call is complete when all ranks have begun it, so a short look often finds the result: to wake the core's
-// thread for it would take longer, and the caller mostly waits next. Gradients are reduced while others are computed.
+// A small allreduce is complete when all ranks have begun it, so a short look often finds the result: to wake the
+// core's thread for it would take longer, and the caller mostly waits next. Gradients are reduced while others are
+// computed.
 void Call::LookForOthers() {
-  if (wish_.is_gradient || !IsSmall()) return;
+  if (wish_.operation != FRD_ALLREDUCE || wish_.is_gradient || !IsSmall()) return;
   const auto end = std::chrono::steady_clock::now() + kLook;
   while (core->poll(operation_) == FRD_IN_PROGRESS && std::chrono::steady_clock::now() < end) std::this_thread::yield();
 }
