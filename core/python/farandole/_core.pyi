@@ -144,7 +144,7 @@ def carry(
     tensors: list[T],
     options: object,
 ) -> object:
-    """Perform an operation in place and return None, where there is one tensor and the terms hold; else call the last."""
+    """Perform an operation in place and return None, where there is one tensor and the terms hold; else `terms[-1]`."""
 
 def prepare(op: int, tensor: T, keep: object, call: Tensor, parameters: Parameters) -> Persistent[T]:
     """Prepare an operation in place, to be called again and again. `keep`: keeps the memory of `call` where it is."""
