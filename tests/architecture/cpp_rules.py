@@ -30,6 +30,8 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?P<open>[<"])(?P<name>[^>"]+
 # Libraries of their own, which the core opens where they are: what is C++ cannot be looked up at run time.
 _BRIDGES = ("core/gloo/",)
 _FOREIGN = re.compile(r"^(?:torch|ATen|c10|tensorflow|tsl|xla|mxnet|dlpack|nccl|mpi|gloo|cuda|cudart)\b|^cuda_")
+# A library of ours may be linked with a libstdc++ of its own beside a framework's; facets of locales are shared then.
+_STREAMS = {"fstream", "iomanip", "iostream", "istream", "locale", "ostream", "regex", "sstream"}
 _PYTHON = re.compile(r"^(?:pybind11/|Python\.h$)")
 _ENVIRONMENT = re.compile(r"\b(?:secure_)?getenv\b|\b(?:set|unset|put|clear)env\b|\benviron\b")
 CHOOSER = "core/src/algorithms/choose_path."
@@ -104,6 +106,17 @@ def foreign_header_violations(files: Iterable[Source]) -> list[str]:
             if source.path.startswith("plugins/") and name.startswith("farandole/") and name != _C_HEADER:
                 found.append(f"{source.path}:{line}: includes {name}; plugins include {_C_HEADER} only")
     return found
+
+
+def stream_violations(files: Iterable[Source]) -> list[str]:
+    """C++'s streams in what is loaded into a framework's process; common/text.h reads text without them."""
+    return [
+        f"{source.path}:{line}: includes {name}; common/text.h reads text without streams"
+        for source in files
+        if layer_of(source.path) or "/csrc/" in source.path
+        for line, _, name in _includes(source)
+        if name in _STREAMS
+    ]
 
 
 def _backend_names(files: Iterable[Source]) -> re.Pattern[str]:

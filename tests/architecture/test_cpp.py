@@ -9,6 +9,7 @@ from cpp_rules import (
     layer_violations,
     path_violations,
     second_ends,
+    stream_violations,
 )
 from tree import cpp_sources
 
@@ -23,6 +24,10 @@ def test_only_its_own_folder_knows_a_backend_or_a_transport() -> None:
 
 def test_nothing_is_compiled_against_a_framework() -> None:
     assert foreign_header_violations(cpp_sources()) == []
+
+
+def test_nothing_that_frameworks_load_uses_streams() -> None:
+    assert stream_violations(cpp_sources()) == []
 
 
 def test_backends_are_named_in_their_folder_only() -> None:
@@ -136,6 +141,15 @@ def test_a_framework_s_header_is_found(plant: Plant) -> None:
         }
     )
     assert len(foreign_header_violations(files)) == 4
+
+
+def test_a_stream_in_what_frameworks_load_is_found(plant: Plant) -> None:
+    streams = "#include <fstream>\n#include <string>\n"
+    files = plant({"core/src/world/a.cc": streams, "plugins/torch/csrc/b.cc": streams, "core/benchmarks/c.cc": streams})
+    assert [found.split(": ")[0] for found in stream_violations(files)] == [
+        "core/src/world/a.cc:1",
+        "plugins/torch/csrc/b.cc:1",
+    ]
 
 
 def test_a_backend_s_name_elsewhere_is_found(plant: Plant) -> None:

@@ -43,6 +43,8 @@ def exchange():
 
 def train(wrap):
     import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
 
     rank, size, device = begin()
     torch.manual_seed(7)
@@ -55,8 +57,8 @@ def train(wrap):
         if is_distributed and wrap == "DistributedDataParallel":
             model = torch.nn.parallel.DistributedDataParallel(model)
         elif is_distributed:
-            mesh = dist.device_mesh.init_device_mesh(device.type, (size,))
-            dist.fsdp.fully_shard(model, mesh=mesh)
+            mesh = init_device_mesh(device.type, (size,))
+            fully_shard(model, mesh=mesh)
             parameters = [*model.parameters()]
         optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
         for _ in range(10):

@@ -22,7 +22,20 @@ PathKind PathOf(const Task& task) {
   return ChoosePath(facts);
 }
 
+// The operation of the task's kind; null: nothing to move.
+std::unique_ptr<LinkOperation> MakeOnLinks(const LinkStart& start) {
+  switch (start.task->kind) {
+#define FRD_OP_KIND(enumerator, number, name, traits, moved, ...) \
+  case OpKind::enumerator:                                        \
+    return Make##moved##OnLinks(start);
+#include "common/types.def"
+  }
+  return nullptr;
+}
+
 }  // namespace
+
+std::unique_ptr<LinkOperation> MakeNothingOnLinks(const LinkStart&) { return nullptr; }
 
 Collectives::Collectives(World* world, const Settings& settings, const ProcessSet& set, int old_set_id)
     : set_(set),

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "collectives/shard_exchange.h"
 #include "collectives/task.h"
@@ -39,9 +40,14 @@ class LinkOperation {
         scratch_(start.scratch),
         me_(static_cast<size_t>(start.task->set->position)) {}
 
-  bool ScalesFirst() const;
+  bool ScalesFirst() const { return ScalesBeforeCrossing(*task_) && !task_->scale.IsIdentity(); }
   // Scales the source into `place`. Afterwards *source is `place`, and *scale is the identity.
-  void ScaleInto(std::byte* place, size_t size_bytes, const std::byte** source, Scale* scale) const;
+  void ScaleInto(std::byte* place, size_t size_bytes, const std::byte** source, Scale* scale) const {
+    const void* const input = *source;
+    Fold(task_->dtype, task_->reduce, &input, 1, size_bytes / SizeOf(task_->dtype), *scale, place);
+    *source = place;
+    *scale = Scale();
+  }
 
   const Task* const task_;
   ShardExchange* const exchange_;
@@ -51,13 +57,21 @@ class LinkOperation {
 
 class VectorOnLinks : public LinkOperation {
  public:
-  void Finish() override;
+  void Finish() override {
+    if (place_ != nullptr) vector_.WriteOutput(0, vector_.size_bytes(), place_);
+  }
 
  protected:
   explicit VectorOnLinks(const LinkStart& start) : LinkOperation(start), vector_(&start.task->buffers) {}
 
   // Sets place_ to the output where that is one piece of memory, else to scratch memory.
-  Status FindPlace();
+  Status FindPlace() {
+    const bool one_piece = task_->buffers.size() == 1 && task_->buffers[0].output != nullptr;
+    const size_t size_bytes = vector_.size_bytes();
+    place_ = one_piece ? static_cast<std::byte*>(task_->buffers[0].output) : scratch_->Get(size_bytes);
+    if (place_ != nullptr) return Status::Ok();
+    return Internal("no memory: " + std::to_string(size_bytes) + " bytes for tensors that are exchanged together");
+  }
 
   const IoVector vector_;
   std::byte* place_ = nullptr;  // where the result is made
@@ -67,7 +81,5 @@ class VectorOnLinks : public LinkOperation {
 #define FRD_OP_KIND(enumerator, number, name, traits, moved, ...) \
   std::unique_ptr<LinkOperation> Make##moved##OnLinks(const LinkStart& start);
 #include "common/types.def"
-
-std::unique_ptr<LinkOperation> MakeOnLinks(const LinkStart& start);  // the one of its kind; null: nothing to move
 
 }  // namespace farandole

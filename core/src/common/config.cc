@@ -5,7 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
-#include <sstream>
+
+#include "common/text.h"
 
 namespace farandole {
 namespace {
@@ -60,12 +61,10 @@ Status ReadWord(const char* name, std::initializer_list<const char*> words, int*
 
 // "one, two": the words between the commas. Blanks are dropped.
 std::vector<std::string> ReadList(const char* name) {
-  std::vector<std::string> words;
-  std::istringstream text(Variable(name));
-  for (std::string word; std::getline(text, word, ',');) {
+  std::vector<std::string> words = Split(Variable(name), ',');
+  for (std::string& word : words) {
     const auto blank = [](unsigned char letter) { return std::isspace(letter) != 0; };
     word.erase(std::remove_if(word.begin(), word.end(), blank), word.end());
-    words.push_back(word);
   }
   return words;
 }

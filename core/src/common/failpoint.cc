@@ -9,8 +9,9 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
-#include <sstream>
 #include <thread>
+
+#include "common/text.h"
 
 namespace farandole {
 namespace {
@@ -79,8 +80,7 @@ void Perform(const Action& action) {
 
 Status SetFailpoints(const std::string& text) {
   std::map<std::string, Action> actions;
-  std::istringstream items(text);
-  for (std::string item; std::getline(items, item, ';');) {
+  for (const std::string& item : Split(text, ';')) {
     const size_t equals = item.find('=');
     if (equals == std::string::npos) return Invalid("failpoint '", item, "' has no '='");
     FRD_RETURN_IF_ERROR(ParseAction(item.substr(equals + 1), &actions[item.substr(0, equals)]));

@@ -9,16 +9,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <new>
-#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "common/descriptor.h"
 #include "common/log.h"
+#include "common/text.h"
 
 namespace farandole {
 namespace {
@@ -37,12 +37,10 @@ int64_t NowNs() { return std::chrono::duration_cast<std::chrono::nanoseconds>(No
 
 // When the process began, in clock ticks since the machine's start; field 22, after a name that may hold anything.
 uint64_t StartOfThisProcess() {
-  std::ifstream file("/proc/self/stat");
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
-  std::istringstream fields(text.substr(std::min(text.rfind(')') + 1, text.size())));
-  std::string field;
-  for (int number = 3; number <= 22; ++number) fields >> field;
-  return std::strtoull(field.c_str(), nullptr, 10);
+  constexpr size_t kAfterName = 3, kStart = 22;  // "pid (name) state ..."
+  const std::string text = ContentsOf("/proc/self/stat");
+  const std::vector<std::string> fields = Split(text.substr(std::min(text.rfind(')') + 2, text.size())), ' ');
+  return fields.size() > kStart - kAfterName ? std::strtoull(fields[kStart - kAfterName].c_str(), nullptr, 10) : 0;
 }
 
 // Another user could have made the folder first, and would read what is written there.

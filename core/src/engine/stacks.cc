@@ -4,9 +4,10 @@
 #include <atomic>
 #include <cstdlib>
 #include <iterator>
-#include <sstream>
 #include <utility>
 #include <vector>
+
+#include "common/text.h"
 
 namespace farandole {
 namespace {
@@ -26,10 +27,6 @@ bool IsOurs(const std::string& line) {
 
 bool IsInstalled(const std::string& line) {
   return line.find("/site-packages/") != std::string::npos || line.find("/dist-packages/") != std::string::npos;
-}
-
-bool EndsWith(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
 // "Thread 0x00007f0b82 (most recent call first):"
@@ -53,19 +50,12 @@ bool IsIdle(const std::string& frame) {
   });
 }
 
-std::vector<std::string> LinesOf(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
 // The innermost frame that is not skipped of the last thread that has one; "" when none has.
 template <typename IsSkipped>
 std::string LastFrame(const std::string& stacks, IsSkipped is_skipped) {
   std::string frame;
   bool sought = true;  // in this thread
-  for (const std::string& line : LinesOf(stacks)) {
+  for (const std::string& line : Split(stacks, '\n')) {
     const size_t file = line.find("File \"");
     if (file == std::string::npos) {
       sought = true;
@@ -91,7 +81,7 @@ std::string StacksOfThisProcess() {
 
 // A thread that waits for one of `threads`' operations, or for work, cannot call anything; any other thread may.
 bool NoOthersMayCall(const std::string& stacks, const std::set<uint64_t>& threads) {
-  const std::vector<std::string> lines = LinesOf(stacks);
+  const std::vector<std::string> lines = Split(stacks, '\n');
   const bool is_whole = !lines.empty() && IsHead(lines[0]);  // the front may be cut off
   if (!is_whole || std::find(lines.begin(), lines.end(), "...") != lines.end()) return false;
   for (size_t head = 0; head < lines.size();) {

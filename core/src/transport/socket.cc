@@ -14,10 +14,11 @@
 #include <bitset>
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <memory>
 
+#include "common/text.h"
 #include "transport/socket_io.h"
 
 namespace farandole {
@@ -39,10 +40,6 @@ struct Address {
 
 const char kUnixPrefix[] = "unix:";
 const char kTcpPrefix[] = "tcp:";
-
-bool StartsWith(const std::string& text, const char* prefix) {
-  return text.compare(0, std::strlen(prefix), prefix) == 0;
-}
 
 Status BadEndpoint(const std::string& endpoint, const std::string& why) {
   return Invalid("'", endpoint, "' is not an endpoint: ", why,
@@ -148,10 +145,8 @@ void SetOption(int fd, int level, int name, int value) {
 // growing of TCP buffers, which is worse than no request.
 bool KernelAllowsTcpBuffers() {
   static const bool allowed = [] {
-    int64_t receive = 0, send = 0;
-    std::ifstream("/proc/sys/net/core/rmem_max") >> receive;
-    std::ifstream("/proc/sys/net/core/wmem_max") >> send;
-    return std::min(receive, send) >= kBufferBytes;
+    const auto limit = [](const char* path) { return std::atoll(ContentsOf(path).c_str()); };
+    return limit("/proc/sys/net/core/rmem_max") >= kBufferBytes && limit("/proc/sys/net/core/wmem_max") >= kBufferBytes;
   }();
   return allowed;
 }

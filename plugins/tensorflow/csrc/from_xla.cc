@@ -2,9 +2,11 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <optional>
-#include <sstream>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "call.h"
@@ -18,6 +20,24 @@ constexpr char kGlobal[] = "_ZN3xla24CustomCallTargetRegistry6GlobalEv";
 constexpr char kRegister[] =
     "_ZN3xla24CustomCallTargetRegistry8RegisterERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEPvS8_";
 
+// The whole numbers in a text, one after the other.
+class Numbers {
+ public:
+  explicit Numbers(std::string text) : text_(std::move(text)), at_(text_.c_str()) {}
+
+  bool more() const { return *at_ != '\0'; }
+  int64_t Next() {
+    char* end = nullptr;
+    const int64_t number = std::strtoll(at_, &end, 10);
+    at_ = end == at_ ? "" : end + std::strspn(end, " ");
+    return number;
+  }
+
+ private:
+  const std::string text_;
+  const char* at_;
+};
+
 // The description of a call in the graph, written by _xla.py:
 //
 //   operation reduce root process_set prescale_bits postscale_bits, then of each tensor: type rank dimensions...
@@ -26,19 +46,21 @@ constexpr char kRegister[] =
 class Config {
  public:
   Config(const char* text, size_t size) {
-    std::istringstream lines(std::string(text, size));
-    std::string numbers;
-    std::getline(lines, numbers);
-    std::getline(lines, name_);
-    std::getline(lines, site_);
-    std::istringstream words(numbers);
-    words >> request_.operation >> request_.reduce >> request_.root >> request_.process_set;
-    request_.prescale = Real(words);
-    request_.postscale = Real(words);
-    for (int type = 0, rank = 0; words >> type >> rank;) {
-      types_.push_back(type);
-      shapes_.emplace_back(rank);
-      for (int64_t& dimension : shapes_.back()) words >> dimension;
+    const std::string description(text, size);
+    const size_t name = description.find('\n') + 1, site = description.find('\n', name) + 1;
+    name_ = description.substr(name, site - name - 1);
+    site_ = description.substr(site, description.find('\n', site) - site);
+    Numbers numbers(description.substr(0, name - 1));
+    request_.operation = static_cast<int32_t>(numbers.Next());
+    request_.reduce = static_cast<int32_t>(numbers.Next());
+    request_.root = static_cast<int32_t>(numbers.Next());
+    request_.process_set = static_cast<int32_t>(numbers.Next());
+    request_.prescale = Real(numbers.Next());
+    request_.postscale = Real(numbers.Next());
+    while (numbers.more()) {
+      types_.push_back(static_cast<int>(numbers.Next()));
+      shapes_.emplace_back(static_cast<size_t>(numbers.Next()));
+      for (int64_t& dimension : shapes_.back()) dimension = numbers.Next();
     }
   }
 
@@ -67,9 +89,7 @@ class Config {
   size_t tensor_count() const { return types_.size(); }
 
  private:
-  static double Real(std::istringstream& words) {
-    int64_t bits = 0;
-    words >> bits;
+  static double Real(int64_t bits) {
     double value;
     std::memcpy(&value, &bits, sizeof value);
     return value;

@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "common/failpoint.h"
 #include "common/log.h"
+#include "common/text.h"
 #include "transport/poll.h"
 #include "transport/socket.h"
 #include "world/rendezvous/server.h"
@@ -70,11 +70,10 @@ std::string HostName() {
 
 // Ranks with equal identities have the same kernel, abstract socket names and user, so they can share memory.
 std::string MachineIdentity() {
-  std::string boot_id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  const std::vector<std::string> lines = Split(ContentsOf("/proc/sys/kernel/random/boot_id"), '\n');
   struct stat network{};
   stat("/proc/self/ns/net", &network);
-  return boot_id + ":" + std::to_string(network.st_ino) + ":" + std::to_string(geteuid());
+  return (lines.empty() ? "" : lines.front()) + ":" + std::to_string(network.st_ino) + ":" + std::to_string(geteuid());
 }
 
 PeerInfo MyPeerInfo(const WorldSpec& spec, const std::string& segment_endpoint) {
