@@ -148,7 +148,7 @@ class Bench:
     def crowd(self) -> None:
         tuned = self.limits_of_this_machine(CROWD)
         recipes = [self.ours(**tuned), *self.peers(), self.face(**tuned)]
-        title = f"4 ranks on {os.cpu_count()} cores, one group"
+        title = f"4 ranks on {len(os.sched_getaffinity(0))} cores, one group"
         table = Table("crowd", title, CROWD, CROWD_LIMITS, [recipe.name for recipe in recipes])
         self.sweep(table, recipes, [("memory", 64 * MIB, 1 << 62, DRAM_BYTES)])
 
@@ -232,7 +232,7 @@ def _machine() -> dict[str, Any]:
     return {
         "date": datetime.date.today().isoformat(),
         "processor": models[0] if models else platform.machine(),
-        "cores": os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0)),
         "load before": f"{os.getloadavg()[0]:.1f}",
         "kernel": platform.release(),
         "python": platform.python_version(),

@@ -267,6 +267,7 @@ py::dict Info() {
   py::dict info;
   info["isa"] = ActiveIsa() == Isa::kAvx512 ? "avx512" : ActiveIsa() == Isa::kAvx2 ? "avx2" : "portable";
   info["groups"] = world != nullptr ? world->layout.groups : std::vector<std::vector<int>>{{engine->rank()}};
+  info["shares_cores"] = world != nullptr && world->shares_cores();
   info["arena_bytes"] = world != nullptr ? world->group->segment_bytes() : 0;
   info["bytes_submitted"] = engine->bytes_submitted();
   info["negotiation_messages"] = engine->messages_sent();

@@ -201,7 +201,7 @@ def settings_take_device_memory() -> bool:
     """Returns whether the settings list one, for what must be known before there is a world."""
 
 def info() -> dict[str, object]:
-    """Figures for tests and tools: isa, groups, arena_bytes, bytes_submitted, negotiation_messages."""
+    """Figures for tests and tools: isa, groups, shares_cores, arena_bytes, bytes_submitted, negotiation_messages."""
 
 def find_backend(name: str) -> tuple[str, str]:
     """Returns a backend's library with the version or "", and what is missing or ""; opens the library."""

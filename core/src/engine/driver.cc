@@ -10,8 +10,7 @@ constexpr int kThreadPauses = 20;
 
 Driver::Driver(World* world, Operations* operations, const Settings& settings, const BackendList& backend_list)
     : world_(world), operations_(operations), progress_(world, operations, &progress_lock_, settings, backend_list) {
-  const bool crowded = world->group->count() > static_cast<int>(std::thread::hardware_concurrency());
-  operations->pauses = crowded ? 0 : kCallerPauses;
+  operations->pauses = world->shares_cores() ? 0 : kCallerPauses;
 }
 
 Status Driver::Start() {

@@ -1,6 +1,7 @@
 #include "world/peer_info.h"
 
 #include <algorithm>
+#include <bitset>
 #include <charconv>
 #include <map>
 
@@ -127,6 +128,20 @@ Status CheckPeers(const std::vector<PeerInfo>& peers, std::vector<int>* odd) {
     }
   }
   return Status::Ok();
+}
+
+bool SharesCores(const std::vector<PeerInfo>& peers, int rank) {
+  std::vector<uint64_t> cores(kMostCoreWords);
+  size_t ranks = 0;
+  for (const PeerInfo& peer : peers) {
+    if (peer.machine != peers[static_cast<size_t>(rank)].machine) continue;
+    if (peer.cores.empty()) return false;
+    ++ranks;
+    for (size_t word = 0; word < peer.cores.size(); ++word) cores[word] |= peer.cores[word];
+  }
+  size_t count = 0;
+  for (uint64_t word : cores) count += std::bitset<64>(word).count();
+  return ranks > count;
 }
 
 // ---- limits that differ between processors

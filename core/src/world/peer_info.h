@@ -23,6 +23,7 @@ namespace farandole {
 using SharedSettings = std::vector<std::pair<std::string, std::string>>;
 
 inline constexpr size_t kMostSettings = 64;
+inline constexpr size_t kMostCoreWords = 256;
 
 struct PeerInfo {
   std::string host;     // for messages
@@ -33,7 +34,8 @@ struct PeerInfo {
   std::string version = CoreVersion();
   int size = 0;  // the number of ranks that this one was started for
   SharedSettings settings = {};
-  std::string tuning = {};  // limits measured on its machine (below); "": none yet
+  std::string tuning = {};           // limits measured on its machine (below); "": none yet
+  std::vector<uint64_t> cores = {};  // which ones it may use: bit k % 64 of word k / 64; empty: unknown
 
   // Version and host are the first fields in all versions, so that messages can name ranks of other versions.
   template <typename Visitor, typename... Self>
@@ -47,8 +49,9 @@ struct PeerInfo {
     visit("size", self.size...);
     visit("settings", self.settings...);
     visit("tuning", self.tuning...);
+    visit("cores", self.cores...);
   }
-  bool IsValid() const { return settings.size() <= kMostSettings; }
+  bool IsValid() const { return settings.size() <= kMostSettings && cores.size() <= kMostCoreWords; }
 
   static std::string CoreVersion();
   std::string Encode() const;
@@ -64,6 +67,10 @@ std::string NamesOfRanks(const std::vector<PeerInfo>& peers, const std::vector<i
 // kMismatch, with a table of the values and their ranks, when ranks differ in version, size or settings. A rank whose
 // PeerInfo has not arrived has an empty version and is left out. *odd gets the ranks that differ from the majority.
 Status CheckPeers(const std::vector<PeerInfo>& peers, std::vector<int>* odd);
+
+// True when the ranks of this rank's machine are more than the cores that they may use, all together: those of the
+// machine or of the job's container, or the cores to which each of them is bound.
+bool SharesCores(const std::vector<PeerInfo>& peers, int rank);
 
 // ---- limits that differ between processors
 

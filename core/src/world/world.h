@@ -37,6 +37,7 @@ struct World {
   Tuning tuning;
 
   bool one_group() const { return layout.group_count() == 1; }
+  bool shares_cores() const { return SharesCores(peers, rank); }
   bool leader() const { return group->member() == 0; }
   // "rank 3 (host b, pid 4711)"
   std::string NameOf(int other) const { return NameOfRank(peers, other); }

@@ -151,21 +151,35 @@ def ways(**times_us):
     return [tuning.Way(way, 1 << 20, 1, int(way[1:]) << 10, [time * 1000]) for way, time in times_us.items()]
 
 
-def test_a_choice_needs_a_gain_above_the_noise(monkeypatch):
-    def cell_bytes(ranks, *pairs):
+def test_a_choice_needs_a_gain_above_the_noise():
+    def cell_bytes(*pairs):
         sizes = [tuning.Way("", 32 << 10, 1, 1), tuning.Way("", 64 << 10, 1, 1)]
         cells = [[replace(each, times_ns=[time]) for time in pair] for each, pair in zip(sizes, pairs, strict=True)]
-        return tuning._cell_bytes(ranks, cells, 64 << 10) >> 10
+        return tuning._cell_bytes(cells, 64 << 10) >> 10
 
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
-    assert cell_bytes(4, (100, 95), (200, 185)) == 64
-    assert cell_bytes(4, (100, 95), (200, 170)) == 32
-    assert cell_bytes(4, (100, 80), (200, 300)) == 16
-    assert cell_bytes(5, (100, 80), (200, 100)) == 64, "ranks share cores"
+    assert cell_bytes((100, 95), (200, 185)) == 64
+    assert cell_bytes((100, 95), (200, 170)) == 32
+    assert cell_bytes((100, 80), (200, 300)) == 16
     at_both = [ways(r256=100, r128=98, r512=102), ways(r256=100, r128=98, r512=103)]
     assert tuning._round_bytes(at_both, 256 << 10) == 256 << 10
     at_both = [ways(r256=100, r128=80, r512=102), ways(r256=100, r128=105, r512=103)]
     assert tuning._round_bytes(at_both, 256 << 10) == 128 << 10
+
+
+def on_too_few_cores_and_on_one_each():
+    every = sorted(os.sched_getaffinity(0))
+    rank = int(os.environ["FARANDOLE_RANK"])
+    found = []
+    for cores in (every[:1], every[rank : rank + 1] or every):
+        os.sched_setaffinity(0, cores)
+        fnp.init()
+        found.append(core.info()["shares_cores"])
+        fnp.shutdown()
+    return found
+
+
+def test_the_cores_of_all_ranks_are_counted():
+    assert spawn(2, on_too_few_cores_and_on_one_each, timeout=60) == [[True, len(os.sched_getaffinity(0)) < 2]] * 2
 
 
 def ranks_of_several_hosts():

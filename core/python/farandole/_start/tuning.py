@@ -154,7 +154,9 @@ def measure(ranks: int) -> Measured:
         _time(ranks, ways, turns=16, calls=8)
     for ways in rounds:
         _time(ranks, ways, turns=6, calls=1)
-    cell_bytes, round_bytes = _cell_bytes(ranks, cells, most), _round_bytes(rounds, usual)
+    # Where ranks share cores, a few calls take as long as the kernel lets other ranks run, whatever their way.
+    cell_bytes = most if core.info()["shares_cores"] else _cell_bytes(cells, most)
+    round_bytes = _round_bytes(rounds, usual)
     cost_ns = next(way.time_ns for way in rounds[0] if way.round_bytes == round_bytes)
     _, cell_bytes, round_bytes, _ = of_rank_0 = clock.allgather(
         [ranks, cell_bytes, round_bytes, cost_ns], "farandole.tuning"
@@ -164,13 +166,8 @@ def measure(ranks: int) -> Measured:
     return Measured(limits, cell_bytes, round_bytes, [way for ways in [*cells, *rounds] for way in ways])
 
 
-def _cell_bytes(ranks: int, cells: list[list[Way]], most: int) -> int:
-    """The largest size up to which cells are not worse; the largest that they take where ranks share cores.
-
-    There the time of a few calls depends on which rank the kernel lets run, more than on the way.
-    """
-    if ranks > len(os.sched_getaffinity(0)):
-        return most
+def _cell_bytes(cells: list[list[Way]], most: int) -> int:
+    """The largest size up to which cells are not worse."""
     limit = most // 4
     for in_cells, staged in cells:
         if staged.time_ns < STAGED_BETTER * in_cells.time_ns:

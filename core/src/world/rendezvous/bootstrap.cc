@@ -6,6 +6,7 @@
 // The loop waits for all peers at once, so it notices immediately when a connection fails, a rank dies or rank 0
 // decides. All objects belong to one call of Bootstrap, and to its thread.
 #include <dirent.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -76,12 +77,22 @@ std::string MachineIdentity() {
   return (lines.empty() ? "" : lines.front()) + ":" + std::to_string(network.st_ino) + ":" + std::to_string(geteuid());
 }
 
+// Those that the system lets this process use; none where it has more than a mask of kMostCoreWords holds.
+std::vector<uint64_t> MyCores() {
+  std::vector<uint64_t> cores(kMostCoreWords);
+  auto* const mask = reinterpret_cast<cpu_set_t*>(cores.data());
+  if (sched_getaffinity(0, cores.size() * sizeof(uint64_t), mask) != 0) return {};
+  while (!cores.empty() && cores.back() == 0) cores.pop_back();
+  return cores;
+}
+
 PeerInfo MyPeerInfo(const WorldSpec& spec, const std::string& segment_endpoint) {
   PeerInfo peer_info{HostName(), MachineIdentity(), getpid(), spec.shares_memory && !segment_endpoint.empty(),
                      segment_endpoint};
   peer_info.size = spec.size;
   peer_info.settings = spec.settings;
   peer_info.tuning = spec.tuning;
+  peer_info.cores = MyCores();
   return peer_info;
 }
 

@@ -10,6 +10,7 @@ PeerInfo CardOf(const std::string& host) {
   PeerInfo peer_info{host, "boot:4:0", 4711, true, "unix:segment"};
   peer_info.size = 3;
   peer_info.settings = {{"FARANDOLE_ORDER", "fixed"}, {"FARANDOLE_FUSION_THRESHOLD", "4096"}};
+  peer_info.cores = {0b101};
   return peer_info;
 }
 
@@ -22,6 +23,7 @@ TEST(PeerInfoTest, SurvivesTheWireAndRefusesAnythingElse) {
   EXPECT_EQ(read.segment_endpoint, "unix:segment");
   EXPECT_EQ(read.size, 3);
   EXPECT_EQ(read.settings, peer_info.settings);
+  EXPECT_EQ(read.cores, peer_info.cores);
   const std::string text = peer_info.Encode();
   for (size_t cut = 0; cut < text.size(); ++cut) {
     PeerInfo broken;
@@ -88,6 +90,23 @@ TEST(CheckPeersTest, IgnoresRanksWhosePeerInfoHasNotArrived) {
   absent.version.clear();
   std::vector<int> odd;
   EXPECT_TRUE(CheckPeers({CardOf("a"), absent, CardOf("b")}, &odd).ok());
+}
+
+TEST(SharesCoresTest, CountsTheCoresOfAllRanksOfTheMachine) {
+  const auto shares = [](std::vector<std::vector<uint64_t>> cores_of_ranks) {
+    std::vector<PeerInfo> peers{CardOf("elsewhere")};
+    peers[0].machine = "another";
+    for (const auto& cores : cores_of_ranks) {
+      peers.push_back(CardOf("here"));
+      peers.back().cores = cores;
+    }
+    return SharesCores(peers, 1);
+  };
+  EXPECT_FALSE(shares({{0b11}, {0b11}}));
+  EXPECT_TRUE(shares({{0b11}, {0b11}, {0b11}}));
+  EXPECT_FALSE(shares({{0b1}, {0b10}, {0, 0b1}})) << "each has one of its own";
+  EXPECT_TRUE(shares({{0b1}, {0b10}, {0b1}}));
+  EXPECT_FALSE(shares({{0b1}, {}})) << "a rank does not know";
 }
 
 }  // namespace
