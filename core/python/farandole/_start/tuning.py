@@ -116,9 +116,12 @@ def file() -> Path:
 
 
 def _processor() -> Iterator[str]:
-    """The marks of processors whose limits differ: their model, their cores, and the sizes of their caches."""
+    """The marks of processors whose limits differ: their model, their cores, and the sizes of their caches.
+
+    A job that may use fewer cores than the machine has keeps limits of its own.
+    """
     yield platform.machine()
-    yield str(os.cpu_count())
+    yield f"{len(os.sched_getaffinity(0))} of {os.cpu_count()}"
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
             if line.startswith(("model name", "cpu family", "model\t", "stepping", "CPU implementer", "CPU part")):
