@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import io
 import os
 import re
@@ -424,11 +425,13 @@ def test_jobs_leave_no_process_no_file_and_no_descriptor(tmp_path: Path, monkeyp
     def state() -> tuple[list[str], list[psutil.Process], list[str]]:
         return os.listdir("/proc/self/fd"), psutil.Process().children(recursive=True), os.listdir(tmp_path)
 
+    gc.collect()  # descriptors that earlier tests have left to the collector
     before = len(state()[0]), state()[1]
     for number in range(3):
         assert farandole.run(lambda: number, np=2) == [number, number]  # noqa: B023
     descriptors, children, files = state()
-    assert (len(descriptors), children, files) == (*before, [])
+    assert (children, files) == (before[1], [])
+    assert len(descriptors) <= before[0]
 
 
 def test_the_call_lies_in_memory_that_this_user_alone_can_read() -> None:
