@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import io
 import os
 import re
@@ -422,16 +421,21 @@ def test_nothing_lives_on_when_the_caller_is_killed(user: Callable, tmp_path: Pa
 def test_jobs_leave_no_process_no_file_and_no_descriptor(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
-    def state() -> tuple[list[str], list[psutil.Process], list[str]]:
-        return os.listdir("/proc/self/fd"), psutil.Process().children(recursive=True), os.listdir(tmp_path)
+    def descriptors() -> set[tuple[str, str]]:
+        found = set()
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(FileNotFoundError):  # the listing's own
+                found.add((number, os.readlink(f"/proc/self/fd/{number}")))
+        return found
 
-    gc.collect()  # descriptors that earlier tests have left to the collector
-    before = len(state()[0]), state()[1]
+    def children() -> list[psutil.Process]:
+        return psutil.Process().children(recursive=True)
+
+    before, children_before = descriptors(), children()
     for number in range(3):
         assert farandole.run(lambda: number, np=2) == [number, number]  # noqa: B023
-    descriptors, children, files = state()
-    assert (children, files) == (before[1], [])
-    assert len(descriptors) <= before[0]
+    assert not descriptors() - before  # those of earlier tests may be collected meanwhile
+    assert (children(), os.listdir(tmp_path)) == (children_before, [])
 
 
 def test_the_call_lies_in_memory_that_this_user_alone_can_read() -> None:

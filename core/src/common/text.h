@@ -1,6 +1,5 @@
-// Text, read without C++'s streams. Those ask the process for its locale's facets, and call a wrong function
-// where this library has been linked with a libstdc++ of its own and a framework has loaded another one.
-// Functions without state.
+// Text, read without C++'s streams. Those ask the process for its locale's facets, and call a wrong function where this
+// library has been linked with a libstdc++ of its own and a framework has loaded another one. Functions without state.
 #pragma once
 
 #include <fcntl.h>
@@ -31,7 +30,7 @@ inline std::vector<std::string> Split(std::string_view text, char separator) {
   return parts;
 }
 
-// The contents of a short file of the kernel's, such as one below /proc; "" where it cannot be read.
+// The first 4,096 bytes of a file of the kernel's, such as one below /proc; "" where it cannot be read.
 inline std::string ContentsOf(const char* path) {
   const Descriptor file(open(path, O_RDONLY | O_CLOEXEC));
   char contents[4096];

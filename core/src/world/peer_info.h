@@ -23,7 +23,7 @@ namespace farandole {
 using SharedSettings = std::vector<std::pair<std::string, std::string>>;
 
 inline constexpr size_t kMostSettings = 64;
-inline constexpr size_t kMostCoreWords = 256;
+inline constexpr size_t kMostCoreWords = 256;  // of 64 cores each
 
 struct PeerInfo {
   std::string host;     // for messages
@@ -69,7 +69,7 @@ std::string NamesOfRanks(const std::vector<PeerInfo>& peers, const std::vector<i
 Status CheckPeers(const std::vector<PeerInfo>& peers, std::vector<int>* odd);
 
 // True when the ranks of this rank's machine are more than the cores that they may use, all together: those of the
-// machine or of the job's container, or the cores to which each of them is bound.
+// machine or of the job's cpuset, or the cores to which each of them is bound.
 bool SharesCores(const std::vector<PeerInfo>& peers, int rank);
 
 // ---- limits that differ between processors

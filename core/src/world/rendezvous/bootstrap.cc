@@ -77,7 +77,7 @@ std::string MachineIdentity() {
   return (lines.empty() ? "" : lines.front()) + ":" + std::to_string(network.st_ino) + ":" + std::to_string(geteuid());
 }
 
-// Those that the system lets this process use; none where it has more than a mask of kMostCoreWords holds.
+// The cores that this process may use, as a PeerInfo has them; empty where the machine has more than it can hold.
 std::vector<uint64_t> MyCores() {
   std::vector<uint64_t> cores(kMostCoreWords);
   auto* const mask = reinterpret_cast<cpu_set_t*>(cores.data());
