@@ -67,7 +67,7 @@ class NamedOperation {
  public:
   virtual ~NamedOperation() = default;
   virtual int set() const = 0;
-  virtual const std::string& name() const = 0;
+  virtual std::string_view name() const = 0;
   virtual int64_t sequence_number() const = 0;  // -1 when the user has named it
   virtual std::string_view site() const = 0;
   virtual bool Means(const Signature& signature) const = 0;

@@ -49,24 +49,23 @@ bool NameTable::ChangeSets(const Signature& change, int* new_set) {
 
 // ---- names and ids
 
-Name* NameTable::Find(int set, const std::string& name) const {
+Name* NameTable::Find(int set, std::string_view name) const {
   const SetNames* const names = Names(set);
-  if (names == nullptr) return nullptr;
-  const auto found = names->names.find(name);
-  return found == names->names.end() ? nullptr : found->second.get();
+  return names == nullptr ? nullptr : names->Find(name);
 }
 
-Name* NameTable::FindOrAdd(SetNames* names, const std::string& name) {
-  std::unique_ptr<Name>& slot = names->names[name];
-  if (!slot) slot = std::make_unique<Name>(names);
-  return slot.get();
+Name* NameTable::FindOrAdd(SetNames* names, std::string_view name) {
+  if (Name* const found = names->Find(name)) return found;
+  auto added = std::make_unique<Name>(names, name);
+  Name* const result = added.get();
+  names->names.emplace(result->key, std::move(added));
+  return result;
 }
 
 void NameTable::EraseIfIdle(Name* name) {
   if (name->id >= 0 || name->in_flight || name->ids_held > 0) return;
   SetNames* const names = name->of;
-  const std::string key = name->description.name;  // a copy: erasing by a reference into the erased is undefined
-  names->names.erase(key);
+  names->names.erase(names->names.find(name->key));
   if (names->removed && names->names.empty()) by_set_.erase(names->set->id);
 }
 
@@ -174,7 +173,7 @@ void UsesInFlight::TakeAll(NegotiationEvents* events) {
 bool UsesInFlight::Take(Ticket ticket) {
   Name* const name = Find(ticket);
   if (name == nullptr || !name->counted || !name->small() || name->reserved) return false;
-  CellsOf(*name, name->next_use).AskForLinesOf(name->set().position);
+  AskForNextLines(*name);
   LeaveSmall(name);
   if (IsLarge(*name)) {
     Reserve(name);

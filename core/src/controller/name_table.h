@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -30,11 +31,12 @@ struct SetNames;
 
 // Everything known about one name in one process set.
 struct Name {
-  explicit Name(SetNames* of) : of(of) {}
+  Name(SetNames* of, std::string_view key) : of(of), key(key) {}
   inline const ProcessSet& set() const;
   bool small() const { return path == PathKind::kCells; }
 
   SetNames* const of;
+  const std::string key;
   Description description;  // as last submitted
   FlightLabel label;        // of that description
 
@@ -68,11 +70,15 @@ struct SetNames {
   explicit SetNames(ProcessSetPtr set) : set(std::move(set)) {}
   // Nothing may begin in a set while the ranks agree on its removal.
   bool IsOpen() const { return !removed && removals == 0; }
+  Name* Find(std::string_view name) const {  // null when it is not known
+    const auto found = names.find(name);
+    return found == names.end() ? nullptr : found->second.get();
+  }
 
   const ProcessSetPtr set;
   int removals = 0;      // that this rank has called and rank 0 has not refused
   bool removed = false;  // as the log says
-  std::unordered_map<std::string, std::unique_ptr<Name>> names;
+  std::unordered_map<std::string_view, std::unique_ptr<Name>> names;  // by their own keys
 };
 
 const ProcessSet& Name::set() const { return *of->set; }
@@ -98,8 +104,8 @@ class NameTable {
   bool ChangeSets(const Signature& change, int* new_set);
 
   // ---- names
-  Name* Find(int set, const std::string& name) const;
-  Name* FindOrAdd(SetNames* names, const std::string& name);
+  Name* Find(int set, std::string_view name) const;
+  Name* FindOrAdd(SetNames* names, std::string_view name);
   // Erases a name that nothing uses, so that names used once do not fill the memory.
   void EraseIfIdle(Name* name);
 
@@ -148,26 +154,34 @@ class UsesInFlight {
   // Makes the use in flight the next one of its name's id. Fills in what the submitter must know of it. round: see
   // JoinState. Inline, since a small operation takes no longer than a few calls.
   void Count(Name* name, uint32_t round, Admission* admission) {
-    name->counted = true;
-    admission->id = name->id;
-    admission->use = name->use = name->next_use - 1;
-    const uint64_t use = name->next_use++;
     if (name->small()) {
-      // Built in place, since a copy would cost 5 ns.
-      admission->cells.emplace(spans_.BufferOf(name->span, use), name->set().size(), name->payload_bytes);
-      admission->large = IsLarge(*name);
-      admission->large ? Reserve(name) : Enter(name);
-    } else if (name->inbox) {
-      admission->inbox = name->inbox;
-      if (name->collects) {
-        const auto members = name->set().layout.groups[static_cast<size_t>(name->set().group())].size();
-        admission->group_cells =
-            CellBuffer::WithResult(spans_.BufferOf(name->span, use), static_cast<int>(members), name->payload_bytes);
-      }
-      admission->serial = name->serial;
-      admission->round = round;
-      ++eager_count_;
+      CountSmall(name, admission);
+      Enlist(name);
+      return;
     }
+    const uint64_t use = CountNext(name, admission);
+    if (!name->inbox) return;
+    admission->inbox = name->inbox;
+    if (name->collects) {
+      const auto members = name->set().layout.groups[static_cast<size_t>(name->set().group())].size();
+      admission->group_cells =
+          CellBuffer::WithResult(spans_.BufferOf(name->span, use), static_cast<int>(members), name->payload_bytes);
+    }
+    admission->serial = name->serial;
+    admission->round = round;
+    ++eager_count_;
+  }
+  // Likewise for a small operation that is not in flight yet, and never will be if it is over before Keep.
+  void CountSmall(Name* name, Admission* admission) {
+    const uint64_t use = CountNext(name, admission);
+    // Built in place, since a copy would cost 5 ns.
+    admission->cells.emplace(spans_.BufferOf(name->span, use), name->set().size(), name->payload_bytes);
+    admission->large = IsLarge(*name);
+  }
+  void Keep(Name* name, Admission* admission) {
+    name->in_flight = true;
+    admission->ticket = name->ticket = tickets_.Add(name);
+    Enlist(name);
   }
   // Takes the use in flight from the id; the operation is described anew.
   void Uncount(Name* name);
@@ -193,6 +207,8 @@ class UsesInFlight {
   void AskForBells() const;
   // Ends the small operations in flight, all of which are complete.
   void TakeAll(NegotiationEvents* events);
+  // Prefetches the lines to which this rank puts next.
+  void AskForNextLines(const Name& name) const { CellsOf(name, name.next_use).AskForLinesOf(name.set().position); }
   // Returns false when the result was taken, or the operation is described anew.
   bool Take(Ticket ticket);
   // Ends the reservation by this thread, which has `taken` the result or not. Returns whether a thread has waited for
@@ -204,6 +220,13 @@ class UsesInFlight {
 
  private:
   bool IsLarge(const Name& name) const { return name.payload_bytes > locked_bytes_; }
+  uint64_t CountNext(Name* name, Admission* admission) {
+    name->counted = true;
+    admission->id = name->id;
+    admission->use = name->use = name->next_use - 1;
+    return name->next_use++;
+  }
+  void Enlist(Name* name) { IsLarge(*name) ? Reserve(name) : Enter(name); }
   void Enter(Name* name) {
     name->small_at = small_.size();
     small_.push_back(name);

@@ -21,6 +21,16 @@ Status AlreadyInFlight(const Description& description, int rank) {
                  "; wait for it before you submit that name again, or give it another name");
 }
 
+// Notes what differs from the use of the name before.
+void Note(Name* name, const NamedOperation& operation, Admission* admission) {
+  name->description.sequence_number = admission->sequence_number = operation.sequence_number();
+  if (name->description.site != operation.site()) {  // nearly always the same
+    name->description.site = operation.site();
+    name->label.site = 0;
+  }
+  admission->label = &name->label;
+}
+
 // ---- messages that change no state here
 
 Status OnAbort(ByteReader* reader, const Layout& world, NegotiationEvents* events) {
@@ -92,7 +102,10 @@ Status Negotiation::Submit(const DescribedOperation& operation, Admission* admis
   if (name->in_flight) return AlreadyInFlight(name->description, group_.rank());
   if (name->id < 0 || !operation.Means(name->known)) return Describe(operation, name, admission);
   if (admission->set != names->set) admission->set = names->set;  // a look costs less than counting references
-  Admit(name, operation, admission);
+  admission->ticket = in_flight_.Begin(name);
+  Note(name, operation, admission);
+  if (name->next_use == limits_.most_uses) outbox_.Send(MessageKind::kStuck, name->id);
+  in_flight_.Count(name, join_.round(), admission);
   if (name->has_counts) {
     name->description.counts = operation.Counts();
     const std::vector<int64_t>& counts = name->description.counts;
@@ -122,28 +135,16 @@ Status Negotiation::Describe(const DescribedOperation& operation, Name* name, Ad
 }
 
 // Takes operations whose name is known. Everything else is left to Submit.
-const ProcessSetPtr* Negotiation::SubmitSmall(const NamedOperation& operation, Admission* admission) {
-  SetNames* const names = names_.Names(operation.set());
+Name* Negotiation::SubmitSmall(const NamedOperation& operation, Admission* admission) {
+  const SetNames* const names = names_.Names(operation.set());
   if (names == nullptr || !names->IsOpen() || !names->set->contains_me()) return nullptr;
-  const auto found = names->names.find(operation.name());
-  if (found == names->names.end()) return nullptr;
-  Name* const name = found->second.get();
-  if (!name->small() || name->in_flight || name->id < 0 || !operation.Means(name->known)) return nullptr;
-  Admit(name, operation, admission);
-  return &names->set;
-}
-
-// Begins an operation whose name is known.
-void Negotiation::Admit(Name* name, const NamedOperation& operation, Admission* admission) {
-  admission->ticket = in_flight_.Begin(name);
-  name->description.sequence_number = admission->sequence_number = operation.sequence_number();
-  if (name->description.site != operation.site()) {  // nearly always the same
-    name->description.site = operation.site();
-    name->label.site = 0;
-  }
-  admission->label = &name->label;
+  Name* const name = names->Find(operation.name());
+  if (name == nullptr || !name->small() || name->in_flight || name->id < 0 || !operation.Means(name->known))
+    return nullptr;
+  Note(name, operation, admission);
   if (name->next_use == limits_.most_uses) outbox_.Send(MessageKind::kStuck, name->id);
-  in_flight_.Count(name, join_.round(), admission);
+  in_flight_.CountSmall(name, admission);
+  return name;
 }
 
 Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {

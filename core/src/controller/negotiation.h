@@ -100,9 +100,15 @@ class Negotiation {
   // Returns kInvalid when an operation of that name is in flight on this rank, when there is no such set, or when this
   // rank is not in it.
   Status Submit(const DescribedOperation& operation, Admission* admission);
-  // Submits a known small operation, and returns its set, which lives until the result is taken; admission->set stays
-  // as it is. Returns null, and does nothing, for any other operation.
-  const ProcessSetPtr* SubmitSmall(const NamedOperation& operation, Admission* admission);
+  // Submits a known small operation whose result the caller may be able to take at once. Returns its name, whose set
+  // lives until the result is taken; admission->set stays as it is. Returns null, and does nothing, for any other
+  // operation. Settle has to follow, without a call in between that changes anything.
+  Name* SubmitSmall(const NamedOperation& operation, Admission* admission);
+  // Call it before the result is taken `at_once`, for which REQUIRES: IsReady, and the operation is not large. Else the
+  // operation is in flight from now on, and gets its ticket.
+  void Settle(Name* name, bool at_once, Admission* admission) {
+    at_once ? in_flight_.AskForNextLines(*name) : in_flight_.Keep(name, admission);
+  }
   // Returns kInvalid when the set has operations in flight here, so its removal cannot be submitted.
   Status CanRemove(int set) const { return names_.CanRemove(set); }
   ProcessSetPtr FindSet(int id) const { return names_.FindSet(id); }
@@ -177,7 +183,6 @@ class Negotiation {
   std::vector<Absence> NeededFor() const;
 
  private:
-  void Admit(Name* name, const NamedOperation& operation, Admission* admission);
   Status Describe(const DescribedOperation& operation, Name* name, Admission* admission);
 
   // Members are values, since every pointer costs a small operation time. Later members refer to earlier ones.

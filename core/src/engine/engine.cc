@@ -9,12 +9,6 @@
 namespace farandole {
 namespace {
 
-size_t BytesOf(const Request& request) {
-  size_t total = 0;
-  for (const Tensor& tensor : request.tensors) total += tensor.size_bytes();
-  return total;
-}
-
 // All ranks of a job, and its launcher, know its key; what is made of it here tells nobody the key.
 std::unique_ptr<FlightRecorder> RecorderOf(const WorldSpec& spec, const Settings& settings) {
   const std::string folder = FlightRecorder::FolderOf(settings.flight_recorder);
@@ -126,7 +120,6 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
     solo_.Perform(operation);
     return Status::Ok();
   }
-  operations_->bytes_submitted.fetch_add(static_cast<uint64_t>(BytesOf(operation->request)), std::memory_order_relaxed);
   const Status begun = Begin(operation, will_wait);
   if (!begun.ok()) operation->Abandon(begun);
   return begun;
@@ -244,7 +237,6 @@ bool Engine::Wait(const OperationPtr& operation, int64_t limit_ms) {
 bool Engine::Run(const RequestView& request, Status* status) {
   OperationPtr operation;
   if (!operations_ || !TryRun(request, 0, Driver::kYields, &operation)) return false;
-  *status = Status::Ok();
   if (!operation) return true;
   while (!driver_->Wait(*operation, kForGoodMs)) {
   }
@@ -268,9 +260,7 @@ bool Engine::TryRun(const RequestView& request, int pauses, int yields, Operatio
     turn.Take(*operation = call.became());
     return true;
   }
-  thread_local std::string name;  // keeps its memory between calls
-  name = request.name;
-  SmallCall call(request, name);
+  SmallCall call(request, request.name);
   if (!RunSmall(&call, pauses, yields)) return false;
   *operation = call.became();
   return true;
@@ -279,7 +269,7 @@ bool Engine::TryRun(const RequestView& request, int pauses, int yields, Operatio
 // Enter has paused for the others already.
 bool Engine::RunSmall(SmallCall* call, int pauses, int yields) {
   if (!Enter(world_.get(), operations_.get(), call)) return false;
-  operations_->bytes_submitted.fetch_add(call->size_bytes(), std::memory_order_relaxed);
+  if (call->over()) return true;
   if (!LookUntil([&] { return CompleteIfReady(world_.get(), operations_.get(), call); }, pauses, yields)) {
     std::lock_guard<std::mutex> lock(operations_->mutex);
     operations_->by_ticket.MakeOperation();

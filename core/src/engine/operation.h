@@ -42,7 +42,7 @@ class Operation final : public DescribedOperation {
 
   // As the negotiation sees it.
   int set() const override { return request.process_set; }
-  const std::string& name() const override { return name_; }
+  std::string_view name() const override { return name_; }
   int64_t sequence_number() const override { return sequence_number_; }
   std::string_view site() const override { return request.site; }
   std::vector<int64_t> Counts() const override;

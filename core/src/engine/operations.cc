@@ -24,6 +24,12 @@ Status RefuseAfter(Operations* operations, const World& world, const Operation& 
   return Invalid(what, ": this rank has joined; wait for join to end first");
 }
 
+uint64_t BytesOf(const Request& request) {
+  uint64_t total = 0;
+  for (const Tensor& tensor : request.tensors) total += tensor.size_bytes();
+  return total;
+}
+
 // The shapes of its tensors, as many as a text holds.
 std::string ShapesOf(const Request& request) {
   std::string shapes;
@@ -42,7 +48,7 @@ void Record(Operations* operations, Operation* operation) {
   FlightFacts facts{request.kind, DType::kFloat32, request.reduce, request.process_set, 0, 0};
   if (!request.tensors.empty()) facts.dtype = request.tensors[0].dtype;
   facts.tensors = static_cast<uint32_t>(request.tensors.size());
-  for (const Tensor& tensor : request.tensors) facts.bytes += tensor.size_bytes();
+  facts.bytes = BytesOf(request);
   const auto texts = [&request] { return std::make_pair(std::string_view(request.name), ShapesOf(request)); };
   FlightLabel join;
   FlightLabel* const label = operation->admission.label != nullptr ? operation->admission.label : &join;
@@ -70,6 +76,7 @@ Status Insert(World* world, Operations* operations, const OperationPtr& operatio
   Admission& admission = operation->admission;
   FRD_RETURN_IF_ERROR(negotiation.Submit(*operation, &admission));
   ++operations->entered;
+  if (!operation->invited) operations->CountBytes(BytesOf(operation->request));
   operations->by_ticket.Put(operation);
   operations->in_flight.fetch_add(1);
   Record(operations, operation.get());
@@ -225,15 +232,19 @@ bool Enter(World* world, Operations* operations, SmallCall* call) {
     std::lock_guard<std::mutex> lock(operations->mutex);
     if (operations->is_broken || operations->join || operations->by_ticket.has_call()) return false;
     Negotiation& negotiation = operations->negotiation;
-    call->members = negotiation.SubmitSmall(*call, &call->admission);
-    if (call->members == nullptr) return false;
+    Name* const name = negotiation.SubmitSmall(*call, &call->admission);
+    if (name == nullptr) return false;
+    call->members = &name->of->set;
     ++operations->entered;
+    operations->CountBytes(call->size_bytes());
     if (!call->admission.large) call->Put();
     RingFence();
     Record(operations->recorder.get(), call);
-    if (!call->admission.large && BecomesReady(negotiation, call->admission, operations->pauses)) {
+    if (!call->admission.large) call->Choose();
+    const bool at_once = !call->admission.large && BecomesReady(negotiation, call->admission, operations->pauses);
+    negotiation.Settle(name, at_once, &call->admission);
+    if (at_once) {
       RingForSmall(world, call->admission, **call->members);
-      negotiation.TakeReady(call->admission.ticket);
       call->Take(operations->pauses, /*at_once=*/true);
     } else {
       operations->by_ticket.Put(call);

@@ -32,6 +32,12 @@ class CellTensors {
   std::vector<CellTensor> many_;
 };
 
+CellTensor ToCells(const TensorView& tensor) {
+  size_t count = 1;
+  for (const int64_t dimension : tensor.shape) count *= static_cast<size_t>(dimension);
+  return {tensor.input, tensor.output, tensor.dtype, count};
+}
+
 }  // namespace
 
 void PutSmall(Operation* operation, bool wants_bell) {
@@ -51,35 +57,42 @@ void FoldSmall(Operation* operation) {
 
 // ---- a call
 
-void SmallCall::Put() {
-  const TensorView& tensor = asked_.tensors[0];
-  size_t count = 1;
-  for (const int64_t dimension : tensor.shape) count *= static_cast<size_t>(dimension);
-  tensor_ = {tensor.input, tensor.output, tensor.dtype, count};
-  admission.cells->Put((*members)->position, &tensor_, 1, admission.stamp());
+SmallCall::SmallCall(const RequestView& asked, std::string_view name, int64_t sequence_number)
+    : asked_(asked), name_(name), sequence_number_(sequence_number), tensor_(ToCells(asked.tensors[0])) {}
+
+void SmallCall::Put() { admission.cells->Put((*members)->position, &tensor_, 1, admission.stamp()); }
+
+void SmallCall::Choose() {
+  const ProcessSet& set = **members;
+  const Reduction reduction = ReductionOf(asked_, set.size());
+  const CellReader reader{set.position, admission.stamp()};
+  fold_.emplace(*admission.cells, reduction.reduce, reduction.scale, tensor_, /*offset=*/0, &reader);
 }
 
 // Sets `over_` last: the caller's thread may return then, and the call is on its stack.
 void SmallCall::Take(int pauses, bool at_once) {
   const FloatingPointScope scope;
-  const ProcessSet& set = **members;
-  const Reduction reduction = ReductionOf(asked_, set.size());
-  const CellReader reader{set.position, admission.stamp(), pauses};
-  FoldCells(*admission.cells, reduction.reduce, reduction.scale, &tensor_, 1, &reader);
+  if (fold_) {
+    FRD_FAILPOINT("cells.fold");
+    fold_->Run();
+  } else {
+    const ProcessSet& set = **members;
+    const Reduction reduction = ReductionOf(asked_, set.size());
+    const CellReader reader{set.position, admission.stamp(), pauses};
+    FoldCells(*admission.cells, reduction.reduce, reduction.scale, &tensor_, 1, &reader);
+  }
   if (record != nullptr) record->End(at_once ? record->submitted.load(std::memory_order_relaxed) : Ticks());
   over_.store(true, std::memory_order_release);
 }
 
 FlightFacts SmallCall::Facts() const {
-  uint64_t bytes = SizeOf(asked_.tensors[0].dtype);
-  for (const int64_t dimension : asked_.tensors[0].shape) bytes *= static_cast<uint64_t>(dimension);
-  return {asked_.kind, asked_.tensors[0].dtype, asked_.reduce, asked_.process_set, 1, bytes};
+  return {asked_.kind, tensor_.dtype, asked_.reduce, asked_.process_set, 1, size_bytes()};
 }
 
 // The request is copied now, since the caller's view of it may be gone before the operation is.
 OperationPtr SmallCall::Become() {
   OperationPtr operation = std::make_shared<Operation>(Request(asked_));
-  if (sequence_number_ >= 0) operation->SetName(name_, sequence_number_);
+  if (sequence_number_ >= 0) operation->SetName(std::string(name_), sequence_number_);
   operation->admission = admission;
   operation->admission.set = *members;
   operation->record = record;
@@ -89,11 +102,6 @@ OperationPtr SmallCall::Become() {
 }
 
 namespace {
-
-// Every instruction set folds this many bytes in whole steps. A shorter tensor in the cell's line is followed by zeros
-// or the next tensor, so the fold may read past its end and write to memory aside. A fold of the exact length would
-// take 21 ns instead of 13.
-constexpr size_t kStepBytes = 32;
 
 // From this size on, each of two members writes its result over the payload that it has read. The payload's lines are
 // then modified in its cache, and the owner's next put takes them from there. Lines that were only read stay shared,
@@ -124,6 +132,35 @@ constexpr size_t kMostFoldedWhole = 4 << 10;
 // 1000. An operation does not wait, since the other rank may take it at any later time: each of 64 in flight with 16 KB
 // took 4.8 us with such waits, and takes 3.5.
 constexpr int kHalfPauses = 4;
+
+}  // namespace
+
+TensorFold::TensorFold(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor& tensor, size_t offset,
+                       const CellReader* reader)
+    : tensor_(tensor) {
+  const auto members = static_cast<size_t>(cells.member_count());
+  for (size_t m = 0; m < members; ++m) inputs_[m] = cells.payload(static_cast<int>(m)) + offset;
+  const bool reads_own = reader != nullptr && tensor.input != nullptr;
+  if (reads_own) inputs_[reader->member] = tensor.input;
+  const size_t size_bytes = tensor.size_bytes();
+  call_ = {inputs_, members, tensor.element_count, scale, tensor.output, nullptr};
+  if (cells.payload_is_in_line() && size_bytes < kStepBytes && offset + kStepBytes <= CellBuffer::kInLineBytes) {
+    std::memset(own_, 0, kStepBytes);
+    if (reads_own) inputs_[reader->member] = std::memcpy(own_, tensor.input, size_bytes);
+    call_.element_count = kStepBytes / SizeOf(tensor.dtype);
+    call_.output = result_;
+  } else if (members == 2 && reads_own && size_bytes >= kLeastOverwrittenBytes) {
+    call_.copy = cells.payload_to_write(1 - reader->member) + offset;
+  }
+  fold_ = ChooseFold(tensor.dtype, reduce, call_.element_count * SizeOf(tensor.dtype));
+}
+
+void TensorFold::Run() const {
+  fold_(call_);
+  if (call_.output == result_) std::memcpy(tensor_.output, result_, tensor_.size_bytes());
+}
+
+namespace {
 
 // One member's fold of one use.
 class CellFold {
@@ -205,31 +242,8 @@ class CellFold {
   void FoldAll() const {
     size_t offset = 0;
     for (size_t i = 0; i < count_; offset += tensors_[i++].size_bytes()) {
-      if (tensors_[i].output != nullptr) FoldTensor(tensors_[i], offset);
+      if (tensors_[i].output != nullptr) TensorFold(cells_, reduce_, scale_, tensors_[i], offset, reader_).Run();
     }
-  }
-
-  void FoldTensor(const CellTensor& tensor, size_t offset) const {
-    const void* inputs[kMostCellMembers];
-    for (int m = 0; m < cells_.member_count(); ++m) inputs[m] = cells_.payload(m) + offset;
-    const bool reads_own = reader_ != nullptr && tensor.input != nullptr;
-    const size_t size_bytes = tensor.size_bytes();
-    if (reads_own) inputs[reader_->member] = tensor.input;
-    if (cells_.payload_is_in_line() && size_bytes < kStepBytes && offset + kStepBytes <= CellBuffer::kInLineBytes) {
-      alignas(kStepBytes) std::byte own[kStepBytes] = {}, result[kStepBytes];
-      if (reads_own) inputs[reader_->member] = std::memcpy(own, tensor.input, size_bytes);
-      FoldInto(result, tensor, inputs, kStepBytes / SizeOf(tensor.dtype));
-      std::memcpy(tensor.output, result, size_bytes);
-    } else if (cells_.member_count() == 2 && reads_own && size_bytes >= kLeastOverwrittenBytes) {
-      FoldTwice(tensor.dtype, reduce_, inputs[0], inputs[1], tensor.element_count, scale_, tensor.output,
-                cells_.payload_to_write(1 - reader_->member) + offset);
-    } else {
-      FoldInto(tensor.output, tensor, inputs, tensor.element_count);
-    }
-  }
-
-  void FoldInto(void* output, const CellTensor& tensor, const void* const* inputs, size_t element_count) const {
-    Fold(tensor.dtype, reduce_, inputs, static_cast<size_t>(cells_.member_count()), element_count, scale_, output);
   }
 
   const CellBuffer& cells_;

@@ -9,8 +9,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
+#include "algorithms/choose_path.h"
 #include "engine/operation.h"
 #include "reduce/reduce.h"
 #include "transport/shm/cells.h"
@@ -24,11 +27,35 @@ struct CellReader {
   int pauses = 0;      // of a thread in a blocking call; 0: it does not wait for the other's half
 };
 
+// The fold of one tensor of the payload, with its loop and operands chosen. A caller that waits for the others chooses
+// them meanwhile: that takes longer than to fold a few bytes.
+class TensorFold {
+ public:
+  // offset: of the tensor in the payload. REQUIRES: as FoldCells, but for AllHavePut; the tensor has an output.
+  TensorFold(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor& tensor, size_t offset,
+             const CellReader* reader);
+  TensorFold(const TensorFold&) = delete;  // call_ points at its own members
+  void Run() const;                        // REQUIRES: AllHavePut
+
+ private:
+  // Every instruction set folds this many bytes in whole steps. A shorter tensor in the cell's line is followed by
+  // zeros or the next tensor, so the fold may read past its end and write to memory aside. A fold of the exact length
+  // would take 21 ns instead of 13.
+  static constexpr size_t kStepBytes = 32;
+
+  const CellTensor& tensor_;
+  const void* inputs_[kMostCellMembers];
+  alignas(kStepBytes) std::byte own_[kStepBytes];
+  alignas(kStepBytes) std::byte result_[kStepBytes];
+  FoldCall call_;
+  FoldFunction fold_;
+};
+
 // Folds all members' tensors in order R into the outputs. A reader takes its own inputs from where they are instead of
 // what it has put: lines that others have read may have gone there (64 KB take 2.1 us, not 5.1). Of two members a
 // reader may overwrite what the other has put.
-// REQUIRES: AllHavePut; the reader's inputs are as they were put, and only a member that drops the result has none; an
-// IEEE environment as FloatingPointScope makes it.
+// REQUIRES: at least two members; AllHavePut; the reader's inputs are as they were put, and only a member that drops
+// the result has none; an IEEE environment as FloatingPointScope makes it.
 void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
                const CellReader* reader = nullptr);
 
@@ -50,8 +77,8 @@ void FoldSmall(Operation* operation);  // REQUIRES: all have put
 class SmallCall final : public NamedOperation {
  public:
   // `asked`, and the name for the negotiation, live as long as the call. The user has named it if there is no number.
-  SmallCall(const RequestView& asked, const std::string& name, int64_t sequence_number = -1)
-      : asked_(asked), name_(name), sequence_number_(sequence_number) {}
+  // REQUIRES: CanBe(asked)
+  SmallCall(const RequestView& asked, std::string_view name, int64_t sequence_number = -1);
 
   // True when the request has the form of one. It is one if its name is also known with the same signature.
   static bool CanBe(const RequestView& asked) {
@@ -64,12 +91,14 @@ class SmallCall final : public NamedOperation {
 
   // As the negotiation sees it.
   int set() const override { return asked_.process_set; }
-  const std::string& name() const override { return name_; }
+  std::string_view name() const override { return name_; }
   int64_t sequence_number() const override { return sequence_number_; }
   std::string_view site() const override { return asked_.site; }
   bool Means(const Signature& signature) const override { return farandole::Means(asked_, signature); }
 
   void Put();
+  // Chooses how Take folds, while the others' data are on their way. REQUIRES: Put, and the call is not large.
+  void Choose();
   // Folds, and ends the call. REQUIRES: all have put, and the negotiation has been told that the result is taken.
   // pauses: of the CellReader. at_once: in the first looks, so that the record of its end needs no clock.
   void Take(int pauses, bool at_once = false);
@@ -86,13 +115,14 @@ class SmallCall final : public NamedOperation {
   FlightRecord* record = nullptr;  // null: operations are not recorded
   Admission admission;             // its set is left out: counting references costs more than all else here
   const ProcessSetPtr* members = nullptr;
-  size_t size_bytes() const { return tensor_.size_bytes(); }  // REQUIRES: Put
+  size_t size_bytes() const { return tensor_.size_bytes(); }
 
  private:
   const RequestView& asked_;
-  const std::string& name_;
+  const std::string_view name_;
   const int64_t sequence_number_;
-  CellTensor tensor_;  // from Put on
+  const CellTensor tensor_;
+  std::optional<TensorFold> fold_;  // from Choose on
   OperationPtr became_;
   std::atomic<bool> over_{false};
 };

@@ -77,7 +77,7 @@ Status Solo::PerformFromDevice(const OperationPtr& operation) {
   std::lock_guard<std::mutex> lock(copies_mutex_);
   return copies_.RunAlone(operation, [&operation](const Request& on_host) {
     Operation stand_in(on_host);
-    stand_in.SetName(operation->name(), operation->sequence_number());
+    stand_in.SetName(std::string(operation->name()), operation->sequence_number());
     const Status status = PerformOnHost(&stand_in);
     operation->outputs = std::move(stand_in.outputs);
     return status;

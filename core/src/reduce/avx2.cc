@@ -42,7 +42,7 @@ struct Float16 : ConvertedFloat16<Float16> {
 
 namespace farandole {
 
-void FoldAvx2(DType dtype, const FoldCall& call) { Dispatch(dtype, call); }
+FoldFunction ChooseAvx2(DType dtype, ReduceOp reduce) { return Choose(dtype, reduce); }
 
 }  // namespace farandole
 

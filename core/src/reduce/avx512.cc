@@ -45,7 +45,7 @@ struct Float16 : ConvertedFloat16<Float16> {
 
 namespace farandole {
 
-void FoldAvx512(DType dtype, const FoldCall& call) { Dispatch(dtype, call); }
+FoldFunction ChooseAvx512(DType dtype, ReduceOp reduce) { return Choose(dtype, reduce); }
 
 }  // namespace farandole
 

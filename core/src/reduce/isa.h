@@ -1,4 +1,4 @@
-// The folds of all instruction sets, one function each. reduce.cc chooses one at run time.
+// The folds of all instruction sets. reduce.cc chooses a set at run time.
 //
 //   reduce.cc ---> portable.cc --.
 //             ---> avx2.cc    ---+--> kernels.h   the same templates, compiled once per instruction set
@@ -23,25 +23,13 @@
 
 namespace farandole {
 
-// The arguments of Fold. A call with a copy has two inputs and stores the result twice.
-struct FoldCall {
-  ReduceOp reduce;
-  const void* const* inputs;
-  size_t input_count;
-  size_t element_count;
-  Scale scale;
-  void* output;
-  void* copy;  // or null
-};
-
-using FoldFunction = void (*)(DType dtype, const FoldCall& call);
-
-void FoldPortable(DType dtype, const FoldCall& call);
+// As ChooseFold, by the instructions of one set.
+FoldFunction ChoosePortable(DType dtype, ReduceOp reduce);
 #if FRD_X86
 // REQUIRES: the machine has AVX2 and F16C.
-void FoldAvx2(DType dtype, const FoldCall& call);
+FoldFunction ChooseAvx2(DType dtype, ReduceOp reduce);
 // REQUIRES: the machine has AVX-512 F, BW, DQ and VL.
-void FoldAvx512(DType dtype, const FoldCall& call);
+FoldFunction ChooseAvx512(DType dtype, ReduceOp reduce);
 #endif
 
 }  // namespace farandole

@@ -254,24 +254,26 @@ struct Bools {
 
 // REQUIRES: the reduction is defined for elements of this kind, and has an operation.
 template <char kKind, class Folds>
-FRD_INLINE void Choose(const FoldCall& call) {
-  switch (call.reduce) {
+FRD_INLINE FoldFunction Choose(ReduceOp reduce) {
+  switch (reduce) {
 #define FRD_REDUCE_OP(enumerator, number, name, kinds, traits, operation)              \
   case ReduceOp::enumerator:                                                           \
     if constexpr (!std::is_same<operation, NotFolded>::value && HasKind(kinds, kKind)) \
-      return Folds::template Run<operation>(call);                                     \
+      return &Folds::template Run<operation>;                                          \
     break;
 #include "common/types.def"
   }
+  return nullptr;
 }
 
-void Dispatch(DType dtype, const FoldCall& call) {
+FoldFunction Choose(DType dtype, ReduceOp reduce) {
   switch (dtype) {
 #define FRD_DTYPE(enumerator, number, name, kind, size_bytes, fold) \
   case DType::enumerator:                                           \
-    return Choose<kind, fold>(call);
+    return Choose<kind, fold>(reduce);
 #include "common/types.def"
   }
+  return nullptr;
 }
 
 }  // namespace

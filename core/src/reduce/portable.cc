@@ -38,6 +38,6 @@ struct Float16 : PortableFloat16 {};
 
 namespace farandole {
 
-void FoldPortable(DType dtype, const FoldCall& call) { Dispatch(dtype, call); }
+FoldFunction ChoosePortable(DType dtype, ReduceOp reduce) { return Choose(dtype, reduce); }
 
 }  // namespace farandole

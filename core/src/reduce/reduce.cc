@@ -45,15 +45,6 @@ Isa IsaFor(DType dtype, size_t size_bytes) {
   return size_bytes < kSmallBytes && dtype != DType::kFloat16 ? Isa::kPortable : ActiveIsa();
 }
 
-FoldFunction FunctionOf(Isa isa) {
-#if FRD_X86
-  if (isa == Isa::kAvx512) return FoldAvx512;
-  if (isa == Isa::kAvx2) return FoldAvx2;
-#endif
-  (void)isa;
-  return FoldPortable;
-}
-
 }  // namespace
 
 Isa BestIsa() {
@@ -66,6 +57,16 @@ Isa ActiveIsa() { return Active().load(std::memory_order_relaxed); }
 void UseIsa(Isa isa) {
   assert(isa <= BestIsa());
   Active().store(isa, std::memory_order_relaxed);
+}
+
+FoldFunction ChooseFold(DType dtype, ReduceOp reduce, size_t size_bytes) {
+  const Isa isa = IsaFor(dtype, size_bytes);
+#if FRD_X86
+  if (isa == Isa::kAvx512) return ChooseAvx512(dtype, reduce);
+  if (isa == Isa::kAvx2) return ChooseAvx2(dtype, reduce);
+#endif
+  (void)isa;
+  return ChoosePortable(dtype, reduce);
 }
 
 size_t FirstPartOfR(size_t count) {
@@ -84,8 +85,8 @@ void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_
     if (inputs[0] != output) std::memcpy(output, inputs[0], size_bytes);
     return;
   }
-  FunctionOf(IsaFor(dtype, size_bytes))(dtype,
-                                        FoldCall{reduce, inputs, input_count, element_count, scale, output, nullptr});
+  const FoldFunction fold = ChooseFold(dtype, reduce, size_bytes);
+  fold({inputs, input_count, element_count, scale, output, nullptr});
 }
 
 void FoldTwice(DType dtype, ReduceOp reduce, const void* left, const void* right, size_t element_count, Scale scale,
@@ -93,8 +94,8 @@ void FoldTwice(DType dtype, ReduceOp reduce, const void* left, const void* right
   assert(reduce != ReduceOp::kAverage && output != copy);
   if (element_count == 0) return;
   const void* const inputs[] = {left, right};
-  FunctionOf(IsaFor(dtype, element_count * SizeOf(dtype)))(
-      dtype, FoldCall{reduce, inputs, 2, element_count, scale, output, copy});
+  const FoldFunction fold = ChooseFold(dtype, reduce, element_count * SizeOf(dtype));
+  fold({inputs, 2, element_count, scale, output, copy});
 }
 
 namespace {

@@ -43,6 +43,21 @@ void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_
 void FoldTwice(DType dtype, ReduceOp reduce, const void* left, const void* right, size_t element_count, Scale scale,
                void* output, void* copy);
 
+// The arguments of a fold. `copy`: null, or where the result of two inputs is stored a second time (FoldTwice).
+struct FoldCall {
+  const void* const* inputs;
+  size_t input_count;
+  size_t element_count;
+  Scale scale;
+  void* output;
+  void* copy;
+};
+using FoldFunction = void (*)(const FoldCall& call);
+
+// Returns the loop of Fold and FoldTwice for results of so many bytes. To choose it takes as long as to fold some
+// elements, so a caller who waits for data chooses before they are there. REQUIRES: as Fold, of at least two inputs.
+FoldFunction ChooseFold(DType dtype, ReduceOp reduce, size_t size_bytes);
+
 // As Fold of 16-bit floats, but rounds after each fold of two. Between groups the tree sends partial results, which are
 // rounded, so every other schedule must round where the tree does. The inputs serve as scratch and are lost.
 void FoldRounded(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,

@@ -9,7 +9,7 @@ class ReadyDescription final : public DescribedOperation {
  public:
   explicit ReadyDescription(const Description& description) : description_(description) {}
   int set() const override { return description_.signature.set; }
-  const std::string& name() const override { return description_.name; }
+  std::string_view name() const override { return description_.name; }
   int64_t sequence_number() const override { return description_.sequence_number; }
   std::string_view site() const override { return description_.site; }
   std::vector<int64_t> Counts() const override { return description_.counts; }

@@ -117,6 +117,7 @@ class SimulatedJob {
   std::shared_ptr<Operation> NameIt(Rank* rank, Description* description);
   bool EnterHeld(Rank* rank);
   bool Enter(Rank* rank, const std::shared_ptr<Operation>& operation);
+  bool EnterCall(Rank* rank, const std::shared_ptr<Operation>& operation);
   void Put(const Operation& operation);
   void PutIntoCells(const Operation& operation, CellBuffer cells, int member, bool wants_bell);
   bool GoOnWithEager(Rank* rank, const std::shared_ptr<Operation>& operation);

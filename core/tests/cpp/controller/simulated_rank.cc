@@ -106,9 +106,8 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
   Admission& admission = operation->admission;
   const ReadyDescription description(operation->call.description);
   const bool blocks = (operation->call.tag + static_cast<uint64_t>(rank->number)) % 2 == 0;
-  const ProcessSetPtr* const set = blocks ? rank->negotiation.SubmitSmall(description, &admission) : nullptr;
-  if (set != nullptr) admission.set = *set;
-  const Status status = set != nullptr ? Status::Ok() : rank->negotiation.Submit(description, &admission);
+  if (blocks && EnterCall(rank, operation)) return true;
+  const Status status = rank->negotiation.Submit(description, &admission);
   if (!status.ok()) {
     const bool later = status.message().find("in flight") != std::string::npos;
     if (!later || operation->invited) Complain("rank " + std::to_string(rank->number) + ": " + status.message());
@@ -132,6 +131,22 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
       if (random_() % 2 == 0) AppendToLog(rank);
     }
   }
+  Collect(rank->number);
+  return true;
+}
+
+// As the engine enters a blocking call. Returns false for an operation that cannot be one.
+bool SimulatedJob::EnterCall(Rank* rank, const std::shared_ptr<Operation>& operation) {
+  Admission& admission = operation->admission;
+  Name* const name = rank->negotiation.SubmitSmall(ReadyDescription(operation->call.description), &admission);
+  if (name == nullptr) return false;
+  admission.set = name->of->set;
+  if (!admission.large) Put(*operation);
+  const bool at_once = !admission.large && rank->negotiation.IsReady(admission);
+  rank->negotiation.Settle(name, at_once, &admission);
+  rank->in_flight[admission.ticket] = operation;
+  if (at_once) Take(rank, admission.ticket);  // it has none, so 0
+  if (admission.large) rank->reserved.push_back(operation);
   Collect(rank->number);
   return true;
 }

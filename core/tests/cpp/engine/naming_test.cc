@@ -74,7 +74,7 @@ TEST(NamingTest, LargerSmallOperationsHaveFewerNames) {
     for (int i = 0; i < 200; ++i) {
       const auto operation = std::make_shared<Operation>(Make(OpKind::kAllreduce, {TensorOf(values, &values)}));
       naming.Name(operation);
-      names.insert(operation->name());
+      names.emplace(operation->name());
       operation->Complete(Status::Ok());
     }
     EXPECT_EQ(names.size(), count) << elements;
