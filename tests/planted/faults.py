@@ -117,6 +117,20 @@ FAULTS = [
         found_by="cpp StalledNamesWhoHasNotDescribed",
     ),
     Fault(
+        name="an id retires although a member has put only half of its data",
+        path="core/src/controller/log_reader.cc",
+        before="IsCompleted(name, entry.uses) && !in_flight_.AllHavePut(name);",
+        after="false;",
+        found_by="cpp SimulationTest",
+    ),
+    Fault(
+        name="a result is taken while a member has put only half of its data",
+        path="core/src/controller/name_table.cc",
+        before="AllHavePut(admission.stamp(), share)",
+        after="AllHavePut(admission.stamp(), Share::kHalf)",
+        found_by="cpp SimulationTest",
+    ),
+    Fault(
         name="the retired flag of a name is not read",
         path="core/src/controller/name_table.cc",
         before="  return !counters_.IsRetired(admission.id);\n",

@@ -29,6 +29,7 @@ bool LogReader::Consume(const LogEntry& entry, NegotiationEvents* events) {
   if (mine && name == nullptr) return false;
   if (entry.kind == LogKind::kReady) return ConsumeReady(entry, name, events);
   if (mine && in_flight_.MustWaitFor(name->reserved && name->id == entry.id)) return false;
+  if (mine && AwaitsData(*name, entry)) return false;
   if (mine) OnRetired(name, entry, events);
   return true;
 }
@@ -103,6 +104,16 @@ bool LogReader::Complete(Name* name, int id, Where where) {
 
 // ---- ids that retire
 
+bool LogReader::IsCompleted(const Name& name, uint8_t uses) {
+  return static_cast<int8_t>(static_cast<uint8_t>(name.use) - uses) < 0;
+}
+
+// True while another member has put only half of its data for a use that is completed, and works on the rest.
+bool LogReader::AwaitsData(const Name& name, const LogEntry& entry) const {
+  const bool ends = name.small() && name.id == entry.id && name.in_flight && name.counted;
+  return ends && IsCompleted(name, entry.uses) && !in_flight_.AllHavePut(name);
+}
+
 void LogReader::OnRetired(Name* name, const LogEntry& entry, NegotiationEvents* events) {
   const bool current = name->id == entry.id;
   if (current && name->in_flight && name->counted && !EndUse(name, entry.uses, events)) return;
@@ -117,7 +128,7 @@ void LogReader::OnRetired(Name* name, const LogEntry& entry, NegotiationEvents* 
 // Ends the use in flight if it was completed, else describes it anew. Returns false when it is complete, but its entry
 // in the log or its data have still to come.
 bool LogReader::EndUse(Name* name, uint8_t uses, NegotiationEvents* events) {
-  const bool completed = static_cast<int8_t>(static_cast<uint8_t>(name->use) - uses) < 0;
+  const bool completed = IsCompleted(*name, uses);
   if (completed && !name->small()) {
     name->retiring = true;
     return false;

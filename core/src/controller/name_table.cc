@@ -142,14 +142,15 @@ void UsesInFlight::EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationE
 
 // A leader that retires the id sets the flag first and counts then. This rank looks for the flag after it has seen all
 // data. If it does not see the flag, the leader sees all data, too, and the use counts as completed for all.
-bool UsesInFlight::IsReady(const Admission& admission) const {
-  if (!admission.cells->AllHavePut(admission.stamp())) return false;
+bool UsesInFlight::IsReady(const Admission& admission, Share share) const {
+  if (!admission.cells->AllHavePut(admission.stamp(), share)) return false;
   LoadLoadFence();
   return !counters_.IsRetired(admission.id);
 }
 
 bool UsesInFlight::AllHavePut(const Name& name) const {
-  return CellsOf(name, name.next_use - 1).AllHavePut(StampOf(name.use, name.description.sequence_number));
+  const uint64_t stamp = StampOf(name.use, name.description.sequence_number);
+  return CellsOf(name, name.next_use - 1).AllHavePut(stamp, Share::kAll);
 }
 
 std::vector<Ticket> UsesInFlight::Ready() const {

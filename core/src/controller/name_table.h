@@ -200,9 +200,9 @@ class UsesInFlight {
     if (!name.small()) return counters_.LatestOf(member, name.id);
     return CellsOf(name, use).LatestOf(name.set().PositionOf(rank));
   }
-  // True when all ranks have put their data, and the id is not retired. Any thread.
-  bool IsReady(const Admission& admission) const;
-  bool AllHavePut(const Name& name) const;  // even where the id is retired
+  // True when all ranks have put so much of their data, and the id is not retired. Any thread.
+  bool IsReady(const Admission& admission, Share share) const;
+  bool AllHavePut(const Name& name) const;  // everything, even where the id is retired
   std::vector<Ticket> Ready() const;
   void AskForBells() const;
   // Ends the small operations in flight, all of which are complete.

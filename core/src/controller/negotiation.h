@@ -126,8 +126,11 @@ class Negotiation {
   void CompleteLater(const Admission& admission);
 
   // ---- small operations
-  // True when all ranks have put their data. A rank that finds this true after its own put wakes the others.
-  bool IsReady(const Admission& admission) const { return in_flight_.IsReady(admission); }
+  // True when all ranks have put their data, or so much of them. A rank that finds this true for kHalf after its own put
+  // wakes the others.
+  bool IsReady(const Admission& admission, Share share = Share::kAll) const {
+    return in_flight_.IsReady(admission, share);
+  }
   // Call it before the result is taken from the span. Returns false when the result was taken, or the operation is
   // described anew. REQUIRES: IsReady, and no other call until the result is taken, unless the operation is large.
   bool TakeReady(Ticket ticket) { return in_flight_.Take(ticket); }

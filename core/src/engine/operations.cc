@@ -150,7 +150,7 @@ void Record(FlightRecorder* recorder, SmallCall* call) {
 bool BecomesReady(const Negotiation& negotiation, const Admission& admission, int looks) {
   do {
     CpuPause();
-    if (negotiation.IsReady(admission)) return true;
+    if (negotiation.IsReady(admission, Share::kHalf)) return true;
   } while (--looks > 0);
   return false;
 }
@@ -174,27 +174,44 @@ void FinishTaken(World* world, Operations* operations, const OperationPtr& opera
   operation->Complete(Status::Ok());
 }
 
+// Puts the data, and looks whether the others come. Of two ranks, one that looks puts only the half that the other
+// folds, and the rest if that does not come.
+bool PutLarge(Operations* operations, SmallCall* call) {
+  const bool puts_half = operations->pauses > 0 && call->CanPutHalf();
+  puts_half ? call->PutHalf() : call->Put();
+  RingFence();
+  const int more = puts_half ? static_cast<int>(call->size_bytes() >> 10) : 0;
+  if (BecomesReady(operations->negotiation, call->admission, operations->pauses + more)) return true;
+  if (!puts_half) return false;
+  call->PutRest();
+  RingFence();
+  return operations->negotiation.IsReady(call->admission, Share::kHalf);
+}
+
 // Puts a large call, which is entered, and takes its result if the others come within the looks, all without the lock
 // and in one reservation: each further turn of the lock would cost 0.1 us. Another thread may make the call an
-// operation meanwhile, which ends here, too.
+// operation meanwhile, which ends here, too, or gets to know what is done. Sleeping ranks are woken when nothing that
+// they need is missing.
 void RunLarge(World* world, Operations* operations, SmallCall* call) {
   const Ticket ticket = call->admission.ticket;
-  call->Put();
-  RingFence();
-  const bool is_ready = BecomesReady(operations->negotiation, call->admission, operations->pauses);
-  if (is_ready) {
+  const bool is_ready = PutLarge(operations, call);
+  const bool rings_first = is_ready && call->HasPutAll();
+  if (rings_first) RingForSmall(world, call->admission, **call->members);
+  const bool taken = is_ready && call->Take(operations->pauses, /*at_once=*/true);
+  if (is_ready && !rings_first) {
+    RingFence();
     RingForSmall(world, call->admission, **call->members);
-    call->Take(operations->pauses, /*at_once=*/true);
   }
   OperationPtr operation;
   bool wakes_driver;
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
-    if (is_ready && operations->by_ticket.TakeCall(ticket) == nullptr) operation = operations->by_ticket.Take(ticket);
-    wakes_driver = operations->negotiation.Release(ticket, is_ready);
+    if (taken && operations->by_ticket.TakeCall(ticket) == nullptr) operation = operations->by_ticket.Take(ticket);
+    if (!taken && call->became()) call->became()->admission.half_folded = call->admission.half_folded;
+    wakes_driver = operations->negotiation.Release(ticket, taken);
   }
   if (wakes_driver) world->group->RingSelf();
-  if (!is_ready) return;
+  if (!taken) return;
   operations->in_flight.fetch_sub(1);
   if (operation) operation->Complete(Status::Ok());
 }
@@ -212,7 +229,7 @@ Status Enter(World* world, Operations* operations, const OperationPtr& operation
     }
     RingFence();
     if (operations->negotiation.AnyJoined()) world->group->RingOthers();
-    if (!operations->negotiation.IsReady(admission)) return Status::Ok();
+    if (!operations->negotiation.IsReady(admission, Share::kHalf)) return Status::Ok();
     RingForSmall(world, admission, *admission.set);
     if (CompleteIfReady(world, operations, operation)) WakeForDeferred(world, *operations);
     return Status::Ok();

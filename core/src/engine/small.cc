@@ -1,5 +1,6 @@
 #include "engine/small.h"
 
+#include <cassert>
 #include <cstring>
 
 #include "algorithms/choose_path.h"
@@ -51,8 +52,10 @@ void FoldSmall(Operation* operation) {
   const CellTensors tensors(operation->request);
   const Reduction reduction = ReductionOf(operation->request, operation->admission.set->size());
   const Admission& admission = operation->admission;
-  const CellReader reader{admission.set->position, admission.stamp()};
-  FoldCells(*admission.cells, reduction.reduce, reduction.scale, tensors.data(), tensors.count(), &reader);
+  const CellReader reader{admission.set->position, admission.stamp(), /*pauses=*/0, admission.half_folded};
+  [[maybe_unused]] const bool ends =
+      FoldCells(*admission.cells, reduction.reduce, reduction.scale, tensors.data(), tensors.count(), &reader);
+  assert(ends);
 }
 
 // ---- a call
@@ -70,7 +73,7 @@ void SmallCall::Choose() {
 }
 
 // Sets `over_` last: the caller's thread may return then, and the call is on its stack.
-void SmallCall::Take(int pauses, bool at_once) {
+bool SmallCall::Take(int pauses, bool at_once) {
   const FloatingPointScope scope;
   if (fold_) {
     FRD_FAILPOINT("cells.fold");
@@ -78,11 +81,14 @@ void SmallCall::Take(int pauses, bool at_once) {
   } else {
     const ProcessSet& set = **members;
     const Reduction reduction = ReductionOf(asked_, set.size());
-    const CellReader reader{set.position, admission.stamp(), pauses};
-    FoldCells(*admission.cells, reduction.reduce, reduction.scale, &tensor_, 1, &reader);
+    const CellReader reader{set.position, admission.stamp(), pauses, admission.half_folded};
+    const bool ends = FoldCells(*admission.cells, reduction.reduce, reduction.scale, &tensor_, 1, &reader);
+    admission.half_folded = !ends;
+    if (!ends) return false;
   }
   if (record != nullptr) record->End(at_once ? record->submitted.load(std::memory_order_relaxed) : Ticks());
   over_.store(true, std::memory_order_release);
+  return true;
 }
 
 FlightFacts SmallCall::Facts() const {
@@ -133,7 +139,13 @@ constexpr size_t kMostFoldedWhole = 4 << 10;
 // took 4.8 us with such waits, and takes 3.5.
 constexpr int kHalfPauses = 4;
 
+// A call waits so many pauses (about 25 us) for the half of one that has put no more than that, and then lets others use
+// the core.
+constexpr int kDependingPauses = 1000;
+
 }  // namespace
+
+bool SmallCall::CanPutHalf() const { return (*members)->size() == 2 && size_bytes() > kMostFoldedWhole; }
 
 TensorFold::TensorFold(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor& tensor, size_t offset,
                        const CellReader* reader)
@@ -169,19 +181,29 @@ class CellFold {
            const CellReader* reader)
       : cells_(cells), reduce_(reduce), scale_(scale), tensors_(tensors), count_(tensor_count), reader_(reader) {}
 
-  void Run() {
-    if (!FoldsHalf()) return FoldAll();
+  // Returns false when the other has still to fold its half, and only it can.
+  bool Run() {
+    if (!FoldsHalf()) {
+      FoldAll();
+      return true;
+    }
     const uint64_t began = Ticks();
-    FoldHalf(reader_->member);
-    cells_.StampHalf(reader_->member, reader_->stamp);
-    OtherFoldsHalf(Ticks() - began) ? CopyHalf() : FoldHalf(1 - reader_->member);
+    const int other = 1 - reader_->member;
+    if (!reader_->half_folded) {
+      FoldHalf(reader_->member);
+      cells_.StampHalf(reader_->member, reader_->stamp);
+    }
+    if (OtherFoldsHalf(Ticks() - began)) {
+      CopyHalf();
+    } else if (cells_.HasPutAll(other, reader_->stamp)) {
+      FoldHalf(other);
+    } else {
+      return false;
+    }
+    return true;
   }
 
  private:
-  struct Half {  // elements of a tensor, in whole lines
-    size_t first, count;
-  };
-
   // A member without memory, which has joined, folds nothing.
   bool FoldsHalf() const {
     if (cells_.member_count() != 2 || reader_ == nullptr) return false;
@@ -193,24 +215,19 @@ class CellFold {
     return payload_bytes > kMostFoldedWhole;
   }
 
-  // The other member has put everything, so this one never depends on it: it waits while that is cheaper than to fold
-  // the other half, too, and not at all for one that sleeps. `fold_ticks`: how long its own half took.
+  // Where the other member has put everything, this one does not depend on it: it waits while that is cheaper than to
+  // fold the other half, too, and not at all for one that sleeps. `fold_ticks`: how long its own half took.
   bool OtherFoldsHalf(uint64_t fold_ticks) const {
     const int other = 1 - reader_->member;
     const bool waits = reader_->pauses > 0 && !cells_.WantsBell(other);
     const int least_pauses = kHalfPauses * reader_->pauses;
     const uint64_t begin = Ticks();
     for (int pauses = 0; !cells_.HasStampedHalf(other, reader_->stamp); ++pauses) {
-      if (!waits || (pauses >= least_pauses && Ticks() - begin > fold_ticks)) return false;
+      const bool enough = !waits || (pauses >= least_pauses && Ticks() - begin > fold_ticks);
+      if (enough && (pauses >= kDependingPauses || cells_.HasPutAll(other, reader_->stamp))) return false;
       CpuPause();
     }
     return true;
-  }
-
-  static Half HalfOf(const CellTensor& tensor, int member) {
-    const size_t line_elements = kLineBytes / SizeOf(tensor.dtype);
-    const size_t border = tensor.element_count / 2 / line_elements * line_elements;
-    return member == 0 ? Half{0, border} : Half{border, tensor.element_count - border};
   }
 
   // Folds the half of this member; or that of the other, which then keeps its result to itself.
@@ -218,7 +235,7 @@ class CellFold {
     size_t offset = 0;
     for (size_t i = 0; i < count_; offset += tensors_[i++].size_bytes()) {
       const CellTensor& tensor = tensors_[i];
-      const Half half = HalfOf(tensor, member);
+      const CellBuffer::Half half = CellBuffer::HalfOf(tensor, member);
       const size_t at = half.first * SizeOf(tensor.dtype);
       const void* inputs[] = {cells_.payload(0) + offset + at, cells_.payload(1) + offset + at};
       inputs[reader_->member] = static_cast<const std::byte*>(tensor.input) + at;
@@ -232,7 +249,7 @@ class CellFold {
     size_t offset = 0;
     for (size_t i = 0; i < count_; offset += tensors_[i++].size_bytes()) {
       const CellTensor& tensor = tensors_[i];
-      const Half half = HalfOf(tensor, 1 - reader_->member);
+      const CellBuffer::Half half = CellBuffer::HalfOf(tensor, 1 - reader_->member);
       const size_t element_bytes = SizeOf(tensor.dtype), at = half.first * element_bytes;
       std::memcpy(static_cast<std::byte*>(tensor.output) + at, cells_.payload(reader_->member) + offset + at,
                   half.count * element_bytes);
@@ -256,10 +273,10 @@ class CellFold {
 
 }  // namespace
 
-void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
+bool FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
                const CellReader* reader) {
   FRD_FAILPOINT("cells.fold");
-  CellFold(cells, reduce, scale, tensors, tensor_count, reader).Run();
+  return CellFold(cells, reduce, scale, tensors, tensor_count, reader).Run();
 }
 
 }  // namespace farandole

@@ -23,8 +23,9 @@ namespace farandole {
 // The member that folds.
 struct CellReader {
   int member = 0;
-  uint64_t stamp = 0;  // of the use
-  int pauses = 0;      // of a thread in a blocking call; 0: it does not wait for the other's half
+  uint64_t stamp = 0;        // of the use
+  int pauses = 0;            // of a thread in a blocking call; 0: it does not wait for the other's half
+  bool half_folded = false;  // its own, before
 };
 
 // The fold of one tensor of the payload, with its loop and operands chosen. A caller that waits for the others chooses
@@ -55,8 +56,9 @@ class TensorFold {
 // what it has put: lines that others have read may have gone there (64 KB take 2.1 us, not 5.1). Of two members a
 // reader may overwrite what the other has put.
 // REQUIRES: at least two members; AllHavePut; the reader's inputs are as they were put, and only a member that drops
-// the result has none; an IEEE environment as FloatingPointScope makes it.
-void FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
+// the result has none; an IEEE environment as FloatingPointScope makes it. Returns false when the other member, which has
+// put only half, has still to fold its own; the reader has folded its half then.
+bool FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
                const CellReader* reader = nullptr);
 
 // REQUIRES: the admission has cells.
@@ -96,12 +98,18 @@ class SmallCall final : public NamedOperation {
   std::string_view site() const override { return asked_.site; }
   bool Means(const Signature& signature) const override { return farandole::Means(asked_, signature); }
 
+  // True for one of two members that is large enough to be folded by halves, see CellBuffer::PutHalf.
+  bool CanPutHalf() const;
   void Put();
+  void PutHalf() { admission.cells->PutHalf((*members)->position, tensor_, admission.stamp()); }
+  bool HasPutAll() const { return admission.cells->HasPutAll((*members)->position, admission.stamp()); }
+  void PutRest() { admission.cells->PutRest((*members)->position, tensor_, admission.stamp()); }
   // Chooses how Take folds, while the others' data are on their way. REQUIRES: Put, and the call is not large.
   void Choose();
-  // Folds, and ends the call. REQUIRES: all have put, and the negotiation has been told that the result is taken.
-  // pauses: of the CellReader. at_once: in the first looks, so that the record of its end needs no clock.
-  void Take(int pauses, bool at_once = false);
+  // Folds, and ends the call. Returns false when the other's half is still to come, which the admission notes.
+  // REQUIRES: all have put, and the negotiation has been told that the result is taken. pauses: of the CellReader.
+  // at_once: in the first looks, so that the record of its end needs no clock.
+  bool Take(int pauses, bool at_once = false);
   FlightFacts Facts() const;
   std::string_view given_name() const { return asked_.name; }
   std::string Shape() const { return ToString({asked_.tensors[0].shape.begin(), asked_.tensors[0].shape.end()}); }

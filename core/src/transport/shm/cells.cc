@@ -38,7 +38,10 @@ CellBuffer::CellBuffer(std::byte* memory, int member_count, size_t payload_bytes
 void CellBuffer::Clear() {
   const int parts = member_count_ + (has_result_ ? 1 : 0);
   for (int part = 0; part < parts; ++part) {
-    if (!payload_is_in_line()) StampHalf(part, 0);
+    if (!payload_is_in_line()) {
+      StampHalf(part, 0);
+      line(part)->behind.all_put.store(0, std::memory_order_relaxed);
+    }
     line(part)->stamp.store(0, std::memory_order_release);
   }
 }
@@ -61,13 +64,39 @@ void CellBuffer::Put(int member, const CellTensor* tensors, size_t tensor_count,
     }
     at += size_bytes;
   }
+  if (!payload_is_in_line()) line(member)->behind.all_put.store(stamp, std::memory_order_relaxed);
   // The release publishes the payload along with the number.
   line(member)->stamp.store(wants_bell ? stamp | kWantsBell : stamp, std::memory_order_release);
 }
 
-bool CellBuffer::AllHavePut(uint64_t stamp) const {
+CellBuffer::Half CellBuffer::HalfOf(const CellTensor& tensor, int member) {
+  const size_t line_elements = kLineBytes / SizeOf(tensor.dtype);
+  const size_t border = tensor.element_count / 2 / line_elements * line_elements;
+  return member == 0 ? Half{0, border} : Half{border, tensor.element_count - border};
+}
+
+void CellBuffer::PutHalf(int member, const CellTensor& tensor, uint64_t stamp) {
+  FRD_FAILPOINT("cells.put");
+  CopyHalf(member, tensor, 1 - member);
+  line(member)->stamp.store(stamp, std::memory_order_release);
+}
+
+void CellBuffer::PutRest(int member, const CellTensor& tensor, uint64_t stamp) {
+  CopyHalf(member, tensor, member);
+  line(member)->behind.all_put.store(stamp, std::memory_order_release);
+}
+
+void CellBuffer::CopyHalf(int member, const CellTensor& tensor, int folder) {
+  const Half half = HalfOf(tensor, folder);
+  const size_t element_bytes = SizeOf(tensor.dtype), at = half.first * element_bytes;
+  std::memcpy(payload_to_write(member) + at, static_cast<const std::byte*>(tensor.input) + at,
+              half.count * element_bytes);
+}
+
+bool CellBuffer::AllHavePut(uint64_t stamp, Share share) const {
   for (int m = 0; m < member_count_; ++m) {
     if (!HasPut(m, stamp)) return false;
+    if (share == Share::kAll && !HasPutAll(m, stamp) && !HasStampedHalf(m, stamp)) return false;
   }
   return true;
 }

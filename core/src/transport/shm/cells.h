@@ -1,11 +1,14 @@
 // Cells: shared memory into which every member puts its whole input, and then a stamp. Every member reads all inputs,
 // and engine/small.h folds them. Two buffers are used in turns; a CellBuffer is one of them:
 //
-//   member 0   [ payload up to 56 bytes, or stamp of its half | stamp ] [ larger payload ...            ]
-//   member 1   [ payload up to 56 bytes, or stamp of its half | stamp ] [ larger payload ...            ]
+//   member 0   [ payload up to 56 bytes, or further stamps | stamp ] [ larger payload ...            ]
+//   member 1   [ payload up to 56 bytes, or further stamps | stamp ] [ larger payload ...            ]
 //
-// A small payload and its stamp share a cache line, so only one line crosses between two members. Of two members with a
-// larger payload each can fold one half for both, see FoldCells; then it stamps that, too.
+// A small payload and its stamp share a cache line, so only one line crosses between two members.
+//
+// Of two members with a larger payload each can fold one half for both (FoldCells); then it stamps that, too. A member
+// that folds as soon as it can puts only the half that the other folds (PutHalf). If the other does not come soon, it
+// puts the rest. So a member in between depends on the other's thread, which runs until it has done one of both.
 //
 // Uses have the numbers 1, 2, 3 ..., and use k lies in buffer k mod 2. Two facts make further signals unnecessary:
 // - A member stores its stamp k last (release). The others read its data only after they saw that stamp (acquire).
@@ -28,6 +31,12 @@
 #include "common/types.h"
 
 namespace farandole {
+
+// How much of each member's input a use has in a buffer.
+enum class Share {
+  kHalf,  // of two members, at least the half that the other folds
+  kAll,   // everything, or that half and the result of the other one
+};
 
 // A tensor of the payload. A null input reads as zeros; the result for a null output is dropped.
 struct CellTensor {
@@ -53,10 +62,23 @@ class CellBuffer {
   void Clear();
   // REQUIRES: this member has folded the use before.
   void Put(int member, const CellTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell = false);
+  // Puts the half that the other member folds; StampHalf or PutRest has to follow. REQUIRES: as Put; two members;
+  // !payload_is_in_line(); the payload is this tensor.
+  void PutHalf(int member, const CellTensor& tensor, uint64_t stamp);
+  void PutRest(int member, const CellTensor& tensor, uint64_t stamp);
+  // The elements of a tensor that a member folds for both.
+  struct Half {
+    size_t first, count;
+  };
+  static Half HalfOf(const CellTensor& tensor, int member);
+
   bool HasPut(int member, uint64_t stamp) const { return LatestOf(member) == stamp; }
   // The number of the use that the member put last in this buffer; 0 before its first.
   uint64_t LatestOf(int member) const { return line(member)->stamp.load(std::memory_order_acquire) & ~kWantsBell; }
-  bool AllHavePut(uint64_t stamp) const;
+  bool AllHavePut(uint64_t stamp, Share share = Share::kHalf) const;
+  bool HasPutAll(int member, uint64_t stamp) const {  // REQUIRES: HasPut
+    return payload_is_in_line() || line(member)->behind.all_put.load(std::memory_order_acquire) == stamp;
+  }
   // Prefetches the lines to which this member will soon put. The other members have read them, so without prefetching
   // the put would wait until their caches release the lines.
   void AskForLinesOf(int member) const;
@@ -66,9 +88,11 @@ class CellBuffer {
   void AskForBell(int member) { line(member)->stamp.fetch_or(kWantsBell); }
 
   // This member has written its half of the result into the other's payload. REQUIRES: !payload_is_in_line().
-  void StampHalf(int member, uint64_t stamp) const { line(member)->half_stamp.store(stamp, std::memory_order_release); }
+  void StampHalf(int member, uint64_t stamp) const {
+    line(member)->behind.half_folded.store(stamp, std::memory_order_release);
+  }
   bool HasStampedHalf(int member, uint64_t stamp) const {
-    return line(member)->half_stamp.load(std::memory_order_acquire) == stamp;
+    return line(member)->behind.half_folded.load(std::memory_order_acquire) == stamp;
   }
 
   // ---- the result, behind the parts of the members
@@ -98,15 +122,20 @@ class CellBuffer {
   static constexpr size_t kInLineBytes = 56;
 
  private:
+  struct FurtherStamps {  // of the last use of which the member has
+    std::atomic<uint64_t> all_put;
+    std::atomic<uint64_t> half_folded;
+  };
   struct alignas(64) Line {
     union {
       std::byte payload[kInLineBytes];
-      std::atomic<uint64_t> half_stamp;  // where the payload is behind the line
+      FurtherStamps behind;  // where the payload is behind the line
     };
     std::atomic<uint64_t> stamp;
   };
   static constexpr uint64_t kGivenUp = kWantsBell;  // in the stamp of the result
   static size_t StrideOf(size_t payload_bytes);
+  void CopyHalf(int member, const CellTensor& tensor, int folder);
   uint64_t StampOfResult() const { return line(member_count_)->stamp.load(std::memory_order_acquire); }
 
   Line* line(int member) const {

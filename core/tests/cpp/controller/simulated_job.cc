@@ -277,10 +277,38 @@ bool SimulatedJob::GoOn(int r) {
   if (rank.gone || rank.reserved.empty()) return false;
   const auto pick = rank.reserved.begin() + static_cast<std::ptrdiff_t>(random_() % rank.reserved.size());
   const std::shared_ptr<Operation> operation = *pick;
+  if (operation->puts_half && !GoOnWithHalf(&rank, operation)) return true;
   rank.reserved.erase(pick);
+  if (std::exchange(operation->puts_half, false)) return true;
   operation->taken ? Fold(&rank, *operation) : Put(*operation);
   rank.negotiation.Release(operation->admission.ticket);
   if (operation->taken) Finish(&rank, *operation, Status::Ok());
+  return true;
+}
+
+// A call puts half. In its next step it folds its half, or puts the rest where the other rank has not come. Returns
+// whether its reservation is over. The data, all of which Fold reads where they were put, come with the next step only,
+// so a rank that takes the result before shows.
+bool SimulatedJob::GoOnWithHalf(Rank* rank, const std::shared_ptr<Operation>& operation) {
+  Admission& admission = operation->admission;
+  const int me = admission.set->position;
+  const TensorSpec& spec = operation->call.description.signature.tensors[0];
+  std::vector<int64_t> values(static_cast<size_t>(ElementCount(spec.shape)), 0);
+  const CellTensor tensor{values.data(), nullptr, spec.dtype, values.size()};
+  if (!std::exchange(operation->has_put_half, true)) {
+    admission.cells->PutHalf(me, tensor, admission.stamp());
+    return false;
+  }
+  values[static_cast<size_t>(me)] = static_cast<int64_t>(operation->call.tag);
+  std::copy(values.begin(), values.end(), reinterpret_cast<int64_t*>(admission.cells->payload_to_write(me)));
+  if (rank->negotiation.IsReady(admission, Share::kHalf)) {
+    admission.cells->StampHalf(me, admission.stamp());
+  } else {
+    admission.cells->PutRest(me, tensor, admission.stamp());
+  }
+  const bool ends = rank->negotiation.IsReady(admission);
+  if (ends) Take(rank, admission.ticket);
+  rank->negotiation.Release(admission.ticket, ends);
   return true;
 }
 

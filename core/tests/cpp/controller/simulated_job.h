@@ -99,6 +99,7 @@ class SimulatedJob {
   bool Advance(int r);
   bool TakeSmall(int r);
   bool GoOn(int r);
+  bool GoOnWithHalf(Rank* rank, const std::shared_ptr<Operation>& operation);
   bool DeliverPut(int r);
   bool DeliverPutFrom(int from, int to);
   bool TakeEager(int r);
@@ -180,7 +181,9 @@ struct SimulatedJob::Operation {
   Call call;
   Admission admission;
   bool invited = false;
-  bool taken = false;        // by a thread that folds it
+  bool taken = false;      // by a thread that folds it
+  bool puts_half = false;  // a call of two ranks whose thread looks next, see CellBuffer::PutHalf
+  bool has_put_half = false;
   bool begun = false;        // eager: it has put what it puts
   bool has_partial = false;  // eager: it has put its group's partial to the others
   bool stuck_reported = false;

@@ -147,6 +147,8 @@ bool SimulatedJob::EnterCall(Rank* rank, const std::shared_ptr<Operation>& opera
   rank->in_flight[admission.ticket] = operation;
   if (at_once) Take(rank, admission.ticket);  // it has none, so 0
   if (admission.large) rank->reserved.push_back(operation);
+  operation->puts_half = admission.large && admission.set->size() == 2 && !admission.cells->payload_is_in_line() &&
+                         operation->call.description.signature.tensors.size() == 1 && random_() % 2 == 0;
   Collect(rank->number);
   return true;
 }

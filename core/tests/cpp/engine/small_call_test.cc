@@ -161,6 +161,24 @@ TEST_P(SmallCallTest, MixesWithAllElse) {
   });
 }
 
+// Two ranks fold halves, of which they put no more if the other one comes at once. Each new size retires the name's id.
+TEST_P(SmallCallTest, LargeOnesOfChangingSizesMixWithOperations) {
+  constexpr int kUses = 600;
+  Run([](Engine& engine) {
+    std::mt19937 random(static_cast<unsigned>(engine.rank()));
+    for (int use = 0; use < kUses; ++use) {
+      const size_t count = 2000 + 1500 * static_cast<size_t>(use / 9 % 3);
+      auto values = Values<float>(engine.rank(), count, use);
+      const std::string name = use % 2 == 0 ? "x" : "y";
+      for (unsigned pauses = random() % 3 == 0 ? random() % 2000 : 0; pauses > 0; --pauses) CpuPause();
+      Status status;
+      if (random() % 4 == 0 || !farandole::Run(engine, name, &values, &status)) status = Sum(engine, name, &values);
+      ASSERT_TRUE(status.ok()) << status.message();
+      ExpectSum(values, engine.size(), use);
+    }
+  });
+}
+
 // More calls than there are names, of two shapes; each rank has its own mix of calls and operations, and is late by
 // turns.
 TEST_P(SmallCallTest, UnnamedOnesMeetInTheirOrder) {

@@ -195,9 +195,9 @@ class Halves : public testing::Test {
   void PutBoth(uint64_t use) {
     for (int member : {0, 1}) cells(use).Put(member, &tensors_[member], 1, use);
   }
-  void Fold(int member, uint64_t use, int pauses = 0) {
-    const CellReader reader{member, use, pauses};
-    FoldCells(cells(use), ReduceOp::kSum, {}, &tensors_[member], 1, &reader);
+  bool Fold(int member, uint64_t use, int pauses = 0, bool half_folded = false) {
+    const CellReader reader{member, use, pauses, half_folded};
+    return FoldCells(cells(use), ReduceOp::kSum, {}, &tensors_[member], 1, &reader);
   }
   CellBuffer& cells(uint64_t use) { return payload_.buffers[use & 1]; }
   float* PayloadOf(int member, uint64_t use) { return reinterpret_cast<float*>(cells(use).payload_to_write(member)); }
@@ -240,6 +240,43 @@ TEST_F(Halves, AWaitForTheOtherEnds) {
   PutBoth(1);
   Fold(1, 1, /*pauses=*/1000);
   EXPECT_EQ(values_[1], sums_);
+}
+
+TEST_F(Halves, TwoThatPutHalfAreDoneOnceBothHaveFolded) {
+  for (int member : {0, 1}) cells(1).PutHalf(member, tensors_[member], 1);
+  EXPECT_TRUE(cells(1).AllHavePut(1));
+  EXPECT_FALSE(cells(1).AllHavePut(1, Share::kAll));
+  EXPECT_FALSE(Fold(0, 1, /*pauses=*/20)) << "the other's half is nowhere yet";
+  EXPECT_TRUE(Fold(1, 1));
+  EXPECT_EQ(values_[1], sums_);
+  EXPECT_TRUE(cells(1).AllHavePut(1, Share::kAll));
+  EXPECT_TRUE(Fold(0, 1, /*pauses=*/20, /*half_folded=*/true));
+  EXPECT_EQ(values_[0], sums_);
+}
+
+TEST_F(Halves, AMemberThatPutsTheRestIsNotDependedOn) {
+  for (int member : {0, 1}) cells(1).PutHalf(member, tensors_[member], 1);
+  cells(1).PutRest(1, tensors_[1], 1);
+  EXPECT_FALSE(cells(1).AllHavePut(1, Share::kAll)) << "member 0 has put half";
+  EXPECT_TRUE(Fold(0, 1));
+  EXPECT_EQ(values_[0], sums_);
+  EXPECT_TRUE(Fold(1, 1));
+  EXPECT_EQ(values_[1], sums_);
+}
+
+TEST_F(Halves, OneThatPutHalfMeetsOneThatPutAll) {
+  cells(1).PutHalf(0, tensors_[0], 1);
+  cells(1).Put(1, &tensors_[1], 1, 1);
+  EXPECT_TRUE(Fold(0, 1));
+  EXPECT_TRUE(Fold(1, 1));
+  for (const auto& values : values_) EXPECT_EQ(values, sums_);
+}
+
+TEST_F(Halves, AnotherOperationInTheSameMemoryIsNotAllPutByTheOneBefore) {
+  PutBoth(1);
+  cells(1).Clear();
+  for (int member : {0, 1}) cells(1).PutHalf(member, tensors_[member], 1);
+  EXPECT_FALSE(cells(1).AllHavePut(1, Share::kAll));
 }
 
 // For a small payload only one line of 64 bytes crosses. No two members share a line.
