@@ -126,8 +126,8 @@ class Negotiation {
   void CompleteLater(const Admission& admission);
 
   // ---- small operations
-  // True when all ranks have put their data, or so much of them. A rank that finds this true for kHalf after its own put
-  // wakes the others.
+  // True when all ranks have put so much of their data. A rank that finds this true for kHalf after its own put wakes
+  // the others.
   bool IsReady(const Admission& admission, Share share = Share::kAll) const {
     return in_flight_.IsReady(admission, share);
   }

@@ -139,8 +139,8 @@ constexpr size_t kMostFoldedWhole = 4 << 10;
 // took 4.8 us with such waits, and takes 3.5.
 constexpr int kHalfPauses = 4;
 
-// A call waits so many pauses (about 25 us) for the half of one that has put no more than that, and then lets others use
-// the core.
+// A call waits so many pauses (about 25 us) for the half of one that has put no more than that, and then lets others
+// use the core.
 constexpr int kDependingPauses = 1000;
 
 }  // namespace

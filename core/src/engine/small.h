@@ -56,8 +56,8 @@ class TensorFold {
 // what it has put: lines that others have read may have gone there (64 KB take 2.1 us, not 5.1). Of two members a
 // reader may overwrite what the other has put.
 // REQUIRES: at least two members; AllHavePut; the reader's inputs are as they were put, and only a member that drops
-// the result has none; an IEEE environment as FloatingPointScope makes it. Returns false when the other member, which has
-// put only half, has still to fold its own; the reader has folded its half then.
+// the result has none; an IEEE environment as FloatingPointScope makes it. Returns false when the other member, which
+// has put only half, has still to fold its own; the reader has folded its half then.
 bool FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
                const CellReader* reader = nullptr);
 
