@@ -26,15 +26,19 @@ class Kernel {
     const farandole::CellTensor tensor{data, data, farandole::DType::kFloat32, count};
     ++uses_;
     farandole::CellBuffer& cells = *buffers_[uses_ % 2];
-    cells.Put(me_, &tensor, 1, uses_);
+    const bool puts_half = ranks_ == 2 && tensor.size_bytes() > farandole::kMostFoldedWhole;
+    puts_half ? cells.PutHalf(me_, tensor, uses_) : cells.Put(me_, &tensor, 1, uses_);
     int pauses = 0;
     do {
       farandole::CpuPause();
       if (++pauses > kPauses) sched_yield();
     } while (!cells.AllHavePut(uses_));
     buffers_[(uses_ + 1) % 2]->AskForLinesOf(me_);
-    const farandole::CellReader reader{me_, uses_, farandole::Driver::kCallerPauses};
-    farandole::FoldCells(cells, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, &reader);
+    farandole::CellReader reader{me_, uses_, farandole::Driver::kCallerPauses};
+    while (!farandole::FoldCells(cells, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, &reader)) {
+      reader.half_folded = true;
+      sched_yield();
+    }
   }
 
  private:

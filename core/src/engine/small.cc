@@ -115,24 +115,6 @@ namespace {
 // input where that is. Prefetching for writing, without a write, changed nothing.
 constexpr size_t kLeastOverwrittenBytes = 1 << 10;
 
-// Of more bytes than this, each of two members folds one half for both: its half of the result goes over what the other
-// has put, and the other takes it from there. So half as many lines cross, and a line comes back with the result for
-// which it would otherwise come back for the next put. Microseconds for two cores of an AMD EPYC (Zen 4), each folding
-// everything | one half, in two states of the virtual machine: in the second one all lines took longer to cross, as
-// between cores that are far apart.
-//
-//             first           second
-//    2 KB   0.22 | 0.22     0.8 | 0.8
-//    8 KB   1.15 | 0.49     3.8 | 1.4
-//   16 KB   1.80 | 1.00     6.5 | 2.9
-//   32 KB   2.85 | 1.88     7.7 | 5.4
-//   64 KB   4.20 | 3.30    11.8 | 5.8
-//
-// Calls of 4 KB took 0.44 | 0.47. With 1.5 us of Python between calls near cores gain little, 16 KB 2.9 | 3.1 and 64 KB
-// 5.6 | 5.4, and far ones up to a fifth: in two runs 16 KB 4.7 | 4.6 and 5.0 | 4.1, 64 KB 7.4 | 7.6 and 8.6 | 7.0. To
-// copy with prefetching for writing took longer.
-constexpr size_t kMostFoldedWhole = 4 << 10;
-
 // A call waits for the other's half this much longer than for its arrival: both have come, so the half comes next
 // unless the other one has lost its core. With a factor of 1, 17 of 100 waits ended too early, with 4 less than 1 of
 // 1000. An operation does not wait, since the other rank may take it at any later time: each of 64 in flight with 16 KB

@@ -28,6 +28,25 @@ struct CellReader {
   bool half_folded = false;  // its own, before
 };
 
+// Of more bytes than this, each of two members folds one half for both: its half of the result goes over what the other
+// has put, and the other takes it from there. So half as many lines cross, and a line comes back with the result for
+// which it would otherwise come back for the next put. Microseconds for two cores of an AMD EPYC (Zen 4), each folding
+// everything | one half, in two states of the virtual machine: in the second one all lines took longer to cross, as
+// between cores that are far apart.
+//
+//             first           second
+//    2 KB   0.22 | 0.22     0.8 | 0.8
+//    8 KB   1.15 | 0.49     3.8 | 1.4
+//   16 KB   1.80 | 1.00     6.5 | 2.9
+//   32 KB   2.85 | 1.88     7.7 | 5.4
+//   64 KB   4.20 | 3.30    11.8 | 5.8
+//
+// Calls of 4 KB took 0.44 | 0.47. With 1.5 us of Python between calls near cores gain little, 16 KB 2.9 | 3.1 and 64 KB
+// 5.6 | 5.4, and far ones up to a fifth: in two runs 16 KB 4.7 | 4.6 and 5.0 | 4.1, 64 KB 7.4 | 7.6 and 8.6 | 7.0. To
+// copy with prefetching for writing took longer. All that was before calls put halves, which takes another 12 to 28 %
+// less (docs/design/data-plane.md).
+inline constexpr size_t kMostFoldedWhole = 4 << 10;
+
 // The fold of one tensor of the payload, with its loop and operands chosen. A caller that waits for the others chooses
 // them meanwhile: that takes longer than to fold a few bytes.
 class TensorFold {
