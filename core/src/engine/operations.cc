@@ -208,7 +208,7 @@ void RunLarge(World* world, Operations* operations, SmallCall* call) {
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
     if (taken && operations->by_ticket.TakeCall(ticket) == nullptr) operation = operations->by_ticket.Take(ticket);
-    if (!taken && call->became()) call->became()->admission.half_folded = call->admission.half_folded;
+    if (is_ready && !taken) call->NoteHalfFolded();
     wakes_driver = operations->negotiation.Release(ticket, taken);
   }
   if (wakes_driver) world->group->RingSelf();

@@ -82,9 +82,7 @@ bool SmallCall::Take(int pauses, bool at_once) {
     const ProcessSet& set = **members;
     const Reduction reduction = ReductionOf(asked_, set.size());
     const CellReader reader{set.position, admission.stamp(), pauses, admission.half_folded};
-    const bool ends = FoldCells(*admission.cells, reduction.reduce, reduction.scale, &tensor_, 1, &reader);
-    admission.half_folded = !ends;
-    if (!ends) return false;
+    if (!FoldCells(*admission.cells, reduction.reduce, reduction.scale, &tensor_, 1, &reader)) return false;
   }
   if (record != nullptr) record->End(at_once ? record->submitted.load(std::memory_order_relaxed) : Ticks());
   over_.store(true, std::memory_order_release);

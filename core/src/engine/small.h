@@ -93,8 +93,8 @@ void FoldSmall(Operation* operation);  // REQUIRES: all have put
 // complete it (the driver, when ranks die, ids retire or the time is up, or the caller, before it sleeps) makes it an
 // Operation, which then goes its usual way.
 //
-// Thread rule: under the lock of Operations, but for over(); the admission, which does not change after Enter; and Put
-// and Take where the admission is large, see Negotiation::Release.
+// Thread rule: under the lock of Operations, but for over(); the admission, which only NoteHalfFolded changes after
+// Enter; and all that puts, and Take, where the admission is large, see Negotiation::Release.
 class SmallCall final : public NamedOperation {
  public:
   // `asked`, and the name for the negotiation, live as long as the call. The user has named it if there is no number.
@@ -125,10 +125,14 @@ class SmallCall final : public NamedOperation {
   void PutRest() { admission.cells->PutRest((*members)->position, tensor_, admission.stamp()); }
   // Chooses how Take folds, while the others' data are on their way. REQUIRES: Put, and the call is not large.
   void Choose();
-  // Folds, and ends the call. Returns false when the other's half is still to come, which the admission notes.
+  // Folds, and ends the call. Returns false when the other's half is still to come; NoteHalfFolded has to follow.
   // REQUIRES: all have put, and the negotiation has been told that the result is taken. pauses: of the CellReader.
   // at_once: in the first looks, so that the record of its end needs no clock.
   bool Take(int pauses, bool at_once = false);
+  void NoteHalfFolded() {
+    admission.half_folded = true;
+    if (became_) became_->admission.half_folded = true;
+  }
   FlightFacts Facts() const;
   std::string_view given_name() const { return asked_.name; }
   std::string Shape() const { return ToString({asked_.tensors[0].shape.begin(), asked_.tensors[0].shape.end()}); }
