@@ -193,7 +193,14 @@ FAULTS = [
     Fault(
         name="the stamp of a half outlives the operation",
         path="core/src/transport/shm/cells.cc",
-        before="    if (!payload_is_in_line()) StampHalf(part, 0);\n",
+        before="      StampHalf(part, 0);\n",
+        after="",
+        found_by="cpp Halves",
+    ),
+    Fault(
+        name="that a member has put everything outlives the operation",
+        path="core/src/transport/shm/cells.cc",
+        before="      line(part)->behind.all_put.store(0, std::memory_order_relaxed);\n",
         after="",
         found_by="cpp Halves",
     ),
