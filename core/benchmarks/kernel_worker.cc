@@ -32,7 +32,7 @@ class Kernel {
     do {
       farandole::CpuPause();
       if (++pauses > kPauses) sched_yield();
-    } while (!cells.AllHavePut(uses_));
+    } while (!cells.AllHavePut(uses_, farandole::Share::kHalf));
     buffers_[(uses_ + 1) % 2]->AskForLinesOf(me_);
     farandole::CellReader reader{me_, uses_, farandole::Driver::kCallerPauses};
     while (!farandole::FoldCells(cells, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, &reader)) {

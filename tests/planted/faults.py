@@ -191,6 +191,13 @@ FAULTS = [
         found_by="cpp Halves",
     ),
     Fault(
+        name="an operation folds the half again that its call has folded",
+        path="core/src/engine/operations.cc",
+        before="    if (is_ready && !taken) call->NoteHalfFolded();\n",
+        after="",
+        found_by="cpp UnlockedCopies",
+    ),
+    Fault(
         name="the stamp of a half outlives the operation",
         path="core/src/transport/shm/cells.cc",
         before="      StampHalf(part, 0);\n",

@@ -150,7 +150,7 @@ bool UsesInFlight::IsReady(const Admission& admission, Share share) const {
 
 bool UsesInFlight::AllHavePut(const Name& name) const {
   const uint64_t stamp = StampOf(name.use, name.description.sequence_number);
-  return CellsOf(name, name.next_use - 1).AllHavePut(stamp, Share::kAll);
+  return CellsOf(name, name.next_use - 1).AllHavePut(stamp);
 }
 
 std::vector<Ticket> UsesInFlight::Ready() const {

@@ -36,7 +36,7 @@ struct Name {
   bool small() const { return path == PathKind::kCells; }
 
   SetNames* const of;
-  const std::string key;
+  const std::string key;    // under which `of` finds it, also before it is described
   Description description;  // as last submitted
   FlightLabel label;        // of that description
 

@@ -175,8 +175,8 @@ void FinishTaken(World* world, Operations* operations, const OperationPtr& opera
 }
 
 // Puts the data, and looks whether the others come. Of two ranks, one that looks puts only the half that the other
-// folds, and the rest if that does not come. It looks longer then, about as long as it would take to put the rest (a
-// pause is 25 to 45 ns).
+// folds, and the rest if that does not come. It looks longer then, up to twice as long as it would take to put the
+// rest: two ranks take 2.0 us for 32 KiB, by the median, and 2.2 if they do not.
 bool PutLarge(Operations* operations, SmallCall* call) {
   const bool puts_half = operations->pauses > 0 && call->CanPutHalf();
   puts_half ? call->PutHalf() : call->Put();
@@ -258,7 +258,7 @@ bool Enter(World* world, Operations* operations, SmallCall* call) {
     if (!call->admission.large) call->Put();
     RingFence();
     Record(operations->recorder.get(), call);
-    if (!call->admission.large) call->Choose();
+    if (!call->admission.large) call->PrepareFold();
     const bool at_once = !call->admission.large && BecomesReady(negotiation, call->admission, operations->pauses);
     negotiation.Settle(name, at_once, &call->admission);
     if (at_once) {

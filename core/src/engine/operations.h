@@ -178,7 +178,7 @@ struct Operations {
   // Threads submit by the C interface, perhaps a framework's: it is not known what they wait for.
   std::atomic<bool> has_native_callers{false};
 
-  void CountBytes(uint64_t bytes) {  // under the lock, so that no locked instruction is needed
+  void CountBytes(uint64_t bytes) {  // under the lock, which spares an atomic addition
     bytes_submitted.store(bytes_submitted.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   }
   std::atomic<uint64_t> bytes_submitted{0};

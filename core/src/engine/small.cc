@@ -3,8 +3,6 @@
 #include <cassert>
 #include <cstring>
 
-#include "algorithms/choose_path.h"
-#include "common/cache.h"
 #include "common/clock.h"
 #include "common/failpoint.h"
 
@@ -12,14 +10,22 @@ namespace farandole {
 
 namespace {
 
+// Of any shape: that of a call is not checked before, and is right if its name is known with it. So a product that does
+// not fit wraps, which is defined for unsigned numbers only.
+template <typename AnyTensor>
+CellTensor ToCellTensor(const AnyTensor& tensor) {
+  size_t count = 1;
+  for (const int64_t dimension : tensor.shape) count *= static_cast<size_t>(dimension);
+  return {tensor.input, tensor.output, tensor.dtype, count};
+}
+
 // Holds nearly always one tensor, which needs no allocation.
 class CellTensors {
  public:
   explicit CellTensors(const Request& request) : count_(request.tensors.size()) {
     if (count_ > 1) many_.resize(count_);
     for (size_t i = 0; i < count_; ++i) {
-      const Tensor& tensor = request.tensors[i];
-      at(i) = {tensor.input, tensor.output, tensor.dtype, static_cast<size_t>(ElementCount(tensor.shape))};
+      at(i) = ToCellTensor(request.tensors[i]);
     }
   }
   const CellTensor* data() const { return count_ > 1 ? many_.data() : &one_; }
@@ -32,12 +38,6 @@ class CellTensors {
   CellTensor one_;
   std::vector<CellTensor> many_;
 };
-
-CellTensor ToCells(const TensorView& tensor) {
-  size_t count = 1;
-  for (const int64_t dimension : tensor.shape) count *= static_cast<size_t>(dimension);
-  return {tensor.input, tensor.output, tensor.dtype, count};
-}
 
 }  // namespace
 
@@ -61,11 +61,11 @@ void FoldSmall(Operation* operation) {
 // ---- a call
 
 SmallCall::SmallCall(const RequestView& asked, std::string_view name, int64_t sequence_number)
-    : asked_(asked), name_(name), sequence_number_(sequence_number), tensor_(ToCells(asked.tensors[0])) {}
+    : asked_(asked), name_(name), sequence_number_(sequence_number), tensor_(ToCellTensor(asked.tensors[0])) {}
 
 void SmallCall::Put() { admission.cells->Put((*members)->position, &tensor_, 1, admission.stamp()); }
 
-void SmallCall::Choose() {
+void SmallCall::PrepareFold() {
   const ProcessSet& set = **members;
   const Reduction reduction = ReductionOf(asked_, set.size());
   const CellReader reader{set.position, admission.stamp()};

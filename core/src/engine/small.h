@@ -123,8 +123,8 @@ class SmallCall final : public NamedOperation {
   void PutHalf() { admission.cells->PutHalf((*members)->position, tensor_, admission.stamp()); }
   bool HasPutAll() const { return admission.cells->HasPutAll((*members)->position, admission.stamp()); }
   void PutRest() { admission.cells->PutRest((*members)->position, tensor_, admission.stamp()); }
-  // Chooses how Take folds, while the others' data are on their way. REQUIRES: Put, and the call is not large.
-  void Choose();
+  // Makes the fold of Take, while the others' data are on their way. REQUIRES: Put, and the call is not large.
+  void PrepareFold();
   // Folds, and ends the call. Returns false when the other's half is still to come; NoteHalfFolded has to follow.
   // REQUIRES: all have put, and the negotiation has been told that the result is taken. pauses: of the CellReader.
   // at_once: in the first looks, so that the record of its end needs no clock.
@@ -153,7 +153,7 @@ class SmallCall final : public NamedOperation {
   const std::string_view name_;
   const int64_t sequence_number_;
   const CellTensor tensor_;
-  std::optional<TensorFold> fold_;  // from Choose on
+  std::optional<TensorFold> fold_;  // from PrepareFold on
   OperationPtr became_;
   std::atomic<bool> over_{false};
 };

@@ -75,7 +75,7 @@ class CellBuffer {
   bool HasPut(int member, uint64_t stamp) const { return LatestOf(member) == stamp; }
   // The number of the use that the member put last in this buffer; 0 before its first.
   uint64_t LatestOf(int member) const { return line(member)->stamp.load(std::memory_order_acquire) & ~kWantsBell; }
-  bool AllHavePut(uint64_t stamp, Share share = Share::kHalf) const;
+  bool AllHavePut(uint64_t stamp, Share share = Share::kAll) const;
   bool HasPutAll(int member, uint64_t stamp) const {  // REQUIRES: HasPut
     return payload_is_in_line() || line(member)->behind.all_put.load(std::memory_order_acquire) == stamp;
   }

@@ -60,6 +60,7 @@ TEST_P(SmallCallTest, BeginsOnceTheNameIsKnown) {
     Introduce(engine, "x");
     for (int use = 0; use < 500; ++use) {
       values = Values<float>(engine.rank(), 4, use);
+      status = Status(Code::kInternal, "of another call");
       ASSERT_TRUE(farandole::Run(engine, "x", &values, &status));
       ASSERT_TRUE(status.ok()) << status.message();
       ExpectSum(values, engine.size(), use);

@@ -244,7 +244,7 @@ TEST_F(Halves, AWaitForTheOtherEnds) {
 
 TEST_F(Halves, TwoThatPutHalfAreDoneOnceBothHaveFolded) {
   for (int member : {0, 1}) cells(1).PutHalf(member, tensors_[member], 1);
-  EXPECT_TRUE(cells(1).AllHavePut(1));
+  EXPECT_TRUE(cells(1).AllHavePut(1, Share::kHalf));
   EXPECT_FALSE(cells(1).AllHavePut(1, Share::kAll));
   EXPECT_FALSE(Fold(0, 1, /*pauses=*/20)) << "the other's half is nowhere yet";
   EXPECT_TRUE(Fold(1, 1));
