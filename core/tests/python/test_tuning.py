@@ -155,7 +155,7 @@ def test_a_choice_needs_a_gain_above_the_noise():
     def cell_bytes(*pairs):
         sizes = [tuning.Way("", 32 << 10, 1, 1), tuning.Way("", 64 << 10, 1, 1)]
         cells = [[replace(each, times_ns=[time]) for time in pair] for each, pair in zip(sizes, pairs, strict=True)]
-        return tuning._cell_bytes(cells, 64 << 10) >> 10
+        return tuning._cell_bytes(cells) >> 10
 
     assert cell_bytes((100, 95), (200, 185)) == 64
     assert cell_bytes((100, 95), (200, 170)) == 32

@@ -3,7 +3,7 @@
     file, of this processor and as many ranks --> core.init --> limits that are alike on all ranks (peer_info.h)
     no file: the ranks measure in the new world, rank 0 decides for all and writes the file
 
-A measurement takes 30 ms with two ranks, 250 with four on two cores. A file that is another user's, of another machine
+A measurement takes 45 ms with two ranks, 250 with four on two cores. A file that is another user's, of another machine
 or version, or damaged counts as none. A new file takes the place of the old one at once, so no job reads half of one.
 """
 
@@ -31,6 +31,7 @@ from farandole._start import environment
 UNTUNED = "0"
 ROUNDS_BYTES = (256 << 10, 128 << 10, 512 << 10)
 ROUND_SIZES_BYTES = (1 << 20, 4 << 20)
+CELL_SIZE_BYTES = 32 << 10  # cells up to this size are better nearly everywhere
 BETTER = 0.97  # other rounds must save 3 %: less is noise
 STAGED_BETTER = 0.9  # cells announce that a rank has arrived, which the measurement does not see
 
@@ -148,17 +149,17 @@ def measure(ranks: int) -> Measured:
     most, usual = core.built_in_limits(ranks)
     cells = [
         [Way("through cells", size, most, usual), Way("staged", size, 1, usual)]  # for the second no sum is small
-        for size in (most // 2, most)
+        for size in _cell_sizes(most)
     ]
     rounds = [
         [Way(f"in rounds of {each >> 10} KiB", size, most, each) for each in ROUNDS_BYTES] for size in ROUND_SIZES_BYTES
     ]
     for ways in cells:
-        _time(ranks, ways, turns=16, calls=8)
+        _time(ranks, ways, turns=16, calls=8 if ways[0].size_bytes <= CELL_SIZE_BYTES else 3)
     for ways in rounds:
         _time(ranks, ways, turns=6, calls=1)
     # Where ranks share cores, a few calls take as long as the kernel lets other ranks run, whatever their way.
-    cell_bytes = most if core.info()["shares_cores"] else _cell_bytes(cells, most)
+    cell_bytes = most if core.info()["shares_cores"] else _cell_bytes(cells)
     round_bytes = _round_bytes(rounds, usual)
     cost_ns = next(way.time_ns for way in rounds[0] if way.round_bytes == round_bytes)
     _, cell_bytes, round_bytes, _ = of_rank_0 = clock.allgather(
@@ -169,9 +170,17 @@ def measure(ranks: int) -> Measured:
     return Measured(limits, cell_bytes, round_bytes, [way for ways in [*cells, *rounds] for way in ways])
 
 
-def _cell_bytes(cells: list[list[Way]], most: int) -> int:
+def _cell_sizes(most: int) -> list[int]:
+    """The sizes at which cells are compared: the largest one, and its halves down to the usual ones."""
+    sizes = [most // 2, most]
+    while sizes[0] > CELL_SIZE_BYTES:
+        sizes.insert(0, sizes[0] // 2)
+    return sizes
+
+
+def _cell_bytes(cells: list[list[Way]]) -> int:
     """The largest size up to which cells are not worse."""
-    limit = most // 4
+    limit = cells[0][0].size_bytes // 2
     for in_cells, staged in cells:
         if staged.time_ns < STAGED_BETTER * in_cells.time_ns:
             break
