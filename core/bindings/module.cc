@@ -259,7 +259,7 @@ void Tune(const std::string& limits) {
 
 bool AreLimits(const std::string& text) { return ParseTuning(text).has_value(); }
 
-std::pair<int64_t, int64_t> BuiltInLimits(int ranks) { return {CellLimitBytes(ranks), kRoundBytes}; }
+std::pair<int64_t, int64_t> BuiltInLimits(int ranks) { return {CellLimitBytes(ranks, true), kRoundBytes}; }
 
 py::dict Info() {
   const std::shared_ptr<Engine> engine = Need();

@@ -24,7 +24,7 @@ bool IsBetterStaged(const PathFacts& facts) {
 bool FitsCells(const PathFacts& facts) {
   const bool takes_part = facts.kind == OpKind::kBarrier || (SumsOnHost(facts) && !IsBetterStaged(facts));
   return takes_part && !facts.in_log && facts.group_count == 1 && facts.set_size <= kMostCellMembers &&
-         facts.size_bytes <= CellLimitBytes(facts.set_size);
+         facts.size_bytes <= CellLimitBytes(facts.set_size, facts.awaited);
 }
 
 bool FitsEager(const PathFacts& facts) {
@@ -90,10 +90,14 @@ PathKind ChoosePath(const PathFacts& facts) {
 
 bool IsPossible(PathKind path, PathFacts facts) {
   facts.in_log = !BeginsAtSubmit(path);
+  facts.awaited = true;
   return ChoosePath(facts) == path;
 }
 
-int64_t CellLimitBytes(int set_size) { return set_size > 2 ? (128 << 10) / std::max(set_size, 4) : 64 << 10; }
+int64_t CellLimitBytes(int set_size, bool awaited) {
+  if (set_size > 2) return (128 << 10) / std::max(set_size, 4);
+  return awaited ? 512 << 10 : 64 << 10;
+}
 
 int64_t EagerLimitBytes(int group_count, int largest_group) {
   constexpr int64_t kSentBytes = 64 << 10;

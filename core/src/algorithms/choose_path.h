@@ -71,6 +71,7 @@ struct PathFacts {
   int64_t size_bytes = 0;                // of all tensors
   bool can_put = false;                  // ranks of different groups have streams for eager data
   bool in_log = false;                   // runs in a batch of the log, so not on a path that begins at submission
+  bool awaited = false;                  // every caller waits for each such operation before the next one
   int64_t second_level_cache_bytes = 0;  // of a core of rank 0's machine; 0: unknown
   int64_t tuned_cell_bytes = 0;          // the limit of cells that was measured; 0: none was
 
@@ -99,7 +100,19 @@ inline constexpr int kMostCellMembers = 64;
 // together: two cores of an AMD EPYC take 2.4 for it, and 4.5 staged for 128 KB. A machine on which this was measured
 // has a limit of its own (world/peer_info.h), which may be smaller. Elsewhere the size of the second-level cache
 // distinguishes the machines: 2 MB in every Xeon since 2023, 1 MB or less in an EPYC.
-int64_t CellLimitBytes(int set_size);
+//
+// Where callers wait for each operation before the next one, two ranks have larger cells, which save the negotiation.
+// As above, minimum and median of blocking calls in turns on an EPYC (Zen 4), of one name:
+//
+//   128 KB   5.4 | 6.5    5.5 | 7.3
+//   256 KB    10 | 11      17 | 20
+//   512 KB    21 | 22      21 | 24
+//   1 MB      41 | 44      42 | 47
+//
+// They gain more where a rank comes late (docs/design/data-plane.md). Other operations take longer that way: each of 64
+// in flight with 128 KB twice as long, since each name has memory of its own. So do blocking calls of many names
+// (controller/id_table.cc).
+int64_t CellLimitBytes(int set_size, bool awaited = false);
 // A round of a larger one through the memory of one group, where none has been measured (collectives/allreduce.cc).
 inline constexpr int64_t kRoundBytes = 256 << 10;
 

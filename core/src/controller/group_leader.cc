@@ -7,7 +7,7 @@ namespace farandole {
 namespace {
 
 bool FitsCells(const Lead& lead, int set_size) {  // as SpanBytesOf says
-  if (lead.payload_bytes < 0 || lead.payload_bytes > CellLimitBytes(set_size) || set_size > kMostCellMembers)
+  if (lead.payload_bytes < 0 || lead.payload_bytes > CellLimitBytes(set_size, true) || set_size > kMostCellMembers)
     return false;
   const size_t buffer_bytes = CellBuffer::BytesFor(set_size, static_cast<size_t>(lead.payload_bytes));
   return 2 * static_cast<int64_t>(buffer_bytes) == lead.span_bytes;

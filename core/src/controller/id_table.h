@@ -134,7 +134,7 @@ class IdTable {
   static uint64_t UsesSaid(Id* id, uint64_t value);
   void OnFree(int id, std::vector<Outgoing>* out);
   void AssignWaiting(std::vector<Outgoing>* out);
-  PathFacts FactsOfAll(const Signature& signature, const ProcessSet& set) const;
+  PathKind ChoosePathOf(const Gathering& gathering, const ProcessSet& set, bool in_log) const;
   void AssignNow(const Gathering& gathering, PathKind path, int64_t span_offset, std::vector<Outgoing>* out);
   int Take(const Gathering& gathering, PathKind path, int64_t span_offset);
   void TellRanks(int id, const Gathering& gathering, std::vector<Outgoing>* out);
@@ -146,6 +146,7 @@ class IdTable {
   const int64_t second_level_cache_bytes_;
   const Tuning* const tuning_;
   SpanAllocator spans_;
+  int64_t large_cells_bytes_ = 0;  // the spans of large cells
   std::vector<Id> ids_;
   std::deque<int> free_;
   std::deque<int> live_;

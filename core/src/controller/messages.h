@@ -115,9 +115,10 @@ struct Assignment {
   int32_t id = -1;
   PathKind path{};  // of its uses, but for the first, which is in the log
   int64_t span_offset = -1;
-  uint32_t serial = 0;  // counts assignments, so that data put to a former name of the id are told apart
+  uint32_t serial = 0;        // counts assignments, so that data put to a former name of the id are told apart
+  bool names_differ = false;  // unnamed: the ranks have different names for it
 
-  FRD_FIELDS(name, set, id, path, span_offset, serial)
+  FRD_FIELDS(name, set, id, path, span_offset, serial, names_differ)
   bool IsValid() const { return IsId(id); }
 };
 

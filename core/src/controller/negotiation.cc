@@ -248,7 +248,7 @@ bool MessageReader::ReadWaiting(NegotiationEvents* events) {
 Status MessageReader::Handle(const Bytes& message, NegotiationEvents* events, bool log_is_read, bool* early) {
   ByteReader reader(message);
   const auto kind = reader.Get<MessageKind>();
-  if (kind == MessageKind::kAssign) return OnAssign(&reader);
+  if (kind == MessageKind::kAssign) return OnAssign(&reader, events);
   if (kind == MessageKind::kInvite) return OnInvite(&reader, events, log_is_read, early);
   if (kind == MessageKind::kError) return OnError(&reader, events);
   if (kind == MessageKind::kLead) return leader_.OnLead(&reader, early);
@@ -261,12 +261,15 @@ Status MessageReader::Handle(const Bytes& message, NegotiationEvents* events, bo
   return OnIdMessage(kind, &reader, events);
 }
 
-Status MessageReader::OnAssign(ByteReader* reader) {
+Status MessageReader::OnAssign(ByteReader* reader, NegotiationEvents* events) {
   const auto assignment = Decode<Assignment>(reader);
   if (!reader->AtEnd()) return Unreadable(kCoordinatorRank);
   Name* const name = names_.Find(assignment.set, assignment.name);
   const bool described = name != nullptr && name->in_flight && !name->counted && name->id < 0;
   if (!described || !Assign(name, assignment)) return Unreadable(kCoordinatorRank);
+  if (!assignment.names_differ) return Status::Ok();
+  events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kRenamed, kCoordinatorRank));
+  events->back().description = name->description;
   return Status::Ok();
 }
 

@@ -62,7 +62,7 @@ class MessageReader {
 
  private:
   Status Handle(const Bytes& message, NegotiationEvents* events, bool log_is_read, bool* early);
-  Status OnAssign(ByteReader* reader);
+  Status OnAssign(ByteReader* reader, NegotiationEvents* events);
   Status OnInvite(ByteReader* reader, NegotiationEvents* events, bool log_is_read, bool* early);
   Status OnError(ByteReader* reader, NegotiationEvents* events);
   Status OnJoinResult(ByteReader* reader);

@@ -77,6 +77,7 @@ struct Description {
   Signature signature;
   std::vector<int64_t> counts;  // Signature::CountsPerRank of them, tensor by tensor
   std::string site;             // where the user's script called, "train.py:12"; "" when not known. For messages only
+  bool awaited = false;         // the caller waits for it next, and probably for each of its name
 
   bool named() const { return sequence_number < 0; }
   std::string Title() const { return TitleOf(signature.kind, signature.set, name, sequence_number); }
@@ -84,7 +85,7 @@ struct Description {
   // True when a rank may send it.
   bool IsValid() const;
 
-  FRD_FIELDS(name, sequence_number, signature, counts, site)
+  FRD_FIELDS(name, sequence_number, signature, counts, site, awaited)
 };
 
 // True when its counts and ranks are such as a rank of a set of this size may send.

@@ -128,6 +128,7 @@ Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
 // An unnamed operation waits for an operation in flight with the same name (Naming).
 Status Engine::Begin(const OperationPtr& operation, bool will_wait) {
   if (operation->request.kind == OpKind::kJoin) return SubmitJoin(operation);
+  operation->awaited = will_wait;
   OperationPtr before;
   if (operation->request.name.empty()) before = operations_->naming.Name(operation);
   if (before) return Defer(world_.get(), operations_.get(), operation, std::move(before));

@@ -238,7 +238,7 @@ std::vector<int64_t> Operation::Counts() const {
 }
 
 Description Operation::Describe() const {
-  Description description{name_, sequence_number_, SignatureOf(request), Counts(), request.site};
+  Description description{name_, sequence_number_, SignatureOf(request), Counts(), request.site, awaited};
   description.signature.backend = backend;
   return description;
 }

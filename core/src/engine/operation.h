@@ -67,6 +67,7 @@ class Operation final : public DescribedOperation {
   int backend = 0;                      // the number of its backend (backends/table.h)
   Admission admission;                  // set by the submitting thread, under the lock of Operations
   std::atomic<bool> deferred{false};    // not submitted to the negotiation yet, see Defer; `admission` is not valid
+  bool awaited = false;                 // the caller waits for it next; unnamed: and for all others of its name
   bool invited = false;                 // this rank has joined; the operation is the others', without memory here
 
   // For a timeline, if one is recorded (Timeline::Stamp); else 0.

@@ -175,8 +175,8 @@ void FinishTaken(World* world, Operations* operations, const OperationPtr& opera
 }
 
 // Puts the data, and looks whether the others come. Of two ranks, one that looks puts only the half that the other
-// folds, and the rest if that does not come. It looks longer then, up to twice as long as it would take to put the
-// rest: two ranks take 2.0 us for 32 KiB, by the median, and 2.2 if they do not.
+// folds, and the rest if that does not come, until it comes. It looks longer then, up to twice as long as it would take
+// to put the rest: two ranks take 2.0 us for 32 KiB, by the median, and 2.2 if they do not.
 bool PutLarge(Operations* operations, SmallCall* call) {
   const bool puts_half = operations->pauses > 0 && call->CanPutHalf();
   puts_half ? call->PutHalf() : call->Put();
@@ -184,9 +184,10 @@ bool PutLarge(Operations* operations, SmallCall* call) {
   const int looks = operations->pauses + (puts_half ? static_cast<int>(call->size_bytes() >> 10) : 0);
   if (BecomesReady(operations->negotiation, call->admission, looks)) return true;
   if (!puts_half) return false;
-  call->PutRest();
+  const auto is_ready = [&] { return operations->negotiation.IsReady(call->admission, Share::kHalf); };
+  if (!call->PutRest(is_ready)) return true;
   RingFence();
-  return operations->negotiation.IsReady(call->admission, Share::kHalf);
+  return is_ready();
 }
 
 // Puts a large call, which is entered, and takes its result if the others come within the looks, all without the lock
@@ -386,8 +387,15 @@ constexpr size_t kMostWindows = 1024;     // signatures remembered
 
 size_t NamesFor(const Signature& signature) {
   const int64_t bytes = signature.TotalBytes();
-  if (signature.kind != OpKind::kAllreduce || bytes > CellLimitBytes(1)) return kMostNames;
+  if (signature.kind != OpKind::kAllreduce || bytes > CellLimitBytes(2)) return kMostNames;
   return std::min(kMostNames, static_cast<size_t>(kNamesBytes / std::max(bytes, int64_t{1})));
+}
+
+// Of calls that wait, no two are in flight, unless they come from several threads.
+size_t NamesForAwaited(const Signature& signature) {
+  const bool may_have_cells =
+      signature.kind == OpKind::kAllreduce && signature.TotalBytes() <= CellLimitBytes(2, /*awaited=*/true);
+  return may_have_cells ? 1 : NamesFor(signature);
 }
 
 // Returns null when the operation is done or destroyed.
@@ -407,22 +415,30 @@ OperationPtr Naming::Name(const OperationPtr& operation) {
     operation->SetName("#sets." + std::to_string(sequence_number), sequence_number);
     return nullptr;
   }
-  Place& place = PlaceFor(request, sequence_number);
+  Place& place = PlaceFor(request, sequence_number, operation->awaited);
+  operation->awaited = latest_window_->size() == 1;
   OperationPtr before = InFlight(place.latest);
   place.latest = operation;
   operation->SetName(place.name, sequence_number);
   return before;
 }
 
+void Naming::Widen(const Signature& signature) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto window = windows_.find(Fingerprint(signature));
+  if (window != windows_.end() && window->second.size() == 1) window->second.resize(NamesFor(signature));
+}
+
 // A window is mostly that of the call before.
 template <typename AnyRequest>
-Naming::Place& Naming::PlaceFor(const AnyRequest& request, int64_t sequence_number) {
+Naming::Place& Naming::PlaceFor(const AnyRequest& request, int64_t sequence_number, bool awaited) {
   if (latest_window_ == nullptr || !Means(request, latest_signature_)) {
     if (windows_.size() >= kMostWindows) ForgetIdleWindows();
     latest_signature_ = SignatureOf(request);
     latest_window_ = &windows_[Fingerprint(latest_signature_)];
-    latest_window_->resize(NamesFor(latest_signature_));
+    if (latest_window_->empty()) latest_window_->resize(NamesForAwaited(latest_signature_));
   }
+  if (!awaited && latest_window_->size() == 1) latest_window_->resize(NamesFor(latest_signature_));
   const size_t at = static_cast<size_t>(sequence_number) % latest_window_->size();
   Place& place = (*latest_window_)[at];
   if (place.name.empty()) place.name = "#" + std::to_string(Fingerprint(latest_signature_)) + "." + std::to_string(at);
@@ -432,7 +448,7 @@ Naming::Place& Naming::PlaceFor(const AnyRequest& request, int64_t sequence_numb
 Naming::Turn::Turn(Naming* naming, const RequestView& request) : lock_(naming->mutex_) {
   const auto next = naming->next_sequence_number_.find(request.process_set);
   if (next == naming->next_sequence_number_.end()) return;
-  Place& place = naming->PlaceFor(request, next->second);
+  Place& place = naming->PlaceFor(request, next->second, /*awaited=*/true);
   if (InFlight(place.latest)) return;
   next_ = &next->second;
   place_ = &place;

@@ -91,11 +91,17 @@ class OperationsByTicket {
 // program that repeats its calls finds all of them known, in any mix. With more in flight than a window has names, the
 // next operation waits for the one that has its name: under another name it would not meet the ranks whose former
 // operation is done already.
+//
+// The window of small allreduces has one name, whose memory stays in the caches, until the caller of one does not wait.
+// Should the callers of the ranks differ in that, so do their names; then rank 0 pairs the operations by their numbers,
+// and tells all ranks to widen the window.
 class Naming {
  public:
   // Names the operation. Returns the operation in flight that has the same name, or null: the new one must not begin
-  // before that is done.
+  // before that is done. Notes in the operation whether it still counts as awaited.
   OperationPtr Name(const OperationPtr& operation);
+  // From here on the operations of this signature have all names.
+  void Widen(const Signature& signature);
 
   class Turn;  // for a call that is no operation yet
 
@@ -111,7 +117,7 @@ class Naming {
   };
   using Window = std::vector<Place>;  // of the unnamed operations of one signature
   template <typename AnyRequest>
-  Place& PlaceFor(const AnyRequest& request, int64_t sequence_number);
+  Place& PlaceFor(const AnyRequest& request, int64_t sequence_number, bool awaited);
   void ForgetIdleWindows();
 
   mutable std::mutex mutex_;

@@ -122,7 +122,10 @@ class SmallCall final : public NamedOperation {
   void Put();
   void PutHalf() { admission.cells->PutHalf((*members)->position, tensor_, admission.stamp()); }
   bool HasPutAll() const { return admission.cells->HasPutAll((*members)->position, admission.stamp()); }
-  void PutRest() { admission.cells->PutRest((*members)->position, tensor_, admission.stamp()); }
+  template <typename Stop>
+  bool PutRest(const Stop& stop) {
+    return admission.cells->PutRest((*members)->position, tensor_, admission.stamp(), stop);
+  }
   // Makes the fold of Take, while the others' data are on their way. REQUIRES: Put, and the call is not large.
   void PrepareFold();
   // Folds, and ends the call. Returns false when the other's half is still to come; NoteHalfFolded has to follow.

@@ -77,20 +77,15 @@ CellBuffer::Half CellBuffer::HalfOf(const CellTensor& tensor, int member) {
 
 void CellBuffer::PutHalf(int member, const CellTensor& tensor, uint64_t stamp) {
   FRD_FAILPOINT("cells.put");
-  CopyHalf(member, tensor, 1 - member);
+  const Half half = HalfOf(tensor, 1 - member);
+  const size_t element_bytes = SizeOf(tensor.dtype);
+  CopyPart(member, tensor, half.first * element_bytes, (half.first + half.count) * element_bytes);
   line(member)->stamp.store(stamp, std::memory_order_release);
 }
 
-void CellBuffer::PutRest(int member, const CellTensor& tensor, uint64_t stamp) {
-  CopyHalf(member, tensor, member);
-  line(member)->behind.all_put.store(stamp, std::memory_order_release);
-}
-
-void CellBuffer::CopyHalf(int member, const CellTensor& tensor, int folder) {
-  const Half half = HalfOf(tensor, folder);
-  const size_t element_bytes = SizeOf(tensor.dtype), at = half.first * element_bytes;
-  std::memcpy(payload_to_write(member) + at, static_cast<const std::byte*>(tensor.input) + at,
-              half.count * element_bytes);
+void CellBuffer::CopyPart(int member, const CellTensor& tensor, size_t begin_byte, size_t end_byte) {
+  std::memcpy(payload_to_write(member) + begin_byte, static_cast<const std::byte*>(tensor.input) + begin_byte,
+              end_byte - begin_byte);
 }
 
 bool CellBuffer::AllHavePut(uint64_t stamp, Share share) const {

@@ -24,6 +24,7 @@
 // A CellBuffer points into the group's segment and owns no memory. One thread at a time uses the part of a member.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -65,7 +66,19 @@ class CellBuffer {
   // Puts the half that the other member folds; StampHalf or PutRest has to follow. REQUIRES: as Put; two members;
   // !payload_is_in_line(); the payload is this tensor.
   void PutHalf(int member, const CellTensor& tensor, uint64_t stamp);
-  void PutRest(int member, const CellTensor& tensor, uint64_t stamp);
+  // Puts the rest, unless `stop` says meanwhile that the result can be taken: then the other member waits for StampHalf
+  // and needs no rest. Returns whether all is put.
+  template <typename Stop>
+  bool PutRest(int member, const CellTensor& tensor, uint64_t stamp, const Stop& stop) {
+    const Half half = HalfOf(tensor, member);
+    const size_t element_bytes = SizeOf(tensor.dtype), end = (half.first + half.count) * element_bytes;
+    for (size_t at = half.first * element_bytes; at < end; at += kRestStepBytes) {
+      if (stop()) return false;
+      CopyPart(member, tensor, at, std::min(at + kRestStepBytes, end));
+    }
+    line(member)->behind.all_put.store(stamp, std::memory_order_release);
+    return true;
+  }
   // The elements of a tensor that a member folds for both.
   struct Half {
     size_t first, count;
@@ -133,9 +146,10 @@ class CellBuffer {
     };
     std::atomic<uint64_t> stamp;
   };
-  static constexpr uint64_t kGivenUp = kWantsBell;  // in the stamp of the result
+  static constexpr uint64_t kGivenUp = kWantsBell;   // in the stamp of the result
+  static constexpr size_t kRestStepBytes = 8 << 10;  // of a rest, between two looks for the other member
   static size_t StrideOf(size_t payload_bytes);
-  void CopyHalf(int member, const CellTensor& tensor, int folder);
+  void CopyPart(int member, const CellTensor& tensor, size_t begin_byte, size_t end_byte);
   uint64_t StampOfResult() const { return line(member_count_)->stamp.load(std::memory_order_acquire); }
 
   Line* line(int member) const {

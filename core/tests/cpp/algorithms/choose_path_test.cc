@@ -108,6 +108,21 @@ TEST(ChoosePath, AMeasuredLimitOfCellsTakesThePlaceOfTheRuleForCaches) {
   EXPECT_EQ(ChoosePath(facts), PathKind::kStaged) << "cells have no memory for more";
 }
 
+TEST(ChoosePath, TwoRanksThatWaitForEachSumHaveLargerCells) {
+  PathFacts pair = SumAmong({2}), crowd = SumAmong({3});
+  pair.size_bytes = CellLimitBytes(2, true);
+  crowd.size_bytes = CellLimitBytes(3) + 1;
+  for (PathFacts* facts : {&pair, &crowd}) EXPECT_EQ(ChoosePath(*facts), PathKind::kStaged);
+  EXPECT_TRUE(IsPossible(PathKind::kCells, pair)) << "a rank does not know whether the others wait";
+  pair.awaited = crowd.awaited = true;
+  EXPECT_EQ(ChoosePath(pair), PathKind::kCells);
+  EXPECT_EQ(ChoosePath(crowd), PathKind::kStaged);
+  pair.tuned_cell_bytes = pair.size_bytes - 1;
+  EXPECT_EQ(ChoosePath(pair), PathKind::kStaged);
+  pair.tuned_cell_bytes = pair.size_bytes++;
+  EXPECT_EQ(ChoosePath(pair), PathKind::kStaged) << "cells have no memory for more";
+}
+
 TEST(ChooseAllreduce, WhatIsForcedIsTaken) {
   for (Algorithm forced : {Algorithm::kDirect, Algorithm::kRing, Algorithm::kTree, Algorithm::kExchange}) {
     for (size_t size_bytes : {size_t{4}, kMegabyte, 64 * kMegabyte}) {

@@ -181,24 +181,72 @@ TEST(CoordinatorTest, CountsGetTheirSpanHoweverFullTheSpansAre) {
   }
 }
 
+// The ranks describe one operation of so many floats. Returns whether it gets a span for its data.
+bool GetsSpan(Coordinator* coordinator, const std::string& name, int64_t elements, const std::vector<bool>& awaited) {
+  Description description;
+  description.name = name;
+  description.signature.tensors = {{DType::kFloat32, {elements}}};
+  std::vector<Outgoing> out;
+  for (size_t rank = 0; rank < awaited.size(); ++rank) {
+    description.awaited = awaited[rank];
+    const Bytes message = Encode(MessageKind::kDescribe, description);
+    EXPECT_TRUE(coordinator->OnMessage(static_cast<int>(rank), message, &out).ok());
+  }
+  ByteReader reader(out.back().message);
+  EXPECT_EQ(reader.Get<MessageKind>(), MessageKind::kAssign);
+  return Decode<Assignment>(&reader).span_offset >= 0;
+}
+
 TEST(CoordinatorTest, WhetherAPairFoldsBySpansDependsOnItsCaches) {
-  const auto has_span = [](int64_t cache_bytes, int ranks, int64_t elements) {
-    Coordinator coordinator(LayoutOf(std::vector<std::string>(static_cast<size_t>(ranks), "a")), cache_bytes);
-    Description description;
-    description.name = "w";
-    description.signature.tensors = {{DType::kFloat32, {elements}}};
-    std::vector<Outgoing> out;
-    for (int rank = 0; rank < ranks; ++rank)
-      EXPECT_TRUE(coordinator.OnMessage(rank, Encode(MessageKind::kDescribe, description), &out).ok());
-    ByteReader reader(out.back().message);
-    EXPECT_EQ(reader.Get<MessageKind>(), MessageKind::kAssign);
-    return Decode<Assignment>(&reader).span_offset >= 0;
+  const auto has_span = [](int64_t cache_bytes, size_t ranks, int64_t elements) {
+    Coordinator coordinator(LayoutOf(std::vector<std::string>(ranks, "a")), cache_bytes);
+    return GetsSpan(&coordinator, "w", elements, std::vector<bool>(ranks, false));
   };
   constexpr int64_t kUpTo32Kb = 8 << 10, kUpTo64Kb = 16 << 10;
   for (int64_t cache_bytes : {int64_t{0}, int64_t{1} << 20}) EXPECT_TRUE(has_span(cache_bytes, 2, kUpTo64Kb));
   EXPECT_FALSE(has_span(2 << 20, 2, kUpTo64Kb));
   EXPECT_TRUE(has_span(2 << 20, 2, kUpTo32Kb));
   EXPECT_TRUE(has_span(2 << 20, 3, kUpTo32Kb));
+}
+
+TEST(CoordinatorTest, LargeCellsAreForOperationsThatAllRanksAwait) {
+  Coordinator coordinator(LayoutOf({"a", "a"}));
+  constexpr int64_t kLarge = 128 << 10;  // 512 KB
+  EXPECT_TRUE(GetsSpan(&coordinator, "both", kLarge, {true, true}));
+  EXPECT_FALSE(GetsSpan(&coordinator, "one", kLarge, {true, false}));
+  EXPECT_FALSE(GetsSpan(&coordinator, "none", kLarge, {false, false}));
+  EXPECT_FALSE(GetsSpan(&coordinator, "larger", kLarge + 1, {true, true}));
+}
+
+TEST(CoordinatorTest, LargeCellsOfNamesThatTheUserGaveAreFew) {
+  Coordinator coordinator(LayoutOf({"a", "a"}));
+  constexpr int64_t kLarge = 128 << 10;  // 512 KB, of which two ranks have two buffers
+  int large = 0;
+  while (GetsSpan(&coordinator, "large" + std::to_string(large), kLarge, {true, true})) ++large;
+  EXPECT_EQ(large, 7) << "2 MB and some lines each, of 16 MB";
+  EXPECT_TRUE(GetsSpan(&coordinator, "small", 16 << 10, {true, true}));
+}
+
+// Ranks whose callers differ in whether they wait name an unnamed operation differently.
+TEST(CoordinatorTest, AllHearThatTheirNamesForAnOperationDiffer) {
+  for (const bool differ : {false, true}) {
+    Coordinator coordinator(LayoutOf({"a", "a"}));
+    std::vector<Outgoing> out;
+    for (int rank = 0; rank < 2; ++rank) {
+      Description description = Base();
+      description.name = differ && rank == 1 ? "#1.3" : "#1.0";
+      description.sequence_number = 3;
+      ASSERT_TRUE(coordinator.OnMessage(rank, Encode(MessageKind::kDescribe, description), &out).ok());
+    }
+    int assigned = 0;
+    for (const Outgoing& outgoing : out) {
+      ByteReader reader(outgoing.message);
+      if (reader.Get<MessageKind>() != MessageKind::kAssign) continue;
+      EXPECT_EQ(Decode<Assignment>(&reader).names_differ, differ);
+      ++assigned;
+    }
+    EXPECT_EQ(assigned, 2);
+  }
 }
 
 // Too large to be eager.

@@ -304,7 +304,7 @@ bool SimulatedJob::GoOnWithHalf(Rank* rank, const std::shared_ptr<Operation>& op
   if (rank->negotiation.IsReady(admission, Share::kHalf)) {
     admission.cells->StampHalf(me, admission.stamp());
   } else {
-    admission.cells->PutRest(me, tensor, admission.stamp());
+    admission.cells->PutRest(me, tensor, admission.stamp(), [] { return false; });
   }
   const bool ends = rank->negotiation.IsReady(admission);
   if (ends) Take(rank, admission.ticket);

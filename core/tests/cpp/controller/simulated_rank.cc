@@ -318,8 +318,7 @@ bool SimulatedJob::LeaveIfIdle(Rank* rank) {
 // ---- events
 
 void SimulatedJob::HandleAll(Rank* rank, Events* events) {
-  const Events all = std::move(*events);
-  events->clear();
+  const Events all = std::exchange(*events, {});
   for (const Negotiation::Event& event : all) Handle(rank, event);
 }
 
@@ -348,6 +347,7 @@ void SimulatedJob::Handle(Rank* rank, const Negotiation::Event& event) {
     case Negotiation::Event::kAsked:
     case Negotiation::Event::kRefused:
     case Negotiation::Event::kAnswered:
+    case Negotiation::Event::kRenamed:
       return;  // for reports only, which a simulation does not ask for
     case Negotiation::Event::kAbort:
       return Complain("rank " + std::to_string(rank->number) + " gave up: " + event.status.message());

@@ -81,6 +81,42 @@ TEST(NamingTest, LargerSmallOperationsHaveFewerNames) {
   }
 }
 
+OperationPtr Named(Naming* naming, const Request& request, bool awaited) {
+  const auto operation = std::make_shared<Operation>(request);
+  operation->awaited = awaited;
+  EXPECT_EQ(naming->Name(operation), nullptr);
+  operation->Complete(Status::Ok());
+  return operation;
+}
+
+TEST(NamingTest, AwaitedOperationsHaveOneNameUntilOneIsNot) {
+  Naming naming;
+  std::vector<float> values(128 << 10), larger(values.size() + 1);
+  const Request request = Make(OpKind::kAllreduce, {TensorOf(values, &values)});
+  const std::string name(Named(&naming, request, true)->name());
+  for (int i = 0; i < 3; ++i) {
+    const OperationPtr next = Named(&naming, request, true);
+    EXPECT_EQ(next->name(), name);
+    EXPECT_TRUE(next->awaited);
+  }
+  EXPECT_NE(Named(&naming, request, false)->name(), name);
+  const OperationPtr next = Named(&naming, request, true);
+  EXPECT_NE(next->name(), name);
+  EXPECT_FALSE(next->awaited) << "it shares its name with others";
+  const Request has_no_cells = Make(OpKind::kAllreduce, {TensorOf(larger, &larger)});
+  EXPECT_NE(Named(&naming, has_no_cells, true)->name(), Named(&naming, has_no_cells, true)->name());
+}
+
+TEST(NamingTest, AWidenedWindowHasAllNames) {
+  Naming naming;
+  std::vector<float> values(3);
+  const Request request = Make(OpKind::kAllreduce, {TensorOf(values, &values)});
+  naming.Widen(SignatureOf(request));  // of a signature that is not known
+  const std::string name(Named(&naming, request, true)->name());
+  naming.Widen(SignatureOf(request));
+  EXPECT_NE(Named(&naming, request, true)->name(), name);
+}
+
 // A plugin may keep an operation that could not be submitted.
 TEST(NamingTest, WhatWasAbandonedHasNoName) {
   Naming naming;

@@ -180,6 +180,31 @@ TEST_P(SmallCallTest, LargeOnesOfChangingSizesMixWithOperations) {
   });
 }
 
+// Two ranks whose callers wait have cells for larger tensors. One that waits longer for the other puts everything, or
+// stops in between.
+TEST_P(SmallCallTest, AwaitedOnesOfTwoRanksMayBeLarger) {
+  constexpr size_t kCount = 100'000;  // 400 KB
+  Run([](Engine& engine) {
+    std::mt19937 random(static_cast<unsigned>(engine.rank()));
+    for (int use = 0; use < 120; ++use) {
+      auto values = Values<float>(engine.rank(), kCount, use);
+      for (unsigned pauses = random() % 4000; pauses > 0; --pauses) CpuPause();
+      Status status;
+      const bool by_call = (use == 0 || random() % 4 > 0) && farandole::Run(engine, "x", &values, &status);
+      EXPECT_FALSE(by_call && (use == 0 || engine.size() > 2)) << use;
+      if (!by_call) {
+        OperationPtr operation;
+        Request request = Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x");
+        ASSERT_TRUE(engine.Submit(std::move(request), &operation, /*will_wait=*/use == 0).ok());
+        ASSERT_TRUE(engine.Wait(operation, 60'000));
+        status = operation->status();
+      }
+      ASSERT_TRUE(status.ok()) << status.message();
+      ExpectSum(values, engine.size(), use);
+    }
+  });
+}
+
 // More calls than there are names, of two shapes; each rank has its own mix of calls and operations, and is late by
 // turns.
 TEST_P(SmallCallTest, UnnamedOnesMeetInTheirOrder) {
@@ -200,6 +225,30 @@ TEST_P(SmallCallTest, UnnamedOnesMeetInTheirOrder) {
     }
   });
   EXPECT_GT(calls, 1000 * GetParam() * 3 / 4);
+}
+
+// Rank 1 waits only for the first ones. The ranks' names differ until they are told, and then are known on all.
+TEST_P(SmallCallTest, UnnamedOnesForWhichNotAllRanksWaitMeet) {
+  for (const int waited : {0, 20}) {
+    Run([waited](Engine& engine) {
+      uint64_t messages = 0;
+      for (int use = 0; use < waited + 200; ++use) {
+        if (use == waited + 100) messages = engine.messages_sent();
+        auto values = Values<float>(engine.rank(), 3000, use);
+        const bool waits = engine.rank() != 1 || use < waited;
+        Status status;
+        if (!waits || !farandole::Run(engine, "", &values, &status)) {
+          OperationPtr operation;
+          ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values, &values)}, ""), &operation, waits).ok());
+          ASSERT_TRUE(engine.Wait(operation, 60'000));
+          status = operation->status();
+        }
+        ASSERT_TRUE(status.ok()) << status.message();
+        ExpectSum(values, engine.size(), use);
+      }
+      EXPECT_EQ(engine.messages_sent(), messages) << waited;
+    });
+  }
 }
 
 TEST_P(SmallCallTest, UnnamedOnesThatDifferAreAMismatchAndTheJobGoesOn) {

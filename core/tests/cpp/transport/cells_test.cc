@@ -255,13 +255,24 @@ TEST_F(Halves, TwoThatPutHalfAreDoneOnceBothHaveFolded) {
 }
 
 TEST_F(Halves, AMemberThatPutsTheRestIsNotDependedOn) {
-  for (int member : {0, 1}) cells(1).PutHalf(member, tensors_[member], 1);
-  cells(1).PutRest(1, tensors_[1], 1);
+  cells(1).PutHalf(1, tensors_[1], 1);
+  EXPECT_TRUE(cells(1).PutRest(1, tensors_[1], 1, [&] { return cells(1).HasPut(0, 1); }));
+  cells(1).PutHalf(0, tensors_[0], 1);
   EXPECT_FALSE(cells(1).AllHavePut(1, Share::kAll)) << "member 0 has put half";
   EXPECT_TRUE(Fold(0, 1));
   EXPECT_EQ(values_[0], sums_);
   EXPECT_TRUE(Fold(1, 1));
   EXPECT_EQ(values_[1], sums_);
+}
+
+TEST_F(Halves, NoRestIsPutForOneThatHasCome) {
+  for (int member : {0, 1}) cells(1).PutHalf(member, tensors_[member], 1);
+  EXPECT_FALSE(cells(1).PutRest(1, tensors_[1], 1, [&] { return cells(1).HasPut(0, 1); }));
+  EXPECT_FALSE(cells(1).HasPutAll(1, 1)) << "member 0 would read what is not there";
+  EXPECT_FALSE(Fold(1, 1, /*pauses=*/20));
+  EXPECT_TRUE(Fold(0, 1));
+  EXPECT_TRUE(Fold(1, 1, /*pauses=*/20, /*half_folded=*/true));
+  for (const auto& values : values_) EXPECT_EQ(values, sums_);
 }
 
 TEST_F(Halves, OneThatPutHalfMeetsOneThatPutAll) {
