@@ -198,6 +198,27 @@ FAULTS = [
         found_by="cpp UnlockedCopies",
     ),
     Fault(
+        name="a call that stops putting its rest says that all is there",
+        path="core/src/transport/shm/cells.h",
+        before="      if (stop()) return false;\n",
+        after="      if (stop()) break;\n",
+        found_by="cpp Halves",
+    ),
+    Fault(
+        name="an operation for which not all ranks wait gets large cells",
+        path="core/src/controller/id_table.cc",
+        before="facts.awaited = std::all_of(gathering.begin()",
+        after="facts.awaited = std::any_of(gathering.begin()",
+        found_by="cpp LargeCellsAreForOperationsThatAllRanksAwait",
+    ),
+    Fault(
+        name="ranks do not hear that their names for an operation differ",
+        path="core/src/controller/id_table.cc",
+        before="const bool differ = id.names.count(kAllRanks) == 0;",
+        after="const bool differ = false;",
+        found_by="cpp AllHearThatTheirNamesForAnOperationDiffer",
+    ),
+    Fault(
         name="the stamp of a half outlives the operation",
         path="core/src/transport/shm/cells.cc",
         before="      StampHalf(part, 0);\n",

@@ -120,7 +120,7 @@ struct NegotiationEvent {
     kTake,       // items[0] is small and ready; take its result now
     kRecalled,   // items[0] is eager and incomplete; it is described anew, and the data put to it are dropped
     kFailed,     // items[0]: `status`
-    kRenamed,    // the ranks have different names for the unnamed `description`: number its like anew
+    kRenamed,    // the ranks have different names for the unnamed `description`: its like get all names
     kWithdrawn,  // items[0]: this rank has joined, and is out of the operation until it is invited again
     kInvited,    // this rank has joined and takes part in `description`; items[0].ticket != 0: it is submitted already
     kJoinEnd,    // all ranks had joined, `rank` last; `sequence_numbers` are the highest of any rank
