@@ -96,7 +96,7 @@ bool IsPossible(PathKind path, PathFacts facts) {
 
 int64_t CellLimitBytes(int set_size, bool awaited) {
   if (set_size > 2) return (128 << 10) / std::max(set_size, 4);
-  return awaited ? 512 << 10 : 64 << 10;
+  return awaited ? 1 << 20 : 64 << 10;
 }
 
 int64_t EagerLimitBytes(int group_count, int largest_group) {

@@ -152,7 +152,7 @@ def measure(ranks: int) -> Measured:
         for size in _cell_sizes(most)
     ]
     rounds = [
-        [Way(f"in rounds of {each >> 10} KiB", size, most, each) for each in ROUNDS_BYTES] for size in ROUND_SIZES_BYTES
+        [Way(f"in rounds of {each >> 10} KiB", size, 1, each) for each in ROUNDS_BYTES] for size in ROUND_SIZES_BYTES
     ]
     for ways in cells:
         _time(ranks, ways, turns=16, calls=8 if ways[0].size_bytes <= CELL_SIZE_BYTES else 3)

@@ -211,7 +211,7 @@ TEST(CoordinatorTest, WhetherAPairFoldsBySpansDependsOnItsCaches) {
 
 TEST(CoordinatorTest, LargeCellsAreForOperationsThatAllRanksAwait) {
   Coordinator coordinator(LayoutOf({"a", "a"}));
-  constexpr int64_t kLarge = 128 << 10;  // 512 KB
+  constexpr int64_t kLarge = 256 << 10;  // 1 MB
   EXPECT_TRUE(GetsSpan(&coordinator, "both", kLarge, {true, true}));
   EXPECT_FALSE(GetsSpan(&coordinator, "one", kLarge, {true, false}));
   EXPECT_FALSE(GetsSpan(&coordinator, "none", kLarge, {false, false}));
@@ -220,7 +220,7 @@ TEST(CoordinatorTest, LargeCellsAreForOperationsThatAllRanksAwait) {
 
 TEST(CoordinatorTest, LargeCellsOfNamesThatTheUserGaveAreFew) {
   Coordinator coordinator(LayoutOf({"a", "a"}));
-  constexpr int64_t kLarge = 128 << 10;  // 512 KB, of which two ranks have two buffers
+  constexpr int64_t kLarge = 128 << 10;  // 512 KB, of which two ranks have two buffers each
   int large = 0;
   while (GetsSpan(&coordinator, "large" + std::to_string(large), kLarge, {true, true})) ++large;
   EXPECT_EQ(large, 7) << "2 MB and some lines each, of 16 MB";

@@ -91,7 +91,7 @@ OperationPtr Named(Naming* naming, const Request& request, bool awaited) {
 
 TEST(NamingTest, AwaitedOperationsHaveOneNameUntilOneIsNot) {
   Naming naming;
-  std::vector<float> values(128 << 10), larger(values.size() + 1);
+  std::vector<float> values(256 << 10), larger(values.size() + 1);
   const Request request = Make(OpKind::kAllreduce, {TensorOf(values, &values)});
   const std::string name(Named(&naming, request, true)->name());
   for (int i = 0; i < 3; ++i) {
