@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from farandole.launch.inspection.diagnosis import Activity, Rank
@@ -13,7 +15,8 @@ from farandole.launch.inspection.pace import Meter, Pace
 from farandole.launch.inspection.records import Link, Operation, Recording, State
 from farandole.launch.inspection.sight import Sight, sight_of
 from farandole.launch.inspection.stragglers import Cause, Stragglers, Straggling
-from farandole.launch.inspection.watch import JobWatch
+from farandole.launch.inspection.tails import Seen, Tails
+from farandole.launch.inspection.watch import HostWatch, JobWatch
 
 MS = 1_000_000
 STEP_S = 0.1
@@ -221,6 +224,18 @@ def stuck(waited_s: float, now_s: float) -> tuple[Rank, Rank]:
     waits = operation(5, now_ms - waited_s * 1000, None, None)
     last = operation(4, now_ms - waited_s * 1000 - 100, now_ms, now_ms - waited_s * 1000)
     return rank(0, last, waits), rank(1, last)
+
+
+def test_a_rank_counts_as_stuck_once_its_doing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sentence about it says what it does, which takes two looks at its process."""
+    now_s = time.monotonic() + 10
+    watch = HostWatch({}, "run")
+    for seconds, activity in enumerate([Activity.UNKNOWN, Activity.SLEEPING]):
+        ranks = [replace(each, activity=activity) for each in stuck(2.0, now_s)]
+        monkeypatch.setattr(Tails, "look", lambda _, ranks=ranks: [Seen(each) for each in ranks])
+        sight = watch.look(now_s + 10 * seconds)
+        assert sight is not None
+        assert sight.stuck == (tuple(ranks) if activity is Activity.SLEEPING else ())
 
 
 STEADY = {number: Pace(100, 10.0) for number in (0, 1)}

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from farandole.launch.inspection.diagnosis import Diagnosis, Kind, Rank, diagnose
+from farandole.launch.inspection.diagnosis import Activity, Diagnosis, Kind, Rank, diagnose
 from farandole.launch.inspection.pace import Meter, Pace
 from farandole.launch.inspection.sight import Sight
 from farandole.launch.inspection.slow_links import Links, SlowLinks
@@ -75,7 +75,9 @@ def _seconds(text: str) -> float:
 
 
 def _is_stuck(rank: Rank, now: float) -> bool:
-    """True while nothing of the rank ends, whether it waits or does something else."""
+    """True while nothing of the rank ends, whether it waits or does something else: what, two looks at it tell."""
+    if rank.activity is Activity.UNKNOWN:
+        return False
     ends = [each.ended_ns for each in rank.recording.operations if each.ended_ns is not None]
     return now - max(ends, default=0) / 1e9 >= _STUCK_S
 
