@@ -1,5 +1,7 @@
 #include "bindings/one.h"
 
+#include <optional>
+
 #include "bindings/arguments.h"
 #include "bindings/errors.h"
 #include "bindings/handle.h"
@@ -10,8 +12,14 @@
 namespace farandole {
 namespace {
 
-// Larger tensors take long to copy where the core does so at once (in a world of one rank).
+// Larger tensors take long to copy where the core does so at once: in a world of one rank, and in cells.
 constexpr size_t kMostWithGil = 64 << 10;
+
+bool IsLarge(const TensorView& tensor) {
+  size_t size_bytes = SizeOf(tensor.dtype);
+  for (const int64_t dimension : tensor.shape) size_bytes *= static_cast<size_t>(dimension);
+  return size_bytes > kMostWithGil;
+}
 
 constexpr int kTwoFrames = 2;  // a Submitter's method, and the public function that calls it
 
@@ -87,11 +95,10 @@ PyMethodDef g_functions[] = {{"submit_one", AsMethod(&SubmitOne), METH_FASTCALL,
 }  // namespace
 
 Status SubmitTo(Engine* engine, const RequestView& view, OperationPtr* operation, bool will_wait) {
+  std::optional<WithoutGil> scope;
+  if (IsLarge(view.tensors[0])) scope.emplace();
   if (will_wait && engine->RunOrBegin(view, operation)) return Status::Ok();
-  Request request(view);
-  if (request.tensors[0].size_bytes() <= kMostWithGil) return engine->Submit(std::move(request), operation, will_wait);
-  const WithoutGil scope;
-  return engine->Submit(std::move(request), operation, will_wait);
+  return engine->Submit(view, operation, will_wait);
 }
 
 Look RunNow(PyObject* const* arguments, int our_frames) {
