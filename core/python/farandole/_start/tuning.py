@@ -106,13 +106,14 @@ def _replace(path: Path, text: str) -> None:
 
 
 def file() -> Path:
-    """Where this user keeps the limits of this machine: one file for each kind of machine and version.
+    """Where this user keeps the limits of this machine: one file for each kind of machine, version and largest cells.
 
     Raises RuntimeError where the user has no home.
     """
     from farandole import __version__
 
-    kind = hashlib.sha256(repr((__version__, *_processor())).encode()).hexdigest()[:16]
+    build = __version__, core.built_in_limits(2)
+    kind = hashlib.sha256(repr((*build, *_processor())).encode()).hexdigest()[:16]
     return environment.cache_home() / "farandole" / f"tuning-{kind}.json"
 
 
