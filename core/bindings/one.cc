@@ -15,12 +15,6 @@ namespace {
 // Larger tensors take long to copy where the core does so at once: in a world of one rank, and in cells.
 constexpr size_t kMostWithGil = 64 << 10;
 
-bool IsLarge(const TensorView& tensor) {
-  size_t size_bytes = SizeOf(tensor.dtype);
-  for (const int64_t dimension : tensor.shape) size_bytes *= static_cast<size_t>(dimension);
-  return size_bytes > kMostWithGil;
-}
-
 constexpr int kTwoFrames = 2;  // a Submitter's method, and the public function that calls it
 
 // An operation that has begun; null: it is over.
@@ -96,7 +90,8 @@ PyMethodDef g_functions[] = {{"submit_one", AsMethod(&SubmitOne), METH_FASTCALL,
 
 Status SubmitTo(Engine* engine, const RequestView& view, OperationPtr* operation, bool will_wait) {
   std::optional<WithoutGil> scope;
-  if (IsLarge(view.tensors[0])) scope.emplace();
+  const TensorView& tensor = view.tensors[0];
+  if (UncheckedCount(tensor.shape) * SizeOf(tensor.dtype) > kMostWithGil) scope.emplace();
   if (will_wait && engine->RunOrBegin(view, operation)) return Status::Ok();
   return engine->Submit(view, operation, will_wait);
 }

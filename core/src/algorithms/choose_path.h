@@ -108,7 +108,6 @@ inline constexpr int kMostCellMembers = 64;
 //   256 KB    10 | 11      17 | 20
 //   512 KB    21 | 22      21 | 24
 //   1 MB      41 | 44      42 | 47
-//   2 MB      86 | 85     107 | 106
 //
 // They gain more where a rank comes late (docs/design/data-plane.md). Other operations take longer that way: each of 64
 // in flight with 128 KB twice as long, since each name has memory of its own. So do blocking calls of many names

@@ -116,20 +116,20 @@ struct NegotiationEvent {
     int new_set = -1;             // add_process_set: its id
   };
   enum Kind {
-    kBatch,      // run `items`, in this order; equal on all ranks of their sets
-    kTake,       // items[0] is small and ready; take its result now
-    kRecalled,   // items[0] is eager and incomplete; it is described anew, and the data put to it are dropped
-    kFailed,     // items[0]: `status`
-    kRenamed,    // the ranks have different names for the unnamed `description`: its like get all names
-    kWithdrawn,  // items[0]: this rank has joined, and is out of the operation until it is invited again
-    kInvited,    // this rank has joined and takes part in `description`; items[0].ticket != 0: it is submitted already
-    kJoinEnd,    // all ranks had joined, `rank` last; `sequence_numbers` are the highest of any rank
-    kAbsent,     // the ranks that rank 0 knows to be missing: `absences`
-    kAsked,      // rank `rank` asks where this rank is
-    kAnswered,   // where rank `rank` is: `where`
-    kRefused,    // rank `rank` refused the change of process sets that this rank has begun: `status`'s message
-    kLeft,       // `rank` left in good order; what is still in flight will never complete
-    kAbort,      // `status`: this epoch is over; `rank` is to blame (or -1)
+    kBatch,        // run `items`, in this order; equal on all ranks of their sets
+    kTake,         // items[0] is small and ready; take its result now
+    kRecalled,     // items[0] is eager and incomplete; it is described anew, and the data put to it are dropped
+    kFailed,       // items[0]: `status`
+    kNamesDiffer,  // the ranks have different names for the unnamed `description`: not all of their callers wait
+    kWithdrawn,    // items[0]: this rank has joined, and is out of the operation until it is invited again
+    kInvited,   // this rank has joined and takes part in `description`; items[0].ticket != 0: it is submitted already
+    kJoinEnd,   // all ranks had joined, `rank` last; `sequence_numbers` are the highest of any rank
+    kAbsent,    // the ranks that rank 0 knows to be missing: `absences`
+    kAsked,     // rank `rank` asks where this rank is
+    kAnswered,  // where rank `rank` is: `where`
+    kRefused,   // rank `rank` refused the change of process sets that this rank has begun: `status`'s message
+    kLeft,      // `rank` left in good order; what is still in flight will never complete
+    kAbort,     // `status`: this epoch is over; `rank` is to blame (or -1)
   } kind = kBatch;
   std::vector<Item> items;
   Status status;

@@ -268,7 +268,7 @@ Status MessageReader::OnAssign(ByteReader* reader, NegotiationEvents* events) {
   const bool described = name != nullptr && name->in_flight && !name->counted && name->id < 0;
   if (!described || !Assign(name, assignment)) return Unreadable(kCoordinatorRank);
   if (!assignment.names_differ) return Status::Ok();
-  events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kRenamed, kCoordinatorRank));
+  events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kNamesDiffer, kCoordinatorRank));
   events->back().description = name->description;
   return Status::Ok();
 }

@@ -158,7 +158,7 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
       if (const OperationPtr operation = TakeOperation(operations_, event.items[0].ticket))
         Finish(operation, event.status);
       return;
-    case Negotiation::Event::kRenamed:
+    case Negotiation::Event::kNamesDiffer:
       return operations_->naming.Widen(event.description.signature);
     case Negotiation::Event::kRecalled:
       return eager_.Recall(event.items[0].ticket);

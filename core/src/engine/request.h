@@ -27,6 +27,14 @@ struct TensorFields {
   Event ready_event = nullptr;  // after it the input is valid and the output may be written; see Ready
 };
 
+// Of a shape that was not checked: a product that does not fit wraps, which is defined for unsigned numbers only.
+template <typename AnyShape>
+size_t UncheckedCount(const AnyShape& shape) {
+  size_t count = 1;
+  for (const int64_t dimension : shape) count *= static_cast<size_t>(dimension);
+  return count;
+}
+
 struct TensorView : TensorFields {
   Span<const int64_t> shape;
 };

@@ -10,13 +10,10 @@ namespace farandole {
 
 namespace {
 
-// Of any shape: that of a call is not checked before, and is right if its name is known with it. So a product that does
-// not fit wraps, which is defined for unsigned numbers only.
+// The shape of a call is not checked before, and is right if its name is known with it.
 template <typename AnyTensor>
 CellTensor ToCellTensor(const AnyTensor& tensor) {
-  size_t count = 1;
-  for (const int64_t dimension : tensor.shape) count *= static_cast<size_t>(dimension);
-  return {tensor.input, tensor.output, tensor.dtype, count};
+  return {tensor.input, tensor.output, tensor.dtype, UncheckedCount(tensor.shape)};
 }
 
 // Holds nearly always one tensor, which needs no allocation.

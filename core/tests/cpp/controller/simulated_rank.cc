@@ -347,7 +347,7 @@ void SimulatedJob::Handle(Rank* rank, const Negotiation::Event& event) {
     case Negotiation::Event::kAsked:
     case Negotiation::Event::kRefused:
     case Negotiation::Event::kAnswered:
-    case Negotiation::Event::kRenamed:
+    case Negotiation::Event::kNamesDiffer:
       return;  // for reports only, which a simulation does not ask for
     case Negotiation::Event::kAbort:
       return Complain("rank " + std::to_string(rank->number) + " gave up: " + event.status.message());

@@ -75,7 +75,7 @@ def _seconds(text: str) -> float:
 
 
 def _is_stuck(rank: Rank, now: float) -> bool:
-    """True while nothing of the rank ends, whether it waits or does something else: what, two looks at it tell."""
+    """True while nothing of the rank ends, once it is known what the rank does: that takes two looks at its process."""
     if rank.activity is Activity.UNKNOWN:
         return False
     ends = [each.ended_ns for each in rank.recording.operations if each.ended_ns is not None]
