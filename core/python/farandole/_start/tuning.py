@@ -3,7 +3,7 @@
     file, of this processor and as many ranks --> core.init --> limits that are alike on all ranks (peer_info.h)
     no file: the ranks measure in the new world, rank 0 decides for all and writes the file
 
-A measurement takes 45 ms with two ranks, 250 with four on two cores. A file that is another user's, of another machine
+A measurement takes 50 ms with two ranks, 250 with four on two cores. A file that is another user's, of another machine
 or version, or damaged counts as none. A new file takes the place of the old one at once, so no job reads half of one.
 """
 
