@@ -23,6 +23,7 @@
 #include "controller/group_memory.h"
 #include "controller/inbox.h"
 #include "controller/messages.h"
+#include "world/peer_info.h"
 #include "world/process_set.h"
 
 namespace farandole {
@@ -142,9 +143,9 @@ class NameTable {
 // span to others.
 class UsesInFlight {
  public:
-  // locked_bytes: see Negotiation::Limits.
-  UsesInFlight(const ArrivalCounters& counters, const SpanMemory& spans, size_t locked_bytes)
-      : counters_(counters), spans_(spans), locked_bytes_(locked_bytes) {}
+  // locked_bytes and tuning: see Negotiation::Limits.
+  UsesInFlight(const ArrivalCounters& counters, const SpanMemory& spans, size_t locked_bytes, const Tuning* tuning)
+      : counters_(counters), spans_(spans), locked_bytes_(locked_bytes), tuning_(tuning) {}
 
   Ticket Begin(Name* name) {
     name->in_flight = true;
@@ -177,6 +178,7 @@ class UsesInFlight {
     // Built in place, since a copy would cost 5 ns.
     admission->cells.emplace(spans_.BufferOf(name->span, use), name->set().size(), name->payload_bytes);
     admission->large = IsLarge(*name);
+    admission->overwrites = tuning_ == nullptr || tuning_->overwrites();
   }
   void Keep(Name* name, Admission* admission) {
     name->in_flight = true;
@@ -244,6 +246,7 @@ class UsesInFlight {
   const ArrivalCounters counters_;
   const SpanMemory spans_;
   const size_t locked_bytes_;
+  const Tuning* const tuning_;
   Tickets<Name> tickets_;
   std::vector<Name*> small_;  // put by this rank and not reserved
   std::atomic<size_t> small_count_{0};

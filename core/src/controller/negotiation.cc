@@ -87,7 +87,7 @@ Negotiation::Negotiation(const Layout& layout, int rank, std::byte* memory, cons
       memory_(memory, group_.member(), group_.size(), limits.log_entries),
       outbox_(rank),
       names_(group_),
-      in_flight_(memory_.counters, memory_.spans, limits.locked_bytes),
+      in_flight_(memory_.counters, memory_.spans, limits.locked_bytes, limits.tuning),
       inboxes_(group_, names_),
       join_(group_, &memory_, names_, in_flight_, &outbox_),
       leader_(group_, &memory_, names_, &outbox_),

@@ -90,6 +90,7 @@ class Negotiation {
     uint64_t most_uses = kMostUses;             // of an id, before its name asks for a new one
     uint64_t log_entries = GroupLog::kEntries;  // see GroupLog
     size_t locked_bytes = 4096;                 // of a small operation, that are copied and folded under the lock
+    const Tuning* tuning = nullptr;             // null: nothing was measured
   };
   // memory: GroupMemory::BytesFor the members of this rank's group.
   Negotiation(const Layout& layout, int rank, std::byte* memory, const Limits& limits);

@@ -76,6 +76,7 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   engine->world_ = std::move(world);
   engine->world_->tuning.Use(MergeTunings(engine->world_->peers, engine->world_->one_group()));
   Negotiation::Limits limits;
+  limits.tuning = &engine->world_->tuning;
   if (settings.log_entries > 0) limits.log_entries = settings.log_entries;
   engine->operations_ = std::make_unique<Operations>(engine->world_->layout, engine->rank_,
                                                      engine->world_->group->control_memory(), limits);

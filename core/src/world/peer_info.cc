@@ -151,10 +151,10 @@ std::optional<TunedLimits> ParseTuning(const std::string& text) {
   int64_t ranks = 0;
   const char* at = text.data();
   const char* const end = at + text.size();
-  const bool fits = Take(&at, end, 2, kMostRanks, false, &ranks) &&
-                    Take(&at, end, 1, kMostCellBytes, false, &limits.cell_bytes) &&
-                    Take(&at, end, kLeastRoundBytes, kMostRoundBytes, false, &limits.round_bytes) &&
-                    Take(&at, end, 1, kMostCostNs, true, &limits.cost_ns);
+  const bool fits =
+      Take(&at, end, 2, kMostRanks, false, &ranks) && Take(&at, end, 1, kMostCellBytes, false, &limits.cell_bytes) &&
+      Take(&at, end, kLeastRoundBytes, kMostRoundBytes, false, &limits.round_bytes) &&
+      Take(&at, end, 0, 1, false, &limits.overwrites) && Take(&at, end, 1, kMostCostNs, true, &limits.cost_ns);
   if (!fits || limits.round_bytes % kLeastRoundBytes != 0) return std::nullopt;
   limits.ranks = static_cast<int>(ranks);
   return limits;
@@ -185,6 +185,7 @@ bool Tuning::Use(const std::string& text) {
   ranks_ = limits.ranks;
   cell_bytes_ = limits.cell_bytes;
   round_bytes_ = limits.round_bytes;
+  overwrites_ = limits.overwrites != 0;
   return true;
 }
 

@@ -80,12 +80,14 @@ struct TunedLimits {
   int ranks = 0;           // 0: nothing has been measured
   int64_t cell_bytes = 0;  // the largest one that goes through cells
   int64_t round_bytes = 0;
+  // 1: each of two ranks writes its result over what it has read in cells (engine/small.cc); 0: it does not.
+  int64_t overwrites = 1;
   int64_t cost_ns = 0;  // of a sum of 1 MiB, by which hosts are compared
 };
 
 inline constexpr char kUntuned[] = "0";  // text of a rank that has no limits and is to measure none
 
-// "ranks:cell bytes:round bytes:cost". Nullopt for any other text.
+// "ranks:cell bytes:round bytes:overwrites:cost". Nullopt for any other text.
 std::optional<TunedLimits> ParseTuning(const std::string& text);
 
 // Returns the text that holds for all ranks. In one group it is that of rank 0, since ranks may have read the file
@@ -104,11 +106,13 @@ class Tuning {
   // Each returns 0 where nothing has been measured for this many ranks.
   int64_t cell_bytes(int ranks) const { return ranks == ranks_ ? cell_bytes_.load() : 0; }
   int64_t round_bytes(int ranks) const { return ranks == ranks_ ? round_bytes_.load() : 0; }
+  bool overwrites() const { return overwrites_.load(std::memory_order_relaxed); }  // true where nothing was measured
 
  private:
   std::string text_ = kUntuned;
   std::atomic<int> ranks_{0};
   std::atomic<int64_t> cell_bytes_{0}, round_bytes_{0};
+  std::atomic<bool> overwrites_{true};
 };
 
 }  // namespace farandole

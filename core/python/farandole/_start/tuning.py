@@ -1,4 +1,5 @@
-"""Limits of this machine, measured once and kept in a file: the largest sum in cells, and the size of a round.
+"""Limits of this machine, measured once and kept in a file: the largest sum in cells, the size of a round, and whether
+each of two ranks writes over what it has read.
 
     file, of this processor and as many ranks --> core.init --> limits that are alike on all ranks (peer_info.h)
     no file: the ranks measure in the new world, rank 0 decides for all and writes the file
@@ -29,10 +30,12 @@ from farandole._runtime.native import core
 from farandole._start import environment
 
 UNTUNED = "0"
+OVERWRITING = (("through cells, results over what was read", 1), ("through cells, nothing over what was read", 0))
 ROUNDS_BYTES = (256 << 10, 128 << 10, 512 << 10)
 ROUND_SIZES_BYTES = (1 << 20, 4 << 20)
 CELL_SIZE_BYTES = 32 << 10  # cells up to this size are better nearly everywhere
-BETTER = 0.97  # other rounds must save 3 %: less is noise
+OVERWRITTEN_BYTES = 4 << 10  # the largest sum of two ranks that need not be written over what was read
+BETTER = 0.97  # another way must save 3 %: less is noise
 STAGED_BETTER = 0.9  # cells announce that a rank has arrived, which the measurement does not see
 
 
@@ -44,6 +47,7 @@ class Way:
     size_bytes: int
     cell_bytes: int
     round_bytes: int
+    overwrites: int = 1
     times_ns: list[int] = field(default_factory=list)
 
     @property
@@ -59,6 +63,7 @@ class Measured:
     limits: str
     cell_bytes: int
     round_bytes: int
+    overwrites: int
     ways: list[Way]
 
 
@@ -155,20 +160,25 @@ def measure(ranks: int) -> Measured:
     rounds = [
         [Way(f"in rounds of {each >> 10} KiB", size, 1, each) for each in ROUNDS_BYTES] for size in ROUND_SIZES_BYTES
     ]
+    written = [Way(title, OVERWRITTEN_BYTES, most, usual, each) for title, each in OVERWRITING] if ranks == 2 else []
     for ways in cells:
         _time(ranks, ways, turns=16, calls=8 if ways[0].size_bytes <= CELL_SIZE_BYTES else 3)
     for ways in rounds:
         _time(ranks, ways, turns=6, calls=1)
+    if written:
+        _time(ranks, written, turns=16, calls=64)
     # Where ranks share cores, a few calls take as long as the kernel lets other ranks run, whatever their way.
     cell_bytes = most if core.info()["shares_cores"] else _cell_bytes(cells)
     round_bytes = _round_bytes(rounds, usual)
     cost_ns = next(way.time_ns for way in rounds[0] if way.round_bytes == round_bytes)
-    _, cell_bytes, round_bytes, _ = of_rank_0 = clock.allgather(
-        [ranks, cell_bytes, round_bytes, cost_ns], "farandole.tuning"
-    )[:4]
+    overwrites = int(not written or written[1].time_ns >= BETTER * written[0].time_ns)
+    _, cell_bytes, round_bytes, overwrites, _ = of_rank_0 = clock.allgather(
+        [ranks, cell_bytes, round_bytes, overwrites, cost_ns], "farandole.tuning"
+    )[:5]
     limits = ":".join(map(str, of_rank_0))
     core.tune(limits)
-    return Measured(limits, cell_bytes, round_bytes, [way for ways in [*cells, *rounds] for way in ways])
+    compared = [way for ways in [*cells, *rounds, written] for way in ways]
+    return Measured(limits, cell_bytes, round_bytes, overwrites, compared)
 
 
 def _cell_sizes(most: int) -> list[int]:
@@ -214,11 +224,11 @@ def _time(ranks: int, ways: list[Way], turns: int, calls: int) -> None:
     call = address, address, DType.FLOAT32, (ways[0].size_bytes // 4,)
     sums = []
     for way in ways:
-        name = f"farandole.tuning.{way.size_bytes}.{way.cell_bytes}.{way.round_bytes}"
+        name = f"farandole.tuning.{way.size_bytes}.{way.cell_bytes}.{way.round_bytes}.{way.overwrites}"
         sums.append(core.prepare(Kind.ALLREDUCE, memory, memory, call, (name, ReduceOp.SUM, 0, 1.0, 1.0, 0)))
     for turn in range(turns + 1):
         for way, add_up in zip(ways, sums, strict=True):
-            core.tune(f"{ranks}:{way.cell_bytes}:{way.round_bytes}:1")
+            core.tune(f"{ranks}:{way.cell_bytes}:{way.round_bytes}:{way.overwrites}:1")
             add_up()
             began = time.perf_counter_ns()
             for _ in range(calls):

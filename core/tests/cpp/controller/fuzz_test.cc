@@ -258,6 +258,30 @@ Bytes LeadFor(int id, const Description& description, const Layout& layout) {
                      signature.TotalBytes(), 0, SpanBytesOf(signature, world, PathKind::kCells)});
 }
 
+TEST(SmallTest, EachUseKnowsWhatWasMeasuredForItsFold) {
+  const Layout& layout = World({"a", "a"});
+  Tuning tuning;
+  Negotiation::Limits limits;
+  limits.tuning = &tuning;
+  Pages memory(GroupMemory::BytesFor(2));
+  Negotiation negotiation(layout, 0, memory.data(), limits);
+  std::vector<Negotiation::Event> events;
+  Admission admission;
+  const Description description = Descriptions()[0];
+  ASSERT_TRUE(negotiation.Submit(ReadyDescription(description), &admission).ok());
+  ASSERT_TRUE(negotiation.OnMessage(LeadFor(5, description, layout), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"w", 0, 5, PathKind::kCells, 0}), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(ReadyBatch{{{5, 0, 0, {}}}}), &events).ok());
+  ASSERT_TRUE(negotiation.Advance(&events));
+  for (const auto& [measured, overwrites] : {std::pair{kUntuned, true}, {"2:65536:131072:0:1", false}}) {
+    ASSERT_TRUE(tuning.Use(measured));
+    Name* const name = negotiation.SubmitSmall(ReadyDescription(description), &admission);
+    ASSERT_NE(name, nullptr);
+    EXPECT_EQ(admission.overwrites, overwrites) << measured;
+    negotiation.Settle(name, /*at_once=*/true, &admission);
+  }
+}
+
 // The engine folds the result from the span after Advance has returned, and only then may another id get the span.
 TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   const Layout& layout = World({"a", "a"});

@@ -91,7 +91,8 @@ std::string Allreduce(Payload& payload, uint64_t use, int member, std::string in
   cells.Put(member, tensors.data(), tensors.size(), use);
   while (!cells.AllHavePut(use)) std::this_thread::yield();
   const bool reads_own = use % 3 != 0;  // both kinds, with both buffers
-  const CellReader reader{member, use, /*pauses=*/static_cast<int>(use % 2)};
+  const CellReader reader{member, use, /*pauses=*/static_cast<int>(use % 2), /*half_folded=*/false,
+                          /*overwrites=*/use % 5 != 0};
   FoldCells(cells, reduce, scale, tensors.data(), tensors.size(), reads_own ? &reader : nullptr);
   return input;
 }
@@ -170,6 +171,25 @@ TEST(Cells, AMemberWithoutMemoryContributesZerosAndGetsNoResult) {
     FoldCells(cells, ReduceOp::kSum, {}, none.data(), none.size(), &second);
   }
   EXPECT_EQ(values, std::vector<int32_t>(2003, 7));
+}
+
+TEST(Cells, AReaderWritesOverWhatItHasReadWhereThatPays) {
+  constexpr size_t kCount = 1000;  // not folded by halves
+  for (const bool overwrites : {false, true}) {
+    Payload payload(2, {{DType::kFloat32, kCount}});
+    std::vector<float> values[] = {std::vector<float>(kCount, 1), std::vector<float>(kCount, 2)};
+    CellBuffer& cells = payload.buffers[1];
+    CellTensor tensors[2];
+    for (int m : {0, 1}) {
+      tensors[m] = {values[m].data(), values[m].data(), DType::kFloat32, kCount};
+      cells.Put(m, &tensors[m], 1, 1);
+    }
+    const CellReader reader{0, 1, 1, false, overwrites};
+    EXPECT_TRUE(FoldCells(cells, ReduceOp::kSum, {}, &tensors[0], 1, &reader));
+    EXPECT_EQ(values[0], std::vector<float>(kCount, 3));
+    const auto* const others = reinterpret_cast<const float*>(cells.payload(1));
+    EXPECT_EQ(std::vector<float>(others, others + kCount), std::vector<float>(kCount, overwrites ? 3 : 2));
+  }
 }
 
 TEST(Cells, ReportsWhichMembersHavePut) {
