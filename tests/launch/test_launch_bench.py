@@ -97,6 +97,8 @@ def test_limits_are_measured_anew_and_kept(bench: Callable, tmp_path: Path, monk
         limits = json.loads(kept.read_text())["2"]
         assert result.out.startswith("sums of float32 arrays on 2 ranks, by the ways")
         assert f"\nKept in {kept}.\n" in result.out
+        overwrites = limits.split(":")[3]
+        assert ("What they have read in cells, they leave as it is." in result.out) == (overwrites == "0")
         assert result.out.endswith(f"without measuring: FARANDOLE_TUNING={limits}\n")
         kept.write_text("{}")
 

@@ -148,7 +148,7 @@ def test_ranks_that_have_read_different_files_take_rank_zeros(tmp_path, monkeypa
 
 
 def ways(**times_us):
-    return [tuning.Way(way, 1 << 20, 1, int(way[1:]) << 10, [time * 1000]) for way, time in times_us.items()]
+    return [tuning.Way(way, 1 << 20, 1, int(way[1:]) << 10, times_ns=[time * 1000]) for way, time in times_us.items()]
 
 
 def test_a_choice_needs_a_gain_above_the_noise():
@@ -164,6 +164,9 @@ def test_a_choice_needs_a_gain_above_the_noise():
     assert tuning._round_bytes(at_both, 256 << 10) == 256 << 10
     at_both = [ways(r256=100, r128=80, r512=102), ways(r256=100, r128=105, r512=103)]
     assert tuning._round_bytes(at_both, 256 << 10) == 128 << 10
+    for times, overwrites in [((100, 101), 1), ((100, 98), 1), ((100, 90), 0)]:
+        assert tuning._overwrites([tuning.Way("", 4096, 1, 1, times_ns=[time]) for time in times]) == overwrites
+    assert tuning._overwrites([]) == 1
 
 
 def on_too_few_cores_and_on_one_each():

@@ -30,7 +30,7 @@ from farandole._runtime.native import core
 from farandole._start import environment
 
 UNTUNED = "0"
-OVERWRITING = (("through cells, results over what was read", 1), ("through cells, nothing over what was read", 0))
+OVERWRITING = (("cells overwritten", 1), ("cells left alone", 0))
 ROUNDS_BYTES = (256 << 10, 128 << 10, 512 << 10)
 ROUND_SIZES_BYTES = (1 << 20, 4 << 20)
 CELL_SIZE_BYTES = 32 << 10  # cells up to this size are better nearly everywhere
@@ -171,9 +171,8 @@ def measure(ranks: int) -> Measured:
     cell_bytes = most if core.info()["shares_cores"] else _cell_bytes(cells)
     round_bytes = _round_bytes(rounds, usual)
     cost_ns = next(way.time_ns for way in rounds[0] if way.round_bytes == round_bytes)
-    overwrites = int(not written or written[1].time_ns >= BETTER * written[0].time_ns)
     _, cell_bytes, round_bytes, overwrites, _ = of_rank_0 = clock.allgather(
-        [ranks, cell_bytes, round_bytes, overwrites, cost_ns], "farandole.tuning"
+        [ranks, cell_bytes, round_bytes, _overwrites(written), cost_ns], "farandole.tuning"
     )[:5]
     limits = ":".join(map(str, of_rank_0))
     core.tune(limits)
@@ -211,6 +210,11 @@ def _round_bytes(rounds: list[list[Way]], usual: int) -> int:
 
     best = min(ROUNDS_BYTES, key=cost)
     return best if cost(best) < BETTER else usual
+
+
+def _overwrites(ways: list[Way]) -> int:
+    """1, unless it is better to write nothing over what was read."""
+    return int(not ways or ways[1].time_ns >= BETTER * ways[0].time_ns)
 
 
 def _time(ranks: int, ways: list[Way], turns: int, calls: int) -> None:
