@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <future>
 #include <limits>
+#include <tuple>
 
 #include "bindings/arguments.h"
 #include "bindings/carried.h"
@@ -259,7 +260,9 @@ void Tune(const std::string& limits) {
 
 bool AreLimits(const std::string& text) { return ParseTuning(text).has_value(); }
 
-std::pair<int64_t, int64_t> BuiltInLimits(int ranks) { return {CellLimitBytes(ranks, true), kRoundBytes}; }
+std::tuple<int64_t, int64_t, int64_t> BuiltInLimits(int ranks) {
+  return {CellLimitBytes(ranks, /*awaited=*/true), CellLimitBytes(ranks), kRoundBytes};
+}
 
 py::dict Info() {
   const std::shared_ptr<Engine> engine = Need();

@@ -45,8 +45,11 @@ def tuning() -> str:
 def are_limits(text: str) -> bool:
     """Returns whether they are limits of a machine, as `tuning` gives them."""
 
-def built_in_limits(ranks: int) -> tuple[int, int]:
-    """Bytes of the largest sum in cells, and of a round, for so many ranks of a host where nothing is measured."""
+def built_in_limits(ranks: int) -> tuple[int, int, int]:
+    """Limits in bytes for so many ranks of a host where nothing is measured.
+
+    They are the largest sum in cells where all callers wait for it, the largest one elsewhere, and a round.
+    """
 
 def tune(limits: str) -> None:
     """Use other limits. All ranks call it at the same place in their order of operations, with none under way."""

@@ -99,7 +99,7 @@ inline constexpr int kMostCellMembers = 64;
 // More than four ranks have not been measured. Two ranks and 64 KB give the opposite result on cores that are closer
 // together: two cores of an AMD EPYC take 2.4 for it, and 4.5 staged for 128 KB. A machine on which this was measured
 // has a limit of its own (world/peer_info.h), which may be smaller. Elsewhere the size of the second-level cache
-// distinguishes the machines: 2 MB in every Xeon since 2023, 1 MB or less in an EPYC.
+// distinguishes the machines (common/cache.h).
 //
 // Where callers wait for each operation before the next one, two ranks have larger cells, which save the negotiation.
 // As above, minimum and median of blocking calls in turns on an EPYC (Zen 4), of one name:

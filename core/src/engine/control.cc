@@ -1,6 +1,6 @@
 #include "engine/control.h"
 
-#include <unistd.h>
+#include "common/cache.h"
 
 namespace farandole {
 namespace {
@@ -11,8 +11,7 @@ constexpr int64_t kPatienceMs = 100;           // to wait for the other ends of 
 }  // namespace
 
 ControlPlane::ControlPlane(World* world) : world_(world) {
-  if (world->rank == kCoordinatorRank)
-    coordinator_.emplace(world->layout, sysconf(_SC_LEVEL2_CACHE_SIZE), &world->tuning);
+  if (world->rank == kCoordinatorRank) coordinator_.emplace(world->layout, SecondLevelCacheBytes(), &world->tuning);
 }
 
 Status ControlPlane::Open() {

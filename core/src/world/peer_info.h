@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/cache.h"
 #include "common/status.h"
 #include "common/wire.h"
 
@@ -99,6 +100,8 @@ std::string MergeTunings(const std::vector<PeerInfo>& peers, bool one_group);
 // operations, while none is under way, and no other thread reads the text meanwhile.
 class Tuning {
  public:
+  explicit Tuning(int64_t second_level_cache_bytes = SecondLevelCacheBytes())
+      : usually_overwrites_(second_level_cache_bytes < kLargeSecondLevelBytes), overwrites_(usually_overwrites_) {}
   // Returns false, and does nothing, for a text that is none of those above.
   bool Use(const std::string& text);
   const std::string& text() const { return text_; }
@@ -106,13 +109,14 @@ class Tuning {
   // Each returns 0 where nothing has been measured for this many ranks.
   int64_t cell_bytes(int ranks) const { return ranks == ranks_ ? cell_bytes_.load() : 0; }
   int64_t round_bytes(int ranks) const { return ranks == ranks_ ? round_bytes_.load() : 0; }
-  bool overwrites() const { return overwrites_.load(std::memory_order_relaxed); }  // true where nothing was measured
+  bool overwrites() const { return overwrites_.load(std::memory_order_relaxed); }  // as measured, or by the cache
 
  private:
   std::string text_ = kUntuned;
   std::atomic<int> ranks_{0};
   std::atomic<int64_t> cell_bytes_{0}, round_bytes_{0};
-  std::atomic<bool> overwrites_{true};
+  const bool usually_overwrites_;
+  std::atomic<bool> overwrites_;
 };
 
 }  // namespace farandole

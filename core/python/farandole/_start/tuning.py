@@ -62,6 +62,7 @@ class Measured:
 
     limits: str
     cell_bytes: int
+    unawaited_bytes: int  # the largest sum in cells for which not all callers wait
     round_bytes: int
     overwrites: int
     ways: list[Way]
@@ -152,7 +153,7 @@ def complete(rank: int, ranks: int) -> None:
 
 def measure(ranks: int) -> Measured:
     """Compare the ways on all ranks of this host, and use the best ones. Collective, in a world on one host."""
-    most, usual = core.built_in_limits(ranks)
+    most, unawaited, usual = core.built_in_limits(ranks)
     cells = [
         [Way("through cells", size, most, usual), Way("staged", size, 1, usual)]  # for the second no sum is small
         for size in _cell_sizes(most)
@@ -177,7 +178,7 @@ def measure(ranks: int) -> Measured:
     limits = ":".join(map(str, of_rank_0))
     core.tune(limits)
     compared = [way for ways in [*cells, *rounds, written] for way in ways]
-    return Measured(limits, cell_bytes, round_bytes, overwrites, compared)
+    return Measured(limits, cell_bytes, min(cell_bytes, unawaited), round_bytes, overwrites, compared)
 
 
 def _cell_sizes(most: int) -> list[int]:

@@ -60,7 +60,8 @@ def limits_of(measured: Measured, ranks: int, path: Path | None) -> str:
     lines += [
         f"{size_text(way.size_bytes):>12} {time_text(way.time_ns / 1e9):>12}   {way.title}" for way in measured.ways
     ]
-    waited_for = " (above 64 KiB only where they wait for each)" if measured.cell_bytes > 64 << 10 else ""
+    above, below = measured.cell_bytes, measured.unawaited_bytes
+    waited_for = f" (above {size_text(below)} only where they wait for each)" if above > below else ""
     left = "" if measured.overwrites else " What they have read in cells, they leave as it is."
     lost = "They could not be kept, so jobs measure them at each start: let XDG_CACHE_HOME name a folder for them."
     kept = f"Kept in {path}." if path else lost
@@ -68,7 +69,7 @@ def limits_of(measured: Measured, ranks: int, path: Path | None) -> str:
         [
             *lines,
             "",
-            f"On this machine {ranks} ranks send up to {size_text(measured.cell_bytes)} through cells{waited_for}, "
+            f"On this machine {ranks} ranks send up to {size_text(above)} through cells{waited_for}, "
             f"and larger tensors in rounds of {size_text(measured.round_bytes)}.{left}",
             kept,
             f"For a machine like this one, without measuring: FARANDOLE_TUNING={measured.limits}",

@@ -86,12 +86,15 @@ TEST(ChoosePath, OnlySumsOfElementsInHostMemoryBeginBeforeTheLogSaysSo) {
   EXPECT_EQ(ChoosePath(barrier), PathKind::kCells);
 }
 
-TEST(ChoosePath, TwoRanksWithLargeCachesStageLargerSums) {
+TEST(ChoosePath, TwoRanksWithLargeCachesStageLargerSumsThatNobodyWaitsFor) {
   PathFacts facts = SumAmong({2});
   facts.second_level_cache_bytes = 2 << 20;
   facts.size_bytes = 32 << 10;
   EXPECT_EQ(ChoosePath(facts), PathKind::kCells);
   EXPECT_EQ(ChoosePath((++facts.size_bytes, facts)), PathKind::kStaged);
+  facts.awaited = true;
+  EXPECT_EQ(ChoosePath(facts), PathKind::kCells);
+  facts.awaited = false;
   facts.second_level_cache_bytes = 0;
   EXPECT_EQ(ChoosePath(facts), PathKind::kCells);
 }

@@ -260,7 +260,7 @@ Bytes LeadFor(int id, const Description& description, const Layout& layout) {
 
 TEST(SmallTest, EachUseKnowsWhatWasMeasuredForItsFold) {
   const Layout& layout = World({"a", "a"});
-  Tuning tuning;
+  Tuning tuning(1 << 20);
   Negotiation::Limits limits;
   limits.tuning = &tuning;
   Pages memory(GroupMemory::BytesFor(2));

@@ -44,7 +44,7 @@ TEST(TuningTest, RanksOfSeveralHostsTakeThoseOfTheSlowest) {
 }
 
 TEST(TuningTest, LimitsHoldForSetsOfAsManyRanks) {
-  Tuning tuning;
+  Tuning tuning(1 << 20);
   EXPECT_EQ(tuning.cell_bytes(2), 0);
   EXPECT_TRUE(tuning.overwrites());
   EXPECT_TRUE(tuning.Use("4:65536:131072:0:1"));
@@ -58,6 +58,16 @@ TEST(TuningTest, LimitsHoldForSetsOfAsManyRanks) {
   EXPECT_TRUE(tuning.Use(kUntuned));
   EXPECT_TRUE(tuning.overwrites());
   EXPECT_EQ(tuning.cell_bytes(4), 0);
+}
+
+TEST(TuningTest, WhereNothingIsMeasuredTheCacheSaysWhetherToOverwrite) {
+  EXPECT_TRUE(Tuning(0).overwrites());
+  Tuning tuning(kLargeSecondLevelBytes);
+  EXPECT_FALSE(tuning.overwrites());
+  EXPECT_TRUE(tuning.Use("2:65536:131072:1:1"));
+  EXPECT_TRUE(tuning.overwrites());
+  EXPECT_TRUE(tuning.Use(""));
+  EXPECT_FALSE(tuning.overwrites());
 }
 
 }  // namespace
