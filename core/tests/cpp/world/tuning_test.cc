@@ -46,9 +46,7 @@ TEST(TuningTest, RanksOfSeveralHostsTakeThoseOfTheSlowest) {
 TEST(TuningTest, LimitsHoldForSetsOfAsManyRanks) {
   Tuning tuning(1 << 20);
   EXPECT_EQ(tuning.cell_bytes(2), 0);
-  EXPECT_TRUE(tuning.overwrites());
   EXPECT_TRUE(tuning.Use("4:65536:131072:0:1"));
-  EXPECT_FALSE(tuning.overwrites());
   EXPECT_EQ(tuning.cell_bytes(4), 65536);
   EXPECT_EQ(tuning.round_bytes(4), 131072);
   EXPECT_EQ(tuning.cell_bytes(2), 0);
@@ -56,18 +54,19 @@ TEST(TuningTest, LimitsHoldForSetsOfAsManyRanks) {
   EXPECT_FALSE(tuning.Use("4:65536:13"));
   EXPECT_EQ(tuning.text(), "4:65536:131072:0:1");
   EXPECT_TRUE(tuning.Use(kUntuned));
-  EXPECT_TRUE(tuning.overwrites());
   EXPECT_EQ(tuning.cell_bytes(4), 0);
 }
 
-TEST(TuningTest, WhereNothingIsMeasuredTheCacheSaysWhetherToOverwrite) {
+TEST(TuningTest, WhereTwoRanksHaveMeasuredNothingTheCacheSaysWhetherToOverwrite) {
   EXPECT_TRUE(Tuning(0).overwrites());
   Tuning tuning(kLargeSecondLevelBytes);
   EXPECT_FALSE(tuning.overwrites());
   EXPECT_TRUE(tuning.Use("2:65536:131072:1:1"));
   EXPECT_TRUE(tuning.overwrites());
-  EXPECT_TRUE(tuning.Use(""));
-  EXPECT_FALSE(tuning.overwrites());
+  for (const char* none : {"", "4:65536:131072:1:1"}) {
+    EXPECT_TRUE(tuning.Use(none));
+    EXPECT_FALSE(tuning.overwrites()) << none;
+  }
 }
 
 }  // namespace
