@@ -37,7 +37,7 @@ Status ReadTuning(const Settings& settings, std::string* tuning) {
   if (*tuning == kUntuned || ParseTuning(*tuning)) return Status::Ok();
   return Invalid("FARANDOLE_TUNING=", *tuning,
                  " is not understood; allowed: 0, for limits that are not measured, or a line of `farandole bench "
-                 "--tune`, such as 2:65536:262144:60000");
+                 "--tune`, such as 2:65536:262144:1:60000");
 }
 
 // Rank 0 compares what must be equal on all ranks: settings, the list of backends, their libraries and networks. They

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 import threading
 from dataclasses import replace
@@ -214,5 +215,7 @@ def test_results_have_the_same_bits_by_all_limits():
 
 def test_a_variable_that_is_none_is_refused():
     for ranks in (1, 2):
-        with pytest.raises(RanksFailed, match="FARANDOLE_TUNING=fast is not understood; allowed: 0"):
+        with pytest.raises(RanksFailed, match="FARANDOLE_TUNING=fast is not understood; allowed: 0") as failure:
             spawn(ranks, limits_in_use, timeout=60, env={VARIABLE: "fast"})
+        example = re.search(r"such as ([0-9:]+)", str(failure.value))
+        assert example and core.are_limits(example[1])
