@@ -260,8 +260,8 @@ void Tune(const std::string& limits) {
 
 bool AreLimits(const std::string& text) { return ParseTuning(text).has_value(); }
 
-std::tuple<int64_t, int64_t, int64_t> BuiltInLimits(int ranks) {
-  return {CellLimitBytes(ranks, /*awaited=*/true), CellLimitBytes(ranks), kRoundBytes};
+std::tuple<int64_t, int64_t, int64_t, bool> BuiltInLimits(int ranks) {
+  return {CellLimitBytes(ranks, /*awaited=*/true), CellLimitBytes(ranks), kRoundBytes, Tuning().overwrites()};
 }
 
 py::dict Info() {

@@ -45,10 +45,11 @@ def tuning() -> str:
 def are_limits(text: str) -> bool:
     """Returns whether they are limits of a machine, as `tuning` gives them."""
 
-def built_in_limits(ranks: int) -> tuple[int, int, int]:
-    """Limits in bytes for so many ranks of a host where nothing is measured.
+def built_in_limits(ranks: int) -> tuple[int, int, int, bool]:
+    """Limits for so many ranks of this host where nothing is measured.
 
-    They are the largest sum in cells where all callers wait for it, the largest one elsewhere, and a round.
+    They are the bytes of the largest sum in cells where all callers wait for it, of the largest one elsewhere, and of a
+    round; and whether each of two ranks writes over what it has read.
     """
 
 def tune(limits: str) -> None:

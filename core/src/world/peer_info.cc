@@ -185,7 +185,7 @@ bool Tuning::Use(const std::string& text) {
   ranks_ = limits.ranks;
   cell_bytes_ = limits.cell_bytes;
   round_bytes_ = limits.round_bytes;
-  overwrites_ = limits.ranks == 2 ? limits.overwrites != 0 : usually_overwrites_;
+  overwrites_ = parsed ? limits.overwrites != 0 : usually_overwrites_;
   return true;
 }
 

@@ -81,8 +81,7 @@ struct TunedLimits {
   int ranks = 0;           // 0: nothing has been measured
   int64_t cell_bytes = 0;  // the largest one that goes through cells
   int64_t round_bytes = 0;
-  // Two ranks; others do not measure it. 1: each writes its result over what it has read in cells (engine/small.cc); 0:
-  // it does not.
+  // 1: each of two ranks writes its result over what it has read in cells (engine/small.cc); 0: it does not.
   int64_t overwrites = 1;
   int64_t cost_ns = 0;  // of a sum of 1 MiB, by which hosts are compared
 };

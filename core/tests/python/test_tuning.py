@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from farandole._runtime.native import core
 from farandole._start import tuning
+from farandole.benchmark.table import limits_of
 from farandole.testing import RanksFailed, spawn
 
 pytestmark = pytest.mark.timeout(120)
@@ -166,8 +167,15 @@ def test_a_choice_needs_a_gain_above_the_noise():
     at_both = [ways(r256=100, r128=80, r512=102), ways(r256=100, r128=105, r512=103)]
     assert tuning._round_bytes(at_both, 256 << 10) == 128 << 10
     for times, overwrites in [((100, 101), 1), ((100, 98), 1), ((100, 90), 0)]:
-        assert tuning._overwrites([tuning.Way("", 4096, 1, 1, times_ns=[time]) for time in times]) == overwrites
-    assert tuning._overwrites([]) == 1
+        assert tuning._overwrites([tuning.Way("", 4096, 1, 1, times_ns=[time]) for time in times], True) == overwrites
+    assert [tuning._overwrites([], usually) for usually in (True, False)] == [1, 0]
+
+
+def test_the_report_says_what_was_chosen():
+    said = [limits_of(tuning.Measured("", 1 << 20, 64 << 10, 1 << 18, each, []), 2, None) for each in (0, 1)]
+    left = " What they have read in cells, they leave as it is."
+    assert [left in text for text in said] == [True, False]
+    assert all("up to 1 MiB through cells (above 64 KiB only where they wait for each)" in text for text in said)
 
 
 def on_too_few_cores_and_on_one_each():
@@ -210,7 +218,8 @@ def sums_by_all_limits():
 
 
 def test_results_have_the_same_bits_by_all_limits():
-    assert spawn(3, sums_by_all_limits, timeout=60) == [3, 3, 3]
+    for ranks in (2, 3):
+        assert spawn(ranks, sums_by_all_limits, timeout=60) == [3] * ranks
 
 
 def test_a_variable_that_is_none_is_refused():

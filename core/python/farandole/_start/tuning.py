@@ -34,7 +34,7 @@ OVERWRITING = (("cells overwritten", 1), ("cells left alone", 0))
 ROUNDS_BYTES = (256 << 10, 128 << 10, 512 << 10)
 ROUND_SIZES_BYTES = (1 << 20, 4 << 20)
 CELL_SIZE_BYTES = 32 << 10  # cells up to this size are better nearly everywhere
-OVERWRITTEN_BYTES = 4 << 10  # the largest sum of two ranks that need not be written over what was read
+OVERWRITTEN_BYTES = 4 << 10  # two ranks fold larger sums by halves, which always overwrites (engine/small.h)
 BETTER = 0.97  # another way must save 3 %: less is noise
 STAGED_BETTER = 0.9  # cells announce that a rank has arrived, which the measurement does not see
 
@@ -153,7 +153,8 @@ def complete(rank: int, ranks: int) -> None:
 
 def measure(ranks: int) -> Measured:
     """Compare the ways on all ranks of this host, and use the best ones. Collective, in a world on one host."""
-    most, unawaited, usual = core.built_in_limits(ranks)
+    most, unawaited, usual, usually_overwrites = core.built_in_limits(ranks)
+    shares_cores = core.info()["shares_cores"]
     cells = [
         [Way("through cells", size, most, usual), Way("staged", size, 1, usual)]  # for the second no sum is small
         for size in _cell_sizes(most)
@@ -161,7 +162,8 @@ def measure(ranks: int) -> Measured:
     rounds = [
         [Way(f"in rounds of {each >> 10} KiB", size, 1, each) for each in ROUNDS_BYTES] for size in ROUND_SIZES_BYTES
     ]
-    written = [Way(title, OVERWRITTEN_BYTES, most, usual, each) for title, each in OVERWRITING] if ranks == 2 else []
+    written = [Way(title, OVERWRITTEN_BYTES, most, usual, each) for title, each in OVERWRITING]
+    written = written if ranks == 2 and not shares_cores else []
     for ways in cells:
         _time(ranks, ways, turns=16, calls=8 if ways[0].size_bytes <= CELL_SIZE_BYTES else 3)
     for ways in rounds:
@@ -169,11 +171,11 @@ def measure(ranks: int) -> Measured:
     if written:
         _time(ranks, written, turns=16, calls=64)
     # Where ranks share cores, a few calls take as long as the kernel lets other ranks run, whatever their way.
-    cell_bytes = most if core.info()["shares_cores"] else _cell_bytes(cells)
+    cell_bytes = most if shares_cores else _cell_bytes(cells)
     round_bytes = _round_bytes(rounds, usual)
     cost_ns = next(way.time_ns for way in rounds[0] if way.round_bytes == round_bytes)
     _, cell_bytes, round_bytes, overwrites, _ = of_rank_0 = clock.allgather(
-        [ranks, cell_bytes, round_bytes, _overwrites(written), cost_ns], "farandole.tuning"
+        [ranks, cell_bytes, round_bytes, _overwrites(written, usually_overwrites), cost_ns], "farandole.tuning"
     )[:5]
     limits = ":".join(map(str, of_rank_0))
     core.tune(limits)
@@ -213,9 +215,9 @@ def _round_bytes(rounds: list[list[Way]], usual: int) -> int:
     return best if cost(best) < BETTER else usual
 
 
-def _overwrites(ways: list[Way]) -> int:
-    """1, unless it is better to write nothing over what was read."""
-    return int(not ways or ways[1].time_ns >= BETTER * ways[0].time_ns)
+def _overwrites(ways: list[Way], usually: bool) -> int:
+    """1, unless it is better to write nothing over what was read; where that was not measured, what is usual."""
+    return int(ways[1].time_ns >= BETTER * ways[0].time_ns if ways else usually)
 
 
 def _time(ranks: int, ways: list[Way], turns: int, calls: int) -> None:
