@@ -20,6 +20,7 @@
 #include "bindings/stacks.h"
 #include "common/dynamic_library.h"
 #include "engine/process.h"
+#include "engine/small.h"
 #include "engine/stacks.h"
 #include "engine/timeline.h"
 #include "farandole/farandole.h"
@@ -303,6 +304,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("tune", &Tune, "limits"_a);
   module.def("are_limits", &AreLimits, "text"_a);
   module.def("built_in_limits", &BuiltInLimits, "ranks"_a);
+  module.attr("largest_whole_fold_bytes") = kMostFoldedWhole;
   module.def("host_addresses", &ListHostAddresses);
   module.def("listen", &ListenAt, "endpoint"_a);
   module.def("exchange", &Exchange, "rank"_a, "size"_a, "mine"_a);

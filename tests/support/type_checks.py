@@ -26,10 +26,11 @@ def findings(program: Mapping[str, str], folder: Path, interpreter: str = sys.ex
         (folder / name).write_text(text)
     settings = {**PYRIGHT, "include": list(program), "extraPaths": SOURCES}
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
-    cache = ROOT / ".nox" / "mypy" / Path(interpreter).parents[1].name  # reading PyTorch takes 20 seconds
+    cache = ROOT / ".nox" / "mypy" / Path(interpreter).parents[1].name
     mypy = ["mypy", "--strict", "--follow-imports=silent", "--no-error-summary", "--python-executable", interpreter]
+    mypy += ["--config-file", str(COMMON / "mypy.ini"), "--cache-dir", str(cache)]
     found = [
-        *_lines([*mypy, "--cache-dir", str(cache), *program], folder, MYPYPATH=os.pathsep.join(SOURCES)),
+        *_lines([*mypy, *program], folder, MYPYPATH=os.pathsep.join(SOURCES)),
         *[line for line in _lines(["basedpyright", "--pythonpath", interpreter], folder) if " - " in line],
     ]
     return "\n".join(found)

@@ -40,7 +40,10 @@ def init(
     """Join the world; no-op when initialized. Blocks until all `size` ranks are there (GIL released)."""
 
 def tuning() -> str:
-    """The limits in use, alike on all ranks: "ranks:cell bytes:round bytes:cost in ns", "0", or "" while unmeasured."""
+    """The limits in use, alike on all ranks: "ranks:cell bytes:round bytes:overwrites:cost in ns".
+
+    "0" where the built-in ones are, "" while they are not measured.
+    """
 
 def are_limits(text: str) -> bool:
     """Returns whether they are limits of a machine, as `tuning` gives them."""
@@ -51,6 +54,9 @@ def built_in_limits(ranks: int) -> tuple[int, int, int, bool]:
     They are the bytes of the largest sum in cells where all callers wait for it, of the largest one elsewhere, and of a
     round; and whether each of two ranks writes over what it has read.
     """
+
+largest_whole_fold_bytes: int
+"""The largest sum that each of two ranks folds alone; of a larger one, each folds a half and always overwrites."""
 
 def tune(limits: str) -> None:
     """Use other limits. All ranks call it at the same place in their order of operations, with none under way."""

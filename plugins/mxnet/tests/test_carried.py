@@ -1,4 +1,4 @@
-"""A tenth of the conformance suite, carried by MPI and by Gloo."""
+"""A tenth of the conformance suite, carried by Gloo; in its long form by each MPI, too."""
 
 import carried
 from test_conformance import SUBJECT

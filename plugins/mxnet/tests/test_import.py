@@ -4,4 +4,4 @@ from unchanged import changed_by_import
 
 
 def test_the_import_changes_nothing():
-    assert changed_by_import("mxnet", "farandole_mxnet") == []
+    assert changed_by_import(["mxnet"], ["farandole_mxnet"]) == []

@@ -1,14 +1,12 @@
-"""The import of the plugin changes nothing in its framework."""
+"""The import of the plugin changes nothing in its frameworks."""
 
 import os
 
-import pytest
 from unchanged import changed_by_import
 
 
-@pytest.mark.parametrize(("framework", "plugin"), [("torch", "farandole_torch"), ("keras", "farandole_torch.keras")])
-def test_the_import_changes_nothing(framework, plugin):
-    assert changed_by_import(framework, plugin) == []
+def test_the_import_changes_nothing():
+    assert changed_by_import(["torch", "keras"], ["farandole_torch", "farandole_torch.keras"]) == []
 
 
 def test_what_an_import_changes_is_found(tmp_path, monkeypatch):
@@ -23,4 +21,4 @@ def test_what_an_import_changes_is_found(tmp_path, monkeypatch):
         (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     changed = ["frame.Box.__init__", "frame.Box.put", "frame.added", "frame.lost", "frame.taken"]
-    assert sorted(changed_by_import("frame", "patch")) == changed
+    assert sorted(changed_by_import(["frame"], ["patch"])) == changed

@@ -34,7 +34,6 @@ OVERWRITING = (("cells overwritten", 1), ("cells left alone", 0))
 ROUNDS_BYTES = (256 << 10, 128 << 10, 512 << 10)
 ROUND_SIZES_BYTES = (1 << 20, 4 << 20)
 CELL_SIZE_BYTES = 32 << 10  # cells up to this size are better nearly everywhere
-OVERWRITTEN_BYTES = 4 << 10  # two ranks fold larger sums by halves, which always overwrites (engine/small.h)
 BETTER = 0.97  # another way must save 3 %: less is noise
 STAGED_BETTER = 0.9  # cells announce that a rank has arrived, which the measurement does not see
 
@@ -162,7 +161,7 @@ def measure(ranks: int) -> Measured:
     rounds = [
         [Way(f"in rounds of {each >> 10} KiB", size, 1, each) for each in ROUNDS_BYTES] for size in ROUND_SIZES_BYTES
     ]
-    written = [Way(title, OVERWRITTEN_BYTES, most, usual, each) for title, each in OVERWRITING]
+    written = [Way(title, core.largest_whole_fold_bytes, most, usual, each) for title, each in OVERWRITING]
     written = written if ranks == 2 and not shares_cores else []
     for ways in cells:
         _time(ranks, ways, turns=16, calls=8 if ways[0].size_bytes <= CELL_SIZE_BYTES else 3)
