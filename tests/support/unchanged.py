@@ -1,4 +1,4 @@
-"""What imports of a plugin change in its frameworks: `python unchanged.py torch,keras farandole_torch` prints it.
+"""Changes that imports of a plugin make in frameworks: `python unchanged.py torch,keras farandole_torch` prints them.
 
 Compared is what the framework's modules have under public names, and the functions and values of their classes, the
 special ones included. A module that is imported on the way is no change: a package gets its modules as attributes, in

@@ -44,9 +44,10 @@ def test_a_line_is_the_same_on_any_number_of_workers(tmp_path, ranks):
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 
 
-@pytest.mark.parametrize(
-    ("victim", "signum"), [(0, signal.SIGKILL), (1, signal.SIGTERM)], ids=["killed", "told to leave"]
-)
+KILLED, TOLD_TO_LEAVE = (0, signal.SIGKILL), (1, signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("victim", "signum"), [KILLED, TOLD_TO_LEAVE] if LONG else [KILLED])
 def test_digits_outlive_a_worker(tmp_path, victim, signum):
     assert outlived(EXAMPLES / "torch" / "elastic_digits.py", tmp_path, victim, signum, "--epochs", "8") >= 0.9
 

@@ -6,8 +6,8 @@
       | <--------------------------- its exit status <----------------- +
 
 A template has imported modules and done nothing else, so it has no threads but those of OpenBLAS, which a fork renews.
-It also imports what nearly every rank of a test needs beside the framework: cloudpickle, which brings a function to it,
-and pytest, which the function's module imports.
+It also imports what nearly every rank of a test needs beside the framework: farandole, which reads no variable before
+it is used, cloudpickle, which brings a function to a rank, and pytest, which the function's module imports.
 There is one for each set of the variables that libraries read while they are imported.
 """
 
@@ -30,7 +30,7 @@ from typing import IO
 
 _READ_AT_IMPORT = ("OMP_", "MKL_", "OPENBLAS_", "TF_", "KERAS_", "MXNET_", "TORCH_", "LD_", "PYTHONW")
 _MOST_TEMPLATES = 4
-_OF_TESTS = ("cloudpickle", "pytest")
+_OF_RANKS = ("farandole", "cloudpickle", "pytest")
 _STATUS = struct.Struct("!i")
 
 _modules: list[str] = []
@@ -72,7 +72,7 @@ def start(
         while len(_templates) >= _MOST_TEMPLATES:
             _templates.pop(next(iter(_templates))).close()
         ours = {name: value for name, value in env.items() if not name.startswith("FARANDOLE_")}
-        here = [name for name in _OF_TESTS if importlib.util.find_spec(name)]
+        here = [name for name in _OF_RANKS if importlib.util.find_spec(name)]
         _templates[key] = _Template([*_modules, *here], ours)
     try:
         return _templates[key].fork(list(command[1:]), dict(env), output.fileno(), list(pass_fds))

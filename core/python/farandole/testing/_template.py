@@ -1,4 +1,4 @@
-"""The process of which rank processes are forks, see _starting. It imports what it is told, and nothing of ours."""
+"""The process of which rank processes are forks, see _starting. It imports what it is told, and starts nothing."""
 
 from __future__ import annotations
 
