@@ -78,9 +78,9 @@ def test_public_names_are_sorted_and_bound() -> None:
     assert declared_name_violations(python_sources()) == []
 
 
-# A module of ours -> the package that it extends.
 # Their own tests import their names; Keras takes five seconds to import.
 OF_KERAS = ("farandole_spark.keras", "farandole_torch.keras")
+# A module of ours -> the package that it extends.
 BESIDE = {"farandole_torch.lightning": "lightning", "farandole_ray": "ray", "farandole_ray.horovod": "ray"}
 
 

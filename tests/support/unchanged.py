@@ -14,9 +14,9 @@ from types import ModuleType
 _OWN = {"__abstractmethods__", "__annotations__", "__dict__", "__doc__", "__firstlineno__", "__weakref__"}
 
 
-def changed_by_import(frameworks: Sequence[str], plugin: Sequence[str]) -> list[str]:
-    """The names in the frameworks that importing the plugin's modules changes, found out in a process of its own."""
-    command = [sys.executable, "-W", "ignore", __file__, ",".join(frameworks), ",".join(plugin)]
+def changed_by_import(frameworks: Sequence[str], modules: Sequence[str]) -> list[str]:
+    """The names in the frameworks that importing the modules changes, found out in a process of its own."""
+    command = [sys.executable, "-W", "ignore", __file__, ",".join(frameworks), ",".join(modules)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -45,11 +45,11 @@ def _lacks_module(contents: dict[str, object], name: str) -> bool:
     return name not in contents or (isinstance(contents[name], ModuleType) and type(contents[name]) is not ModuleType)
 
 
-def _main(frameworks: Sequence[str], plugin: Sequence[str]) -> None:
+def _main(frameworks: Sequence[str], modules: Sequence[str]) -> None:
     for module in frameworks:
         importlib.import_module(module)
     before = _contents(frameworks)
-    for module in plugin:
+    for module in modules:
         importlib.import_module(module)
     after = _contents(frameworks)
     for owner, contents in before.items():
@@ -61,4 +61,4 @@ def _main(frameworks: Sequence[str], plugin: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    _main(*(modules.split(",") for modules in sys.argv[1:]))
+    _main(*(names.split(",") for names in sys.argv[1:]))

@@ -19,6 +19,22 @@ def test_import_brings_nothing_heavy(module):
     assert loaded.strip() == "[]"
 
 
+def test_import_reads_no_variable_of_ours():
+    """Ranks of tests are forks of a process that has imported it with another environment."""
+    code = """
+import os
+read = []
+class Watched(dict):
+    def __getitem__(self, name): read.append(name); return super().__getitem__(name)
+    def __contains__(self, name): read.append(name); return super().__contains__(name)
+os.environ._data = Watched(os.environ._data)
+os.environ.get("WATCHED"), "WATCHED" in os.environ
+import farandole
+print(sorted({os.fsdecode(name) for name in read if name.startswith((b"FARANDOLE", b"WATCHED"))}))
+"""
+    assert run(code).strip() == "['WATCHED']"
+
+
 def test_import_takes_less_than_a_fifth_of_a_second_of_a_core():
     code = "import time; start = time.process_time(); import farandole; print(time.process_time() - start)"
     assert min(float(run(code)) for _ in range(5)) < 0.2

@@ -5,7 +5,7 @@ from farandole import testing
 from versions import is_lacking
 
 os.environ["KERAS_BACKEND"] = "torch"  # before Keras is imported, here and in the ranks
-testing.preload("torch", "torch._dynamo", "farandole_torch")  # _dynamo: an optimizer's first step imports it
+testing.preload("torch", "torch._dynamo")  # which an optimizer's first step imports, in 2 seconds
 if importlib.util.find_spec("keras"):  # most tests do without
     testing.preload("keras")
 

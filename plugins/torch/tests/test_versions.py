@@ -4,10 +4,7 @@ import pytest
 from farandole.testing import spawn
 
 IMPORT = """
-import sys
 import torch
-for loaded in [name for name in sys.modules if name.startswith("farandole_torch")]:
-    del sys.modules[loaded]  # which ranks of these tests begin with
 torch.__version__ = "{}"
 try:
     import {}

@@ -161,8 +161,8 @@ def measure(ranks: int) -> Measured:
     rounds = [
         [Way(f"in rounds of {each >> 10} KiB", size, 1, each) for each in ROUNDS_BYTES] for size in ROUND_SIZES_BYTES
     ]
-    written = [Way(title, core.largest_whole_fold_bytes, most, usual, each) for title, each in OVERWRITING]
-    written = written if ranks == 2 and not shares_cores else []
+    compared = OVERWRITING if ranks == 2 and not shares_cores else ()
+    written = [Way(title, core.largest_whole_fold_bytes, most, usual, each) for title, each in compared]
     for ways in cells:
         _time(ranks, ways, turns=16, calls=8 if ways[0].size_bytes <= CELL_SIZE_BYTES else 3)
     for ways in rounds:
@@ -178,8 +178,8 @@ def measure(ranks: int) -> Measured:
     )[:5]
     limits = ":".join(map(str, of_rank_0))
     core.tune(limits)
-    compared = [way for ways in [*cells, *rounds, written] for way in ways]
-    return Measured(limits, cell_bytes, min(cell_bytes, unawaited), round_bytes, overwrites, compared)
+    every = [way for ways in [*cells, *rounds, written] for way in ways]
+    return Measured(limits, cell_bytes, min(cell_bytes, unawaited), round_bytes, overwrites, every)
 
 
 def _cell_sizes(most: int) -> list[int]:

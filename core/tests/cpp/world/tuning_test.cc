@@ -46,7 +46,9 @@ TEST(TuningTest, RanksOfSeveralHostsTakeThoseOfTheSlowest) {
 TEST(TuningTest, LimitsHoldForSetsOfAsManyRanks) {
   Tuning tuning(1 << 20);
   EXPECT_EQ(tuning.cell_bytes(2), 0);
+  EXPECT_TRUE(tuning.overwrites());
   EXPECT_TRUE(tuning.Use("4:65536:131072:0:1"));
+  EXPECT_FALSE(tuning.overwrites());
   EXPECT_EQ(tuning.cell_bytes(4), 65536);
   EXPECT_EQ(tuning.round_bytes(4), 131072);
   EXPECT_EQ(tuning.cell_bytes(2), 0);
@@ -54,6 +56,7 @@ TEST(TuningTest, LimitsHoldForSetsOfAsManyRanks) {
   EXPECT_FALSE(tuning.Use("4:65536:13"));
   EXPECT_EQ(tuning.text(), "4:65536:131072:0:1");
   EXPECT_TRUE(tuning.Use(kUntuned));
+  EXPECT_TRUE(tuning.overwrites());
   EXPECT_EQ(tuning.cell_bytes(4), 0);
 }
 
