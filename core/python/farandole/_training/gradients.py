@@ -74,16 +74,16 @@ class GradientReducer(Generic[T]):
         Raises:
             ValueError: names that are not unique, an index in two groups, or an argument out of range.
         """
-        self._collectives, self._names, self._op = collectives, list(names), op
-        self._scales = predivide_factors(op, predivide_factor)
+        self._collectives, self._names = collectives, list(names)
+        self._how = op, *predivide_factors(op, predivide_factor), process_set
         self._compression = compression or collectives.Compression.none
         check_compressor(self._compression)
-        self._process_set, self._sparse = process_set, sparse
+        self._sparse = sparse
         self._groups = _with_singles(groups, len(self._names))
         self._group_of = {index: group for group, indices in enumerate(self._groups) for index in indices}
         _check_unique(self._names)
+        self._own_operations = list(map(_own_operation, self._names))
         self.passes = passes
-        self.submitted_bytes = 0  # since the last `finish`
         self._lock = threading.Lock()
         self._forget()
 
@@ -99,6 +99,14 @@ class GradientReducer(Generic[T]):
         self._passes = passes
 
     @property
+    def submitted_bytes(self) -> int:
+        """How many bytes are on their way since the last `finish`."""
+        sent = [tensor for _, _, tensor, _ in self._alone if tensor is not None]
+        for _, _, tensors, _ in self._together:
+            sent += tensors
+        return self._sparse_bytes + sum(map(self._bytes, sent))
+
+    @property
     def groups(self) -> list[list[int]]:
         """The indices that are reduced in one operation each, those of gradients alone included."""
         return self._groups
@@ -111,7 +119,7 @@ class GradientReducer(Generic[T]):
     @property
     def in_flight(self) -> bool:
         """Returns whether a gradient was handed over since the last `finish`."""
-        return bool(self._handles or self._waiting)
+        return bool(self._alone or self._together or self._waiting)
 
     def hold(self) -> None:
         """Submit nothing before `finish`: for when it is not sure yet that the ranks reduce the same set."""
@@ -131,7 +139,7 @@ class GradientReducer(Generic[T]):
         """The name of the operation that reduces this gradient, and all that it reduces."""
         group = self._group_of[index]
         members = self._groups[group]
-        return (f"gradients.{group}" if len(members) > 1 else f"gradient.{self._names[index]}"), members
+        return (f"gradients.{group}" if len(members) > 1 else self._own_operations[index]), members
 
     def ready(self, index: int, gradient: T) -> bool:
         """One backward pass has added to the gradient. Submits it, or its group, at the last one; never blocks.
@@ -170,6 +178,7 @@ class GradientReducer(Generic[T]):
             self._group_of[len(self._names)] = len(self._groups)
             self._groups.append([len(self._names)])
             self._names.append(name)
+            self._own_operations.append(_own_operation(name))
         self._forget()
 
     def finish(self, indices: Sequence[int], gradient_of: Callable[[int], T]) -> None:
@@ -209,52 +218,65 @@ class GradientReducer(Generic[T]):
         return refusal
 
     def _due(self, index: int, gradient: T) -> None:
-        self._waiting[index] = gradient
         group = self._group_of[index]
-        if not self._holds and all(member in self._waiting for member in self._groups[group]):
-            self._submit(group, self._groups[group])
+        members = self._groups[group]
+        if len(members) == 1 and not self._holds:
+            self._submit_alone(index, gradient)
+            return
+        self._waiting[index] = gradient
+        if not self._holds and all(member in self._waiting for member in members):
+            self._submit(group, members)
 
     def _submit(self, group: int, members: Sequence[int]) -> None:
-        members = [index for index in members if not self._submit_sparse(index)]
-        if not members:
+        """Start the reduction of these members of a group, which wait for it."""
+        if len(self._groups[group]) == 1:
+            self._submit_alone(members[0], self._waiting.pop(members[0]))
             return
+        members = [index for index in members if not self._submit_sparse(index, self._waiting[index])]
         gradients = [self._waiting.pop(index) for index in members]
-        sent, contexts = zip(*map(self._compression.compress, gradients), strict=True)
-        how = self._op, *self._scales, self._process_set
-        name, together = self.operation_of(members[0])
-        if len(together) == 1:
-            handle = self._collectives.allreduce_async_(sent[0], None, name, *how).map(_listed)
-        else:
-            handle = self._collectives.grouped_allreduce_async_(sent, None, name, *how)
-        self._submitted.update(members)
-        self._handles.append((handle, gradients, contexts))
-        self.submitted_bytes += sum(map(self._bytes, sent))
+        if members:
+            sent, contexts = zip(*map(self._compression.compress, gradients), strict=True)
+            handle = self._collectives.grouped_allreduce_async_(sent, None, f"gradients.{group}", *self._how)
+            self._together.append((handle, gradients, sent, contexts))
+            self._submitted.update(members)
 
-    def _submit_sparse(self, index: int) -> bool:
-        gradient = self._waiting[index]
-        started = self._sparse and self._sparse(index, gradient, f"gradient.{self._names[index]}")
-        if not started:
+    def _submit_alone(self, index: int, gradient: T) -> None:
+        """Start the reduction of a gradient that is in no group; short, for a model has many."""
+        if not self._submit_sparse(index, gradient):
+            sent, context = self._compression.compress(gradient)
+            handle = self._collectives.allreduce_async_(sent, None, self._own_operations[index], *self._how)
+            self._alone.append((handle, gradient, sent, context))
+            self._submitted.add(index)
+
+    def _submit_sparse(self, index: int, gradient: T) -> bool:
+        started = None if self._sparse is None else self._sparse(index, gradient, self._own_operations[index])
+        if started is None:
             return False
-        handle, size_bytes = started
+        self._waiting.pop(index, None)
+        self._alone.append((started[0], gradient, None, None))
+        self._sparse_bytes += started[1]
         self._submitted.add(index)
-        self._handles.append((handle.map(_listed), [self._waiting.pop(index)], [None]))
-        self.submitted_bytes += size_bytes
         return True
 
     def _wait(self) -> Exception | None:
         """Wait for all; returns the first error."""
         first_error: Exception | None = None
-        assign = self._collectives.adapter.assign
-        for handle, gradients, contexts in self._handles:
+        for handle, gradient, _, context in self._alone:
             try:
-                reduced = handle.wait()
+                self._arrived(gradient, handle.wait(), context)
             except Exception as error:
                 first_error = first_error or error
-                continue
-            for gradient, tensor, context in zip(gradients, reduced, contexts, strict=True):
-                if tensor is not gradient:
-                    assign(gradient, self._compression.decompress(tensor, context))
+        for handles, gradients, _, contexts in self._together:
+            try:
+                for each in zip(gradients, handles.wait(), contexts, strict=True):
+                    self._arrived(*each)
+            except Exception as error:
+                first_error = first_error or error
         return first_error
+
+    def _arrived(self, gradient: T, reduced: T, context: object) -> None:
+        if reduced is not gradient:
+            self._collectives.adapter.assign(gradient, self._compression.decompress(reduced, context))
 
     def _bytes(self, tensor: T) -> int:
         dtype, shape = self._collectives.adapter.describe(tensor)
@@ -268,12 +290,15 @@ class GradientReducer(Generic[T]):
         self._holds = False
         self._waiting: dict[int, T] = {}  # due, but its group is not complete, or held
         self._submitted: set[int] = set()
-        self._handles: list[tuple[Handle[list[T]], list[T], Sequence[object]]] = []
-        self.submitted_bytes = 0
+        self._sparse_bytes = 0  # of what is in `_alone` without a tensor that was sent
+        # On their way: the handle, the gradient, what is sent, and what `decompress` needs; or lists of these.
+        self._alone: list[tuple[Handle[T], T, T | None, object]] = []
+        self._together: list[tuple[Handle[list[T]], list[T], Sequence[T], Sequence[object]]] = []
 
 
-def _listed(result: T) -> list[T]:
-    return [result]
+def _own_operation(name: str) -> str:
+    """Of a gradient that is reduced alone."""
+    return f"gradient.{name}"
 
 
 def _with_singles(groups: Sequence[Sequence[int]], count: int) -> list[list[int]]:

@@ -253,6 +253,8 @@ def _weakly(watching: Reduction) -> Any:
     weak = weakref.WeakMethod(watching.reduce_sparse)
 
     def reduce_sparse(index: int, gradient: Tensor, name: str) -> Any:
+        if gradient.layout is not torch.sparse_coo:  # most
+            return None
         method = weak()
         return method(index, gradient, name) if method is not None else None
 

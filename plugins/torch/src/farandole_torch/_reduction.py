@@ -247,10 +247,8 @@ class Reduction:
             if self.reducer.ready(index, gradient):  # before the last pass it is this rank's own
                 self._handed[index] = gradient, version_of(gradient)
 
-    def reduce_sparse(self, index: int, gradient: Tensor, name: str) -> tuple[Handle[Tensor], int] | None:
+    def reduce_sparse(self, index: int, gradient: Tensor, name: str) -> tuple[Handle[Tensor], int]:
         """See GradientReducer's `sparse`."""
-        if gradient.layout is not torch.sparse_coo:
-            return None
         parameter = self._parameters[index]
         self._sparse_dims[index] = gradient.sparse_dim()
         handle, size_bytes = begin(gradient, name, self._op, self._process_set)
