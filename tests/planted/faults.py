@@ -315,8 +315,8 @@ FAULTS = [
     Fault(
         name="gradients after one that failed are not waited for",
         path="core/python/farandole/_training/gradients.py",
-        before="                first_error = first_error or error\n                continue\n",
-        after="                first_error = first_error or error\n                break\n",
+        before="                first_error = first_error or error\n        for handles,",
+        after="                first_error = first_error or error\n                break\n        for handles,",
         found_by="core/tests/python/test_gradients.py::test_the_first_error_is_raised_after_all_are_complete",
     ),
     Fault(

@@ -116,6 +116,14 @@ def test_the_first_error_is_raised_after_all_are_complete(gradients):
     assert not reducer.in_flight
 
 
+def test_groups_after_one_that_failed_are_waited_for(gradients):
+    reducer = GradientReducer(Noted(failing=["gradients.0"]), list("abcd"), groups=[[0, 1], [2, 3]])
+    with pytest.raises(MismatchError, match=r"gradients\.0"):
+        reducer.finish(range(4), gradients.__getitem__)
+    assert [gradient[0] for gradient in gradients] == [0, 1, 3, 4]
+    assert not reducer.in_flight
+
+
 def test_predivision_the_reduction_and_the_set_are_handed_on(gradients):
     noted = Noted()
     GradientReducer(noted, ["a"], predivide_factor=2.0).ready(0, gradients[0])
