@@ -124,6 +124,25 @@ def test_groups_after_one_that_failed_are_waited_for(gradients):
     assert not reducer.in_flight
 
 
+def test_what_cannot_be_written_back_is_told_after_all_others_are(gradients):
+    class OneBroken:
+        def compress(self, tensor):
+            return tensor + 0, tensor[0]
+
+        def decompress(self, tensor, first):
+            if first == 0:
+                raise ValueError("cannot decompress")
+            return tensor
+
+    for groups in ([], [[0, 1], [2, 3]]):
+        reducer = GradientReducer(Noted(), list("abcd"), compression=OneBroken(), groups=groups)
+        last = gradients[3][0]
+        with pytest.raises(ValueError, match="cannot decompress"):
+            reducer.finish(range(4), gradients.__getitem__)
+        assert (gradients[0][0], gradients[3][0]) == (0, last + 1)
+        assert not reducer.in_flight
+
+
 def test_predivision_the_reduction_and_the_set_are_handed_on(gradients):
     noted = Noted()
     GradientReducer(noted, ["a"], predivide_factor=2.0).ready(0, gradients[0])

@@ -82,7 +82,7 @@ class GradientReducer(Generic[T]):
         self._groups = _with_singles(groups, len(self._names))
         self._group_of = {index: group for group, indices in enumerate(self._groups) for index in indices}
         _check_unique(self._names)
-        self._own_operations = list(map(_own_operation, self._names))
+        self._own_operations = list(map(_own_operation, self._names))  # made once: each step needs all of them
         self.passes = passes
         self._lock = threading.Lock()
         self._forget()
@@ -189,7 +189,8 @@ class GradientReducer(Generic[T]):
             gradient_of: gives the gradient of an index that `ready` has not handed over.
 
         Raises:
-            FarandoleError: the first error of the operations, after all are complete; the reducer can be used again.
+            FarandoleError: an operation's error, after all are complete: the first one, of those of single gradients
+                before those of groups. The reducer can be used again.
             KeyboardInterrupt: `finish` can be called again, and waits for what is still on its way.
         """
         self._holds = False
@@ -236,12 +237,13 @@ class GradientReducer(Generic[T]):
         gradients = [self._waiting.pop(index) for index in members]
         if members:
             sent, contexts = zip(*map(self._compression.compress, gradients), strict=True)
-            handle = self._collectives.grouped_allreduce_async_(sent, None, f"gradients.{group}", *self._how)
+            name, _ = self.operation_of(members[0])
+            handle = self._collectives.grouped_allreduce_async_(sent, None, name, *self._how)
             self._together.append((handle, gradients, sent, contexts))
             self._submitted.update(members)
 
     def _submit_alone(self, index: int, gradient: T) -> None:
-        """Start the reduction of a gradient that is in no group; short, for a model has many."""
+        """Start the reduction of a gradient that is in no group. A model has many, so this takes a short way."""
         if not self._submit_sparse(index, gradient):
             sent, context = self._compression.compress(gradient)
             handle = self._collectives.allreduce_async_(sent, None, self._own_operations[index], *self._how)

@@ -253,7 +253,7 @@ def _weakly(watching: Reduction) -> Any:
     weak = weakref.WeakMethod(watching.reduce_sparse)
 
     def reduce_sparse(index: int, gradient: Tensor, name: str) -> Any:
-        if gradient.layout is not torch.sparse_coo:  # most
+        if gradient.layout is not torch.sparse_coo:  # as most are, which need not ask whether the optimizer lives
             return None
         method = weak()
         return method(index, gradient, name) if method is not None else None

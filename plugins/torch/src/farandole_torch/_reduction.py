@@ -248,7 +248,7 @@ class Reduction:
                 self._handed[index] = gradient, version_of(gradient)
 
     def reduce_sparse(self, index: int, gradient: Tensor, name: str) -> tuple[Handle[Tensor], int]:
-        """See GradientReducer's `sparse`."""
+        """Start the reduction of a sparse gradient; returns what GradientReducer's `sparse` does."""
         parameter = self._parameters[index]
         self._sparse_dims[index] = gradient.sparse_dim()
         handle, size_bytes = begin(gradient, name, self._op, self._process_set)
