@@ -28,11 +28,10 @@ class Kernel {
     farandole::CellBuffer& cells = *buffers_[uses_ % 2];
     const bool puts_half = ranks_ == 2 && tensor.size_bytes() > farandole::kMostFoldedWhole;
     puts_half ? cells.PutHalf(me_, tensor, uses_) : cells.Put(me_, &tensor, 1, uses_);
-    int pauses = 0;
-    do {
+    for (int pauses = 0; !cells.AllHavePut(uses_, farandole::Share::kHalf); ++pauses) {
       farandole::CpuPause();
-      if (++pauses > kPauses) sched_yield();
-    } while (!cells.AllHavePut(uses_, farandole::Share::kHalf));
+      if (pauses > kPauses) sched_yield();
+    }
     buffers_[(uses_ + 1) % 2]->AskForLinesOf(me_);
     farandole::CellReader reader{me_, uses_, farandole::Driver::kCallerPauses};
     while (!farandole::FoldCells(cells, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, &reader)) {
@@ -46,7 +45,7 @@ class Kernel {
     const size_t half_bytes = (farandole::CellBuffer::BytesFor(ranks_, count * sizeof(float)) + 4095) / 4096 * 4096;
     bench::Require(used_bytes_ + 2 * half_bytes <= kMemoryBytes, "no memory for another size of the kernel");
     for (auto& cells : buffers_) {
-      cells = std::make_unique<farandole::CellBuffer>(memory_ + used_bytes_, ranks_, count * sizeof(float));
+      cells = std::make_unique<farandole::CellBuffer>(memory_ + used_bytes_, ranks_, count * sizeof(float), me_);
       used_bytes_ += half_bytes;
     }
     count_ = count;

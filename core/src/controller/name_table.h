@@ -165,8 +165,8 @@ class UsesInFlight {
     admission->inbox = name->inbox;
     if (name->collects) {
       const auto members = name->set().layout.groups[static_cast<size_t>(name->set().group())].size();
-      admission->group_cells =
-          CellBuffer::WithResult(spans_.BufferOf(name->span, use), static_cast<int>(members), name->payload_bytes);
+      admission->group_cells = CellBuffer::WithResult(spans_.BufferOf(name->span, use), static_cast<int>(members),
+                                                      name->payload_bytes, name->set().member());
     }
     admission->serial = name->serial;
     admission->round = round;
@@ -176,7 +176,8 @@ class UsesInFlight {
   void CountSmall(Name* name, Admission* admission) {
     const uint64_t use = CountNext(name, admission);
     // Built in place, since a copy would cost 5 ns.
-    admission->cells.emplace(spans_.BufferOf(name->span, use), name->set().size(), name->payload_bytes);
+    admission->cells.emplace(spans_.BufferOf(name->span, use), name->set().size(), name->payload_bytes,
+                             name->set().position);
     admission->large = IsLarge(*name);
     admission->overwrites = tuning_ == nullptr || tuning_->overwrites();
   }
@@ -195,7 +196,7 @@ class UsesInFlight {
   // ---- small operations
   bool has_small() const { return small_count_.load(std::memory_order_relaxed) > 0; }  // any thread
   CellBuffer CellsOf(const Name& name, uint64_t use) const {                           // of a small one
-    return {spans_.BufferOf(name.span, use), name.set().size(), name.payload_bytes};
+    return {spans_.BufferOf(name.span, use), name.set().size(), name.payload_bytes, name.set().position};
   }
   // Returns the last stamp of a member of this group for the name; for a small one, in the buffer of that use.
   uint64_t SaidBy(int member, int rank, const Name& name, uint64_t use) const {

@@ -145,13 +145,14 @@ void Record(FlightRecorder* recorder, SmallCall* call) {
   call->record = recorder->Begin(call->admission.label, call->Facts(), call->site(), call->sequence_number(), texts);
 }
 
-// Looks at least once, after a pause: an early look takes the cache line from the rank that is about to write it, which
-// must then fetch it again.
+// Looks at least once. A pause before the first look would cost more than the looks that come too early: two ranks take
+// 0.18 us for 4 bytes with it and 0.145 without (near cores of an AMD EPYC, Zen 4; far ones 0.25 and 0.24).
 bool BecomesReady(const Negotiation& negotiation, const Admission& admission, int looks) {
-  do {
+  if (negotiation.IsReady(admission, Share::kHalf)) return true;
+  while (--looks > 0) {
     CpuPause();
     if (negotiation.IsReady(admission, Share::kHalf)) return true;
-  } while (--looks > 0);
+  }
   return false;
 }
 
@@ -174,20 +175,25 @@ void FinishTaken(World* world, Operations* operations, const OperationPtr& opera
   operation->Complete(Status::Ok());
 }
 
+struct PutOutcome {
+  bool is_ready = false;
+  bool all = true;  // false: half, which is enough for the other of two ranks
+};
+
 // Puts the data, and looks whether the others come. Of two ranks, one that looks puts only the half that the other
 // folds, and the rest if that does not come, until it comes. It looks longer then, up to twice as long as it would take
 // to put the rest: two ranks take 2.0 us for 32 KiB, by the median, and 2.2 if they do not.
-bool PutLarge(Operations* operations, SmallCall* call) {
+PutOutcome PutLarge(Operations* operations, SmallCall* call) {
   const bool puts_half = operations->pauses > 0 && call->CanPutHalf();
   puts_half ? call->PutHalf() : call->Put();
   RingFence();
   const int looks = operations->pauses + (puts_half ? static_cast<int>(call->size_bytes() >> 10) : 0);
-  if (BecomesReady(operations->negotiation, call->admission, looks)) return true;
-  if (!puts_half) return false;
+  if (BecomesReady(operations->negotiation, call->admission, looks)) return {true, !puts_half};
+  if (!puts_half) return {};
   const auto is_ready = [&] { return operations->negotiation.IsReady(call->admission, Share::kHalf); };
-  if (!call->PutRest(is_ready)) return true;
+  if (!call->PutRest(is_ready)) return {true, false};
   RingFence();
-  return is_ready();
+  return {is_ready()};
 }
 
 // Puts a large call, which is entered, and takes its result if the others come within the looks, all without the lock
@@ -196,8 +202,8 @@ bool PutLarge(Operations* operations, SmallCall* call) {
 // they need is missing.
 void RunLarge(World* world, Operations* operations, SmallCall* call) {
   const Ticket ticket = call->admission.ticket;
-  const bool is_ready = PutLarge(operations, call);
-  const bool rings_first = is_ready && call->HasPutAll();
+  const auto [is_ready, has_put_all] = PutLarge(operations, call);
+  const bool rings_first = is_ready && has_put_all;
   if (rings_first) RingForSmall(world, call->admission, **call->members);
   const bool taken = is_ready && call->Take(operations->pauses, /*at_once=*/true);
   if (is_ready && !rings_first) {

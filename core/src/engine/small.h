@@ -122,7 +122,6 @@ class SmallCall final : public NamedOperation {
   bool CanPutHalf() const;
   void Put();
   void PutHalf() { admission.cells->PutHalf((*members)->position, tensor_, admission.stamp()); }
-  bool HasPutAll() const { return admission.cells->HasPutAll((*members)->position, admission.stamp()); }
   template <typename Stop>
   bool PutRest(const Stop& stop) {
     return admission.cells->PutRest((*members)->position, tensor_, admission.stamp(), stop);

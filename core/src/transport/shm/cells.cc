@@ -28,11 +28,12 @@ size_t CellBuffer::BytesFor(int member_count, size_t payload_bytes) {
   return static_cast<size_t>(member_count) * StrideOf(payload_bytes);
 }
 
-CellBuffer::CellBuffer(std::byte* memory, int member_count, size_t payload_bytes)
+CellBuffer::CellBuffer(std::byte* memory, int member_count, size_t payload_bytes, int self)
     : memory_(memory),
       stride_bytes_(StrideOf(payload_bytes)),
       payload_offset_(payload_bytes > kInLineBytes ? sizeof(Line) : 0),
-      member_count_(member_count) {
+      member_count_(member_count),
+      self_(self) {
   static_assert(sizeof(Line) == 64 && std::atomic<uint64_t>::is_always_lock_free);
 }
 
@@ -89,10 +90,17 @@ void CellBuffer::CopyPart(int member, const CellTensor& tensor, size_t begin_byt
               end_byte - begin_byte);
 }
 
+// Its own line comes first. If it came after that of another, two ranks would take 0.50 us instead of 0.25 for 4 bytes
+// on far cores, and 64 bytes 0.19 instead of 0.17 on near ones (AMD EPYC, Zen 4). Presumably the processor loads its
+// own line early, while the other is on its way, and again when another core has looked at it meanwhile.
 bool CellBuffer::AllHavePut(uint64_t stamp, Share share) const {
+  const auto has_put = [&](int member) {
+    if (!HasPut(member, stamp)) return false;
+    return share == Share::kHalf || HasPutAll(member, stamp) || HasStampedHalf(member, stamp);
+  };
+  if (!has_put(self_)) return false;
   for (int m = 0; m < member_count_; ++m) {
-    if (!HasPut(m, stamp)) return false;
-    if (share == Share::kAll && !HasPutAll(m, stamp) && !HasStampedHalf(m, stamp)) return false;
+    if (m != self_ && !has_put(m)) return false;
   }
   return true;
 }

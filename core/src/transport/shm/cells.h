@@ -56,8 +56,9 @@ class CellBuffer {
   static size_t BytesFor(int member_count, size_t payload_bytes);
 
   // REQUIRES: `memory` is aligned to a cache line, was zero or cleared before the first use, and has BytesFor(...)
-  // bytes; the payload is as large for all members and uses.
-  CellBuffer(std::byte* memory, int member_count, size_t payload_bytes);
+  // bytes; the payload is as large for all members and uses. `self` is the member that uses this object: AllHavePut is
+  // right for any, and fastest for that one.
+  CellBuffer(std::byte* memory, int member_count, size_t payload_bytes, int self = 0);
 
   // Forgets all uses, for another operation. Safe while a thread still polls an operation that has just ended.
   void Clear();
@@ -109,8 +110,8 @@ class CellBuffer {
   }
 
   // ---- the result, behind the parts of the members
-  static CellBuffer WithResult(std::byte* memory, int member_count, size_t payload_bytes) {
-    CellBuffer buffer(memory, member_count, payload_bytes);
+  static CellBuffer WithResult(std::byte* memory, int member_count, size_t payload_bytes, int self = 0) {
+    CellBuffer buffer(memory, member_count, payload_bytes, self);
     buffer.has_result_ = true;
     return buffer;
   }
@@ -160,6 +161,7 @@ class CellBuffer {
   size_t stride_bytes_;
   size_t payload_offset_;
   int member_count_;
+  int self_;
   bool has_result_ = false;
 };
 

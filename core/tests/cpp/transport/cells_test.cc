@@ -207,6 +207,23 @@ TEST(Cells, ReportsWhichMembersHavePut) {
   EXPECT_TRUE(cells.AllHavePut(1));
 }
 
+// Each member's own object, and one of another member.
+TEST(Cells, SayTheSameToEachMemberOfWhoHasPut) {
+  constexpr int kMembers = 3;
+  const Memory memory(CellBuffer::BytesFor(kMembers, sizeof(float)));
+  std::vector<CellBuffer> sides;
+  for (int self = 0; self < kMembers; ++self) sides.emplace_back(memory.get(), kMembers, sizeof(float), self);
+  float value = 1;
+  const CellTensor tensor{&value, &value, DType::kFloat32, 1};
+  for (uint64_t use = 1; use <= 3; ++use) {
+    for (int late = 0; late < kMembers; ++late) {
+      for (const CellBuffer& side : sides) EXPECT_FALSE(side.AllHavePut(use)) << "use " << use << ", member " << late;
+      sides[static_cast<size_t>(late)].Put(late, &tensor, 1, use);
+    }
+    for (const CellBuffer& side : sides) EXPECT_TRUE(side.AllHavePut(use)) << "use " << use;
+  }
+}
+
 // Two members with a payload of which each folds one half for both.
 class Halves : public testing::Test {
  protected:
