@@ -101,7 +101,8 @@ class Agreement:
 def _difference(of_ranks: Sequence[tuple[int, Plan]]) -> str:
     """Of plans that are not all equal."""
     if len({plan.what for _, plan in of_ranks}) > 1:
-        return "do not reduce the same: " + _some([f"rank {each} has {plan.what}" for each, plan in of_ranks])
+        told = _some([f"rank {each} has {plan.what}" for each, plan in of_ranks])
+        return f"do not reduce the same: {told}; make the optimizer with the same arguments on all ranks"
     lacking, apart = [], []
     for (one, plan), (other, others) in itertools.permutations(of_ranks, 2):
         names = [repr(name) for name in plan.names if name not in set(others.names)]
@@ -111,8 +112,10 @@ def _difference(of_ranks: Sequence[tuple[int, Plan]]) -> str:
         if groups:
             apart.append(f"rank {one} has {_some(list(map(repr, groups[0])))} in one, and rank {other} has not")
     if lacking:
-        return f"have not the same parameters: {_some(lacking)}"
-    return f"have not the same groups: {_some(apart)}" if apart else _other_order(of_ranks)
+        return f"have not the same parameters: {_some(lacking)}; build the same model on all ranks"
+    if apart:
+        return f"have not the same groups: {_some(apart)}; give the same `groups` on all ranks"
+    return _other_order(of_ranks)
 
 
 def _other_order(of_ranks: Sequence[tuple[int, Plan]]) -> str:
