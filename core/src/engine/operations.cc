@@ -177,7 +177,7 @@ void FinishTaken(World* world, Operations* operations, const OperationPtr& opera
 
 struct PutOutcome {
   bool is_ready = false;
-  bool all = true;  // false: half, which is enough for the other of two ranks
+  bool has_put_all = true;  // false: half, which is enough for the other of two ranks
 };
 
 // Puts the data, and looks whether the others come. Of two ranks, one that looks puts only the half that the other

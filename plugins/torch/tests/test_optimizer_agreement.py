@@ -171,7 +171,8 @@ def another_number_of_parameters():
         torch.optim.SGD([*model.parameters(), *more], lr=0.1), [*model.named_parameters(), *(("x", p) for p in more)]
     )
     loss_of(model).backward()
-    with pytest.raises(hvd.MismatchError, match="1 has 'x', which rank 0 lacks; build the same model on all ranks"):
+    told = "not the same parameters: rank 1 has 'x', which rank 0 lacks; build the same model on all ranks"
+    with pytest.raises(hvd.MismatchError, match=told):
         optimizer.step()
     goes_on(model, wrapped(model))
 
@@ -179,10 +180,20 @@ def another_number_of_parameters():
 def other_settings():
     """Ranks disagree about what to reduce; nothing is left in flight, so the same names can be used again."""
     last = hvd.rank() == hvd.size() - 1
+    next_step = "; give the same `groups` on all ranks$"
     for options, told in (
-        ({"groups": 1 if last else 0}, r"same groups: rank 1 has .* in one, and rank 0 has not; give the"),
-        ({"groups": 2 if last else 1}, r"same groups: rank 0 has .* in one, and rank 1 has not; .*; give the"),
-        ({"op": hvd.Adasum if last else hvd.Average}, "same: rank 0 has gradients; rank 1 has .*Adasum.*; make"),
+        (
+            {"groups": 1 if last else 0},
+            r"same groups: rank 1 has '0\.weight'; .* in one, and rank 0 has not" + next_step,
+        ),
+        (
+            {"groups": 2 if last else 1},
+            r"same groups: rank 0 has '0\.weight'; .* in one, and rank 1 has not.*" + next_step,
+        ),
+        (
+            {"op": hvd.Adasum if last else hvd.Average},
+            "same: rank 0 has gradients; rank 1 has .* as op=Adasum asks for; make",
+        ),
     ):
         model = network()
         optimizer = wrapped(model, **options)
