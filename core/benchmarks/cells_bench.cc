@@ -51,7 +51,8 @@ class Member {
   Member(int member, std::byte* memory, size_t payload_bytes)
       : me_(member), values_(payload_bytes / sizeof(float), 0.0f) {
     const size_t half_bytes = CellBuffer::BytesFor(2, payload_bytes);
-    buffers_ = {CellBuffer(memory, 2, payload_bytes, member), CellBuffer(memory + half_bytes, 2, payload_bytes, member)};
+    buffers_ = {CellBuffer(memory, 2, payload_bytes, member),
+                CellBuffer(memory + half_bytes, 2, payload_bytes, member)};
     segment_ = {values_.data(), values_.data(), DType::kFloat32, values_.size()};
   }
 
