@@ -384,7 +384,8 @@ std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
   const uint64_t use = name->next_use - 1;
   for (int m : group_.MembersIn(name->set())) {
     const int rank = group_.RankOf(m);
-    if (UsesIn(in_flight_.SaidBy(m, rank, *name, use)) <= name->use) missing.push_back(rank);
+    const bool has_arrived = UsesIn(in_flight_.SaidBy(m, rank, *name, use)) > name->use;
+    if (!has_arrived || !in_flight_.HasPutAll(rank, *name, use)) missing.push_back(rank);
   }
   // The data of other groups come to leaders. A leader of a larger group stands for members that are not known here.
   const ProcessSet& set = name->set();

@@ -181,7 +181,7 @@ class Negotiation {
   // Asks whether others wait for this unnamed operation under another id. Harmless when they do not.
   void ReportStuck(Ticket ticket);
   // Returns the ranks that this rank knows to be missing in the operation: members of this group, or, for an eager
-  // operation, any of its set.
+  // operation, any of its set. A member that stopped when it had put half of its data is missing, too.
   std::vector<int> MissingRanks(Ticket ticket) const;
   // Returns known operations that members of this group have arrived at, and this rank has not.
   std::vector<Absence> NeededFor() const;

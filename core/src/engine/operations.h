@@ -196,8 +196,8 @@ struct Operations {
 Status Enter(World* world, Operations* operations, const OperationPtr& operation, bool polling);
 
 // Enters a call at which the caller looks next. The call is over already when the others arrive within as many looks as
-// there are `pauses`, at least one, with a pause before each. Returns false, and does nothing, when the call must be an
-// operation from the beginning.
+// there are `pauses`, at least one, with a pause between two looks. Returns false, and does nothing, when the call must
+// be an operation from the beginning.
 bool Enter(World* world, Operations* operations, SmallCall* call);
 
 // Enters the operation once `before`, which has its name, is done. Any thread.

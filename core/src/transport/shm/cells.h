@@ -86,7 +86,10 @@ class CellBuffer {
   };
   static Half HalfOf(const CellTensor& tensor, int member);
 
-  bool HasPut(int member, uint64_t stamp) const { return LatestOf(member) == stamp; }
+  bool HasPut(int member, uint64_t stamp, Share share = Share::kHalf) const {
+    if (LatestOf(member) != stamp) return false;
+    return share == Share::kHalf || HasPutAll(member, stamp) || HasStampedHalf(member, stamp);
+  }
   // The number of the use that the member put last in this buffer; 0 before its first.
   uint64_t LatestOf(int member) const { return line(member)->stamp.load(std::memory_order_acquire) & ~kWantsBell; }
   bool AllHavePut(uint64_t stamp, Share share = Share::kAll) const;

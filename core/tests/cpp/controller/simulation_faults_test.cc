@@ -38,6 +38,25 @@ TEST_P(DeathTest, TheOthersStopAndKnowForWhom) {
   });
 }
 
+// It has put only the half that the other rank folds. (With an even seed, all small operations can be put by halves.)
+TEST(DeathBetweenTwoHalves, IsSeenByTheOtherRank) {
+  int waited = 0;
+  for (uint64_t seed = 2; seed <= 200; seed += 2) {
+    SCOPED_TRACE(seed);
+    SimulatedJob job({2}, seed);
+    Scripts scripts(job.size());
+    for (int i = 0; i < 40; ++i) scripts.All(Small("s"));
+    job.Kill(1, static_cast<int>(seed * 4));
+    EXPECT_TRUE(job.RunToStandstill(scripts));
+    if (!job.Waits(0)) continue;
+    std::set<int> named = job.MissingFor(0);
+    named.merge(job.MissingForCoordinator());
+    EXPECT_EQ(named, std::set<int>{1});
+    ++waited;
+  }
+  EXPECT_GT(waited, 50);
+}
+
 // No member of its group is left to say that it is missing.
 TEST(DeathInAGroupOfOne, IsSeenByTheLeaderThatWaitsForItsData) {
   int waited = 0;
