@@ -137,17 +137,17 @@ def test_a_report_says_which_target_is_missed_and_by_how_much(tmp_path: Path) ->
 
 
 class Clock:
-    """A contestant that takes `us` for each operation and counts what it is asked for."""
+    """A contestant that takes `us` for each operation, `waking_us` more at first, and counts what it is asked for."""
 
-    def __init__(self, us: float, fails: bool = False) -> None:
-        self.us, self.fails, self.closed = us, fails, False
+    def __init__(self, us: float, fails: bool = False, waking_us: float = 0) -> None:
+        self.us, self.fails, self.closed, self.waking_us = us, fails, False, waking_us
         self.asked: list[tuple[int, int]] = []
 
     def measure(self, _size: int, repetitions: int, batches: int, _what: str) -> list[float]:
         if self.fails:
             raise ContestantError("it ended")
         self.asked.append((repetitions, batches))
-        return [self.us / 1e6] * batches
+        return [(self.us + self.waking_us) / 1e6, *[self.us / 1e6] * (batches - 1)]
 
     def close(self) -> None:
         self.closed = True
@@ -170,6 +170,11 @@ def test_a_size_that_is_measured_again_has_the_times_of_both_runs() -> None:
     assert (first.min_us, both.min_us) == (pytest.approx(2), pytest.approx(1))
     assert both.batches > first.batches
     assert turns.measure(8)["one"].batches < both.batches
+
+
+def test_the_batch_in_which_a_contestant_wakes_does_not_count() -> None:
+    times = Round([Entry("one", Clock(2, waking_us=900))], 0).measure(4)["one"]  # type: ignore[arg-type]
+    assert (times.min_us, times.median_us) == (pytest.approx(2), pytest.approx(2))
 
 
 def test_who_is_too_slow_or_ends_sits_larger_sizes_out() -> None:
