@@ -221,9 +221,23 @@ FAULTS = [
     Fault(
         name="the stamp of a half outlives the operation",
         path="core/src/transport/shm/cells.cc",
-        before="      StampHalf(part, 0);\n",
+        before="      StampFold(part, 0);\n",
         after="",
         found_by="cpp Halves",
+    ),
+    Fault(
+        name="a member that takes lines changes what others may still read",
+        path="core/src/transport/shm/cells.cc",
+        before="TakeLinesUnchanged(payload_to_write(m), payload_bytes);",
+        after="TakeLines(payload_to_write(m), payload_bytes);",
+        found_by="cpp AreTakenOverByTheLastMemberOnEachOfTwoCores",
+    ),
+    Fault(
+        name="a member takes lines before the others on its core have folded",
+        path="core/src/transport/shm/cells.cc",
+        before="      if (!HasStampedFold(m, stamp)) return false;\n",
+        after="",
+        found_by="cpp AreTakenOverByTheLastMemberOnEachOfTwoCores",
     ),
     Fault(
         name="that a member has put everything outlives the operation",

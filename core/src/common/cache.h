@@ -44,6 +44,16 @@ inline void TakeLines(std::byte* begin, size_t size_bytes) {
   for (size_t at = 0; at < size_bytes; at += kLineBytes) *static_cast<volatile std::byte*>(begin + at) = std::byte{0};
 }
 
+// Likewise where other threads may still read the contents, which stay as they are. REQUIRES: no thread writes there.
+inline void TakeLinesUnchanged(std::byte* begin, size_t size_bytes) {
+#if defined(__x86_64__)
+  for (size_t at = 0; at < size_bytes; at += kLineBytes) asm volatile("orb $0, %0" : "+m"(begin[at]) : : "cc");
+#else
+  static_cast<void>(begin);
+  static_cast<void>(size_bytes);
+#endif
+}
+
 // Keeps two loads of this thread in order. The other thread stores, issues a sequentially consistent fence, and loads.
 // If our second load does not see that store, the other thread's load sees what our first load saw. x86 never reorders
 // loads, so there only the compiler needs the fence; a full fence would cost as much as the exchange that it guards.

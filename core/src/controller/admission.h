@@ -97,7 +97,7 @@ struct Admission {
   int64_t sequence_number = -1;     // of an unnamed operation; equal on all ranks that meet in one use
   std::optional<CellBuffer> cells;  // small: where all members put their data, with stamp()
   bool large = false;               // small, but too large to be copied and folded under the lock, see Release
-  bool overwrites = true;           // small: its fold may write over what it has read of the other of two members
+  bool overwrites = true;           // small: its fold may write into what it has read, see CellReader
   bool half_folded = false;         // large: this rank has folded its half, and the other's is still to come
   // Eager: receives the partials of the other groups, if this rank leads its group in the set. After it has arrived, it
   // sends them its own, with `serial` and `round`.

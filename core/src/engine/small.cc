@@ -73,11 +73,13 @@ void SmallCall::PrepareFold() {
 // Sets `over_` last: the caller's thread may return then, and the call is on its stack.
 bool SmallCall::Take(int pauses, bool at_once) {
   const FloatingPointScope scope;
+  const ProcessSet& set = **members;
   if (fold_) {
     FRD_FAILPOINT("cells.fold");
     fold_->Run();
+    if (admission.overwrites && set.size() > 2)
+      admission.cells->TakeLinesRead(set.position, admission.stamp(), size_bytes());
   } else {
-    const ProcessSet& set = **members;
     const Reduction reduction = ReductionOf(asked_, set.size());
     const CellReader reader{set.position, admission.stamp(), pauses, admission.half_folded, admission.overwrites};
     if (!FoldCells(*admission.cells, reduction.reduce, reduction.scale, &tensor_, 1, &reader)) return false;
@@ -173,7 +175,7 @@ class CellFold {
     const int other = 1 - reader_->member;
     if (!reader_->half_folded) {
       FoldHalf(reader_->member);
-      cells_.StampHalf(reader_->member, reader_->stamp);
+      cells_.StampFold(reader_->member, reader_->stamp);
     }
     if (OtherFoldsHalf(Ticks() - began)) {
       CopyHalf();
@@ -204,7 +206,7 @@ class CellFold {
     const bool waits = reader_->pauses > 0 && !cells_.WantsBell(other);
     const int least_pauses = kHalfPauses * reader_->pauses;
     const uint64_t begin = Ticks();
-    for (int pauses = 0; !cells_.HasStampedHalf(other, reader_->stamp); ++pauses) {
+    for (int pauses = 0; !cells_.HasStampedFold(other, reader_->stamp); ++pauses) {
       const bool enough = !waits || (pauses >= least_pauses && Ticks() - begin > fold_ticks);
       if (enough && (pauses >= kDependingPauses || cells_.HasPutAll(other, reader_->stamp))) return false;
       CpuPause();
@@ -243,6 +245,8 @@ class CellFold {
     for (size_t i = 0; i < count_; offset += tensors_[i++].size_bytes()) {
       if (tensors_[i].output != nullptr) TensorFold(cells_, reduce_, scale_, tensors_[i], offset, reader_).Run();
     }
+    if (reader_ == nullptr || !reader_->overwrites || cells_.member_count() == 2) return;
+    cells_.TakeLinesRead(reader_->member, reader_->stamp, offset);
   }
 
   const CellBuffer& cells_;

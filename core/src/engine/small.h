@@ -26,7 +26,7 @@ struct CellReader {
   uint64_t stamp = 0;        // of the use
   int pauses = 0;            // of a thread in a blocking call; 0: it does not wait for the other's half
   bool half_folded = false;  // its own, before
-  bool overwrites = true;    // writes results over what it has read, where that pays on this machine
+  bool overwrites = true;    // writes results over what it has read, or takes its lines, where that pays here
 };
 
 // Of more bytes than this, each of two members folds one half for both: its half of the result goes over what the other

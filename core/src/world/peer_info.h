@@ -81,7 +81,8 @@ struct TunedLimits {
   int ranks = 0;           // 0: nothing has been measured
   int64_t cell_bytes = 0;  // the largest one that goes through cells
   int64_t round_bytes = 0;
-  // 1: each of two ranks writes its result over what it has read in cells (engine/small.cc); 0: it does not.
+  // 1: each of two ranks writes its result over what it has read in cells, and each of more may take the lines of that
+  // (CellReader); 0: they do not. It is measured for two ranks.
   int64_t overwrites = 1;
   int64_t cost_ns = 0;  // of a sum of 1 MiB, by which hosts are compared
 };

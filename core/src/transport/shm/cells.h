@@ -14,7 +14,7 @@
 // - A member stores its stamp k last (release). The others read its data only after they saw that stamp (acquire).
 // - A member overwrites its part of a buffer for use k + 2 only after use k + 1, in which it saw that all members had
 //   put k + 1. Each member puts k + 1 only after it has read all of use k, so those reads precede the writes. So do the
-//   writes of a member that overwrites what it has read (engine/small.h).
+//   writes of a member that overwrites what it has read (engine/small.h), or takes its lines (TakeLinesRead).
 // So while a member waits for k, another member's number in this buffer is k - 2 or k, never more.
 //
 // A group that is one of several has one more part, for the result: its leader folds the inputs, exchanges the partial
@@ -53,7 +53,8 @@ class CellBuffer {
   // A bit of the stamp word: this member may sleep, so the member that puts last rings its bell.
   static constexpr uint64_t kWantsBell = uint64_t{1} << 63;
 
-  static size_t BytesFor(int member_count, size_t payload_bytes);
+  // has_result: see WithResult.
+  static size_t BytesFor(int member_count, size_t payload_bytes, bool has_result = false);
 
   // REQUIRES: `memory` is aligned to a cache line, was zero or cleared before the first use, and has BytesFor(...)
   // bytes; the payload is as large for all members and uses. `self` is the member that uses this object: AllHavePut is
@@ -64,10 +65,10 @@ class CellBuffer {
   void Clear();
   // REQUIRES: this member has folded the use before.
   void Put(int member, const CellTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell = false);
-  // Puts the half that the other member folds; StampHalf or PutRest has to follow. REQUIRES: as Put; two members;
+  // Puts the half that the other member folds; StampFold or PutRest has to follow. REQUIRES: as Put; two members;
   // !payload_is_in_line(); the payload is this tensor.
   void PutHalf(int member, const CellTensor& tensor, uint64_t stamp);
-  // Puts the rest, unless `stop` says meanwhile that the result can be taken: then the other member waits for StampHalf
+  // Puts the rest, unless `stop` says meanwhile that the result can be taken: then the other member waits for StampFold
   // and needs no rest. Returns whether all is put.
   template <typename Stop>
   bool PutRest(int member, const CellTensor& tensor, uint64_t stamp, const Stop& stop) {
@@ -88,7 +89,7 @@ class CellBuffer {
 
   bool HasPut(int member, uint64_t stamp, Share share = Share::kHalf) const {
     if (LatestOf(member) != stamp) return false;
-    return share == Share::kHalf || HasPutAll(member, stamp) || HasStampedHalf(member, stamp);
+    return share == Share::kHalf || HasPutAll(member, stamp) || HasStampedFold(member, stamp);
   }
   // The number of the use that the member put last in this buffer; 0 before its first.
   uint64_t LatestOf(int member) const { return line(member)->stamp.load(std::memory_order_acquire) & ~kWantsBell; }
@@ -104,22 +105,23 @@ class CellBuffer {
   // REQUIRES: this member has put, and no other thread changes its line.
   void AskForBell(int member) { line(member)->stamp.fetch_or(kWantsBell); }
 
-  // This member has written its half of the result into the other's payload. REQUIRES: !payload_is_in_line().
-  void StampHalf(int member, uint64_t stamp) const {
-    line(member)->behind.half_folded.store(stamp, std::memory_order_release);
+  // This member of two has written its half of the result into the other's payload, or of more has read all payloads.
+  // REQUIRES: !payload_is_in_line().
+  void StampFold(int member, uint64_t stamp) const {
+    line(member)->behind.folded.store(stamp, std::memory_order_release);
   }
-  bool HasStampedHalf(int member, uint64_t stamp) const {
-    return line(member)->behind.half_folded.load(std::memory_order_acquire) == stamp;
+  bool HasStampedFold(int member, uint64_t stamp) const {
+    return line(member)->behind.folded.load(std::memory_order_acquire) == stamp;
   }
+  // Says that this member has folded. Of members on two cores, the last that folds on its core takes the lines of those
+  // on the other one, which then put their next data faster. Returns whether it did. REQUIRES: more than two members.
+  bool TakeLinesRead(int member, uint64_t stamp, size_t payload_bytes) const;
 
   // ---- the result, behind the parts of the members
   static CellBuffer WithResult(std::byte* memory, int member_count, size_t payload_bytes, int self = 0) {
     CellBuffer buffer(memory, member_count, payload_bytes, self);
     buffer.has_result_ = true;
     return buffer;
-  }
-  static size_t BytesWithResult(int member_count, size_t payload_bytes) {
-    return BytesFor(member_count + 1, payload_bytes);
   }
   std::byte* result() const { return payload_to_write(member_count_); }
   // Tells the members that the result of this use is complete; or that there will be none.
@@ -141,7 +143,8 @@ class CellBuffer {
  private:
   struct FurtherStamps {  // of the last use of which the member has
     std::atomic<uint64_t> all_put;
-    std::atomic<uint64_t> half_folded;
+    std::atomic<uint64_t> folded;
+    std::atomic<int> core;  // on which the member has put it, of more than two members
   };
   struct alignas(64) Line {
     union {

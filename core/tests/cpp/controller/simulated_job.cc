@@ -302,7 +302,7 @@ bool SimulatedJob::GoOnWithHalf(Rank* rank, const std::shared_ptr<Operation>& op
   values[static_cast<size_t>(me)] = static_cast<int64_t>(operation->call.tag);
   std::copy(values.begin(), values.end(), reinterpret_cast<int64_t*>(admission.cells->payload_to_write(me)));
   if (rank->negotiation.IsReady(admission, Share::kHalf)) {
-    admission.cells->StampHalf(me, admission.stamp());
+    admission.cells->StampFold(me, admission.stamp());
   } else {
     admission.cells->PutRest(me, tensor, admission.stamp(), [] { return false; });
   }

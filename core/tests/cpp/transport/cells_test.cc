@@ -1,6 +1,7 @@
 #include "engine/small.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -222,6 +223,56 @@ TEST(Cells, SayTheSameToEachMemberOfWhoHasPut) {
     }
     for (const CellBuffer& side : sides) EXPECT_TRUE(side.AllHavePut(use)) << "use " << use;
   }
+}
+
+std::vector<int> CoresOfThisProcess() {
+  cpu_set_t set;
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) cores.push_back(core);
+  }
+  return cores;
+}
+
+// Puts for four members, of which member m is on cores[m], and lets each say that it has folded. Returns which have
+// taken lines, and expects that all payloads are as they were put.
+std::vector<bool> WhichTakeLines(const std::vector<int>& cores, size_t element_count) {
+  std::vector<bool> taken;
+  std::thread all_members([&] {
+    Payload payload(4, {{DType::kFloat32, element_count}});
+    CellBuffer& cells = payload.buffers[1];
+    std::vector<std::vector<float>> inputs;
+    for (int m = 0; m < 4; ++m) {
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      CPU_SET(cores[static_cast<size_t>(m)], &set);
+      ASSERT_EQ(sched_setaffinity(0, sizeof(set), &set), 0);
+      inputs.emplace_back(element_count, 1.5F + static_cast<float>(m));
+      const CellTensor tensor{inputs.back().data(), inputs.back().data(), DType::kFloat32, element_count};
+      cells.Put(m, &tensor, 1, 1);
+    }
+    const size_t payload_bytes = element_count * sizeof(float);
+    for (int m = 0; m < 4; ++m) taken.push_back(cells.TakeLinesRead(m, 1, payload_bytes));
+    for (int m = 0; m < 4; ++m)
+      EXPECT_EQ(std::memcmp(cells.payload(m), inputs[static_cast<size_t>(m)].data(), payload_bytes), 0) << m;
+  });
+  all_members.join();
+  return taken;
+}
+
+TEST(Cells, AreTakenOverByTheLastMemberOnEachOfTwoCores) {
+  const std::vector<int> cores = CoresOfThisProcess();
+  if (cores.size() < 2) GTEST_SKIP() << "needs two cores";
+  const int a = cores[0], b = cores[1];
+  const std::vector<bool> none(4, false);
+  EXPECT_EQ(WhichTakeLines({a, b, a, b}, 1024), (std::vector<bool>{false, false, true, true}));
+  EXPECT_EQ(WhichTakeLines({a, a, b, b}, 1024), (std::vector<bool>{false, true, false, true}));
+  EXPECT_EQ(WhichTakeLines({a, a, a, a}, 1024), none);
+  EXPECT_EQ(WhichTakeLines({a, b, a, b}, 256), none) << "1 KB is too little";
+  EXPECT_EQ(WhichTakeLines({a, b, b, b}, 1024), (std::vector<bool>{true, false, false, true}));
+  if (cores.size() == 2) return;
+  EXPECT_EQ(WhichTakeLines({a, b, a, cores[2]}, 1024), none) << "three cores";
 }
 
 // Two members with a payload of which each folds one half for both.
