@@ -203,14 +203,6 @@ class UsesInFlight {
     if (!name.small()) return counters_.LatestOf(member, name.id);
     return CellsOf(name, use).LatestOf(name.set().PositionOf(rank));
   }
-  // Returns whether a member of this group that has arrived has also put all its data, or folded its half. True for
-  // names that are not small.
-  bool HasPutAll(int rank, const Name& name, uint64_t use) const {
-    if (!name.small()) return true;
-    const CellBuffer cells = CellsOf(name, use);
-    const int position = name.set().PositionOf(rank);
-    return cells.HasPut(position, cells.LatestOf(position), Share::kAll);
-  }
   // True when all ranks have put so much of their data, and the id is not retired. Any thread.
   bool IsReady(const Admission& admission, Share share) const;
   bool AllHavePut(const Name& name) const;  // everything, even where the id is retired

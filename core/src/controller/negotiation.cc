@@ -377,6 +377,15 @@ void Negotiation::ReportStuck(Ticket ticket) {
   if (name != nullptr && name->counted) outbox_.Send(MessageKind::kStuck, name->id);
 }
 
+namespace {
+
+// True when the rank at this position, which has arrived, has also put all its data, or folded its half.
+bool HasPutAll(const CellBuffer& cells, int position) {
+  return cells.HasPut(position, cells.LatestOf(position), Share::kAll);
+}
+
+}  // namespace
+
 std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
   std::vector<int> missing;
   const Name* const name = in_flight_.Find(ticket);
@@ -385,7 +394,8 @@ std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
   for (int m : group_.MembersIn(name->set())) {
     const int rank = group_.RankOf(m);
     const bool has_arrived = UsesIn(in_flight_.SaidBy(m, rank, *name, use)) > name->use;
-    if (!has_arrived || !in_flight_.HasPutAll(rank, *name, use)) missing.push_back(rank);
+    const bool is_complete = !name->small() || HasPutAll(in_flight_.CellsOf(*name, use), name->set().PositionOf(rank));
+    if (!has_arrived || !is_complete) missing.push_back(rank);
   }
   // The data of other groups come to leaders. A leader of a larger group stands for members that are not known here.
   const ProcessSet& set = name->set();

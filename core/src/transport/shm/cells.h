@@ -127,8 +127,8 @@ class CellBuffer {
   // Tells the members that the result of this use is complete; or that there will be none.
   void AnnounceResult(uint64_t stamp) const { line(member_count_)->stamp.store(stamp, std::memory_order_release); }
   void GiveUpResult(uint64_t stamp) const { AnnounceResult(stamp | kGivenUp); }
-  bool HasResult(uint64_t stamp) const { return StampOfResult() == stamp; }
-  bool HasGivenUp(uint64_t stamp) const { return StampOfResult() == (stamp | kGivenUp); }
+  bool HasResult(uint64_t stamp) const { return line(member_count_)->stamp.load(std::memory_order_acquire) == stamp; }
+  bool HasGivenUp(uint64_t stamp) const { return HasResult(stamp | kGivenUp); }
 
   // The payload of a member.
   const std::byte* payload(int member) const {
@@ -157,7 +157,6 @@ class CellBuffer {
   static constexpr size_t kRestStepBytes = 8 << 10;  // of a rest, between two looks for the other member
   static size_t StrideOf(size_t payload_bytes);
   void CopyPart(int member, const CellTensor& tensor, size_t begin_byte, size_t end_byte);
-  uint64_t StampOfResult() const { return line(member_count_)->stamp.load(std::memory_order_acquire); }
 
   Line* line(int member) const {
     return reinterpret_cast<Line*>(memory_ + static_cast<size_t>(member) * stride_bytes_);
