@@ -251,7 +251,7 @@ int64_t SpanBytesOf(const Signature& signature, const ProcessSet& set, PathKind 
   const bool collects = CollectsInCells(path, set.layout);
   if (path != PathKind::kCells && !collects) return CountsSpanBytes(signature, set);
   const auto payload_bytes = static_cast<size_t>(signature.TotalBytes());
-  const size_t buffer_bytes = collects ? CellBuffer::BytesFor(set.layout.shard_count(), payload_bytes, true)
+  const size_t buffer_bytes = collects ? CellBuffer::BytesWithResult(set.layout.shard_count(), payload_bytes)
                                        : CellBuffer::BytesFor(set.size(), payload_bytes);
   return 2 * static_cast<int64_t>(buffer_bytes);
 }

@@ -29,8 +29,8 @@ size_t CellBuffer::StrideOf(size_t payload_bytes) {
   return (sizeof(Line) + behind + kGrain - 1) / kGrain * kGrain;
 }
 
-size_t CellBuffer::BytesFor(int member_count, size_t payload_bytes, bool has_result) {
-  return static_cast<size_t>(member_count + (has_result ? 1 : 0)) * StrideOf(payload_bytes);
+size_t CellBuffer::BytesFor(int member_count, size_t payload_bytes) {
+  return static_cast<size_t>(member_count) * StrideOf(payload_bytes);
 }
 
 CellBuffer::CellBuffer(std::byte* memory, int member_count, size_t payload_bytes, int self)

@@ -53,8 +53,7 @@ class CellBuffer {
   // A bit of the stamp word: this member may sleep, so the member that puts last rings its bell.
   static constexpr uint64_t kWantsBell = uint64_t{1} << 63;
 
-  // has_result: see WithResult.
-  static size_t BytesFor(int member_count, size_t payload_bytes, bool has_result = false);
+  static size_t BytesFor(int member_count, size_t payload_bytes);
 
   // REQUIRES: `memory` is aligned to a cache line, was zero or cleared before the first use, and has BytesFor(...)
   // bytes; the payload is as large for all members and uses. `self` is the member that uses this object: AllHavePut is
@@ -114,7 +113,8 @@ class CellBuffer {
     return line(member)->behind.folded.load(std::memory_order_acquire) == stamp;
   }
   // Says that this member has folded. Of members on two cores, the last that folds on its core takes the lines of those
-  // on the other one, which then put their next data faster. Returns whether it did. REQUIRES: more than two members.
+  // on the other one, which then put their next data faster. Returns whether it took any. REQUIRES: more than two
+  // members.
   bool TakeLinesRead(int member, uint64_t stamp, size_t payload_bytes) const;
 
   // ---- the result, behind the parts of the members
@@ -122,6 +122,9 @@ class CellBuffer {
     CellBuffer buffer(memory, member_count, payload_bytes, self);
     buffer.has_result_ = true;
     return buffer;
+  }
+  static size_t BytesWithResult(int member_count, size_t payload_bytes) {
+    return BytesFor(member_count + 1, payload_bytes);
   }
   std::byte* result() const { return payload_to_write(member_count_); }
   // Tells the members that the result of this use is complete; or that there will be none.
