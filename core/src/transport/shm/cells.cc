@@ -108,8 +108,8 @@ void CellBuffer::CopyPart(int member, const CellTensor& tensor, size_t begin_byt
 //   16 KB    8.5 |  7.4   21.5 | 16.1
 //   32 KB   13.5 | 11.8   39.6 | 28.4
 //
-// With 1 KB nothing changes, and with less the far ones lose a tenth. If every reader took the lines, each would go to
-// and fro between the cores. For that reason nobody takes any where members are on more than two cores.
+// With 1 KB nothing changes, and with less the far ones lose a tenth. If every reader took the lines, each would go back
+// and forth between the cores. For that reason nobody takes any where members are on more than two cores.
 bool CellBuffer::TakeLinesRead(int member, uint64_t stamp, size_t payload_bytes) const {
   if (payload_is_in_line() || payload_bytes < kLeastTakenBytes) return false;
   StampFold(member, stamp);
