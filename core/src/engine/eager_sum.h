@@ -53,7 +53,7 @@ class EagerSum {
   // Copies the result to the outputs if it is there. REQUIRES: collects(), not leads().
   bool TakeResult();
   bool HasResult() const { return admission().group_cells->HasResult(admission().stamp()); }
-  void GiveUp() const { admission().group_cells->GiveUpResult(admission().stamp()); }
+  void GiveUp() const { admission().group_cells->AnnounceResult(admission().stamp(), /*is_given_up=*/true); }
   bool HasGivenUp() const { return admission().group_cells->HasGivenUp(admission().stamp()); }
 
   // ---- between groups. REQUIRES: leads()

@@ -36,6 +36,13 @@ class CellTensors {
   std::vector<CellTensor> many_;
 };
 
+// True when members look for the result of another one on their core, see CoreSharers. With 64 bytes four ranks on two
+// far cores would lose a tenth by it, and from 1 KB on they gain.
+bool MayKeepResult(const CellBuffer& cells, size_t payload_bytes) {
+  constexpr size_t kLeastKeptBytes = 1 << 10;
+  return cells.member_count() > 2 && payload_bytes >= kLeastKeptBytes;
+}
+
 }  // namespace
 
 void PutSmall(Operation* operation, bool wants_bell) {
@@ -65,6 +72,7 @@ void SmallCall::Put() { admission.cells->Put((*members)->position, &tensor_, 1, 
 
 void SmallCall::PrepareFold() {
   const ProcessSet& set = **members;
+  if (MayKeepResult(*admission.cells, size_bytes())) return;  // FoldCells looks first whether another one has kept it
   const Reduction reduction = ReductionOf(asked_, set.size());
   const CellReader reader{set.position, admission.stamp(), /*pauses=*/0, /*half_folded=*/false, admission.overwrites};
   fold_.emplace(*admission.cells, reduction.reduce, reduction.scale, tensor_, /*offset=*/0, &reader);
@@ -73,13 +81,11 @@ void SmallCall::PrepareFold() {
 // Sets `over_` last: the caller's thread may return then, and the call is on its stack.
 bool SmallCall::Take(int pauses, bool at_once) {
   const FloatingPointScope scope;
-  const ProcessSet& set = **members;
   if (fold_) {
     FRD_FAILPOINT("cells.fold");
     fold_->Run();
-    if (admission.overwrites && set.size() > 2)
-      admission.cells->TakeLinesRead(set.position, admission.stamp(), size_bytes());
   } else {
+    const ProcessSet& set = **members;
     const Reduction reduction = ReductionOf(asked_, set.size());
     const CellReader reader{set.position, admission.stamp(), pauses, admission.half_folded, admission.overwrites};
     if (!FoldCells(*admission.cells, reduction.reduce, reduction.scale, &tensor_, 1, &reader)) return false;
@@ -158,6 +164,62 @@ void TensorFold::Run() const {
 
 namespace {
 
+// The other members on the core of one of more than two, while it folds one use. They get a core by turns, so the first
+// one that folds keeps its result for the others: the payloads then cross from the other cores once. It also takes the
+// lines of the payloads that it has read. To write a line that another core has only read takes 6 ns between near cores
+// and 25 between far ones, and 1.6 and 4 if that core has written it since (AMD EPYC, Zen 4). Four ranks on two cores,
+// microseconds, each folds | and the last on a core takes lines | one on a core folds and takes lines:
+//
+//             near                   far
+//    4 KB    4.4 |  4.1 |  3.9      8.4 |  7.3 |  6.6
+//    8 KB    5.8 |  5.2 |  4.7     13.1 | 10.1 |  8.5
+//   16 KB    8.4 |  7.4 |  6.3     22.1 | 16.4 | 12.5
+//   32 KB   13.5 | 11.8 |  9.6     39.8 | 28.5 | 20.4
+class CoreSharers {
+ public:
+  CoreSharers(const CellBuffer& cells, const CellReader& reader)
+      : cells_(cells), reader_(reader), core_(cells.core(reader.member)) {}
+
+  bool any() const {
+    for (int m = 0; m < cells_.member_count(); ++m) {
+      if (IsOne(m)) return true;
+    }
+    return false;
+  }
+
+  // Returns the result that one of them has kept, else null.
+  const std::byte* KeptResult() const {
+    for (int m = 0; m < cells_.member_count(); ++m) {
+      if (IsOne(m) && cells_.HasStampedFold(m, reader_.stamp)) return cells_.kept_result(m);
+    }
+    return nullptr;
+  }
+
+  // Where members are on more than two cores, nobody takes lines: each line would go from core to core.
+  void TakeLines(size_t payload_bytes) const {
+    if (payload_bytes < kLeastTakenBytes) return;
+    int there = -1;
+    for (int m = 0; m < cells_.member_count(); ++m) {
+      const int core = cells_.core(m);
+      if (core == core_) continue;
+      if (there >= 0 && core != there) return;
+      there = core;
+    }
+    for (int m = 0; m < cells_.member_count(); ++m) {
+      if (cells_.core(m) != core_) TakeLinesUnchanged(cells_.payload_to_write(m), payload_bytes);
+    }
+  }
+
+ private:
+  static constexpr size_t kLeastTakenBytes = 2 << 10;  // for less it does not pay
+
+  bool IsOne(int member) const { return member != reader_.member && cells_.core(member) == core_; }
+
+  const CellBuffer& cells_;
+  const CellReader& reader_;
+  const int core_;
+};
+
 // One member's fold of one use.
 class CellFold {
  public:
@@ -167,10 +229,17 @@ class CellFold {
 
   // Returns false when the other has still to fold its half, and only it can.
   bool Run() {
-    if (!FoldsHalf()) {
+    if (FoldsHalf()) return FoldByHalves();
+    if (reader_ != nullptr && MayKeepResult(cells_, PayloadBytes())) {
+      FoldForCore();
+    } else {
       FoldAll();
-      return true;
     }
+    return true;
+  }
+
+ private:
+  bool FoldByHalves() {
     const uint64_t began = Ticks();
     const int other = 1 - reader_->member;
     if (!reader_->half_folded) {
@@ -187,16 +256,19 @@ class CellFold {
     return true;
   }
 
- private:
+  size_t PayloadBytes() const {
+    size_t payload_bytes = 0;
+    for (size_t i = 0; i < count_; ++i) payload_bytes += tensors_[i].size_bytes();
+    return payload_bytes;
+  }
+
   // A member without memory, which has joined, folds nothing.
   bool FoldsHalf() const {
     if (cells_.member_count() != 2 || reader_ == nullptr) return false;
-    size_t payload_bytes = 0;
     for (size_t i = 0; i < count_; ++i) {
       if (tensors_[i].input == nullptr || tensors_[i].output == nullptr) return false;
-      payload_bytes += tensors_[i].size_bytes();
     }
-    return payload_bytes > kMostFoldedWhole;
+    return PayloadBytes() > kMostFoldedWhole;
   }
 
   // Where the other member has put everything, this one does not depend on it: it waits while that is cheaper than to
@@ -240,13 +312,34 @@ class CellFold {
     }
   }
 
+  void FoldForCore() const {
+    const CoreSharers others(cells_, *reader_);
+    if (const std::byte* const kept = others.KeptResult()) return CopyFrom(kept);
+    FoldAll();
+    if (others.any()) KeepResult();
+    if (reader_->overwrites) others.TakeLines(PayloadBytes());
+  }
+
+  void CopyFrom(const std::byte* result) const {
+    for (size_t i = 0; i < count_; result += tensors_[i++].size_bytes()) {
+      if (tensors_[i].output != nullptr) std::memcpy(tensors_[i].output, result, tensors_[i].size_bytes());
+    }
+  }
+
+  void KeepResult() const {
+    std::byte* to = cells_.kept_result(reader_->member);
+    for (size_t i = 0; i < count_; to += tensors_[i++].size_bytes()) {
+      if (tensors_[i].output == nullptr) return;
+      std::memcpy(to, tensors_[i].output, tensors_[i].size_bytes());
+    }
+    cells_.StampFold(reader_->member, reader_->stamp);
+  }
+
   void FoldAll() const {
     size_t offset = 0;
     for (size_t i = 0; i < count_; offset += tensors_[i++].size_bytes()) {
       if (tensors_[i].output != nullptr) TensorFold(cells_, reduce_, scale_, tensors_[i], offset, reader_).Run();
     }
-    if (reader_ == nullptr || !reader_->overwrites || cells_.member_count() == 2) return;
-    cells_.TakeLinesRead(reader_->member, reader_->stamp, offset);
   }
 
   const CellBuffer& cells_;

@@ -74,7 +74,7 @@ class TensorFold {
 
 // Folds all members' tensors in order R into the outputs. A reader takes its own inputs from where they are instead of
 // what it has put: lines that others have read may have gone there (64 KB take 2.1 us, not 5.1). Of two members a
-// reader may overwrite what the other has put.
+// reader may overwrite what the other has put. Of more, one on each core folds for all there (CoreSharers).
 // REQUIRES: at least two members; AllHavePut; the reader's inputs are as they were put, and only a member that drops
 // the result has none; an IEEE environment as FloatingPointScope makes it. Returns false when the other member, which
 // has put only half, has still to fold its own; the reader has folded its half then.

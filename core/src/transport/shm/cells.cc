@@ -17,25 +17,23 @@ namespace {
 // Xeon). For larger payloads the copy itself hides the waiting.
 constexpr size_t kMostPrefetchedBytes = kLineBytes + 4096;
 
-// Of smaller payloads no lines are taken (TakeLinesRead).
-constexpr size_t kLeastTakenBytes = 2 << 10;
-
 }  // namespace
 
 // Each member has whole pairs of lines, because processors fetch a line together with its neighbour.
-size_t CellBuffer::StrideOf(size_t payload_bytes) {
+size_t CellBuffer::StrideOf(int member_count, size_t payload_bytes) {
   constexpr size_t kGrain = 2 * sizeof(Line);
-  const size_t behind = payload_bytes > kInLineBytes ? payload_bytes : 0;
+  const size_t payload_lines = payload_bytes > kInLineBytes ? (payload_bytes + kLineBytes - 1) / kLineBytes : 0;
+  const size_t behind = payload_lines * kLineBytes * (member_count > 2 ? 2 : 1);
   return (sizeof(Line) + behind + kGrain - 1) / kGrain * kGrain;
 }
 
 size_t CellBuffer::BytesFor(int member_count, size_t payload_bytes) {
-  return static_cast<size_t>(member_count) * StrideOf(payload_bytes);
+  return static_cast<size_t>(member_count) * StrideOf(member_count, payload_bytes);
 }
 
 CellBuffer::CellBuffer(std::byte* memory, int member_count, size_t payload_bytes, int self)
     : memory_(memory),
-      stride_bytes_(StrideOf(payload_bytes)),
+      stride_bytes_(StrideOf(member_count, payload_bytes)),
       payload_offset_(payload_bytes > kInLineBytes ? sizeof(Line) : 0),
       member_count_(member_count),
       self_(self) {
@@ -96,40 +94,6 @@ void CellBuffer::PutHalf(int member, const CellTensor& tensor, uint64_t stamp) {
 void CellBuffer::CopyPart(int member, const CellTensor& tensor, size_t begin_byte, size_t end_byte) {
   std::memcpy(payload_to_write(member) + begin_byte, static_cast<const std::byte*>(tensor.input) + begin_byte,
               end_byte - begin_byte);
-}
-
-// To write a line that another core has only read takes 6 ns between near cores and 25 between far ones, and 1.6 and 4
-// if that core has written it since (AMD EPYC, Zen 4). Four ranks on two cores, microseconds, lines left alone | taken:
-//
-//             near          far
-//    2 KB    3.7 |  3.6    6.3 |  5.7
-//    4 KB    4.4 |  4.1    8.2 |  7.2
-//    8 KB    5.8 |  5.1   13.1 | 10.1
-//   16 KB    8.5 |  7.4   21.5 | 16.1
-//   32 KB   13.5 | 11.8   39.6 | 28.4
-//
-// With 1 KB nothing changes, and with less the far ones lose a tenth. If every reader took the lines, each would go back
-// and forth between the cores. For that reason nobody takes any where members are on more than two cores.
-bool CellBuffer::TakeLinesRead(int member, uint64_t stamp, size_t payload_bytes) const {
-  if (payload_is_in_line() || payload_bytes < kLeastTakenBytes) return false;
-  StampFold(member, stamp);
-  const auto core = [this](int m) { return line(m)->behind.core.load(std::memory_order_relaxed); };
-  const int here = core(member);
-  int there = -1;
-  for (int m = 0; m < member_count_; ++m) {
-    if (m == member) continue;
-    if (core(m) == here) {
-      if (!HasStampedFold(m, stamp)) return false;
-    } else {
-      if (there != -1 && core(m) != there) return false;
-      there = core(m);
-    }
-  }
-  if (there == -1) return false;
-  for (int m = 0; m < member_count_; ++m) {
-    if (core(m) == there) TakeLinesUnchanged(payload_to_write(m), payload_bytes);
-  }
-  return true;
 }
 
 // Its own line comes first. If it came after that of another, two ranks would take 0.50 us instead of 0.25 for 4 bytes

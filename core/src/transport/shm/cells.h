@@ -4,7 +4,8 @@
 //   member 0   [ payload up to 56 bytes, or further stamps | stamp ] [ larger payload ...            ]
 //   member 1   [ payload up to 56 bytes, or further stamps | stamp ] [ larger payload ...            ]
 //
-// A small payload and its stamp share a cache line, so only one line crosses between two members.
+// A small payload and its stamp share a cache line, so only one line crosses between two members. Each of more than two
+// members has as much memory again behind a larger payload, where it may keep its result for the others on its core.
 //
 // Of two members with a larger payload each can fold one half for both (FoldCells); then it stamps that, too. A member
 // that folds as soon as it can puts only the half that the other folds (PutHalf). If the other does not come soon, it
@@ -14,7 +15,8 @@
 // - A member stores its stamp k last (release). The others read its data only after they saw that stamp (acquire).
 // - A member overwrites its part of a buffer for use k + 2 only after use k + 1, in which it saw that all members had
 //   put k + 1. Each member puts k + 1 only after it has read all of use k, so those reads precede the writes. So do the
-//   writes of a member that overwrites what it has read (engine/small.h), or takes its lines (TakeLinesRead).
+//   writes of a member that overwrites what it has read (engine/small.h), or takes its lines, and the reads of a result
+//   that another member keeps.
 // So while a member waits for k, another member's number in this buffer is k - 2 or k, never more.
 //
 // A group that is one of several has one more part, for the result: its leader folds the inputs, exchanges the partial
@@ -29,6 +31,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/cache.h"
 #include "common/types.h"
 
 namespace farandole {
@@ -104,7 +107,7 @@ class CellBuffer {
   // REQUIRES: this member has put, and no other thread changes its line.
   void AskForBell(int member) { line(member)->stamp.fetch_or(kWantsBell); }
 
-  // This member of two has written its half of the result into the other's payload, or of more has read all payloads.
+  // This member of two has written its half of the result into the other's payload, or of more has kept its result.
   // REQUIRES: !payload_is_in_line().
   void StampFold(int member, uint64_t stamp) const {
     line(member)->behind.folded.store(stamp, std::memory_order_release);
@@ -112,10 +115,12 @@ class CellBuffer {
   bool HasStampedFold(int member, uint64_t stamp) const {
     return line(member)->behind.folded.load(std::memory_order_acquire) == stamp;
   }
-  // Says that this member has folded. Of members on two cores, the last that folds on its core takes the lines of those
-  // on the other one, which then put their next data faster. Returns whether it took any. REQUIRES: more than two
-  // members.
-  bool TakeLinesRead(int member, uint64_t stamp, size_t payload_bytes) const;
+  // The core on which a member has put, and the place where it may keep its result until it folds the use after the
+  // next one. REQUIRES: more than two members; !payload_is_in_line().
+  int core(int member) const { return line(member)->behind.core.load(std::memory_order_relaxed); }
+  std::byte* kept_result(int member) const {
+    return payload_to_write(member) + (stride_bytes_ - sizeof(Line)) / 2 / kLineBytes * kLineBytes;
+  }
 
   // ---- the result, behind the parts of the members
   static CellBuffer WithResult(std::byte* memory, int member_count, size_t payload_bytes, int self = 0) {
@@ -128,8 +133,9 @@ class CellBuffer {
   }
   std::byte* result() const { return payload_to_write(member_count_); }
   // Tells the members that the result of this use is complete; or that there will be none.
-  void AnnounceResult(uint64_t stamp) const { line(member_count_)->stamp.store(stamp, std::memory_order_release); }
-  void GiveUpResult(uint64_t stamp) const { AnnounceResult(stamp | kGivenUp); }
+  void AnnounceResult(uint64_t stamp, bool is_given_up = false) const {
+    line(member_count_)->stamp.store(is_given_up ? stamp | kGivenUp : stamp, std::memory_order_release);
+  }
   bool HasResult(uint64_t stamp) const { return line(member_count_)->stamp.load(std::memory_order_acquire) == stamp; }
   bool HasGivenUp(uint64_t stamp) const { return HasResult(stamp | kGivenUp); }
 
@@ -158,7 +164,7 @@ class CellBuffer {
   };
   static constexpr uint64_t kGivenUp = kWantsBell;   // in the stamp of the result
   static constexpr size_t kRestStepBytes = 8 << 10;  // of a rest, between two looks for the other member
-  static size_t StrideOf(size_t payload_bytes);
+  static size_t StrideOf(int member_count, size_t payload_bytes);
   void CopyPart(int member, const CellTensor& tensor, size_t begin_byte, size_t end_byte);
 
   Line* line(int member) const {

@@ -235,44 +235,82 @@ std::vector<int> CoresOfThisProcess() {
   return cores;
 }
 
-// Puts for four members, of which member m is on cores[m], and lets each say that it has folded. Returns which have
-// taken lines, and expects that all payloads are as they were put.
-std::vector<bool> WhichTakeLines(const std::vector<int>& cores, size_t element_count) {
-  std::vector<bool> taken;
-  std::thread all_members([&] {
-    Payload payload(4, {{DType::kFloat32, element_count}});
-    CellBuffer& cells = payload.buffers[1];
-    std::vector<std::vector<float>> inputs;
+// Four members, of which member m puts on cores[m]. All in one thread, which ends with the object's functions.
+class OnCores {
+ public:
+  explicit OnCores(const std::vector<int>& cores) {
+    std::thread all_members([&] {
+      for (int m = 0; m < 4; ++m) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET(cores[static_cast<size_t>(m)], &set);
+        ASSERT_EQ(sched_setaffinity(0, sizeof(set), &set), 0);
+        values_.emplace_back(kCount, 1.5F + static_cast<float>(m));
+        outputs_.emplace_back(kCount, 0.F);
+        const CellTensor tensor = TensorOfMember(m);
+        cells().Put(m, &tensor, 1, 1);
+      }
+    });
+    all_members.join();
+  }
+  // Returns the first element of the result.
+  float Fold(int member, bool drops = false) {
+    CellTensor tensor = TensorOfMember(member);
+    if (drops) tensor.output = nullptr;
+    const CellReader reader{member, 1};
+    EXPECT_TRUE(FoldCells(cells(), ReduceOp::kSum, {}, &tensor, 1, &reader));
+    return outputs_[static_cast<size_t>(member)][0];
+  }
+  std::vector<bool> WhichKeepResults() {
+    std::vector<bool> keep;
     for (int m = 0; m < 4; ++m) {
-      cpu_set_t set;
-      CPU_ZERO(&set);
-      CPU_SET(cores[static_cast<size_t>(m)], &set);
-      ASSERT_EQ(sched_setaffinity(0, sizeof(set), &set), 0);
-      inputs.emplace_back(element_count, 1.5F + static_cast<float>(m));
-      const CellTensor tensor{inputs.back().data(), inputs.back().data(), DType::kFloat32, element_count};
-      cells.Put(m, &tensor, 1, 1);
+      EXPECT_EQ(Fold(m), 12.F) << m;
+      keep.push_back(cells().HasStampedFold(m, 1));
     }
-    const size_t payload_bytes = element_count * sizeof(float);
-    for (int m = 0; m < 4; ++m) taken.push_back(cells.TakeLinesRead(m, 1, payload_bytes));
     for (int m = 0; m < 4; ++m)
-      EXPECT_EQ(std::memcmp(cells.payload(m), inputs[static_cast<size_t>(m)].data(), payload_bytes), 0) << m;
-  });
-  all_members.join();
-  return taken;
+      EXPECT_EQ(std::memcmp(cells().payload(m), values_[static_cast<size_t>(m)].data(), kCount * sizeof(float)), 0)
+          << "the payload of " << m;
+    return keep;
+  }
+  CellBuffer& cells() { return payload_.buffers[1]; }
+
+ private:
+  static constexpr size_t kCount = 1025;
+
+  CellTensor TensorOfMember(int m) {
+    const auto at = static_cast<size_t>(m);
+    return {values_[at].data(), outputs_[at].data(), DType::kFloat32, kCount};
+  }
+
+  Payload payload_{4, {{DType::kFloat32, kCount}}};
+  std::vector<std::vector<float>> values_, outputs_;
+};
+
+TEST(Cells, TheFirstMemberOnACoreKeepsTheResultForTheOthersThere) {
+  const std::vector<int> cores = CoresOfThisProcess();
+  const int a = cores.front(), b = cores.back();
+  EXPECT_EQ(OnCores({a, a, a, a}).WhichKeepResults(), (std::vector<bool>{true, false, false, false}));
+  if (a == b) GTEST_SKIP() << "the rest needs two cores";
+  EXPECT_EQ(OnCores({a, b, a, b}).WhichKeepResults(), (std::vector<bool>{true, true, false, false}));
+  EXPECT_EQ(OnCores({a, a, b, b}).WhichKeepResults(), (std::vector<bool>{true, false, true, false}));
+  EXPECT_EQ(OnCores({a, b, b, b}).WhichKeepResults(), (std::vector<bool>{false, true, false, false})) << "one is alone";
 }
 
-TEST(Cells, AreTakenOverByTheLastMemberOnEachOfTwoCores) {
+TEST(Cells, AMemberTakesTheResultThatAnotherOneOnItsCoreKeeps) {
   const std::vector<int> cores = CoresOfThisProcess();
-  if (cores.size() < 2) GTEST_SKIP() << "needs two cores";
-  const int a = cores[0], b = cores[1];
-  const std::vector<bool> none(4, false);
-  EXPECT_EQ(WhichTakeLines({a, b, a, b}, 1024), (std::vector<bool>{false, false, true, true}));
-  EXPECT_EQ(WhichTakeLines({a, a, b, b}, 1024), (std::vector<bool>{false, true, false, true}));
-  EXPECT_EQ(WhichTakeLines({a, a, a, a}, 1024), none);
-  EXPECT_EQ(WhichTakeLines({a, b, a, b}, 256), none) << "1 KB is too little";
-  EXPECT_EQ(WhichTakeLines({a, b, b, b}, 1024), (std::vector<bool>{true, false, false, true}));
-  if (cores.size() == 2) return;
-  EXPECT_EQ(WhichTakeLines({a, b, a, cores[2]}, 1024), none) << "three cores";
+  OnCores members({cores.front(), cores.back(), cores.front(), cores.back()});
+  EXPECT_EQ(members.Fold(0), 12.F);
+  *reinterpret_cast<float*>(members.cells().kept_result(0)) = 5.F;
+  EXPECT_EQ(members.Fold(2), 5.F);
+}
+
+// As a member that has joined.
+TEST(Cells, AMemberThatDropsItsResultKeepsNone) {
+  const std::vector<int> cores = CoresOfThisProcess();
+  OnCores members(std::vector<int>(4, cores.front()));
+  members.Fold(0, /*drops=*/true);
+  EXPECT_FALSE(members.cells().HasStampedFold(0, 1));
+  EXPECT_EQ(members.Fold(1), 12.F);
 }
 
 // Two members with a payload of which each folds one half for both.
