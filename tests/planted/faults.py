@@ -235,8 +235,8 @@ FAULTS = [
     Fault(
         name="a member takes the result that another one kept two uses before",
         path="core/src/engine/small.cc",
-        before="if (IsOne(m) && cells_.HasStampedFold(m, reader_.stamp)) return",
-        after="if (IsOne(m) && !cells_.HasStampedFold(m, 0)) return",
+        before="if (SharesCore(m) && cells_.HasStampedFold(m, reader_.stamp)) return",
+        after="if (SharesCore(m) && !cells_.HasStampedFold(m, 0)) return",
         found_by="cpp Members",
     ),
     Fault(

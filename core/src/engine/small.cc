@@ -182,7 +182,7 @@ class CoreSharers {
 
   bool any() const {
     for (int m = 0; m < cells_.member_count(); ++m) {
-      if (IsOne(m)) return true;
+      if (SharesCore(m)) return true;
     }
     return false;
   }
@@ -190,7 +190,7 @@ class CoreSharers {
   // Returns the result that one of them has kept, else null.
   const std::byte* KeptResult() const {
     for (int m = 0; m < cells_.member_count(); ++m) {
-      if (IsOne(m) && cells_.HasStampedFold(m, reader_.stamp)) return cells_.kept_result(m);
+      if (SharesCore(m) && cells_.HasStampedFold(m, reader_.stamp)) return cells_.kept_result(m);
     }
     return nullptr;
   }
@@ -213,7 +213,7 @@ class CoreSharers {
  private:
   static constexpr size_t kLeastTakenBytes = 2 << 10;  // for less it does not pay
 
-  bool IsOne(int member) const { return member != reader_.member && cells_.core(member) == core_; }
+  bool SharesCore(int member) const { return member != reader_.member && cells_.core(member) == core_; }
 
   const CellBuffer& cells_;
   const CellReader& reader_;
