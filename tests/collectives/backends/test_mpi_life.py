@@ -198,7 +198,7 @@ while farandole.rank() == 1:
     time.sleep(1)
     before = cpu_seconds(root)
     handle = frd.allreduce_async(data, name="large")
-    while cpu_seconds(root) < before + 0.05:
+    while not frd.poll(handle) and cpu_seconds(root) < before + 0.05:
         time.sleep(0.005)
     if not frd.poll(handle):
         os.kill(os.getpid(), 9)

@@ -38,43 +38,31 @@ TEST_P(DeathTest, TheOthersStopAndKnowForWhom) {
   });
 }
 
-// It has put only the half that the other rank folds. (With an even seed, all small operations can be put by halves.)
-TEST(DeathBetweenTwoHalves, IsSeenByTheOtherRank) {
+// Kills a rank after ever more steps, with each `every`-th seed. Where rank 0 waits then, it or the coordinator names
+// the dead rank and no other. Returns how often it waits.
+int WaitsOfRank0(const std::vector<int>& groups, int dead, uint64_t last_seed, uint64_t every, int steps) {
   int waited = 0;
-  for (uint64_t seed = 2; seed <= 200; seed += 2) {
+  for (uint64_t seed = every; seed <= last_seed; seed += every) {
     SCOPED_TRACE(seed);
-    SimulatedJob job({2}, seed);
+    SimulatedJob job(groups, seed);
     Scripts scripts(job.size());
     for (int i = 0; i < 40; ++i) scripts.All(Small("s"));
-    job.Kill(1, static_cast<int>(seed * 4));
+    job.Kill(dead, static_cast<int>(seed) * steps);
     EXPECT_TRUE(job.RunToStandstill(scripts));
     if (!job.Waits(0)) continue;
     std::set<int> named = job.MissingFor(0);
     named.merge(job.MissingForCoordinator());
-    EXPECT_EQ(named, std::set<int>{1});
+    EXPECT_EQ(named, std::set<int>{dead});
     ++waited;
   }
-  EXPECT_GT(waited, 50);
+  return waited;
 }
 
+// It has put only the half that the other rank folds. (With an even seed, all small operations can be put by halves.)
+TEST(DeathBetweenTwoHalves, IsSeenByTheOtherRank) { EXPECT_GT(WaitsOfRank0({2}, 1, 200, 2, 4), 50); }
+
 // No member of its group is left to say that it is missing.
-TEST(DeathInAGroupOfOne, IsSeenByTheLeaderThatWaitsForItsData) {
-  int waited = 0;
-  for (uint64_t seed = 1; seed <= 50; ++seed) {
-    SCOPED_TRACE(seed);
-    SimulatedJob job({2, 1}, seed);
-    Scripts scripts(job.size());
-    for (int i = 0; i < 40; ++i) scripts.All(Small("s"));
-    job.Kill(2, static_cast<int>(seed * 16));
-    EXPECT_TRUE(job.RunToStandstill(scripts));
-    if (!job.Waits(0)) continue;
-    std::set<int> named = job.MissingFor(0);
-    named.merge(job.MissingForCoordinator());
-    EXPECT_EQ(named, std::set<int>{2});
-    ++waited;
-  }
-  EXPECT_GT(waited, 25);
-}
+TEST(DeathInAGroupOfOne, IsSeenByTheLeaderThatWaitsForItsData) { EXPECT_GT(WaitsOfRank0({2, 1}, 2, 50, 1, 16), 25); }
 
 TEST_P(LeaveTest, WhatTheRankTookPartInIsDoneBeforeItHasLeft) {
   ForSeeds(20, [](SimulatedJob& job, uint64_t seed) {

@@ -235,7 +235,7 @@ std::vector<int> CoresOfThisProcess() {
   return cores;
 }
 
-// Four members, of which member m puts on cores[m]. All in one thread, which ends with the object's functions.
+// Four members, of which member m puts on cores[m], in a thread that goes from core to core.
 class OnCores {
  public:
   static constexpr float kSum = 12 + 0x1p-19F;
