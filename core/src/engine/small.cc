@@ -1,8 +1,10 @@
 #include "engine/small.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 
+#include "common/cache.h"
 #include "common/clock.h"
 #include "common/failpoint.h"
 
@@ -151,13 +153,25 @@ TensorFold::TensorFold(const CellBuffer& cells, ReduceOp reduce, Scale scale, co
     if (reads_own) inputs_[reader->member] = std::memcpy(own_, tensor.input, size_bytes);
     call_.element_count = kStepBytes / SizeOf(tensor.dtype);
     call_.output = result_;
-  } else if (members == 2 && reads_own && reader->overwrites && size_bytes >= kLeastOverwrittenBytes) {
-    call_.copy = cells.payload_to_write(1 - reader->member) + offset;
+  } else if (members == 2 && reads_own && size_bytes >= kLeastOverwrittenBytes) {
+    std::byte* const others = cells.payload_to_write(1 - reader->member) + offset;
+    if (reader->overwrites) {
+      call_.copy = others;
+    } else {
+      to_ask_for_ = others;
+    }
   }
   fold_ = ChooseFold(tensor.dtype, reduce, call_.element_count * SizeOf(tensor.dtype));
 }
 
+// Prefetches first where results go over nothing: there a core waits 100 ns for a line of the other and has room for the
+// instructions of only some lines, which all wait for their loads. Two ranks take 0.80 us for 4 KB, and 0.90 without
+// prefetching (Intel Xeon with 2 MiB of second-level cache). The loop for two results prefetches by itself.
 void TensorFold::Run() const {
+  if (to_ask_for_ != nullptr) {
+    const size_t end_byte = std::min(tensor_.size_bytes(), kMostFoldedWhole);
+    for (size_t at = 0; at < end_byte; at += kLineBytes) AskToRead(to_ask_for_ + at);
+  }
   fold_(call_);
   if (call_.output == result_) std::memcpy(tensor_.output, result_, tensor_.size_bytes());
 }

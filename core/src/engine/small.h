@@ -70,6 +70,7 @@ class TensorFold {
   alignas(kStepBytes) std::byte result_[kStepBytes];
   FoldCall call_;
   FoldFunction fold_;
+  const std::byte* to_ask_for_ = nullptr;  // the other's payload, whose lines Run prefetches
 };
 
 // Folds all members' tensors in order R into the outputs. A reader takes its own inputs from where they are instead of
