@@ -82,7 +82,8 @@ struct PathFacts {
 PathFacts FactsOf(OpKind kind, ReduceOp reduce, const Layout& layout);
 
 PathKind ChoosePath(const PathFacts& facts);
-// Returns whether rank 0 may have chosen `path`. The calling rank does not know rank 0's caches and free spans.
+// Returns whether rank 0 may have chosen `path`. The calling rank knows neither rank 0's caches and free spans
+// nor what was measured there.
 bool IsPossible(PathKind path, PathFacts facts);
 // Returns whether the path is kSolo. The engine calls this for every operation, so it takes one fact instead of all.
 constexpr bool IsSolo(int set_size) { return set_size == 1; }
@@ -96,10 +97,20 @@ inline constexpr int kMostCellMembers = 64;
 //   AMD EPYC, 4 ranks on 2 cores, minimum   6.1 | 14.4                10.2 | 17.4   24.3 | 21.0
 //   the same, cores far apart, median      13.8 | 19.0                41.5 | 22.9   79.0 | 29.4
 //
-// More than four ranks have not been measured. Two ranks and 64 KB give the opposite result on cores that are closer
-// together: two cores of an AMD EPYC take 2.4 for it, and 4.5 staged for 128 KB. A machine on which this was measured
-// has a limit of its own (world/peer_info.h), which may be smaller. Elsewhere the size of the second-level cache
-// distinguishes the machines (common/cache.h).
+// Since one rank on each core folds for all there (engine/small.cc), again, minimums:
+//
+//                                                              64 KB        128 KB
+//   AMD EPYC, 4 ranks on 2 cores                            17.0 | 20.3
+//   the same, cores far apart                                 36 | 28
+//   AMD EPYC, 3 ranks on 2 cores                            10.7 | 16.5     20 | 23
+//   the same, cores far apart                                               63 | 34
+//   Intel Xeon (480 MiB of third-level cache), 4 ranks      17.8 | 18.2   32.5 | 28.4
+//   the same, 3 ranks                                       13.7 | 17.4   25.7 | 25.1
+//
+// So three ranks have cells of 64 KB where they share cores. More than four ranks have not been measured. Two ranks and
+// 64 KB give the opposite result on cores that are closer together: two cores of an AMD EPYC take 2.4 for it, and 4.5
+// staged for 128 KB. A machine on which this was measured has a limit of its own (world/peer_info.h), which may be
+// smaller. Elsewhere the size of the second-level cache distinguishes the machines (common/cache.h).
 //
 // Where callers wait for each operation before the next one, two ranks have larger cells, which save the negotiation.
 // As above, minimum and median of blocking calls in turns on an EPYC (Zen 4), of one name:

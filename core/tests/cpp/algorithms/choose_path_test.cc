@@ -60,7 +60,7 @@ TEST(ChoosePath, ARankAcceptsThePathsThatRankZeroMayHaveChosen) {
 
 TEST(ChoosePath, LimitsAreTheLargestSizesOfCellsAndEager) {
   PathFacts cells = SumAmong({3}), eager = SumAmong({1, 1, 1});
-  cells.size_bytes = CellLimitBytes(3);
+  cells.size_bytes = cells.tuned_cell_bytes = CellLimitBytes(3);
   eager.size_bytes = EagerLimitBytes(3, 1);
   EXPECT_EQ(ChoosePath(cells), PathKind::kCells);
   EXPECT_EQ(ChoosePath(eager), PathKind::kEager);
@@ -109,6 +109,15 @@ TEST(ChoosePath, AMeasuredLimitOfCellsTakesThePlaceOfTheRuleForCaches) {
   facts.tuned_cell_bytes = 1 << 20;
   facts.size_bytes = CellLimitBytes(2) + 1;
   EXPECT_EQ(ChoosePath(facts), PathKind::kStaged) << "cells have no memory for more";
+}
+
+TEST(ChoosePath, ThreeRanksHaveTheLargestCellsOnlyWhereThatWasMeasured) {
+  PathFacts facts = SumAmong({3});
+  facts.size_bytes = CellLimitBytes(3);
+  EXPECT_EQ(ChoosePath(facts), PathKind::kStaged);
+  EXPECT_TRUE(IsPossible(PathKind::kCells, facts)) << "a rank does not know what rank 0 measured";
+  facts.size_bytes = 32 << 10;
+  EXPECT_EQ(ChoosePath(facts), PathKind::kCells);
 }
 
 TEST(ChoosePath, TwoRanksThatWaitForEachSumHaveLargerCells) {
