@@ -169,7 +169,7 @@ class StagedAllreduce final : public CrossingOperation {
     std::byte* const place = ResultPlace(t) + begin;
     if (staging_->count() != 2 || output == nullptr) return FoldInPieces(t, own, output != nullptr ? output : place);
     FoldTwice(task_->dtype, task_->reduce, inputs_[0], inputs_[1], size_bytes / element_bytes_, task_->scale, output,
-              place);
+              {place});
   }
 
   void FoldInPieces(uint64_t t, Range own, std::byte* result) {

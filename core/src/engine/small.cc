@@ -147,7 +147,7 @@ TensorFold::TensorFold(const CellBuffer& cells, ReduceOp reduce, Scale scale, co
   const bool reads_own = reader != nullptr && tensor.input != nullptr;
   if (reads_own) inputs_[reader->member] = tensor.input;
   const size_t size_bytes = tensor.size_bytes();
-  call_ = {inputs_, members, tensor.element_count, scale, tensor.output, nullptr};
+  call_ = {inputs_, members, tensor.element_count, scale, tensor.output};
   if (cells.payload_is_in_line() && size_bytes < kStepBytes && offset + kStepBytes <= CellBuffer::kInLineBytes) {
     std::memset(own_, 0, kStepBytes);
     if (reads_own) inputs_[reader->member] = std::memcpy(own_, tensor.input, size_bytes);
@@ -156,7 +156,7 @@ TensorFold::TensorFold(const CellBuffer& cells, ReduceOp reduce, Scale scale, co
   } else if (members == 2 && reads_own && size_bytes >= kLeastOverwrittenBytes) {
     std::byte* const others = cells.payload_to_write(1 - reader->member) + offset;
     if (reader->overwrites) {
-      call_.copy = others;
+      call_.copy.at = others;
     } else {
       to_ask_for_ = others;
     }
@@ -311,7 +311,7 @@ class CellFold {
       inputs[reader_->member] = static_cast<const std::byte*>(tensor.input) + at;
       FoldTwice(tensor.dtype, reduce_, inputs[0], inputs[1], half.count, scale_,
                 static_cast<std::byte*>(tensor.output) + at,
-                cells_.payload_to_write(1 - reader_->member) + offset + at);
+                {cells_.payload_to_write(1 - reader_->member) + offset + at, ReadsAhead()});
     }
   }
 
@@ -321,9 +321,34 @@ class CellFold {
       const CellTensor& tensor = tensors_[i];
       const CellBuffer::Half half = CellBuffer::HalfOf(tensor, 1 - reader_->member);
       const size_t element_bytes = SizeOf(tensor.dtype), at = half.first * element_bytes;
-      std::memcpy(static_cast<std::byte*>(tensor.output) + at, cells_.payload(reader_->member) + offset + at,
-                  half.count * element_bytes);
+      std::byte* const to = static_cast<std::byte*>(tensor.output) + at;
+      const std::byte* const from = cells_.payload(reader_->member) + offset + at;
+      if (ReadsAhead()) {
+        CopyReadingAhead(to, from, half.count * element_bytes);
+      } else {
+        std::memcpy(to, from, half.count * element_bytes);
+      }
     }
+  }
+
+  // True for large payloads where a line that is read comes over from the core that has written it, so that it need not
+  // be prefetched for writing: 64 KB take 5.1 us instead of 6.2, 256 KB 15.8 instead of 16.6, and up to 16 KB nothing
+  // is gained (Intel Xeon with 2 MiB of second-level cache). There it does not pay either to overwrite what was read.
+  bool ReadsAhead() const {
+    constexpr size_t kLeastBytes = 32 << 10;
+    return !reader_->overwrites && PayloadBytes() >= kLeastBytes;
+  }
+
+  // By lines, since a call for each 2 KB took 2 to 4 % longer.
+  static void CopyReadingAhead(std::byte* to, const std::byte* from, size_t size_bytes) {
+    constexpr size_t kBytesAhead = 2048;
+    for (size_t at = 0; at < kBytesAhead && at < size_bytes; at += kLineBytes) AskToRead(from + at);
+    size_t at = 0;
+    for (; at + kLineBytes <= size_bytes; at += kLineBytes) {
+      if (at + kBytesAhead < size_bytes) AskToRead(from + at + kBytesAhead);
+      std::memcpy(to + at, from + at, kLineBytes);
+    }
+    std::memcpy(to + at, from + at, size_bytes - at);
   }
 
   void FoldForCore() const {

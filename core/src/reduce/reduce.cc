@@ -86,12 +86,12 @@ void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_
     return;
   }
   const FoldFunction fold = ChooseFold(dtype, reduce, size_bytes);
-  fold({inputs, input_count, element_count, scale, output, nullptr});
+  fold({inputs, input_count, element_count, scale, output});
 }
 
 void FoldTwice(DType dtype, ReduceOp reduce, const void* left, const void* right, size_t element_count, Scale scale,
-               void* output, void* copy) {
-  assert(reduce != ReduceOp::kAverage && output != copy);
+               void* output, FoldCopy copy) {
+  assert(reduce != ReduceOp::kAverage && output != copy.at);
   if (element_count == 0) return;
   const void* const inputs[] = {left, right};
   const FoldFunction fold = ChooseFold(dtype, reduce, element_count * SizeOf(dtype));

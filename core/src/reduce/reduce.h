@@ -38,19 +38,26 @@ size_t FirstPartOfR(size_t count);
 void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
           Scale scale, void* output);
 
-// As Fold of two inputs, but also stores the result into `copy`. The lines of `copy`, which another core may have
-// written, are prefetched. REQUIRES: `copy` is one of the inputs or does not overlap them; it is not `output`.
-void FoldTwice(DType dtype, ReduceOp reduce, const void* left, const void* right, size_t element_count, Scale scale,
-               void* output, void* copy);
+// Where the result of two inputs is stored a second time, if not null. Another core may have written the lines there,
+// so they are prefetched: for reading where a line that is read comes to this core anyway, else for writing.
+struct FoldCopy {
+  void* at = nullptr;
+  bool asks_to_read = false;
+};
 
-// The arguments of a fold. `copy`: null, or where the result of two inputs is stored a second time (FoldTwice).
+// As Fold of two inputs, but also stores the result into the copy. REQUIRES: the copy is one of the inputs or does not
+// overlap them; it is not `output`.
+void FoldTwice(DType dtype, ReduceOp reduce, const void* left, const void* right, size_t element_count, Scale scale,
+               void* output, FoldCopy copy);
+
+// The arguments of a fold.
 struct FoldCall {
   const void* const* inputs;
   size_t input_count;
   size_t element_count;
   Scale scale;
   void* output;
-  void* copy;
+  FoldCopy copy{};
 };
 using FoldFunction = void (*)(const FoldCall& call);
 

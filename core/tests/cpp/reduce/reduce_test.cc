@@ -177,7 +177,7 @@ TEST_P(FoldMatrix, TwiceStoresTheSameBitsInBothPlaces) {
           std::string a = left, b = right;
           void* const output = swapped ? &b[2] : &a[1];
           void* const copy = swapped ? &a[1] : &b[2];
-          FoldTwice(dtype(), reduce(), &a[1], &b[2], size, scale, output, copy);
+          FoldTwice(dtype(), reduce(), &a[1], &b[2], size, scale, output, {copy, /*asks_to_read=*/swapped});
           ASSERT_EQ(a, "x" + expected + "left behind") << size << " elements, isa " << static_cast<int>(isa);
           ASSERT_EQ(b, "xy" + expected + "right behind") << size << " elements, isa " << static_cast<int>(isa);
         }
