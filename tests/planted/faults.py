@@ -186,9 +186,23 @@ FAULTS = [
     Fault(
         name="a rank writes the half that it folds over its own payload instead of the other's",
         path="core/src/engine/small.cc",
-        before="                cells_.payload_to_write(1 - reader_->member) + offset + at);\n",
-        after="                cells_.payload_to_write(reader_->member) + offset + at);\n",
+        before="                {cells_.payload_to_write(1 - reader_->member) + offset + at, ReadsAhead()});\n",
+        after="                {cells_.payload_to_write(reader_->member) + offset + at, ReadsAhead()});\n",
         found_by="cpp Halves",
+    ),
+    Fault(
+        name="a copy that reads ahead leaves out what fills no line",
+        path="core/src/engine/small.cc",
+        before="    std::memcpy(to + at, from + at, size_bytes - at);\n",
+        after="",
+        found_by="cpp Members",
+    ),
+    Fault(
+        name="a rank does not expect that three have cells of 64 KB",
+        path="core/src/algorithms/choose_path.cc",
+        before="  facts.tuned_cell_bytes = facts.size_bytes;\n",
+        after="",
+        found_by="cpp ChoosePath",
     ),
     Fault(
         name="an operation folds the half again that its call has folded",

@@ -61,9 +61,9 @@ struct Node {
     std::memcpy(output, result, Out::kPadded ? Out::kStepBytes : element_count * (Out::kStepBytes / kStep));
   }
 
-  // As Steps, but also stores the result into the copy, whose lines are usually in another core's cache. So each line is
-  // prefetched bytes_ahead before its step: for writing 512 to 2048 were equally fast, for reading 1024 took up to 4 %
-  // longer. The input that is not the copy may lie outside all caches, and is prefetched, too.
+  // As Steps, but also stores the result into the copy, whose lines are usually in another core's cache. So each line
+  // is prefetched bytes_ahead before its step: for writing 512 to 2048 were equally fast, for reading 1024 took up to 4
+  // % longer. The input that is not the copy may lie outside all caches, and is prefetched, too.
   static __attribute__((noinline)) void StepsTwice(const char* const* inputs, size_t steps, Element factor,
                                                    char* output, FoldCopy also_to) {
     static_assert(kInputs == 2 && kRoot);
