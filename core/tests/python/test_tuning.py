@@ -162,9 +162,9 @@ def test_a_choice_needs_a_gain_above_the_noise():
     assert cell_bytes((100, 95), (200, 185)) == 64
     assert cell_bytes((100, 95), (200, 170)) == 32
     assert cell_bytes((100, 80), (200, 300)) == 16
-    at_both = [ways(r256=100, r128=98, r512=102), ways(r256=100, r128=98, r512=103)]
+    at_both = [ways(r256=100, r128=98, r64=98, r512=102), ways(r256=100, r128=98, r64=99, r512=103)]
     assert tuning._round_bytes(at_both, 256 << 10) == 256 << 10
-    at_both = [ways(r256=100, r128=80, r512=102), ways(r256=100, r128=105, r512=103)]
+    at_both = [ways(r256=100, r128=80, r64=84, r512=102), ways(r256=100, r128=105, r64=103, r512=103)]
     assert tuning._round_bytes(at_both, 256 << 10) == 128 << 10
     for times, overwrites in [((100, 101), 1), ((100, 98), 1), ((100, 90), 0)]:
         assert tuning._overwrites([tuning.Way("", 4096, 1, 1, times_ns=[time]) for time in times], True) == overwrites
