@@ -51,7 +51,10 @@ def test_the_rest_goes_on_when_more_are_killed_during_recovery(tmp_path: Path, s
     path = tmp_path / "train.py"
     path.write_text(PROGRAM)
     command = [sys.executable, "-m", "farandole.launch", "run", "-np", str(RANKS), "--min-np", "1", str(path)]
-    with subprocess.Popen([*command, str(STEPS)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+    recordings = tmp_path / "recordings"
+    variables = {**os.environ, "FARANDOLE_FLIGHT_RECORDER": str(recordings)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*command, str(STEPS)], stdout=pipe, stderr=pipe, text=True, env=variables) as job:
         assert job.stdout is not None
         pids, ready = {}, 0
         while ready < RANKS:
@@ -74,3 +77,4 @@ def test_the_rest_goes_on_when_more_are_killed_during_recovery(tmp_path: Path, s
     assert sorted(re.findall(r"ended (.*)", out)) == [f"{rank} of {left} at {STEPS}" for rank in range(left)], err
     named = {int(rank) for rank in re.findall(r"rank (\d) on localhost \(pid \d+\) ended: killed by SIGKILL", err)}
     assert named == set(victims), err
+    assert not list(recordings.iterdir()), "recordings of a world in between are left"

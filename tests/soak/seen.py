@@ -75,7 +75,10 @@ def _process(pid: int, host: str, words: list[str], program: str) -> Process | N
 
 
 def left_behind(hosts: Sequence[Host], folder: Path, known: Sequence[str], limit_s: float) -> list[str]:
-    """Processes, shared memory, sockets and files that are still there after this time."""
+    """Processes, shared memory, sockets and files that are still there after this time.
+
+    The folder of the flight recorder stays, without recordings.
+    """
     until = time.monotonic() + limit_s
     while (left := [*_left_on(hosts), *_files(folder, known)]) and time.monotonic() < until:
         time.sleep(0.5)
@@ -84,7 +87,7 @@ def left_behind(hosts: Sequence[Host], folder: Path, known: Sequence[str], limit
 
 def _left_on(hosts: Sequence[Host]) -> Iterator[str]:
     script = (
-        "ls /dev/shm | sed 's,^,/dev/shm/,'; grep -ao '@farandole.*' /proc/net/unix; "
+        "find /dev/shm -mindepth 1 ! -type d; grep -ao '@farandole.*' /proc/net/unix; "
         'awk \'FNR > 1 && $4 == "0A" && $2 !~ /:0016$/ {print "listener " $2}\' /proc/net/tcp /proc/net/tcp6; '
         "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline | grep -a '^[^ ]*python'; done 2>/dev/null"
     )

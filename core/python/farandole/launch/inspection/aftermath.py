@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import hmac
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from farandole.launch.inspection import jobs, processes
@@ -34,7 +34,7 @@ class Flights:
     def last_words(self, rank: int) -> str:
         """A sentence about what a rank that is dead did last; "" for one that could say so itself."""
         ranks = []
-        for recording in self._recordings(_MOST_OPERATIONS).values():
+        for recording in self._recordings(f"{self._run}.*.flight", _MOST_OPERATIONS).values():
             gone = processes.look(recording, time.monotonic_ns()).is_gone
             ranks.append(Rank(recording, Activity.GONE if gone else Activity.UNKNOWN))
         if not ranks:
@@ -42,18 +42,23 @@ class Flights:
         found = diagnose(ranks, time.monotonic_ns())
         return found.sentence if found.kind is Kind.LOST and rank in found.culprits else ""
 
-    def remove(self) -> None:
-        """Remove the files of the processes that have ended."""
-        for path, recording in self._recordings(0).items():
-            if processes.look(recording, time.monotonic_ns()).is_gone:
-                with contextlib.suppress(OSError):
-                    path.unlink()
+    def remove(self, pids: Collection[int]) -> None:
+        """Remove the files of the processes that have ended. `pids`: of all ranks that there were.
 
-    def _recordings(self, operations: int) -> dict[Path, Recording]:
+        Each world of an elastic job has a key, and so a name, of its own: only that of the first one is known here.
+        Ranks remove the files of the last world, unless one was killed in it.
+        """
+        for names in (f"{self._run}.*.flight", *(f"*.{pid}.flight" for pid in pids)):
+            for path, recording in self._recordings(names, 0).items():
+                if processes.look(recording, time.monotonic_ns()).is_gone:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+
+    def _recordings(self, names: str, operations: int) -> dict[Path, Recording]:
         """`operations`: so many of each rank, the latest, beside those in flight."""
         found = {}
         for folder in self._folders:
-            for path in sorted(folder.glob(f"{self._run}.*.flight")):
+            for path in sorted(folder.glob(names)):
                 with contextlib.suppress(OSError, RecordError):
                     found[path] = jobs.read(path, Wanted(most=operations))
         return found
