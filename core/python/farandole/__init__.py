@@ -5,6 +5,7 @@ Users of a framework import its plugin (`import farandole_torch as hvd`), which 
 """
 
 import sys as _sys
+import typing as _typing
 
 if _sys.version_info < (3, 10):  # noqa: UP036  # before anything is imported that such a Python cannot read
     raise ImportError(
@@ -131,3 +132,14 @@ __all__ = [
     "stop_timeline",
     "synchronize",
 ]
+
+if not _typing.TYPE_CHECKING:  # a type checker would accept every name
+
+    def __getattr__(name: str) -> object:
+        """Says where the collectives are, which users look for here."""
+        raise AttributeError(
+            f"module 'farandole' has no attribute {name!r}; collectives and optimizers are in the module of your "
+            "framework: import farandole_torch, farandole_tensorflow, farandole_mxnet or, for arrays, farandole.numpy",
+            name=name,
+            obj=_sys.modules[__name__],
+        )

@@ -40,6 +40,14 @@ def test_import_takes_less_than_a_fifth_of_a_second_of_a_core():
     assert min(float(run(code)) for _ in range(5)) < 0.2
 
 
+def test_a_name_that_only_modules_for_frameworks_have_gets_an_error_that_names_them():
+    import farandole
+
+    with pytest.raises(AttributeError, match=r"no attribute 'allreduce'.* farandole_torch.* farandole\.numpy"):
+        farandole.allreduce  # noqa: B018
+    assert not hasattr(farandole, "alreduce")
+
+
 def test_the_compiled_module_comes_with_the_first_use():
     code = "import farandole, sys; farandole.init(); print('farandole._core' in sys.modules, farandole.size())"
     start = time.monotonic()
