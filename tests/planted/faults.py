@@ -186,8 +186,8 @@ FAULTS = [
     Fault(
         name="a rank writes the half that it folds over its own payload instead of the other's",
         path="core/src/engine/small.cc",
-        before="                {cells_.payload_to_write(1 - reader_->member) + offset + at, ReadsAhead()});\n",
-        after="                {cells_.payload_to_write(reader_->member) + offset + at, ReadsAhead()});\n",
+        before="                {cells_.payload_to_write(1 - reader_->member) + offset + at, reads_ahead});\n",
+        after="                {cells_.payload_to_write(reader_->member) + offset + at, reads_ahead});\n",
         found_by="cpp Halves",
     ),
     Fault(

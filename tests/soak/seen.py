@@ -87,7 +87,7 @@ def left_behind(hosts: Sequence[Host], folder: Path, known: Sequence[str], limit
 
 def _left_on(hosts: Sequence[Host]) -> Iterator[str]:
     script = (
-        "find /dev/shm -mindepth 1 ! -type d; grep -ao '@farandole.*' /proc/net/unix; "
+        "find /dev/shm -mindepth 1 ! -path /dev/shm/farandole-$(id -u); grep -ao '@farandole.*' /proc/net/unix; "
         'awk \'FNR > 1 && $4 == "0A" && $2 !~ /:0016$/ {print "listener " $2}\' /proc/net/tcp /proc/net/tcp6; '
         "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline | grep -a '^[^ ]*python'; done 2>/dev/null"
     )

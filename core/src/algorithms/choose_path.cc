@@ -13,8 +13,8 @@ namespace {
 // and 53 for 512 KB.
 constexpr int64_t kPairStagedBytes = 32 << 10;
 
-// Where nothing was measured, more than two ranks stage more than this. Three that share two cores, which a measurement
-// tells, gain by 64 KB in cells: one on each core folds for all there (engine/small.cc).
+// Where nothing was measured, more than two ranks stage more than this: larger cells are faster for three ranks on two
+// cores, and were not measured for three with a core each.
 constexpr int64_t kCrowdStagedBytes = 32 << 10;
 
 // An allreduce that works element by element, in host memory. A submitter cannot copy or send what a device has not

@@ -64,14 +64,14 @@ uint64_t Rounds(size_t total_bytes, size_t chunk_bytes) { return (total_bytes + 
 //
 // Three and four members that share two Intel cores of 2 MB gain by smaller rounds. Microseconds, minimums:
 //
-//                   512 KB   256 KB   128 KB    64 KB    32 KB                         256 KB   128 KB    64 KB
-//   4     512 KB       107      106       96       97      106    3 members 512 KB         86       81       84
-//           1 MB       292      272      229      220      235                1 MB        228      187      184
-//           4 MB      1098     1020      928      912      992                4 MB        943      805      788
-//          64 MB     26500    26400    23200    22200    24000               64 MB      27800    23000    22600
+//                         512 KB   256 KB   128 KB    64 KB    32 KB                         256 KB   128 KB    64 KB
+//   4 members  512 KB        107      106       96       97      106    3 members 512 KB         86       81       84
+//                1 MB        292      272      229      220      235                1 MB        228      187      184
+//                4 MB       1098     1020      928      912      992                4 MB        943      805      788
+//               64 MB      26500    26400    23200    22200    24000               64 MB      27800    23000    22600
 //
-// Where such rounds were measured to be better, more than two members take one round up to 128 KB only: 256 KB in two
-// rounds take four 46.5 us instead of 49.6, and three 41.5 instead of 41.4 (medians 58 and 66, 64 and 75).
+// Where such rounds were measured to be better, more than two members take one round up to 128 KB only. 256 KB in two
+// rounds and in one, minimum (median): four members 46.5 (58) and 49.6 (66), three 41.5 (64) and 41.4 (75).
 //
 // Among several groups a round has 64 KB for each shard: the messages between two of four groups then have 16 KB, and
 // 16 rounds (staging.h) of two members have 2 MB. `largest_group` is the number of shards, since all groups must agree.

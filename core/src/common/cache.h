@@ -21,6 +21,8 @@ inline int64_t SecondLevelCacheBytes() { return sysconf(_SC_LEVEL2_CACHE_SIZE); 
 // prefetching stops at the end of a page and begins the next page with a miss. For data outside the caches these misses
 // take a fifth of the loop's time.
 inline constexpr size_t kReadAheadBytes = 4096;
+// Likewise a loop over what another core has just written: with 1024 it took up to 4 % longer (Intel Xeon).
+inline constexpr size_t kCoreReadAheadBytes = 2048;
 
 // Prefetches the line of this address into the second-level cache, for a read that follows soon.
 inline void AskToRead(const void* address) { __builtin_prefetch(address, 0, 2); }

@@ -62,12 +62,12 @@ struct Node {
   }
 
   // As Steps, but also stores the result into the copy, whose lines are usually in another core's cache. So each line
-  // is prefetched bytes_ahead before its step: for writing 512 to 2048 were equally fast, for reading 1024 took up to 4
-  // % longer. The input that is not the copy may lie outside all caches, and is prefetched, too.
+  // is prefetched bytes_ahead before its step; for writing, 512 to 2048 were equally fast. The input that is not the
+  // copy may lie outside all caches, and is prefetched, too.
   static __attribute__((noinline)) void StepsTwice(const char* const* inputs, size_t steps, Element factor,
                                                    char* output, FoldCopy also_to) {
     static_assert(kInputs == 2 && kRoot);
-    const size_t bytes_ahead = also_to.asks_to_read ? 2048 : 1024;
+    const size_t bytes_ahead = also_to.asks_to_read ? kCoreReadAheadBytes : 1024;
     char* const copy = static_cast<char*>(also_to.at);
     const char* const left = inputs[0];
     const char* const right = inputs[1];

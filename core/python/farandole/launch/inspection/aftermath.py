@@ -29,12 +29,13 @@ class Flights:
     def __init__(self, base: Mapping[str, str], key: bytes) -> None:
         self._folders = jobs.folders(base)
         self._run = run_of(key)
+        self._names = f"{self._run}.*.flight"
         self.watch = HostWatch(base, self._run)
 
     def last_words(self, rank: int) -> str:
         """A sentence about what a rank that is dead did last; "" for one that could say so itself."""
         ranks = []
-        for recording in self._recordings(f"{self._run}.*.flight", _MOST_OPERATIONS).values():
+        for recording in self._recordings(self._names, _MOST_OPERATIONS).values():
             gone = processes.look(recording, time.monotonic_ns()).is_gone
             ranks.append(Rank(recording, Activity.GONE if gone else Activity.UNKNOWN))
         if not ranks:
@@ -48,7 +49,7 @@ class Flights:
         Each world of an elastic job has a key, and so a name, of its own: only that of the first one is known here.
         Ranks remove the files of the last world, unless one was killed in it.
         """
-        for names in (f"{self._run}.*.flight", *(f"*.{pid}.flight" for pid in pids)):
+        for names in (self._names, *(f"*.{pid}.flight" for pid in pids)):
             for path, recording in self._recordings(names, 0).items():
                 if processes.look(recording, time.monotonic_ns()).is_gone:
                     with contextlib.suppress(OSError):
