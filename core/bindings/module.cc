@@ -137,8 +137,16 @@ void LookAround(const py::object& look) {
   if (!look.is_none()) look();
 }
 
+Key KeyOf(const std::string& secret) {
+  Key key{};
+  if (secret.size() != key.size())
+    RaiseIfError(Invalid("the job key must have 32 bytes, not " + std::to_string(secret.size())));
+  std::copy(secret.begin(), secret.end(), key.begin());
+  return key;
+}
+
 void Init(int rank, int size, const std::string& store, const py::bytes& key, const std::string& address, int listener,
-          const py::object& look, const std::string& tuning) {
+          const py::object& look, const std::string& tuning, const py::bytes& job_key, uint32_t epoch) {
   WorldSpec spec;
   spec.tuning = tuning;
   if (listener >= 0) spec.listener = std::make_shared<Descriptor>(listener);
@@ -146,10 +154,9 @@ void Init(int rank, int size, const std::string& store, const py::bytes& key, co
   spec.rank = rank;
   spec.size = size;
   spec.rendezvous_endpoint = store;
-  const std::string secret = key;
-  if (size > 1 && secret.size() != spec.key.size())
-    RaiseIfError(Invalid("the job key must have 32 bytes, not " + std::to_string(secret.size())));
-  std::copy(secret.begin(), secret.end(), spec.key.begin());
+  spec.epoch = epoch;
+  if (size > 1) spec.key = spec.job_key = KeyOf(key);
+  if (const std::string given = job_key; !given.empty()) spec.job_key = KeyOf(given);
   // Runs in a thread of its own, so that this one can check for signals: a user must be able to interrupt a job whose
   // other ranks never come.
   std::future<Status> meeting = std::async(std::launch::async, [spec] { return InitProcess(spec); });
@@ -299,7 +306,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("set_place_function", &SetPlaceFunction, "place"_a);
   module.def("call_site", &SiteOf, "above"_a);
   module.def("init", &Init, "rank"_a, "size"_a, "store"_a, "key"_a, "address"_a = "", "listener"_a = -1,
-             "look"_a = py::none(), "tuning"_a = "");
+             "look"_a = py::none(), "tuning"_a = "", "job_key"_a = py::bytes(), "epoch"_a = 0);
   module.def("tuning", &TuningInUse);
   module.def("tune", &Tune, "limits"_a);
   module.def("are_limits", &AreLimits, "text"_a);

@@ -270,11 +270,13 @@ def test_run_may_be_called_again_in_a_later_epoch(tmp_path: Path, job) -> None:
 
 
 @pytest.mark.parametrize("victim", range(4) if LONG else [0, 3])
-def test_a_majority_goes_on_without_a_launcher(foreign_job, victim: int) -> None:
-    codes, out, err = foreign_job(4, f"{victim}:10:9")
+def test_a_majority_goes_on_without_a_launcher(foreign_job, victim: int, tmp_path: Path) -> None:
+    recordings = tmp_path / "recordings"
+    codes, out, err = foreign_job(4, f"{victim}:10:9", FARANDOLE_FLIGHT_RECORDER=str(recordings))
     assert (codes, ended(out)) == ([-9 if rank == victim else 0 for rank in range(4)], all_of(3)), err
     assert_no_step_is_lost(out)
     assert err.count("3 of 4 ranks go on in epoch 1") == 1 and f"rank {victim} " in err, err
+    assert not list(recordings.iterdir()), "nobody else removes them"
 
 
 def test_one_after_the_other_without_a_launcher(foreign_job) -> None:

@@ -77,4 +77,4 @@ def test_the_rest_goes_on_when_more_are_killed_during_recovery(tmp_path: Path, s
     assert sorted(re.findall(r"ended (.*)", out)) == [f"{rank} of {left} at {STEPS}" for rank in range(left)], err
     named = {int(rank) for rank in re.findall(r"rank (\d) on localhost \(pid \d+\) ended: killed by SIGKILL", err)}
     assert named == set(victims), err
-    assert not list(recordings.iterdir()), "recordings of a world in between are left"
+    assert not list(recordings.iterdir()), "recordings are left"

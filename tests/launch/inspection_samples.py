@@ -41,11 +41,13 @@ def file_of(
     rank: int = 0,
     links: Sequence[Link] = (),
     process: tuple[int, int] = (42, 7),
+    epoch: int = 0,
+    late_ns: int = NOW_NS,
 ) -> bytes:
     """A whole file. The first text has the number 1. `process`: its number and start."""
-    clock = 2, 0, 0, NOW_NS, NOW_NS  # a tick is a nanosecond
+    clock = 2, 0, 0, late_ns, late_ns  # a tick is a nanosecond
     header = struct.pack(
-        "<8sIIIiiiI4xQQQqQqQQiI16s2048s",
+        "<8sIIIiiiIIQQQqQqQQiI16s2048s",
         b"FRDFLT02",
         RECORDS,
         TEXTS,
@@ -54,6 +56,7 @@ def file_of(
         rank,
         2,
         state,
+        epoch,
         process[1],
         *clock,
         9,

@@ -107,20 +107,65 @@ hvd.allreduce(np.ones(3, np.float32), name="grad")
 """
 
 
-@pytest.mark.parametrize("host", ["localhost", "there"])
-def test_the_launcher_says_by_itself_who_is_waited_for_and_who_was_lost(
-    run: Callable, script: Callable, tmp_path: Path, host: str
-) -> None:
-    """Also of another host, whose agent looks for it."""
+@pytest.fixture
+def there(tmp_path: Path) -> dict[str, str]:
+    """Variables by which any other host is this machine."""
     ssh = tmp_path / "ssh"
     ssh.write_text('#!/bin/sh\nfor word; do :; done\nexec sh -c "$word"\n')
     ssh.chmod(0o700)
-    env = {**environment(tmp_path), "FARANDOLE_WARN_AFTER": "1", "FARANDOLE_SSH": str(ssh)}
+    return {"FARANDOLE_SSH": str(ssh)}
+
+
+@pytest.mark.parametrize("host", ["localhost", "there"])
+def test_the_launcher_says_by_itself_who_is_waited_for_and_who_was_lost(
+    run: Callable, script: Callable, tmp_path: Path, there: dict[str, str], host: str
+) -> None:
+    """Also of another host, whose agent looks for it."""
+    env = {**environment(tmp_path), **there, "FARANDOLE_WARN_AFTER": "1"}
     result = run("-H", f"{host}:2", script(STALLED), env=env)
     assert result.code == 128 + signal.SIGKILL
     (sentence,) = re.findall("^farandole: rank 1 .*has not called.*$", result.err, re.MULTILINE)
     assert "it sleeps; rank 0 has waited" in sentence
     assert "the flight recorders say: rank 1 (pid " in result.err
+
+
+# Rank 0 is killed. Of the two that go on, one is late and then killed. It was rank 2 at the start, and is rank 1 now.
+CHANGED = """
+import os, signal, time
+import numpy as np
+import farandole.numpy as hvd
+from farandole import elastic
+hvd.init()
+number = hvd.rank()
+
+@elastic.run
+def train(state):
+    while state.step < 60:
+        if state.step == 20 and hvd.size() == 3 and number == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if state.step >= 40 and number == 2:
+            time.sleep(5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        hvd.allreduce(np.ones(3, np.float32), name="grad")
+        state.step += 1
+        state.commit()
+
+train(elastic.ObjectState(step=0))
+"""
+
+
+@pytest.mark.parametrize("host", ["localhost", "there"])
+def test_the_launcher_says_so_in_every_world_of_an_elastic_job(
+    run: Callable, script: Callable, tmp_path: Path, there: dict[str, str], host: str
+) -> None:
+    """It names ranks as it does elsewhere: by their order at the start."""
+    env = {**environment(tmp_path), **there, "FARANDOLE_WARN_AFTER": "1"}
+    result = run("-H", f"{host}:3", "--min-np", "2", script(CHANGED), env=env)
+    assert result.code == 128 + signal.SIGKILL
+    (sentence,) = re.findall("^farandole: rank 2 .*has not called.*$", result.err, re.MULTILINE)
+    assert "it sleeps; rank 1 has waited" in sentence
+    assert "the flight recorders say: rank 2 (pid " in result.err
+    assert list((tmp_path / "flights").iterdir()) == []
 
 
 def test_ranks_of_another_launcher(run: Callable, launch: Callable, script: Callable, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from farandole.launch.inspection import jobs, records
 from farandole.launch.inspection.records import ALL, Link, RecordError, State, TornError, parse
+from farandole.launch.inspection.tails import Tails
 from inspection_samples import NOW_NS, RECORDS, Written, file_of
 
 _CORE = Path(__file__).parents[2] / "core" / "src"
@@ -28,6 +29,15 @@ def test_a_record_has_what_the_core_wrote() -> None:
 def test_links_to_other_hosts_are_read_but_for_empty_places() -> None:
     links = [Link(3, 10**12, 7, 5_000_000, 2, 150), Link(-1, 0, 0, 0, 0, 0)]
     assert parse([file_of([Written(1)], links=links)] * 3).links == (links[0],)
+
+
+def test_the_ranks_of_a_later_epoch_have_numbers_in_the_order_of_start() -> None:
+    links = [Link(1, 9, 9, 9, 9, 9)]
+    found = parse([file_of([Written(1)], rank=2, links=links, epoch=4)] * 3)
+    assert (found.epoch, found.rank) == (4, 2)
+    assert found.numbered({3: (0, 1, 2)}) == found, "those of another epoch"
+    later = found.numbered({4: (1, 5, 7)})
+    assert (later.rank, later.blamed, later.links[0].peer, later.size) == (7, -1, 5, found.size)
 
 
 def test_a_mixture_of_two_operations_is_never_taken_for_one() -> None:
@@ -102,6 +112,18 @@ def test_files_of_others_and_links_are_not_read(tmp_path: Path, monkeypatch: pyt
         assert (job.run, len(job.recordings[0].operations)) == ("ab12", operations)
     monkeypatch.setattr("os.getuid", lambda: 12345)
     assert jobs.find(base) == []
+
+
+def test_a_job_has_the_ranks_of_its_last_epoch(tmp_path: Path) -> None:
+    """Ranks that were lost before leave their files, and their numbers are those of others now."""
+    for pid, rank, epoch, late_ns in ((1, 0, 0, 5), (2, 0, 1, 3), (3, 1, 1, 4), (4, 1, 1, 9), (5, 2, 0, 8)):
+        file = file_of([Written(1)], rank=rank, process=(pid, 7), epoch=epoch, late_ns=late_ns)
+        (tmp_path / f"ab12.{pid}.flight").write_bytes(file)
+    base = {"FARANDOLE_FLIGHT_RECORDER": str(tmp_path)}
+    (job,) = jobs.find(base)
+    assert [each.pid for each in job.recordings] == [2, 4]
+    seen = Tails(base, lambda _: True).look()
+    assert [each.rank.recording.pid for each in seen] == [2, 4]
 
 
 def test_a_job_is_chosen_by_name_pid_or_being_alone() -> None:

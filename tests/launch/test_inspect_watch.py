@@ -229,7 +229,7 @@ def stuck(waited_s: float, now_s: float) -> tuple[Rank, Rank]:
 def test_a_rank_counts_as_stuck_once_its_doing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sentence about it says what it does, which takes two looks at its process."""
     now_s = time.monotonic() + 10
-    watch = HostWatch({}, "run")
+    watch = HostWatch({}, "run", {})
     for seconds, activity in enumerate([Activity.UNKNOWN, Activity.SLEEPING]):
         ranks = [replace(each, activity=activity) for each in stuck(2.0, now_s)]
         monkeypatch.setattr(Tails, "look", lambda _, ranks=ranks: [Seen(each) for each in ranks])
@@ -270,6 +270,24 @@ def test_nothing_is_said_before_all_hosts_are_heard() -> None:
     assert len(watch.hear("h1", Sight({1: STEADY[1]}, stuck=(there,)), 100.5, 2)) == 1
 
 
+def test_ranks_of_a_later_epoch_are_named_in_the_order_of_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = time.monotonic() + 10
+    ranks = [replace(each, recording=replace(each.recording, epoch=1)) for each in stuck(20.0, now_s)]
+    monkeypatch.setattr(Tails, "look", lambda _: [Seen(each) for each in ranks])
+    sight = HostWatch({}, "run", {1: (1, 4)}).look(now_s)
+    assert sight is not None
+    assert sight.epoch == 1 and list(sight.paces) == [1, 4]
+    (sentence,) = JobWatch().hear("", sight, now_s, 2)
+    assert sentence.startswith("rank 4 (pid ") and "rank 1 has waited" in sentence
+
+
+def test_what_a_host_saw_of_an_earlier_epoch_says_nothing_of_this_one() -> None:
+    watch = JobWatch()
+    assert watch.hear("h0", Sight({0: STEADY[0], 1: STEADY[1]}, stuck=stuck(9.0, 100.0)), 100.0, 3) == []
+    (here, _) = stuck(9.0, 101.0)
+    assert watch.hear("h1", Sight({2: STEADY[0]}, stuck=(here,), epoch=1), 101.0, 3) == []
+
+
 def test_a_straggler_is_named_with_its_host() -> None:
     watch, job = JobWatch({0: "h0", 1: "h1"}), Job(2, noisy(0.01, slow=1, since_s=20.0), [0.8, 0.99])
     sentences: list[str] = []
@@ -284,10 +302,11 @@ def test_a_straggler_is_named_with_its_host() -> None:
 
 def test_a_sight_travels_as_a_message() -> None:
     ranks = stuck(3.0, 100.0)
-    sent = Sight({0: Pace(3, 1.5, 0.25, 0.1, 2.0, 0.5, 9.0, 0.2)}, {(0, 3): Link(3, 10, 20, 30, 4, 50)}, ranks)
+    pace = Pace(3, 1.5, 0.25, 0.1, 2.0, 0.5, 9.0, 0.2)
+    sent = Sight({0: pace}, {(0, 3): Link(3, 10, 20, 30, 4, 50)}, ranks, epoch=2)
     message = json.loads(json.dumps(sent.message(0)))
     got = sight_of(message, 7 * 1000 * MS)
-    assert (got.paces, got.links) == (sent.paces, sent.links)
+    assert (got.paces, got.links, got.epoch) == (sent.paces, sent.links, sent.epoch)
     assert [each.number for each in got.stuck] == [0, 1]
     (before,), (after,) = ranks[0].pending, got.stuck[0].pending
     assert after.title == before.title

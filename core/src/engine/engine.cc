@@ -10,18 +10,26 @@ namespace farandole {
 namespace {
 
 // All ranks of a job, and its launcher, know its key; what is made of it here tells nobody the key.
-std::unique_ptr<FlightRecorder> RecorderOf(const WorldSpec& spec, const Settings& settings) {
-  const std::string folder = FlightRecorder::FolderOf(settings.flight_recorder);
-  if (folder.empty()) return nullptr;
+std::string RunOf(const Key& job_key) {
   constexpr char kOf[] = "flight recorder";
-  const Digest digest = HmacSha256(spec.key.data(), spec.key.size(), kOf, sizeof kOf - 1);
+  const Digest digest = HmacSha256(job_key.data(), job_key.size(), kOf, sizeof kOf - 1);
   std::string run;
   for (size_t i = 0; i < 6; ++i) {
     constexpr char kDigits[] = "0123456789abcdef";
     run += kDigits[digest[i] >> 4];
     run += kDigits[digest[i] & 15];
   }
-  return FlightRecorder::Make({spec.rank, spec.size, run, folder});
+  return run;
+}
+
+// Null for a world of one rank, which waits for nobody.
+std::unique_ptr<FlightRecorder> RecorderOf(const WorldSpec& spec, const Settings& settings) {
+  const std::string folder = FlightRecorder::FolderOf(settings.flight_recorder);
+  if (folder.empty()) return nullptr;
+  const FlightRecorder::Place place{spec.rank, spec.size, RunOf(spec.job_key), folder, spec.epoch};
+  if (spec.size > 1) return FlightRecorder::Make(place);
+  if (spec.epoch > 0) FlightRecorder::RemoveFormer(place);
+  return nullptr;
 }
 
 }  // namespace
@@ -50,6 +58,7 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
   if (spec.size == 1) {
     // One rank needs no library, but a list that is wrong for more ranks is wrong for one.
     FRD_RETURN_IF_ERROR(BackendTable::FindAll(settings, backend_list));
+    RecorderOf(spec, settings);
     engine->reset(new Engine(settings, true));
     (*engine)->everybody_ = (*engine)->solo_.FindSet(0);
     return Status::Ok();

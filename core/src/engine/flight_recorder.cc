@@ -92,6 +92,7 @@ std::vector<std::string> FilesIn(const std::string& folder) {
 // The part of a header that those who tidy up need. Read returns false for a file that is no recorder's.
 struct Found {
   std::string run;
+  uint32_t epoch = 0;
   int32_t pid = 0;
   uint32_t state = 0;
   int64_t late_ns = 0;
@@ -104,6 +105,7 @@ bool Read(const std::string& path, Found* found) {
   const auto& header = *reinterpret_cast<const FlightHeader*>(room.data());
   if (std::memcmp(header.magic.data(), kMagic, header.magic.size()) != 0) return false;
   found->run.assign(header.run.data(), strnlen(header.run.data(), header.run.size()));
+  found->epoch = header.epoch;
   found->pid = header.pid;
   found->state = header.state;
   found->late_ns = header.late_ns;
@@ -126,6 +128,10 @@ void Sweep(const std::string& folder) {
   }
 }
 
+std::string PathOf(const FlightRecorder::Place& place) {
+  return place.folder + "/" + place.run + "." + std::to_string(getpid()) + kSuffix;
+}
+
 // Keeps the end of a longer text, which tells more, and whole characters of UTF-8.
 size_t CopyEnd(std::string_view text, size_t most, char* to) {
   if (text.size() > most) text.remove_prefix(text.size() - most);
@@ -146,7 +152,7 @@ std::string FlightRecorder::FolderOf(const std::string& given) {
 
 // A process that begins another epoch has one file: that of the epoch before says nothing that matters any more.
 std::unique_ptr<FlightRecorder> FlightRecorder::Make(const Place& place) {
-  const std::string path = place.folder + "/" + place.run + "." + std::to_string(getpid()) + kSuffix;
+  const std::string path = PathOf(place);
   void* memory = nullptr;
   if (MakeFolder(place.folder)) {
     Sweep(place.folder);
@@ -162,6 +168,8 @@ std::unique_ptr<FlightRecorder> FlightRecorder::Make(const Place& place) {
   recorder->Describe(place);
   return recorder;
 }
+
+void FlightRecorder::RemoveFormer(const Place& place) { unlink(PathOf(place).c_str()); }
 
 FlightRecorder::FlightRecorder() : FlightRecorder(PrivateMemory(), "") { Describe({}); }
 
@@ -186,6 +194,7 @@ void FlightRecorder::Describe(const Place& place) {
   header_->pid = getpid();
   header_->rank = place.rank;
   header_->size = place.size;
+  header_->epoch = place.epoch;
   header_->process_start = StartOfThisProcess();
   header_->first_ns = NowNs();
   header_->first_ticks = Ticks();
@@ -246,7 +255,8 @@ void FlightRecorder::RemoveIfAllHaveLeft() const {
   for (const std::string& path : FilesIn(path_.substr(0, path_.rfind('/')))) {
     Found found;
     if (!Read(path, &found) || found.run != mine) continue;
-    if (found.state != FlightHeader::kLeft) return;
+    if (found.epoch > header_->epoch) return;
+    if (found.epoch == header_->epoch && found.state != FlightHeader::kLeft) return;
     ours.push_back(path);
   }
   for (const std::string& path : ours) unlink(path.c_str());

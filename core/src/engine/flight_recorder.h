@@ -92,6 +92,7 @@ struct FlightHeader {
   uint32_t record_count = 0, text_count = 0, link_count = 0;
   int32_t pid = 0, rank = 0, size = 0;
   std::atomic<uint32_t> state{kRunning};
+  uint32_t epoch = 0;
   uint64_t process_start = 0;  // as /proc/PID/stat has it: a number may be used for another process later
   // Two moments by both clocks: the start of the epoch and a late one, which `clock_sequence` guards like a record.
   std::atomic<uint64_t> clock_sequence{0};
@@ -141,9 +142,12 @@ class FlightRecorder {
     int rank = 0, size = 1;
     std::string run;     // hexadecimal digits
     std::string folder;  // for the file; it is made if need be
+    uint32_t epoch = 0;  // of an elastic job: the number of its world
   };
   // Null where the file cannot be made, which the log tells.
   static std::unique_ptr<FlightRecorder> Make(const Place& place);
+  // Removes this process's file of a former epoch, where the next one has one rank, which needs no recorder.
+  static void RemoveFormer(const Place& place);
   // "" for none: FARANDOLE_FLIGHT_RECORDER=0. `given`: that variable.
   static std::string FolderOf(const std::string& given);
 
@@ -173,9 +177,9 @@ class FlightRecorder {
   void NoteLinks(std::vector<LinkFacts> links);
   // Says how the epoch has ended; the first call counts.
   void NoteEnd(FlightHeader::State state, int blamed, const std::string& reason);
-  // Call it when the rank has left. The last rank of a job of which all have left in good order removes their files;
-  // others stay for readers, until a later job finds that their process has been dead for an hour, or
-  // that 64 others have died later.
+  // Call it when the rank has left. The last rank of an epoch of which all have left in good order removes their files,
+  // and those of earlier epochs; others stay for readers, until a later job finds that their process has been dead for
+  // an hour, or that 64 others have died later.
   void RemoveIfAllHaveLeft() const;
 
   const FlightHeader& header() const { return *header_; }

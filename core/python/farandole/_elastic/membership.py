@@ -29,7 +29,7 @@ class Membership:
         is_newcomer = world.joins() >= 0
         self._me = world.joins() if is_newcomer else world.rank()
         self.epoch = Epoch(-1, ()) if is_newcomer else Epoch(0, tuple(range(world.size())))
-        self._job_key, self._launcher = world.job_key() or _key_for_newcomers(), world.launcher()
+        self._job_key, self._launcher = world.job_key(), world.launcher()
         self._address = environment.address() or world.own_address()
         me = Member(self._me, this_host.identity(), socket.gethostname(), os.getpid())
         everybody = [me] if is_newcomer else allgather_object(me, "farandole.elastic.members")
@@ -199,12 +199,6 @@ def _tell_process_sets(mine: dict[int, tuple[int, ...]] | None) -> list[dict[int
     if not any(clock.allgather([bool(mine)], "farandole.elastic.has_process_sets")):
         return [mine]
     return allgather_object(mine, "farandole.elastic.process_sets")
-
-
-def _key_for_newcomers() -> bytes:
-    """The key of the launcher's job, where it started with one rank, which has nobody to prove it to."""
-    path = environment.key_file(environment.OURS) if environment.membership() else ""
-    return key_exchange.read_key(path) if path else b""
 
 
 def _watch(member: Member) -> int:

@@ -27,7 +27,8 @@ class _State:
         self.clock_offset_ns = 0  # by how much this host's clock is ahead of that of rank 0's
         self.store = ""  # where the ranks of this world, or of the last one, met
         self.met: tuple[str, bytes] | None = None  # store and key on one host, obtained once: a later init() has them
-        self.key = b""  # of this world, or of the last one
+        self.job_key = b""  # of the first world of this job, or of the last job
+        self.epoch = 0  # of an elastic job
         self.launcher = ""  # that started this process
         self.leaves_at_exit = False
         self.address = ""  # where ranks of other hosts reach this one, if there are any
@@ -110,6 +111,8 @@ def _enter(
         ending.before_init(found)
     meeting = _meet(found, comm)
     world = meeting.world
+    if _state.epoch == 0:
+        _state.job_key = meeting.key
     _state.launcher = world.launcher
     _state.address = meeting.address or environment.address()
     environment.find_libraries()
@@ -124,7 +127,7 @@ def _wait_outside(found: environment.World) -> None:
     """This process joins a running job at `elastic.run`, so that nobody waits for what it does before."""
     ending.before_init(found)
     _state.launcher, _state.address = found.launcher, environment.address()
-    _state.key = key_exchange.read_key(found.key_file)
+    _state.job_key = key_exchange.read_key(found.key_file)
     environment.find_libraries()
     atexit.register(_leave_at_exit)
     _state.leaves_at_exit = True
@@ -140,9 +143,10 @@ def _join(
     meeting: bootstrap.Meeting, look: Callable[[], None], add_process_sets: Callable[[], None], timeline: str
 ) -> None:
     """Meet the other ranks, and make the world ready for the program. REQUIRES the lock."""
-    world, _state.store, _state.key = meeting.world, meeting.store, meeting.key
+    world, _state.store = meeting.world, meeting.store
     place = world.rank, world.size, meeting.store, meeting.key, meeting.address, meeting.listener
-    core.init(*place, look, tuning.of_this_host(world.local_size))
+    job_key = b"" if _state.epoch == 0 else _state.job_key
+    core.init(*place, look, tuning.of_this_host(world.local_size), job_key, _state.epoch)
     errors.explain_absence("")
     ending.after_init()
     environment.tell_horovods_readers(world)
@@ -181,6 +185,7 @@ def enter_epoch(
     """
     with _state.lock:
         _state.told, _state.met = replace(meeting.world, store=meeting.store), (meeting.store, meeting.key)
+        _state.job_key, _state.epoch = job_key(), number
         ending.enter_epoch(members, number)
         timeline = environment.timeline()
         if timeline:  # the file of the last epoch is complete
@@ -195,8 +200,11 @@ def joins() -> int:
 
 
 def job_key() -> bytes:
-    """The secret of this world's ranks; b"" in a world of one."""
-    return _state.key
+    """The secret of the ranks of this job's first world; b"" where there was one, and nobody can come."""
+    if _state.job_key or not environment.membership():
+        return _state.job_key
+    path = environment.key_file(environment.OURS)  # of a launcher whose newcomers know it, too
+    return key_exchange.read_key(path) if path else b""
 
 
 def launcher() -> str:

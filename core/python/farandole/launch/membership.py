@@ -48,17 +48,15 @@ class Lease:
 
     def survives(self, rank: int, is_mistake: bool = False) -> bool:
         """Returns whether the others go on without this rank. A mistake of the program would come again."""
-        others = [each for each in self._living() if each != rank]
+        others = [each for each in self.living if each != rank]
         if rank not in self.members:  # one that has not joined yet
             return not self._why
-        return (
-            not is_mistake and not self._why and self._begun.issuperset(self._living()) and len(others) >= self.min_np
-        )
+        return not is_mistake and not self._why and self._begun.issuperset(self.living) and len(others) >= self.min_np
 
     def reason_against(self, rank: int) -> str:
         """The sentence about the others' not going on without this rank, which has failed."""
-        left = [each for each in self._living() if each != rank]
-        if not self._begun.issuperset(self._living()):
+        left = [each for each in self.living if each != rank]
+        if not self._begun.issuperset(self.living):
             return f"rank {rank} ended while some ranks were outside of elastic.run, so the job ends"
         if len(left) < self.min_np:
             return self._too_few(left)
@@ -67,11 +65,11 @@ class Lease:
     @property
     def is_training(self) -> bool:
         """Returns whether all ranks are inside of elastic.run, where they can go on without others."""
-        return bool(self._begun) and self._begun.issuperset(self._living())
+        return bool(self._begun) and self._begun.issuperset(self.living)
 
     def can_spare(self, ranks: Collection[int]) -> bool:
         """Returns whether enough others are left without these ranks."""
-        return len([each for each in self._living() if each not in ranks]) >= self.min_np
+        return len([each for each in self.living if each not in ranks]) >= self.min_np
 
     def has_left(self, rank: int) -> bool:
         """Returns whether this rank said that it leaves, as it was told to."""
@@ -95,7 +93,7 @@ class Lease:
             self._has_begun = True
         elif message["kind"] == "join":
             self._newcomers[rank] = _said(message)
-            return self._tell_all({"kind": "update"}, self._living()) or self._send_home()
+            return self._tell_all({"kind": "update"}, self.living) or self._send_home()
         elif message["kind"] == "pause":
             self._begun.discard(rank)
         elif message["kind"] == "report" and rank in self.members and int(message["epoch"]) == self.number:
@@ -163,11 +161,13 @@ class Lease:
             return f"farandole: waiting for {late}, still inside of a step ({waited_s:.0f} s).", []
         return "", []
 
-    def _living(self) -> list[int]:
+    @property
+    def living(self) -> list[int]:
+        """The members whose processes have not ended."""
         return [rank for rank in self.members if rank not in self._ended]
 
     def _late(self) -> list[int]:
-        return [rank for rank in self._living() if rank not in self._reports]
+        return [rank for rank in self.living if rank not in self._reports]
 
     def _decide(self) -> list[Answer]:
         if self._why:
@@ -209,7 +209,7 @@ class Lease:
 
     def _send_home(self) -> list[Answer]:
         """Newcomers whose job has ended meanwhile."""
-        if self._living() or not self._newcomers:
+        if self.living or not self._newcomers:
             return []
         waiting, self._newcomers = self._newcomers, {}
         return self._tell_all({"kind": "over"}, waiting)

@@ -29,7 +29,6 @@ class LocalSupervisor(Supervisor):
     start_rank: Callable[[Placement, int], Rank] | None = None  # starts one that joins under this number
     alive: dict[int, Rank] = field(default_factory=dict)  # by process
     flights: Flights | None = None  # what the ranks have recorded
-    _all_pids: set[int] = field(default_factory=set)  # of the ranks that run or have ended
     _children_left: bool = True
     _leftovers_told: bool = False
     _told_groups: set[int] = field(default_factory=set)
@@ -38,7 +37,6 @@ class LocalSupervisor(Supervisor):
     def add(self, rank: Rank) -> None:
         """Supervise this rank too."""
         self.alive[rank.pid] = rank
-        self._all_pids.add(rank.pid)
         self._children_left = True
         self.relay.add(rank.placement.rank, rank.stdout, rank.stderr, rank.outcome)
 
@@ -49,6 +47,8 @@ class LocalSupervisor(Supervisor):
 
     def tell_member(self, rank: int, message: Message) -> None:
         """See Supervisor."""
+        if self.flights and message["kind"] == "epoch":
+            self.flights.enter_epoch(message["number"], message["members"])
         if self.server is not None:
             self.server.send(rank, message)
 
@@ -77,7 +77,7 @@ class LocalSupervisor(Supervisor):
     def forget_ranks(self) -> None:
         """See Supervisor."""
         if self.flights:
-            self.flights.remove(self._all_pids)
+            self.flights.remove()
 
     @property
     def running(self) -> int:

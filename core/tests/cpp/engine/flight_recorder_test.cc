@@ -8,6 +8,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -141,6 +142,26 @@ TEST(FlightRecorder, ALongNameKeepsItsEndAndWholeCharacters) {
   EXPECT_LE(text.size(), FlightText::kBytes);
 }
 
+// The file of a process that is dead.
+void WriteFile(const Folder& folder, const std::string& name, int64_t late_ns, const std::string& run = "",
+               uint32_t epoch = 0) {
+  static const pid_t child = [] {
+    const pid_t pid = fork();
+    if (pid == 0) _exit(0);
+    waitpid(pid, nullptr, 0);
+    return pid;
+  }();
+  FlightHeader header;
+  header.magic = {'F', 'R', 'D', 'F', 'L', 'T', '0', '2'};
+  header.pid = child;
+  header.late_ns = late_ns;
+  header.epoch = epoch;
+  std::memcpy(header.run.data(), run.data(), run.size());
+  FILE* const file = fopen((folder.path() + "/" + name).c_str(), "wb");
+  fwrite(static_cast<void*>(&header), sizeof header, 1, file);
+  fclose(file);
+}
+
 TEST(FlightRecorder, TheFileIsTheUsersAloneAndGoesWhenAllHaveLeft) {
   const Folder folder;
   const std::string inside = folder.path() + "/ranks";
@@ -166,6 +187,34 @@ TEST(FlightRecorder, AFailureStaysAndTheFirstReasonCounts) {
   EXPECT_TRUE(std::filesystem::exists(recorder->path()));
   EXPECT_EQ(recorder->header().blamed, 1);
   EXPECT_EQ(std::string(recorder->header().reason.data(), recorder->header().reason_bytes), "rank 1 is lost");
+}
+
+// A rank that was lost leaves its file, which says nothing of the epochs after it.
+TEST(FlightRecorder, FilesOfEarlierEpochsGoWhenAllHaveLeftTheLast) {
+  const Folder folder;
+  const int64_t now_ns = Now().time_since_epoch().count();
+  WriteFile(folder, "lost.1.flight", now_ns, "abc", 1);
+  WriteFile(folder, "other.1.flight", now_ns, "xyz", 1);
+  const auto recorder = FlightRecorder::Make({0, 2, "abc", folder.path(), 2});
+  EXPECT_EQ(recorder->header().epoch, 2u);
+  recorder->NoteEnd(FlightHeader::kLeft, -1, "");
+  WriteFile(folder, "late.1.flight", now_ns, "abc", 2);
+  recorder->RemoveIfAllHaveLeft();
+  EXPECT_EQ(folder.files(), 4u) << "one is still in the epoch";
+  std::filesystem::remove(folder.path() + "/late.1.flight");
+  recorder->RemoveIfAllHaveLeft();
+  EXPECT_EQ(folder.files(), 1u);
+  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/other.1.flight"));
+}
+
+TEST(FlightRecorder, AProcessHasOneFileOfAllItsEpochs) {
+  const Folder folder;
+  const auto first = FlightRecorder::Make({1, 3, "abc", folder.path()});
+  const auto second = FlightRecorder::Make({0, 2, "abc", folder.path(), 1});
+  EXPECT_EQ(first->path(), second->path());
+  EXPECT_EQ(folder.files(), 1u);
+  FlightRecorder::RemoveFormer({0, 1, "abc", folder.path(), 2});
+  EXPECT_EQ(folder.files(), 0u);
 }
 
 TEST(FlightRecorder, AFolderThatOthersCanReadIsRefused) {
@@ -206,23 +255,6 @@ TEST(FlightRecorder, RecordsOutliveSigkill) {
   EXPECT_EQ(record.sequence, 3u);
   EXPECT_EQ(record.ended, 0u);
   EXPECT_EQ(record.bytes, 4u);
-}
-
-// The file of a process that is dead.
-void WriteFile(const Folder& folder, const std::string& name, int64_t late_ns) {
-  static const pid_t child = [] {
-    const pid_t pid = fork();
-    if (pid == 0) _exit(0);
-    waitpid(pid, nullptr, 0);
-    return pid;
-  }();
-  FlightHeader header;
-  header.magic = {'F', 'R', 'D', 'F', 'L', 'T', '0', '2'};
-  header.pid = child;
-  header.late_ns = late_ns;
-  FILE* const file = fopen((folder.path() + "/" + name).c_str(), "wb");
-  fwrite(static_cast<void*>(&header), sizeof header, 1, file);
-  fclose(file);
 }
 
 TEST(FlightRecorder, OfDeadProcessesTheLatest64FilesStay) {

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import hmac
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from farandole.launch.inspection import jobs, processes
@@ -29,13 +29,22 @@ class Flights:
     def __init__(self, base: Mapping[str, str], key: bytes) -> None:
         self._folders = jobs.folders(base)
         self._run = run_of(key)
-        self._names = f"{self._run}.*.flight"
-        self.watch = HostWatch(base, self._run)
+        self._members: dict[int, Sequence[int]] = {}  # by epoch; none for the first, where a rank is its number
+        self.watch = HostWatch(base, self._run, self._members)
+
+    def enter_epoch(self, number: int, members: Sequence[int]) -> None:
+        """The ranks of an elastic job go on as these, named in the order of start."""
+        self._members[number] = members
 
     def last_words(self, rank: int) -> str:
-        """A sentence about what a rank that is dead did last; "" for one that could say so itself."""
+        """A sentence about what a rank that is dead did last; "" for one that could say so itself.
+
+        In an elastic job ranks are named in the order of start, in the sentence, too.
+        """
+        all_of_them = [each.numbered(self._members) for each in self._recordings(_MOST_OPERATIONS).values()]
+        last = max((each.epoch for each in all_of_them if each.rank == rank), default=None)
         ranks = []
-        for recording in self._recordings(self._names, _MOST_OPERATIONS).values():
+        for recording in jobs.of_last_epoch([each for each in all_of_them if each.epoch == last]):
             gone = processes.look(recording, time.monotonic_ns()).is_gone
             ranks.append(Rank(recording, Activity.GONE if gone else Activity.UNKNOWN))
         if not ranks:
@@ -43,23 +52,18 @@ class Flights:
         found = diagnose(ranks, time.monotonic_ns())
         return found.sentence if found.kind is Kind.LOST and rank in found.culprits else ""
 
-    def remove(self, pids: Collection[int]) -> None:
-        """Remove the files of the processes that have ended. `pids`: of all ranks that there were.
+    def remove(self) -> None:
+        """Remove the files of the processes that have ended."""
+        for path, recording in self._recordings(0).items():
+            if processes.look(recording, time.monotonic_ns()).is_gone:
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
-        Each world of an elastic job has a key, and so a name, of its own: only that of the first one is known here.
-        Ranks remove the files of the last world, unless one was killed in it.
-        """
-        for names in (self._names, *(f"*.{pid}.flight" for pid in pids)):
-            for path, recording in self._recordings(names, 0).items():
-                if processes.look(recording, time.monotonic_ns()).is_gone:
-                    with contextlib.suppress(OSError):
-                        path.unlink()
-
-    def _recordings(self, names: str, operations: int) -> dict[Path, Recording]:
+    def _recordings(self, operations: int) -> dict[Path, Recording]:
         """`operations`: so many of each rank, the latest, beside those in flight."""
         found = {}
         for folder in self._folders:
-            for path in sorted(folder.glob(names)):
+            for path in sorted(folder.glob(f"{self._run}.*.flight")):
                 with contextlib.suppress(OSError, RecordError):
                     found[path] = jobs.read(path, Wanted(most=operations))
         return found

@@ -263,7 +263,8 @@ def _of_divergence(wait: _Wait, elsewhere: Sequence[Rank]) -> Diagnosis:
 
 def _of_nobody_absent(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
     size = ranks[0].recording.size
-    unseen = [number for number in range(size) if number not in {rank.number for rank in ranks}]
+    seen = {rank.number for rank in ranks}
+    unseen = [number for number in range(size) if number not in seen] if len(seen) < size else []
     agreed = any(
         each.agreed_ns is not None for rank in wait.waiting for each in rank.pending if _meets(each, wait.operation)
     )

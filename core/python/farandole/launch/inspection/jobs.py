@@ -60,19 +60,23 @@ def find(base: Mapping[str, str], run: str = "", wanted: Wanted = _OUTLINE) -> l
     Files that cannot be read are left out. By default operations that have ended are, too, since there may be many
     files, and ranks go on while they are read.
     """
-    by_run: dict[str, dict[int, Recording]] = {}
+    by_run: dict[str, list[Recording]] = {}
     room = Room()
     for folder in folders(base):
         for path in sorted(folder.glob(f"{run}*.flight")):
             recording = _read_or_none(path, wanted, room)
-            if recording is None:
-                continue
-            ranks = by_run.setdefault(recording.run, {})
-            known = ranks.get(recording.rank)  # of a process that was replaced
-            if known is None or known.late_ns < recording.late_ns:
-                ranks[recording.rank] = recording
-    jobs = [Job(run, tuple(ranks[rank] for rank in sorted(ranks))) for run, ranks in by_run.items()]
+            if recording is not None:
+                by_run.setdefault(recording.run, []).append(recording)
+    jobs = [Job(run, of_last_epoch(recordings)) for run, recordings in by_run.items()]
     return sorted(jobs, key=lambda job: -job.late_ns)
+
+
+def of_last_epoch(recordings: Sequence[Recording]) -> tuple[Recording, ...]:
+    """The recordings of one job's last epoch, by rank. Of a process that was replaced in it the latest stays."""
+    last = max((each.epoch for each in recordings), default=0)
+    by_age = sorted((each for each in recordings if each.epoch == last), key=lambda each: each.late_ns)
+    ranks = {each.rank: each for each in by_age}
+    return tuple(ranks[rank] for rank in sorted(ranks))
 
 
 def choose(jobs: Sequence[Job], wanted: str, is_alive: Callable[[Recording], bool]) -> Job:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -42,7 +42,7 @@ COPIES = 3  # of a file
 HEADER_BYTES, RECORD_BYTES, TEXT_BYTES, LINK_BYTES = 4096, 64, 128, 64
 MOST_RECORDS, MOST_TEXTS, MOST_LINKS = 1 << 16, 1 << 16, 1 << 12
 
-_HEADER = struct.Struct("<8sIIIiiiI4xQQQqQqQQiI16s2048s")
+_HEADER = struct.Struct("<8sIIIiiiIIQQQqQqQQiI16s2048s")
 _RECORD = struct.Struct("<QQQQIIIIiIBBBBI")
 _TEXT = struct.Struct("<IHH120s")
 _RECORD_WORDS, _ENDED_WORD = RECORD_BYTES // 8, 2  # of a record: words, and the one with its end
@@ -130,6 +130,17 @@ class Recording:
     lost: int  # operations without a record
     operations: tuple[Operation, ...]  # in the order in which they began
     links: tuple[Link, ...] = ()  # those that have sent most
+    epoch: int = 0  # of an elastic job
+
+    def numbered(self, members: Mapping[int, Sequence[int]]) -> Recording:
+        """The same with the numbers that processes have in the order of start, in place of ranks.
+
+        `members`: by epoch, the numbers of the processes that are its ranks. Those of others are their ranks.
+        """
+        numbers = dict(enumerate(members.get(self.epoch, ())))
+        links = tuple(replace(link, peer=numbers.get(link.peer, link.peer)) for link in self.links)
+        rank, blamed = (numbers.get(each, each) for each in (self.rank, self.blamed))
+        return replace(self, rank=rank, blamed=blamed, links=links)
 
 
 @dataclass(frozen=True)
@@ -164,10 +175,10 @@ def parse(copies: Sequence[bytes | bytearray], wanted: Wanted = ALL) -> Recordin
     before, copy, after = copies
     header = _header(copy)
     clocks = {bytes(each[48:56]) for each in copies}
-    if len(clocks) > 1 or header[9] % 2:
+    if len(clocks) > 1 or header[10] % 2:
         raise TornError("its clock was being set")
-    _, record_count, text_count, link_count, pid, rank, size, state, start, _, first_ticks, first_ns = header[:12]
-    late_ticks, late_ns, begun, lost, blamed, reason_bytes, run, reason = header[12:]
+    _, record_count, text_count, link_count, pid, rank, size, state, epoch, start, *_ = header
+    _, first_ticks, first_ns, late_ticks, late_ns, begun, lost, blamed, reason_bytes, run, reason = header[10:]
     links_at = HEADER_BYTES + record_count * RECORD_BYTES + text_count * TEXT_BYTES
     whole = links_at + link_count * LINK_BYTES
     if min(map(len, copies)) < whole:
@@ -193,6 +204,7 @@ def parse(copies: Sequence[bytes | bytearray], wanted: Wanted = ALL) -> Recordin
         lost,
         tuple(sorted(operations, key=lambda operation: operation.number)),
         _links(copy, links_at, link_count),
+        epoch,
     )
 
 

@@ -16,7 +16,7 @@ _SENT_OPERATIONS = 32  # of a rank that is stuck
 
 @dataclass(frozen=True)
 class Sight:
-    """The ranks of one host, by rank.
+    """The ranks of one host, by rank; in an elastic job by their numbers in the order of start.
 
     `links`: to ranks of other hosts. `stuck`: what the ranks do, where no operation has ended for a while.
     `warn_after_s`: FARANDOLE_WARN_AFTER of the ranks.
@@ -26,6 +26,7 @@ class Sight:
     links: Links = field(default_factory=dict)
     stuck: tuple[Rank, ...] = ()
     warn_after_s: float = 0.0  # not set
+    epoch: int = 0  # of an elastic job
 
     def message(self, now_ns: int) -> dict[str, Any]:
         """For a launcher elsewhere. Times travel as distances, since hosts' clocks differ."""
@@ -34,6 +35,7 @@ class Sight:
             "links": [[rank, *astuple(link)] for (rank, _), link in self.links.items()],
             "stuck": [_packed(rank, now_ns) for rank in self.stuck],
             "warn_after_s": self.warn_after_s,
+            "epoch": self.epoch,
         }
 
 
@@ -42,7 +44,7 @@ def sight_of(message: Mapping[str, Any], now_ns: int) -> Sight:
     paces = {int(rank): Pace(int(steps), *map(float, rest)) for rank, steps, *rest in message["paces"]}
     links = {(int(rank), int(counts[0])): Link(*map(int, counts)) for rank, *counts in message["links"]}
     stuck = tuple(_unpacked(each, now_ns) for each in message["stuck"])
-    return Sight(paces, links, stuck, float(message["warn_after_s"]))
+    return Sight(paces, links, stuck, float(message["warn_after_s"]), int(message["epoch"]))
 
 
 def _packed(rank: Rank, now_ns: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,14 +38,15 @@ class Tail:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._operations: dict[int, Operation] = {}
+        self._epoch = 0
 
     def read(self, ranks: int, room: jobs.Room) -> Recording:
         """The rank's latest operations, fewer the more ranks there are. Raises OSError, RecordError."""
         pending = {number for number, each in self._operations.items() if each.ended_ns is None}
         last = max(self._operations, default=-1)
         recording = jobs.read(self._path, Wanted(last + 1, max(_FEWEST, _READ // ranks), pending), room)
-        if recording.begun < last:  # another epoch in the same file
-            self._operations = {}
+        if recording.epoch != self._epoch or recording.begun < last:
+            self._operations, self._epoch = {}, recording.epoch
             return self.read(ranks, room)
         for number in pending:  # the ring has gone round since
             self._operations.pop(number)
@@ -106,17 +107,14 @@ class Tails:
                     else:
                         self._strangers.add(key)
 
-    def _read(self) -> list[Recording]:
-        ranks: dict[int, Recording] = {}
+    def _read(self) -> Sequence[Recording]:
+        found = []
         for tail in self._tails.values():
             with contextlib.suppress(OSError, RecordError):
-                recording = tail.read(len(self._tails), self._room)
-                known = ranks.get(recording.rank)  # of a process that was replaced
-                if known is None or known.late_ns < recording.late_ns:
-                    ranks[recording.rank] = recording
-        return [ranks[rank] for rank in sorted(ranks)]
+                found.append(tail.read(len(self._tails), self._room))
+        return jobs.of_last_epoch(found)
 
-    def _look_at(self, recordings: list[Recording]) -> None:
+    def _look_at(self, recordings: Sequence[Recording]) -> None:
         looks = {each.pid: processes.look(each, time.monotonic_ns()) for each in recordings}
         self._activities = {
             pid: processes.activity(self._looks[pid], look) if pid in self._looks else _at_first(look)

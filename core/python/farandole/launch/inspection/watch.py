@@ -8,8 +8,8 @@ Each host looks at its own ranks. One launcher hears all hosts, since only toget
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from farandole.launch.inspection.diagnosis import Activity, Diagnosis, Kind, Rank, diagnose
 from farandole.launch.inspection.pace import Meter, Pace
@@ -30,11 +30,12 @@ _NOT_OURS = (Kind.MOVES, Kind.LOST, Kind.FAILED)  # the launcher sees the ends o
 
 
 class HostWatch:
-    """Looks at the ranks of this host whose job has this name."""
+    """Looks at the ranks of this host whose job has this name. `members`: of the epochs of an elastic job."""
 
-    def __init__(self, base: Mapping[str, str], run: str) -> None:
+    def __init__(self, base: Mapping[str, str], run: str, members: Mapping[int, Sequence[int]]) -> None:
         self._tails = Tails(base, lambda recording: recording.run == run, f"{run}.")
-        self._meters: dict[tuple[int, int], Meter] = {}  # by rank and process
+        self._members = members
+        self._meters: dict[tuple[int, int, int], Meter] = {}  # by epoch, rank and process
         self._warn_after_s = _seconds(base.get("FARANDOLE_WARN_AFTER", ""))
         self._due_s = time.monotonic() + EVERY_S
 
@@ -47,7 +48,7 @@ class HostWatch:
         if now < self._due_s:
             return None
         began_s = time.thread_time()
-        seen = self._tails.look()
+        seen = [self._numbered(each) for each in self._tails.look()]
         paces = {each.rank.number: self._pace(each) for each in seen if each.rank.is_there}
         self._due_s = now + pause_s(time.thread_time() - began_s, _SHARE, EVERY_S, _MOST_S)
         if not seen:
@@ -55,11 +56,16 @@ class HostWatch:
         recordings = [each.rank.recording for each in seen if each.rank.is_there]
         links = {(each.rank, link.peer): link for each in recordings for link in each.links if link.sent_bytes}
         are_stuck = all(_is_stuck(each.rank, now) for each in seen)
-        return Sight(paces, links, tuple(each.rank for each in seen) if are_stuck else (), self._warn_after_s)
+        stuck = tuple(each.rank for each in seen) if are_stuck else ()
+        return Sight(paces, links, stuck, self._warn_after_s, seen[0].rank.recording.epoch)
+
+    def _numbered(self, seen: Seen) -> Seen:
+        recording = seen.rank.recording.numbered(self._members)
+        return replace(seen, rank=replace(seen.rank, recording=recording))
 
     def _pace(self, seen: Seen) -> Pace:
         recording, look = seen.rank.recording, seen.look
-        meter = self._meters.setdefault((recording.rank, recording.pid), Meter())
+        meter = self._meters.setdefault((recording.epoch, recording.rank, recording.pid), Meter())
         meter.feed(recording.operations)
         if look is None or not look.run_ns:
             return meter.pace()
@@ -111,6 +117,8 @@ class JobWatch:
             return []
         self._looked_s = now
         fresh = [each for at_s, each in self._sights.values() if now - at_s <= _FRESH_S]
+        epoch = max((each.epoch for each in fresh), default=0)
+        fresh = [each for each in fresh if each.epoch == epoch]
         paces = {rank: pace for each in fresh for rank, pace in each.paces.items()}
         sentences = self._about_links({pair: link for each in fresh for pair, link in each.links.items()}, now)
         if len(paces) == size > 1:
