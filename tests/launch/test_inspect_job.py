@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from farandole.launch.inspection.command import inspect
 from farandole.launch.inspection.jobs import InspectionError
-from inspection_samples import Written, file_of
+from inspection_samples import NOW_NS, Written, file_of
 from other_launcher import two_ranks
 
 # Rank 1 does not come to the last call until the file "go" is there.
@@ -178,11 +178,14 @@ def test_ranks_of_another_launcher(run: Callable, launch: Callable, script: Call
     assert run(verb="inspect", env=env).err == "", "the dead have no stacks"
 
 
+def start_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
 def test_files_that_vanish_during_the_look_are_those_of_ranks_that_left(tmp_path: Path) -> None:
     """The launcher removes them at the end; the first look at them had found their ranks running."""
     alive, gone = tmp_path / "ab12.1.flight", tmp_path / "ab12.2.flight"
-    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    alive.write_bytes(file_of([Written(1, ended=20)], process=(os.getpid(), start)))
+    alive.write_bytes(file_of([Written(1, ended=20)], process=(os.getpid(), start_of(os.getpid()))))
     gone.write_bytes(file_of([Written(1, ended=20)], rank=1))
     base = {"FARANDOLE_FLIGHT_RECORDER": str(tmp_path)}
 
@@ -206,3 +209,20 @@ def test_a_folder_that_cannot_be_made_ends_no_job(run: Callable, script: Callabl
     result = run("-np", 2, script("import farandole.numpy as hvd\nhvd.init()\nhvd.barrier()"), env=env)
     assert result.code == 0
     assert result.err.count("operations are not recorded for farandole inspect") == 2
+
+
+def test_an_epoch_that_begins_during_the_look_is_looked_at_by_itself(tmp_path: Path) -> None:
+    """The file of the rank that was lost stays, as it does in an elastic job, and a newcomer has one."""
+    me, newcomer = ((pid, start_of(pid)) for pid in (os.getpid(), os.getppid()))
+    alive, gone = tmp_path / "ab12.1.flight", tmp_path / "ab12.2.flight"
+    alive.write_bytes(file_of([Written(1, ended=20)], rank=1, process=me))
+    gone.write_bytes(file_of([Written(1, ended=20)]))
+
+    def begin_another(_: float) -> None:
+        for rank, path, process in ((0, alive, me), (1, tmp_path / "ab12.3.flight", newcomer)):
+            later = file_of([Written(1, ended=20)], rank=rank, process=process, epoch=1, late_ns=NOW_NS + 1)
+            path.write_bytes(later)
+
+    base = {"FARANDOLE_FLIGHT_RECORDER": str(tmp_path)}
+    found = json.loads(inspect(base, "", as_json=True, with_stacks=False, sleep=begin_another)[0])
+    assert found["kind"] == "moves" and [each["rank"] for each in found["ranks"]] == [0, 1]

@@ -139,6 +139,64 @@ def test_a_job_of_another_launcher(launch: Callable, script: Callable, tmp_path:
         assert page.process.wait(30) == 0
 
 
+# Rank 0 goes, later rank 1, until one is left.
+FEWER = """
+import os, signal, time
+import numpy as np
+import farandole.numpy as hvd
+from farandole import elastic
+hvd.init()
+number = hvd.rank()
+
+@elastic.run
+def train(state):
+    while hvd.size() > 1 or not os.path.exists("go"):
+        if hvd.size() == 1:
+            open("alone", "w").close()
+        if number == 3 - hvd.size() and os.path.exists(f"kill{number}"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        hvd.allreduce(np.ones(3, np.float32), name="grad")
+        state.step += 1
+        state.commit()
+        time.sleep(0.01)
+
+train(elastic.ObjectState(step=0))
+"""
+
+
+def test_an_elastic_job_is_shown_in_all_its_epochs(launch: Callable, script: Callable, tmp_path: Path) -> None:
+    job = launch("-np", 3, "--min-np", 1, script(FEWER), env=environment(tmp_path))
+    until = time.monotonic() + 20
+    while len(list(tmp_path.glob("flights/*.flight"))) < 3:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    page = launch(verb="live", env=environment(tmp_path))
+    sizes = []
+    for name, frame in events(Terminal(page).url()):
+        if name != "frame":
+            break
+        sizes.append((frame["size"], len(frame["ranks"])))
+        if sizes[-1] == (3, 3):
+            (tmp_path / "kill0").touch()
+        if sizes[-1] == (2, 2) and not (tmp_path / "kill1").exists():
+            (tmp_path / "kill1").touch()
+            threading.Thread(target=end_it, args=(tmp_path, page.process)).start()
+    assert {(3, 3), (2, 2)} <= set(sizes), sizes
+    assert (tmp_path / "still served").exists(), "the page ended while one rank trained alone"
+    assert page.process.wait(30) == 0 and job.process.wait(30) == 0
+
+
+def end_it(tmp_path: Path, page: Any) -> None:
+    """Let the last rank end, some looks after it was alone."""
+    until = time.monotonic() + 20
+    while not (tmp_path / "alone").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(2)
+    if page.poll() is None:
+        (tmp_path / "still served").touch()
+    (tmp_path / "go").touch()
+
+
 def scrape(port: int, secret: str) -> str:
     request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Authorization": f"Bearer {secret}"})
     try:

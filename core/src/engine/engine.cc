@@ -22,13 +22,13 @@ std::string RunOf(const Key& job_key) {
   return run;
 }
 
-// Null for a world of one rank, which waits for nobody.
-std::unique_ptr<FlightRecorder> RecorderOf(const WorldSpec& spec, const Settings& settings) {
+// Null where nothing is recorded: a world of one rank waits for nobody. Ends the recordings of earlier epochs, if any.
+std::unique_ptr<FlightRecorder> BeginRecording(const WorldSpec& spec, const Settings& settings) {
   const std::string folder = FlightRecorder::FolderOf(settings.flight_recorder);
   if (folder.empty()) return nullptr;
   const FlightRecorder::Place place{spec.rank, spec.size, RunOf(spec.job_key), folder, spec.epoch};
   if (spec.size > 1) return FlightRecorder::Make(place);
-  if (spec.epoch > 0) FlightRecorder::RemoveFormer(place);
+  if (spec.epoch > 0) FlightRecorder::RemoveEarlier(place);
   return nullptr;
 }
 
@@ -58,7 +58,7 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
   if (spec.size == 1) {
     // One rank needs no library, but a list that is wrong for more ranks is wrong for one.
     FRD_RETURN_IF_ERROR(BackendTable::FindAll(settings, backend_list));
-    RecorderOf(spec, settings);
+    BeginRecording(spec, settings);
     engine->reset(new Engine(settings, true));
     (*engine)->everybody_ = (*engine)->solo_.FindSet(0);
     return Status::Ok();
@@ -73,7 +73,7 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
   for (auto& library : BackendTable::Libraries(settings, backend_list)) spec.settings.push_back(std::move(library));
   std::unique_ptr<World> world;
   FRD_RETURN_IF_ERROR(Bootstrap(spec, After(std::chrono::milliseconds(settings.start_timeout_ms)), &world));
-  return Start(std::move(world), settings, engine, RecorderOf(spec, settings));
+  return Start(std::move(world), settings, engine, BeginRecording(spec, settings));
 }
 
 // Starts the driver last, since it answers messages of other ranks from then on.

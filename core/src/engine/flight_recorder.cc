@@ -112,6 +112,8 @@ bool Read(const std::string& path, Found* found) {
   return true;
 }
 
+bool IsDead(int32_t pid) { return pid > 0 && kill(pid, 0) != 0 && errno == ESRCH; }
+
 // Removes the files of processes that died long ago, and of the others that are dead the oldest, so that jobs which end
 // badly one after the other do not fill the file system. A time in the future is of before the machine's last start.
 void Sweep(const std::string& folder) {
@@ -119,7 +121,7 @@ void Sweep(const std::string& folder) {
   std::vector<std::pair<int64_t, std::string>> dead;  // with its age, the latest first
   for (const std::string& path : FilesIn(folder)) {
     Found found;
-    if (!Read(path, &found) || found.pid <= 0 || kill(found.pid, 0) == 0 || errno != ESRCH) continue;
+    if (!Read(path, &found) || !IsDead(found.pid)) continue;
     dead.emplace_back(found.late_ns > now_ns ? INT64_MAX : now_ns - found.late_ns, path);
   }
   std::sort(dead.begin(), dead.end());
@@ -169,7 +171,12 @@ std::unique_ptr<FlightRecorder> FlightRecorder::Make(const Place& place) {
   return recorder;
 }
 
-void FlightRecorder::RemoveFormer(const Place& place) { unlink(PathOf(place).c_str()); }
+void FlightRecorder::RemoveEarlier(const Place& place) {
+  for (const std::string& path : FilesIn(place.folder)) {
+    Found found;
+    if (Read(path, &found) && found.run == place.run && found.epoch < place.epoch) unlink(path.c_str());
+  }
+}
 
 FlightRecorder::FlightRecorder() : FlightRecorder(PrivateMemory(), "") { Describe({}); }
 
@@ -255,7 +262,10 @@ void FlightRecorder::RemoveIfAllHaveLeft() const {
   for (const std::string& path : FilesIn(path_.substr(0, path_.rfind('/')))) {
     Found found;
     if (!Read(path, &found) || found.run != mine) continue;
-    if (found.epoch > header_->epoch) return;
+    if (found.epoch > header_->epoch) {
+      if (IsDead(found.pid)) continue;  // of a job that had the same key before
+      return;
+    }
     if (found.epoch == header_->epoch && found.state != FlightHeader::kLeft) return;
     ours.push_back(path);
   }

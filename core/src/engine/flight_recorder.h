@@ -146,8 +146,8 @@ class FlightRecorder {
   };
   // Null where the file cannot be made, which the log tells.
   static std::unique_ptr<FlightRecorder> Make(const Place& place);
-  // Removes this process's file of a former epoch, where the next one has one rank, which needs no recorder.
-  static void RemoveFormer(const Place& place);
+  // Removes the files of earlier epochs. For the start of an epoch of one rank, which needs no recorder.
+  static void RemoveEarlier(const Place& place);
   // "" for none: FARANDOLE_FLIGHT_RECORDER=0. `given`: that variable.
   static std::string FolderOf(const std::string& given);
 

@@ -27,7 +27,7 @@ class _State:
         self.clock_offset_ns = 0  # by how much this host's clock is ahead of that of rank 0's
         self.store = ""  # where the ranks of this world, or of the last one, met
         self.met: tuple[str, bytes] | None = None  # store and key on one host, obtained once: a later init() has them
-        self.job_key = b""  # of the first world of this job, or of the last job
+        self.job_key = b""  # of the first world of this job; after shutdown() that of the job before
         self.epoch = 0  # of an elastic job
         self.launcher = ""  # that started this process
         self.leaves_at_exit = False
@@ -111,8 +111,8 @@ def _enter(
         ending.before_init(found)
     meeting = _meet(found, comm)
     world = meeting.world
-    if _state.epoch == 0:
-        _state.job_key = meeting.key
+    if _state.epoch == 0 or comm:
+        _state.job_key, _state.epoch = meeting.key, 0
     _state.launcher = world.launcher
     _state.address = meeting.address or environment.address()
     environment.find_libraries()
@@ -200,7 +200,7 @@ def joins() -> int:
 
 
 def job_key() -> bytes:
-    """The secret of the ranks of this job's first world; b"" where there was one, and nobody can come."""
+    """The secret of this job's ranks; b"" in a job that began with one rank and can get no others."""
     if _state.job_key or not environment.membership():
         return _state.job_key
     path = environment.key_file(environment.OURS)  # of a launcher whose newcomers know it, too

@@ -163,9 +163,12 @@ class Supervisor(ABC):
         """The ranks have ended, and all is told: remove what they left for readers."""
 
     def say_of_sight(self, source: str, sight: Sight, now: float, ranks: int) -> None:
-        """Tell the user who makes the others wait. `source`: the host; `ranks`: that run, on all hosts."""
+        """Tell the user who makes the others wait. `source`: the host; `ranks`: that run, on all hosts.
+
+        In an elastic job the members of the epoch count instead: others may run before they join, and after they left.
+        """
         if self.lease is not None:
-            ranks = len(self.lease.living)  # without those that are on their way into the job
+            ranks = len(self.lease.living)
         for sentence in self._watch.hear(source, sight, now, ranks):
             self.relay.say(f"farandole: {sentence}.")
 

@@ -195,16 +195,18 @@ TEST(FlightRecorder, FilesOfEarlierEpochsGoWhenAllHaveLeftTheLast) {
   const int64_t now_ns = Now().time_since_epoch().count();
   WriteFile(folder, "lost.1.flight", now_ns, "abc", 1);
   WriteFile(folder, "other.1.flight", now_ns, "xyz", 1);
+  WriteFile(folder, "former.1.flight", now_ns, "abc", 7);  // of a job that had the same key
   const auto recorder = FlightRecorder::Make({0, 2, "abc", folder.path(), 2});
   EXPECT_EQ(recorder->header().epoch, 2u);
   recorder->NoteEnd(FlightHeader::kLeft, -1, "");
   WriteFile(folder, "late.1.flight", now_ns, "abc", 2);
   recorder->RemoveIfAllHaveLeft();
-  EXPECT_EQ(folder.files(), 4u) << "one is still in the epoch";
+  EXPECT_EQ(folder.files(), 5u) << "one is still in the epoch";
   std::filesystem::remove(folder.path() + "/late.1.flight");
   recorder->RemoveIfAllHaveLeft();
-  EXPECT_EQ(folder.files(), 1u);
+  EXPECT_EQ(folder.files(), 2u);
   EXPECT_TRUE(std::filesystem::exists(folder.path() + "/other.1.flight"));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/former.1.flight"));
 }
 
 TEST(FlightRecorder, AProcessHasOneFileOfAllItsEpochs) {
@@ -213,7 +215,8 @@ TEST(FlightRecorder, AProcessHasOneFileOfAllItsEpochs) {
   const auto second = FlightRecorder::Make({0, 2, "abc", folder.path(), 1});
   EXPECT_EQ(first->path(), second->path());
   EXPECT_EQ(folder.files(), 1u);
-  FlightRecorder::RemoveFormer({0, 1, "abc", folder.path(), 2});
+  WriteFile(folder, "lost.1.flight", Now().time_since_epoch().count(), "abc", 0);
+  FlightRecorder::RemoveEarlier({0, 1, "abc", folder.path(), 2});
   EXPECT_EQ(folder.files(), 0u);
 }
 

@@ -19,7 +19,7 @@ _MOST_OPERATIONS = 512  # of a rank, for a sentence about it
 
 
 def run_of(key: bytes) -> str:
-    """The name that ranks with this key give their job: RecorderOf in the core's engine."""
+    """The name that ranks with this key give their job: RunOf in the core's engine."""
     return hmac.new(key, b"flight recorder", hashlib.sha256).hexdigest()[:_RUN_DIGITS]
 
 
@@ -41,14 +41,14 @@ class Flights:
 
         In an elastic job ranks are named in the order of start, in the sentence, too.
         """
-        all_of_them = [each.numbered(self._members) for each in self._recordings(_MOST_OPERATIONS).values()]
-        last = max((each.epoch for each in all_of_them if each.rank == rank), default=None)
+        recordings = [each.numbered(self._members) for each in self._recordings(_MOST_OPERATIONS).values()]
+        epoch = max((each.epoch for each in recordings if each.rank == rank), default=None)
+        if epoch is None:
+            return ""
         ranks = []
-        for recording in jobs.of_last_epoch([each for each in all_of_them if each.epoch == last]):
+        for recording in jobs.of_last_epoch([each for each in recordings if each.epoch == epoch]):
             gone = processes.look(recording, time.monotonic_ns()).is_gone
             ranks.append(Rank(recording, Activity.GONE if gone else Activity.UNKNOWN))
-        if not ranks:
-            return ""
         found = diagnose(ranks, time.monotonic_ns())
         return found.sentence if found.kind is Kind.LOST and rank in found.culprits else ""
 

@@ -11,6 +11,7 @@ from farandole.launch.inspection.records import Recording, Wanted
 
 _MOST_STACKS = 16  # ranks of which stacks are shown; the culprits' come first
 _AT_ONCE = 4
+_MOST_EPOCHS = 3  # that an elastic job may begin during the look
 _MOST_OPERATIONS = 512  # of a rank, beside those in flight
 
 
@@ -42,6 +43,18 @@ def _examine(
     Their files are read last, one right after the other: what the ranks do meanwhile would look like a difference
     between them.
     """
+    for _ in range(_MOST_EPOCHS):
+        ranks, now_ns, now = _examine_once(base, job, sleep)
+        if now.epoch == job.epoch:
+            break
+        job = now
+    return ranks, now_ns
+
+
+def _examine_once(
+    base: Mapping[str, str], job: jobs.Job, sleep: Callable[[float], None]
+) -> tuple[list[diagnosis.Rank], int, jobs.Job]:
+    """The same, and the job as it is then: where that is in another epoch, these ranks are of both."""
     before = [processes.look(recording, time.monotonic_ns()) for recording in job.recordings]
     if not all(look.is_gone for look in before):
         sleep(processes.LOOK_S)
@@ -55,7 +68,7 @@ def _examine(
         for recording, first, second in looks
         if recording.pid in latest or not second.is_gone  # else it has left in good order meanwhile
     ]
-    return ranks, now_ns
+    return ranks, now_ns, now
 
 
 def _is_alive(recording: Recording) -> bool:

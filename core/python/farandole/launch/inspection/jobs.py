@@ -36,6 +36,11 @@ class Job:
     recordings: tuple[Recording, ...]
 
     @property
+    def epoch(self) -> int:
+        """Which of the epochs of an elastic job it is."""
+        return self.recordings[0].epoch
+
+    @property
     def late_ns(self) -> int:
         """When one of its ranks last showed a sign of life."""
         return max(recording.late_ns for recording in self.recordings)
@@ -72,10 +77,14 @@ def find(base: Mapping[str, str], run: str = "", wanted: Wanted = _OUTLINE) -> l
 
 
 def of_last_epoch(recordings: Sequence[Recording]) -> tuple[Recording, ...]:
-    """The recordings of one job's last epoch, by rank. Of a process that was replaced in it the latest stays."""
-    last = max((each.epoch for each in recordings), default=0)
-    by_age = sorted((each for each in recordings if each.epoch == last), key=lambda each: each.late_ns)
-    ranks = {each.rank: each for each in by_age}
+    """The recordings of each job's last epoch, by rank. Of two processes that were one rank the latest stays.
+
+    The last epoch is that of the latest sign of life: its number is not always the largest. A job that is started again
+    with the same key begins at 0, and dead ranks of the time before have left their files.
+    """
+    by_age = sorted(recordings, key=lambda each: each.late_ns)
+    epochs = {each.run: each.epoch for each in by_age}
+    ranks = {each.rank: each for each in by_age if each.epoch == epochs[each.run]}
     return tuple(ranks[rank] for rank in sorted(ranks))
 
 

@@ -76,13 +76,14 @@ class Meter:
         self._squares, self._longest_ns = 0.0, 0
         self._names: set[str] = set()  # of the step that goes on
         self._waited_in_step_ns = 0
+        self._epoch = 0  # of an elastic job
         self._reached = -1  # the number of the last operation that is in a step
         self._end_ns: int | None = None  # of that step
 
-    def feed(self, operations: Sequence[Operation]) -> None:
+    def feed(self, operations: Sequence[Operation], epoch: int = 0) -> None:
         """Take what is new among a rank's operations. They are by number; those of one process set are left out."""
-        if operations and operations[-1].number < self._reached:  # another epoch
-            self._reached, self._end_ns = -1, None
+        if epoch != self._epoch or (operations and operations[-1].number < self._reached):  # numbers have begun anew
+            self._epoch, self._reached, self._end_ns = epoch, -1, None
         new = [each for each in operations if each.number > self._reached and each.process_set == 0]
         if new and self._reached >= 0 and not any(each.number <= self._reached for each in operations):
             self._end_ns = None  # operations between were not seen

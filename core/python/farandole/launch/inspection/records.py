@@ -135,7 +135,7 @@ class Recording:
     def numbered(self, members: Mapping[int, Sequence[int]]) -> Recording:
         """The same with the numbers that processes have in the order of start, in place of ranks.
 
-        `members`: by epoch, the numbers of the processes that are its ranks. Those of others are their ranks.
+        `members`: by epoch, the numbers of the processes that are its ranks. In an epoch without them ranks stay.
         """
         numbers = dict(enumerate(members.get(self.epoch, ())))
         links = tuple(replace(link, peer=numbers.get(link.peer, link.peer)) for link in self.links)

@@ -26,7 +26,7 @@ _AGAIN_S = 60.0  # the same again; then after twice as long, and so on
 _STEADY_STEPS = 20
 _STALL_S, _FIRST_STALL_S = 5.0, 10.0  # in steps that are steady, and before
 _UNUSUAL = 3.0  # times the longest wait so far
-_NOT_OURS = (Kind.MOVES, Kind.LOST, Kind.FAILED)  # the launcher sees the ends of ranks itself
+_NOT_OURS = (Kind.MOVES, Kind.LOST, Kind.FAILED, Kind.UNSEEN)  # the launcher sees all hosts, and the ends of ranks
 
 
 class HostWatch:
@@ -35,7 +35,7 @@ class HostWatch:
     def __init__(self, base: Mapping[str, str], run: str, members: Mapping[int, Sequence[int]]) -> None:
         self._tails = Tails(base, lambda recording: recording.run == run, f"{run}.")
         self._members = members
-        self._meters: dict[tuple[int, int, int], Meter] = {}  # by epoch, rank and process
+        self._meters: dict[tuple[int, int], Meter] = {}  # by rank and process
         self._warn_after_s = _seconds(base.get("FARANDOLE_WARN_AFTER", ""))
         self._due_s = time.monotonic() + EVERY_S
 
@@ -65,8 +65,8 @@ class HostWatch:
 
     def _pace(self, seen: Seen) -> Pace:
         recording, look = seen.rank.recording, seen.look
-        meter = self._meters.setdefault((recording.epoch, recording.rank, recording.pid), Meter())
-        meter.feed(recording.operations)
+        meter = self._meters.setdefault((recording.rank, recording.pid), Meter())
+        meter.feed(recording.operations, recording.epoch)
         if look is None or not look.run_ns:
             return meter.pace()
         return meter.pace(look.run_ns, look.queued_ns, look.at_ns)

@@ -15,7 +15,6 @@ from types import FrameType
 
 from farandole.launch import guard
 from farandole.launch.inspection import jobs, processes
-from farandole.launch.inspection.diagnosis import Activity
 from farandole.launch.inspection.records import Recording
 from farandole.launch.inspection.tails import Seen, Tails, descends, pause_s
 from farandole.launch.live.hub import Hub
@@ -81,8 +80,7 @@ class Live:
         while not stopped:
             now_ns = time.monotonic_ns()  # before the look, which takes time: else what ends meanwhile looks long
             seen = self._tails.look()
-            if seen:
-                self._publish(seen, now_ns)
+            self._publish(seen, now_ns)
             if is_over(seen):
                 break
             cost_s, spent_s = time.process_time() - spent_s, time.process_time()
@@ -99,7 +97,8 @@ class Live:
     def _publish(self, seen: list[Seen], now_ns: int) -> None:
         if self._metrics is not None:
             self._metrics.text = as_text(seen, now_ns).encode()
-        self._hub.publish(event("frame", self._model.frame(seen, now_ns)))
+        if seen:
+            self._hub.publish(event("frame", self._model.frame(seen, now_ns)))
 
     def stop(self) -> None:
         """Make `run` end soon. A handler of signals may call it."""
@@ -115,15 +114,18 @@ def event(name: str, data: Mapping[str, object]) -> bytes:
 def watch(base: Mapping[str, str], named: str, wanted: Wanted, say: Say) -> None:
     """Serve a page for a job that runs, until it has ended. Raises InspectionError, OSError."""
     job = jobs.choose(jobs.find(base), named, _is_alive)
-    Live(Tails(base, lambda recording: recording.run == job.run), wanted, say).run(_all_have_ended)
+    latest = [*job.recordings]
+
+    def is_over(seen: list[Seen]) -> bool:
+        """No file does not mean the end: between two epochs of an elastic job there is none, nor for one rank alone."""
+        latest[:] = [each.rank.recording for each in seen] or latest
+        return not any(map(_is_alive, latest))
+
+    Live(Tails(base, lambda recording: recording.run == job.run), wanted, say).run(is_over)
 
 
 def _is_alive(recording: Recording) -> bool:
     return not processes.look(recording, time.monotonic_ns()).is_gone
-
-
-def _all_have_ended(seen: list[Seen]) -> bool:
-    return all(each.rank.activity is Activity.GONE for each in seen)
 
 
 @contextlib.contextmanager

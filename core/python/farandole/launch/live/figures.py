@@ -58,7 +58,7 @@ def serve(base: Mapping[str, str], pid: int, ends: Sequence[int]) -> None:
     while not select.select(ends, [], [], pause_s)[0]:
         pause_s = _EVERY_S
         current = next((job.run for job in jobs.find(base) if pid in job.pids), "")
-        if current != run:  # at first, and when an elastic job has begun anew
+        if current != run:  # at first, and around the start of an elastic job's next epoch, when there is no file
             run, tails = current, Tails(base, is_of_job)
         now_ns = time.monotonic_ns()  # before the look, which takes time
         print(json.dumps(figures(tails.look(), pid, now_ns)), flush=True)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from statistics import median
 
 from farandole.launch.inspection.diagnosis import Diagnosis, Kind, Rank, diagnose
-from farandole.launch.inspection.records import Operation
+from farandole.launch.inspection.records import Operation, Recording
 from farandole.launch.inspection.tails import Seen
 
 MOST_OPERATIONS = 2000  # in a frame, of all ranks
@@ -31,12 +31,17 @@ Frame = dict[str, object]
 class _Former:
     """Up to where earlier frames have told about a rank."""
 
-    process: tuple[int, int]
+    process: tuple[int, int, int]
     ended: int  # operations that had ended
     last: int = -1  # the number of the latest operation
     pending: set[int] = field(default_factory=set)
     at_ns: int = 0
     sent: dict[int, int] = field(default_factory=dict)  # bytes, by peer
+
+
+def _process_of(recording: Recording) -> tuple[int, int, int]:
+    """The number of the process, its start, and its epoch: where one differs, counts begin anew."""
+    return recording.pid, recording.process_start, recording.epoch
 
 
 class _Names:
@@ -94,7 +99,7 @@ class Model:
     def _links(self, rank: Rank, now_ns: int) -> list[list[int]]:
         """Bytes a second to each peer since the last frame, rank, peer, round trip, packets that were sent again."""
         former = self._former.get(rank.number)
-        if former is None or now_ns <= former.at_ns:
+        if former is None or former.process != _process_of(rank.recording) or now_ns <= former.at_ns:
             return []
         passed_s = (now_ns - former.at_ns) / 1e9
         return [
@@ -111,7 +116,7 @@ class Model:
     def _since(self, rank: Rank, now_ns: int, most: int) -> tuple[list[Operation], int, float]:
         """The longest operations that ended since the last frame, how many others did, and all per second."""
         recording = rank.recording
-        process = recording.pid, recording.process_start
+        process = _process_of(recording)
         pending = {operation.number for operation in rank.pending}
         ended = recording.begun - len(pending)
         former = self._former.get(rank.number)
