@@ -16,7 +16,7 @@ Owned Borrow(PyObject* object) { return pybind11::reinterpret_borrow<Owned>(obje
 
 // The tuple that `carry` gets first.
 struct Terms {
-  enum Place { kKind, kArrayType, kShowsMemory, kIsProfiled, kWaits, kParameters, kWanted, kOtherwise, kCount };
+  enum Place { kKind, kArrayType, kIsProfiled, kWaits, kParameters, kWanted, kOtherwise, kCount };
 
   PyObject* at(Place place) const { return PyTuple_GET_ITEM(tuple, place); }
 
@@ -49,14 +49,13 @@ Answer AreWanted(PyObject* options, PyObject* wanted) {
   return Answer::kYes;
 }
 
-// Returns whether a call of this one tensor goes the short way.
+// Returns whether a call of this one tensor goes the short way, if its memory can be used.
 Answer IsShort(const Terms& terms, PyObject* tensor, PyObject* options) {
   if (reinterpret_cast<PyObject*>(Py_TYPE(tensor)) != terms.at(Terms::kArrayType)) return Answer::kNo;
   if (PyList_GET_SIZE(terms.at(Terms::kWaits)) != 0) return Answer::kNo;
   if (const Answer wanted = AreWanted(options, terms.at(Terms::kWanted)); wanted != Answer::kYes) return wanted;
   const Answer profiled = TruthOf(PyObject_CallNoArgs(terms.at(Terms::kIsProfiled)));
-  if (profiled != Answer::kNo) return profiled == Answer::kYes ? Answer::kNo : profiled;
-  return TruthOf(PyObject_CallOneArg(terms.at(Terms::kShowsMemory), tensor));
+  return profiled == Answer::kNo ? Answer::kYes : profiled == Answer::kYes ? Answer::kNo : profiled;
 }
 
 Look Perform(const Terms& terms, PyObject* tensor) {

@@ -146,7 +146,6 @@ def carry(
     terms: tuple[
         int,  # op
         type[T],  # of the tensor
-        Callable[[T], bool],  # whether it shows its memory, as the plugin's adapter says
         Callable[[], bool],  # whether a profiler is on
         list[Callable[[], None]],  # not empty: a call without a name has to wait for others first
         Parameters | Callable[[], Parameters],
@@ -156,7 +155,10 @@ def carry(
     tensors: list[T],
     options: object,
 ) -> object:
-    """Perform an operation in place and return None, where there is one tensor and the terms hold; else `terms[-1]`."""
+    """Perform an operation in place and return None, where there is one tensor and the terms hold; else `terms[-1]`.
+
+    It asks nobody whether the core can use the tensor's memory: it looks, as `submit_one` does.
+    """
 
 def prepare(op: int, tensor: T, keep: object, call: Tensor, parameters: Parameters) -> Persistent[T]:
     """Prepare an operation in place, to be called again and again. `keep`: keeps the memory of `call` where it is."""
