@@ -28,6 +28,11 @@ enum class Answer { kNo, kYes, kRaised };
 
 Answer ToAnswer(int truth) { return truth < 0 ? Answer::kRaised : truth > 0 ? Answer::kYes : Answer::kNo; }
 
+Answer Not(Answer answer) {
+  if (answer == Answer::kRaised) return answer;
+  return answer == Answer::kNo ? Answer::kYes : Answer::kNo;
+}
+
 Answer TruthOf(PyObject* returned) {
   const Owned answer = Steal(returned);
   return answer ? ToAnswer(PyObject_IsTrue(answer.ptr())) : Answer::kRaised;
@@ -54,8 +59,7 @@ Answer IsShort(const Terms& terms, PyObject* tensor, PyObject* options) {
   if (reinterpret_cast<PyObject*>(Py_TYPE(tensor)) != terms.at(Terms::kArrayType)) return Answer::kNo;
   if (PyList_GET_SIZE(terms.at(Terms::kWaits)) != 0) return Answer::kNo;
   if (const Answer wanted = AreWanted(options, terms.at(Terms::kWanted)); wanted != Answer::kYes) return wanted;
-  const Answer profiled = TruthOf(PyObject_CallNoArgs(terms.at(Terms::kIsProfiled)));
-  return profiled == Answer::kNo ? Answer::kYes : profiled == Answer::kYes ? Answer::kNo : profiled;
+  return Not(TruthOf(PyObject_CallNoArgs(terms.at(Terms::kIsProfiled))));
 }
 
 Look Perform(const Terms& terms, PyObject* tensor) {

@@ -137,7 +137,8 @@ void LookAround(const py::object& look) {
   if (!look.is_none()) look();
 }
 
-Key KeyOf(const std::string& secret) {
+Key KeyOf(const py::bytes& bytes) {
+  const std::string secret = bytes;
   Key key{};
   if (secret.size() != key.size())
     RaiseIfError(Invalid("the job key must have 32 bytes, not " + std::to_string(secret.size())));
@@ -155,8 +156,8 @@ void Init(int rank, int size, const std::string& store, const py::bytes& key, co
   spec.size = size;
   spec.rendezvous_endpoint = store;
   spec.epoch = epoch;
-  if (size > 1) spec.key = spec.job_key = KeyOf(key);
-  if (const std::string given = job_key; !given.empty()) spec.job_key = KeyOf(given);
+  if (size > 1) spec.key = KeyOf(key);
+  if (py::len(job_key) > 0) spec.job_key = KeyOf(job_key);
   // Runs in a thread of its own, so that this one can check for signals: a user must be able to interrupt a job whose
   // other ranks never come.
   std::future<Status> meeting = std::async(std::launch::async, [spec] { return InitProcess(spec); });

@@ -172,7 +172,6 @@ int32_t ApiInit(const frd_world* world) {
         return Report(Invalid("a world of several ranks needs a store and a key"));
       spec.rendezvous_endpoint = world->store;
       std::copy(world->key, world->key + spec.key.size(), spec.key.begin());
-      spec.job_key = spec.key;
     }
     return Report(InitProcess(spec));
   });

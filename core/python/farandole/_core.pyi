@@ -36,7 +36,7 @@ def init(
     listener: int = -1,  # on rank 0: the descriptor of `listen`, which is the core's from now on; -1: it listens now
     look: Callable[[], object] | None = None,  # called about ten times a second meanwhile; what it raises ends the wait
     tuning: str = "",  # limits measured on this machine, "0" for none, "" to measure them; FARANDOLE_TUNING comes first
-    job_key: bytes = b"",  # of an elastic job's first world, by which its recordings are named; b"": `key`
+    job_key: bytes = b"",  # the job's secret, by which its recordings are named; b"": `key`
     epoch: int = 0,  # of an elastic job: the number of this world
 ) -> None:
     """Join the world; no-op when initialized. Blocks until all `size` ranks are there (GIL released)."""

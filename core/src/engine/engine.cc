@@ -26,7 +26,7 @@ std::string RunOf(const Key& job_key) {
 std::unique_ptr<FlightRecorder> BeginRecording(const WorldSpec& spec, const Settings& settings) {
   const std::string folder = FlightRecorder::FolderOf(settings.flight_recorder);
   if (folder.empty()) return nullptr;
-  const FlightRecorder::Place place{spec.rank, spec.size, RunOf(spec.job_key), folder, spec.epoch};
+  const FlightRecorder::Place place{spec.rank, spec.size, RunOf(spec.job_key.value_or(spec.key)), folder, spec.epoch};
   if (spec.size > 1) return FlightRecorder::Make(place);
   if (spec.epoch > 0) FlightRecorder::RemoveEarlier(place);
   return nullptr;

@@ -49,7 +49,7 @@ struct WorldSpec {
   std::string rendezvous_endpoint;       // where rank 0 listens, see transport/socket.h; unused when size is 1
   std::shared_ptr<Descriptor> listener;  // of rank 0, if it listens there already
   Key key{};                             // the secret of this world's ranks
-  Key job_key{};                         // that of the job's first world, by which its recordings are named
+  std::optional<Key> job_key;            // the job's secret, by which its recordings are named; none: `key`
   uint32_t epoch = 0;                    // of an elastic job: the number of this world
   bool shares_memory = true;
   std::string interface_address;  // where data links listen; empty: the engine takes the address of the settings

@@ -110,8 +110,8 @@ class Adapter(ABC, Generic[T]):
     reads them by itself; only where it cannot use them as they are the methods below are asked."""
 
     shows_memory: Callable[[T], bool] | None = None
-    """Returns whether a tensor of `array_type` does so: its memory is the host's. None: all do. Each call asks, so this
-    must be cheap."""
+    """Returns whether a tensor of `array_type` does so: its memory is the host's. None: all do. Most calls ask, before
+    they make a tensor for the result, so this must be cheap; the core sees by itself whose memory it is."""
 
     device: DeviceMemory[T] | None = None
     """Where there is one, tensors on CUDA devices are given to the core as they lie there; a backend takes them so, or

@@ -27,8 +27,8 @@ class _State:
         self.clock_offset_ns = 0  # by how much this host's clock is ahead of that of rank 0's
         self.store = ""  # where the ranks of this world, or of the last one, met
         self.met: tuple[str, bytes] | None = None  # store and key on one host, obtained once: a later init() has them
-        self.job_key = b""  # of the first world of this job; after shutdown() that of the job before
-        self.epoch = 0  # of an elastic job
+        self.job_key = b""  # the secret of this job's ranks, also after shutdown()
+        self.epoch = 0  # of an elastic job: the number of its world
         self.launcher = ""  # that started this process
         self.leaves_at_exit = False
         self.address = ""  # where ranks of other hosts reach this one, if there are any
@@ -145,8 +145,7 @@ def _join(
     """Meet the other ranks, and make the world ready for the program. REQUIRES the lock."""
     world, _state.store = meeting.world, meeting.store
     place = world.rank, world.size, meeting.store, meeting.key, meeting.address, meeting.listener
-    job_key = b"" if _state.epoch == 0 else _state.job_key
-    core.init(*place, look, tuning.of_this_host(world.local_size), job_key, _state.epoch)
+    core.init(*place, look, tuning.of_this_host(world.local_size), _state.job_key, _state.epoch)
     errors.explain_absence("")
     ending.after_init()
     environment.tell_horovods_readers(world)
