@@ -114,7 +114,7 @@ def recipes(options: argparse.Namespace) -> list[Recipe]:
     ours = [Recipe(OURS, (str(options.programs / "frd_worker"),))]
     if options.beside:
         ours.append(Recipe("beside", (str(options.beside / "frd_worker"),)))
-    return [*ours, Recipe(GLOO, (sys.executable, str(HERE / "gloo_worker.py")))]
+    return [*ours, Recipe(GLOO, (sys.executable, str(HERE / "c10d_worker.py"), "gloo"))]
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """A rank of Farandole's numpy API in the benchmark. Its requests:
 
-named      a small named asynchronous sum, from its submission to its completion
+named      a named asynchronous sum of so many bytes, from its submission to its completion
 many       a step of 150 small named sums, submitted in another order on every rank and in every step
 messages   not seconds, but messages about what to do next that this rank sent in a step of `many`
 init       shutdown and init
@@ -26,12 +26,13 @@ class Face:
 
     def __init__(self) -> None:
         self._rank = fnp.rank()
-        self._small = np.zeros(4, np.float32)
+        self._array = np.zeros(0, np.float32)
         self._many = [(f"layer.{i}", np.zeros(1 + 3 * i % 256, np.float32)) for i in range(ARRAYS)]
         self._order = random.Random(self._rank)
 
-    def measure(self, what: str, _size_bytes: int, repetitions: int, batches: int) -> list[float]:
+    def measure(self, what: str, size_bytes: int, repetitions: int, batches: int) -> list[float]:
         if what == "named":
+            self._resize(size_bytes)
             return worker.time_batches(self._named, repetitions, batches)
         if what == "many":
             return [self._step() for _ in range(batches)]
@@ -40,8 +41,15 @@ class Face:
         assert what == "init", what
         return self._lives(batches)
 
+    def _resize(self, size_bytes: int) -> None:
+        if self._array.nbytes != size_bytes:
+            self._array = np.ones(size_bytes // 4, np.float32)
+            self._named()
+            assert (self._array == fnp.size()).all(), "a wrong sum"
+            self._array.fill(0)
+
     def _named(self) -> None:
-        fnp.synchronize(fnp.allreduce_async_(self._small, op=fnp.Sum, name="small"))
+        fnp.synchronize(fnp.allreduce_async_(self._array, op=fnp.Sum, name=f"named.{self._array.size}"))
 
     def _step(self) -> float:
         self._order.shuffle(self._many)

@@ -71,7 +71,7 @@ class Bench:
         if self._options.impi:
             intel = self._mpi("Intel MPI", "mpich", self._options.impi)
             found.append(replace(intel, variables={**intel.variables, **settings_of_intel_mpi(self._options.impi)}))
-        return [*found, self._python("gloo", "gloo_worker.py")]
+        return [*found, self._python("gloo", "c10d_worker.py", "gloo")]
 
     def _mpi(self, name: str, kind: str, prefix: Path, *options: str) -> Recipe:
         command = (str(self._options.programs / "mpi_worker"), kind, str(next(prefix.glob("lib/libmpi.so.[14]*"))))
@@ -81,17 +81,8 @@ class Bench:
         return self._python(FACE, "torch_worker.py", **variables)
 
     @staticmethod
-    def _python(name: str, script: str, **variables: str) -> Recipe:
-        return Recipe(name, (sys.executable, str(HERE / script)), variables=variables)
-
-    def limits_of_this_machine(self, ranks: int) -> dict[str, str]:
-        """The variable for what jobs of so many ranks measure here at their first start; our C interface reads it."""
-        command = [sys.executable, "-m", "farandole.launch", "bench", "-np", str(ranks), "--tune"]
-        env = {**os.environ, "XDG_CACHE_HOME": str(self._folder)}
-        said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
-        print(f"\n{said.rstrip()}", flush=True)
-        name, _, limits = said.split()[-1].partition("=")
-        return {name: limits}
+    def _python(name: str, script: str, *arguments: str, **variables: str) -> Recipe:
+        return Recipe(name, (sys.executable, str(HERE / script), *arguments), variables=variables)
 
     @contextlib.contextmanager
     def _started(self, ranks: int, recipes: list[Recipe]) -> Iterator[dict[str, Contestant]]:
@@ -139,15 +130,13 @@ class Bench:
 
     def pair(self) -> None:
         kernel = Recipe(KERNEL, (str(self._options.programs / "kernel_worker"),), most_bytes=KERNEL_BYTES)
-        tuned = self.limits_of_this_machine(PAIR)
-        recipes = [self.ours(**tuned), kernel, *self.peers(), self.face(**tuned)]
+        recipes = [self.ours(), kernel, *self.peers(), self.face()]
         table = Table("pair", "2 ranks, one group", PAIR, PAIR_LIMITS, [recipe.name for recipe in recipes])
         memory = ("memory", 64 * MIB, 1 << 62, DRAM_BYTES)
         self.sweep(table, recipes, [("exchange", 4, SLOTS, 4), ("cross", 4 * KIB, 32 * MIB, 0), memory])
 
     def crowd(self) -> None:
-        tuned = self.limits_of_this_machine(CROWD)
-        recipes = [self.ours(**tuned), *self.peers(), self.face(**tuned)]
+        recipes = [self.ours(), *self.peers(), self.face()]
         title = f"4 ranks on {len(os.sched_getaffinity(0))} cores, one group"
         table = Table("crowd", title, CROWD, CROWD_LIMITS, [recipe.name for recipe in recipes])
         self.sweep(table, recipes, [("memory", 64 * MIB, 1 << 62, DRAM_BYTES)])

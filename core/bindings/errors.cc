@@ -35,6 +35,15 @@ void SetPythonError(const Status& status) {
   PyErr_SetString(type != nullptr ? type : PyExc_RuntimeError, status.message().c_str());
 }
 
+void SetCallError(const Status& status) {
+  SetPythonError(status);
+  PyObject *type, *error, *traceback;
+  PyErr_Fetch(&type, &error, &traceback);
+  PyErr_NormalizeException(&type, &error, &traceback);
+  if (PyObject_SetAttrString(error, "others_know", Py_True) != 0) PyErr_Clear();
+  PyErr_Restore(type, error, traceback);
+}
+
 void Raise(const Status& status) {
   SetPythonError(status);
   throw pybind11::error_already_set();

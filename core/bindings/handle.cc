@@ -96,11 +96,19 @@ std::deque<Kept>& Orphans() {
   return *orphans;
 }
 
+// Without memory for the list, the objects stay for good: the core may still write to their memory.
+void KeepUntilDone(Kept kept) noexcept {
+  try {
+    Orphans().push_back(std::move(kept));
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 void Destroy(PyObject* object) {
   PyHandle* const self = From(object);
   PyTypeObject* const type = Py_TYPE(object);
   if (self->kept.source != nullptr && !self->kept.operation->done()) {
-    Orphans().push_back(std::move(self->kept));
+    KeepUntilDone(std::move(self->kept));
   } else {
     self->kept.Release();
   }
@@ -114,9 +122,11 @@ void Destroy(PyObject* object) {
 }
 
 PyObject* Done(PyObject* object, PyObject*) {
-  const PyHandle* const self = From(object);
-  const bool polls = self->engine && CheckNotForked().ok();
-  return PyBool_FromLong(polls ? self->engine->Poll(self->kept.operation) : self->kept.operation->done());
+  return WithoutCppExceptions([&] {
+    const PyHandle* const self = From(object);
+    const bool polls = self->engine && CheckNotForked().ok();
+    return PyBool_FromLong(polls ? self->engine->Poll(self->kept.operation) : self->kept.operation->done());
+  });
 }
 
 PyObject* Wait(PyObject* object, PyObject*);
@@ -139,30 +149,28 @@ bool Apply(PyHandle* self) {
 }
 
 PyObject* Wait(PyObject* object, PyObject*) {
-  PyHandle* const self = From(object);
-  if (!WaitFor(object) || (self->function != nullptr && !Apply(self))) return nullptr;
-  return Py_NewRef(self->kept.result);
+  return WithoutCppExceptions([&]() -> PyObject* {
+    PyHandle* const self = From(object);
+    if (!WaitFor(object) || (self->function != nullptr && !Apply(self))) return nullptr;
+    return Py_NewRef(self->kept.result);
+  });
 }
 
 PyObject* Map(PyObject* object, PyObject* function) {
-  const PyHandle* const origin = From(object);
-  PyHandle* const self = Make(origin->engine, {origin->kept.operation, nullptr, nullptr});
-  if (self == nullptr) return nullptr;
-  self->call_lock = std::make_unique<CallLock>();
-  self->origin = Py_NewRef(object);
-  self->function = Py_NewRef(function);
-  return reinterpret_cast<PyObject*>(self);
+  return WithoutCppExceptions([&]() -> PyObject* {
+    const PyHandle* const origin = From(object);
+    auto call_lock = std::make_unique<CallLock>();
+    PyHandle* const self = Make(origin->engine, {origin->kept.operation, nullptr, nullptr});
+    if (self == nullptr) return nullptr;
+    self->call_lock = std::move(call_lock);
+    self->origin = Py_NewRef(object);
+    self->function = Py_NewRef(function);
+    return reinterpret_cast<PyObject*>(self);
+  });
 }
 
 PyObject* Outputs(PyObject* self, PyObject*) {
-  try {
-    return ToPython(From(self)->kept.operation->outputs).release().ptr();
-  } catch (pybind11::error_already_set& error) {
-    error.restore();
-  } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
-  }
-  return nullptr;
+  return WithoutCppExceptions([&] { return ToPython(From(self)->kept.operation->outputs).release().ptr(); });
 }
 
 PyMethodDef g_methods[] = {{"done", &Done, METH_NOARGS, nullptr},
@@ -194,7 +202,14 @@ bool AddHandleType(PyObject* module) {
 }
 
 PyObject* NewHandle(std::shared_ptr<Engine> engine, OperationPtr operation, PyObject* source, PyObject* result) {
-  return reinterpret_cast<PyObject*>(Make(std::move(engine), {std::move(operation), source, result}));
+  PyHandle* const self = Make(std::move(engine), {operation, source, result});
+  if (self == nullptr) {
+    // The core uses the memory until the operation is done, and the other ranks know of the call.
+    PyErr_Clear();
+    KeepUntilDone({std::move(operation), Py_XNewRef(source), Py_XNewRef(result)});
+    SetCallError(Internal("out of memory"));
+  }
+  return reinterpret_cast<PyObject*>(self);
 }
 
 bool WaitFor(PyObject* handle) {
@@ -218,7 +233,7 @@ bool WaitFor(PyObject* handle) {
   }
   if (operation.status().ok()) return true;
   // Ctrl-C goes to all ranks. A rank that has got it, too, does not blame a rank that left because of it.
-  if (PyErr_CheckSignals() == 0) SetPythonError(operation.status());
+  if (PyErr_CheckSignals() == 0) SetCallError(operation.status());
   return false;
 }
 

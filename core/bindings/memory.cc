@@ -91,7 +91,7 @@ bool IsContiguous(const SharedTensor& tensor) {
 
 bool FindDTypeByCode(const SharedTensor& tensor, DType* dtype) {
   constexpr uint8_t kBfloat = 4;
-  constexpr char kKinds[] = {'i', 'u', 'f', 0, 0, 0, 'b'};  // by the code of the type
+  constexpr char kKinds[] = {'i', 'u', 'f', 0, 0, 'c', 'b'};  // by the code of the type
   if (tensor.lanes != 1 || tensor.type_code >= sizeof(kKinds)) return false;
   if (tensor.type_code != kBfloat) return FindDType(kKinds[tensor.type_code], tensor.bits / 8, dtype);
   *dtype = DType::kBfloat16;
@@ -103,7 +103,8 @@ bool FindDTypeByCode(const SharedTensor& tensor, DType* dtype) {
 struct KnownType {
   PyTypeObject* type;        // a reference, so that no other type gets its address
   const Exchange* exchange;  // null: objects have `__array_struct__`, which also says whether they may be written
-  PyObject* is_negative;     // null: the type has no such views
+  PyObject* is_negative;     // these are null where the type has no such views
+  PyObject* is_conjugate;
 };
 
 PyObject* AttributeOf(PyTypeObject* type, const char* name) {
@@ -129,18 +130,23 @@ const KnownType& Known(PyTypeObject* type) {
     if (each.type == type) return each;
   const bool has_struct = PyObject_HasAttrString(reinterpret_cast<PyObject*>(type), "__array_struct__") != 0;
   Py_INCREF(type);
-  known->push_back({type, has_struct ? nullptr : FindExchange(type), AttributeOf(type, "is_neg")});
+  known->push_back(
+      {type, has_struct ? nullptr : FindExchange(type), AttributeOf(type, "is_neg"), AttributeOf(type, "is_conj")});
   return known->back();
 }
 
-// Of a view of torch's, such as the imaginary part of a conjugate, the memory may hold the opposite numbers, which
-// DLPack does not tell.
-bool IsNegative(const KnownType& type, PyObject* object) {
-  if (type.is_negative == nullptr) return false;
-  PyObject* const answer = PyObject_CallOneArg(type.is_negative, object);
+bool IsTrue(PyObject* question, PyObject* object) {
+  if (question == nullptr) return false;
+  PyObject* const answer = PyObject_CallOneArg(question, object);
   if (answer == nullptr) PyErr_Clear();
   Py_XDECREF(answer);
   return answer != Py_False;
+}
+
+// The memory of a view of torch's may hold other numbers, which DLPack does not tell: of a conjugate the numbers
+// themselves, and of its imaginary part the opposite ones.
+bool HoldsOthers(const KnownType& type, PyObject* object, DType dtype) {
+  return IsTrue(type.is_negative, object) || (IsComplex(dtype) && IsTrue(type.is_conjugate, object));
 }
 
 Look LookByExchange(const KnownType& type, PyObject* object, Dimensions* dimensions, TensorView* tensor,
@@ -152,7 +158,7 @@ Look LookByExchange(const KnownType& type, PyObject* object, Dimensions* dimensi
   }
   // Without an address: no elements, or no memory yet.
   if (found.device_type != kHostMemory || found.data == nullptr || !IsContiguous(found)) return Look::kUnusable;
-  if (!FindDTypeByCode(found, &tensor->dtype) || IsNegative(type, object)) return Look::kUnusable;
+  if (!FindDTypeByCode(found, &tensor->dtype) || HoldsOthers(type, object, tensor->dtype)) return Look::kUnusable;
   const Span<int64_t> shape = dimensions->Take(static_cast<size_t>(found.dimension_count));
   std::copy(found.shape, found.shape + found.dimension_count, shape.begin());
   tensor->shape = {shape.begin(), shape.size()};

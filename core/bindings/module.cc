@@ -5,23 +5,24 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cstring>
 #include <future>
 #include <limits>
+#include <string_view>
 #include <tuple>
 
 #include "bindings/arguments.h"
 #include "bindings/carried.h"
+#include "bindings/diagnosis.h"
 #include "bindings/errors.h"
 #include "bindings/handle.h"
 #include "bindings/one.h"
 #include "bindings/output.h"
 #include "bindings/persistent.h"
 #include "bindings/sites.h"
-#include "bindings/stacks.h"
 #include "common/dynamic_library.h"
 #include "engine/process.h"
 #include "engine/small.h"
-#include "engine/stacks.h"
 #include "engine/timeline.h"
 #include "farandole/farandole.h"
 
@@ -74,15 +75,30 @@ py::object Submit(const py::object& op, const py::list& tensors, const py::objec
     py::gil_scoped_release release;
     status = engine->Submit(request, &operation);
   }
-  RaiseIfError(status);
+  if (!status.ok()) {
+    SetCallError(status);
+    throw py::error_already_set();
+  }
   return HandleOf(std::move(engine), std::move(operation), keep);
 }
 
-void TellOfRefusal(const std::string& why) {
-  const std::shared_ptr<Engine> engine = Need();
+void Refuse(std::string_view name, int process_set, const std::string& why) {
+  Status status;
+  const std::shared_ptr<Engine> engine = CurrentEngine(&status);
+  if (!engine) return;
   const std::string site = SiteOf(0);
   py::gil_scoped_release release;
-  engine->TellOfRefusal(why, site);
+  engine->Refuse(process_set, name, site, why);
+}
+
+int64_t ExcludeCalls(const std::string& prefix, int process_set, const std::string& meeting, const std::string& why,
+                     const std::string& advice) {
+  return Need()->Exclude({process_set, prefix, meeting, why, advice});
+}
+
+void AllowCalls(int64_t number) {
+  Status status;
+  if (const std::shared_ptr<Engine> engine = CurrentEngine(&status)) engine->Allow(number);
 }
 
 // ---- the world
@@ -147,9 +163,8 @@ Key KeyOf(const py::bytes& bytes) {
 }
 
 void Init(int rank, int size, const std::string& store, const py::bytes& key, const std::string& address, int listener,
-          const py::object& look, const std::string& tuning, const py::bytes& job_key, uint32_t epoch) {
+          const py::object& look, const py::bytes& job_key, uint32_t epoch) {
   WorldSpec spec;
-  spec.tuning = tuning;
   if (listener >= 0) spec.listener = std::make_shared<Descriptor>(listener);
   spec.interface_address = address;
   spec.rank = rank;
@@ -180,28 +195,20 @@ void Shutdown() {
   ReleaseOrphans(std::numeric_limits<size_t>::max());  // all operations are done
 }
 
-void StartTimeline(const std::string& path, const std::string& title, int64_t offset_ns, bool marks_batches) {
-  TimelineOptions options{path, title, Need()->rank(), offset_ns, marks_batches};
-  Status status;
-  {
-    py::gil_scoped_release release;
-    status = Timeline::Start(options);
-  }
-  RaiseIfError(status);
+py::tuple ToTuple(const TraceRecord& record) {
+  PyObject* const name =
+      PyUnicode_DecodeUTF8(record.name.data(), static_cast<Py_ssize_t>(std::strlen(record.name.data())), "replace");
+  if (name == nullptr) throw py::error_already_set();
+  return py::make_tuple(static_cast<int>(record.what), NameOf(record.kind), py::reinterpret_steal<py::object>(name),
+                        record.submitted, record.agreed, record.started, record.done, record.bytes, record.tensors,
+                        record.process_set, record.failed);
 }
 
-void ContinueTimeline(const std::string& path) {
-  Status status;
-  {
-    py::gil_scoped_release release;
-    status = Timeline::Continue(path);
-  }
-  RaiseIfError(status);
-}
-
-bool StopTimeline() {
-  py::gil_scoped_release release;
-  return Timeline::Stop();
+py::list TakeEvents(size_t most) {
+  py::list events;
+  TraceRecord record;
+  while (events.size() < most && Timeline::Take(&record)) events.append(ToTuple(record));
+  return events;
 }
 
 py::tuple LookForBackend(const std::string& name) {
@@ -223,6 +230,10 @@ bool Performs(const std::string& name, int op, int dtype, int reduce, bool on_de
   RaiseIfError(ToEnumeration(op, kOpKindCount, "operation", &facts.kind));
   RaiseIfError(ToEnumeration(dtype, kDTypeCount, "dtype", &facts.dtype));
   RaiseIfError(ToEnumeration(reduce, kReduceOpCount, "reduction", &facts.reduce));
+  if (Reduces(facts.kind)) {
+    if (!Supports(facts.dtype, facts.reduce)) return false;
+    facts.dtype = ReducedAs(facts.dtype);
+  }
   facts.set_size = 2;
   facts.on_device = facts.results_on_device = on_device;
   facts.scale.multiplier = factor;
@@ -237,6 +248,14 @@ py::object LostRank() {
   std::string reason;
   const int rank = engine ? engine->LostRank(&reason) : -1;
   return rank < 0 ? py::object(py::none()) : py::make_tuple(rank, reason);
+}
+
+py::object LateRank() {
+  Status status;
+  const std::shared_ptr<Engine> engine = CurrentEngine(&status);
+  bool waits_too = false;
+  const int rank = engine ? engine->LateRank(&waits_too) : -1;
+  return rank < 0 ? py::object(py::none()) : py::make_tuple(rank, waits_too);
 }
 
 bool IsInitialized() {
@@ -254,23 +273,6 @@ bool TakesDeviceMemory() {
   Status status;
   const std::shared_ptr<Engine> engine = CurrentEngine(&status);
   return engine && engine->takes_device_memory();
-}
-
-std::string TuningInUse() {
-  const std::shared_ptr<Engine> engine = Need();
-  return engine->world() != nullptr ? engine->world()->tuning.text() : kUntuned;
-}
-
-void Tune(const std::string& limits) {
-  const std::shared_ptr<Engine> engine = Need();
-  if (engine->world() != nullptr && !engine->world()->tuning.Use(limits))
-    RaiseIfError(Invalid(limits + " are no limits of a machine"));
-}
-
-bool AreLimits(const std::string& text) { return ParseTuning(text).has_value(); }
-
-std::tuple<int64_t, int64_t, int64_t, bool> BuiltInLimits(int ranks) {
-  return {CellLimitBytes(ranks, /*awaited=*/true), CellLimitBytes(ranks), kRoundBytes, Tuning().overwrites()};
 }
 
 py::dict Info() {
@@ -301,30 +303,27 @@ PYBIND11_MODULE(_core, module) {
   using namespace pybind11::literals;
 
   RefuseSecondCopy();
-  PrepareToLookAtStacks();
-  SetStackFunction(&PythonStacks);
   module.def("set_error_types", &SetErrorTypes, "types"_a);
   module.def("set_place_function", &SetPlaceFunction, "place"_a);
   module.def("call_site", &SiteOf, "above"_a);
   module.def("init", &Init, "rank"_a, "size"_a, "store"_a, "key"_a, "address"_a = "", "listener"_a = -1,
-             "look"_a = py::none(), "tuning"_a = "", "job_key"_a = py::bytes(), "epoch"_a = 0);
-  module.def("tuning", &TuningInUse);
-  module.def("tune", &Tune, "limits"_a);
-  module.def("are_limits", &AreLimits, "text"_a);
-  module.def("built_in_limits", &BuiltInLimits, "ranks"_a);
-  module.attr("largest_whole_fold_bytes") = kMostFoldedWhole;
+             "look"_a = py::none(), "job_key"_a = py::bytes(), "epoch"_a = 0);
   module.def("host_addresses", &ListHostAddresses);
   module.def("listen", &ListenAt, "endpoint"_a);
   module.def("exchange", &Exchange, "rank"_a, "size"_a, "mine"_a);
   module.def("shutdown", &Shutdown);
-  module.def("start_timeline", &StartTimeline, "path"_a, "title"_a, "offset_ns"_a, "marks_batches"_a);
-  module.def("continue_timeline", &ContinueTimeline, "path"_a);
-  module.def("stop_timeline", &StopTimeline);
+  module.def("start_timeline", &Timeline::Start, "marks_batches"_a);
+  module.def("take_events", &TakeEvents, "most"_a);
+  module.def("take_lost_events", &Timeline::TakeLost);
+  module.def("stop_timeline", &Timeline::Stop);
   module.def("is_initialized", &IsInitialized);
   module.def("lost_rank", &LostRank);
+  module.def("late_rank", &LateRank);
   module.def("submit", &Submit, "op"_a, "tensors"_a, "keep"_a, "parameters"_a = py::make_tuple("", 0, 0, 1.0, 1.0, 0),
              "splits"_a = std::vector<int64_t>(), "ranks"_a = std::vector<int64_t>());
-  module.def("tell_of_refusal", &TellOfRefusal, "why"_a);
+  module.def("refuse", &Refuse, "name"_a, "process_set"_a, "why"_a);
+  module.def("exclude_calls", &ExcludeCalls, "prefix"_a, "process_set"_a, "meeting"_a, "why"_a, "advice"_a);
+  module.def("allow_calls", &AllowCalls, "number"_a);
   module.def("reads_devices", &ReadsDevices);
   module.def("takes_device_memory", &TakesDeviceMemory);
   module.def("settings_take_device_memory", &SettingsTakeDeviceMemory);
@@ -336,6 +335,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("performs", &Performs, "backend"_a, "op"_a, "dtype"_a, "reduce"_a, "on_device"_a, "factor"_a, "cut_off"_a);
   module.attr("backends") = py::tuple(py::cast(BackendNames()));
 
+  AddDiagnosisFunctions(&module);
   AddOutputType(&module);
   if (!AddHandleType(module.ptr()) || !AddOneTensorFunctions(module.ptr()) || !AddPersistentType(module.ptr()) ||
       !AddCarryFunction(module.ptr()))

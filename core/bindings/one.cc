@@ -51,7 +51,7 @@ Look Begin(PyObject* const* arguments, int our_frames, bool will_wait, Begun* be
   begun->engine = CurrentEngine(&status);
   if (begun->engine) status = SubmitTo(begun->engine.get(), request, &begun->operation, will_wait);
   if (status.ok()) return Look::kFine;
-  SetPythonError(status);
+  SetCallError(status);
   return Look::kError;
 }
 

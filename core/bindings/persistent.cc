@@ -51,7 +51,7 @@ bool BeginAgain(PyPersistent* self, bool will_wait, std::shared_ptr<Engine>* eng
   Status status;
   *engine = CurrentEngine(&status);
   if (*engine) status = SubmitTo(engine->get(), request, operation, will_wait);
-  if (!status.ok()) SetPythonError(status);
+  if (!status.ok()) SetCallError(status);
   return status.ok();
 }
 

@@ -12,8 +12,11 @@ constexpr size_t kMostPlaces = 4096;  // a limit, since programs may keep genera
 struct Position {
   PyCodeObject* code;  // a reference, so that no other code object gets its address
   int instruction;
+  PyCodeObject* callee;  // likewise; null where it is not known
 
-  bool operator==(const Position& other) const { return code == other.code && instruction == other.instruction; }
+  bool operator==(const Position& other) const {
+    return code == other.code && instruction == other.instruction && callee == other.callee;
+  }
 };
 
 struct HashPosition {
@@ -51,9 +54,10 @@ PyFrameObject* FrameAt(int above) {
 }
 
 // Returns false with a Python error set. The function itself raises nothing, but Python may run signal handlers in it.
-bool Ask(PyFrameObject* frame, Place* place) {
+bool Ask(PyFrameObject* frame, PyFrameObject* callee, Place* place) {
   if (g_place_function == nullptr) return true;
-  PyObject* const answer = PyObject_CallOneArg(g_place_function, reinterpret_cast<PyObject*>(frame));
+  PyObject* const called = callee != nullptr ? reinterpret_cast<PyObject*>(callee) : Py_None;
+  PyObject* const answer = PyObject_CallFunctionObjArgs(g_place_function, frame, called, nullptr);
   if (answer == nullptr) return false;
   if (PyUnicode_Check(answer)) {
     const char* const text = PyUnicode_AsUTF8(answer);
@@ -67,22 +71,28 @@ bool Ask(PyFrameObject* frame, Place* place) {
 void ForgetAll() {
   std::unordered_map<Position, Place, HashPosition> places;
   places.swap(Places());
-  for (const auto& [position, place] : places) Py_DECREF(position.code);
+  for (const auto& [position, place] : places) {
+    Py_DECREF(position.code);
+    Py_XDECREF(position.callee);
+  }
 }
 
 // Like Ask, but asks only once for each place.
-bool FindPlace(PyFrameObject* frame, Place* place) {
-  PyCodeObject* const code = PyFrame_GetCode(frame);
-  const Position position{code, InstructionOf(frame)};
+bool FindPlace(PyFrameObject* frame, PyFrameObject* callee, Place* place) {
+  const Position position{PyFrame_GetCode(frame), InstructionOf(frame),
+                          callee != nullptr ? PyFrame_GetCode(callee) : nullptr};
   const auto known = Places().find(position);
+  bool found = true, kept = false;
   if (known != Places().end()) {
-    Py_DECREF(code);
     *place = known->second;
-    return true;
+  } else {
+    if (Places().size() >= kMostPlaces) ForgetAll();
+    found = Ask(frame, callee, place);  // runs Python, which may call this again
+    kept = found && Places().emplace(position, *place).second;
   }
-  if (Places().size() >= kMostPlaces) ForgetAll();
-  const bool found = Ask(frame, place);  // runs Python, which may call this again
-  if (!found || !Places().emplace(position, *place).second) Py_DECREF(code);
+  if (kept) return true;
+  Py_DECREF(position.code);
+  Py_XDECREF(position.callee);
   return found;
 }
 
@@ -93,12 +103,15 @@ void SetPlaceFunction(pybind11::object place) { g_place_function = place.release
 bool CallSite(int above, std::string* site) {
   Place place;
   bool found = true;
+  PyFrameObject* callee = nullptr;
   for (PyFrameObject* frame = FrameAt(above); frame != nullptr;) {
-    found = FindPlace(frame, &place);
+    found = FindPlace(frame, callee, &place);
     PyFrameObject* const caller = found && !place ? PyFrame_GetBack(frame) : nullptr;
-    Py_DECREF(frame);
+    Py_XDECREF(callee);
+    callee = frame;
     frame = caller;
   }
+  Py_XDECREF(callee);
   *site = place ? *std::move(place) : "";
   return found;
 }

@@ -10,7 +10,8 @@
 
 namespace farandole {
 
-// `place(frame)`: "train.py:12", or None for a frame outside the user's program.
+// `place(frame, callee)`: "train.py:12", or "save_checkpoint at train.py:12"; None for a frame outside the user's
+// program. `callee`: the frame that it has called; None where only an operation of that name can be.
 void SetPlaceFunction(pybind11::object place);
 
 // Sets *site to the place of the nearest frame of the user's program; "" where there is none. `above`: how many frames

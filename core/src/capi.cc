@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,9 +26,14 @@ namespace {
 
 thread_local std::string t_last_error;
 
+// The codes of farandole.h, where a deadlock is one way not to come in time: its own code would be FRD_IN_PROGRESS.
+int32_t CodeOf(const Status& status) {
+  return status.code() == Code::kDeadlock ? FRD_DEADLINE : static_cast<int32_t>(status.code());
+}
+
 int32_t Report(const Status& status) {
   if (!status.ok()) t_last_error = status.message();
-  return static_cast<int32_t>(status.code());
+  return CodeOf(status);
 }
 
 // Runs `body`, which returns a code, so that no exception (for want of memory) reaches C.
@@ -35,6 +41,8 @@ template <typename Body>
 int32_t Guard(Body body) noexcept {
   try {
     return body();
+  } catch (const std::bad_alloc&) {
+    return Report(Internal("out of memory"));  // short, so that it needs none
   } catch (const std::exception& error) {
     return Report(Internal(error.what()));
   }
@@ -48,7 +56,7 @@ struct DoneCall {
 
 void CallDone(void* argument, const Status& status, Event event) {
   const std::unique_ptr<DoneCall> call(static_cast<DoneCall*>(argument));
-  call->done(call->argument, static_cast<int32_t>(status.code()), status.message().c_str(), event);
+  call->done(call->argument, CodeOf(status), status.message().c_str(), event);
 }
 
 bool InRange(int32_t value, int count) { return value >= 0 && value < count; }
@@ -141,9 +149,25 @@ class ParsedRequest {
   std::vector<TensorView> several_;
 };
 
-// Calls run(engine, request), which returns a code, with the parsed request.
+// All that a call needs, made before it comes to the engine, so that a call that has begun lacks nothing.
+struct Call {
+  Call(const frd_request& from, bool returns_operation)
+      : request(from),
+        done(from.done != nullptr ? std::make_unique<DoneCall>(DoneCall{from.done, from.done_argument}) : nullptr),
+        operation(returns_operation ? std::make_unique<frd_operation>() : nullptr) {
+    if (!done) return;
+    request.view.done = &CallDone;
+    request.view.done_argument = done.get();
+  }
+
+  ParsedRequest request;
+  std::unique_ptr<DoneCall> done;
+  std::unique_ptr<frd_operation> operation;
+};
+
+// Calls run(engine, call), which returns a code. Where there is no memory for the call, it fails on all ranks.
 template <typename Run>
-int32_t WithRequest(const frd_request& given, Run run) {
+int32_t WithCall(const frd_request& given, bool returns_operation, Run run) {
   return Guard([&] {
     Status status;
     std::shared_ptr<Engine> engine = CurrentEngine(&status);
@@ -151,9 +175,18 @@ int32_t WithRequest(const frd_request& given, Run run) {
     if (given.struct_size < kFirstRequest) return Report(TooSmall("frd_request"));
     frd_request room;
     const frd_request& from = Whole(given, &room);
-    if (IsRefused(from, &status)) return Report(status);
-    ParsedRequest parsed(from);
-    return run(std::move(engine), &parsed.view);
+    if (IsRefused(from, &status)) {
+      engine->Refuse(from.process_set, ToView(from.name), ToView(from.site), status.message());
+      return Report(status);
+    }
+    std::optional<Call> call;
+    try {
+      call.emplace(from, returns_operation);
+    } catch (const std::bad_alloc&) {
+      engine->Refuse(from.process_set, ToView(from.name), ToView(from.site), "out of memory");
+      throw;
+    }
+    return run(std::move(engine), &*call);
   });
 }
 
@@ -164,7 +197,6 @@ int32_t ApiInit(const frd_world* world) {
       return Report(Invalid("rank ", world->rank, " is not in a world of ", world->size));
     }
     WorldSpec spec;
-    spec.tuning = kUntuned;  // measuring is Python's (_start/tuning.py)
     spec.rank = world->rank;
     spec.size = world->size;
     if (world->size > 1) {
@@ -178,52 +210,56 @@ int32_t ApiInit(const frd_world* world) {
 }
 
 // Submits and, where `waits`, waits for the end.
-int32_t Submit(std::shared_ptr<Engine> engine, const frd_request& given, RequestView* request, bool waits,
-               frd_operation** result) {
+int32_t Submit(std::shared_ptr<Engine> engine, Call* call, bool waits, frd_operation** result) {
   engine->NoteNativeCaller();
-  std::unique_ptr<DoneCall> call;
-  if (given.done != nullptr) {
-    call = std::make_unique<DoneCall>(DoneCall{given.done, given.done_argument});
-    request->done = &CallDone;
-    request->done_argument = call.get();
-  }
   OperationPtr operation;
-  if (const Status begun = engine->Submit(*request, &operation, waits); !begun.ok()) return Report(begun);
-  call.release();  // CallDone frees it, or has done so
+  if (const Status begun = engine->Submit(call->request.view, &operation, waits); !begun.ok()) return Report(begun);
+  call->done.release();  // CallDone frees it, or has done so
   while (waits && !engine->Wait(operation, Engine::kForGoodMs)) {
   }
   const int32_t ended = waits ? Report(operation->status()) : FRD_OK;
-  if (ended == FRD_OK && result != nullptr) *result = new frd_operation{std::move(engine), std::move(operation)};
+  if (ended == FRD_OK && result != nullptr) {
+    *call->operation = {std::move(engine), std::move(operation)};
+    *result = call->operation.release();
+  }
   return ended;
 }
 
 int32_t ApiEnqueue(const frd_request* request, frd_operation** result) {
-  return WithRequest(*request, [&](std::shared_ptr<Engine> engine, RequestView* parsed) {
-    return Submit(std::move(engine), *request, parsed, false, result);
+  return WithCall(*request, result != nullptr, [&](std::shared_ptr<Engine> engine, Call* call) {
+    return Submit(std::move(engine), call, false, result);
   });
 }
 
 int32_t ApiRun(const frd_request* request, frd_operation** result) {
-  return WithRequest(*request, [&](std::shared_ptr<Engine> engine, RequestView* parsed) {
+  return WithCall(*request, result != nullptr, [&](std::shared_ptr<Engine> engine, Call* call) {
     Status status;
-    const bool only_ends = result == nullptr && request->done == nullptr;
-    if (only_ends && engine->Run(*parsed, &status)) return Report(status);
-    return Submit(std::move(engine), *request, parsed, true, result);
+    const bool only_ends = result == nullptr && !call->done;
+    if (only_ends && engine->Run(call->request.view, &status)) return Report(status);
+    return Submit(std::move(engine), call, true, result);
+  });
+}
+
+// Asks has_ended(engine, operation) unless the operation has ended already. A forked child has neither the threads nor
+// the shared memory of the engine, so there only an operation that ended before the fork can be asked for.
+template <typename HasEnded>
+int32_t EndOf(const frd_operation& handle, HasEnded has_ended) {
+  return Guard([&] {
+    const OperationPtr& operation = handle.operation;
+    if (operation->done()) return Report(operation->status());
+    if (const Status usable = CheckNotForked(); !usable.ok()) return Report(usable);
+    return has_ended(*handle.engine, operation) ? Report(operation->status()) : FRD_IN_PROGRESS;
   });
 }
 
 int32_t ApiPoll(frd_operation* operation) {
-  return Guard([&] {
-    const bool done = operation->engine->Poll(operation->operation);
-    return done ? Report(operation->operation->status()) : FRD_IN_PROGRESS;
-  });
+  return EndOf(*operation, [](Engine& engine, const OperationPtr& asked) { return engine.Poll(asked); });
 }
 
 int32_t ApiWait(frd_operation* operation, int64_t timeout_ms) {
-  return Guard([&] {
-    operation->engine->Wait(operation->operation, timeout_ms < 0 ? Engine::kForGoodMs : timeout_ms);
-    return ApiPoll(operation);
-  });
+  const int64_t limit_ms = timeout_ms < 0 ? Engine::kForGoodMs : std::min(timeout_ms, Engine::kForGoodMs);
+  return EndOf(*operation,
+               [limit_ms](Engine& engine, const OperationPtr& asked) { return engine.Wait(asked, limit_ms); });
 }
 
 int32_t ApiOutput(frd_operation* operation, uint32_t index, frd_output* output) {

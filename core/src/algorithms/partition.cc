@@ -113,9 +113,10 @@ ChunkMap ChunkMap::OfBlocks(std::vector<Range> blocks, size_t chunk_bytes) {
   if (longest == 0) return map;
   if (chunk_bytes == 0) chunk_bytes = DefaultChunkBytes(static_cast<int>(blocks.size()));
   const int64_t most = static_cast<int64_t>(chunk_bytes) / static_cast<int64_t>(blocks.size());
-  map.window_bytes_ = EvenPiece(longest, most, kBorderBytes);
+  // Not made even: in an alltoall each rank has other blocks, and both ends of a message cut their block alike.
+  map.window_bytes_ = std::max(kBorderBytes, most / kBorderBytes * kBorderBytes);
   map.chunk_count_ = DivideUp(longest, map.window_bytes_);
-  map.largest_block_bytes_ = map.window_bytes_;
+  map.largest_block_bytes_ = static_cast<size_t>(std::min(longest, map.window_bytes_));
   map.blocks_ = std::move(blocks);
   return map;
 }

@@ -111,8 +111,7 @@ class Parts {
 // The runner of one collective owns a map, its cursors and a Progress; one thread at a time.
 
 // Blocks of 256 KB, but no more than 1 MB in all, so that sent data are still in the cache when they are received and
-// folded. Two participants over loopback TCP, 16 MB, blocks of 128 | 256 | 512 KB | 1 MB: 3.27 | 3.14 | 3.2 - 3.5 | 5.0
-// - 6.0 ms; 1 MB, blocks of 64 | 128 | 256 | 512 KB: 184 | 151 | 136 | 124 - 268 us.
+// folded (docs/benchmarks/hosts.md#chunks-over-loopback).
 size_t DefaultChunkBytes(int block_count);
 
 class ChunkMap {
@@ -143,10 +142,9 @@ class ChunkMap {
   int64_t window_bytes_ = 0;
 };
 
-// The chunks that are under way at once, about. On loopback two to four took the same time (16 MB: 2.96 - 3.16 ms), and
-// eight took longer (3.5 ms, out of the cache). A network with delay needs four. Rounds (collectives/staging.h) are
-// smaller chunks, so more of them are under way: eight of 128 KB took less time than four of 512 KB, where two hosts
-// shared two cores (64 MB, two ranks each: 46 and 54 ms).
+// The chunks that are under way at once, about. A network with delay needs four, and more leave the cache. Rounds
+// (collectives/staging.h) are smaller chunks, so more of them are under way
+// (docs/benchmarks/hosts.md#chunks-over-loopback).
 inline constexpr int kChunksUnderWay = 4;
 inline constexpr int kRoundsUnderWay = 8;
 

@@ -19,6 +19,7 @@ class Native final : public Backend {
 
   Status Start(const Task* task) override {
     running_ = &CollectivesOf(*task->set);
+    running_->Begin(*task);
     adasum_.reset();
     if (!Reduces(task->kind) || !NeedsWholeTensors(task->reduce)) return running_->Start(task);
     adasum_ = std::make_unique<Adasum>(running_, task);

@@ -7,23 +7,8 @@
 //
 // A member writes the results of its shards into the slots of all others, where the shards came from. So only two
 // members use a line of a slot, and each reads it before it writes it. To write a line that another core has only read
-// is far dearer, above all for cores without a common cache. Two cores of an AMD EPYC (Zen 4), nanoseconds a line:
-//
-//                                                            near    far
-//   read a line that the other has written                    0.8    2.5
-//   then write it                                             0.7    0.7
-//   write a line that one has written and the other read      6.2     28
-//
-// Microseconds of an allreduce of float32, with memory for results that all others read, and with slots; of four
-// members in the rounds that are best for each, 512 and 256 KB. The limit is the time to read as many bytes that the
-// other has just written:
-//
-//                         near  limit  results apart   in slots      far  limit  results apart   in slots
-//   2 members  64 KB              1.1            3.3        1.8             2.1            8.1        3.5
-//              1 MB                19             39         27              30            103         39
-//              4 MB                73            143        104             137            407        154
-//   4 members  1 MB                              160        149                            741        206
-//   on 2 cores 64 MB                           17100      17500                          50300      19000
+// is far dearer, above all for cores without a common cache
+// (docs/benchmarks/shared-memory.md#results-in-the-slots-of-others).
 //
 // Each byte crosses the memory bus about as often as in a ring over shared memory, but with two waits per chunk instead
 // of 2 (n-1).
@@ -41,56 +26,26 @@ namespace farandole {
 namespace {
 
 // Shards are folded and delivered piece by piece. Of two members the cache lines that the next piece will write are
-// fetched meanwhile; with four that gained nothing. Smaller pieces cost calls (with 1 KiB four members took 10 %
-// longer); larger ones ask for more lines than a core can fetch at a time.
+// fetched meanwhile; with four that gained nothing. Smaller pieces cost calls; larger ones ask for more lines than a
+// core can fetch at a time (docs/benchmarks/shared-memory.md#rounds).
 constexpr size_t kPieceBytes = 2 << 10;
 
 uint64_t Rounds(size_t total_bytes, size_t chunk_bytes) { return (total_bytes + chunk_bytes - 1) / chunk_bytes; }
 
 // One round while it fits the second-level cache twice, then at least two, so that copying in, folding and copying out
-// overlap. Two members, distant cores, one, two, four rounds: 256 KB took 10.3, 10.6, 12.5 us, 512 KB 12.9, 12.3, 12.7
-// (on near cores), 1 MB -, 37.8, 39.6.
-//
-// Three rounds are under way, each with its slots and its part of the tensor, and the output should still fit the
-// cache. So rounds are a fraction of a slot. Two members on two Intel cores of 2 MB each, and four on two AMD cores of
-// 1 MB, near each other and far; microseconds:
-//
-//                    512 KB   256 KB   128 KB                        512 KB   256 KB   128 KB    64 KB
-//   2 members 1 MB     75.4     70.7     69.8    4 members   1 MB       142      149      163      180
-//             4 MB      387      365      355               16 MB      4640     4290     4330     4770
-//            16 MB     1562     1517     1478               64 MB     19700    17500    18800    19600
-//            64 MB     7400     7354     8121    far         1 MB       192      206      234      282
-//           256 MB    44200    39800    38000               64 MB     18700    19000    21200    24300
-//
-// Three and four members that share two Intel cores of 2 MB gain by smaller rounds. Microseconds, minimums:
-//
-//                         512 KB   256 KB   128 KB    64 KB    32 KB                         256 KB   128 KB    64 KB
-//   4 members  512 KB        107      106       96       97      106    3 members 512 KB         86       81       84
-//                1 MB        292      272      229      220      235                1 MB        228      187      184
-//                4 MB       1098     1020      928      912      992                4 MB        943      805      788
-//               64 MB      26500    26400    23200    22200    24000               64 MB      27800    23000    22600
-//
-// Where such rounds were measured to be better, more than two members take one round up to 128 KB only. 256 KB in two
-// rounds and in one, minimum (median): four members 46.5 (58) and 49.6 (66), three 41.5 (64) and 41.4 (75).
-//
-// Among several groups a round has 64 KB for each shard: the messages between two of four groups then have 16 KB, and
-// 16 rounds (staging.h) of two members have 2 MB. `largest_group` is the number of shards, since all groups must agree.
-// 64 MB, two hosts on two cores, milliseconds with rounds of 64 and of 128 KB for each shard, 16 under way: two ranks
-// each 46 and 58; with 2.5 ms a port 352 and 189. Four ranks each took 98 with 64 KB and 132 with 32 KB.
-size_t ChunkBytes(size_t total_bytes, int largest_group, int group_count, size_t tuned_bytes) {
-  constexpr size_t kOneRound = 256 << 10, kLeastOneRound = 128 << 10, kShardRound = 64 << 10, kGrain = 4096;
-  const size_t in_one_group = tuned_bytes > 0 ? std::min(tuned_bytes, kSlotBytes) : static_cast<size_t>(kRoundBytes);
-  const bool is_crowd = group_count == 1 && largest_group > 2;
-  const size_t one_round = is_crowd ? std::clamp(in_one_group, kLeastOneRound, kOneRound) : kOneRound;
-  if (total_bytes <= one_round) return std::max(total_bytes, size_t{1});
-  const size_t among_groups = std::min(kSlotBytes, static_cast<size_t>(largest_group) * kShardRound);
-  return std::min(group_count > 1 ? among_groups : in_one_group, (total_bytes / 2 + kGrain - 1) / kGrain * kGrain);
+// overlap. Three rounds are under way, each with its slots and its part of the tensor, and the output should still fit
+// the cache. Among several groups a round has 64 KB for each shard; `shard_count` is the same in all groups
+// (docs/benchmarks/shared-memory.md#rounds).
+size_t ChunkBytes(size_t total_bytes, int shard_count, int group_count) {
+  constexpr size_t kRoundBytes = 256 << 10, kShardRoundBytes = 64 << 10, kGrain = 4096;
+  if (total_bytes <= kRoundBytes) return std::max(total_bytes, size_t{1});
+  const size_t among_groups = std::min(kSlotBytes, static_cast<size_t>(shard_count) * kShardRoundBytes);
+  return std::min(group_count > 1 ? among_groups : kRoundBytes, (total_bytes / 2 + kGrain - 1) / kGrain * kGrain);
 }
 
 size_t ChunkBytesOf(const StagedStart& start) {
   const Partition& partition = start.exchange->partition();
-  return ChunkBytes(start.task->TotalBytes(), partition.layout->shard_count(), partition.group_count(),
-                    start.round_bytes);
+  return ChunkBytes(start.task->TotalBytes(), partition.layout->shard_count(), partition.group_count());
 }
 
 void AskForLines(const std::byte* begin, size_t size_bytes) {
@@ -182,7 +137,7 @@ class StagedAllreduce final : public CrossingOperation {
     std::byte* const place = ResultPlace(t) + begin;
     if (staging_->count() != 2 || output == nullptr) return FoldInPieces(t, own, output != nullptr ? output : place);
     FoldTwice(task_->dtype, task_->reduce, inputs_[0], inputs_[1], size_bytes / element_bytes_, task_->scale, output,
-              {place});
+              place);
   }
 
   void FoldInPieces(uint64_t t, Range own, std::byte* result) {

@@ -16,9 +16,11 @@ std::vector<int> SegmentMembers(const World& world, const ProcessSet& set) {
   return members;
 }
 
-PathKind PathOf(const Task& task) {
+// Equal for all steps of a task.
+PathKind PathOf(const Task& task, int rank) {
   PathFacts facts = FactsOf(task.kind, task.reduce, task.set->layout);
   facts.in_log = true;
+  if (HasOtherPlan("two-level", rank)) facts.largest_group = 2;
   return ChoosePath(facts);
 }
 
@@ -38,14 +40,25 @@ std::unique_ptr<LinkOperation> MakeOnLinks(const LinkStart& start) {
 std::unique_ptr<LinkOperation> MakeNothingOnLinks(const LinkStart&) { return nullptr; }
 
 Collectives::Collectives(World* world, const Settings& settings, const ProcessSet& set, int old_set_id)
-    : set_(set),
-      tuning_(world->tuning),
+    : world_(world),
+      set_(set),
       staging_(&*world->group, set.channel, set.id, SegmentMembers(*world, set),
                set.layout.member_of[static_cast<size_t>(set.position)],
                set.layout.group_count() > 1 ? kCrossingDepth : 3),
       exchange_(world, &set_, settings),
       old_set_id_(old_set_id),
       next_round_(FirstRound(set.id)) {}
+
+// Ranks of one node meet in shared memory, and need no tag.
+void Collectives::Begin(const Task& task) {
+  path_ = PathOf(task, world_->rank);
+  if (set_.local()) return;
+  MessageTag tag;
+  tag.id = set_.id;
+  tag.operation = task.number;
+  exchange_.Begin(task, path_, &tag);
+  if (task.number > 0) world_->transport->Begin(tag);
+}
 
 Status Collectives::Start(const Task* task) {
   task_ = task;
@@ -98,12 +111,11 @@ Status Collectives::LaunchWhenFree() {
     entered_ = true;
   }
   launched_ = true;
-  if (PathOf(*task_) == PathKind::kLinks) {
+  if (path_ == PathKind::kLinks) {
     apart_ = MakeOnLinks({task_, &exchange_, &scratch_});
     return apart_ ? apart_->Start() : Status::Ok();
   }
-  const auto round_bytes = static_cast<size_t>(tuning_.round_bytes(set_.size()));
-  staged_ = MakeStaged({&staging_, next_round_, task_, &exchange_, round_bytes});
+  staged_ = MakeStaged({&staging_, next_round_, task_, &exchange_});
   return Status::Ok();
 }
 

@@ -23,6 +23,8 @@ class Collectives {
   // `old_set_id`: this rank's former set on the same channel, or -1.
   Collectives(World* world, const Settings& settings, const ProcessSet& set, int old_set_id);
 
+  // Before Start, or before the first of several steps of one task.
+  void Begin(const Task& task);
   Status Start(const Task* task);
   Status Poll(bool* moved, bool* done);
   std::vector<int> WaitingOn() const;
@@ -33,8 +35,8 @@ class Collectives {
  private:
   Status LaunchWhenFree();
 
+  World* const world_;
   const ProcessSet set_;
-  const Tuning& tuning_;
   Staging staging_;
   ShardExchange exchange_;
   int old_set_id_;
@@ -42,6 +44,7 @@ class Collectives {
   uint64_t next_round_;
 
   // The current task.
+  PathKind path_{};
   const Task* task_ = nullptr;
   bool launched_ = false;
   std::unique_ptr<StagedOperation> staged_;

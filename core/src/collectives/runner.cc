@@ -66,11 +66,10 @@ void Scratch::Release() {
 
 void Scratch::Free::operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t{kSlotAlignment}); }
 
-Runner::Runner(const Schedule* schedule, Transport* transport, std::vector<int> ranks, uint32_t channel, int under_way)
+Runner::Runner(const Schedule* schedule, Transport* transport, std::vector<int> ranks, int under_way)
     : schedule_(schedule),
       transport_(transport),
       ranks_(std::move(ranks)),
-      channel_(channel),
       under_way_(under_way),
       reads_source_(StepsBeforeAnyWrite(*schedule)),
       progress_(schedule, under_way),
@@ -95,7 +94,8 @@ Runner::PeerQueue Runner::MakeQueue(int peer, bool sends) {
   return {this, peer, sends, cursor, cursor};
 }
 
-void Runner::Start(const RunPlan& plan) {
+void Runner::Start(const RunPlan& plan, const MessageTag& tag) {
+  tag_ = tag;
   rounds_.clear();
   lacking_bytes_ = 0;
   Prepare(&whole_, plan, plan.chunk_bytes);
@@ -103,7 +103,8 @@ void Runner::Start(const RunPlan& plan) {
   Restart(supplied_);
 }
 
-void Runner::StartRounds(int64_t rounds, int64_t most_at_once) {
+void Runner::StartRounds(int64_t rounds, int64_t most_at_once, const MessageTag& tag) {
+  tag_ = tag;
   rounds_.resize(static_cast<size_t>(most_at_once));
   lacking_bytes_ = 0;
   supplied_ = 0;
@@ -139,6 +140,7 @@ void Runner::Restart(int64_t chunk_count) {
     queue.next.Restart(chunk_count);
     queue.last.Restart(chunk_count);
     queue.posted = 0;
+    queue.part = 0;
   }
 }
 
@@ -150,6 +152,7 @@ Status Runner::Advance(bool* moved) {
 }
 
 Status Runner::Post(bool* moved) {
+  FRD_RETURN_IF_ERROR(failed_);
   if (lacking_bytes_ > 0) {
     return Internal("no memory: " + std::to_string(lacking_bytes_) + " bytes for received partials");
   }
@@ -168,26 +171,37 @@ void Runner::Post(PeerQueue* queue) {
     const Memory memory = MemoryOf(queue->next.chunk(), step);
     if (memory.size_bytes == 0) continue;
     if (queue->sends) {
-      transport_->PostSend(rank, channel_, ReadFrom(memory, queue->next.step()), memory.size_bytes, context);
+      const char* const from = ReadFrom(memory, queue->next.step());
+      transport_->PostSend(rank, tag_, queue->part++, from, memory.size_bytes, context);
     } else {
       const bool to_slot = step.kind == StepKind::kRecvScratch;
       char* const to = to_slot ? SlotMemory(queue->next.chunk(), step.slot) : memory.data;
-      transport_->PostReceive(rank, channel_, to, memory.size_bytes, context);
+      transport_->PostReceive(rank, tag_, queue->part++, to, memory.size_bytes, context);
     }
   }
 }
 
 Status Runner::Poll(bool* moved) {
-  completions_.clear();
-  *moved |= transport_->Poll(&completions_);
-  for (const Transport::Completion& completion : completions_) {
-    FRD_RETURN_IF_ERROR(completion.status);
+  *moved |= PollAll(transport_, &completions_);
+  return failed_;
+}
+
+// The runner of a post that failed says so in its next Post or Poll.
+bool Runner::PollAll(Transport* transport, std::vector<Transport::Completion>* completions) {
+  completions->clear();  // an exception may have left some
+  const bool moved = transport->Poll(completions);
+  for (const Transport::Completion& completion : *completions) {
     auto* const queue = reinterpret_cast<PeerQueue*>(completion.context);
+    if (!completion.status.ok()) {
+      queue->runner->failed_ = completion.status;
+      continue;
+    }
     queue->runner->Finish(&queue->last);
     --queue->posted;
     queue->runner->FinishEmpty(queue);
   }
-  return Status::Ok();
+  completions->clear();
+  return moved;
 }
 
 // Steps without bytes are complete when those before them are. There may be no connection to the peer.

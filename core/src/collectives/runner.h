@@ -74,18 +74,17 @@ class Runner {
  public:
   // `ranks` are indexed by participant. `under_way` is the number of chunks or rounds under way at once, about; equal
   // on all participants. REQUIRES: *schedule and *transport outlive this; the transport is quiesced before this ends
-  // while it is not done.
-  Runner(const Schedule* schedule, Transport* transport, std::vector<int> ranks, uint32_t channel = 0,
-         int under_way = kChunksUnderWay);
+  // while it is not done, or its operation is cancelled.
+  Runner(const Schedule* schedule, Transport* transport, std::vector<int> ranks, int under_way = kChunksUnderWay);
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // Begins an operation. REQUIRES: done(); the plan's memory stays valid until done().
-  void Start(const RunPlan& plan);
+  // Begins an operation, whose messages have this tag. REQUIRES: done(); the plan's memory stays valid until done().
+  void Start(const RunPlan& plan, const MessageTag& tag = {});
 
   // Begins an operation of so many rounds, of which at most `most_at_once` are supplied and not done at any time.
   // REQUIRES: equal numbers of rounds on all participants; most_at_once > ChunksBeforeLastPhase of the schedule.
-  void StartRounds(int64_t rounds, int64_t most_at_once);
+  void StartRounds(int64_t rounds, int64_t most_at_once, const MessageTag& tag = {});
   // The next round. REQUIRES: no block is null; the plan's memory stays valid until the round is done.
   void Supply(RunPlan plan);
   // Rounds are done in their order.
@@ -96,14 +95,18 @@ class Runner {
   Status Advance(bool* moved);
   // Its parts, for several runners that share a transport: Post each, Poll one, FoldReady each.
   Status Post(bool* moved);
-  Status Poll(bool* moved);  // takes the completions of all runners
+  Status Poll(bool* moved);
   void FoldReady(bool* moved);
+  // Polls the transport for all runners. *completions: empty before and after; kept for its memory.
+  static bool PollAll(Transport* transport, std::vector<Transport::Completion>* completions);
 
   // True before Start, too.
   bool done() const { return progress_.done(); }
 
   // True when data of the participant are awaited.
   bool WaitsToRecv(int participant) const;
+  // The operation is cancelled in the transport, and done.
+  void Drop() { Restart(0); }
 
  private:
   // Transfers with one peer in one direction. Its address is the context of its posts, which end in their order.
@@ -114,6 +117,7 @@ class Runner {
     StepCursor next;     // to post
     StepCursor last;     // posted first of those that are not complete
     int64_t posted = 0;  // steps that are not complete
+    uint32_t part = 0;   // messages of this operation so far
   };
   // A block of one chunk: where it is read until the schedule writes it, and where it is written.
   struct Memory {
@@ -159,11 +163,12 @@ class Runner {
   const Schedule* const schedule_;
   Transport* const transport_;
   const std::vector<int> ranks_;
-  const uint32_t channel_;
   const int under_way_;
   const std::vector<bool> reads_source_;  // by step: nothing before it writes its block
 
   // Of the current operation.
+  MessageTag tag_;
+  Status failed_;              // final
   Round whole_;                // of an operation that is one plan
   std::vector<Round> rounds_;  // else round t is at t modulo their number
   int64_t supplied_ = 0;       // chunks whose memory is known

@@ -18,12 +18,18 @@ Algorithm Parse(const std::string& name) {
 
 }  // namespace
 
+bool HasOtherPlan([[maybe_unused]] const char* plan, [[maybe_unused]] int rank) {
+  if (FRD_FAILPOINT_STATUS("plan").ok()) return false;
+  return !FRD_FAILPOINT_STATUS((std::string("plan.") + plan + "." + std::to_string(rank)).c_str()).ok();
+}
+
 ShardExchange::ShardExchange(World* world, const ProcessSet* set, const Settings& settings)
     : world_(world),
       set_(set),
       partition_{&set->layout, set->layout.group_of[static_cast<size_t>(set->position)],
                  set->layout.member_of[static_cast<size_t>(set->position)]},
-      forced_(Parse(settings.algorithm)),
+      from_settings_(Parse(settings.algorithm)),
+      forced_(from_settings_),
       any_order_(settings.any_order),
       shares_links_(SharesLinks()) {}
 
@@ -83,6 +89,24 @@ void ShardExchange::Broadcast(std::byte* data, int64_t size_bytes, int shard_cou
 Algorithm ShardExchange::AllreduceOf(size_t size_bytes, bool order_matters) const {
   if (!adds_to_streams_) return ChooseAllreduce(size_bytes, partition_.group_count(), order_matters, forced_);
   return ChooseAllreduce(size_bytes * rounds_, partition_.group_count(), true, forced_);
+}
+
+void ShardExchange::Begin(const Task& task, PathKind path, MessageTag* tag) {
+  forced_ = from_settings_;
+  for (const char* other : {"direct", "ring", "tree", "exchange"}) {
+    if (HasOtherPlan(other, world_->rank)) forced_ = Parse(other);
+  }
+  tag->plan = Plan{0, path, AlgorithmOf(task)}.code();
+  tag_ = *tag;
+}
+
+Algorithm ShardExchange::AlgorithmOf(const Task& task) const {
+  const int groups = partition_.group_count();
+  if (task.kind == OpKind::kAllgather)
+    return ChooseAllgather(*std::max_element(task.rank_bytes.begin(), task.rank_bytes.end()), groups, forced_);
+  if (task.kind != OpKind::kAllreduce) return Algorithm::kAuto;
+  const bool order_matters = OrderMatters(task.dtype, task.reduce) && !any_order_;
+  return ChooseAllreduce(task.TotalBytes(), groups, order_matters, forced_);
 }
 
 Algorithm ShardExchange::AllgatherOf(size_t largest_block_bytes) const {
@@ -192,7 +216,10 @@ void ShardExchange::Abort() {
   adds_to_streams_ = false;
 }
 
-void ShardExchange::StartFirst() { jobs_.front().prepared->runner->Start(jobs_.front().plan); }
+void ShardExchange::StartFirst() {
+  const Prepared& prepared = *jobs_.front().prepared;
+  prepared.runner->Start(jobs_.front().plan, TagOf(prepared));
+}
 
 void ShardExchange::Add(const RunnerKey& key, RunPlan plan) {
   if (adds_to_streams_) return AddToStream(key, std::move(plan));
@@ -206,7 +233,8 @@ void ShardExchange::AddToStream(RunnerKey key, RunPlan plan) {
   if (rounds_added_ == 0) {
     key.in_rounds = true;
     streams_.push_back(Prepare(key));
-    streams_.back()->runner->StartRounds(static_cast<int64_t>(rounds_), static_cast<int64_t>(most_at_once_));
+    streams_.back()->runner->StartRounds(static_cast<int64_t>(rounds_), static_cast<int64_t>(most_at_once_),
+                                         TagOf(*streams_.back()));
   }
   streams_[next_stream_++]->runner->Supply(std::move(plan));
 }
@@ -216,8 +244,8 @@ ShardExchange::Prepared* ShardExchange::Prepare(const RunnerKey& key) {
   if (!prepared.runner) {
     prepared.schedule = MakeSchedule(key.kind, key.detail);
     prepared.ranks = key.kind == Kind::kAlltoall ? set_->ranks : OwnersOf(key.shard, key.shard_count);
-    const auto channel = static_cast<uint32_t>(set_->channel << 16 | key.shard);
-    prepared.runner = std::make_unique<Runner>(&prepared.schedule, world_->transport.get(), prepared.ranks, channel,
+    prepared.channel = static_cast<uint32_t>(set_->channel << 16 | key.shard);
+    prepared.runner = std::make_unique<Runner>(&prepared.schedule, world_->transport.get(), prepared.ranks,
                                                key.in_rounds ? kRoundsUnderWay : kChunksUnderWay);
   }
   return &prepared;

@@ -25,6 +25,9 @@
 
 namespace farandole {
 
+// True when a test wants this rank to run its operations by another plan than the others (failpoint.h).
+bool HasOtherPlan(const char* plan, int rank);
+
 inline bool ScalesBeforeCrossing(const Task& task) { return ScalesBeforeCrossing(task.dtype, task.reduce); }
 
 class ShardExchange {
@@ -37,6 +40,10 @@ class ShardExchange {
   ShardExchange& operator=(const ShardExchange&) = delete;
 
   const Partition& partition() const { return partition_; }
+
+  // Before the first job of an operation, whose messages get this tag. Adds the plan to it: the path, and the algorithm
+  // for all shards together.
+  void Begin(const Task& task, PathKind path, MessageTag* tag);
 
   // Reduces element_count elements, shard after shard. This member holds the elements that it owns at source (null: at
   // data), and gets the results at data.
@@ -78,6 +85,7 @@ class ShardExchange {
   struct Prepared {
     Schedule schedule;
     std::vector<int> ranks;  // of the world, by participant
+    uint32_t channel = 0;
     std::unique_ptr<Runner> runner;
   };
   struct Job {
@@ -102,13 +110,21 @@ class ShardExchange {
     return ShardsOf(partition_.member, partition_.member_count(), shard_count);
   }
   Algorithm AllreduceOf(size_t size_bytes, bool order_matters) const;
+  Algorithm AlgorithmOf(const Task& task) const;
+  MessageTag TagOf(const Prepared& prepared) const {
+    MessageTag tag = tag_;
+    tag.channel = prepared.channel;
+    return tag;
+  }
 
   World* world_;
   const ProcessSet* set_;
   Partition partition_;
-  Algorithm forced_;
+  const Algorithm from_settings_;
+  Algorithm forced_;  // of the current operation
   bool any_order_;
   std::map<RunnerKey, Prepared> prepared_;
+  MessageTag tag_;
   const bool shares_links_;  // two shards do; equal on all ranks
   std::deque<Job> jobs_;     // the first is running
   uint64_t jobs_added_ = 0, jobs_ended_ = 0;

@@ -119,7 +119,6 @@ struct StagedStart {
   uint64_t first_round;  // the group's running number
   const Task* task;
   ShardExchange* exchange;
-  size_t round_bytes = 0;  // of an allreduce in one group, as measured (world/peer_info.h); 0: not measured
 };
 
 class StagedOperation {

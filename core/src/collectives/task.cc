@@ -13,19 +13,12 @@ constexpr size_t kCachedBytes = 4 << 20;
 
 using CopyFunction = void* (*)(void* to, const void* from, size_t size_bytes);
 
-// As memcpy, but prefetches a page ahead. For data in the cache that does not pay: an allreduce of 128 KB took 8 %
-// more.
 void* CopyAhead(void* to, const void* from, size_t size_bytes) {
-  const auto* const in = static_cast<const char*>(from);
-  auto* const out = static_cast<char*>(to);
-  size_t at = 0;
-  for (; at + kReadAheadBytes < size_bytes; at += kLineBytes) {
-    AskToRead(in + at + kReadAheadBytes);
-    std::memcpy(out + at, in + at, kLineBytes);
-  }
-  return std::memcpy(out + at, in + at, size_bytes - at);
+  CopyReadingAhead(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size_bytes, kReadAheadBytes);
+  return to;
 }
 
+// For data in the cache it does not pay to read ahead (docs/benchmarks/shared-memory.md#prefetching).
 CopyFunction CopyFor(size_t vector_bytes) { return vector_bytes > kCachedBytes ? &CopyAhead : &std::memcpy; }
 
 void Read(const IoBuffer& buffer, size_t offset, size_t size_bytes, void* to, CopyFunction copy) {

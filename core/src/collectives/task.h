@@ -36,8 +36,9 @@ struct Task {
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;  // never kAverage: an average is a sum with a divisor
   Scale scale;
-  int root = 0;     // a position
-  int backend = 0;  // the number of the backend that performs it, in the table of backends
+  int root = 0;         // a position
+  int backend = 0;      // the number of the backend that performs it, in the table of backends
+  uint64_t number = 0;  // counts the set's tasks, from 1; 0: a step of another task
   std::vector<IoBuffer> buffers;
   std::vector<size_t> rank_bytes;  // allgather, reducescatter: the size of every position's part
   std::vector<size_t> send_bytes;  // alltoall: what this rank sends to every position

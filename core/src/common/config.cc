@@ -15,10 +15,12 @@ namespace {
 struct Unit {
   const char* name;
   double factor;
+  double least;
   double most;  // the largest number; sums with times and sizes then still fit into their types
 };
-constexpr Unit kBytes{"bytes", 1, 1e18};
-constexpr Unit kSeconds{"seconds", 1000, 1e9};
+constexpr Unit kBytes{"bytes", 1, 0, 1e18};
+constexpr Unit kSeconds{"seconds", 1000, 0, 1e9};
+constexpr Unit kSilence{"seconds", 1000, 1, 86'400};  // the kernel counts the probes of a connection in seconds
 
 std::string Variable(const char* name) {
   const char* value = std::getenv(name);
@@ -29,15 +31,21 @@ Status Refuse(const char* name, const std::string& value, const std::string& all
   return Invalid(name, "=", value, " is not understood; allowed: ", allowed);
 }
 
+std::string ShortNumber(double number) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", number);
+  return text;
+}
+
 Status ReadNumber(const char* name, const Unit& unit, int64_t* target) {
   const std::string text = Variable(name);
   if (text.empty()) return Status::Ok();
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  if (*end != '\0' || !(value >= 0 && value <= unit.most)) {
-    char most[32];
-    std::snprintf(most, sizeof(most), "%g", unit.most);
-    return Refuse(name, text, std::string("a number of ") + unit.name + " from 0 to " + most + ", without a unit");
+  if (*end != '\0' || !(value >= unit.least && value <= unit.most)) {
+    return Refuse(name, text,
+                  std::string("a number of ") + unit.name + " from " + ShortNumber(unit.least) + " to " +
+                      ShortNumber(unit.most) + ", without a unit");
   }
   *target = static_cast<int64_t>(value * unit.factor);
   return Status::Ok();
@@ -104,6 +112,7 @@ Status ReadSettings(Settings* settings) {
   FRD_RETURN_IF_ERROR(ReadNumber("FARANDOLE_START_TIMEOUT", kSeconds, &settings->start_timeout_ms));
   FRD_RETURN_IF_ERROR(ReadNumber("FARANDOLE_WARN_AFTER", kSeconds, &settings->warn_after_ms));
   FRD_RETURN_IF_ERROR(ReadNumber("FARANDOLE_TIMEOUT", kSeconds, &settings->timeout_ms));
+  FRD_RETURN_IF_ERROR(ReadNumber("FARANDOLE_SILENCE_TIMEOUT", kSilence, &settings->silence_timeout_ms));
   settings->shares_memory = shares_memory == 1;
   settings->any_order = order == 1;
   if (algorithm != 0) settings->algorithm = Variable("FARANDOLE_ALGORITHM");
@@ -115,7 +124,6 @@ Status ReadSettings(Settings* settings) {
   if (settings->nvtx.empty() && !Variable("NVTX_INJECTION64_PATH").empty()) settings->nvtx = "libnvToolsExt.so.1";
   if (settings->nvtx == "0") settings->nvtx.clear();
   settings->flight_recorder = Variable("FARANDOLE_FLIGHT_RECORDER");
-  settings->tuning = Variable("FARANDOLE_TUNING");
   settings->backends = ReadList("FARANDOLE_BACKEND");
   settings->libraries = ReadLibraries(settings->backends);
   FRD_RETURN_IF_ERROR(ReadNetworks(settings->backends, &settings->without_network));
@@ -128,7 +136,8 @@ Status ReadSettings(Settings* settings) {
 std::vector<std::pair<std::string, std::string>> SharedSettingsOf(const Settings& settings) {
   return {{"FARANDOLE_ALGORITHM", settings.algorithm},
           {"FARANDOLE_ORDER", settings.any_order ? "any" : "fixed"},
-          {"FARANDOLE_FUSION_THRESHOLD", std::to_string(settings.fusion_threshold_bytes)}};
+          {"FARANDOLE_FUSION_THRESHOLD", std::to_string(settings.fusion_threshold_bytes)},
+          {"FARANDOLE_SILENCE_TIMEOUT", ShortNumber(static_cast<double>(settings.silence_timeout_ms) / 1000)}};
 }
 
 std::vector<std::pair<std::string, std::string>> NetworksOf(const Settings& settings) {

@@ -32,13 +32,13 @@ struct Settings {
   int64_t start_timeout_ms = 120'000;  // FARANDOLE_START_TIMEOUT (seconds): how long init waits for the other ranks
   int64_t warn_after_ms = 10'000;      // FARANDOLE_WARN_AFTER (seconds): when a missing rank is first named
   int64_t timeout_ms = 1'800'000;  // FARANDOLE_TIMEOUT (seconds, 0 = never): when waiting for a rank becomes an error
+  int64_t silence_timeout_ms = 4000;  // FARANDOLE_SILENCE_TIMEOUT (seconds): when a silent host counts as lost
   std::string interface_address = "127.0.0.1";  // FARANDOLE_ADDRESS: where data links to other machines listen
   std::string cuda_driver = "libcuda.so.1";     // FARANDOLE_CUDA_DRIVER: the driver's library, a name or a path
-  std::string nvtx;             // FARANDOLE_NVTX: the NVTX library, which marks ranges for profilers; "": none
-  std::string flight_recorder;  // FARANDOLE_FLIGHT_RECORDER: the folder of its files, or "0"; "": the default
-  std::string tuning;           // FARANDOLE_TUNING: limits as text (world/peer_info.h), or "0"; "": what is measured
-  int log_level = 1;            // FARANDOLE_LOG_LEVEL: error, warning, info, debug = 0 .. 3
-  uint64_t log_entries = 0;     // for tests: capacity of a group's log, in entries; 0: the default
+  std::string nvtx;                  // FARANDOLE_NVTX: the NVTX library, which marks ranges for profilers; "": none
+  std::string flight_recorder;       // FARANDOLE_FLIGHT_RECORDER: the folder of its files, or "0"; "": the default
+  int log_level = 1;                 // FARANDOLE_LOG_LEVEL: error, warning, info, debug = 0 .. 3
+  uint64_t log_entries = 0;          // for tests: capacity of a group's log, in entries; 0: the default
   int64_t abort_patience_ms = 5000;  // for tests: how long the core waits for a library to obey an abort
   std::string failpoints;            // FARANDOLE_FAILPOINTS: test builds only, see failpoint.h
 };

@@ -26,8 +26,10 @@
 //   native.exchange                   between groups: the data of other groups have arrived
 //   run.fold                          between groups: received data are folded
 //   link.send*  link.recv*            data over tcp, by schedule
-//   put.send*  put.recv*              data over tcp, of eager operations
-//   eager.partial  eager.result       a leader has the data of its group, or of all groups
+//   plan*  plan.<plan>.<rank>*        between groups: that rank runs its operations by this plan: direct, ring, tree,
+//                                     exchange, two-level (instead of links), early-tree (sums that begin at once)
+//   early.send*  early.recv*          data over tcp, of sums that begin at submission
+//   early.partial  early.result       a leader has the data of its group, or of all groups
 //   engine.break                      the epoch ends
 //   abort.write                       the reason of the end is written for the group
 #pragma once

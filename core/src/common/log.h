@@ -1,8 +1,8 @@
-// Log lines for the user on stderr. Each line is one write, so lines of different ranks do not mix. Any thread may
-// call.
+// Log lines for the user on stderr. Each line is one write, so that lines of different ranks do not mix.
+//
+// Any thread may call. No call blocks or raises a signal: a line is dropped where stderr is a full pipe, or its reader
+// is gone.
 #pragma once
-
-#include <unistd.h>
 
 #include <atomic>
 #include <string>
@@ -26,6 +26,9 @@ inline void ConfigureLog(LogLevel level, int rank) {
   g_log.rank = rank;
 }
 
+// Writes a line as far as that is possible at once.
+void WriteToStderr(const std::string& line);
+
 // The text is its parts one after the other, see Text.
 template <typename... Parts>
 void Log(LogLevel level, const Parts&... text) {
@@ -33,9 +36,7 @@ void Log(LogLevel level, const Parts&... text) {
   static constexpr const char* kNames[] = {"error", "warning", "info", "debug"};
   const int rank = g_log.rank;
   const std::string who = rank < 0 ? "" : Text(" rank ", rank);
-  const std::string line = Text("farandole", who, " ", kNames[static_cast<int>(level)], ": ", text..., "\n");
-  // A full or closed stderr must not stop training.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  WriteToStderr(Text("farandole", who, " ", kNames[static_cast<int>(level)], ": ", text..., "\n"));
 }
 
 }  // namespace farandole

@@ -17,14 +17,16 @@ namespace farandole {
 enum class Code : int {
   kOk = 0,
   kInvalid = 1,         // a call that is wrong whatever the other ranks ask for      -> ValueError
-  kMismatch = 2,        // ranks disagree about one operation; the job goes on        -> MismatchError
+  kMismatch = 2,        // ranks disagree about one operation; the job goes on, or    -> MismatchError
+                        // about how many there are; this epoch is over
   kPeerLost = 3,        // a rank died or left; this epoch is over                    -> PeerLostError
   kDeadline = 4,        // a live rank did not come in time; this epoch is over       -> DeadlineError
   kNotInitialized = 5,  // before init, after shutdown, or in a forked child          -> NotInitializedError
   kInternal = 6,        // the system refused (memory, descriptors) or a bug of ours  -> FarandoleError
+  kDeadlock = 7,        // live ranks wait for each other; this epoch is over         -> DeadlineError
 };
 
-inline bool IsKnown(Code code) { return code >= Code::kOk && code <= Code::kInternal; }
+inline bool IsKnown(Code code) { return code >= Code::kOk && code <= Code::kDeadlock; }
 
 // The parts of a message one after the other, numbers in decimal: Text("rank ", 3, " is late").
 template <typename... Parts>

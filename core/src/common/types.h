@@ -103,12 +103,22 @@ constexpr bool HasKind(std::string_view kinds, char kind) { return kinds.find(ki
 constexpr size_t SizeOf(DType dtype) { return RowOf(dtype).size_bytes; }
 constexpr bool IsInteger(DType dtype) { return HasKind("uib", RowOf(dtype).kind); }  // or a bool
 constexpr bool IsFloating(DType dtype) { return RowOf(dtype).kind == 'f'; }
+constexpr bool IsComplex(DType dtype) { return RowOf(dtype).kind == 'c'; }
 constexpr bool IsHalf(DType dtype) { return IsFloating(dtype) && SizeOf(dtype) == 2; }
 
 constexpr bool Supports(DType dtype, ReduceOp reduce) { return HasKind(RowOf(reduce).kinds, RowOf(dtype).kind); }
 
 constexpr bool OrderMatters(DType dtype, ReduceOp reduce) {
   return !IsInteger(dtype) && (RowOf(reduce).traits & kOrderMatters) != 0;
+}
+// The type of the elements by which a tensor is reduced: a complex number is two reals.
+constexpr DType ReducedAs(DType dtype) {
+  if (!IsComplex(dtype)) return dtype;
+  return dtype == DType::kComplex64 ? DType::kFloat32 : DType::kFloat64;
+}
+// The sum may not fit the type, so it is formed in wider integers (reduce/integer_average.h).
+constexpr bool AveragesIntegers(DType dtype, ReduceOp reduce) {
+  return reduce == ReduceOp::kAverage && IsInteger(dtype);
 }
 constexpr bool NeedsWholeTensors(ReduceOp reduce) { return (RowOf(reduce).traits & kWholeTensors) != 0; }
 

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "common/status.h"
-#include "controller/inbox.h"
 #include "controller/messages.h"
 #include "transport/shm/cells.h"
 #include "world/process_set.h"
@@ -30,12 +29,17 @@ inline size_t PlaceOf(Ticket ticket) { return static_cast<uint32_t>(ticket); }
 template <typename T>
 class Tickets {
  public:
-  Ticket Add(T* value) {
+  // Returns the place of the next value, for which there is room from here on: Add does not throw then.
+  size_t MakeRoom() {
     if (free_.empty()) {
-      free_.push_back(slots_.size());
+      if (free_.capacity() <= slots_.size()) free_.reserve(2 * slots_.size() + 1);  // so that Remove never throws
       slots_.emplace_back();
+      free_.push_back(slots_.size() - 1);
     }
-    const size_t place = free_.back();
+    return free_.back();
+  }
+  Ticket Add(T* value) {
+    const size_t place = MakeRoom();
     free_.pop_back();
     Slot& slot = slots_[place];
     slot.value = value;
@@ -97,12 +101,9 @@ struct Admission {
   int64_t sequence_number = -1;     // of an unnamed operation; equal on all ranks that meet in one use
   std::optional<CellBuffer> cells;  // small: where all members put their data, with stamp()
   bool large = false;               // small, but too large to be copied and folded under the lock, see Release
-  bool overwrites = true;           // small: its fold may write into what it has read, see CellReader
   bool half_folded = false;         // large: this rank has folded its half, and the other's is still to come
-  // Eager: receives the partials of the other groups, if this rank leads its group in the set. After it has arrived, it
-  // sends them its own, with `serial` and `round`.
-  std::shared_ptr<Inbox> inbox;
-  std::optional<CellBuffer> group_cells;  // eager: where the members of this group meet, if it has several
+  bool early = false;               // early: leaders exchange their groups' data from now on, with `serial` and `round`
+  std::optional<CellBuffer> group_cells;  // early: where the members of this group meet, if it has several
   uint32_t serial = 0;
   uint32_t round = 0;
   FlightLabel* label = nullptr;  // its name's; valid until the lock is released
@@ -119,7 +120,8 @@ struct NegotiationEvent {
   enum Kind {
     kBatch,        // run `items`, in this order; equal on all ranks of their sets
     kTake,         // items[0] is small and ready; take its result now
-    kRecalled,     // items[0] is eager and incomplete; it is described anew, and the data put to it are dropped
+    kRecalled,     // items[0] is early and incomplete; it is described anew
+    kIdRetired,    // no rank begins another use of the early id with this `serial`
     kFailed,       // items[0]: `status`
     kNamesDiffer,  // the ranks have different names for the unnamed `description`: not all of their callers wait
     kWithdrawn,    // items[0]: this rank has joined, and is out of the operation until it is invited again
@@ -127,8 +129,7 @@ struct NegotiationEvent {
     kJoinEnd,   // all ranks had joined, `rank` last; `sequence_numbers` are the highest of any rank
     kAbsent,    // the ranks that rank 0 knows to be missing: `absences`
     kAsked,     // rank `rank` asks where this rank is
-    kAnswered,  // where rank `rank` is: `where`
-    kRefused,   // rank `rank` refused the change of process sets that this rank has begun: `status`'s message
+    kAnswered,  // what rank `rank` says of itself: `answer`
     kLeft,      // `rank` left in good order; what is still in flight will never complete
     kAbort,     // `status`: this epoch is over; `rank` is to blame (or -1)
   } kind = kBatch;
@@ -138,7 +139,8 @@ struct NegotiationEvent {
   Description description;
   SequenceNumbers sequence_numbers;
   std::vector<Absence> absences;
-  Whereabouts where;
+  std::string answer;
+  uint32_t serial = 0;
 
   static NegotiationEvent About(Kind kind, Ticket ticket) {
     NegotiationEvent event;
@@ -160,8 +162,6 @@ using NegotiationEvents = std::vector<NegotiationEvent>;
 // group. Thread rule: the lock of Operations.
 class Outbox {
  public:
-  explicit Outbox(int rank) : rank_(rank) {}
-
   void Send(Bytes message) {
     messages_.push_back(std::move(message));
     empty_ = false;
@@ -183,14 +183,9 @@ class Outbox {
   void AskWhom() { Send(MessageKind::kWhom, 0); }
   // Asks these ranks where they are.
   void Ask(const std::vector<int>& ranks) { Send(Encode(Asked{{ranks.begin(), ranks.end()}})); }
-  void Answer(int asker, const Whereabouts& where) { Send(Encode(Answered{asker, where})); }
-  // Tells that this rank refused a change of process sets, since others may wait for it there.
-  void TellOfRefusal(int64_t sequence_number, const std::string& text) {
-    Send(Encode(Refused{rank_, sequence_number, text}));
-  }
+  void Answer(int asker, const std::string& text) { Send(Encode(Answered{asker, text})); }
 
  private:
-  const int rank_;
   std::vector<Bytes> messages_;
   std::atomic<bool> empty_{true};
   bool ring_ = false;

@@ -7,12 +7,17 @@
 namespace farandole {
 namespace {
 
-std::string KeyOfSequenceNumber(int64_t sequence_number) { return "t" + std::to_string(sequence_number); }
-
 std::pair<int, std::string> KeyOf(const Description& description) {
   const std::string name =
-      description.named() ? "n" + description.name : KeyOfSequenceNumber(description.sequence_number);
+      description.named() ? "n" + description.name : "t" + std::to_string(description.sequence_number);
   return {description.signature.set, name};
+}
+
+// A rank that waits in the operation; null where all that have described it refuse it.
+const Description* FirstOfWaiting(const Gathering& gathering) {
+  const auto found =
+      std::find_if(gathering.begin(), gathering.end(), [](const auto& each) { return each.second.refusal.empty(); });
+  return found == gathering.end() ? nullptr : &found->second;
 }
 
 }  // namespace
@@ -29,11 +34,13 @@ void JoinTally::Add(int rank, const SequenceNumbers& sequence_numbers) {
 
 std::optional<Gathering> DescriptionTable::Add(int from, Description description, const ProcessSet& set) {
   const Key key = KeyOf(description);
-  Gathering& gathering = gathering_[key];
-  gathering[from] = std::move(description);
-  if (!IsComplete(gathering, set)) return std::nullopt;
-  Gathering complete = std::move(gathering);
-  gathering_.erase(key);
+  auto [place, end] = gathering_.equal_range(key);
+  while (place != end && place->second.count(from) > 0) ++place;
+  if (place == end) place = gathering_.emplace(key, Gathering());
+  place->second[from] = std::move(description);
+  if (!IsComplete(place->second, set)) return std::nullopt;
+  Gathering complete = std::move(place->second);
+  gathering_.erase(place);
   return complete;
 }
 
@@ -53,38 +60,22 @@ bool DescriptionTable::IsComplete(const Gathering& gathering, const ProcessSet& 
 }
 
 bool DescriptionTable::IsAwaited(int set) const {
-  const auto gathering = gathering_.lower_bound({set, ""});
-  return gathering != gathering_.end() && gathering->first.first == set;
+  return std::any_of(gathering_.lower_bound({set, ""}), gathering_.lower_bound({set + 1, ""}),
+                     [](const auto& each) { return FirstOfWaiting(each.second) != nullptr; });
 }
 
-std::vector<int> DescriptionTable::Refuse(const Refused& refused) {
-  refused_[refused.rank] = refused;
-  std::vector<int> ranks;
-  const auto waiting = gathering_.find({0, KeyOfSequenceNumber(refused.sequence_number)});
-  if (waiting == gathering_.end()) return ranks;
-  for (const auto& [rank, description] : waiting->second) {
-    if (ChangesSets(description.signature.kind)) ranks.push_back(rank);
-  }
-  return ranks;
-}
-
-std::vector<Refused> DescriptionTable::RefusalsOf(int from, const Description& description) const {
-  std::vector<Refused> refusals;
-  if (!ChangesSets(description.signature.kind)) return refusals;
-  for (const auto& [rank, refused] : refused_) {
-    if (rank != from && refused.sequence_number == description.sequence_number) refusals.push_back(refused);
-  }
-  return refusals;
+void DescriptionTable::Forget(int set) {
+  gathering_.erase(gathering_.lower_bound({set, ""}), gathering_.lower_bound({set + 1, ""}));
 }
 
 // ---- the coordinator
 
-Coordinator::Coordinator(const Layout& layout, int64_t second_level_cache_bytes, const Tuning* tuning)
+Coordinator::Coordinator(const Layout& layout)
     : leaders_(layout),
       sets_(layout, kCoordinatorRank),
       descriptions_(joined_),
       order_(leaders_),
-      ids_(sets_, leaders_, &order_, second_level_cache_bytes, tuning) {}
+      ids_(sets_, leaders_, &order_) {}
 
 Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoing>* out) {
   ByteReader reader(message);
@@ -93,7 +84,6 @@ Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoi
   if (kind == MessageKind::kComplete) return OnComplete(from, &reader, out);
   if (kind == MessageKind::kAsk) return OnAsk(from, &reader, out);
   if (kind == MessageKind::kStacks) return OnStacks(from, &reader, out);
-  if (kind == MessageKind::kRefused) return OnRefused(from, &reader, out);
   if (kind == MessageKind::kJoin) return OnJoin(from, &reader, out);
   if (kind == MessageKind::kAbort) return OnAbort(from, message, out);
   const auto [id, value] = Decode<IdMessage>(&reader);
@@ -140,27 +130,21 @@ Status Coordinator::OnDescribe(int from, ByteReader* reader, std::vector<Outgoin
   if (!reader->AtEnd() || !set || set->PositionOf(from) < 0 || joined_.Has(from)) return Unreadable(from);
   if (!FitsSet(description, set->size(), leaders_.world().size())) return Unreadable(from);
   if (const std::optional<int> live = ids_.LiveIdOf(from, set->id, description.name)) ids_.StartRetiring(*live, out);
-  for (const Refused& refused : descriptions_.RefusalsOf(from, description)) out->push_back({from, Encode(refused)});
   std::optional<Gathering> complete = descriptions_.Add(from, std::move(description), *set);
   if (complete) Decide(std::move(*complete), out);
   return Status::Ok();
 }
 
-// The refusing rank has not taken this sequence number, so it may still come.
-Status Coordinator::OnRefused(int from, ByteReader* reader, std::vector<Outgoing>* out) {
-  const auto refused = Decode<Refused>(reader);
-  if (!reader->AtEnd() || refused.rank != from) return Unreadable(from);
-  for (int rank : descriptions_.Refuse(refused)) out->push_back({rank, Encode(refused)});
-  return Status::Ok();
-}
-
+// Nobody waits for an operation that all ranks have refused.
 void Coordinator::Decide(Gathering gathering, std::vector<Outgoing>* out) {
+  if (FirstOfWaiting(gathering) == nullptr) return;
   const Signature& signature = gathering.begin()->second.signature;
   const ProcessSetPtr set = sets_.Find(signature.set);
   Status decided = Refusal(gathering, *set);
   if (decided.ok()) decided = ChangeSets(signature, out);
   if (decided.ok()) return ids_.Assign(std::move(gathering), out);
   for (const auto& [rank, description] : gathering) {
+    if (!description.refusal.empty()) continue;
     const Failure failure{set->id, description.name, decided.code(), decided.message(), decided.kinds()};
     out->push_back({rank, Encode(failure)});
   }
@@ -191,6 +175,7 @@ Status Coordinator::ChangeSets(const Signature& signature, std::vector<Outgoing>
     if (descriptions_.IsAwaited(id) || ids_.IsAwaited(id))
       return Invalid("process set ", id, " cannot be removed while it has operations in flight");
     ids_.RetireSet(id, out);
+    descriptions_.Forget(id);
     sets_.Remove(id);
   }
   return Status::Ok();
@@ -202,7 +187,7 @@ Status Coordinator::OnComplete(int from, ByteReader* reader, std::vector<Outgoin
   auto completion = Decode<Completion>(reader);
   if (!reader->AtEnd()) return Unreadable(from);
   const IdTable::Id& id = ids_.at(completion.id);
-  if (!id.IsInUse() || id.path == PathKind::kEager || !leaders_.IsLeaderIn(from, *id.set)) return Unreadable(from);
+  if (!id.IsInUse() || id.path == PathKind::kEarly || !leaders_.IsLeaderIn(from, *id.set)) return Unreadable(from);
   const int group = leaders_.GroupOf(from);
   if (!AreCountsOf(id, group, completion.counts)) return Unreadable(from);
   const int number = completion.id;
@@ -249,6 +234,7 @@ void Coordinator::EndJoin(int last, std::vector<Outgoing>* out) {
   for (const auto& group : leaders_.world().groups)
     out->push_back({group[0], EncodeIdMessage(MessageKind::kJoinEnd, 0)});
   joined_ = JoinTally();
+  descriptions_.ForgetAll();
 }
 
 // Where all members of a group in the set have joined, none of them arrives, so the coordinator tells them that others
@@ -301,8 +287,9 @@ std::vector<Absence> Coordinator::Absences() const {
   };
   for (const auto& [key, described] : descriptions_.gathering()) {
     const ProcessSetPtr set = sets_.Find(key.first);
-    if (!set) continue;
-    add(described.begin()->second.Title(), *set, [&by = described](int rank) { return by.count(rank) > 0; });
+    const Description* const waiting = FirstOfWaiting(described);
+    if (!set || waiting == nullptr) continue;
+    add(waiting->Title(), *set, [&by = described](int rank) { return by.count(rank) > 0; });
   }
   for (int id : ids_.live()) {
     const BatchOrder::Partial* const partial = order_.FindPartial(id);

@@ -21,7 +21,6 @@
 #include "common/status.h"
 #include "controller/id_table.h"
 #include "controller/messages.h"
-#include "world/peer_info.h"
 #include "world/process_set.h"
 
 namespace farandole {
@@ -52,27 +51,25 @@ class DescriptionTable {
   std::optional<Gathering> TakeComplete(const ProcessSets& sets);
   bool IsAwaited(int set) const;  // some operation of the set waits here
 
-  // Notes that rank `refused.rank` refused a change of process sets. Returns the ranks that wait for it there and must
-  // know of the refusal. It may still come.
-  std::vector<int> Refuse(const Refused& refused);
-  // Returns what other ranks have refused under the sequence number of this change of process sets.
-  std::vector<Refused> RefusalsOf(int from, const Description& description) const;
+  // Forgets the set, or everything. REQUIRES: !IsAwaited(set); what is left are refusals.
+  void Forget(int set);
+  void ForgetAll() { gathering_.clear(); }
 
   using Key = std::pair<int, std::string>;  // set; name, or sequence number of an unnamed operation
-  const std::map<Key, Gathering>& gathering() const { return gathering_; }
+  // A rank may refuse calls of a name before the others have come to the first: then there are several, in order.
+  using Gatherings = std::multimap<Key, Gathering>;
+  const Gatherings& gathering() const { return gathering_; }
 
  private:
   bool IsComplete(const Gathering& gathering, const ProcessSet& set) const;
 
   const JoinTally& joined_;
-  std::map<Key, Gathering> gathering_;
-  std::map<int, Refused> refused_;  // the last of each rank
+  Gatherings gathering_;
 };
 
 class Coordinator {
  public:
-  // second_level_cache_bytes: of a core of this machine, 0 when that is not known (PathFacts). tuning: null for none.
-  explicit Coordinator(const Layout& layout, int64_t second_level_cache_bytes = 0, const Tuning* tuning = nullptr);
+  explicit Coordinator(const Layout& layout);
   Coordinator(const Coordinator&) = delete;
 
   // Appends the messages to send. An error means that no rank of this job sends such a message.
@@ -89,7 +86,6 @@ class Coordinator {
   Status OnDescribe(int from, ByteReader* reader, std::vector<Outgoing>* out);
   Status OnComplete(int from, ByteReader* reader, std::vector<Outgoing>* out);
   Status OnJoin(int from, ByteReader* reader, std::vector<Outgoing>* out);
-  Status OnRefused(int from, ByteReader* reader, std::vector<Outgoing>* out);
   Status OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* out) const;
   Status OnStacks(int from, ByteReader* reader, std::vector<Outgoing>* out) const;
   Status OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out);

@@ -13,9 +13,9 @@ bool FitsCells(const Lead& lead, int set_size) {  // as SpanBytesOf says
   return 2 * static_cast<int64_t>(buffer_bytes) == lead.span_bytes;
 }
 
-bool FitsEager(const Lead& lead, const Layout& set) {
+bool FitsEarly(const Lead& lead, const Layout& set) {
   if (!CollectsInCells(lead.path, set)) return lead.span_offset < 0 && lead.payload_bytes == 0;
-  if (lead.span_offset < 0 || lead.payload_bytes <= 0 || lead.payload_bytes > kEagerMostBytes) return false;
+  if (lead.span_offset < 0 || lead.payload_bytes <= 0 || lead.payload_bytes > kMostEarlyBytes) return false;
   const size_t buffer_bytes = CellBuffer::BytesWithResult(set.shard_count(), static_cast<size_t>(lead.payload_bytes));
   return 2 * static_cast<int64_t>(buffer_bytes) == lead.span_bytes;
 }
@@ -30,7 +30,7 @@ bool GroupLeader::IsValid(const Lead& lead) const {
   const bool has_span = lead.span_offset >= 0;
   if (leads_.count(lead.id) > 0 || (has_span && !span.IsValid())) return false;
   if (!has_span && (lead.cells() || lead.counts_per_rank > 0)) return false;
-  return !lead.eager() || HasPutStreams(group_.world());
+  return !lead.early() || HasEarlyLanes(group_.world());
 }
 
 Status GroupLeader::OnLead(ByteReader* reader, bool* early) {
@@ -39,11 +39,11 @@ Status GroupLeader::OnLead(ByteReader* reader, bool* early) {
   const ProcessSetPtr set = names_.FindSet(lead.set);
   *early = !set && names_.IsFutureSet(lead.set);
   if (*early) return Status::Ok();
-  if (!set) return Unreadable(kCoordinatorRank);
+  if (!set || group_.SharersOf(*set) == 0) return Unreadable(kCoordinatorRank);
   const int64_t buffer_bytes = static_cast<int64_t>(sizeof(int64_t)) * lead.counts_per_rank * set->size();
   if (buffer_bytes > lead.span_bytes / 2) return Unreadable(kCoordinatorRank);
   if (lead.cells() && !FitsCells(lead, set->size())) return Unreadable(kCoordinatorRank);
-  if (lead.eager() && !FitsEager(lead, set->layout)) return Unreadable(kCoordinatorRank);
+  if (lead.early() && !FitsEarly(lead, set->layout)) return Unreadable(kCoordinatorRank);
   const Leading leading{lead, group_.SharersOf(*set), set};
   // An earlier id with this memory may have left stamps in it.
   const bool has_stamps = lead.cells() || leading.collects();
@@ -103,7 +103,7 @@ Status GroupLeader::OnIdMessage(MessageKind kind, const IdMessage& message) {
 
 // Closes the id. Returns how many uses are complete in this group, and no more will be: a member that comes later is
 // told, or finds out, see UsesInFlight::IsReady. A last use with different sequence numbers does not count: the members
-// meant different operations, and none takes its result. For an eager id, returns the stamp of the last complete use.
+// meant different operations, and none takes its result. For an early id, returns the stamp of the last complete use.
 uint64_t GroupLeader::Retire(const Leading& leading) {
   const uint64_t arrived = memory_.counters.Retire(leading.lead.id, leading.sharers);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -116,7 +116,7 @@ uint64_t GroupLeader::Retire(const Leading& leading) {
   const uint64_t uses = leading.lead.cells() ? least : arrived;
   const bool all_mean = std::all_of(said.begin(), said.end(), [&](uint64_t stamp) { return stamp == said[0]; });
   const uint64_t completed = most == uses && !all_mean ? uses - 1 : uses;
-  return leading.lead.eager() ? StampAmong(said, completed) : completed;
+  return leading.lead.early() ? StampAmong(said, completed) : completed;
 }
 
 // Returns the stamp of that use, with an unknown sequence number when every member has begun the next one. A member
@@ -149,7 +149,7 @@ std::vector<uint64_t> GroupLeader::SaidHere(const Leading& leading) const {
 // no report.
 bool GroupLeader::CanReportRetired(int id, uint64_t uses) const {
   const auto leading = leads_.find(id);
-  if (leading == leads_.end() || leading->second.lead.eager()) return true;
+  if (leading == leads_.end() || leading->second.lead.early()) return true;
   return leading->second.set->local() || completes_sent_[static_cast<size_t>(id)] == uses;
 }
 

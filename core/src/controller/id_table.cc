@@ -27,9 +27,9 @@ Description WithoutData(Description description, int set_size) {
 }
 
 // The spans of large cells, which only awaited operations have, take no more than this together. Each name has memory
-// of its own, and those that the user has named may all be used in turn, so that their data leave the caches: with 512
-// KB 8 names take no longer than staged, 16 names take 43 us instead of 27 (two cores of an AMD EPYC, Zen 4). Unnamed
-// operations have one name for each signature, and a program uses few signatures at a time.
+// of its own, and those that the user has named may all be used in turn, so that their data leave the caches. Unnamed
+// operations have one name for each signature, and a program uses few signatures at a time
+// (docs/benchmarks/shared-memory.md#slots-or-staging).
 constexpr int64_t kMostLargeCellsBytes = 64 << 20, kMostNamedLargeCellsBytes = 16 << 20;
 
 bool HasLargeCells(PathKind path, const Signature& signature, const ProcessSet& set) {
@@ -149,15 +149,8 @@ std::vector<int64_t> BatchOrder::InPositionOrder(const Partial& partial, const P
 
 // ---- ids
 
-IdTable::IdTable(const ProcessSets& sets, const Leaders& leaders, BatchOrder* order, int64_t second_level_cache_bytes,
-                 const Tuning* tuning)
-    : sets_(sets),
-      leaders_(leaders),
-      order_(order),
-      second_level_cache_bytes_(second_level_cache_bytes),
-      tuning_(tuning),
-      spans_(static_cast<int64_t>(kSpanBytes)),
-      ids_(kMaxIds) {
+IdTable::IdTable(const ProcessSets& sets, const Leaders& leaders, BatchOrder* order)
+    : sets_(sets), leaders_(leaders), order_(order), spans_(static_cast<int64_t>(kSpanBytes)), ids_(kMaxIds) {
   for (int id = 0; id < kMaxIds; ++id) free_.push_back(id);
 }
 
@@ -235,9 +228,7 @@ PathKind IdTable::ChoosePathOf(const Gathering& gathering, const ProcessSet& set
   const Signature& signature = gathering.begin()->second.signature;
   PathFacts facts = FactsOf(signature, set);
   facts.in_log = in_log;
-  facts.can_put = HasPutStreams(leaders_.world());
-  facts.second_level_cache_bytes = second_level_cache_bytes_;
-  if (tuning_ != nullptr) facts.tuned_cell_bytes = tuning_->cell_bytes(set.size());
+  facts.has_early_lanes = HasEarlyLanes(leaders_.world());
   facts.awaited = std::all_of(gathering.begin(), gathering.end(), [](const auto& of) { return of.second.awaited; });
   const PathKind path = ChoosePath(facts);
   if (!HasLargeCells(path, signature, set)) return path;
@@ -326,10 +317,10 @@ void IdTable::OnDisagreement(int number, uint64_t use, std::vector<Outgoing>* ou
   if (id.state == Id::kLive) StartRetiring(number, out);
 }
 
-// An arrival at an eager use is final, so the use is complete once all ranks have arrived. Groups that arrived at the
+// An arrival at an early use is final, so the use is complete once all ranks have arrived. Groups that arrived at the
 // same last use with different sequence numbers meant different operations: none took the result.
 uint64_t IdTable::UsesSaid(Id* id, uint64_t value) {
-  if (id->path != PathKind::kEager) return value;
+  if (id->path != PathKind::kEarly) return value;
   if (id->said == 0 && !IsUnknown(value)) id->said = value;
   id->differ = id->differ || (!IsUnknown(value) && value != id->said);
   id->most_uses = std::max(id->most_uses, UsesIn(value));

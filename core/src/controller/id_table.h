@@ -19,7 +19,6 @@
 #include "common/status.h"
 #include "controller/messages.h"
 #include "controller/signature.h"
-#include "world/peer_info.h"
 #include "world/process_set.h"
 
 namespace farandole {
@@ -92,9 +91,8 @@ class BatchOrder {
 // Owns the ids, their names and spans, and the operations that wait for an id.
 class IdTable {
  public:
-  // second_level_cache_bytes and tuning: see Coordinator. All other arguments, and the tuning, outlive the table.
-  IdTable(const ProcessSets& sets, const Leaders& leaders, BatchOrder* order, int64_t second_level_cache_bytes,
-          const Tuning* tuning);
+  // All arguments outlive the table.
+  IdTable(const ProcessSets& sets, const Leaders& leaders, BatchOrder* order);
 
   struct Id {
     enum { kFree, kLive, kRetiring, kRetired } state = kFree;
@@ -106,9 +104,9 @@ class IdTable {
     // While it retires.
     int answers = 0;               // RETIRE_INFO, then FREE
     uint64_t uses = ~uint64_t{0};  // the least that any group has completed
-    uint64_t said = 0;             // eager: the last stamp of the first group that answered; 0: none knows it
-    bool differ = false;           // eager: another group had another stamp
-    uint64_t most_uses = 0;        // eager: the most that any group said
+    uint64_t said = 0;             // early: the last stamp of the first group that answered; 0: none knows it
+    bool differ = false;           // early: another group had another stamp
+    uint64_t most_uses = 0;        // early: the most that any group said
 
     bool IsInUse() const { return state == kLive || state == kRetiring; }
   };
@@ -143,8 +141,6 @@ class IdTable {
   const ProcessSets& sets_;
   const Leaders& leaders_;
   BatchOrder* const order_;
-  const int64_t second_level_cache_bytes_;
-  const Tuning* const tuning_;
   SpanAllocator spans_;
   int64_t large_cells_bytes_ = 0;  // the spans of large cells
   std::vector<Id> ids_;

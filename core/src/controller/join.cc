@@ -48,8 +48,8 @@ std::optional<uint64_t> JoinState::WhatOthersSaid(const Name& name) const {
   const auto opened = opened_.find(name.id);
   if (opened != opened_.end() && UsesIn(opened->second) >= name.next_use) return opened->second;
   const ProcessSet& set = name.set();
-  if (name.inbox) {
-    if (const auto said = name.inbox->Said(set, name.next_use, round_)) return said;
+  if (name.arrivals) {
+    if (const auto said = name.arrivals->StampOfAny(set, name.next_use, round_)) return said;
   }
   for (int m : group_.MembersIn(set)) {
     if (m == group_.member()) continue;

@@ -119,7 +119,7 @@ void LogReader::OnRetired(Name* name, const LogEntry& entry, NegotiationEvents* 
   if (current && name->in_flight && name->counted && !EndUse(name, entry.uses, events)) return;
   if (current) {
     name->id = -1;
-    name->inbox.reset();
+    name->arrivals.reset();
   }
   Forget(entry.id);
   names_.EraseIfIdle(name);
@@ -138,7 +138,7 @@ bool LogReader::EndUse(Name* name, uint8_t uses, NegotiationEvents* events) {
   } else if (join_.joined()) {
     in_flight_.EndWith(NegotiationEvent::kWithdrawn, name, events);
   } else {
-    if (name->inbox) events->push_back(NegotiationEvent::About(NegotiationEvent::kRecalled, name->ticket));
+    if (name->arrivals) events->push_back(NegotiationEvent::About(NegotiationEvent::kRecalled, name->ticket));
     in_flight_.Uncount(name);
     name->id = -1;
     outbox_.Send(Encode(MessageKind::kDescribe, name->description));
@@ -148,7 +148,7 @@ bool LogReader::EndUse(Name* name, uint8_t uses, NegotiationEvents* events) {
 
 void LogReader::ForgetIfRetiring(Name* name) {
   if (!std::exchange(name->retiring, false)) return;
-  name->inbox.reset();
+  name->arrivals.reset();
   Forget(std::exchange(name->id, -1));
   names_.EraseIfIdle(name);
 }
@@ -159,9 +159,13 @@ void LogReader::Forget(int id) {
   finished_.push_back(id);
 }
 
-bool LogReader::ReleaseFinished() {
+bool LogReader::ReleaseFinished(NegotiationEvents* events) {
   if (finished_.empty()) return false;
   for (int id : finished_) {
+    if (const uint32_t serial = names_.early_serial_of(id); serial != 0) {
+      events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kIdRetired, -1));
+      events->back().serial = serial;
+    }
     if (memory_.counters.DoneWith(id, names_.sharers_of(id))) outbox_.Ring();  // the leader waits for this
   }
   finished_.clear();
@@ -171,9 +175,9 @@ bool LogReader::ReleaseFinished() {
 // ---- joining and leaving
 
 // Small operations are not in the log. Each rank completed its own before it joined, so those here are ready. Data for
-// the last eager operations may still be on their way.
+// the last early operations may still be on their way.
 bool LogReader::EndJoin(NegotiationEvents* events) {
-  if (!join_.HasResult() || in_flight_.eager_count() > 0 || in_flight_.AwaitsRelease()) return false;
+  if (!join_.HasResult() || in_flight_.early_count() > 0 || in_flight_.AwaitsRelease()) return false;
   in_flight_.TakeAll(events);
   join_.End(events);
   return true;

@@ -36,7 +36,7 @@ class LogReader {
   // Skips all entries, for a rank that leaves.
   void SkipAll() { memory_.log.PublishHead(head_ = memory_.log.end()); }
   // Gives up the spans of forgotten ids. REQUIRES: the events of the last Read are handled.
-  bool ReleaseFinished();
+  bool ReleaseFinished(NegotiationEvents* events);
 
   // Forgets the id of a name whose last use has ended, if the id retires.
   void ForgetIfRetiring(Name* name);

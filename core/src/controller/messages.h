@@ -1,7 +1,7 @@
 // The messages of ranks and the coordinator (on rank 0). They say only what is new or has changed: the steady state of
 // one group needs no message at all, that of several groups one per group and batch in each direction.
 //
-//   rank -> coordinator     DESCRIBE   an operation this rank does not know, or knows otherwise
+//   rank -> coordinator     DESCRIBE   an operation this rank does not know, or knows otherwise, or why it refuses one
 //                           STUCK      an id should be described anew (unnamed ones in several ids, a joined
 //                                      root, an id that was used very often)
 //                           JOIN       this rank has no more data     LEAVE  it shuts down in good order
@@ -9,20 +9,20 @@
 //                           WHOM       asks for whom this rank waits
 //                           ASK        asks where these ranks are              STACKS  answers TELL
 //   leader -> coordinator   COMPLETE   all of the group have arrived at this id (with their counts)
-//                           RETIRE_INFO  the id is closed in the group after so many uses (eager: its last stamp)
+//                           RETIRE_INFO  the id is closed in the group after so many uses (early: its last stamp)
 //                           FREE       nobody in the group will touch the id again
 //   coordinator -> rank     ASSIGN     a name's id, path and span     INVITE  the same and all else, to a joined rank
 //                           ERROR      why it is refused              OPEN    an operation waits for joined ranks alone
 //                           JOINED     it has heard JOIN              JOIN_RESULT  who joined last, sequence numbers
 //                           ABSENT     operations' missing ranks      TELL    a rank asks where this one is
-//                           STACKS     where that rank is             ABORT
+//                           STACKS     what that rank answers         ABORT
 //   coordinator -> leader   LEAD       what a leader must know of an id
 //                           READY      a batch: ids in order, with all counts
 //                           RETIRE, RETIRED (uses)   LEFT (rank)   JOIN_END
 //
-//   rank -> rank            PUT        arrival at an eager operation, with the data; on its own connection (inbox.h)
+// Early operations are announced by their data (peer_arrivals.h).
 //
-// Every message but PUT starts with its kind (one byte). Decoding checks limits; a message that cannot be read ends the
+// Every message starts with its kind (one byte). Decoding checks limits; a message that cannot be read ends the
 // epoch.
 #pragma once
 
@@ -64,8 +64,7 @@ enum class MessageKind : uint8_t {
   kStacks = 22,
   kWhom = 23,
   kAbsent = 24,
-  kRefused = 25,
-  kJoined = 26,
+  kJoined = 25,
 };
 
 inline constexpr int kCoordinatorRank = 0;
@@ -165,7 +164,7 @@ struct Lead {
   FRD_FIELDS(id, set, counts_per_rank, path, payload_bytes, span_offset, span_bytes)
   bool IsValid() const { return IsId(id); }
   bool cells() const { return path == PathKind::kCells; }
-  bool eager() const { return path == PathKind::kEager; }
+  bool early() const { return path == PathKind::kEarly; }
 };
 
 // COMPLETE
@@ -219,30 +218,13 @@ struct Absent {
   FRD_FIELDS(absences)
 };
 
-// The current stacks of a rank, and its waits.
-struct Whereabouts {
-  std::string stacks;
-  // Titles of the operations that its program waits for, if none of its threads can do anything else; otherwise empty.
-  std::vector<std::string> waits_only_for;
-
-  FRD_FIELDS(stacks, waits_only_for)
-};
+// What the diagnosis of a rank says of it (engine/diagnosis.h).
 struct Answered {
   static constexpr MessageKind kKind = MessageKind::kStacks;
   int32_t rank = 0;  // to rank 0: who asked; from rank 0: who answers
-  Whereabouts where;
-
-  FRD_FIELDS(rank, where)
-};
-
-// Rank `rank` refused a change of process sets that would have had this sequence number in set 0.
-struct Refused {
-  static constexpr MessageKind kKind = MessageKind::kRefused;
-  int32_t rank = 0;
-  int64_t sequence_number = 0;
   std::string text;
 
-  FRD_FIELDS(rank, sequence_number, text)
+  FRD_FIELDS(rank, text)
 };
 
 struct Joined {
@@ -263,18 +245,6 @@ struct IdMessage {
   uint64_t value = 0;
 
   FRD_FIELDS(id, value)
-};
-
-// PUT, the head of the data
-struct EagerPut {
-  int32_t id = 0;
-  uint32_t serial = 0;         // of the id's assignment
-  uint64_t stamp = 0;          // of the sender's arrival, see StampOf
-  uint32_t round = 0;          // how many joins the sender has seen end
-  uint32_t payload_bytes = 0;  // behind the head; 0: the data follow once the receiver has arrived, too
-
-  FRD_FIELDS(id, serial, stamp, round, payload_bytes)
-  bool IsValid() const { return IsId(id); }
 };
 
 template <typename T>
@@ -298,44 +268,6 @@ inline bool IsAbort(const Bytes& message) {
   const auto kind = reader.Get<MessageKind>();
   Decode<Aborted>(&reader);
   return reader.AtEnd() && kind == MessageKind::kAbort;
-}
-
-// Padded to a cache line: the kernel copies data faster when they are aligned (2 % of 64 KB).
-inline constexpr size_t kEagerPutBytes = 64;
-
-inline Bytes EncodePut(const EagerPut& put) {
-  ByteWriter writer(kEagerPutBytes);
-  Encode(&writer, put);
-  Bytes head = writer.Take();
-  head.resize(kEagerPutBytes);
-  return head;
-}
-
-inline EagerPut DecodePut(ByteReader* reader) {
-  const auto put = Decode<EagerPut>(reader);
-  while (reader->left() > 0 && reader->ok()) {
-    if (reader->Get<uint64_t>() != 0) reader->Fail();
-  }
-  return put;
-}
-
-// Takes the place of a head when `rank`, the sender or a member of its group, has left in good order: the sender puts
-// nothing more for an operation of that rank. No head equals it, since its id is out of range.
-inline Bytes EncodeFarewell(int rank) {
-  Bytes head(kEagerPutBytes, 0xff);
-  const auto number = static_cast<uint32_t>(rank);
-  std::memcpy(head.data() + sizeof(int32_t), &number, sizeof number);
-  return head;
-}
-
-// Returns the rank of a farewell, or -1 for anything else.
-inline int FarewellOf(const uint8_t* head) {
-  int32_t id, rank;
-  std::memcpy(&id, head, sizeof id);
-  std::memcpy(&rank, head + sizeof id, sizeof rank);
-  const bool padded =
-      std::all_of(head + 2 * sizeof id, head + kEagerPutBytes, [](uint8_t byte) { return byte == 0xff; });
-  return id == -1 && rank >= 0 && padded ? rank : -1;
 }
 
 }  // namespace farandole

@@ -76,7 +76,7 @@ bool NameTable::Assign(Name* name, const Assignment& assignment) {
   Id& id = ids_[static_cast<size_t>(assignment.id)];
   if (id.name != nullptr) return false;
   PathFacts facts = FactsOf(signature, set);
-  facts.can_put = HasPutStreams(group_.world());
+  facts.has_early_lanes = HasEarlyLanes(group_.world());
   if (!IsPossible(assignment.path, facts)) return false;
   const IdSpan span{assignment.span_offset, SpanBytesOf(signature, set, assignment.path)};
   const bool has_span = span.offset != -1;
@@ -92,7 +92,7 @@ bool NameTable::Assign(Name* name, const Assignment& assignment) {
   name->has_counts = signature.CountsPerRank(set.size()) > 0;
   name->next_use = 1;
   ++name->ids_held;
-  id = {name, group_.SharersOf(set)};
+  id = {name, group_.SharersOf(set), name->path == PathKind::kEarly ? name->serial : 0};
   return true;
 }
 
@@ -111,7 +111,7 @@ void UsesInFlight::Uncount(Name* name) {
 
 void UsesInFlight::Leave(Name* name) {
   if (!name->counted) return;
-  if (name->inbox) --eager_count_;
+  if (name->arrivals) --early_count_;
   if (name->small() && !name->reserved) LeaveSmall(name);
 }
 

@@ -21,9 +21,8 @@
 #include "common/status.h"
 #include "controller/admission.h"
 #include "controller/group_memory.h"
-#include "controller/inbox.h"
 #include "controller/messages.h"
-#include "world/peer_info.h"
+#include "controller/peer_arrivals.h"
 #include "world/process_set.h"
 
 namespace farandole {
@@ -46,10 +45,10 @@ struct Name {
   Signature known;
   IdSpan span;
   PathKind path{};
-  size_t payload_bytes = 0;      // of a small or eager one
-  std::shared_ptr<Inbox> inbox;  // of an eager one
-  bool collects = false;         // eager, and this group has several members in the set
-  uint32_t serial = 0;           // of the assignment
+  size_t payload_bytes = 0;                // of a small or early one
+  std::shared_ptr<PeerArrivals> arrivals;  // of an early one
+  bool collects = false;                   // early, and this group has several members in the set
+  uint32_t serial = 0;                     // of the assignment
   bool has_counts = false;
   uint64_t next_use = 0;  // of the id; use 0 is the described one
   // Ids that still mean this name: the current one, and former ones until RETIRED is read.
@@ -120,6 +119,8 @@ class NameTable {
     return name != nullptr && name->id == id ? name : nullptr;
   }
   int sharers_of(int id) const { return ids_[static_cast<size_t>(id)].sharers; }
+  // Of an early id; 0 for others.
+  uint32_t early_serial_of(int id) const { return ids_[static_cast<size_t>(id)].early_serial; }
   // Takes the id from its name. The name stays.
   void Forget(int id);
 
@@ -127,6 +128,7 @@ class NameTable {
   struct Id {
     Name* name = nullptr;
     int sharers = 0;  // members of this group in the set
+    uint32_t early_serial = 0;
   };
 
   const GroupMembers& group_;
@@ -143,14 +145,21 @@ class NameTable {
 // span to others.
 class UsesInFlight {
  public:
-  // locked_bytes and tuning: see Negotiation::Limits.
-  UsesInFlight(const ArrivalCounters& counters, const SpanMemory& spans, size_t locked_bytes, const Tuning* tuning)
-      : counters_(counters), spans_(spans), locked_bytes_(locked_bytes), tuning_(tuning) {}
+  // locked_bytes: see Negotiation::Limits.
+  UsesInFlight(const ArrivalCounters& counters, const SpanMemory& spans, size_t locked_bytes)
+      : counters_(counters), spans_(spans), locked_bytes_(locked_bytes) {}
 
+  // Begin, Count and Keep do not throw after this. Returns the place of the next ticket.
+  size_t MakeRoom() {
+    const size_t place = tickets_.MakeRoom();
+    if (small_.capacity() <= place) small_.reserve(2 * place + 1);
+    return place;
+  }
   Ticket Begin(Name* name) {
+    name->ticket = tickets_.Add(name);
     name->in_flight = true;
     name->counted = false;
-    return name->ticket = tickets_.Add(name);
+    return name->ticket;
   }
   // Makes the use in flight the next one of its name's id. Fills in what the submitter must know of it. round: see
   // JoinState. Inline, since a small operation takes no longer than a few calls.
@@ -161,8 +170,8 @@ class UsesInFlight {
       return;
     }
     const uint64_t use = CountNext(name, admission);
-    if (!name->inbox) return;
-    admission->inbox = name->inbox;
+    if (!name->arrivals) return;
+    admission->early = true;
     if (name->collects) {
       const auto members = name->set().layout.groups[static_cast<size_t>(name->set().group())].size();
       admission->group_cells = CellBuffer::WithResult(spans_.BufferOf(name->span, use), static_cast<int>(members),
@@ -170,16 +179,15 @@ class UsesInFlight {
     }
     admission->serial = name->serial;
     admission->round = round;
-    ++eager_count_;
+    ++early_count_;
   }
   // Likewise for a small operation that is not in flight yet, and never will be if it is over before Keep.
   void CountSmall(Name* name, Admission* admission) {
     const uint64_t use = CountNext(name, admission);
-    // Built in place, since a copy would cost 5 ns.
+    // Built in place, without a copy.
     admission->cells.emplace(spans_.BufferOf(name->span, use), name->set().size(), name->payload_bytes,
                              name->set().position);
     admission->large = IsLarge(*name);
-    admission->overwrites = tuning_ == nullptr || tuning_->overwrites();
   }
   void Keep(Name* name, Admission* admission) {
     name->in_flight = true;
@@ -191,7 +199,7 @@ class UsesInFlight {
   void End(Name* name);
   void EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationEvents* events);
   Name* Find(Ticket ticket) const { return tickets_.Find(ticket); }  // null: it has ended
-  size_t eager_count() const { return eager_count_; }
+  size_t early_count() const { return early_count_; }
 
   // ---- small operations
   bool has_small() const { return small_count_.load(std::memory_order_relaxed) > 0; }  // any thread
@@ -247,13 +255,12 @@ class UsesInFlight {
   const ArrivalCounters counters_;
   const SpanMemory spans_;
   const size_t locked_bytes_;
-  const Tuning* const tuning_;
   Tickets<Name> tickets_;
   std::vector<Name*> small_;  // put by this rank and not reserved
   std::atomic<size_t> small_count_{0};
   size_t reserved_count_ = 0;
   bool waits_for_release_ = false;  // a thread waits for the end of a reservation
-  size_t eager_count_ = 0;
+  size_t early_count_ = 0;
 };
 
 }  // namespace farandole

@@ -49,15 +49,7 @@ Status OnStacks(ByteReader* reader, const Layout& world, NegotiationEvents* even
   auto answer = Decode<Answered>(reader);
   if (!reader->AtEnd() || answer.rank < 0 || answer.rank >= world.size()) return Unreadable(kCoordinatorRank);
   events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAnswered, answer.rank));
-  events->back().where = std::move(answer.where);
-  return Status::Ok();
-}
-
-Status OnRefused(ByteReader* reader, const Layout& world, NegotiationEvents* events) {
-  const auto refused = Decode<Refused>(reader);
-  if (!reader->AtEnd() || refused.rank < 0 || refused.rank >= world.size()) return Unreadable(kCoordinatorRank);
-  const Status status{Code::kInvalid, refused.text};
-  events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kRefused, refused.rank, status));
+  events->back().answer = std::move(answer.text);
   return Status::Ok();
 }
 
@@ -85,14 +77,13 @@ Negotiation::Negotiation(const Layout& layout, int rank, std::byte* memory, cons
     : limits_(limits),
       group_(layout, rank),
       memory_(memory, group_.member(), group_.size(), limits.log_entries),
-      outbox_(rank),
       names_(group_),
-      in_flight_(memory_.counters, memory_.spans, limits.locked_bytes, limits.tuning),
-      inboxes_(group_, names_),
+      in_flight_(memory_.counters, memory_.spans, limits.locked_bytes),
+      unknown_(group_, names_),
       join_(group_, &memory_, names_, in_flight_, &outbox_),
       leader_(group_, &memory_, names_, &outbox_),
       log_(group_, &memory_, &names_, &in_flight_, &join_, &outbox_),
-      messages_(group_, &names_, &in_flight_, &inboxes_, &join_, &leader_),
+      messages_(group_, &names_, &in_flight_, &unknown_, &join_, &leader_),
       unlogged_(&memory_.log) {}
 
 Status Negotiation::Submit(const DescribedOperation& operation, Admission* admission) {
@@ -101,13 +92,14 @@ Status Negotiation::Submit(const DescribedOperation& operation, Admission* admis
   Name* const name = names_.FindOrAdd(names, operation.name());
   if (name->in_flight) return AlreadyInFlight(name->description, group_.rank());
   if (name->id < 0 || !operation.Means(name->known)) return Describe(operation, name, admission);
+  Note(name, operation, admission);
+  if (name->has_counts) name->description.counts = operation.Counts();
+  if (name->next_use == limits_.most_uses) outbox_.Send(MessageKind::kStuck, name->id);
+  // Nothing throws from here on.
   if (admission->set != names->set) admission->set = names->set;  // a look costs less than counting references
   admission->ticket = in_flight_.Begin(name);
-  Note(name, operation, admission);
-  if (name->next_use == limits_.most_uses) outbox_.Send(MessageKind::kStuck, name->id);
   in_flight_.Count(name, join_.round(), admission);
   if (name->has_counts) {
-    name->description.counts = operation.Counts();
     const std::vector<int64_t>& counts = name->description.counts;
     const size_t first = static_cast<size_t>(name->set().position) * counts.size();
     memory_.spans.WriteCounts(name->span, name->next_use - 1, first, counts);
@@ -120,18 +112,30 @@ Status Negotiation::Submit(const DescribedOperation& operation, Admission* admis
 Status Negotiation::Describe(const DescribedOperation& operation, Name* name, Admission* admission) {
   Description description = operation.Describe();
   const Signature& signature = description.signature;
-  if (signature.kind == OpKind::kRemoveProcessSet) {
-    FRD_RETURN_IF_ERROR(CanRemove(static_cast<int>(signature.ranks.at(0))));
-    names_.Close(signature);
-  }
+  const bool removes = signature.kind == OpKind::kRemoveProcessSet;
+  if (removes) FRD_RETURN_IF_ERROR(CanRemove(static_cast<int>(signature.ranks.at(0))));
+  outbox_.Send(Encode(MessageKind::kDescribe, description));
+  // Nothing throws from here on.
+  if (removes) names_.Close(signature);
   admission->ticket = in_flight_.Begin(name);
   admission->set = name->of->set;
   name->label.name = name->label.site = 0;
   admission->label = &name->label;
   name->description = std::move(description);
   name->id = -1;
-  outbox_.Send(Encode(MessageKind::kDescribe, name->description));
   return Status::Ok();
+}
+
+// This rank lets go of the name's id, so that its next use is described, behind the refusal.
+bool Negotiation::Refuse(const Description& refusal) {
+  const SetNames* const names = names_.Names(refusal.signature.set);
+  if (names == nullptr || !names->IsOpen() || !names->set->contains_me()) return false;
+  if (Name* const name = names->Find(refusal.name)) {
+    if (name->in_flight) return false;
+    name->id = -1;
+  }
+  outbox_.Send(Encode(MessageKind::kDescribe, refusal));
+  return true;
 }
 
 // Takes operations whose name is known. Everything else is left to Submit.
@@ -189,7 +193,7 @@ void Negotiation::CompleteLater(const Admission& admission) {
   unlogged_.AppendLater({LogKind::kReady, admission.id, 0, admission.set->id});
 }
 
-void Negotiation::EndEager(Ticket ticket) {
+void Negotiation::EndEarly(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   in_flight_.End(name);
   log_.ForgetIfRetiring(name);
@@ -202,7 +206,7 @@ bool Negotiation::HasNews() const {
 }
 
 bool Negotiation::Advance(NegotiationEvents* events) {
-  bool moved = log_.ReleaseFinished();
+  bool moved = log_.ReleaseFinished(events);
   if (unlogged_.AppendWaiting()) {
     outbox_.Ring();
     moved = true;
@@ -255,7 +259,6 @@ Status MessageReader::Handle(const Bytes& message, NegotiationEvents* events, bo
   if (kind == MessageKind::kReady) return leader_.OnReady(&reader);
   if (kind == MessageKind::kJoinResult) return OnJoinResult(&reader);
   if (kind == MessageKind::kStacks) return OnStacks(&reader, group_.world(), events);
-  if (kind == MessageKind::kRefused) return OnRefused(&reader, group_.world(), events);
   if (kind == MessageKind::kAbsent) return OnAbsent(&reader, group_.world(), events);
   if (kind == MessageKind::kAbort) return OnAbort(&reader, group_.world(), events);
   return OnIdMessage(kind, &reader, events);
@@ -275,7 +278,9 @@ Status MessageReader::OnAssign(ByteReader* reader, NegotiationEvents* events) {
 
 // Gives the name its id. Returns false for an impossible assignment.
 bool MessageReader::Assign(Name* name, const Assignment& assignment) {
-  return names_.Assign(name, assignment) && inboxes_.Open(name, assignment.serial);
+  if (!names_.Assign(name, assignment)) return false;
+  unknown_.Open(name, assignment.serial);
+  return true;
 }
 
 // This rank has joined, so it did not describe the operation; it is in flight here all the same.
@@ -397,13 +402,6 @@ std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
     const bool is_complete = !name->small() || HasPutAll(in_flight_.CellsOf(*name, use), name->set().PositionOf(rank));
     if (!has_arrived || !is_complete) missing.push_back(rank);
   }
-  // The data of other groups come to leaders. A leader of a larger group stands for members that are not known here.
-  const ProcessSet& set = name->set();
-  if (!name->inbox || !missing.empty() || set.member() != 0) return missing;
-  for (int leader : name->inbox->Missing(set, use)) {
-    const auto group = static_cast<size_t>(set.layout.group_of[static_cast<size_t>(set.PositionOf(leader))]);
-    if (set.layout.groups[group].size() == 1) missing.push_back(leader);
-  }
   return missing;
 }
 
@@ -414,6 +412,10 @@ std::vector<Absence> Negotiation::NeededFor() const {
     if (name == nullptr || name->in_flight || !name->set().contains_me()) continue;
     uint64_t said = 0;
     std::vector<int64_t> here;
+    if (name->arrivals) {
+      here = name->arrivals->ArrivedAt(name->set(), name->next_use, join_.round());
+      said = name->arrivals->StampOfAny(name->set(), name->next_use, join_.round()).value_or(0);
+    }
     for (int m : group_.MembersIn(name->set())) {
       const int rank = group_.RankOf(m);
       const uint64_t latest = in_flight_.SaidBy(m, rank, *name, name->next_use);

@@ -2,7 +2,7 @@
 // log says next.
 //
 //   Submit ---- small ----> the span (cells.h), where every member sees by itself when all have come
-//          |--- eager ----> Arrive, and the data to all others ---> Inbox: OnPut, until all have come
+//          |--- early ----> Arrive, and the data to all others ---> OnArrival, where they are early
 //          |--- known ----> Arrive (counter) - last of the group -> the log, or the coordinator (a set across groups)
 //          \--- unknown --> DESCRIBE ------> coordinator ---------> ASSIGN, READY -> the log
 //   Advance reads the log: batches to run, ids that retire, ranks that leave.
@@ -10,7 +10,7 @@
 // Negotiation dispatches. Its members own the state, one each:
 //
 //   NameTable      names, ids, process sets            UsesInFlight     uses in flight, small operations
-//   Inboxes        PUTs for ids still unknown          JoinState    rounds of joining, invitations
+//   UnknownArrivals  early, at unknown ids             JoinState    rounds of joining, invitations
 //   LogReader      how far the log is read, batches    GroupLeader  what the first member does for its group
 //   MessageReader  messages that have to wait          Outbox       what is to be sent
 //
@@ -34,11 +34,11 @@
 #include "controller/admission.h"
 #include "controller/group_leader.h"
 #include "controller/group_memory.h"
-#include "controller/inbox.h"
 #include "controller/join.h"
 #include "controller/log_reader.h"
 #include "controller/messages.h"
 #include "controller/name_table.h"
+#include "controller/peer_arrivals.h"
 
 namespace farandole {
 
@@ -47,9 +47,9 @@ namespace farandole {
 // under the lock of Operations; HasWaiting needs the ProgressLock alone.
 class MessageReader {
  public:
-  MessageReader(const GroupMembers& group, NameTable* names, UsesInFlight* in_flight, Inboxes* inboxes, JoinState* join,
-                GroupLeader* leader)
-      : group_(group), names_(*names), in_flight_(*in_flight), inboxes_(*inboxes), join_(*join), leader_(*leader) {}
+  MessageReader(const GroupMembers& group, NameTable* names, UsesInFlight* in_flight, UnknownArrivals* unknown,
+                JoinState* join, GroupLeader* leader)
+      : group_(group), names_(*names), in_flight_(*in_flight), unknown_(*unknown), join_(*join), leader_(*leader) {}
 
   bool HasWaiting() const { return !waiting_.empty(); }
   // An error means that the epoch cannot go on.
@@ -73,7 +73,7 @@ class MessageReader {
   const GroupMembers& group_;
   NameTable& names_;
   UsesInFlight& in_flight_;
-  Inboxes& inboxes_;
+  UnknownArrivals& unknown_;
   JoinState& join_;
   GroupLeader& leader_;
   std::deque<Bytes> waiting_;
@@ -90,7 +90,6 @@ class Negotiation {
     uint64_t most_uses = kMostUses;             // of an id, before its name asks for a new one
     uint64_t log_entries = GroupLog::kEntries;  // see GroupLog
     size_t locked_bytes = 4096;                 // of a small operation, that are copied and folded under the lock
-    const Tuning* tuning = nullptr;             // null: nothing was measured
   };
   // memory: GroupMemory::BytesFor the members of this rank's group.
   Negotiation(const Layout& layout, int rank, std::byte* memory, const Limits& limits);
@@ -98,6 +97,9 @@ class Negotiation {
   Negotiation(const Negotiation&) = delete;
 
   // ---- operations begin
+  // Call it before Submit or SubmitSmall: where one of them throws after that, nothing has begun, and Settle does not
+  // throw. Returns the place of the next ticket.
+  size_t MakeRoom() { return in_flight_.MakeRoom(); }
   // Returns kInvalid when an operation of that name is in flight on this rank, when there is no such set, or when this
   // rank is not in it.
   Status Submit(const DescribedOperation& operation, Admission* admission);
@@ -110,6 +112,9 @@ class Negotiation {
   void Settle(Name* name, bool at_once, Admission* admission) {
     at_once ? in_flight_.AskForNextLines(*name) : in_flight_.Keep(name, admission);
   }
+  // Notes that this rank cannot make a call, see RefusalOf: then it fails on all ranks that make it. Returns false, and
+  // does nothing, where this rank has no turn to take: it is not in the set, or an operation of that name is in flight.
+  bool Refuse(const Description& refusal);
   // Returns kInvalid when the set has operations in flight here, so its removal cannot be submitted.
   Status CanRemove(int set) const { return names_.CanRemove(set); }
   ProcessSetPtr FindSet(int id) const { return names_.FindSet(id); }
@@ -120,7 +125,7 @@ class Negotiation {
   // Call it after kRetired. Returns false when this rank has joined: it is out of the operation until it is invited
   // again.
   bool Redescribe(Ticket ticket);
-  // Call it after kLast, unless the operation is eager: the operation then runs in a batch. Returns false when the log
+  // Call it after kLast, unless the operation is early: the operation then runs in a batch. Returns false when the log
   // is full.
   bool CompleteTogether(const Admission& admission);
   // Call it after that: Advance tries again. Advance also reads the log, and this rank may be its slowest reader.
@@ -146,15 +151,13 @@ class Negotiation {
   void AskForBells() { in_flight_.AskForBells(); }  // each small operation's last rank then wakes this one
   bool has_small() const { return in_flight_.has_small(); }
 
-  // ---- eager operations
-  // Notes that rank `from` has arrived. put.payload_bytes of data follow for *inbox, which is null when no operation
-  // needs them. An error means that the epoch cannot go on.
-  Status OnPut(int from, const EagerPut& put, std::shared_ptr<Inbox>* inbox) {
-    return inboxes_.OnPut(from, put, inbox);
-  }
-  // Ends an eager operation. REQUIRES: all ranks have arrived with the admission's stamp, and their data are folded.
-  // That buffer of the inbox may be cleared afterwards.
-  void EndEager(Ticket ticket);
+  // ---- early operations
+  // Notes that rank `from` has arrived at an operation, at which this rank has not arrived with the same stamp.
+  // *wanted: an operation may need its data; kIdRetired says when none does any more. An error means that the epoch
+  // cannot go on.
+  Status OnArrival(int from, const MessageTag& tag, bool* wanted) { return unknown_.OnArrival(from, tag, wanted); }
+  // Ends an early operation. REQUIRES: all ranks have arrived with the admission's stamp, and their data are folded.
+  void EndEarly(Ticket ticket);
 
   // ---- what others say
   // Cheap; may stay true for long.
@@ -180,10 +183,11 @@ class Negotiation {
   // ---- who waits for whom
   // Asks whether others wait for this unnamed operation under another id. Harmless when they do not.
   void ReportStuck(Ticket ticket);
-  // Returns the ranks that this rank knows to be missing in the operation: members of this group, or, for an eager
-  // operation, any of its set. A member that stopped when it had put half of its data is missing, too.
+  // Returns the members of this group that are missing in the operation. A member that stopped when it had put half of
+  // its data is missing, too.
   std::vector<int> MissingRanks(Ticket ticket) const;
-  // Returns known operations that members of this group have arrived at, and this rank has not.
+  // Returns known operations that members of this group have arrived at, and this rank has not; on a leader, also early
+  // ones that other groups have arrived at.
   std::vector<Absence> NeededFor() const;
 
  private:
@@ -196,7 +200,7 @@ class Negotiation {
   Outbox outbox_;
   NameTable names_;
   UsesInFlight in_flight_;
-  Inboxes inboxes_;
+  UnknownArrivals unknown_;
   JoinState join_;
   GroupLeader leader_;
   LogReader log_;

@@ -35,6 +35,7 @@ bool CanBeCounted(const std::vector<TensorSpec>& tensors) {
 
 bool FitsSet(const Description& description, int set_size, int world_size) {
   const Signature& signature = description.signature;
+  if (ConcernsWholeWorld(signature.kind) && signature.set != 0) return false;
   if (description.counts.size() != signature.CountsPerRank(set_size)) return false;
   const std::vector<int64_t>& ranks = signature.ranks;
   if (signature.kind == OpKind::kRemoveProcessSet) return ranks.size() == 1 && ranks[0] <= kMaxSetId;
@@ -60,7 +61,23 @@ PathFacts FactsOf(const Signature& signature, const ProcessSet& set) {
   facts.on_device = signature.device != DeviceKind::kHost;
   facts.backend = signature.backend;
   facts.size_bytes = signature.TotalBytes();
+  for (const TensorSpec& tensor : signature.tensors) {
+    facts.averages_integers |= AveragesIntegers(tensor.dtype, signature.reduce);
+    facts.mixes_dtypes |= tensor.dtype != signature.tensors[0].dtype;
+  }
   return facts;
+}
+
+// A barrier is what needs nothing else to be described.
+Description RefusalOf(int set, std::string name, int64_t sequence_number, std::string site, std::string why) {
+  Description refusal;
+  refusal.name = std::move(name);
+  refusal.sequence_number = sequence_number;
+  refusal.signature.set = set;
+  refusal.signature.kind = OpKind::kBarrier;
+  refusal.site = std::move(site);
+  refusal.refusal = std::move(why);
+  return refusal;
 }
 
 bool Description::IsValid() const {
@@ -72,11 +89,33 @@ bool Description::IsValid() const {
   return CanBeCounted(signature.tensors);
 }
 
+namespace {
+
+std::string OfSet(int set) { return set == 0 ? "" : " of process set " + std::to_string(set); }
+
+}  // namespace
+
 std::string TitleOf(OpKind kind, int set, const std::string& name, int64_t sequence_number) {
-  const std::string of_set = set == 0 ? "" : " of process set " + std::to_string(set);
+  const std::string of_set = OfSet(set);
   if (ConcernsWholeWorld(kind)) return NameOf(kind);
   if (sequence_number < 0) return std::string(NameOf(kind)) + " '" + name + "'" + of_set;
   return std::string("unnamed ") + NameOf(kind) + " number " + std::to_string(sequence_number) + of_set;
+}
+
+bool IsTitleOf(const std::string& title, int set, const std::string& prefix) {
+  const size_t quote = title.find('\'');  // the name of a kind has none
+  const std::string end = "'" + OfSet(set);
+  if (quote == std::string::npos || title.size() < quote + 1 + end.size()) return false;
+  if (title.compare(title.size() - end.size(), end.size(), end) != 0) return false;
+  const std::string kind = title.substr(0, quote - 1) + ".";
+  const std::string name = "/" + title.substr(quote + 1, title.size() - end.size() - quote - 1);
+  for (const std::string& start : {"/" + prefix, "/" + kind + prefix}) {
+    for (size_t at = name.find(start); at != std::string::npos; at = name.find(start, at + 1)) {
+      const size_t next = at + start.size();
+      if (next == name.size() || name[next] == '#' || (name[next] >= '0' && name[next] <= '9')) return true;
+    }
+  }
+  return false;
 }
 
 namespace {
@@ -140,10 +179,14 @@ struct Difference {
   std::string what, left, right;
 };
 
+// "rank 1 (train.py:12)"
+std::string Caller(int rank, const Description& description) {
+  return "rank " + std::to_string(rank) + (description.site.empty() ? "" : " (" + description.site + ")");
+}
+
 // "rank 1 (train.py:12) has float32"
 std::string Side(int rank, const Description& description, const std::string& value) {
-  const std::string site = description.site.empty() ? "" : " (" + description.site + ")";
-  return "rank " + std::to_string(rank) + site + " has " + value;
+  return Caller(rank, description) + " has " + value;
 }
 
 // Visits two signatures, or a tensor of each. The first dimension is no part of a tensor where rows differ.
@@ -220,9 +263,26 @@ uint32_t DifferentKinds(const std::map<int, Description>& descriptions) {
   return differ ? kinds : 0;
 }
 
+// Ok where no rank has refused the operation.
+Status FindRefusal(const std::map<int, Description>& descriptions) {
+  const auto is_refusal = [](const auto& each) { return !each.second.refusal.empty(); };
+  const auto refused = std::find_if(descriptions.begin(), descriptions.end(), is_refusal);
+  if (refused == descriptions.end()) return Status::Ok();
+  const auto more = std::count_if(std::next(refused), descriptions.end(), is_refusal);
+  const auto made = std::find_if_not(descriptions.begin(), descriptions.end(), is_refusal);
+  return {Code::kMismatch,
+          made->second.Title(),
+          " fails on all ranks: ",
+          Caller(refused->first, refused->second),
+          (more > 0 ? Text(" and ", more, " more") : ""),
+          " could not make its call: ",
+          refused->second.refusal};
+}
+
 }  // namespace
 
 Status FindMismatch(const std::map<int, Description>& descriptions) {
+  FRD_RETURN_IF_ERROR(FindRefusal(descriptions));
   const std::vector<Camp> camps = CampsOf(descriptions);
   if (camps.size() == 1) return Status::Ok();
   const auto most =

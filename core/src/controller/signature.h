@@ -69,6 +69,9 @@ PathFacts FactsOf(const Signature& signature, const ProcessSet& set);
 
 // "allreduce 'grad.w'" or "unnamed allreduce number 7". sequence_number: of unnamed operations; -1 for named ones.
 std::string TitleOf(OpKind kind, int set, const std::string& name, int64_t sequence_number);
+// True for the title of an operation of the set whose name is the prefix, alone or before a number or "#". In a graph
+// of TensorFlow the names of functions and the kind come first: "allreduce 'call/allreduce.grad.0'".
+bool IsTitleOf(const std::string& title, int set, const std::string& prefix);
 
 struct Description {
   // The user's name, or for an unnamed operation "#<fingerprint of the signature>.<sequence number modulo a window>".
@@ -78,6 +81,9 @@ struct Description {
   std::vector<int64_t> counts;  // Signature::CountsPerRank of them, tensor by tensor
   std::string site;             // where the user's script called, "train.py:12"; "" when not known. For messages only
   bool awaited = false;         // the caller waits for it next, and probably for each of its name
+  // Why the rank cannot make the call; "" when it can. A refusal takes the rank's turn: the others' call fails, and the
+  // next ones match again. Nothing is in flight on the refusing rank, and it knows no more of the call than its set.
+  std::string refusal;
 
   bool named() const { return sequence_number < 0; }
   std::string Title() const { return TitleOf(signature.kind, signature.set, name, sequence_number); }
@@ -85,8 +91,11 @@ struct Description {
   // True when a rank may send it.
   bool IsValid() const;
 
-  FRD_FIELDS(name, sequence_number, signature, counts, site, awaited)
+  FRD_FIELDS(name, sequence_number, signature, counts, site, awaited, refusal)
 };
+
+// `name` is empty for an unnamed operation, which the sequence number identifies.
+Description RefusalOf(int set, std::string name, int64_t sequence_number, std::string site, std::string why);
 
 // True when its counts and ranks are such as a rank of a set of this size may send.
 bool FitsSet(const Description& description, int set_size, int world_size);
@@ -94,15 +103,16 @@ bool FitsSet(const Description& description, int set_size, int world_size);
 // 64 bits that differ, in practice, when the signatures do; for names of unnamed operations, never for correctness.
 uint64_t Fingerprint(const Signature& signature);
 
-// Ok when all descriptions agree, else kMismatch: one sentence with the operation, two ranks that differ, both their
-// values, and how many agree with the first of the two: most ranks do. REQUIRES: descriptions is not empty.
+// Ok when all descriptions agree, else kMismatch: one sentence with the operation, and the rank that has refused it and
+// why; or two ranks that differ, both their values, and how many agree with the first of the two: most ranks do.
+// REQUIRES: some description is not a refusal.
 Status FindMismatch(const std::map<int, Description>& descriptions);
 
 // Bytes of span that the counts of all positions take, both buffers.
 int64_t CountsSpanBytes(const Signature& signature, const ProcessSet& set);
 // True when a group with several members collects their data in cells before its leader puts its partial.
 inline bool CollectsInCells(PathKind path, const Layout& set) {
-  return path == PathKind::kEager && set.group_count() < set.size();
+  return path == PathKind::kEarly && set.group_count() < set.size();
 }
 // Bytes of span that an operation needs on its path, both buffers: for counts, or for the data in cells. 0: it needs
 // none.

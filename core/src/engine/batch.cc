@@ -30,6 +30,7 @@ Task TaskOf(const Piece& piece) {
   if (HasRoot(request.kind)) task.root = piece.set().PositionOf(request.root);
   if (Reduces(request.kind)) {
     const Reduction reduction = ReductionOf(request, piece.set().size());
+    task.dtype = ReducedAs(tensor.dtype);
     task.reduce = reduction.reduce;
     task.scale = reduction.scale;
   }

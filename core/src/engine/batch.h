@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/types.h"
@@ -37,7 +38,8 @@ struct PlannedTask {
   Task task;
   std::vector<OperationPtr> operations;
   std::vector<size_t> tensors;
-  int64_t started_ns = 0;  // for a timeline
+  int64_t started_ns = 0;    // for a timeline
+  std::optional<Task> wide;  // what the backend performs in its place, see integer_average.h
 };
 
 // Appends the tasks of `batch`, allocates outputs (AllocatesOutput) and counts tasks_left. When there is no memory for

@@ -1,7 +1,5 @@
 #include "engine/control.h"
 
-#include "common/cache.h"
-
 namespace farandole {
 namespace {
 
@@ -11,7 +9,7 @@ constexpr int64_t kPatienceMs = 100;           // to wait for the other ends of 
 }  // namespace
 
 ControlPlane::ControlPlane(World* world) : world_(world) {
-  if (world->rank == kCoordinatorRank) coordinator_.emplace(world->layout, SecondLevelCacheBytes(), &world->tuning);
+  if (world->rank == kCoordinatorRank) coordinator_.emplace(world->layout);
 }
 
 Status ControlPlane::Open() {
@@ -26,16 +24,13 @@ Status ControlPlane::Open() {
   return world_->transport->Watch(&poller_, MakeTag(TagKind::kData, 0));
 }
 
-void ControlPlane::Sleep(int timeout_ms) const {
-  std::vector<uint64_t> tags;  // the next Look finds them again
-  poller_.Wait(timeout_ms, &tags);
-}
+void ControlPlane::Sleep(int timeout_ms) const { poller_.Sleep(timeout_ms); }
 
 // Each look tries again to send what a connection did not take, whatever poll says: that costs a system call only where
 // something is queued.
-bool ControlPlane::Look() {
+bool ControlPlane::Look(int timeout_ms) {
   tags_.clear();
-  poller_.Wait(0, &tags_);
+  poller_.Wait(timeout_ms, &tags_);
   bool found = false;
   for (uint64_t tag : tags_) {
     const int rank = RankOf(tag);

@@ -41,8 +41,9 @@ class ControlPlane {
 
   // Sleeps until a descriptor is ready or the time is up.
   void Sleep(int timeout_ms) const;
-  // Looks at the descriptors once, without waiting. Returns whether there is something to do.
-  bool Look();
+  // Looks at the descriptors once, after a sleep until one is ready or the time is up. Returns whether there is
+  // something to do.
+  bool Look(int timeout_ms = 0);
 
   struct Signs {
     std::vector<Bytes> messages;  // of the coordinator to this rank's negotiation, in order

@@ -1,16 +1,13 @@
 #include "engine/driver.h"
 
 namespace farandole {
-namespace {
-
-// How often the engine's own thread pauses before it sleeps.
-constexpr int kThreadPauses = 20;
-
-}  // namespace
 
 Driver::Driver(World* world, Operations* operations, const Settings& settings, const BackendList& backend_list)
-    : world_(world), operations_(operations), progress_(world, operations, &progress_lock_, settings, backend_list) {
-  operations->pauses = world->shares_cores() ? 0 : kCallerPauses;
+    : world_(world),
+      operations_(operations),
+      progress_lock_(&operations->waiting),
+      progress_(world, operations, settings, backend_list) {
+  operations->pauses = world->shares_cores() ? 0 : Waiter::kPauses;
 }
 
 Status Driver::Start() {
@@ -23,61 +20,60 @@ Status Driver::Start() {
   return Status::Ok();
 }
 
-// Joins the loop thread before the last messages, which need the ProgressLock for good.
+// The loop thread must have ended before the last messages are sent, since the ProgressLock is not released afterwards.
 void Driver::Leave() {
   if (!thread_.joinable()) return;
   stopping_ = true;
   SignalEvent(world_->group->event());
   thread_.join();
-  while (!progress_lock_.TryTake()) progress_lock_.WaitForChange([] { return false; }, std::chrono::milliseconds(1));
+  while (!progress_lock_.TryTake())
+    operations_->waiting.SleepUntil([this] { return progress_lock_.is_free(); }, std::chrono::milliseconds(1));
   progress_.Leave();
   progress_.Close();
-  // The progress lock stays taken, so no thread drives any more.
+  // The ProgressLock stays taken, so no thread drives any more.
 }
 
-// Drives while it has the ProgressLock, else sleeps until the holder releases it or the operation is done. A thread
-// that gives up (limit_ms) leaves its operation to the loop thread, hence the bells.
+// A thread that times out leaves its operation to the loop thread, which sleeps, so it asks for bells.
 bool Driver::Wait(const Operation& operation, int64_t limit_ms) {
   const TimePoint limit = Now() + std::chrono::milliseconds(limit_ms);
   while (!operation.done() && Now() < limit) {
     if (progress_lock_.TryTake()) {
-      Disarm(world_->group->bell());
+      const Turn turn(this);
       DriveUntil(operation, limit);
-      ReleaseProgressLock();
     } else {
       const auto left = std::chrono::milliseconds(MillisecondsBetween(Now(), limit) + 1);
-      progress_lock_.WaitForChange([&operation] { return operation.done(); }, left);
+      const auto may_go_on = [&] { return operation.done() || progress_lock_.is_free(); };
+      operations_->waiting.SleepUntil(may_go_on, left);
     }
   }
   if (!operation.done()) AskForBells(operations_);
   return operation.done();
 }
 
-// Polling gains a few microseconds when the others are about to arrive, and slows their computation when it goes on for
-// long. So there are a few pauses, some yields, and then sleep.
 void Driver::DriveUntil(const Operation& operation, TimePoint limit) {
   constexpr int kSleepMs = 20;
-  for (int idle = 0; !operation.done();) {
+  Waiter waiter = Waiter::OfCaller(operations_->pauses);
+  while (!operation.done()) {
     if (progress_.Drive()) {
-      idle = 0;
-    } else if (++idle <= operations_->pauses) {
-      CpuPause();
-    } else if (idle <= operations_->pauses + kYields) {
-      std::this_thread::yield();
-    } else {
+      waiter.Reset();
+    } else if (!waiter.Again()) {
       if (Now() >= limit || stopping_) return;
-      AskForBells(operations_);
-      Arm(world_->group->bell());
-      if (!progress_.Drive()) progress_.Sleep(kSleepMs);
+      if (MaySleep()) progress_.SleepAndLook(kSleepMs);
       Disarm(world_->group->bell());
-      progress_.LookAtDescriptors();
-      idle = operations_->pauses;
+      waiter.Reset();
     }
   }
 }
 
-// Arms the bell before it releases the progress lock, and then looks once more: events in between are left to the loop
-// thread.
+// Asks for bells, arms the bell, polls once more: the order matters (see the invariant). Returns whether there was
+// nothing to do.
+bool Driver::MaySleep() {
+  AskForBells(operations_);
+  Arm(world_->group->bell());
+  return !progress_.Drive();
+}
+
+// Leaves the events since the last poll to the loop thread.
 void Driver::ReleaseProgressLock() {
   AskForBells(operations_);
   Arm(world_->group->bell());
@@ -90,48 +86,37 @@ void Driver::ReleaseProgressLock() {
   }
 }
 
-// The loop thread: no operation waits for it, so it sleeps as long as nothing happens, and leaves the work to a caller
-// that drives already.
+// The loop thread. No caller waits for it, so it sleeps while nothing happens, and leaves the work to a caller that
+// already drives.
 void Driver::Run() {
   while (!stopping_) {
     constexpr int kSleepMs = 50;
     progress_.Sleep(kSleepMs);
     if (stopping_) return;
-    if (progress_lock_.TryTake()) {
+    if (const ProgressLock::Hold hold(&progress_lock_); hold) {
       DriveWhileBusy();
-      progress_lock_.Release();
     } else {
-      // Only one epoll_wait sees a link's data. This one has seen them, while the caller that drives may sleep in
-      // another.
-      world_->group->RingSelf();
       Park();
     }
   }
 }
 
-// The order of the last three steps before a sleep is the same here as in DriveUntil, and none may be left out: ask for
-// bells, arm the own bell, look once more.
+// Leaves the bell armed.
 void Driver::DriveWhileBusy() {
-  DoorbellWord& bell = world_->group->bell();
-  Disarm(bell);
+  Disarm(world_->group->bell());
   progress_.LookAtDescriptors();
-  for (int idle = 0;;) {
+  for (Waiter waiter = Waiter::OfEngineThread();;) {
     if (progress_.Drive()) {
-      idle = 0;
-    } else if (++idle <= kThreadPauses) {
-      CpuPause();
-    } else {
-      AskForBells(operations_);
-      Arm(bell);
-      if (!progress_.Drive()) return;
-      Disarm(bell);
-      idle = 0;
+      waiter.Reset();
+    } else if (!waiter.Again()) {
+      if (MaySleep()) return;
+      Disarm(world_->group->bell());
+      waiter.Reset();
     }
   }
 }
 
-// A caller drives. To return at once would only take its processor, and the caller wakes this thread when it leaves
-// work behind.
+// A caller drives, and wakes this thread when it leaves work behind. Polling meanwhile would only compete for its core.
 void Driver::Park() {
   std::unique_lock<std::mutex> lock(park_mutex_);
   parked_ = true;

@@ -1,9 +1,12 @@
-// The driver decides which thread drives the progress loop; the others sleep meanwhile.
+// Decides which thread drives the progress loop.
 //
-//   a caller in Wait   takes the progress lock and drives, or sleeps while another thread drives
+//   a caller in Wait   takes the ProgressLock and drives, or sleeps while another thread drives
 //   the loop thread    sleeps until the doorbell rings; drives while nobody waits, and parks while a caller drives
 //
-// The engine owns it. Start and Leave once; Wait and NotifyWaiters from any thread.
+// Thread safety: any thread may call Wait; call Start and Leave once.
+//
+// Invariant: a thread arms the bell before it releases the ProgressLock or sleeps, and polls once more afterwards. So
+// an event is seen either by that poll or by the thread that the bell wakes.
 #pragma once
 
 #include <atomic>
@@ -21,27 +24,33 @@ namespace farandole {
 class Driver {
  public:
   Driver(World* world, Operations* operations, const Settings& settings, const BackendList& backend_list);
-  // Opens the backends' libraries and begins to drive. On an error it has told the other ranks.
+  // Opens the backends' libraries and starts the loop thread. On an error, the other ranks have been told.
   Status Start();
-  // Leaves the world, and ends driving. No-op if Start failed.
+  // Leaves the world; no thread drives afterwards. No-op if Start failed.
   void Leave();
-
-  // How long a waiting caller polls before it sleeps. With more ranks than cores, a caller that pauses keeps the rank
-  // for which it waits from running, so it yields at once: for 128 KB four ranks on two cores took 1 to 20 % less, for
-  // 256 KB from 17 % less to 7 % more. (Pausing for the last one alone won 5 % at 4 bytes, and lost as much with three
-  // ranks.) A small call pauses under the lock of Operations, so others may wait as long for that.
-  static constexpr int kCallerPauses = 20, kYields = 50;
 
   // Drives, or sleeps while another thread drives, until the operation is done or the time is up. Returns whether it is
   // done.
   bool Wait(const Operation& operation, int64_t limit_ms);
-  void NotifyWaiters() { progress_lock_.NotifyWaiters(); }
 
  private:
+  // A caller drives while this lives. REQUIRES: it has taken the ProgressLock.
+  class Turn {
+   public:
+    explicit Turn(Driver* driver) : driver_(driver) { Disarm(driver_->world_->group->bell()); }
+    ~Turn() { driver_->ReleaseProgressLock(); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    Driver* const driver_;
+  };
+
   void DriveUntil(const Operation& operation, TimePoint limit);
   void ReleaseProgressLock();
   void Run();
   void DriveWhileBusy();
+  bool MaySleep();
   void Park();
 
   World* const world_;

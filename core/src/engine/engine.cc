@@ -9,7 +9,8 @@
 namespace farandole {
 namespace {
 
-// All ranks of a job, and its launcher, know its key; what is made of it here tells nobody the key.
+// Names this job in the file names of recordings. All its ranks and its launcher can compute this from the job's key,
+// which it does not reveal.
 std::string RunOf(const Key& job_key) {
   constexpr char kOf[] = "flight recorder";
   const Digest digest = HmacSha256(job_key.data(), job_key.size(), kOf, sizeof kOf - 1);
@@ -22,7 +23,8 @@ std::string RunOf(const Key& job_key) {
   return run;
 }
 
-// Null where nothing is recorded: a world of one rank waits for nobody. Ends the recordings of earlier epochs, if any.
+// Returns null if nothing is recorded, as in a world of one rank, which waits for nobody. Removes the recordings of
+// earlier epochs.
 std::unique_ptr<FlightRecorder> BeginRecording(const WorldSpec& spec, const Settings& settings) {
   const std::string folder = FlightRecorder::FolderOf(settings.flight_recorder);
   if (folder.empty()) return nullptr;
@@ -32,31 +34,30 @@ std::unique_ptr<FlightRecorder> BeginRecording(const WorldSpec& spec, const Sett
   return nullptr;
 }
 
+// Returns make(), or a short error if there is no memory for it.
+template <typename Make>
+Status OrShort(Make make) noexcept {
+  try {
+    return make();
+  } catch (const std::exception&) {
+    return Internal("out of memory");
+  }
+}
+
 }  // namespace
 
 SegmentPlan Engine::PlanFor(int world_size) {
   return {GroupMemory::BytesFor(world_size), NativeStagingBytesPerMember(), kMaxChannels};
 }
 
-// The limits that this rank proposes: those of the variable, else those of its machine's file.
-Status ReadTuning(const Settings& settings, std::string* tuning) {
-  if (settings.tuning.empty()) return Status::Ok();
-  *tuning = settings.tuning;
-  if (*tuning == kUntuned || ParseTuning(*tuning)) return Status::Ok();
-  return Invalid("FARANDOLE_TUNING=", *tuning,
-                 " is not understood; allowed: 0, for limits that are not measured, or a line of `farandole bench "
-                 "--tune`, such as 2:65536:262144:1:60000");
-}
-
-// Rank 0 compares what must be equal on all ranks: settings, the list of backends, their libraries and networks. They
+// Rank 0 compares what must be equal on all ranks: settings, the list of backends, their libraries and networks, which
 // are sent with this rank's PeerInfo.
 Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>* engine) {
   ConfigureLog(static_cast<LogLevel>(settings.log_level), spec.rank);
   BackendList backend_list;
   FRD_RETURN_IF_ERROR(BackendList::Read(settings.backends, &backend_list, settings.without_network));
-  FRD_RETURN_IF_ERROR(ReadTuning(settings, &spec.tuning));
   if (spec.size == 1) {
-    // One rank needs no library, but a list that is wrong for more ranks is wrong for one.
+    // One rank needs no library, but reports the same errors in the list as several ranks would.
     FRD_RETURN_IF_ERROR(BackendTable::FindAll(settings, backend_list));
     BeginRecording(spec, settings);
     engine->reset(new Engine(settings, true));
@@ -76,16 +77,14 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
   return Start(std::move(world), settings, engine, BeginRecording(spec, settings));
 }
 
-// Starts the driver last, since it answers messages of other ranks from then on.
+// Starts the driver last, since from then on it answers messages of other ranks.
 Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std::unique_ptr<Engine>* result,
                      std::unique_ptr<FlightRecorder> recorder) {
   std::unique_ptr<Engine> engine(new Engine(settings, false));
   engine->rank_ = world->rank;
   engine->size_ = world->size;
   engine->world_ = std::move(world);
-  engine->world_->tuning.Use(MergeTunings(engine->world_->peers, engine->world_->one_group()));
   Negotiation::Limits limits;
-  limits.tuning = &engine->world_->tuning;
   if (settings.log_entries > 0) limits.log_entries = settings.log_entries;
   engine->operations_ = std::make_unique<Operations>(engine->world_->layout, engine->rank_,
                                                      engine->world_->group->control_memory(), limits);
@@ -100,42 +99,71 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
 }
 
 void Engine::Shutdown() {
+  if (operations_) operations_->diagnosis.Close();
   if (driver_) driver_->Leave();
   if (operations_ && operations_->recorder) operations_->recorder->RemoveIfAllHaveLeft();
 }
 
 // ---- submitting
 
-// Refuses a wrong call before the operation has a sequence number or a ticket, so that this rank stays in step with the
-// others. From Begin on the operation belongs to the negotiation.
 Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
-  ProcessSetPtr found = FindSet(request.process_set);
-  if (!found) return NoProcessSet(request.process_set, rank_);
-  const ProcessSet* const set = found.get();
-  if (const Status checked = Check(&request, *set); !checked.ok()) {
-    if (ChangesSets(request.kind)) TellOfRefusal(checked.message(), request.site);
-    return checked;
+  result->reset();
+  try {
+    return SubmitOrThrow(&request, result, will_wait);
+  } catch (const std::exception& thrown) {
+    const Request& given = *result ? (*result)->request : request;
+    return AfterException(CauseOf(thrown), {given, given.name, given.site}, *result);
   }
-  FRD_RETURN_IF_ERROR(PrescaleInputs(&request));
-  if (request.ready == Ready::kAfterAll) FRD_RETURN_IF_ERROR(Mark(&request));
-  *result = std::make_shared<Operation>(std::move(request));
-  const OperationPtr& operation = *result;
-  operation->admission.set = std::move(found);
-  operation->submitted_ns = Timeline::Stamp();
+}
+
+Status Engine::Submit(const RequestView& view, OperationPtr* result, bool will_wait) {
+  Request request;
+  try {
+    request = Request(view);
+  } catch (const std::exception& thrown) {
+    return AfterException(CauseOf(thrown), {view, view.name, view.site}, nullptr);
+  }
+  return Submit(std::move(request), result, will_wait);
+}
+
+// Refuses a wrong call before the operation has a sequence number or a ticket. After Begin it belongs to the
+// negotiation.
+Status Engine::SubmitOrThrow(Request* request, OperationPtr* result, bool will_wait) {
+  ProcessSetPtr set = FindSet(request->process_set);
+  if (!set) return NoProcessSet(request->process_set, rank_);
   const bool alone = IsSolo(set->size());
-  if (!alone) FRD_RETURN_IF_ERROR(ChooseBackend(backend_list_, *set, operation.get()));
-  FRD_RETURN_IF_ERROR(FindDevice(operation.get()));
+  const OperationPtr& operation = *result;
+  if (const Status status = Prepare(request, std::move(set), result); !status.ok()) {
+    const Request& refused = operation ? operation->request : *request;
+    Refuse(refused.process_set, refused.name, refused.site, status.message());
+    result->reset();
+    return status;
+  }
   operation->nvtx_range = Nvtx::Begin(*operation);
   if (alone) {
     solo_.Perform(operation);
     return Status::Ok();
   }
   const Status begun = Begin(operation, will_wait);
-  if (!begun.ok()) operation->Abandon(begun);
+  if (!begun.ok()) operation->End(begun, /*announced=*/false);
   return begun;
 }
 
-// An unnamed operation waits for an operation in flight with the same name (Naming).
+// Does everything that may fail on this rank alone. Moves the request into the operation.
+Status Engine::Prepare(Request* request, ProcessSetPtr found, OperationPtr* result) {
+  const ProcessSet& set = *found;
+  FRD_RETURN_IF_ERROR(Check(request, set));
+  FRD_RETURN_IF_ERROR(PrescaleInputs(request));
+  if (request->ready == Ready::kAfterAll) FRD_RETURN_IF_ERROR(Mark(request));
+  *result = std::make_shared<Operation>(std::move(*request));
+  Operation* const operation = result->get();
+  operation->admission.set = std::move(found);
+  operation->submitted_ns = Timeline::Stamp();
+  if (!IsSolo(set.size())) FRD_RETURN_IF_ERROR(ChooseBackend(backend_list_, set, operation));
+  return FindDevice(operation);
+}
+
+// An unnamed operation is deferred while its generated name is in flight (Naming).
 Status Engine::Begin(const OperationPtr& operation, bool will_wait) {
   if (operation->request.kind == OpKind::kJoin) return SubmitJoin(operation);
   operation->awaited = will_wait;
@@ -145,7 +173,6 @@ Status Engine::Begin(const OperationPtr& operation, bool will_wait) {
   return Enter(world_.get(), operations_.get(), operation, will_wait);
 }
 
-// Comes before the operation takes its sequence number, so that a rank that goes on after a refusal stays in step.
 Status Engine::Check(Request* request, const ProcessSet& set) const {
   FRD_RETURN_IF_ERROR(CheckRequest(request, set, size_));
   if (!operations_ || request->kind != OpKind::kRemoveProcessSet) return Status::Ok();
@@ -157,8 +184,7 @@ Status Engine::Check(Request* request, const ProcessSet& set) const {
   return operations_->negotiation.CanRemove(removed);
 }
 
-// Returns -1 where this rank itself ended the epoch. The launcher asks for this before it reports which rank failed
-// first.
+// The launcher asks for this to find the rank that failed first, so a rank that ended the epoch itself returns -1.
 int Engine::LostRank(std::string* reason) const {
   if (!operations_) return -1;
   std::lock_guard<std::mutex> lock(operations_->mutex);
@@ -167,17 +193,96 @@ int Engine::LostRank(std::string* reason) const {
   return operations_->broken_by;
 }
 
-// The others may have submitted the change already, and would wait for this rank until the deadline.
-void Engine::TellOfRefusal(const std::string& why, const std::string& site) {
+int Engine::LateRank(bool* waits_too) const {
+  if (!operations_) return -1;
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  *waits_too = operations_->broken.code() == Code::kDeadlock;
+  return *waits_too || operations_->broken.code() == Code::kDeadline ? operations_->broken_by : -1;
+}
+
+// Before Operations::Begin no other thread knows the operation, so the call is refused like a wrong one, except for a
+// join, in which ranks do not meet. After it the other ranks rely on this one, so the epoch ends. That also ends the
+// operation, so this returns OK: for the caller it has begun.
+Status Engine::AfterException(const char* cause, const GivenCall& call, const OperationPtr& operation) noexcept {
+  const bool has_begun = operation && operation->state() != Operation::State::kMade;
+  if (has_begun) {
+    EndEpoch(cause);
+    return Status::Ok();
+  }
+  Status status = OrShort([&] {
+    return Internal(NameOf(call.fields.kind), call.name.empty() ? "" : Text(" '", std::string(call.name), "'"),
+                    " cannot start on rank ", rank_, ": ", cause);
+  });
+  if (call.fields.kind == OpKind::kJoin) {
+    EndEpoch(cause);
+  } else {
+    const bool has_number = operation && !operation->named();
+    Refuse(call.fields.process_set, call.name, call.site, status.message(),
+           has_number ? operation->sequence_number() : -1);
+  }
+  if (operation) operation->End(OrShort([&] { return status; }), /*announced=*/false);
+  return status;
+}
+
+void Engine::EndEpoch(const char* cause) {
   if (!operations_) return;
-  const int64_t sequence_number = operations_->naming.sequence_numbers()[0];
-  const std::string text = (site.empty() ? "" : " (" + site + ")") + ": " + why;
+  operations_->thrown = cause;
+  world_->group->RingSelf();
+}
+
+void Engine::Refuse(int set, std::string_view name, std::string_view site, const std::string& why,
+                    int64_t number) noexcept {
+  try {
+    RefuseOrThrow(set, name, site, why, number);
+  } catch (const std::exception& thrown) {
+    EndEpoch(CauseOf(thrown));  // the others would wait for this rank
+  }
+}
+
+// If this rank takes no part in the set, there is nothing to refuse, and no sequence number may be consumed.
+void Engine::RefuseOrThrow(int set, std::string_view name, std::string_view site, const std::string& why,
+                           int64_t number) {
+  const ProcessSetPtr found = operations_ ? FindSet(set) : nullptr;
+  if (!found || !found->contains_me() || IsSolo(found->size())) return;
+  if (operations_->is_broken) return;
+  if (name.empty() && number < 0) number = operations_->naming.TakeNumber(set);
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);
     if (operations_->is_broken || operations_->join) return;
-    operations_->negotiation.outbox().TellOfRefusal(sequence_number, text);
+    operations_->negotiation.Refuse(RefusalOf(set, std::string(name), number, std::string(site), why));
   }
   world_->group->RingSelf();
+}
+
+// Numbers are unique in the process, since Allow may be called on an engine that has replaced this one.
+int64_t Engine::Exclude(ExcludedCalls calls) {
+  static std::atomic<int64_t> latest{0};
+  const int64_t number = ++latest;
+  if (!operations_) return number;
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  operations_->excluded[number] = std::move(calls);
+  return number;
+}
+
+void Engine::Allow(int64_t number) {
+  if (!operations_) return;
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  operations_->excluded.erase(number);
+}
+
+// A joined rank takes part in every operation without its program, so no rank waits for it for ever.
+std::optional<Engine::OnlyWaits> Engine::WhoOnlyWaits() const {
+  if (!operations_ || operations_->has_native_callers || operations_->has_deferred) return std::nullopt;
+  OnlyWaits waits;
+  {
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    waits.entered = operations_->entered;
+  }
+  waits.threads = operations_->blocked.operations();
+  for (const auto& [thread, operation] : waits.threads) {
+    if (ConcernsWholeWorld(operation->request.kind)) return std::nullopt;
+  }
+  return waits;
 }
 
 ProcessSetPtr Engine::FindSet(int id) {
@@ -193,8 +298,8 @@ Status Engine::Mark(Request* request) const {
   return {marked.code(), Operation(*request).Title(), ": ", marked.message()};
 }
 
-// If the backend takes device memory, nothing is copied. Else the operation gets a copy on the host, and its task
-// begins when that is filled.
+// If the backend takes device memory, nothing is copied. Otherwise the operation gets a copy on the host, and its task
+// begins once that is filled.
 Status Engine::FindDevice(Operation* operation) {
   const bool stays = BackendTable::TakesDeviceMemory(operation->backend);
   const Status found = stays ? FindDeviceOf(devices_, operation->request, &operation->device)
@@ -210,7 +315,7 @@ Status Engine::FindDevice(Operation* operation) {
   return found;
 }
 
-// The driver tells rank 0, once everything that this rank has begun is done.
+// The driver tells rank 0 once all earlier operations of this rank are done.
 Status Engine::SubmitJoin(const OperationPtr& operation) {
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);
@@ -220,7 +325,7 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
     operations_->join = operation;
     operations_->wants_join = true;
     RecordJoin(operations_.get(), operation.get());
-    operations_->in_flight.fetch_add(1);
+    operations_->Begin(operation.get(), Operation::State::kSubmitted);
   }
   world_->group->RingSelf();
   return Status::Ok();
@@ -228,14 +333,13 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
 
 // ---- waiting
 
-// Other ranks see by themselves that all have put, so only threads of this process are woken.
+// Other ranks see in shared memory that all data are written, so only threads of this process are woken.
 bool Engine::Poll(const OperationPtr& operation) {
   if (operation->done()) return true;
-  if (operation->deferred || !operation->admission.cells || !operations_->negotiation.IsReady(operation->admission))
+  if (operation->deferred() || !operation->admission.cells || !operations_->negotiation.IsReady(operation->admission))
     return false;
   if (!CompleteIfReady(world_.get(), operations_.get(), operation)) return operation->done();
   WakeForDeferred(world_.get(), *operations_);
-  driver_->NotifyWaiters();
   return true;
 }
 
@@ -243,65 +347,80 @@ bool Engine::Wait(const OperationPtr& operation, int64_t limit_ms) {
   return operation->done() || AwaitSmall(operation) || driver_->Wait(*operation, limit_ms);
 }
 
-// A timeline, a profiler and a list with other backends need an operation: then there is no short cut. The call lives
-// on this stack until it is over or has become an operation.
 bool Engine::Run(const RequestView& request, Status* status) {
   OperationPtr operation;
-  if (!operations_ || !TryRun(request, 0, Driver::kYields, &operation)) return false;
+  if (!operations_ || !Borrow(request, Waiter::OfCaller(operations_->pauses), &operation)) return false;
   if (!status->ok()) *status = Status::Ok();  // to write it takes longer than to look
   if (!operation) return true;
   while (!driver_->Wait(*operation, kForGoodMs)) {
   }
-  *status = operation->status();
+  *status = OrShort([&] { return operation->status(); });
   return true;
 }
 
 bool Engine::RunOrBegin(const RequestView& request, OperationPtr* operation) {
-  return operations_ && TryRun(request, operations_->pauses, 0, operation);
-}
-
-// An unnamed call keeps its number to itself until it is over or an operation, so it does not yield.
-bool Engine::TryRun(const RequestView& request, int pauses, int yields, OperationPtr* operation) {
-  if (!SmallCall::CanBe(request)) return false;
-  if (!backend_list_.only_ours() || Timeline::on() || Nvtx::on()) return false;
-  if (request.name.empty()) {
-    Naming::Turn turn(&operations_->naming, request);
-    if (!turn.is_free()) return false;
-    SmallCall call(request, turn.name(), turn.sequence_number());
-    if (!RunSmall(&call, operations_->pauses, 0)) return false;
-    turn.Take(*operation = call.became());
-    return true;
-  }
-  SmallCall call(request, request.name);
-  if (!RunSmall(&call, pauses, yields)) return false;
-  *operation = call.became();
-  return true;
-}
-
-// Enter has paused for the others already.
-bool Engine::RunSmall(SmallCall* call, int pauses, int yields) {
-  if (!Enter(world_.get(), operations_.get(), call)) return false;
-  if (call->over()) return true;  // nearly always
-  if (!LookUntil([&] { return CompleteIfReady(world_.get(), operations_.get(), call); }, pauses, yields)) {
+  if (!operations_ || !Borrow(request, Waiter::OfCallerWithGil(operations_->pauses), operation)) return false;
+  if (!*operation || (*operation)->done()) return true;
+  try {
     std::lock_guard<std::mutex> lock(operations_->mutex);
-    operations_->by_ticket.MakeOperation();
+    (*operation)->Own();
+  } catch (const std::exception& thrown) {
+    GiveUp(*operation, CauseOf(thrown));
   }
   return true;
 }
 
-// A small operation needs no driver: its data arrive in shared memory.
-template <typename Look>
-bool Engine::LookUntil(Look look, int pauses, int yields) {
-  for (int idle = 0; idle < pauses + yields; ++idle) {
-    if (look()) return true;
-    idle < pauses ? CpuPause() : std::this_thread::yield();
+// The caller returns, so no thread may read the borrowed request any more. A thread that has taken the operation
+// already only writes its result.
+void Engine::GiveUp(const OperationPtr& operation, const char* cause) {
+  OperationPtr taken;
+  {
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    if (!operation->borrows()) return;
+    operation->Disown();
+    taken = operations_->by_ticket.Take(operation->admission.ticket);
   }
-  return look();
+  if (!taken) return;
+  EndEpoch(cause);
+  operations_->End(operation, OrShort([&] { return Internal("an allreduce failed on rank ", rank_, ": ", cause); }));
 }
 
+// A timeline, a profiler and other backends need the whole request.
+bool Engine::Borrow(const RequestView& request, Waiter waiter, OperationPtr* operation) {
+  if (!Operation::CanBorrow(request)) return false;
+  if (!backend_list_.only_ours() || Timeline::on() || Nvtx::on()) return false;
+  if (!EnterBorrowed(request, operation)) return false;
+  if (!*operation) return true;  // nearly always
+  const bool ended = waiter.Until([&] { return Poll(*operation); });
+  if (ended && (*operation)->status().ok()) operation->reset();
+  return true;
+}
+
+// Nothing throws once the operation has begun, so after an exception there is no operation.
+bool Engine::EnterBorrowed(const RequestView& request, OperationPtr* operation) {
+  try {
+    return EnterBorrowedOrThrow(request, operation);
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+bool Engine::EnterBorrowedOrThrow(const RequestView& request, OperationPtr* operation) {
+  World* const world = world_.get();
+  Operations* const operations = operations_.get();
+  if (!request.name.empty()) return farandole::EnterBorrowed(world, operations, request, request.name, -1, operation);
+  Naming::Turn turn(&operations->naming, request);
+  if (!turn.is_free()) return false;
+  if (!farandole::EnterBorrowed(world, operations, request, turn.name(), turn.sequence_number(), operation))
+    return false;
+  turn.Take(*operation);
+  return true;
+}
+
+// Small operations need no driver: their data arrive in shared memory.
 bool Engine::AwaitSmall(const OperationPtr& operation) {
-  if (operation->deferred || !operation->admission.cells) return false;
-  return LookUntil([&] { return Poll(operation); }, operations_->pauses, Driver::kYields);
+  if (operation->deferred() || !operation->admission.cells) return false;
+  return Waiter::OfCaller(operations_->pauses).Until([&] { return Poll(operation); });
 }
 
 }  // namespace farandole

@@ -1,14 +1,18 @@
-// The engine of one rank: takes requests, negotiates them with the other ranks, performs them, and says when they are
-// done.
+// The engine of one rank: takes requests, negotiates them with the other ranks, performs them, and reports their end.
 //
 //   any thread   Submit ------> Operations (negotiation, in flight) <---- ProgressLoop
 //                Wait --------> Driver ---> drives the progress loop
 //
-// A world of one rank has no driver and no thread: everything completes in Submit.
+// In a world of one rank there is no driver and no thread: everything completes in Submit.
+//
+// Thread safety: any thread, except for Start and Shutdown.
 #pragma once
 
 #include <memory>
+#include <new>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "common/config.h"
 #include "engine/driver.h"
@@ -21,10 +25,9 @@ namespace farandole {
 
 class Engine {
  public:
-  // Connects the ranks; `spec` needs no plan, which the engine fills in. Blocks until all are there or the start
-  // timeout.
+  // Connects the ranks; fills in spec.plan itself. Blocks until all have connected or the start timeout is over.
   static Status Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>* engine);
-  // An engine over a world that exists already (ranks as threads in tests).
+  // Starts an engine in an existing world (ranks as threads in tests).
   static Status Start(std::unique_ptr<World> world, const Settings& settings, std::unique_ptr<Engine>* engine,
                       std::unique_ptr<FlightRecorder> recorder = nullptr);
   static SegmentPlan PlanFor(int world_size);
@@ -33,29 +36,38 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Begins the operation. Never waits for other ranks. will_wait: the caller calls Wait for it next, so no other thread
-  // is woken to drive. *operation does not change before Submit has returned, even when `done` is called earlier.
-  Status Submit(Request request, OperationPtr* operation, bool will_wait = false);
-  Status Submit(const RequestView& request, OperationPtr* operation, bool will_wait = false) {
-    return Submit(Request(request), operation, will_wait);
-  }
+  // Submit, Run and Refuse throw nothing. An exception (usually bad_alloc) before this rank arrives at an operation
+  // fails that call on all ranks; a later one ends the epoch on all ranks.
 
-  // Submit and Wait in one, for calls that need no Operation. Returns false, and does nothing, when the call needs one;
-  // else *status says how it ended.
+  // Begins the operation. Never waits for other ranks. will_wait: the caller calls Wait for it next, so no other thread
+  // is woken to drive. *operation is set before `done` can be called; leave it alone until Submit has returned.
+  Status Submit(Request request, OperationPtr* operation, bool will_wait = false);
+  Status Submit(const RequestView& request, OperationPtr* operation, bool will_wait = false);
+
+  // Submit and Wait in one, for calls whose request need not be copied. Returns false, and does nothing, for other
+  // calls; otherwise *status is the result.
   bool Run(const RequestView& request, Status* status);
-  // Like Run, but looks for a microsecond or two only, for callers that hold a lock of their own: where the others have
-  // not come by then, *operation is what to wait for; else it stays null, and the call has succeeded.
+  // Like Run for callers that hold a lock, such as the GIL: polls for a microsecond or two only. If the other ranks
+  // have not arrived by then, wait for *operation; if that is null, the call has succeeded.
   bool RunOrBegin(const RequestView& request, OperationPtr* operation);
 
-  // Warns ranks that wait for this one in a change of process sets: this rank has refused the change.
-  void TellOfRefusal(const std::string& why, const std::string& site);
+  // Fails, on all ranks, a call that this rank cannot make; the error names this rank, the site and the reason. It is
+  // the call of that name, or the set's next unnamed one. Never waits. Submit and Run call this themselves. number: the
+  // sequence number, if the unnamed call has consumed one already.
+  void Refuse(int set, std::string_view name, std::string_view site, const std::string& why,
+              int64_t number = -1) noexcept;
 
-  // Leaves the world: tells the others, completes what is in flight with an error, closes every connection. Afterwards
-  // Submit fails and Wait returns at once. REQUIRES: no thread is inside Submit.
+  // Promises that this rank makes no such calls until Allow, since it waits at the meeting. If a rank that has not
+  // entered the meeting waits for this one in such a call, the epoch ends with kMismatch on all ranks. Returns the
+  // number for Allow.
+  int64_t Exclude(ExcludedCalls calls);
+  void Allow(int64_t number);
+
+  // Leaves the world: tells the others, fails what is in flight, and closes every connection. Afterwards Submit fails
+  // and Wait returns at once. REQUIRES: no thread is inside Submit.
   void Shutdown();
 
-  // Looks once, without waiting, and completes a small operation that all ranks have arrived at. Returns whether it is
-  // done.
+  // Returns whether the operation is done. Completes a small one at which all ranks have arrived. Does not wait.
   bool Poll(const OperationPtr& operation);
 
   static constexpr int64_t kForGoodMs = int64_t{1} << 40;
@@ -63,11 +75,15 @@ class Engine {
   // done.
   bool Wait(const OperationPtr& operation, int64_t limit_ms);
 
-  // While an object lives, its thread does nothing but wait for the operation.
+  // Declares that its thread does nothing but wait for the operation while this lives.
   class OnlyWaiting {
    public:
+    // If there is no memory, a deadlock may be found only by its deadline.
     OnlyWaiting(Engine* engine, const OperationPtr& operation) : engine_(engine) {
-      engine_->operations_->blocked.Add(operation);
+      try {
+        engine_->operations_->blocked.Add(operation);
+      } catch (const std::bad_alloc&) {
+      }
     }
     ~OnlyWaiting() { engine_->operations_->blocked.Remove(); }
     OnlyWaiting(const OnlyWaiting&) = delete;
@@ -76,7 +92,15 @@ class Engine {
    private:
     Engine* const engine_;
   };
-  // Notes that there are threads that submit and are not the program's own, see Operations.
+  // The operations of all OnlyWaiting threads, and Operations::entered at that time. nullopt if another thread may
+  // submit through the C interface, or if one of the operations can end without any rank's program.
+  struct OnlyWaits {
+    uint64_t entered = 0;
+    Blocked::Threads threads;
+  };
+  std::optional<OnlyWaits> WhoOnlyWaits() const;
+  DiagnosisChannel* diagnosis() { return operations_ ? &operations_->diagnosis : nullptr; }  // null in a world of one
+  // See Operations::has_native_callers.
   void NoteNativeCaller() {
     if (operations_) operations_->has_native_callers.store(true, std::memory_order_relaxed);
   }
@@ -84,33 +108,45 @@ class Engine {
   int rank() const { return rank_; }
   int size() const { return size_; }
   World* world() const { return world_.get(); }  // null in a world of one
-  // True in a world of several ranks: only there the core takes tensors on a device, since a driver copies beside the
-  // caller.
+  // True in a world of several ranks. Tensors on a device need a driver, which copies them in the background.
   bool reads_devices() const { return operations_ != nullptr; }
   // True when a backend in the user's list takes tensors as they lie on a device. False in a world of one.
   bool takes_device_memory() const {
     return operations_ != nullptr && BackendTable::AnyTakesDeviceMemory(backend_list_);
   }
-  // Returns the rank whose end made an operation of this rank fail, or be refused, with the reason; -1 if none did. A
-  // rank that is no longer needed may leave.
+  // Returns the rank whose end made an operation of this rank fail or be refused, with the reason; -1 if there is none.
+  // A rank that leaves when it is no longer needed does not count.
   int LostRank(std::string* reason) const;
+  // If a wait has ended the epoch, returns the missing rank, perhaps this one; else -1. *waits_too: it is a deadlock,
+  // so that rank also waits and fails for the same reason.
+  int LateRank(bool* waits_too) const;
   uint64_t bytes_submitted() const { return operations_ ? operations_->bytes_submitted.load() : 0; }
   uint64_t messages_sent() const { return operations_ ? operations_->messages_sent.load() : 0; }
 
  private:
   Engine(const Settings& settings, bool world_of_one) : devices_(settings.cuda_driver), solo_(world_of_one) {}
 
+  Status SubmitOrThrow(Request* request, OperationPtr* operation, bool will_wait);
+  // The parts of a request that errors mention.
+  struct GivenCall {
+    const RequestFields& fields;
+    std::string_view name, site;
+  };
+  Status AfterException(const char* cause, const GivenCall& call, const OperationPtr& operation) noexcept;
+  void EndEpoch(const char* cause);
+  void RefuseOrThrow(int set, std::string_view name, std::string_view site, const std::string& why, int64_t number);
+  Status Prepare(Request* request, ProcessSetPtr set, OperationPtr* operation);
   Status Check(Request* request, const ProcessSet& set) const;
   Status Mark(Request* request) const;
   Status FindDevice(Operation* operation);
   ProcessSetPtr FindSet(int id);
   Status Begin(const OperationPtr& operation, bool will_wait);
-  bool TryRun(const RequestView& request, int pauses, int yields, OperationPtr* operation);
-  bool RunSmall(SmallCall* call, int pauses, int yields);
+  bool Borrow(const RequestView& request, Waiter waiter, OperationPtr* operation);
+  bool EnterBorrowed(const RequestView& request, OperationPtr* operation);
+  bool EnterBorrowedOrThrow(const RequestView& request, OperationPtr* operation);
+  void GiveUp(const OperationPtr& operation, const char* cause);
   Status SubmitJoin(const OperationPtr& operation);
 
-  template <typename Look>
-  bool LookUntil(Look look, int pauses, int yields);
   bool AwaitSmall(const OperationPtr& operation);
 
   int rank_ = 0;

@@ -90,9 +90,8 @@ void FailureMonitor::Break(const EpochEnd& failure) {
 
 // ---- operations that fail
 
-std::vector<OperationPtr> FailureMonitor::TakeWaiting(const Eager* spared) {
+void FailureMonitor::TakeWaiting(const EarlySums* spared, std::vector<OperationPtr>* waiting) {
   const std::vector<int> left = Left();
-  std::vector<OperationPtr> waiting;
   std::unique_lock<std::mutex> lock(operations_->mutex);
   // A thread may copy from the memory of one of them without the lock, and the owner may free that memory when the
   // operation ends.
@@ -101,17 +100,18 @@ std::vector<OperationPtr> FailureMonitor::TakeWaiting(const Eager* spared) {
     std::this_thread::yield();
     lock.lock();
   }
-  for (const OperationPtr& operation : operations_->by_ticket.All()) {
+  const std::vector<OperationPtr> all = operations_->by_ticket.All();
+  waiting->reserve(waiting->size() + all.size() + operations_->deferred.size() + 1);  // nothing is lost from here on
+  for (const OperationPtr& operation : all) {
     if (spared != nullptr && spared->MayComplete(*operation, left)) continue;
-    waiting.push_back(operations_->by_ticket.Take(operation->admission.ticket));
+    waiting->push_back(operations_->by_ticket.Take(operation->admission.ticket));
   }
-  for (Deferred& each : operations_->deferred) waiting.push_back(std::move(each.operation));
+  for (Deferred& each : operations_->deferred) waiting->push_back(std::move(each.operation));
   operations_->deferred.clear();
   operations_->has_deferred = false;
-  if (operations_->join) waiting.push_back(std::move(operations_->join));
+  if (operations_->join) waiting->push_back(std::move(operations_->join));
   operations_->join.reset();
   operations_->wants_join = false;
-  return waiting;
 }
 
 // The launcher asks for this, since a rank that only waited for another is not to blame.

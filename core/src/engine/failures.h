@@ -1,6 +1,6 @@
 // The failure monitor finds why an epoch ends, and because of which rank.
 //
-//   signs (control plane, eager streams, backends) --> Liveness --> Judge: an EpochEnd, if a rank is to blame
+//   signs (control plane, early messages, backends) --> Liveness --> Judge: an EpochEnd, if a rank is to blame
 //   an EpochEnd that this rank finds                --> TellGroup: the abort word, which all members read: Told
 //   one that another rank may contradict             --> Hold, TakeOverdue: the other's counts, if it comes in time
 //   the first EpochEnd                              --> Break: Operations::broken, with which later calls are refused
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "engine/eager.h"
+#include "engine/early_sums.h"
 #include "engine/operations.h"
 #include "world/liveness.h"
 #include "world/world.h"
@@ -41,8 +41,8 @@ class FailureMonitor {
   // Signs, in the order in which this rank sees them; see Liveness for what each counts.
   void OnProcessEnded(int rank) { liveness_.OnProcessEnded(rank); }
   void OnControlClosed(int rank) { liveness_.OnControlClosed(rank, Now()); }
-  void OnPutsClosed(int rank) { liveness_.OnConnectionClosed(rank, Now()); }
-  void OnFarewell(int rank) { liveness_.OnFarewell(rank); }
+  void OnEarlyLaneClosed(int rank) { liveness_.OnConnectionClosed(rank, Now()); }
+  void OnGoodbye(int rank) { liveness_.OnGoodbye(rank); }
   // Notes that the rank has left in good order. Returns the reason with which operations fail that still wait for it.
   EpochEnd OnLeft(int rank);
   // Call it when a backend has failed. Returns true when ended connections explain it, or soon will; then Judge names
@@ -75,9 +75,9 @@ class FailureMonitor {
 
   // Makes later submissions fail. The first reason counts.
   void Break(const EpochEnd& failure);
-  // Takes the operations that wait for other ranks, not those whose tasks are under way. Leaves those that `spared` can
-  // still complete although ranks have left, if it is given.
-  std::vector<OperationPtr> TakeWaiting(const Eager* spared);
+  // Appends to `waiting` the operations that wait for other ranks, not those whose tasks are under way. Leaves those
+  // that `spared` can still complete although ranks have left, if it is given.
+  void TakeWaiting(const EarlySums* spared, std::vector<OperationPtr>* waiting);
   // Notes that an operation of this rank fails because of a lost rank; see Engine::LostRank.
   void NoteMissedLost();
 

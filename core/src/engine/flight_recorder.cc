@@ -288,7 +288,7 @@ uint32_t FlightRecorder::NumberOf(std::string_view first, std::string_view secon
   const size_t first_bytes = CopyEnd(first, FlightText::kBytes - std::min(second.size(), kMostSecond), &text.text[0]);
   text.first_bytes = static_cast<uint16_t>(first_bytes);
   text.second_bytes = static_cast<uint16_t>(std::min(second.size(), FlightText::kBytes - first_bytes));
-  std::memcpy(&text.text[first_bytes], second.data(), text.second_bytes);
+  second.copy(&text.text[first_bytes], text.second_bytes);
   text.number.store(last_text_, std::memory_order_release);
   former = key;
   numbers_[std::move(key)] = last_text_;

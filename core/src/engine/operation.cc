@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <new>
 
@@ -34,8 +35,15 @@ Status CountElements(const Request& request, const Tensor& tensor, int64_t* elem
   return Status::Ok();
 }
 
-// Checks in the order in which a user would look: first whether it is a tensor at all, then what the operation cannot
-// do with it, then memory.
+// Advice for a reduction that is not defined for the type.
+const char* InsteadOf(DType dtype, ReduceOp reduce) {
+  if (IsComplex(dtype)) return "complex tensors take sum and average";
+  const bool asks_for_half = dtype == DType::kBool && reduce == ReduceOp::kAverage;
+  return asks_for_half ? "convert the tensor to a floating-point type first, or take min (and) or max (or)"
+                       : "convert the tensor to a floating-point type first";
+}
+
+// Checks the tensor itself first, then whether the operation supports it, then its memory.
 Status CheckTensor(const Request& request, const Tensor& tensor) {
   int64_t elements = 0;
   FRD_RETURN_IF_ERROR(CountElements(request, tensor, &elements));
@@ -46,11 +54,8 @@ Status CheckTensor(const Request& request, const Tensor& tensor) {
   if (Reduces(request.kind) && NeedsWholeTensors(request.reduce) && !Fuses(request.kind))
     return Refuse(request, NameOf(request.reduce), " looks at whole tensors; it is for allreduce");
   if (Reduces(request.kind) && !Supports(tensor.dtype, request.reduce))
-    return Refuse(
-        request, NameOf(request.reduce), " of ", NameOf(tensor.dtype),
-        " is not defined; convert the tensor to a floating-point type first",
-        (tensor.dtype == DType::kBool && request.reduce == ReduceOp::kAverage ? ", or take min (and) or max (or)"
-                                                                              : ""));
+    return Refuse(request, NameOf(request.reduce), " of ", NameOf(tensor.dtype), " is not defined; ",
+                  InsteadOf(tensor.dtype, request.reduce));
   if (AllocatesOutput(request.kind) && tensor.shape.empty())
     return Refuse(request, "a scalar has no first dimension to work along; give it the shape (1,)");
   if (tensor.input == nullptr && elements > 0)
@@ -62,7 +67,7 @@ Status CheckTensor(const Request& request, const Tensor& tensor) {
   return Status::Ok();
 }
 
-// Gives all positions equal parts, if the user gives no splits.
+// Without splits from the user, every position gets the same number of rows.
 Status FillInSplits(Request* request, int64_t positions) {
   for (const Tensor& tensor : request->tensors) {
     const int64_t rows = tensor.shape[0];
@@ -101,7 +106,7 @@ Status CheckSplits(Request* request, int set_size) {
   return Status::Ok();
 }
 
-// Ascending ranks give a set one description, which the ranks can compare.
+// Ranks must ascend, so that a set has only one description and the ranks can compare theirs.
 Status CheckRanks(const Request& request, int world_size) {
   if (request.kind == OpKind::kRemoveProcessSet) {
     const bool one = request.ranks.size() == 1 && request.ranks[0] > 0;
@@ -129,7 +134,12 @@ Status CheckRoot(const Request& request, const ProcessSet& set, int world_size) 
                 ToString(Shape(set.ranks.begin(), set.ranks.end())));
 }
 
-// Returns memory that is aligned so that frameworks can use it as their own; null when there is none.
+template <typename AnyTensor>
+CellTensor ToCellTensor(const AnyTensor& tensor) {
+  return {tensor.input, tensor.output, tensor.dtype, UncheckedCount(tensor.shape)};
+}
+
+// Returns memory aligned for frameworks, which use it as their own; null if there is none.
 std::shared_ptr<std::byte> HostMemory(size_t size_bytes) {
   constexpr size_t kAlignment = 64;
   void* memory = nullptr;
@@ -137,11 +147,19 @@ std::shared_ptr<std::byte> HostMemory(size_t size_bytes) {
   return {static_cast<std::byte*>(memory), &std::free};
 }
 
-// On a device where there is a pool, else on the host.
+// On the device of the pool, or on the host if there is no pool.
 Status AllocateMemory(ResultPool* pool, Output* output) {
   if (pool != nullptr) return pool->Take(std::max<size_t>(output->size_bytes, 1), &output->memory);
   output->memory = HostMemory(output->size_bytes);
   return output->memory ? Status::Ok() : Internal("");
+}
+
+// Callers wait for the operation to end, so a lack of memory only costs its event in the timeline.
+void RecordInTimeline(const Operation& operation) {
+  try {
+    RecordOperation(operation);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 }  // namespace
@@ -157,7 +175,7 @@ void Prescale(const Tensor& tensor, double factor, const void* from, void* to) {
   Fold(tensor.dtype, ReduceOp::kSum, &from, 1, elements, {factor, 1.0}, to);
 }
 
-// The memory of an allreduce's result serves, unless it is the input's: a call that fails must not change the input.
+// Scales into the memory of an allreduce's result unless that is also the input, which a failed call must not change.
 Status PrescaleInputs(Request* request) {
   if (request->prescale == 1.0 || !Reduces(request->kind)) return Status::Ok();
   for (Tensor& tensor : request->tensors) {
@@ -184,14 +202,14 @@ PathFacts FactsOf(const Request& request, const ProcessSet& set) {
   return facts;
 }
 
-// One backend performs all tensors of a grouped call, so that they end together.
+// One backend performs all tensors of a grouped call, so that they complete together.
 Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Operation* operation) {
   const Request& request = operation->request;
   if (backend_list.only_ours() || !CarriesTensors(request.kind)) return Status::Ok();
   std::vector<PathFacts> facts;
   for (const Tensor& tensor : request.tensors) {
     facts.push_back(FactsOf(request, set));
-    facts.back().dtype = tensor.dtype;
+    facts.back().dtype = Reduces(request.kind) ? ReducedAs(tensor.dtype) : tensor.dtype;
     facts.back().on_device = tensor.device != 0;
   }
   operation->backend = backend_list.Choose(facts);
@@ -205,7 +223,7 @@ Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Ope
                 NameOf(refused->dtype), where, "; add ", BackendTable::Names()[0], " to the list");
 }
 
-// Checks the request as a whole before its tensors, which may be many.
+// Checks the request as a whole first: there may be many tensors.
 Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {
   if (request->tensors.empty() == CarriesTensors(request->kind)) {
     return Refuse(*request, request->tensors.empty() ? "no tensors were given" : "it takes no tensors");
@@ -226,7 +244,97 @@ Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {
   return Status::Ok();
 }
 
-// ---- as the negotiation sees it
+// ---- borrowing, and the end
+
+// Prescaled inputs need memory (PrescaleInputs). The shape needs no check: the name is known with the same one.
+bool Operation::CanBorrow(const RequestView& asked) {
+  if (asked.kind != OpKind::kAllreduce || asked.tensors.size() != 1 || asked.prescale != 1.0) return false;
+  const TensorView& tensor = asked.tensors[0];
+  const bool is_hosts = tensor.device == static_cast<int32_t>(DeviceKind::kHost);
+  return is_hosts && tensor.input != nullptr && tensor.output != nullptr && asked.done == nullptr;
+}
+
+void Operation::Borrow(const RequestView& asked, std::string_view name, int64_t sequence_number) {
+  static_cast<RequestFields&>(request) = asked;
+  borrowed_ = &asked;
+  borrowed_name_ = name;
+  sequence_number_ = sequence_number;
+  one_ = ToCellTensor(asked.tensors[0]);
+  record = nullptr;
+  submitted = TimePoint();
+  stuck_reported = false;
+  admission.half_folded = false;
+  state_.store(State::kMade, std::memory_order_relaxed);
+}
+
+// Leaves RequestFields alone, since another thread may read them while it reduces without the lock.
+void Operation::Own() {
+  if (borrowed_ == nullptr) return;
+  Request owned(*borrowed_);
+  name_ = borrowed_name_;
+  request.tensors = std::move(owned.tensors);
+  request.name = std::move(owned.name);
+  request.site = std::move(owned.site);
+  borrowed_ = nullptr;
+}
+
+void Operation::SetCellTensors() {
+  if (request.tensors.size() == 1) {
+    one_ = ToCellTensor(request.tensors[0]);
+  } else {
+    std::transform(request.tensors.begin(), request.tensors.end(), std::back_inserter(several_), ToCellTensor<Tensor>);
+  }
+}
+
+bool Operation::TakeEnd(State* was) {
+  State state = state_.load();
+  do {
+    if (state >= State::kEnding) return false;
+  } while (!state_.compare_exchange_weak(state, State::kEnding));
+  *was = state;
+  return true;
+}
+
+void Operation::EndAs(Status status, bool announced) {
+  status_ = std::move(status);
+  if (announced && submitted_ns != 0) RecordInTimeline(*this);
+  if (record != nullptr) record->End(Ticks(), !status_.ok());
+  if (nvtx_range != 0) Nvtx::End(nvtx_range);
+  state_.store(State::kDone);  // sequentially consistent, before WaitList::Notify (waiting.h)
+  if (announced && request.done != nullptr) request.done(request.done_argument, status_, event);
+}
+
+// ---- for the flight recorder
+
+FlightFacts Operation::Facts() const {
+  FlightFacts facts{request.kind, DType::kFloat32, request.reduce, request.process_set, 0, 0};
+  if (borrowed_ != nullptr) {
+    facts.dtype = one_.dtype;
+    facts.tensors = 1;
+    facts.bytes = one_.size_bytes();
+    return facts;
+  }
+  if (!request.tensors.empty()) facts.dtype = request.tensors[0].dtype;
+  facts.tensors = static_cast<uint32_t>(request.tensors.size());
+  for (const Tensor& tensor : request.tensors) facts.bytes += tensor.size_bytes();
+  return facts;
+}
+
+// The generated names of unnamed operations mean nothing to readers, who see their sequence numbers instead.
+std::pair<std::string_view, std::string> Operation::Texts() const {
+  if (borrowed_ != nullptr) {
+    const Span<const int64_t>& shape = borrowed_->tensors[0].shape;
+    return {borrowed_->name, ToString({shape.begin(), shape.end()})};
+  }
+  std::string shapes;
+  for (const Tensor& tensor : request.tensors) {
+    shapes += (shapes.empty() ? "" : ", ") + ToString(tensor.shape);
+    if (shapes.size() >= FlightText::kBytes) break;
+  }
+  return {request.name, shapes};
+}
+
+// ---- for the negotiation
 
 std::vector<int64_t> Operation::Counts() const {
   if (TakesSplits(request.kind)) return request.splits;
@@ -238,9 +346,15 @@ std::vector<int64_t> Operation::Counts() const {
 }
 
 Description Operation::Describe() const {
-  Description description{name_, sequence_number_, SignatureOf(request), Counts(), request.site, awaited};
+  Description description{name_, sequence_number_, SignatureOf(request), Counts(), request.site, awaited, ""};
   description.signature.backend = backend;
   return description;
+}
+
+// A site names the public function where that is not what the core performs (call_sites.py).
+std::string Operation::Call() const {
+  if (request.site.empty()) return Title();
+  return request.site.find(" at ") != std::string::npos ? request.site : Title() + " at " + request.site;
 }
 
 // ---- results
@@ -259,6 +373,17 @@ Status AllocateOutput(Operation* operation, size_t index, int64_t rows) {
   }
   if (operation->outputs.size() <= index) operation->outputs.resize(index + 1);
   operation->outputs[index] = std::move(output);
+  return Status::Ok();
+}
+
+Status AllocateScratch(Operation* operation, size_t size_bytes, std::byte** memory) {
+  std::shared_ptr<std::byte> allocated = HostMemory(size_bytes);
+  if (!allocated) {
+    return Internal(operation->Title(), ": no memory for ", size_bytes >> 20,
+                    " MB in which the average of integers is computed");
+  }
+  *memory = allocated.get();
+  operation->scratch.push_back(std::move(allocated));
   return Status::Ok();
 }
 

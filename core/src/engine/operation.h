@@ -1,7 +1,17 @@
 // One submitted collective, from submission to completion.
 //
-// A Request is what a plugin asks for; an Operation is what the engine makes of it and what a handle points at. The
-// submitting thread fills it. One thread completes it, exactly once. Any thread that sees done() may read its results.
+//   kMade -> kDeferred -> kSubmitted -> kEnding -> kDone
+//        \___________________/  \________/
+//
+// Thread safety: the submitting thread fills in an Operation before it begins. Afterwards any thread may call state(),
+// done() and deferred(); comments on the other members say who may use them.
+//
+// Invariants:
+// 1. An operation is in flight while it is deferred or submitted. It enters and leaves that only through
+//    Operations::Begin and Operations::End (operations.h).
+// 2. Exactly one thread ends an operation: the first to call TakeEnd, which also decides its status.
+// 3. Results, status and event do not change once done() is true, so any thread may then read them.
+// 4. A borrowed operation refers to its caller's memory until Own or Disown.
 #pragma once
 
 #include <atomic>
@@ -38,86 +48,128 @@ class HostCopy;
 
 class Operation final : public DescribedOperation {
  public:
-  explicit Operation(Request asked) : request(std::move(asked)), name_(request.name) {}
+  enum class State : uint8_t { kMade, kDeferred, kSubmitted, kEnding, kDone };
 
-  // As the negotiation sees it.
+  Operation() = default;  // call Borrow next
+  explicit Operation(const Request& asked) : Operation(Request(asked)) {}
+  // If it throws, the request is unchanged.
+  explicit Operation(Request&& asked) : Operation(std::string(asked.name), std::move(asked)) {}
+
+  // Starts a blocking call with one small tensor without copying its request: an allocation would cost nearly as much
+  // as the rest of such a call. `asked` and `name` must stay valid until the operation is done or Own has returned.
+  // Resets an operation that was used before. sequence_number: -1 if the user has named the operation.
+  // REQUIRES: CanBorrow(asked); no other thread has the operation.
+  void Borrow(const RequestView& asked, std::string_view name, int64_t sequence_number);
+  static bool CanBorrow(const RequestView& asked);
+  bool borrows() const { return borrowed_ != nullptr; }  // under the lock of Operations
+  // Copies what was borrowed, if anything, because the caller returns or another thread needs the whole request. Under
+  // the lock of Operations. If it throws, nothing has changed.
+  void Own();
+  // For a caller that must return although Own has thrown: only the tensors' memory stays valid. Under the lock of
+  // Operations. REQUIRES: no other thread uses the operation, except to write its result.
+  void Disown() {
+    borrowed_ = nullptr;
+    borrowed_name_ = {};
+  }
+
+  // For the negotiation.
   int set() const override { return request.process_set; }
-  std::string_view name() const override { return name_; }
+  std::string_view name() const override { return borrowed_ != nullptr ? borrowed_name_ : std::string_view(name_); }
   int64_t sequence_number() const override { return sequence_number_; }
-  std::string_view site() const override { return request.site; }
+  std::string_view site() const override { return borrowed_ != nullptr ? borrowed_->site : request.site; }
   std::vector<int64_t> Counts() const override;
-  bool Means(const Signature& signature) const override { return farandole::Means(request, signature); }
+  bool Means(const Signature& signature) const override {
+    return borrowed_ != nullptr ? farandole::Means(*borrowed_, signature) : farandole::Means(request, signature);
+  }
   Description Describe() const override;
 
   bool named() const { return sequence_number_ < 0; }
-  void SetName(std::string name, int64_t sequence_number) {  // of an unnamed one, before it is submitted
+  void SetName(std::string name, int64_t sequence_number) {  // for an unnamed operation, before it is submitted
     name_ = std::move(name);
     sequence_number_ = sequence_number;
   }
+  // REQUIRES, for Title and Call: nothing is borrowed.
   std::string Title() const { return TitleOf(request.kind, request.process_set, name_, sequence_number_); }
+  // What the user called, and where: "save_checkpoint at train.py:14", "allreduce 'w' at train.py:9".
+  std::string Call() const;
+  // For the flight recorder; Texts has the name and the shapes. Under the lock of Operations.
+  FlightFacts Facts() const;
+  std::pair<std::string_view, std::string> Texts() const;
 
-  const Request request;
-  // Where AllocatesOutput: one per tensor; for alltoall then, per tensor, the rows that came from each position. For
-  // join: the rank that was last; for add_process_set: the id.
+  // The tensors of a small operation in the form that small.h takes. They are stored at submission, so that the end
+  // allocates nothing. REQUIRES: Borrow or SetCellTensors was called.
+  Span<const CellTensor> cell_tensors() const {
+    return several_.empty() ? Span<const CellTensor>{&one_, 1}
+                            : Span<const CellTensor>{several_.data(), several_.size()};
+  }
+  void SetCellTensors();
+
+  // While borrowed, only its RequestFields are set. Apart from that it does not change.
+  Request request;
+  // If AllocatesOutput: one per tensor, then for alltoall one per tensor with the rows received from each position. For
+  // join: the last rank; for add_process_set: the id.
   std::vector<Output> outputs;
-  Device* device = nullptr;             // where the tensors lie, if their backend takes device memory; else null
-  std::shared_ptr<ResultPool> results;  // of `device`, where AllocatesOutput
+  Device* device = nullptr;             // of the tensors, if their backend takes device memory; else null
+  std::shared_ptr<ResultPool> results;  // of `device`, if AllocatesOutput
   std::shared_ptr<HostCopy> host_copy;  // null when the tensors are on the host, or their backend takes device memory
   Event event = nullptr;                // of host_copy; when done: see DoneFunction
-  int backend = 0;                      // the number of its backend (backends/table.h)
+  int backend = 0;                      // index of its backend (backends/table.h)
   Admission admission;                  // set by the submitting thread, under the lock of Operations
-  std::atomic<bool> deferred{false};    // not submitted to the negotiation yet, see Defer; `admission` is not valid
-  bool awaited = false;                 // the caller waits for it next; unnamed: and for all others of its name
-  bool invited = false;                 // this rank has joined; the operation is the others', without memory here
+  bool awaited = false;  // the caller waits for it next; if unnamed, callers wait for every operation of its name
+  bool invited = false;  // this rank has joined: the other ranks' operation, which has no memory here
 
-  // For a timeline, if one is recorded (Timeline::Stamp); else 0.
+  // Set while a timeline is recorded (Timeline::Stamp); else 0.
   int64_t submitted_ns = 0;               // by the submitting thread
   int64_t agreed_ns = 0, started_ns = 0;  // by the driver
 
-  FlightRecord* record = nullptr;  // set under the lock of Operations; null: there is none
+  FlightRecord* record = nullptr;  // set under the lock of Operations; may be null
   uint64_t nvtx_range = 0;         // set by the submitting thread; 0 without a profiler
 
-  // Driver only.
-  TimePoint submitted{};  // when the driver first saw it: a clock costs as much as a small operation
+  // Driver only, except that Borrow resets them.
+  TimePoint submitted{};  // when the driver first saw it: reading a clock costs as much as a small operation
   size_t tasks_left = 0;
+  std::vector<std::shared_ptr<std::byte>> scratch;  // memory for its tasks, besides the tensors
   bool stuck_reported = false;
 
-  bool done() const { return done_.load(); }
+  State state() const { return state_.load(); }
+  void set_state(State state) { state_.store(state); }           // only for Operations::Begin
+  bool deferred() const { return state() == State::kDeferred; }  // `admission` is not valid yet
+  bool done() const { return state() == State::kDone; }
   const Status& status() const { return status_; }  // REQUIRES: done()
 
-  // Ends the operation; the first call counts. `done` may destroy the caller's reference, so keep another.
-  void Complete(Status status) { End(std::move(status), true); }
-  // Takes the place of Complete for an operation that could not be submitted: Submit returns the error.
-  void Abandon(Status status) { End(std::move(status), false); }
+  // Ends an operation that is not in flight: in a world of one rank, or if it could not be submitted. The latter is not
+  // announced, since Submit returns the error.
+  void End(Status status, bool announced) {
+    if (State was; TakeEnd(&was)) EndAs(std::move(status), announced);
+  }
+  // Returns true for one thread, which must then call EndAs. `was`: the state before.
+  bool TakeEnd(State* was);
+  // The only place where an operation ends. The simulation of jobs checks these rules:
+  //
+  // - Its path is done, has failed, or was cancelled by a call that has returned. So nothing touches its memory any
+  //   more, except a library that did not react to the abort in time.
+  // - The thread holds no lock that Submit takes, since `done` may submit the next operation.
+  // - No rank leaves the world before the operations in flight have ended.
+  //
+  // `done` may destroy the caller's reference, so hold another one. REQUIRES: TakeEnd returned true.
+  void EndAs(Status status, bool announced);
 
  private:
-  // The one place where an operation ends. These rules make an end safe, and the simulation of jobs checks them:
-  //
-  // - Its path is done, has failed, or was cancelled by a call that has returned. Then nothing touches its memory,
-  //   except a library that did not react to the abort in time.
-  // - The thread that took it out of Operations ends it, so two threads never end one operation with different results.
-  // - No lock of the core is held, since `done` may submit the next operation.
-  // - No rank leaves the world before the operations in flight have ended.
-  void End(Status status, bool announced) {
-    if (ending_.exchange(true)) return;
-    status_ = std::move(status);
-    if (announced && submitted_ns != 0) RecordOperation(*this);
-    if (record != nullptr) record->End(Ticks(), !status_.ok());
-    if (nvtx_range != 0) Nvtx::End(nvtx_range);
-    done_.store(true);  // sequentially consistent: before the look for waiters (progress.h)
-    if (announced && request.done != nullptr) request.done(request.done_argument, status_, event);
-  }
+  Operation(std::string&& name, Request&& asked) : request(std::move(asked)), name_(std::move(name)) {}
 
   std::string name_;
   int64_t sequence_number_ = -1;
+  const RequestView* borrowed_ = nullptr;  // null: `request` has everything
+  std::string_view borrowed_name_;
+  CellTensor one_;
+  std::vector<CellTensor> several_;
   Status status_;
-  std::atomic<bool> ending_{false};
-  std::atomic<bool> done_{false};
+  std::atomic<State> state_{State::kMade};
 };
 
 using OperationPtr = std::shared_ptr<Operation>;
 
-// The scale and reduction of an allreduce or reducescatter as the folds take them: an average is a sum with a divisor.
+// The reduction and scale of an allreduce or reducescatter as the kernels take them: an average is a sum and a divisor.
 struct Reduction {
   ReduceOp reduce = ReduceOp::kSum;
   Scale scale;  // of the result; the prescale factor has its own functions
@@ -127,29 +179,32 @@ Reduction ReductionOf(const RequestFields& request, int set_size);
 // The prescale factor acts on each operand before the reduction, rounded to the operand's type: 16- and 32-bit floats
 // are scaled in float32, float64 and integers in double, and integers are truncated.
 //
-//   PrescaleInputs   at submission: inputs in host memory are replaced by scaled copies. kInternal: memory is short
+//   PrescaleInputs   at submission: replaces inputs in host memory by scaled copies. kInternal: there is no memory
 //   Prescale         one tensor, also in place: inputs of a device, once they have been copied to the host
 //   Task::scale      a backend that takes device memory scales operands itself, by the product of both factors
 Status PrescaleInputs(Request* request);
 void Prescale(const Tensor& tensor, double factor, const void* from, void* to);
 
-// The facts on which the choice of a path depends, except for tensors and the backend.
+// What the choice of a path depends on, except for tensors and the backend.
 PathFacts FactsOf(const Request& request, const ProcessSet& set);
 
-// Finds the backend that performs the operation; kInvalid when none in the user's list can.
+// Chooses the operation's backend; kInvalid if none in the user's list supports it.
 Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Operation* operation);
 
-// Checks what this rank alone can check of a request; kInvalid says what is wrong and what is allowed. Fills in the
-// splits of an alltoall that leaves them out.
+// Checks a request as far as this rank can on its own; kInvalid says what is wrong and what is allowed. Fills in the
+// splits of an alltoall if there are none.
 Status CheckRequest(Request* request, const ProcessSet& set, int world_size);
 
-// Allocates the result of tensor `index`, with this many rows. kInternal when memory is short.
+// Allocates the result of tensor `index`, with this many rows. kInternal if there is no memory.
 Status AllocateOutput(Operation* operation, size_t index, int64_t rows);
+
+// Allocates memory that lives as long as the operation. kInternal if there is none.
+Status AllocateScratch(Operation* operation, size_t size_bytes, std::byte** memory);
 
 // A result that is a list of numbers (a scalar when `scalar`).
 Output NumbersOutput(const std::vector<int64_t>& numbers, bool scalar);
 
-// Makes the request with which a joined rank takes part: as the others described it, without memory.
+// The request with which a joined rank takes part in the other ranks' operation: as they described it, without memory.
 Request Invitation(const Description& description);
 
 }  // namespace farandole

@@ -1,6 +1,8 @@
 #include "engine/operations.h"
 
 #include <algorithm>
+#include <cassert>
+#include <new>
 
 #include "algorithms/choose_path.h"
 #include "common/clock.h"
@@ -12,6 +14,7 @@ namespace {
 struct Entered {
   Negotiation::Arrived arrived = Negotiation::Arrived::kCounted;
   bool wakes_driver = false;
+  OperationPtr withdrawn;  // the operation, if it is a stale invitation; another one will come
 };
 
 Status RefuseAfter(Operations* operations, const World& world, const Operation& operation) {
@@ -30,81 +33,71 @@ uint64_t BytesOf(const Request& request) {
   return total;
 }
 
-// The shapes of its tensors, as many as a text holds.
-std::string ShapesOf(const Request& request) {
-  std::string shapes;
-  for (const Tensor& tensor : request.tensors) {
-    shapes += (shapes.empty() ? "" : ", ") + ToString(tensor.shape);
-    if (shapes.size() >= FlightText::kBytes) break;
-  }
-  return shapes;
-}
-
-// Unnamed operations have names of ours, which say nothing to readers: their numbers do.
+// Without memory for its texts, an operation is not recorded.
 void Record(Operations* operations, Operation* operation) {
   FlightRecorder* const recorder = operations->recorder.get();
   if (recorder == nullptr) return;
-  const Request& request = operation->request;
-  FlightFacts facts{request.kind, DType::kFloat32, request.reduce, request.process_set, 0, 0};
-  if (!request.tensors.empty()) facts.dtype = request.tensors[0].dtype;
-  facts.tensors = static_cast<uint32_t>(request.tensors.size());
-  facts.bytes = BytesOf(request);
-  const auto texts = [&request] { return std::make_pair(std::string_view(request.name), ShapesOf(request)); };
   FlightLabel join;
   FlightLabel* const label = operation->admission.label != nullptr ? operation->admission.label : &join;
   const int64_t number = operation->named() ? -1 : operation->sequence_number();
-  operation->record = recorder->Begin(label, facts, request.site, number, texts);
+  const auto texts = [operation] { return operation->Texts(); };
+  try {
+    operation->record = recorder->Begin(label, operation->Facts(), operation->site(), number, texts);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
-// Drops an invitation that came too late; another one will come.
-void Withdraw(Operations* operations, Ticket ticket) {
-  const OperationPtr dropped = operations->by_ticket.Take(ticket);
-  if (dropped && dropped->record != nullptr) dropped->record->End(Ticks());
-  operations->in_flight.fetch_sub(1);
+bool MayHaveCells(OpKind kind, int64_t size_bytes) {
+  return kind == OpKind::kAllreduce && size_bytes <= CellLimitBytes(2, /*awaited=*/true);
 }
 
-// A thread that waits by a handle polls, and sets this bit before it sleeps (AskForBells).
+// A thread that waits for a handle polls, and asks for bells only before it sleeps.
 bool WantsBell(const Operation& operation, bool polling) { return !polling && operation.request.done != nullptr; }
 
-// Submission, copy and arrival are one step under the lock, see negotiation.h, except for the copy of a large
-// operation.
+// Submission, copy and arrival are one step under the lock, see negotiation.h; only the copy of a large operation comes
+// later. If this throws, either the operation has not begun, or this rank has arrived and the epoch must end.
 Status Insert(World* world, Operations* operations, const OperationPtr& operation, bool polling, Entered* entered) {
   std::lock_guard<std::mutex> lock(operations->mutex);
-  const bool has_joined = operations->join && !operation->invited && !operation->deferred;
+  const bool has_joined = operations->join && !operation->invited && !operation->deferred();
   if (operations->is_broken || has_joined) return RefuseAfter(operations, *world, *operation);
   Negotiation& negotiation = operations->negotiation;
   Admission& admission = operation->admission;
+  const uint64_t size_bytes = BytesOf(operation->request);
+  if (MayHaveCells(operation->request.kind, static_cast<int64_t>(size_bytes))) operation->SetCellTensors();
+  operations->by_ticket.MakeRoom(negotiation.MakeRoom());
   FRD_RETURN_IF_ERROR(negotiation.Submit(*operation, &admission));
   ++operations->entered;
-  if (!operation->invited) operations->CountBytes(BytesOf(operation->request));
+  if (!operation->invited) operations->CountBytes(size_bytes);
+  operations->Begin(operation.get(), Operation::State::kSubmitted);
   operations->by_ticket.Put(operation);
-  operations->in_flight.fetch_add(1);
   Record(operations, operation.get());
   if (admission.cells) {
-    if (!admission.large) PutSmall(operation.get(), WantsBell(*operation, polling));
+    if (!admission.large) PutSmall(operation.get(), *admission.set, WantsBell(*operation, polling));
   } else if (admission.id >= 0) {
     entered->arrived = negotiation.Arrive(admission);
     const bool retired = entered->arrived == Negotiation::Arrived::kRetired;
-    if (retired && !negotiation.Redescribe(admission.ticket)) Withdraw(operations, admission.ticket);
-    if (admission.inbox && !retired) {
-      operations->eager.push_back(operation);
-      operations->has_eager = entered->wakes_driver = true;
+    if (retired && !negotiation.Redescribe(admission.ticket)) {
+      entered->withdrawn = operations->by_ticket.Take(admission.ticket);
+    }
+    if (admission.early && !retired) {
+      operations->early.push_back(operation);
+      operations->has_early = entered->wakes_driver = true;
     }
   }
   if (!negotiation.outbox().empty()) entered->wakes_driver = true;
   return Status::Ok();
 }
 
-// The log is full while some rank does not read it. That may be this one, so its driver has to go on.
+// The log is full if some rank does not read it. That may be this rank, so the driver must not block here.
 void Complete(Operations* operations, const Admission& admission) {
   if (operations->negotiation.CompleteTogether(admission)) return;
   std::lock_guard<std::mutex> lock(operations->mutex);
   operations->negotiation.CompleteLater(admission);
 }
 
-// Wakes the ranks that sleep until all have put. The caller has seen all stamps. Of two ranks that put at the same time
-// at least one sees both stamps, since each has a fence between its own stamp and its look. REQUIRES: RingFence since
-// the put, then IsReady.
+// Wakes the ranks that sleep until all data are written. The caller has seen all sequence numbers. Of two ranks that
+// write at the same time at least one sees both, since each has a fence between its write and its check.
+// REQUIRES: RingFence since the write, then IsReady.
 void RingForSmall(World* world, const Admission& admission, const ProcessSet& set) {
   for (int position = 0; position < set.size(); ++position) {
     if (position == set.position || !admission.cells->WantsBell(position)) continue;
@@ -113,7 +106,7 @@ void RingForSmall(World* world, const Admission& admission, const ProcessSet& se
   }
 }
 
-// Called when this thread has put, or folded, the data of a large operation without the lock.
+// Call it after writing or reducing the data of a large operation without the lock.
 void Release(World* world, Operations* operations, Ticket ticket) {
   bool wakes_driver;
   {
@@ -123,105 +116,127 @@ void Release(World* world, Operations* operations, Ticket ticket) {
   if (wakes_driver) world->group->RingSelf();
 }
 
-// Takes a small operation for which all have put their data. Returns null when it was given up, or was a call that is
-// over now. Under the lock, it also folds an operation that is not large, since the span may be given to another as
-// soon as the negotiation goes on.
-OperationPtr TakeSmall(Operations* operations, Ticket ticket) {
-  SmallCall* const call = operations->by_ticket.TakeCall(ticket);
-  if (call != nullptr && !call->admission.large) {
-    operations->in_flight.fetch_sub(1);
-    call->Take(/*pauses=*/0);
-    return nullptr;
-  }
-  OperationPtr operation = call != nullptr ? call->Become() : operations->by_ticket.Take(ticket);
-  if (operation && !operation->admission.large) FoldSmall(operation.get());
+// Takes a small operation for which all data are written. Returns null if it was cancelled. Reduces it at once, under
+// the lock, unless it is large: the negotiation may give its slots to another operation next.
+OperationPtr TakeSmall(Operations* operations, Ticket ticket, int pauses = 0) {
+  OperationPtr operation = operations->by_ticket.Take(ticket);
+  if (operation && !operation->admission.large) FoldSmall(operation.get(), *operation->admission.set, pauses);
   return operation;
 }
 
-// Comes after the put, so that the data travel meanwhile.
-void Record(FlightRecorder* recorder, SmallCall* call) {
-  if (recorder == nullptr) return;
-  const auto texts = [call] { return std::make_pair(call->given_name(), call->Shape()); };
-  call->record = recorder->Begin(call->admission.label, call->Facts(), call->site(), call->sequence_number(), texts);
-}
-
-// Looks at least once. A pause before the first look would cost more than the looks that come too early: two ranks take
-// 0.18 us for 4 bytes with it and 0.145 without (near cores of an AMD EPYC, Zen 4; far ones 0.25 and 0.24).
+// Checks at least once, and before the first pause (docs/benchmarks/shared-memory.md#waiting).
 bool BecomesReady(const Negotiation& negotiation, const Admission& admission, int looks) {
-  if (negotiation.IsReady(admission, Share::kHalf)) return true;
-  while (--looks > 0) {
-    CpuPause();
-    if (negotiation.IsReady(admission, Share::kHalf)) return true;
-  }
-  return false;
+  return Waiter(looks - 1, 0).Until([&] { return negotiation.IsReady(admission, Share::kHalf); });
 }
 
-// Takes the operation if it is ready. Returns null when another thread has taken it, when it was given up, or when it
-// was a call that is over now. Under the lock.
-OperationPtr TakeIfReady(Operations* operations, Ticket ticket) {
+// Takes the operation if it is ready. Returns null if another thread has taken it, or it was cancelled. Under the lock.
+OperationPtr TakeIfReady(Operations* operations, Ticket ticket, int pauses = 0) {
   if (!operations->negotiation.TakeReady(ticket)) return nullptr;
-  OperationPtr operation = TakeSmall(operations, ticket);
+  OperationPtr operation = TakeSmall(operations, ticket, pauses);
   if (!operation) operations->negotiation.Release(ticket);
   return operation;
 }
 
-// Comes after TakeIfReady or TakeSmall, and without the lock, since the done function may submit.
-void FinishTaken(World* world, Operations* operations, const OperationPtr& operation) {
+// Call it after TakeIfReady or TakeSmall, without the lock.
+void FinishTaken(World* world, Operations* operations, const OperationPtr& operation, int pauses = 0) {
   if (operation->admission.large) {
-    FoldSmall(operation.get());
+    [[maybe_unused]] const bool ends = FoldSmall(operation.get(), *operation->admission.set, pauses);
+    assert(ends);
     Release(world, operations, operation->admission.ticket);
   }
-  operations->in_flight.fetch_sub(1);
-  operation->Complete(Status::Ok());
+  operations->End(operation, Status::Ok());
+}
+
+// Under the lock.
+OperationPtr TakeSpare(Operations* operations) {
+  return operations->spare ? std::move(operations->spare) : std::make_shared<Operation>();
+}
+
+// Keeps an operation that is done, unless another thread still has it.
+void KeepAsSpare(Operations* operations, OperationPtr operation) {
+  std::lock_guard<std::mutex> lock(operations->mutex);
+  if (operation.use_count() == 1) operations->spare = std::move(operation);
 }
 
 struct PutOutcome {
   bool is_ready = false;
-  bool has_put_all = true;  // false: half, which is enough for the other of two ranks
+  bool has_put_all = true;  // false: only the half that the peer reduces
 };
 
-// Puts the data, and looks whether the others come. Of two ranks, one that looks puts only the half that the other
-// folds, and the rest if that does not come, until it comes. It looks longer then, up to twice as long as it would take
-// to put the rest: two ranks take 2.0 us for 32 KiB, by the median, and 2.2 if they do not.
-PutOutcome PutLarge(Operations* operations, SmallCall* call) {
-  const bool puts_half = operations->pauses > 0 && call->CanPutHalf();
-  puts_half ? call->PutHalf() : call->Put();
+// Writes the data and polls for the others. Of two ranks, one that polls first writes only the half that its peer
+// reduces, and polls for up to twice the time that the rest would take. Then it writes the rest, until the peer comes.
+PutOutcome PutLarge(Operations* operations, Operation* operation) {
+  const ProcessSet& set = *operation->admission.set;
+  const Negotiation& negotiation = operations->negotiation;
+  const bool puts_half = operations->pauses > 0 && CanPutHalf(*operation, set);
+  puts_half ? PutHalf(operation, set) : PutSmall(operation, set, /*wants_bell=*/false);
   RingFence();
-  const int looks = operations->pauses + (puts_half ? static_cast<int>(call->size_bytes() >> 10) : 0);
-  if (BecomesReady(operations->negotiation, call->admission, looks)) return {true, !puts_half};
+  const size_t half_looks = puts_half ? operation->cell_tensors()[0].size_bytes() >> 10 : 0;
+  if (BecomesReady(negotiation, operation->admission, operations->pauses + static_cast<int>(half_looks)))
+    return {true, !puts_half};
   if (!puts_half) return {};
-  const auto is_ready = [&] { return operations->negotiation.IsReady(call->admission, Share::kHalf); };
-  if (!call->PutRest(is_ready)) return {true, false};
+  const auto is_ready = [&] { return negotiation.IsReady(operation->admission, Share::kHalf); };
+  if (!PutRest(operation, set, is_ready)) return {true, false};
   RingFence();
   return {is_ready()};
 }
 
-// Puts a large call, which is entered, and takes its result if the others come within the looks, all without the lock
-// and in one reservation: each further turn of the lock would cost 0.1 us. Another thread may make the call an
-// operation meanwhile, which ends here, too, or gets to know what is done. Sleeping ranks are woken when nothing that
-// they need is missing.
-void RunLarge(World* world, Operations* operations, SmallCall* call) {
-  const Ticket ticket = call->admission.ticket;
-  const auto [is_ready, has_put_all] = PutLarge(operations, call);
+// Writes the data of a large borrowed operation, which is in flight, and takes its result if the others arrive while it
+// polls. Does both without the lock, in one reservation. Sleeping ranks are woken once everything they need is written.
+void RunLarge(World* world, Operations* operations, const OperationPtr& operation) {
+  const Admission& admission = operation->admission;
+  const auto [is_ready, has_put_all] = PutLarge(operations, operation.get());
   const bool rings_first = is_ready && has_put_all;
-  if (rings_first) RingForSmall(world, call->admission, **call->members);
-  const bool taken = is_ready && call->Take(operations->pauses, /*at_once=*/true);
+  if (rings_first) RingForSmall(world, admission, *admission.set);
+  const bool taken = is_ready && FoldSmall(operation.get(), *admission.set, operations->pauses);
   if (is_ready && !rings_first) {
     RingFence();
-    RingForSmall(world, call->admission, **call->members);
+    RingForSmall(world, admission, *admission.set);
   }
-  OperationPtr operation;
   bool wakes_driver;
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
-    if (taken && operations->by_ticket.TakeCall(ticket) == nullptr) operation = operations->by_ticket.Take(ticket);
-    if (is_ready && !taken) call->NoteHalfFolded();
-    wakes_driver = operations->negotiation.Release(ticket, taken);
+    if (taken) operations->by_ticket.Take(admission.ticket);
+    if (is_ready && !taken) operation->admission.half_folded = true;
+    wakes_driver = operations->negotiation.Release(admission.ticket, taken);
   }
   if (wakes_driver) world->group->RingSelf();
-  if (!taken) return;
-  operations->in_flight.fetch_sub(1);
-  if (operation) operation->Complete(Status::Ok());
+  if (taken) operations->End(operation, Status::Ok());
+}
+
+enum class Borrowed { kRefused, kOver, kInFlight };
+
+// Submits the borrowed operation, writes its data and polls for the others in one step under the lock: they are usually
+// about to arrive, and taking the lock twice would cost as much as transferring their cache lines.
+Borrowed InsertBorrowed(World* world, Operations* operations, const OperationPtr& operation) {
+  Negotiation& negotiation = operations->negotiation;
+  Admission& admission = operation->admission;
+  operations->by_ticket.MakeRoom(negotiation.MakeRoom());
+  Name* const name = negotiation.SubmitSmall(*operation, &admission);
+  if (name == nullptr) return Borrowed::kRefused;
+  // Nothing below throws.
+  const ProcessSet& set = *name->of->set;
+  ++operations->entered;
+  operations->CountBytes(operation->cell_tensors()[0].size_bytes());
+  if (!admission.large) PutSmall(operation.get(), set, /*wants_bell=*/false);
+  RingFence();
+  Record(operations, operation.get());  // after the write, to overlap with the transfer
+  if (!admission.large) {
+    const TensorFold fold = PrepareFold(*operation, set);
+    if (BecomesReady(negotiation, admission, operations->pauses)) {
+      negotiation.Settle(name, /*at_once=*/true, &admission);
+      RingForSmall(world, admission, set);
+      RunPrepared(fold);
+      FlightRecord* const record = operation->record;
+      if (record != nullptr) record->End(record->submitted.load(std::memory_order_relaxed));  // without a clock
+      return Borrowed::kOver;
+    }
+  }
+  negotiation.Settle(name, /*at_once=*/false, &admission);
+  admission.set = name->of->set;  // not earlier: counting references costs as much as the rest of this function
+  operations->Begin(operation.get(), Operation::State::kSubmitted);
+  operations->by_ticket.Put(operation);
+  return Borrowed::kInFlight;
 }
 
 }  // namespace
@@ -232,7 +247,7 @@ Status Enter(World* world, Operations* operations, const OperationPtr& operation
   const Admission& admission = operation->admission;
   if (admission.cells) {
     if (admission.large) {
-      PutSmall(operation.get(), WantsBell(*operation, polling));
+      PutSmall(operation.get(), *admission.set, WantsBell(*operation, polling));
       Release(world, operations, admission.ticket);
     }
     RingFence();
@@ -242,42 +257,34 @@ Status Enter(World* world, Operations* operations, const OperationPtr& operation
     if (CompleteIfReady(world, operations, operation)) WakeForDeferred(world, *operations);
     return Status::Ok();
   }
-  const bool last = entered.arrived == Negotiation::Arrived::kLast && !admission.inbox;
+  if (entered.withdrawn) operations->End(entered.withdrawn, Status::Ok());
+  const bool last = entered.arrived == Negotiation::Arrived::kLast && !admission.early;
   if (last) Complete(operations, admission);
   if (last || (admission.id >= 0 && operations->negotiation.AnyJoined())) world->group->RingOthers();
   if ((last || entered.wakes_driver) && !polling) world->group->RingSelf();
   return Status::Ok();
 }
 
-// Everything except the copy of a large call is one step under the lock: once the call is over, its set may be removed.
-// The first looks are under the lock, too: the others are mostly about to arrive, and to release and retake the lock
-// costs as much as their cache lines do.
-bool Enter(World* world, Operations* operations, SmallCall* call) {
+bool EnterBorrowed(World* world, Operations* operations, const RequestView& request, std::string_view name,
+                   int64_t sequence_number, OperationPtr* result) {
+  OperationPtr operation;
+  Borrowed entered;
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
-    if (operations->is_broken || operations->join || operations->by_ticket.has_call()) return false;
-    Negotiation& negotiation = operations->negotiation;
-    Name* const name = negotiation.SubmitSmall(*call, &call->admission);
-    if (name == nullptr) return false;
-    call->members = &name->of->set;
-    ++operations->entered;
-    operations->CountBytes(call->size_bytes());
-    if (!call->admission.large) call->Put();
-    RingFence();
-    Record(operations->recorder.get(), call);
-    if (!call->admission.large) call->PrepareFold();
-    const bool at_once = !call->admission.large && BecomesReady(negotiation, call->admission, operations->pauses);
-    negotiation.Settle(name, at_once, &call->admission);
-    if (at_once) {
-      RingForSmall(world, call->admission, **call->members);
-      call->Take(operations->pauses, /*at_once=*/true);
-    } else {
-      operations->by_ticket.Put(call);
-      operations->in_flight.fetch_add(1);
-    }
+    if (operations->is_broken || operations->join) return false;
+    operation = TakeSpare(operations);
+    operation->Borrow(request, name, sequence_number);
+    entered = InsertBorrowed(world, operations, operation);
+    if (entered != Borrowed::kInFlight) operations->spare = std::move(operation);
   }
-  if (call->admission.large) RunLarge(world, operations, call);
+  if (entered == Borrowed::kRefused) return false;
+  if (operation && operation->admission.large) RunLarge(world, operations, operation);
   if (operations->negotiation.AnyJoined()) world->group->RingOthers();
+  if (operation && operation->done() && operation->status().ok()) {
+    KeepAsSpare(operations, std::move(operation));
+  } else {
+    *result = std::move(operation);
+  }
   return true;
 }
 
@@ -285,19 +292,19 @@ Status Defer(World* world, Operations* operations, const OperationPtr& operation
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
     if (operations->is_broken || operations->join) return RefuseAfter(operations, *world, *operation);
-    operation->deferred = true;
     operations->deferred.push_back({operation, std::move(before)});
+    operations->Begin(operation.get(), Operation::State::kDeferred);
     operations->has_deferred = true;
-    operations->in_flight.fetch_add(1);
   }
-  world->group->RingSelf();  // the operation before may be done already
+  world->group->RingSelf();  // `before` may be done already
   return Status::Ok();
 }
 
-// Each waits for another operation of this rank; the thread that ends that one wakes the driver.
+// The thread that ends `before` wakes the driver, see WakeForDeferred.
 std::vector<OperationPtr> TakeDeferred(Operations* operations) {
   std::vector<OperationPtr> taken;
   std::lock_guard<std::mutex> lock(operations->mutex);
+  taken.reserve(operations->deferred.size());  // so that an exception cannot lose a removed operation
   const auto waits = [&taken](const Deferred& waiting) {
     if (!waiting.before->done()) return true;
     taken.push_back(waiting.operation);
@@ -307,6 +314,11 @@ std::vector<OperationPtr> TakeDeferred(Operations* operations) {
                              operations->deferred.end());
   operations->has_deferred = !operations->deferred.empty();
   return taken;
+}
+
+const char* CauseOf(const std::exception& thrown) {
+  const bool is_memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
+  return is_memory ? "it ran out of memory" : "an internal error";
 }
 
 void WakeForDeferred(World* world, const Operations& operations) {
@@ -327,33 +339,18 @@ void AskForBells(Operations* operations) {
   operations->negotiation.AskForBells();
 }
 
-// Two threads may take a small operation: the one that waits for it, and the driver. The ticket decides.
+// The waiting thread and the driver may both try to take a small operation; TakeReady lets only one of them.
 bool CompleteIfReady(World* world, Operations* operations, const OperationPtr& operation) {
+  int pauses;
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
     const Admission& admission = operation->admission;
-    if (!admission.cells || !operations->negotiation.IsReady(admission) || !TakeIfReady(operations, admission.ticket))
+    pauses = operation->borrows() ? operations->pauses : 0;
+    if (!admission.cells || !operations->negotiation.IsReady(admission) ||
+        !TakeIfReady(operations, admission.ticket, pauses))
       return false;
   }
-  FinishTaken(world, operations, operation);
-  return true;
-}
-
-bool CompleteIfReady(World* world, Operations* operations, SmallCall* call) {
-  if (call->over() || !operations->negotiation.IsReady(call->admission)) return call->over();
-  const Ticket ticket = call->admission.ticket;
-  {
-    std::lock_guard<std::mutex> lock(operations->mutex);
-    if (call->over() || !operations->negotiation.IsReady(call->admission) || !operations->negotiation.TakeReady(ticket))
-      return call->over();
-    operations->by_ticket.TakeCall(ticket);
-    if (!call->admission.large) call->Take(operations->pauses);
-  }
-  if (call->admission.large) {
-    call->Take(operations->pauses);
-    Release(world, operations, ticket);
-  }
-  operations->in_flight.fetch_sub(1);
+  FinishTaken(world, operations, operation, pauses);
   return true;
 }
 
@@ -362,7 +359,9 @@ bool CompleteReady(World* world, Operations* operations) {
   std::vector<OperationPtr> taken;
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
-    for (Ticket ticket : operations->negotiation.ReadySmall()) {
+    const auto tickets = operations->negotiation.ReadySmall();
+    taken.reserve(tickets.size());  // so that an exception cannot lose a removed operation
+    for (Ticket ticket : tickets) {
       if (OperationPtr operation = TakeIfReady(operations, ticket)) taken.push_back(std::move(operation));
     }
   }
@@ -383,12 +382,10 @@ void CompleteSmall(World* world, Operations* operations, Ticket ticket) {
 
 namespace {
 
-// The unnamed operations of one signature take at most this many names in turn. Each name of a small one has memory
-// for its data. Larger ones have fewer names, so that less memory goes through the caches. 64 KB with 64, 16 and 4
-// names, two ranks, microseconds: one after the other 6.8, 4.6, 4.2; each of 64 in flight 7.8, 6.5, 7.1, by the median
-// 9.9, 10.4, 13.2.
+// The names of one signature. Each name of a small operation has its own buffer slots, so larger ones have fewer names,
+// and less memory passes through the caches (docs/benchmarks/shared-memory.md#names).
 constexpr size_t kMostNames = 64;
-constexpr int64_t kNamesBytes = 1 << 20;  // of the data of one rank
+constexpr int64_t kNamesBytes = 1 << 20;  // data of one rank under all names of a signature
 constexpr size_t kMostWindows = 1024;     // signatures remembered
 
 size_t NamesFor(const Signature& signature) {
@@ -397,11 +394,9 @@ size_t NamesFor(const Signature& signature) {
   return std::min(kMostNames, static_cast<size_t>(kNamesBytes / std::max(bytes, int64_t{1})));
 }
 
-// Of calls that wait, no two are in flight, unless they come from several threads.
+// Calls that wait are never in flight at the same time, unless they come from several threads.
 size_t NamesForAwaited(const Signature& signature) {
-  const bool may_have_cells =
-      signature.kind == OpKind::kAllreduce && signature.TotalBytes() <= CellLimitBytes(2, /*awaited=*/true);
-  return may_have_cells ? 1 : NamesFor(signature);
+  return MayHaveCells(signature.kind, signature.TotalBytes()) ? 1 : NamesFor(signature);
 }
 
 // Returns null when the operation is done or destroyed.
@@ -415,18 +410,25 @@ OperationPtr InFlight(const std::weak_ptr<Operation>& operation) {
 OperationPtr Naming::Name(const OperationPtr& operation) {
   const Request& request = operation->request;
   std::lock_guard<std::mutex> lock(mutex_);
-  const int64_t sequence_number = next_sequence_number_[request.process_set]++;
+  int64_t& next = next_sequence_number_[request.process_set];  // consumed only if nothing throws
   if (ChangesSets(request.kind)) {
-    // A new name each time, so that rank 0 always gets its description.
-    operation->SetName("#sets." + std::to_string(sequence_number), sequence_number);
+    // A new name each time, so that rank 0 always receives its description.
+    operation->SetName("#sets." + std::to_string(next), next);
+    ++next;
     return nullptr;
   }
-  Place& place = PlaceFor(request, sequence_number, operation->awaited);
+  Place& place = PlaceFor(request, next, operation->awaited);
+  operation->SetName(place.name, next);
+  ++next;
   operation->awaited = latest_window_->size() == 1;
   OperationPtr before = InFlight(place.latest);
   place.latest = operation;
-  operation->SetName(place.name, sequence_number);
   return before;
+}
+
+int64_t Naming::TakeNumber(int set) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return next_sequence_number_[set]++;
 }
 
 void Naming::Widen(const Signature& signature) {
@@ -435,14 +437,16 @@ void Naming::Widen(const Signature& signature) {
   if (window != windows_.end() && window->second.size() == 1) window->second.resize(NamesFor(signature));
 }
 
-// A window is mostly that of the call before.
+// Consecutive calls usually have the same signature.
 template <typename AnyRequest>
 Naming::Place& Naming::PlaceFor(const AnyRequest& request, int64_t sequence_number, bool awaited) {
   if (latest_window_ == nullptr || !Means(request, latest_signature_)) {
+    latest_window_ = nullptr;  // in case something throws before it matches latest_signature_ again
     if (windows_.size() >= kMostWindows) ForgetIdleWindows();
     latest_signature_ = SignatureOf(request);
-    latest_window_ = &windows_[Fingerprint(latest_signature_)];
-    if (latest_window_->empty()) latest_window_->resize(NamesForAwaited(latest_signature_));
+    Window* const window = &windows_[Fingerprint(latest_signature_)];
+    if (window->empty()) window->resize(NamesForAwaited(latest_signature_));
+    latest_window_ = window;
   }
   if (!awaited && latest_window_->size() == 1) latest_window_->resize(NamesFor(latest_signature_));
   const size_t at = static_cast<size_t>(sequence_number) % latest_window_->size();
@@ -460,7 +464,7 @@ Naming::Turn::Turn(Naming* naming, const RequestView& request) : lock_(naming->m
   place_ = &place;
 }
 
-// A signature that returns later gets a new window. That is safe, since none of its names is in flight.
+// A forgotten signature gets a new window later. That is safe, since none of its names is in flight.
 void Naming::ForgetIdleWindows() {
   const auto is_in_use = [](const Place& place) { return InFlight(place.latest) != nullptr; };
   for (auto it = windows_.begin(); it != windows_.end();) {
@@ -475,7 +479,7 @@ SequenceNumbers Naming::sequence_numbers() const {
   return next_sequence_number_;
 }
 
-// The highest number of any rank holds for all, so that the next number is new on every rank.
+// All ranks adopt the highest number of any rank, so that the next one is new on every rank.
 void Naming::CatchUp(const SequenceNumbers& sequence_numbers) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [set, sequence_number] : sequence_numbers)

@@ -1,22 +1,31 @@
-// Operations holds the state that submitting threads share with the progress loop: the negotiation, the operations in
-// flight, and the reason why no more begin. Its functions enter an operation into the negotiation, which describes it,
-// counts it, or, when it is small, puts its data where all members fold it.
+// The state that submitting threads share with the progress loop: the negotiation, the operations in flight, and the
+// reason why no more can begin.
 //
-// Any thread; the driver submits, too, when this rank has joined and was invited. Lock order: the ProgressLock, the
-// lock of Naming, then `mutex`.
+// Thread safety: any thread, except where a comment says "driver". The driver submits, too, when this rank has joined
+// and is invited to an operation.
+//
+// Invariants:
+// 1. Locks are taken in this order: ProgressLock, the lock of Naming, `mutex`.
+// 2. An operation ends without the lock of Naming and without `mutex`, since `done` may submit the next operation.
+// 3. Once is_broken is true, `broken` does not change.
+// 4. in_flight counts the operations between Begin and End.
 #pragma once
 
 #include <atomic>
+#include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "controller/negotiation.h"
+#include "engine/diagnosis.h"
 #include "engine/operation.h"
 #include "engine/small.h"
-#include "engine/stacks.h"
+#include "engine/waiting.h"
 #include "world/world.h"
 
 namespace farandole {
@@ -24,51 +33,47 @@ namespace farandole {
 // Operations by ticket. One thread at a time.
 class OperationsByTicket {
  public:
-  // There may be one blocking call that is no operation yet; it becomes one when a function below needs it.
-  bool has_call() const { return call_ != nullptr; }
-  void Put(SmallCall* call) { call_ = call; }
-  // Returns the call if `ticket` is current, else null.
-  SmallCall* TakeCall(Ticket ticket) {
-    return call_ != nullptr && call_->admission.ticket == ticket ? std::exchange(call_, nullptr) : nullptr;
-  }
-  void MakeOperation() {
-    if (call_ == nullptr) return;
-    const OperationPtr operation = call_->Become();
-    call_ = nullptr;
-    Put(operation);
-  }
-
-  void Put(const OperationPtr& operation) {
-    const size_t place = PlaceOf(operation->admission.ticket);
+  // Empties and, if needed, allocates the place, so that Put does not throw.
+  void MakeRoom(size_t place) {
     if (place >= operations_.size()) operations_.resize(place + 1);
-    OperationPtr& slot = operations_[place];
-    // The negotiation is done with the operation before, but the driver has still to take it.
-    if (slot) late_[slot->admission.ticket] = std::move(slot);
-    slot = operation;
+    // The negotiation has reused the place, but the driver has not taken its former operation yet.
+    if (OperationPtr& before = operations_[place]) late_[before->admission.ticket] = std::move(before);
+  }
+  // REQUIRES: MakeRoom was called for the place of its ticket.
+  void Put(const OperationPtr& operation) {
+    operations_[PlaceOf(operation->admission.ticket)] = operation;
     ++count_;
   }
-  // Returns the operation if it is there, else null.
-  OperationPtr Take(Ticket ticket) {
-    MakeOperation();
+  // Like Take, but calls Own on the operation first. If that throws, the operation stays.
+  OperationPtr TakeOwned(Ticket ticket) {
     const size_t place = PlaceOf(ticket);
-    const bool here =
-        place < operations_.size() && operations_[place] && operations_[place]->admission.ticket == ticket;
-    if (!here) return TakeLate(ticket);
+    if (IsAt(place, ticket)) operations_[place]->Own();
+    if (const auto found = late_.find(ticket); found != late_.end()) found->second->Own();
+    return Take(ticket);
+  }
+  // Removes and returns the operation, or returns null. A borrowed request stays borrowed.
+  OperationPtr Take(Ticket ticket) {
+    const size_t place = PlaceOf(ticket);
+    if (!IsAt(place, ticket)) return TakeLate(ticket);
     --count_;
     return std::move(operations_[place]);
   }
+  // Returns all operations, after calling Own on each.
   std::vector<OperationPtr> All() {
-    MakeOperation();
     std::vector<OperationPtr> all;
     for (const OperationPtr& operation : operations_) {
       if (operation) all.push_back(operation);
     }
     for (const auto& [ticket, operation] : late_) all.push_back(operation);
+    for (const OperationPtr& operation : all) operation->Own();
     return all;
   }
-  bool empty() const { return count_ == 0 && call_ == nullptr; }
+  bool empty() const { return count_ == 0; }
 
  private:
+  bool IsAt(size_t place, Ticket ticket) const {
+    return place < operations_.size() && operations_[place] && operations_[place]->admission.ticket == ticket;
+  }
   OperationPtr TakeLate(Ticket ticket) {
     const auto found = late_.find(ticket);
     if (found == late_.end()) return nullptr;
@@ -81,32 +86,32 @@ class OperationsByTicket {
   std::vector<OperationPtr> operations_;  // by place
   std::unordered_map<Ticket, OperationPtr> late_;
   size_t count_ = 0;
-  SmallCall* call_ = nullptr;
 };
 
-// Names the operations to which the user gave no name. Any thread.
+// Generates names for unnamed operations. Thread safety: any thread.
 //
-// The ranks' unnamed operations are paired by their sequence numbers, which count in each process set; changes of
-// process sets count in set 0. The name consists of the signature and the sequence number modulo a window, so that a
-// program that repeats its calls finds all of them known, in any mix. With more in flight than a window has names, the
-// next operation waits for the one that has its name: under another name it would not meet the ranks whose former
-// operation is done already.
+// Ranks pair their unnamed operations by sequence number, which counts per process set; changes of process sets count
+// in set 0. Each signature has a pool of names (a window), and an operation takes the one at its sequence number modulo
+// the size of the pool. So a program that repeats its calls, in any mix, reuses known names. If the name is still in
+// flight, the operation waits for it: ranks whose former operation is done already would not pick another name.
 //
-// The window of small allreduces has one name, whose memory stays in the caches, until the caller of one does not wait.
-// Should the callers of the ranks differ in that, so do their names; then rank 0 pairs the operations by their numbers,
-// and tells all ranks to widen the window.
+// The pool of small allreduces has only one name, so that its memory stays in the caches, until a caller submits one
+// without waiting for it. If the callers differ between ranks, so do their names; then rank 0 pairs the operations by
+// sequence number and tells all ranks to use the full pool.
 class Naming {
  public:
-  // Names the operation. Returns the operation in flight that has the same name, or null: the new one must not begin
-  // before that is done. Notes in the operation whether it still counts as awaited.
+  // Names the operation. Returns the operation in flight with the same name, or null; the new one must not begin before
+  // that is done. Updates operation->awaited.
   OperationPtr Name(const OperationPtr& operation);
-  // From here on the operations of this signature have all names.
+  // Consumes and returns the sequence number of the set's next unnamed operation.
+  int64_t TakeNumber(int set);
+  // Gives this signature its full pool of names.
   void Widen(const Signature& signature);
 
-  class Turn;  // for a call that is no operation yet
+  class Turn;  // names a borrowed operation
 
   SequenceNumbers sequence_numbers() const;
-  // After a join: counts the operations that this rank missed.
+  // After a join: advances to the highest numbers of any rank.
   void CatchUp(const SequenceNumbers& sequence_numbers);
   void Forget(int set);
 
@@ -115,7 +120,7 @@ class Naming {
     std::string name;
     std::weak_ptr<Operation> latest;
   };
-  using Window = std::vector<Place>;  // of the unnamed operations of one signature
+  using Window = std::vector<Place>;  // the names of one signature
   template <typename AnyRequest>
   Place& PlaceFor(const AnyRequest& request, int64_t sequence_number, bool awaited);
   void ForgetIdleWindows();
@@ -123,23 +128,23 @@ class Naming {
   mutable std::mutex mutex_;
   std::unordered_map<uint64_t, Window> windows_;  // by the signature's fingerprint
   Signature latest_signature_;
-  Window* latest_window_ = nullptr;  // that of the latest signature
+  Window* latest_window_ = nullptr;  // of latest_signature_
   SequenceNumbers next_sequence_number_;
 };
 
-// The next name and number of a request's unnamed operations, kept from all others while it lives. Only Take uses them
-// up: a call that cannot be entered leaves them to the operation that takes its place.
+// Holds the lock of Naming, and with it the next name and sequence number for a request. Only Take consumes them: if a
+// borrowed operation cannot be entered, the operation that replaces it gets the same ones.
 class Naming::Turn {
  public:
   Turn(Naming* naming, const RequestView& request);
 
-  // False where an operation in flight has the name, and for the first one of a set, whose name no rank knows.
+  // False if the name is in flight, and for the first operation of a set, whose name no rank knows yet.
   bool is_free() const { return place_ != nullptr; }
   // REQUIRES: is_free()
   const std::string& name() const { return place_->name; }
   int64_t sequence_number() const { return *next_; }
-  void Take(const OperationPtr& became) {  // null: the call is over
-    place_->latest = became;
+  void Take(const OperationPtr& operation) {  // null: it is done already
+    place_->latest = operation;
     ++*next_;
   }
 
@@ -149,7 +154,15 @@ class Naming::Turn {
   Place* place_ = nullptr;
 };
 
-// An unnamed operation, and the one that has its name.
+// Calls that this rank will not make for now, see Engine::Exclude.
+struct ExcludedCalls {
+  int set = 0;
+  std::string prefix;       // of their names, see IsTitleOf
+  std::string meeting;      // name of the barrier that each rank of the set enters after its last such call
+  std::string why, advice;  // for the error when another rank waits for this one in such a call
+};
+
+// An unnamed operation, and the operation in flight that has its name.
 struct Deferred {
   OperationPtr operation, before;
 };
@@ -161,48 +174,73 @@ struct Operations {
   std::mutex mutex;  // guards everything below but the atomics and naming
   Negotiation negotiation;
   OperationsByTicket by_ticket;     // submitted, not yet taken by the driver
-  std::vector<OperationPtr> eager;  // arrived at; the driver has still to put their data
-  std::vector<Deferred> deferred;   // in the order in which they were submitted
+  std::vector<OperationPtr> early;  // arrived; the driver has not sent their data yet
+  std::vector<Deferred> deferred;   // in order of submission
   OperationPtr join;                // this rank's join, from its submission to its end
   uint64_t entered = 0;             // how often this rank has submitted an operation
   Status broken;
-  int broken_by = -1;            // the rank to blame; -1: none is
-  bool has_missed_lost = false;  // an operation of this rank failed, or was refused, because of that rank
+  int broken_by = -1;                         // the rank to blame; -1: none
+  bool has_missed_lost = false;               // an operation of this rank failed, or was refused, because of that rank
+  std::map<int64_t, ExcludedCalls> excluded;  // by the number that Engine::Exclude returned
 
-  int pauses = 0;  // of a thread that waits, before it yields; 0 where there are more ranks than cores (driver.h)
+  int pauses = 0;  // before a waiting thread yields; 0 if there are more ranks than cores (waiting.h)
 
   Naming naming;
-  std::unique_ptr<FlightRecorder> recorder;  // null: operations are not recorded
+  std::unique_ptr<FlightRecorder> recorder;  // may be null
 
-  std::atomic<bool> is_broken{false};     // `broken` is set and will not change
-  std::atomic<bool> has_eager{false};     // `eager` is not empty
+  std::atomic<bool> is_broken{false};     // `broken` is set
+  std::atomic<bool> has_early{false};     // `early` is not empty
   std::atomic<bool> has_deferred{false};  // `deferred` is not empty
-  std::atomic<bool> wants_join{false};    // `join` is set and rank 0 does not know yet
-  std::atomic<int> in_flight{0};          // operations not completed, except a call within Enter
+  std::atomic<bool> wants_join{false};    // `join` is set, and rank 0 does not know yet
+  std::atomic<int> in_flight{0};          // deferred or submitted operations
+  // The cause of an exception that the epoch cannot survive. The driver ends the epoch, then resets it to null.
+  std::atomic<const char*> thrown{nullptr};
+
+  // Reused by borrowed operations that end before another thread has a reference to them. Under the lock.
+  OperationPtr spare;
+  WaitList waiting;
+
+  // Marks the operation as in flight. Under the lock.
+  void Begin(Operation* operation, Operation::State state) {
+    if (operation->state() == Operation::State::kMade) in_flight.fetch_add(1);
+    operation->set_state(state);
+  }
+  // Ends an operation, unless another thread does. See invariant 2.
+  void End(const OperationPtr& operation, Status status) {
+    Operation::State was;
+    if (!operation->TakeEnd(&was)) return;
+    // Before done(): then the caller may shut down at once.
+    if (was != Operation::State::kMade) in_flight.fetch_sub(1);
+    operation->EndAs(std::move(status), true);
+    waiting.Notify();
+  }
 
   Blocked blocked;
-  // Threads submit by the C interface, perhaps a framework's: it is not known what they wait for.
+  DiagnosisChannel diagnosis;
+  // Threads submit through the C interface, perhaps a framework's: nobody knows what else they may call.
   std::atomic<bool> has_native_callers{false};
 
-  void CountBytes(uint64_t bytes) {  // under the lock, which spares an atomic addition
+  void CountBytes(uint64_t bytes) {  // under the lock, which saves an atomic addition
     bytes_submitted.store(bytes_submitted.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   }
   std::atomic<uint64_t> bytes_submitted{0};
   std::atomic<uint64_t> messages_sent{0};
 };
 
-// polling: the caller waits for the operation next and calls AskForBells before it sleeps, so it needs no wake-up until
-// then.
+// Enters an operation into the negotiation. A known name is counted, an unknown one described, and the data of a small
+// operation are written. polling: the caller waits next, and calls AskForBells before it sleeps, so it needs no wake-up
+// until then.
 Status Enter(World* world, Operations* operations, const OperationPtr& operation, bool polling);
 
-// Enters a call at which the caller looks next. The call is over already when the others arrive within as many looks as
-// there are `pauses`, at least one, with a pause between two looks. Returns false, and does nothing, when the call must
-// be an operation from the beginning.
-bool Enter(World* world, Operations* operations, SmallCall* call);
+// Enters a blocking call of a small allreduce whose name all ranks know, and polls for the others `pauses` times, at
+// least once. Returns false, and does nothing, if the call needs an operation that owns its request. Otherwise the call
+// has succeeded if *operation is null; else wait for *operation, whose request is borrowed.
+bool EnterBorrowed(World* world, Operations* operations, const RequestView& request, std::string_view name,
+                   int64_t sequence_number, OperationPtr* operation);
 
-// Enters the operation once `before`, which has its name, is done. Any thread.
+// Enters the operation once `before`, which has its name, is done.
 Status Defer(World* world, Operations* operations, const OperationPtr& operation, OperationPtr before);
-// Returns the deferred operations that can be entered now. Only the driver calls it.
+// Removes and returns the deferred operations that can be entered now. Driver only.
 std::vector<OperationPtr> TakeDeferred(Operations* operations);
 
 // Notes that an operation of this rank fails, or is refused, because of a lost rank. Under the lock.
@@ -211,20 +249,22 @@ void MissLost(Operations* operations);
 // Records this rank's join, which does not go through Enter. Under the lock.
 void RecordJoin(Operations* operations, Operation* join);
 
-// Marks this rank as sleeping, so that the last rank to put data for one of its small operations rings its bell.
-// REQUIRES: the caller arms the bell afterwards, and then looks once more.
+// Asks the other ranks to ring this rank's bell: the last one to write data for one of its small operations does.
+// REQUIRES: the caller then arms the bell, and polls once more afterwards.
 void AskForBells(Operations* operations);
 
-// Call it after a caller, not the driver, has completed an operation: a deferred one may wait for its name.
+// The cause of an exception, for messages.
+const char* CauseOf(const std::exception& thrown);
+
+// Call it when another thread than the driver has ended an operation: a deferred one may wait for its name.
 void WakeForDeferred(World* world, const Operations& operations);
 
-// Completes the small operation when all have put their data and no other thread has completed it. Any thread.
+// Completes the small operation if all ranks have written their data and no other thread has completed it.
 bool CompleteIfReady(World* world, Operations* operations, const OperationPtr& operation);
-bool CompleteIfReady(World* world, Operations* operations, SmallCall* call);
-// Completes all small operations that are ready. Returns whether there were any. Only the driver calls it.
+// Completes all small operations that are ready. Returns whether there were any. Driver only.
 bool CompleteReady(World* world, Operations* operations);
-// Completes a small operation that has ended in the negotiation: its span is this rank's until the driver reads the log
-// again.
+// Completes a small operation that has ended in the negotiation. Driver only: its buffer slots are this rank's until
+// the driver reads the log again.
 void CompleteSmall(World* world, Operations* operations, Ticket ticket);
 
 }  // namespace farandole

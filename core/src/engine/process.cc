@@ -36,7 +36,7 @@ std::shared_ptr<Engine>& Slot() {
 void ForgetInChild() {
   const std::shared_ptr<Engine>& engine = Slot();
   if (engine || g_starting) g_forked = true;
-  Timeline::Forget();
+  Timeline::ForgetInChild();
   Descriptor::CloseInChild();
   if (engine) new std::shared_ptr<Engine>(engine);  // never destroyed: its threads do not exist here
   g_mutex.unlock();
@@ -59,6 +59,7 @@ Status InitProcess(const WorldSpec& spec) {
   Settings settings;
   FRD_RETURN_IF_ERROR(ReadSettings(&settings));
   FRD_RETURN_IF_ERROR(SetFailpoints(settings.failpoints));
+  SetSilenceTimeout(settings.silence_timeout_ms);
   Nvtx::Open(settings.nvtx);
   std::unique_ptr<Engine> engine;
   g_starting = true;
@@ -83,7 +84,6 @@ void ShutdownProcess() {
     engine = std::move(Slot());
   }
   if (engine) engine->Shutdown();  // handles may keep the object for longer
-  Timeline::Stop();
 }
 
 // The result keeps the engine object alive over a shutdown, which only ends the engine.

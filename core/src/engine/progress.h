@@ -1,26 +1,27 @@
-// The progress of this rank: the right to drive it, and one pass of driving.
+// ProgressLock is the right to drive this rank; ProgressLoop is what its holder drives, one pass at a time.
 //
-//   ProgressLock   the right to drive; any thread
-//   ProgressLoop   one pass over everything that may have something to do; the holder of the lock
+// No thread does all the work: a thread that waits takes the lock and drives, and the engine's loop thread drives only
+// while nobody waits (driver.h). Handing work to another thread would cost two context switches per operation.
 //
-// There is no thread that does all the work: a thread that waits takes the lock and drives, and the engine's own thread
-// drives only while nobody waits. Handing work to another thread would cost two context switches per operation.
+// Thread safety: any thread may use ProgressLock. Only its holder may use ProgressLoop, except for Sleep.
 //
-//   caller        TryTake, or WaitForChange -> drive -> Release   holds it only while it waits
-//   loop thread   sleeps in epoll without the lock; tries to take it when woken; parks if a caller has it
+// Invariants:
+// 1. Only ProgressLoop ends the epoch, and only it completes operations, except for small ones (operations.h).
+// 2. The parts that it drives never call back, and know each other only where their constructors say so.
+// 3. After the end of the epoch, operations end only once no transfer touches their memory.
+// 4. An operation that a pass has taken from its owner is in one of the member vectors until it ends or is handed on,
+//    so an exception cannot lose it.
 #pragma once
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <vector>
 
 #include "engine/control.h"
-#include "engine/eager.h"
+#include "engine/early_sums.h"
 #include "engine/failures.h"
 #include "engine/operations.h"
 #include "engine/stalls.h"
+#include "engine/waiting.h"
 #include "engine/work_queue.h"
 #include "world/world.h"
 
@@ -28,79 +29,84 @@ namespace farandole {
 
 class ProgressLock {
  public:
+  explicit ProgressLock(WaitList* waiting) : waiting_(waiting) {}
+
   bool TryTake() { return !taken_.exchange(true); }
+  bool is_free() const { return !taken_.load(); }
   void Release() {
     taken_.store(false);
-    NotifyWaiters();
+    waiting_->Notify();
   }
 
-  // Sleeps until the lock is free, `done` holds, or the time is up. A thread that completes an operation calls
-  // NotifyWaiters.
-  template <typename Done>
-  void WaitForChange(Done done, std::chrono::milliseconds limit) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    waiters_.fetch_add(1);
-    changed_.wait_for(lock, limit, [&] { return done() || !taken_.load(); });
-    waiters_.fetch_sub(1);
-  }
-  void NotifyWaiters() {
-    if (waiters_.load() == 0) return;
-    std::lock_guard<std::mutex> lock(mutex_);
-    changed_.notify_all();
-  }
+  // Takes the lock if it is free; releases it at the end of the scope.
+  class Hold {
+   public:
+    explicit Hold(ProgressLock* lock) : lock_(lock->TryTake() ? lock : nullptr) {}
+    ~Hold() {
+      if (lock_ != nullptr) lock_->Release();
+    }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+    explicit operator bool() const { return lock_ != nullptr; }
+
+   private:
+    ProgressLock* const lock_;
+  };
 
  private:
   std::atomic<bool> taken_{false};
-  std::atomic<int> waiters_{0};
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  WaitList* const waiting_;
 };
 
-// Drives the owners of this rank's state, and acts on what they return. An owner never calls back: it knows neither the
-// loop nor other owners, except those it is given.
+// Drives the parts that own this rank's state, and acts on what they return. A sign is a hint that a rank has ended; an
+// end is a reason to end the epoch.
 //
-//   Eager           data of eager operations                        -> operations that are complete, signs
-//   ControlPlane    control connections, poller, coordinator        -> messages for the negotiation, signs
-//   WorkQueue       tasks, the backend under way, copies of devices -> operations that are over, an end
-//   FailureMonitor  liveness, abort word, the reason                -> an end
-//   StallInspector  waits, delays, deadlocks                        -> an end
+//   EarlySums       messages; sums that begin at submission   -> complete operations, signs
+//   ControlPlane    control connections, poller, coordinator  -> messages for the negotiation, signs
+//   WorkQueue       tasks, the active backend, device copies  -> ended operations, an end
+//   FailureMonitor  liveness, abort word, the reason          -> an end
+//   StallInspector  waits, their limit, the diagnosis         -> an end
 //
-// The negotiation is in Operations, which submitting threads share under its lock. The loop alone completes operations
-// and ends the epoch.
+// The negotiation is in Operations, which submitting threads share under its lock.
 class ProgressLoop {
  public:
-  ProgressLoop(World* world, Operations* operations, ProgressLock* progress_lock, const Settings& settings,
-               const BackendList& backend_list);
-  Status Open();  // prepares the poller and the backends; before the first Drive
-  // Takes the place of Leave when this rank cannot go on: tells the others why.
+  ProgressLoop(World* world, Operations* operations, const Settings& settings, const BackendList& backend_list);
+  Status Open();  // opens the poller and the backends; call it before the first Drive
+  // Tells the other ranks that this rank cannot start, and closes. Instead of Leave.
   void GiveUp(const Status& reason);
 
-  // One pass. Returns whether it did anything. Never blocks.
-  bool Drive();
-  // Sleeps until a bell, a message, a death, or the time is up. It wakes earlier where a backend must be polled again.
-  // Needs no ProgressLock.
+  // One pass. Returns whether it did anything. Never blocks. An exception in a pass, usually for lack of memory, ends
+  // the epoch on all ranks, since it is unknown how far the pass had got. So does one of a caller (Operations::thrown).
+  bool Drive() noexcept;
+  // Sleeps until the bell rings, a message or a rank's end arrives, or the time is up; at most until a backend has to
+  // be polled again. Any thread.
   void Sleep(int timeout_ms) const;
-  // Looks at the descriptors in the next pass, whatever the interval: something woke the caller.
+  // Likewise, for the thread that drives: looks at the descriptors at once.
+  void SleepAndLook(int timeout_ms) noexcept;
+  // Makes the next pass check the descriptors, because something woke the caller.
   void LookAtDescriptors() { passes_ = 0; }
 
-  // Tells the others that this rank leaves: in good order when nothing is in flight, else as an end of the epoch.
-  // Completes what is in flight.
+  // Tells the others that this rank leaves. That ends their epoch if something is still in flight here, which fails.
   void Leave();
-  // Ends the connections, and frees what libraries hold: the engine itself lives on while the user keeps a handle.
+  // Closes the connections and frees the libraries' resources. The engine itself may live longer, with a user's handle.
   void Close();
 
  private:
+  bool Pass();
+  void EndAfterException(const char* cause);
+
   // The negotiation's events.
   bool ReadLog();
   void OnMessage(const Bytes& message);
   void Handle(const Negotiation::Event& event);
+  void Fail(Ticket ticket, Status status);
   void StartBatch(const Negotiation::Event& event);
   bool FinishWithoutTask(const OperationPtr& operation, const Negotiation::Item& item);
   void OnJoinEnd(const Negotiation::Event& event);
   void OnLeft(int rank);
 
-  // Each asks an owner of state, and acts on its results.
-  bool AdvanceEager();
+  // Each drives one part and acts on its results.
+  bool AdvanceEarly();
   void ActOnSigns();
   bool RunTasks();
   bool EnterDeferred();
@@ -109,8 +115,8 @@ class ProgressLoop {
   void Judge(TimePoint now);
 
   // The end of operations.
-  void Finish(const OperationPtr& operation, Status status);
-  void FinishAll(const std::vector<WorkQueue::Ended>& ended);
+  void FinishAll(std::vector<WorkQueue::Ended>* ended);
+  void FinishComplete();
   void FailAll(const Status& reason, bool at_end);
   void FinishWithheld();
 
@@ -123,18 +129,25 @@ class ProgressLoop {
 
   World* const world_;
   Operations* const operations_;
-  ProgressLock* const progress_lock_;
 
   ControlPlane control_;
   WorkQueue work_;
-  Eager eager_;
+  EarlySums early_;
   FailureMonitor failures_;
   StallInspector stalls_;
 
-  // Operations of an epoch that has ended, until no post touches their memory.
+  // Operations of an epoch that has ended, until no transfer touches their memory (invariant 3).
   std::vector<WorkQueue::Ended> withheld_;
 
+  // Operations that this pass has taken from their owners (invariant 4).
+  std::vector<ReadyOperation> batch_;
+  std::vector<OperationPtr> entering_;
+  std::vector<OperationPtr> complete_;
+  std::vector<OperationPtr> failing_;
+  std::vector<WorkQueue::Ended> ended_;
+
   unsigned passes_ = 0;
+  bool has_looked_ = false;  // since the last pass
   TimePoint last_tick_ = Now();
   TimePoint last_links_ = Now();
 };

@@ -51,7 +51,7 @@ enum class Ready : int32_t { kByEvent = 0, kAfterAll = 1 };
 inline constexpr int kReadyCount = 2;
 
 // The thread that completes the operation calls it exactly once, holding no lock of the core. It may submit; it must
-// not block. Once `event` has happened, the device does not use the tensors any more.
+// not block, nor throw. Once `event` has happened, the device does not use the tensors any more.
 using DoneFunction = void (*)(void* argument, const Status& status, Event event);
 
 struct RequestFields {

@@ -55,7 +55,7 @@ void Solo::Perform(const OperationPtr& operation) {
   }
   if (request.kind == OpKind::kJoin) operation->outputs = {NumbersOutput({0}, true)};
   if (ChangesSets(request.kind)) status = ChangeSets(operation.get());
-  operation->Complete(status);
+  operation->End(status, /*announced=*/true);
 }
 
 Status Solo::ChangeSets(Operation* operation) {

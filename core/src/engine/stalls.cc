@@ -3,21 +3,21 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <set>
+#include <tuple>
 
 #include "common/log.h"
-#include "engine/stacks.h"
 
 namespace farandole {
 namespace {
 
-constexpr int64_t kStuckMs = 100;  // after this an unnamed operation asks whether others wait under another id
+constexpr int64_t kStuckMs = 100;  // then an unnamed operation asks whether others wait under another id
 constexpr int64_t kAskAgainMs = 1000;
+constexpr int64_t kReportMs = 200;  // between two reports to the diagnosis
 constexpr int64_t kWarnAgainMs = 60'000;
-// How long rank 0 has to say which ranks are missing, before a warning says that they are unknown. A rank that waits
-// for this one has as long to say that it waits for nothing else: the error that then ends the job says all that a
-// warning would.
-constexpr int64_t kAnswerMs = 3000;
-constexpr size_t kMostNamed = 4;  // in a message
+constexpr int64_t kAnswerMs = 3000;   // rank 0 has so long to name the missing ranks before a warning without names
+constexpr size_t kMostNamed = 4;      // in a message
+constexpr size_t kMostNeeded = 1000;  // in a report
 
 bool IsTime(TimePoint before, int64_t interval_ms, TimePoint now) {
   return before == TimePoint() || MillisecondsBetween(before, now) >= interval_ms;
@@ -33,45 +33,16 @@ std::string Seconds(int64_t milliseconds) {
   return text;
 }
 
-// Several operations may wait for one rank: the one that has waited longest stands for all of them.
-std::map<int, Delay> ByRank(const std::vector<Wait>& waits) {
-  std::map<int, Delay> by_rank;
-  for (const Wait& wait : waits) {
-    for (int rank : wait.missing) {
-      Delay& delay = by_rank[rank];
-      ++delay.operations;
-      delay.is_ours_to_tell = delay.is_ours_to_tell || !wait.is_told_by_another;
-      delay.is_mutual = delay.is_mutual || wait.is_mutual;
-      if (delay.first && delay.waited_ms >= wait.waited_ms) continue;
-      delay.first = wait.operation;
-      delay.waited_ms = wait.waited_ms;
-      delay.reason = wait.reason;
-    }
-  }
-  return by_rank;
-}
+// A backend completes what is under way, and the progress loops complete early operations, whatever the programs do.
+bool EndsByItself(const Wait& wait) { return wait.is_under_way || wait.operation->admission.early; }
 
-// Ranks that are late in the same way share one sentence.
-void Merge(int rank, const Delay& of_rank, std::vector<Delay>* delays) {
-  const auto same = std::find_if(delays->begin(), delays->end(), [&](const Delay& delay) {
-    return delay.first == of_rank.first && delay.operations == of_rank.operations &&
-           delay.is_ours_to_tell == of_rank.is_ours_to_tell;
-  });
-  if (same != delays->end()) return same->ranks.push_back(rank);
-  delays->push_back(of_rank);
-  delays->back().ranks.push_back(rank);
-}
-
-// A clause about ranks that are waited for, if one of them needs this rank; else "".
-std::string HowTheyNeedUs(const std::vector<int>& ranks, const std::vector<Absence>& needed, bool for_ever) {
+// Returns ", while rank 1 waits ..." if one of these ranks waits for this one; else "".
+std::string DescribeMutualWait(int own_rank, const std::vector<int>& ranks, const std::vector<Absence>& needed) {
   for (const Absence& each : needed) {
     for (int64_t rank : each.here) {
       if (!Contains(ranks, rank)) continue;
-      return ", while rank " + std::to_string(rank) + " waits for this one to call " + each.title +
-             ": they wait for each other, " +
-             (for_ever ? "and neither has a thread that could still call what the other needs"
-                       : "for ever unless one still calls what the other needs") +
-             ". Mostly one rank has more batches than another: let each call join() when its own are used up";
+      return Text(", while rank ", rank, " waits for rank ", own_rank, " in ", each.title,
+                  ": every rank must make the same calls, in the same order");
     }
   }
   return "";
@@ -79,64 +50,48 @@ std::string HowTheyNeedUs(const std::vector<int>& ranks, const std::vector<Absen
 
 }  // namespace
 
-// ---- which delays are news
+// ---- what this rank waits for
 
-std::vector<Delay> Delays::News(const std::vector<Wait>& waits, TimePoint now) {
-  std::vector<Delay> news;
-  std::map<int, Reported> reported;
-  for (const auto& [rank, delay] : ByRank(waits)) {
-    const int64_t limit_ms = warn_after_ms_ + (rank == kUnknownRanks || delay.is_mutual ? kAnswerMs : 0);
-    if (delay.waited_ms < limit_ms) continue;
-    const auto before = reported_.find(rank);
-    const bool known = before != reported_.end() && MillisecondsBetween(before->second.when, now) < kWarnAgainMs &&
-                       (before->second.ours || !delay.is_ours_to_tell);
-    reported[rank] = known ? before->second : Reported{now, delay.is_ours_to_tell};
-    if (!known) Merge(rank, delay, &news);
-  }
-  reported_ = std::move(reported);  // without the ranks that have come: they are news when they are late again
-  return news;
-}
-
-std::string TitleOf(const Delay& delay) {
-  const std::string first = delay.first->Title();
-  if (delay.operations == 1) return first;
-  return std::to_string(delay.operations) + " operations, the first of them " + first + ",";
-}
-
-// ---- one look at everything that this rank waits for
-
-StallInspector::StallInspector(const World* world, Operations* operations, const Coordinator* coordinator,
-                               const Settings& settings)
+StallInspector::StallInspector(const World* world, Operations* operations, const EarlySums* early_sums,
+                               const Coordinator* coordinator, const Settings& settings)
     : world_(world),
       operations_(operations),
+      early_sums_(early_sums),
       coordinator_(coordinator),
       timeout_ms_(settings.timeout_ms),
-      patience_ms_(timeout_ms_ <= 0 ? settings.warn_after_ms : std::min(settings.warn_after_ms, timeout_ms_ / 2)),
-      delays_(settings.warn_after_ms),
-      deadlocks_(operations) {}
+      warn_after_ms_(settings.warn_after_ms),
+      patience_ms_(timeout_ms_ <= 0 ? settings.warn_after_ms : std::min(settings.warn_after_ms, timeout_ms_ / 2)) {}
 
 std::optional<EpochEnd> StallInspector::Check(TimePoint now, std::vector<Wait> under_way) {
+  SendRequests(now);
+  if (std::optional<EpochEnd> excluded = FindExcluded(now)) return excluded;
   std::vector<Wait> waits = Waits(now);
   std::move(under_way.begin(), under_way.end(), std::back_inserter(waits));
   AddJoin(now, &waits);
   const auto longest = std::max_element(waits.begin(), waits.end(),
                                         [](const Wait& a, const Wait& b) { return a.waited_ms < b.waited_ms; });
   if (longest == waits.end() || longest->waited_ms < patience_ms_) {
-    absent_.clear();
-    delays_.News({}, now);
+    ClearReports();
     return std::nullopt;
   }
-  LearnWhoIsAbsent(now);
-  NameMissing(&waits);
-  std::vector<Absence> needed = NeededFor();
-  if (timeout_ms_ > 0 && longest->waited_ms >= timeout_ms_) return GiveUp(*longest, needed, false);
-  if (IsTime(looked_, kAskAgainMs, now)) {
-    looked_ = now;
-    if (std::optional<EpochEnd> lost = LookForDeadlock(waits, &needed)) return lost;
-  }
-  if (deadlocks_.IsPossible()) MarkMutual(needed, KnowsWhoNeedsUs(), &waits);
-  Tell(waits, needed, now);
+  UpdateAbsences(now);
+  FillInMissing(&waits);
+  Needed needed = NeededFor();
+  const bool is_overdue = timeout_ms_ > 0 && longest->waited_ms >= timeout_ms_;
+  if (!is_overdue) overdue_ = TimePoint();
+  if (std::optional<EpochEnd> decided = TakeDecision(is_overdue)) return decided;
+  const bool has_time = overdue_ == TimePoint() || now - overdue_ < DiagnosisChannel::kPatience;
+  const bool responds = operations_->diagnosis.Responds(now);
+  if (is_overdue && (!has_time || !responds)) return DeadlineEnd(*longest, needed.operations);
+  responds ? Report(waits, std::move(needed), is_overdue, now) : Warn(*longest, now);
   return std::nullopt;
+}
+
+void StallInspector::ClearReports() {
+  absent_.clear();
+  overdue_ = warned_ = TimePoint();
+  if (reported_ != TimePoint()) operations_->diagnosis.Publish({});
+  reported_ = TimePoint();
 }
 
 // Operations that not all ranks have submitted.
@@ -155,24 +110,24 @@ std::vector<Wait> StallInspector::Waits(TimePoint now) {
   return waits;
 }
 
-// How long the operation may wait before rank 0 hears of it, and all ranks that have come describe it again. Other
-// groups do not know which member of a group has not come to an eager operation; rank 0 then does.
+// How long the operation may wait before it is reported to rank 0, and all ranks that have arrived describe it again.
+// Only rank 0 then knows which rank of another node has not arrived at an early operation.
 int64_t StallInspector::StuckAfterMs(const Operation& operation) const {
   if (!operation.named()) return kStuckMs;
   const Admission& admission = operation.admission;
-  const bool is_between_groups = admission.inbox && admission.set->layout.shard_count() > 1;
+  const bool is_between_groups = admission.early && admission.set->layout.shard_count() > 1;
   return is_between_groups ? patience_ms_ / 2 : std::numeric_limits<int64_t>::max();
 }
 
 // This rank's join, once rank 0 is told of it; else null.
-OperationPtr StallInspector::Joined() const {
+OperationPtr StallInspector::AnnouncedJoin() const {
   std::lock_guard<std::mutex> lock(operations_->mutex);
   return operations_->wants_join ? nullptr : operations_->join;
 }
 
-// A rank that has joined is stalled only when it takes part in nothing: while the others go on, all is well.
+// A rank that has joined is stalled only while it takes part in nothing: otherwise the others make progress.
 void StallInspector::AddJoin(TimePoint now, std::vector<Wait>* waits) const {
-  const OperationPtr join = Joined();
+  const OperationPtr join = AnnouncedJoin();
   if (!join) return;
   const bool takes_part = operations_->in_flight > 1;
   if (takes_part || join->submitted == TimePoint()) join->submitted = now;
@@ -180,34 +135,35 @@ void StallInspector::AddJoin(TimePoint now, std::vector<Wait>* waits) const {
 }
 
 void StallInspector::OnInvited() {
-  if (const OperationPtr join = Joined()) join->submitted = Now();
+  if (const OperationPtr join = AnnouncedJoin()) join->submitted = Now();
 }
 
 // ---- who is missing
 
-// The backend has named the missing ranks for tasks under way.
-void StallInspector::NameMissing(std::vector<Wait>* waits) const {
+// For tasks under way the backend has named the missing ranks already.
+void StallInspector::FillInMissing(std::vector<Wait>* waits) const {
   for (Wait& wait : *waits) {
     if (!wait.missing.empty()) continue;
-    wait.missing = WhoIsMissing(*wait.operation);
-    wait.is_told_by_another = AnotherTells(*wait.operation, wait.missing);
+    wait.missing = MissingRanks(*wait.operation);
+    wait.is_told_by_another = IsReportedByPeer(*wait.operation, wait.missing);
   }
 }
 
-std::vector<int> StallInspector::WhoIsMissing(const Operation& operation) const {
+std::vector<int> StallInspector::MissingRanks(const Operation& operation) const {
   std::vector<int> missing;
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);
     missing = operations_->negotiation.MissingRanks(operation.admission.ticket);
   }
+  if (missing.empty()) missing = early_sums_->MissingRanks(operation.admission.ticket);
   if (!missing.empty()) return missing;
   const auto absent = absent_.find(operation.Title());
   return absent == absent_.end() || absent->second.empty() ? std::vector<int>{kUnknownRanks} : absent->second;
 }
 
-// Ranks that share memory mostly write to one terminal. So of those that have arrived, and wait as this one does, the
-// first warns. (Which ranks have joined, and wait for nothing, is not known.)
-bool StallInspector::AnotherTells(const Operation& operation, const std::vector<int>& missing) const {
+// Ranks of one node usually write to one terminal, so only the first of those that have arrived warns. (It is unknown
+// which ranks have joined and so do not wait.)
+bool StallInspector::IsReportedByPeer(const Operation& operation, const std::vector<int>& missing) const {
   const bool is_join = operation.request.kind == OpKind::kJoin;
   if (missing[0] == kUnknownRanks || (!is_join && operations_->negotiation.AnyJoined())) return false;
   const Layout& layout = world_->layout;
@@ -219,8 +175,8 @@ bool StallInspector::AnotherTells(const Operation& operation, const std::vector<
   return false;
 }
 
-// Asks rank 0, which alone knows all missing ranks; its answer may take a moment.
-void StallInspector::LearnWhoIsAbsent(TimePoint now) {
+// Only rank 0 knows all missing ranks. Its answer arrives later, by OnAbsent.
+void StallInspector::UpdateAbsences(TimePoint now) {
   if (coordinator_ != nullptr) return OnAbsent(coordinator_->Absences());
   if (!IsTime(asked_whom_, kAskAgainMs, now)) return;
   asked_whom_ = now;
@@ -232,6 +188,7 @@ void StallInspector::LearnWhoIsAbsent(TimePoint now) {
 void StallInspector::OnAbsent(const std::vector<Absence>& absences) {
   absent_.clear();
   needed_.clear();
+  ++answers_;
   if (!whom_entered_.empty()) {  // answers come in the order of the questions
     needed_entered_ = whom_entered_.front();
     whom_entered_.pop_front();
@@ -247,69 +204,159 @@ void StallInspector::OnAbsent(const std::vector<Absence>& absences) {
 
 // ---- who waits for this rank
 
-// Rank 0's answer holds until this rank submits another operation. On rank 0 itself it is always current.
-bool StallInspector::KnowsWhoNeedsUs() const {
-  if (coordinator_ != nullptr) return true;
+// The operations at which other ranks have arrived and this rank has not. This rank knows of ranks that share memory
+// with it or send it data; the others come from rank 0, whose answer holds until this rank submits another operation.
+// On rank 0 itself they are always current.
+StallInspector::Needed StallInspector::NeededFor() const {
   std::lock_guard<std::mutex> lock(operations_->mutex);
-  return needed_entered_ == operations_->entered;
-}
-
-// Returns the operations at which other ranks have arrived and this rank has not: for ranks that share memory with it
-// as they are now, for others as rank 0 has said.
-std::vector<Absence> StallInspector::NeededFor() const {
-  std::vector<Absence> needed = needed_;
-  std::lock_guard<std::mutex> lock(operations_->mutex);
-  for (Absence& each : operations_->negotiation.NeededFor()) needed.push_back(std::move(each));
-  std::set<std::string> here;  // rank 0 knows of whole groups only
+  Needed needed;
+  needed.entered = operations_->entered;
+  needed.is_known = coordinator_ != nullptr || needed_entered_ == needed.entered;
+  if (needed.is_known) needed.operations = needed_;
+  for (Absence& each : operations_->negotiation.NeededFor()) needed.operations.push_back(std::move(each));
+  std::set<std::string> here;  // rank 0 only knows of whole nodes
   for (const OperationPtr& operation : operations_->by_ticket.All()) here.insert(operation->Title());
   const auto is_here = [&here](const Absence& each) { return here.count(each.title) > 0; };
-  needed.erase(std::remove_if(needed.begin(), needed.end(), is_here), needed.end());
+  needed.operations.erase(std::remove_if(needed.operations.begin(), needed.operations.end(), is_here),
+                          needed.operations.end());
   return needed;
 }
 
-// Returns the end if one is found. Else asks again, and drops from `needed` what may not hold any more.
-std::optional<EpochEnd> StallInspector::LookForDeadlock(const std::vector<Wait>& waits, std::vector<Absence>* needed) {
-  if (const std::optional<Wait> lost = deadlocks_.Find(waits)) return GiveUp(*lost, *needed, true);
-  if (!deadlocks_.IsPossible()) return std::nullopt;
-  if (!KnowsWhoNeedsUs()) {
-    needed_.clear();
-    *needed = NeededFor();
+// Ends the epoch if a rank waits for this one in a call that this one excludes, since both would wait for ever. A rank
+// that has left the meeting may make such a call before this rank knows that the meeting is over.
+std::optional<EpochEnd> StallInspector::FindExcluded(TimePoint now) {
+  std::map<int64_t, ExcludedCalls> excluded;
+  {
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    excluded = operations_->excluded;
   }
-  deadlocks_.AskThoseThatNeedUs(waits, *needed);
+  if (excluded.empty()) {
+    suspected_.clear();
+    return std::nullopt;
+  }
+  const std::vector<Absence> needed = NeededFor().operations;
+  for (const auto& [number, calls] : excluded) {
+    for (const Absence& need : needed) {
+      if (!IsTitleOf(need.title, calls.set, calls.prefix)) continue;
+      for (int64_t rank : need.here) suspected_.emplace(std::pair(number, static_cast<int>(rank)), QuestionsAsked());
+    }
+  }
+  UpdateAbsences(now);
+  for (const auto& [of, questions] : suspected_) {
+    const auto calls = excluded.find(of.first);
+    if (calls == excluded.end() || !IsMissingAt(calls->second, of.second, questions)) continue;
+    return EpochEnd{
+        {Code::kMismatch, calls->second.why, ", but ", world_->NameOf(of.second), " has more: ", calls->second.advice},
+        -1};
+  }
   return std::nullopt;
 }
 
-// ---- what is said
-
-void StallInspector::Tell(const std::vector<Wait>& waits, const std::vector<Absence>& needed, TimePoint now) {
-  std::vector<int> late;
-  for (const Delay& delay : delays_.News(waits, now)) {
-    if (delay.is_ours_to_tell) {
-      Warn(delay, needed);
-      reported_.insert(delay.ranks.begin(), delay.ranks.end());
-    }
-    late.insert(late.end(), delay.ranks.begin(), delay.ranks.end());
+// Only answers of rank 0 to later questions count: an earlier one may be older than the rank's arrival at the meeting.
+bool StallInspector::IsMissingAt(const ExcludedCalls& calls, int rank, uint64_t suspected) const {
+  const std::string title = TitleOf(OpKind::kBarrier, calls.set, calls.meeting, -1);
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  for (const OperationPtr& operation : operations_->by_ticket.All()) {
+    if (operation->Title() != title) continue;
+    if (Contains(operations_->negotiation.MissingRanks(operation->admission.ticket), rank)) return true;
+    const auto absent = absent_.find(title);
+    return answers_ > suspected && absent != absent_.end() && Contains(absent->second, rank);
   }
-  deadlocks_.Ask(late);
+  return false;
 }
 
-void StallInspector::Warn(const Delay& delay, const std::vector<Absence>& needed) const {
-  const bool one = delay.ranks.size() == 1 && delay.ranks[0] != kUnknownRanks;
-  const bool names_ranks = delay.ranks[0] != kOwnDevice && delay.ranks[0] != kOwnLibrary;
+// ---- the diagnosis
+
+void StallInspector::SendRequests(TimePoint now) {
+  const DiagnosisChannel::Requests requests = operations_->diagnosis.TakeRequests(now);
+  if (requests.asks.empty() && requests.replies.empty()) return;
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  for (const std::vector<int>& ranks : requests.asks) operations_->negotiation.outbox().Ask(ranks);
+  for (const auto& [asker, text] : requests.replies) operations_->negotiation.outbox().Answer(asker, text);
+}
+
+// Returns the longest wait of each group with the size of the group, in the order of `waits`.
+std::map<const Wait*, size_t> StallInspector::GroupWaits(const std::vector<Wait>& waits) const {
+  std::set<const Operation*> awaited;
+  for (const auto& [thread, operation] : operations_->blocked.operations()) awaited.insert(operation.get());
+  using Alike = std::tuple<const Operation*, std::vector<int>, std::string, bool, bool>;
+  std::map<Alike, std::pair<const Wait*, size_t>> groups;
+  for (const Wait& wait : waits) {
+    const Operation* const own = awaited.count(wait.operation.get()) > 0 ? wait.operation.get() : nullptr;
+    auto& [longest, count] = groups[{own, wait.missing, wait.reason, wait.is_told_by_another, EndsByItself(wait)}];
+    if (longest == nullptr || longest->waited_ms < wait.waited_ms) longest = &wait;
+    ++count;
+  }
+  std::map<const Wait*, size_t> in_order;
+  for (const auto& [alike, group] : groups) in_order.insert(group);
+  return in_order;
+}
+
+void StallInspector::Report(const std::vector<Wait>& waits, Needed needed, bool is_overdue, TimePoint now) {
+  const bool is_new = is_overdue && overdue_ == TimePoint();
+  if (!is_new && !IsTime(reported_, kReportMs, now)) return;
+  reported_ = now;
+  if (is_new) overdue_ = now;
+  if (needed.operations.size() > kMostNeeded) {
+    needed.operations.resize(kMostNeeded);
+    needed.is_known = false;
+  }
+  WaitReport report{needed.entered, warn_after_ms_, is_overdue, {}, std::move(needed.operations), needed.is_known};
+  for (const auto& [wait, count] : GroupWaits(waits)) {
+    report.waits.push_back(FactsOf(*wait));
+    report.waits.back().operations = count;
+  }
+  operations_->diagnosis.Publish(std::move(report));
+}
+
+WaitFacts StallInspector::FactsOf(const Wait& wait) const {
+  const Operation& operation = *wait.operation;
+  const int set_size = operation.admission.set ? operation.admission.set->size() : world_->size;
+  return {operation.Title(),
+          operation.Call(),
+          operation.named(),
+          set_size,
+          wait.waited_ms,
+          1,
+          wait.missing,
+          NamesOf(wait.missing, wait.reason),
+          wait.is_told_by_another,
+          EndsByItself(wait)};
+}
+
+// Drops a decision whose wait has ended meanwhile.
+std::optional<EpochEnd> StallInspector::TakeDecision(bool is_overdue) {
+  std::optional<Decision> decision = operations_->diagnosis.TakeDecision();
+  if (!decision) return std::nullopt;
+  const bool is_deadline = decision->status.code() == Code::kDeadline;
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  if (is_deadline ? !is_overdue : decision->entered != operations_->entered) return std::nullopt;
+  return EpochEnd{std::move(decision->status), decision->culprit};
+}
+
+// ---- without the diagnosis
+
+void StallInspector::Warn(const Wait& wait, TimePoint now) {
+  const int64_t limit_ms = warn_after_ms_ + (wait.missing[0] == kUnknownRanks ? kAnswerMs : 0);
+  if (wait.is_told_by_another || wait.waited_ms < limit_ms || !IsTime(warned_, kWarnAgainMs, now)) return;
+  warned_ = now;
+  const bool one = wait.missing.size() == 1 && wait.missing[0] != kUnknownRanks;
+  const bool names_ranks = wait.missing[0] != kOwnDevice && wait.missing[0] != kOwnLibrary;
   const std::string look = !names_ranks ? "" : one ? "look at its output first; " : "look at their output first; ";
-  Log(LogLevel::kWarning, NamesOf(delay.ranks, delay.reason), (one ? " has" : " have"), " kept ", TitleOf(delay),
-      " waiting for ", Seconds(delay.waited_ms), HowTheyNeedUs(delay.ranks, needed, false), "; ", look,
+  Log(LogLevel::kWarning, NamesOf(wait.missing, wait.reason), (one ? " has" : " have"), " kept ",
+      wait.operation->Title(), " waiting for ", Seconds(wait.waited_ms), "; ", look,
       "raise FARANDOLE_WARN_AFTER if that is normal");
 }
 
-EpochEnd StallInspector::GiveUp(const Wait& wait, const std::vector<Absence>& needed, bool is_deadlock) const {
-  const std::string places = PlacesSince(Now() - std::chrono::milliseconds(wait.waited_ms));
+// All ranks raise this error, so its text must make sense on every rank.
+EpochEnd StallInspector::DeadlineEnd(const Wait& wait, const std::vector<Absence>& needed) const {
   std::string names = NamesOf(wait.missing, wait.reason);
   if (names.back() == ',') names.pop_back();  // the clause ends here
-  const std::string text = wait.operation->Title() + " has waited " + Seconds(wait.waited_ms) + " on rank " +
-                           std::to_string(world_->rank) + " for " + names +
-                           HowTheyNeedUs(wait.missing, needed, is_deadlock) + places;
-  return {{Code::kDeadline, text, (is_deadlock ? "" : "; raise FARANDOLE_TIMEOUT if that is normal")}, -1};
+  const std::string how = DescribeMutualWait(world_->rank, wait.missing, needed);
+  const int culprit = how.empty() && wait.missing[0] >= 0 ? wait.missing[0] : -1;
+  return {{Code::kDeadline, wait.operation->Title(), " has waited ", Seconds(wait.waited_ms), " on rank ", world_->rank,
+           " for ", names, how, "; raise FARANDOLE_TIMEOUT if that is normal"},
+          culprit};
 }
 
 std::string StallInspector::NamesOf(const std::vector<int>& ranks, const std::string& reason) const {
@@ -324,46 +371,18 @@ std::string StallInspector::NamesOf(const std::vector<int>& ranks, const std::st
   return names;
 }
 
-// Leaves out answers from before `begin`, which are about other waits.
-std::string StallInspector::PlacesSince(TimePoint begin) const {
-  std::string places;
-  for (const auto& [rank, place] : places_) {
-    if (place.seen >= begin) places += "; rank " + std::to_string(rank) + " was last seen in " + place.frame;
-  }
-  return places;
-}
-
-// ---- what others say
+// ---- events
 
 void StallInspector::On(const Negotiation::Event& event) {
   if (event.kind == Negotiation::Event::kAbsent) OnAbsent(event.absences);
-  if (event.kind == Negotiation::Event::kAsked) Answer(event.rank);
-  if (event.kind == Negotiation::Event::kAnswered) OnAnswer(event.rank, event.where);
-  if (event.kind != Negotiation::Event::kRefused) return;
-  Log(LogLevel::kWarning, world_->NameOf(event.rank), " has refused a change of process sets for which this rank waits",
-      event.status.message());
-}
-
-// Many may ask at once, and a look costs a little, so an answer is used again for half a second.
-void StallInspector::Answer(int asker) {
-  const TimePoint now = Now();
-  where_.waits_only_for.clear();  // must be current, so it is not used again
-  if (IsTime(answered_, kAskAgainMs / 2, now)) {
-    where_.stacks = StacksOfThisProcess();
-    where_.waits_only_for = deadlocks_.WaitsOnlyFor(where_.stacks);
-    answered_ = now;
+  if (event.kind == Negotiation::Event::kAsked) operations_->diagnosis.OnAsked(event.rank);
+  if (event.kind != Negotiation::Event::kAnswered) return;
+  uint64_t entered = 0;
+  {
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    entered = operations_->entered;
   }
-  std::lock_guard<std::mutex> lock(operations_->mutex);
-  operations_->negotiation.outbox().Answer(asker, where_);
-}
-
-void StallInspector::OnAnswer(int rank, const Whereabouts& where) {
-  deadlocks_.OnAnswer(rank, where.waits_only_for);
-  if (where.stacks.empty()) return;
-  places_[rank] = {UsersFrame(where.stacks), Now()};
-  if (reported_.erase(rank) == 0) return;
-  Log(LogLevel::kWarning, "that is where ", world_->NameOf(rank), " is, by thread, innermost call first:\n",
-      where.stacks);
+  operations_->diagnosis.OnAnswered({event.rank, entered, event.answer});
 }
 
 }  // namespace farandole

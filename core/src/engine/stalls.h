@@ -1,11 +1,9 @@
-// Finds ranks that are late, warns of them, and decides when this rank gives up.
+// Finds what this rank waits for and since when, asks rank 0 which ranks are missing, and reports to the diagnosis,
+// which decides what to warn of (diagnosis.h). Ends the epoch if a wait is beyond the limit, if the diagnosis has found
+// a deadlock, or if two ranks wait for each other in calls that exclude each other. If the diagnosis does not respond,
+// the inspector writes a simpler warning itself.
 //
-//   Wait            an operation of this rank, and the ranks that it waits for
-//   Delay           all operations that wait for the same ranks; the content of a warning
-//   Delays          which delays are news
-//   StallInspector  finds the waits, asks rank 0 and the late ranks, warns, and returns the reason to end the epoch
-//
-// ProgressLoop owns the inspector and calls it with the ProgressLock. Delays and the types are pure.
+// Thread safety: the holder of the ProgressLock.
 #pragma once
 
 #include <cstddef>
@@ -13,96 +11,93 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/config.h"
 #include "controller/coordinator.h"
-#include "engine/deadlocks.h"
+#include "engine/early_sums.h"
 #include "engine/failures.h"
 #include "engine/operations.h"
 #include "world/world.h"
 
 namespace farandole {
 
-// All operations that wait for the same ranks.
-struct Delay {
-  std::vector<int> ranks;  // ascending
-  OperationPtr first;      // has waited longest
-  int64_t waited_ms = 0;   // how long
-  size_t operations = 0;
-  bool is_ours_to_tell = false;  // at least one of them
-  bool is_mutual = false;        // one of them at least
-  std::string reason;            // of the first, see Wait
+// In Wait::missing, instead of ranks.
+inline constexpr int kUnknownRanks = -1;  // rank 0 has not named them
+inline constexpr int kOwnDevice = -2;     // the operation's input is not computed yet
+inline constexpr int kOwnLibrary = -3;    // only the backend knows
+
+struct Wait {
+  OperationPtr operation;
+  int64_t waited_ms = 0;
+  std::vector<int> missing;
+  bool is_told_by_another = false;  // another rank of this node, which waits for the same, reports it
+  bool is_under_way = false;        // all ranks have arrived; it ends without their programs
+  std::string reason{};             // for kOwnDevice and kOwnLibrary: what is missing, "the library, which ...,"
 };
-
-// Reports a rank once, however many operations wait for it.
-class Delays {
- public:
-  explicit Delays(int64_t warn_after_ms) : warn_after_ms_(warn_after_ms) {}
-  // Returns the delays of ranks that are late beyond the limit, or a little later where an answer may tell more. Leaves
-  // out ranks that were reported in the last minute and have been late since, unless this rank has meanwhile become the
-  // one to report them.
-  std::vector<Delay> News(const std::vector<Wait>& waits, TimePoint now);
-
- private:
-  const int64_t warn_after_ms_;
-  struct Reported {
-    TimePoint when;
-    bool ours;
-  };
-  std::map<int, Reported> reported_;  // those that are late, by rank
-};
-
-// "allreduce 'w'" or "120 operations, the first of them allreduce 'w',"
-std::string TitleOf(const Delay& delay);
 
 class StallInspector {
  public:
-  // coordinator: on rank 0, to know which ranks are absent; null elsewhere.
-  StallInspector(const World* world, Operations* operations, const Coordinator* coordinator, const Settings& settings);
+  // coordinator: on rank 0, which knows the absent ranks; null on other ranks.
+  StallInspector(const World* world, Operations* operations, const EarlySums* early_sums,
+                 const Coordinator* coordinator, const Settings& settings);
 
-  // Looks at everything that this rank waits for: the operations in flight, its join, and `under_way`. Warns of
-  // delays. Returns why the epoch ends when a wait is beyond the limit or will never end.
+  // Checks everything that this rank waits for: the operations in flight, its join, and `under_way`. Also sends what
+  // the diagnosis has asked for. Returns the reason to end the epoch, if there is one.
   std::optional<EpochEnd> Check(TimePoint now, std::vector<Wait> under_way);
 
-  // Handles the events kAbsent, kAsked, kAnswered and kRefused.
+  // Handles the events kAbsent, kAsked and kAnswered.
   void On(const Negotiation::Event& event);
-  // This rank has joined and takes part in an operation, so the wait for its join begins anew.
+  // This rank has joined and takes part in an operation, so its join starts to wait anew.
   void OnInvited();
 
  private:
   std::vector<Wait> Waits(TimePoint now);
   int64_t StuckAfterMs(const Operation& operation) const;
   void AddJoin(TimePoint now, std::vector<Wait>* waits) const;
-  void NameMissing(std::vector<Wait>* waits) const;
-  std::vector<int> WhoIsMissing(const Operation& operation) const;
-  bool AnotherTells(const Operation& operation, const std::vector<int>& missing) const;
-  void LearnWhoIsAbsent(TimePoint now);
+  OperationPtr AnnouncedJoin() const;
+
+  void FillInMissing(std::vector<Wait>* waits) const;
+  std::vector<int> MissingRanks(const Operation& operation) const;
+  bool IsReportedByPeer(const Operation& operation, const std::vector<int>& missing) const;
+  void UpdateAbsences(TimePoint now);
   void OnAbsent(const std::vector<Absence>& absences);
-  std::vector<Absence> NeededFor() const;
-  bool KnowsWhoNeedsUs() const;
-  std::optional<EpochEnd> LookForDeadlock(const std::vector<Wait>& waits, std::vector<Absence>* needed);
-  void Tell(const std::vector<Wait>& waits, const std::vector<Absence>& needed, TimePoint now);
-  void Warn(const Delay& delay, const std::vector<Absence>& needed) const;
-  EpochEnd GiveUp(const Wait& wait, const std::vector<Absence>& needed, bool is_deadlock) const;
+
+  struct Needed {
+    std::vector<Absence> operations;
+    uint64_t entered = 0;   // Operations::entered at that time
+    bool is_known = false;  // they are complete as of `entered`
+  };
+  Needed NeededFor() const;
+  std::optional<EpochEnd> FindExcluded(TimePoint now);
+  bool IsMissingAt(const ExcludedCalls& calls, int rank, uint64_t suspected) const;
+  uint64_t QuestionsAsked() const { return answers_ + whom_entered_.size(); }
+
+  void SendRequests(TimePoint now);
+  void Report(const std::vector<Wait>& waits, Needed needed, bool is_overdue, TimePoint now);
+  std::map<const Wait*, size_t> GroupWaits(const std::vector<Wait>& waits) const;
+  WaitFacts FactsOf(const Wait& wait) const;
+  std::optional<EpochEnd> TakeDecision(bool is_overdue);
+  void Warn(const Wait& wait, TimePoint now);
+  EpochEnd DeadlineEnd(const Wait& wait, const std::vector<Absence>& needed) const;
   std::string NamesOf(const std::vector<int>& ranks, const std::string& reason) const;
-  std::string PlacesSince(TimePoint begin) const;
-  void Answer(int asker);
-  void OnAnswer(int rank, const Whereabouts& where);
-  OperationPtr Joined() const;
+  void ClearReports();
 
   const World* const world_;
   Operations* const operations_;
+  const EarlySums* const early_sums_;
   const Coordinator* const coordinator_;
-  const int64_t timeout_ms_;   // of a wait; 0 or less: there is no limit
+  const int64_t timeout_ms_;  // of a wait; 0 or less: no limit
+  const int64_t warn_after_ms_;
   const int64_t patience_ms_;  // how long a wait may take before other ranks are asked
 
-  Delays delays_;
-  DeadlockDetector deadlocks_;
-  TimePoint looked_{};  // when this rank last looked for a deadlock
+  // TimePoint(): never, or not now.
+  TimePoint reported_{};  // the last report of waits to the diagnosis
+  TimePoint overdue_{};   // since when a wait is beyond the limit
+  TimePoint warned_{};    // the last warning without the diagnosis
 
   // Answers of rank 0.
   TimePoint asked_whom_{};                          // when it was last asked
@@ -110,16 +105,10 @@ class StallInspector {
   std::vector<Absence> needed_;                     // operations at which others have arrived and this rank has not
   uint64_t needed_entered_ = 0;                     // Operations::entered when rank 0 was asked for needed_
   std::deque<uint64_t> whom_entered_;               // likewise, for each answer still to come
+  uint64_t answers_ = 0;                            // how many have come
 
-  // Where ranks are.
-  Whereabouts where_;       // this rank's last answer
-  TimePoint answered_{};    // when that was last found out
-  std::set<int> reported_;  // whose stacks are shown when they arrive
-  struct Place {
-    std::string frame;  // the innermost frame of the user's program
-    TimePoint seen;
-  };
-  std::map<int, Place> places_;  // by rank: its last answer
+  // By number of the excluded calls and a rank that waits in one of them: QuestionsAsked when it was first seen there.
+  std::map<std::pair<int64_t, int>, uint64_t> suspected_;
 };
 
 }  // namespace farandole

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/deadlocks.h"
+#include "engine/integer_average.h"
+#include "engine/stalls.h"
 #include "reduce/reduce.h"
 
 namespace farandole {
@@ -52,24 +53,37 @@ WorkQueue::Outcome WorkQueue::Run(std::vector<Ended>* ended) {
   outcome.moved = true;
   running_ = nullptr;
   copies_.FreeSurplus();
-  PlannedTask finished = std::move(front);
+  FinishTask(&front, ended);
   tasks_.pop_front();
-  FinishTask(&finished, ended);
   return outcome;
 }
 
 // The list of backends is equal on all ranks, so a number that is not in use is a bug.
 Status WorkQueue::Start(PlannedTask* task) {
+  FRD_RETURN_IF_ERROR(WidenIntegerAverage(task));
   const int number = task->task.backend;
+  Task& to_run = task->wide ? *task->wide : task->task;
+  to_run.number = ++started_[to_run.set->id];
   running_ = backends_.At(number);
   last_progress_ = Now();
   StampStart(task);
   if (running_ == nullptr) return Internal("backend number ", number, " is not in use on this rank");
-  return running_->Start(&task->task);
+  if (number != 0) BeginInLibrary(to_run);
+  return running_->Start(&to_run);
+}
+
+// This rank expects no message of another one for the task.
+void WorkQueue::BeginInLibrary(const Task& task) {
+  MessageTag tag;
+  tag.id = task.set->id;
+  tag.operation = task.number;
+  tag.plan = LibraryPlan(task.backend);
+  world_->transport->Begin(tag);
 }
 
 // An operation of several tasks is over with the last of them, and once its results are where they belong.
 void WorkQueue::FinishTask(PlannedTask* planned, std::vector<Ended>* ended) {
+  NarrowIntegerAverage(planned);
   RecordTask(*planned);
   for (const OperationPtr& operation : planned->operations) {
     if (--operation->tasks_left > 0) continue;  // set by PlanBatch
@@ -108,18 +122,16 @@ void WorkQueue::AwaitCopies(std::vector<Ended>* ended) {
 }
 
 // The backend aborts first: from then on only a device touches the memory of the operations.
-std::vector<OperationPtr> WorkQueue::Cancel(std::vector<Ended>* ended) {
+void WorkQueue::Cancel(std::vector<OperationPtr>* cancelled, std::vector<Ended>* ended) {
   if (running_ != nullptr) running_->Abort();
   running_ = nullptr;
   failed_.reset();
   NoteLongestSleep();
-  std::vector<OperationPtr> cancelled;
   for (PlannedTask& planned : tasks_)
-    cancelled.insert(cancelled.end(), planned.operations.begin(), planned.operations.end());
+    cancelled->insert(cancelled->end(), planned.operations.begin(), planned.operations.end());
   tasks_.clear();
   copies_.Drop();
   if (copies_.SomebodyCannotWait()) AwaitCopies(ended);
-  return cancelled;
 }
 
 // A backend that cannot name a rank says in words what it waits for. Before a task has begun, it can only wait for a

@@ -4,12 +4,14 @@
 //   Run                   -> the first task's backend: Start, Poll until it is done; then the next task
 //   PollCopies            -> results are copied out
 //
-// ProgressLoop owns the queue and calls it with the ProgressLock; any thread may call longest_sleep_ms. The queue ends
+// ProgressLoop owns the queue and calls it with the ProgressLock; any thread may call SleepAtMost. The queue ends
 // no operation: it returns those that are over, and ProgressLoop completes them.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -31,7 +33,10 @@ class WorkQueue {
   // Appends the tasks of a batch. After an error some may have been appended, and the epoch cannot go on.
   Status Add(const std::vector<ReadyOperation>& batch);
   // Forgets a removed process set. REQUIRES: none of its tasks is in the queue.
-  void Forget(int set) { backends_.Forget(set); }
+  void Forget(int set) {
+    backends_.Forget(set);
+    started_.erase(set);
+  }
 
   using Ended = HostCopies::Completed;  // an operation that is over, with its status
   struct Outcome {
@@ -46,10 +51,10 @@ class WorkQueue {
   // Returns whether it did anything.
   bool PollCopies(std::vector<Ended>* ended);
 
-  // Gives up all tasks and returns their operations, whose memory no backend touches any more, once the transport is
-  // quiet. Waits for a device that
-  // still copies from or to that memory, where the operation has no event to tell its owner so.
-  std::vector<OperationPtr> Cancel(std::vector<Ended>* ended);
+  // Gives up all tasks and appends their operations to `cancelled`; no backend touches their memory any more once the
+  // transport is quiet. Waits for a device that still copies from or to that memory, where the operation has no event
+  // to tell its owner so.
+  void Cancel(std::vector<OperationPtr>* cancelled, std::vector<Ended>* ended);
   // Waits for results that are being copied to a device, a few seconds at most.
   void AwaitCopies(std::vector<Ended>* ended);
 
@@ -60,12 +65,17 @@ class WorkQueue {
   // Appends what the first task waits for, if it does not go on.
   void AddStandstill(TimePoint now, std::vector<Wait>* waits) const;
 
-  // How soon the current backend must be polled again, as of NoteLongestSleep; -1: it need not be polled.
-  int longest_sleep_ms() const { return longest_sleep_ms_.load(std::memory_order_relaxed); }
+  // How long a thread may sleep: no longer than this, or until the current backend must be polled again, as of
+  // NoteLongestSleep.
+  int SleepAtMost(int timeout_ms) const {
+    const int longest_ms = longest_sleep_ms_.load(std::memory_order_relaxed);
+    return longest_ms < 0 ? timeout_ms : std::min(timeout_ms, longest_ms);
+  }
   void NoteLongestSleep();  // at the end of a pass
 
  private:
   Status Start(PlannedTask* task);
+  void BeginInLibrary(const Task& task);
   void FinishTask(PlannedTask* planned, std::vector<Ended>* ended);
   void TellWhere(std::vector<Ended>* ended, size_t first) const;
 
@@ -74,7 +84,8 @@ class WorkQueue {
   BackendTable backends_;
   HostCopies copies_;
   std::deque<PlannedTask> tasks_;
-  Backend* running_ = nullptr;  // performs tasks_.front()
+  std::map<int, uint64_t> started_;  // tasks, by process set
+  Backend* running_ = nullptr;       // performs tasks_.front()
   std::optional<Outcome> failed_;
   TimePoint last_progress_ = Now();
   std::atomic<int> longest_sleep_ms_{-1};

@@ -9,6 +9,8 @@
 // REQUIRES: the including file has included isa.h. Pure functions; any thread may call them.
 #pragma once
 
+#include "reduce/truncate.h"
+
 namespace farandole {
 namespace {
 
@@ -62,23 +64,20 @@ struct Node {
   }
 
   // As Steps, but also stores the result into the copy, whose lines are usually in another core's cache. So each line
-  // is prefetched bytes_ahead before its step; for writing, 512 to 2048 were equally fast. The input that is not the
-  // copy may lie outside all caches, and is prefetched, too.
+  // is prefetched some steps before it is needed. The input that is not the copy may lie outside all caches, and is
+  // prefetched, too.
   static __attribute__((noinline)) void StepsTwice(const char* const* inputs, size_t steps, Element factor,
-                                                   char* output, FoldCopy also_to) {
+                                                   char* output, char* copy) {
     static_assert(kInputs == 2 && kRoot);
-    const size_t bytes_ahead = also_to.asks_to_read ? kCoreReadAheadBytes : 1024;
-    char* const copy = static_cast<char*>(also_to.at);
     const char* const left = inputs[0];
     const char* const right = inputs[1];
     const char* const other = left == copy ? right : left;
     const size_t copy_bytes = steps * Out::kStepBytes;
-    const auto ask = [=](size_t at) { also_to.asks_to_read ? AskToRead(copy + at) : AskForLine(copy + at); };
-    for (size_t at = 0; at < bytes_ahead && at < copy_bytes; at += kLineBytes) ask(at);
+    for (size_t at = 0; at < kCoreReadAheadBytes && at < copy_bytes; at += kLineBytes) AskToRead(copy + at);
     for (size_t i = 0; i < steps; ++i) {
-      const size_t ahead = i * Out::kStepBytes + bytes_ahead;
+      const size_t ahead = i * Out::kStepBytes + kCoreReadAheadBytes;
       for (size_t at = 0; at < Out::kStepBytes; at += kLineBytes) {
-        if (ahead + at < copy_bytes) ask(ahead + at);
+        if (ahead + at < copy_bytes) AskToRead(copy + ahead + at);
         AskToRead(other + i * In::kStepBytes + kReadAheadBytes + at);
       }
       Pair<Element> value =
@@ -90,23 +89,24 @@ struct Node {
   }
 
   static void Run(const void* const* inputs, size_t offset, size_t element_count, Element factor, void* output,
-                  FoldCopy copy = {}) {
+                  void* copy = nullptr) {
     const char* from[kInputs];
     for (size_t k = 0; k < kInputs; ++k) from[k] = static_cast<const char*>(inputs[k]) + offset;
     char* const to = static_cast<char*>(output);
+    char* const copy_to = static_cast<char*>(copy);
     const size_t steps = element_count / kStep;
     const size_t rest = element_count % kStep;
     const size_t done_bytes = steps * Out::kStepBytes;
     if constexpr (kInputs == 2 && kRoot) {
-      copy.at != nullptr ? StepsTwice(from, steps, factor, to, copy) : Steps(from, steps, factor, to);
+      copy_to != nullptr ? StepsTwice(from, steps, factor, to, copy_to) : Steps(from, steps, factor, to);
     } else {
       Steps(from, steps, factor, to);
     }
     if (rest == 0) return;
     for (size_t k = 0; k < kInputs; ++k) from[k] += steps * In::kStepBytes;
     Tail(from, rest, factor, to + done_bytes);
-    if (copy.at == nullptr) return;
-    std::memcpy(static_cast<char*>(copy.at) + done_bytes, to + done_bytes, rest * (Out::kStepBytes / kStep));
+    if (copy_to == nullptr) return;
+    std::memcpy(copy_to + done_bytes, to + done_bytes, rest * (Out::kStepBytes / kStep));
   }
 };
 
@@ -121,7 +121,7 @@ struct Tree {
 
   template <class Out, bool kRoot>
   static void Leaves(const void* const* inputs, size_t input_count, size_t offset, size_t element_count, Element factor,
-                     void* output, FoldCopy copy = {}) {
+                     void* output, void* copy = nullptr) {
     switch (input_count) {
       case 1:
         return Node<Codec, Out, Op, 1, kRoot>::Run(inputs, offset, element_count, factor, output);
@@ -160,9 +160,9 @@ struct Tree {
 
   // Elements [begin, end) of the inputs into the same elements of the output and of the copy.
   static void Run(const void* const* inputs, size_t input_count, size_t begin, size_t end, Element factor, void* output,
-                  FoldCopy copy) {
+                  void* copy) {
     char* const to = static_cast<char*>(output) + begin * kMemoryBytes;
-    if (copy.at != nullptr) copy.at = static_cast<char*>(copy.at) + begin * kMemoryBytes;
+    if (copy != nullptr) copy = static_cast<char*>(copy) + begin * kMemoryBytes;
     if (input_count <= kLeafInputs) {
       return Leaves<Codec, true>(inputs, input_count, begin * kMemoryBytes, end - begin, factor, to, copy);
     }
@@ -174,20 +174,6 @@ struct Tree {
 };
 
 // ---- integers: folded in their own type, scaled in double
-
-// Rounds toward zero. A value that does not fit becomes the nearest one that does, and a NaN becomes 0. The code has no
-// branches, so the compiler can vectorize it.
-template <class T>
-FRD_INLINE T Truncate(double value) {
-  // Both limits are exact in double; kAbove is the first whole number that does not fit.
-  constexpr double kLowest = static_cast<double>(std::numeric_limits<T>::min());
-  constexpr double kAbove = static_cast<double>(std::numeric_limits<T>::max() / 2 + 1) * 2.0;
-  const bool below = value <= kLowest;
-  const bool above = value >= kAbove;
-  const bool fits = value > kLowest && value < kAbove;
-  const T truncated = static_cast<T>(fits ? value : 0.0);
-  return below ? std::numeric_limits<T>::min() : above ? std::numeric_limits<T>::max() : truncated;
-}
 
 template <class T>
 __attribute__((noinline)) void ScaleIntegers(size_t element_count, Scale scale, char* values) {
@@ -208,11 +194,11 @@ void FoldIntegers(const FoldCall& call) {
   constexpr size_t kBlockElements = kBlockBytes / sizeof(T);
   for (size_t block = 0; block < call.element_count; block += kBlockElements) {
     const size_t end = call.element_count - block < kBlockElements ? call.element_count : block + kBlockElements;
-    Tree<Codec, Op>::Run(call.inputs, call.input_count, block, end, 1, call.output, {});
+    Tree<Codec, Op>::Run(call.inputs, call.input_count, block, end, 1, call.output, nullptr);
     char* const scaled = static_cast<char*>(call.output) + block * sizeof(T);
     ScaleIntegers<T>(end - block, call.scale, scaled);
-    if (call.copy.at == nullptr) continue;
-    std::memcpy(static_cast<char*>(call.copy.at) + block * sizeof(T), scaled, (end - block) * sizeof(T));
+    if (call.copy == nullptr) continue;
+    std::memcpy(static_cast<char*>(call.copy) + block * sizeof(T), scaled, (end - block) * sizeof(T));
   }
 }
 
@@ -228,6 +214,17 @@ struct Reals {
     const Scale& scale = call.scale;
     const Element factor = scale.IsIdentity() ? Element{1} : static_cast<Element>(scale.multiplier / scale.divisor);
     Tree<Codec, Op>::Run(call.inputs, call.input_count, 0, call.element_count, factor, call.output, call.copy);
+  }
+};
+
+// A complex number is two reals. Only reductions that treat both alike are defined for it (types.def).
+template <class Codec>
+struct Complexes {
+  template <class Op>
+  static void Run(const FoldCall& call) {
+    FoldCall reals = call;
+    reals.element_count *= 2;
+    Reals<Codec>::template Run<Op>(reals);
   }
 };
 

@@ -6,7 +6,8 @@
 // memory, never on the order of arrival or the chunks. docs/design/data-plane.md lists where R is decided, and which
 // settings and libraries give it up. float16 and bfloat16 are widened, folded and scaled in float32, and rounded once
 // (to nearest even); between groups see FoldRounded. NaN propagates through min and max, -0 is less than +0; a NaN that
-// was computed is the positive quiet one without payload. Integers wrap, before they are scaled. For bool, sum = max =
+// was computed is the positive quiet one without payload. Integers wrap, before they are scaled; their
+// averages do not come here (integer_average.h). A complex number is two reals. For bool, sum = max =
 // or, product = min = and.
 //
 // BestIsa chooses the instruction set (portable, AVX2, AVX-512) once at run time; all three give the same bits.
@@ -38,17 +39,10 @@ size_t FirstPartOfR(size_t count);
 void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
           Scale scale, void* output);
 
-// Where the result of two inputs is stored a second time, if not null. Another core may have written the lines there,
-// so they are prefetched: for reading where a line that is read comes to this core anyway, else for writing.
-struct FoldCopy {
-  void* at = nullptr;
-  bool asks_to_read = false;
-};
-
-// As Fold of two inputs, but also stores the result into the copy. REQUIRES: the copy is one of the inputs or does not
-// overlap them; it is not `output`.
+// As Fold of two inputs, but also stores the result into the copy, whose lines another core may have written: they are
+// prefetched. REQUIRES: the copy is one of the inputs or does not overlap them; it is not `output`.
 void FoldTwice(DType dtype, ReduceOp reduce, const void* left, const void* right, size_t element_count, Scale scale,
-               void* output, FoldCopy copy);
+               void* output, void* copy);
 
 // The arguments of a fold.
 struct FoldCall {
@@ -57,7 +51,7 @@ struct FoldCall {
   size_t element_count;
   Scale scale;
   void* output;
-  FoldCopy copy{};
+  void* copy = nullptr;  // FoldTwice
 };
 using FoldFunction = void (*)(const FoldCall& call);
 

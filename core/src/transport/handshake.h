@@ -33,13 +33,13 @@ namespace farandole {
 using Key = std::array<uint8_t, 32>;
 
 // Raised whenever the meaning of any byte on a socket changes.
-inline constexpr uint32_t kProtocolVersion = 6;
+inline constexpr uint32_t kProtocolVersion = 7;
 
 // Enough for every rank; the connection of a silent stranger is closed after this time.
 inline constexpr std::chrono::milliseconds kHandshakeTimeout{2000};
 
 struct Hello {
-  std::string purpose;  // what the connection is for: "control", "segment", "data", "puts"; at most 16 bytes
+  std::string purpose;  // what the connection is for: "control", "segment", "ordered", "early"; at most 16 bytes
   uint32_t rank = 0;
   uint64_t epoch = 0;
 };

@@ -22,9 +22,9 @@ void MessageStream::Queue(const Bytes& message) {
   }
   ByteWriter header;
   header.Put<uint32_t>(static_cast<uint32_t>(message.size()));
-  const Bytes length = header.Take();
-  outgoing_.insert(outgoing_.end(), length.begin(), length.end());
-  outgoing_.insert(outgoing_.end(), message.begin(), message.end());
+  Bytes framed = header.Take();
+  framed.insert(framed.end(), message.begin(), message.end());
+  outgoing_.insert(outgoing_.end(), framed.begin(), framed.end());  // all of it or, without memory, nothing
 }
 
 Status MessageStream::Flush() {

@@ -66,14 +66,13 @@ Status Poller::Watch(int descriptor, uint64_t tag, bool edge_triggered) {
   return Status::Ok();
 }
 
-void Poller::WatchWriting(int descriptor, uint64_t tag, bool on) {
-  epoll_event event{};
-  event.events = EPOLLIN | (on ? uint32_t{EPOLLOUT} : 0);
-  event.data.u64 = tag;
-  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, descriptor, &event);
-}
-
 void Poller::Forget(int descriptor) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr); }
+
+// To poll an epoll descriptor leaves the edges for Wait.
+void Poller::Sleep(int timeout_ms) const {
+  pollfd entry{epoll_.get(), POLLIN, 0};
+  poll(&entry, 1, timeout_ms);
+}
 
 void Poller::Wait(int timeout_ms, std::vector<uint64_t>* tags) const {
   std::array<epoll_event, 32> events;

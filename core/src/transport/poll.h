@@ -41,15 +41,15 @@ class PollSet {
 class Poller {
  public:
   Status Open();
-  // Reports `tag` when the descriptor is readable (or hung up). Edge-triggered descriptors also report writability,
+  // Reports `tag` when the descriptor is readable (or hung up). Edge-triggered descriptors also report writability, and
   // each change once.
   Status Watch(int descriptor, uint64_t tag, bool edge_triggered = false);
-  // While `on`: also reports writability, for as long as it lasts.
-  void WatchWriting(int descriptor, uint64_t tag, bool on);
   void Forget(int descriptor);
 
-  // Appends the tags of the descriptors that are ready. timeout_ms 0 looks without sleeping. A signal ends the sleep
-  // early.
+  // Sleeps until a descriptor is ready, or the time is up, or a signal comes.
+  void Sleep(int timeout_ms) const;
+  // Likewise, and appends the tags of the descriptors that are ready. timeout_ms 0 looks without sleeping. Only the
+  // thread that reads the descriptors may call this: an edge is reported once.
   void Wait(int timeout_ms, std::vector<uint64_t>* tags) const;
 
  private:

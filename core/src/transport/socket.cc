@@ -11,6 +11,7 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bitset>
 #include <cerrno>
 #include <cstdint>
@@ -26,6 +27,9 @@ namespace {
 
 constexpr int kBufferBytes = 4 << 20;
 constexpr int kBacklog = 4096;
+constexpr int64_t kMostProbes = 127;  // of a connection, which the kernel allows
+
+std::atomic<int64_t> g_silence_timeout_ms{4000};
 
 // ---- endpoint text to socket addresses and back
 
@@ -160,11 +164,15 @@ void SizeBuffers(int fd, int family) {
 
 void TuneTcp(int fd) {
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  // An idle connection notices the silent death of the other host after 1 + 3 * 1 s: nobody answers its probes.
+  // An idle connection notices the silent death of the other host: nobody answers its probes, one each second unless
+  // that makes too many. The first one follows a pause of the same length.
+  const int64_t seconds = (g_silence_timeout_ms + 999) / 1000;
+  const int64_t pause = (seconds + kMostProbes) / (kMostProbes + 1);
+  const int64_t probes = std::max<int64_t>(1, (seconds + pause - 1) / pause - 1);
   SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
-  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(pause));
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, static_cast<int>(pause));
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, static_cast<int>(probes));
 }
 
 // Returns an invalid descriptor and sets errno where the system refuses.
@@ -302,11 +310,12 @@ Status Accept(int listener_fd, Deadline deadline, Descriptor* connection) {
   }
 }
 
+void SetSilenceTimeout(int64_t milliseconds) { g_silence_timeout_ms = milliseconds; }
+
 void FailWhenUnanswered(int fd) {
-  constexpr int kMilliseconds = 4000;
   Address mine;
   if (AddressOf(getsockname, fd, &mine) && mine.family() != AF_UNIX) {
-    SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kMilliseconds);
+    SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(g_silence_timeout_ms));
   }
 }
 

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -43,9 +44,13 @@ Status Accept(int listener_fd, Deadline deadline, Descriptor* connection);
 Status BeginConnect(const std::string& endpoint, size_t attempt, Descriptor* connection);
 Status EndConnect(const std::string& endpoint, int fd);
 
-// A TCP connection then fails 4 s after the other host has stopped to answer, also while data are under way. Not for
-// connections that a slow reader may fill: the kernel counts a full window as silence, so the peers of a rank that is
-// merely stopped would lose it. Others notice a dead host only while they are idle.
+// How long the kernel of another host may be silent until TCP connections with it fail, for the connections that this
+// process makes and accepts from now on: FARANDOLE_SILENCE_TIMEOUT, at least 1 s. 4 s unless this was called.
+void SetSilenceTimeout(int64_t milliseconds);
+
+// A TCP connection then fails so long after the other host has stopped to answer, also while data are under way. Not
+// for connections that a slow reader may fill: the kernel counts a full window as silence, so the peers of a rank that
+// is merely stopped would lose it. Others notice a dead host only while they are idle.
 void FailWhenUnanswered(int fd);
 
 // ---- names

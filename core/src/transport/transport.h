@@ -1,15 +1,23 @@
-// Transport moves data between this rank and others: posts, and completions when they are done.
+// Transport moves messages between this rank and others.
 //
-//   PostSend ----> PostReceive   matched by peer, channel and order. A step of a schedule is one post (runner.h)
-//   PostPut  ----> PutSink       data for which the peer has posted nothing: a head says where they belong (eager.h)
-//   Poll, PollPuts               move what can be moved now, and tell what is complete
-//   BeginQuiesce                 cancels all posts; once is_quiet(), no post touches memory
+//   PostSend ----> PostReceive      a step of a schedule is one message (collectives/runner.h)
+//
+// There are two lanes to each peer. Messages of one never wait behind those of the other:
+//
+//   ordered   operations that all ranks have agreed on. Both ends post to each other in the same order. The payload
+//             stays in the kernel until its receive is posted
+//   early     sums that begin at submission, so a message may come before its receive is posted. Receives match by tag.
+//             The receiver keeps early payloads, as far as the sender's credit reaches; what is beyond that is only
+//             announced, and sent once the receive is posted
+//
+// Every message begins with a header. It says what the message belongs to and how its sender runs that operation, so
+// two ranks that do not mean the same get an error, never wrong numbers. The next header of a lane is read even if no
+// receive is posted.
 //
 // No call waits, so the holder of the ProgressLock never does. A transport belongs to one epoch, and the next epoch
 // makes another one. The World owns it. One thread at a time uses it: the one that drives the progress loop.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,26 +30,40 @@
 
 namespace farandole {
 
-struct Slice {
-  std::byte* data = nullptr;
-  size_t size_bytes = 0;
+enum class Lane : uint8_t { kOrdered, kEarly };
+
+// What a message belongs to, as its sender means it.
+struct MessageTag {
+  int32_t id = 0;          // ordered: of the process set; early: of the name
+  uint32_t serial = 0;     // early: of the id's assignment
+  uint64_t operation = 0;  // ordered: counts the operations of the set, from 1; early: the sequence number of the use
+  uint32_t round = 0;      // early: how many joins the sender has seen end
+  uint32_t channel = 0;    // ordered: of the process set and the shard
+  uint32_t plan = 0;       // how the sender runs the operation (algorithms/choose_path.h)
+  Lane lane = Lane::kOrdered;
 };
 
-inline constexpr size_t kPutHeadBytes = 64;
-using PutHead = std::array<uint8_t, kPutHeadBytes>;
+// A message and what the receiver expected in its place.
+struct Mismatch {
+  struct Side {
+    MessageTag tag;
+    uint32_t part = 0;
+    uint64_t size_bytes = 0;
+  };
+  Side theirs, ours;
+};
 
-// The layer above implements it, since that layer knows where the data that a peer puts belong.
-class PutSink {
+// The layer above implements it. The transport calls it in Poll, and OnMismatch also in PostReceive and Begin.
+class MessageSink {
  public:
-  virtual ~PutSink() = default;
-  // Memory that may receive the next data in the same system call as their head. If OnHead then names this memory, the
-  // data are not copied. In any case the memory is overwritten.
-  virtual Slice Expected(int peer) = 0;
-  // Says where the `*size_bytes` bytes behind the head go; null: they are dropped. Its error ends the connection.
-  virtual Status OnHead(int peer, const PutHead& head, std::byte** to, size_t* size_bytes) = 0;
-  // `size_bytes` more bytes of the data have arrived.
-  virtual void OnData(int peer, size_t size_bytes) = 0;
-  // The connection is broken. kPeerLost: the peer has ended it, and everything that it had put has arrived.
+  virtual ~MessageSink() = default;
+  // An early message for which no receive is posted. Not *wanted: it is dropped. An error ends the connection.
+  virtual Status OnArrival(int peer, const MessageTag& tag, bool* wanted) = 0;
+  // See PostGoodbye.
+  virtual void OnGoodbye(int peer, int left) = 0;
+  // The two ranks do not run the same operation in the same way. The epoch must end.
+  virtual void OnMismatch(int peer, const Mismatch& mismatch) = 0;
+  // The early lane is broken. kPeerLost: the peer has ended it, and everything that it had sent has arrived.
   virtual void OnEnd(int peer, const Status& status) = 0;
 };
 
@@ -52,11 +74,14 @@ struct LinkFacts {
   uint64_t received_bytes = 0;
   uint64_t sending_us = 0;  // the time with data on their way, but for that in which the peer did not read them
   uint64_t retransmits = 0;
-  uint32_t round_trip_us = 0;  // smoothed, of the connection for posts
+  uint32_t round_trip_us = 0;  // smoothed, of the ordered lane's connection
 };
 
 class Transport {
  public:
+  // All early payloads that this rank keeps take at most so many bytes.
+  static constexpr size_t kEarlyBytes = 4 << 20;
+
   // A post that is over. After an error the connection to the peer is, too; kPeerLost: the peer closed or reset it.
   struct Completion {
     uint64_t context = 0;
@@ -68,33 +93,42 @@ class Transport {
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  // Posts match by peer, channel and order. Channels move independently of each other in some transports and not in
-  // others. So both ends post to each other in the same order, over all channels, with equal sizes; none may be posted
-  // only because a later one is complete. The memory belongs to the post until its completion.
-  // REQUIRES: size_bytes > 0; the peer is connected.
-  virtual void PostSend(int peer, uint32_t channel, const void* data, size_t size_bytes, uint64_t context) = 0;
-  virtual void PostReceive(int peer, uint32_t channel, void* data, size_t size_bytes, uint64_t context) = 0;
-  // Moves what can be moved now, and appends completions: those of one peer, channel and direction in their order.
-  // Returns whether it moved or completed anything; then calling again may do more.
+  // Before the first post. REQUIRES: *sink outlives the use of the transport.
+  virtual void Listen(MessageSink* sink) = 0;
+
+  // A posted early receive may be overwritten by other messages before its own arrives. `part` numbers the messages of
+  // the operation in this direction, and is equal on both ends. The memory belongs to the post until its completion.
+  // REQUIRES: size_bytes > 0; the peer is connected; on the early lane, no part is used twice in an operation.
+  virtual void PostSend(int peer, const MessageTag& tag, uint32_t part, const void* data, size_t size_bytes,
+                        uint64_t context) = 0;
+  virtual void PostReceive(int peer, const MessageTag& tag, uint32_t part, void* data, size_t size_bytes,
+                           uint64_t context) = 0;
+  // Moves what can be moved now, and appends completions; on the ordered lane, those of one peer, channel and direction
+  // come in their order. Returns whether it moved or completed anything; then calling again may do more. A post on the
+  // early lane never fails: the sink hears that the connection has ended.
   virtual bool Poll(std::vector<Completion>* completions) = 0;
+  // True when Poll finds what is awaited by itself, without OnReady.
+  virtual bool finds_by_itself() const = 0;
 
-  // Puts to a peer arrive in their order. PostPut returns its position: the put's memory is read until sent(peer) has
-  // reached it. The head is copied.
-  virtual bool CanPut(int /*peer*/) const { return false; }  // until the connection for puts has ended
-  virtual uint64_t PostPut(int /*peer*/, const PutHead& /*head*/, const std::vector<Slice>& /*data*/) { return 0; }
-  virtual uint64_t sent(int /*peer*/) const { return 0; }
-  // Lets the memory of all puts to the peer go: what is not sent yet is copied.
-  virtual void Detach(int /*peer*/) {}
-  // So many more operations expect the peer to put data, or fewer.
-  virtual void AwaitPuts(int /*peer*/, int /*more*/) {}
-  // Moves what can be moved now; returns whether it moved anything.
-  virtual bool PollPuts(PutSink* /*sink*/) { return false; }
-  // True when PollPuts finds what is awaited by itself, without OnReady.
-  virtual bool finds_puts() const { return true; }
+  // This rank begins an operation of the ordered lane. The next message of a peer is a mismatch if it follows another
+  // plan for this operation, or belongs to an earlier one, even if this rank posts no receive for it.
+  virtual void Begin(const MessageTag& tag) = 0;
 
-  // Lets the poller watch for what Poll and PollPuts wait for, with tags of `tag` and a number in the low 32 bits.
+  // The early lane. True until its connection has ended.
+  virtual bool CanSendEarly(int /*peer*/) const { return false; }
+  // Ends the operation's posts: they do not complete any more, and their memory is not touched. Unsent data are copied.
+  virtual void Cancel(const MessageTag& /*tag*/) {}
+  // No operation of this id will want messages: drops those that are kept.
+  virtual void DropEarly(uint32_t /*serial*/) {}
+  // True when the peer has sent or announced its first message of the operation. REQUIRES: its receive is posted.
+  virtual bool HasHeard(int /*peer*/, const MessageTag& /*tag*/) const { return false; }
+  // Tells the peer, behind everything else on the lane, that `left`, which is this rank or shares its memory, leaves in
+  // good order: this rank begins nothing more for an operation of that rank.
+  virtual void PostGoodbye(int /*peer*/, int /*left*/) {}
+
+  // Lets the poller watch for what Poll waits for, with tags of `tag` and a number in the low 32 bits.
   virtual Status Watch(Poller* poller, uint64_t tag) = 0;
-  // The poller has reported a tag with this number. Returns whether PollPuts has something to do.
+  // The poller has reported a tag with this number. Returns whether Poll has something to do.
   virtual bool OnReady(uint32_t number) = 0;
 
   // True when the peer, which is connected, has closed its connections or lost them, even if data stand unread there.
@@ -114,12 +148,14 @@ class Transport {
 // A connection to another rank: a stream socket, whose other end is authenticated (handshake.h).
 struct PeerConnection {
   int peer = 0;
-  bool for_puts = false;  // else for PostSend and PostReceive
+  Lane lane = Lane::kOrdered;
   Descriptor socket;
   std::string name;  // of the peer in errors, "rank 3 (host b, pid 4711)"
 };
 
-// The one transport there is: TCP; Unix sockets work, too. Buffer sizes are set before connect or listen.
-std::unique_ptr<Transport> MakeTransport(std::vector<PeerConnection> connections);
+// The one transport there is: TCP; Unix sockets work, too. Buffer sizes are set before connect or listen. Each rank of
+// a world of `world_size` may send a peer its part of Transport::kEarlyBytes; 0: as many ranks as have connections
+// here.
+std::unique_ptr<Transport> MakeTransport(std::vector<PeerConnection> connections, int world_size = 0);
 
 }  // namespace farandole

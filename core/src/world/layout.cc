@@ -59,7 +59,7 @@ std::vector<int> Counterparts(const Layout& layout, int rank) {
   return ranks;
 }
 
-bool HasPutStreams(const Layout& layout) {
+bool HasEarlyLanes(const Layout& layout) {
   constexpr int kMostRanks = 64;  // each rank needs one more descriptor for each other rank
   return layout.group_count() > 1 && layout.size() <= kMostRanks;
 }

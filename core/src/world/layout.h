@@ -53,9 +53,8 @@ ShardRange ShardsOf(int member, int group_size, int shard_count);
 // The ranks of other groups, ascending. This rank may exchange data with each of them.
 std::vector<int> Counterparts(const Layout& layout, int rank);
 
-// Returns whether the leaders of groups put the data of eager operations directly to each other. They do if the world
-// is small enough for one more connection to every rank of another group: any rank leads its group in some process set.
-// Each rank then makes put streams while the job starts.
-bool HasPutStreams(const Layout& layout);
+// Returns whether ranks of different nodes have early lanes (transport.h). They do if the world is small enough for one
+// more connection to every rank of another node: any rank leads its node in some process set.
+bool HasEarlyLanes(const Layout& layout);
 
 }  // namespace farandole

@@ -12,13 +12,13 @@ constexpr int kCoordinatorRank = 0;
 
 // The end of a process is the stronger sign, so it replaces closed connections of that rank.
 void Liveness::OnProcessEnded(int rank) {
-  if (IsGoing(rank) || farewells_.count(rank) > 0) return;
+  if (IsGoing(rank) || goodbyes_.count(rank) > 0) return;
   closed_.erase(rank);
   ended_.insert(rank);
 }
 
 void Liveness::OnConnectionClosed(int rank, TimePoint now) {
-  if (farewells_.count(rank) == 0) Suspect(rank, now);
+  if (goodbyes_.count(rank) == 0) Suspect(rank, now);
 }
 
 void Liveness::OnControlClosed(int rank, TimePoint now) {
@@ -31,8 +31,8 @@ void Liveness::Suspect(int rank, TimePoint now) {
   if (!IsGoing(rank) && ended_.count(rank) == 0) closed_.emplace(rank, now);
 }
 
-void Liveness::OnFarewell(int rank) {
-  farewells_.insert(rank);
+void Liveness::OnGoodbye(int rank) {
+  goodbyes_.insert(rank);
   ended_.erase(rank);
   // A closed control connection remains a sign, since LEAVING should have arrived on it.
   if (control_closed_.count(rank) == 0) closed_.erase(rank);

@@ -6,7 +6,7 @@
 //                      is to blame. Rank 0 is the exception: it says why before it ends because of another rank. So a
 //                      silent rank 0 is to blame, whichever rank fell silent first
 //   control closed     the same for the control connection, on which the rank would have said that it leaves
-//   farewell           a rank said on a data connection that it leaves. Then the end of its process or of a data
+//   goodbye            a rank said on its early lane that it leaves. Then the end of its process or of a data
 //                      connection is no sign. The end of its control connection still is, since LEAVING may be lost
 //   leaving            LEAVING has arrived, so no end is a sign; earlier messages are still to be read
 //   left               the rank has left in good order: it is not dead, but no other rank can wait for it any longer
@@ -36,7 +36,7 @@ class Liveness {
   void OnProcessEnded(int rank);
   void OnConnectionClosed(int rank, TimePoint now);
   void OnControlClosed(int rank, TimePoint now);
-  void OnFarewell(int rank);
+  void OnGoodbye(int rank);
   void OnLeaving(int rank);
   void OnLeft(int rank, TimePoint now);
 
@@ -53,7 +53,7 @@ class Liveness {
   void Suspect(int rank, TimePoint now);
   bool IsGoing(int rank) const { return HasLeft(rank) || leaving_.count(rank) > 0; }
 
-  std::set<int> left_, leaving_, farewells_;
+  std::set<int> left_, leaving_, goodbyes_;
   std::set<int> ended_;              // unexplained, and not judged yet
   std::map<int, TimePoint> closed_;  // the same, with the time of the first sign
   std::set<int> control_closed_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bitset>
-#include <charconv>
 #include <map>
 
 namespace farandole {
@@ -48,19 +47,6 @@ std::string SettingOf(const PeerInfo& peer_info, const std::string& name) {
     if (its_name == name) return name + "=" + value;
   }
   return name + " unknown";
-}
-
-constexpr int64_t kMostRanks = 1 << 20, kMostCellBytes = 1 << 20, kMostCostNs = 60'000'000'000;
-// Smaller rounds than a page would not fill the lines that a member owns; larger ones have no slot (staging.h).
-constexpr int64_t kLeastRoundBytes = 4 << 10, kMostRoundBytes = 512 << 10;
-
-// Reads a number between `least` and `most`, and the separator behind it unless it is the last one.
-bool Take(const char** at, const char* end, int64_t least, int64_t most, bool is_last, int64_t* number) {
-  const auto [rest, error] = std::from_chars(*at, end, *number);
-  if (error != std::errc() || *number < least || *number > most) return false;
-  *at = rest;
-  if (is_last) return rest == end;
-  return *at != end && *(*at)++ == ':';
 }
 
 }  // namespace
@@ -142,51 +128,6 @@ bool SharesCores(const std::vector<PeerInfo>& peers, int rank) {
   size_t count = 0;
   for (uint64_t word : cores) count += std::bitset<64>(word).count();
   return ranks > count;
-}
-
-// ---- limits that differ between processors
-
-std::optional<TunedLimits> ParseTuning(const std::string& text) {
-  TunedLimits limits;
-  int64_t ranks = 0;
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  const bool fits =
-      Take(&at, end, 2, kMostRanks, false, &ranks) && Take(&at, end, 1, kMostCellBytes, false, &limits.cell_bytes) &&
-      Take(&at, end, kLeastRoundBytes, kMostRoundBytes, false, &limits.round_bytes) &&
-      Take(&at, end, 0, 1, false, &limits.overwrites) && Take(&at, end, 1, kMostCostNs, true, &limits.cost_ns);
-  if (!fits || limits.round_bytes % kLeastRoundBytes != 0) return std::nullopt;
-  limits.ranks = static_cast<int>(ranks);
-  return limits;
-}
-
-std::string MergeTunings(const std::vector<PeerInfo>& peers, bool one_group) {
-  if (peers.empty()) return kUntuned;
-  const auto measures = [](const PeerInfo& peer) { return peer.tuning != kUntuned; };
-  const std::string& first = peers[0].tuning;
-  if (one_group && ParseTuning(first)) return first;
-  if (one_group) return first.empty() && std::all_of(peers.begin(), peers.end(), measures) ? "" : kUntuned;
-  std::string slowest = kUntuned;
-  int64_t most_ns = 0;
-  for (const PeerInfo& peer : peers) {
-    const std::optional<TunedLimits> limits = ParseTuning(peer.tuning);
-    if (!limits || limits->cost_ns <= most_ns) continue;
-    slowest = peer.tuning;
-    most_ns = limits->cost_ns;
-  }
-  return slowest;
-}
-
-bool Tuning::Use(const std::string& text) {
-  const std::optional<TunedLimits> parsed = ParseTuning(text);
-  if (!parsed && !text.empty() && text != kUntuned) return false;
-  const TunedLimits limits = parsed.value_or(TunedLimits());
-  text_ = text;
-  ranks_ = limits.ranks;
-  cell_bytes_ = limits.cell_bytes;
-  round_bytes_ = limits.round_bytes;
-  overwrites_ = parsed ? limits.overwrites != 0 : usually_overwrites_;
-  return true;
 }
 
 }  // namespace farandole

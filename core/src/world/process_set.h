@@ -39,7 +39,7 @@ struct ProcessSet {
   bool contains_me() const { return position >= 0; }
   int size() const { return static_cast<int>(ranks.size()); }
   int PositionOf(int rank) const;  // -1 when it is not in the set
-  // The first member of a group, by the group's number in the layout, speaks for the group in eager operations.
+  // The first member of a group, by the group's number in the layout, speaks for the group in early operations.
   int LeaderOf(int group) const { return ranks[static_cast<size_t>(layout.RankOf(group, 0))]; }
   // REQUIRES (both): contains_me().
   int group() const { return layout.group_of[static_cast<size_t>(position)]; }

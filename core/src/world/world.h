@@ -6,7 +6,7 @@
 //   control   every rank <-> rank 0, small messages      transport  tensor data, to the ranks of other groups
 //
 // The engine owns the World until the epoch ends. Its connections belong to the thread that drives the progress loop;
-// peers and layout do not change, and any thread may read them. peer_info.h says who changes the tuning.
+// peers and layout do not change, and any thread may read them.
 #pragma once
 
 #include <memory>
@@ -34,7 +34,6 @@ struct World {
   std::vector<MessageStream> control;    // by rank: all but itself on rank 0, only [0] elsewhere
   std::unique_ptr<Transport> transport;  // never null, but in one group nothing is connected
   std::vector<Descriptor> pidfds;        // by rank, invalid where there is none
-  Tuning tuning;
 
   bool one_group() const { return layout.group_count() == 1; }
   bool shares_cores() const { return SharesCores(peers, rank); }
@@ -55,7 +54,6 @@ struct WorldSpec {
   std::string interface_address;  // where data links listen; empty: the engine takes the address of the settings
   SegmentPlan plan;
   SharedSettings settings;  // must be the same on every rank
-  std::string tuning;       // see PeerInfo
 };
 
 // Starts a job together with the other ranks. Blocks until the world is made, the start has failed, or the deadline has

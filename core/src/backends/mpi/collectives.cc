@@ -44,7 +44,9 @@ constexpr auto kTypes = ByNumber<kDTypeCount, MpiKnown>(MpiKnown::kNone, {{DType
                                                                           {DType::kBfloat16, MpiKnown::kUint16},
                                                                           {DType::kFloat32, MpiKnown::kFloat},
                                                                           {DType::kFloat64, MpiKnown::kDouble},
-                                                                          {DType::kBool, MpiKnown::kUint8}});
+                                                                          {DType::kBool, MpiKnown::kUint8},
+                                                                          {DType::kUint32, MpiKnown::kUint32},
+                                                                          {DType::kUint64, MpiKnown::kUint64}});
 constexpr auto kOps = ByNumber<kReduceOpCount, MpiKnown>(MpiKnown::kNone, {{ReduceOp::kSum, MpiKnown::kSum},
                                                                            {ReduceOp::kMin, MpiKnown::kMin},
                                                                            {ReduceOp::kMax, MpiKnown::kMax},

@@ -46,6 +46,8 @@ enum class MpiKnown {
   kInt16,
   kInt32,
   kInt64,
+  kUint32,
+  kUint64,
   kFloat,
   kDouble,
   kSum,
@@ -62,7 +64,7 @@ struct MpiKnownRow {
   const char* open_mpi;  // the variable
 };
 
-inline constexpr std::array<MpiKnownRow, 14> kMpiKnown = {{
+inline constexpr std::array<MpiKnownRow, 16> kMpiKnown = {{
     {"MPI_COMM_WORLD", 0x44000000, 0x101, "ompi_mpi_comm_world"},
     {"MPI_ERRORS_RETURN", 0x54000001, 0x143, "ompi_mpi_errors_return"},
     {"MPI_UINT8_T", 0x4c00013b, 0x241, "ompi_mpi_uint8_t"},
@@ -71,6 +73,8 @@ inline constexpr std::array<MpiKnownRow, 14> kMpiKnown = {{
     {"MPI_INT16_T", 0x4c000238, 0x248, "ompi_mpi_int16_t"},
     {"MPI_INT32_T", 0x4c000439, 0x250, "ompi_mpi_int32_t"},
     {"MPI_INT64_T", 0x4c00083a, 0x258, "ompi_mpi_int64_t"},
+    {"MPI_UINT32_T", 0x4c00043d, 0x251, "ompi_mpi_uint32_t"},
+    {"MPI_UINT64_T", 0x4c00083e, 0x259, "ompi_mpi_uint64_t"},
     {"MPI_FLOAT", 0x4c00040a, 0x210, "ompi_mpi_float"},
     {"MPI_DOUBLE", 0x4c00080b, 0x214, "ompi_mpi_double"},
     {"MPI_SUM", 0x58000003, 0x21, "ompi_mpi_op_sum"},

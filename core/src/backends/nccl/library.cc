@@ -75,7 +75,9 @@ constexpr auto kTypes = ByNumber<kDTypeCount, NcclType>(NcclType::kNone, {{DType
                                                                           {DType::kBfloat16, NcclType::kBfloat16},
                                                                           {DType::kFloat32, NcclType::kFloat32},
                                                                           {DType::kFloat64, NcclType::kFloat64},
-                                                                          {DType::kBool, NcclType::kUint8}});
+                                                                          {DType::kBool, NcclType::kUint8},
+                                                                          {DType::kUint32, NcclType::kUint32},
+                                                                          {DType::kUint64, NcclType::kUint64}});
 constexpr auto kReductions =
     ByNumber<kReduceOpCount, NcclReduce>(NcclReduce::kNone, {{ReduceOp::kSum, NcclReduce::kSum},
                                                              {ReduceOp::kMin, NcclReduce::kMin},

@@ -1,7 +1,5 @@
 #include "transport/shm/cells.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cassert>
 #include <cstring>
@@ -12,28 +10,26 @@
 namespace farandole {
 namespace {
 
-// The most bytes that are prefetched before a put. Two ranks, microseconds with prefetching and without: 64 B 0.49 and
-// 0.57, 1 KB 0.63 and 0.80, 4 KB 1.24 and 1.40; where the last of these lines was left out, 4 KB took 8 % longer (Intel
-// Xeon). For larger payloads the copy itself hides the waiting.
+// The most bytes that are prefetched before a write; for larger payloads the copy itself hides the waiting
+// (docs/benchmarks/shared-memory.md#prefetching).
 constexpr size_t kMostPrefetchedBytes = kLineBytes + 4096;
 
 }  // namespace
 
 // Each member has whole pairs of lines, because processors fetch a line together with its neighbour.
-size_t CellBuffer::StrideOf(int member_count, size_t payload_bytes) {
+size_t CellBuffer::StrideOf(size_t payload_bytes) {
   constexpr size_t kGrain = 2 * sizeof(Line);
-  const size_t payload_lines = payload_bytes > kInLineBytes ? (payload_bytes + kLineBytes - 1) / kLineBytes : 0;
-  const size_t behind = payload_lines * kLineBytes * (member_count > 2 ? 2 : 1);
+  const size_t behind = payload_bytes > kInLineBytes ? payload_bytes : 0;
   return (sizeof(Line) + behind + kGrain - 1) / kGrain * kGrain;
 }
 
 size_t CellBuffer::BytesFor(int member_count, size_t payload_bytes) {
-  return static_cast<size_t>(member_count) * StrideOf(member_count, payload_bytes);
+  return static_cast<size_t>(member_count) * StrideOf(payload_bytes);
 }
 
 CellBuffer::CellBuffer(std::byte* memory, int member_count, size_t payload_bytes, int self)
     : memory_(memory),
-      stride_bytes_(StrideOf(member_count, payload_bytes)),
+      stride_bytes_(StrideOf(payload_bytes)),
       payload_offset_(payload_bytes > kInLineBytes ? sizeof(Line) : 0),
       member_count_(member_count),
       self_(self) {
@@ -69,10 +65,7 @@ void CellBuffer::Put(int member, const CellTensor* tensors, size_t tensor_count,
     }
     at += size_bytes;
   }
-  if (!payload_is_in_line()) {
-    if (member_count_ > 2) line(member)->behind.core.store(sched_getcpu(), std::memory_order_relaxed);
-    line(member)->behind.all_put.store(stamp, std::memory_order_relaxed);
-  }
+  if (!payload_is_in_line()) line(member)->behind.all_put.store(stamp, std::memory_order_relaxed);
   // The release publishes the payload along with the number.
   line(member)->stamp.store(wants_bell ? stamp | kWantsBell : stamp, std::memory_order_release);
 }
@@ -96,9 +89,9 @@ void CellBuffer::CopyPart(int member, const CellTensor& tensor, size_t begin_byt
               end_byte - begin_byte);
 }
 
-// Its own line comes first. If it came after that of another, two ranks would take 0.50 us instead of 0.25 for 4 bytes
-// on far cores, and 64 bytes 0.19 instead of 0.17 on near ones (AMD EPYC, Zen 4). Presumably the processor loads its
-// own line early, while the other is on its way, and again when another core has looked at it meanwhile.
+// Its own line comes first, which is up to twice as fast for the smallest payloads: presumably the processor loads its
+// own line early, while the other is on its way, and again when another core has looked at it meanwhile
+// (docs/benchmarks/shared-memory.md#prefetching).
 bool CellBuffer::AllHavePut(uint64_t stamp, Share share) const {
   if (!HasPut(self_, stamp, share)) return false;
   for (int m = 0; m < member_count_; ++m) {

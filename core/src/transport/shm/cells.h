@@ -1,11 +1,11 @@
-// Cells: shared memory into which every member puts its whole input, and then a stamp. Every member reads all inputs,
-// and engine/small.h folds them. Two buffers are used in turns; a CellBuffer is one of them:
+// Buffer slots of one small operation: shared memory into which every member writes its whole input, and then a
+// sequence number (stamp). Every member reads all inputs, and engine/small.h reduces them. Two buffers are used in
+// turns; a CellBuffer is one of them:
 //
 //   member 0   [ payload up to 56 bytes, or further stamps | stamp ] [ larger payload ...            ]
 //   member 1   [ payload up to 56 bytes, or further stamps | stamp ] [ larger payload ...            ]
 //
-// A small payload and its stamp share a cache line, so only one line crosses between two members. Each of more than two
-// members has as much memory again behind a larger payload, where it may keep its result for the others on its core.
+// A small payload and its stamp share a cache line, so only one line crosses between two members.
 //
 // Of two members with a larger payload each can fold one half for both (FoldCells); then it stamps that, too. A member
 // that folds as soon as it can puts only the half that the other folds (PutHalf). If the other does not come soon, it
@@ -15,8 +15,7 @@
 // - A member stores its stamp k last (release). The others read its data only after they saw that stamp (acquire).
 // - A member overwrites its part of a buffer for use k + 2 only after use k + 1, in which it saw that all members had
 //   put k + 1. Each member puts k + 1 only after it has read all of use k, so those reads precede the writes. So do the
-//   writes of a member that overwrites what it has read (engine/small.h), or takes its lines, and the reads of a result
-//   that another member keeps.
+//   writes of a member that reduces a half for both.
 // So while a member waits for k, another member's number in this buffer is k - 2 or k, never more.
 //
 // A group that is one of several has one more part, for the result: its leader folds the inputs, exchanges the partial
@@ -107,19 +106,12 @@ class CellBuffer {
   // REQUIRES: this member has put, and no other thread changes its line.
   void AskForBell(int member) { line(member)->stamp.fetch_or(kWantsBell); }
 
-  // This member of two has written its half of the result into the other's payload, or of more has kept its result.
-  // REQUIRES: !payload_is_in_line().
+  // This member of two has written its half of the result into the other's payload. REQUIRES: !payload_is_in_line().
   void StampFold(int member, uint64_t stamp) const {
     line(member)->behind.folded.store(stamp, std::memory_order_release);
   }
   bool HasStampedFold(int member, uint64_t stamp) const {
     return line(member)->behind.folded.load(std::memory_order_acquire) == stamp;
-  }
-  // The core on which a member has put, and the place where it may keep its result until it folds the use after the
-  // next one. REQUIRES: more than two members; !payload_is_in_line().
-  int core(int member) const { return line(member)->behind.core.load(std::memory_order_relaxed); }
-  std::byte* kept_result(int member) const {
-    return payload_to_write(member) + (stride_bytes_ - sizeof(Line)) / 2 / kLineBytes * kLineBytes;
   }
 
   // ---- the result, behind the parts of the members
@@ -153,7 +145,6 @@ class CellBuffer {
   struct FurtherStamps {  // of the last use of which the member has
     std::atomic<uint64_t> all_put;
     std::atomic<uint64_t> folded;
-    std::atomic<int> core;  // on which the member has put it, of more than two members
   };
   struct alignas(64) Line {
     union {
@@ -164,7 +155,7 @@ class CellBuffer {
   };
   static constexpr uint64_t kGivenUp = kWantsBell;   // in the stamp of the result
   static constexpr size_t kRestStepBytes = 8 << 10;  // of a rest, between two looks for the other member
-  static size_t StrideOf(int member_count, size_t payload_bytes);
+  static size_t StrideOf(size_t payload_bytes);
   void CopyPart(int member, const CellTensor& tensor, size_t begin_byte, size_t end_byte);
 
   Line* line(int member) const {

@@ -1,73 +1,54 @@
-// The transport over stream sockets. transport.h declares MakeTransport.
+// The transport over stream sockets: an ordered lane to each peer, and an early lane where there are early messages
+// (lanes.h). transport.h declares MakeTransport.
 //
-//   posts   one connection to each peer; a queue for each direction, moved in order. The bytes have no heads: both ends
-//           know the order of posts
-//   puts    a second connection where puts are possible (put_stream.h)
+// Only lanes with something to do are looked at, so an idle connection costs nothing.
 #include <linux/tcp.h>  // not <netinet/tcp.h>, whose tcp_info has no times
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <deque>
 #include <memory>
 #include <utility>
 
-#include "common/failpoint.h"
 #include "transport/socket_io.h"
-#include "transport/tcp/put_stream.h"
+#include "transport/tcp/lanes.h"
 #include "transport/transport.h"
 
 namespace farandole {
 namespace {
 
-constexpr size_t kCopiedPutBytes = 16 << 10;  // beyond, copying costs more than a list of pieces for the system call
-constexpr int kAskedStreams = 4;              // up to so many awaited streams are read without asking the poller
+// To ask a few sockets directly costs less than to ask the poller first (docs/benchmarks/tcp.md#waiting).
+constexpr size_t kAskedLanes = 4;
 
-struct Post {
-  std::byte* data;  // of a send: only read
-  size_t left_bytes;
-  uint64_t context;
-};
-
-// The connection to a peer for posts.
 struct Link {
-  Descriptor socket;
-  std::string name;
-  std::deque<Post> posts[2] = {};  // receives, sends
-  Status failed = {};              // final
-};
-
-struct Puts {
-  PutStream stream;
-  int awaited = 0;  // operations that expect data from the peer
-  bool is_readable = false;
-  bool is_watched_for_writing = false;
+  std::unique_ptr<OrderedLane> ordered;
+  std::unique_ptr<EarlyLane> early;
+  bool is_active = false;
 };
 
 class TcpTransport final : public Transport {
  public:
-  explicit TcpTransport(std::vector<PeerConnection> connections);
+  TcpTransport(std::vector<PeerConnection> connections, int world_size);
   ~TcpTransport() override;
 
-  void PostSend(int peer, uint32_t, const void* data, size_t size_bytes, uint64_t context) override {
-    Add(peer, kSends, {static_cast<std::byte*>(const_cast<void*>(data)), size_bytes, context});
-  }
-  void PostReceive(int peer, uint32_t, void* data, size_t size_bytes, uint64_t context) override {
-    Add(peer, kReceives, {static_cast<std::byte*>(data), size_bytes, context});
-  }
+  void Listen(MessageSink* sink) override { shared_.sink = sink; }
+  void PostSend(int peer, const MessageTag& tag, uint32_t part, const void* data, size_t size_bytes,
+                uint64_t context) override;
+  void PostReceive(int peer, const MessageTag& tag, uint32_t part, void* data, size_t size_bytes,
+                   uint64_t context) override;
   bool Poll(std::vector<Completion>* completions) override;
+  bool finds_by_itself() const override { return !is_watched_ || awaited_lanes_ <= kAskedLanes; }
+  void Begin(const MessageTag& tag) override;
 
-  bool CanPut(int peer) const override {
-    return static_cast<size_t>(peer) < puts_.size() && puts_[static_cast<size_t>(peer)].stream.open();
+  bool CanSendEarly(int peer) const override {
+    const Link* const link = At(peer);
+    return link != nullptr && link->early && link->early->stream().open();
   }
-  uint64_t PostPut(int peer, const PutHead& head, const std::vector<Slice>& data) override;
-  uint64_t sent(int peer) const override { return puts_[static_cast<size_t>(peer)].stream.sent_bytes(); }
-  void Detach(int peer) override { puts_[static_cast<size_t>(peer)].stream.Detach(); }
-  void AwaitPuts(int peer, int more) override;
-  bool PollPuts(PutSink* sink) override;
-  bool finds_puts() const override { return awaited_peers_ <= kAskedStreams; }
+  void Cancel(const MessageTag& tag) override;
+  void DropEarly(uint32_t serial) override;
+  bool HasHeard(int peer, const MessageTag& tag) const override { return At(peer)->early->HasHeard(tag); }
+  void PostGoodbye(int peer, int left) override;
 
   Status Watch(Poller* poller, uint64_t tag) override;
   bool OnReady(uint32_t number) override;
@@ -78,49 +59,189 @@ class TcpTransport final : public Transport {
   void EndSending() override;
 
  private:
-  enum Direction { kReceives, kSends };
+  const Link* At(int peer) const {
+    return static_cast<size_t>(peer) < links_.size() ? &links_[static_cast<size_t>(peer)] : nullptr;
+  }
+  Link& Activate(int peer);
+  template <typename Visit>
+  void ForEachEarlyLane(Visit visit);  // visit(lane)
+  template <typename Visit>
+  void ForEachSocket(Visit visit) const;  // visit(peer, lane, descriptor)
 
-  void Add(int peer, Direction direction, const Post& post);
-  static bool Move(Link* link, Direction direction, std::vector<Completion>* completions);
-  static Status MoveFirst(Link* link, Direction direction, size_t* moved_bytes);
-  void Flush(int peer, PutSink* sink, bool* moved);
-  uint64_t TagOfPuts(size_t peer) const { return tag_ | (2 * peer + 1); }
-
-  const pid_t owner_;                         // the process that made the transport
-  std::vector<std::unique_ptr<Link>> links_;  // by peer, null where there is none
-  std::vector<Link*> active_[2];              // with posts of the direction, in the order of their first one
-  std::vector<Puts> puts_;                    // by peer, not open where there is none
-  int awaited_peers_ = 0;
-  bool is_quiesced_ = false;
-  Poller* poller_ = nullptr;
-  uint64_t tag_ = 0;
+  const pid_t owner_;        // the process that made the transport
+  std::vector<Link> links_;  // by peer
+  std::vector<int> active_;  // peers
+  size_t awaited_lanes_ = 0;
+  LaneContext shared_;
+  bool is_watched_ = false, is_quiesced_ = false;
 };
 
-TcpTransport::TcpTransport(std::vector<PeerConnection> connections) : owner_(getpid()) {
+TcpTransport::TcpTransport(std::vector<PeerConnection> connections, int world_size) : owner_(getpid()) {
+  size_t early_lanes = 0;
   for (PeerConnection& each : connections) {
     const int on = 1;  // switches Nagle's delay off; a Unix socket refuses, and has no delay
     setsockopt(each.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     const auto at = static_cast<size_t>(each.peer);
-    links_.resize(std::max(links_.size(), at + 1));
-    puts_.resize(links_.size());
-    if (each.for_puts) {
-      puts_[at].stream = PutStream(std::move(each.socket), each.peer);
+    if (links_.size() <= at) links_.resize(at + 1);
+    if (each.lane == Lane::kOrdered) {
+      links_[at].ordered =
+          std::make_unique<OrderedLane>(each.peer, std::move(each.socket), std::move(each.name), &shared_);
     } else {
-      links_[at] = std::make_unique<Link>(Link{std::move(each.socket), std::move(each.name)});
+      ++early_lanes;
+      links_[at].early = std::make_unique<EarlyLane>(each.peer, std::move(each.socket), std::move(each.name), &shared_);
     }
+  }
+  const size_t peers = world_size > 1 ? static_cast<size_t>(world_size) - 1 : std::max(early_lanes, size_t{1});
+  for (Link& link : links_) {
+    if (link.early) link.early->SetCredit(kEarlyBytes / peers);
   }
 }
 
-// Reads what was put before it closes, since closing with unread bytes would discard what this rank sent last. The
-// peers' ends belong to the parent if this process is a forked child.
+// Reads what was sent early before it closes, since closing with unread bytes would discard what this rank sent last.
+// The peers' ends belong to the parent if this process is a forked child.
 TcpTransport::~TcpTransport() {
   EndSending();
-  for (const Puts& each : puts_) {
-    char unread[4096];
-    while (getpid() == owner_ && each.stream.open() &&
-           recv(each.stream.descriptor(), unread, sizeof unread, MSG_DONTWAIT) > 0)
-      continue;
+  for (const Link& link : links_) {
+    if (getpid() == owner_ && link.early) link.early->DrainBeforeClose();
   }
+}
+
+template <typename Visit>
+void TcpTransport::ForEachSocket(Visit visit) const {
+  for (size_t peer = 0; peer < links_.size(); ++peer) {
+    const Link& link = links_[peer];
+    if (link.ordered) visit(peer, Lane::kOrdered, link.ordered->stream().descriptor());
+    if (link.early && link.early->stream().open()) visit(peer, Lane::kEarly, link.early->stream().descriptor());
+  }
+}
+
+// ---- messages
+
+Link& TcpTransport::Activate(int peer) {
+  Link& link = links_[static_cast<size_t>(peer)];
+  if (!std::exchange(link.is_active, true)) active_.push_back(peer);
+  return link;
+}
+
+void TcpTransport::PostSend(int peer, const MessageTag& tag, uint32_t part, const void* data, size_t size_bytes,
+                            uint64_t context) {
+  if (is_quiesced_) return;
+  Link& link = Activate(peer);
+  if (tag.lane == Lane::kOrdered) {
+    link.ordered->PostSend(tag, part, data, size_bytes, context);
+  } else {
+    link.early->PostSend(tag, part, data, size_bytes, context);
+  }
+}
+
+void TcpTransport::PostReceive(int peer, const MessageTag& tag, uint32_t part, void* data, size_t size_bytes,
+                               uint64_t context) {
+  if (is_quiesced_) return;
+  Link& link = Activate(peer);
+  if (tag.lane == Lane::kOrdered) {
+    link.ordered->PostReceive(tag, part, data, size_bytes, context);
+  } else {
+    link.early->PostReceive(tag, part, data, size_bytes, context);
+  }
+}
+
+// Moves what this lane can move now. Returns whether it moved anything.
+template <typename AnyLane>
+bool Move(AnyLane* lane, bool asks, std::vector<Transport::Completion>* completions) {
+  bool moved = false;
+  if (lane->sends() && (asks || lane->stream().may_write())) moved |= lane->Flush(completions);
+  if ((asks && lane->awaits()) || lane->stream().may_read() || lane->has_completed())
+    moved |= lane->Receive(completions);
+  return moved;
+}
+
+template <typename AnyLane>
+bool IsBusy(const AnyLane& lane) {
+  return lane.sends() || lane.awaits() || lane.has_completed();
+}
+
+// A long message takes several calls, and the poller does not report the rest of it again.
+template <typename AnyLane>
+bool HasMore(const AnyLane& lane) {
+  return lane.stream().open() && lane.stream().may_read() && !lane.stream().waits();
+}
+
+bool TcpTransport::Poll(std::vector<Completion>* completions) {
+  if (is_quiesced_) return false;
+  bool moved = false;
+  const bool asks = finds_by_itself();
+  for (size_t i = 0; i < active_.size(); ++i) {  // the sink may activate more of them
+    Link& link = links_[static_cast<size_t>(active_[i])];
+    if (link.ordered) moved |= Move(link.ordered.get(), asks, completions);
+    if (link.early) moved |= Move(link.early.get(), asks, completions);
+  }
+  awaited_lanes_ = 0;
+  const auto is_idle = [this](int peer) {
+    Link& link = links_[static_cast<size_t>(peer)];
+    const bool ordered = link.ordered && IsBusy(*link.ordered), early = link.early && IsBusy(*link.early);
+    awaited_lanes_ += (ordered ? 1 : 0) + (early ? 1 : 0);
+    const bool has_more = (link.ordered && HasMore(*link.ordered)) || (link.early && HasMore(*link.early));
+    link.is_active = ordered || early || has_more;
+    return !link.is_active;
+  };
+  active_.erase(std::remove_if(active_.begin(), active_.end(), is_idle), active_.end());
+  return moved;
+}
+
+void TcpTransport::Begin(const MessageTag& tag) {
+  shared_.begun[tag.id] = tag;
+  for (const Link& link : links_) {
+    if (link.ordered) link.ordered->OnBegin();
+  }
+}
+
+// Lanes that have something to say now, such as that messages are taken, say it in the next Poll.
+template <typename Visit>
+void TcpTransport::ForEachEarlyLane(Visit visit) {
+  for (size_t peer = 0; peer < links_.size(); ++peer) {
+    EarlyLane* const lane = links_[peer].early.get();
+    if (lane == nullptr) continue;
+    visit(lane);
+    if (lane->sends()) Activate(static_cast<int>(peer));
+  }
+}
+
+void TcpTransport::Cancel(const MessageTag& tag) {
+  ForEachEarlyLane([&tag](EarlyLane* lane) { lane->Cancel(tag); });
+}
+
+void TcpTransport::DropEarly(uint32_t serial) {
+  ForEachEarlyLane([serial](EarlyLane* lane) { lane->Drop(serial); });
+}
+
+void TcpTransport::PostGoodbye(int peer, int left) {
+  if (!is_quiesced_) Activate(peer).early->PostGoodbye(left);
+}
+
+// ---- waiting
+
+Status TcpTransport::Watch(Poller* poller, uint64_t tag) {
+  is_watched_ = true;
+  Status status;
+  ForEachSocket([&](size_t peer, Lane lane, int descriptor) {
+    if (status.ok()) status = poller->Watch(descriptor, tag | (2 * peer + static_cast<size_t>(lane)), true);
+  });
+  return status;
+}
+
+bool TcpTransport::OnReady(uint32_t number) {
+  Link& link = Activate(static_cast<int>(number / 2));
+  if (static_cast<Lane>(number % 2) == Lane::kOrdered) {
+    link.ordered->stream().OnReady();
+  } else {
+    link.early->stream().OnReady();
+  }
+  return true;
+}
+
+bool TcpTransport::IsBroken(int peer) const {
+  const Link* const link = At(peer);
+  return link != nullptr && link->ordered && HasPeerClosed(link->ordered->stream().descriptor());
 }
 
 // Adds the kernel's counts of a connection. Returns false for a socket without them. A kernel that knows fewer of them
@@ -138,173 +259,38 @@ bool AddCounts(int socket, LinkFacts* facts) {
 }
 
 void TcpTransport::AppendLinkFacts(std::vector<LinkFacts>* facts) const {
-  for (size_t peer = 0; peer < links_.size(); ++peer) {
-    LinkFacts found;
-    found.peer = static_cast<int>(peer);
-    const bool has_link = links_[peer] && AddCounts(links_[peer]->socket.get(), &found);
-    const bool has_puts = puts_[peer].stream.open() && AddCounts(puts_[peer].stream.descriptor(), &found);
-    if (has_link || has_puts) facts->push_back(found);
+  int last_peer = -1;
+  ForEachSocket([&](size_t at, Lane, int descriptor) {
+    const auto peer = static_cast<int>(at);
+    LinkFacts counted;
+    counted.peer = peer;
+    LinkFacts* const found = last_peer == peer ? &facts->back() : &counted;
+    if (!AddCounts(descriptor, found)) return;
+    if (last_peer != peer) facts->push_back(counted);
+    last_peer = peer;
+  });
+}
+
+// ---- ending
+
+void TcpTransport::BeginQuiesce() {
+  is_quiesced_ = true;
+  for (const Link& link : links_) {
+    if (link.ordered) link.ordered->Quiesce();
+    if (link.early) link.early->Quiesce();
   }
 }
 
 // close alone does not end a connection while a forked child holds a copy of the descriptor.
 void TcpTransport::EndSending() {
   if (getpid() != owner_) return;
-  for (size_t peer = 0; peer < links_.size(); ++peer) {
-    if (links_[peer]) shutdown(links_[peer]->socket.get(), SHUT_WR);
-    if (puts_[peer].stream.open()) shutdown(puts_[peer].stream.descriptor(), SHUT_WR);
-  }
-}
-
-// ---- posts
-
-void TcpTransport::Add(int peer, Direction direction, const Post& post) {
-  Link* const link = links_[static_cast<size_t>(peer)].get();
-  if (is_quiesced_) return;
-  if (link->posts[direction].empty()) active_[direction].push_back(link);
-  link->posts[direction].push_back(post);
-}
-
-bool TcpTransport::Poll(std::vector<Completion>* completions) {
-  bool moved = false;
-  for (const Direction direction : {kSends, kReceives}) {
-    std::vector<Link*>& active = active_[direction];
-    for (Link* link : active) moved |= Move(link, direction, completions);
-    const auto is_idle = [direction](const Link* link) { return link->posts[direction].empty(); };
-    active.erase(std::remove_if(active.begin(), active.end(), is_idle), active.end());
-  }
-  return moved;
-}
-
-bool TcpTransport::Move(Link* link, Direction direction, std::vector<Completion>* completions) {
-  std::deque<Post>& posts = link->posts[direction];
-  bool moved = false;
-  while (!posts.empty()) {
-    size_t moved_bytes = 0;
-    if (link->failed.ok()) link->failed = MoveFirst(link, direction, &moved_bytes);
-    if (!link->failed.ok()) {
-      completions->push_back({posts.front().context, link->failed});
-      for (auto& each : link->posts) each.clear();
-      return true;
-    }
-    moved |= moved_bytes > 0;
-    if (posts.front().left_bytes > 0) break;  // a second try would find the connection still full or empty
-    completions->push_back({posts.front().context, Status::Ok()});
-    posts.pop_front();
-  }
-  return moved;
-}
-
-// Several posts in one system call, 64 KB to 512 KB of them, made an allreduce between two hosts of two ranks slower by
-// a fifth: data in small parts keep both ends at work.
-Status TcpTransport::MoveFirst(Link* link, Direction direction, size_t* moved_bytes) {
-  FRD_RETURN_IF_ERROR(direction == kSends ? FRD_FAILPOINT_STATUS("link.send") : FRD_FAILPOINT_STATUS("link.recv"));
-  Post& post = link->posts[direction].front();
-  const int socket = link->socket.get();
-  const ssize_t moved = direction == kSends ? send(socket, post.data, post.left_bytes, MSG_DONTWAIT | MSG_NOSIGNAL)
-                                            : recv(socket, post.data, post.left_bytes, MSG_DONTWAIT);
-  if (moved == 0) return {Code::kPeerLost, link->name + " left: it closed the connection to this rank"};
-  if (moved < 0 && (errno == EAGAIN || errno == EINTR)) return Status::Ok();
-  if (moved < 0) return MoveFailed((direction == kSends ? "sending to " : "receiving from ") + link->name);
-  *moved_bytes = static_cast<size_t>(moved);
-  post.data += moved;
-  post.left_bytes -= *moved_bytes;
-  return Status::Ok();
-}
-
-// ---- puts
-
-uint64_t TcpTransport::PostPut(int peer, const PutHead& head, const std::vector<Slice>& data) {
-  PutStream& stream = puts_[static_cast<size_t>(peer)].stream;
-  stream.Queue(head.data(), head.size());
-  size_t size_bytes = 0;
-  for (const Slice& slice : data) size_bytes += slice.size_bytes;
-  const auto queue = size_bytes <= kCopiedPutBytes ? &PutStream::Queue : &PutStream::QueueReference;
-  for (const Slice& slice : data) (stream.*queue)(slice.data, slice.size_bytes);
-  return stream.queued_bytes();
-}
-
-void TcpTransport::AwaitPuts(int peer, int more) {
-  int& awaited = puts_[static_cast<size_t>(peer)].awaited;
-  awaited_peers_ += (awaited + more > 0 ? 1 : 0) - (awaited > 0 ? 1 : 0);
-  awaited += more;
-}
-
-// With few streams that bring data, reading each costs less than poll; with many, only those that poll has reported are
-// read. Reading finds that the other end has closed, behind what it sent before.
-bool TcpTransport::PollPuts(PutSink* sink) {
-  bool moved = false;
-  for (size_t peer = 0; peer < puts_.size(); ++peer) {
-    Puts& from = puts_[peer];
-    if (!from.stream.open()) continue;
-    if (!from.stream.flushed()) Flush(static_cast<int>(peer), sink, &moved);
-    const bool was_readable = std::exchange(from.is_readable, false);
-    if (!was_readable && (from.awaited == 0 || !finds_puts())) continue;
-    const Status status = from.stream.Receive(sink, &moved);
-    if (status.ok()) continue;
-    moved = true;
-    if (poller_ != nullptr) poller_->Forget(from.stream.descriptor());
-    from.stream.Close();
-    sink->OnEnd(static_cast<int>(peer), status);
-  }
-  return moved;
-}
-
-// A failed send that only says that the other end has closed is no end, since reading finds that.
-void TcpTransport::Flush(int peer, PutSink* sink, bool* moved) {
-  Puts& to = puts_[static_cast<size_t>(peer)];
-  bool sent = false;
-  const Status status = to.stream.Flush(&sent);
-  *moved |= sent;
-  // Wakes a sleeping rank when there is room again.
-  const bool blocked = status.ok() && !sent;
-  if (poller_ != nullptr && blocked != to.is_watched_for_writing && (blocked || to.stream.flushed())) {
-    poller_->WatchWriting(to.stream.descriptor(), TagOfPuts(static_cast<size_t>(peer)), blocked);
-    to.is_watched_for_writing = blocked;
-  }
-  if (status.ok()) return;
-  to.stream.Drop();
-  if (status.code() != Code::kPeerLost) sink->OnEnd(peer, status);
-}
-
-// ---- waiting and ending
-
-// Connections for posts only wake: each Poll tries them.
-Status TcpTransport::Watch(Poller* poller, uint64_t tag) {
-  poller_ = poller;
-  tag_ = tag;
-  for (size_t peer = 0; peer < links_.size(); ++peer) {
-    const PutStream& puts = puts_[peer].stream;
-    if (links_[peer]) FRD_RETURN_IF_ERROR(poller->Watch(links_[peer]->socket.get(), tag | 2 * peer, true));
-    if (puts.open()) FRD_RETURN_IF_ERROR(poller->Watch(puts.descriptor(), TagOfPuts(peer)));
-  }
-  return Status::Ok();
-}
-
-bool TcpTransport::OnReady(uint32_t number) {
-  if (number % 2 == 0) return false;
-  puts_[number / 2].is_readable = true;
-  return true;
-}
-
-bool TcpTransport::IsBroken(int peer) const {
-  const auto at = static_cast<size_t>(peer);
-  return at < links_.size() && links_[at] && HasPeerClosed(links_[at]->socket.get());
-}
-
-void TcpTransport::BeginQuiesce() {
-  is_quiesced_ = true;
-  for (auto& active : active_) active.clear();
-  for (const auto& link : links_) {
-    if (link) link->posts[kReceives].clear(), link->posts[kSends].clear();
-  }
-  for (Puts& each : puts_) each.stream.Drop();
+  ForEachSocket([](size_t, Lane, int descriptor) { shutdown(descriptor, SHUT_WR); });
 }
 
 }  // namespace
 
-std::unique_ptr<Transport> MakeTransport(std::vector<PeerConnection> connections) {
-  return std::make_unique<TcpTransport>(std::move(connections));
+std::unique_ptr<Transport> MakeTransport(std::vector<PeerConnection> connections, int world_size) {
+  return std::make_unique<TcpTransport>(std::move(connections), world_size);
 }
 
 }  // namespace farandole

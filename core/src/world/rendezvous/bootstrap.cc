@@ -91,7 +91,6 @@ PeerInfo MyPeerInfo(const WorldSpec& spec, const std::string& segment_endpoint) 
                      segment_endpoint};
   peer_info.size = spec.size;
   peer_info.settings = spec.settings;
-  peer_info.tuning = spec.tuning;
   peer_info.cores = MyCores();
   return peer_info;
 }

@@ -15,8 +15,8 @@ using std::chrono::milliseconds;
 
 // Purposes of connections, as the handshake names them.
 constexpr const char* kSegment = "segment";
-constexpr const char* kData = "data";
-constexpr const char* kPuts = "puts";
+constexpr const char* kOrdered = "ordered";  // the lanes of transport.h
+constexpr const char* kEarly = "early";
 
 // Limits for descriptors and bytes that a peer may pass.
 constexpr size_t kDescriptorLimit = 16384;
@@ -217,7 +217,7 @@ void LinkSetup::Open(RendezvousClient* client) {
   Status status = FRD_FAILPOINT_STATUS("link.listen");
   if (status.ok()) status = ListenForData(spec_.interface_address, &listener);
   if (status.ok()) status = BoundEndpoint(listener.get(), &endpoint);
-  if (status.ok()) acceptor_.Open(std::move(listener), spec_.key, {kData, static_cast<uint32_t>(spec_.rank), 0});
+  if (status.ok()) acceptor_.Open(std::move(listener), spec_.key, {kOrdered, static_cast<uint32_t>(spec_.rank), 0});
   client->OnListening(status, endpoint);
 }
 
@@ -228,8 +228,8 @@ void LinkSetup::Begin(TimePoint now, RendezvousClient* client) {
                         Connector(client->linking().endpoint_of(peer), spec_.key, mine, now));
   };
   for (int peer : client->linking().ToOpen()) {
-    connect(peer, kData);
-    if (HasPutStreams(client->layout())) connect(peer, kPuts);
+    connect(peer, kOrdered);
+    if (HasEarlyLanes(client->layout())) connect(peer, kEarly);
   }
   AdmitEarly(client);
 }
@@ -246,7 +246,7 @@ void LinkSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client
     client->OnNoLink(spec_.rank, status.message());
   }
   for (AuthenticatedPeer& peer : arrived) {
-    const bool known = peer.hello.purpose == kData || peer.hello.purpose == kPuts;
+    const bool known = peer.hello.purpose == kOrdered || peer.hello.purpose == kEarly;
     if (known && peer.hello.rank < static_cast<uint32_t>(spec_.size))
       early_[{static_cast<int>(peer.hello.rank), peer.hello.purpose}] = std::move(peer.connection);
   }
@@ -281,7 +281,7 @@ void LinkSetup::Keep(const Connection& which, Descriptor descriptor, RendezvousC
   made_[which] = std::move(descriptor);
   const int peer = which.first;
   const bool all =
-      made_.count({peer, kData}) > 0 && (made_.count({peer, kPuts}) > 0 || !HasPutStreams(client->layout()));
+      made_.count({peer, kOrdered}) > 0 && (made_.count({peer, kEarly}) > 0 || !HasEarlyLanes(client->layout()));
   if (all) client->OnLink(peer);
 }
 
@@ -296,9 +296,10 @@ std::string LinkSetup::detail() const {
 void LinkSetup::MoveInto(World* world) {
   std::vector<PeerConnection> connections;
   for (auto& [which, connection] : made_) {
-    connections.push_back({which.first, which.second == kPuts, std::move(connection), world->NameOf(which.first)});
+    connections.push_back({which.first, which.second == kEarly ? Lane::kEarly : Lane::kOrdered, std::move(connection),
+                           world->NameOf(which.first)});
   }
-  world->transport = MakeTransport(std::move(connections));
+  world->transport = MakeTransport(std::move(connections), world->size);
 }
 
 }  // namespace farandole

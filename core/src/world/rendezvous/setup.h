@@ -66,7 +66,7 @@ class ShmSetup {
 };
 
 // Makes the data connections to the ranks of other groups. The higher rank connects to the lower one, twice where there
-// are put streams; a link is made when both connections are.
+// are early lanes; a link is made when both connections are.
 class LinkSetup {
  public:
   explicit LinkSetup(const WorldSpec& spec) : spec_(spec) {}

@@ -18,7 +18,7 @@ PathFacts SumAmong(const std::vector<int>& group_sizes) {
   facts.group_count = static_cast<int>(group_sizes.size());
   facts.largest_group = *std::max_element(group_sizes.begin(), group_sizes.end());
   facts.size_bytes = 4;
-  facts.can_put = facts.group_count > 1;
+  facts.has_early_lanes = facts.group_count > 1;
   return facts;
 }
 
@@ -29,7 +29,7 @@ TEST(ChoosePath, EveryLayoutHasItsPathForSmallAndForLargeSums) {
   } kCases[] = {
       {{1}, PathKind::kSolo, PathKind::kSolo},         {{2}, PathKind::kCells, PathKind::kStaged},
       {{64}, PathKind::kCells, PathKind::kStaged},     {{65}, PathKind::kStaged, PathKind::kStaged},
-      {{1, 1, 1}, PathKind::kEager, PathKind::kLinks}, {{2, 1}, PathKind::kEager, PathKind::kTwoLevel},
+      {{1, 1, 1}, PathKind::kEarly, PathKind::kLinks}, {{2, 1}, PathKind::kEarly, PathKind::kTwoLevel},
   };
   for (const auto& c : kCases) {
     PathFacts facts = SumAmong(c.groups);
@@ -41,83 +41,52 @@ TEST(ChoosePath, EveryLayoutHasItsPathForSmallAndForLargeSums) {
   }
 }
 
-// A rank does not know rank 0's caches, nor whether a span is free.
+// A rank does not know whether a span is free, nor whether the others wait.
 TEST(ChoosePath, ARankAcceptsThePathsThatRankZeroMayHaveChosen) {
   PathFacts pair = SumAmong({2}), far = SumAmong({1, 1}), mixed = SumAmong({2, 1});
   EXPECT_TRUE(IsPossible(PathKind::kCells, pair));
   EXPECT_TRUE(IsPossible(PathKind::kStaged, pair)) << "no span was free";
-  EXPECT_FALSE(IsPossible(PathKind::kEager, pair));
+  EXPECT_FALSE(IsPossible(PathKind::kEarly, pair));
   EXPECT_FALSE(IsPossible(PathKind::kSolo, pair));
-  EXPECT_TRUE(IsPossible(PathKind::kEager, far));
+  EXPECT_TRUE(IsPossible(PathKind::kEarly, far));
   EXPECT_FALSE(IsPossible(PathKind::kCells, far));
   EXPECT_TRUE(IsPossible(PathKind::kTwoLevel, mixed));
-  EXPECT_TRUE(IsPossible(PathKind::kEager, mixed));
+  EXPECT_TRUE(IsPossible(PathKind::kEarly, mixed));
   pair.size_bytes = far.size_bytes = mixed.size_bytes = 64 * kMegabyte;
   EXPECT_FALSE(IsPossible(PathKind::kCells, pair));
-  EXPECT_FALSE(IsPossible(PathKind::kEager, far));
-  EXPECT_FALSE(IsPossible(PathKind::kEager, mixed));
+  EXPECT_FALSE(IsPossible(PathKind::kEarly, far));
+  EXPECT_FALSE(IsPossible(PathKind::kEarly, mixed));
 }
 
-TEST(ChoosePath, LimitsAreTheLargestSizesOfCellsAndEager) {
-  PathFacts cells = SumAmong({3}), eager = SumAmong({1, 1, 1});
-  cells.size_bytes = cells.tuned_cell_bytes = CellLimitBytes(3);
-  eager.size_bytes = EagerLimitBytes(3, 1);
+TEST(ChoosePath, LimitsAreTheLargestSizesOfCellsAndEarly) {
+  PathFacts cells = SumAmong({3}), early = SumAmong({1, 1, 1});
+  cells.size_bytes = CellLimitBytes(3);
+  early.size_bytes = EarlyLimitBytes(3, 1);
   EXPECT_EQ(ChoosePath(cells), PathKind::kCells);
-  EXPECT_EQ(ChoosePath(eager), PathKind::kEager);
+  EXPECT_EQ(ChoosePath(early), PathKind::kEarly);
   EXPECT_EQ(ChoosePath((++cells.size_bytes, cells)), PathKind::kStaged);
-  EXPECT_EQ(ChoosePath((++eager.size_bytes, eager)), PathKind::kLinks);
-  eager.size_bytes = 0;
-  EXPECT_EQ(ChoosePath(eager), PathKind::kLinks) << "nothing to put";
+  EXPECT_EQ(ChoosePath((++early.size_bytes, early)), PathKind::kLinks);
+  early.size_bytes = 0;
+  EXPECT_EQ(ChoosePath(early), PathKind::kLinks) << "nothing to put";
 }
 
 TEST(ChoosePath, OnlySumsOfElementsInHostMemoryBeginBeforeTheLogSaysSo) {
   for (const std::vector<int>& groups : {std::vector<int>{2}, {1, 1}}) {
     const PathKind otherwise = groups.size() == 1 ? PathKind::kStaged : PathKind::kLinks;
-    PathFacts on_device = SumAmong(groups), adasum = on_device, gather = on_device, in_log = on_device;
+    PathFacts on_device = SumAmong(groups), adasum = on_device, gather = on_device, in_log = on_device,
+              integers = on_device;
     on_device.on_device = true;
     adasum.reduce = ReduceOp::kAdasum;
     gather.kind = OpKind::kAllgather;
     in_log.in_log = true;
-    for (const PathFacts& facts : {on_device, adasum, gather, in_log}) EXPECT_EQ(ChoosePath(facts), otherwise);
+    integers.averages_integers = true;
+    for (const PathFacts& facts : {on_device, adasum, gather, in_log, integers})
+      EXPECT_EQ(ChoosePath(facts), otherwise);
   }
   PathFacts barrier = SumAmong({2});
   barrier.kind = OpKind::kBarrier;
   barrier.size_bytes = 0;
   EXPECT_EQ(ChoosePath(barrier), PathKind::kCells);
-}
-
-TEST(ChoosePath, TwoRanksWithLargeCachesStageLargerSumsThatNobodyWaitsFor) {
-  PathFacts facts = SumAmong({2});
-  facts.second_level_cache_bytes = 2 << 20;
-  facts.size_bytes = 32 << 10;
-  EXPECT_EQ(ChoosePath(facts), PathKind::kCells);
-  EXPECT_EQ(ChoosePath((++facts.size_bytes, facts)), PathKind::kStaged);
-  facts.awaited = true;
-  EXPECT_EQ(ChoosePath(facts), PathKind::kCells);
-  facts.awaited = false;
-  facts.second_level_cache_bytes = 0;
-  EXPECT_EQ(ChoosePath(facts), PathKind::kCells);
-}
-
-TEST(ChoosePath, AMeasuredLimitOfCellsTakesThePlaceOfTheRuleForCaches) {
-  PathFacts facts = SumAmong({2});
-  facts.second_level_cache_bytes = 2 << 20;
-  facts.tuned_cell_bytes = 48 << 10;
-  facts.size_bytes = 48 << 10;
-  EXPECT_EQ(ChoosePath(facts), PathKind::kCells);
-  EXPECT_EQ(ChoosePath((++facts.size_bytes, facts)), PathKind::kStaged);
-  facts.tuned_cell_bytes = 1 << 20;
-  facts.size_bytes = CellLimitBytes(2) + 1;
-  EXPECT_EQ(ChoosePath(facts), PathKind::kStaged) << "cells have no memory for more";
-}
-
-TEST(ChoosePath, ThreeRanksHaveTheLargestCellsOnlyWhereThatWasMeasured) {
-  PathFacts facts = SumAmong({3});
-  facts.size_bytes = CellLimitBytes(3);
-  EXPECT_EQ(ChoosePath(facts), PathKind::kStaged);
-  EXPECT_TRUE(IsPossible(PathKind::kCells, facts)) << "a rank does not know what rank 0 measured";
-  facts.size_bytes = 32 << 10;
-  EXPECT_EQ(ChoosePath(facts), PathKind::kCells);
 }
 
 TEST(ChoosePath, TwoRanksThatWaitForEachSumHaveLargerCells) {
@@ -129,10 +98,7 @@ TEST(ChoosePath, TwoRanksThatWaitForEachSumHaveLargerCells) {
   pair.awaited = crowd.awaited = true;
   EXPECT_EQ(ChoosePath(pair), PathKind::kCells);
   EXPECT_EQ(ChoosePath(crowd), PathKind::kStaged);
-  pair.tuned_cell_bytes = pair.size_bytes - 1;
-  EXPECT_EQ(ChoosePath(pair), PathKind::kStaged);
-  pair.tuned_cell_bytes = pair.size_bytes++;
-  EXPECT_EQ(ChoosePath(pair), PathKind::kStaged) << "cells have no memory for more";
+  EXPECT_EQ(ChoosePath((++pair.size_bytes, pair)), PathKind::kStaged) << "cells have no memory for more";
 }
 
 TEST(ChooseAllreduce, WhatIsForcedIsTaken) {

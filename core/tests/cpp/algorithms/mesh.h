@@ -27,7 +27,7 @@ class Mesh {
 
   // *schedule outlives the runner.
   std::unique_ptr<Runner> MakeRunner(const Schedule* schedule, int me, int under_way = kChunksUnderWay) const {
-    return std::make_unique<Runner>(schedule, transport(me), ranks_, 0, under_way);
+    return std::make_unique<Runner>(schedule, transport(me), ranks_, under_way);
   }
 
   // Calls body(me) in one thread per participant. Returns the first error, or "" when all bodies returned "".

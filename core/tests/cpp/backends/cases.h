@@ -30,7 +30,8 @@ struct Case {
 // Only the ring, and a backend that allows any order, folds these in another order.
 inline bool OrderMatters(const Case& c) {
   const bool reduces = c.kind == OpKind::kAllreduce || c.kind == OpKind::kReducescatter;
-  return reduces && IsFloating(c.dtype) && (c.reduce == ReduceOp::kSum || c.reduce == ReduceOp::kProduct);
+  const bool rounds = IsFloating(c.dtype) || IsComplex(c.dtype);
+  return reduces && rounds && (c.reduce == ReduceOp::kSum || c.reduce == ReduceOp::kProduct);
 }
 
 class CaseMaker {
@@ -78,6 +79,11 @@ class CaseMaker {
 
 // Values of moderate size, so that products stay finite; any bits for integers.
 inline std::string InputOf(const Case& c, int position, size_t element_count) {
+  if (IsComplex(c.dtype)) {
+    Case reals = c;
+    reals.dtype = ReducedAs(c.dtype);
+    return InputOf(reals, position, 2 * element_count);
+  }
   std::string bytes(element_count * c.width(), '\0');
   std::minstd_rand random(c.seed + static_cast<uint32_t>(position) * 7919u);
   const auto put = [&](size_t i, auto value) { std::memcpy(&bytes[i * sizeof value], &value, sizeof value); };

@@ -70,6 +70,8 @@ class ReductionOracle {
     if (case_.scale.IsIdentity()) return value;
     if constexpr (std::is_same<Value, bool>::value) {
       return value;
+    } else if constexpr (IsComplexValue<Value>::value) {
+      return value * static_cast<typename Value::value_type>(case_.scale.multiplier / case_.scale.divisor);
     } else if constexpr (std::is_floating_point<Value>::value) {
       return value * static_cast<Value>(case_.scale.multiplier / case_.scale.divisor);
     } else {
@@ -110,6 +112,14 @@ inline std::string Reduced(const ReductionCase& c, const Layout& layout, const s
       return of(ReductionOracle<PlainOracle<double>>(c));
     case DType::kBool:
       return of(ReductionOracle<BoolOracle>(c));
+    case DType::kUint32:
+      return of(ReductionOracle<PlainOracle<uint32_t>>(c));
+    case DType::kUint64:
+      return of(ReductionOracle<PlainOracle<uint64_t>>(c));
+    case DType::kComplex64:
+      return of(ReductionOracle<ComplexOracle<float>>(c));
+    case DType::kComplex128:
+      return of(ReductionOracle<ComplexOracle<double>>(c));
   }
   return {};
 }

@@ -90,7 +90,8 @@ TEST(Rounds, LeaveBeforeTheFirstOneIsAnswered) {
     runner->Supply(plan);
   }
   char block[kBlockBytes];
-  for (uint64_t t = 0; t < kAtOnce; ++t) mesh.transport(1)->PostReceive(0, 0, block, sizeof block, t);
+  for (uint64_t t = 0; t < kAtOnce; ++t)
+    mesh.transport(1)->PostReceive(0, {}, static_cast<uint32_t>(t), block, sizeof block, t);
   std::vector<Transport::Completion> received;
   for (bool moved = true; moved;) {
     moved = false;

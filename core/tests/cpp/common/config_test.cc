@@ -43,6 +43,26 @@ TEST(ConfigTest, SecondsMayHaveAFraction) {
   EXPECT_EQ(settings.timeout_ms, 1'000'000'000'000);
 }
 
+TEST(ConfigTest, ASilentHostIsLostAfterOneSecondAtLeast) {
+  Settings settings;
+  ASSERT_TRUE(ReadWith("FARANDOLE_SILENCE_TIMEOUT", "", &settings).ok());
+  EXPECT_EQ(settings.silence_timeout_ms, 4000);
+  ASSERT_TRUE(ReadWith("FARANDOLE_SILENCE_TIMEOUT", "20.5", &settings).ok());
+  EXPECT_EQ(settings.silence_timeout_ms, 20'500);
+  for (const char* wrong : {"0", "-20", "0.5", "1e5", "20s", "nan"}) {
+    EXPECT_EQ(RefusalOf("FARANDOLE_SILENCE_TIMEOUT", wrong),
+              std::string("FARANDOLE_SILENCE_TIMEOUT=") + wrong +
+                  " is not understood; allowed: a number of seconds from 1 to 86400, without a unit");
+  }
+}
+
+TEST(ConfigTest, RanksWithDifferentSilenceTimeoutsDoNotStart) {
+  Settings settings;
+  settings.silence_timeout_ms = 20'500;
+  const std::pair<std::string, std::string> shared{"FARANDOLE_SILENCE_TIMEOUT", "20.5"};
+  EXPECT_EQ(SharedSettingsOf(settings).back(), shared);
+}
+
 TEST(ConfigTest, ANetworkIsTakenFromABackendOfTheListOnly) {
   Settings settings;
   setenv("FARANDOLE_NCCL_NETWORK", "0", 1);

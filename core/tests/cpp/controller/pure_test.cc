@@ -197,16 +197,16 @@ bool GetsSpan(Coordinator* coordinator, const std::string& name, int64_t element
   return Decode<Assignment>(&reader).span_offset >= 0;
 }
 
-TEST(CoordinatorTest, WhetherAPairFoldsBySpansDependsOnItsCaches) {
-  const auto has_span = [](int64_t cache_bytes, size_t ranks, int64_t elements) {
-    Coordinator coordinator(LayoutOf(std::vector<std::string>(ranks, "a")), cache_bytes);
+TEST(CoordinatorTest, WhetherASumHasASpanDependsOnItsSizeAndTheNumberOfRanks) {
+  const auto has_span = [](size_t ranks, int64_t elements) {
+    Coordinator coordinator(LayoutOf(std::vector<std::string>(ranks, "a")));
     return GetsSpan(&coordinator, "w", elements, std::vector<bool>(ranks, false));
   };
   constexpr int64_t kUpTo32Kb = 8 << 10, kUpTo64Kb = 16 << 10;
-  for (int64_t cache_bytes : {int64_t{0}, int64_t{1} << 20}) EXPECT_TRUE(has_span(cache_bytes, 2, kUpTo64Kb));
-  EXPECT_FALSE(has_span(2 << 20, 2, kUpTo64Kb));
-  EXPECT_TRUE(has_span(2 << 20, 2, kUpTo32Kb));
-  EXPECT_TRUE(has_span(2 << 20, 3, kUpTo32Kb));
+  EXPECT_TRUE(has_span(2, kUpTo64Kb));
+  EXPECT_FALSE(has_span(2, kUpTo64Kb + 1));
+  EXPECT_TRUE(has_span(3, kUpTo32Kb));
+  EXPECT_FALSE(has_span(3, kUpTo32Kb + 1));
 }
 
 TEST(CoordinatorTest, LargeCellsAreForOperationsThatAllRanksAwait) {
@@ -249,7 +249,7 @@ TEST(CoordinatorTest, AllHearThatTheirNamesForAnOperationDiffer) {
   }
 }
 
-// Too large to be eager.
+// Too large to be early.
 Description InTheLog() {
   Description description = Base();
   description.signature.tensors[0].shape = {1 << 20};

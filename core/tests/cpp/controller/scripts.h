@@ -30,7 +30,7 @@ inline Description Sum(const std::string& name, int64_t elements, int set = 0) {
   description.signature.tensors = {{DType::kInt64, {elements}}};
   return description;
 }
-// Small where all ranks of the set share memory, eager elsewhere. The elements say which ranks took part, so there
+// Small where all ranks of the set share memory, early elsewhere. The elements say which ranks took part, so there
 // are at least as many as ranks.
 inline Description Small(const std::string& name, int set = 0) { return Sum(name, 8, set); }
 inline Description Large(const std::string& name, int set = 0) { return Sum(name, 1 << 17, set); }
@@ -84,6 +84,9 @@ class Scripts {
   void AllUnnamed(const Description& description) {
     On(Everyone(), [&](int) { return description; }, true);
   }
+
+  // Has this rank refuse its last call.
+  void RefuseLast(int rank) { scripts_[static_cast<size_t>(rank)].back().description.refusal = "it cannot"; }
 
   // Sets get the ids 1, 2, 3 ... in the order in which they are added. Called by all, or by those that have not joined.
   void AddSet(const Ranks& ranks, bool may_fail = false, const Ranks& callers = {}) {

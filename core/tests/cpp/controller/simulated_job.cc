@@ -116,7 +116,7 @@ bool SimulatedJob::Step(int r) {
     case 8:
       return DeliverPut(r);
     case 9:
-      return TakeEager(r);
+      return TakeEarly(r);
     case 10:
       return GoOn(r);
     default:
@@ -136,7 +136,7 @@ bool SimulatedJob::Sweep() {
     while (GoOn(r)) moved = true;
     while (TakeSmall(r)) moved = true;
     while (DeliverPut(r)) moved = true;
-    while (TakeEager(r)) moved = true;
+    while (TakeEarly(r)) moved = true;
     while (PerformWork(r)) moved = true;
     if (!complaint_.empty()) return true;
   }
@@ -327,24 +327,43 @@ bool SimulatedJob::DeliverPutFrom(int from, int to) {
   if (rank.gone || rank.paused || queue.empty()) return false;
   const Parcel parcel = std::move(queue.front());
   queue.pop_front();
-  std::shared_ptr<Inbox> inbox;
-  const Status status = rank.negotiation.OnPut(from, parcel.head, &inbox);
-  if (!status.ok()) Complain("rank " + std::to_string(to) + " refused data: " + status.message());
-  if (!inbox || parcel.head.payload_bytes == 0) return true;
-  Inbox::Slot& slot = inbox->at(UsesIn(parcel.head.stamp), from);
-  slot.data = std::make_unique<std::byte[]>(parcel.head.payload_bytes);
-  std::memcpy(slot.data.get(), parcel.data.data(), parcel.head.payload_bytes);
-  slot.received_bytes = parcel.head.payload_bytes;
+  const auto means = [&parcel](const auto& each) {
+    const Admission& admission = each.second->admission;
+    return admission.early && admission.serial == parcel.tag.serial && admission.stamp() == parcel.tag.operation;
+  };
+  bool wanted = std::any_of(rank.in_flight.begin(), rank.in_flight.end(), means);
+  if (!wanted) {
+    const Status status = rank.negotiation.OnArrival(from, parcel.tag, &wanted);
+    if (!status.ok()) Complain("rank " + std::to_string(to) + " refused data: " + status.message());
+  }
+  if (wanted) rank.early[{parcel.tag.serial, parcel.tag.operation, from}] = parcel.data;
   return true;
 }
 
-bool SimulatedJob::TakeEager(int r) {
+MessageTag SimulatedJob::TagOf(const Admission& admission) {
+  return {admission.id, admission.serial, admission.stamp(), admission.round, 0, 0, Lane::kEarly};
+}
+
+bool SimulatedJob::HasAll(const Rank& rank, const Operation& operation) const {
+  const Admission& admission = operation.admission;
+  int here = 0;
+  for (int g = 0; g < admission.set->layout.group_count(); ++g)
+    here += IsHere(rank, admission, admission.set->LeaderOf(g));
+  return here == admission.set->layout.group_count() - 1;
+}
+
+bool SimulatedJob::IsHere(const Rank& rank, const Admission& admission, int leader) const {
+  const auto found = rank.early.find({admission.serial, admission.stamp(), leader});
+  return found != rank.early.end() && (!found->second.empty() || planted_ == Planted::kHeadIsEnough);
+}
+
+bool SimulatedJob::TakeEarly(int r) {
   Rank& rank = *ranks_[static_cast<size_t>(r)];
   if (rank.gone) return false;
   for (const auto& [ticket, operation] : rank.in_flight) {
-    if (!operation->admission.inbox) continue;
-    const std::shared_ptr<Operation> eager = operation;
-    if (GoOnWithEager(&rank, eager)) return true;
+    if (!operation->admission.early) continue;
+    const std::shared_ptr<Operation> early = operation;
+    if (GoOnWithEarly(&rank, early)) return true;
   }
   return false;
 }
@@ -375,7 +394,15 @@ std::set<int> SimulatedJob::MissingFor(int rank) const {
   std::set<int> all;
   const Rank& here = *ranks_[static_cast<size_t>(rank)];
   for (const auto& [ticket, operation] : here.in_flight) {
-    for (int missing : here.negotiation.MissingRanks(ticket)) all.insert(missing);
+    const std::vector<int> missing = here.negotiation.MissingRanks(ticket);
+    all.insert(missing.begin(), missing.end());
+    const Admission& admission = operation->admission;
+    if (!missing.empty() || !admission.early || admission.set->member() != 0) continue;
+    for (int g = 0; g < admission.set->layout.group_count(); ++g) {
+      const bool is_alone = admission.set->layout.groups[static_cast<size_t>(g)].size() == 1;
+      const int leader = admission.set->LeaderOf(g);
+      if (is_alone && leader != rank && !IsHere(here, admission, leader)) all.insert(leader);
+    }
   }
   return all;
 }
@@ -401,6 +428,16 @@ std::set<int> SimulatedJob::NotInFront(int rank) const {
     if (other.gone || other.works.empty() || other.works.front().set->id != set.id) absent.insert(member);
   }
   return absent;
+}
+
+// As Engine::Refuse does it. Returns false while the name is in flight: that call comes first.
+bool SimulatedJob::RefuseCall(Rank* rank, const Call& call) {
+  const int set = call.description.signature.set;
+  const int64_t number = call.unnamed ? rank->sequence_numbers[set]++ : -1;
+  const std::string name = call.unnamed ? "" : call.description.name;
+  if (!rank->negotiation.Refuse(RefusalOf(set, name, number, "", call.description.refusal))) return false;
+  ++rank->failed;
+  return true;
 }
 
 }  // namespace farandole

@@ -5,7 +5,8 @@
 // The oracle. Every call has a tag that is equal on all ranks that mean the same. Data of small operations are the
 // tags, one element for each position, so a result shows whose data, and of which use, went into it. Others are works:
 // each rank performs its own one after the other, and each can only be performed when all ranks of its set have it in
-// front. A call fails exactly when the ranks' descriptions of it differ, or when the root of a broadcast has joined. A
+// front. A call fails exactly when the ranks' descriptions of it differ, when a rank refuses it, or when the root of a
+// broadcast has joined. A
 // rank without which a call of another ended had joined before that one.
 //
 // The job's complaint is the first error that it finds; a standstill is one, too.
@@ -18,6 +19,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -36,7 +38,7 @@ enum class Planted {
   kEarlyReady,    // a small operation is taken although one member has not put
   kSwappedOrder,  // the last rank reads batches backwards
   kNoValidation,  // the coordinator takes all descriptions for equal
-  kHeadIsEnough,  // an eager operation is folded when all heads are here, without the data
+  kHeadIsEnough,  // an early operation is folded when all heads are here, without the data
 };
 
 // When operations have waited so long that ranks ask whether they are stuck.
@@ -81,8 +83,8 @@ class SimulatedJob {
   struct Work;
   struct Rank;
   struct Parcel {
-    EagerPut head;
-    std::vector<int64_t> data;
+    MessageTag tag;
+    std::vector<int64_t> data;  // empty: it is announced
   };
   using Events = std::vector<Negotiation::Event>;
 
@@ -102,7 +104,7 @@ class SimulatedJob {
   bool GoOnWithHalf(Rank* rank, const std::shared_ptr<Operation>& operation);
   bool DeliverPut(int r);
   bool DeliverPutFrom(int from, int to);
-  bool TakeEager(int r);
+  bool TakeEarly(int r);
   bool AskForBells(int r);
   bool Stick(int r);
   void Complain(const std::string& text);
@@ -115,21 +117,23 @@ class SimulatedJob {
   bool SubmitAt(int r, size_t pick);
   static size_t FirstBefore(const Rank& rank, size_t pick);
   bool SubmitCall(Rank* rank, const Call& call);
+  static bool RefuseCall(Rank* rank, const Call& call);
   std::shared_ptr<Operation> NameIt(Rank* rank, Description* description);
   bool EnterHeld(Rank* rank);
   bool Enter(Rank* rank, const std::shared_ptr<Operation>& operation);
   bool EnterCall(Rank* rank, const std::shared_ptr<Operation>& operation);
   void Put(const Operation& operation);
   void PutIntoCells(const Operation& operation, CellBuffer cells, int member, bool wants_bell);
-  bool GoOnWithEager(Rank* rank, const std::shared_ptr<Operation>& operation);
+  bool GoOnWithEarly(Rank* rank, const std::shared_ptr<Operation>& operation);
   void PutToOthers(int r, const Operation& operation);
   static std::vector<std::pair<size_t, size_t>> TensorsOf(const Operation& operation);
   std::vector<int64_t> PartialOf(const Operation& operation) const;
-  std::vector<int64_t> SumOfAll(const Operation& operation) const;
-  void EndEager(Rank* rank, const std::shared_ptr<Operation>& operation, const std::vector<int64_t>& sums);
-  bool HasAll(const Operation& operation) const;
-  bool IsHere(const Admission& admission, const Inbox::Slot& slot) const;
-  static bool WillComplete(const Admission& admission, int left);
+  std::vector<int64_t> SumOfAll(const Rank& rank, const Operation& operation) const;
+  void EndEarly(Rank* rank, const std::shared_ptr<Operation>& operation, const std::vector<int64_t>& sums);
+  bool HasAll(const Rank& rank, const Operation& operation) const;
+  static MessageTag TagOf(const Admission& admission);
+  bool IsHere(const Rank& rank, const Admission& admission, int leader) const;
+  bool WillComplete(const Rank& rank, const Admission& admission, int left) const;
   bool AppendToLog(Rank* rank);
   bool JoinIfIdle(Rank* rank);
   bool LeaveIfIdle(Rank* rank);
@@ -184,8 +188,8 @@ struct SimulatedJob::Operation {
   bool taken = false;      // by a thread that folds it
   bool puts_half = false;  // a call of two ranks whose thread looks next, see CellBuffer::PutHalf
   bool has_put_half = false;
-  bool begun = false;        // eager: it has put what it puts
-  bool has_partial = false;  // eager: it has put its group's partial to the others
+  bool begun = false;        // early: it has put what it puts
+  bool has_partial = false;  // early: it has put its group's partial to the others
   bool stuck_reported = false;
   std::vector<int64_t> counts;
   int set() const { return call.description.signature.set; }
@@ -210,6 +214,8 @@ struct SimulatedJob::Rank {
   std::deque<Work> works;
   Events unhandled;                  // the driver handles them later
   std::vector<Admission> to_append;  // complete, but not in the log yet
+  // What other ranks have sent early, by serial, stamp and sender; empty: it is announced.
+  std::map<std::tuple<uint32_t, uint64_t, int>, std::vector<int64_t>> early;
   SequenceNumbers sequence_numbers;
   std::map<std::string, std::weak_ptr<Operation>> slots;  // the operations that use the names of the window
   struct Held {

@@ -84,7 +84,8 @@ void SimulatedJob::CheckOutcome(const Rank& rank, const Operation& operation, co
   bool expected = false;
   for (int member : operation.admission.set->ranks) {
     const Call* const call = CallOf(operation.call.tag, member);
-    expected = expected || (call != nullptr && call->description.signature != signature);
+    expected = expected ||
+               (call != nullptr && (call->description.signature != signature || !call->description.refusal.empty()));
   }
   if (signature.kind == OpKind::kBroadcast && CallOf(operation.call.tag, signature.root) == nullptr) expected = true;
   if (!status.ok() == expected) return;

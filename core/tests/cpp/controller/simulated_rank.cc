@@ -66,6 +66,7 @@ bool SimulatedJob::SubmitAt(int r, size_t pick) {
 
 bool SimulatedJob::SubmitCall(Rank* rank, const Call& call) {
   if (call.description.signature.kind == OpKind::kRemoveProcessSet && !rank->held.empty()) return false;
+  if (!call.description.refusal.empty()) return RefuseCall(rank, call);
   auto operation = std::make_shared<Operation>();
   operation->call = call;
   const SequenceNumbers before = rank->sequence_numbers;
@@ -123,9 +124,9 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
     const Negotiation::Arrived arrived = rank->negotiation.Arrive(admission);
     if (arrived == Negotiation::Arrived::kRetired && !rank->negotiation.Redescribe(admission.ticket))
       Remove(rank, admission.ticket);
-    if (arrived == Negotiation::Arrived::kRetired) admission.inbox.reset();
-    if (admission.inbox) {
-      if (random_() % 2 == 0) GoOnWithEager(rank, operation);
+    if (arrived == Negotiation::Arrived::kRetired) admission.early = false;
+    if (admission.early) {
+      if (random_() % 2 == 0) GoOnWithEarly(rank, operation);
     } else if (arrived == Negotiation::Arrived::kLast) {
       rank->to_append.push_back(admission);
       if (random_() % 2 == 0) AppendToLog(rank);
@@ -173,10 +174,10 @@ void SimulatedJob::PutIntoCells(const Operation& operation, CellBuffer cells, in
   cells.Put(member, tensors.data(), tensors.size(), operation.admission.stamp(), wants_bell);
 }
 
-// ---- eager operations, as EagerSum (engine/eager_sum.h) and Eager do them
+// ---- early operations, as EarlySum (engine/early_sum.h) and EarlySums do them
 
 // Takes one step, if one can be taken.
-bool SimulatedJob::GoOnWithEager(Rank* rank, const std::shared_ptr<Operation>& operation) {
+bool SimulatedJob::GoOnWithEarly(Rank* rank, const std::shared_ptr<Operation>& operation) {
   const Admission& admission = operation->admission;
   const bool leads = admission.set->member() == 0;
   if (!operation->begun) {
@@ -190,18 +191,19 @@ bool SimulatedJob::GoOnWithEager(Rank* rank, const std::shared_ptr<Operation>& o
     PutToOthers(rank->number, *operation);
     return true;
   }
-  if (leads && operation->has_partial && HasAll(*operation)) {
-    const std::vector<int64_t> sums = SumOfAll(*operation);
+  if (leads && operation->has_partial && HasAll(*rank, *operation)) {
+    const std::vector<int64_t> sums = SumOfAll(*rank, *operation);
     if (admission.group_cells) {
       std::memcpy(admission.group_cells->result(), sums.data(), sums.size() * sizeof(int64_t));
       admission.group_cells->AnnounceResult(admission.stamp());
     }
-    EndEager(rank, operation, sums);
+    EndEarly(rank, operation, sums);
     return true;
   }
   if (leads || !admission.group_cells->HasResult(admission.stamp())) return false;
   const auto* const result = reinterpret_cast<const int64_t*>(admission.group_cells->result());
-  EndEager(rank, operation, {result, result + admission.inbox->payload_bytes() / sizeof(int64_t)});
+  const int64_t bytes = operation->call.description.signature.TotalBytes();
+  EndEarly(rank, operation, {result, result + bytes / static_cast<int64_t>(sizeof(int64_t))});
   return true;
 }
 
@@ -232,26 +234,26 @@ std::vector<int64_t> SimulatedJob::PartialOf(const Operation& operation) const {
   return data;
 }
 
-std::vector<int64_t> SimulatedJob::SumOfAll(const Operation& operation) const {
+std::vector<int64_t> SimulatedJob::SumOfAll(const Rank& rank, const Operation& operation) const {
   const Admission& admission = operation.admission;
   std::vector<int64_t> sums = PartialOf(operation);
   for (int g = 0; g < admission.set->layout.group_count(); ++g) {
-    const Inbox::Slot& slot = admission.inbox->at(UsesIn(admission.stamp()), admission.set->LeaderOf(g));
-    const auto* const theirs = reinterpret_cast<const int64_t*>(slot.data.get());
-    for (size_t i = 0; theirs != nullptr && i < sums.size(); ++i) sums[i] += theirs[i];
+    const auto found = rank.early.find({admission.serial, admission.stamp(), admission.set->LeaderOf(g)});
+    if (found == rank.early.end()) continue;
+    for (size_t i = 0; i < std::min(sums.size(), found->second.size()); ++i) sums[i] += found->second[i];
   }
   return sums;
 }
 
-void SimulatedJob::EndEager(Rank* rank, const std::shared_ptr<Operation>& operation, const std::vector<int64_t>& sums) {
+void SimulatedJob::EndEarly(Rank* rank, const std::shared_ptr<Operation>& operation, const std::vector<int64_t>& sums) {
   const Admission& admission = operation->admission;
   for (int g = 0; g < admission.set->layout.group_count(); ++g)
-    admission.inbox->at(UsesIn(admission.stamp()), admission.set->LeaderOf(g)) = Inbox::Slot();
+    rank->early.erase({admission.serial, admission.stamp(), admission.set->LeaderOf(g)});
   for (const auto& [begin, elements] : TensorsOf(*operation)) {
     const auto first = sums.begin() + static_cast<std::ptrdiff_t>(begin);
     CheckSmall(*rank, *operation, {first, first + static_cast<std::ptrdiff_t>(elements)});
   }
-  rank->negotiation.EndEager(admission.ticket);
+  rank->negotiation.EndEarly(admission.ticket);
   Remove(rank, admission.ticket);
   Finish(rank, *operation, Status::Ok());
 }
@@ -260,29 +262,13 @@ void SimulatedJob::EndEager(Rank* rank, const std::shared_ptr<Operation>& operat
 void SimulatedJob::PutToOthers(int r, const Operation& operation) {
   const Admission& admission = operation.admission;
   const std::vector<int64_t> data = PartialOf(operation);
-  const auto bytes = static_cast<uint32_t>(data.size() * sizeof(int64_t));
   for (int g = 0; g < admission.set->layout.group_count(); ++g) {
     const int other = admission.set->LeaderOf(g);
     if (other == r) continue;
     std::deque<Parcel>& queue = puts_[{r, other}];
-    const EagerPut head{admission.id, admission.serial, admission.stamp(), admission.round, 0};
-    if (random_() % 4 == 0) queue.push_back({head, {}});
-    queue.push_back({head, data});
-    queue.back().head.payload_bytes = bytes;
+    if (random_() % 4 == 0) queue.push_back({TagOf(admission), {}});
+    queue.push_back({TagOf(admission), data});
   }
-}
-
-bool SimulatedJob::HasAll(const Operation& operation) const {
-  const Admission& admission = operation.admission;
-  int here = 0;
-  for (int g = 0; g < admission.set->layout.group_count(); ++g)
-    here += IsHere(admission, admission.inbox->at(UsesIn(admission.stamp()), admission.set->LeaderOf(g)));
-  return here == admission.set->layout.group_count() - 1;
-}
-
-bool SimulatedJob::IsHere(const Admission& admission, const Inbox::Slot& slot) const {
-  const bool meant = slot.stamp == admission.stamp();
-  return meant && (admission.inbox->IsComplete(slot) || planted_ == Planted::kHeadIsEnough);
 }
 
 // False when nothing could be appended.
@@ -329,7 +315,12 @@ void SimulatedJob::Handle(Rank* rank, const Negotiation::Event& event) {
     case Negotiation::Event::kTake:
       return Take(rank, event.items[0].ticket);
     case Negotiation::Event::kRecalled:  // the receivers drop the data
-      return rank->in_flight.at(event.items[0].ticket)->admission.inbox.reset();
+      rank->in_flight.at(event.items[0].ticket)->admission.early = false;
+      return;
+    case Negotiation::Event::kIdRetired:
+      for (auto each = rank->early.begin(); each != rank->early.end();)
+        each = std::get<0>(each->first) == event.serial ? rank->early.erase(each) : std::next(each);
+      return;
     case Negotiation::Event::kFailed:
       if (const auto operation = Remove(rank, event.items[0].ticket)) Finish(rank, *operation, event.status);
       return;
@@ -345,7 +336,6 @@ void SimulatedJob::Handle(Rank* rank, const Negotiation::Event& event) {
       return HandleLeft(rank, event.rank);
     case Negotiation::Event::kAbsent:
     case Negotiation::Event::kAsked:
-    case Negotiation::Event::kRefused:
     case Negotiation::Event::kAnswered:
     case Negotiation::Event::kNamesDiffer:
       return;  // for reports only, which a simulation does not ask for
@@ -433,19 +423,20 @@ void SimulatedJob::HandleLeft(Rank* rank, int left) {
     const bool took_part = CallOf(operation->call.tag, left) != nullptr;
     const Admission& admission = operation->admission;
     bool ready = admission.cells && rank->negotiation.IsReady(admission);
-    if (took_part && admission.inbox) ready = WillComplete(admission, left);
+    if (took_part && admission.early) ready = WillComplete(*rank, admission, left);
     if (took_part && !ready)
       Complain("rank " + std::to_string(left) + " left before " + operation->call.description.name);
   }
 }
 
-// As Eager::MayHavePut has it.
-bool SimulatedJob::WillComplete(const Admission& admission, int left) {
+// As EarlySums::MayHaveSent has it.
+bool SimulatedJob::WillComplete(const Rank& rank, const Admission& admission, int left) const {
   const ProcessSet& set = *admission.set;
   if (admission.group_cells && !admission.group_cells->AllHavePut(admission.stamp())) return false;
   const int group = set.layout.group_of[static_cast<size_t>(set.PositionOf(left))];
   if (group == set.group() || set.member() != 0) return true;
-  return admission.inbox->IsComplete(admission.inbox->at(UsesIn(admission.stamp()), set.LeaderOf(group)));
+  const auto found = rank.early.find({admission.serial, admission.stamp(), set.LeaderOf(group)});
+  return found != rank.early.end() && !found->second.empty();
 }
 
 // ---- completing

@@ -55,7 +55,7 @@ inline Ranks SomeOf(int size, std::mt19937_64* random) {
 }
 
 // One call of any kind on `ranks`, some or all of the members of a set.
-inline void AnyCall(Scripts* scripts, const Ranks& ranks, const Ranks& members, int set, std::mt19937_64* random) {
+inline void AnyRightCall(Scripts* scripts, const Ranks& ranks, const Ranks& members, int set, std::mt19937_64* random) {
   const std::string name = "n" + std::to_string((*random)() % 4);
   const auto rows = static_cast<int64_t>((*random)() % 5);
   const int root = members[(*random)() % members.size()];
@@ -77,6 +77,16 @@ inline void AnyCall(Scripts* scripts, const Ranks& ranks, const Ranks& members, 
       return scripts->On(ranks, Of(OpKind::kReducescatter, "r" + name, set));
     default:
       return scripts->On(ranks, Small("s" + name, set));
+  }
+}
+
+// The same; some of the ranks may refuse it.
+inline void AnyCall(Scripts* scripts, const Ranks& ranks, const Ranks& members, int set, std::mt19937_64* random) {
+  AnyRightCall(scripts, ranks, members, set, random);
+  if ((*random)() % 6 > 0) return;
+  for (int rank : ranks) {
+    const bool unnamed = scripts->of(rank).back().unnamed;  // of these others hear only when time has passed
+    if (!unnamed && (*random)() % 2 == 0) scripts->RefuseLast(rank);
   }
 }
 

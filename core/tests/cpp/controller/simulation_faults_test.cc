@@ -117,7 +117,7 @@ TEST_P(PlantedControllerBugTest, BugsAreFound) {
   if (GetParam().size() == 1) {  // small operations are there
     EXPECT_GT(Complaints(GetParam(), Planted::kEarlyReady, false), 10);
   }
-  if (GetParam().size() > 1) {  // eager ones are
+  if (GetParam().size() > 1) {  // early ones are
     EXPECT_GT(Complaints(GetParam(), Planted::kHeadIsEnough, false), 5);
   }
 }

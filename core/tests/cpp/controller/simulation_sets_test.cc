@@ -18,19 +18,19 @@ TEST_P(ProcessSetsTest, SetsThatOverlapGoOnSideBySide) {
       for (int i = 0; i < 3; ++i) {
         sets[next] = SomeOf(job.size(), &random);
         scripts.AddSet(sets[next++]);
-        AnyCall(&scripts, sets[0], sets[0], 0, &random);
+        AnyRightCall(&scripts, sets[0], sets[0], 0, &random);
       }
       scripts.Wait();
       for (int i = 0; i < 40; ++i) {
         const auto& [set, ranks] = *std::next(sets.begin(), static_cast<std::ptrdiff_t>(random() % sets.size()));
-        AnyCall(&scripts, ranks, ranks, set, &random);
+        AnyRightCall(&scripts, ranks, ranks, set, &random);
       }
       scripts.Wait();
       for (int i = 0; i < 2; ++i) {
         const int gone = std::next(sets.begin(), 1 + static_cast<std::ptrdiff_t>(random() % (sets.size() - 1)))->first;
         scripts.RemoveSet(gone);
         sets.erase(gone);
-        AnyCall(&scripts, sets[0], sets[0], 0, &random);
+        AnyRightCall(&scripts, sets[0], sets[0], 0, &random);
       }
     }
     EXPECT_TRUE(job.Run(scripts));

@@ -187,6 +187,25 @@ TEST_P(SeveralRanksTest, UnnamedOperationsThatDifferFailAndTheOthersDoNot) {
   });
 }
 
+TEST_P(SeveralRanksTest, WhatSomeRanksRefuseFailsAndTheOthersAreInStep) {
+  ForSeeds(40, [](SimulatedJob& job, uint64_t seed) {
+    job.set_time(seed % 2 == 0 ? Time::kAnytime : Time::kAtStandstill);
+    std::mt19937_64 random(seed);
+    Scripts scripts(job.size());
+    int failed = 0;
+    for (int i = 0; i < 40; ++i) {
+      const bool unnamed = random() % 2 == 0;
+      const Description call = Sum(unnamed ? "" : "x", random() % 2 == 0 ? 8 : 1 << 16);
+      scripts.On(scripts.Everyone(), [&](int) { return call; }, unnamed);
+      if (random() % 4 > 0) continue;
+      ++failed;
+      for (int rank : SomeOf(job.size(), &random)) scripts.RefuseLast(rank);
+    }
+    EXPECT_TRUE(job.Run(scripts));
+    for (int rank = 0; rank < job.size(); ++rank) EXPECT_EQ(job.failed(rank), failed) << "rank " << rank;
+  });
+}
+
 // A sequence number and the one a window later have one name, so ranks that differ in the first may meet in the second.
 TEST_P(SeveralRanksTest, RanksThatAreAWindowApartDoNotMeet) {
   ForSeeds(20, [](SimulatedJob& job, uint64_t seed) {

@@ -57,9 +57,9 @@ class Filler {
 template <typename T>
 class WireTest : public testing::Test {};
 
-using Structs = testing::Types<TensorSpec, Signature, Description, Assignment, Invited, Failure, Aborted, Lead,
-                               Completion, ReadyBatch, Asked, Absent, Answered, Refused, Joined, JoinResult, IdMessage,
-                               EagerPut, RendezvousMessage, PeerInfo>;
+using Structs =
+    testing::Types<TensorSpec, Signature, Description, Assignment, Invited, Failure, Aborted, Lead, Completion,
+                   ReadyBatch, Asked, Absent, Answered, Joined, JoinResult, IdMessage, RendezvousMessage, PeerInfo>;
 TYPED_TEST_SUITE(WireTest, Structs);
 
 template <typename T>

@@ -43,7 +43,7 @@ bool HasSaidThatOneIsLost(const Descriptor& connection) {
 // Rank 0 is kept from its messages until ranks 1 and 2 have each blamed the other.
 struct CutBetween1And2 {
   explicit CutBetween1And2(const std::vector<std::unique_ptr<World>>& worlds, const Sockets& sockets)
-      : between(Duplicate(sockets.puts.at({1, 2}).get())),
+      : between(Duplicate(sockets.early.at({1, 2}).get())),
         to_1(Duplicate(worlds[0]->control[1].descriptor())),
         to_2(Duplicate(worlds[0]->control[2].descriptor())) {}
   void CutAndAwaitBoth() const {

@@ -53,18 +53,18 @@ struct Place {
 constexpr const char* kInGroup[] = {"board.arrive", "native.put", "native.make", "native.combine", "native.finish"};
 constexpr const char* kSmall[] = {"cells.put", "cells.fold"};  // where all ranks are one group
 constexpr const char* kBetween[] = {"native.exchange", "run.fold", "link.send", "link.recv"};
-constexpr const char* kEager[] = {"put.send", "put.recv"};
-constexpr const char* kEagerInGroup[] = {"cells.put", "eager.partial", "eager.result"};
+constexpr const char* kEarly[] = {"early.send", "early.recv"};
+constexpr const char* kEarlyInGroup[] = {"cells.put", "early.partial", "early.result"};
 
 std::vector<Place> Places() {
   std::vector<Place> places;
   for (const char* point : kSmall) places.push_back({{2}, point});
   for (const char* point : kInGroup) places.insert(places.end(), {{{2}, point}, {{3}, point}, {{2, 1}, point}});
   for (const char* point : kBetween) places.insert(places.end(), {{{1, 1}, point}, {{2, 1}, point}});
-  for (const char* point : kEager) places.insert(places.end(), {{{1, 1}, point}, {{1, 1, 1}, point}});
+  for (const char* point : kEarly) places.insert(places.end(), {{{1, 1}, point}, {{1, 1, 1}, point}});
   // In the first of these worlds rank 1, the one that dies, leads its group, in the second it does not.
-  for (const char* point : kEager) places.push_back({{1, 2}, point});
-  for (const char* point : kEagerInGroup) places.push_back({{1, 2}, point});
+  for (const char* point : kEarly) places.push_back({{1, 2}, point});
+  for (const char* point : kEarlyInGroup) places.push_back({{1, 2}, point});
   places.push_back({{2, 1}, "cells.put"});
   for (const char* point : {"board.arrive", "native.finish"}) places.push_back({{1, 1}, point});
   return places;

@@ -25,7 +25,7 @@ struct Memory {
   std::vector<float> in = std::vector<float>(kCount), out = std::vector<float>(kCount);
 };
 
-// No name comes twice, so nothing is eager.
+// No name comes twice, so nothing is early.
 OperationPtr Begin(Engine& engine, Memory* memory, int number, OpKind kind) {
   for (size_t i = 0; i < kCount; ++i) memory->in[i] = static_cast<float>((i + static_cast<size_t>(engine.rank())) % 9);
   std::fill(memory->out.begin(), memory->out.end(), 0.0f);
@@ -141,7 +141,7 @@ TEST_P(GivenBackTest, NothingIsWrittenAfterALossAtAnyStepOverSockets) {
       Sockets sockets;
       std::vector<std::unique_ptr<World>> worlds = ThreadWorlds(GetParam(), &sockets);
       ASSERT_TRUE(SetFailpoints(std::string(point) + "=hold@" + std::to_string(visit)).ok());
-      std::thread cut([&, between = std::move(sockets.posts.at({0, last_}))] {
+      std::thread cut([&, between = std::move(sockets.ordered.at({0, last_}))] {
         AwaitThat([] { return HeldAtFailpoints() > 0; });
         shutdown(between.get(), SHUT_RDWR);
         EXPECT_TRUE(SetFailpoints("").ok());

@@ -60,7 +60,7 @@ Request Broadcast(std::vector<float>* values, int root) {
   return request;
 }
 
-// Eager where no two share memory, except the first sum.
+// Early where no two share memory, except the first sum.
 Request Sum(std::vector<float>* values, const char* name = "known") {
   return Make(OpKind::kAllreduce, {TensorOf(*values, values)}, name);
 }

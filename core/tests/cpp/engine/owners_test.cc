@@ -1,14 +1,11 @@
 // The owners of an engine's state, each without the others: what they return to the progress loop.
 #include <gtest/gtest.h>
-#include <pthread.h>
 
-#include <cstdio>
 #include <string>
 #include <thread>
 
 #include "engine/control.h"
 #include "engine/failures.h"
-#include "engine/stacks.h"
 #include "engine/stalls.h"
 #include "support/requests.h"
 #include "support/thread_worlds.h"
@@ -32,6 +29,7 @@ TEST(ControlPlaneTest, LastWordsAreThereWithTheEndOfTheirConnectionAndOfTheirPro
   worlds[1]->pidfds[0] = std::move(process);
   ControlPlane plane(worlds[1].get());
   ASSERT_TRUE(plane.Open().ok());
+  plane.Look();  // finds that the connections can be written
   EXPECT_FALSE(plane.Look());
   EXPECT_FALSE(plane.has_signs());
   const Bytes first{1, 2, 3}, last{4};
@@ -89,7 +87,9 @@ TEST(WorkQueueTest, AFailureIsFinal) {
     EXPECT_NE(outcome.end->status.message().find("no memory"), std::string::npos) << outcome.end->status.message();
   }
   EXPECT_TRUE(ended.empty());
-  EXPECT_EQ(queue.Cancel(&ended), std::vector<OperationPtr>{operation});
+  std::vector<OperationPtr> cancelled;
+  queue.Cancel(&cancelled, &ended);
+  EXPECT_EQ(cancelled, std::vector<OperationPtr>{operation});
   EXPECT_FALSE(queue.Run(&ended).end);
 }
 
@@ -153,7 +153,8 @@ TEST(StallInspectorTest, AWaitBeyondTheLimitEndsTheEpochWithWhatIsKnownOfIt) {
   Settings settings;
   settings.timeout_ms = 5000;
   settings.warn_after_ms = 10'000;
-  StallInspector stalls(worlds[1].get(), &operations, nullptr, settings);
+  const EarlySums early_sums(worlds[1].get(), &operations);
+  StallInspector stalls(worlds[1].get(), &operations, &early_sums, nullptr, settings);
   Negotiation::Event absent;
   absent.kind = Negotiation::Event::kAbsent;
   absent.absences = {{"barrier 'metric'", {1}, {0}}};
@@ -165,7 +166,7 @@ TEST(StallInspectorTest, AWaitBeyondTheLimitEndsTheEpochWithWhatIsKnownOfIt) {
   ASSERT_TRUE(end);
   EXPECT_EQ(end->status.code(), Code::kDeadline);
   EXPECT_EQ(end->status.message().find("barrier 'batch' has waited 5 s on rank 1 for rank 0 (host host0, pid 1), while "
-                                       "rank 0 waits for this one to call barrier 'metric'"),
+                                       "rank 0 waits for rank 1 in barrier 'metric'"),
             0u)
       << end->status.message();
 }
@@ -175,7 +176,8 @@ TEST(StallInspectorTest, WhatIsNoRankIsToldInItsOwnWords) {
   Operations operations = EmptyOperationsOf(*worlds[1]);
   Settings settings;
   settings.timeout_ms = 5000;
-  StallInspector stalls(worlds[1].get(), &operations, nullptr, settings);
+  const EarlySums early_sums(worlds[1].get(), &operations);
+  StallInspector stalls(worlds[1].get(), &operations, &early_sums, nullptr, settings);
   Wait wait{BarrierCalled("w"), 6000, {kOwnDevice}};
   wait.reason = "GPU 3, which has not computed its input yet,";
   const auto end = stalls.Check(Now(), {wait});
@@ -183,75 +185,6 @@ TEST(StallInspectorTest, WhatIsNoRankIsToldInItsOwnWords) {
   EXPECT_EQ(end->status.message(),
             "barrier 'w' has waited 6 s on rank 1 for GPU 3, which has not computed its input yet; raise "
             "FARANDOLE_TIMEOUT if that is normal");
-}
-
-// ---- DeadlockDetector
-
-std::string OnlyThisThread() {
-  char text[120];
-  std::snprintf(text, sizeof text, "Thread 0x%lx (most recent call first):\n  File \"train.py\", line 3 in main\n",
-                static_cast<unsigned long>(pthread_self()));
-  return text;
-}
-
-// This rank waits for rank 1, which is known to have arrived at another operation that lacks this rank.
-class DeadlockDetectorTest : public testing::Test {
- protected:
-  DeadlockDetectorTest() {
-    SetStackFunction(&OnlyThisThread);
-    operations_.blocked.Add(wait_.operation);
-  }
-  ~DeadlockDetectorTest() override {
-    operations_.blocked.Remove();
-    SetStackFunction(nullptr);
-  }
-  void Ask() { detector_.AskThoseThatNeedUs({wait_}, {{"barrier 'metric'", {0}, {1}}}); }
-  bool Finds() { return detector_.Find({wait_}).has_value(); }
-
-  std::vector<std::unique_ptr<World>> worlds_ = ThreadWorlds({1, 1});
-  Operations operations_{worlds_[0]->layout, 0, worlds_[0]->group->control_memory(), {}};
-  DeadlockDetector detector_{&operations_};
-  Wait wait_{BarrierCalled("batch"), 1000, {1}};
-};
-
-TEST_F(DeadlockDetectorTest, ARankThatWaitsForThisOneOnlyIsFound) {
-  Ask();
-  EXPECT_FALSE(Finds());
-  detector_.OnAnswer(1, {"barrier 'metric'"});
-  ASSERT_TRUE(Finds());
-  EXPECT_EQ(detector_.Find({wait_})->missing, std::vector<int>{1});
-}
-
-TEST_F(DeadlockDetectorTest, ARankThatWaitsForSomethingElseTooIsNot) {
-  Ask();
-  detector_.OnAnswer(1, {"barrier 'metric'", "barrier 'other'"});
-  EXPECT_FALSE(Finds());
-  Ask();
-  detector_.OnAnswer(1, {});
-  EXPECT_FALSE(Finds()) << "it may still call something";
-}
-
-TEST_F(DeadlockDetectorTest, AnAnswerIsVoidOnceThisRankHasComeToSomething) {
-  Ask();
-  ++operations_.entered;
-  detector_.OnAnswer(1, {"barrier 'metric'"});
-  EXPECT_FALSE(Finds()) << "that may have been what rank 1 needs";
-  Ask();
-  detector_.OnAnswer(1, {"barrier 'metric'"});
-  EXPECT_TRUE(Finds());
-  ++operations_.entered;
-  EXPECT_FALSE(Finds());
-}
-
-TEST_F(DeadlockDetectorTest, AThreadHereThatMayStillCallSomethingIsADoubt) {
-  Ask();
-  detector_.OnAnswer(1, {"barrier 'metric'"});
-  SetStackFunction(
-      [] { return "Thread 0x1 (most recent call first):\n  File \"a.py\", line 1 in f\n" + OnlyThisThread(); });
-  EXPECT_FALSE(Finds());
-  SetStackFunction(&OnlyThisThread);
-  wait_.is_under_way = true;
-  EXPECT_FALSE(Finds()) << "the backend ends it";
 }
 
 }  // namespace

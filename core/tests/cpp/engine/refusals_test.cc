@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <set>
 
@@ -101,7 +102,7 @@ TEST_P(RefusalTest, AChangeOfSetsAgainstAnUnnamedOperationIsAMismatchWithBothPla
   });
 }
 
-TEST_P(RefusalTest, AfterARemovalThatOneRankRefusesTheRanksAreInStep) {
+TEST_P(RefusalTest, ARemovalThatOneRankRefusesFailsOnAllAndTheRanksAreInStep) {
   if (GetParam() == std::vector<int>{1}) return;
   std::atomic<bool> refused{false};
   Run([&refused](Engine& engine) {
@@ -117,9 +118,78 @@ TEST_P(RefusalTest, AfterARemovalThatOneRankRefusesTheRanksAreInStep) {
     } else {
       AwaitThat([&] { return refused.load(); });
       ASSERT_TRUE(engine.Submit(sum, &operation).ok());
+      ASSERT_TRUE(engine.Wait(operation, kWaitMs));
+      EXPECT_EQ(SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {1})).code(), Code::kMismatch);
     }
     ASSERT_TRUE(engine.Wait(operation, kWaitMs));
     EXPECT_TRUE(SubmitAndWait(engine, UnnamedSum(&values)).ok());
+    EXPECT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {1})).ok());
+  });
+}
+
+// A call, and the same with an argument that cannot be.
+struct Refusable {
+  Request right, wrong;
+};
+
+Refusable Sums(std::vector<float>* values, const std::string& name) {
+  Refusable sum{Make(OpKind::kAllreduce, {TensorOf(*values, values)}, name), {}};
+  sum.wrong = sum.right;
+  sum.wrong.prescale = std::numeric_limits<double>::infinity();
+  return sum;
+}
+
+// Either may come first, the refusal or the ranks that wait, and the rank may refuse several calls before.
+TEST_P(RefusalTest, WhatOneRankCannotCallFailsOnAllWithTheReasonAndTheNextCallsMatch) {
+  if (GetParam() == std::vector<int>{1}) return;
+  for (const std::string name : {"", "x"}) {
+    for (const bool is_known : {false, true}) {
+      for (const bool refusal_is_first : {false, true}) {
+        std::atomic<int> begun{0};
+        Run([&](Engine& engine) {
+          std::vector<float> values(3, 1);
+          Refusable sum = Sums(&values, name);
+          sum.wrong.site = "sum.py:7";
+          if (is_known) {
+            ASSERT_TRUE(SubmitAndWait(engine, sum.right).ok());
+          }
+          OperationPtr operation;
+          for (int call = 0; call < 3; ++call) {
+            if (engine.rank() == 1) {
+              if (!refusal_is_first) AwaitThat([&] { return begun > call; });
+              EXPECT_EQ(engine.Submit(sum.wrong, &operation).code(), Code::kInvalid);
+              ++begun;
+              continue;
+            }
+            if (refusal_is_first) AwaitThat([&] { return begun >= 3; });
+            ASSERT_TRUE(engine.Submit(sum.right, &operation).ok());
+            ++begun;
+            ASSERT_TRUE(engine.Wait(operation, kWaitMs));
+            EXPECT_EQ(operation->status().code(), Code::kMismatch);
+            const std::string reason = "rank 1 (sum.py:7) could not make its call: ";
+            EXPECT_NE(operation->status().message().find(reason), std::string::npos) << operation->status().message();
+          }
+          for (int i = 0; i < 3; ++i) {
+            values.assign(3, 1);
+            ASSERT_TRUE(SubmitAndWait(engine, sum.right).ok());
+            EXPECT_EQ(values, std::vector<float>(3, static_cast<float>(engine.size())));
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST_P(RefusalTest, WhatAllRanksRefuseLeavesNothingBehind) {
+  Run([](Engine& engine) {
+    std::vector<float> values(3, 1);
+    OperationPtr operation;
+    ASSERT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kAddProcessSet, {0})).ok());
+    for (int i = 0; i < 3; ++i) EXPECT_FALSE(engine.Submit(Sums(&values, "").wrong, &operation).ok());
+    Request in_set = Sums(&values, "").wrong;
+    in_set.process_set = 1;
+    EXPECT_FALSE(engine.Submit(in_set, &operation).ok());
+    ASSERT_TRUE(SubmitAndWait(engine, UnnamedSum(&values)).ok());
     EXPECT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {1})).ok());
   });
 }
@@ -170,6 +240,10 @@ TEST_P(RefusalTest, AReductionThatTheTypeLacksIsToldWhatToDo) {
         SubmitAndWait(engine, request).message(),
         "allreduce 'x': average of bool is not defined; convert the tensor to a floating-point type first, or take "
         "min (and) or max (or)");
+    request.tensors[0].dtype = DType::kComplex64;
+    request.reduce = ReduceOp::kMax;
+    EXPECT_EQ(SubmitAndWait(engine, request).message(),
+              "allreduce 'x': max of complex64 is not defined; complex tensors take sum and average");
   });
 }
 

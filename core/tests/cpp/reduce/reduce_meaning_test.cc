@@ -176,7 +176,11 @@ INSTANTIATE_TEST_SUITE_P(Isas, FoldMeaning, ::testing::Range(0, static_cast<int>
 TEST(Supports, EverythingButTheAverageOfBoolAndAdasumOfWholeNumbers) {
   for (int type = 0; type < kDTypeCount; ++type) {
     const auto dtype = static_cast<DType>(type);
-    if (!IsInteger(dtype) && !IsFloating(dtype)) continue;
+    if (IsComplex(dtype)) {
+      EXPECT_TRUE(Supports(dtype, ReduceOp::kSum) && Supports(dtype, ReduceOp::kAverage)) << NameOf(dtype);
+      EXPECT_FALSE(Supports(dtype, ReduceOp::kMin) || Supports(dtype, ReduceOp::kProduct)) << NameOf(dtype);
+      continue;
+    }
     for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
       EXPECT_TRUE(Supports(dtype, op)) << NameOf(dtype) << " " << NameOf(op);
     }

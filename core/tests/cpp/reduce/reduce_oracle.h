@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -56,8 +57,15 @@ T IntegerPair(ReduceOp reduce, T left, T right) {
 }
 
 template <class T>
+struct IsComplexValue : std::false_type {};
+template <class T>
+struct IsComplexValue<std::complex<T>> : std::true_type {};
+
+template <class T>
 T OraclePair(ReduceOp reduce, T left, T right) {
-  if constexpr (std::is_same<T, bool>::value) {
+  if constexpr (IsComplexValue<T>::value) {
+    return left + right;  // only sums are defined
+  } else if constexpr (std::is_same<T, bool>::value) {
     return reduce == ReduceOp::kSum || reduce == ReduceOp::kMax ? left || right : left && right;
   } else if constexpr (std::is_floating_point<T>::value) {
     return RealPair(reduce, left, right);
@@ -91,6 +99,19 @@ struct PlainOracle {
       if (std::isnan(value)) value = std::numeric_limits<Memory>::quiet_NaN();
     }
     std::memcpy(to, &value, kBytes);
+  }
+};
+
+template <class Real>
+struct ComplexOracle {
+  using Value = std::complex<Real>;
+  static constexpr size_t kBytes = sizeof(Value);
+  static Value Read(const char* from) {
+    return {PlainOracle<Real>::Read(from), PlainOracle<Real>::Read(from + sizeof(Real))};
+  }
+  static void Write(Value value, char* to) {
+    PlainOracle<Real>::Write(value.real(), to);
+    PlainOracle<Real>::Write(value.imag(), to + sizeof(Real));
   }
 };
 
@@ -152,6 +173,14 @@ inline std::string Oracle(DType dtype, ReduceOp reduce, const std::vector<const 
       return OracleOf<PlainOracle<double>>(reduce, inputs, element_count);
     case DType::kBool:
       return OracleOf<BoolOracle>(reduce, inputs, element_count);
+    case DType::kUint32:
+      return OracleOf<PlainOracle<uint32_t>>(reduce, inputs, element_count);
+    case DType::kUint64:
+      return OracleOf<PlainOracle<uint64_t>>(reduce, inputs, element_count);
+    case DType::kComplex64:
+      return OracleOf<ComplexOracle<float>>(reduce, inputs, element_count);
+    case DType::kComplex128:
+      return OracleOf<ComplexOracle<double>>(reduce, inputs, element_count);
   }
   return {};
 }

@@ -49,11 +49,12 @@ void WriteOrdinary(DType dtype, std::mt19937_64* random, char* to) {
 }
 
 // Three quarters ordinary numbers, one quarter any bits: NaN of every kind, infinities, subnormals, both zeros.
-std::string RandomBuffer(DType dtype, uint64_t seed) {
+std::string RandomBuffer(DType of, uint64_t seed) {
   std::mt19937_64 random(seed);
+  const DType dtype = ReducedAs(of);
   const size_t element_bytes = SizeOf(dtype);
-  std::string buffer(kMostElements * element_bytes, '\0');
-  for (size_t i = 0; i < kMostElements; ++i) {
+  std::string buffer(kMostElements * SizeOf(of), '\0');
+  for (size_t i = 0; i < buffer.size() / element_bytes; ++i) {
     const uint64_t choice = random() % 16;
     uint64_t bits = random();
     if (choice == 0) bits = uint64_t{1} << (8 * element_bytes - 1);  // -0
@@ -177,7 +178,7 @@ TEST_P(FoldMatrix, TwiceStoresTheSameBitsInBothPlaces) {
           std::string a = left, b = right;
           void* const output = swapped ? &b[2] : &a[1];
           void* const copy = swapped ? &a[1] : &b[2];
-          FoldTwice(dtype(), reduce(), &a[1], &b[2], size, scale, output, {copy, /*asks_to_read=*/swapped});
+          FoldTwice(dtype(), reduce(), &a[1], &b[2], size, scale, output, copy);
           ASSERT_EQ(a, "x" + expected + "left behind") << size << " elements, isa " << static_cast<int>(isa);
           ASSERT_EQ(b, "xy" + expected + "right behind") << size << " elements, isa " << static_cast<int>(isa);
         }

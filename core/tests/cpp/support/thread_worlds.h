@@ -56,7 +56,7 @@ inline void JoinGroup(std::vector<std::unique_ptr<World>>& worlds, const std::ve
 
 // Copies of the sockets of a job's transports, by the lower and the higher rank.
 struct Sockets {
-  std::map<std::pair<int, int>, Descriptor> posts, puts;
+  std::map<std::pair<int, int>, Descriptor> ordered, early;
 };
 
 // Connects the transports of all worlds, as a start does.
@@ -65,16 +65,18 @@ inline void ConnectAll(const std::vector<std::unique_ptr<World>>& worlds, Socket
   for (int r = 0; static_cast<size_t>(r) < worlds.size(); ++r) {
     const Layout& layout = worlds[0]->layout;
     for (int peer : Counterparts(layout, r)) {
-      for (const bool for_puts : {false, true}) {
-        if (peer > r || (for_puts && !HasPutStreams(layout))) continue;
+      for (const Lane lane : {Lane::kOrdered, Lane::kEarly}) {
+        if (peer > r || (lane == Lane::kEarly && !HasEarlyLanes(layout))) continue;
         auto [low, high] = SocketPair();
-        if (sockets != nullptr) (for_puts ? sockets->puts : sockets->posts)[{peer, r}] = Duplicate(low.get());
-        connections[static_cast<size_t>(peer)].push_back({r, for_puts, std::move(low), worlds[0]->NameOf(r)});
-        connections[static_cast<size_t>(r)].push_back({peer, for_puts, std::move(high), worlds[0]->NameOf(peer)});
+        if (sockets != nullptr)
+          (lane == Lane::kEarly ? sockets->early : sockets->ordered)[{peer, r}] = Duplicate(low.get());
+        connections[static_cast<size_t>(peer)].push_back({r, lane, std::move(low), worlds[0]->NameOf(r)});
+        connections[static_cast<size_t>(r)].push_back({peer, lane, std::move(high), worlds[0]->NameOf(peer)});
       }
     }
   }
-  for (size_t r = 0; r < worlds.size(); ++r) worlds[r]->transport = MakeTransport(std::move(connections[r]));
+  for (size_t r = 0; r < worlds.size(); ++r)
+    worlds[r]->transport = MakeTransport(std::move(connections[r]), static_cast<int>(worlds.size()));
 }
 
 // One world for each rank of groups of the given sizes: {2, 1} is ranks 0 and 1 on one machine, rank 2 on another.
@@ -104,7 +106,7 @@ inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& 
   return worlds;
 }
 
-// Connects the worlds by a loopback in place of sockets. It takes no puts, so operations must not be eager: no name is
+// Connects the worlds by a loopback in place of sockets. It takes no puts, so operations must not be early: no name is
 // used twice for an allreduce.
 inline std::shared_ptr<LoopbackNet> ConnectByLoopback(const std::vector<std::unique_ptr<World>>& worlds,
                                                       uint32_t seed) {
@@ -120,7 +122,8 @@ void AwaitThat(Condition condition) {
   EXPECT_TRUE(condition());
 }
 
-// Runs body(engine) for every rank in a separate thread. The test fails when one does not return in time.
+// Runs body(engine) for every rank in a separate thread. The test fails when one does not return in time. With
+// settings.flight_recorder, whatever it is, the ranks record their operations in memory of their own.
 inline void RunWorlds(std::vector<std::unique_ptr<World>> worlds, const std::function<void(Engine&)>& body,
                       const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(110)) {
   std::vector<std::future<void>> ranks;
@@ -128,7 +131,8 @@ inline void RunWorlds(std::vector<std::unique_ptr<World>> worlds, const std::fun
   for (auto& world : worlds) {
     std::packaged_task<void()> task([&body, &settings, owned = std::move(world)]() mutable {
       std::unique_ptr<Engine> engine;
-      const Status status = Engine::Start(std::move(owned), settings, &engine);
+      auto recorder = settings.flight_recorder.empty() ? nullptr : std::make_unique<FlightRecorder>();
+      const Status status = Engine::Start(std::move(owned), settings, &engine, std::move(recorder));
       ASSERT_TRUE(status.ok()) << status.message();
       body(*engine);
     });

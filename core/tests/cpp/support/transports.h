@@ -20,6 +20,12 @@ namespace farandole::tests {
 
 using Transports = std::vector<std::unique_ptr<Transport>>;  // by participant; a peer is called "rank 3" there
 
+inline MessageTag OnChannel(uint32_t channel) {
+  MessageTag tag;
+  tag.channel = channel;
+  return tag;
+}
+
 inline void Require(bool condition, const char* what) {
   if (!condition) throw std::runtime_error(what);
 }
@@ -60,8 +66,9 @@ Transports SocketTransports(int participants, MakePair make) {
   for (int i = 0; i < participants; ++i) {
     for (int j = i + 1; j < participants; ++j) {
       auto [first, second] = make();
-      connections[static_cast<size_t>(i)].push_back({j, false, std::move(first), "rank " + std::to_string(j)});
-      connections[static_cast<size_t>(j)].push_back({i, false, std::move(second), "rank " + std::to_string(i)});
+      connections[static_cast<size_t>(i)].push_back({j, Lane::kOrdered, std::move(first), "rank " + std::to_string(j)});
+      connections[static_cast<size_t>(j)].push_back(
+          {i, Lane::kOrdered, std::move(second), "rank " + std::to_string(i)});
     }
   }
   Transports transports;

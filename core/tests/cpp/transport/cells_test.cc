@@ -1,7 +1,6 @@
 #include "engine/small.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -92,8 +91,7 @@ std::string Allreduce(Payload& payload, uint64_t use, int member, std::string in
   cells.Put(member, tensors.data(), tensors.size(), use);
   while (!cells.AllHavePut(use)) std::this_thread::yield();
   const bool reads_own = use % 3 != 0;  // both kinds, with both buffers
-  const CellReader reader{member, use, /*pauses=*/static_cast<int>(use % 2), /*half_folded=*/false,
-                          /*overwrites=*/use % 5 != 0};
+  const CellReader reader{member, use, /*pauses=*/static_cast<int>(use % 2), /*half_folded=*/false};
   FoldCells(cells, reduce, scale, tensors.data(), tensors.size(), reads_own ? &reader : nullptr);
   return input;
 }
@@ -174,25 +172,6 @@ TEST(Cells, AMemberWithoutMemoryContributesZerosAndGetsNoResult) {
   EXPECT_EQ(values, std::vector<int32_t>(2003, 7));
 }
 
-TEST(Cells, AReaderWritesOverWhatItHasReadWhereThatPays) {
-  constexpr size_t kCount = 1000;  // not folded by halves
-  for (const bool overwrites : {false, true}) {
-    Payload payload(2, {{DType::kFloat32, kCount}});
-    std::vector<float> values[] = {std::vector<float>(kCount, 1), std::vector<float>(kCount, 2)};
-    CellBuffer& cells = payload.buffers[1];
-    CellTensor tensors[2];
-    for (int m : {0, 1}) {
-      tensors[m] = {values[m].data(), values[m].data(), DType::kFloat32, kCount};
-      cells.Put(m, &tensors[m], 1, 1);
-    }
-    const CellReader reader{0, 1, 1, false, overwrites};
-    EXPECT_TRUE(FoldCells(cells, ReduceOp::kSum, {}, &tensors[0], 1, &reader));
-    EXPECT_EQ(values[0], std::vector<float>(kCount, 3));
-    const auto* const others = reinterpret_cast<const float*>(cells.payload(1));
-    EXPECT_EQ(std::vector<float>(others, others + kCount), std::vector<float>(kCount, overwrites ? 3 : 2));
-  }
-}
-
 TEST(Cells, ReportsWhichMembersHavePut) {
   Payload payload(3, {{DType::kFloat32, 1}});
   float value = 1;
@@ -223,96 +202,6 @@ TEST(Cells, SayTheSameToEachMemberOfWhoHasPut) {
     }
     for (const CellBuffer& side : sides) EXPECT_TRUE(side.AllHavePut(use)) << "use " << use;
   }
-}
-
-std::vector<int> CoresOfThisProcess() {
-  cpu_set_t set;
-  std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &set)) cores.push_back(core);
-  }
-  return cores;
-}
-
-// Four members, of which member m puts on cores[m], in a thread that goes from core to core.
-class OnCores {
- public:
-  static constexpr float kSum = 12 + 0x1p-19F;
-
-  explicit OnCores(const std::vector<int>& cores) {
-    std::thread all_members([&] {
-      for (int m = 0; m < 4; ++m) {
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        CPU_SET(cores[static_cast<size_t>(m)], &set);
-        ASSERT_EQ(sched_setaffinity(0, sizeof(set), &set), 0);
-        values_.emplace_back(kCount, 1.5F + static_cast<float>(m) + 0x1p-21F);  // its first byte is not 0
-        outputs_.emplace_back(kCount, 0.F);
-        const CellTensor tensor = TensorOfMember(m);
-        cells().Put(m, &tensor, 1, 1);
-      }
-    });
-    all_members.join();
-  }
-  // Returns the first element of the result.
-  float Fold(int member, bool drops = false) {
-    CellTensor tensor = TensorOfMember(member);
-    if (drops) tensor.output = nullptr;
-    const CellReader reader{member, 1};
-    EXPECT_TRUE(FoldCells(cells(), ReduceOp::kSum, {}, &tensor, 1, &reader));
-    return outputs_[static_cast<size_t>(member)][0];
-  }
-  std::vector<bool> WhichKeepResults() {
-    std::vector<bool> keep;
-    for (int m = 0; m < 4; ++m) {
-      EXPECT_EQ(Fold(m), kSum) << m;
-      keep.push_back(cells().HasStampedFold(m, 1));
-    }
-    for (int m = 0; m < 4; ++m)
-      EXPECT_EQ(std::memcmp(cells().payload(m), values_[static_cast<size_t>(m)].data(), kCount * sizeof(float)), 0)
-          << "the payload of " << m;
-    return keep;
-  }
-  CellBuffer& cells() { return payload_.buffers[1]; }
-
- private:
-  static constexpr size_t kCount = 1025;
-
-  CellTensor TensorOfMember(int m) {
-    const auto at = static_cast<size_t>(m);
-    return {values_[at].data(), outputs_[at].data(), DType::kFloat32, kCount};
-  }
-
-  Payload payload_{4, {{DType::kFloat32, kCount}}};
-  std::vector<std::vector<float>> values_, outputs_;
-};
-
-TEST(Cells, TheFirstMemberOnACoreKeepsTheResultForTheOthersThere) {
-  const std::vector<int> cores = CoresOfThisProcess();
-  const int a = cores.front(), b = cores.back();
-  EXPECT_EQ(OnCores({a, a, a, a}).WhichKeepResults(), (std::vector<bool>{true, false, false, false}));
-  if (a == b) GTEST_SKIP() << "the rest needs two cores";
-  EXPECT_EQ(OnCores({a, b, a, b}).WhichKeepResults(), (std::vector<bool>{true, true, false, false}));
-  EXPECT_EQ(OnCores({a, a, b, b}).WhichKeepResults(), (std::vector<bool>{true, false, true, false}));
-  EXPECT_EQ(OnCores({a, b, b, b}).WhichKeepResults(), (std::vector<bool>{false, true, false, false})) << "one is alone";
-}
-
-TEST(Cells, AMemberTakesTheResultThatAnotherOneOnItsCoreKeeps) {
-  const std::vector<int> cores = CoresOfThisProcess();
-  OnCores members({cores.front(), cores.back(), cores.front(), cores.back()});
-  EXPECT_EQ(members.Fold(0), OnCores::kSum);
-  *reinterpret_cast<float*>(members.cells().kept_result(0)) = 5.F;
-  EXPECT_EQ(members.Fold(2), 5.F);
-}
-
-// As a member that has joined.
-TEST(Cells, AMemberThatDropsItsResultKeepsNone) {
-  const std::vector<int> cores = CoresOfThisProcess();
-  OnCores members(std::vector<int>(4, cores.front()));
-  members.Fold(0, /*drops=*/true);
-  EXPECT_FALSE(members.cells().HasStampedFold(0, 1));
-  EXPECT_EQ(members.Fold(1), OnCores::kSum);
 }
 
 // Two members with a payload of which each folds one half for both.

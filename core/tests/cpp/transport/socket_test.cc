@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 
+#include "common/config.h"
 #include "support/connect.h"
 
 namespace farandole {
@@ -156,6 +157,27 @@ TEST(TcpEndpoint, ConnectionsSendAtOnceAndNoticeAVanishedHost) {
     FailWhenUnanswered(fd);
     EXPECT_EQ(OptionOf(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 4000);
   }
+}
+
+TEST(TcpEndpoint, ConnectionsBearSilenceForAsLongAsTheyAreTold) {
+  const struct {
+    int64_t timeout_ms;
+    int pause_s;
+    int probes;  // the connection is lost after 1 + probes pauses
+  } kCases[] = {{1000, 1, 1},      {20'000, 1, 19},  {20'500, 1, 20},
+                {128'000, 1, 127}, {129'000, 2, 64}, {86'400'000, 675, 127}};
+  for (const auto& each : kCases) {
+    SetSilenceTimeout(each.timeout_ms);
+    Connected pair = ConnectTo("tcp:127.0.0.1:0");
+    for (const int fd : {pair.client.get(), pair.server.get()}) {
+      EXPECT_EQ(OptionOf(fd, IPPROTO_TCP, TCP_KEEPIDLE), each.pause_s) << each.timeout_ms;
+      EXPECT_EQ(OptionOf(fd, IPPROTO_TCP, TCP_KEEPINTVL), each.pause_s) << each.timeout_ms;
+      EXPECT_EQ(OptionOf(fd, IPPROTO_TCP, TCP_KEEPCNT), each.probes) << each.timeout_ms;
+      FailWhenUnanswered(fd);
+      EXPECT_EQ(OptionOf(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), each.timeout_ms);
+    }
+  }
+  SetSilenceTimeout(Settings().silence_timeout_ms);
 }
 
 TEST(TcpEndpoint, WithoutAListenerIsNotConnectedToItself) {

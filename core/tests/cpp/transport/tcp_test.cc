@@ -10,7 +10,7 @@ namespace {
 // Receives one byte or an error within 10 s.
 Status ReceiveByte(Transport* transport, char* byte) {
   std::vector<Transport::Completion> completions;
-  transport->PostReceive(0, 0, byte, 1, 1);
+  transport->PostReceive(0, {}, 0, byte, 1, 1);
   const TimeLimit limit(std::chrono::seconds(10));
   while (completions.empty() && !limit.passed()) transport->Poll(&completions);
   return completions.empty() ? Internal("nothing came in time") : completions[0].status;
@@ -25,7 +25,7 @@ TEST(Tcp, AForkedChildThatDropsItsCopyLeavesTheConnectionOpen) {
   }
   waitpid(child, nullptr, 0);
   std::vector<Transport::Completion> completions;
-  pair[0]->PostSend(1, 0, "x", 1, 1);
+  pair[0]->PostSend(1, {}, 0, "x", 1, 1);
   EXPECT_TRUE(pair[0]->Poll(&completions));
   char byte = 0;
   EXPECT_TRUE(ReceiveByte(pair[1].get(), &byte).ok());
@@ -54,8 +54,8 @@ TEST(Tcp, TheKernelCountsWhatALinkCarries) {
   Transports pair = TcpTransports(2);
   std::string sent(100'000, 'x'), received(sent.size(), 'y');
   std::vector<Transport::Completion> completions;
-  pair[0]->PostSend(1, 0, sent.data(), sent.size(), 1);
-  pair[1]->PostReceive(0, 0, received.data(), received.size(), 2);
+  pair[0]->PostSend(1, {}, 0, sent.data(), sent.size(), 1);
+  pair[1]->PostReceive(0, {}, 0, received.data(), received.size(), 2);
   const TimeLimit limit(std::chrono::seconds(10));
   std::vector<LinkFacts> facts;
   while ((facts.empty() || facts[0].sent_bytes < sent.size()) && !limit.passed()) {
@@ -72,7 +72,7 @@ TEST(Tcp, TheKernelCountsWhatALinkCarries) {
 
 TEST(Tcp, AnErrorOfThisProcessIsNotBlamedOnThePeer) {
   std::vector<PeerConnection> connections;
-  connections.push_back({0, false, Descriptor(-1), "rank 0"});
+  connections.push_back({0, Lane::kOrdered, Descriptor(-1), "rank 0"});
   const std::unique_ptr<Transport> transport = MakeTransport(std::move(connections));
   char byte;
   EXPECT_EQ(ReceiveByte(transport.get(), &byte).code(), Code::kInternal);

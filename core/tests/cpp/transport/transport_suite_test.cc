@@ -67,11 +67,12 @@ std::string Exchange(Transport* transport, int me, const std::vector<size_t>& se
   const auto ahead = [&] { return sends + receives - completions.size() > 20; };
   while (sends < out.size() || receives < in.size()) {
     if (sends < out.size() && random() % 2 == 0) {
-      transport->PostSend(1 - me, sends % kChannels, out[sends].data(), out[sends].size(), kSend + sends);
+      transport->PostSend(1 - me, OnChannel(sends % kChannels), 0, out[sends].data(), out[sends].size(), kSend + sends);
       ++sends;
     }
     if (receives < in.size() && random() % 2 == 0) {
-      transport->PostReceive(1 - me, receives % kChannels, in[receives].data(), in[receives].size(), receives);
+      transport->PostReceive(1 - me, OnChannel(receives % kChannels), 0, in[receives].data(), in[receives].size(),
+                             receives);
       ++receives;
     }
     const std::string error = PollUntil(transport, &completions, [&] { return !ahead(); });
@@ -115,7 +116,7 @@ TEST_P(TransportSuite, PostsArriveCompleteAndInTheirOrderOnEachChannelBothWaysAt
 TEST_P(TransportSuite, ASendThatThePeerDoesNotReceiveIsNotComplete) {
   const std::vector<char> data(64 << 20, 'x');
   std::vector<Transport::Completion> completions;
-  first().PostSend(1, 0, data.data(), data.size(), 1);
+  first().PostSend(1, {}, 0, data.data(), data.size(), 1);
   for (int i = 0; i < 1000; ++i) first().Poll(&completions);
   EXPECT_TRUE(completions.empty());
 }
@@ -123,7 +124,7 @@ TEST_P(TransportSuite, ASendThatThePeerDoesNotReceiveIsNotComplete) {
 TEST_P(TransportSuite, AReceiveFromASilentPeerIsNotComplete) {
   char byte = 0;
   std::vector<Transport::Completion> completions;
-  first().PostReceive(1, 0, &byte, 1, 1);
+  first().PostReceive(1, {}, 0, &byte, 1, 1);
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(first().Poll(&completions));
   EXPECT_TRUE(completions.empty());
 }
@@ -134,16 +135,16 @@ TEST_P(TransportSuite, ClosingIsSeenOnlyAfterAllBytesWereDelivered) {
   std::string error;
   std::thread peer([&] {
     std::vector<Transport::Completion> completions;
-    second().PostSend(0, 0, sent.data(), sent.size(), 1);
+    second().PostSend(0, {}, 0, sent.data(), sent.size(), 1);
     error = PollUntil(&second(), &completions, [&] { return !completions.empty(); });
     pair_[1].reset();
   });
-  first().PostReceive(1, 0, received.data(), received.size(), 1);
+  first().PostReceive(1, {}, 0, received.data(), received.size(), 1);
   EXPECT_TRUE(StatusOf(&first()).ok());
   peer.join();
   EXPECT_EQ(error, "");
   EXPECT_EQ(received, sent);
-  first().PostReceive(1, 0, received.data(), 1, 2);
+  first().PostReceive(1, {}, 0, received.data(), 1, 2);
   EXPECT_EQ(StatusOf(&first()).code(), Code::kPeerLost);
 }
 
@@ -151,7 +152,7 @@ TEST_P(TransportSuite, PeerLostIsFinalAndNamesThePeer) {
   pair_[1].reset();
   char byte;
   for (uint64_t i = 0; i < 3; ++i) {
-    first().PostReceive(1, 0, &byte, 1, i);
+    first().PostReceive(1, {}, 0, &byte, 1, i);
     const Status status = StatusOf(&first());
     EXPECT_EQ(status.code(), Code::kPeerLost);
     EXPECT_NE(status.message().find("rank 1"), std::string::npos) << status.message();
@@ -161,7 +162,7 @@ TEST_P(TransportSuite, PeerLostIsFinalAndNamesThePeer) {
 TEST_P(TransportSuite, SendingToAClosedPeerEndsInPeerLost) {
   pair_[0].reset();
   const std::vector<char> data(64 << 20, 'x');
-  second().PostSend(0, 0, data.data(), data.size(), 1);
+  second().PostSend(0, {}, 0, data.data(), data.size(), 1);
   const Status status = StatusOf(&second());
   EXPECT_EQ(status.code(), Code::kPeerLost);
   EXPECT_NE(status.message().find("rank 0"), std::string::npos) << status.message();
@@ -169,7 +170,7 @@ TEST_P(TransportSuite, SendingToAClosedPeerEndsInPeerLost) {
 
 TEST_P(TransportSuite, AConnectionIsBrokenAlsoWhileDataStandUnread) {
   std::vector<Transport::Completion> completions;
-  second().PostSend(0, 0, "data", 4, 1);
+  second().PostSend(0, {}, 0, "data", 4, 1);
   ASSERT_EQ(PollUntil(&second(), &completions, [&] { return !completions.empty(); }), "");
   EXPECT_FALSE(first().IsBroken(1)) << "data are no sign of an end";
   EXPECT_FALSE(first().IsBroken(0)) << "nothing is connected there";
@@ -181,9 +182,10 @@ TEST_P(TransportSuite, OnceItIsQuietNoPostTouchesMemory) {
   std::vector<uint8_t> room(1 << 20), more(1 << 20);
   const std::vector<uint8_t> data = DataOf(1, 0, room.size());
   std::vector<Transport::Completion> completions, peers;
-  first().PostReceive(1, 0, room.data(), room.size(), 1);
-  first().PostReceive(1, 1, more.data(), more.size(), 2);
-  for (int half = 0; half < 2; ++half) second().PostSend(0, static_cast<uint32_t>(half), data.data(), data.size(), 1);
+  first().PostReceive(1, {}, 0, room.data(), room.size(), 1);
+  first().PostReceive(1, OnChannel(1), 0, more.data(), more.size(), 2);
+  for (int half = 0; half < 2; ++half)
+    second().PostSend(0, OnChannel(static_cast<uint32_t>(half)), 0, data.data(), data.size(), 1);
   for (int i = 0; i < 3; ++i) {
     second().Poll(&peers);
     first().Poll(&completions);
@@ -195,7 +197,7 @@ TEST_P(TransportSuite, OnceItIsQuietNoPostTouchesMemory) {
   ASSERT_TRUE(first().is_quiet());
   std::fill(room.begin(), room.end(), uint8_t{0xcd});
   std::fill(more.begin(), more.end(), uint8_t{0xcd});
-  first().PostReceive(1, 2, room.data(), room.size(), 3);  // too late
+  first().PostReceive(1, OnChannel(2), 0, room.data(), room.size(), 3);  // too late
   for (int i = 0; i < 1000; ++i) {
     second().Poll(&peers);
     first().Poll(&completions);

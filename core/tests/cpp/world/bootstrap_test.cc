@@ -51,8 +51,8 @@ TEST(BootstrapTest, RanksWithoutSharedMemoryAreLinked) {
     char byte = 0;
     Transport& transport = *worlds[static_cast<size_t>(r)]->transport;
     const std::vector<int> peers = Counterparts(worlds[0]->layout, r);
-    for (int peer : peers) transport.PostReceive(peer, 0, &byte, 1, 0);
-    for (int peer : peers) worlds[static_cast<size_t>(peer)]->transport->PostSend(r, 0, "x", 1, 0);
+    for (int peer : peers) transport.PostReceive(peer, {}, 0, &byte, 1, 0);
+    for (int peer : peers) worlds[static_cast<size_t>(peer)]->transport->PostSend(r, {}, 0, "x", 1, 0);
     std::vector<Transport::Completion> received, sent;
     for (int peer : peers) worlds[static_cast<size_t>(peer)]->transport->Poll(&sent);
     for (int i = 0; i < 1000 && received.size() < peers.size(); ++i) transport.Poll(&received);

@@ -89,25 +89,25 @@ TEST(LivenessTest, ARankThatIsLeavingIsNotToBlameAndMayStillBeWaitedFor) {
   }
 }
 
-TEST(LivenessTest, AFarewellExcusesTheEndOfTheProcessAndOfDataConnections) {
-  for (const bool farewell_first : {true, false}) {
+TEST(LivenessTest, AGoodbyeExcusesTheEndOfTheProcessAndOfDataConnections) {
+  for (const bool goodbye_first : {true, false}) {
     Liveness liveness;
-    if (farewell_first) liveness.OnFarewell(2);
+    if (goodbye_first) liveness.OnGoodbye(2);
     liveness.OnConnectionClosed(2, kStart);
     liveness.OnProcessEnded(2);
-    if (!farewell_first) liveness.OnFarewell(2);
+    if (!goodbye_first) liveness.OnGoodbye(2);
     EXPECT_FALSE(liveness.Judge(kStart + std::chrono::hours(1)));
     EXPECT_FALSE(liveness.suspects_somebody());
   }
 }
 
 // The control connection ended without LEAVING, so LEAVING is lost, and no other rank can pass it on.
-TEST(LivenessTest, AFarewellDoesNotExcuseAControlConnectionThatEndsWithoutLeaving) {
-  for (const bool farewell_first : {true, false}) {
+TEST(LivenessTest, AGoodbyeDoesNotExcuseAControlConnectionThatEndsWithoutLeaving) {
+  for (const bool goodbye_first : {true, false}) {
     Liveness liveness;
-    if (farewell_first) liveness.OnFarewell(2);
+    if (goodbye_first) liveness.OnGoodbye(2);
     liveness.OnControlClosed(2, kStart);
-    if (!farewell_first) liveness.OnFarewell(2);
+    if (!goodbye_first) liveness.OnGoodbye(2);
     const auto verdict = liveness.Judge(kStart + Liveness::kSuspicion);
     ASSERT_TRUE(verdict);
     EXPECT_EQ(verdict->rank, 2);

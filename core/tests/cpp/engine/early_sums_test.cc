@@ -1,4 +1,4 @@
-// Allreduces between several groups: from the second use of a name on they are eager, and the results do not show it.
+// Allreduces between several groups: from the second use of a name on they are early, and the results do not show it.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "common/failpoint.h"
-#include "engine/eager.h"
+#include "engine/early_sums.h"
 #include "reduce/half.h"
 #include "support/requests.h"
 #include "support/thread_worlds.h"
@@ -18,8 +18,8 @@ namespace {
 
 constexpr int kUses = 4;
 
-class EagerTest : public testing::TestWithParam<std::vector<int>> {};
-INSTANTIATE_TEST_SUITE_P(Worlds, EagerTest,
+class EarlyTest : public testing::TestWithParam<std::vector<int>> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, EarlyTest,
                          testing::Values(std::vector<int>{1, 1}, std::vector<int>{1, 1, 1}, std::vector<int>(5, 1),
                                          std::vector<int>{2, 2}, std::vector<int>{1, 3}, std::vector<int>{2, 1, 3}));
 
@@ -61,7 +61,7 @@ std::vector<std::vector<uint8_t>> BitsOfUses(Engine& engine, DType dtype, Reduce
   return all;
 }
 
-TEST_P(EagerTest, HasTheBitsOfAnExchangeBySchedule) {
+TEST_P(EarlyTest, HasTheBitsOfAnExchangeBySchedule) {
   RunRanks(GetParam(), [](Engine& engine) {
     for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kInt16, DType::kFloat16, DType::kBfloat16}) {
       for (ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kProduct, ReduceOp::kMin}) {
@@ -76,7 +76,7 @@ TEST_P(EagerTest, HasTheBitsOfAnExchangeBySchedule) {
   });
 }
 
-TEST_P(EagerTest, ASteadyStateSendsNoMessageToTheCoordinator) {
+TEST_P(EarlyTest, ASteadyStateSendsNoMessageToTheCoordinator) {
   RunRanks(GetParam(), [](Engine& engine) {
     const auto steps = [&engine](int count) {
       for (int i = 0; i < count; ++i) {
@@ -93,12 +93,12 @@ TEST_P(EagerTest, ASteadyStateSendsNoMessageToTheCoordinator) {
 }
 
 // More data than any rank has credit for, in another order on each rank.
-TEST_P(EagerTest, ManyInFlightInAnyOrderComeToAnEnd) {
+TEST_P(EarlyTest, ManyInFlightInAnyOrderComeToAnEnd) {
   const std::vector<int>& groups = GetParam();
   const int largest = *std::max_element(groups.begin(), groups.end());
-  const auto limit = static_cast<size_t>(EagerLimitBytes(static_cast<int>(groups.size()), largest));
+  const auto limit = static_cast<size_t>(EarlyLimitBytes(static_cast<int>(groups.size()), largest));
   RunRanks(groups, [limit](Engine& engine) {
-    const size_t count = limit / sizeof(float), names = 3 * Eager::kCreditBytes / limit;
+    const size_t count = limit / sizeof(float), names = 3 * Transport::kEarlyBytes / limit;
     std::mt19937 random(static_cast<unsigned>(engine.rank()));
     std::vector<std::vector<float>> values(names);
     std::vector<OperationPtr> operations(names);
@@ -120,8 +120,24 @@ TEST_P(EagerTest, ManyInFlightInAnyOrderComeToAnEnd) {
   });
 }
 
+// The runner of the large sum takes what the transport has for the small one, too.
+TEST_P(EarlyTest, ASmallSumEndsWhileALargeOneIsUnderWay) {
+  RunRanks(GetParam(), [](Engine& engine) {
+    for (int i = 0; i < 100; ++i) {
+      auto large = Values<float>(engine.rank(), 500'000, i), small = Values<float>(engine.rank(), 10, i);
+      OperationPtr first, second;
+      ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(large, &large)}, "large"), &first).ok());
+      ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(small, &small)}, "small"), &second).ok());
+      ASSERT_TRUE(engine.Wait(i % 2 == 0 ? second : first, kWaitMs));
+      ASSERT_TRUE(engine.Wait(i % 2 == 0 ? first : second, kWaitMs));
+      ExpectSum(large, engine.size(), i);
+      ExpectSum(small, engine.size(), i);
+    }
+  });
+}
+
 // A rank that needs nothing more leaves at once, while its data are on their way.
-TEST_P(EagerTest, WhoLeavesLeavesNobodyWaiting) {
+TEST_P(EarlyTest, WhoLeavesLeavesNobodyWaiting) {
   for (int job = 0; job < 10; ++job) {
     RunRanks(GetParam(), [](Engine& engine) {
       for (int i = 0; i < kUses; ++i) {
@@ -136,7 +152,7 @@ TEST_P(EagerTest, WhoLeavesLeavesNobodyWaiting) {
 }
 
 // The others have begun the sum, and neither its group nor another one waits for it for ever.
-TEST_P(EagerTest, WhoLeavesWithoutASumEndsItOnEveryOtherRank) {
+TEST_P(EarlyTest, WhoLeavesWithoutASumEndsItOnEveryOtherRank) {
   RunRanks(GetParam(), [](Engine& engine) {
     for (int i = 0; i < kUses; ++i) {
       auto values = Values<float>(engine.rank(), 100, i);
@@ -151,7 +167,7 @@ TEST_P(EagerTest, WhoLeavesWithoutASumEndsItOnEveryOtherRank) {
   });
 }
 
-TEST_P(EagerTest, ANameThatIsUsedOtherwiseIsDescribedAnew) {
+TEST_P(EarlyTest, ANameThatIsUsedOtherwiseIsDescribedAnew) {
   RunRanks(GetParam(), [](Engine& engine) {
     for (int i = 0; i < 12; ++i) {
       auto values = Values<float>(engine.rank(), i % 3 == 2 ? 20 : 30, i);
@@ -193,7 +209,7 @@ class FleetingTensor {
 
 // An operation that is taken then fails before it has begun. Its memory is the user's again, so it must not begin
 // later.
-TEST(EagerEndTest, WhatIsSubmittedWhileTheEpochEndsNeverBegins) {
+TEST(EarlyEndTest, WhatIsSubmittedWhileTheEpochEndsNeverBegins) {
   constexpr int kNames = 120;
   const auto name_of = [](int i) { return "grad" + std::to_string(i); };
   ASSERT_TRUE(SetFailpoints("engine.break=delay:100").ok());

@@ -1,8 +1,13 @@
-"""A rank of torch.distributed's gloo in the benchmark: in-place sums of float32."""
+"""A rank of torch.distributed in the benchmark, with the back end that is named: in-place sums of float32.
+
+c10d_worker.py gloo
+c10d_worker.py farandole
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -25,12 +30,22 @@ class Sums:
         return worker.time_batches(lambda: dist.all_reduce(self._tensor), repetitions, batches)
 
 
+def join(backend: str, rank: int, ranks: int) -> None:
+    if backend == "farandole":
+        import farandole_torch_autoload
+
+        farandole_torch_autoload.register()  # where no entry point is installed
+        dist.init_process_group(backend, init_method="farandole://")
+        return
+    store = dist.FileStore(os.environ["BENCH_SHARED"], ranks)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks)
+
+
 def main() -> None:
     rank, ranks = int(os.environ["BENCH_RANK"]), int(os.environ["BENCH_RANKS"])
     worker.pin_to_core(rank)
     torch.set_num_threads(1)
-    store = dist.FileStore(os.environ["BENCH_SHARED"], ranks)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
+    join(sys.argv[1], rank, ranks)
     worker.serve(rank, ranks, Sums(ranks).measure)
 
 

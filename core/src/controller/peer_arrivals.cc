@@ -1,0 +1,77 @@
+#include "controller/peer_arrivals.h"
+
+#include <algorithm>
+
+#include "controller/name_table.h"
+
+namespace farandole {
+namespace {
+
+// True when this rank leads its node in the set, and `from` leads another.
+bool AreLeaders(int from, const ProcessSet& set) {
+  const int position = set.PositionOf(from);
+  if (position < 0 || !set.contains_me() || set.member() != 0) return false;
+  const auto at = static_cast<size_t>(position);
+  return set.layout.group_of[at] != set.group() && set.layout.member_of[at] == 0;
+}
+
+}  // namespace
+
+std::vector<int64_t> PeerArrivals::ArrivedAt(const ProcessSet& set, uint64_t use, uint32_t round) const {
+  std::vector<int64_t> arrived;
+  for (int rank : set.ranks) {
+    const Arrival& arrival = uses_[use & 1][static_cast<size_t>(rank)];
+    if (arrival.round == round && UsesIn(arrival.stamp) >= use) arrived.push_back(rank);
+  }
+  return arrived;
+}
+
+// Early messages have connections of their own, so they may be here before this rank has read that a join has ended.
+// `round` keeps those of the next round apart.
+std::optional<uint64_t> PeerArrivals::StampOfAny(const ProcessSet& set, uint64_t use, uint32_t round) const {
+  const std::vector<int64_t> arrived = ArrivedAt(set, use, round);
+  if (arrived.empty()) return std::nullopt;
+  return uses_[use & 1][static_cast<size_t>(arrived.front())].stamp;
+}
+
+void UnknownArrivals::Open(Name* name, uint32_t serial) {
+  last_serial_ = std::max(last_serial_, serial);
+  name->arrivals.reset();
+  if (name->path != PathKind::kEarly) return;
+  const auto found = unknown_.find(serial);
+  name->arrivals = found != unknown_.end() ? found->second : std::make_shared<PeerArrivals>(group_.world().size());
+  if (found != unknown_.end()) unknown_.erase(found);
+}
+
+// No rank begins a use before all ranks have arrived at the one before. So a message is for the use in flight here, or
+// for the next one.
+Status UnknownArrivals::OnArrival(int from, const MessageTag& tag, bool* wanted) {
+  *wanted = true;
+  if (tag.serial > last_serial_) return OnUnknown(from, tag);
+  const Name* const name = IsId(tag.id) ? names_.Current(tag.id) : nullptr;
+  const bool retired = name == nullptr || tag.serial != name->serial;
+  if (retired) {
+    *wanted = false;
+    return Status::Ok();
+  }
+  const uint64_t use = UsesIn(tag.operation);
+  const bool current = name->in_flight && name->counted && use + 1 == name->next_use;
+  if (!name->arrivals || !AreLeaders(from, name->set()) || (use != name->next_use && !current)) return Unreadable(from);
+  name->arrivals->Note(from, tag);
+  return Status::Ok();
+}
+
+// Other ranks may know the id before this one, and arrive at the first use after the described one. They cannot get
+// further, since that use needs this rank.
+Status UnknownArrivals::OnUnknown(int from, const MessageTag& tag) {
+  const bool known = unknown_.count(tag.serial) > 0;
+  if (!IsId(tag.id) || UsesIn(tag.operation) != 1 || from == group_.rank() ||
+      (!known && unknown_.size() >= static_cast<size_t>(kMaxIds)))
+    return Unreadable(from);
+  std::shared_ptr<PeerArrivals>& arrivals = unknown_[tag.serial];
+  if (!arrivals) arrivals = std::make_shared<PeerArrivals>(group_.world().size());
+  arrivals->Note(from, tag);
+  return Status::Ok();
+}
+
+}  // namespace farandole

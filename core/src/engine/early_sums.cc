@@ -1,0 +1,263 @@
+#include "engine/early_sums.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "algorithms/choose_path.h"
+#include "engine/failures.h"
+
+namespace farandole {
+namespace {
+
+constexpr size_t kMostIdle = 32;  // of a process set; each keeps the memory of its last sum
+
+// Wakes the other members of this node that take part.
+void RingNode(const World& world, const EarlySum& sum) {
+  const ProcessSet& set = sum.set();
+  for (int position : set.layout.groups[static_cast<size_t>(set.group())]) {
+    const int rank = set.ranks[static_cast<size_t>(position)];
+    if (rank != world.rank) world.group->RingMember(world.layout.member_of[static_cast<size_t>(rank)]);
+  }
+}
+
+// "rank 2 by inter-node links with the ring schedule (operation 5 of process set 0, part 1, 64 bytes)"
+std::string TextOf(int rank, const Mismatch::Side& side) {
+  std::string which = Text("operation ", side.tag.operation, " of process set ", side.tag.id);
+  if (side.tag.lane == Lane::kEarly) which = Text("use ", UsesIn(side.tag.operation), " of name ", side.tag.id);
+  if (side.size_bytes > 0) which += Text(", part ", side.part, ", ", side.size_bytes, " bytes");
+  return Text("rank ", rank, " by ", TextOfPlan(side.tag.plan), " (", which, ")");
+}
+
+}  // namespace
+
+// ---- operations
+
+EarlySums::EarlySums(World* world, Operations* operations) : world_(world), operations_(operations) {
+  reported_closed_.resize(static_cast<size_t>(world->size));
+  transport().Listen(this);
+}
+
+bool EarlySums::Advance(std::vector<OperationPtr>* done, std::vector<Sign>* signs) {
+  bool moved = BeginSubmitted();
+  moved |= LookAtCells();
+  moved |= Runner::PollAll(&transport(), &completions_);
+  moved |= std::exchange(is_woken_, false);
+  if (moved) AdvanceAll(done);
+  if (moved) ReportClosed();
+  signs->swap(signs_);
+  return moved;
+}
+
+void EarlySums::AdvanceAll(std::vector<OperationPtr>* done) {
+  done->reserve(running_.size());  // before End takes an operation out of its place
+  for (size_t i = 0; i < running_.size();) {
+    bool is_done = false;
+    const Status status = running_[i]->Advance(&is_done);
+    if (!status.ok()) signs_.push_back({world_->rank, Sign::kBroken, status});
+    if (!is_done) {
+      ++i;
+      continue;
+    }
+    if (running_[i]->leads() && running_[i]->collects()) RingNode(*world_, *running_[i]);
+    done->push_back(End(running_[i].get()));
+    Keep(std::move(running_[i]));
+    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+// ---- beginning
+
+bool EarlySums::BeginSubmitted() {
+  if (!operations_->has_early.exchange(false)) return false;
+  {
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    submitted_.swap(operations_->early);
+  }
+  for (OperationPtr& operation : submitted_) Begin(std::move(operation));
+  submitted_.clear();
+  return true;
+}
+
+void EarlySums::Begin(OperationPtr operation) {
+  running_.push_back(TakeIdle(operation->admission.set));
+  EarlySum* const sum = running_.back().get();
+  sum->Begin(std::move(operation));
+  if (!sum->collects()) return StartExchange(sum);
+  sum->PutInput();
+  RingFence();
+  const int leader = sum->set().LeaderOf(sum->set().group());
+  if (!sum->leads() && sum->AllHavePut())
+    world_->group->RingMember(world_->layout.member_of[static_cast<size_t>(leader)]);
+}
+
+std::unique_ptr<EarlySum> EarlySums::TakeIdle(const ProcessSetPtr& set) {
+  Sums& idle = idle_[set->id];
+  idle.reserve(kMostIdle);  // so that Keep does not throw
+  if (idle.empty()) return std::make_unique<EarlySum>(set, &transport());
+  std::unique_ptr<EarlySum> taken = std::move(idle.back());
+  idle.pop_back();
+  return taken;
+}
+
+void EarlySums::Keep(std::unique_ptr<EarlySum> sum) {
+  Sums& idle = idle_[sum->set().id];
+  if (idle.size() < kMostIdle) idle.push_back(std::move(sum));
+}
+
+// Finds what other members of this node have put.
+bool EarlySums::LookAtCells() {
+  bool found = false;
+  for (const auto& sum : running_) {
+    if (!sum->collects()) continue;
+    if (!sum->leads()) {
+      found |= sum->HasResult();
+    } else if (!sum->has_started() && sum->AllHavePut()) {
+      StartExchange(sum.get());
+      found = true;
+    }
+  }
+  return found;
+}
+
+void EarlySums::StartExchange(EarlySum* sum) {
+  const Status started = sum->StartExchange();
+  if (!started.ok()) signs_.push_back({world_->rank, Sign::kBroken, started});
+}
+
+// ---- what the transport tells
+
+// Only a stranger or a faulty rank sends what this rank refuses, so that ends the epoch.
+Status EarlySums::OnArrival(int peer, const MessageTag& tag, bool* wanted) {
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  const Status status = operations_->negotiation.OnArrival(peer, tag, wanted);
+  if (!status.ok()) signs_.push_back({peer, Sign::kBroken, status});
+  return status;
+}
+
+void EarlySums::OnGoodbye(int peer, int left) {
+  if (left < 0 || left >= world_->size) return;
+  if (left == peer) signs_.push_back({peer, Sign::kGoodbye});
+  goodbyes_.emplace(peer, left);
+}
+
+void EarlySums::OnMismatch(int peer, const Mismatch& mismatch) {
+  const Status status =
+      Internal(world_->NameOf(peer), " and ", world_->NameOf(world_->rank),
+               " run the same operation in different ways: ", TextOf(peer, mismatch.theirs), ", ",
+               TextOf(world_->rank, mismatch.ours),
+               ". This is a bug in Farandole, please report it; FARANDOLE_ALGORITHM=direct on all ranks may avoid it");
+  signs_.push_back({peer, Sign::kBroken, status});
+}
+
+void EarlySums::OnEnd(int peer, const Status& status) {
+  if (status.code() == Code::kInternal)
+    signs_.push_back({world_->rank, Sign::kBroken, EndBecauseOf(*world_, status).status});
+  if (status.code() == Code::kMismatch) signs_.push_back({peer, Sign::kBroken, {Code::kPeerLost, status.message()}});
+}
+
+// ---- ending
+
+OperationPtr EarlySums::End(EarlySum* sum) {
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  operations_->negotiation.EndEarly(sum->admission().ticket);
+  operations_->by_ticket.Take(sum->admission().ticket);
+  return sum->TakeOperation();
+}
+
+// The members of the node end the operation by themselves, for the reason that this rank has, or once they see that
+// there will be no result.
+void EarlySums::Recall(Ticket ticket) {
+  ForgetSubmitted(ticket);
+  const auto found = Find(ticket);
+  if (found == running_.end()) return;
+  EarlySum& sum = **found;
+  if (sum.leads()) transport().Cancel(sum.Tag());
+  if (sum.leads() && sum.collects()) {
+    sum.GiveUp();
+    RingNode(*world_, sum);
+  }
+  sum.Drop();
+  const auto at = running_.begin() + (found - running_.cbegin());
+  Keep(std::move(*at));
+  running_.erase(at);
+}
+
+EarlySums::Sums::const_iterator EarlySums::Find(Ticket ticket) const {
+  return std::find_if(running_.begin(), running_.end(),
+                      [ticket](const auto& sum) { return sum->admission().ticket == ticket; });
+}
+
+// Drops an operation that was submitted since the last pass and has not begun.
+void EarlySums::ForgetSubmitted(Ticket ticket) {
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  std::vector<OperationPtr>& submitted = operations_->early;
+  const auto is_it = [ticket](const OperationPtr& operation) { return operation->admission.ticket == ticket; };
+  submitted.erase(std::remove_if(submitted.begin(), submitted.end(), is_it), submitted.end());
+}
+
+void EarlySums::Drop() {
+  for (const auto& sum : running_) sum->Drop();
+  if (!running_.empty()) running_.swap(dropped_);  // an epoch may end twice
+  submitted_.clear();
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  operations_->early.clear();
+}
+
+// ---- what goes wrong
+
+// Reports a closed connection only while an operation waits for it: ranks may also leave.
+void EarlySums::ReportClosed() {
+  for (const auto& sum : running_) {
+    for (int group = 0; sum->leads() && group < sum->set().layout.group_count(); ++group) {
+      const int leader = sum->set().LeaderOf(group);
+      const auto at = static_cast<size_t>(leader);
+      if (!sum->WaitsFor(group) || transport().CanSendEarly(leader) || reported_closed_[at]) continue;
+      reported_closed_[at] = true;
+      signs_.push_back({leader, Sign::kClosed});
+    }
+  }
+}
+
+// A leader of a larger node stands for members that are not known here.
+std::vector<int> EarlySums::MissingRanks(Ticket ticket) const {
+  std::vector<int> missing;
+  const auto found = Find(ticket);
+  if (found == running_.end() || !(*found)->leads()) return missing;
+  const ProcessSet& set = (*found)->set();
+  for (int group = 0; group < set.layout.group_count(); ++group) {
+    const bool is_alone = set.layout.groups[static_cast<size_t>(group)].size() == 1;
+    if (is_alone && (*found)->WaitsFor(group)) missing.push_back(set.LeaderOf(group));
+  }
+  return missing;
+}
+
+bool EarlySums::MayComplete(const Operation& operation, const std::vector<int>& left) const {
+  const auto found = Find(operation.admission.ticket);
+  if (found == running_.end()) return false;
+  const EarlySum& sum = **found;
+  return std::none_of(left.begin(), left.end(),
+                      [&](int rank) { return sum.set().PositionOf(rank) >= 0 && !MayHaveSent(sum, rank); });
+}
+
+// A rank leaves when its operations are complete. So if the one that has left took part in this one, all have sent
+// their data: those of its node are in the cells here, or on their way from its leader, which says so behind them.
+bool EarlySums::MayHaveSent(const EarlySum& sum, int left) const {
+  const ProcessSet& set = sum.set();
+  if (sum.collects() && (sum.HasGivenUp() || !sum.AllHavePut())) return false;
+  const int group = set.layout.group_of[static_cast<size_t>(set.PositionOf(left))];
+  if (group == set.group() || !sum.leads()) return true;  // the leader ends what cannot be completed
+  const int leader = set.LeaderOf(group);
+  return !HasSaidAll(leader, left) || !sum.has_started() || transport().HasHeard(leader, sum.Tag());
+}
+
+// Says it behind everything that this rank has sent, for a member of this node that has left as for this rank itself.
+void EarlySums::SayGoodbye(int left) {
+  if (world_->layout.group_of[static_cast<size_t>(left)] != world_->layout.group_of[static_cast<size_t>(world_->rank)])
+    return;
+  for (int other = 0; other < world_->size; ++other) {
+    if (transport().CanSendEarly(other)) transport().PostGoodbye(other, left);
+  }
+  if (left == world_->rank) Runner::PollAll(&transport(), &completions_);
+}
+
+}  // namespace farandole

@@ -1,0 +1,154 @@
+// The messages of one lane between two ranks, over a connected, non-blocking socket:
+//
+//   | header, 64 bytes | payload | header | payload | ...
+//
+// Payloads move directly between the socket and the memory of their operations. Reading and writing say by themselves
+// when the socket can do no more for now, so the poller watches for changes only (edge-triggered).
+//
+// No call blocks. The lanes (lanes.h) own the streams.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "common/descriptor.h"
+#include "common/status.h"
+#include "transport/transport.h"
+
+namespace farandole {
+
+enum class FrameKind : uint32_t {
+  kData = 1,       // counts against the sender's credit on the early lane
+  kAnnounced = 2,  // the payload follows after a grant
+  kGrant = 3,      // the receive of an announced message is posted
+  kGranted = 4,    // the payload that was announced
+  kCredit = 5,     // says only how much was taken
+  kGoodbye = 6,    // tag.id: the rank that leaves
+};
+
+// Sent as it lies in memory. It has the size of a cache line: the kernel copies payloads faster when they are aligned.
+struct FrameHeader {
+  FrameKind kind{};
+  uint32_t part = 0;
+  uint64_t size_bytes = 0;   // of the message
+  uint64_t taken_bytes = 0;  // of its receiver's early payloads, so far
+  int32_t id = 0;            // from here on: as in MessageTag
+  uint32_t serial = 0;
+  uint64_t operation = 0;
+  uint32_t round = 0;
+  uint32_t channel = 0;
+  uint32_t plan = 0;
+  uint32_t zero[3] = {};
+
+  bool IsReadable() const;
+  bool has_payload() const { return kind == FrameKind::kData || kind == FrameKind::kGranted; }
+  MessageTag Tag(Lane lane) const { return {id, serial, operation, round, channel, plan, lane}; }
+};
+static_assert(sizeof(FrameHeader) == 64 && std::is_trivially_copyable_v<FrameHeader>);
+
+FrameHeader MakeHeader(FrameKind kind, const MessageTag& tag, uint32_t part, uint64_t size_bytes);
+
+// Says where received payloads go.
+class FrameSink {
+ public:
+  virtual ~FrameSink() = default;
+  struct Slice {
+    std::byte* data = nullptr;
+    size_t size_bytes = 0;
+  };
+  // Memory that may receive the payload of the next message in the same system call as its header. If OnHeader then
+  // names this memory, nothing is copied. In any case the memory is overwritten.
+  virtual Slice Expected() = 0;
+  // Where the payload goes; null: it is dropped. *waits: it is not read before the next Receive, which asks again;
+  // REQUIRES: Expected was empty. An error ends the stream.
+  virtual Status OnHeader(const FrameHeader& header, std::byte** to, bool* waits) = 0;
+  // The whole message has arrived.
+  virtual Status OnMessage(const FrameHeader& header) = 0;
+};
+
+class FrameStream {
+ public:
+  static constexpr uint64_t kNoContext = ~uint64_t{0};
+
+  // name: of the peer, in errors. reads_ahead: one call may receive several short messages, which are copied once more.
+  // REQUIRES: the sink never lets a message wait.
+  FrameStream(Descriptor socket, std::string name, bool reads_ahead)
+      : socket_(std::move(socket)), name_(std::move(name)), reads_ahead_(reads_ahead) {}
+
+  bool open() const { return socket_.valid(); }
+  int descriptor() const { return socket_.get(); }
+  void Close();
+
+  // The payload is read until the message is sent; then Flush returns its context.
+  void Queue(const FrameHeader& header, const void* payload, uint64_t context);
+  bool flushed() const { return outgoing_.empty(); }
+  // Sends a part of what is queued, if the socket takes it. Sets *moved if bytes were sent.
+  Status Flush(std::vector<uint64_t>* sent, bool* moved);
+  // Copies the payloads of the messages with these tags, so that their memory is no longer read; they have no context.
+  template <typename IsMeant>
+  void Detach(IsMeant is_meant);
+  // Drops what is queued now or later, and returns the contexts.
+  std::vector<uint64_t> DropQueue();
+
+  // Receives a part of what has arrived. kPeerLost at the end of the stream.
+  Status Receive(FrameSink* sink, bool* moved);
+  bool waits() const { return waits_; }
+  const FrameHeader& header() const { return header_; }  // of the message that waits, or whose payload is received
+  bool is_receiving(const std::byte* to_begin, size_t size_bytes) const {
+    return left_bytes_ > 0 && to_ >= to_begin && to_ < to_begin + size_bytes;
+  }
+  void DropPayload() { to_ = nullptr; }  // the rest of the one that is received
+
+  // False when the last call found the socket empty, or full.
+  bool may_read() const { return may_read_; }
+  bool may_write() const { return may_write_; }
+  void OnReady() { may_read_ = may_write_ = true; }
+
+ private:
+  struct Outgoing {
+    FrameHeader header;
+    const std::byte* payload;
+    size_t payload_bytes;
+    std::vector<std::byte> own;  // of a detached message
+    uint64_t context;
+  };
+
+  Status Read(FrameSink* sink, size_t* moved_bytes, size_t* wanted_bytes);
+  Status Distribute(FrameSink* sink, const std::byte* from, size_t size_bytes);
+  Status Advance(FrameSink* sink, size_t size_bytes);
+  Status Place(FrameSink* sink);
+
+  Descriptor socket_;
+  const std::string name_;
+  const bool reads_ahead_;
+  bool may_read_ = true, may_write_ = true;
+
+  std::deque<Outgoing> outgoing_;
+  size_t first_sent_bytes_ = 0;  // of the first message, with its header
+  bool dropped_ = false;
+
+  // The state of receiving: a header while header_bytes_ is less than its size, else a payload.
+  FrameHeader header_;
+  size_t header_bytes_ = 0;
+  bool waits_ = false;
+  std::byte* to_ = nullptr;  // where the next byte of the payload goes; null: it is dropped
+  size_t left_bytes_ = 0;    // of the payload
+};
+
+template <typename IsMeant>
+void FrameStream::Detach(IsMeant is_meant) {
+  for (Outgoing& each : outgoing_) {
+    if (!is_meant(each.header)) continue;
+    each.context = kNoContext;
+    if (each.payload_bytes == 0 || !each.own.empty()) continue;
+    each.own.assign(each.payload, each.payload + each.payload_bytes);
+    each.payload = each.own.data();
+  }
+}
+
+}  // namespace farandole
