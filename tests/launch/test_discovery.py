@@ -147,7 +147,7 @@ def test_an_answer_is_heard_and_asked_for_again() -> None:
     [
         ("echo first >&2; echo '  no  cluster\x07' >&2; exit 3", "exit", r"ended with exit code 3: no cluster\\x07$"),
         ("kill -9 $$", "exit", "ended with signal 9$"),
-        ("no-such-program-here", "exit", "exit code 127: "),
+        ("no-such-program-here", "unusable", "exit code 127: .*not found; give the path of a command that is on this"),
         ("echo h1; echo ---; echo", "nonsense", "line 2"),
         ("yes h1", "flood", "prints more than 1 MiB and was killed$"),
         ("head -c 3000000 /dev/zero", "flood", "prints more than 1 MiB"),
@@ -193,7 +193,7 @@ def test_a_program_that_is_not_there_is_told_of() -> None:
         raise AssertionError
 
     found = Asker(Source("the source", ask)).first()
-    assert found == Trouble("start", "the source: /no/such/program cannot be started: No such file or directory")
+    assert found == Trouble("unusable", "the source: /no/such/program cannot be started: No such file or directory")
 
 
 def test_a_process_that_a_script_leaves_behind_holds_nobody_up() -> None:
@@ -229,6 +229,18 @@ def test_too_few_hosts_are_an_error_at_last(command: str, words: str) -> None:
     found = Source("s", source.script(command, None).ask, every_s=0.01)
     with pytest.raises(JobError, match=words):
         await_hosts(found, os.environ, 3, 0.3, lambda _: None)
+
+
+@pytest.mark.parametrize("code", [127, 126])
+def test_a_script_that_cannot_be_run_is_an_error_at_once(tmp_path: Path, code: int) -> None:
+    script = tmp_path / "hosts.sh"
+    if code == 126:
+        script.write_text("echo h1:3\n")
+    told: list[str] = []
+    remedy = "give the path of a command" if code == 127 else r"make it executable \(chmod \+x\)"
+    with pytest.raises(JobError, match=rf"^--host-discovery-script {script} ended with exit code {code}: .*; {remedy}"):
+        await_hosts(source.script(str(script), None), os.environ, 1, 600.0, told.append)
+    assert not told
 
 
 # Complaints

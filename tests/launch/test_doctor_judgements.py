@@ -162,6 +162,8 @@ def test_packages(change: dict[str, object], check: str, level: str, words: str)
         ("FARANDOLE_TIMEOUT", "soon", FAIL, "number"),
         ("FARANDOLE_TIMEOUT", "-1", FAIL, "number"),
         ("FARANDOLE_START_TIMEOUT", "inf", FAIL, "seconds from 0 to 1e+09, without a unit"),
+        ("FARANDOLE_SILENCE_TIMEOUT", "0", FAIL, "seconds from 1 to 86400, without a unit"),
+        ("FARANDOLE_SILENCE_TIMEOUT", "20", OK, "20"),
         ("FARANDOLE_FUSION_THRESHOLD", "4M", FAIL, "bytes from 0 to 1e+18, without a unit"),
         ("FARANDOLE_FUSION_THRESHOLD", "9" * 23, FAIL, "bytes from 0 to 1e+18"),
         ("FARANDOLE_TIMEOUT", "1e3", OK, "1e3"),

@@ -115,7 +115,7 @@ def test_a_mistake_ends_the_job_as_ever() -> None:
         ({"min_np": 0}, ValueError, "at least 1, not min_np=0"),
         ({"min_np": True}, TypeError, "a whole number, not min_np=True"),
         ({"min_np": 1, "max_np": "4"}, TypeError, "a whole number, not max_np='4'"),
-        ({"max_np": 4}, ValueError, "max_np is for jobs that lose ranks and go on; give min_np=1"),
+        ({"reset_limit": 4}, ValueError, "reset_limit is for jobs that lose ranks and go on; give min_np=1"),
         ({"slots_per_host": 4}, ValueError, "slots_per_host is for jobs that lose ranks and go on"),
         ({"host_discovery_script": "x", "hosts": "h:2"}, ValueError, "takes hosts or host_discovery_script, not both"),
         ({"elastic_timeout": 4}, ValueError, "elastic_timeout is for jobs that lose ranks and go on"),

@@ -58,12 +58,6 @@ def test_two_ranks_are_the_default_and_one_is_enough(bench: Callable) -> None:
         (["--json", "nowhere/rows.json"], "there is no folder"),
         (["--json"], "requires an argument"),
         (["stray"], "stray"),
-        (["--tune", "-np", "1"], "--tune compares ways between ranks, and so needs -np 2 or more"),
-        (
-            ["--tune", "--sizes", "4"],
-            "--tune measures allreduce at sizes of its own and writes its own file; leave out",
-        ),
-        (["--tune", "--operation", "broadcast"], "leave out --sizes, --operation, --seconds and --json"),
     ],
 )
 def test_a_wrong_command_line_is_one_sentence_and_exit_code_2(
@@ -86,33 +80,6 @@ def test_sizes_are_read_in_powers_of_1024() -> None:
 def test_it_runs_in_the_folder_where_it_was_called(bench: Callable, tmp_path: Path) -> None:
     bench("--sizes", "4", "--seconds", 0.01, "--json", "here.json")
     assert os.listdir(tmp_path) == ["here.json"]
-
-
-def test_limits_are_measured_anew_and_kept(bench: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for _ in range(2):
-        result = bench("--tune")
-        assert (result.code, result.err) == (0, "")
-        (kept,) = (tmp_path / "farandole").iterdir()
-        limits = json.loads(kept.read_text())["2"]
-        assert result.out.startswith("sums of float32 arrays on 2 ranks, by the ways")
-        assert f"\nKept in {kept}.\n" in result.out
-        overwrites = limits.split(":")[3]
-        assert ("What they have read in cells, they leave as it is." in result.out) == (overwrites == "0")
-        assert result.out.endswith(f"without measuring: FARANDOLE_TUNING={limits}\n")
-        kept.write_text("{}")
-
-
-@pytest.mark.parametrize(("name", "value"), [("FARANDOLE_ARENAS", "0"), ("FARANDOLE_BACKEND", "gloo,native")])
-def test_limits_of_shared_memory_are_measured_in_no_other(
-    bench: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv(name, value)
-    result = bench("--tune")
-    assert (result.code, result.out) == (2, "")
-    assert "--tune compares ways through shared memory: unset FARANDOLE_ARENAS=0" in result.err
-    assert not list(tmp_path.iterdir())
 
 
 def test_help_keeps_the_lines_of_its_examples(bench: Callable) -> None:

@@ -71,6 +71,8 @@ def train(how):
     if how == "late" and hvd.rank() == 1: time.sleep(60)
     if how == "late": hvd.allreduce(np.ones(2), name="x")
     if how == "column": raise KeyError("no such column")
+    if how == "alone" and hvd.rank() == 0: hvd.broadcast_object("best")
+    if how == "alone": hvd.allreduce(np.ones(2), name="step")
     if how == "root": hvd.broadcast(np.ones(2), root_rank=7)
     for _ in range(2 + (hvd.rank() == 1)):
         hvd.allreduce(np.ones(2))
@@ -80,7 +82,8 @@ train(sys.argv[1])
 SENTENCES = {  # in what order their ranks fail is not known
     "shape": r"farandole\.MismatchError: allreduce 'x': the ranks disagree",
     "late": r"farandole\.DeadlineError: .* has waited 3.* for rank 1",
-    "batch": r"farandole\.DeadlineError: .* they wait for each other",
+    "batch": r"farandole\.DeadlineError: .* only rank 1 has made unnamed allreduce number \d at script",
+    "alone": r"farandole\.DeadlineError: .* only rank 0 has made broadcast_object at script",
     "column": r"KeyError: 'no such column'",
     "root": r"ArgumentError: root_rank=7 is not a rank of this world",
 }
@@ -90,20 +93,81 @@ SENTENCES = {  # in what order their ranks fail is not known
 def test_of_what_all_ranks_raise_there_is_one_traceback_and_one_sentence(
     launch: Callable, script: Callable, mistake: str
 ) -> None:
-    settings = {"FARANDOLE_TIMEOUT": "60" if mistake == "batch" else "3", "FARANDOLE_WARN_AFTER": "2"}
+    differ = mistake in ("batch", "alone")  # the ranks wait in two calls
+    settings = {"FARANDOLE_TIMEOUT": "60" if differ else "3", "FARANDOLE_WARN_AFTER": "2"}
     result = launch("-np", 3, script(MISTAKES), mistake, env=settings).finish()
     assert result.code == 1
     assert result.err.count("Traceback") == 1, result.err
     lines = result.err[result.err.index("Traceback") :].splitlines()
-    verdict = lines.pop()
+    at = next(at for at, line in enumerate(lines) if line.startswith("farandole: rank"))
+    verdict, lines = lines[at], lines[:at]
     elsewhere = [line for line in result.err.splitlines() if " stops at " in line]
     lines = [line for line in lines if line not in elsewhere]
     assert [line for line in lines if re.search(SENTENCES[mistake], line)] == [lines[-1]], result.err
     assert "submit.py" not in "".join(lines)
     rank = lines[-1][1]
-    assert re.match(rf"farandole: rank {rank} on .* failed first: exit code 1 .*; its last lines are above\.", verdict)
-    assert len(elsewhere) == (mistake == "batch"), result.err
+    culprit, how = rank, r"failed first: exit code 1 .*; its last lines are above\."
+    if mistake == "late":
+        culprit, how = "1", rf"did not come in time: rank {rank} waited for it, and gave up after [\d.]+ s; its last"
+    assert re.match(rf"farandole: rank {culprit} on localhost \(pid \d+\) {how}", verdict), result.err
+    assert len(elsewhere) == differ, result.err
+    assert rank == {"batch": "1", "alone": "0"}.get(mistake, rank), "whose call is the odd one"
     assert all(re.search(rf"stops at script\d\.py:\d+ for the same reason as rank {rank}$", each) for each in elsewhere)
+
+
+BEFORE_INIT = """
+import sys
+how = sys.argv[1]
+if how == "missing": import no_such_module
+import farandole.numpy as hvd
+def theirs(kind, error, trace):
+    print("theirs", file=sys.stderr)
+    before(kind, error, trace)
+def fails():
+    hvd.rank()
+if how == "hook": before, sys.excepthook = sys.excepthook, theirs
+if how == "child":
+    import subprocess
+    subprocess.run([sys.executable, __file__, "rank"])
+    hvd.init()
+elif how == "hook after init":
+    before, sys.excepthook = sys.excepthook, theirs
+    hvd.init()
+    raise ValueError("no such column")
+else: fails()
+"""
+
+
+def before_init(launch: Callable, script: Callable, how: str) -> tuple[int, list[str]]:
+    result = launch("-np", 4, script(BEFORE_INIT), how).finish()
+    return result.code, result.err.splitlines()
+
+
+def test_a_mistake_before_init_is_told_once(launch: Callable, script: Callable) -> None:
+    code, lines = before_init(launch, script, "rank")
+    verdict, rank = lines.pop(), lines[0][1]
+    assert code == 1 and all(line.startswith(f"[{rank}] ") for line in lines), lines
+    assert lines[0].endswith("Traceback (most recent call last):") and "in fails" in lines[-3 - ("^" in lines[-2])]
+    assert lines[-1].startswith(f"[{rank}] farandole.NotInitializedError: ") and len(lines) <= 8, lines
+    assert re.match(rf"farandole: rank {rank} on .* failed first: exit code 1 .*; its last lines are above\.", verdict)
+
+
+def test_what_all_ranks_have_shown_is_not_repeated(launch: Callable, script: Callable) -> None:
+    code, lines = before_init(launch, script, "missing")
+    assert code == 1 and sum("ModuleNotFoundError" in line for line in lines) == 4, lines
+    assert lines[-1].endswith("its last lines are above."), lines
+
+
+@pytest.mark.parametrize(("how", "most"), [("hook", 1), ("hook after init", 4)])
+def test_a_hook_of_the_programs_own_may_hand_on(launch: Callable, script: Callable, how: str, most: int) -> None:
+    code, lines = before_init(launch, script, how)
+    assert code == 1 and 1 <= sum(line.endswith("] theirs") for line in lines) <= 4, lines
+    assert 1 <= sum("Traceback" in line for line in lines) <= most and "excepthook" not in "".join(lines), lines
+
+
+def test_a_mistake_of_a_child_is_not_the_ranks(launch: Callable, script: Callable) -> None:
+    code, lines = before_init(launch, script, "child")
+    assert code == 0 and sum("farandole.NotInitializedError" in line for line in lines) == 4, lines
 
 
 def test_all_ranks_show_what_all_raise_to_who_wants_it(launch: Callable, script: Callable) -> None:

@@ -117,6 +117,16 @@ def test_of_silent_ranks_the_first_is_blamed_and_of_those_together_one_that_was_
         ([death(0, -6, 1.6), death(1, 1, 3.0, said=raised(1.5))], 1, 1),
         # rank 1 raised, and had to be killed
         ([death(0, 1, 2.0, said=raised(1.9, 1)), death(1, -9, 6.0, asked=True, said=raised(1.5))], 1, 1),
+        # ranks 0 and 2 waited for rank 1 in vain, which the launcher then ended
+        (
+            [
+                death(2, 3, 2.1, said=Parting(True, 2.0, 1, awaited=True)),
+                death(0, 4, 2.2, said=Parting(True, 1.9, 1, awaited=True)),
+                death(1, -15, 2.5, asked=True),
+            ],
+            1,
+            4,
+        ),
         # they blame each other: the first counts
         ([death(0, 1, 2.0, said=raised(1.9, 1)), death(1, 4, 3.0, said=raised(1.5, 0))], 1, 4),
     ],

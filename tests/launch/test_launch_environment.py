@@ -121,6 +121,13 @@ def test_a_grace_that_makes_no_sense_is_refused(text: str) -> None:
         environment.settings({"FARANDOLE_GRACE_SECONDS": text})
 
 
+def test_a_silence_timeout_that_every_rank_would_refuse_is_refused() -> None:
+    with pytest.raises(environment.SettingError, match=r"FARANDOLE_SILENCE_TIMEOUT='0' .*from 1 to 86400"):
+        environment.silence_s({"FARANDOLE_SILENCE_TIMEOUT": "0"})
+    assert environment.silence_s({"FARANDOLE_SILENCE_TIMEOUT": "20"}) == 20.0
+    assert environment.silence_s({}) == 4.0
+
+
 @pytest.mark.parametrize("text", ["nonsense", "native,native", "native,,gloo", "native;mpi"])
 def test_a_list_of_backends_that_every_rank_would_refuse_is_refused(text: str) -> None:
     with pytest.raises(environment.SettingError, match=r"allowed: .*native"):

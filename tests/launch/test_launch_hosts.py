@@ -30,6 +30,9 @@ NAMES = frozenset({"localhost", "127.0.0.1", "::1", "box", "10.0.0.7"})
         ("bob@h1:2,a.b-c@[fd00::1]", [("bob@h1", 2), ("a.b-c@fd00::1", 1)]),
         ("a-b.3com.example.org:1", [("a-b.3com.example.org", 1)]),
         ("a" * 63 + ":2", [("a" * 63, 2)]),
+        ("h0:2,h1:3,", [("h0", 2), ("h1", 3)]),
+        ("h0:2, h1, ", [("h0", 2), ("h1", 1)]),
+        ("my_job_worker_1:2,a_b.c_d", [("my_job_worker_1", 2), ("a_b.c_d", 1)]),
     ],
 )
 def test_hosts_are_understood(text: str, slots: list[tuple[str, int]]) -> None:
@@ -45,13 +48,21 @@ def test_a_file_of_hosts_is_understood() -> None:
     assert found.origin == "--hostfile hosts"
 
 
+def test_a_file_of_hosts_for_open_mpi_is_understood() -> None:
+    text = "h0 slots=2 max_slots=4\nh1 max-slots = 3 slots=3\nwork_er max_slots=4\n"
+    found = parse_hostfile(text, "hosts")
+    assert [(one.host, one.count) for one in found.slots] == [("h0", 2), ("h1", 3), ("work_er", 4)]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "names no host; write lines such as localhost slots=4"),
         ("# none\n\n", "names no host"),
         ("h0 slots=2\nh1 slot=2\n", "line 2: 'slot=2' is not understood; write host slots=N or host:N"),
-        ("h0 slots=2 max_slots=4\n", "line 1: 'max_slots=4' is not understood"),
+        ("h0 slots=4 max_slots=2\n", "line 1: h0 has more slots (4) than its max_slots allows (2)"),
+        ("h0 slots=2 max_slots=x\n", "line 1: the max_slots of h0 must be a positive whole number, not 'x'"),
+        ("h0 slots=2 slots=4\n", "line 1: 'slots=4' is not understood"),
         ("h0 slots=two\n", "line 1: the number of slots of h0 must be a positive whole number, not 'two'"),
         ("h0 slots=\n", "line 1: the number of slots of h0 must be a positive whole number, not ''"),
         ("h0:0\n", "line 1: the number of slots of h0 must be a positive whole number, not '0'"),
@@ -94,10 +105,10 @@ PIECES = [
     *("\x7f", "\x85", "\u2028", "../", "../../etc/passwd", "/", "/etc/hosts", "%h", "%", "%25", "fe80::1%eth0"),
     *("=", "a=b", "+", "#", " ", "\xa0", "h\u043est", "\uff48ost", "\u0661", "h\u200bost", "h\u202eost", "\u00e9"),
     *("\udcff", "\U0001f600", "a" * 64, "a" * 70_000, ".", "..", "a..b", ".a", "a.", "-a", "a-", "a.-b", "a-.b"),
-    *("_a", "a_b", "1.2.3", "1.2.3.4.5", "256.1.1.1", "4", "0x7f000001", "0.0.0.0", "224.0.0.1", "01.2.3.4", "@"),
+    *("_a", "a_", "1.2.3", "1.2.3.4.5", "256.1.1.1", "4", "0x7f000001", "0.0.0.0", "224.0.0.1", "01.2.3.4", "@"),
     *("@h", "user@", "-l@h", "a b@h", "a:b@h", "a@b@h", "$u@h"),
 ]  # fmt: skip
-HARMLESS = {"h1.a", "h1-a", "h1@h", "h1-l@h", "h14"}  # of those that are put together below
+HARMLESS = {"h1.a", "h1-a", "h1_a", "h1@h", "h1-l@h", "h14"}  # of those that are put together below
 HOSTS = [*PIECES, *(f"h1{piece}" for piece in PIECES if piece != "#" and not piece[0].isalnum())]
 HOSTS += [f"{piece}@h1" for piece in PIECES if set(piece) - set("abcdefghijklmnopqrstuvwxyz0123456789._-")]
 HOSTS = [each for each in HOSTS if each not in HARMLESS]
@@ -168,7 +179,8 @@ def given(**chosen: object) -> RunOptions:
 def test_a_hostile_option_for_hosts_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
     if set(text) - SAFE - set("/+=,"):
         refused(lambda word: host_options(given(python=word), {}, False), f"/usr/bin/python{text}", OptionError)
-    refused(lambda word: host_options(given(network_interfaces=word), {}, False), f"eth0,{text}", OptionError)
+    if text.strip():  # a comma may end the list
+        refused(lambda word: host_options(given(network_interfaces=word), {}, False), f"eth0,{text}", OptionError)
     refused(
         lambda word: host_options(given(ssh_identity_file=Path(word)), {}, False), f"{tmp_path}/{text}", OptionError
     )
@@ -176,7 +188,7 @@ def test_a_hostile_option_for_hosts_is_refused_in_one_line(text: str, tmp_path: 
 
 def test_options_for_hosts_are_collected(tmp_path: Path) -> None:
     (tmp_path / "key").touch()
-    typed = given(ssh_port=2222, ssh_identity_file=tmp_path / "key", python="/opt/py", network_interfaces="eth0, ib0")
+    typed = given(ssh_port=2222, ssh_identity_file=tmp_path / "key", python="/opt/py", network_interfaces="eth0, ib0,")
     assert host_options(typed, {"A": "1"}, True) == HostOptions(
         ssh_port=2222, ssh_identity=tmp_path / "key", python="/opt/py", interfaces=("eth0", "ib0"), env={"A": "1"}
     )
@@ -231,6 +243,13 @@ def test_a_dry_run_shows_the_places_and_starts_nothing(run: Callable, tmp_path: 
     assert len(lines) == 129 and lines[0].split() == ["rank", "host", "local", "rank", "command"]
     assert lines[65 + 1].split(maxsplit=3)[:3] == ["65", "h1", "1"] and lines[1].endswith("touch 'a b' '$x'")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_names_of_one_machine_are_said_to_be_one_host(run: Callable) -> None:
+    result = run("-H", "localhost:1,127.0.0.1:2", "--dry-run", "true")
+    assert (result.code, result.out.count("localhost")) == (0, 3)
+    said = "localhost and 127.0.0.1 are the same machine, which counts as one host with 3 slots."
+    assert result.err == f"farandole: -H localhost:1,127.0.0.1:2: {said}\n"
 
 
 def test_auto_counts_gpus_or_cores(run: Callable) -> None:

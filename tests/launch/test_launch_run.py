@@ -7,9 +7,12 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from farandole.launch import local
+from farandole.launch.job import JobError
 
 
 def test_all_ranks_well_is_exit_code_0_and_silence(run: Callable) -> None:
@@ -84,6 +87,13 @@ def test_a_slip_in_a_variable_is_told_once(run: Callable) -> None:
 
 def test_a_wrong_grace_is_a_usage_error(run: Callable) -> None:
     assert run("-np", 1, "true", env={"FARANDOLE_GRACE_SECONDS": "soon"}).code == 2
+
+
+def test_a_wrong_silence_timeout_is_a_usage_error_however_it_is_given(run: Callable) -> None:
+    by_option = run("-np", 1, "-x", "FARANDOLE_SILENCE_TIMEOUT=0", "true")
+    by_environment = run("-np", 1, "true", env={"FARANDOLE_SILENCE_TIMEOUT": "0"})
+    for result in (by_option, by_environment):
+        assert result.code == 2 and "allowed: a number of seconds from 1 to 86400, without a unit." in result.err
 
 
 @pytest.mark.parametrize(
@@ -167,6 +177,26 @@ def test_more_ranks_than_cores_is_said_only_when_asked_for(run: Callable) -> Non
     ranks = len(os.sched_getaffinity(0)) + 1
     assert run("-np", ranks, "true").stderr == b""
     assert "more ranks than cores" in run("-np", ranks, "--verbose", "true").err
+
+
+@pytest.mark.parametrize(
+    ("command", "is_refused"),
+    [
+        *((each, True) for each in ("python -", "python3.11 -u -W ignore - x", "python", "/bin/bash -s", "sh")),
+        *((each, False) for each in ("python train.py -", "python -um train", "python -V", "sh -ec true", "cat -")),
+    ],
+)
+def test_a_program_on_stdin_is_for_one_rank(command: str, is_refused: bool) -> None:
+    local.check_program(command.split(), 1)
+    with pytest.raises(JobError, match="from stdin, which only rank 0 gets") if is_refused else nullcontext():
+        local.check_program(command.split(), 2)
+
+
+def test_a_here_document_for_several_ranks_is_refused(launch: Callable) -> None:
+    result = launch("-np", 2, sys.executable, "-", stdin=subprocess.PIPE).finish(b"print('hello')\n")
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert "reads the program from stdin, which only rank 0 gets" in result.err
+    assert launch("-np", 1, sys.executable, "-", stdin=subprocess.PIPE).finish(b"print('hello')\n").out == "[0] hello\n"
 
 
 def test_stdin_goes_to_rank_0_only(launch: Callable) -> None:

@@ -24,6 +24,7 @@ def test_recorded_by_all_ranks_and_merged(
 ) -> None:
     result = run("-np", 2, "--timeline-filename", "trace.json", *options, script(SCRIPT))
     assert (result.code, result.err) == (0, "")
+    assert {each["pid"] for each in json.loads((tmp_path / "trace.json").read_text())} == {0}, "rank 0's so far"
     merged = run("trace.json", verb="timeline")
     assert merged.code == 0, merged.err
     assert "of 2 ranks. Open it in https://ui.perfetto.dev" in merged.out
@@ -80,6 +81,18 @@ def test_files_of_an_earlier_run_with_more_ranks_are_left_out(run: Callable, scr
     assert "left out, being of another run than trace.rank" in merged.err
     assert merged.err.strip().endswith(": trace.rank2.json")
     assert {each["pid"] for each in json.loads((tmp_path / "trace.json").read_text())} == {0, 1}
+
+
+def test_a_job_of_one_rank_after_one_of_more_is_not_taken_for_what_was_merged(tmp_path: Path) -> None:
+    def written(name: str, run: str) -> Path:
+        title = {"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": f"rank 0 (h, pid 1){run}"}}
+        (tmp_path / name).write_text(f"[\n{json.dumps(title)}\n]\n")
+        return tmp_path / name
+
+    ranks = [written(f"t.rank{rank}.json", " of run ab12") for rank in range(2)]
+    whole = written("t.json", " of run ab12")
+    assert timeline.find([whole]) == ranks, "merged, or a link to that of rank 0"
+    assert timeline.of_one_run(timeline.find([written("t.json", "")]))[0] == [whole]
 
 
 def test_files_are_in_the_order_of_their_ranks(tmp_path: Path) -> None:

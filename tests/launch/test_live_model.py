@@ -11,6 +11,7 @@ import pytest
 from farandole.launch.inspection.diagnosis import Activity, Rank
 from farandole.launch.inspection.records import Link
 from farandole.launch.inspection.tails import Seen
+from farandole.launch.live.figures import figures
 from farandole.launch.live.hub import Hub, Reader
 from farandole.launch.live.metrics import as_text
 from farandole.launch.live.model import MOST_OPERATIONS, Model, arrivals_of, measure, step_ns, verdict
@@ -131,6 +132,29 @@ def test_a_rank_for_which_the_others_wait_is_named() -> None:
     assert verdict(flat, arrivals_of(flat, NOW_NS), NOW_NS).culprits == ()
     some = arrivals_of([steps(0, 9, size=3), steps(1, 9, size=3)], NOW_NS)
     assert some.last == {}, "a rank of another host may be the last"
+
+
+@pytest.mark.parametrize("tensors", [1, 2, 8, 60])
+def test_calls_that_overlap_do_not_add_up(tensors: int) -> None:
+    """Of steps of 150 ms, rank 1 is late by 50 with all its gradients."""
+
+    def late(number: int) -> Rank:
+        calls = [
+            operation(f"grad {n}", step, ago_s=ago - n / 1e4, ended_ago_s=ago - 0.06 - n / 1e4, number=step * 60 + n)
+            for step in range(20)
+            for ago in [0.15 * (20 - step)]
+            for n in range(tensors)
+        ]
+        if number == 1:
+            calls = [replace(each, submitted_ns=each.submitted_ns + 50_000_000) for each in calls]
+        return rank(number, *calls, size=2)
+
+    ranks = [late(0), late(1)]
+    arrivals, seen = arrivals_of(ranks, NOW_NS), [Seen(each) for each in ranks]
+    assert arrivals.kept_share(1) == pytest.approx(1 / 3, rel=0.02) and arrivals.kept_share(0) == 0.0
+    assert samples(as_text(seen, NOW_NS))["farandole_waited_for_ratio", "1"] == pytest.approx(1 / 3, rel=0.02)
+    assert figures(seen, 100, NOW_NS)["last_rank_ratio"] == pytest.approx(1 / 3, rel=0.02)
+    assert "rank 1 for 33% of the time" in verdict(ranks, arrivals, NOW_NS).sentence
 
 
 def test_512_ranks_make_a_frame_of_bounded_size_in_bounded_time() -> None:

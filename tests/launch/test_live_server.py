@@ -7,9 +7,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from farandole.launch.cli import _served
+from farandole.launch.inspection.tails import Tails
 from farandole.launch.live import server as live
+from farandole.launch.live.command import Live
 from farandole.launch.live.hub import Hub
 from farandole.launch.live.server import LiveServer, MetricsServer, open_server
 
@@ -219,6 +224,20 @@ def metrics() -> Iterator[MetricsServer]:
     yield server
     server.shutdown()
     server.server_close()
+
+
+@pytest.mark.parametrize(("secret", "told"), [("s" * 20, ""), ("", r"[\w-]{20,}/")])
+def test_metrics_at_port_0_are_at_any_free_one_which_is_told(secret: str, told: str) -> None:
+    given = SimpleNamespace(live=False, live_port=None, metrics=0, metrics_address=None, metrics_key_file=None)
+    wanted, said = _served(given), []
+    assert wanted is not None
+    live_page = Live(Tails({}, lambda _: False), replace(wanted, metrics_secret=secret), said.append)
+    (server,) = live_page._servers
+    server.server_close()
+    (sentence,) = said
+    assert server.port > 0
+    assert re.match(rf"metrics: http://127.0.0.1:{server.port}/{told}metrics \(", sentence)
+    assert not secret or secret not in sentence, "a secret that the user has given is not shown"
 
 
 def test_metrics_with_the_secret_in_the_path_or_in_a_header(metrics: MetricsServer) -> None:

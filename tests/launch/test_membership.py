@@ -152,6 +152,88 @@ def test_too_few_are_told_so() -> None:
     assert all_say(lease, [0, 1], 0) == [(rank, {"kind": "end", "why": why}) for rank in (0, 1)]
 
 
+def short(min_np: int = 3) -> Lease:
+    """Three ranks, of which rank 1 is lost and the others wait for another one."""
+    lease = begun(3, min_np)
+    lease.may_grow = lambda: True
+    assert lease.survives(1)
+    lease.end(1)
+    assert all_say(lease, [0, 2], 0, suspects=[1]) == []
+    return lease
+
+
+def test_too_few_wait_for_newcomers() -> None:
+    lease = short()
+    assert lease.next_due(5.0) == 0.0
+    assert lease.tick(5.0) == (
+        "farandole: 2 of 3 ranks are left (ranks 0, 2), and --min-np asks for 3; waiting for 1 more rank for at most "
+        "60 s (--elastic-timeout).",
+        [],
+    )
+    assert lease.tick(5.0 + TIMEOUT_S - 1) == ("", []) and lease.next_due(5.0) == TIMEOUT_S
+    assert join(lease, 3) == [(rank, epoch(1, [0, 2, 3])) for rank in (0, 2, 3)]
+    assert lease.next_due(99.0) is None and lease.tick(99.0 + TIMEOUT_S) == ("", [])
+    assert lease.survives(2)
+
+
+def test_newcomers_that_are_too_few_wait_too_and_may_die() -> None:
+    lease = short(min_np=4)
+    assert join(lease, 3) == []
+    assert lease.survives(3) and lease.end(3) == []
+    assert join(lease, 4) == []
+    assert join(lease, 5) == [(rank, epoch(1, [0, 2, 4, 5])) for rank in (0, 2, 4, 5)]
+
+
+def test_those_that_wait_may_die_but_for_the_last_one_that_has_the_state() -> None:
+    lease = short()
+    assert lease.survives(0) and lease.end(0) == []
+    assert not lease.survives(2) and lease.reason_against(2).startswith(
+        "0 of 3 ranks are left, and --min-np asks for 3"
+    )
+    join(lease, 3)
+    assert lease.end(2) == [(3, {"kind": "over"})]
+
+
+def test_the_wait_ends_with_a_sentence() -> None:
+    why = "2 of 3 ranks are left (ranks 0, 2), and --min-np asks for 3, but no others have joined within 60 s; start"
+    lease = short()
+    lease.tick(5.0)
+    sentence, answers = lease.tick(5.0 + TIMEOUT_S)
+    assert sentence.startswith(f"farandole: {why}")
+    assert [(rank, said["kind"], said["why"][: len(why)]) for rank, said in answers] == [
+        (0, "end", why), (2, "end", why)
+    ]  # fmt: skip
+    lease = short()
+    lease.tick(5.0)
+    lease.may_grow = lambda: False
+    assert "but no more ranks can be started" in lease.tick(5.1)[0]
+
+
+def test_who_leaves_does_not_wait_for_newcomers() -> None:
+    lease = begun(3, min_np=3)
+    lease.may_grow = lambda: True
+    all_say(lease, [0, 1], 0)
+    assert lease.hear(2, report(2, leaving=True), 1.0) == [(2, {"kind": "leave", "members": [0, 1]})]
+    assert lease.has_left(2)
+    lease.end(2)
+    assert join(lease, 3) == [(rank, epoch(1, [0, 1, 3])) for rank in (0, 1, 3)]
+
+
+def test_the_change_after_the_reset_limit_ends_the_job() -> None:
+    lease = begun(4)
+    lease.reset_limit = 1
+    lease.end(3)
+    assert all_say(lease, [0, 1, 2], 0) == [(rank, epoch(1, [0, 1, 2])) for rank in range(3)]
+    why = "the ranks change again, and --reset-limit 1 was reached, so the job ends; start the job again from a"
+    assert lease.is_at_limit and not lease.survives(2) and lease.reason_against(2).startswith(why)
+    assert join(lease, 4) == [(4, {"kind": "over"})]
+    lease.end(2)
+    answers = all_say(lease, [0, 1], 1)
+    assert [(rank, said["kind"], said["why"][: len(why)]) for rank, said in answers] == [
+        (0, "end", why), (1, "end", why)
+    ]  # fmt: skip
+
+
 def test_a_job_whose_ranks_are_not_inside_of_run_does_not_survive() -> None:
     lease = Lease(2, 1, TIMEOUT_S)
     assert not lease.survives(1)
@@ -285,10 +367,12 @@ def test_all_that_ranks_have_said_is_heard_before_an_end_is_judged() -> None:
 
 @pytest.mark.parametrize("seed", range(300))
 def test_ranks_that_die_leave_and_join_at_any_time_get_one_membership(seed: int) -> None:
-    """Each living rank learns each epoch that it is in, all the same; the job goes on while one rank lives."""
+    """Each living rank learns each epoch that it is in, all the same; the job goes on while enough ranks live."""
     draw = random.Random(seed)
     size = draw.randint(1, 6)
-    lease = begun(size)
+    min_np = draw.choice([1, draw.randint(1, size)])
+    lease = begun(size, min_np)
+    lease.may_grow = lambda: min_np > 1
     at, alive, reported, joining = dict.fromkeys(range(size), 0), set(range(size)), set(), set()
     decided: dict[int, tuple[int, ...]] = {0: tuple(range(size))}
 
@@ -302,8 +386,11 @@ def test_ranks_that_die_leave_and_join_at_any_time_get_one_membership(seed: int)
             if message["kind"] == "over":
                 assert rank in joining and alive == joining
                 leave(rank)
+            elif message["kind"] in ("end", "leave"):
+                leave(rank)
             elif message["kind"] == "epoch":
                 members = tuple(message["members"])
+                assert len(members) >= min_np or not members
                 assert decided.setdefault(message["number"], members) == members
                 if rank in alive:
                     assert message["number"] == at[rank] + 1 or rank in joining
@@ -331,5 +418,7 @@ def test_ranks_that_die_leave_and_join_at_any_time_get_one_membership(seed: int)
         if rank in alive:
             reported.add(rank)
             take(lease.hear(rank, report(rank, at[rank]), 1.0))
+    for now in (2.0, 2.0 + TIMEOUT_S):  # too few wait for so long
+        take(lease.tick(now)[1])
     assert not joining and not alive & reported
     assert len({at[rank] for rank in alive}) <= 1

@@ -96,6 +96,8 @@ def test_an_exception_is_that_of_the_cell_with_the_ranks_line(tmp_path: Path) ->
     (error,) = [each for each in outputs[1] if each.output_type == "error"]
     text = plain("\n".join(error.traceback))
     assert error.ename == "KeyError" and "rank 1 of 2" in text and "line 5, in train" in text
+    assert "raise KeyError('bad')" in text and "farandole.run(train, np=2)" in text
+    assert sys.version_info < (3, 11) or "_functions" not in text, text
     assert outputs[2][-1].data["text/plain"] == "[4, 4]"
 
 

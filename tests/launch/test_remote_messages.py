@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from farandole._start import outcome_channel
 from farandole.launch import job
+from farandole.launch.options import HostOptions
 from farandole.launch.remote import frames, reach, ssh
 from farandole.launch.remote.assembly import Assembly, AssemblyError, HostPlan
 from farandole.launch.remote.telling import heard
@@ -122,6 +123,12 @@ def test_the_host_can_be_no_option_and_the_interpreter_no_word_of_a_shell() -> N
     assert "BatchMode=yes" in words and not any("StrictHostKeyChecking" in word for word in words)
 
 
+@pytest.mark.parametrize(("silence_s", "count"), [(4.0, 2), (1.0, 1), (20.0, 10), (21.0, 11)])
+def test_ssh_bears_as_much_silence_as_the_ranks(silence_s: float, count: int) -> None:
+    words = ssh.reach("h1", False, HostOptions(silence_s=silence_s), ["ssh"])
+    assert {"ServerAliveInterval=2", f"ServerAliveCountMax={count}"} <= {*words}
+
+
 @pytest.mark.parametrize(
     ("stderr", "code", "words"),
     [
@@ -231,7 +238,7 @@ DEATH = {
     "ran_s": 9.0,
     "asked": False,
     "joins": 1,
-    "said": [True, 0.5, None, False],
+    "said": [True, 0.5, None, False, False],
     "recorded": "",
 }
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from farandole.launch.report.analysis import Analysis, analyse, covered
+from farandole.launch.report.analysis import Analysis, analyse
 from farandole.launch.report.page import amount, as_html
 from farandole.launch.report.trace import TraceError, read
 
 
 def operation(rank: int, name: str, begin: float, end: float, **given: float) -> list[str]:
     """The events of one, as the core writes them. Times are milliseconds."""
-    same = {"cat": "allreduce", "id": int(begin * 1000) + rank, "pid": rank, "tid": 0}
+    same = {"cat": "allreduce", "id": given.get("id", int(begin * 1000) + rank), "pid": rank, "tid": 0}
     size = given.get("bytes", 4)
     events = [{"ph": "b", "name": name, "ts": begin * 1000, "args": {"bytes": size, "process_set": 0}, **same}]
     phases = ("NEGOTIATE", "agreed", begin), ("QUEUE", "started", given.get("agreed", begin))
@@ -48,6 +49,34 @@ def test_times_of_ranks() -> None:
     assert (name.name, name.count, name.total) == ("allreduce grad", 10, pytest.approx((2 * 0.5 + 0.1) / 3))
 
 
+def burst(tensors: int, *, late_ms: float, gap_ms: float = 0.0, ranks: int = 2, jitter_ms: float = 0.0) -> Analysis:
+    """Steps of 150 ms, whose gradients become ready one after the other; the last rank begins with them late."""
+    draw, events = random.Random(tensors), []
+    for step in range(20):
+        last = step * 150 + late_ms + tensors * gap_ms + jitter_ms
+        for rank in range(ranks):
+            begin = step * 150 + (late_ms if rank == ranks - 1 else 0.0)
+            for tensor in range(tensors):
+                at = begin + tensor * gap_ms + jitter_ms * draw.random()
+                events += operation(rank, f"grad {tensor}", at, last + 1, id=(step * tensors + tensor) * ranks + rank)
+    return analyse(read(events))
+
+
+@pytest.mark.parametrize("gap_ms", [0.0, 1.0])
+@pytest.mark.parametrize("tensors", [1, 2, 8, 60])
+def test_calls_that_overlap_do_not_add_up(tensors: int, gap_ms: float) -> None:
+    found = burst(tensors, late_ms=50.0, gap_ms=gap_ms)
+    share = found.slowest.kept / found.seconds
+    assert found.slowest.rank == 1 and share == pytest.approx(1 / 3, rel=0.06)
+    assert found.advice[0].gain == share and found.advice[0].text.startswith("rank 1 comes last")
+
+
+def test_no_rank_of_a_healthy_job_is_blamed_for_more_than_its_last_call() -> None:
+    found = burst(60, late_ms=0.0, gap_ms=1.0, jitter_ms=0.9)
+    assert max(rank.kept for rank in found.ranks) / found.seconds < 0.01
+    assert not any("comes last" in each.text for each in found.advice)
+
+
 def test_phases_come_before_what_others_recorded() -> None:
     found = analyse(read([*operation(0, "a", 0, 10, agreed=4, started=5), *operation(1, "a", 8, 10)]))
     assert found.ranks[0].waiting == pytest.approx(0.004)
@@ -76,6 +105,7 @@ def test_ranks_that_take_turns() -> None:
             events += operation(rank, "grad", step * 100 + (30 if rank == step % 3 else 0), step * 100 + 31)
     texts = [each.text for each in analyse(read(events)).advice]
     assert any(text.startswith("the ranks take turns in coming last") for text in texts)
+    assert not any("comes last" in text for text in texts), "no rank stands out"
 
 
 def test_uses_that_cannot_be_paired_are_not_compared() -> None:
@@ -103,13 +133,6 @@ def test_operations_without_an_end_are_counted() -> None:
     assert read([*operation(0, "a", 0, 1), *begun]).unended == 1
     with pytest.raises(TraceError, match="holds no operation that has ended"):
         read(begun)
-
-
-@pytest.mark.parametrize(
-    ("spans", "seconds"), [([], 0.0), ([(0, 1e6), (5e5, 2e6)], 2.0), ([(0, 1e6), (1e5, 2e5), (3e6, 4e6)], 2.0)]
-)
-def test_time_that_is_covered_twice_counts_once(spans: list, seconds: float) -> None:
-    assert covered(spans) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (999, "999 B"), (1e6, "1 MB"), (2.345e9, "2.35 GB")])
@@ -162,3 +185,49 @@ def test_files_that_are_no_timelines(run: Callable, tmp_path: Path) -> None:
         done = run(name, verb="report")
         assert done.code == 1 and why in done.err
     assert not (tmp_path / "report.html").exists()
+
+
+# ---- Elastic jobs
+
+
+def epoch(rank: int, number: int, at: float, of: str) -> str:
+    """The event by which a process says that it is in a later world of its job."""
+    place, _, size = of.partition("/")
+    args = {"epoch": number, "rank": int(place), "size": int(size)}
+    return json.dumps({"ph": "i", "name": f"epoch {number}", "pid": rank, "tid": 0, "ts": at * 1000, "args": args})
+
+
+def elastic() -> list[str]:
+    """Rank 1 of three is killed and has not written its last use; the others go on, and rank 3 joins them."""
+    events = []
+    for rank, begins, ends in (
+        (0, (0, 100, 400, 500), (90, 190, 450, 550)),
+        (2, (10, 130, 405, 505), (90, 190, 450, 550)),
+    ):
+        for use, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+            if use == 2:
+                events.append(epoch(rank, 1, 300, f"{rank // 2}/3"))
+            events += operation(rank, "grad", begin, end, id=100 * rank + use)
+    events += operation(1, "grad", 60, 90, id=900)
+    events.append(epoch(3, 1, 300, "2/3"))
+    return [*events, *operation(3, "grad", 445, 450, id=901), *operation(3, "grad", 545, 550, id=902)]
+
+
+def test_a_report_of_an_elastic_job_has_all_epochs_and_its_ranks_by_their_start() -> None:
+    found = analyse(read(elastic()))
+    assert found.epochs == ((0, 1, 2), (0, 2, 3)) and found.seconds == pytest.approx(0.55)
+    kept = {rank.rank: rank.kept for rank in found.ranks}
+    assert kept == pytest.approx({0: 0.0, 1: 0.05, 2: 0.0, 3: 0.08}), "what rank 1 has not written has no last rank"
+    there = {rank.rank: rank.outside + rank.waiting + rank.moving for rank in found.ranks}
+    assert there == pytest.approx({0: 0.34, 1: 0.19, 2: 0.34, 3: 0.15})
+    assert found.compared == pytest.approx(9 / 11)
+    text = as_html([("t.json", found)])
+    assert "went on with other ranks: 0, 1, 2; then 0, 2, 3. Ranks have the numbers of their start" in text
+
+
+def test_uses_of_two_epochs_are_not_compared() -> None:
+    first = [*operation(0, "a", 0, 1), *operation(0, "a", 5, 6), *operation(1, "a", 0, 1)]
+    later = [epoch(rank, 1, 10, f"{rank}/2") for rank in range(2)]
+    last = [*operation(0, "a", 20, 23), *operation(1, "a", 22, 23)]
+    found = analyse(read([*first, *later, *last]))
+    assert found.slowest.rank == 1 and found.slowest.kept == pytest.approx(0.002)

@@ -15,9 +15,9 @@ from farandole.launch.slots import Backoff
 from farandole.launch.slots import Slots as ElasticSlots
 
 
-def slots(max_np: int = 4, reset_limit: int = 100) -> ElasticSlots:
+def slots(max_np: int = 4) -> ElasticSlots:
     """Two hosts with two places each."""
-    return ElasticSlots(place(4, [Slots("h0", 2), Slots("h1", 2)]), max_np, Backoff(1.0, 8.0), reset_limit)
+    return ElasticSlots(place(4, [Slots("h0", 2), Slots("h1", 2)]), max_np, Backoff(1.0, 8.0))
 
 
 def test_a_lost_rank_is_replaced_in_its_place_after_a_while() -> None:
@@ -67,13 +67,14 @@ def test_there_are_never_more_than_max_np() -> None:
     assert made.due(9.0, 2) is not None
 
 
-def test_the_reset_limit_ends_replacement() -> None:
-    made = slots(reset_limit=1)
+def test_a_rank_may_come_while_it_has_been_started_or_may_be() -> None:
+    made = slots()
     made.lost(0, 0.0)
     assert made.due(9.0, 3) is not None
-    made.lost(4, 9.0)
-    assert made.due(99.0, 3) is None and made.next_due(99.0, 3) is None
-    assert made.capacity == 5
+    made.stop()
+    assert made.may_bring and not made.may_start  # rank 4 is on its way
+    made.came(4)
+    assert not made.may_bring
 
 
 def test_a_host_that_is_gone_has_no_places() -> None:
@@ -154,6 +155,7 @@ def options(**given: Any) -> RunOptions:
 def test_options_of_elastic_jobs_are_understood() -> None:
     assert elastic(options(), 4, {}, has_nodes=False) is None
     assert elastic(options(min_np=2), 4, {}, has_nodes=False) == Elastic(2, 600.0)
+    assert elastic(options(max_np=6), 4, {}, has_nodes=False) == Elastic(4, 600.0, 6)  # as many as begin
     given = options(min_np=2, max_np=8, reset_limit=3, blacklist_cooldown_range=(2.0, 9.0), elastic_timeout=5.0)
     assert elastic(given, 4, {"FARANDOLE_ELASTIC_TIMEOUT": "7"}, has_nodes=False) == Elastic(
         2, 5.0, 8, Backoff(2.0, 9.0), 3
@@ -201,7 +203,6 @@ def test_two_sources_are_refused(given: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"max_np": 4}, "without --min-np N: give both"),
         ({"min_np": 5}, "--min-np 5 asks for more ranks than the 4"),
         ({"min_np": 1, "max_np": 3}, "--max-np 3 is fewer than the 4 ranks"),
         ({"host_discovery_script": "./s"}, "say with --min-np N how many slots"),

@@ -113,13 +113,13 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     *("--min-np", "--min-num-proc", "min_np"),
     type=Count(1),
     metavar="N",
-    help="Go on while N ranks are left, in programs that use elastic.run.",
+    help="Go on while N ranks are left, in programs that use elastic.run; by default the number of ranks.",
 )
 @click.option(
     *("--max-np", "--max-num-proc", "max_np"),
     type=Count(1),
     metavar="N",
-    help="Start new ranks while there are fewer than N and places are free.",
+    help="Replace lost ranks, and start more where slots are free, up to N. Fewer than --min-np wait for them.",
 )
 @click.option(
     "--host-discovery-script",
@@ -134,7 +134,7 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
 @click.option(
     "--slots-per-host", type=Count(1), metavar="N", help="The slots of hosts for which no number was found (1)."
 )
-@click.option("--reset-limit", type=Count(0), metavar="N", help="Start N of them at most.")
+@click.option("--reset-limit", type=Count(0), metavar="N", help="End the job once its ranks change more than N times.")
 @click.option(
     "--blacklist-cooldown-range",
     type=(float, float),
@@ -142,7 +142,10 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     help="Seconds until a lost rank is replaced (1), twice as long each time, up to the most (60).",
 )
 @click.option(
-    "--elastic-timeout", type=float, metavar="SECONDS", help="How long living ranks have to notice that one is lost."
+    "--elastic-timeout",
+    type=float,
+    metavar="SECONDS",
+    help="How long living ranks have to notice that one is lost, and too few ranks wait for more (600).",
 )
 @click.option(
     "--outlive-launcher",
@@ -169,7 +172,7 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
 )
 @click.option("--timeline-mark-cycles", is_flag=True, help="Also mark there what was agreed on together.")
 @click.option("--live", is_flag=True, help="Serve a page that shows the ranks of this host; prints its address.")
-@click.option("--live-port", type=Count(1, 65535), metavar="PORT", help="The page's port, and --live; by default any.")
+@click.option("--live-port", type=Count(0, 65535), metavar="PORT", help="The page's port, and --live; by default any.")
 @metrics_options
 @click.option("--verbose", is_flag=True, help="Say what is started, and when each rank ends.")
 @click.option(
@@ -254,6 +257,7 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
     if file is not None:
         given |= job_machine.variables(file, {**base, **given}, str(Path.cwd()), time.time())
     ranks_base = _environment(options, {**base, **given})
+    silence_s = environment.silence_s(ranks_base)
     if file is not None:
         command = ("sh", "-c", file.lines[0])
     if not command:
@@ -263,6 +267,8 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
     plan = elastic(options, len(placements), ranks_base, nodes is not None)
     outlives = outlive(options, plan, engine, caller is not None, base)
     by_agents = elsewhere or outlives is not None
+    if not options.module:
+        local.check_program(command, len(placements), by_agents)
     output = OutputOptions(
         prefix=options.prefix,
         timestamp=options.timestamp,
@@ -281,13 +287,13 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
         grace_s=settings.grace_s,
         output=output,
         start_timeout_s=options.start_timeout,
-        hosts=host_options(options, given, elsewhere, engine),
+        hosts=replace(host_options(options, given, elsewhere, engine), silence_s=silence_s),
         module=options.module,
         local_names=names,
         lines=() if file is None else file.lines,
         call=-1 if caller is None else caller.call,
         notes=() if file is None else job_machine.notes(file, base, placements, names, options.dry_run),
-        nodes=nodes,
+        nodes=nodes and replace(nodes, silence_s=silence_s),
         elastic=plan,
         outlive=outlives,
         source=source,
@@ -297,13 +303,11 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
 
 def _served(options: RunOptions) -> Wanted | None:
     """The page and the metrics, if any are to be served."""
-    if not (
-        options.live or options.live_port or options.metrics or options.metrics_address or options.metrics_key_file
-    ):
-        return None
+    page = 0 if options.live and options.live_port is None else options.live_port
+    if (page, options.metrics, options.metrics_address, options.metrics_key_file) == (None, None, None, None):
+        return None  # without importing the server
     from farandole.launch.live.options import wanted
 
-    page = options.live_port or (0 if options.live else None)
     return wanted(page, options.metrics, options.metrics_address, options.metrics_key_file)
 
 
@@ -359,6 +363,8 @@ def _placements(
         source is not None or (listed is not None and any(hosts.is_address(each.host) for each in listed.slots))
     ):
         names |= environment.local_addresses()
+    if listed is not None and (sentence := hosts.about_one_machine(listed, names)):
+        _hint(caller, sentence)
     if file is not None:
         from farandole.launch import job_machine
 

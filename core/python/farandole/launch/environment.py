@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from farandole._start import this_host
+from farandole._start import sockets, this_host
 from farandole._start.horovod_names import horovod_variables
 from farandole.launch.hosts import bracketed
 from farandole.launch.job import Placement
@@ -181,6 +181,14 @@ def settings(base: Mapping[str, str]) -> Settings:
         dumb_terminal=base.get("TERM") == "dumb",
         ssh=tuple(words),
     )
+
+
+def silence_s(base: Mapping[str, str]) -> float:
+    """After how many seconds a host that says nothing counts as lost. Raises SettingError."""
+    try:
+        return sockets.silence_timeout_s(base)
+    except ValueError as error:
+        raise SettingError(f"{error}.") from error
 
 
 def check_backends(base: Mapping[str, str]) -> None:

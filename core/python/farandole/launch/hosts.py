@@ -1,14 +1,15 @@
 """The hosts of -H and of a file of --hostfile. Pure, but for `read_hostfile`.
 
-A host becomes an argument of ssh, so names are judged strictly: RFC 1123 or an address, and before it perhaps `user@`.
-Nothing that passes begins with `-` or has a character that a shell or ssh's settings would interpret.
+A host becomes an argument of ssh, so names are checked strictly: RFC 1123 and inner underscores, as container names
+have them, or an address; before it perhaps `user@`. Nothing that passes begins with `-` or has a character that a shell
+or ssh's settings would interpret.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +19,11 @@ MAX_RANKS = 65536  # a guard against a slip of the finger, not a promise
 MAX_FILE_BYTES = 4 << 20  # of which a device or a wrong file has more
 LOCAL_HOST = "localhost"
 _LONGEST_NAME = 253
-_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
 _USER = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]{0,31}")
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")  # as a last label, it makes the resolver read an address
 _ITEM = re.compile(r"(?P<host>[^\[\]:]*\[[^\[\]]*\]|[^\[\]:]*)(?::(?P<slots>.*))?", re.DOTALL)
-_SLOTS = re.compile(r"slots=(?P<slots>.*)", re.DOTALL)
+_SLOTS = re.compile(r"(?P<key>(?:max[_-])?slots)=(?P<count>.*)", re.DOTALL)
 
 
 class JobError(ValueError):
@@ -68,7 +69,8 @@ def check_host(text: str) -> str:
         return f"{user}{at}{_address(host[1:-1], ipaddress.IPv6Address)}"
     labels = host.split(".")
     if len(host) > _LONGEST_NAME or not all(_LABEL.fullmatch(label) for label in labels):
-        raise JobError(f"{shown(text)} is no name of a host: letters, digits and inner hyphens, with dots between.")
+        allowed = "letters, digits, inner hyphens and underscores, with dots between"
+        raise JobError(f"{shown(text)} is no name of a host: {allowed}.")
     if _NUMBER.fullmatch(labels[-1]):
         _address(host, ipaddress.IPv4Address)
     return text
@@ -109,9 +111,16 @@ def is_local(host: str, local_names: Collection[str]) -> bool:
 
 
 def parse_hosts(text: str) -> HostList:
-    """`h0:4,h1,[fd00::1]:2` -> 4 slots on h0, 1 on h1, 2 on fd00::1."""
+    """`h0:4,h1,[fd00::1]:2` -> 4 slots on h0, 1 on h1, 2 on fd00::1. A comma may end the list."""
     origin = f"-H {text}" if len(text) <= 60 else f"-H {text[:57]}..."
-    return HostList(tuple(_unique(("-H", _item(each.strip(" "), "-H")) for each in text.split(","))), one_line(origin))
+    slots = _unique(("-H", _item(each, "-H")) for each in split_list(text))
+    return HostList(tuple(slots), one_line(origin))
+
+
+def split_list(text: str) -> list[str]:
+    """The items of a list with commas, which may also end with one."""
+    items = [each.strip(" ") for each in text.split(",")]
+    return items[:-1] if len(items) > 1 and not items[-1] else items
 
 
 def _item(text: str, where: str, default: int = 1) -> Slots:
@@ -177,11 +186,22 @@ def _line(line: str, where: str, default: int) -> Slots:
     host, *words = re.split(r"[ \t]+", re.sub(r"[ \t]*=[ \t]*", "=", line))
     if not words:
         return _item(host, where, default)
-    match = _SLOTS.fullmatch(words[0])
-    if match is None or len(words) > 1:
-        unknown = words[0] if match is None else words[1]
-        raise JobError(f"{where}: {shown(unknown)} is not understood; write host slots=N or host:N.")
-    return _slots(host, match["slots"], where)
+    counts: dict[str, str] = {}
+    for word in words:
+        match = _SLOTS.fullmatch(word)
+        if match is None or (key := match["key"].replace("-", "_")) in counts:
+            raise JobError(f"{where}: {shown(word)} is not understood; write host slots=N or host:N.")
+        counts[key] = match["count"]
+    return _within_most(counts, host, where)
+
+
+def _within_most(counts: Mapping[str, str], host: str, where: str) -> Slots:
+    """The slots by `slots` and `max_slots`: the first counts, since no host gets more ranks than slots here."""
+    most = counts.get("max_slots")
+    slots = _slots(host, counts.get("slots", most), where)
+    if most is not None and slots.count > parse_count(most, f"{where}: the max_slots of {slots.host}"):
+        raise JobError(f"{where}: {slots.host} has more slots ({slots.count}) than its max_slots allows ({most}).")
+    return slots
 
 
 def one_name_here(slots: Iterable[Slots], local_names: Collection[str], here: str) -> list[Slots]:
@@ -192,6 +212,16 @@ def one_name_here(slots: Iterable[Slots], local_names: Collection[str], here: st
         before = merged.get(name)
         merged[name] = Slots(name, each.count + (before.count if before else 0))
     return list(merged.values())
+
+
+def about_one_machine(hosts: HostList, local_names: Collection[str]) -> str:
+    """The sentence for a list that names this machine more than once; "" for others."""
+    here = [each for each in hosts.slots if is_local(each.host, local_names)]
+    if len(here) < 2:
+        return ""
+    names = f"{', '.join(each.host for each in here[:-1])} and {here[-1].host}"
+    total = sum(each.count for each in here)
+    return f"{hosts.origin}: {names} are the same machine, which counts as one host with {total} slots."
 
 
 def under_one_name(slots: Iterable[Slots], local_names: Collection[str]) -> list[Slots]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import shlex
 import shutil
 import signal
 import socket
@@ -15,11 +17,14 @@ from dataclasses import dataclass
 
 from farandole.launch import guard
 from farandole.launch.hosts import bracketed
-from farandole.launch.job import Placement
+from farandole.launch.job import JobError, Placement
 
 KEY_BYTES = 32
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
+_INTERPRETER = re.compile(r"(?:python|pypy)[0-9.]*|(?:ba|da|k|z)?sh")
+_HAS_PROGRAM = re.compile(r"-[A-Za-z]*[cmVh?]|--(?:version|help)")  # or needs none
+_WITH_VALUE = {"-W", "-X", "-o"}
 
 
 class CommandError(Exception):
@@ -63,6 +68,30 @@ def resolve_command(words: Sequence[str], module: bool, path: str | None) -> lis
         raise CommandError(f"{name} may not be executed: chmod +x {name}, or name its interpreter.", NOT_EXECUTABLE)
     where = "no such file" if os.sep in name or name.endswith(".py") else "no such command in PATH"
     raise CommandError(f"{name}: {where}.", NOT_FOUND)
+
+
+def check_program(words: Sequence[str], ranks: int, by_agents: bool = False) -> None:
+    """Raises JobError where a rank would read an empty program from stdin, which only rank 0 on this host gets."""
+    if (ranks > 1 or by_agents) and _reads_program_from_stdin(words):
+        who = "ranks on other hosts do not get" if by_agents else "only rank 0 gets: the other ranks would run nothing"
+        raise JobError(
+            f"{shlex.join(words)} reads the program from stdin, which {who}. Write the program to a file, and run that."
+        )
+
+
+def _reads_program_from_stdin(words: Sequence[str]) -> bool:
+    """True for `python -`, `python` and `sh -s`; not for `python train.py`, `python -m x`, `sh -c x`, `python -V`."""
+    if not _INTERPRETER.fullmatch(os.path.basename(words[0])):
+        return False
+    arguments = iter(words[1:])
+    for word in arguments:
+        if word in ("-", "/dev/stdin"):
+            return True
+        if not word.startswith("-") or _HAS_PROGRAM.match(word):
+            return False
+        if word in _WITH_VALUE:
+            next(arguments, None)
+    return True
 
 
 def _is_executable_script(path: str) -> bool:

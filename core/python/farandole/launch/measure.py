@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from farandole.launch.job import JobError
 
@@ -29,17 +29,6 @@ def _parse_size(word: str) -> int:
     if size > MOST_BYTES:
         raise JobError(f"a size may be 64G at most, not {word!r}.")
     return size
-
-
-def through_shared_memory(variables: Mapping[str, str]) -> bool:
-    """Returns whether ranks of one host sum through shared memory, whose limits `--tune` measures."""
-    backends = {name.strip() for name in variables.get("FARANDOLE_BACKEND", "").split(",")}
-    return variables.get("FARANDOLE_ARENAS") != "0" and backends <= {"", "native", "nccl"}
-
-
-def tune_command() -> list[str]:
-    """The command of each rank that measures this machine's limits."""
-    return [sys.executable, "-m", "farandole.benchmark", "--tune"]
 
 
 def command(operation: str, sizes: Sequence[int], seconds: float, json_path: str | None) -> list[str]:

@@ -18,6 +18,7 @@ from farandole._start.membership_channel import Message
 
 WARN_AFTER_SECONDS = 10.0
 _EVICTION_SECONDS = 10.0  # from killing a late rank to its end
+_RESTART = "start the job again from a checkpoint"
 Answer = tuple[int, Message]
 """A rank of the start, and a message for it."""
 
@@ -28,9 +29,11 @@ class Lease:
 
     size: int
     min_np: int
-    timeout_s: float  # from the first report of an epoch's end to the last
+    timeout_s: float  # from the first report of an epoch's end to the last; and for new ranks where too few are left
+    reset_limit: int | None = None  # the most epochs after the first one
     number: int = 0  # of the epoch
     members: tuple[int, ...] = ()
+    may_grow: Callable[[], bool] = lambda: False  # new ranks may still come
     _begun: set[int] = field(default_factory=set)  # ranks inside of elastic.run, where they can go on without others
     _has_begun: bool = False  # the first to say so has exchanged something with all others there
     _ended: set[int] = field(default_factory=set)
@@ -41,6 +44,8 @@ class Lease:
     _reports: dict[int, Message] = field(default_factory=dict)
     _reported_at: float | None = None
     _warned: bool = False
+    _is_short: bool = False  # all members have reported, and are fewer than min_np: they wait for new ranks
+    _short_since: float | None = None
     _why: str = ""  # the job ends
 
     def __post_init__(self) -> None:
@@ -51,15 +56,20 @@ class Lease:
         others = [each for each in self.living if each != rank]
         if rank not in self.members:  # one that has not joined yet
             return not self._why
-        return not is_mistake and not self._why and self._begun.issuperset(self.living) and len(others) >= self.min_np
+        is_possible = not is_mistake and not self._why and not self.is_at_limit and self._begun.issuperset(self.living)
+        return is_possible and len(others) >= self._fewest
 
     def reason_against(self, rank: int) -> str:
         """The sentence about the others' not going on without this rank, which has failed."""
+        if self._why:
+            return self._why
         left = [each for each in self.living if each != rank]
         if not self._begun.issuperset(self.living):
             return f"rank {rank} ended while some ranks were outside of elastic.run, so the job ends"
-        if len(left) < self.min_np:
-            return self._too_few(left)
+        if len(left) < self._fewest:
+            return f"{self._too_few(left)}; {_RESTART}"
+        if self.is_at_limit:
+            return self._too_many_resets()
         return f"rank {rank} ended by a mistake of its program, which would come again, so the job ends"
 
     @property
@@ -67,8 +77,18 @@ class Lease:
         """Returns whether all ranks are inside of elastic.run, where they can go on without others."""
         return bool(self._begun) and self._begun.issuperset(self.living)
 
+    @property
+    def is_at_limit(self) -> bool:
+        """Returns whether the next change of the ranks ends the job."""
+        return self.reset_limit is not None and self.number >= self.reset_limit
+
+    @property
+    def _fewest(self) -> int:
+        """So many ranks must be left: one, which has the state, where others can take the places of the lost ones."""
+        return 1 if self.may_grow() else self.min_np
+
     def can_spare(self, ranks: Collection[int]) -> bool:
-        """Returns whether enough others are left without these ranks."""
+        """Returns whether min_np ranks are left without these."""
         return len([each for each in self.living if each not in ranks]) >= self.min_np
 
     def has_left(self, rank: int) -> bool:
@@ -92,7 +112,11 @@ class Lease:
             self._begun.update(range(self.size) if not self._has_begun else [rank])
             self._has_begun = True
         elif message["kind"] == "join":
+            if self.is_at_limit:
+                return self._tell_all({"kind": "over"}, [rank])
             self._newcomers[rank] = _said(message)
+            if self._is_short:
+                return self._decide()
             return self._tell_all({"kind": "update"}, self.living) or self._send_home()
         elif message["kind"] == "pause":
             self._begun.discard(rank)
@@ -120,6 +144,8 @@ class Lease:
 
     def next_due(self, now: float) -> float | None:
         """In how many seconds `tick` is wanted."""
+        if self._is_short:
+            return 0.0 if self._short_since is None else max(0.0, self._short_since + self.timeout_s - now)
         if self._reported_at is None:
             return None
         most_s = self.timeout_s + (_EVICTION_SECONDS if self._evicted.intersection(self._late()) else 0.0)
@@ -132,7 +158,7 @@ class Lease:
             return "", []
         late = self._late()
         new = [rank for rank in late if rank not in self._evicted]
-        if not new or not self.can_spare(late) or not self.is_training:
+        if not new or len(self.living) - len(late) < self._fewest or not self.is_training:
             return "", []
         self._evicted.update(new)
         waited_s = now - self._reported_at
@@ -144,8 +170,10 @@ class Lease:
 
     def tick(self, now: float) -> tuple[str, list[Answer]]:
         """Time has passed: a sentence for the user, or "", and answers."""
-        if self._reported_at is None or self._why:
+        if self._why or self._reported_at is None:
             return "", []
+        if self._is_short:
+            return self._wait_for_more(now)
         waited_s = now - self._reported_at
         late = _ranks(self._late())
         if self._evicted.intersection(self._late()):
@@ -155,11 +183,28 @@ class Lease:
                 f"{late} did not notice within {waited_s:.0f} s that epoch {self.number} has ended: look "
                 "for steps that take so long; FARANDOLE_ELASTIC_TIMEOUT is how long the others wait"
             )
-            return f"farandole: {why}.", self.give_up(why)
+            return self._give_up_with(why)
         if waited_s >= WARN_AFTER_SECONDS and not self._warned:
             self._warned = True
             return f"farandole: waiting for {late}, still inside of a step ({waited_s:.0f} s).", []
         return "", []
+
+    def _wait_for_more(self, now: float) -> tuple[str, list[Answer]]:
+        few = self._too_few(self.members)
+        if self._short_since is None:
+            self._short_since = now
+            missing = self.min_np - len(self.members)
+            more = f"{missing} more rank{'s' if missing > 1 else ''}"
+            how_long = f"for at most {self.timeout_s:g} s (--elastic-timeout)"
+            return f"farandole: {few}; waiting for {more} {how_long}.", []
+        if not self.may_grow():
+            return self._give_up_with(f"{few}, but no more ranks can be started; {_RESTART}")
+        if now - self._short_since >= self.timeout_s:
+            return self._give_up_with(f"{few}, but no others have joined within {self.timeout_s:g} s; {_RESTART}")
+        return "", []
+
+    def _give_up_with(self, why: str) -> tuple[str, list[Answer]]:
+        return f"farandole: {why}.", self.give_up(why)
 
     @property
     def living(self) -> list[int]:
@@ -176,14 +221,32 @@ class Lease:
             return self._tell_all({"kind": "end", "why": self._why}, asking)
         if self._reported_at is None or self._late():
             return self._send_home()
-        reports = self._take_reports()
-        self._left.update(rank for rank, report in reports.items() if report["leaving"])
-        chosen = tuple(rank for rank in self.members if rank in reports and not reports[rank]["leaving"])
-        blamed = self._unreachable(chosen, reports)
+        self._left.update(rank for rank, report in self._reports.items() if report["leaving"])
+        chosen = tuple(rank for rank in self.members if rank in self._reports and rank not in self._left)
+        blamed = self._unreachable(chosen, self._reports)
         chosen = tuple(rank for rank in chosen if rank != blamed)
-        if 0 < len(chosen) < self.min_np:
-            self._why = self._too_few(chosen)
-            return self._tell_all({"kind": "end", "why": self._why}, reports)
+        if chosen and self.is_at_limit:
+            return self.give_up(self._too_many_resets())
+        answers = []
+        if blamed is not None:
+            why = f"the other ranks cannot reach rank {blamed}, although its launcher can; they go on without it"
+            answers = self._tell_all({"kind": "end", "why": why}, [blamed])
+            del self._reports[blamed]
+        if 0 < len(chosen) < self.min_np - len(self._newcomers):
+            return answers + self._fall_short(chosen)
+        return answers + self._form_epoch(chosen)
+
+    def _fall_short(self, chosen: tuple[int, ...]) -> list[Answer]:
+        """These are too few. They wait, if others may come; ranks that leave need not."""
+        if not self.may_grow():
+            return self.give_up(f"{self._too_few(chosen)}; {_RESTART}")
+        leaving = [rank for rank in self._reports if rank not in chosen]
+        self._is_short, self.members = True, chosen
+        self._reports = {rank: self._reports[rank] for rank in chosen}
+        return self._tell_all({"kind": "leave", "members": list(chosen)}, leaving)
+
+    def _form_epoch(self, chosen: tuple[int, ...]) -> list[Answer]:
+        reports = self._take_reports()
         newcomers = {}
         if chosen:
             newcomers, self._newcomers = self._newcomers, {}
@@ -196,16 +259,15 @@ class Lease:
             "about": [self._about.get(rank) for rank in self.members],
             "store": reports[chosen[0]]["store"] if chosen else "",
         }
-        answers = self._tell_all(epoch, [*(rank for rank in reports if rank != blamed), *newcomers])
-        if blamed is not None:
-            why = f"the other ranks cannot reach rank {blamed}, although its launcher can; they go on without it"
-            answers.append((blamed, {"kind": "end", "why": why}))
-        return answers + self._send_home()
+        return self._tell_all(epoch, [*reports, *newcomers]) + self._send_home()
+
+    def _too_many_resets(self) -> str:
+        return f"the ranks change again, and --reset-limit {self.reset_limit} was reached, so the job ends; {_RESTART}"
 
     def _too_few(self, left: Sequence[int]) -> str:
-        are_left = f"{len(left)} of {self.size} ranks {'are' if len(left) > 1 else 'is'} left"
+        are_left = f"{len(left)} of {self.size} ranks {'is' if len(left) == 1 else 'are'} left"
         which = f" (rank{'s' if len(left) > 1 else ''} {', '.join(map(str, left))})" if left else ""
-        return f"{are_left}{which}, and --min-np asks for {self.min_np}; start the job again from a checkpoint"
+        return f"{are_left}{which}, and --min-np asks for {self.min_np}"
 
     def _send_home(self) -> list[Answer]:
         """Newcomers whose job has ended meanwhile."""
@@ -225,6 +287,7 @@ class Lease:
 
     def _take_reports(self) -> dict[int, Message]:
         reports, self._reports, self._reported_at, self._warned = self._reports, {}, None, False
+        self._is_short, self._short_since = False, None
         return reports
 
     @staticmethod

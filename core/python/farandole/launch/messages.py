@@ -1,4 +1,4 @@
-"""Words of users in the launcher's messages. Pure.
+"""Words of users in the launcher's messages, and the names by which the command and its options are called there.
 
 A host name or a key of a file may hold anything. As printed here, it does not end the line and does not reach the
 terminal as a command.
@@ -6,9 +6,31 @@ terminal as a command.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 _LONGEST = 60
+_command = "farandole"
+_renamed: dict[str, str] = {}
+
+
+def speak_as(command: str, renamed: Mapping[str, str]) -> None:
+    """Sentences about the command line come from this command; `renamed`: our words -> those that its users know."""
+    global _command
+    _command = command
+    _renamed.update(renamed)
+
+
+def spoken(sentence: str) -> str:
+    """The sentence in the words of the command that the user typed."""
+    for ours, theirs in _renamed.items():
+        sentence = re.sub(rf"(?<![\w-]){re.escape(ours)}(?![\w-])", theirs, sentence)
+    return sentence
+
+
+def answer(sentence: str) -> str:
+    """One line in the name of the command that the user typed."""
+    return f"{_command}: {one_line(spoken(sentence))}"
 
 
 def shown(text: object) -> str:

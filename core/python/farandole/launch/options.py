@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from farandole.launch.engines import Engine
-from farandole.launch.hosts import MAX_RANKS, parse_count
+from farandole.launch.hosts import MAX_RANKS, parse_count, split_list
 from farandole.launch.job import Placement
 from farandole.launch.membership import Lease
 from farandole.launch.messages import shown
-from farandole.launch.slots import MOST_STARTS, Backoff, Slots
+from farandole.launch.slots import Backoff, Slots
 
 _MOST_SECONDS = 1e9  # as in the core
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,14}")  # Linux allows 15 bytes
@@ -81,12 +81,16 @@ class Elastic:
     timeout_s: float  # that living ranks have to notice that others are lost
     max_np: int = 0  # ranks that are lost are replaced, up to so many; 0: they are not
     backoff: Backoff = field(default_factory=Backoff)
-    reset_limit: int = MOST_STARTS  # of ranks that are started later
+    reset_limit: int | None = None  # the most changes of the ranks
 
     def for_ranks(self, placements: Sequence[Placement]) -> tuple[Lease, Slots | None]:
         """The decisions about a job that starts with these ranks; no slots where lost ranks are not replaced."""
-        slots = Slots([*placements], self.max_np, self.backoff, self.reset_limit) if self.max_np else None
-        return Lease(len(placements), self.min_np, self.timeout_s), slots
+        lease = Lease(len(placements), self.min_np, self.timeout_s, self.reset_limit)
+        if not self.max_np:
+            return lease, None
+        slots = Slots([*placements], self.max_np, self.backoff)
+        lease.may_grow = lambda: slots.may_bring
+        return lease, slots
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class HostOptions:
     bind_to: str = "none"  # or "core"
     engine: Engine | None = None  # whose allocation has the hosts; None: the user named them
     env: Mapping[str, str] = field(default_factory=dict)  # of -x, for the ranks of all hosts
+    silence_s: float = 4.0  # of a host until it counts as lost
 
 
 def elastic(options: RunOptions, ranks: int, base: Mapping[str, str], has_nodes: bool) -> Elastic | None:
@@ -107,7 +112,7 @@ def elastic(options: RunOptions, ranks: int, base: Mapping[str, str], has_nodes:
     discovers = has_discovery(options)
     if options.min_np is None and options.max_np is None and not discovers:
         return None
-    min_np = least(options)
+    min_np = ranks if options.min_np is None and not discovers else least(options)
     if options.max_np is not None and options.max_np < ranks:
         raise OptionError(f"--max-np {options.max_np} is fewer than the {ranks} ranks that are started.")
     if min_np > ranks:
@@ -120,9 +125,8 @@ def elastic(options: RunOptions, ranks: int, base: Mapping[str, str], has_nodes:
         raise OptionError(
             f"--blacklist-cooldown-range wants two numbers of seconds, the smaller first, not {least_s:g} {most_s:g}."
         )
-    limit = MOST_STARTS if options.reset_limit is None else options.reset_limit
     max_np = options.max_np or (MAX_RANKS if discovers else 0)
-    return Elastic(min_np, timeout_s, max_np, Backoff(least_s, most_s), limit)
+    return Elastic(min_np, timeout_s, max_np, Backoff(least_s, most_s), options.reset_limit)
 
 
 def elastic_timeout_s(options: RunOptions, base: Mapping[str, str]) -> float:
@@ -145,11 +149,9 @@ def has_discovery(options: RunOptions) -> bool:
 
 
 def least(options: RunOptions) -> int:
-    """The fewest ranks of an elastic job: by default those of -np, where hosts are discovered. Raises OptionError."""
+    """The fewest ranks of an elastic job whose hosts are discovered: by default those of -np. Raises OptionError."""
     if options.min_np is not None:
         return options.min_np
-    if not has_discovery(options):
-        raise OptionError("--max-np replaces lost ranks, but the first loss ends a job without --min-np N: give both.")
     if options.num_proc in (None, "auto"):
         raise OptionError("say with --min-np N how many slots must be there before the job starts, or with -np N.")
     return parse_count(str(options.num_proc), "-np")
@@ -205,7 +207,7 @@ def identity(path: Path) -> Path:
 
 def interfaces(text: str) -> tuple[str, ...]:
     """`eth0,ib0` -> the names."""
-    names = tuple(each.strip(" ") for each in text.split(","))
+    names = tuple(split_list(text))
     for name in names:
         if not _INTERFACE.fullmatch(name):
             wanted = "names such as eth0,ib0, as `ip link` lists them"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -162,5 +161,5 @@ def _plan(job: Job, cores: int) -> str:
 
 
 def _refuse(message: str, exit_code: int) -> int:
-    print(f"farandole: {message}", file=sys.stderr)
+    print_error(message)
     return exit_code

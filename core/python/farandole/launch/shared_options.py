@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import click
 
-from farandole.launch.messages import one_line
+from farandole.launch.messages import answer
 
 T = TypeVar("T", bound=Callable[..., object])
 USAGE = 2
@@ -90,7 +90,9 @@ def node_options(command: T) -> T:
 
 
 _METRICS_OPTIONS = (
-    click.option("--metrics", type=Count(1, 65535), metavar="PORT", help="Serve OpenMetrics of this host's ranks."),
+    click.option(
+        "--metrics", type=Count(0, 65535), metavar="PORT", help="Serve OpenMetrics of this host's ranks; 0: any port."
+    ),
     click.option("--metrics-address", metavar="ADDRESS", help="Of the host, for --metrics; 127.0.0.1 by default."),
     click.option("--metrics-key-file", type=_FILE, metavar="FILE", help="A key that readers of --metrics must know."),
 )
@@ -114,4 +116,4 @@ def about_wrong_line(error: click.ClickException) -> str:
 
 def print_error(message: str) -> None:
     """One line on stderr."""
-    print(f"farandole: {one_line(message)}", file=sys.stderr)
+    print(answer(message), file=sys.stderr)

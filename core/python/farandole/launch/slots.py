@@ -46,7 +46,6 @@ class Slots:
     placements: list[Placement]
     max_np: int
     backoff: Backoff
-    reset_limit: int = MOST_STARTS
     _slots: list[_Slot] = field(default_factory=list)
     _next: int = 0
     _stopped: bool = False
@@ -58,7 +57,7 @@ class Slots:
     @property
     def capacity(self) -> int:
         """How many numbers there may be."""
-        return len(self.placements) + min(self.reset_limit, MOST_STARTS)
+        return len(self.placements) + MOST_STARTS
 
     def lost(self, rank: int, now: float) -> None:
         """The process of this number has failed. A place where one has lived for long is as good as new."""
@@ -113,8 +112,13 @@ class Slots:
         """Returns whether there may be new ranks at all."""
         return not self._stopped and self._next < self.capacity
 
+    @property
+    def may_bring(self) -> bool:
+        """Returns whether a new rank may still come: one that has been started, or one that may be."""
+        return self.may_start or any(map(self._is_awaited, self._slots))
+
     def stop(self) -> None:
-        """The job comes to its end: no new ranks."""
+        """No new ranks: the job comes to its end, or its next change would end it."""
         self._stopped = True
 
     def resume(self, placements: Iterable[Placement], number: int) -> None:

@@ -29,6 +29,7 @@ from farandole.launch.slots import Slots
 
 KILL_EVERY_SECONDS = 0.02
 _LINES_IN_SIGHT = 8  # of others after a rank's last line, so that the user still sees it
+_TRACEBACKS_IN_SIGHT = 40  # likewise after a traceback, which is easier to find
 _LEAVE_AFTER_SECONDS = 1.0  # a job that was interrupted waits so long for a stuck stdout
 ENDING = guard.ENDING
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
@@ -217,7 +218,9 @@ class Supervisor(ABC):
             self.survived.append(death)
             if self.slots is not None:
                 self.slots.lost(death.placement.rank, time.monotonic())
-            self.relay.say(verdict.survival(death, others))
+            is_member = self.lease is not None and death.placement.rank in self.lease.members
+            are_enough = self.lease is None or not is_member or self.lease.can_spare([death.placement.rank])
+            self.relay.say(verdict.survival(death, others, are_enough))
         else:
             self.deaths.append(death)
             # Another rank, which failed because of this one, may have been seen first.
@@ -271,6 +274,8 @@ class Supervisor(ABC):
     def _look_after_slots(self, now: float, running: int) -> None:
         if self.slots is None or self.ending.began_at is not None or not running:
             return
+        if self.lease is not None and self.lease.is_at_limit:
+            self.slots.stop()
         for rank, host in self.slots.tardy(now, self.lease.timeout_s if self.lease is not None else now):
             self.relay.say(
                 f"farandole: rank {rank} on {host} did not come to elastic.run within FARANDOLE_ELASTIC_TIMEOUT, so "
@@ -332,7 +337,8 @@ class Supervisor(ABC):
             return 0
         directory = None if self.options.directory is None else str(self.options.directory)
         rank, said = found.culprit.placement.rank, found.culprit.said
-        is_above = self.relay.shows_tail(rank, _LINES_IN_SIGHT, is_told=said is not None and said.raised)
+        is_told = said is not None and said.raised
+        is_above = self.relay.shows_tail(rank, _TRACEBACKS_IN_SIGHT if is_told else _LINES_IN_SIGHT, is_told)
         label = name_of_rank(rank, self.options.hosts)
         elsewhere = self.where_output_is(rank)
         self.relay.tell(verdict.describe(found, self.relay.tail(rank), directory, is_above, label, elsewhere))

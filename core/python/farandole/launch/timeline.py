@@ -23,14 +23,18 @@ class TimelineError(ValueError):
 
 
 def find(given: Sequence[Path]) -> list[Path]:
-    """The ranks' files, by rank: those that are given, or those of the name that `--timeline-filename` had."""
+    """The ranks' files, by rank: those that are given, or those of the name that `--timeline-filename` had.
+
+    That name itself leads to the file of rank 0, or holds what was merged, unless it is of a job of one rank.
+    """
     found: list[Path] = []
     for path in given:
         more = [each for each in path.parent.glob(f"{glob.escape(path.stem)}.*") if belongs_to(each, path)]
         if not more and not path.is_file():
             raise TimelineError(f"there is neither {path} nor {path.stem}.rank0{path.suffix} beside it")
-        is_merged = _parsed(path)[1] is None and any(_parsed(each)[1] is not None for each in more)
-        found += more if is_merged else [path, *more]
+        of_ranks = [each for each in more if _parsed(each)[1] is not None]
+        is_of_them = _parsed(path)[1] is None and path.is_file() and _run(path) in map(_run, of_ranks)
+        found += more if is_of_them or not path.is_file() else [path, *more]
     return sorted(dict.fromkeys(found), key=_order)
 
 

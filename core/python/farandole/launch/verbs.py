@@ -33,6 +33,7 @@ def adopt(file: Path | None) -> int:
     base = environment.inherited()
     try:
         environment.settings(base)
+        environment.silence_s(base)
         path = find(base) if file is None else file.absolute()
     except (OptionError, environment.SettingError) as error:
         raise click.UsageError(str(error)) from error
@@ -47,18 +48,12 @@ def adopt(file: Path | None) -> int:
 )
 @click.option("--seconds", type=float, metavar="S", default=1.0, help="About how long each size takes; 1 by default.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows there.")
-@click.option(
-    "--tune", "is_tuning", is_flag=True, help="Measure this machine's limits instead, and keep them for jobs."
-)
-def bench(
-    num_proc: str, sizes: str | None, operation: str, seconds: float, json_path: Path | None, is_tuning: bool
-) -> int:
+def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json_path: Path | None) -> int:
     """Measure a collective on numpy arrays: how long it takes, and how many bytes a second that is.
 
     \b
         farandole bench -np 4 --sizes 4,64K,16M
         farandole bench --operation allgather --json rows.json
-        farandole bench -np 4 --tune
     """  # noqa: D301  (click wants the character)
     from farandole.launch import environment, job, measure
     from farandole.launch.description import Job
@@ -80,20 +75,6 @@ def bench(
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise click.UsageError(f"--json {json_path}: there is no folder {json_path.absolute().parent}.")
     words = measure.command(operation, byte_sizes, seconds, None if json_path is None else str(json_path))
-    if is_tuning:
-        if len(placements) < 2:
-            raise click.UsageError("--tune compares ways between ranks, and so needs -np 2 or more.")
-        if not measure.through_shared_memory(base):
-            raise click.UsageError(
-                "--tune compares ways through shared memory: unset FARANDOLE_ARENAS=0, and let FARANDOLE_BACKEND name "
-                "native and nccl only."
-            )
-        if sizes is not None or json_path is not None or operation != "allreduce" or seconds != 1:
-            raise click.UsageError(
-                "--tune measures allreduce at sizes of its own and writes its own file; leave out "
-                "--sizes, --operation, --seconds and --json."
-            )
-        words, base["FARANDOLE_TUNING"] = measure.tune_command(), "0"  # init measures nothing
     return run_job(Job(words, placements, base, settings.grace_s, OutputOptions(prefix=False)))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from farandole._start.rank_records import Parting
 from farandole.launch.hosts import LOCAL_HOST
 from farandole.launch.job import Placement
+from farandole.launch.messages import spoken
 from farandole.launch.output import visible
 
 LOST = 255  # exit code of a rank whose host was lost: that of ssh
@@ -36,6 +37,7 @@ class Death:
     said: Parting | None = None
     lost: str = ""  # what became of the way to its host, where that ended before the rank
     recorded: str = ""  # the sentence of the flight recorders of its host, for one that a signal has killed
+    orphaned_s: float = 30.0  # after so long a lost one ends by itself
 
     @property
     def failed_at(self) -> float:
@@ -60,6 +62,7 @@ class Verdict:
     culprit: Death
     exit_code: int
     ended: Sequence[Death] = ()  # who had ended well before. Perhaps rightly; perhaps it is what the culprit failed of
+    waiter: Death | None = None  # who waited for the culprit in vain
 
 
 def judge(deaths: Sequence[Death], survived: Sequence[Death] = ()) -> Verdict | None:
@@ -77,6 +80,8 @@ def judge(deaths: Sequence[Death], survived: Sequence[Death] = ()) -> Verdict | 
     by_rank = {death.placement.rank: death for death in (*survived, *deaths)}
     suspects = sorted((_cause(death, by_rank) for death in failures), key=lambda death: death.failed_at)
     culprit = suspects[0]
+    if waiter := _waiter(failures, culprit):
+        return Verdict(culprit, exit_code(waiter), waiter=waiter)
     if culprit.said is None:
         together = [death for death in suspects if death.failed_at - culprit.failed_at <= TOGETHER_SECONDS]
         culprit = next((death for death in together if death.code < 0), culprit)
@@ -97,6 +102,14 @@ def _cause(death: Death, by_rank: Mapping[int, Death]) -> Death:
         seen.add(cause.placement.rank)
         death = cause
     return death
+
+
+def _waiter(failures: Sequence[Death], culprit: Death) -> Death | None:
+    """The first that has failed since it waited for the culprit in vain."""
+    waiters = [
+        each for each in failures if each.said and each.said.awaited and each.said.blamed == culprit.placement.rank
+    ]
+    return min(waiters, key=lambda death: death.failed_at, default=None)
 
 
 def exit_code(death: Death) -> int:
@@ -121,20 +134,24 @@ def describe(
     last = "it printed nothing." if not tail else "its last lines are above." if is_above else "its last lines:"
     if elsewhere:
         last, output_directory, is_above = f"its lines are in {elsewhere}.", None, True
-    lines = [f"farandole: rank {place.rank} on {place.host} (pid {death.pid}) {_what_happened(death)}; {last}"]
+    lines = [f"farandole: rank {place.rank} on {place.host} (pid {death.pid}) {_what_happened(verdict)}; {last}"]
     if not is_above:
         before = label or f"[{place.rank}]"
         lines += [f"{before} " + visible(line).decode(errors="surrogateescape") for line in tail]
-    if advice := _advice(death, tail, output_directory, is_cut=len(tail) >= TAIL_LINES and not is_above):
-        lines.append("farandole: " + advice)
+    advice = _advice(death, tail, output_directory, is_cut=len(tail) >= TAIL_LINES and not is_above)
+    if advice and verdict.waiter is None:  # the waiter's error says what to do
+        lines.append("farandole: " + spoken(advice))
     if verdict.ended:
         lines.append("farandole: " + _doubt(verdict.ended))
     return "\n".join(lines)
 
 
-def _what_happened(death: Death) -> str:
+def _what_happened(verdict: Verdict) -> str:
+    death, waiter = verdict.culprit, verdict.waiter
+    if waiter is not None:
+        return f"did not come in time: rank {waiter.placement.rank} waited for it, and gave up {_after(waiter)}"
     first = " first" if death.placement.size > 1 else ""
-    after = f"after {death.failed_after_s:.1f} s"
+    after = _after(death)
     if death.lost:
         return f"was lost{first} {after}: {death.lost}"
     if death.failed:
@@ -147,6 +164,10 @@ def _what_happened(death: Death) -> str:
         )
     how = f"with exit code {death.code}" if not death.asked else "or called shutdown(),"
     return f"ended{first}, {how} {after}, while others still needed it"
+
+
+def _after(death: Death) -> str:
+    return f"after {death.failed_after_s:.1f} s"
 
 
 def describe_interruption(signum: int, deaths: Sequence[Death]) -> str:
@@ -163,11 +184,12 @@ def note(death: Death, others: int) -> str:
     return f"farandole: rank {death.placement.rank} ended: {_manner(death.code)} after {death.ran_s:.1f} s ({rest})."
 
 
-def survival(death: Death, others: int) -> str:
-    """The line about a rank without which an elastic job goes on."""
+def survival(death: Death, others: int, are_enough: bool = True) -> str:
+    """The line about a rank without which an elastic job goes on, at once or as soon as there are enough ranks."""
     place = death.placement
     how = f"was lost: {death.lost}" if death.lost else f"ended: {_manner(death.code)}"
-    go_on = f"{others} ranks go on" if others > 1 else "1 rank goes on"
+    go_on, goes_on = ("go on", "goes on") if are_enough else ("are left", "is left")
+    go_on = f"{others} ranks {go_on}" if others > 1 else f"1 rank {goes_on}"
     return (
         f"farandole: rank {place.rank} on {place.host} (pid {death.pid}) {how} after {death.failed_after_s:.1f} s; "
         f"{go_on}."
@@ -213,7 +235,8 @@ def _advice(death: Death, tail: Sequence[bytes], output_directory: str | None, i
     rank = death.placement.rank
     if death.lost:
         return (
-            f"check {death.placement.host} and its network; the ranks there end by themselves within 30 s."
+            f"check {death.placement.host} and its network; the ranks there end by themselves within "
+            f"{death.orphaned_s:.0f} s."
             if death.code == LOST
             else ""
         )

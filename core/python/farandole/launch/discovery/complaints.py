@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+UNUSABLE = "unusable"  # the kind of a trouble that does not pass: the command cannot be run
 WELL_SECONDS = 60.0  # after which a trouble is news again
 
 

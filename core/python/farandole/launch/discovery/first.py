@@ -7,7 +7,7 @@ import selectors
 import time
 from collections.abc import Callable, Mapping
 
-from farandole.launch.discovery.complaints import Complaints, Trouble
+from farandole.launch.discovery.complaints import UNUSABLE, Complaints, Trouble
 from farandole.launch.discovery.inquiry import Inquiry
 from farandole.launch.discovery.source import Source
 from farandole.launch.hosts import HostList, JobError
@@ -21,7 +21,7 @@ def await_hosts(
     """Ask until there are so many slots. `say` gets each kind of trouble once.
 
     Raises:
-        JobError: there are too few within `limit_s` seconds.
+        JobError: there are too few within `limit_s` seconds, or the command of the source cannot be run.
     """
     complaints, answers = Complaints(), list[HostList | Trouble]()
     last: HostList | Trouble | None = None
@@ -37,6 +37,8 @@ def await_hosts(
                 for answer in answers:
                     last = answer
                     if isinstance(answer, Trouble):
+                        if answer.kind == UNUSABLE:
+                            raise JobError(f"{answer.sentence}.")
                         if complaints.is_news(answer):
                             say(f"{answer.sentence}; it is asked again for {limit_s:.0f} s.")
                     elif _count(answer) >= slots:

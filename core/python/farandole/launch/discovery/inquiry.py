@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from farandole.launch.discovery.complaints import Trouble
+from farandole.launch.discovery.complaints import UNUSABLE, Trouble
 from farandole.launch.discovery.source import Asking, Source
 from farandole.launch.hosts import HostList, JobError
 from farandole.launch.messages import one_line
@@ -24,6 +24,10 @@ MOST_BYTES = 1 << 20  # of an answer
 _MOST_STDERR_BYTES = 1 << 12
 _LONGEST_WORDS = 200  # of a process about its failure
 _CHUNK = 1 << 16
+_REMEDIES = {  # of a shell's exit codes
+    126: "; make it executable (chmod +x), or name its interpreter",
+    127: "; give the path of a command that is on this host",
+}
 
 
 @dataclass(eq=False)
@@ -88,7 +92,9 @@ class Inquiry:
         if code != 0:
             how = f"exit code {code}" if code > 0 else f"signal {-code}"
             said = _last_words(question.err)
-            self._end(Trouble("exit", f"{self.source.name} ended with {how}{': ' if said else ''}{said}"))
+            remedy = _REMEDIES.get(code, "")
+            what = f"{self.source.name} ended with {how}{': ' if said else ''}{said}{remedy}"
+            self._end(Trouble(UNUSABLE if remedy else "exit", what))
             return
         self._go_on(question.out.decode("utf-8-sig", "replace"))
 
@@ -112,7 +118,8 @@ class Inquiry:
             try:
                 self._start(words)
             except OSError as error:
-                self._end(Trouble("start", f"{self.source.name}: {words[0]} cannot be started: {error.strerror}"))
+                kind = UNUSABLE if isinstance(error, FileNotFoundError | PermissionError) else "start"
+                self._end(Trouble(kind, f"{self.source.name}: {words[0]} cannot be started: {error.strerror}"))
 
     def _start(self, words: list[str]) -> None:
         """The process ends with our descendants; no Python runs between its fork and exec, so we may have threads."""

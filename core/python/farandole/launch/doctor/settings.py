@@ -19,10 +19,11 @@ TEXT = ("any text",)
 
 @dataclass(frozen=True)
 class Number:
-    """The value of a variable that holds a number from 0 on."""
+    """The value of a variable that holds a number."""
 
     of: str
     most: float
+    least: int = 0
 
 
 PLACE, BYTES, SECONDS = Number("ranks", 2**31), Number("bytes", 1e18), Number("seconds", 1e9)
@@ -34,6 +35,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "ALGORITHM": ("auto", "direct", "ring", "tree", "exchange"),
     "ARENAS": ("0", "1"),
     "BACKEND": TEXT,
+    "CHECK_PARAMETERS": ("0", "1"),
     "COMMITS": TEXT,
     "CROSS_RANK": PLACE,
     "CROSS_SIZE": PLACE,
@@ -64,11 +66,11 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "RAY_PYTHON": TEXT,
     "RAY_SOCKET": TEXT,
     "REQUIRE_KEY": TEXT,
+    "SILENCE_TIMEOUT": Number("seconds", 86400, 1),
     "SIZE": PLACE,
     "START_TIMEOUT": SECONDS,
     "STATUS_FILE": TEXT,
     "STORE": TEXT,
-    "TUNING": TEXT,
     "TEST_LAUNCHER": TEXT,
     "TIMELINE": TEXT,
     "TIMELINE_MARK_CYCLES": ("0", "1"),
@@ -165,14 +167,14 @@ def _is_understood(value: str, known: tuple[str, ...] | Number) -> bool:
     if not isinstance(known, Number):
         return value in known
     try:
-        return 0 <= float(value) <= known.most
+        return known.least <= float(value) <= known.most
     except ValueError:
         return False
 
 
 def _words(known: tuple[str, ...] | Number) -> str:
     if isinstance(known, Number):
-        return f"a number of {known.of} from 0 to {known.most:g}, without a unit"
+        return f"a number of {known.of} from {known.least} to {known.most:g}, without a unit"
     return known[0] if len(known) == 1 else f"{', '.join(known[:-1])} or {known[-1]}"
 
 

@@ -37,6 +37,10 @@ DTYPES = (
     "float32",
     "float64",
     "bool",
+    "uint32",
+    "uint64",
+    "complex64",
+    "complex128",
 )
 COPIES = 3  # of a file
 HEADER_BYTES, RECORD_BYTES, TEXT_BYTES, LINK_BYTES = 4096, 64, 128, 64

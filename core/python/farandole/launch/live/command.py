@@ -71,6 +71,8 @@ class Live:
         self._servers.append(server)
         if not wanted.metrics_secret:
             say(f"metrics: {server.url} (the address is a secret).")
+        elif not wanted.metrics_port:
+            say(f"metrics: http://{wanted.metrics_address}:{server.port}/metrics (for the key of --metrics-key-file).")
 
     def run(self, is_over: Callable[[list[Seen]], bool]) -> None:
         """Publish frames until the job is over or `stop` is called."""

@@ -10,11 +10,13 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import inf
 from statistics import median
 
 from farandole.launch.inspection.diagnosis import Diagnosis, Kind, Rank, diagnose
 from farandole.launch.inspection.records import Operation, Recording
 from farandole.launch.inspection.tails import Seen
+from farandole.launch.waits import Call, covered, waited_for
 
 MOST_OPERATIONS = 2000  # in a frame, of all ranks
 WINDOW_NS = 5_000_000_000  # over which shares, bytes and steps are taken
@@ -172,15 +174,6 @@ class Model:
         return (at_ns - self._start_ns) // 1000
 
 
-@dataclass(frozen=True)
-class Arrival:
-    """The rank that came last to an operation."""
-
-    last_ns: int
-    rank: int
-    kept_ns: int  # for so long all others waited for it
-
-
 _Key = tuple[int, str, int, str]
 
 
@@ -188,14 +181,15 @@ _Key = tuple[int, str, int, str]
 class Arrivals:
     """Of operations that all ranks have begun, within a time. Empty where not all ranks are on this host."""
 
-    last: dict[_Key, Arrival] = field(default_factory=dict)
+    last: dict[_Key, tuple[int, int]] = field(default_factory=dict)  # when the last rank came, and which
+    kept_ns: dict[int, float] = field(default_factory=dict)  # by rank: for so long all others waited for it
     covered_ns: int = 1
     lacking: frozenset[_Key] = frozenset()  # operations that some rank has not begun yet
     now_ns: int = 0
 
     def kept_share(self, rank: int) -> float:
         """The share of the time in which all others waited for a rank."""
-        return min(1.0, sum(each.kept_ns for each in self.last.values() if each.rank == rank) / self.covered_ns)
+        return self.kept_ns.get(rank, 0.0) / self.covered_ns
 
     def agreed_ns(self, operation: Operation) -> int | None:
         """The time at which all had come; of small operations, which have no phases, by the other ranks' records."""
@@ -206,7 +200,7 @@ class Arrivals:
         arrival = self.last.get(_key(operation))
         if arrival is None:
             return None
-        return min(max(arrival.last_ns, operation.submitted_ns), operation.ended_ns)
+        return min(max(arrival[0], operation.submitted_ns), operation.ended_ns)
 
 
 _NONE = Arrivals()
@@ -217,19 +211,25 @@ def arrivals_of(ranks: Sequence[Rank], now_ns: int) -> Arrivals:
     size = max(rank.recording.size for rank in ranks)
     if len(ranks) < max(2, size) or not all(rank.recording.operations for rank in ranks):
         return Arrivals()
-    from_ns = max(now_ns - WINDOW_NS, *(rank.recording.operations[0].submitted_ns for rank in ranks))
     came: dict[_Key, list[tuple[int, int]]] = {}
     for rank in ranks:
         for each in rank.recording.operations:
             if each.process_set == 0 and (each.ended_ns is None or each.submitted_ns >= now_ns - WINDOW_NS):
                 came.setdefault(_key(each), []).append((each.submitted_ns, rank.number))
-    found = {}
-    for key, times in came.items():
-        if len(times) == size:
-            (last, number), (before, _) = heapq.nlargest(2, times)
-            found[key] = Arrival(last, number, last - before)
-    lacking = frozenset(key for key, times in came.items() if len(times) < size)
-    return Arrivals(found, max(1, now_ns - from_ns), lacking, now_ns)
+    whole = {key: times for key, times in came.items() if len(times) == size}
+    last = {key: max(times) for key, times in whole.items()}
+    from_ns = max(now_ns - WINDOW_NS, min((at for times in whole.values() for at, _ in times), default=now_ns - 1))
+    waits = waited_for({rank.number: _calls(rank, last) for rank in ranks})
+    kept_ns = {number: covered(spans, from_ns, now_ns) for number, spans in waits.items()}
+    return Arrivals(last, kept_ns, max(1, now_ns - from_ns), frozenset(came.keys() - last.keys()), now_ns)
+
+
+def _calls(rank: Rank, last: dict[_Key, tuple[int, int]]) -> list[Call]:
+    return [
+        Call(each.submitted_ns, each.ended_ns or inf, *last.get(_key(each), ()))
+        for each in rank.recording.operations
+        if each.process_set == 0
+    ]
 
 
 def verdict(ranks: Sequence[Rank], arrivals: Arrivals, now_ns: int) -> Diagnosis:
@@ -271,8 +271,8 @@ def measure(operations: Sequence[Operation], now_ns: int, arrivals: Arrivals = _
     waits = ((begin, end) for begin, end in agreed if end is not None)
     return Measured(
         sum(each.bytes for each in done) * 1e9 / passed,
-        _covered(flights, from_ns, now_ns) / passed,
-        _covered(waits, from_ns, now_ns) / passed,
+        covered(flights, from_ns, now_ns) / passed,
+        covered(waits, from_ns, now_ns) / passed,
         step_ns(within),
     )
 
@@ -292,14 +292,3 @@ def step_ns(operations: Iterable[Operation]) -> float | None:
 
 def _took_ns(operation: Operation) -> int:
     return (operation.ended_ns or 0) - operation.submitted_ns
-
-
-def _covered(spans: Iterable[tuple[int, int]], from_ns: int, to_ns: int) -> int:
-    """The nanoseconds between the two that at least one span covers."""
-    total, reached = 0, from_ns
-    for begin, end in sorted(spans):
-        begin, end = max(begin, reached), min(end, to_ns)
-        if end > begin:
-            total += end - begin
-            reached = end
-    return total

@@ -29,6 +29,7 @@ class Channel:
     proof: Proof
     on_message: Callable[[Channel, frames.Message], None]
     on_end: Callable[[Channel], None]
+    silence_s: float  # of the other host until it counts as lost
     is_connecting: bool = False
     node: int = -1  # of the other end, once it has said so
     why: str = ""  # it has ended
@@ -39,7 +40,7 @@ class Channel:
     _reader: frames.FrameReader = field(default_factory=lambda: frames.FrameReader(greeted=True))
 
     def __post_init__(self) -> None:
-        sockets.notice_lost_hosts(self.connection)
+        sockets.notice_lost_hosts(self.connection, self.silence_s)
         self._out_descriptor = os.dup(self.connection.fileno())  # a selector takes a descriptor once
         self._out = Outgoing(self._out_descriptor, self.selector)
         if self.is_connecting:
@@ -133,6 +134,7 @@ def connect(
     selector: selectors.BaseSelector,
     key: bytes,
     on_message: Callable[[Channel, frames.Message], None],
+    silence_s: float,
 ) -> Channel:
     """A channel on its way to an address. Raises OSError where there is no way."""
     made = socket.socket(family(address), socket.SOCK_STREAM)
@@ -141,7 +143,8 @@ def connect(
     if error not in (0, errno.EINPROGRESS):
         made.close()
         raise OSError(error, os.strerror(error))
-    return Channel(made, selector, Proof(key, is_listener=False), on_message, lambda _: None, is_connecting=True)
+    proof = Proof(key, is_listener=False)
+    return Channel(made, selector, proof, on_message, lambda _: None, silence_s, is_connecting=True)
 
 
 def listen(address: str, port: int) -> socket.socket:

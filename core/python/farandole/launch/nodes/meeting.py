@@ -224,7 +224,7 @@ class MeetingPoint(Meeting):
         if sum(not each.proof.is_done for each in self.guests) >= _MOST_GUESTS:
             next(each for each in self.guests if not each.proof.is_done).end("too many came at once")
         proof = Proof(self.options.key, is_listener=True)
-        guest = Channel(made, self.selector, proof, self._on_message, self._on_end)
+        guest = Channel(made, self.selector, proof, self._on_message, self._on_end, self.options.silence_s)
         guest.other_address = str(peer[0]).partition("%")[0]
         self.guests.append(guest)
 
@@ -301,7 +301,14 @@ class Guest(Meeting):
     def _reach(self, address: str) -> Channel | None:
         """A channel with both proofs; None where there is none now."""
         try:
-            channel = channels.connect(address, self.options.port, self.selector, self.options.key, self._on_message)
+            channel = channels.connect(
+                address,
+                self.options.port,
+                self.selector,
+                self.options.key,
+                self._on_message,
+                self.options.silence_s,
+            )
         except OSError as error:
             self._last = f"{address}: {error.strerror}"
             return None

@@ -31,6 +31,7 @@ class NodeOptions:
     slots: int
     wait_s: float  # for the other nodes
     interfaces: tuple[str, ...] = ()
+    silence_s: float = 4.0  # of a node until it counts as lost
 
     @property
     def meeting_point(self) -> str:

@@ -191,6 +191,7 @@ def run(file: StateFile, record: JobRecord, base: Mapping[str, str], lifeline: i
         assembly=cast(Assembly, adoption),  # it answers the same questions
         adoption=adoption,
         python=record.python,
+        silence_s=environment.silence_s(base),
         outlive=Outlive(record.seconds, file.path),
         file=file,
         record=record,
@@ -207,7 +208,7 @@ def _link(
 ) -> Link:
     """The way to the agent of this host. `is_here`: it is this machine, and has not been started again since."""
     key = Path(record.ssh_identity) if record.ssh_identity else None
-    options = HostOptions(ssh_port=record.ssh_port, ssh_identity=key, python=record.python)
+    options = HostOptions(record.ssh_port, key, record.python, silence_s=supervisor.silence_s)
     is_local = is_here or (host.is_local and host.name == LOCAL_HOST)
     words = ssh.reach(host.name, is_local, options, record.ssh, (*ssh.RECONNECT, record.socket, host.boot_id))
     process = start(words, environment.without_outer_job(dict(base)))

@@ -32,7 +32,6 @@ from farandole.launch.remote.telling import TellingSupervisor
 from farandole.launch.supervise import ENDING
 from farandole.launch.version import own_version
 
-SILENCE_SECONDS = 30.0  # the launcher sends something each second
 _CHUNK = 1 << 16
 
 
@@ -51,6 +50,7 @@ class Agent(TellingSupervisor):
     _call: int = -1  # descriptor of that function
     _started: bool = False
     _dismissed: bool = False
+    _patience_s: float = verdict.Death.orphaned_s  # with a launcher that sends something each second
     _is_elastic: bool = False
     _stays: bool = False  # without ranks, too, until it is dismissed: others may come
 
@@ -192,6 +192,7 @@ class Agent(TellingSupervisor):
         self.ending.grace_s = message["grace_s"]  # the launcher's, whatever is set on this host
         _enter(message["folder"])
         base = {**environment.inherited(), **message["environment"]}
+        self._patience_s = max(self._patience_s, environment.silence_s(base))
         command = local.resolve_command(message["command"], message["module"], base.get("PATH"))
         _check_timeline(base.get("FARANDOLE_TIMELINE", ""))
         memory = make_memory(message["capacity"])  # open as long as this process lives
@@ -267,7 +268,7 @@ class Agent(TellingSupervisor):
 
     def next_due(self, now: float) -> float | None:
         """See Supervisor."""
-        times = [] if self.suspended else [max(0.0, self._heard_at + SILENCE_SECONDS - now)]
+        times = [] if self.suspended else [max(0.0, self._heard_at + self._patience_s - now)]
         if (look_due := super().next_due(now)) is not None:
             times.append(look_due)
         if self._prober is not None and (due := self._prober.next_due()) is not None:
@@ -278,7 +279,7 @@ class Agent(TellingSupervisor):
         """See Supervisor."""
         if self._prober is not None:
             self._prober.tick()
-        if now - self._heard_at >= SILENCE_SECONDS and not self.suspended:
+        if now - self._heard_at >= self._patience_s and not self.suspended:
             self._lose_launcher()
         super().act(now)
 

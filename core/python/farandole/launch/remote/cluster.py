@@ -21,7 +21,7 @@ from farandole.launch.remote.telling import heard
 CANNOT_START = 2
 RESTART = -1  # with fewer hosts
 _STEP_SECONDS = 30.0  # for one answer of all agents, once ssh has connected
-_SILENCE_SECONDS = 3.5  # of an agent that answers each second, once the ranks of its host are lost to the others
+_LEAST_PATIENCE_SECONDS = 2.0  # with an agent that answers each second
 _GATHER_SECONDS = 1.0  # after the first host that fails, for others that fail, too
 _MOST_SENTENCES = 8
 _NAMED_HOSTS = 4
@@ -35,6 +35,7 @@ class ClusterSupervisor(AgentsSupervisor):
     assembly: Assembly
     python: str = ""  # on other hosts
     program: str = "ssh"  # that reaches the hosts
+    silence_s: float = 4.0  # of a host until it counts as lost
     call: int = -1  # descriptor of the function that the ranks call
     follower: Follower | None = None  # of a job whose hosts come and go
     can_start_without: Callable[[Collection[str]], bool] = lambda _: False  # hosts that are to blame for a failed start
@@ -61,6 +62,11 @@ class ClusterSupervisor(AgentsSupervisor):
         """See Supervisor."""
         return len(self._placements)
 
+    @property
+    def _patience_s(self) -> float:
+        """With an agent that answers each second, once the ranks of its host are lost to the others."""
+        return max(_LEAST_PATIENCE_SECONDS, self.silence_s - 0.5)
+
     def ranks_of(self, link: Link) -> list[int]:
         """Those of this host that have not ended."""
         return [rank for rank in link.streams if rank in self._placements]
@@ -68,7 +74,7 @@ class ClusterSupervisor(AgentsSupervisor):
     def evict(self, rank: int) -> None:
         """See Supervisor. A host that says nothing is lost as a whole."""
         for link in self.links:
-            if rank in link.streams and time.monotonic() - link.heard_at >= _SILENCE_SECONDS:
+            if rank in link.streams and time.monotonic() - link.heard_at >= self._patience_s:
                 link.kill()
             elif rank in link.streams:
                 link.say("evict", rank=rank)
@@ -168,7 +174,7 @@ class ClusterSupervisor(AgentsSupervisor):
         if self.lease is None:
             return
         for link in self.links:
-            is_silent = now - link.heard_at >= _SILENCE_SECONDS
+            is_silent = now - link.heard_at >= self._patience_s
             if is_silent and link.code is None and self.lease.has_lost(link.streams.keys()):
                 link.kill()
 
@@ -209,7 +215,14 @@ class ClusterSupervisor(AgentsSupervisor):
             code = link.code or verdict.LOST
             ran_s = now - (self._started_at or now)
             death = verdict.Death(
-                placement, self._pids.get(rank, 0), code, now, ran_s, self.told_to_end, True, None, lost=how
+                placement,
+                self._pids.get(rank, 0),
+                code,
+                now,
+                ran_s,
+                self.told_to_end,
+                lost=how,
+                orphaned_s=max(verdict.Death.orphaned_s, self.silence_s),
             )
             self.note_death(death, len(self._placements))
             for other in self.links:

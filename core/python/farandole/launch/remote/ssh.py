@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import sys
@@ -13,8 +14,9 @@ AGENT = ("-m", "farandole.launch.remote.agent")
 OUTLIVING_AGENT = ("-m", "farandole.launch.remote.outliving_agent")
 RECONNECT = ("-m", "farandole.launch.remote.reconnect")
 CONNECT_SECONDS = 8
-# ssh gives up a host that has not answered for 4 to 6 s. It cannot ask for a password: it has no terminal here.
-_OPTIONS = ("BatchMode=yes", f"ConnectTimeout={CONNECT_SECONDS}", "ServerAliveInterval=2", "ServerAliveCountMax=2")
+# It cannot ask for a password: it has no terminal here.
+_OPTIONS = ("BatchMode=yes", f"ConnectTimeout={CONNECT_SECONDS}")
+_PROBE_SECONDS = 2  # between questions whether the host is there
 
 
 def command(
@@ -24,16 +26,24 @@ def command(
     port: int | None = None,
     identity: str = "",
     program: Sequence[str] = AGENT,
+    silence_s: float = 4.0,
 ) -> list[str]:
     """The words that start an agent on `host`. `ssh`: the first of them. `program`: another one for Python.
 
+    ssh gives a host up that has not answered for `silence_s`, or for up to 2 s more.
+
     REQUIRES a host that job.py has checked. Its name stands behind "--", so that it can never be an option.
     """
-    words = [*ssh, "-T", "-x", *(word for option in _OPTIONS for word in ("-o", option))]
+    words = [*ssh, "-T", "-x", *(word for option in (*_OPTIONS, *_probing(silence_s)) for word in ("-o", option))]
     words += ["-p", str(port)] if port is not None else []
     words += ["-i", identity] if identity else []
     # The other side's login shell reads the last word; quoted like this, every shell understands it alike.
     return [*words, "--", host, f"exec {shlex.join([python, *program])}"]
+
+
+def _probing(silence_s: float) -> tuple[str, str]:
+    count = math.ceil(silence_s / _PROBE_SECONDS)
+    return f"ServerAliveInterval={_PROBE_SECONDS}", f"ServerAliveCountMax={count}"
 
 
 def reach(
@@ -44,7 +54,8 @@ def reach(
         return [sys.executable, *program]
     if options.engine is not None and options.engine.command is not None:
         return options.engine.command(host, [options.python, *program])
-    return command(host, options.python, ssh, options.ssh_port, str(options.ssh_identity or ""), program)
+    identity = str(options.ssh_identity or "")
+    return command(host, options.python, ssh, options.ssh_port, identity, program, options.silence_s)
 
 
 # A pattern of stderr -> a sentence with {host}, {name}, {python}, {version}: the cause, "; ", its remedy.

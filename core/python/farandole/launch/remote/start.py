@@ -65,6 +65,7 @@ def _supervisor(job: Job, lifeline: int, refused: Mapping[str, str]) -> ClusterS
         ),
         python=job.hosts.python,
         program=job.hosts.engine.program if job.hosts.engine else "ssh",
+        silence_s=job.hosts.silence_s,
         call=job.call,
         lease=lease,
         slots=slots,

@@ -27,7 +27,9 @@ class TellingSupervisor(LocalSupervisor):
     def tell_death(self, death: verdict.Death) -> None:
         """Tell of a rank of this host. Times travel as distances, since hosts' clocks differ."""
         said = death.said
-        told = None if said is None else [said.raised, max(0.0, death.seen_at - said.at_s), said.blamed, said.mistaken]
+        told = None
+        if said is not None:
+            told = [said.raised, max(0.0, death.seen_at - said.at_s), said.blamed, said.mistaken, said.awaited]
         content: dict[str, Any] = {"rank": death.placement.rank, "pid": death.pid, "code": death.code}
         joins = self.records.joins(death.placement.rank)
         self.say(
@@ -59,8 +61,8 @@ def heard(
     """
     said = None
     if message["said"] is not None:
-        raised, ago_s, blamed, mistaken = message["said"]
-        said = Parting(bool(raised), now - float(ago_s), blamed, bool(mistaken))
+        raised, ago_s, blamed, mistaken, awaited = message["said"]
+        said = Parting(bool(raised), now - float(ago_s), blamed, bool(mistaken), bool(awaited))
     code, asked, lost = int(message["code"]), bool(message["asked"]), ""
     if asked and ended_by is not None:  # the rank has only obeyed
         code, asked, said, lost = ended_by[1], False, None, f"somebody ended {teller} by {ended_by[0]}"

@@ -7,6 +7,8 @@ from html import escape
 
 from farandole.launch.report.analysis import Analysis
 
+_NUMBERS = "Ranks have the numbers of their start, also where hvd.rank() has changed."
+
 
 def as_html(runs: Sequence[tuple[str, Analysis]], style: str = "") -> str:
     """The report about one run, or about two side by side. `runs`: each with its name. `style`: CSS."""
@@ -92,6 +94,8 @@ def _names(analysis: Analysis) -> str:
 
 def _notes(analysis: Analysis) -> str:
     notes = ["Operations that overlap with computation count as data, though they may cost nothing."]
+    if len(analysis.epochs) > 1:
+        notes.append(f"The job went on with other ranks: {_membership(analysis.epochs)}. {_NUMBERS}")
     if analysis.compared < 0.99:
         share = percent(1 - analysis.compared)
         notes.append(
@@ -100,6 +104,10 @@ def _notes(analysis: Analysis) -> str:
     if analysis.unended:
         notes.append(f"{analysis.unended} operations have no end.")
     return f'<p class="faint">{escape(" ".join(notes))}</p>'
+
+
+def _membership(epochs: Sequence[Sequence[int]]) -> str:
+    return "; then ".join(", ".join(map(str, ranks)) for ranks in epochs)
 
 
 def percent(share: float) -> str:

@@ -19,7 +19,7 @@ class TraceError(ValueError):
 class Span:
     """An operation of a rank. Times are microseconds."""
 
-    rank: int
+    rank: int  # that the process had at the start of the job
     kind: str
     name: str
     begin: float
@@ -28,6 +28,16 @@ class Span:
     process_set: int = 0
     agreed: float | None = None  # all ranks had come
     started: float | None = None  # its data began to move
+    epoch: int = 0  # in an elastic job: the number of the world
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Its ranks, as they were at the start, and from its first operation to its last."""
+
+    ranks: tuple[int, ...]
+    begin: float
+    end: float
 
 
 @dataclass(frozen=True)
@@ -43,23 +53,31 @@ class Run:
         return [span for spans in self.ranks.values() for span in spans]
 
     @property
-    def begin(self) -> float:
-        """Of the first operation."""
-        return min(span.begin for span in self.spans)
-
-    @property
-    def end(self) -> float:
-        """Of the last operation."""
-        return max(span.end for span in self.spans)
+    def epochs(self) -> dict[int, Epoch]:
+        """Those that have operations, by number; the only one of a job that is not elastic is 0."""
+        by_number: dict[int, list[Span]] = defaultdict(list)
+        for span in self.spans:
+            by_number[span.epoch].append(span)
+        return {
+            number: Epoch(
+                tuple(sorted({span.rank for span in spans})),
+                min(span.begin for span in spans),
+                max(span.end for span in spans),
+            )
+            for number, spans in sorted(by_number.items())
+        }
 
 
 def read(events: Iterable[str]) -> Run:
-    """Read the events of all ranks; those that are not of operations are left out. Raises TraceError."""
+    """Read the events of all ranks, each rank's in their order; other events are left out. Raises TraceError."""
+    epochs: dict[object, int] = {}
     open_spans: dict[tuple[int, str, str], Span] = {}
     open_phases: dict[tuple[tuple[int, str, str], str], float] = {}
     ranks: dict[int, list[Span]] = defaultdict(list)
     for text in events:
         event = json.loads(text)
+        if event.get("ph") == "i":
+            _enter_epoch(epochs, event)
         if event.get("ph") not in ("b", "e") or not _is_sound(event):
             continue
         key = event["pid"], event["cat"], str(event["id"])
@@ -70,7 +88,9 @@ def read(events: Iterable[str]) -> Run:
         elif event["ph"] == "b":
             given = event.get("args") or {}
             size, of_set = int(given.get("bytes", 0)), int(given.get("process_set", 0))
-            open_spans[key] = Span(event["pid"], event["cat"], name, at, at, size, of_set)
+            open_spans[key] = Span(
+                event["pid"], event["cat"], name, at, at, size, of_set, epoch=epochs.get(event["pid"], 0)
+            )
         elif is_phase:
             _end_phase(open_spans, open_phases.pop((key, name), None), key, name, at)
         elif key in open_spans:
@@ -89,6 +109,13 @@ def _end_phase(
         spans[key] = replace(spans[key], agreed=at)
     elif name == "QUEUE":
         spans[key] = replace(spans[key], started=at)
+
+
+def _enter_epoch(epochs: dict[object, int], event: dict[str, Any]) -> None:
+    """An instant of a rank, which may tell that it has entered a later world of an elastic job."""
+    given = event.get("args")
+    if isinstance(given, dict) and isinstance(number := given.get("epoch"), int):
+        epochs[event.get("pid")] = number
 
 
 def _is_sound(event: dict[str, Any]) -> bool:
