@@ -55,6 +55,7 @@ from farandole._api.process_sets import (
 from farandole._api.waiting import poll, synchronize
 from farandole._functions.call import run
 from farandole._runtime.timeline import start_timeline, stop_timeline
+from farandole._start.ending import at_import as _at_import
 from farandole._start.world import (
     cross_rank,
     cross_size,
@@ -70,6 +71,7 @@ from farandole._start.world import (
 from farandole._training.scalars import StepScalars
 
 __version__ = "0.1.0"
+_at_import()
 
 __all__ = [
     "Adasum",

@@ -21,8 +21,11 @@ Tensor = tuple[int, int, int, tuple[int, ...]] | tuple[int, int, int, tuple[int,
 def set_error_types(types: dict[int, type[BaseException]]) -> None:
     """Tell the core which exception class to raise for each error kind; called once at import."""
 
-def set_place_function(place: Callable[[FrameType], str | None]) -> None:
-    """Tell the core how to name a place of the user's program, "train.py:12" (None: not the user's), for messages."""
+def set_place_function(place: Callable[[FrameType, FrameType | None], str | None]) -> None:
+    """Tell the core how to name a place of the user's program, "train.py:12" (None: not the user's), for messages.
+
+    It gets the frame, and the one that this has called, where that is known.
+    """
 
 def call_site(above: int) -> str:
     """The place named for the caller of the function `above` frames above the one that asks; "" for none."""
@@ -35,33 +38,10 @@ def init(
     address: str = "",  # where other machines reach this rank; "": FARANDOLE_ADDRESS, else this machine only
     listener: int = -1,  # on rank 0: the descriptor of `listen`, which is the core's from now on; -1: it listens now
     look: Callable[[], object] | None = None,  # called about ten times a second meanwhile; what it raises ends the wait
-    tuning: str = "",  # limits measured on this machine, "0" for none, "" to measure them; FARANDOLE_TUNING comes first
     job_key: bytes = b"",  # the job's secret, by which its recordings are named; b"": `key`
     epoch: int = 0,  # of an elastic job: the number of this world
 ) -> None:
     """Join the world; no-op when initialized. Blocks until all `size` ranks are there (GIL released)."""
-
-def tuning() -> str:
-    """The limits in use, alike on all ranks: "ranks:cell bytes:round bytes:overwrites:cost in ns".
-
-    "0" where the built-in ones are, "" while they are not measured.
-    """
-
-def are_limits(text: str) -> bool:
-    """Returns whether they are limits of a machine, as `tuning` gives them."""
-
-def built_in_limits(ranks: int) -> tuple[int, int, int, bool]:
-    """Limits for so many ranks of this host where nothing is measured.
-
-    They are the bytes of the largest sum in cells where all callers wait for it, of the largest one elsewhere, and of a
-    round; and whether each of two ranks writes over what it has read.
-    """
-
-largest_whole_fold_bytes: int
-"""The largest sum that each of two ranks folds alone; of a larger one, each folds a half and always overwrites."""
-
-def tune(limits: str) -> None:
-    """Use other limits. All ranks call it at the same place in their order of operations, with none under way."""
 
 def host_addresses() -> list[str]:
     """By which other machines may reach this one, in the order of its interfaces: "10.0.0.7/24", "2001:db8::7/64"."""
@@ -79,21 +59,62 @@ def exchange(rank: int, size: int, mine: bytes) -> list[bytes]:
 def shutdown() -> None:
     """Leave the world: complete or fail what is pending, release everything. No-op when not initialized."""
 
+# ---- for the diagnosis, which calls them in its thread
+
+def await_news() -> (
+    tuple[
+        # What waits for long, as facts.Report takes it: entered, warn_after_ms, is_overdue, waits, needed,
+        # knows_who_needs_us. None: nothing has changed.
+        tuple[int, int, bool, list[tuple[object, ...]], list[tuple[object, ...]], bool] | None,
+        list[int],  # ranks that ask where this one is: each waits for a `reply`
+        list[tuple[int, int, str]],  # answers: the rank, how often this one had submitted when it came, its text
+    ]
+    | None
+):
+    """Wait until there is something to judge (GIL released); None once the world is left."""
+
+def ask_ranks(ranks: Sequence[int]) -> None:
+    """Ask these ranks where they are."""
+
+def reply(asker: int, text: str) -> None:
+    """Answer a rank that has asked; after a second the core does so itself."""
+
+def end_world(is_deadlock: bool, culprit: int, why: str, entered: int) -> None:
+    """End the world by an error on all ranks, unless the wait is over meanwhile; culprit: -1 for none."""
+
+def only_waits() -> tuple[int, dict[int, tuple[str, str]]] | None:
+    """How often this rank has submitted, and by thread the title and the call of the operation that it only waits for.
+
+    None where the threads that are known here are not all that may call, or nobody's program is needed.
+    """
+
+def title_of_rank(rank: int) -> str:
+    """Return what messages call a rank: "rank 1 (host h1, pid 6103)"."""
+
+def warn(text: str) -> None:
+    """Write a line to stderr, as the core's own warnings are written: without waiting for its reader."""
+
+def set_stack_signal(signal: int, descriptor: int) -> None:
+    """Tell the core which signal makes faulthandler write the stacks of all threads to this file."""
+
 def is_initialized() -> bool: ...
+def late_rank() -> tuple[int, bool] | None:
+    """The rank for which a wait has ended this world, perhaps this one; and whether it waits for others itself."""
+
 def lost_rank() -> tuple[int, str] | None:
     """The rank whose death or leaving has ended this world, and the sentence that says so; None: nobody's has."""
 
-def start_timeline(path: str, title: str, offset_ns: int, marks_batches: bool) -> None:
-    """Record what operations do to this file, as a Chrome trace. offset_ns: this rank's clock ahead of rank 0's.
+def start_timeline(marks_batches: bool) -> None:
+    """Record what operations do until `stop_timeline`, also over several worlds; drop what was not taken before."""
 
-    Raises ValueError for a file that cannot be made, or while another one is written.
-    """
+def take_events(most: int) -> list[tuple[int, str, str, int, int, int, int, int, int, int, bool]]:
+    """The oldest events that were recorded, as the fields of `trace_events.Event`. One thread at a time."""
 
-def continue_timeline(path: str) -> None:
-    """Go on in another file; the one before is complete then. Raises ValueError if it cannot be made, or none is on."""
+def take_lost_events() -> int:
+    """How many events found no place since the last call."""
 
-def stop_timeline() -> bool:
-    """Write what is left, waiting for 5 s at most. False when no timeline was recorded."""
+def stop_timeline() -> None:
+    """Record no more. What is there can still be taken."""
 
 def submit(
     op: int,
@@ -110,8 +131,27 @@ def submit(
     broadcast: the root's input is sent, the others' are ignored.
     """
 
-def tell_of_refusal(why: str) -> None:
-    """Warn the ranks that wait for this one to change the process sets: it has found by itself that it cannot."""
+def refuse(name: str, process_set: int, why: str) -> None:
+    """This rank cannot make a call that the others may make: there it fails, and says why. Never blocks nor raises.
+
+    Uses up the name's next turn, or that of the set's unnamed calls. Calls that the core itself refuses, with an error
+    whose `others_know` is True, have used it up.
+    """
+
+def exclude_calls(prefix: str, process_set: int, meeting: str, why: str, advice: str) -> int:
+    """Until `allow_calls`, this rank makes no such call, and waits in a barrier.
+
+    The calls' names are `prefix`, alone or before a number or "#".
+
+    All ranks of the set come to that barrier, `meeting`, after their last such call. Where one that has not come waits
+    for this rank in such a call, the world ends for all ranks with a MismatchError: `why`, who waits, and the `advice`.
+
+    Returns:
+        The number for `allow_calls`.
+    """
+
+def allow_calls(number: int) -> None:
+    """Take back one `exclude_calls`. Never raises."""
 
 @overload
 def submit_one(

@@ -19,6 +19,7 @@ from farandole._api.handles import Handle
 from farandole._api.mixing import extend
 from farandole._api.ops import Kind, ReduceOp, check_linear, check_not_adasum, predivide_factors, reduction
 from farandole._api.process_sets import add_own_process_set, is_alone
+from farandole._api.refusals import Turn, no_calls_while
 from farandole._elastic.handlers import StateDictHandler, StateHandler, VariablesHandler
 from farandole._elastic.loaders import ElasticLoader, PlannedBatches
 from farandole._elastic.loop import run_within
@@ -33,14 +34,26 @@ from farandole._runtime.native import core as _core
 from farandole._runtime.uncaught import translate_errors
 from farandole._start.bootstrap import Exchange, register_exchange
 from farandole._start.environment import TORCHRUN, environment_default
-from farandole._start.world import init_as, own_address
+from farandole._start.world import init_as, join_count, note_join, own_address, world_number
 from farandole._training.compression import Compression, Compressor, check_compressor
 from farandole._training.gradients import GradientReducer, even_groups
+from farandole._training.parameter_check import (
+    COMPARISON,
+    NOT_COMPARED,
+    awaits_broadcast,
+    checks_parameters,
+    checksum,
+    compare_parameters,
+    row_of,
+    sums_by_rank,
+    warn_about_differences,
+)
 from farandole._training.recorder import Recorder
 
 __all__ = [
     "Adapter",
     "Buffer",
+    "COMPARISON",
     "Collectives",
     "Compression",
     "Compressor",
@@ -56,6 +69,7 @@ __all__ = [
     "KerasExchange",
     "KerasFramework",
     "Kind",
+    "NOT_COMPARED",
     "Parameters",
     "PlannedBatches",
     "Recorder",
@@ -63,10 +77,12 @@ __all__ = [
     "StateDictHandler",
     "StateHandler",
     "TORCHRUN",
+    "Turn",
     "VariablesHandler",
     "add_own_process_set",
     "api_address",
     "await_earlier",
+    "awaits_broadcast",
     "before_unnamed",
     "build_keras",
     "call_site",
@@ -77,16 +93,22 @@ __all__ = [
     "check_not_adasum",
     "check_sequence",
     "check_types",
+    "checks_parameters",
+    "checksum",
     "chosen_groups",
+    "compare_parameters",
     "distribute_keras",
     "environment_default",
     "even_groups",
     "extend",
     "init_as",
     "is_alone",
+    "join_count",
     "key_of",
     "lost_rank",
     "may_take_device_memory",
+    "no_calls_while",
+    "note_join",
     "own_address",
     "pass_over",
     "plain",
@@ -96,10 +118,14 @@ __all__ = [
     "register_exchange",
     "register_plugin",
     "rooted",
+    "row_of",
     "run_within",
+    "sums_by_rank",
     "takes_device_memory",
     "translate_errors",
+    "warn_about_differences",
     "with_local_layers",
+    "world_number",
 ]
 
 

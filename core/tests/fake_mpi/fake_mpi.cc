@@ -22,8 +22,8 @@ extern "C" {
 EXPORT farandole::FakeMpi fake_mpi;
 #ifdef FAKE_MPI_VARIABLES  // whose addresses are Open MPI's handles, in the order of MpiKnown
 EXPORT char ompi_mpi_comm_world, ompi_mpi_errors_return, ompi_mpi_uint8_t, ompi_mpi_int8_t, ompi_mpi_uint16_t,
-    ompi_mpi_int16_t, ompi_mpi_int32_t, ompi_mpi_int64_t, ompi_mpi_float, ompi_mpi_double, ompi_mpi_op_sum,
-    ompi_mpi_op_min, ompi_mpi_op_max, ompi_mpi_op_prod;
+    ompi_mpi_int16_t, ompi_mpi_int32_t, ompi_mpi_int64_t, ompi_mpi_uint32_t, ompi_mpi_uint64_t, ompi_mpi_float,
+    ompi_mpi_double, ompi_mpi_op_sum, ompi_mpi_op_min, ompi_mpi_op_max, ompi_mpi_op_prod;
 #endif
 }
 
@@ -34,8 +34,8 @@ enum Code { kSuccess = 0, kOther = 15, kInvalidHandle = 5, kNotInitialized = 23 
 #ifdef FAKE_MPI_VARIABLES
 char* const kVariables[] = {&ompi_mpi_comm_world, &ompi_mpi_errors_return, &ompi_mpi_uint8_t, &ompi_mpi_int8_t,
                             &ompi_mpi_uint16_t,   &ompi_mpi_int16_t,       &ompi_mpi_int32_t, &ompi_mpi_int64_t,
-                            &ompi_mpi_float,      &ompi_mpi_double,        &ompi_mpi_op_sum,  &ompi_mpi_op_min,
-                            &ompi_mpi_op_max,     &ompi_mpi_op_prod};
+                            &ompi_mpi_uint32_t,   &ompi_mpi_uint64_t,      &ompi_mpi_float,   &ompi_mpi_double,
+                            &ompi_mpi_op_sum,     &ompi_mpi_op_min,        &ompi_mpi_op_max,  &ompi_mpi_op_prod};
 #endif
 
 template <typename Raw = Handle>
@@ -83,7 +83,9 @@ bool IsOp(Handle handle) {
 size_t SizeOf(Handle type) {
   if (type == Known(MpiKnown::kUint8) || type == Known(MpiKnown::kInt8)) return 1;
   if (type == Known(MpiKnown::kUint16) || type == Known(MpiKnown::kInt16)) return 2;
-  return type == Known(MpiKnown::kInt32) || type == Known(MpiKnown::kFloat) ? 4 : 8;
+  const bool is_long =
+      type == Known(MpiKnown::kInt64) || type == Known(MpiKnown::kUint64) || type == Known(MpiKnown::kDouble);
+  return is_long ? 8 : 4;
 }
 
 // Every call of the running library begins here.

@@ -60,10 +60,14 @@ extern "C" {
 #define FRD_FLOAT32 8
 #define FRD_FLOAT64 9
 #define FRD_BOOL 10
+#define FRD_UINT32 11
+#define FRD_UINT64 12
+#define FRD_COMPLEX64 13  /* sum and average only */
+#define FRD_COMPLEX128 14 /* as above */
 
 /* Reductions. */
 #define FRD_SUM 0
-#define FRD_AVERAGE 1 /* sum / size; integers: divided in double, truncated */
+#define FRD_AVERAGE 1 /* sum / size; integers: the exact sum, divided and truncated */
 #define FRD_MIN 2
 #define FRD_MAX 3
 #define FRD_PRODUCT 4

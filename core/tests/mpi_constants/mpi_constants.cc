@@ -39,8 +39,8 @@ struct Handle {
 // In the order of MpiKnown.
 const Handle kHandles[] = {HANDLE(MPI_COMM_WORLD), HANDLE(MPI_ERRORS_RETURN), HANDLE(MPI_UINT8_T), HANDLE(MPI_INT8_T),
                            HANDLE(MPI_UINT16_T),   HANDLE(MPI_INT16_T),       HANDLE(MPI_INT32_T), HANDLE(MPI_INT64_T),
-                           HANDLE(MPI_FLOAT),      HANDLE(MPI_DOUBLE),        HANDLE(MPI_SUM),     HANDLE(MPI_MIN),
-                           HANDLE(MPI_MAX),        HANDLE(MPI_PROD)};
+                           HANDLE(MPI_UINT32_T),   HANDLE(MPI_UINT64_T),      HANDLE(MPI_FLOAT),   HANDLE(MPI_DOUBLE),
+                           HANDLE(MPI_SUM),        HANDLE(MPI_MIN),           HANDLE(MPI_MAX),     HANDLE(MPI_PROD)};
 
 int g_differences = 0;
 

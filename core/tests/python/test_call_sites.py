@@ -9,7 +9,7 @@ import farandole.numpy as fnp
 import numpy as np
 import pytest
 from farandole import MismatchError
-from farandole._runtime.call_sites import pass_over, place, register_plugin
+from farandole._runtime.call_sites import pass_over, place_of_call, register_plugin
 from farandole._runtime.native import core
 from farandole.testing import spawn, world
 
@@ -54,10 +54,10 @@ def test_a_users_module_may_have_a_name_that_begins_as_ours():
 def test_an_interrupt_while_the_place_is_sought_is_raised_and_the_place_found_the_next_time():
     interrupts = [KeyboardInterrupt, TimeoutError]
 
-    def interrupted(frame):
+    def interrupted(frame, callee):
         if interrupts:
             raise interrupts.pop(0)
-        return place(frame)
+        return place_of_call(frame, callee)
 
     core.set_place_function(interrupted)
     try:
@@ -70,7 +70,16 @@ def test_an_interrupt_while_the_place_is_sought_is_raised_and_the_place_found_th
         assert asked[:2] == [KeyboardInterrupt, TimeoutError]
         assert os.path.basename(asked[2]).startswith("test_call_sites.py:")
     finally:
-        core.set_place_function(place)
+        core.set_place_function(place_of_call)
+
+
+@pytest.mark.parametrize("name", ["save_checkpoint", "allreduce_", "grouped_allgather_async", "_begin"])
+def test_a_function_that_is_no_single_operation_is_named(name):
+    space = {"__name__": "farandole.some", "asked": _asked}
+    exec(compile(f"def {name}():\n    return asked()\n", "inside.py", "exec"), space)
+    site = space[name]()
+    assert os.path.basename(site.rpartition(" at ")[2]).startswith("test_call_sites.py:")
+    assert site.partition(" at ")[0] == (name if name == "save_checkpoint" else site)
 
 
 def test_lines_of_one_function_are_told_apart_and_code_made_on_the_way_is_bounded():

@@ -96,11 +96,12 @@ def _records_what_is_loaded(loop, loaded):
         (module.Loop, "given", _records_late),
         (module.Loop, "given", _records_what_is_loaded),
         (module.Batches, "reset", lambda self: None),
+        (module.Batches, "loop", property(lambda self: self._loop or self.begin())),
         (module.Batches, "load_state_dict", lambda self, state: self.set_epoch(state["epoch"])),
         (Steps, "is_common", lambda self, number: False),
         (Steps, "places", lambda self, number, rank: range(self.end(number) - 1, self.end(number))),
     ],
-    ids=["late", "ahead", "no reset", "no place", "empty", "one sample"],
+    ids=["late", "ahead", "no reset", "loop without batches", "no place", "empty", "one sample"],
 )
 def test_a_wrong_decision_is_found(place, monkeypatch, owner, name, wrong):
     monkeypatch.setattr(owner, name, wrong)

@@ -33,7 +33,7 @@ def _initialized():
 
 
 def test_without_a_keeper_nothing_is_copied(monkeypatch):
-    monkeypatch.setattr(ObjectState, "to_copy", None)
+    monkeypatch.setattr(ObjectState, "_to_copy", None)
     ObjectState(step=0).commit()
     assert not copies.are_kept()
 
@@ -49,8 +49,8 @@ def test_each_commit_is_offered_as_it_was_then():
     state.commit()
     assert keeper.commits == [1, 2]
     other = ObjectState(step=0, losses=None)
-    other.from_copy(first)
-    assert (other.step, other.losses, other.commits) == (1, [0.5], 1)
+    other._from_copy(first)
+    assert (other.step, other.losses, other._commits) == (1, [0.5], 1)
     other.step = 9
     other.restore()  # it is saved as it came
     assert other.step == 1
@@ -65,7 +65,7 @@ def test_a_new_job_goes_on_from_the_copy_and_its_callbacks_are_called():
     fresh = ObjectState(step=0, rate=0.1)
     seen = []
     fresh.register_reset_callbacks([lambda: seen.append(fresh.rate), lambda: setattr(fresh, "rate", 0.2)])
-    run(lambda state: seen.append((state.step, state.rate, state.commits)))(fresh)
+    run(lambda state: seen.append((state.step, state.rate, state._commits)))(fresh)
     assert seen == [0.4, (7, 0.2, 1)]
 
 
@@ -78,9 +78,9 @@ def test_the_first_job_begins_as_it_is():
 
 
 def test_a_copy_of_another_state_is_refused():
-    content = memoryview(b"".join(ObjectState(step=1).to_copy()))
+    content = memoryview(b"".join(ObjectState(step=1)._to_copy()))
     with pytest.raises(MismatchError, match=r"copied with 'step' of 0 variables, and here are 'epoch', 'step' of 0"):
-        ObjectState(step=1, epoch=0).from_copy(content)
+        ObjectState(step=1, epoch=0)._from_copy(content)
 
 
 def test_a_copy_that_is_gone_or_cannot_be_read_is_told():
@@ -106,6 +106,21 @@ def test_a_state_of_ones_own_says_that_it_needs_two_more_methods():
     copies.install(Memory())
     with pytest.raises(NotImplementedError, match=r"^Own cannot be kept outside .* give it to_copy\(\) and from_copy"):
         Own().commit()
+
+    class Whole(Own):
+        def to_copy(self):
+            return [b"mine"]
+
+        def from_copy(self, content):
+            self.taken = bytes(content)
+
+    keeper = Memory()
+    copies.install(keeper)
+    state = Whole()
+    state.commit()
+    keeper.has_earlier = True
+    assert copies.take_back(state)
+    assert state.taken == b"mine"
 
 
 def test_what_cannot_be_pickled_is_named():

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from farandole._elastic import streaming
 from farandole._elastic.shares import LAG, Layout, Plan
+from farandole._runtime.fingerprint import fingerprint
 
 
 class Carried:
@@ -83,7 +83,7 @@ class TestFingerprints:
         return np.random.default_rng(1).permutation(request.param).astype(np.int64)
 
     def of(self, words):
-        return streaming.fingerprint(memoryview(words).cast("B"))
+        return fingerprint(memoryview(words).cast("B"))
 
     def test_equal_bytes_have_equal_ones(self, words):
         assert self.of(words) == self.of(words.copy())

@@ -51,7 +51,7 @@ class TestAlone(Alone):
         state.losses.append(3.0)  # what was restored is not what was kept
         state.restore()
         assert state.losses == [1.0]
-        assert state.commits == 1
+        assert state._commits == 1
 
     def test_an_attribute_may_become_another_object(self):
         first, second = Counter(1), Counter(2)
@@ -81,7 +81,7 @@ class TestAlone(Alone):
         ) as caught:
             state.commit()
         assert caught.value.__cause__ is None and caught.value.__suppress_context__, "the sentence says all"
-        assert state.commits == 1
+        assert state._commits == 1
         state.restore()
         assert (state.a, state.b) == ([1], [1])
 
@@ -96,6 +96,26 @@ class TestAlone(Alone):
         with pytest.raises(ArgumentError, match=r"^a state has 'commit' already"):
             ObjectState(commit=1)
 
+    def test_a_state_has_no_public_names_but_the_methods_of_horovods(self):
+        methods = "check_host_updates commit on_hosts_updated on_reset register_reset_callbacks reset restore save sync"
+        assert [name for name in dir(ObjectState(step=0)) if not name.startswith("_")] == sorted(
+            [*methods.split(), "step"]
+        )
+
+    def test_other_names_are_for_attributes(self):
+        class Mine(ObjectState):
+            step = 0
+
+        names = ["commits", "to_copy", "from_copy", "names", "handlers", "value", "step", "_step"]
+        state = Mine(**dict.fromkeys(names, 1))
+        state.commit()
+        vars(state).update(dict.fromkeys(names, 2))
+        state.restore()
+        assert [getattr(state, name) for name in names] == [1] * len(names)
+        for name in ("_names", "_commits"):
+            with pytest.raises(ArgumentError, match=rf"^a state has '{name}' already"):
+                ObjectState(**{name: 1})
+
     def test_a_notice_comes_after_the_copy(self, monkeypatch):
         state = ObjectState(step=0)
         state.commit()
@@ -103,7 +123,7 @@ class TestAlone(Alone):
         state.step = 1
         with pytest.raises(HostsUpdatedInterrupt):
             state.commit()
-        assert state.commits == 2
+        assert state._commits == 2
         state.restore()
         assert state.step == 1
 
@@ -134,10 +154,10 @@ def _synced():
     state = ObjectState(step=rank, counter=counter, sampler=sampler, words=["a", rank])
     for _ in range(rank % 2 + 1):  # ranks 1 and 3 have two commits
         state.save()
-        state.commits += 1
+        state._commits += 1
     sampler.record_batch(0, rank)
     state.sync()
-    first = state.step, counter.count, counter.loaded, state.words, state.commits, sampler.processed_num
+    first = state.step, counter.count, counter.loaded, state.words, state._commits, sampler.processed_num
     state.step, counter.count = -1, -1
     state.restore()
     return first, state.step, counter.count
@@ -158,7 +178,7 @@ def _of_a_newcomer():
     state._syncs = int(farandole.rank() > 0)
     state.step = 10 * farandole.rank()
     state.sync()
-    return state.step, state.commits
+    return state.step, state._commits
 
 
 def test_a_newcomer_takes_the_state_of_the_others_before_their_first_commit_too():
@@ -173,10 +193,10 @@ def _joined(given):
     if farandole.rank() == 3:
         state.step, state.words, counter.count = 0, None, 0
     else:
-        state.commits, state._syncs = 4, 1
+        state._commits, state._syncs = 4, 1
     state.save()
     state.sync()
-    return state.step, state.words if given else len(state.words), counter.count, state.commits, counter.loaded
+    return state.step, state.words if given else len(state.words), counter.count, state._commits, counter.loaded
 
 
 def test_those_who_have_the_state_take_nothing_when_one_joins():

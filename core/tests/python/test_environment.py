@@ -12,6 +12,7 @@ from farandole._start.environment import (
     doubt,
     environment_default,
     find_libraries,
+    silence_timeout_s,
     start_timeout_s,
     tell_horovods_readers,
     told,
@@ -129,6 +130,21 @@ def test_the_older_torch_launcher_without_local_size_is_understood():
         ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "4"}, ["HOROVOD_SIZE=4", "replace `horovodrun` by `farandole run`"]),
         ({"RANK": "1", "WORLD_SIZE": "2"}, ["WORLD_SIZE=2", "torchrun", "LOCAL_RANK"]),
         ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h0", "MASTER_PORT": "1"}, ["WORLD_SIZE=2", "torchrun"]),
+        # A number that is not the first proves that there are others.
+        ({"PMIX_RANK": "1"}, ["PMIX_RANK=1", "a launcher by PMIx", "mpirun"]),
+        ({"JOB_COMPLETION_INDEX": "1"}, ["JOB_COMPLETION_INDEX=1", "Kubernetes", "--nnodes"]),
+        ({"LSF_PM_TASKID": "2"}, ["LSF_PM_TASKID=2", "blaunch"]),
+        ({"ALPS_APP_PE": "1"}, ["ALPS_APP_PE=1", "ALPS"]),
+        ({"FLUX_TASK_RANK": "1"}, ["FLUX_TASK_RANK=1", "Flux"]),
+        ({"JSM_NAMESPACE_RANK": "1"}, ["JSM_NAMESPACE_RANK=1", "jsrun"]),
+        ({"MV2_COMM_WORLD_RANK": "1"}, ["MV2_COMM_WORLD_RANK=1"]),
+        ({"PMI_RANK": "1"}, ["PMI_RANK=1", "PMI"]),
+        ({"RANK": "1"}, ["RANK=1", "torchrun"]),
+        ({"RANK": "1", "WORLD_SIZE": "1"}, ["RANK=1", "torchrun"]),
+        ({"HOROVOD_RANK": "1"}, ["HOROVOD_RANK=1", "horovodrun"]),
+        ({"SLURM_PROCID": "1", "SLURM_JOB_ID": "7"}, ["SLURM_PROCID=1", "srun"]),
+        ({"OMPI_COMM_WORLD_RANK": "1"}, ["OMPI_COMM_WORLD_SIZE is not set", "mpirun"]),
+        ({"FARANDOLE_RANK": "1"}, ["FARANDOLE_SIZE is not set", "farandole run"]),
     ],
 )
 def test_one_of_several_is_never_alone(environ, words):
@@ -145,6 +161,7 @@ def test_one_of_several_is_never_alone(environ, words):
         {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2"},  # the shell of salloc
         {"PBS_TASKNUM": "1", "PBS_NODENUM": "0"},  # the job's script
         {"HOROVOD_SIZE": "1", "HOROVOD_RANK": "0"},
+        {"FLUX_JOB_SIZE": "4"},  # the script of an allocation
         {"WORLD_SIZE": "1", "RANK": "0"},
         {"WORLD_SIZE": "many"},
     ],
@@ -157,9 +174,12 @@ def test_who_is_alone_by_its_launcher_is(environ, monkeypatch):
 
 @pytest.mark.parametrize("variable", ["PMIX_RANK", "JOB_COMPLETION_INDEX", "LSF_PM_TASKID", "ALPS_APP_PE"])
 def test_a_number_without_a_count_is_doubted_and_named(variable, monkeypatch):
-    monkeypatch.setattr(os, "environ", {variable: "3"})
+    first = "1" if variable == "LSF_PM_TASKID" else "0"
+    monkeypatch.setattr(os, "environ", {variable: first})
     assert discover() == World()
-    assert doubt(World()).startswith(f"{variable}=3 is set") and "this one is a world of one rank" in doubt(World())
+    assert doubt(World()).startswith(f"{variable}={first} is set") and "this one is a world of one rank" in doubt(
+        World()
+    )
     assert doubt(World(launcher="torchrun")) == ""
 
 
@@ -309,6 +329,19 @@ def test_a_start_timeout_that_cannot_be_says_what_can(monkeypatch, text):
 def test_a_start_timeout_is_in_seconds(monkeypatch, text, seconds):
     monkeypatch.setenv("FARANDOLE_START_TIMEOUT", text)
     assert start_timeout_s() == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "0.9", "86401", "nan", "20s"])
+def test_a_silence_timeout_is_one_second_at_least(monkeypatch, text):
+    monkeypatch.setenv("FARANDOLE_SILENCE_TIMEOUT", text)
+    with pytest.raises(ValueError, match=r"FARANDOLE_SILENCE_TIMEOUT=.*seconds from 1 to 86400, without a unit"):
+        silence_timeout_s()
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("", 4.0), ("20.5", 20.5), ("1", 1.0)])
+def test_a_silence_timeout_is_in_seconds(monkeypatch, text, seconds):
+    monkeypatch.setenv("FARANDOLE_SILENCE_TIMEOUT", text)
+    assert silence_timeout_s() == seconds
 
 
 @pytest.fixture

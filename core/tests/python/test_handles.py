@@ -103,7 +103,7 @@ def test_100_000_operations_leave_nothing_behind():
 
 def look_at_arrays():
     fnp.init()
-    kinds = "u1 i1 u2 i2 i4 i8 f2 f4 f8 ?".split()
+    kinds = "u1 i1 u2 i2 u4 i4 u8 i8 f2 f4 f8 ?".split()
     for kind in kinds:
         array = np.array([[1, 0, 1], [1, 1, 0]], kind)
         assert core.run_one(ALLREDUCE, array, array, None, ("x", 3, *PARAMETERS[2:]))
@@ -111,14 +111,7 @@ def look_at_arrays():
     plain, read_only = np.arange(6.0).reshape(2, 3), np.arange(6.0).reshape(2, 3)
     read_only.flags.writeable = False
     unaligned = np.zeros(25, np.uint8)[1:].view(np.float64)
-    others = [
-        plain.T,
-        plain[:, :2],
-        plain.astype(">f8"),
-        plain.astype(complex),
-        plain.astype("u4"),
-        plain.astype("M8[s]"),
-    ]
+    others = [plain.T, plain[:, :2], plain.astype(">f8"), plain.astype("M8[s]")]
     refused = [*others, unaligned, plain.astype(object), plain.astype("g"), read_only]
     assert [core.run_one(ALLREDUCE, array, array, None, PARAMETERS) for array in refused] == [False] * len(refused)
     for target in (np.zeros((3, 2)), np.zeros((2, 3), np.float32), plain.view(np.recarray)):

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -35,11 +34,6 @@ print(sorted({os.fsdecode(name) for name in read if name.startswith((b"FARANDOLE
     assert run(code).strip() == "['WATCHED']"
 
 
-def test_import_takes_less_than_a_fifth_of_a_second_of_a_core():
-    code = "import time; start = time.process_time(); import farandole; print(time.process_time() - start)"
-    assert min(float(run(code)) for _ in range(5)) < 0.2
-
-
 def test_a_name_that_only_modules_for_frameworks_have_gets_an_error_that_names_them():
     import farandole
 
@@ -50,9 +44,7 @@ def test_a_name_that_only_modules_for_frameworks_have_gets_an_error_that_names_t
 
 def test_the_compiled_module_comes_with_the_first_use():
     code = "import farandole, sys; farandole.init(); print('farandole._core' in sys.modules, farandole.size())"
-    start = time.monotonic()
     assert run(code).split() == ["True", "1"]
-    assert time.monotonic() - start < 10
 
 
 def test_a_second_copy_of_the_core_is_refused_with_both_paths(tmp_path):

@@ -14,6 +14,25 @@ from farandole.testing import RanksFailed, World, rank_environments, spawn
 pytestmark = pytest.mark.timeout(180)
 
 
+def on_too_few_cores_and_on_one_each():
+    import farandole.numpy as fnp
+    from farandole._runtime.native import core
+
+    every = sorted(os.sched_getaffinity(0))
+    rank = int(os.environ["FARANDOLE_RANK"])
+    found = []
+    for cores in (every[:1], every[rank : rank + 1] or every):
+        os.sched_setaffinity(0, cores)
+        fnp.init()
+        found.append(core.info()["shares_cores"])
+        fnp.shutdown()
+    return found
+
+
+def test_the_cores_of_all_ranks_are_counted():
+    assert spawn(2, on_too_few_cores_and_on_one_each, timeout=60) == [[True, len(os.sched_getaffinity(0)) < 2]] * 2
+
+
 def resources():
     """(descriptors, threads, resident bytes, mappings) of this process."""
     with open("/proc/self/statm") as statm, open("/proc/self/maps") as maps:

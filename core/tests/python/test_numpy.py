@@ -49,9 +49,9 @@ def test_what_is_no_array_is_refused():
             fnp.allreduce(wrong)
 
 
-@pytest.mark.parametrize("dtype", ["complex128", "float128", "U3", "O", ">f4", "uint32", "uint64", "datetime64[s]"])
+@pytest.mark.parametrize("dtype", ["complex256", "float128", "U3", "O", ">f4", ">c8", "datetime64[s]"])
 def test_other_dtypes_are_named(dtype):
-    with pytest.raises(ValueError, match=r"cannot be reduced or sent; supported are uint8.*float64"):
+    with pytest.raises(ValueError, match=r"cannot be reduced or sent; supported are uint8.*complex128"):
         fnp.allreduce(np.zeros(2, dtype=dtype))
 
 

@@ -51,8 +51,10 @@ def test_one_of_several_of_an_unknown_launcher_is_not_alone():
     done = run(init, **place, SLURM_NODEID="1", SLURM_STEP_TASKS_PER_NODE="1(x2)")
     assert done.returncode == 1 and "without a PMI, as --mpi=none does: start them with `srun --mpi" in done.stderr
     done = run(init, JOB_COMPLETION_INDEX="1")
+    assert done.returncode == 1 and "let each pod call `farandole run --nnodes`" in done.stderr
+    done = run(init, JOB_COMPLETION_INDEX="0")
     assert (done.returncode, done.stdout) == (0, "1\n")
-    assert done.stderr.count("farandole warning: JOB_COMPLETION_INDEX=1 is set") == 1
+    assert done.stderr.count("farandole warning: JOB_COMPLETION_INDEX=0 is set") == 1
 
 
 def check(done):

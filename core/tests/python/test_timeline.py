@@ -1,5 +1,6 @@
 """Timelines: what is in them, started and stopped at run time, complete whatever happens."""
 
+import errno
 import json
 import os
 import random
@@ -8,13 +9,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import farandole
 import farandole.numpy as fnp
 import numpy as np
 import pytest
+from farandole._runtime import recording
 from farandole._runtime.clock import offset_ns
+from farandole._runtime.recording import Track
 from farandole._runtime.trace_names import path_of
+from farandole._start import environment
+from farandole._start import world as life
 from farandole.testing import RanksFailed, World, rank_environments, world
 
 pytestmark = pytest.mark.timeout(120)
@@ -22,7 +29,7 @@ pytestmark = pytest.mark.timeout(120)
 
 def events_of(path, killed=False):
     text = Path(path).read_text().rstrip()
-    return json.loads(text + "]" * (killed and not text.endswith("]")))  # see engine/trace_file.h
+    return json.loads(text + "]" * (killed and not text.endswith("]")))  # see _runtime/trace_file.py
 
 
 def begins(events, category=None):
@@ -61,6 +68,7 @@ def test_every_operation_is_there_with_its_phases(tmp_path, mark_cycles):
         assert len([each for each in events if each["ph"] == "X"]) >= 2
         assert any(each["name"] == "BATCH" for each in events) is mark_cycles
         assert_well_formed(events)
+    assert events_of(tmp_path / "trace.json") == events_of(tmp_path / "trace.rank0.json"), "the name that was given"
 
 
 def assert_well_formed(events):
@@ -125,8 +133,10 @@ def test_a_forked_child_has_none(tmp_path):
 
 
 def refused(path):
-    with pytest.raises(ValueError, match=r"a timeline cannot be written to '/nowhere/x.rank\d.json': No such file"):
-        farandole.start_timeline("/nowhere/x.json")
+    with pytest.raises(ValueError, match=r"a timeline cannot be written to '/nowhere/x.json': No such file"):
+        farandole.start_timeline("/nowhere/x.json")  # the same on all ranks, so that one tells
+    with pytest.raises(ValueError, match=r"'.*': it is a folder; name a file in it"):
+        farandole.start_timeline(os.path.dirname(path))
     farandole.start_timeline(path)
     farandole.stop_timeline()
 
@@ -150,6 +160,100 @@ def test_it_is_complete_after_sigkill(tmp_path):
         events = events_of(tmp_path / f"trace.rank{rank}.json", killed=True)
         assert len(begins(events)) > 10
         assert_well_formed(events)
+    assert len(begins(events_of(tmp_path / "trace.json", killed=True))) > 10
+
+
+# ---- Without a world
+
+
+def track(rank: int, size: int, *, number: int = 0, epoch: int = 0, local_rank: int = 0) -> Track:
+    return Track(number, environment.World(rank, size, local_rank), epoch, 2, "ab12", 0)
+
+
+@pytest.fixture
+def path(tmp_path):
+    yield tmp_path / "t.json"
+    recording.end()
+
+
+@pytest.mark.parametrize("before", ["nothing", "a file", "a link"])
+def test_the_name_leads_to_the_file_of_rank_0_while_it_is_written(path, before):
+    if before == "a file":
+        path.write_text("of an earlier run")
+    elif before == "a link":
+        path.symlink_to("t.rank7.json")
+    recording.begin(str(path), False, track(0, 2))
+    assert events_of(path)[0]["args"]["name"].startswith("rank 0 ")
+    assert recording.end() and not recording.end()
+    assert events_of(path) == events_of(path.with_name("t.rank0.json"))
+    recording.begin(str(path), False, track(1, 2, number=1))
+    assert events_of(path)[0]["pid"] == 0
+
+
+def test_where_there_are_no_links_the_name_gets_a_copy(path, monkeypatch, caplog):
+    monkeypatch.setattr(os, "symlink", Mock(side_effect=OSError(errno.EOPNOTSUPP, "Operation not supported")))
+    recording.begin(str(path), False, track(0, 2))
+    assert recording.end()
+    assert events_of(path) == events_of(path.with_name("t.rank0.json"))
+    recording.begin(str(path), False, track(0, 2))
+    path.with_name("t.rank0.json").unlink()
+    recording.end()
+    assert f"in '{path.with_name('t.rank0.json')}', and not in '{path}': No such file" in caplog.text
+
+
+def test_a_device_stays_what_it_is(path):
+    os.mkfifo(path)
+    recording.begin(str(path), False, track(0, 2))
+    assert recording.end() and path.is_fifo()
+
+
+def test_it_goes_on_in_the_next_worlds_of_an_elastic_job(path):
+    recording.begin(str(path), False, track(2, 3, number=2))
+    recording.enter_epoch(track(1, 2, number=2, epoch=1))
+    assert not path.exists()
+    recording.enter_epoch(track(0, 1, number=2, epoch=3))
+    recording.end()
+    events = events_of(path.with_name("t.rank2.json"))
+    assert [each["args"] for each in events if each["ph"] == "i"] == [
+        {"epoch": 1, "rank": 1, "size": 2},
+        {"epoch": 3, "rank": 0, "size": 1},
+    ]
+    assert {each["pid"] for each in events} == {2}, "the number that the process had at the start"
+    assert events_of(path) == events, "that of the present rank 0"
+
+
+def test_a_process_that_joins_begins_with_its_first_world(path, caplog):
+    recording.begin_later(str(path), False)
+    with pytest.raises(ValueError, match="call stop_timeline"):
+        recording.begin_later(str(path), False)
+    assert recording.end() and not recording.end()
+    recording.begin_later(str(path), False)
+    recording.enter_epoch(track(1, 3, number=4, epoch=2))
+    recording.end()
+    assert events_of(path.with_name("t.rank4.json"))[-1]["args"] == {"epoch": 2, "rank": 1, "size": 3}
+    recording.begin_later("/nowhere/t.json", False)
+    recording.enter_epoch(track(1, 3, number=5, epoch=3))
+    assert "cannot be written to '/nowhere/t.json': No such file" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("epoch", "known", "hosts", "found"),
+    [(0, None, 2, 7), (0, None, 1, 0), (2, None, 2, 107), (2, None, 1, 100), (2, 50, 2, 50)],
+)
+def test_times_are_those_of_the_first_rank_0_also_for_newcomers(monkeypatch, epoch, known, hosts, found):
+    """The present rank 0 is on another host, whose clock is 100 ns ahead of that of the first one."""
+    monkeypatch.setattr(life, "_state", SimpleNamespace(epoch=epoch, clock_offset_ns=known))
+    monkeypatch.setattr(life.clock, "measure_offset_ns", lambda: 7)
+    monkeypatch.setattr(life.clock, "allgather", lambda values, _name: [100, *values])
+    assert life._measured_clock_offset_ns(environment.World(1, 2, 0, 2 // hosts)) == found
+
+
+def test_only_rank_0_needs_the_folder_of_the_setting(caplog):
+    with pytest.raises(ValueError, match=r"cannot be written to ./nowhere/t.json.: No such file"):
+        recording.begin_at_init("/nowhere/t.json", False, track(0, 4))
+    for local_rank in range(2):
+        recording.begin_at_init("/nowhere/t.json", False, track(2 + local_rank, 4, local_rank=local_rank))
+    assert caplog.text.count("cannot be written to '/nowhere/t.json'") == 1, "once on a host"
 
 
 def test_the_ranks_have_files_of_their_own():
@@ -179,7 +283,7 @@ def test_offsets_are_found_within_half_a_round(seed):
 
 def test_clocks_of_hosts_are_compared_at_init():
     """Two ranks that were told to be on two hosts; their clock is one."""
-    code = "import farandole; from farandole._start import world; farandole.init(); print(world.clock_offset_ns())"
+    code = "import farandole; from farandole._start import world; farandole.init(); print(world.track().offset_ns)"
     with rank_environments(2) as environments:
         hosts = [{"LOCAL_RANK": 0, "LOCAL_SIZE": 1, "CROSS_RANK": rank, "CROSS_SIZE": 2} for rank in range(2)]
         ranks = [

@@ -233,7 +233,9 @@ def two(monkeypatch):
     """Two ranks in this process, and `lost`, to which the rank that the core has found lost can be appended."""
     descriptor, path = memory(2)
     lost = []
-    monkeypatch.setattr(ending, "core", SimpleNamespace(lost_rank=lambda: lost[-1] if lost else None))
+    monkeypatch.setattr(
+        ending, "core", SimpleNamespace(lost_rank=lambda: lost[-1] if lost else None, late_rank=lambda: None)
+    )
     ranks = [ending._Teller() for _ in range(2)]
     for rank, teller in enumerate(ranks):
         teller.rank, teller.pid, teller.plain_hook = rank, os.getpid(), sys.__excepthook__

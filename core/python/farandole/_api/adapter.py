@@ -31,9 +31,13 @@ class DType(enum.IntEnum):
     FLOAT32 = 8, "f", 4
     FLOAT64 = 9, "f", 8
     BOOL = 10, "b", 1
+    UINT32 = 11, "u", 4
+    UINT64 = 12, "u", 8
+    COMPLEX64 = 13, "c", 8
+    COMPLEX128 = 14, "c", 16
 
     kind: str
-    """The letter of numpy's array interface: unsigned, signed integer, floating point or bool."""
+    """The letter of numpy's array interface: unsigned, signed integer, floating point, bool or complex."""
     itemsize: int
     """Size of one element in bytes."""
 
@@ -186,6 +190,10 @@ class Adapter(ABC, Generic[T]):
     @abstractmethod
     def scale_(self, tensor: T, factor: float) -> None:
         """Multiply in place; the tensor is of a floating type."""
+
+    def names_object(self, name: object) -> bool:
+        """Returns whether `broadcast_parameters` takes any object under this name of a mapping, not a tensor alone."""
+        return False
 
     def items(self, tensors: object) -> list[tuple[str, T]]:
         """(name, tensor) pairs of what users hand to `broadcast_parameters`, in an order that is equal on all ranks.

@@ -1,10 +1,16 @@
-"""The description of one call that all ranks must give alike, made from the arguments of the public functions."""
+"""The description of one call that all ranks must give alike, made from the arguments of the public functions.
+
+What these functions raise has refused the call of that name and set, see refusals.py.
+"""
 
 from __future__ import annotations
+
+from contextlib import suppress
 
 from farandole._api.errors import ArgumentError, ArgumentTypeError
 from farandole._api.ops import ReduceOp, check_root, reduction
 from farandole._api.process_sets import ProcessSet, usable_id
+from farandole._api.refusals import refuse
 from farandole._start import world
 
 # In the order of the core's arguments: name, reduce, root, prescale, postscale, process set.
@@ -21,24 +27,49 @@ def reducing(
     process_set: ProcessSet | None,
 ) -> Parameters:
     """Of an allreduce or reducescatter."""
-    if average is None and op is None:
-        reduce = _AVERAGE  # without a call, which costs 90 ns
-    else:
-        reduce = op if op.__class__ is ReduceOp and average is None else reduction(average, op)
-    number = 0 if process_set is None else usable_id(process_set)
+    try:
+        if average is None and op is None:
+            reduce = _AVERAGE  # without a call, which costs 90 ns
+        else:
+            reduce = op if op.__class__ is ReduceOp and average is None else reduction(average, op)
+        number = 0 if process_set is None else usable_id(process_set)
+    except Exception as error:
+        _refuse(error, name, process_set)
+        raise
     return name or "", reduce, 0, prescale, postscale, number
 
 
 def rooted(root_rank: int, name: str | None, process_set: ProcessSet | None) -> Parameters:
     """Of a broadcast."""
-    number = usable_id(process_set)
-    check_root(root_rank, world.size())
+    try:
+        number = usable_id(process_set)
+        check_root(root_rank, world.size())
+    except Exception as error:
+        _refuse(error, name, process_set)
+        raise
     return name or "", 0, root_rank, 1.0, 1.0, number
 
 
 def plain(name: str | None, process_set: ProcessSet | None) -> Parameters:
     """Of everything else."""
     return name or "", 0, 0, 1.0, 1.0, usable_id(process_set)
+
+
+def _refuse(error: Exception, name: str | None, process_set: ProcessSet | None) -> None:
+    with suppress(Exception):  # without a set this rank has no turn
+        refuse(error, name, usable_id(process_set))
+
+
+def refuse_call(error: Exception, parameters: Parameters) -> None:
+    """After this call has raised: `refuse` it; raises what says more where an argument was of a wrong type."""
+    try:
+        if isinstance(error, TypeError):
+            check_types(parameters)
+    except TypeError as clearer:
+        error = clearer
+        raise
+    finally:
+        refuse(error, parameters[0], parameters[5])
 
 
 def check_types(parameters: Parameters) -> None:

@@ -5,14 +5,16 @@ Written once over an Adapter; `farandole.numpy` and most of a plugin's names are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from farandole._api.adapter import Adapter
 from farandole._api.calls import Parameters, check_sequence, reducing
 from farandole._api.forms import Form, GroupedForm, at_once, waited
-from farandole._api.ops import Kind, ReduceOp
-from farandole._api.process_sets import ProcessSet, for_each_call
+from farandole._api.objects import broadcast_object
+from farandole._api.ops import Kind, ReduceOp, reduction
+from farandole._api.process_sets import ProcessSet, for_each_call, usable_id
+from farandole._api.refusals import Turn
 from farandole._api.row_collectives import RowCollectives
 from farandole._training.compression import Compressor, check_compressor
 from farandole._training.recorder import Recorder
@@ -77,7 +79,7 @@ class Collectives(RowCollectives[T]):
             name: see the class.
             compression: what to send instead, such as `Compression.fp16`.
             op: Average (default), Sum, Min, Max, Product or Adasum, whose source `ReduceOp` names. An average of
-                integers is truncated.
+                integers is the exact sum, divided and truncated toward zero. Complex tensors take Sum and Average.
             prescale_factor: multiplies before the reduction.
             postscale_factor: multiplies after it.
             process_set: see the class.
@@ -89,11 +91,9 @@ class Collectives(RowCollectives[T]):
         parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
         if compression is None:
             return self._submitter.run(_ALLREDUCE, tensor, None, parameters)
-        try:
-            sent, context = compression.compress(tensor)
-        except AttributeError:
+        with Turn(name, parameters[5]):
             check_compressor(compression)
-            raise
+            sent, context = compression.compress(tensor)
         return compression.decompress(self._submitter.run(_ALLREDUCE, sent, None, parameters), context)
 
     def persistent_allreduce(
@@ -129,6 +129,7 @@ class Collectives(RowCollectives[T]):
             array([0.5])
             array([10.5])
         """
+        reduction(None, op), usable_id(process_set)  # what these raise is no call's, so the others need not hear of it
         parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
         return self._submitter.prepare(_ALLREDUCE, tensor, parameters)
 
@@ -150,10 +151,11 @@ class Collectives(RowCollectives[T]):
             [array([2.]), array([2., 2.])]
         """
         parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-        check_sequence(tensors)
-        compression = compression or self.Compression.none
-        check_compressor(compression)
-        sent, contexts = zip(*map(compression.compress, tensors), strict=True)
+        with Turn(name, parameters[5]):
+            check_sequence(tensors)
+            compression = compression or self.Compression.none
+            check_compressor(compression)
+            sent, contexts = zip(*map(compression.compress, tensors), strict=True)
         results = self._submitter.start(_ALLREDUCE, sent, [None] * len(sent), parameters).wait()
         return list(map(compression.decompress, results, contexts))
 
@@ -161,7 +163,10 @@ class Collectives(RowCollectives[T]):
         """Copy rank `root_rank`'s tensors into everybody's, in place: usually `model.state_dict()`, buffers included.
 
         Args:
-            params: what the framework's plugin documents: a mapping of names to tensors, or (name, tensor) pairs.
+            params: what the framework's plugin documents: a mapping of names to tensors, or (name, tensor) pairs. The
+                extra state of PyTorch's modules may be any object, which travels pickled: tensors, dicts and lists are
+                changed in place, and others replaced in the mapping, so that a model has them after
+                `model.load_state_dict(params)`.
             root_rank: whose values all ranks get.
 
         Example:
@@ -170,12 +175,37 @@ class Collectives(RowCollectives[T]):
             >>> weights["w"]
             array([1., 1.])
         """
+        mapping: MutableMapping[str, Any] = params if isinstance(params, MutableMapping) else {}
+        others = sorted(name for name in mapping if self.adapter.names_object(name))
+        tensors = {name: value for name, value in mapping.items() if name not in others} if others else params
         handles = [
             self.broadcast_async_(tensor, root_rank, f"parameters.{name}")
-            for name, tensor in self.adapter.items(params)
+            for name, tensor in self.adapter.items(tensors)
         ]
+        if others:
+            mine = [mapping[name] for name in others]
+            of_root = broadcast_object(mine, root_rank, f"parameters.{others[0]}")
+            for name, own, received in zip(others, mine, of_root, strict=True):
+                mapping[name] = self._put_into(own, received)
         for handle in handles:
             handle.wait()
+
+    def _put_into(self, own: Any, received: Any) -> Any:
+        """What was received; in this rank's own object where that can be changed."""
+        if type(own) is type(received) is dict:
+            if own is not received:
+                own.clear()
+                own.update(received)
+        elif type(own) is type(received) is list:
+            own[:] = received
+        else:
+            try:
+                if self.adapter.describe(own) != self.adapter.describe(received):
+                    return received
+                self.adapter.assign(own, received)
+            except (TypeError, ValueError):  # no tensors
+                return received
+        return own
 
 
 def carried_allreduce(

@@ -21,10 +21,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 _why_absent = ""  # see explain_absence
+_plain_absence = "farandole is not initialized"  # with which the messages about a missing world begin
 
 
 class FarandoleError(RuntimeError):
     """Base of what collectives raise."""
+
+    others_know: bool = False
+    """The other ranks' calls fail, too, so that this rank's next call matches theirs; see refusals.py."""
 
     if not TYPE_CHECKING:
         __init__ = (
@@ -41,7 +45,11 @@ class ArgumentTypeError(FarandoleError, TypeError):
 
 
 class MismatchError(FarandoleError, ValueError):
-    """The ranks disagree about one operation (its shape, dtype, kind, ...); all raise it, the job goes on."""
+    """The ranks disagree about one operation (its shape, dtype, kind, ...); all raise it, the job goes on.
+
+    Ranks that find in the middle of an epoch of Keras that their numbers of batches differ raise it, too; that ends the
+    world, since they cannot meet again.
+    """
 
     operations: frozenset[str] = frozenset()
     """What the ranks called, such as "allreduce" and "allgather"; empty where all called the same."""
@@ -66,8 +74,14 @@ class HostsUpdatedInterrupt(RuntimeError):
 class NotInitializedError(FarandoleError, ValueError):
     """Farandole was used before `farandole.init()`, after `farandole.shutdown()`, or in a forked child."""
 
+    drop_in_words = ""
+    """What a drop-in module for another library says in place of "farandole is not initialized"."""
+
     def __str__(self) -> str:
-        return _why_absent or super().__str__()
+        text, words = super().__str__(), self.drop_in_words
+        if words and (_why_absent or text.startswith(_plain_absence)):
+            return f"{words}: {_why_absent}" if _why_absent else words
+        return _why_absent or text
 
 
 class RecoverableError(FarandoleError):
@@ -93,7 +107,7 @@ def explain_absence(sentence: str) -> None:
 
 def not_initialized() -> NotInitializedError:
     """The error to raise where a world is needed and there is none."""
-    return NotInitializedError("farandole is not initialized in this process: call farandole.init() first")
+    return NotInitializedError(f"{_plain_absence} in this process: call farandole.init() first")
 
 
 # The compiled core's error kinds (see _core.pyi) -> what Python raises.
@@ -104,6 +118,7 @@ TYPES_BY_KIND: dict[int, type[BaseException]] = {
     4: DeadlineError,
     5: NotInitializedError,
     6: FarandoleError,
+    7: DeadlineError,
 }
 
 # Tracebacks show the name by which users catch it.

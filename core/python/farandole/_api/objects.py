@@ -15,6 +15,7 @@ from farandole._api.calls import Parameters, plain, rooted
 from farandole._api.earlier import await_earlier
 from farandole._api.ops import Kind
 from farandole._api.process_sets import ProcessSet
+from farandole._api.refusals import Turn
 from farandole._runtime.native import core
 from farandole._start import world
 
@@ -59,6 +60,7 @@ def join(device: int = -1) -> int:
     await_earlier()
     handle = core.submit(Kind.JOIN, [], None)
     handle.wait()
+    world.note_join()
     (last,) = struct.unpack("q", memoryview(handle.outputs()[0]))
     return int(last)
 
@@ -81,13 +83,16 @@ def broadcast_object(
         >>> hvd.broadcast_object({"seed": 7} if hvd.rank() == 0 else None)
         {'seed': 7}
     """
-    parameters = rooted(root_rank, name, process_set)
+    of_size = rooted(root_rank, _name_of_size(name), process_set)
     is_root = world.rank() == root_rank
-    payload = _pickled(obj) if is_root else bytearray()
+    with Turn(of_size[0], of_size[5]):
+        payload = _pickled(obj) if is_root else bytearray()
     count = ctypes.c_int64(len(payload))
-    _broadcast(count, 8, DType.INT64, (1,), _of_size(parameters))
-    if not is_root:
-        payload = bytearray(count.value)
+    _broadcast(count, 8, DType.INT64, (1,), of_size)
+    parameters = (name or "", *of_size[1:])
+    with Turn(name, parameters[5]):
+        if not is_root:
+            payload = bytearray(count.value)
     memory = (ctypes.c_char * len(payload)).from_buffer(payload)
     _broadcast(memory, len(payload), DType.UINT8, (len(payload),), parameters)
     return cast(S, obj if is_root else pickle.loads(payload))
@@ -100,12 +105,13 @@ def allgather_object(obj: S, name: str | None = None, process_set: ProcessSet | 
         >>> hvd.allgather_object(f"rank {hvd.rank()}")
         ['rank 0', 'rank 1']
     """
-    parameters = plain(name, process_set)
-    payload = _pickled(obj)
+    of_size = plain(_name_of_size(name), process_set)
+    with Turn(of_size[0], of_size[5]):
+        payload = _pickled(obj)
     count = ctypes.c_int64(len(payload))
-    sizes = _gather(count, DType.INT64, 1, _of_size(parameters)).cast("q")
+    sizes = _gather(count, DType.INT64, 1, of_size).cast("q")
     memory = (ctypes.c_char * len(payload)).from_buffer(payload)
-    joined = _gather(memory, DType.UINT8, len(payload), parameters)
+    joined = _gather(memory, DType.UINT8, len(payload), (name or "", *of_size[1:]))
     objects: list[S] = []
     start = 0
     for size in sizes:
@@ -114,9 +120,9 @@ def allgather_object(obj: S, name: str | None = None, process_set: ProcessSet | 
     return objects
 
 
-def _of_size(parameters: Parameters) -> Parameters:
-    """Of the operation that goes before, with the object's size."""
-    return (f"{parameters[0]}.size" if parameters[0] else "", *parameters[1:])
+def _name_of_size(name: str | None) -> str:
+    """Of the operation that goes before, with the object's size. A rank that cannot make the call refuses that one."""
+    return f"{name}.size" if name else ""
 
 
 def _pickled(obj: object) -> bytearray:
@@ -129,7 +135,7 @@ def _broadcast(memory: Any, nbytes: int, dtype: DType, shape: tuple[int, ...], p
     address = ctypes.addressof(memory) if nbytes else 0
     if not parameters[0]:
         await_earlier()
-    core.run_one(Kind.BROADCAST, memory, memory, (address, address, dtype, shape), parameters)
+    core.submit(Kind.BROADCAST, [(address, address, dtype, shape)], memory, parameters).wait()
 
 
 def _gather(memory: Any, dtype: DType, count: int, parameters: Parameters) -> memoryview:

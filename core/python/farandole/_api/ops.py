@@ -1,4 +1,4 @@
-"""The words of the operations: reductions, the legacy `average=`, names, roots. Knows no world."""
+"""The words of the operations: reductions, the legacy `average=`, names, roots."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ReduceOp(enum.IntEnum):
     """
 
     SUM = 0
-    AVERAGE = 1  # sum / size of the set; integers are divided in double and truncated
+    AVERAGE = 1  # sum / size of the set; of integers the exact sum, divided and truncated
     MIN = 2
     MAX = 3
     PRODUCT = 4
@@ -66,9 +66,17 @@ def reduction(average: bool | ReduceOp | None, op: ReduceOp | int | None) -> Red
     if isinstance(average, ReduceOp):
         given = average.name.capitalize()
         raise ArgumentError(f"average={given} is a reduction: name the argument, op={given}; average is True or False")
-    text = "average= is deprecated; say op=Average or op=Sum instead"
-    warnings.warn(text, DeprecationWarning, stacklevel=stack_level())
+    if _is_first():
+        text = "average= is deprecated; say op=Average or op=Sum instead"
+        warnings.warn(text, DeprecationWarning, stacklevel=stack_level())
     return ReduceOp.AVERAGE if average else ReduceOp.SUM
+
+
+def _is_first() -> bool:
+    """Whether this process is rank 0, or not a rank: one warning tells a job's user what all ranks would repeat."""
+    from farandole._start import world  # which imports this module
+
+    return not world.is_initialized() or world.rank() == 0
 
 
 def check_root(root_rank: int, size: int) -> None:

@@ -15,6 +15,7 @@ from typing import TypeVar, cast
 from farandole._api.earlier import await_earlier
 from farandole._api.errors import ArgumentError, not_initialized
 from farandole._api.ops import Kind
+from farandole._api.refusals import Turn
 from farandole._runtime.native import core
 from farandole._start.communicators import Communicator, communicator, ranks_of
 
@@ -201,8 +202,9 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         >>> hvd.remove_process_set(hvd.global_process_set)
         False
     """
-    if not isinstance(process_set, ProcessSet):
-        raise ArgumentError(f"remove_process_set takes a ProcessSet, not {process_set!r}")
+    with Turn(None, 0):
+        if not isinstance(process_set, ProcessSet):
+            raise ArgumentError(f"remove_process_set takes a ProcessSet, not {process_set!r}")
     ranks = process_set._ranks
     with _state.lock:
         _need_world()
@@ -253,7 +255,8 @@ def add_own_process_set(ranks: Sequence[int]) -> ProcessSet:
     Raises:
         ValueError: these ranks are in as many sets as can be, 63.
     """
-    added = OwnProcessSet(ranks)
+    with Turn(None, 0):
+        added = OwnProcessSet(ranks)
     with _state.lock:
         _need_world()
         _state.own[added] = _add_to_core(tuple(added.ranks))
@@ -422,15 +425,10 @@ def leave() -> None:
 
 
 def _fitting(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """The set. If it is invalid, the core also warns the ranks that wait for this one to add it."""
-    try:
+    with Turn(None, 0):
         fitting = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
         if fitting._ranks and _state.place[1]:
             _check_fits(fitting._ranks, _state.place[1])
-    except ValueError as error:
-        if _state.place[1]:
-            core.tell_of_refusal(str(error))
-        raise
     return fitting
 
 

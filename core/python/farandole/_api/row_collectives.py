@@ -11,6 +11,7 @@ from farandole._api.errors import ArgumentError
 from farandole._api.handles import Handle
 from farandole._api.ops import Average, Kind, ReduceOp, check_not_adasum
 from farandole._api.process_sets import ProcessSet, size_of
+from farandole._api.refusals import Turn
 from farandole._runtime.call_sites import pass_over, register_plugin
 from farandole._runtime.submit import Submitter
 from farandole._training.compression import Compression, Compressor, check_compressor
@@ -149,8 +150,9 @@ class RowCollectives(Generic[T]):
         parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
         if compression is None:
             return self._scatter([tensor], parameters).wait()[0]
-        check_compressor(compression)
-        sent, context = compression.compress(tensor)
+        with Turn(name, parameters[5]):
+            check_compressor(compression)
+            sent, context = compression.compress(tensor)
         return compression.decompress(self._scatter([sent], parameters).wait()[0], context)
 
     def reducescatter_async(
@@ -188,10 +190,11 @@ class RowCollectives(Generic[T]):
             [array([2.]), array([2., 2.])]
         """
         parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
-        check_sequence(tensors)
-        compression = compression or self.Compression.none
-        check_compressor(compression)
-        sent, contexts = zip(*map(compression.compress, tensors), strict=True)
+        with Turn(name, parameters[5]):
+            check_sequence(tensors)
+            compression = compression or self.Compression.none
+            check_compressor(compression)
+            sent, contexts = zip(*map(compression.compress, tensors), strict=True)
         return list(map(compression.decompress, self._scatter(sent, parameters).wait(), contexts))
 
     def grouped_reducescatter_async(
@@ -255,12 +258,14 @@ class RowCollectives(Generic[T]):
         return self._gather_sparse(tensor, op, plain(name, process_set), process_set)
 
     def _gather(self, tensors: Sequence[T], parameters: Parameters) -> Handle[list[T]]:
-        check_sequence(tensors)
+        with Turn(parameters[0], parameters[5]):
+            check_sequence(tensors)
         return self._submitter.collect(Kind.ALLGATHER, tensors, parameters)
 
     def _scatter(self, tensors: Sequence[T], parameters: Parameters) -> Handle[list[T]]:
-        check_sequence(tensors)
-        check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
+        with Turn(parameters[0], parameters[5]):
+            check_sequence(tensors)
+            check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
         return self._submitter.collect(Kind.REDUCESCATTER, tensors, parameters)
 
     def _exchange(
@@ -268,8 +273,9 @@ class RowCollectives(Generic[T]):
     ) -> Handle[T] | Handle[tuple[T, T]]:
         if splits is None:
             return self._submitter.collect(Kind.ALLTOALL, [tensor], parameters).map(_only)
-        rows = _row_counts(splits, size_of(process_set))
-        dtype, like = self._kind_of(splits)
+        with Turn(parameters[0], parameters[5]):
+            rows = _row_counts(splits, size_of(process_set))
+            dtype, like = self._kind_of(splits)
         results = self._submitter.collect(
             Kind.ALLTOALL, [tensor], parameters, rows, also_like=tensor if like is None else like
         )
@@ -290,8 +296,9 @@ class RowCollectives(Generic[T]):
     def _gather_sparse(
         self, tensor: tuple[T, T], op: ReduceOp, parameters: Parameters, process_set: ProcessSet | None
     ) -> Handle[tuple[T, T]]:
-        indices, values = tensor
-        self._check_sparse(indices, values, op)
+        with Turn(parameters[0], parameters[5]):
+            indices, values = tensor
+            self._check_sparse(indices, values, op)
         factor = 1.0 / size_of(process_set) if op == ReduceOp.AVERAGE else 1.0
 
         def finish(both: list[T]) -> tuple[T, T]:

@@ -179,7 +179,7 @@ class Batches:
     @property
     def loop(self) -> Loop:
         """The loop that was begun, or else a new one."""
-        return self._loop or self.begin()
+        return self.begin() if self._loop is None else self._loop  # a loop without batches is false
 
     def state_dict(self) -> dict[str, Any]:
         """The pass, how far it is, and what must be the same on all ranks."""

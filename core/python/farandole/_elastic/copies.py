@@ -32,10 +32,10 @@ class Keeper(Protocol):
 class Copied(Protocol):
     """The methods of a state that matter here."""
 
-    commits: int
+    _commits: int
 
-    def to_copy(self) -> Sequence[Piece]: ...
-    def from_copy(self, content: memoryview) -> None: ...
+    def _to_copy(self) -> Sequence[Piece]: ...
+    def _from_copy(self, content: memoryview) -> None: ...
 
 
 _installed: list[Keeper] = []
@@ -54,7 +54,7 @@ def are_kept() -> bool:
 def offer(state: Copied) -> None:
     """Give the keeper a copy of a state that was committed just now. Raises TypeError where it cannot be pickled."""
     if _installed and world.rank() == 0:
-        _installed[0].keep(state.commits, state.to_copy())
+        _installed[0].keep(state._commits, state._to_copy())
 
 
 def take_back(state: Copied) -> bool:
@@ -75,5 +75,5 @@ def take_back(state: Copied) -> bool:
             ) from None
         if content is None:
             raise FarandoleError("no whole copy of a commit is left; start the job again from a checkpoint.")
-        state.from_copy(content)
+        state._from_copy(content)
     return True

@@ -19,8 +19,9 @@ from typing import Any
 from farandole._api.errors import ArgumentTypeError
 from farandole._api.objects import broadcast_object
 from farandole._elastic.handlers import Array, Arrays, StateHandler
-from farandole._elastic.streaming import content_of, fingerprint, stream_arrays, stream_bytes
+from farandole._elastic.streaming import content_of, stream_arrays, stream_bytes
 from farandole._runtime import clock
+from farandole._runtime.fingerprint import fingerprint
 from farandole._start import world
 
 Handlers = Mapping[str, StateHandler]

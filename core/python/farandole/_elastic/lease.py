@@ -51,6 +51,8 @@ class LauncherAuthority:
                 raise SystemExit(0)  # the job has ended before this newcomer was needed
             if message["kind"] == "end":
                 raise MembershipError(message["why"])
+            if message["kind"] == "leave":  # the others wait for new ranks, and this one need not
+                return Epoch(report.epoch + 1, tuple(message["members"]))
             if message["kind"] == "epoch" and message["number"] > report.epoch:
                 members = tuple(message["members"])
                 for number, about in zip(members, message["about"], strict=True):

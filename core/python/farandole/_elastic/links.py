@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 
-from farandole._start import sockets
+from farandole._start import environment, sockets
 from farandole._start.proof import Proof, ProofError
 
 MOST_BYTES = 1 << 20
@@ -128,7 +128,7 @@ class Caller:
         if kind == "unix":
             error = self._socket.connect_ex("\0" + place)
         else:
-            sockets.notice_lost_hosts(self._socket)
+            sockets.notice_lost_hosts(self._socket, environment.silence_timeout_s())
             try:
                 error = self._socket.connect_ex((address.strip("[]"), int(port)))
             except OSError as failure:  # a name that is not known
@@ -197,7 +197,7 @@ class Called:
         self._received = bytearray()
         connection.setblocking(False)
         if connection.family != socket.AF_UNIX:
-            sockets.notice_lost_hosts(connection)
+            sockets.notice_lost_hosts(connection, environment.silence_timeout_s())
         connection.send(self._proof.first())  # a new connection has room for it
 
     @property

@@ -22,14 +22,14 @@ _MOST_VAIN_EPOCHS = 3  # one after the other, without a commit and with the same
 class Resumable(Protocol):
     """The methods of a state that `run` calls."""
 
-    commits: int
+    _commits: int
 
     def save(self) -> None: ...
     def sync(self) -> None: ...
     def restore(self) -> None: ...
     def on_reset(self) -> None: ...
-    def to_copy(self) -> Sequence[copies.Piece]: ...
-    def from_copy(self, content: memoryview) -> None: ...
+    def _to_copy(self) -> Sequence[copies.Piece]: ...
+    def _from_copy(self, content: memoryview) -> None: ...
 
 
 S = TypeVar("S", bound=Resumable)
@@ -117,7 +117,7 @@ def _run(
     is_saved, has_state = is_newcomer, not is_newcomer
     is_equal = False  # the states of all ranks, as far as this one knows
     while True:
-        before, lost = (state.commits, membership.epoch.members), None
+        before, lost = (state._commits, membership.epoch.members), None
         try:
             with guard():
                 if not is_first:
@@ -139,7 +139,7 @@ def _run(
         if lost is not None and is_saved:  # else it is lost before the states were equal for the first time
             state.restore()
         is_first = False
-        vain = vain + 1 if (state.commits, membership.epoch.members) == before else 0
+        vain = vain + 1 if (state._commits, membership.epoch.members) == before else 0
         if vain == _MOST_VAIN_EPOCHS:
             raise MembershipError(
                 f"{vain} epochs in a row ended without a commit, although no rank was lost; the last reason: {lost}"

@@ -73,7 +73,7 @@ class Membership:
         notices.forget_news()
         while True:
             suspects = self._suspects()
-            world.shutdown()
+            world.leave_epoch()
             listener, store = self._offer()
             try:
                 epoch = self._next_epoch(Report(self.epoch.number, self._me, store, suspects, notices.is_leaving()))
@@ -111,6 +111,7 @@ class Membership:
             environment.min_np(),
             self._address,
             environment.elastic_timeout_s(),
+            environment.silence_timeout_s() + 1.0,  # the core has noticed by then
             exchange=lambda mine: allgather_object(mine, "farandole.elastic.endpoints"),
         )
 

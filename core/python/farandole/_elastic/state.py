@@ -43,8 +43,7 @@ class State:
         7
     """
 
-    commits = 0
-    """How many commits are in this state. After a loss all ranks go on from the state of the rank with the most."""
+    _commits = 0  # in this state; after a loss all ranks go on from the state of the rank with the most
 
     def __init__(self, bcast_object: object = None, get_rank: object = None) -> None:
         """Both arguments are not needed, and accepted because Horovod's states have them."""
@@ -73,7 +72,7 @@ class State:
             HostsUpdatedInterrupt: ranks are to leave or wait to join; `run` goes on with those that there are then.
         """
         self.save()
-        self.commits += 1
+        self._commits += 1
         copies.offer(self)
         self.check_host_updates()
 
@@ -99,13 +98,21 @@ class State:
     def reset(self) -> None:
         """Forget what depends on the ranks, or on a step that has failed."""
 
-    def to_copy(self) -> Sequence[copies.Piece]:
+    def _to_copy(self) -> Sequence[copies.Piece]:
         """The state as bytes, in pieces, for a job that keeps its commits outside of its ranks."""
-        raise NotImplementedError(f"{type(self).__name__} {_NEEDS_COPIES}")
+        pieces: Sequence[copies.Piece] = self._own_method("to_copy")()
+        return pieces
 
-    def from_copy(self, content: memoryview) -> None:
-        """Take over the state, and `commits`, from the joined pieces of `to_copy`."""
-        raise NotImplementedError(f"{type(self).__name__} {_NEEDS_COPIES}")
+    def _from_copy(self, content: memoryview) -> None:
+        """Take over the state, and the number of its commits, from the joined pieces of `to_copy`."""
+        self._own_method("from_copy")(content)
+
+    def _own_method(self, name: str) -> Callable[..., Any]:
+        """The method that a derived class has for it: a user's attribute may have the same name."""
+        if not callable(getattr(type(self), name, None)):
+            raise NotImplementedError(f"{type(self).__name__} {_NEEDS_COPIES}")
+        method: Callable[..., Any] = getattr(self, name)
+        return method
 
 
 class ObjectState(State):
@@ -154,7 +161,7 @@ class ObjectState(State):
         self._syncs = 0  # in this state; none: of a rank that has just joined
         self._kept_syncs = 0  # in the last copy
         for name, value in kwargs.items():
-            if hasattr(type(self), name):
+            if hasattr(ObjectState, name) or name in vars(self):
                 raise ArgumentError(
                     f"a state has {name!r} already, as a member of its own: give the value another name"
                 )
@@ -167,7 +174,7 @@ class ObjectState(State):
             HostsUpdatedInterrupt: ranks are to leave or wait to join; `run` goes on with those that there are then.
         """
         self.save()
-        self.commits += 1
+        self._commits += 1
         copies.offer(self)
         self._is_at_commit = True
         self.check_host_updates()
@@ -209,6 +216,9 @@ class ObjectState(State):
             setattr(self, name, handler.value)
         self._is_at_commit, self._syncs = True, self._kept_syncs
 
+    def _before_sync(self) -> None:
+        """What a framework's state makes equal by itself. Collective."""
+
     def sync(self) -> None:
         """Take over the newest state, of which there are the most commits, and save it. Collective.
 
@@ -221,6 +231,7 @@ class ObjectState(State):
         """
         if not self._is_saved:
             self.save()  # so that a loss meanwhile can be taken back
+        self._before_sync()
         if world.size() > 1:
             holders, age, are_equal = self._holders()
             is_kept, self._is_at_commit = self._is_at_commit, False
@@ -228,7 +239,7 @@ class ObjectState(State):
                 return
             handlers = {name: self._handler(name) for name in self._names}
             has_taken = exchange.make_equal(handlers, self._arrays, holders, self._refusal, self._broadcast)
-            self.commits, self._syncs = divmod(age, _MOST_SYNCS)
+            self._commits, self._syncs = divmod(age, _MOST_SYNCS)
             if is_kept and not has_taken:  # reset callbacks may have changed something since: the copy is the older one
                 self._syncs += 1
                 return
@@ -240,16 +251,16 @@ class ObjectState(State):
         for name in self._names:
             self._handler(name).reset()
 
-    def to_copy(self) -> Sequence[copies.Piece]:
+    def _to_copy(self) -> Sequence[copies.Piece]:
         """The state as bytes, in pieces, for a job that keeps its commits outside of its ranks.
 
         Raises:
             TypeError: an attribute that cannot be pickled.
         """
         handlers = {name: self._handler(name) for name in self._names}
-        return exchange.pack(handlers, self._arrays, (self.commits, self._syncs, self._kinds()), self._refusal)
+        return exchange.pack(handlers, self._arrays, (self._commits, self._syncs, self._kinds()), self._refusal)
 
-    def from_copy(self, content: memoryview) -> None:
+    def _from_copy(self, content: memoryview) -> None:
         """Take over the state from the joined pieces of `to_copy`, and save it.
 
         Raises:
@@ -262,13 +273,17 @@ class ObjectState(State):
                 f"are {_contents(self._kinds())}; make the same model and optimizer whatever the number of ranks is"
             )
         exchange.unpack(content, {name: self._handler(name) for name in self._names}, self._arrays)
-        self.commits, self._syncs = commits, syncs
+        self._commits, self._syncs = commits, syncs
         self.save()
 
     def _handler_of(self, value: Any) -> StateHandler | None:
         """A new handler for an attribute; None for what is copied and pickled as a whole."""
         has_both = hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
         return None if isinstance(value, type) or not has_both else StateDictHandler(value)
+
+    def _farandole_handlers(self) -> list[StateHandler]:
+        """Those of all attributes, for the states of frameworks."""
+        return [self._handler(name) for name in self._names]
 
     def _handler(self, name: str) -> StateHandler:
         """The attribute's handler; a new one where it is another object by now."""
@@ -286,7 +301,7 @@ class ObjectState(State):
         Raises MismatchError where attributes differ.
         """
         kinds = self._kinds()
-        mine = [self.commits * _MOST_SYNCS + self._syncs, zlib.crc32(repr(kinds).encode()), self._is_at_commit]
+        mine = [self._commits * _MOST_SYNCS + self._syncs, zlib.crc32(repr(kinds).encode()), self._is_at_commit]
         told = clock.allgather(mine, "farandole.elastic.state")
         ages, sums, at_commit = told[::3], told[1::3], told[2::3]
         if len(set(sums)) > 1:

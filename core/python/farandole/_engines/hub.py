@@ -19,7 +19,7 @@ from typing import Any
 from farandole._engines import places, wire
 from farandole._engines.copies import Shelf
 from farandole._engines.places import Host, Task
-from farandole._start import sockets
+from farandole._start import environment, sockets
 
 _MEET_SECONDS = 20.0  # for the proof and the message of one task
 _ASK_SECONDS = 5.0
@@ -53,6 +53,7 @@ class Hub:
     _givers: list[socket.socket] = field(default_factory=list, repr=False)  # ranks that give commits
 
     def __enter__(self) -> Hub:
+        self._silence_s = environment.silence_timeout_s()
         where = self.bind or self.address
         family = socket.AF_INET6 if ":" in where else socket.AF_INET
         self._listener = socket.create_server((where, self.port), family=family, backlog=1024)
@@ -132,7 +133,7 @@ class Hub:
 
     def _meet(self, connection: socket.socket) -> None:
         try:
-            sockets.notice_lost_hosts(connection)
+            sockets.notice_lost_hosts(connection, self._silence_s)
             connection.settimeout(_MEET_SECONDS)
             wire.prove(connection, self.key, is_listener=True)
             said = wire.receive(connection)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from farandole._engines import copies, wire
 from farandole._engines.copies import Copy, Piece
 from farandole._engines.copy_folder import Folder
-from farandole._start import sockets
+from farandole._start import environment, sockets
 from farandole._start.log import logger
 
 _CONNECT_SECONDS = 10.0
@@ -181,7 +181,7 @@ class _OnDriver:
     def _connected(self) -> socket.socket:
         connection = socket.create_connection(self._endpoint, timeout=_CONNECT_SECONDS)
         try:
-            sockets.notice_lost_hosts(connection)
+            sockets.notice_lost_hosts(connection, environment.silence_timeout_s())
             wire.prove(connection, self._hub_key, is_listener=False)
             wire.send(connection, {"has": "commits"})
             connection.settimeout(None)

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from farandole._api.errors import FarandoleError
 from farandole._engines import wire
 from farandole._engines.keeper import Where
-from farandole._start import engine_environment, sockets, this_host
+from farandole._start import engine_environment, environment, sockets, this_host
 
 _CONNECT_SECONDS = 10.0
 _MEET_SECONDS = 20.0
@@ -86,7 +86,7 @@ def _connected(
             "name an address of the driver that they reach."
         ) from error
     try:
-        sockets.notice_lost_hosts(connection)
+        sockets.notice_lost_hosts(connection, environment.silence_timeout_s())
         connection.settimeout(_MEET_SECONDS)
         wire.prove(connection, key, is_listener=False)
         about = {"order": order, "identity": this_host.identity(), "name": name or host, "slots": slots, "gpus": gpus}

@@ -39,7 +39,6 @@ def run(
     The function and its arguments are pickled, and functions of a script or a notebook travel by value. Lines that
     ranks print appear here, each after its rank. Ctrl-C, or interrupting the cell, ends the job.
 
-
     Args:
         fn: a function, also a lambda or one of a notebook's cell.
         args: its arguments.
@@ -55,9 +54,9 @@ def run(
         ssh_port: the port of ssh on other hosts.
         ssh_identity_file: the key for ssh to other hosts.
         network_interfaces: those that hosts use between them, `"eth0,ib0"` or `["eth0", "ib0"]`.
-        min_np: a function that trains inside of `elastic.run` goes on while so many ranks are left.
-        max_np: start a new rank for each that is lost, while there are fewer; it calls the function, too.
-        reset_limit: start so many of them at most.
+        min_np: a function that trains inside of `elastic.run` goes on while so many ranks are left; by default `np`.
+        max_np: start a new rank for each that is lost, while there are fewer. Fewer than `min_np` wait for it.
+        reset_limit: end the job at the first change of the ranks after so many.
         blacklist_cooldown_range: seconds until a lost rank is replaced, twice as long each time, and the most of them.
         elastic_timeout: seconds that living ranks have to notice that one is lost.
         host_discovery_script: a command that prints hosts, in place of `hosts`; they may change while the job runs.
@@ -72,22 +71,24 @@ def run(
         ArgumentTypeError: the function or an argument cannot be pickled; the message names the variable.
         FarandoleError: a rank died, or the launcher refuses an argument or cannot start the job, in its words.
         Exception: what the function raised on the rank that failed first, of the same class where it can be pickled.
-            Its cause has that rank's traceback.
+            Its cause has that rank's traceback. Both have `failed_rank`, or None, and the job's `exit_code`.
 
     Example:
         >>> hvd.run(lambda base: base + 1, args=(41,), np=2)
         [42, 42]
     """
-    from farandole._functions import words
+    from farandole._functions import outcome, words
 
     words.check_call(fn, args, kwargs)
-    ranks, is_elastic = words.count_of_ranks(np), min_np is not None or host_discovery_script is not None
+    ranks = words.count_of_ranks(np)
+    is_elastic = min_np is not None or max_np is not None or host_discovery_script is not None
     options = [*words.places(ranks, hosts, hostfile, host_discovery_script), *["--timestamp"] * timestamp]
     options += [*words.of_values(start_timeout=start_timeout, output_dir=output_dir), *["--verbose"] * verbose]
     options += words.ways(executable, ssh_port, ssh_identity_file, network_interfaces)
     options += words.elastic(is_elastic, ranks, min_np, max_np, reset_limit, slots_per_host)
     options += words.elastic_times(is_elastic, blacklist_cooldown_range, elastic_timeout)
-    return _call(fn, args, kwargs, ranks, options, executable, is_elastic)
+    with outcome.without_our_frames():
+        return _call(fn, args, kwargs, ranks, options, executable, is_elastic)
 
 
 def _call(

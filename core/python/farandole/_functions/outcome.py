@@ -7,6 +7,7 @@ import pickle
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farandole._api.errors import FarandoleError
+from farandole._functions import parcel
 from farandole._runtime.uncaught import Uncaught
 from farandole._start import outcome_channel
 
@@ -25,6 +26,18 @@ class RankTraceback(Exception):
 
     def __str__(self) -> str:
         return f"\n{self.text}"
+
+
+class without_our_frames:
+    """The traceback of a failed rank's error ends at the line that called this function, from Python 3.11 on."""
+
+    def __enter__(self) -> None:
+        """Nothing."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Our frames tell nothing about what a rank raised."""
+        if hasattr(error, "failed_rank"):
+            error.__traceback__ = None  # type: ignore[union-attr]
 
 
 class _Outcome(NamedTuple):
@@ -61,7 +74,7 @@ def of_call(call: bytes, rank: int) -> tuple[bytes, Exception | None]:
     from farandole._runtime import pickling
 
     try:
-        fn, args, kwargs = pickle.loads(call)
+        fn, args, kwargs = parcel.load(call)
         result = fn(*args, **kwargs)
         try:
             return pickle.dumps(_Outcome(bytes(pickling.dumps(result)), "", "")), None
@@ -84,7 +97,7 @@ def result_in(data: bytes, rank: int, ranks: int) -> Any:
     """The result in what `of_call` has made. Raises what the call raised on that rank, its traceback as the cause."""
     found: _Outcome = pickle.loads(data)
     if found.traceback:
-        _raise(found, rank, ranks)
+        raise _error(found, rank, ranks)
     return pickle.loads(found.payload)
 
 
@@ -130,9 +143,10 @@ def results(ended: Ended, ranks: int, is_elastic: bool = False) -> list[Any]:
     first = next(iter(failed), None) if ended.failed_first is None else ended.failed_first  # in the order of arrival
     has_gone_on = is_elastic and ended.code == 0
     if first in failed and not has_gone_on:
-        _raise(failed[first], first, ranks)
+        raise _of_job(_error(failed[first], first, ranks), first, ended.code)
     if ended.code != 0:
-        raise FarandoleError(ended.said or f"the launcher ended with exit code {ended.code} and said nothing.")
+        said = ended.said or f"the launcher ended with exit code {ended.code} and said nothing."
+        raise _of_job(FarandoleError(said), first, ended.code)
     finished = sorted(outcomes.keys() - failed.keys()) if is_elastic else range(ranks)
     if not finished:
         raise FarandoleError("all ranks left before the function returned, so there is no result; call it again.")
@@ -142,16 +156,23 @@ def results(ended: Ended, ranks: int, is_elastic: bool = False) -> list[Any]:
     return [pickle.loads(outcomes[rank].payload) for rank in finished]
 
 
-def _raise(outcome: _Outcome, rank: int, ranks: int) -> None:
+def _of_job(error: BaseException, failed_rank: int | None, exit_code: int) -> BaseException:
+    """The error with the facts about the job as attributes."""
+    vars(error).update(failed_rank=failed_rank, exit_code=exit_code)
+    return error
+
+
+def _error(outcome: _Outcome, rank: int, ranks: int) -> BaseException:
+    """What the rank raised; its traceback is the cause."""
     name = f"rank {rank} of {ranks}" if rank < ranks else f"rank {rank}"  # one that was started later
-    cause = RankTraceback(f"{name}:\n{outcome.traceback}")
-    error: BaseException
+    error: BaseException | None
     try:
-        error = pickle.loads(outcome.payload) if outcome.payload else None  # type: ignore[assignment]
+        error = pickle.loads(outcome.payload) if outcome.payload else None
     except Exception:
-        error = None  # type: ignore[assignment]
+        error = None
     if error is None:
-        raise FarandoleError(f"{name} raised {outcome.summary}") from cause
-    if hasattr(error, "add_note"):  # Python 3.11
+        error = FarandoleError(f"{name} raised {outcome.summary}")
+    elif hasattr(error, "add_note"):  # Python 3.11
         error.add_note(f"raised on {name}")
-    raise error from cause
+    error.__cause__ = RankTraceback(f"{name}:\n{outcome.traceback}")
+    return error

@@ -3,11 +3,14 @@
 A rank has the import path of the caller, so it finds modules beside the caller's script or notebook by themselves.
 Modules that it would not find there travel by value, and so do those that are being imported at this moment: a rank
 that imported such a module would come to the same call of `farandole.run`.
+
+The lines of cells travel along: they are in no file, and a rank's traceback shows them.
 """
 
 from __future__ import annotations
 
 import importlib.machinery
+import linecache
 import os
 import pickle
 import sys
@@ -21,6 +24,8 @@ from farandole._runtime import pickling
 from farandole._runtime.call_sites import is_ours
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+_Lines = dict[str, tuple[int, None, list[str], str]]  # entries of linecache.cache
+_MOST_CHARACTERS = 1 << 20  # of lines that travel
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
@@ -59,6 +64,13 @@ def for_elsewhere(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     return bytes(_dumps(fn, args, kwargs, caller, is_elsewhere=True))
 
 
+def load(call: bytes) -> Call:
+    """The function and its arguments of a pickled call. Tracebacks of this process then show the caller's cells."""
+    fn, args, kwargs, lines = pickle.loads(call)
+    linecache.cache.update(lines)
+    return fn, args, kwargs
+
+
 def read(path: str) -> tuple[list[str], bool, list[str], bytes]:
     """The caller's import path; whether this Python has packages of its own; the program's name; the pickled call."""
     with open(path, "rb") as memory:
@@ -72,7 +84,7 @@ def _dumps(
     modules = _not_installed() if is_elsewhere else [each for each in _own_modules() if not _can_be_imported(each)]
     with pickling.by_value(modules):
         try:
-            return pickling.dumps((fn, args, kwargs))
+            return pickling.dumps((fn, args, kwargs, _lines_of_cells()))
         except Exception as error:
             name = getattr(fn, "__name__", type(fn).__name__)
             culprit = blame.find(fn, args, kwargs, _travels)
@@ -80,6 +92,19 @@ def _dumps(
                 f"{caller} cannot send {name!r} to the ranks: {culprit} cannot be pickled "
                 f"({_reason(error)}); create it inside the function, or pass what it is made from."
             ) from error
+
+
+def _lines_of_cells() -> _Lines:
+    """What linecache knows of code that is in no file, the latest first: cells of notebooks, lines of a prompt."""
+    found: _Lines = {}
+    left = _MOST_CHARACTERS
+    for name, entry in reversed(list(linecache.cache.items())):
+        if len(entry) == 4 and entry[1] is None and not name.startswith("<frozen"):
+            left -= entry[0]
+            if left < 0:
+                break
+            found[name] = entry  # type: ignore[assignment]
+    return found
 
 
 def _reason(error: Exception) -> str:

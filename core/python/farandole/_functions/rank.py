@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 
 from farandole._functions import outcome, parcel
@@ -25,7 +24,7 @@ def main(has_path: bool = False) -> None:
         callers_path += sys.path[:-1]  # the last one is the caller's: there the command has found Farandole
     sys.path[:] = callers_path
     try:
-        fn, args, kwargs = pickle.loads(call)
+        fn, args, kwargs = parcel.load(call)
         del call
         outcome.write_result(descriptor, rank, fn(*args, **kwargs))
     except Exception as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
@@ -10,11 +9,13 @@ from typing import Any
 from farandole._api.errors import MismatchError
 from farandole._api.metrics import average_metrics
 from farandole._api.objects import allgather_object
+from farandole._keras.agreement import Checked, InStep, say_once
 from farandole._keras.exchange import Framework
 from farandole._keras.learning_rate import Schedule, Warmup
-from farandole._keras.optimizer import innermost, is_distributed
+from farandole._keras.optimizer import innermost
 from farandole._keras.private import create_state, key_of
 from farandole._start.world import rank, size
+from farandole._training.parameter_check import await_broadcast
 
 Logs = dict[str, Any] | None
 
@@ -46,15 +47,16 @@ def is_keras_2(keras: Any) -> bool:
     return bool(getattr(keras, "__version__", "2").startswith("2"))
 
 
-class Broadcasting:
+class Broadcasting(InStep):
     """Copies rank `root_rank`'s weights and optimizer state to all ranks before the first step of each `fit`.
 
     Where a rank's model gets its weights only in the first step, after that step. Each rank keeps its own seeds of
-    random numbers. A model compiled in a way that has no place for Farandole's operations loses that compilation, which
-    is said once.
+    random numbers. A model compiled in a way that has no place for Farandole's operations loses that compilation, with
+    a warning. Another warning tells where the model's optimizer is not distributed.
 
     Raises:
-        ValueError: at the begin of `fit`, on several ranks: the model's optimizer is not distributed.
+        MismatchError: on all ranks, which have different numbers of batches: at the begin of `fit`, or where Keras does
+            not know the numbers, when the data of a rank end before those of another.
 
     Example:
         >>> model = keras.Sequential([keras.layers.Dense(1)])  # its first weights are random
@@ -66,7 +68,6 @@ class Broadcasting:
         True
     """
 
-    model: Any
     farandole_framework: Framework
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Iterable[Any] | None = None) -> None:
@@ -93,23 +94,26 @@ class Broadcasting:
         if compiler and size() > 1 and getattr(model, "jit_compile", False):
             model.jit_compile = False
             model.train_function = None  # it may have been made for an earlier fit
-            _say_once(
+            say_once(
                 f"jit_compile is turned off for this model: {compiler} has no kernels for Farandole's "
                 "operations. To say so yourself: model.compile(..., jit_compile=False)"
             )
 
     def on_train_begin(self, logs: Logs = None) -> None:
+        super().on_train_begin(logs)
         self._done = size() == 1
         if self._done:
             return
-        _check_distributed(self.model)
         is_built = bool(self.model.built)
         if is_built:
             build_optimizer(self.model.optimizer, self.model)
-        if all(allgather_object(is_built, name="model is built")):
+        all_are_built = all(allgather_object(is_built, name="model is built"))
+        await_broadcast(not all_are_built)  # a batch may be several steps: steps_per_execution
+        if all_are_built:
             self._broadcast()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        super().on_train_batch_end(batch, logs)
         if not self._done:
             self._broadcast()
 
@@ -117,13 +121,18 @@ class Broadcasting:
         variables = [*self.model.weights, *variables_of_optimizer(self.model.optimizer)]
         shared = [each for each in variables if key_of(each) not in self._local]
         self.farandole_framework.broadcast(shared, self._root_rank)
+        await_broadcast(False)
         self._done = True
 
 
-class MetricAveraging:
+class MetricAveraging(InStep):
     """Replaces an epoch's metrics by their averages over the ranks.
 
-    For callbacks that come after it in the list, such as ReduceLROnPlateau, which then act alike on all ranks.
+    For callbacks that come after it in the list, such as ReduceLROnPlateau, which then act alike on all ranks. Metrics
+    with several elements, such as F1Score(average=None), are averaged element by element.
+
+    Raises:
+        MismatchError: the ranks have different metrics at the end of an epoch, or different numbers of batches.
 
     Example:
         >>> logs = {"loss": 1.0 * hvd.rank()}
@@ -132,31 +141,37 @@ class MetricAveraging:
         {'loss': 0.5}
     """
 
+    async_safe = True  # of Keras 3, which may run what we do after a batch beside the next one
+
     def __init__(self, device: str = "") -> None:
         """Average; `device` is not needed, and accepted because Horovod does."""
         super().__init__()
+        self._supports_tf_logs = True  # see Broadcasting
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        super().on_epoch_end(epoch, logs)
         if size() == 1 or logs is None:
             return
-        mine = {key: float(value) for key, value in logs.items() if _is_number(value)}
+        mine = {key: _elements(key, value) for key, value in logs.items() if _is_number(value)}
+        numbers = {name: each for elements, _ in mine.values() for name, each in elements.items()}
         try:
-            logs.update(average_metrics(mine, name="metrics of the epoch"))
+            averages = average_metrics(numbers, name="metrics of the epoch")
         except MismatchError as error:
             raise MismatchError(
                 f"after epoch {epoch + 1}: {error}, so compile the model alike on all ranks, and give all or none "
                 "validation_data"
             ) from None
+        logs.update({key: _assembled(averages, *each) for key, each in mine.items()})
 
 
-class Scalars:
+class Scalars(Checked):
     """Writes what steps cost, as `StepScalars` does, and puts the latest into an epoch's logs.
 
     Put it before keras.callbacks.TensorBoard, which then shows them as other metrics.
 
     Example:
         >>> model = keras.Sequential([keras.layers.Dense(1)])
-        >>> model.compile("sgd", loss="mse")
+        >>> model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD()), loss="mse", jit_compile=False)
         >>> scalars = hvd.callbacks.StepScalarsCallback(every=1)
         >>> history = model.fit(np.ones((4, 1)), np.ones((4, 1)), callbacks=[scalars], verbose=0)
         >>> history.history["farandole/step_seconds"][0] > 0
@@ -172,6 +187,7 @@ class Scalars:
         self._scalars: Any = None
 
     def on_train_begin(self, logs: Logs = None) -> None:
+        super().on_train_begin(logs)
         if self._scalars is None:
             self._scalars = self.farandole_framework.step_scalars(*self._arguments)
 
@@ -183,7 +199,7 @@ class Scalars:
             logs.update(self._scalars.latest)
 
 
-class BestOnly:
+class BestOnly(Checked):
     """keras.callbacks.ModelCheckpoint of the best model only, saved by rank 0 alone.
 
     Put MetricAverageCallback before it, so that what is best is so on all ranks.
@@ -191,7 +207,7 @@ class BestOnly:
     Example:
         >>> import os, tempfile
         >>> model = keras.Sequential([keras.layers.Dense(1)])
-        >>> model.compile("sgd", loss="mse")
+        >>> model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD()), loss="mse", jit_compile=False)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     file = f"{folder}/best.weights.h5"
         ...     best = hvd.callbacks.BestModelCheckpoint("loss", save_weights_only=True, filepath=file)
@@ -228,7 +244,7 @@ class BestOnly:
     def on_train_begin(self, logs: Logs = None) -> None:
         if self.filepath is None:
             raise ValueError("BestModelCheckpoint does not know where to save: give it a filepath=")
-        super().on_train_begin(logs)  # type: ignore[misc]
+        super().on_train_begin(logs)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         if rank() == 0:
@@ -239,26 +255,16 @@ class BestOnly:
             super().on_epoch_end(epoch, logs)  # type: ignore[misc]
 
 
-def _check_distributed(model: Any) -> None:
-    """Raises where ranks would start alike and then diverge, as with a model that Keras itself has loaded."""
-    own_step = getattr(type(model).train_step, "__module__", "").split(".")[0] not in ("keras", "tf_keras")
-    if own_step or is_distributed(model.optimizer):
-        return
-    raise ValueError(
-        f"the model's optimizer, {type(model.optimizer).__name__}, is not distributed, and each rank would train by "
-        "itself: compile the model with hvd.DistributedOptimizer(optimizer); a saved model that had one is loaded by "
-        "hvd.load_model(path), not by keras.models.load_model"
-    )
-
-
 def build_optimizer(optimizer: Any, model: Any) -> None:
-    """Create the optimizer's variables."""
-    if not getattr(optimizer, "built", False):
+    """Create the variables of the optimizer, if there is one."""
+    if optimizer is not None and not getattr(optimizer, "built", False):
         create_state(optimizer, model.trainable_variables)
 
 
 def variables_of_optimizer(optimizer: Any) -> list[Any]:
     """All that it remembers, its learning rate included."""
+    if optimizer is None:
+        return []
     found = optimizer.variables
     variables = list(found if isinstance(found, list | tuple) else found())
     rate = innermost(optimizer).learning_rate  # which Keras 2 does not count among them
@@ -271,10 +277,21 @@ def _is_number(value: Any) -> bool:
     return not isinstance(value, str) and (hasattr(value, "__float__") or hasattr(value, "__index__"))
 
 
-_said: set[str] = set()
+def _elements(key: str, value: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """The elements of a metric under names of their own, and its shape; () for a single one."""
+    import numpy as np  # which Keras needs, and Farandole does not
+
+    try:
+        array = np.asarray(value.tolist() if hasattr(value, "tolist") else value, np.float64)
+    except (TypeError, ValueError):
+        return {key: value}, ()  # which average_metrics refuses on all ranks
+    if array.size == 1:
+        return {key: float(array.item())}, ()
+    return {f"{key}{list(place)}": float(array[place]) for place in np.ndindex(array.shape)}, array.shape
 
 
-def _say_once(text: str) -> None:
-    if text not in _said and rank() == 0:
-        warnings.warn(text, RuntimeWarning, stacklevel=4)
-    _said.add(text)
+def _assembled(averages: dict[str, float], elements: dict[str, Any], shape: tuple[int, ...]) -> Any:
+    """What `_elements` has taken apart."""
+    import numpy as np
+
+    return np.reshape([averages[name] for name in elements], shape) if shape else averages[next(iter(elements))]

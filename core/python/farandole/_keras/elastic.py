@@ -11,6 +11,7 @@ from farandole._elastic.batches import Batches
 from farandole._elastic.handlers import StateHandler, VariablesHandler
 from farandole._elastic.sampler import ElasticSampler
 from farandole._elastic.state import ObjectState, State
+from farandole._keras.agreement import Checked
 from farandole._keras.callbacks import build_optimizer, variables_of_optimizer
 from farandole._keras.exchange import Framework
 from farandole._keras.optimizer import Distributed
@@ -23,7 +24,7 @@ def elastic(keras: Any, framework: Framework, name: str) -> ModuleType:
     """The names of a module `elastic`, for one Keras and one framework."""
     base = keras.callbacks.Callback
     classes: list[tuple[str, type, tuple[type, ...], dict[str, Any]]] = [
-        ("KerasState", StateOfModel, (), {"farandole_framework": framework, "farandole_keras": keras}),
+        ("KerasState", StateOfModel, (), {"_framework": framework, "_keras": keras}),
         ("CommitStateCallback", Commit, (base,), {}),
         ("UpdateBatchStateCallback", UpdateBatch, (base,), {}),
         ("UpdateEpochStateCallback", UpdateEpoch, (base,), {}),
@@ -62,8 +63,8 @@ class StateOfModel(ObjectState):
         [[1.0]]
     """
 
-    farandole_framework: Framework
-    farandole_keras: Any
+    _framework: Framework
+    _keras: Any
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         """The state has `model`, `optimizer` and the others as attributes; see ObjectState.
@@ -81,15 +82,15 @@ class StateOfModel(ObjectState):
                 "the model has no weights yet, so there is nothing to save: give it an Input layer, or call "
                 "model.build(input_shape), before the state"
             )
-        optimizer = optimizer or getattr(model, "optimizer", None)
+        optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
         if optimizer is not None:
             build_optimizer(optimizer, model)
-        self._arrays = self.farandole_framework
+        self._arrays = self._framework
         self._is_alone = is_initialized() and size() == 1
         super().__init__(model=model, optimizer=optimizer, **kwargs)
 
     def _handler_of(self, value: Any) -> StateHandler | None:
-        keras, framework = self.farandole_keras, self.farandole_framework
+        keras, framework = self._keras, self._framework
         if isinstance(value, keras.layers.Layer):
             return VariablesHandler(value, lambda: list(value.weights), framework, partial(self._renew, value))
         if hasattr(value, "apply_gradients") and hasattr(value, "get_config"):
@@ -114,7 +115,7 @@ def _forget_step(optimizer: Any) -> None:
         optimizer._farandole.forget()
 
 
-class Commit:
+class Commit(Checked):
     """Commits the state after every `batches_per_commit` batches, and after each epoch.
 
     Put it after the other callbacks of the state, which say what is done.
@@ -125,8 +126,11 @@ class Commit:
         >>> state = hvd.elastic.KerasState(model, epoch=0)
         >>> commit = hvd.elastic.CommitStateCallback(state, batches_per_commit=2)
         >>> _ = model.fit(np.ones((4, 1)), np.ones((4, 1)), batch_size=1, callbacks=[commit], verbose=0)
-        >>> state.commits
-        3
+        >>> trained = model.get_weights()
+        >>> model.set_weights([np.zeros((1, 1)), np.zeros(1)])
+        >>> state.restore()
+        >>> all(np.array_equal(*pair) for pair in zip(model.get_weights(), trained))
+        True
     """
 
     def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
@@ -138,6 +142,7 @@ class Commit:
         self._batches = 0  # since the last commit
 
     def on_train_begin(self, logs: Logs = None) -> None:
+        super().on_train_begin(logs)
         self._batches = 0
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
@@ -153,7 +158,7 @@ class Commit:
         self._state.commit()
 
 
-class UpdateBatch:
+class UpdateBatch(Checked):
     """Keeps `state.batch`: how many batches of this epoch are done, before a change of the ranks and after it.
 
     A `fit` of one epoch then takes `steps_per_epoch=steps - state.batch`.
@@ -177,6 +182,7 @@ class UpdateBatch:
         self._state, self._start = state, 0
 
     def on_train_begin(self, logs: Logs = None) -> None:
+        super().on_train_begin(logs)
         self._start = self._state.batch
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
@@ -186,7 +192,7 @@ class UpdateBatch:
         self._state.batch = self._start = 0
 
 
-class UpdateEpoch:
+class UpdateEpoch(Checked):
     """Keeps `state.epoch`: how many epochs are done, before a change of the ranks and after it.
 
     `fit` then takes `epochs=epochs - state.epoch`, or `initial_epoch=state.epoch, epochs=epochs`.
@@ -212,7 +218,7 @@ class UpdateEpoch:
         self._state.epoch += 1
 
 
-class UpdateData:
+class UpdateData(Checked):
     """Records the batches of a `Dataset` that are done: those that `fit` gets are some ahead of its steps.
 
     Put it before the CommitStateCallback. Where Keras runs on PyTorch, a `DataLoader` records them itself.
@@ -243,6 +249,7 @@ class UpdateData:
         self._data, self._epochs = data, 0
 
     def on_train_begin(self, logs: Logs = None) -> None:
+        super().on_train_begin(logs)
         self._epochs = 0
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:

@@ -39,9 +39,18 @@ class ExchangeOptions:
         if self.passes < 1:
             raise ValueError(f"backward_passes_per_step={self.passes} must be at least 1")
 
+    @property
+    def operations(self) -> str:
+        """The name of the operations, before the place of a gradient."""
+        return f"{self.name}.gradient" if self.name else "gradient"
+
 
 class Exchange(Protocol):
     """How one optimizer's gradients are reduced, supplied by the plugin; nothing in it depends on Keras."""
+
+    @property
+    def options(self) -> ExchangeOptions:
+        """With which it was made."""
 
     def step(
         self,
@@ -117,8 +126,8 @@ class Framework(Protocol):
     def tensor(self, value: Any) -> Any:
         """Returns the tensor that the operations take for a number, an array or a tensor."""
 
-    def value(self, tensor: Tensor) -> Any:
-        """An array or a number, of what the operations return."""
+    def result(self, given: Any, tensor: Tensor) -> Any:
+        """What the operations return for `given`: a tensor where that is one, else an array or a number."""
 
     def step_scalars(self, writer: Any, every: int) -> Any:
         """`StepScalars`, with the writers that the framework's users have."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from farandole._keras.agreement import Checked
 from farandole._keras.optimizer import innermost
 from farandole._keras.private import momenta_of
 from farandole._start.world import rank, size
@@ -13,14 +14,14 @@ Logs = dict[str, Any] | None
 Multiplier = Callable[[float], float]
 
 
-class Schedule:
+class Schedule(Checked):
     """Sets the learning rate to `initial_lr` times a multiplier, within some epochs.
 
     In the logs of an epoch it is `learning_rate`, and `lr` with Keras 2, as with Keras's own callbacks.
 
     Example:
         >>> model = keras.Sequential([keras.layers.Dense(1)])
-        >>> model.compile("sgd", loss="mse")
+        >>> model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD()), loss="mse", jit_compile=False)
         >>> halving = hvd.callbacks.LearningRateScheduleCallback(1.0, lambda epoch: 0.5**epoch)
         >>> _ = model.fit(np.ones((1, 1)), np.ones((1, 1)), epochs=2, callbacks=[halving], verbose=0)
         >>> float(model.optimizer.learning_rate)  # of epoch 1, the second one
@@ -63,6 +64,7 @@ class Schedule:
         self._steps: int | None = None  # in an epoch of this fit
 
     def on_train_begin(self, logs: Logs = None) -> None:
+        super().on_train_begin(logs)
         self._steps = self.steps_per_epoch or self.params.get("steps")
         if not self.staircase and not self._steps:
             raise ValueError(
@@ -108,7 +110,7 @@ class Warmup(Schedule):
 
     Example:
         >>> model = keras.Sequential([keras.layers.Dense(1)])
-        >>> model.compile("sgd", loss="mse")
+        >>> model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD()), loss="mse", jit_compile=False)
         >>> warmup = hvd.callbacks.LearningRateWarmupCallback(1.0, warmup_epochs=2)
         >>> _ = model.fit(np.ones((1, 1)), np.ones((1, 1)), epochs=1, callbacks=[warmup], verbose=0)
         >>> float(model.optimizer.learning_rate)  # halfway from 0.5 to 1.0

@@ -1,4 +1,4 @@
-"""Collectives of values outside of models: numbers, arrays and tensors in, arrays and numbers out."""
+"""Collectives of values outside of models: tensors in, tensors out; for numbers and arrays, arrays and numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Values(NamedTuple):
 
 def values(framework: Framework) -> Values:
     """Make the functions."""
-    operations, tensor_of, value_of = framework.operations, framework.tensor, framework.value
+    operations, tensor_of, result_of = framework.operations, framework.tensor, framework.result
     none = framework.compression.none
 
     def allgather(value: Any, name: str | None = None) -> Any:
@@ -33,7 +33,7 @@ def values(framework: Framework) -> Values:
             >>> hvd.allgather([1.0 * hvd.rank()]).tolist()
             [0.0, 1.0]
         """
-        return value_of(operations.allgather(tensor_of(value), name=name))
+        return result_of(value, operations.allgather(tensor_of(value), name=name))
 
     def allreduce(
         value: Any,
@@ -44,7 +44,9 @@ def values(framework: Framework) -> Values:
         op: ReduceOp | None = None,
         compression: Compressor[Any] = none,
     ) -> Any:
-        """The plugin's `allreduce` of anything that its framework makes a tensor of, as a numpy array or number.
+        """The plugin's `allreduce` of anything that its framework makes a tensor of.
+
+        Of a tensor the result is a tensor; of everything else a numpy array or a number, and in a graph a tensor.
 
         Example:
             >>> float(hvd.allreduce(1.0 * hvd.rank()))
@@ -59,7 +61,7 @@ def values(framework: Framework) -> Values:
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
         )
-        return value_of(result)
+        return result_of(value, result)
 
     def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
         """The plugin's `broadcast`, likewise.
@@ -68,7 +70,7 @@ def values(framework: Framework) -> Values:
             >>> hvd.broadcast([1.0 * hvd.rank()], root_rank=1).tolist()
             [1.0]
         """
-        return value_of(operations.broadcast(tensor_of(value), root_rank, name=name))
+        return result_of(value, operations.broadcast(tensor_of(value), root_rank, name=name))
 
     def reducescatter(value: Any, name: str | None = None, op: ReduceOp = Average) -> Any:
         """The plugin's `reducescatter`, likewise.
@@ -77,6 +79,6 @@ def values(framework: Framework) -> Values:
             >>> hvd.reducescatter([1.0, 1.0], op=hvd.Sum).tolist()  # of two rows each rank gets one
             [2.0]
         """
-        return value_of(operations.reducescatter(tensor_of(value), name=name, op=op))
+        return result_of(value, operations.reducescatter(tensor_of(value), name=name, op=op))
 
     return Values(allgather, allreduce, broadcast, reducescatter)

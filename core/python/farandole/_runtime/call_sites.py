@@ -1,11 +1,19 @@
-"""Where the user's program made a call, for messages: "train.py:12". The core asks about each place once."""
+"""Where the user's program made a call, for messages: "train.py:12". The core asks about each place once.
+
+A function that performs several operations, or one of another name, is named too: "save_checkpoint at train.py:14".
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from types import FrameType
 
+_OPERATION = re.compile(
+    r"(grouped_)?(allreduce|allgather|broadcast|alltoall|reducescatter|barrier|join|(add|remove)_process_set)"
+    r"(_async)?_?"
+)
 _ours = {"farandole"}
 _frameworks: set[str] = set()
 
@@ -20,6 +28,18 @@ def place(frame: FrameType, line: int | None = None) -> str | None:
     return f"{_short(frame.f_code.co_filename)}:{line or frame.f_lineno}"
 
 
+def place_of_call(frame: FrameType, callee: FrameType | None) -> str | None:
+    """The same, with the function that the frame has called where its name is not the operation's.
+
+    "save_checkpoint at train.py:14"; None as `place` says.
+    """
+    where = place(frame)
+    if where is None or callee is None or not is_ours(callee.f_globals.get("__name__") or ""):
+        return where
+    name = callee.f_code.co_name
+    return where if name[0] in "_<" or _OPERATION.fullmatch(name) else f"{name} at {where}"
+
+
 def stack_level() -> int:
     """The `stacklevel` with which a warning of the function that asks points at the user's line."""
     frame: FrameType | None = sys._getframe(1)
@@ -27,6 +47,17 @@ def stack_level() -> int:
     while frame is not None and _is_inside(frame.f_globals.get("__name__") or ""):
         frame, level = frame.f_back, level + 1
     return level
+
+
+def public_call() -> str:
+    """The name of the function of Farandole's that the user's program has called: the outermost public one."""
+    frame: FrameType | None = sys._getframe(1)
+    name = "the call"
+    while frame is not None and _is_inside(module := frame.f_globals.get("__name__") or ""):
+        if is_ours(module) and frame.f_code.co_name[0] not in "_<":
+            name = frame.f_code.co_name
+        frame = frame.f_back
+    return name
 
 
 def pass_over(package: str) -> None:

@@ -44,11 +44,11 @@ def measure_offset_ns() -> int:
     return offset_ns(rounds, list(zip(of_rank_0[::2], of_rank_0[1::2], strict=True)))
 
 
-def allgather(values: Sequence[int], name: str) -> list[int]:
-    """The numbers of all ranks, one rank's after the other's."""
+def allgather(values: Sequence[int], name: str, process_set: int = 0) -> list[int]:
+    """The numbers of all ranks, of the set with this number, one rank's after the other's."""
     mine = array("q", values)
     handle = core.submit(
-        Kind.ALLGATHER, [(mine.buffer_info()[0], 0, _INT64, (len(values),))], mine, (name, 0, 0, 1.0, 1.0, 0)
+        Kind.ALLGATHER, [(mine.buffer_info()[0], 0, _INT64, (len(values),))], mine, (name, 0, 0, 1.0, 1.0, process_set)
     )
     handle.wait()
     return [value for (value,) in struct.iter_unpack("q", bytes(memoryview(handle.outputs()[0])))]

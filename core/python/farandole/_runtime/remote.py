@@ -10,22 +10,25 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from farandole._runtime.native import core
 from farandole._runtime.trace_names import shown
 from farandole._runtime.uploader import FAIL, MOST_MESSAGE, NEXT
 from farandole._start.log import logger
+
+if TYPE_CHECKING:
+    from farandole._runtime.trace_writer import TraceWriter
 
 
 class Upload:
     """The memory files of a timeline, and the process that sends them."""
 
-    def __init__(self, url: str, start: Callable[[str], None]) -> None:
+    def __init__(self, url: str, start: Callable[[str], TraceWriter]) -> None:
         """`start` begins the timeline in a file. Raises what it raises."""
         self.url, self.process_id, self.is_closing = url, os.getpid(), False
         self._files = [os.memfd_create(f"farandole timeline {number}") for number in range(2)]
         self._current = 0
-        start(self._path)
+        self.writer = start(self._path)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._child = self._start_uploader(theirs.fileno())
@@ -90,7 +93,7 @@ class Upload:
             return b""
 
     def _go_on(self) -> None:
-        """Let the core write to the other file, of which all has been sent."""
+        """Let the writer go on in the other file, of which all has been sent."""
         self._current = 1 - self._current
         if self._continue_in(self._path):
             with contextlib.suppress(OSError):
@@ -100,7 +103,7 @@ class Upload:
         if self.is_closing:
             return False
         try:
-            core.continue_timeline(path)
+            self.writer.continue_in(path)
         except ValueError:  # the timeline has ended, and the end of this thread is near
             return False
         return True

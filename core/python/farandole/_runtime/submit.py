@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from farandole._api.adapter import Adapter, DType
-from farandole._api.calls import Parameters, check_types
+from farandole._api.calls import Parameters, check_types, refuse_call
 from farandole._api.earlier import await_earlier, waits
 from farandole._api.errors import ArgumentTypeError
 from farandole._api.handles import Handle
@@ -58,13 +58,13 @@ class Submitter(Generic[T]):
                 if core.run_one(kind, source, result, None, parameters):
                     return result
             result, call = self._direct(source, target)
-            if call is None:
-                return self.start(kind, [source], [result], parameters).wait()[0]
-            core.run_one(kind, source, result, call, parameters)
-            return result
-        except TypeError:
-            check_types(parameters)
+            if call is not None:
+                core.run_one(kind, source, result, call, parameters)
+                return result
+        except Exception as error:
+            refuse_call(error, parameters)
             raise
+        return self.start(kind, [source], [result], parameters).wait()[0]
 
     def carried(
         self,
@@ -114,13 +114,13 @@ class Submitter(Generic[T]):
                 if native is not None:
                     return native
             result, call = self._direct(source, target)
-            if call is None:
-                return self.start(kind, [source], [result], parameters).map(_only)
-            native = core.submit_one(kind, source, result, call, parameters)
-            return native
-        except TypeError:
-            check_types(parameters)
+            if call is not None:
+                native = core.submit_one(kind, source, result, call, parameters)
+                return native
+        except Exception as error:
+            refuse_call(error, parameters)
             raise
+        return self.start(kind, [source], [result], parameters).map(_only)
 
     def start(
         self, kind: Kind, sources: Sequence[T], targets: Sequence[T | None], parameters: Parameters
@@ -131,23 +131,29 @@ class Submitter(Generic[T]):
             return spanned_start(self.adapter.span, kind, parameters, start)
         if waits and not parameters[0]:
             await_earlier()
-        place = self._places.of([*sources, *targets])
-        calls: list[CallOnHost] = []
-        keep: list[object] = []
-        late, results = [], []
-        for source, given in zip(sources, targets, strict=True):
-            dtype, shape = self.adapter.describe(source)
-            target = self.adapter.empty(source, shape, dtype) if given is None else given
-            sent, buffer = place.readable(source, dtype, shape)
-            destination = buffer if target is source else place.buffer(target)
-            if sent is not source or destination is None:  # reduce in the staging tensor, copy from there
-                self.adapter.check_target(target)
-                sent, buffer = (sent, buffer) if sent is not source else place.staged(source, dtype, shape)
-                destination = buffer
-                late.append((target, sent))
-            calls.append((buffer.address, destination.address, dtype, shape))
-            keep.append((source, sent, target, buffer.keep, destination.keep))
-            results.append(target)
+        late: list[tuple[T, T]] = []
+        results: list[T] = []
+        try:
+            place = self._places.of([*sources, *targets])
+            calls: list[CallOnHost] = []
+            keep: list[object] = []
+            for source, given in zip(sources, targets, strict=True):
+                dtype, shape = self.adapter.describe(source)
+                target = self.adapter.empty(source, shape, dtype) if given is None else given
+                sent, buffer = place.readable(source, dtype, shape)
+                destination = buffer if target is source else place.buffer(target)
+                if sent is not source or destination is None:  # reduce in the staging tensor, copy from there
+                    self.adapter.check_target(target)
+                    sent, buffer = (sent, buffer) if sent is not source else place.staged(source, dtype, shape)
+                    destination = buffer
+                    late.append((target, sent))
+                calls.append((buffer.address, destination.address, dtype, shape))
+                keep.append((source, sent, target, buffer.keep, destination.keep))
+                results.append(target)
+            native = core.submit(kind, place.marked(sources[0], calls, keep), keep, parameters)
+        except Exception as error:
+            refuse_call(error, parameters)
+            raise
 
         def finish(_: None) -> list[T]:
             for target, staged in late:
@@ -157,11 +163,7 @@ class Submitter(Generic[T]):
                 place.await_assigned(each[0])
             return results
 
-        try:
-            handle = core.submit(kind, place.marked(sources[0], calls, keep), keep, parameters).map(finish)
-        except TypeError:
-            check_types(parameters)
-            raise
+        handle = native.map(finish)
         recorder = self._recorder_of(sources) if targets[0] is None else None
         return handle if recorder is None else handle.map(recorder.record(kind, sources, parameters, ()))
 
@@ -185,18 +187,18 @@ class Submitter(Generic[T]):
         recorder = self._recorder_of(sources)
         if recorder is not None and kind is Kind.ALLTOALL and also_like is None:
             also_like = sources[0]
-        place = self._places.of(sources)
         calls: list[CallOnHost] = []
         keep: list[object] = []
-        for source in sources:
-            dtype, shape = self.adapter.describe(source)
-            sent, buffer = place.readable(source, dtype, shape)
-            calls.append((buffer.address, 0, dtype, shape))
-            keep.append((sent, buffer.keep))
         try:
+            place = self._places.of(sources)
+            for source in sources:
+                dtype, shape = self.adapter.describe(source)
+                sent, buffer = place.readable(source, dtype, shape)
+                calls.append((buffer.address, 0, dtype, shape))
+                keep.append((sent, buffer.keep))
             native = core.submit(kind, place.marked(sources[0], calls, keep), keep, parameters, splits)
-        except TypeError:
-            check_types(parameters)
+        except Exception as error:
+            refuse_call(error, parameters)
             raise
         likes = [*sources] if also_like is None else [*sources, also_like]
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 import os
 
 from farandole._runtime import recording
-from farandole._runtime.native import core
 from farandole._start import world
 
 
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
-    """Begin to record what operations do, on this rank, to a file.
+    """Record what operations do, on this rank, to a file.
 
-    The file is a trace of Chrome, which https://ui.perfetto.dev opens; `farandole timeline` makes one of those of all
-    ranks. It is complete JSON at any time. Each operation is there with its phases: NEGOTIATE, until all ranks have
-    come to it; QUEUE, until its data begins to move; and its own, ALLREDUCE say. The recorder never waits
-    for a slow file system: it leaves events out, and the trace says how many.
+    The file is a Chrome trace, complete JSON at any time, which https://ui.perfetto.dev opens. Each operation is there
+    with its phases: NEGOTIATE, until all ranks have come to it; QUEUE, until its data begins to move; and its own,
+    ALLREDUCE say. The recorder never waits for a slow file system: it leaves events out, and the trace says how many.
 
-    Any rank may call it at any time. FARANDOLE_TIMELINE, or `farandole run --timeline-filename`, begin it in `init`.
+    Any rank may call it at any time. FARANDOLE_TIMELINE, or `farandole run --timeline-filename`, begin it in `init`. It
+    goes on when an elastic job changes its ranks, until `stop_timeline`, `shutdown` or the end of the program.
 
     Args:
-        file_path: where to; with several ranks each inserts its own: "trace.json" becomes "trace.rank0.json". Also a
-            URL of fsspec, such as "s3://bucket/trace.json", which gets what there is every 10 seconds and at the end.
+        file_path: where to. With several ranks each inserts its own, the one that it had at the start: "trace.json"
+            becomes "trace.rank0.json". The path itself leads to the file of rank 0, until `farandole timeline` replaces
+            it by a trace of all ranks. Also a URL of fsspec, such as "s3://bucket/trace.json", for the files of the
+            ranks, which gets what there is every 10 seconds and at the end.
         mark_cycles: also mark where operations were agreed on together.
 
     Raises:
@@ -35,7 +36,10 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
         ...     hvd.stop_timeline()
     """
     path = os.fspath(file_path)
-    recording.begin(path, world.rank(), world.size(), world.run(), world.clock_offset_ns(), bool(mark_cycles))
+    if world.joins() >= 0:
+        recording.begin_later(path, bool(mark_cycles))
+    else:
+        recording.begin(path, bool(mark_cycles), world.track())
 
 
 def stop_timeline() -> None:
@@ -51,8 +55,7 @@ def stop_timeline() -> None:
         ValueError: no timeline is being recorded; start_timeline(file_path) begins one
     """
     world.rank()
-    was_recorded = core.stop_timeline()
-    recording.close()
+    was_recorded = recording.end()
     recording.wait()
     if not was_recorded:
         raise ValueError("no timeline is being recorded; start_timeline(file_path) begins one")

@@ -30,15 +30,15 @@ class Uncaught:
     """An exception that ends this rank's program."""
 
     def __init__(self, error: BaseException, trace: TracebackType | None) -> None:
-        self._error = _translated(error)
-        self._is_of_all_ranks = isinstance(self._error, (MembershipError, MismatchError, RecoverableError))
-        is_cut = self._is_of_all_ranks or _is_refusal(self._error, trace, is_translated=self._error is not error)
+        self.error = _translated(error)
+        self._is_of_all_ranks = isinstance(self.error, (MembershipError, MismatchError, RecoverableError))
+        is_cut = self._is_of_all_ranks or _is_refusal(self.error, trace, is_translated=self.error is not error)
         self._trace = down_to_the_user(trace) if is_cut else trace
 
     @property
     def text(self) -> str:
         """All that is printed, in one string, so that lines of other ranks do not come between."""
-        return "".join(traceback.format_exception(type(self._error), self._error, self._trace))
+        return "".join(traceback.format_exception(type(self.error), self.error, self._trace))
 
     @property
     def mistake(self) -> str:
@@ -46,12 +46,12 @@ class Uncaught:
 
         Of an error that all ranks raise it is the class alone, since ranks may word one mistake differently.
         """
-        return type(self._error).__name__ if self._is_of_all_ranks else self.text
+        return type(self.error).__name__ if self._is_of_all_ranks else self.text
 
     @property
     def reason(self) -> str:
         """Its sentence, as another rank would say it."""
-        return _ELSEWHERE.sub("", sentence_of(self._error))
+        return _ELSEWHERE.sub("", sentence_of(self.error))
 
     @property
     def where(self) -> str:

@@ -1,6 +1,6 @@
 """Sends a rank's timeline to a URL of fsspec, in a process of its own, which also outlives a rank that is killed.
 
-    rank     core's writer --> memory files A and B, by turns
+    rank     TraceWriter   --> memory files A and B, by turns
              a thread      <-- requests and complaints --.
     uploader                   reads A and B ------------+--> snapshots, each whole JSON --> fsspec
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 
-from farandole._api.errors import MembershipError, PeerLostError
+from farandole._api.errors import DeadlineError, MembershipError, PeerLostError
 from farandole._runtime.native import core
 from farandole._runtime.uncaught import Uncaught, sentence_of
-from farandole._start.environment import OURS, World, shows_details, status_file
+from farandole._start.environment import OURS, World, discover, shows_details, status_file
 from farandole._start.rank_records import RankRecords
 
 # Exceptions that would come again in the next epoch of an elastic job, so that they end it.
@@ -39,14 +39,20 @@ class _Teller:
         self.members: Sequence[int] = ()  # the records of the ranks of this world, in the order of their ranks
         self.world = 1  # the number of the one that this rank joins next, for the records
         self.lost: tuple[int, str] | None = None  # the record of the rank whose end has ended the last world, and why
-        self.plain_hook = sys.excepthook
+        self.late: tuple[int, bool] | None = None  # of the one that others waited for in vain; it waits in turn
+        self.plain_hook = self.first_hook = sys.excepthook
+        self.is_inside = False  # the hook
+
+    def hook(self) -> None:
+        """Be told of exceptions that nobody catches, before whoever was told until now."""
+        if sys.excepthook != self.on_exception:
+            self.plain_hook, sys.excepthook = sys.excepthook, self.on_exception
 
     def begin(self, world: World) -> None:
         if self.pid or (world.size < 2 and world.joins < 0):
             return
         self.rank = world.rank if world.joins < 0 else world.joins
         self.pid, self.members = os.getpid(), range(world.size)
-        self.plain_hook, sys.excepthook = sys.excepthook, self.on_exception
         path = status_file()
         if path and world.launcher == OURS:
             with suppress(
@@ -59,19 +65,24 @@ class _Teller:
         """False in a forked child."""
         return os.getpid() == self.pid
 
-    def say(self, error: BaseException | None, because_of: int | None = None) -> None:
+    def say(self, error: BaseException | None, because_of: int | None = None, awaited: bool = False) -> None:
         """The program ends, by this exception, or at the interpreter's end."""
         if self.records is not None and self.is_here:
-            self.records.part(self.rank, error is not None, because_of, isinstance(error, _MISTAKES))
+            self.records.part(self.rank, error is not None, because_of, isinstance(error, _MISTAKES), awaited)
 
     def note_lost(self) -> None:
-        """Look whose end has ended the world.
+        """Look whose end, or absence, has ended the world.
 
         A rank looks before it asks who tells: a rank that ends later may blame this one already.
         """
         if found := core.lost_rank():
             rank, why = found
-            self.lost = self.members[rank] if rank < len(self.members) else rank, why
+            self.lost = self._record_of(rank), why
+        if late := core.late_rank():
+            self.late = self._record_of(late[0]), late[1]
+
+    def _record_of(self, rank: int) -> int:
+        return self.members[rank] if rank < len(self.members) else rank
 
     @property
     def lost_rank(self) -> int | None:
@@ -85,7 +96,20 @@ class _Teller:
         return [self.rank for _ in things]
 
     def on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        self.note_lost()
+        if self.is_inside:  # a later hook, which init() has found in our place, hands on to us
+            self.first_hook(kind, error, trace)
+            return
+        self.is_inside = True
+        try:
+            self._on_exception(kind, error, trace)
+        finally:
+            self.is_inside = False
+
+    def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if self.pid:
+            self.note_lost()
+        else:
+            self._begin_late()
         is_interrupted = issubclass(kind, KeyboardInterrupt)
         if is_interrupted and self.records is not None and self.rank != 0 and not shows_details():
             self.say(error, because_of=self.lost_rank)  # one traceback tells where Ctrl-C met the ranks
@@ -102,12 +126,24 @@ class _Teller:
         if self.who_tells(self.lost[1]) == [self.rank]:
             self.print(f"farandole: rank {self.rank} stops{uncaught.where}: {self.lost[1]}\n")
 
+    def _begin_late(self) -> None:
+        """The program fails before init(). Only a process that the launcher itself has started is the rank."""
+        with suppress(ValueError):
+            world = discover()
+            if world.launcher == OURS and _leads_its_session():
+                self.begin(world)
+
     def tell(self, uncaught: Uncaught, error: BaseException) -> None:
         """Of the ranks that fail of one mistake one shows its traceback; another says where, if that is elsewhere."""
         text = uncaught.text  # takes longer than to ask, so that the line of another comes after it mostly
         first, why, place = self.who_tells(uncaught.mistake, uncaught.reason, uncaught.reason + uncaught.where)
-        blamed = self.lost_rank if first == self.rank or self.lost else first
-        self.say(error, because_of=blamed)
+        late, waits_too = self.late if self.late and isinstance(uncaught.error, DeadlineError) else (self.rank, False)
+        if waits_too and self.records is not None:
+            first, why = late, late  # it raises the same, and its line is the one to show
+        if self.lost is None and first == self.rank and late != self.rank:
+            self.say(error, because_of=late, awaited=not waits_too)
+        else:
+            self.say(error, because_of=self.lost_rank if first == self.rank or self.lost else first)
         if first == self.rank:
             self.print(text)
         elif place == self.rank:
@@ -118,17 +154,33 @@ class _Teller:
         print(text, end="", file=sys.stderr, flush=True)
 
 
+def _leads_its_session() -> bool:
+    """Whether this process was started in a session of its own, as the launcher starts ranks; not one of its children.
+
+    Programs through which a rank may be started, such as numactl and most shells, are replaced by it.
+    """
+    return os.getsid(0) == os.getpid()
+
+
 _teller = _Teller()
+
+
+def at_import() -> None:
+    """Farandole is imported, perhaps by a rank."""
+    if _leads_its_session():
+        _teller.hook()
 
 
 def before_init(world: World) -> None:
     """This process is about to join the world that its launcher told it of."""
     _teller.begin(world)
+    if _teller.pid:
+        _teller.hook()
 
 
 def after_init() -> None:
     """This process has joined its world."""
-    _teller.lost = None
+    _teller.lost = _teller.late = None
     if _teller.records is not None:
         _teller.records.join(_teller.rank, _teller.world)
     _teller.world += 1

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from farandole._start import other_launchers, slurm
+from farandole._start import other_launchers, slurm, sockets
 from farandole._start.horovod_names import MARK, horovod_variables
 
 OURS = "farandole run"
@@ -109,8 +109,7 @@ _PREFIXES = ("OMPI_", "PMIX_", "PMI_", "TORCHELASTIC_", "SLURM_STEP_")
 _MEETING = frozenset(
     {
         *("FARANDOLE_STORE", "FARANDOLE_KEY_FILE", "FARANDOLE_STATUS_FILE", "FARANDOLE_MEMBERSHIP"),
-        "FARANDOLE_JOINS",
-        *("MASTER_ADDR", "MASTER_PORT"),
+        *("FARANDOLE_JOINS", "MASTER_ADDR", "MASTER_PORT"),
     }
 )
 
@@ -208,11 +207,13 @@ def start_timeout_s() -> float:
 
 
 def elastic_timeout_s() -> float:
-    """How long an elastic job waits for living ranks to notice that their epoch has ended: FARANDOLE_ELASTIC_TIMEOUT.
-
-    Raises ValueError for no number.
-    """
+    """How long an elastic job waits for living ranks to notice that their epoch has ended. Raises ValueError."""
     return _seconds("FARANDOLE_ELASTIC_TIMEOUT", "600")
+
+
+def silence_timeout_s() -> float:
+    """When a host that says nothing counts as lost: FARANDOLE_SILENCE_TIMEOUT. Raises ValueError."""
+    return sockets.silence_timeout_s(os.environ)
 
 
 def _seconds(name: str, default: str) -> float:
@@ -230,10 +231,7 @@ def _seconds(name: str, default: str) -> float:
 
 
 def membership() -> str:
-    """The socket at which the launcher decides about the ranks of an elastic job: FARANDOLE_MEMBERSHIP.
-
-    "" where `farandole run --min-np` has not started this process.
-    """
+    """The socket at which the launcher of an elastic job decides about its ranks: FARANDOLE_MEMBERSHIP; "" for none."""
     return os.environ.get("FARANDOLE_MEMBERSHIP", "")
 
 
@@ -252,7 +250,7 @@ def address() -> str:
 
 def pmi2() -> tuple[int, str] | None:
     """Slurm's PMI-2: the number of its socket in this process, and its name of the step; None where there is none."""
-    descriptor, job = os.environ.get("PMI_FD", ""), os.environ.get("PMI_JOBID", "")
+    descriptor, job = (os.environ.get(name, "") for name in ("PMI_FD", "PMI_JOBID"))
     return (int(descriptor), job) if descriptor.isdecimal() and job else None
 
 
@@ -271,16 +269,6 @@ def status_file() -> str:
     return os.environ.get("FARANDOLE_STATUS_FILE", "")
 
 
-def tuning() -> str:
-    """FARANDOLE_TUNING, which the core reads: limits of this machine, or "0"; "" where they are measured."""
-    return os.environ.get("FARANDOLE_TUNING", "")
-
-
-def cache_home() -> Path:
-    """The folder for files that may be made anew. Raises RuntimeError where neither HOME nor the user is known."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-
-
 def log_level() -> str:
     """The level of FARANDOLE_LOG_LEVEL, as Python's logging names it; WARNING where it is not set."""
     level = os.environ.get("FARANDOLE_LOG_LEVEL", "").upper()
@@ -290,6 +278,11 @@ def log_level() -> str:
 def shows_details() -> bool:
     """FARANDOLE_LOG_LEVEL is info or debug: tracebacks are shown that repeat another rank's failure."""
     return log_level() in ("INFO", "DEBUG")
+
+
+def checks_parameters() -> bool:
+    """Returns whether the ranks compare their parameters in the first step: FARANDOLE_CHECK_PARAMETERS."""
+    return _switch("FARANDOLE_CHECK_PARAMETERS", "1")
 
 
 def backends() -> list[str]:
@@ -336,13 +329,15 @@ def timeline() -> str:
 
 
 def marks_cycles() -> bool:
-    """Returns whether that also marks what was agreed on together: FARANDOLE_TIMELINE_MARK_CYCLES=1.
+    """Returns whether that also marks what was agreed on together: FARANDOLE_TIMELINE_MARK_CYCLES=1."""
+    return _switch("FARANDOLE_TIMELINE_MARK_CYCLES", "0")
 
-    Raises ValueError for another word than 0 and 1.
-    """
-    text = os.environ.get("FARANDOLE_TIMELINE_MARK_CYCLES") or "0"
+
+def _switch(name: str, default: str) -> bool:
+    """Raises ValueError for another word than 0 and 1."""
+    text = os.environ.get(name) or default
     if text not in ("0", "1"):
-        raise ValueError(f"FARANDOLE_TIMELINE_MARK_CYCLES={text!r} is not understood; allowed: 0 or 1")
+        raise ValueError(f"{name}={text!r} is not understood; allowed: 0 or 1")
     return text == "1"
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 _WORD_BYTES = 8
 _WORDS = 8  # of each rank
-_JOINS, _PARTING, _SINCE_NS, _BLAMED, _HAS_ENDED, _CODE, _PID = range(7)
+_JOINS, _PARTING, _SINCE_NS, _BLAMED, _HAS_ENDED, _CODE, _PID, _AWAITED = range(8)
 _RAISED, _EXITED, _MISTAKEN = 1, 2, 3
 _TOLD = 64  # things at most; more are told by each rank
 _LOCK_SECONDS = 0.2
@@ -38,6 +38,7 @@ class Parting:
     at_s: float  # of the machine's monotonic clock
     blamed: int | None  # the rank whose end had ended the world before
     mistaken: bool = False  # the exception is a mistake of the program, which would come again
+    awaited: bool = False  # the blamed rank has not ended: it was waited for in vain
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,13 @@ class RankRecords:
         self._set(rank, _PARTING, 0)
         self._set(rank, _JOINS, world)
 
-    def part(self, rank: int, raised: bool, blamed: int | None, mistaken: bool = False) -> None:
+    def part(self, rank: int, raised: bool, blamed: int | None, mistaken: bool = False, awaited: bool = False) -> None:
         """The program of `rank` ends. Its first word counts."""
         if self._get(rank, _PARTING):
             return
         self._set(rank, _SINCE_NS, time.monotonic_ns())
         self._set(rank, _BLAMED, -1 if blamed is None else blamed)
+        self._set(rank, _AWAITED, int(awaited))
         self._set(rank, _PARTING, _MISTAKEN if mistaken else _RAISED if raised else _EXITED)
 
     def who_tells(self, rank: int, things: Sequence[str]) -> list[int]:
@@ -120,7 +122,8 @@ class RankRecords:
             return None
         blamed = self._get(rank, _BLAMED)
         known = blamed if 0 <= blamed < self.size else None
-        return Parting(manner != _EXITED, self._get(rank, _SINCE_NS) / 1e9, known, manner == _MISTAKEN)
+        since_s, awaited = self._get(rank, _SINCE_NS) / 1e9, bool(self._get(rank, _AWAITED))
+        return Parting(manner != _EXITED, since_s, known, manner == _MISTAKEN, awaited)
 
     def ended(self, rank: int) -> Ended | None:
         """None while its process runs."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import atexit
 import functools
-import hashlib
+import hmac
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 
 from farandole._api import errors, process_sets
 from farandole._api.errors import not_initialized
-from farandole._runtime import clock, recording, trace_names
+from farandole._runtime import clock, recording
+from farandole._runtime.diagnosis import thread as diagnosis
 from farandole._runtime.native import core
-from farandole._start import bootstrap, communicators, ending, environment, key_exchange, tuning
+from farandole._start import bootstrap, communicators, ending, environment, key_exchange
 
 
 class _State:
@@ -24,11 +25,14 @@ class _State:
         self.world: environment.World | None = None  # while initialized
         self.told: environment.World | None = None  # its place, where no launcher says so
         self.homogeneous = True
-        self.clock_offset_ns = 0  # by how much this host's clock is ahead of that of rank 0's
+        self.number = 0  # of this process: its rank at the start of the job, which no other process gets later
+        self.clock_offset_ns: int | None = None  # this host's clock ahead of that of the job's first rank 0
         self.store = ""  # where the ranks of this world, or of the last one, met
         self.met: tuple[str, bytes] | None = None  # store and key on one host, obtained once: a later init() has them
         self.job_key = b""  # the secret of this job's ranks, also after shutdown()
         self.epoch = 0  # of an elastic job: the number of its world
+        self.worlds = 0  # how many this process has been in
+        self.ended_joins = 0  # in all of them
         self.launcher = ""  # that started this process
         self.leaves_at_exit = False
         self.address = ""  # where ranks of other hosts reach this one, if there are any
@@ -112,7 +116,7 @@ def _enter(
     meeting = _meet(found, comm)
     world = meeting.world
     if _state.epoch == 0 or comm:
-        _state.job_key, _state.epoch = meeting.key, 0
+        _state.job_key, _state.epoch, _state.number = meeting.key, 0, world.rank
     _state.launcher = world.launcher
     _state.address = meeting.address or environment.address()
     environment.find_libraries()
@@ -120,13 +124,18 @@ def _enter(
         atexit.register(_leave_at_exit)
         _state.leaves_at_exit = True
     add_process_sets = functools.partial(process_sets.enter, world.rank, world.size, sets, comm)
-    _join(meeting, ending.look_for_the_ended, add_process_sets, environment.timeline())
+    _join(meeting, ending.look_for_the_ended, add_process_sets, _record_from_init)
+
+
+def _record_from_init(track: recording.Track) -> None:
+    if path := environment.timeline():
+        recording.begin_at_init(path, environment.marks_cycles(), track)
 
 
 def _wait_outside(found: environment.World) -> None:
     """This process joins a running job at `elastic.run`, so that nobody waits for what it does before."""
     ending.before_init(found)
-    _state.launcher, _state.address = found.launcher, environment.address()
+    _state.launcher, _state.address, _state.number = found.launcher, environment.address(), found.joins
     _state.job_key = key_exchange.read_key(found.key_file)
     environment.find_libraries()
     atexit.register(_leave_at_exit)
@@ -136,30 +145,36 @@ def _wait_outside(found: environment.World) -> None:
         "collectives; leave them to the state's sync"
     )
     process_sets.wait_outside(found.rank, found.size)
+    if path := environment.timeline():
+        recording.begin_later(path, environment.marks_cycles())
     _state.world = found
 
 
 def _join(
-    meeting: bootstrap.Meeting, look: Callable[[], None], add_process_sets: Callable[[], None], timeline: str
+    meeting: bootstrap.Meeting,
+    look: Callable[[], None],
+    add_process_sets: Callable[[], None],
+    record: Callable[[recording.Track], None],
 ) -> None:
     """Meet the other ranks, and make the world ready for the program. REQUIRES the lock."""
     world, _state.store = meeting.world, meeting.store
     place = world.rank, world.size, meeting.store, meeting.key, meeting.address, meeting.listener
-    core.init(*place, look, tuning.of_this_host(world.local_size), _state.job_key, _state.epoch)
+    core.init(*place, look, _state.job_key, _state.epoch)
     errors.explain_absence("")
     ending.after_init()
     environment.tell_horovods_readers(world)
     try:
-        tuning.complete(world.rank, world.size)
+        if world.size > 1:
+            diagnosis.start(world.rank)
         _state.homogeneous = _hosts_are_equal(world)
-        _state.clock_offset_ns = clock.measure_offset_ns() if world.local_size < world.size else 0
+        _state.clock_offset_ns = _measured_clock_offset_ns(world)
         add_process_sets()
-        if timeline:
-            recording.begin(timeline, world.rank, world.size, run(), _state.clock_offset_ns, environment.marks_cycles())
+        record(_track(world))
     except BaseException:
         _leave()
         raise
     _state.world = world
+    _state.worlds += 1
 
 
 def enter_epoch(
@@ -186,11 +201,8 @@ def enter_epoch(
         _state.told, _state.met = replace(meeting.world, store=meeting.store), (meeting.store, meeting.key)
         _state.job_key, _state.epoch = job_key(), number
         ending.enter_epoch(members, number)
-        timeline = environment.timeline()
-        if timeline:  # the file of the last epoch is complete
-            timeline = trace_names.marked(timeline, f"epoch{number}")
         add_process_sets = functools.partial(process_sets.enter_epoch, meeting.world.rank, members, exchange)
-        _join(meeting, look, add_process_sets, timeline)
+        _join(meeting, look, add_process_sets, recording.enter_epoch)
 
 
 def joins() -> int:
@@ -228,6 +240,15 @@ def shutdown() -> None:
             return
         _state.world = None
         _leave()
+        recording.end()
+
+
+def leave_epoch() -> None:
+    """`shutdown` before the next epoch of an elastic job, in which the timeline goes on."""
+    with _state.lock:
+        if _state.world is not None:
+            _state.world = None
+            _leave()
 
 
 def is_initialized() -> bool:
@@ -311,21 +332,38 @@ def is_homogeneous() -> bool:
     return _state.homogeneous
 
 
-def run() -> str:
-    """A word that all ranks of this job have in common, and no other job; "" in a world of one."""
-    return hashlib.sha256(_state.store.encode()).hexdigest()[:8] if _state.store else ""
+def track() -> recording.Track:
+    """What a timeline needs to know of this process. Raises NotInitializedError."""
+    return _track(_current())
+
+
+def _track(world: environment.World) -> recording.Track:
+    is_alone = world.size == 1 and _state.epoch == 0 and not environment.membership()
+    key = job_key()
+    run = hmac.new(key, b"timeline", "sha256").hexdigest()[:8] if key else ""
+    offset_ns = _state.clock_offset_ns or 0
+    return recording.Track(_state.number, world, _state.epoch, 1 if is_alone else max(2, world.size), run, offset_ns)
+
+
+def world_number() -> int:
+    """How many worlds this process has been in, this one included: another number means other ranks."""
+    return _state.worlds
+
+
+def note_join() -> None:
+    """A join of all ranks has ended."""
+    _state.ended_joins += 1
+
+
+def join_count() -> int:
+    """How many joins have ended: before each, ranks may have made different numbers of calls."""
+    return _state.ended_joins
 
 
 def own_address() -> str:
     """The address at which ranks of other hosts reach this one; "" where there are none. Raises NotInitializedError."""
     world = _current()
     return "" if world.local_size == world.size else _state.address
-
-
-def clock_offset_ns() -> int:
-    """By how many nanoseconds this rank's monotonic clock is ahead of rank 0's."""
-    _current()
-    return _state.clock_offset_ns
 
 
 def _current() -> environment.World:
@@ -337,6 +375,7 @@ def _current() -> environment.World:
 def _leave_at_exit() -> None:
     ending.at_exit()
     shutdown()
+    recording.end()  # also where no world follows an epoch that has ended
     recording.wait()
 
 
@@ -344,7 +383,17 @@ def _leave() -> None:
     ending.before_shutdown()
     process_sets.leave()
     core.shutdown()
-    recording.close()
+    diagnosis.stop()
+
+
+def _measured_clock_offset_ns(world: environment.World) -> int:
+    """By how much this host's clock is ahead of that of the job's first rank 0. Collective."""
+    measured = clock.measure_offset_ns() if world.local_size < world.size else 0
+    if _state.epoch == 0:
+        return measured
+    known = _state.clock_offset_ns
+    of_rank_0 = clock.allgather([known or 0], "farandole.clock.of_rank_0")[0]  # rank 0 was in the epoch before
+    return measured + of_rank_0 if known is None else known
 
 
 def _checked_communicator(comm: object) -> communicators.Communicator | None:

@@ -117,6 +117,11 @@ class GradientReducer(Generic[T]):
         return self._holds
 
     @property
+    def begun_passes(self) -> int:
+        """How many backward passes have added to the gradients of a step that is not complete."""
+        return max(self._seen, default=0)
+
+    @property
     def in_flight(self) -> bool:
         """Returns whether a gradient was handed over since the last `finish`."""
         return bool(self._alone or self._together or self._waiting)
@@ -139,7 +144,8 @@ class GradientReducer(Generic[T]):
         """The name of the operation that reduces this gradient, and all that it reduces."""
         group = self._group_of[index]
         members = self._groups[group]
-        return (f"gradients.{group}" if len(members) > 1 else self._own_operations[index]), members
+        # Named by a parameter, not by its number, so that optimizers in two threads can be told apart.
+        return (f"gradients.{self._names[members[0]]}" if len(members) > 1 else self._own_operations[index]), members
 
     def ready(self, index: int, gradient: T) -> bool:
         """One backward pass has added to the gradient. Submits it, or its group, at the last one; never blocks.
@@ -157,13 +163,23 @@ class GradientReducer(Generic[T]):
         if index in self._submitted or (self._holds and index in self._waiting):
             raise ValueError(
                 f"the gradient of {self._names[index]!r} was computed again before the optimizer's step(): "
-                f"backward_passes_per_step is {self._passes}; raise it, or call step() or synchronize() in between"
+                f"backward_passes_per_step is {self._passes}; {self._too_many_passes()}"
             )
         self._seen[index] += 1
         if self._seen[index] < self._passes:
             return False
         self._due(index, gradient)
         return True
+
+    def _too_many_passes(self) -> str:
+        remedy = "raise it, or call step() or synchronize() in between"
+        if self._passes == 1:
+            return remedy
+        return (
+            f"{remedy}. If a pass over the data ended in the middle of a step, because its number of batches is no "
+            f"multiple of {self._passes}, call step() after its last batch, which then reduces what is there, or leave "
+            "the last batches out (drop_last=True)"
+        )
 
     def extend(self, names: Sequence[str]) -> None:
         """More gradients, each reduced alone; their indices follow those that there are.

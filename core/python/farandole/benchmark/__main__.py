@@ -7,9 +7,8 @@ import json
 from pathlib import Path
 
 import farandole.numpy as fnp
-from farandole._start import tuning
 from farandole.benchmark.measure import OPERATIONS, Row, measure
-from farandole.benchmark.table import explanation, head, limits_of, line
+from farandole.benchmark.table import explanation, head, line
 
 
 def main() -> None:
@@ -18,10 +17,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[], help="bytes, multiples of 4")
     parser.add_argument("--seconds", type=float, default=1.0, help="about how long each size takes")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--tune", action="store_true", help="measure the limits of this machine, and keep them")
     options = parser.parse_args()
-    if options.tune:
-        return tune()
     fnp.init()
     says = fnp.rank() == 0
     if says:
@@ -36,17 +32,6 @@ def main() -> None:
         if options.json:
             report = {"operation": options.operation, "ranks": fnp.size(), "rows": [row.as_json() for row in rows]}
             options.json.write_text(json.dumps(report, indent=1) + "\n")
-    fnp.shutdown()
-
-
-def tune() -> None:
-    """Measure this machine's limits for so many ranks, print and keep them."""
-    fnp.init()
-    if fnp.size() > 1:
-        measured = tuning.measure(fnp.size())
-        if fnp.rank() == 0:
-            path = tuning.keep(fnp.size(), measured.limits)
-            print(limits_of(measured, fnp.size(), path), flush=True)
     fnp.shutdown()
 
 

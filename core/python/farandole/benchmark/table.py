@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from farandole._start.tuning import Measured
 from farandole.benchmark.measure import OPERATIONS, Row
 
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
@@ -50,28 +47,5 @@ def explanation(operation: str, ranks: int) -> str:
             "algorithm  size / minimum",
             f"bus        algorithm x {chosen.bus_factor(ranks):.3g}: what each rank must send or receive at least,",
             "           so that runs with other numbers of ranks can be compared",
-        ]
-    )
-
-
-def limits_of(measured: Measured, ranks: int, path: Path | None) -> str:
-    """The lines of `farandole bench --tune`."""
-    lines = [f"sums of float32 arrays on {ranks} ranks, by the ways that they can travel", ""]
-    lines += [
-        f"{size_text(way.size_bytes):>12} {time_text(way.time_ns / 1e9):>12}   {way.title}" for way in measured.ways
-    ]
-    above, below = measured.cell_bytes, measured.unawaited_bytes
-    waited_for = f" (above {size_text(below)} only where they wait for each)" if above > below else ""
-    left = "" if measured.overwrites else " What they have read in cells, they leave as it is."
-    lost = "They could not be kept, so jobs measure them at each start: let XDG_CACHE_HOME name a folder for them."
-    kept = f"Kept in {path}." if path else lost
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"On this machine {ranks} ranks send up to {size_text(above)} through cells{waited_for}, "
-            f"and larger tensors in rounds of {size_text(measured.round_bytes)}.{left}",
-            kept,
-            f"For a machine like this one, without measuring: FARANDOLE_TUNING={measured.limits}",
         ]
     )

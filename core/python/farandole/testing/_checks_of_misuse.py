@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from farandole import NotInitializedError
 from farandole.testing._face import Face, needs
@@ -103,6 +106,26 @@ def a_name_twice_in_flight_is_refused(face: Face) -> None:
     face.equal(face.module.synchronize(handle), [face.size])
 
 
+def what_one_rank_cannot_call_fails_on_all_and_shifts_nothing(face: Face) -> None:
+    if face.size == 1:
+        return
+    module, last = face.module, face.size - 1
+    cases: tuple[tuple[Callable[[Any], object], Callable[[Any], object]], ...] = (  # right, wrong
+        (partial(module.allreduce, op=module.Sum), partial(module.allreduce, op="no reduction")),
+        (partial(module.broadcast, root_rank=0), partial(module.broadcast, root_rank=99)),
+        (module.allgather, lambda _: module.allgather(object())),
+        (module.allgather, lambda _: module.allgather(face.make([1.0], ()))),
+        (module.allgather_object, lambda _: module.allgather_object(threading.Lock())),
+    )
+    for number, (call, wrong) in enumerate(cases):
+        tensor = face.make([1.0] * (number + 2))  # unnamed calls: the next one would else meet this one
+        if face.rank == last:
+            face.raises(Exception, partial(wrong, tensor))
+        else:
+            face.mismatched(partial(call, tensor), f"rank {last} ", "could not make its call")
+        _goes_on(face)
+
+
 def a_root_out_of_range_is_refused(face: Face) -> None:
     for root in (-1, face.size, 99):
         face.misused(partial(face.module.broadcast, face.make([1.0]), root), root)
@@ -159,6 +182,7 @@ CHECKS = (
     roots_that_differ_are_named,
     rows_that_differ_in_allgather_are_named,
     a_name_twice_in_flight_is_refused,
+    what_one_rank_cannot_call_fails_on_all_and_shifts_nothing,
     a_root_out_of_range_is_refused,
     a_scalar_cannot_be_gathered,
     an_unsupported_dtype_is_refused,

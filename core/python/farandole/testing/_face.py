@@ -62,6 +62,16 @@ class Face:
         """The dtypes of numbers, for which every reduction but Adasum is defined."""
         return [dtype for dtype in self.subject.dtypes if _KINDS[dtype] in "uif"]
 
+    @property
+    def integers(self) -> list[str]:
+        """The dtypes of integers."""
+        return [dtype for dtype in self.subject.dtypes if _KINDS[dtype] in "ui"]
+
+    def limits(self, dtype: str) -> tuple[int, int]:
+        """The least and the largest integer of a dtype."""
+        values = 2 ** (8 * DType[dtype.upper()].itemsize)
+        return (0, values - 1) if _KINDS[dtype] == "u" else (-values // 2, values // 2 - 1)
+
     def make(self, values: list[Any], shape: tuple[int, ...] | None = None, dtype: str = "float32") -> Any:
         """A tensor; by default one-dimensional."""
         plain = [float(v) for v in values] if _KINDS[dtype] == "f" else list(values)

@@ -54,7 +54,6 @@ def launcher_environment(ranks: int, env: Mapping[str, str] | None = None) -> di
     """The environment in which somebody else, who tells the processes their places, starts `ranks` of them."""
     common = without_launchers()
     common.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
-    common.setdefault("FARANDOLE_TUNING", "0")  # a test's ranks measure nothing
     return {**common, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **(env or {})}
 
 

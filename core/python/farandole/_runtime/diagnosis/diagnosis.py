@@ -1,0 +1,153 @@
+"""The diagnosis of one rank: takes the core's news, and calls the core to warn, ask, answer or end the job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from farandole._runtime.diagnosis import deadlocks, stacks
+from farandole._runtime.diagnosis.delays import Delays
+from farandole._runtime.diagnosis.facts import Report, longest
+from farandole._runtime.diagnosis.sentences import End, Place, Sentences, need_of
+
+_LOOK_AGAIN_S = 1.0
+_SAME_STACKS_S = 0.5  # many ranks may ask at once, so stacks are reused for this long
+
+
+class Core(Protocol):
+    """The functions of the core that are used here; `_core.pyi` documents them."""
+
+    def ask_ranks(self, ranks: list[int]) -> None:
+        """Ask these ranks where they are."""
+
+    def reply(self, asker: int, text: str) -> None:
+        """Answer a question."""
+
+    def end_world(self, is_deadlock: bool, culprit: int, why: str, entered: int) -> None:
+        """End the job."""
+
+    def only_waits(self) -> tuple[int, Mapping[int, tuple[str, str]]] | None:
+        """Return Report.entered, and by thread the title and call of the operation that it only waits for."""
+
+    def title_of_rank(self, rank: int) -> str:
+        """Return the rank's name in messages."""
+
+    def warn(self, text: str) -> None:
+        """Write a warning."""
+
+
+class Diagnosis:
+    """Thread safety: one thread."""
+
+    def __init__(
+        self, rank: int, core: Core, clock: Callable[[], float], look: Callable[[], str] = stacks.of_this_process
+    ) -> None:
+        self._core, self._clock, self._look = core, clock, look
+        self._sentences = Sentences(rank, core.title_of_rank)
+        self._delays = Delays()
+        self._deadlocks = deadlocks.Deadlocks()
+        self._reported: set[int] = set()  # late ranks whose stacks are shown when they arrive
+        self._looked = self._answered = clock() - _LOOK_AGAIN_S
+        self._stacks = ""
+
+    def on_news(self, report: Report | None, askers: Sequence[int], answers: Sequence[tuple[int, int, str]]) -> None:
+        """Handle everything that has arrived since the last call."""
+        for rank, entered, text in answers:
+            self._on_answer(rank, entered, text)
+        if askers:
+            self._reply(askers)
+        if report is not None:
+            self._on_report(report)
+
+    # ---- this rank waits
+
+    def _on_report(self, report: Report) -> None:
+        now = self._clock()
+        if report.is_overdue:
+            self._end(False, self._sentences.deadline(longest(report.waits), report.needed, now), report)
+            return
+        waits = [(wait, False) for wait in report.waits]
+        if report.waits and self._is_deadlock_possible():
+            if now - self._looked >= _LOOK_AGAIN_S:
+                self._looked = now
+                if end := self._find_deadlock(report, now):
+                    self._end(True, end, report)
+                    return
+                self._ask(deadlocks.whom_to_ask(report), report)
+            waits = deadlocks.with_mutual(report)
+        late = []
+        for delay in self._delays.news(waits, report.warn_after_ms, now):
+            if delay.is_ours_to_tell:
+                self._core.warn(self._sentences.warning(delay, report.needed))
+                self._reported.update(delay.ranks)
+            late += delay.ranks
+        self._ask(late, report)
+
+    def _is_deadlock_possible(self) -> bool:
+        """Whether a thread waits here, and no thread may submit without this library's knowledge."""
+        waiting = self._core.only_waits()
+        return waiting is not None and bool(waiting[1])
+
+    def _find_deadlock(self, report: Report, now: float) -> End | None:
+        lost = self._deadlocks.find(report, now)
+        if not lost:
+            return None
+        _, calls = self._waits_only_for(report.entered)
+        if not calls or not lost.keys() >= calls.keys():
+            return None
+        wait, other = lost[next(iter(calls))]
+        found = need_of([other], report.needed)
+        return found and self._sentences.deadlock(wait, wait.missing, other, found[1])
+
+    def _ask(self, ranks: Sequence[int], report: Report) -> None:
+        asked = [rank for rank in ranks if rank >= 0]  # without the constants that stand in for ranks
+        if asked:
+            self._deadlocks.asked(asked, report)
+            self._core.ask_ranks(asked)
+
+    def _end(self, is_deadlock: bool, end: End, report: Report) -> None:
+        self._core.end_world(is_deadlock, end.culprit, end.why, report.entered)
+
+    # ---- questions and answers
+
+    def _waits_only_for(self, entered: int | None = None) -> tuple[str, dict[str, str]]:
+        """Return the stacks, and the calls by title that all threads wait in; none if a thread may call something.
+
+        The threads' operations must be the same before and after their stacks are taken. `entered`: if this rank has
+        submitted operations since, there are none either.
+        """
+        before = self._core.only_waits()
+        text = self._look()
+        if before is None or not before[1] or before != self._core.only_waits() or entered not in (None, before[0]):
+            return text, {}
+        return text, dict(before[1].values()) if stacks.no_others_may_call(text, before[1]) else {}
+
+    def _reply(self, askers: Sequence[int]) -> None:
+        now = self._clock()
+        calls: dict[str, str] = {}  # must be current, so unlike stacks they are never reused
+        if now - self._answered >= _SAME_STACKS_S:
+            self._answered = now
+            self._stacks, calls = self._waits_only_for()
+        text = json.dumps({"stacks": stacks.cut(self._stacks), "waits_only_for": calls})
+        for asker in askers:
+            self._core.reply(asker, text)
+
+    def _on_answer(self, rank: int, entered: int, text: str) -> None:
+        now = self._clock()
+        where, calls = _read(text)
+        self._deadlocks.on_answer(rank, entered, calls, now)
+        if not where:
+            return
+        self._sentences.places[rank] = Place(stacks.users_frame(where), now, calls)
+        if rank in self._reported:
+            self._reported.remove(rank)
+            self._core.warn(self._sentences.stacks(rank, where))
+
+
+def _read(text: str) -> tuple[str, dict[str, str]]:
+    """Parse an answer: stacks, and calls by title. If its Python does not respond, the core sends only stacks."""
+    if not text.startswith("{"):
+        return text, {}
+    answer = json.loads(text)
+    return answer["stacks"], answer["waits_only_for"]
