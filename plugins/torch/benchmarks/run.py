@@ -72,7 +72,7 @@ class LanguageModel(nn.Module):  # type: ignore[misc]  # torch is not read
         return self.logits(self.layers(embedded, mask, is_causal=True))
 
 
-def main() -> None:
+def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Measure training steps of a transformer.")
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--layers", type=int, default=8)
@@ -82,7 +82,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--device", default="cpu", help="cuda: all on GPUs, which ranks may share")
     parser.add_argument("--output", type=Path, help="also write the report to this file")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = arguments().parse_args()
     begin()
     ways, parameters = prepare(args)
     times = rounds(ways, args)
@@ -106,36 +110,13 @@ def prepare(args: argparse.Namespace) -> tuple[dict[str, Turn], int]:
     ours = dist.new_group(backend="farandole")
     torch.manual_seed(hvd.rank())
     text = torch.randint(256, (args.rows, args.context + 1)).to(args.device)
-
-    def turn(
-        wrap: Callable[[Any], Any],
-        finish: Callable[[Any, Any], Any] = lambda _, optimizer: optimizer,
-        exchange: Callable[[], Any] = lambda: None,
-    ) -> Turn:
-        torch.manual_seed(42)
-        plain = LanguageModel(args.width, args.layers, args.context).to(args.device)
-        model = wrap(plain)
-        optimizer = finish(plain, torch.optim.AdamW(plain.parameters(), lr=1e-4))
-
-        def take(steps: int) -> None:
-            for _ in range(steps):
-                optimizer.zero_grad()
-                cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten()).backward()
-                exchange()
-                optimizer.step()
-            if text.is_cuda:
-                torch.cuda.synchronize()
-
-        return take
+    turn = partial(training, args, text)
 
     def sharded(group: Any, model: Any) -> Any:
         mesh = DeviceMesh.from_group(group, text.device.type)
         for layer in model.layers.layers:
             fully_shard(layer, mesh=mesh)
         return fully_shard(model, mesh=mesh)
-
-    def distributed(model: Any, optimizer: Any, overlap: bool | None = None) -> Any:
-        return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), overlap=overlap)
 
     ways = {
         COMPUTE_ONLY: turn(lambda model: model),
@@ -157,6 +138,35 @@ def prepare(args: argparse.Namespace) -> tuple[dict[str, Turn], int]:
             hvd.allreduce_(gradients, name="gradients")
 
     return {**ways, SUM: add_up}, parameters
+
+
+def training(
+    args: argparse.Namespace,
+    text: Any,
+    wrap: Callable[[Any], Any],
+    finish: Callable[[Any, Any], Any] = lambda _, optimizer: optimizer,
+    exchange: Callable[[], Any] = lambda: None,
+) -> Turn:
+    """A model of its own, and the function that takes training steps with it."""
+    torch.manual_seed(42)
+    plain = LanguageModel(args.width, args.layers, args.context).to(args.device)
+    model = wrap(plain)
+    optimizer = finish(plain, torch.optim.AdamW(plain.parameters(), lr=1e-4))
+
+    def take(steps: int) -> None:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten()).backward()
+            exchange()
+            optimizer.step()
+        if text.is_cuda:
+            torch.cuda.synchronize()
+
+    return take
+
+
+def distributed(model: Any, optimizer: Any, overlap: bool | None = None) -> Any:
+    return hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), overlap=overlap)
 
 
 def unexchanged(model: Any) -> Any:

@@ -29,6 +29,17 @@ def gradient_of_allreduce():
     assert torch.allclose(x.grad, torch.full_like(x, total * 1.5))
 
 
+def gradient_of_complex_allreduce():
+    """As of real tensors: the ranks' gradients, reduced alike."""
+    for op, divisor in ((hvd.Sum, 1), (hvd.Average, hvd.size())):
+        x = torch.tensor([1 + 2j, -3j], dtype=torch.complex128, requires_grad=True)
+        weights = torch.tensor([hvd.rank() + 1j, 2 - 1j * hvd.rank()], dtype=torch.complex128)
+        (hvd.allreduce(x, op=op) * weights).real.sum().backward()
+        total = sum(range(hvd.size()))
+        expected = torch.tensor([total - hvd.size() * 1j, 2 * hvd.size() + total * 1j], dtype=torch.complex128)
+        assert torch.allclose(x.grad, expected / divisor)
+
+
 def gradient_of_compressed_allreduce():
     x = torch.ones(3, requires_grad=True)
     weighted(hvd.allreduce(x, op=hvd.Sum, compression=hvd.Compression.fp16)).backward()
@@ -129,6 +140,7 @@ def only_linear_reductions_have_a_gradient():
 
 CASES = (
     gradient_of_allreduce,
+    gradient_of_complex_allreduce,
     gradient_of_compressed_allreduce,
     gradient_of_grouped_allreduce,
     gradient_of_allgather,

@@ -188,7 +188,7 @@ def nonsense():
     tensor = torch.ones(6, 2, requires_grad=True)
     for form in FORMS:
         for bad, words in [
-            (torch.ones(2, dtype=torch.complex128), "complex128"),
+            (torch.ones(2, dtype=torch.complex32), "complex32"),
             (torch.ones(2).to_sparse(), "sparse"),
             (torch.ones(2, device="meta"), "meta.* has no data"),
             (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "nested tensors"),

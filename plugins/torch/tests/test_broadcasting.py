@@ -131,6 +131,39 @@ def test_parameters_and_buffers_become_the_roots(ranks):
     world(ranks).run(buffers)
 
 
+class WithExtraState(torch.nn.Linear):
+    """Whose state_dict has an object in it: a dict of its own, or a copy."""
+
+    def __init__(self, settings):
+        super().__init__(2, 1)
+        self.settings = settings
+
+    def get_extra_state(self):
+        return self.settings
+
+    def set_extra_state(self, state):
+        self.settings = state
+
+
+def extra_state():
+    root = hvd.size() - 1
+    values = [{"rate": hvd.rank(), "names": ["a"] * hvd.rank()}, [hvd.rank()] * 2, torch.ones(2) * hvd.rank()]
+    values += [f"rank {hvd.rank()}", None if hvd.rank() == root else {}]
+    model = torch.nn.Sequential(*map(WithExtraState, values))
+    state = model.state_dict()
+    hvd.broadcast_parameters(state, root_rank=root)
+    wanted = [{"rate": root, "names": ["a"] * root}, [root] * 2, [root] * 2, f"rank {root}", None]
+    assert flat([state[f"{i}._extra_state"] for i in range(5)]) == wanted
+    assert flat([layer.settings for layer in model[:3]]) == wanted[:3]  # their own objects
+    model.load_state_dict(state)
+    assert flat([layer.settings for layer in model]) == wanted
+    assert len({str(flat(dict(each))) for each in hvd.allgather_object(model.state_dict())}) == 1
+
+
+def test_extra_state_becomes_the_roots():
+    world(2).run(extra_state)
+
+
 def wrong_arguments():
     with pytest.raises(ValueError, match=r"torch\.optim\.Optimizer"):
         hvd.broadcast_optimizer_state(torch.nn.Linear(1, 1), root_rank=0)

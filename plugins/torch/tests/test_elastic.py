@@ -2,6 +2,7 @@
 
 import copy
 import os
+import random
 
 import farandole
 import farandole_torch as hvd
@@ -83,18 +84,18 @@ def test_a_new_process_goes_on_from_a_copy_as_if_nothing_had_been(alone):
     step(model, optimizer)
     state.epoch = 1
     state.commit()
-    content = memoryview(b"".join(state.to_copy()))
+    content = memoryview(b"".join(state._to_copy()))
     kept = everything(model, optimizer)
     step(model, optimizer, 1)  # the copy has its own memory
     others = parts(seed=5)
     fresh = hvd.elastic.TorchState(*others, epoch=0)
-    fresh.from_copy(content)
-    assert are_equal(everything(*others), kept) and (fresh.epoch, fresh.commits) == (1, 1)
+    fresh._from_copy(content)
+    assert are_equal(everything(*others), kept) and (fresh.epoch, fresh._commits) == (1, 1)
     step(*others, 1)
     assert are_equal(everything(*others), everything(model, optimizer))
     wider = torch.nn.Linear(3, 9)
     with pytest.raises(farandole.MismatchError, match="the state differs from that of the last commit"):
-        hvd.elastic.TorchState(wider, torch.optim.SGD(wider.parameters(), lr=0.1), epoch=0).from_copy(content)
+        hvd.elastic.TorchState(wider, torch.optim.SGD(wider.parameters(), lr=0.1), epoch=0)._from_copy(content)
 
 
 def test_restore_to_before_the_first_step(alone):
@@ -169,7 +170,110 @@ def test_extra_state_and_versions_of_modules_are_kept(alone):
     assert model.num_batches_tracked == 0
 
 
+NAMES = ["commits", "to_copy", "from_copy", "names", "handlers", "arrays", "tensors", "value", "epoch", "x"]
+DTYPES = [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_keywords_may_have_any_name_and_dtype(alone, seed):
+    dice = random.Random(seed)
+
+    def value():
+        tensor = torch.tensor([dice.randint(0, 9), 1]).to(dice.choice(DTYPES))
+        return dice.choice([0, "word", [1, 2], 2.5 if tensor.dtype is torch.bfloat16 else tensor.numpy(), tensor])
+
+    given = {name: value() for name in dice.sample(NAMES, dice.randint(1, len(NAMES)))}
+    state = hvd.elastic.TorchState(torch.nn.Linear(1, 1), **given)
+    state.commit()
+    kept = copy.deepcopy(given)
+    for name in given:
+        setattr(state, name, value())
+    state.restore()
+    for name, expected in kept.items():
+        found = getattr(state, name)
+        assert (type(found), getattr(found, "dtype", None)) == (type(expected), getattr(expected, "dtype", None))
+        assert repr(found) == repr(expected)
+
+
+def test_a_state_has_no_public_names_of_its_own(alone):
+    names = {name for name in dir(hvd.elastic.TorchState()) if not name.startswith("_")}
+    assert names - {name for name in dir(hvd.elastic.State) if not name.startswith("_")} == {"model", "optimizer"}
+
+
+@pytest.mark.parametrize("kind", ["model", "optimizer", "sampler"])
+def test_the_handlers_save_and_restore(alone, kind):
+    model, optimizer = parts()
+    sampler = hvd.elastic.ElasticSampler(range(8))
+    value = {"model": model, "optimizer": optimizer, "sampler": sampler}[kind]
+    assert issubclass(hvd.elastic.ModelStateHandler, hvd.elastic.StateHandler)
+    registered = next(handler for of, handler in hvd.elastic.get_handler_registry() if isinstance(value, of))
+    assert registered.__name__.lower() == f"{kind}statehandler"
+    handler = registered(value)
+    before = copy.deepcopy(value.state_dict())
+    step(model, optimizer)
+    sampler.record_batch(0, 2)
+    after = copy.deepcopy(value.state_dict())
+    handler.restore()
+    assert are_equal(value.state_dict(), before) and not are_equal(before, after)
+    value.load_state_dict(after)
+    handler.sync()
+    handler.set_value(value)
+    handler.restore()
+    assert are_equal(value.state_dict(), after) and handler.value is value
+    with pytest.raises(NotImplementedError, match=r"StateHandler must have a method save\(\)"):
+        hvd.elastic.StateHandler(value).save()
+
+
 # ---- On several ranks
+
+
+class Words:
+    def __init__(self, words):
+        self.words = words
+
+
+class WordsHandler(hvd.elastic.StateHandler):
+    def save(self):
+        self.saved = self.value.words
+
+    def restore(self):
+        self.value.words = self.saved
+
+    def sync(self):
+        self.value.words = hvd.broadcast_object(self.value.words)
+        self.save()
+
+
+class LoudHandler(hvd.elastic.ModelStateHandler):
+    def save(self):
+        super().save()
+        self.value.saves = getattr(self.value, "saves", 0) + 1
+
+
+def _of_registered_types():
+    """Rank 1 has the most commits; a handler of one's own sends rank 0's value, so all the others are rank 0's, too."""
+    registry = hvd.elastic.get_handler_registry()
+    hvd.elastic.set_handler_registry([(Words, WordsHandler), (torch.nn.Linear, LoudHandler), *registry])
+    model = torch.nn.Linear(1, 1)
+    torch.nn.init.constant_(model.weight, hvd.rank() + 1)
+    words = Words(f"of rank {hvd.rank()}")
+    state = hvd.elastic.TorchState(model, words=words, epoch=hvd.rank())
+    for _ in range(hvd.rank() + 1):
+        state.save()
+        state._commits += 1
+    state.sync()
+    found = words.words, state.epoch, model.weight.item()
+    words.words = "other"
+    torch.nn.init.zeros_(model.weight)
+    state.restore()
+    hvd.elastic.set_handler_registry(registry)
+    with pytest.raises(TypeError, match=r"^LoudHandler, a handler of set_handler_registry, sends its value to other"):
+        state._to_copy()
+    return found, words.words, model.weight.item(), model.saves > 1
+
+
+def test_registered_handlers_are_used():
+    assert world(2).run(_of_registered_types) == [(("of rank 0", 0, 1.0), "of rank 0", 1.0, True)] * 2
 
 
 def _synced():
@@ -180,7 +284,7 @@ def _synced():
         step(model, optimizer)
         scheduler.step()
         state.save()
-        state.commits = 1
+        state._commits = 1
     before = everything(model, optimizer)
     state.sync()
     everybodys = hvd.allgather_object(everything(model, optimizer))
@@ -188,7 +292,7 @@ def _synced():
     step(model, optimizer, 5)
     state.restore()
     restored = are_equal(everything(model, optimizer), everybodys[1])
-    return same, restored, state.epoch, scheduler.last_epoch, state.commits, optimizer.state_dict()["state"] != {}
+    return same, restored, state.epoch, scheduler.last_epoch, state._commits, optimizer.state_dict()["state"] != {}
 
 
 def test_sync_takes_everything_from_the_rank_with_the_most_commits():
@@ -203,7 +307,7 @@ def _joined():
     state = hvd.elastic.TorchState(model, optimizer, epoch=hvd.rank() // 3)
     if hvd.rank() < 3:
         step(model, optimizer)
-        state.commits, state._syncs = 2, 1
+        state._commits, state._syncs = 2, 1
         model[1].running_mean += hvd.rank()
     state.save()
     mine = everything(model, optimizer)
@@ -214,7 +318,7 @@ def _joined():
     is_level = are_equal(everything(model, optimizer), everybodys[0])
     step(model, optimizer, 5)
     state.restore()
-    return is_level, are_equal(everything(model, optimizer), everybodys[0]), written, state.commits, state.epoch
+    return is_level, are_equal(everything(model, optimizer), everybodys[0]), written, state._commits, state.epoch
 
 
 def test_three_send_what_they_have_in_common_to_one_that_joins():

@@ -1,8 +1,12 @@
 """The loader of elastic training with PyTorch: each sample of a pass once, and PyTorch's own behaviour otherwise."""
 
+import itertools
+
 import farandole_torch as hvd
 import pytest
 import torch
+from batches_simulation import History, Place
+from farandole._elastic import batches as batches_module
 from farandole.testing import world
 
 pytestmark = pytest.mark.timeout(180)
@@ -88,6 +92,27 @@ def test_a_loader_records_what_the_loop_got_and_gives_the_rest_after_a_change(al
         rest = [index for batch in loader for index in indices_of(batch)]
         assert sorted(seen + rest) == list(range(23))
         state.epoch += 1
+
+
+@pytest.mark.parametrize("options", ["shuffled", "persistent", "batch sampler", "sampler"])
+def test_a_pass_that_was_complete_when_its_state_was_saved_gives_nothing_more(alone, options):
+    loader = hvd.elastic.DataLoader(Squares(), **{"batch_size": 4, **OPTIONS[options]})
+    for _ in range(2):
+        assert len(list(itertools.islice(loader, len(loader)))) == len(loader)  # it asks for no batch after the last
+        loader.load_state_dict(loader.state_dict())
+        assert (len(loader), list(loader)) == (0, [])
+
+
+def test_no_sample_is_lost_and_none_comes_twice_over_many_changes_of_the_ranks(monkeypatch):
+    def new_state(plan, seed):
+        options = {"shuffle": True, "seed": seed, "drop_last": plan.drop_last}
+        loader = hvd.elastic.DataLoader(range(plan.length), plan.batch_size, **options)
+        return hvd.elastic.TorchState(data=loader, epoch=0, seen=[])
+
+    place = Place()
+    monkeypatch.setattr(batches_module, "world", place)
+    for seed in range(5):
+        History(seed, place, 10, new_state, torch.Tensor.tolist).run()
 
 
 def test_a_loader_is_pytorchs(alone):

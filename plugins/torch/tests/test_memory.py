@@ -24,7 +24,8 @@ def unusable():
     plain = torch.arange(6.0).reshape(2, 3)
     yield from (plain.t(), plain[:, :2], torch.ones(3).expand(2, 3), torch.ones(0, 3))
     yield torch.ones(2, dtype=torch.float8_e4m3fn)
-    yield torch.ones(2, dtype=torch.complex64)
+    yield torch.ones(2, dtype=torch.complex32)
+    yield torch.ones(2, dtype=torch.complex64).conj()
     yield from (torch.ones(2, device="meta"), torch.ones(2).to_sparse(), torch._efficientzerotensor(3))
 
 
@@ -59,5 +60,22 @@ def views():
     assert complex_values.tolist() == [complex(rank, -3.0 * factor)]
 
 
-def test_negative_views():
-    world(2).run(views)
+def conjugates():
+    """Of the view of a conjugate the memory holds what is not conjugated yet."""
+    rank, ranks = hvd.rank(), hvd.size()
+    values = torch.tensor([complex(rank, rank + 1)] * 3)
+    total = complex(sum(range(ranks)), -sum(range(1, ranks + 1)))
+    view = values.conj()
+    assert view.is_conj() and view.is_contiguous()
+    for _ in range(2):
+        assert hvd.allreduce(view, op=hvd.Sum, name="conjugate").tolist() == [total] * 3
+    assert hvd.allgather(view[:1]).tolist() == [complex(each, -each - 1) for each in range(ranks)]
+    hvd.allreduce_(view, op=hvd.Sum)
+    assert view.tolist() == [total] * 3
+    assert values.tolist() == [total.conjugate()] * 3
+
+
+def test_views_whose_memory_holds_other_numbers():
+    two = world(2)
+    two.run(views)
+    two.run(conjugates)

@@ -1,6 +1,7 @@
 """DistributedOptimizer: what it adds to an optimizer, and what it leaves."""
 
 import copy
+import logging
 import warnings
 
 import farandole_torch as hvd
@@ -103,6 +104,40 @@ def test_gradients_of_several_passes_are_added_first(ranks):
     world(ranks).run(accumulate)
 
 
+def leftover():
+    """Three batches, two of which make a step: the third is dropped, or the next pass says what has happened."""
+    model, inputs = linear()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters(), backward_passes_per_step=2
+    )
+    lines, handler = [], logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logging.getLogger("farandole").addHandler(handler)
+    for _ in range(2):
+        for batch in range(3):
+            optimizer.zero_grad() if batch == 0 else None
+            model(inputs).square().mean().backward()
+            if batch == 1:
+                optimizer.step()
+                expected = averaged(model, everyones(inputs))
+                for parameter, gradient in zip(model.parameters(), expected, strict=True):
+                    assert torch.allclose(parameter.grad, 2 * gradient)
+                optimizer.zero_grad()
+    logging.getLogger("farandole").removeHandler(handler)
+    assert len(lines) == 1 and "zero_grad() drops the gradients of 1 of 2 backward passes" in lines[0], lines
+    model(inputs).square().mean().backward()  # the second pass of this step
+    with pytest.raises(ValueError, match=r"computed again .* is 2; .*ended in the middle of a step.*drop_last=True"):
+        model(inputs).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    model(inputs).square().mean().backward()
+    optimizer.step()  # of what is there
+
+
+def test_a_leftover_of_accumulation_is_named():
+    world(2).run(leftover)
+
+
 def misuse():
     model, inputs = linear()
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
@@ -169,6 +204,31 @@ def clip():
 
 def test_gradients_can_be_clipped_between_synchronize_and_step():
     world(2).run(clip)
+
+
+def complex_parameters(**options):
+    """Beside a real one; they are broadcast, too."""
+    rank, ranks = hvd.rank(), hvd.size()
+    parameters = {"z": torch.full((3,), complex(rank, 1)), "w": torch.full((2,), float(rank))}
+    parameters = {name: torch.nn.Parameter(each) for name, each in parameters.items()}
+    hvd.broadcast_parameters(parameters, root_rank=1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters.values(), lr=0.5), parameters.items(), **options)
+    for _ in range(3):
+        optimizer.zero_grad()
+        ((parameters["z"] * complex(2 * rank, 4)).real.sum() + (parameters["w"] * 2 * rank).sum()).backward()
+        optimizer.step()
+    mean = sum(range(ranks)) / ranks
+    assert parameters["z"].tolist() == [1 + 1j - 1.5 * (2 * mean - 4j)] * 3
+    assert parameters["w"].tolist() == [1 - 1.5 * 2 * mean] * 2
+
+
+def complex_parameters_in_all_ways():
+    for options in ({}, {"num_groups": 1}, {"compression": hvd.Compression.fp16}, {"overlap": True}):
+        complex_parameters(**options)
+
+
+def test_complex_parameters_are_trained():
+    world(2).run(complex_parameters_in_all_ways)
 
 
 def still_the_users_optimizer():

@@ -66,7 +66,7 @@ def a_step(folder):
     assert is_inside(outer, found["Optimizer.step#SGD.step"][0])
 
     grouped = profiled(folder, trained(num_groups=1))
-    assert len(grouped["farandole.allreduce.begin gradients.0"]) == 1
+    assert len(grouped["farandole.allreduce.begin gradients.weight"]) == 1
 
     adasum = profiled(folder, trained(op=hvd.Adasum))
     (outer,) = adasum["farandole.DistributedOptimizer.combine"]

@@ -24,6 +24,7 @@ from farandole_torch._adapter import collectives as _collectives
 from farandole_torch._broadcasting import broadcast_optimizer_state
 from farandole_torch._normalization import SyncBatchNorm
 from farandole_torch._optimizer import DistributedOptimizer, no_sync
+from farandole_torch._private import hide_from_dynamo as _hide_from_dynamo
 from farandole_torch.mpi_ops import *  # noqa: F403
 
 broadcast_parameters = _collectives.broadcast_parameters
@@ -40,3 +41,6 @@ __all__ = [
     "no_sync",
 ]
 __all__ += mpi_ops.__all__
+
+for _name in __all__:
+    _hide_from_dynamo(globals()[_name])  # a compiled function leaves them to Python

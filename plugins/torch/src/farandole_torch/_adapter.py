@@ -31,7 +31,7 @@ class _Cuda(DeviceMemory[Tensor]):
         return tensor.device
 
     def buffer(self, tensor: Tensor) -> Buffer | None:
-        if not tensor.is_contiguous() or tensor.is_neg():
+        if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
             return None
         own = tensor if tensor.numel() else torch.empty(1, dtype=torch.uint8, device=tensor.device)
         return Buffer(own.data_ptr(), tensor.nbytes, own)
@@ -119,7 +119,10 @@ class TensorAdapter(Adapter[Tensor]):
 
     def assign(self, target: Tensor, source: Tensor) -> None:
         # Of a strided negative view on a GPU, copy_ brings the opposite numbers to the host (torch 2.11).
-        target.detach().copy_(source.detach().resolve_neg())
+        target.detach().copy_(source.detach().resolve_neg().resolve_conj())
+
+    def names_object(self, name: object) -> bool:
+        return isinstance(name, str) and name.rpartition(".")[2] == "_extra_state"  # of a module, in a state_dict
 
     def cast(self, tensor: Tensor, dtype: DType) -> Tensor:
         if tensor.is_cuda:  # made when an operation began, perhaps on another stream, and given up once it is read here
@@ -172,10 +175,10 @@ def _refuse_capture() -> None:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Returns whether contiguous memory of the host holds its values: of a negative view, such as the imaginary part of
-    a conjugate, it holds the opposite numbers.
+    """Returns whether contiguous memory of the host holds its values: of a conjugate view it holds the numbers before
+    they are conjugated, and of a negative view, such as the imaginary part of a conjugate, the opposite ones.
     """
-    return tensor.is_cpu and not tensor.is_neg() and tensor.is_contiguous()
+    return tensor.is_cpu and not tensor.is_neg() and not tensor.is_conj() and tensor.is_contiguous()
 
 
 def _indescribable(tensor: Tensor) -> Exception:

@@ -10,6 +10,8 @@ import torch
 from farandole import broadcast_object, rank, size
 
 from farandole_torch._adapter import TORCH_DTYPES, collectives
+from farandole_torch._optimizer import Distributed
+from farandole_torch._optimizer_state import install_state
 
 _SENT = frozenset(TORCH_DTYPES.values())
 
@@ -29,6 +31,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
 
     Takes no step and changes nothing on the root. Ranks whose state is still empty receive it; if the root's is empty,
     everybody's becomes empty. The options of the parameter groups, such as the learning rate, become the root's.
+    Tensors have the root's dtypes, also where these are not the parameters'.
 
     Args:
         optimizer: a torch.optim.Optimizer, distributed or not, over parameters in the same order on all ranks.
@@ -51,17 +54,19 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     is_root = rank() == root_rank
     tensors: list[Any] = []
     outline = _replaced(optimizer.state_dict(), lambda value: _taken_out(value, tensors)) if is_root else None
-    outline = broadcast_object(outline, root_rank, name="optimizer")
+    name = "optimizer"
+    if isinstance(optimizer, Distributed):  # whose names tell it apart from one in another thread
+        name = f"optimizer.{min(optimizer._farandole_names.chosen, default='')}"
+    outline = broadcast_object(outline, root_rank, name=name)
     if not is_root:
         devices = _devices(optimizer)
         _replaced(outline, lambda value: _new_tensor(value, tensors, devices))
-    handles = [collectives.broadcast_async_(each, root_rank, f"optimizer.{i}") for i, each in enumerate(tensors)]
+    handles = [collectives.broadcast_async_(each, root_rank, f"{name}.{i}") for i, each in enumerate(tensors)]
     for handle in handles:
         handle.wait()
     if not is_root:
-        optimizer.load_state_dict(
-            _replaced(outline, lambda value: tensors[value.index] if isinstance(value, _Place) else value)
-        )
+        state = _replaced(outline, lambda value: tensors[value.index] if isinstance(value, _Place) else value)
+        install_state(optimizer, state)
 
 
 def _taken_out(value: Any, tensors: list[Any]) -> Any:

@@ -20,8 +20,9 @@ from farandole import Adasum, Handle, MismatchError, ProcessSet
 from farandole.plugin import Compressor, check_compressor, is_alone
 
 from farandole_torch._adapter import Tensor, collectives, span
+from farandole_torch._checksums import checksums
 from farandole_torch._frozen import Agreement, Plan, Required
-from farandole_torch._owners import Parameter, check_free, check_owned, take
+from farandole_torch._owners import Parameter, check_free, check_owned, reducing, take
 from farandole_torch._private import after_each_step
 
 
@@ -87,8 +88,9 @@ class Deltas:
         for change in self._changes:
             change.take_back()
         try:
-            self._agree()
-            self._combine()
+            with reducing(self._names, self._process_set):
+                self._agree()
+                self._combine()
         except Exception as error:
             self._forget()
             self._agreement.explain(self._plan(), self._required, error)
@@ -129,7 +131,8 @@ class Deltas:
         """Raises MismatchError where the ranks have not frozen the same parameters; see `_frozen`."""
         before, required = self._agreement.required, self._required
         if before is None:
-            refusal = self._agreement.ask_at_first(self._plan(), required)
+            sums = checksums(self._parameters, required)
+            refusal = self._agreement.ask_at_first(self._plan(), required, sums)
         elif before == required or any(change.handle for change in self._changes):
             return
         else:

@@ -29,6 +29,7 @@ class Exchange:
 
     def __init__(self, options: ExchangeOptions) -> None:
         """Check what is left to check of the arguments, see farandole_torch.keras.DistributedOptimizer."""
+        self.options = options
         self._how: dict[str, Any] = {
             "op": options.op,
             "predivide_factor": options.predivide_factor,

@@ -1,6 +1,7 @@
 """Checks that the ranks reduce the same parameters: in the first step, and when a rank's frozen parameters change.
 
 first step, before anything is reduced --names, groups and own set, allgathered--> equal on all, or an error on all
+                                       --checksums of the parameters with them--> equal on all, or a warning
 as in the step before --> nothing is sent
 changed --the same, allgathered under the name of a reduction--> likewise
 
@@ -18,12 +19,13 @@ from typing import Any
 
 import torch
 from farandole import Handle, MismatchError, ProcessSet, allgather_object, rank
+from farandole.plugin import NOT_COMPARED, warn_about_differences
 
 from farandole_torch._adapter import Tensor, collectives
 
 Required = tuple[bool, ...]  # of each parameter, whether it requires a gradient
-_FIRST = "DistributedOptimizer.first_step"
 _NAMED = 3  # parameters in a message
+_REMEDY = "broadcast_parameters(model.state_dict(), root_rank=0)"
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,12 @@ class Agreement:
         """The next step is the first one again, of other ranks."""
         self.required, self._asked = None, None
 
-    def ask_at_first(self, plan: Plan, required: Required) -> MismatchError | None:
-        """Compare this rank's set with those of all others, whose first step it is, too; blocks."""
-        return self._judged(plan, required, self._ask(plan, required, _FIRST))
+    def ask_at_first(self, plan: Plan, required: Required, sums: Sequence[int] = ()) -> MismatchError | None:
+        """Compare this rank's set with those of all others, whose first step it is, too; blocks.
+
+        sums: checksums of the parameters, which are compared with it; ranks whose parameters differ are warned about.
+        """
+        return self._judged(plan, required, self._ask(plan, required, _first_step(plan), sums))
 
     def ask(self, plan: Plan, required: Required, operation: str) -> MismatchError | None:
         """Likewise, where others may not ask, but begin the reduction of this name.
@@ -66,10 +71,11 @@ class Agreement:
             if refusal is not None:
                 raise refusal from error
 
-    def _ask(self, plan: Plan, required: Required, name: str) -> Tensor:
-        """Of each rank: its number, that of its parameters, what its plan amounts to, and its set."""
+    def _ask(self, plan: Plan, required: Required, name: str, sums: Sequence[int] = ()) -> Tensor:
+        """Of each rank: its number, that of its parameters, what its plan amounts to, its set, and its checksums."""
         if self._asked is None:
-            mine = [rank(), len(plan.names), zlib.crc32(repr(plan).encode()), *required]
+            compared = sums or [NOT_COMPARED] * len(plan.names)
+            mine = [rank(), len(plan.names), zlib.crc32(repr(plan).encode()), *required, *compared]
             self._asked = collectives.allgather_async(torch.tensor(mine), name, self._process_set)
         try:
             gathered = self._asked.wait()
@@ -80,13 +86,14 @@ class Agreement:
         return gathered
 
     def _judged(self, plan: Plan, required: Required, gathered: Tensor) -> MismatchError | None:
-        values, kinds, sets = gathered.tolist(), set(), {}
+        values, kinds, sets, sums = gathered.tolist(), set(), {}, {}
         while values:
             of_rank, count, plan_of_rank = values[:3]
             kinds.add((count, plan_of_rank))
-            sets[of_rank], values = values[3 : 3 + count], values[3 + count :]
+            sets[of_rank], sums[of_rank] = values[3 : 3 + count], values[3 + count : 3 + 2 * count]
+            values = values[3 + 2 * count :]
         if len(kinds) > 1:
-            of_ranks = allgather_object((rank(), plan), name=f"{_FIRST}.plan", process_set=self._process_set)
+            of_ranks = allgather_object((rank(), plan), name=f"{_first_step(plan)}.plan", process_set=self._process_set)
             return MismatchError(f"the ranks' optimizers {_difference(of_ranks)}")
         told = [text for i, name in enumerate(plan.names) if (text := _differing(name, sets, i))]
         if told:
@@ -94,8 +101,17 @@ class Agreement:
                 f"the ranks have not frozen the same parameters: {_some(told)}; set requires_grad alike on all "
                 "ranks before the same step"
             )
+        warn_about_differences(plan.names, sums, _REMEDY)
         self.required = required
         return None
+
+
+def _first_step(plan: Plan) -> str:
+    """The name of the exchange: another one for each optimizer, and equal on ranks that disagree about some parameters.
+
+    So that optimizers in several threads do not take part in each other's.
+    """
+    return f"DistributedOptimizer.first_step.{min(plan.names, default='')}"
 
 
 def _difference(of_ranks: Sequence[tuple[int, Plan]]) -> str:

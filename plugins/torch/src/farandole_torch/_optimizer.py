@@ -25,6 +25,7 @@ from farandole.plugin import (
 from farandole_torch._adapter import Compression, Tensor, collectives
 from farandole_torch._deltas import Deltas
 from farandole_torch._owners import Parameter, check_free
+from farandole_torch._private import complete
 from farandole_torch._reduction import Reduction
 
 Groups = int | Sequence[Sequence[Parameter]]
@@ -172,12 +173,17 @@ class Distributed(_Optimizer):  # type: ignore[misc, unused-ignore]  # torch is 
         # are others' own.
         if "unscale" in sys._getframe(1).f_code.co_name:
             self._farandole.before_unscaling()
-        groups: list[dict[str, Any]] = self.__dict__["param_groups"]
+        own = self.__dict__
+        groups: list[dict[str, Any]] = own["param_groups"] if "param_groups" in own else super().param_groups
         return groups
 
     @param_groups.setter
     def param_groups(self, groups: list[dict[str, Any]]) -> None:
-        self.__dict__["param_groups"] = groups
+        inherited = getattr(super(Distributed, type(self)), "param_groups", None)
+        if inherited is None:
+            self.__dict__["param_groups"] = groups
+        else:  # a property of the user's class
+            inherited.__set__(self, groups)
 
     @property
     def submitted_bytes(self) -> int:
@@ -245,6 +251,7 @@ def _parameters_of(optimizer: Any) -> list[Parameter]:
 def _make_distributed(optimizer: Any, watching: Watching, names: _Names) -> Watching:
     extend(optimizer, Distributed)
     optimizer._farandole, optimizer._farandole_names = watching, names
+    complete(optimizer)
     return watching
 
 

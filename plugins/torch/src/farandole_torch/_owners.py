@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import torch
+from farandole import ArgumentError, ProcessSet
 from torch.utils.weak import WeakIdKeyDictionary
 
 Parameter: TypeAlias = torch.nn.Parameter
@@ -23,6 +26,8 @@ class Owner(Protocol):
         """Returns whether a reduction is on its way."""
 
 
+_lock = threading.Lock()
+_reduced: set[tuple[str, tuple[int, ...] | None]] = set()  # what a thread reduces now, see `reducing`
 _owners: Any = WeakIdKeyDictionary()  # parameter -> its owner, weakly
 
 
@@ -35,6 +40,27 @@ def check_free(parameters: Sequence[Parameter], names: Sequence[str]) -> None:
                 f"another DistributedOptimizer is reducing {name!r}: call its step() or synchronize() before this one "
                 "is given the parameter"
             )
+
+
+@contextlib.contextmanager
+def reducing(names: Sequence[str], process_set: ProcessSet | None) -> Iterator[None]:
+    """A context in which this thread alone reduces parameters of these names, which pair them with the other ranks'.
+
+    Raises ArgumentError where another thread does, for an optimizer of its own.
+    """
+    key = min(names, default=""), None if process_set is None else tuple(process_set.ranks)
+    with _lock:
+        if key in _reduced:
+            raise ArgumentError(
+                f"two DistributedOptimizers whose parameters have the same names, {key[0]!r} among them, reduce "
+                "gradients in two threads at once, so that the ranks cannot tell them apart: give each its own names, "
+                "such as named_parameters=[(f'generator.{name}', p) for name, p in generator.named_parameters()]"
+            )
+        _reduced.add(key)
+    try:
+        yield
+    finally:
+        _reduced.discard(key)
 
 
 def take(parameters: Sequence[Parameter], owner: Owner) -> None:

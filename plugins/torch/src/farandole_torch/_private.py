@@ -9,9 +9,11 @@ Checked on PyTorch 2.3 to 2.13; docs/guide/torch.md says when, and how far.
 | `torch.distributed.distributed_c10d._world.pg_names` | a group's name, which it does not know itself | here |
 | `torch.nn.modules.batchnorm._BatchNorm` | what torch and others take for a batch normalization | here |
 | `Optimizer._optimizer_step_pre_hooks`, `_optimizer_step_post_hooks` | our hooks come before the user's | here |
+| `Optimizer.__setstate__` | makes the hooks of an optimizer whose class does not call torch's `__init__` | here |
 | `Variable._execution_engine.queue_callback` | a call when backward is over | here |
 | `torch.autograd.graph._engine_run_backward` | as a caller, by its name: what backward calls without Python | here |
 | `torch._C._dynamo.eval_frame.set_code_exec_strategy` | keeps Dynamo from what a function runs (2.13 only) | here |
+| `torch._C._current_autograd_node` | tells whether a backward pass still runs nodes | here |
 | `function._torchdynamo_disable` | tells Dynamo not to look into it | here |
 | `Tensor._version` | tells a gradient that was changed while it was being reduced | here |
 | `_BatchNorm._check_input_dim` | is replaced by one that says more | _normalization.py |
@@ -24,8 +26,9 @@ A rule of tests/architecture lets no other module reach for such names.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from operator import attrgetter
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -46,25 +49,49 @@ def when_backward_is_over(call: Callable[[], None]) -> None:
 
 
 def hide_from_dynamo(function: Any) -> None:
-    """Have Dynamo look neither into this function nor into what it calls.
+    """Have Dynamo look neither into this function or method nor into what it calls, where PyTorch is new enough.
 
-    `torch.compiler.disable` does the same, and takes 0.7 us of each call.
+    `torch.compiler.disable` does the same, and takes 0.7 us of each call. No-op for anything that is not defined in
+    Python where it says: the code of a decorator is everybody's.
     """
-    from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+    function = getattr(function, "__func__", function)
+    if not isinstance(function, FunctionType) or function.__globals__["__name__"] != function.__module__:
+        return
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    with suppress(ImportError):
+        from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 
-    set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
-    function._torchdynamo_disable = True
+        set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
+
+
+def is_called_by_engine(frame: FrameType) -> bool:
+    """Returns whether autograd's engine has called this frame: C++ did, and no hook or callback in Python."""
+    caller = frame.f_back
+    return caller is not None and caller.f_code.co_name == "_engine_run_backward"
 
 
 def is_called_by_backward(frame: FrameType) -> bool:
-    """Returns whether a backward pass has called this frame, from C++ and not by a hook in Python."""
-    caller = frame.f_back
-    return caller is not None and caller.f_code.co_name == "_engine_run_backward"
+    """Returns whether a node of a backward pass has called this frame, from C++.
+
+    When the last node has run, the engine makes the calls of `when_backward_is_over`, and they are in no node.
+    """
+    return is_called_by_engine(frame) and torch._C._current_autograd_node() is not None
 
 
 def name_of_group(group: Any, default: str) -> str:
     """Returns the name that torch.distributed gives the group; `default` until it has one."""
     return str(torch.distributed.distributed_c10d._world.pg_names.get(group, default))
+
+
+def complete(optimizer: Any) -> None:
+    """Give an optimizer whose class does not call torch's `__init__`, as in copies of Lookahead, what that makes.
+
+    The class must be one that other optimizers do not have: its `step` calls the hooks from now on.
+    """
+    if not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+        if not hasattr(optimizer, "defaults"):
+            optimizer.defaults = {}
+        torch.optim.Optimizer.__setstate__(optimizer, {})
 
 
 def before_each_step(optimizer: Any, hook: Callable[..., Any]) -> None:

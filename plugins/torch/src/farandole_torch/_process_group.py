@@ -11,10 +11,11 @@ Sums that backward itself asks for, DistributedDataParallel's, begin when it is 
 
 from __future__ import annotations
 
-import queue
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -23,31 +24,46 @@ from farandole import Average, Handle, Max, Min, ProcessSet, Product, ReduceOp, 
 from farandole.plugin import carried_allreduce
 
 from farandole_torch._adapter import Tensor, collectives
+from farandole_torch._futures import Completer, Futures
 from farandole_torch._overlap import pays
-from farandole_torch._private import hide_from_dynamo, is_called_by_backward, name_of_group, when_backward_is_over
+from farandole_torch._private import (
+    hide_from_dynamo,
+    is_called_by_backward,
+    is_called_by_engine,
+    name_of_group,
+    when_backward_is_over,
+)
 from farandole_torch._sparse import begin
 
 _OPS = {"SUM": Sum, "AVG": Average, "MIN": Min, "MAX": Max, "PRODUCT": Product}
 _SUM = dist.ReduceOp.SUM
 _BLOCKING_SUM = (("asyncOp", False), ("reduceOp", _SUM))  # in the options of an allreduce
+_DROPPED = 16  # works that only C++ has: one for each model in a Join
 _PASSES = 1024  # from one rank to another with one tag, that are under way at a time
 
 
 class Work(dist.Work):  # type: ignore[misc]  # torch is not read
     """Operations that are under way; complete when the last of them is."""
 
-    def __init__(self, group: ProcessGroup, handles: Sequence[Handle[Any]], result: list[Any]) -> None:
+    def __init__(
+        self, group: ProcessGroup, handles: Sequence[Handle[Any]], result: list[Any], is_ordered: bool = True
+    ) -> None:
+        """`is_ordered`: the ranks' calls are matched by their order, not by a name."""
         super().__init__()
-        self._group, self._handles, self._result = group, handles, result
-        self._lock = threading.Lock()
+        self._group, self._handles, self._result, self._is_ordered = group, handles, result, is_ordered
+        self._trigger: Any = None  # completes the future
         self._future: Any = None
-        self._done: Any = None  # the future's trigger
+        self._is_used = not is_ordered  # somebody has waited, or has the future
 
     def wait(self, timeout: Any = None) -> bool:
         """Block until complete; raises the operation's error. FARANDOLE_TIMEOUT says for how long, not `timeout`."""
-        with self._lock:
-            for handle in self._handles:
-                handle.wait()
+        self._is_used = True
+        try:
+            self._await_handles()
+        finally:
+            if self._future is not None:
+                with suppress(RuntimeError):  # which quotes the operation's error
+                    self._future.wait()
         return True
 
     def synchronize(self) -> None:
@@ -55,7 +71,7 @@ class Work(dist.Work):  # type: ignore[misc]  # torch is not read
 
     def is_completed(self) -> bool:
         """Returns whether the results are there; never blocks for long."""
-        if not all(handle.done() for handle in self._handles):
+        if not self._is_over():
             return False
         self.exception()  # who polls need not wait: what the core allocated is copied now
         return True
@@ -75,25 +91,43 @@ class Work(dist.Work):  # type: ignore[misc]  # torch is not read
         return self._result
 
     def get_future(self) -> Any:
-        """Completed by the group's own thread, in the order of the calls; an error is a RuntimeError that quotes it."""
-        if self._future is None:
-            self._done = torch.futures.Future(devices=_gpus_of(self._result))
-            # An error that `set_exception` sets is a result to C++, where DistributedDataParallel crashes on it.
-            self._future = self._done.then(self._result_or_error)
-            self._have_future_completed()
+        """An error is a RuntimeError that quotes it. Callbacks run in threads of their own, and may block."""
+        self._is_used = True
+        with self._group.lock:
+            if self._future is None:
+                self._trigger = torch.futures.Future(devices=_gpus_of(self._result))
+                # An error that `set_exception` sets is a result to C++, where DistributedDataParallel crashes on it.
+                self._future = self._trigger.then(self._result_or_error)
+                if self._is_over():
+                    self.complete_future()
+                else:
+                    self._have_future_completed(is_called_by_engine(sys._getframe()))
         return self._future
-
-    def _have_future_completed(self) -> None:
-        self._group.complete_later(self)
 
     def complete_future(self) -> None:
         """Wait, and tell who waits for the future."""
-        self.exception()
-        self._done.set_result(None)
+        with suppress(Exception):  # `_result_or_error` raises it again
+            self._await_handles()
+        self._trigger.set_result(None)
+
+    def _have_future_completed(self, by_engine: bool) -> None:
+        self._group.complete_later(self, has_callbacks=self._is_ordered and not by_engine)
+
+    def _is_over(self) -> bool:
+        return all(handle.done() for handle in self._handles)
+
+    def _await_handles(self) -> None:
+        for handle in self._handles:
+            handle.wait()
 
     def _result_or_error(self, _: Any) -> list[Any]:
-        self.wait()
+        self._await_handles()
         return self._result
+
+    def __del__(self) -> None:
+        """C++ may still have it: DistributedDataParallel waits in backward for what Join began in forward."""
+        if not self._is_used:
+            self._group.dropped.append(self)
 
 
 class Deferred(Work):
@@ -120,13 +154,12 @@ class Deferred(Work):
         for work in self._group.begin_deferred():
             self._group.complete_later(work)
 
-    def get_future(self) -> Any:
-        with self._group.deferring:
-            return super().get_future()
+    def _is_over(self) -> bool:
+        return bool(self._handles) and super()._is_over()
 
-    def _have_future_completed(self) -> None:
+    def _have_future_completed(self, by_engine: bool) -> None:
         if self._handles:  # it has begun; else who begins it does this
-            super()._have_future_completed()
+            super()._have_future_completed(by_engine)
 
 
 class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
@@ -138,29 +171,40 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._rank, self._ranks, self._process_set = rank, list(ranks), process_set
         self._passes: dict[tuple[int, int, int], int] = {}  # (source, target, tag) -> how many there were
         self._name = ""  # as torch calls it, also when torch has forgotten the group
-        self._completer: queue.SimpleQueue[Work | None] | None = None  # what its thread is given
         self._defers = len(ranks) > 1 and self._all_defer()  # sums that backward asks for
         self._deferred: list[Deferred] = []
-        self.deferring = threading.Lock()
+        self.lock = threading.Lock()  # of what is deferred, and of futures
+        self._futures, self._futures_with_callbacks = Futures(), Futures()
+        self.dropped: deque[Work] = deque(maxlen=_DROPPED)  # that nobody has waited for
         # Before the method of that name, which it calls: small sums on CPUs are so frequent that each frame counts.
-        faster = carried_allreduce(collectives, process_set, _BLOCKING_SUM, self.allreduce)
-        self.__dict__["allreduce"] = faster
+        self._faster: Any = carried_allreduce(collectives, process_set, _BLOCKING_SUM, self.allreduce)
+        self.__dict__["allreduce"] = self._faster
 
-    def complete_later(self, work: Work) -> None:
-        """Have the group's thread complete its future."""
-        if self._completer is None:
-            self._completer = queue.SimpleQueue()
-            threading.Thread(
-                target=_complete_all, args=[self._completer], name="farandole futures", daemon=True
-            ).start()
-        self._completer.put(work)
+    def complete_later(self, work: Work, has_callbacks: bool = False) -> None:
+        """Have a thread complete its future. `has_callbacks`: they may begin operations, see `_in_order`."""
+        if has_callbacks:
+            self.__dict__.pop("allreduce", None)
+        (self._futures_with_callbacks if has_callbacks else self._futures).add(work)
+
+    def _in_order(self) -> ProcessSet | None:
+        """The set, for a call that is matched by its order.
+
+        On all ranks it comes after the calls by callbacks of the futures before it, as it does with a library that runs
+        callbacks within `then`.
+        """
+        if "allreduce" not in self.__dict__ and not isinstance(threading.current_thread(), Completer):
+            self._futures_with_callbacks.join()
+            if self._faster is not None:
+                self.__dict__["allreduce"] = self._faster
+        return self._process_set
 
     def shutdown(self) -> None:
-        """End the group's thread, when it has completed what it was given. `dist.destroy_process_group` calls it."""
-        self.__dict__.pop("allreduce", None)  # which refers to this group
-        if self._completer is not None:
-            self._completer.put(None)
-            self._completer = None
+        """End the group's threads, when they have completed what they were given. Called when a group is destroyed."""
+        self.__dict__.pop("allreduce", None)
+        self._faster = None  # which refers to this group
+        self.dropped.clear()
+        self._futures.end()
+        self._futures_with_callbacks.end()
 
     abort = shutdown
 
@@ -190,16 +234,17 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
             op = _op(opts)
             if self._defers and tensors[0].is_cpu and is_called_by_backward(sys._getframe()):
                 return self._defer(tensors, op)
+            self._in_order()
             return Work(self, [self.begin_sum(each, op) for each in tensors], tensors)
-        collectives.allreduce_(tensors[0], op=_op(opts), process_set=self._process_set)  # the caller would wait next
+        collectives.allreduce_(tensors[0], op=_op(opts), process_set=self._in_order())  # the caller would wait next
         return None
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Work:
-        handle = collectives.grouped_allreduce_async_(tensors, op=_op(opts), process_set=self._process_set)
+        handle = collectives.grouped_allreduce_async_(tensors, op=_op(opts), process_set=self._in_order())
         return Work(self, [handle], tensors)
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> Work:
-        handle = collectives.allreduce_async(tensors[0], op=_op(opts), process_set=self._process_set)
+        handle = collectives.allreduce_async(tensors[0], op=_op(opts), process_set=self._in_order())
         is_root = opts.rootRank == self._rank
         return Work(self, [handle.map(lambda sums: _fill(tensors[:1], [sums]) if is_root else None)], tensors)
 
@@ -208,21 +253,21 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def reduce_scatter_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Work:
         rows = [each.reshape(self.getSize(), -1) for each in inputs]
-        handle = collectives.grouped_reducescatter_async(rows, op=_op(opts), process_set=self._process_set)
+        handle = collectives.grouped_reducescatter_async(rows, op=_op(opts), process_set=self._in_order())
         return Work(self, [handle.map(lambda parts: _fill(outputs, parts))], outputs)
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> Work:
         flat = torch.cat([each.reshape(-1) for each in inputs[0]])
         start = sum(each.numel() for each in inputs[0][: self._rank])
         mine = slice(start, start + outputs[0].numel())
-        handle = collectives.allreduce_async_(flat, op=_op(opts), process_set=self._process_set)
+        handle = collectives.allreduce_async_(flat, op=_op(opts), process_set=self._in_order())
         return Work(self, [handle.map(lambda sums: _fill(outputs, [sums[mine]]))], outputs)
 
     # ---- moves
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Work:
         root = self._ranks[opts.rootRank]
-        handles = [collectives.broadcast_async_(each, root, process_set=self._process_set) for each in tensors]
+        handles = [collectives.broadcast_async_(each, root, process_set=self._in_order()) for each in tensors]
         return Work(self, handles, tensors)
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Work:
@@ -284,12 +329,13 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def begin_deferred(self) -> list[Deferred]:
         """Begin what was deferred, in the order of the calls. Returns those whose futures the caller completes."""
-        with self.deferring:
+        self._in_order()
+        with self.lock:
             deferred, self._deferred = self._deferred, []
             return [work for work in deferred if work.begin()]
 
     def begin_sum(self, tensor: Tensor, op: ReduceOp) -> Handle[Any]:
-        """Begin to add up a tensor, dense or sparse, in place."""
+        """Begin to add up a tensor, dense or sparse, in place. REQUIRES: it is in order."""
         if tensor.layout is not torch.sparse_coo:
             return collectives.allreduce_async_(tensor, op=op, process_set=self._process_set)
         handle, _ = begin(tensor, None, op, self._process_set)
@@ -314,7 +360,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         count = self._passes[source, target, tag] = self._passes.get((source, target, tag), 0) + 1
         name = f"{self.group_name}.{source}.to.{target}.{tag}.{count % _PASSES}"
         root = self._ranks[source]
-        return Work(self, [collectives.broadcast_async_(each, root, name, pair) for each in tensors], tensors)
+        handles = [collectives.broadcast_async_(each, root, name, pair) for each in tensors]
+        return Work(self, handles, tensors, is_ordered=False)
 
     def _pair(self, source: int, target: int) -> ProcessSet | None:
         if self.getSize() == 2:
@@ -329,29 +376,17 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         return pair
 
     def barrier(self, opts: Any = None) -> Work:
-        handle = collectives.allreduce_async_(torch.zeros(1, dtype=torch.uint8), op=Sum, process_set=self._process_set)
+        handle = collectives.allreduce_async_(torch.zeros(1, dtype=torch.uint8), op=Sum, process_set=self._in_order())
         return Work(self, [handle], [])
 
     def _gathered(self, inputs: Sequence[Tensor], fill: Callable[[list[Tensor]], None], result: list[Any]) -> Work:
         flats = [each.reshape(-1) for each in inputs]
-        handle = collectives.grouped_allgather_async(flats, process_set=self._process_set)
+        handle = collectives.grouped_allgather_async(flats, process_set=self._in_order())
         return Work(self, [handle.map(fill)], result)
 
     def _exchanged(self, sent: Tensor, splits: list[int], outputs: list[Tensor]) -> Work:
-        handle = collectives.alltoall_async(sent, splits, process_set=self._process_set)
+        handle = collectives.alltoall_async(sent, splits, process_set=self._in_order())
         return Work(self, [handle.map(lambda both: _fill_flat(outputs, both[0].reshape(-1)))], outputs)
-
-
-def _complete_all(waiting: queue.SimpleQueue[Work | None]) -> None:
-    """Until None comes. Keeps no work, and so no group, while it waits for the next."""
-    while _complete(waiting.get()):
-        pass
-
-
-def _complete(work: Work | None) -> bool:
-    if work is not None:
-        work.complete_future()
-    return work is not None
 
 
 def _gpus_of(result: Any) -> list[torch.device]:

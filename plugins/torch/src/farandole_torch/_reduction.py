@@ -7,6 +7,7 @@ step     --hook before it---------> GradientReducer.finish, unless `synchronize`
 from __future__ import annotations
 
 import contextlib
+import logging
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,9 +17,10 @@ from farandole import Average, Handle, MismatchError, ProcessSet, ReduceOp, Sum
 from farandole.plugin import GradientReducer, is_alone
 
 from farandole_torch._adapter import Tensor, collectives, span
+from farandole_torch._checksums import checksums
 from farandole_torch._frozen import Agreement, Plan, Required
 from farandole_torch._overlap import pays
-from farandole_torch._owners import Parameter, check_free, check_owned, take
+from farandole_torch._owners import Parameter, check_free, check_owned, reducing, take
 from farandole_torch._private import before_each_step, version_of
 from farandole_torch._sparse import begin
 
@@ -52,6 +54,7 @@ class Reduction:
         self._handed: dict[int, tuple[Tensor, int]] = {}  # index -> the gradient that backward left, and its version
         self.has_lost = False  # another optimizer has taken a parameter
         self._is_alone = True
+        self._told_of_leftover = False
         self._wants_sparse = False
 
     def start(self, optimizer: Any, reducer: GradientReducer[Tensor], alone: bool) -> None:
@@ -91,7 +94,7 @@ class Reduction:
         if self.has_lost:
             check_owned({self._names[i]: self._parameters[i] for i in self._hooked}, self)
         self._watch()
-        with span("farandole.DistributedOptimizer.synchronize"):
+        with span("farandole.DistributedOptimizer.synchronize"), reducing(self._names, self._process_set):
             self._reduce()
         self.synchronized = True
 
@@ -99,7 +102,8 @@ class Reduction:
         begun = self._required if self.in_flight else None
         required = self._begin() if begun is None else begun
         if self._agreement.required is None:
-            self._obey(self._agreement.ask_at_first(self._plan(), required))
+            sums = checksums(self._parameters, required)
+            self._obey(self._agreement.ask_at_first(self._plan(), required, sums))
         elif required != self._agreement.required and (self.reducer.holds or not self.in_flight):
             self._obey(self._ask(required, self._agreement.required))
         wanted = [i for i, each in enumerate(self._parameters) if each.requires_grad or required[i]]
@@ -198,6 +202,22 @@ class Reduction:
                 "backward(), or call synchronize() first"
             )
         self.synchronized = False
+        if self.reducer.begun_passes:
+            self._drop_leftover()
+
+    def _drop_leftover(self) -> None:
+        """The gradients of a step that is not complete are about to be zero: count its passes anew."""
+        if not self._told_of_leftover:
+            logging.getLogger("farandole").warning(
+                "zero_grad() drops the gradients of %d of %d backward passes: a pass over the data probably ended in "
+                "the middle of a step. Call step() before it, which reduces what is there, or leave the last batches "
+                "of the pass out (drop_last=True)",
+                self.reducer.begun_passes,
+                self.passes,
+            )
+        self._told_of_leftover = True
+        self._required = None
+        self.reducer.forget()
 
     @property
     def in_flight(self) -> bool:
@@ -287,9 +307,9 @@ class Reduction:
 
     def _zeros(self, index: int, parameter: Parameter) -> Tensor:
         """Of the layout that the parameter's last gradient had: that of the ranks that have one now."""
-        if index not in self._sparse_dims:
-            return torch.zeros_like(parameter)
-        return torch.zeros_like(parameter).to_sparse(self._sparse_dims[index])
+        # A parameter of newer versions of PyTorch may want gradients of another dtype than its own; None allows any.
+        zeros = torch.zeros_like(parameter, dtype=getattr(parameter, "grad_dtype", None) or parameter.dtype)
+        return zeros if index not in self._sparse_dims else zeros.to_sparse(self._sparse_dims[index])
 
 
 class _Hook:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 from farandole import ArgumentError, Average, Handle, ProcessSet, ReduceOp
+from farandole.plugin import Turn, plain
 
 from farandole_torch._adapter import Tensor, collectives
 from farandole_torch._autograd import differentiates
@@ -35,15 +36,16 @@ def sparse_allreduce_async(
         >>> wait().to_dense()
         tensor([1., 1., 0.])
     """
-    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
-        raise ArgumentError(
-            "sparse_allreduce_async takes a tensor of layout torch.sparse_coo; use allreduce for dense ones"
-        )
-    if differentiates(tensor):
-        raise ArgumentError(
-            "sparse_allreduce_async has no gradient, and its tensor requires one: give tensor.detach(), or call it "
-            "under torch.no_grad()"
-        )
+    with Turn(name, plain(name, process_set)[5]):
+        if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
+            raise ArgumentError(
+                "sparse_allreduce_async takes a tensor of layout torch.sparse_coo; use allreduce for dense ones"
+            )
+        if differentiates(tensor):
+            raise ArgumentError(
+                "sparse_allreduce_async has no gradient, and its tensor requires one: give tensor.detach(), or call it "
+                "under torch.no_grad()"
+            )
     handle, _ = begin(tensor, name, op, process_set)
     return handle.wait
 
@@ -55,6 +57,8 @@ def begin(tensor: Tensor, name: str | None, op: ReduceOp, process_set: ProcessSe
     handle = collectives.sparse_allreduce_async((indices, values), op, name, process_set)
 
     def assembled(both: tuple[Tensor, Tensor]) -> Tensor:
-        return torch.sparse_coo_tensor(both[0].t(), both[1], shape)
+        # As the user has set it, but explicitly: else torch warns that nothing is checked.
+        checks = torch.sparse.check_sparse_tensor_invariants.is_enabled()
+        return torch.sparse_coo_tensor(both[0].t(), both[1], shape, check_invariants=checks)
 
     return handle.map(assembled), indices.nbytes + values.nbytes

@@ -84,9 +84,11 @@ class _PyTorch:
         self._tensors.fill(array.value, content)
 
     def tensor(self, value: _Any) -> _Tensor:
-        return _torch.as_tensor(value).detach()
+        return _torch.as_tensor(value.value if isinstance(value, keras.Variable) else value).detach()
 
-    def value(self, tensor: _Tensor) -> _Any:
+    def result(self, given: _Any, tensor: _Tensor) -> _Any:
+        if isinstance(given, _Tensor | keras.Variable):
+            return tensor
         return tensor.cpu().numpy()[()]  # an array without dimensions is a number
 
     def compiler(self) -> str:
