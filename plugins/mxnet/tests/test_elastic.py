@@ -1,9 +1,13 @@
 """Elastic training with MXNet: states of networks and trainers, and errors that arrays carry."""
 
+import itertools
+
 import farandole_mxnet as hvd
 import mxnet as mx
 import numpy as np
 import pytest
+from batches_simulation import History, Place
+from farandole._elastic import batches as batches_module
 from farandole.testing import world
 from farandole_mxnet._private import updater_of
 
@@ -99,6 +103,17 @@ def test_a_network_without_values_is_refused(alone):
         hvd.elastic.MXNetState(mx.gluon.nn.Dense(1, in_units=1))
 
 
+def test_keywords_may_have_any_name_but_those_of_methods(alone):
+    state = hvd.elastic.MXNetState(commits=0, to_copy=1, from_copy=[2])
+    names = {name for name in dir(state) if not name.startswith("_")}
+    names -= {name for name in dir(hvd.elastic.State) if not name.startswith("_")}
+    assert names == {"net", "trainer", "commits", "to_copy", "from_copy"}
+    state.commit()
+    state.commits, state.from_copy = 9, 9
+    state.restore()
+    assert (state.commits, state.to_copy, state.from_copy) == (0, 1, [2])
+
+
 def test_a_sampler_of_gluon_feeds_a_loader(alone):
     sampler = hvd.elastic.ElasticSampler(range(10), seed=3)
     assert isinstance(sampler, mx.gluon.data.Sampler)
@@ -158,6 +173,29 @@ def check_rest(loader, held, record):
         state.epoch += 1
 
 
+@pytest.mark.parametrize("options", [{"batch_size": 4}, {"batch_sampler": BATCHES}], ids=["plain", "batch sampler"])
+def test_a_pass_that_was_complete_when_its_state_was_saved_gives_nothing_more(alone, options):
+    loader = hvd.elastic.DataLoader(numbers(), **options)
+    for _ in range(2):
+        assert len(list(itertools.islice(loader, len(loader)))) == len(loader)  # it asks for no batch after the last
+        loader.load_state_dict(loader.state_dict())
+        assert (len(loader), list(loader)) == (0, [])
+
+
+def test_no_sample_is_lost_and_none_comes_twice_over_many_changes_of_the_ranks(monkeypatch):
+    def new_state(plan, seed):
+        samples = mx.gluon.data.SimpleDataset(list(range(plan.length)))
+        options = {"shuffle": True, "seed": seed, "last_batch": "discard" if plan.drop_last else "keep"}
+        return hvd.elastic.MXNetState(
+            data=hvd.elastic.DataLoader(samples, plan.batch_size, **options), epoch=0, seen=[]
+        )
+
+    place = Place()
+    monkeypatch.setattr(batches_module, "world", place)
+    for seed in range(2):
+        History(seed, place, 5, new_state, lambda batch: batch.asnumpy().tolist()).run()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -202,11 +240,18 @@ def _synced():
         loss.backward()
         trainer.update(4)  # this rank's own
         state.save()
-        state.commits = 2
+        state._commits = 2
     mine = hvd.allgather_object(values_of(net))
     state.sync()
     counts = sorted(trainer.optimizer._index_update_count.values())
-    return values_of(net) == mine[1], mine[0] != mine[1], state.epoch, state.commits, set(counts), trainer.learning_rate
+    return (
+        values_of(net) == mine[1],
+        mine[0] != mine[1],
+        state.epoch,
+        state._commits,
+        set(counts),
+        trainer.learning_rate,
+    )
 
 
 def test_all_take_the_state_of_the_rank_with_the_most_commits():
@@ -262,7 +307,7 @@ def _restored_after_a_failure():
         step(net, trainer)
         after = values_of(net)
         state.restore()
-        return values_of(net) == kept, after != kept, state.commits
+        return values_of(net) == kept, after != kept, state._commits
     return "no error"
 
 

@@ -16,14 +16,6 @@ namespace {
 // remembers.
 constexpr int64_t kIterations = 32;
 
-std::string NameOf(const Wish& wish, TfContext* context) {
-  if (!wish.is_node) return wish.name;
-  const uint64_t loop = tf.GetFrameId(context);
-  const int64_t iteration = tf.GetIterId(context);
-  if (loop == 0 && iteration == 0) return wish.name;
-  return wish.name + "#" + std::to_string(loop % 1000000) + "." + std::to_string(iteration % kIterations);
-}
-
 int TfCodeOf(int32_t code) {
   switch (code) {
     case FRD_INVALID:
@@ -48,6 +40,13 @@ bool IsLikeInput(int32_t operation) { return operation == FRD_ALLREDUCE || opera
 
 }  // namespace
 
+std::string NameOfExecution(const std::string& node, TfContext* context) {
+  const uint64_t loop = tf.GetFrameId(context);
+  const int64_t iteration = tf.GetIterId(context);
+  if (loop == 0 && iteration == 0) return node;
+  return node + "#" + std::to_string(loop % 1000000) + "." + std::to_string(iteration % kIterations);
+}
+
 void Call::Begin(const Wish& wish, TfContext* context, TfDone* done) {
   const auto call = new Call(wish, context);
   call->outcome_ =
@@ -61,7 +60,8 @@ void Call::Begin(const Wish& wish, TfContext* context, TfDone* done) {
   tf.RunAsyncOpKernelDoneCallback(done);
 }
 
-Call::Call(const Wish& wish, TfContext* context) : wish_(wish), context_(context), name_(NameOf(wish, context)) {}
+Call::Call(const Wish& wish, TfContext* context)
+    : wish_(wish), context_(context), name_(wish.is_node ? NameOfExecution(wish.name, context) : wish.name) {}
 
 Call::~Call() {
   for (TfTensor* const tensor : inputs_) {

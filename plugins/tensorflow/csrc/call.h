@@ -38,6 +38,9 @@ struct Wish {
   bool on_device = false;  // the tensors lie on a CUDA device
 };
 
+// The name of this execution of a node, in which the iterations of a loop that may overlap differ.
+std::string NameOfExecution(const std::string& node, TfContext* context);
+
 class Call {
  public:
   // Ends the kernel in any case, before it returns or later.

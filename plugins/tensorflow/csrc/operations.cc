@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -108,21 +109,34 @@ void Compute(void* kernel, TfContext* context, TfDone* done) noexcept {
 
 void Delete(void* kernel) { delete static_cast<Wish*>(kernel); }
 
-void* CreateToken(TfConstruction*) { return nullptr; }
-
-void ComputeToken(void*, TfContext* context, TfDone* done) {
+void Give(int32_t value, TfContext* context, TfDone* done) {
   Status status;
-  TfTensor* const token = tf.AllocateOutput(context, 0, kTfInt32, nullptr, 0, sizeof(int32_t), status);
+  TfTensor* const result = tf.AllocateOutput(context, 0, kTfInt32, nullptr, 0, sizeof value, status);
   if (status.ok()) {
-    std::memset(tf.TensorData(token), 0, sizeof(int32_t));
+    std::memcpy(tf.TensorData(result), &value, sizeof value);
   } else {
     tf.OpKernelContext_Failure(context, status);
   }
-  if (token != nullptr) tf.DeleteTensor(token);
+  if (result != nullptr) tf.DeleteTensor(result);
   tf.RunAsyncOpKernelDoneCallback(done);
 }
 
+void* CreateToken(TfConstruction*) { return nullptr; }
+
+void ComputeToken(void*, TfContext* context, TfDone* done) { Give(0, context, done); }
+
 void DeleteToken(void*) {}
+
+void* CreatePlace(TfConstruction* construction) {
+  return new std::string(WithoutPlaceNumbers(Attributes(construction).NodeName()));
+}
+
+void ComputePlace(void* kernel, TfContext* context, TfDone* done) {
+  const std::string name = NameOfExecution(*static_cast<const std::string*>(kernel), context);
+  Give(static_cast<int32_t>(std::hash<std::string>()(name)), context, done);
+}
+
+void DeletePlace(void* kernel) { delete static_cast<std::string*>(kernel); }
 
 // ---- Shapes
 
@@ -272,6 +286,13 @@ std::string RegisterOperations(const char* device_of_core) {
        true,
        {},
        {"token: int32"},
+       {}},
+      {"FarandolePlace",
+       {&CreatePlace, nullptr, &ComputePlace, &DeletePlace},
+       &InferScalar,
+       true,
+       {},
+       {"place: int32"},
        {}},
   };
   for (const Definition& definition : definitions) {

@@ -4,6 +4,10 @@
 //   FarandoleAlltoall                                            tensor: T, splits: int64, token -> result: T, received
 //   FarandoleBarrier, FarandoleJoin                              -> nothing; last: int64
 //   FarandoleNeedsJitCompileFalse                                -> token: int32   (XLA names what it cannot compile)
+//   FarandolePlace                                               -> place: int32
+//
+// A place is a number for the name of its node, by which operations are paired: the copies of a function, and the
+// iterations of a loop, have different ones.
 //
 // Operations with tensors are stateless, since TensorFlow would run stateful ones one after the other. Other means
 // prevent what it may do to stateless ones. Every node has a name among its attributes, so that no two are equal and

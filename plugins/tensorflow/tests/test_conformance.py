@@ -11,19 +11,24 @@ ELSEWHERE = {  # tensors cannot be changed in place, and graphs are asynchronous
 }
 
 
+WIDE = {"float": "float64", "uint": "uint64", "complex": "complex128"}
+
+
 def make(values, shape, dtype):
-    return tf.reshape(tf.cast(tf.constant(values, "float64" if "float" in dtype else "int64"), dtype), shape)
+    wide = next((kind for mark, kind in WIDE.items() if mark in dtype), "int64")
+    return tf.reshape(tf.cast(tf.constant(values, wide), dtype), shape)
 
 
 DTYPES = (
     *("uint8", "int8", "uint16", "int16", "int32", "int64"),
     *("float16", "bfloat16", "float32", "float64", "bool"),
+    *("uint32", "uint64", "complex64", "complex128"),
 )
 SUBJECT = conformance.Subject(
     module=farandole_tensorflow,
     make=make,
     values=lambda tensor: tf.reshape(tensor, [-1]).numpy().tolist(),
-    unsupported=lambda: tf.zeros(3, tf.complex128),
+    unsupported=lambda: tf.fill([3], "text"),
     dtypes=DTYPES,
     absent=frozenset(ELSEWHERE),
 )

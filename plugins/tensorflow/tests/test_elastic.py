@@ -1,15 +1,11 @@
 """Elastic training with TensorFlow and Keras: states, callbacks, errors of graphs, what a traced function holds."""
 
-from types import SimpleNamespace
-
-import farandole
 import farandole_tensorflow as hvd
 import farandole_tensorflow.keras as khvd
 import numpy as np
 import pytest
 import tensorflow as tf
 from digits_like import bits, data, keras, network, state
-from farandole._elastic import batches as batches_module
 from farandole._start import environment
 from farandole._start import world as start
 from farandole._start.bootstrap import Meeting
@@ -66,12 +62,12 @@ def test_a_new_process_goes_on_from_a_copy(alone):
     variables = [tf.Variable([1.0, 2.0]), tf.Variable(tf.range(50_000, dtype=tf.int64)), tf.Variable(tf.zeros([0]))]
     kept = hvd.elastic.TensorFlowState(variables, step=3)
     kept.commit()
-    content = memoryview(b"".join(kept.to_copy()))
+    content = memoryview(b"".join(kept._to_copy()))
     variables[0].assign_add([9.0, 9.0])  # the copy has its own memory
     others = [tf.Variable([0.0, 0.0]), tf.Variable(tf.zeros([50_000], tf.int64)), tf.Variable(tf.zeros([0]))]
     fresh = hvd.elastic.TensorFlowState(others, step=0)
-    fresh.from_copy(content)
-    assert (others[0].numpy().tolist(), fresh.step, fresh.commits) == ([1.0, 2.0], 3, 1)
+    fresh._from_copy(content)
+    assert (others[0].numpy().tolist(), fresh.step, fresh._commits) == ([1.0, 2.0], 3, 1)
     assert np.array_equal(others[1].numpy(), np.arange(50_000))
 
 
@@ -94,7 +90,7 @@ def test_variables_are_needed(alone):
 def _synced():
     variable = tf.Variable([1.0 + hvd.rank()])
     kept = hvd.elastic.TensorFlowState([variable], step=hvd.rank())
-    kept.commits = hvd.rank()
+    kept._commits = hvd.rank()
     kept.sync()
     values = [variable.numpy().tolist(), kept.step]
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -115,7 +111,7 @@ def _joined():
     kinds = [tf.bfloat16, tf.int64, tf.bool, tf.float32]
     variables = [tf.Variable(value, dtype=kind) for value, kind in zip(values, kinds, strict=True)]
     kept = hvd.elastic.TensorFlowState(variables, step=hvd.rank() // 3)
-    kept.commits, kept._syncs = 0, 1 - is_new
+    kept._commits, kept._syncs = 0, 1 - is_new
     kept.sync()
     found = [float(tf.reduce_min(tf.cast(each, tf.float32))) for each in variables]
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -124,7 +120,7 @@ def _joined():
         kept = hvd.elastic.TensorFlowState(session=session)
         kept._syncs = 1 - is_new
         kept.sync()
-        return [*found, kept.commits, *session.run(variable).tolist()]
+        return [*found, kept._commits, *session.run(variable).tolist()]
 
 
 def test_three_send_what_they_have_in_common_to_one_that_joins():
@@ -199,7 +195,7 @@ def test_callbacks_keep_batch_and_epoch_and_commit(alone):
     kept = khvd.elastic.KerasState(model, epoch=0, batch=0)
     seen = []
     see = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: seen.append((kept.epoch, kept.batch, kept.commits))
+        on_train_batch_end=lambda batch, logs: seen.append((kept.epoch, kept.batch, kept._commits))
     )
     callbacks = [
         khvd.elastic.UpdateBatchStateCallback(kept),
@@ -209,7 +205,7 @@ def test_callbacks_keep_batch_and_epoch_and_commit(alone):
     ]
     fit(model, *callbacks, epochs=2)
     assert seen == [(0, 1, 0), (0, 2, 1), (0, 3, 1), (1, 1, 2), (1, 2, 3), (1, 3, 3)]
-    assert (kept.epoch, kept.batch, kept.commits) == (2, 0, 4)
+    assert (kept.epoch, kept.batch, kept._commits) == (2, 0, 4)
     fit(model, *callbacks, initial_epoch=2, epochs=3)
     assert (kept.epoch, kept.batch) == (3, 0)
 
@@ -222,6 +218,25 @@ def test_a_batch_goes_on_from_where_the_state_is(alone):
     fit(model, khvd.elastic.UpdateBatchStateCallback(kept), see, batches=2)
     assert seen == [2, 3]
     assert kept.batch == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "own"),
+    [
+        (lambda **given: hvd.elastic.TensorFlowState([tf.Variable(1.0)], **given), {"variables"}),
+        (lambda **given: khvd.elastic.KerasState(network("float32", 0), **given), {"model", "optimizer"}),
+    ],
+    ids=["variables", "Keras"],
+)
+def test_keywords_may_have_any_name_but_those_of_methods(alone, make, own):
+    kept = make(commits=0, to_copy=1, from_copy=[2])
+    names = {name for name in dir(kept) if not name.startswith("_")}
+    names -= {name for name in dir(hvd.elastic.State) if not name.startswith("_")}
+    assert names == {*own, "commits", "to_copy", "from_copy"}
+    kept.commit()
+    kept.commits, kept.from_copy = 9, 9
+    kept.restore()
+    assert (kept.commits, kept.to_copy, kept.from_copy) == (0, 1, [2])
 
 
 @pytest.mark.parametrize(("name", "needed"), [("UpdateBatch", "batch"), ("UpdateEpoch", "epoch")])
@@ -238,11 +253,11 @@ def _models_synced():
     kept = khvd.elastic.KerasState(model, epoch=hvd.rank())
     if hvd.rank() == 1:
         kept.save()
-        kept.commits = 3
+        kept._commits = 3
     mine = hvd.allgather_object(everything(model))
     kept.sync()
     everybodys = hvd.allgather_object(everything(model))
-    return everybodys == [mine[1]] * 2, mine[0] != mine[1], kept.epoch, kept.commits
+    return everybodys == [mine[1]] * 2, mine[0] != mine[1], kept.epoch, kept._commits
 
 
 def test_all_take_the_model_of_the_rank_with_the_most_commits():
@@ -343,125 +358,3 @@ def test_numpy_and_tensors_as_attributes(alone):
     kept.array[0] = 5
     kept.restore()
     assert kept.array.tolist() == [1.0, 1.0]
-
-
-# ---- Data
-
-
-def squares(count, source=None):
-    numbers = tf.data.Dataset.range(count) if source is None else source
-    return numbers.map(lambda number: (number, {"square": number * number}))
-
-
-def numbers_of(batches):
-    return [number for batch, _ in batches for number in batch.numpy().tolist()]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"shuffle": True, "seed": 3}, {"shuffle": 5}, {"transform": lambda batches: batches.map(lambda x, y: (x, y))}],
-    ids=["plain", "shuffled", "by a buffer", "transformed"],
-)
-def test_data_give_the_rest_after_a_change(alone, options):
-    data = hvd.elastic.Dataset(squares(23), batch_size=4, **options)
-    kept = hvd.elastic.ObjectState(data=data, epoch=0)
-    orders = []
-    for _ in range(2):
-        data.set_epoch(kept.epoch)
-        seen = []
-        for number, (batch, more) in enumerate(data):
-            assert tf.reduce_all(more["square"] == batch**2)
-            if number == 3:  # this step fails, while the next batches are made
-                break
-            seen += batch.numpy().tolist()
-            kept.commit()
-        kept.restore()
-        data.set_epoch(kept.epoch)
-        assert len(data) == 3
-        orders.append(seen + numbers_of(data))
-        assert sorted(orders[-1]) == list(range(23))
-        kept.epoch += 1
-    assert (orders[0] != orders[1]) == ("shuffle" in options)
-
-
-@pytest.mark.parametrize(("ranks", "batch_size", "done"), [(4, 2, 3), (4, 2, 6), (3, 1, 2), (5, 3, 20), (2, 3, 11)])
-def test_each_rank_has_the_elements_of_its_batches(monkeypatch, ranks, batch_size, done):
-    """The pipeline gives the places that Batches says, with short, common and last steps."""
-    place = SimpleNamespace(is_initialized=lambda: True, size=lambda: ranks)
-    monkeypatch.setattr(batches_module, "world", place)
-    seen = []
-    for rank in range(ranks):
-        place.rank = lambda rank=rank: rank
-        data = hvd.elastic.Dataset(squares(23), batch_size)
-        data.load_state_dict({**data.state_dict(), "processed_num": done})
-        expected = list(data._batches.begin())
-        assert [batch.numpy().tolist() for batch, _ in data] == expected
-        seen += [number for batch in expected for number in batch]
-    assert set(seen) == set(range(done, 23))
-
-
-def _fitted():
-    """A pass by two ranks, of which the second step fails before its commit, and another pass that begins it again."""
-    x = np.arange(23, dtype=np.float32).reshape(-1, 1)
-    data = khvd.elastic.Dataset(tf.data.Dataset.from_tensor_slices((x, x)), 4, shuffle=True, seed=1)
-    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, use_bias=False)])
-    model.compile(khvd.DistributedOptimizer(keras.optimizers.SGD(0.001)), loss="mse", jit_compile=False)
-    kept = khvd.elastic.KerasState(model, data=data, epoch=0)
-    kept.sync()
-    seen, fails = [], [True]
-
-    class Fails(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            if data.processed_num == 16 and fails and fails.pop():
-                raise farandole.PeerLostError("planted")
-
-    update, commit = khvd.elastic.UpdateDataCallback(data), khvd.elastic.CommitStateCallback(kept)
-    places = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(data.processed_num))
-    for _ in range(2):
-        try:
-            model.fit(data.batches(), callbacks=[update, Fails(), places, commit], verbose=0)
-        except farandole.PeerLostError:
-            kept.restore()
-            kept.on_reset()
-    first = list(seen)
-    data.set_epoch(0)
-    model.fit(data.batches(), callbacks=[update, places, commit], verbose=0)
-    return first, seen[len(first) :], data.epoch, model.get_weights()[0].item()
-
-
-def test_fit_begins_in_the_middle_of_a_pass():
-    (first, second, epoch, weight), other = world(2).run(_fitted)
-    assert first == [8, 16, 23]
-    assert second == [8, 16, 23]
-    assert other == (first, second, epoch, weight)
-    assert epoch == 0
-
-
-def test_fit_takes_one_pass_at_a_time(alone):
-    model = compiled()
-    x, y, batch_size = data(4, "float32")
-    made = khvd.elastic.Dataset(tf.data.Dataset.from_tensor_slices((x, y)), batch_size)
-    with pytest.raises(ValueError, match=r"^no batches\(\) of this dataset were asked for"):
-        made.record(1)
-    update = khvd.elastic.UpdateDataCallback(made)
-    with pytest.raises(ValueError, match=r"^fit would take the batches of one pass in two epochs"):
-        model.fit(made.batches(), epochs=2, callbacks=[update], verbose=0)
-    model.fit(made.batches(), callbacks=[update], verbose=0)
-    assert (made.epoch, made.processed_num) == (1, len(x))
-    with pytest.raises(TypeError, match=r"^UpdateDataCallback is for a Dataset of hvd.elastic, and not for a list"):
-        khvd.elastic.UpdateDataCallback([])
-
-
-def test_the_number_of_elements_must_be_known_and_true(alone):
-    with pytest.raises(ValueError, match=r"^the dataset has no end"):
-        hvd.elastic.Dataset(squares(3).repeat())
-    unknown = squares(0, tf.data.Dataset.range(6).filter(lambda number: number < 5))
-    with pytest.raises(ValueError, match=r"^the dataset does not know how many elements it has: say it with length="):
-        hvd.elastic.Dataset(unknown)
-    assert numbers_of(hvd.elastic.Dataset(unknown, 2, length=5)) == list(range(5))
-    with pytest.raises(tf.errors.FailedPreconditionError, match="expected to contain 4 elements but contained only 3"):
-        numbers_of(hvd.elastic.Dataset(unknown, 2, length=7))
-    with pytest.raises(ValueError, match=r"^length=4 is given for a dataset of 3 elements"):
-        hvd.elastic.Dataset(squares(3), length=4)
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="outside of graphs"):
-        hvd.elastic.Dataset(squares(3))

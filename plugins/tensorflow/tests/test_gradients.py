@@ -53,6 +53,17 @@ def of_allreduce():
         gradients(lambda x: weighted(hvd.allreduce(x, op=hvd.Max)), ones(2))
 
 
+def of_complex_allreduce():
+    for op, factor in ((hvd.Sum, 1), (hvd.Average, 1 / hvd.size())):
+        x = tf.Variable([1 + 2j, 3j], dtype=tf.complex128)
+        weights = tf.constant([hvd.rank() + 1j, 2 - 1j], tf.complex128)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.math.real(hvd.allreduce(x, op=op) * weights))
+        ranks, total = hvd.size(), sum(range(hvd.size()))
+        expected = [(total - ranks * 1j) * factor, (2 * ranks + ranks * 1j) * factor]
+        assert tape.gradient(loss, x).numpy().tolist() == pytest.approx(expected)
+
+
 def of_grouped_allreduce():
     def function(x, y):
         a, b = hvd.grouped_allreduce([x, y], op=hvd.Sum)
@@ -145,7 +156,8 @@ def of_loops():
 @pytest.mark.parametrize(
     "check",
     [
-        *(of_allreduce, of_grouped_allreduce, of_allgather, of_broadcast, of_reducescatter, of_alltoall, in_a_set),
+        *(of_allreduce, of_complex_allreduce, of_grouped_allreduce, of_allgather, of_broadcast, of_reducescatter),
+        *(of_alltoall, in_a_set),
         *(of_gradients, of_loops),
     ],
 )

@@ -115,6 +115,16 @@ def values_outside_of_models():
     assert khvd.allgather(np.array([hvd.rank()])).tolist() == [0, 1]
     assert khvd.broadcast(float(hvd.rank()), 1) == 1
     assert khvd.reducescatter([2.0, 4.0], op=hvd.Sum).tolist() == [[4], [8]][hvd.rank()]
+    mine = tf.constant([1.0 + hvd.rank(), 1.0])
+    results = [
+        khvd.allreduce(mine, op=hvd.Sum),
+        khvd.allgather(mine),
+        khvd.broadcast(mine, 1),
+        khvd.reducescatter(mine, op=hvd.Sum),
+        khvd.allreduce(tf.Variable([1.0 + hvd.rank()]), op=hvd.Sum),
+    ]
+    assert all(tf.is_tensor(each) for each in results), "tensors in, tensors out"
+    assert [each.numpy().tolist() for each in results] == [[3, 2], [1, 1, 2, 1], [2, 1], [[3], [2]][hvd.rank()], [3]]
     with pytest.raises(RuntimeError, match="broadcast_variables"):
         khvd.broadcast_global_variables(0)
 

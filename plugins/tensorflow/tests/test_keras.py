@@ -1,4 +1,4 @@
-"""Keras: the optimizer that is wrapped, the callbacks, saved models, XLA, a rank that is killed in fit."""
+"""Keras: the optimizer that is wrapped, the callbacks, XLA, a rank that is killed in fit."""
 
 import os
 import time
@@ -9,30 +9,13 @@ import farandole_tensorflow.keras as khvd
 import numpy as np
 import pytest
 import tensorflow as tf
-from digits_like import bits, data, keras, network, same_everywhere, state
+from digits_like import bits, data, keras, same_everywhere, state
+from farandole._keras import agreement
 from farandole.testing import RanksFailed, World, world
+from fitting import compiled, fit, start, warnings_of
 
 pytestmark = pytest.mark.timeout(300)
 RATE = "learning_rate" if hasattr(keras, "KerasTensor") else "lr"  # in the logs of an epoch: with Keras 3, with Keras 2
-
-
-def compiled(optimizer=None, seed=None, wrap=True, model=None, **options):
-    """A model; with other weights on each rank unless there is a seed."""
-    model = model or network("float32", hvd.rank() if seed is None else seed)
-    optimizer = optimizer or keras.optimizers.SGD(0.05, momentum=0.9)
-    options = {"jit_compile": False, "loss": "mse", **options}
-    model.compile(optimizer=khvd.DistributedOptimizer(optimizer) if wrap else optimizer, **options)
-    return model
-
-
-def fit(model, *callbacks, epochs=1, batches=3, **options):
-    x, y, batch_size = data(batches, "float32")
-    options = {"batch_size": batch_size, "shuffle": False, "verbose": 0, **options}
-    return model.fit(x, y, epochs=epochs, callbacks=list(callbacks), **options)
-
-
-def start():
-    return khvd.callbacks.BroadcastGlobalVariablesCallback(0)
 
 
 # ---- The optimizer
@@ -210,34 +193,70 @@ def broadcasting_leaves_local_variables():
     assert not same_everywhere(bits(model.get_weights()[:2]))
 
 
+class OwnStep(keras.Sequential):
+    """Its training step may reduce gradients by itself."""
+
+    def train_step(self, inputs):
+        return {"one": tf.constant(1.0)}
+
+
 def an_optimizer_that_is_not_distributed():
-    model = compiled(wrap=False)
-    with pytest.raises(ValueError, match=r"DistributedOptimizer.*load_model"):
-        fit(model, start())
-
-    class OwnStep(keras.Sequential):
-        def train_step(self, inputs):
-            return {"one": tf.constant(1.0)}
-
-    own = OwnStep([keras.layers.Input((6,)), keras.layers.Dense(1)])
-    own.compile(optimizer="sgd", loss="mse", jit_compile=False)
-    x, _, _ = data(1, "float32")
-    own.fit(x, x[:, :1], callbacks=[start()], verbose=0)
+    """Every callback says so once, and training goes on; not for what reduces gradients otherwise, or has none."""
+    rate = khvd.callbacks.LearningRateScheduleCallback(0.5, 1.0)
+    best = khvd.callbacks.BestModelCheckpoint("loss", filepath="unused.keras", save_freq=99)
+    average = khvd.callbacks.MetricAverageCallback()
+    for callback in (start(), average, rate, best, khvd.callbacks.StepScalarsCallback()):
+        callback.set_model(compiled(wrap=False))
+        callback.set_params({"steps": 3})
+        [said] = warnings_of(callback.on_train_begin, "is not distributed")
+        assert "compile the model with hvd.DistributedOptimizer" in said and "hvd.load_model" in said
+    plain = compiled(wrap=False, run_eagerly=True)
+    assert len(warnings_of(lambda: fit(plain, start(), average), "is not distributed")) == 1
+    frozen = compiled(wrap=False, run_eagerly=True)
+    frozen.trainable = False
+    frozen.compile(optimizer="sgd", loss="mse", jit_compile=False, run_eagerly=True)
+    own = OwnStep([keras.layers.Input((6,)), keras.layers.Dense(3)])
+    own.compile(optimizer="sgd", loss="mse", jit_compile=False, run_eagerly=True)
+    assert warnings_of(lambda: (fit(frozen, start(), average), fit(own, start(), average)), "is not distributed") == []
+    assert same_everywhere(bits(frozen.get_weights()) + bits(own.get_weights()))
 
 
 def metrics_are_averaged():
     logs = {"loss": 1.0 + hvd.rank(), "accuracy": np.float32(0.5 * hvd.rank()), "note": "text"}
+    logs["several"] = tf.constant([[1.0, 2.0], [3.0, 4.0]]) * hvd.rank()
     khvd.callbacks.MetricAverageCallback().on_epoch_end(0, logs)
+    several = logs.pop("several")
     assert logs == {"loss": 1.5, "accuracy": 0.25, "note": "text"}
+    assert several.tolist() == [[0.5, 1.0], [1.5, 2.0]]
+    with pytest.raises(hvd.MismatchError, match=r"rank 0 has several\[0\], several\[1\], and rank 1 has .*\[2\]"):
+        khvd.callbacks.MetricAverageCallback().on_epoch_end(0, {"several": np.zeros(2 + hvd.rank())})
     other = {"loss": 1.0} if hvd.rank() else {"loss": 1.0, "val_loss": 2.0}
     with pytest.raises(hvd.MismatchError, match="rank 0 has loss, val_loss, and rank 1 has loss"):
         khvd.callbacks.MetricAverageCallback("").on_epoch_end(0, other)
-    model = compiled(seed=1)
+    model = compiled(seed=1, metrics=[keras.metrics.F1Score(average=None)])
     seen = []
     later = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(dict(logs)))
     history = fit(model, start(), khvd.callbacks.MetricAverageCallback(), later, epochs=2).history
-    assert same_everywhere([seen, history])
+    assert np.shape(history["f1_score"]) == (2, 3)
+    assert same_everywhere([str(seen), str(history)])
     assert [each["loss"] for each in seen] == history["loss"]
+
+
+def ranks_with_different_numbers_of_batches():
+    """All ranks hear of it before the first step; the averages of several batches may come out even."""
+    model = compiled(seed=2)
+    x, y, batch_size = data(2 + hvd.rank(), "float32")
+    uneven = r"rank 0 has 2 batches in an epoch and rank 1 has 3.*steps_per_epoch.*repeat"
+    rows = tf.data.Dataset.from_tensor_slices((x, y)).batch(batch_size)
+    for callback in (start(), khvd.callbacks.MetricAverageCallback()):
+        with pytest.raises(hvd.MismatchError, match=uneven):
+            model.fit(rows, callbacks=[callback], verbose=0)
+    optimizer = khvd.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=2)
+    model.compile(optimizer=optimizer, loss="mse", jit_compile=False)
+    agreement.agree_on_batches(model, {"steps": 4 + hvd.rank()})
+    agreement.agree_on_batches(model, {"steps": 4 * hvd.rank() or None})
+    with pytest.raises(hvd.MismatchError, match="rank 0 has 5 batches in an epoch and rank 1 has 6"):
+        agreement.agree_on_batches(model, {"steps": 5 + hvd.rank()})
 
 
 class Rates(keras.callbacks.Callback):
@@ -332,6 +351,7 @@ def the_best_model(folder):
         broadcasting_leaves_local_variables,
         an_optimizer_that_is_not_distributed,
         metrics_are_averaged,
+        ranks_with_different_numbers_of_batches,
         learning_rates,
         momentum_is_corrected,
     ],
@@ -354,67 +374,6 @@ def alone():
 
 def test_a_world_of_one_trains_as_keras_does():
     world(1).run(alone)
-
-
-# ---- Saved models
-
-
-def saved_and_loaded(folder, ending):
-    """Training goes on after load_model as if it had not been interrupted."""
-    path = os.path.join(folder, f"model{ending}")
-    options = {"loss": keras.losses.MeanSquaredError(), "run_eagerly": ending == ".h5"}
-    straight, interrupted = (compiled(keras.optimizers.Adam(0.01), seed=5, **options) for _ in range(2))
-    fit(straight, start()), fit(straight)
-    fit(interrupted, start())
-    if hvd.rank() == 0:
-        interrupted.save(path)
-    hvd.barrier()
-    loaded = khvd.load_model(path)
-    assert type(loaded.optimizer).__name__ == "Adam"
-    theirs = keras.models.load_model(path)  # what a program without Farandole has
-    assert bits(theirs.get_weights()) == bits(interrupted.get_weights())
-    assert int(loaded.optimizer.iterations) == 3
-    assert bits(state(loaded.optimizer)) == bits(state(theirs.optimizer))
-    with pytest.raises(ValueError, match="load_model"):
-        fit(theirs, start())
-    if len(state(theirs.optimizer)) < len(state(interrupted.optimizer)):
-        return  # Keras 3 does not read all that it has written to .h5
-    assert bits(state(loaded.optimizer)) == bits(state(interrupted.optimizer))
-    loaded.jit_compile, loaded.run_eagerly = False, options["run_eagerly"]
-    fit(loaded, start())
-    assert bits(loaded.get_weights()) == bits(straight.get_weights())
-    assert same_everywhere(bits(loaded.get_weights()))
-
-    other = khvd.load_model(path, compression=khvd.Compression.fp16, backward_passes_per_step=2, compile=True)
-    other.run_eagerly = True
-    fit(other, start())
-
-
-@pytest.mark.parametrize("ending", [".keras", ".h5"])
-def test_a_saved_model_goes_on_where_it_was(tmp_path, ending):
-    world(2).run(saved_and_loaded, str(tmp_path), ending, timeout=120)
-
-
-def registered(folder):
-    path = os.path.join(folder, "model.keras")
-
-    @keras.utils.register_keras_serializable("mine", "Slow")
-    class Slow(keras.optimizers.SGD):
-        """A user's own."""
-
-    model = compiled(Slow(0.01), seed=6)
-    fit(model)
-    if hvd.rank() == 0:
-        model.save(path)
-    hvd.barrier()
-    assert type(keras.models.load_model(path).optimizer) is Slow
-    loaded = khvd.load_model(path, custom_optimizers=[Slow])
-    assert isinstance(loaded.optimizer, Slow)
-    fit(loaded, start())
-
-
-def test_registered_optimizers_are_saved_under_their_name(tmp_path):
-    world(2).run(registered, str(tmp_path), timeout=120)
 
 
 # ---- XLA

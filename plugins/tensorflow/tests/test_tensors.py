@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from farandole.testing import World, world
-from farandole_tensorflow._operations import _divided
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -37,15 +36,21 @@ def slices():
 
 
 def averages_of_integer_slices():
-    """The sum of each index is divided and truncated, as in a dense average; rank 0 has an index twice."""
+    """They are floats, as the quotient of integers is in TensorFlow; rank 0 has an index twice."""
     rank, size = hvd.rank(), hvd.size()
-    values, indices = tf.constant([[3, -3], [2 * rank, 1]]), tf.constant([1, 1 + 2 * (rank % 2)])
-    mine = tf.IndexedSlices(values, indices, tf.constant([4, 2]))
-    dense = hvd.allreduce(tf.convert_to_tensor(mine))
-    for make in (lambda function: function, tf.function):
-        averaged = make(lambda: hvd.allreduce(mine, name="integers"))()
-        assert tf.convert_to_tensor(averaged).numpy().tolist() == dense.numpy().tolist(), size
-    with pytest.raises(NotImplementedError, match="int32 take no scale factors"):
+    values, indices = [[3, -3], [2 * rank, 1]], tf.constant([1, 1 + 2 * (rank % 2)])
+    for given, averaged in ((tf.int32, tf.float64), (tf.uint8, tf.float32), (tf.int64, tf.float64)):
+        mine = tf.IndexedSlices(tf.cast(values, given), indices, tf.constant([4, 2]))
+        expected = hvd.allreduce(
+            tf.convert_to_tensor(tf.IndexedSlices(tf.cast(mine.values, averaged), indices, [4, 2]))
+        )
+        for make in (lambda function: function, tf.function):
+            found = make(lambda mine=mine: hvd.allreduce(mine, name="integers"))()
+            assert found.values.dtype == averaged
+            assert np.allclose(tf.convert_to_tensor(found), expected), (size, given)
+    summed = hvd.allreduce(mine, op=hvd.Sum)
+    assert summed.values.dtype == mine.values.dtype
+    with pytest.raises(NotImplementedError, match="int64 take no scale factors"):
         hvd.allreduce(mine, op=hvd.Sum, prescale_factor=0.5)
 
 
@@ -72,7 +77,7 @@ def other_things():
     for wrong in (tf.SparseTensor([[0]], [1.0], [2]), tf.ragged.constant([[1], []])):
         with pytest.raises(TypeError, match="to_tensor"):
             hvd.allreduce(wrong)
-    for wrong in (tf.constant("text"), tf.zeros(1, tf.complex128), tf.zeros(1, tf.uint32)):
+    for wrong in (tf.constant("text"), tf.zeros(1, tf.qint8)):
         with pytest.raises(ValueError, match="supported are uint8"):
             hvd.allgather(wrong)
     with pytest.raises(TypeError, match="compression must be"):
@@ -82,6 +87,9 @@ def other_things():
 def variables():
     mine = [tf.Variable(tf.fill([i % 5, 2], float(hvd.rank() + i))) for i in range(150)]
     mine.append(tf.Variable([hvd.rank()], dtype=tf.int64))
+    odd = [tf.Variable([hvd.rank() + 1], dtype=dtype) for dtype in (tf.uint32, tf.uint64, tf.complex64, tf.complex128)]
+    hvd.broadcast_variables(odd, root_rank=hvd.size() - 1, inplace=True)
+    assert [each.numpy().tolist() for each in odd] == [[hvd.size()]] * 4
     assert hvd.broadcast_variables(mine, root_rank=hvd.size() - 1, inplace=True) is None
     assert all((each.numpy() == hvd.size() - 1 + i).all() for i, each in enumerate(mine[:150]))
     assert mine[150].numpy().tolist() == [hvd.size() - 1]
@@ -95,8 +103,28 @@ def variables():
     assert (mine[1].numpy() == hvd.size()).all()
     assert hvd.broadcast_(mine[:2], 0)[1] is mine[1]
     assert hvd.broadcast_([], 0) == []
+    texts(mine[0])
     with pytest.raises(RuntimeError, match=r"broadcast_variables\(model.variables"):
         hvd.broadcast_global_variables(0)
+
+
+def texts(number):
+    """Strings are broadcast among other variables, eagerly and in graphs of either kind."""
+    root, words = hvd.size() - 1, [b"", b"r\xff\x00"] if hvd.rank() else [b"a", b"bcd"]
+    expected = hvd.broadcast_object(words, root)
+    number.assign(tf.zeros_like(number) + float(hvd.rank()))
+    mine = [tf.Variable(words), number, tf.Variable(words[1])]
+    in_a_function = tf.function(lambda: hvd.broadcast_variables(mine, root))
+    for broadcast in (lambda: hvd.broadcast_variables(mine, root), in_a_function):
+        mine[0].assign(words), mine[2].assign(words[1])
+        broadcast()
+        assert (mine[0].numpy().tolist(), mine[2].numpy()) == (expected, expected[1])
+        assert (number.numpy() == root).all()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variable = tf.compat.v1.get_variable("words", initializer=words)
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(hvd.broadcast_global_variables(root))
+        assert session.run(variable).tolist() == expected
 
 
 def objects():
@@ -159,8 +187,3 @@ def without_asynchronous_kernels():
 def test_operations_wait_for_each_other_where_kernels_cannot_end_later():
     with World(2, init=False) as two:
         two.run(without_asynchronous_kernels)
-
-
-def test_integers_of_slices_are_divided_and_not_multiplied_by_a_rounded_fraction():
-    rows, indices = _divided(tf.constant([[40, -98], [9, 0], [-50, 7]]), tf.constant([4, 4, 1]), 49)
-    assert (rows.numpy().tolist(), indices.numpy().tolist()) == ([[1, -2], [-1, 0]], [4, 1])

@@ -50,6 +50,14 @@ def reductions():
         assert (total == 2 * base + 7).all(), dtype
 
     @tf.function(jit_compile=True)
+    def averages(small, large, z):
+        return hvd.allreduce(small), hvd.allreduce(large), hvd.allreduce(z)
+
+    given = [tf.constant([200], tf.uint8), tf.constant([2**64 - 1], tf.uint64), tf.constant([1 + 2j * hvd.rank()])]
+    found = [each.numpy().tolist() for each in averages(*given)]
+    assert found == [[200], [2**64 - 1], [1 + 1j]]
+
+    @tf.function(jit_compile=True)
     def grouped(x):
         same = {"op": hvd.Sum, "prescale_factor": 0.5, "postscale_factor": 4.0}
         scalar, empty, flags = x[0, 0], tf.zeros([0, 2]), tf.constant([True, hvd.rank() == 0])

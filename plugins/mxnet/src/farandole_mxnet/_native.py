@@ -18,7 +18,8 @@ from farandole_mxnet._private import library_path, version
 
 NDArray = Any  # mxnet.nd.NDArray; MXNet is not read by the type checker
 
-_ON_DEVICE, _NOT_INITIALIZED = -1, 5
+_ON_DEVICE, _INVALID, _NOT_INITIALIZED = -1, 1, 5
+_IS_NAIVE = mx.util.getenv("MXNET_ENGINE_TYPE") == "NaiveEngine"  # an operation runs, and fails, in the push
 _SLICE_MS = 100  # between two looks for Ctrl-C
 
 
@@ -94,7 +95,9 @@ def push(
             raise ArgumentTypeError(f"priority must be a whole number, not {priority!r}") from None
         raise
     if code and code != _ON_DEVICE:
-        raise error_of(code, _text())
+        error = error_of(code, _text())
+        error.others_know = code != _INVALID or _IS_NAIVE  # type: ignore[attr-defined]  # else nothing has begun
+        raise error
     return bool(code == 0)
 
 

@@ -17,6 +17,7 @@ from farandole.plugin import (
     Compressor,
     Kind,
     Parameters,
+    Turn,
     before_unnamed,
     check_compressor,
     check_not_adasum,
@@ -57,7 +58,7 @@ def allreduce(
         postscale_factor: multiplies after it.
         process_set: among which ranks, by default all.
         op: Average (default), Sum, Min, Max, Product or Adasum, whose source `ReduceOp` names. An average of integers
-            is truncated.
+            is the exact sum, divided and truncated toward zero.
         compression: what to send instead, such as `Compression.fp16`.
 
     Example:
@@ -132,7 +133,7 @@ def grouped_allreduce_(
         [[2.0], [2.0, 2.0]]
     """
     parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-    results = begin(Kind.ALLREDUCE, tensors, _empty_like(tensors), parameters, priority)
+    results = begin(Kind.ALLREDUCE, tensors, None, parameters, priority)
     for tensor, result in zip(tensors, results, strict=True):
         result.copyto(tensor)  # MXNet waits forever for an operation that writes one array twice, or two parts of one
     return list(tensors)
@@ -152,7 +153,7 @@ def broadcast(
         [1.0, 1.0]
     """
     parameters = rooted(root_rank, name, process_set)
-    return begin(Kind.BROADCAST, [tensor], _empty_like([tensor]), parameters, priority)[0]
+    return begin(Kind.BROADCAST, [tensor], None, parameters, priority)[0]
 
 
 def broadcast_(
@@ -296,21 +297,28 @@ def alltoall(
 def begin(
     kind: Kind,
     sources: Sequence[NDArray],
-    targets: Sequence[NDArray],
+    targets: Sequence[NDArray] | None,
     parameters: Parameters,
     priority: int,
     is_gradient: bool = False,
 ) -> list[NDArray]:
-    """Push one operation, through host memory where the core cannot have arrays as they lie, and return its targets."""
-    check_sequence(sources)
-    leave_at_exit()
-    sources = [
-        source if source is target else _as_usual(source) for source, target in zip(sources, targets, strict=True)
-    ]
-    if not _native.push(kind, sources, targets, parameters, priority, is_gradient):
-        on_host = [source.copyto(mx.cpu()) for source in sources]
-        results = [_on_host(target) for target in targets] if kind is Kind.REDUCESCATTER else on_host
-        _native.push(kind, on_host, results, parameters, priority, is_gradient)
+    """Push one operation, through host memory where the core cannot have arrays as they lie, and return its targets.
+
+    `targets`: None stands for new arrays like the sources.
+    """
+    with Turn(parameters[0], parameters[5]):
+        check_sequence(sources)
+        targets = list(map(collectives.adapter.empty_like, sources)) if targets is None else targets
+        leave_at_exit()
+        sources = [
+            source if source is target else _as_usual(source) for source, target in zip(sources, targets, strict=True)
+        ]
+        is_begun = _native.push(kind, sources, targets, parameters, priority, is_gradient)
+    if not is_begun:
+        with Turn(parameters[0], parameters[5]):
+            on_host = [source.copyto(mx.cpu()) for source in sources]
+            results = [_on_host(target) for target in targets] if kind is Kind.REDUCESCATTER else on_host
+            _native.push(kind, on_host, results, parameters, priority, is_gradient)
         for target, result in zip(targets, results, strict=True):
             result.copyto(target)
     return list(targets)
@@ -331,17 +339,13 @@ def _on_host(target: NDArray) -> NDArray:
     return collectives.adapter.empty(target, shape, dtype, host=True)
 
 
-def _empty_like(tensors: Sequence[NDArray]) -> list[NDArray]:
-    check_sequence(tensors)
-    return [collectives.adapter.empty_like(tensor) for tensor in tensors]
-
-
 def _reduced(
     tensors: Sequence[NDArray], parameters: Parameters, priority: int, compression: Compressor[NDArray] | None
 ) -> list[NDArray]:
-    check_sequence(tensors)
-    compressor, sent, contexts = _compressed(tensors, compression)
-    results = begin(Kind.ALLREDUCE, sent, _empty_like(sent), parameters, priority)
+    with Turn(parameters[0], parameters[5]):
+        check_sequence(tensors)
+        compressor, sent, contexts = _compressed(tensors, compression)
+    results = begin(Kind.ALLREDUCE, sent, None, parameters, priority)
     return list(map(compressor.decompress, results, contexts))
 
 
@@ -362,10 +366,12 @@ def _scattered(
     process_set: ProcessSet | None,
     compression: Compressor[NDArray] | None,
 ) -> list[NDArray]:
-    check_sequence(tensors)
-    check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
-    compressor, sent, contexts = _compressed(tensors, compression)
-    results = begin(Kind.REDUCESCATTER, sent, [_rows_of(each, process_set) for each in sent], parameters, priority)
+    with Turn(parameters[0], parameters[5]):
+        check_sequence(tensors)
+        check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
+        compressor, sent, contexts = _compressed(tensors, compression)
+        targets = [_rows_of(each, process_set) for each in sent]
+    results = begin(Kind.REDUCESCATTER, sent, targets, parameters, priority)
     return list(map(compressor.decompress, results, contexts))
 
 

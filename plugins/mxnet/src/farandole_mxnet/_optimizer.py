@@ -13,6 +13,7 @@ from farandole.plugin import extend
 from farandole_mxnet._adapter import NDArray
 from farandole_mxnet._gradients import Reduction
 from farandole_mxnet._kvstores import explain_kvstores
+from farandole_mxnet._parameter_check import compare_before_first_step
 
 Optimizer = TypeVar("Optimizer")  # of the user's: MXNet has no types
 
@@ -67,6 +68,7 @@ class Distributed:
     _farandole_checked = False
     _farandole_inside = False  # update_multi_precision calls update
     _farandole_pauses = False  # `no_sync`
+    _farandole_compared = 0  # see `compare_before_first_step`
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         self._farandole_update(super().update, index, weight, grad, state)  # type: ignore[misc]
@@ -79,6 +81,8 @@ class Distributed:
         if is_outermost:
             check_not_paused(self)
             self._farandole_check()
+            if parameters := self.param_dict:  # type: ignore[attr-defined]  # a Trainer's
+                compare_before_first_step(self, parameters.values(), self._farandole.process_set)
             self._farandole.reduce(_listed(index), _listed(grad))
             self._farandole_inside = True
         try:
@@ -105,7 +109,9 @@ class Distributed:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A Trainer saves its optimizer with the states."""
-        return _restored, (_users_class(self), self._farandole), self.__getstate__()  # type: ignore[attr-defined]
+        state = self.__getstate__()  # type: ignore[attr-defined]
+        state.pop("_farandole_compared", None)  # what this process has done, or the world in which it was saved
+        return _restored, (_users_class(self), self._farandole), state
 
 
 @contextlib.contextmanager

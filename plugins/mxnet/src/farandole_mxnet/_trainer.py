@@ -14,6 +14,7 @@ from farandole_mxnet._adapter import NDArray
 from farandole_mxnet._gradients import Reduction
 from farandole_mxnet._operations import Compression
 from farandole_mxnet._optimizer import Distributed, check_contexts, check_not_paused, pausing
+from farandole_mxnet._parameter_check import compare_before_first_step
 from farandole_mxnet._private import parameters_of
 
 
@@ -36,6 +37,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
     """
 
     _farandole_pauses = False  # `no_sync`
+    _farandole_compared = 0  # see `compare_before_first_step`
 
     def __init__(
         self,
@@ -78,6 +80,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
 
     def _allreduce_grads(self) -> None:
         check_not_paused(self)
+        compare_before_first_step(self, parameters_of(self), self._reduction.process_set, self._reduction.prefix)
         wanted = [(i, parameter) for i, parameter in enumerate(parameters_of(self)) if parameter.grad_req != "null"]
         gradients = [parameter.list_grad()[0] for _, parameter in wanted]
         self._reduction.reduce([i for i, _ in wanted], gradients)

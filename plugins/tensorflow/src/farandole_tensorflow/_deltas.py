@@ -18,9 +18,9 @@ import tensorflow as tf
 from farandole import Adasum
 from farandole.plugin import ExchangeOptions, check_compressor, is_alone, predivide_factors
 
-from farandole_tensorflow._exchange import Variable, conditionally, key_of, own_variable
+from farandole_tensorflow._exchange import Variable, key_of, own_variable
 from farandole_tensorflow._operations import allreduce
-from farandole_tensorflow._perform import unconverted
+from farandole_tensorflow._perform import conditionally, unconverted
 
 _SAVED = [tf.compat.v1.GraphKeys.GLOBAL_VARIABLES]  # initialized by what every program runs
 

@@ -14,6 +14,7 @@ Tensor: TypeAlias = tf.Tensor
 _NAMES = (  # the rows of csrc/types.cc
     *("uint8", "int8", "uint16", "int16", "int32", "int64"),
     *("float16", "bfloat16", "float32", "float64", "bool"),
+    *("uint32", "uint64", "complex64", "complex128"),
 )
 _TF_DTYPES = {DType[name.upper()]: getattr(tf, name) for name in _NAMES}
 _DTYPES = {tf_dtype: dtype for dtype, tf_dtype in _TF_DTYPES.items()}

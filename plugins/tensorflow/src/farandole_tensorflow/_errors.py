@@ -73,7 +73,9 @@ def as_ours() -> Iterator[None]:
             raise
         if _lacks_a_world(error, _FRAME.sub("", error.message)):
             kind = _NOT_INITIALIZED
-        raise kind(error) from None
+        ours = kind(error)
+        ours.others_know = True  # the core has had the call
+        raise ours from None
 
 
 def in_a_graph(error: BaseException) -> BaseException | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import farandole
@@ -13,7 +12,8 @@ from farandole.plugin import key_of as key_of_keras
 
 from farandole_tensorflow._dtypes import Tensor
 from farandole_tensorflow._operations import allreduce, grouped_allreduce
-from farandole_tensorflow._perform import unconverted
+from farandole_tensorflow._parameter_check import compare
+from farandole_tensorflow._perform import conditionally, unconverted
 from farandole_tensorflow._places import size_op
 from farandole_tensorflow._private import is_compiled
 
@@ -32,6 +32,7 @@ class Exchange:
 
     def __init__(self, options: ExchangeOptions) -> None:
         """Check what is left to check of the arguments, see `DistributedOptimizer`."""
+        self.options = options
         self._op = reduction(None, options.op)
         self._factors = predivide_factors(self._op, options.predivide_factor)
         check_compressor(options.compression)
@@ -40,7 +41,7 @@ class Exchange:
         self._compression, self._sparse_as_dense = options.compression, options.sparse_as_dense
         self._passes, self._average_passes, self._groups = options.passes, options.average_passes, options.groups
         self._process_set, self._scale_local = options.process_set, options.scale_local
-        self._name = f"{options.name}.gradient" if options.name else "gradient"
+        self._name = options.operations
         # By key_of; with the variables, without which their keys might become those of others.
         self._local: dict[int, Variable] = {}
         self._sums: dict[int, tuple[Variable, Any]] = {}  # of the gradients, dense, since the last update
@@ -77,10 +78,11 @@ class Exchange:
                 results[place] = self._own(gradient)
             else:
                 wanted.append(place)
-        for places in self._grouped(wanted, gradients, variables):
-            some = [self._dense(gradients[place]) for place in places]
-            for place, result in zip(places, self._reduced(some, places), strict=True):
-                results[place] = result
+        with _after(compare([variables[place] for place in wanted], self._name, self._process_set)):
+            for places in self._grouped(wanted, gradients, variables):
+                some = [self._dense(gradients[place]) for place in places]
+                for place, result in zip(places, self._reduced(some, places), strict=True):
+                    results[place] = result
         return results
 
     @unconverted
@@ -203,12 +205,6 @@ class Exchange:
 def own_variable(value: Any, name: str, collections: list[str]) -> Any:
     """A variable of the wrapper's own, in these collections of a graph of TF1."""
     return tf.compat.v1.Variable(value, trainable=False, collections=collections, name=name, use_resource=True)
-
-
-def conditionally(condition: Tensor, then: Callable[[], Any], otherwise: Callable[[], Any], what: str) -> Any:
-    """`tf.cond` around collectives. Their names contain its name, which counts nothing that only one rank may have."""
-    with nullcontext() if tf.executing_eagerly() else tf.compat.v1.get_default_graph().name_scope(None):
-        return tf.cond(condition, then, otherwise, name=f"farandole_{what}")
 
 
 def _after(done: Iterable[Any]) -> Any:

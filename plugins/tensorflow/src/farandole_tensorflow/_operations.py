@@ -11,9 +11,11 @@ from farandole import ArgumentError, Average, ProcessSet, ReduceOp, Sum
 from farandole.plugin import (
     Compressor,
     Kind,
+    Turn,
     check_compressor,
     check_not_adasum,
     check_sequence,
+    note_join,
     plain,
     reducing,
     rooted,
@@ -49,8 +51,10 @@ def allreduce(
         device_dense: not needed; accepted because Horovod does.
         device_sparse: the same.
         compression: what to send instead: `Compression.fp16` or `Compression.bf16`.
-        op: Average (default), Sum, Min, Max, Product or Adasum, whose source `ReduceOp` names; `tf.IndexedSlices`, and
-            what has a gradient, take Sum and Average only. An average of integers is truncated.
+        op: Average (default), Sum, Min, Max, Product or Adasum, whose source `ReduceOp` names; `tf.IndexedSlices`,
+            complex tensors and what has a gradient take Sum and Average only. An average of integers is the exact sum,
+            divided and truncated toward zero; one of `tf.IndexedSlices` of integers is float64, or float32 for integers
+            of 8 and 16 bits.
         prescale_factor: multiplies before the reduction.
         postscale_factor: multiplies after it.
         name: pairs this call with those of the other ranks. Without one eager calls are paired by their order; in a
@@ -102,7 +106,8 @@ def grouped_allreduce(
         [[2.0], [2.0, 2.0]]
     """
     parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-    check_sequence(tensors)
+    with Turn(name, parameters[5]):
+        check_sequence(tensors)
     dense = [each for each in tensors if not isinstance(each, tf.IndexedSlices)]
     reduced = iter(_compressed(Kind.ALLREDUCE, dense, parameters, compression) if dense else [])
     return [
@@ -125,7 +130,7 @@ def allgather(
         >>> hvd.allgather([1.0 * hvd.rank()]).numpy().tolist()
         [0.0, 1.0]
     """
-    return perform(Kind.ALLGATHER, [as_tensor(tensor)], plain(name, process_set))[0]
+    return perform(Kind.ALLGATHER, [tensor], plain(name, process_set))[0]
 
 
 @unconverted
@@ -142,8 +147,10 @@ def grouped_allgather(
         >>> [each.numpy().tolist() for each in results]
         [[1.0, 1.0], [0.0, 1.0]]
     """
-    check_sequence(tensors)
-    return perform(Kind.ALLGATHER, list(map(as_tensor, tensors)), plain(name, process_set))
+    parameters = plain(name, process_set)
+    with Turn(name, parameters[5]):
+        check_sequence(tensors)
+    return perform(Kind.ALLGATHER, tensors, parameters)
 
 
 @unconverted
@@ -160,7 +167,7 @@ def broadcast(
         >>> hvd.broadcast(tf.ones(2) * hvd.rank(), root_rank=1).numpy().tolist()
         [1.0, 1.0]
     """
-    return perform(Kind.BROADCAST, [as_tensor(tensor)], rooted(root_rank, name, process_set))[0]
+    return perform(Kind.BROADCAST, [tensor], rooted(root_rank, name, process_set))[0]
 
 
 @unconverted
@@ -185,7 +192,8 @@ def reducescatter(
         [2.0]
     """
     parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
-    check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
+    with Turn(name, parameters[5]):
+        check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
     return _compressed(Kind.REDUCESCATTER, [tensor], parameters, compression)[0]
 
 
@@ -208,8 +216,9 @@ def grouped_reducescatter(
         [[2.0], [2.0, 2.0]]
     """
     parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
-    check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
-    check_sequence(tensors)
+    with Turn(name, parameters[5]):
+        check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
+        check_sequence(tensors)
     return _compressed(Kind.REDUCESCATTER, tensors, parameters, compression)
 
 
@@ -256,10 +265,11 @@ def alltoall(
         [0.0, 1.0]
     """
     name, *_, number = plain(name, process_set)
-    rows, dtype = ([], tf.int64) if splits is None else _row_counts(splits)
-    sent, counts = as_tensor(tensor), tf.constant([], tf.int64) if splits is None else tf.cast(rows, tf.int64)
-    if splits is not None and counts.shape == (0,):
-        raise ArgumentError("there are 0 splits; give one for each rank of the set")
+    with Turn(name, number):
+        rows, dtype = ([], tf.int64) if splits is None else _row_counts(splits)
+        sent, counts = as_tensor(tensor), tf.constant([], tf.int64) if splits is None else tf.cast(rows, tf.int64)
+        if splits is not None and counts.shape == (0,):
+            raise ArgumentError("there are 0 splits; give one for each rank of the set")
     result, received = run(
         operations.farandole_alltoall,
         Kind.ALLTOALL,
@@ -302,7 +312,20 @@ def join(device: int = -1) -> int | Tensor:
     """
     if tf.executing_eagerly():
         return farandole.join()
-    return run(operations.farandole_join, Kind.JOIN, "", _nothing, {"process_set": 0})
+    last = run(operations.farandole_join, Kind.JOIN, "", _nothing, {"process_set": 0})
+    return _noted(last) if tf.compat.v1.executing_eagerly_outside_functions() else last
+
+
+def _noted(last: Tensor) -> Tensor:
+    """A join's result, after which this process knows that it has ended; a session of TF1 need not."""
+
+    def note(number: Any) -> Any:
+        note_join()
+        return number
+
+    noted = tf.numpy_function(note, [last], last.dtype)
+    noted.set_shape(last.shape)
+    return noted
 
 
 def _nothing(_: Tensor) -> dict[str, Any]:
@@ -318,47 +341,46 @@ def _named(parameters: Any, suffix: str) -> Any:
 def _compressed(
     kind: Kind, tensors: Sequence[Any], parameters: Any, compression: Compressor[Tensor] | None
 ) -> list[Tensor]:
-    compression = compression or Compression.none
-    check_compressor(compression)
-    sent, contexts = zip(*(compression.compress(as_tensor(each)) for each in tensors), strict=True)
+    with Turn(parameters[0], parameters[5]):
+        compression = compression or Compression.none
+        check_compressor(compression)
+        sent, contexts = zip(*(compression.compress(as_tensor(each)) for each in tensors), strict=True)
     return list(map(compression.decompress, perform(kind, sent, parameters), contexts))
 
 
 def _allreduce_slices(slices: Any, parameters: Any, compression: Compressor[Tensor] | None) -> Any:
     """Rows of all ranks, one after the other: an index that comes more than once means the sum."""
     name, reduce, _, prescale, postscale, number = parameters
-    op, values = ReduceOp(reduce), as_tensor(slices.values)
-    if op not in (Sum, Average):
-        raise NotImplementedError(
-            f"tf.IndexedSlices can be reduced by Sum or Average, not by {op.name.capitalize()}: make them dense with "
-            "tf.convert_to_tensor"
-        )
-    if not values.dtype.is_floating and (prescale, postscale) != (1.0, 1.0):
-        raise NotImplementedError(
-            f"tf.IndexedSlices of {values.dtype.name} take no scale factors, only those of floats do: make them dense "
-            "with tf.convert_to_tensor"
-        )
-    compression = compression or Compression.none
-    check_compressor(compression)
+    op = ReduceOp(reduce)
+    with Turn(name, number):
+        values = as_tensor(slices.values)
+        is_fractional = values.dtype.is_floating or values.dtype.is_complex
+        _check_slices(op, values, is_fractional or (prescale, postscale) == (1.0, 1.0))
+        compression = compression or Compression.none
+        check_compressor(compression)
+        sent, context = compression.compress(values)
+        both = [sent, as_tensor(slices.indices)]
     divisor = len(farandole.get_process_set_ids_and_ranks()[number]) if op is Average else 1
-    sent, context = compression.compress(values)
-    both = [sent, as_tensor(slices.indices)]
     gathered, indices = perform(Kind.ALLGATHER, both, (name, 0, 0, 1.0, 1.0, number))
     gathered = compression.decompress(gathered, context)
-    if not values.dtype.is_floating:
-        gathered, indices = _divided(gathered, indices, divisor)
+    if op is Average and not is_fractional:
+        gathered = tf.cast(gathered, tf.float64 if gathered.dtype.size > 2 else tf.float32) / divisor
     elif (factor := prescale * postscale / divisor) != 1.0:
         gathered = gathered * tf.cast(factor, gathered.dtype)
     return tf.IndexedSlices(gathered, indices, slices.dense_shape)
 
 
-def _divided(rows: Tensor, indices: Tensor, divisor: int) -> tuple[Tensor, Tensor]:
-    """Rows of integers and their indices: added up, then divided and truncated, as in a dense average."""
-    if divisor == 1:
-        return rows, indices
-    indices, places = tf.unique(indices)
-    sums = tf.math.unsorted_segment_sum(rows, places, tf.size(indices))
-    return tf.cast(tf.cast(sums, tf.float64) / divisor, rows.dtype), indices  # 49 * (1 / 49) would be 0
+def _check_slices(op: ReduceOp, values: Tensor, fits_factors: bool) -> None:
+    if op not in (Sum, Average):
+        raise NotImplementedError(
+            f"tf.IndexedSlices can be reduced by Sum or Average, not by {op.name.capitalize()}: make them dense with "
+            "tf.convert_to_tensor"
+        )
+    if not fits_factors:
+        raise NotImplementedError(
+            f"tf.IndexedSlices of {values.dtype.name} take no scale factors, only those of floats and complex numbers "
+            "do: make them dense with tf.convert_to_tensor"
+        )
 
 
 def _row_counts(splits: Any) -> tuple[Any, Any]:

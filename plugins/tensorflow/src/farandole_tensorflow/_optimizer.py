@@ -20,8 +20,8 @@ from farandole.plugin import (
 
 from farandole_tensorflow._deltas import AdasumDistributed, Deltas
 from farandole_tensorflow._dtypes import Compression, Tensor
-from farandole_tensorflow._exchange import Exchange, conditionally
-from farandole_tensorflow._perform import unconverted
+from farandole_tensorflow._exchange import Exchange
+from farandole_tensorflow._perform import conditionally, unconverted
 
 Optimizer = TypeVar("Optimizer")  # of TF1 or of Keras: which of its packages is the user's choice
 

@@ -10,21 +10,32 @@ import re
 import struct
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import tensorflow as tf
-from farandole.plugin import Kind, Parameters, await_earlier, call_site, pass_over, register_plugin
+from farandole.plugin import (
+    Kind,
+    Parameters,
+    Turn,
+    await_earlier,
+    call_site,
+    no_calls_while,
+    pass_over,
+    register_plugin,
+)
 
 from farandole_tensorflow import _xla
-from farandole_tensorflow._dtypes import Tensor
+from farandole_tensorflow._dtypes import Tensor, as_tensor
 from farandole_tensorflow._errors import as_ours
 from farandole_tensorflow._native import is_asynchronous, operations
 
 register_plugin(__name__)
 for _package in ("tensorflow", "keras", "tf_keras"):
     pass_over(_package)  # they call us, from what the user has given them
+no_calls_while(lambda: not tf.executing_eagerly())
 
 # Our operations in a graph, by name: an operation would keep its graph alive.
 _tokens: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
@@ -40,6 +51,8 @@ def unconverted(function: _Function) -> _Function:
 
 def perform(kind: Kind, tensors: Sequence[Tensor], parameters: Parameters) -> list[Tensor]:
     """Results of an allreduce, broadcast, allgather or reducescatter, one for each of the tensors."""
+    with Turn(parameters[0], parameters[5]):
+        tensors = list(map(as_tensor, tensors))
     if not tf.executing_eagerly() and _xla.is_call(kind):
         return _xla.allreduce(tensors, parameters)
     name, reduce, root, prescale, postscale, process_set = parameters
@@ -50,7 +63,7 @@ def perform(kind: Kind, tensors: Sequence[Tensor], parameters: Parameters) -> li
     elif kind is Kind.BROADCAST:
         attributes["root_rank"] = root
     function = getattr(operations, f"farandole_{kind.name.lower()}")
-    return list(run(function, kind, name, lambda token: {"tensors": list(tensors), "token": token}, attributes))
+    return list(run(function, kind, name, lambda token: {"tensors": tensors, "token": token}, attributes))
 
 
 def run(
@@ -64,7 +77,7 @@ def run(
     if tf.executing_eagerly():
         if not name:
             await_earlier()
-        with as_ours():
+        with Turn(name, attributes["process_set"]), as_ours():
             return function(**inputs(_eager_token()), **attributes, **_said(name, False))
     graph = tf.compat.v1.get_default_graph()
     _xla.check_not_compiled(graph, kind.name.lower())
@@ -79,6 +92,12 @@ def run(
 
 def _said(name: str, is_node: bool) -> dict[str, Any]:
     return {"tensor_name": name, "is_node": is_node, "site": call_site()}
+
+
+def conditionally(condition: Tensor, then: Callable[[], Any], otherwise: Callable[[], Any], what: str) -> Any:
+    """`tf.cond` around collectives. Their names contain its name, which counts nothing that only one rank may have."""
+    with nullcontext() if tf.executing_eagerly() else tf.compat.v1.get_default_graph().name_scope(None):
+        return tf.cond(condition, then, otherwise, name=f"farandole_{what}")
 
 
 def _bits(factor: float) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import farandole
 import tensorflow as tf
 from farandole import ProcessSet
 from farandole.plugin import Kind, rooted
 
-from farandole_tensorflow._dtypes import as_tensor
+from farandole_tensorflow._dtypes import Tensor, as_tensor
 from farandole_tensorflow._perform import perform, unconverted
 
 _AT_ONCE = 64  # variables in one operation: as many are in memory twice
@@ -24,7 +25,7 @@ def broadcast_(
     Eagerly that is complete on return; in a graph, where what follows reads them or depends on what is returned.
 
     Args:
-        variables: in the same order on all ranks.
+        variables: in the same order on all ranks; also of strings.
         root_rank: whose values all ranks get.
         name: as in `allreduce`.
         process_set: as in `allreduce`.
@@ -39,13 +40,40 @@ def broadcast_(
         1.0
     """
     listed = list(variables)
+    strings = [each for each in listed if _has_strings(each)]
+    tensors = [each for each in listed if not _has_strings(each)]
+    name = name or "variables"
     done: list[Any] = []
-    for begin in range(0, len(listed), _AT_ONCE):
-        some = listed[begin : begin + _AT_ONCE]
-        parameters = rooted(root_rank, f"{name or 'variables'}.{begin}", process_set)
+    for begin in range(0, len(tensors), _AT_ONCE):
+        some = tensors[begin : begin + _AT_ONCE]
+        parameters = rooted(root_rank, f"{name}.{begin}", process_set)
         values = perform(Kind.BROADCAST, [as_tensor(each) for each in some], parameters)
         done += [each.assign(value) for each, value in zip(some, values, strict=True)]
+    if strings:
+        values = _broadcast_strings(strings, root_rank, f"{name}.strings", process_set)
+        done += [each.assign(value) for each, value in zip(strings, values, strict=True)]
     return done if _is_tf1() else listed
+
+
+def _has_strings(variable: Any) -> bool:
+    return bool(tf.as_dtype(variable.dtype).base_dtype == tf.string)
+
+
+def _broadcast_strings(
+    variables: list[tf.Variable], root_rank: int, name: str, process_set: ProcessSet | None
+) -> list[Tensor]:
+    """The root's values of these variables, sent as an object, since the core has no strings."""
+
+    def broadcast(*values: Any) -> Any:
+        return farandole.broadcast_object(values, root_rank, name, process_set)
+
+    if tf.executing_eagerly():
+        return list(map(tf.constant, broadcast(*(each.numpy() for each in variables))))
+    values = [each.read_value() for each in variables]
+    results = tf.numpy_function(broadcast, values, [tf.string] * len(values))
+    for result, value in zip(results, values, strict=True):
+        result.set_shape(value.shape)
+    return list(results)
 
 
 @unconverted

@@ -137,8 +137,10 @@ def TensorFlowKerasState(model: Any, optimizer: Any = None, backend: Any = None,
         >>> model = tf.keras.Sequential([tf.keras.layers.Input((1,)), tf.keras.layers.Dense(1)])
         >>> state = hvd.elastic.TensorFlowKerasState(model, tf.keras.optimizers.SGD(0.1), epoch=0)
         >>> state.commit()
-        >>> state.commits
-        1
+        >>> state.epoch = 1
+        >>> state.restore()
+        >>> state.epoch
+        0
     """
     from farandole_tensorflow.keras import elastic
 

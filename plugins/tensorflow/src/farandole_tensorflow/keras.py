@@ -48,9 +48,10 @@ class _TensorFlow:
     def tensor(self, value: _Any) -> _Any:
         return value  # the operations make a tensor of it
 
-    def value(self, tensor: _Tensor) -> _Any:
+    def result(self, given: _Any, tensor: _Tensor) -> _Any:
         """In a graph there is no value yet."""
-        return tensor.numpy() if hasattr(tensor, "numpy") else tensor
+        has_value = hasattr(tensor, "numpy") and not _tf.is_tensor(given)
+        return tensor.numpy() if has_value else tensor
 
     def compiler(self) -> str:
         return "" if _xla.is_used() else "XLA"
