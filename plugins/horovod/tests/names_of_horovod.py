@@ -30,7 +30,8 @@ OF_TORCH = {
     "horovod.torch.mpi_ops": f"{WORLD} {OPS} {TORCH} is_homogeneous Compression handle_average_backwards_compatibility",
     "horovod.torch.elastic": "run TorchState ElasticSampler ObjectState",
     "horovod.torch.elastic.sampler": "ElasticSampler",
-    "horovod.torch.elastic.state": "TorchState",
+    "horovod.torch.elastic.state": """TorchState StateHandler ModelStateHandler OptimizerStateHandler
+    SamplerStateHandler get_handler_registry set_handler_registry""",
     "horovod.torch.functions": TORCH_OBJECTS,
     "horovod.torch.compression": COMPRESSION,
     "horovod.torch.optimizer": "DistributedOptimizer _DistributedOptimizer",

@@ -26,6 +26,12 @@ def test_exceptions_and_process_sets_are_farandoles():
     assert issubclass(horovod.common.exceptions.HorovodVersionMismatchError, ImportError)
 
 
+def test_before_init_the_words_are_those_that_programs_match():
+    for call in (HorovodBasics().rank, HorovodBasics().local_size, farandole.barrier):
+        with pytest.raises(ValueError, match=r"^Horovod has not been initialized; use hvd\.init\(\)"):
+            call()
+
+
 def test_a_reduction_from_op_and_from_average():
     assert util.handle_average_backwards_compatibility(None, None) is farandole.Average
     assert util.handle_average_backwards_compatibility(farandole.Max, None) is farandole.Max

@@ -4,9 +4,11 @@ import ast
 import importlib
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import farandole_ray
 import pytest
+from farandole_ray._discovery import RayHostDiscovery, TestDiscovery
 
 # Of 0.28.1, by their signatures.
 EXECUTOR = """self settings num_workers num_hosts num_workers_per_host cpus_per_worker use_gpu gpus_per_worker
@@ -39,9 +41,27 @@ def test_it_has_horovods_names_and_arguments():
     executor, elastic = methods("_executor.py", "RayExecutor"), methods("horovod.py", "ElasticRayExecutor")
     assert executor["__init__"] == EXECUTOR and executor["start"] == START and executor.keys() >= METHODS
     assert elastic["__init__"] == ELASTIC and elastic["run"] == ["self", "worker_fn", "callbacks"]
-    discovery = methods("horovod.py", "RayHostDiscovery")
+    discovery = methods("_discovery.py", "RayHostDiscovery")
     assert discovery["__init__"] == ["self", "use_gpu", "cpus_per_slot", "gpus_per_slot"]
     assert discovery["find_available_hosts_and_slots"] == ["self"]
     assert {"min_num_proc", "max_num_proc", "reset_limit", "elastic_timeout", "timeout_s"} <= {
         *elastic["create_settings"]
     }
+
+
+def test_nodes_that_come_and_go_by_chance(monkeypatch, capsys):
+    nodes = [{"Alive": True, "NodeManagerAddress": f"10.0.0.{n}", "Resources": {"CPU": 2.0}} for n in range(4)]
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(nodes=lambda: nodes))
+    assert RayHostDiscovery().find_available_hosts_and_slots() == {f"10.0.0.{n}": 2 for n in range(4)}
+    discovery = TestDiscovery(min_hosts=2, max_hosts=3, change_frequency_s=0)
+    counts = [len(discovery.find_available_hosts_and_slots()) for _ in range(100)]
+    assert counts[0] == 4 and set(counts[3:]) == {2, 3}
+    assert "is hidden" in capsys.readouterr().out
+    still = TestDiscovery(1, 4, change_frequency_s=1e9, verbose=False)
+    still.find_available_hosts_and_slots()
+    hosts = still.find_available_hosts_and_slots()
+    still.remove_host(hosts)
+    assert len(still.find_available_hosts_and_slots()) == 3
+    still.add_host(hosts)
+    assert still.find_available_hosts_and_slots() == hosts
+    assert capsys.readouterr().out == ""

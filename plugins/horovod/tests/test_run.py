@@ -1,13 +1,17 @@
 """horovod.run: the arguments of 0.28.1, on `farandole.run`."""
 
 import inspect
+import json
 import os
+import pickle
 import sys
 import time
 
+import farandole
 import horovod
 import horovod.runner
 import pytest
+from horovod.runner import _errors
 
 # Of 0.28.1, by its signature.
 PARAMETERS = """func args kwargs num_proc min_num_proc max_num_proc slots reset_limit cooldown_range hosts hostfile
@@ -33,10 +37,13 @@ def test_it_has_horovods_arguments():
     assert defaults == {name: known.get(name) for name in PARAMETERS}
 
 
-def test_results_are_those_of_each_rank():
+def test_results_are_those_of_each_rank_and_the_timeline_has_its_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOROVOD_TIMELINE", str(tmp_path / "t.json"))
     first, second = horovod.run(rank_and_sum, args=(10,), kwargs={"step": 5}, num_proc=2, hosts="localhost:2")
     assert (first[0], first[1].tolist()) == (0, [25])
     assert (second[0], second[1].tolist()) == (1, [25])
+    events = json.loads((tmp_path / "t.json").read_text())
+    assert "unnamed allreduce" in {each["name"] for each in events}
 
 
 def test_names_of_older_releases_and_arguments_without_effect_are_taken(tmp_path):
@@ -88,10 +95,66 @@ def test_lost_ranks_of_a_function_are_replaced(names):
     assert horovod.run(train, num_proc=2, **elastic) == [(0, 2), (1, 2)]
 
 
-@pytest.mark.parametrize("names", [["max_num_proc"], ["max_np"], ["reset_limit"], ["cooldown_range"]])
-def test_arguments_of_elastic_jobs_ask_for_the_fewest_ranks(names):
+@pytest.mark.parametrize("name", ["reset_limit", "cooldown_range"])
+def test_arguments_of_elastic_jobs_ask_for_the_fewest_ranks(name):
     with pytest.raises(ValueError, match=r"is for jobs that lose ranks and go on; give min_np=1"):
-        horovod.run(print, **dict.fromkeys(names, 2))
+        horovod.run(print, **{name: 2})
+
+
+BEGINS = "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be"
+
+
+def fails(how):
+    farandole.init()
+    if farandole.rank() == 1:
+        if how == "raise":
+            raise FileNotFoundError(2, "no such file", "data.csv")
+        os.kill(os.getpid(), 9)
+    farandole.barrier()
+
+
+@pytest.mark.parametrize(("how", "code"), [("raise", 1), ("kill", 137)])
+def test_a_failure_of_a_rank_is_a_runtime_error_in_horovods_words(how, code):
+    with pytest.raises(RuntimeError) as caught:
+        horovod.run(fails, args=(how,), num_proc=2)
+    text = str(caught.value)
+    assert text.startswith(BEGINS) and f"\nProcess name: 1\nExit code: {code}\n" in text
+    if how == "raise":
+        assert isinstance(caught.value, FileNotFoundError) and caught.value.filename == "data.csv"
+        assert "rank 1 of 2:\nTraceback" in str(caught.value.__cause__)
+    else:
+        assert "killed by SIGKILL" in text
+
+
+class TwoWords(LookupError):
+    def __init__(self, one, other):
+        super().__init__(one, other)
+        self.both = f"{one} {other}"
+
+
+class NotToDerive(Exception):
+    def __init_subclass__(cls):
+        raise TypeError("no class derives from this")
+
+
+def of_rank_0(error):
+    error.failed_rank, error.exit_code = 0, 1
+    return _errors.of_job(error)
+
+
+def test_an_error_is_also_what_the_rank_raised_wherever_that_can_be():
+    for original in (ValueError("no column"), KeyError("column"), TwoWords("no", "column"), OSError(2, "no", "file")):
+        error = of_rank_0(original)
+        for each in (error, pickle.loads(pickle.dumps(error))):
+            assert isinstance(each, type(original)) and isinstance(each, RuntimeError)
+            assert type(each).__name__ == type(original).__name__ and each.args == original.args
+            assert str(each).startswith(BEGINS) and str(each).endswith(str(original))
+    assert of_rank_0(TwoWords("no", "column")).both == "no column"
+    assert type(of_rank_0(farandole.PeerLostError("lost"))).__mro__[1] is farandole.PeerLostError
+    assert type(of_rank_0(NotToDerive("no"))) is RuntimeError
+    assert str(of_rank_0(NotToDerive("no"))).endswith("NotToDerive: no")
+    of_an_argument = ValueError("num_proc")
+    assert _errors.of_job(of_an_argument) is of_an_argument
 
 
 def test_hosts_may_be_discovered(tmp_path):

@@ -171,6 +171,17 @@ def test_the_launcher_keeps_marks_and_its_own_words_from_what_is_shown(capsys: p
     assert launcher.blamed == 0 and "exit code 3" in launcher.said and "last lines" not in launcher.said
 
 
+def test_only_the_verdict_names_the_rank_that_failed() -> None:
+    """Not the lines about ranks that are late, or without which an elastic job goes on."""
+    late = "farandole: rank 3 makes the others wait: for 1.2 s now, in allreduce 'loss'."
+    lost = "farandole: rank 5 on n1 (pid 17) ended: killed by SIGKILL (signal 9) after 0.1 s; {} on."
+    lines = "\n".join([late, lost.format("1 rank goes"), lost.format("2 ranks go"), ""])
+    program = f"import os; os.write(2, {lines!r}.encode()); os._exit(3)"
+    launcher = Launcher(["-np", "1", "--no-prefix", "--", sys.executable, "-c", program], dict(os.environ))
+    assert launcher.ended.wait(30) and launcher.said.count("rank") == 6
+    assert launcher.blamed == 0
+
+
 def test_the_launcher_hands_to_callbacks_what_ranks_of_the_call_log(capsys: pytest.CaptureFixture[str]) -> None:
     mark, other = new_mark(), new_mark()
     program = (

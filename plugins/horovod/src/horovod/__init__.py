@@ -6,11 +6,13 @@ Its names are those of Farandole's plugins. `docs/guide/coming-from-horovod.md` 
 from horovod import _fit as _fit  # first, see there
 
 # isort: split
+from farandole import NotInitializedError as _NotInitializedError
 from farandole.plugin import register_plugin as _register_plugin
 
 from horovod._environment import check_alone as _check_alone
 
 _check_alone()
+_NotInitializedError.drop_in_words = "Horovod has not been initialized; use hvd.init() first"  # which programs match
 _register_plugin(__name__)  # a line that an error names is of the program, not of a function here
 
 from horovod._later import attribute_error as _attribute_error  # noqa: E402

@@ -87,10 +87,15 @@ def translate_settings() -> None:
     os.environ.update(translated(os.environ))
 
 
+def variables_with(settings: Mapping[str, str]) -> dict[str, str]:
+    """This process's variables with these settings of Horovod's and what all of them mean here."""
+    variables = {**os.environ, **settings}
+    return {**variables, **translated(settings), **translated(variables)}
+
+
 def obey(settings: Mapping[str, str]) -> None:
     """Sets these settings of Horovod's and what they mean here, for the processes that this one starts."""
-    os.environ.update({**settings, **translated(settings)})
-    translate_settings()
+    os.environ.update(variables_with(settings))
 
 
 def reading_settings(init: F) -> F:

@@ -4,6 +4,7 @@ from farandole_ray import RayExecutor          Horovod's names: start, run, exec
 from farandole_ray import FarandoleConfig      a back end for Ray Train's DataParallelTrainer and TorchTrainer
 
 _executor    the public class; _elastic where nodes come and go
+_discovery   the cluster's nodes, by Horovod's names
 _request     what Ray is asked for                                          (pure)
 _places      Ray's actors that hold it
 _actor       such an actor: the launcher's agent of its node, calls for the ranks there

@@ -104,7 +104,7 @@ class RayExecutor:
             use_current_placement_group: in a trial of Ray Tune, say: use its places.
             min_workers: the job is elastic: it goes on with so many ranks at least while nodes come and go.
             max_workers: it has so many at most, by default `num_workers`, else `min_workers`.
-            reset_limit: start ranks anew at most so often.
+            reset_limit: end the job at the first change of the ranks after so many.
             cooldown_range: seconds until a lost rank is replaced, twice as long each time, and the most of them.
             elastic_timeout: seconds to wait for `min_workers` places, and for living ranks to notice a lost one.
             override_discovery: taken for the sake of Horovod's programs.

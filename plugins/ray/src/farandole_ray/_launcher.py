@@ -20,7 +20,8 @@ _OWN = "farandole: "
 _BEGINNING = re.compile(rb"\[[^\]\n]*\] ?")  # of a rank's line
 _MARK = re.compile(rb"(farandole-mark-[0-9a-f]{9})(?:" + _log.BETWEEN + rb"([A-Za-z0-9+/=]+))?\r?\n")
 _LAST_LINES = re.compile(r"; its last lines( are above\.|:)")
-_BLAMED = re.compile(r"farandole: rank (\d+) ")
+# The launcher's verdict at the end, not its lines about ranks that are late or without which an elastic job goes on.
+_BLAMED = re.compile(r"rank (\d+) on \S+ \(pid \d+\) (?!.*; \d+ ranks? go(es)? on\.$)")
 
 
 def new_mark() -> bytes:
@@ -132,8 +133,8 @@ class Launcher:
 
     @property
     def blamed(self) -> int | None:
-        """The rank that it blames."""
-        found = (_BLAMED.match(_OWN + line) for line in self._said)
+        """The rank that failed first, as the launcher says at the end; None before, or where it names no rank."""
+        found = map(_BLAMED.match, self._said)
         return next((int(each[1]) for each in found if each), None)
 
     def end(self, seconds: float = 10.0) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 from farandole import ArgumentError
 
+from farandole_ray._discovery import RayHostDiscovery, TestDiscovery, places_of_nodes
 from farandole_ray._executor import Callback, RayExecutor
 from farandole_ray._settings import Settings
 
-__all__ = ["ElasticRayExecutor", "ElasticSettings", "RayExecutor", "RayHostDiscovery"]
-_MOST = 1 << 14  # ranks, where the user names no number: all that the cluster has
+__all__ = ["ElasticRayExecutor", "ElasticSettings", "RayExecutor", "RayHostDiscovery", "TestDiscovery"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ElasticRayExecutor:
         Args:
             min_num_proc: the job goes on with so many ranks at least.
             max_num_proc: it has so many at most; by default all that the cluster has at the start.
-            reset_limit: start ranks anew at most so often.
+            reset_limit: end the job at the first change of the ranks after so many.
             elastic_timeout: seconds to wait for enough places, and for living ranks to notice a lost one.
             timeout_s: seconds that the ranks have to start and to meet.
             ssh_identity_file: taken for the sake of Horovod's programs; nothing here uses ssh.
@@ -100,7 +100,7 @@ class ElasticRayExecutor:
     def run(self, worker_fn: Callable[[], Any], callbacks: Sequence[Callback] | None = None) -> list[Any]:
         """Call a function on each rank, and return the results of those that are there at the end."""
         self.start()
-        found = sum(places for _, places in _places(self._resources))
+        found = sum(places for _, places in places_of_nodes(self._resources))
         most = self._settings.most or max(self._settings.least, found)
         executor = RayExecutor(
             self._settings.times,
@@ -112,34 +112,3 @@ class ElasticRayExecutor:
         )
         executor.start(extra_env_vars=self._variables)
         return executor.run(worker_fn, callbacks=callbacks)
-
-
-class RayHostDiscovery:
-    """The nodes of the cluster, and how many ranks each has places for."""
-
-    def __init__(self, use_gpu: bool = False, cpus_per_slot: float = 1, gpus_per_slot: float = 1) -> None:
-        """Each rank needs these resources."""
-        self._resources: dict[str, Any] = {
-            "use_gpu": use_gpu,
-            "cpus_per_worker": cpus_per_slot,
-            "gpus_per_worker": gpus_per_slot if use_gpu else None,
-        }
-
-    def find_available_hosts_and_slots(self) -> dict[str, int]:
-        """The address of each node that lives -> its places, whoever uses them. Nodes of one address count together."""
-        found: dict[str, int] = {}
-        for address, places in _places(self._resources):
-            found[address] = found.get(address, 0) + places
-        return {address: places for address, places in found.items() if places}
-
-
-def _places(resources: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """The address of each node, and how many ranks it has places for."""
-    import ray
-
-    from farandole_ray import _request
-
-    cpus, gpus = resources["cpus_per_worker"], resources["gpus_per_worker"]
-    request = _request.make(_MOST, None, 1, cpus, resources["use_gpu"], gpus)
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    return [(node["NodeManagerAddress"], _request.places(node["Resources"], request)) for node in nodes]

@@ -75,7 +75,7 @@ class Job:
                     f"{here} of {self._ranks} tasks came to the driver at {'{}:{}'.format(*self._hub.endpoint)} within "
                     "the start timeout; free slots, or give a longer start_timeout."
                 )
-            tell(f"waiting for {self._ranks} tasks, {here} have come")
+            tell(f"waiting for Spark to start tasks: {here} of {self._ranks} so far")
 
     def run(
         self,

@@ -1,7 +1,7 @@
 """Ranks on the nodes of a Ray cluster, by Horovod's names."""
 
 try:
-    from farandole_ray.horovod import ElasticRayExecutor, RayExecutor, RayHostDiscovery
+    from farandole_ray.horovod import ElasticRayExecutor, RayExecutor, RayHostDiscovery, TestDiscovery
 except ImportError as error:
     if (error.name or "").partition(".")[0] not in ("farandole_ray", "ray"):
         raise
@@ -9,4 +9,4 @@ except ImportError as error:
         f"horovod.ray needs {error.name}: python -m pip install 'farandole-horovod[ray]'", name=error.name
     ) from None
 
-__all__ = ["ElasticRayExecutor", "RayExecutor", "RayHostDiscovery"]
+__all__ = ["ElasticRayExecutor", "RayExecutor", "RayHostDiscovery", "TestDiscovery"]

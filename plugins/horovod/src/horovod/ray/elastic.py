@@ -1,5 +1,5 @@
 """Elastic jobs, where programs import them from."""
 
-from horovod.ray import ElasticRayExecutor, RayHostDiscovery
+from horovod.ray import ElasticRayExecutor, RayHostDiscovery, TestDiscovery
 
-__all__ = ["ElasticRayExecutor", "RayHostDiscovery"]
+__all__ = ["ElasticRayExecutor", "RayHostDiscovery", "TestDiscovery"]

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import farandole
 
+from horovod.runner._errors import of_job
+from horovod.runner._options import HOROVODS_NAMES, OPTIONS
+
 T = TypeVar("T")
+
+
+class _HorovodArgs(argparse.Namespace):
+    """The options of horovodrun as attributes, for programs that set some and call `horovod.runner.launch._run`."""
+
+    def __init__(self) -> None:
+        names = [*(option.key for option in OPTIONS), *HOROVODS_NAMES, "command", "run_func", "executable"]
+        super().__init__(**{**dict.fromkeys(names), "num_proc": 1})
+
+
 _WITHOUT_MPI = "the ranks are started without MPI; to have its network, start a script by mpirun"
 
 
@@ -51,7 +65,7 @@ def run(
         min_num_proc: go on while so many ranks are left, in functions that use `elastic.run`.
         max_num_proc: replace lost ranks while there are fewer than so many.
         slots: of hosts for which the script prints no number.
-        reset_limit: replace so many at most.
+        reset_limit: end the job at the first change of the ranks after so many.
         cooldown_range: seconds until a lost rank is replaced, twice as long each time, and the most of them.
         hosts: names of hosts with their slots, as in `h1:4,h2:4`; by default this host.
         hostfile: a file with such names.
@@ -76,7 +90,7 @@ def run(
         The function's result on each rank, rank 0 first; of an elastic job on each that has finished.
 
     Raises:
-        Exception: as `farandole.run`.
+        RuntimeError: a rank failed. Where the function raised, the error is of that class, too.
 
     Example:
         >>> horovod.run(lambda base: base + 1, args=(41,), num_proc=2)
@@ -90,7 +104,14 @@ def run(
     elastic |= {"host_discovery_script": host_discovery_script, "slots_per_host": slots}
     elastic |= {"min_np": min_num_proc if min_np is None else min_np}
     elastic |= {"max_np": max_num_proc if max_np is None else max_np}
-    return farandole.run(func, args, kwargs, num_proc if np is None else np, hosts, **same, **elastic)
+    return _call(func, args, kwargs, num_proc if np is None else np, hosts, **same, **elastic)
+
+
+def _call(func: Callable[..., T], *args: Any, **kwargs: Any) -> list[T]:
+    try:
+        return farandole.run(func, *args, **kwargs)
+    except Exception as error:
+        raise of_job(error) from error.__cause__
 
 
 def _warn(wants_mpi: bool) -> None:

@@ -60,4 +60,7 @@ def _option(path: str, key: str, value: Any) -> dict[str, Any]:
         raise FileError(f"--config-file {path} has {key}, which is no key of Horovod's: {known}")
     if value is None or (not option.metavar and not value):
         return {}
-    return {option.key: str(value) if option.metavar else True}
+    try:
+        return {option.key: option.check(str(value)) if option.metavar else True}
+    except ValueError as error:
+        raise FileError(f"--config-file {path}: {key} {error}") from None

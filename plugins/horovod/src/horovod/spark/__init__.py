@@ -12,6 +12,7 @@ with _needing("farandole-spark"):
     import farandole_spark as _spark
 
 from horovod._later import attribute_error as _attribute_error
+from horovod.runner._errors import of_job as _of_job
 
 T = TypeVar("T")
 
@@ -55,24 +56,27 @@ def run(
         executable: without effect, as ranks have the Python of Spark's tasks, which a warning says.
 
     Raises:
-        Exception: as `farandole_spark.run`.
+        RuntimeError: a rank failed. Where the function raised, the error is of that class, too.
     """
     for name, is_given in (("use_mpi, extra_mpi_args", use_mpi or extra_mpi_args), ("executable", executable)):
         if is_given:
             warnings.warn(f"horovod.spark.run: no effect: {name}", stacklevel=2)
-    return _spark.run(
-        fn,
-        args,
-        kwargs,
-        num_proc,
-        start_timeout=start_timeout,
-        env=env,
-        stdout=stdout,
-        stderr=stderr,
-        verbose=verbose > 1,
-        network_interfaces=_interfaces(nics),
-        timestamp=prefix_output_with_timestamp,
-    )
+    try:
+        return _spark.run(
+            fn,
+            args,
+            kwargs,
+            num_proc,
+            start_timeout=start_timeout,
+            env=env,
+            stdout=stdout,
+            stderr=stderr,
+            verbose=verbose > 1,
+            network_interfaces=_interfaces(nics),
+            timestamp=prefix_output_with_timestamp,
+        )
+    except Exception as error:
+        raise _of_job(error) from error.__cause__
 
 
 def run_elastic(
@@ -112,25 +116,28 @@ def run_elastic(
         prefix_output_with_timestamp: begin each line with the time of day.
 
     Raises:
-        Exception: as `farandole_spark.run_elastic`.
+        RuntimeError: a rank failed. Where the function raised, the error is of that class, too.
     """
-    return _spark.run_elastic(
-        fn,
-        args,
-        kwargs,
-        num_proc,
-        min_num_proc,
-        max_num_proc,
-        start_timeout,
-        elastic_timeout,
-        reset_limit,
-        env=env,
-        stdout=stdout,
-        stderr=stderr,
-        verbose=verbose > 1,
-        network_interfaces=_interfaces(nics),
-        timestamp=prefix_output_with_timestamp,
-    )
+    try:
+        return _spark.run_elastic(
+            fn,
+            args,
+            kwargs,
+            num_proc,
+            min_num_proc,
+            max_num_proc,
+            start_timeout,
+            elastic_timeout,
+            reset_limit,
+            env=env,
+            stdout=stdout,
+            stderr=stderr,
+            verbose=verbose > 1,
+            network_interfaces=_interfaces(nics),
+            timestamp=prefix_output_with_timestamp,
+        )
+    except Exception as error:
+        raise _of_job(error) from error.__cause__
 
 
 def _interfaces(nics: Any) -> str | None:
