@@ -25,10 +25,6 @@ _ACCESS = re.compile(r"^\s*(?:(?:public|private|protected)\s*:\s*)?")
 _SCOPE = re.compile(r"^(?:namespace|class|struct|union|enum|extern)\b")
 _AFTER_PARAMETERS = re.compile(r"\)\s*(?:const|noexcept|override|final|&|->[^(]*|\s)*$")
 _NAME = re.compile(r"(operator\s*[^\s(]+|operator\s*\(\s*\)|[~\w:]+)\s*\(")
-_CLASS = re.compile(r"\b(?:class|struct)\s+(?:alignas\([^)]*\)\s*)?(?P<name>[\w:]+)[^;{}()=]*\{")
-_NO_FUNCTION = re.compile(r"^\s*(?:,|(?:using|typedef|friend|static_assert|enum|class|struct|union)\b)")
-_DECLARED = re.compile(r"(?:^|[\s*&~>])(?:operator\s*\S+|~?[A-Za-z_]\w*)\s*\(")
-_NO_BODY = re.compile(r"=\s*(?:delete|default)\s*$")
 _TEST = re.compile(r"\b(?:TYPED_)?TEST(?:_[FP])?\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)")
 
 
@@ -51,25 +47,6 @@ def _blank(match: re.Match[str]) -> str:
 def without_comments(text: str) -> str:
     """The text with comments blanked; literals stay, so that included names can be read."""
     return _NOT_CODE.sub(lambda match: _blank(match) if match[0].startswith("/") else match[0], text)
-
-
-@cache
-def comments(text: str) -> tuple[tuple[int, str], ...]:
-    """Line and text of each comment; comments on lines of their own that follow each other are one."""
-    found: list[tuple[int, str]] = []
-    end = -1  # where the comment before ends, if the next one may continue it
-    for match in _NOT_CODE.finditer(text):
-        if not match[0].startswith("/"):
-            continue
-        inner = re.sub(r"^/[/*]+<?|\*/$", "", match[0])
-        words = re.sub(r"^[ \t]*\*(?![*\w])", "", inner, flags=re.MULTILINE)
-        if end >= 0 and re.fullmatch(r"[ \t]*\n[ \t]*", text[end : match.start()]):
-            found[-1] = (found[-1][0], f"{found[-1][1]}\n{words}")
-        else:
-            found.append((line_of(text, match.start()), words))
-        before = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
-        end = -1 if before.strip() else match.end()
-    return tuple(found)
 
 
 @cache
@@ -135,47 +112,3 @@ def _function(code: str, begin: int, end: int) -> Function | None:
     name = _NAME.search(_without_template(header.strip()))
     title = f"{test[1]}.{test[2]}" if test else name[1] if name else "?"
     return Function(title, line_of(code, begin), line_of(code, end))
-
-
-@cache
-def class_functions(text: str) -> dict[str, int]:
-    """Class -> member functions that its body declares, without constructors, its destructor, and what is defaulted."""
-    code = code_only(text)
-    found: dict[str, int] = {}
-    for match in _CLASS.finditer(code):
-        before = code[: match.start()].rstrip()
-        if not before.endswith(("enum", "<", ",")):  # no enumeration, no parameter of a template
-            itself = re.compile(rf"(?:explicit\s+|virtual\s+)*~?{match['name'].split('::')[-1]}\s*\(")
-            count = sum(_declares_function(member, itself) for member in _members(code, match.end()))
-            found[match["name"]] = found.get(match["name"], 0) + count
-    return found
-
-
-def _members(code: str, begin: int) -> list[str]:
-    """The declarations in the body that begins here, without what stands in braces inside it."""
-    members, current, depth = [], "", 0
-    for character in code[begin:]:
-        if character == "}" and depth == 0:
-            break
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        if depth == 0 and character in ";}":
-            members.append(current)
-            current = ""
-        elif depth == 0 and character != "}":
-            current += character
-    return members
-
-
-def _declares_function(member: str, itself: re.Pattern[str]) -> bool:
-    declaration = _without_template(_PREFIXES.sub("", member.strip()))
-    if _NO_FUNCTION.match(declaration) or itself.match(declaration) or _NO_BODY.search(declaration):
-        return False
-    outside = _without_angles(declaration).split("=", 1)[0] if "operator" not in declaration else declaration
-    return bool(_DECLARED.search(outside))
-
-
-def _without_angles(text: str) -> str:
-    """`std::function<void(int)> done_` -> `std::function done_`."""
-    while (shorter := re.sub(r"<[^<>]*>", " ", text)) != text:
-        text = shorter
-    return text

@@ -124,10 +124,10 @@ def test_a_backend_known_outside_its_folder_is_found(plant: Plant) -> None:
 
 
 def test_a_transport_known_outside_its_folder_is_found(plant: Plant) -> None:
-    line = '#include "transport/tcp/put_stream.h"\n'
+    line = '#include "transport/tcp/lanes.h"\n'
     assert isolation_violations(plant({"core/src/transport/tcp/tcp.cc": line})) == []
     assert isolation_violations(plant({"core/src/world/world.h": line})) == [
-        "core/src/world/world.h:1: only its own folder knows transport/tcp (transport/tcp/put_stream.h)"
+        "core/src/world/world.h:1: only its own folder knows transport/tcp (transport/tcp/lanes.h)"
     ]
 
 

@@ -1,23 +1,19 @@
-"""Rules of any file: sizes, the entries at the top, marks of unfinished work, links between documents."""
+"""Rules for every file: sizes, marks of unfinished work, links between documents."""
 
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from posixpath import normpath
 
-from cpp_scan import comments, functions
+from cpp_scan import functions
 from tree import Source, line_of
 
 MAX_FUNCTION_LINES = 80
 MAX_FILE_LINES = 500
 MAX_LINE_CHARACTERS = 120
-
-TOP_LEVEL = {"LICENSE", "README.md", "core", "docs", "examples", "noxfile.py", "plugins", "pyproject.toml", "tests"}
 
 LIBRARIES_HEADERS = {"mpi_abi.h"}
 
@@ -25,12 +21,6 @@ _MARK = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 _LINK = re.compile(r"!?\[[^\]\n]*\]\((?P<target>[^)\s]+)(?:\s+\"[^\"]*\")?\)")
 _FILE = re.compile(r"(?<![\w/.-])\w+\.(?:h|cc)\b")  # as comments name it, without its folder
 _FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.MULTILINE | re.DOTALL)
-
-# Parts of pages without sentences: code, tables, headings, targets of links. Line numbers stay as they are.
-_SHOWN = re.compile(r"^(?:[|#][^\n]*|(?: {4}|\t)(?![ ]*(?:[-*]|\d+\.) )[^\n]*)$|(?<=\])\([^)\s]+\)", re.MULTILINE)
-_SENTENCE = r"(?:\A\s*|\n[ \t]*\n\s*|\n\s*(?:[-*]|\d+\.)[ ]|[.!?][*`)\"]*\s+)(?:\[ \] )?[*`\"(\[]*"
-_OPAQUE = re.compile(_SENTENCE + r"(?P<word>Who(?:m|se|ever)?|What(?:ever)?|Nobody|Where it|Whether)\b(?![^.!?]*\?)")
-_QUESTION = re.compile(r"\w[*`)\"']*\?(?=[\s*]|$)")
 
 
 def long_files(files: Iterable[Source]) -> dict[str, int]:
@@ -76,13 +66,6 @@ def size_violations(found: Mapping[str, int], exceptions: Mapping[str, str], lim
     needless = [f"{name}: is short enough, take it from exceptions.py" for name in exceptions if name not in found]
     silent = [f"{name}: say why in exceptions.py" for name, reason in exceptions.items() if not reason.strip()]
     return unexcused + needless + silent
-
-
-def top_level_violations(paths: Iterable[str]) -> list[str]:
-    entries = {path.split("/")[0] for path in paths}
-    extra = sorted(entry for entry in entries - TOP_LEVEL if not entry.startswith("."))
-    missing = sorted(TOP_LEVEL - entries)
-    return [f"{entry}: does not belong at the top" for entry in extra] + [f"{entry}: is missing" for entry in missing]
 
 
 def mark_violations(files: Iterable[Source]) -> list[str]:
@@ -131,49 +114,4 @@ def link_violations(files: Iterable[Source], root: Path) -> list[str]:
                 found.append(f"{where}: leads nowhere: {match['target']}")
             elif anchor and path.endswith(".md") and anchor not in anchors((root / path).read_text(encoding="utf-8")):
                 found.append(f"{where}: no such heading: {match['target']}")
-    return found
-
-
-def opaque_sentences(files: Iterable[Source]) -> list[str]:
-    """Sentences of comments, docstrings and pages that hide their subject behind a pronoun, or ask."""
-    found = []
-    for source in files:
-        for first_line, text in _prose(source):
-            for match in _OPAQUE.finditer(text):
-                line = first_line + text.count("\n", 0, match.start("word"))
-                found.append(f"{source.path}:{line}: name the subject instead of {match['word']!r}")
-            for match in _QUESTION.finditer(text):
-                line = first_line + text.count("\n", 0, match.start())
-                found.append(f"{source.path}:{line}: state what holds instead of asking")
-    return found
-
-
-def _prose(source: Source) -> list[tuple[int, str]]:
-    """Line and text of each comment, docstring or page."""
-    if source.path.endswith((".cc", ".h")):
-        return list(comments(source.text))
-    if source.path.endswith((".py", ".pyi")):
-        return _docstrings(source.text) + _python_comments(source.text)
-    return [(1, _SHOWN.sub("", _FENCE.sub(lambda match: "\n" * match[0].count("\n"), source.text)))]
-
-
-def _docstrings(text: str) -> list[tuple[int, str]]:
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, documented)]
-    return [(node.body[0].lineno, words) for node in nodes if (words := ast.get_docstring(node, clean=False))]
-
-
-def _python_comments(text: str) -> list[tuple[int, str]]:
-    found: list[tuple[int, str]] = []
-    last = -1  # line of the comment before, if the next one may continue it
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type != tokenize.COMMENT:
-            continue
-        own_line = token.line.lstrip().startswith("#")
-        words = token.string.lstrip("#")
-        if own_line and last == token.start[0] - 1:
-            found[-1] = (found[-1][0], f"{found[-1][1]}\n{words}")
-        else:
-            found.append((token.start[0], words))
-        last = token.start[0] if own_line else -1
     return found

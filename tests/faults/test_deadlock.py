@@ -1,5 +1,6 @@
 """Ranks that wait for each other for ever are told at once; those of which a thread may still help are left alone."""
 
+import re
 import threading
 import time
 
@@ -40,9 +41,16 @@ def test_two_ranks_that_call_different_things(shares_memory):
     texts = spawn(2, call_different_things, timeout=60, env={**PATIENT, "FARANDOLE_ARENAS": shares_memory})
     for text in texts:
         assert "neither has a thread that could still call what the other needs" in text
-        assert "allreduce 'here'" in text and "allreduce 'there'" in text and "join()" in text
+        assert "allreduce 'here'" in text and "allreduce 'there'" in text
+        assert "every rank must make both calls" in text and "join()" not in text
         assert "test_deadlock.py" in text, "the user's line"
         assert "FARANDOLE_TIMEOUT" not in text
+
+
+def test_a_timeline_whose_thread_calls_nothing_is_no_doubt(tmp_path):
+    env = {**PATIENT, "FARANDOLE_TIMELINE": str(tmp_path / "trace.json")}
+    for text in spawn(2, call_different_things, timeout=60, env=env):
+        assert "neither has a thread that could still call what the other needs" in text
 
 
 def have_uneven_batches():
@@ -55,6 +63,34 @@ def have_uneven_batches():
 def test_a_rank_with_fewer_batches():
     for text in spawn(3, have_uneven_batches, timeout=60, env=PATIENT):
         assert "broadcast 'metric'" in text and "allreduce" in text and "rank 2" in text
+
+
+def call_on_rank_0_only(kind):
+    farandole.init()
+    reduce("step")
+    calls = {
+        "save_checkpoint": lambda: farandole.save_checkpoint("/proc/nowhere", lambda path: None),
+        "broadcast_object": lambda: farandole.broadcast_object(1),
+        "allreduce": lambda: fnp.allreduce(np.ones(5)),
+    }
+    return told(calls[kind] if farandole.rank() == 0 else lambda: reduce("step"))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "kind", "call"),
+    [
+        (2, "save_checkpoint", "save_checkpoint at"),
+        (2, "broadcast_object", "broadcast_object at"),
+        (3, "allreduce", "unnamed allreduce number 0 at"),
+    ],
+)
+def test_a_call_that_one_rank_makes_alone_is_named_on_all_ranks(ranks, kind, call):
+    for rank, text in enumerate(spawn(ranks, call_on_rank_0_only, kind, timeout=60, env=PATIENT)):
+        assert "every rank must make each call" in text
+        assert re.search(rf"only rank 0 has made {call} \S*test_deadlock.py:\d+", text)
+        assert re.search(r"allreduce 'step' at \S*test_deadlock.py:\d+", text)
+        assert rank == 0 or f" failed on rank {rank}: rank " in text
+        assert "this one" not in text and "join()" not in text
 
 
 def help_by_another_thread(late):

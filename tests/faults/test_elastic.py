@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -14,6 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from farandole.launch import timeline
+from farandole.launch.report.analysis import analyse
+from farandole.launch.report.trace import read
 
 LONG = bool(os.environ.get("FARANDOLE_LONG"))
 LIMIT_S = 60
@@ -29,9 +33,10 @@ hvd.init()
 me, steps = int(os.environ.get("FARANDOLE_JOINS") or hvd.rank()), int(sys.argv[1])
 plan = {when: what for rank, when, what in (each.split(":") for each in sys.argv[2:]) if int(rank) == me}
 epochs, is_slow = 0, False
+wanted = 0  # so many ranks, else the last 20 steps wait for newcomers
 
 def act(when):
-    global is_slow
+    global is_slow, wanted
     what = plan.pop(when, "")
     if what.isdecimal():
         os.kill(os.getpid(), int(what))
@@ -41,6 +46,8 @@ def act(when):
         raise OSError("the disk is broken")
     elif what == "slow":
         is_slow = True
+    elif what == "fill":
+        wanted = hvd.size()
     elif what == "wait":
         time.sleep(3)
     elif what == "kept":
@@ -61,6 +68,9 @@ def train(state):
         state.commit()
         if is_slow:
             time.sleep(0.005)
+        while hvd.size() < wanted and state.step == steps - 20:
+            time.sleep(0.01)
+            state.commit()
     return state.total
 
 state = elastic.ObjectState(step=0, total=np.zeros(1000, np.float32))
@@ -222,6 +232,40 @@ def test_too_few_end_with_one_sentence(job) -> None:
     assert "rank 1 on localhost" in err
 
 
+def test_too_few_wait_for_a_replacement(job) -> None:
+    """By default no rank may be missing. The one that is left keeps the state meanwhile."""
+    code, out, err = job(2, "1:10:9", min_np=0, max_np=2, options=("--blacklist-cooldown-range", "0.1", "0.1"))
+    assert (code, ended(out)) == (0, all_of(2)), err
+    assert "; 1 rank is left." in err, err
+    assert "1 of 2 ranks is left (rank 0), and --min-np asks for 2; waiting for 1 more rank for at most 600 s" in err
+    assert re.findall(r"\[(\d)\] epoch \d: \d of 2 at (9|10)\n", out)[::-1] in (
+        [(rank, at), (other, at)] for at in ("9", "10") for rank, other in ("02", "20")
+    ), out
+
+
+def test_too_few_do_not_wait_for_ever_for_replacements_that_fail(tmp_path: Path, job) -> None:
+    text = PROGRAM.replace("@elastic.run", "if 'FARANDOLE_JOINS' in os.environ:\n    sys.exit(3)\n@elastic.run")
+    (tmp_path / "train.py").write_text(text)
+    options = ("--blacklist-cooldown-range", "0.1", "0.1", "--elastic-timeout", "2")
+    code, out, err = job(2, "1:10:9", min_np=2, max_np=2, options=options)
+    assert code == 137 and ended(out) == [], err
+    assert "but no others have joined within 2 s; start the job again from a checkpoint." in err, err
+
+
+def test_all_that_have_the_state_may_not_be_lost(job) -> None:
+    code, out, err = job(2, "0:10:9", "1:10:9", min_np=2, max_np=2)
+    assert code == 137 and ended(out) == [] and "0 of 2 ranks are left" in err, err
+
+
+def test_the_change_after_the_reset_limit_ends_the_job(job) -> None:
+    code, out, err = job(3, "1:10:9", "2:20:9", options=("--reset-limit", "1"))
+    assert code == 137 and ended(out) == [], err
+    sentence = (
+        "farandole: the ranks change again, and --reset-limit 1 was reached, so the job ends; start the job again"
+    )
+    assert err.splitlines()[-1].startswith(sentence), err
+
+
 def test_a_mistake_of_the_program_ends_the_job(job) -> None:
     code, out, err = job(3, "1:10:mistake")
     assert code == 1 and ended(out) == [] and "ValueError: a mistake" in err, err
@@ -295,11 +339,27 @@ def test_too_few_end_with_a_sentence_without_a_launcher(foreign_job) -> None:
     assert "1 of 3 ranks are left after epoch 1, and FARANDOLE_MIN_NP asks for 2" in err, err
 
 
-def test_a_lost_rank_is_replaced_and_has_the_state(job) -> None:
-    """The newcomer takes over the sum of all steps, and the process sets under their numbers."""
-    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
-    assert (code, ended(out)) == (0, all_of(3, 700)), err
+def test_a_lost_rank_is_replaced_and_has_the_state(tmp_path: Path, job) -> None:
+    """The newcomer takes over the sum of all steps. The timeline has all of it, also in the report."""
+    path = tmp_path / "t.json"
+    options = ("--timeline-filename", str(path))
+    code, out, err = job(3, "1:20:9", "0:1:fill", "2:1:fill", max_np=3, steps=60, options=options)
+    assert (code, ended(out)) == (0, all_of(3, 60)), err
     assert re.findall(r"\[3\] epoch 0: (2 of 3) at", out) == ["2 of 3"]
+    assert_timeline_is_whole(path, 60)
+
+
+def assert_timeline_is_whole(path: Path, steps: int) -> None:
+    """Ranks 0 and 2 of three have taken all steps, rank 1 was killed and rank 3 has joined. Some may be repeated."""
+    assert {each["pid"] for each in json.loads(path.read_text())} == {0}, "the file that was named is rank 0's"
+    files, about_others = timeline.of_one_run(timeline.find([path]))
+    assert [each.name for each in files] == [f"t.rank{rank}.json" for rank in range(4)] and not about_others
+    run = read(timeline.events(files))
+    uses = {rank: sum(span.name == "step" for span in spans) for rank, spans in run.ranks.items()}
+    assert uses[0] >= steps and uses[2] >= steps and 20 <= uses[3] < steps
+    found = analyse(run)  # rank 1 may have ended before it wrote anything
+    assert len(found.epochs) == 3 and (0, 2) in found.epochs and found.epochs[-1] == (0, 2, 3)
+    assert found.compared > 0.9
 
 
 # A state that takes some rounds to send; this process dies in the middle of them.
@@ -341,10 +401,12 @@ def test_newcomers_alone_do_not_begin_again(tmp_path: Path, job) -> None:
 def test_newcomers_know_the_process_sets(tmp_path: Path, job) -> None:
     sets = "joins = 'FARANDOLE_JOINS' in os.environ\nif not joins:\n    hvd.add_process_set([0, 1])\n"
     sets += "    hvd.remove_process_set(hvd.add_process_set([1]))\n    hvd.add_process_set([0, 2])\n"
-    text = PROGRAM.replace("@elastic.run", sets + "@elastic.run")
+    begun = f"hvd.start_timeline({str(tmp_path / 't.json')!r})\n"  # by each, before it is in a world
+    text = PROGRAM.replace("@elastic.run", sets + begun + "@elastic.run") + "hvd.stop_timeline()\n"
     (tmp_path / "train.py").write_text(text + 'print("sets", hvd.get_process_set_ids_and_ranks(), flush=True)\n')
-    code, out, err = job(3, "1:20:9", "0:1:slow", "2:1:slow", max_np=3, steps=700)
+    code, out, err = job(3, "1:20:9", "0:1:fill", "2:1:fill", max_np=3, steps=60)
     assert code == 0, err
+    assert_timeline_is_whole(tmp_path / "t.json", 60)
     assert sorted(set(re.findall(r"sets (.*)", out))) == ["{0: [0, 1, 2], 1: [0], 3: [0, 1]}"]
 
 
@@ -354,11 +416,6 @@ def test_a_newcomer_has_no_collectives_before_run(tmp_path: Path, job) -> None:
     code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700)
     assert (code, ended(out)) == (0, all_of(1, 700))
     assert "joins a running job: until elastic.run it is in no world" in err, err
-
-
-def test_the_reset_limit_ends_replacement(job) -> None:
-    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700, options=("--reset-limit", "0"))
-    assert (code, ended(out)) == (0, all_of(1, 700)), err
 
 
 def test_a_rank_that_stops_for_ever_is_killed(job) -> None:

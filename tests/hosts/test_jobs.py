@@ -25,6 +25,18 @@ for step in range(100_000):
     time.sleep(0.002)
 """
 
+# They meet until the file of the argument is there.
+UNTIL = """
+import os, sys, numpy as np, farandole.numpy as hvd
+hvd.init()
+step = 0
+while not hvd.allreduce(np.array([os.path.exists(sys.argv[1])], np.int32), op=hvd.Max, name="step").any():
+    if step == 20:
+        print("ready", flush=True)
+    step += 1
+print("ended")
+"""
+
 
 @pytest.fixture
 def script(tmp_path: Path) -> Callable[[str], Path]:
@@ -80,6 +92,27 @@ def test_a_host_that_vanishes_is_named_within_five_seconds(lab: Lab, launch: Cal
     assert code != 0 and "on h1" in err.splitlines()[0] and "was lost" in err
     hosts[1].heal()
     await_nothing(hosts, 40.0)
+
+
+def test_a_pause_of_the_network_is_survived_where_that_is_asked_for(
+    lab: Lab, launch: Callable, script: Callable, tmp_path: Path
+) -> None:
+    hosts = lab.hosts(2)
+    path, quiet, patient = script(UNTIL), {"FARANDOLE_WARN_AFTER": "1000"}, "FARANDOLE_SILENCE_TIMEOUT"
+    job = launch(hosts, "-H", "h0:2,h1:2", path, tmp_path / "end", **quiet, **{patient: "20"})
+    other = launch(hosts, "-H", "h0:1,h1:1", "-x", f"{patient}=20", path, tmp_path / "never", **quiet)
+    job.await_lines(4, "ready")
+    other.await_lines(2, "ready")
+    hosts[1].blackhole()
+    time.sleep(10)  # the pause
+    hosts[1].heal()
+    (tmp_path / "end").touch()
+    code, out, err = job.finish()
+    assert code == 0 and "lost" not in err and out.count("ended") == 4, err
+    assert other.process.poll() is None
+    hosts[1].blackhole() if LONG else hosts[1].crash()
+    code, _, err = other.finish()
+    assert code != 0 and "rank 1 on h1" in err and "was lost" in err
 
 
 @pytest.mark.parametrize("elements", [4, 4_000_000] if LONG else [4_000_000])

@@ -15,7 +15,9 @@ DTYPES = {
     **{name: np.dtype(name) for name in ("uint8", "int8", "uint16", "int16", "int32", "int64")},
     **{name: np.dtype(name) for name in ("float16", "float32", "float64", "bool")},
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    **{name: np.dtype(name) for name in ("uint32", "uint64", "complex64", "complex128")},
 }
+COMPLEX = ("complex64", "complex128")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -34,6 +36,8 @@ def reduction(op: str, inputs: list[np.ndarray], divisor: int, prescale: float, 
         return Expected(_folded(fold, inputs))
     if kind.kind in "iu":
         return Expected(_integers(op, inputs, divisor, prescale, postscale))
+    if kind.kind == "c":
+        return _complex(op, inputs, divisor, prescale, postscale)
     return _floats(op, inputs, divisor, prescale, postscale)
 
 
@@ -46,20 +50,45 @@ def _folded(fold: np.ufunc, inputs: list[np.ndarray]) -> np.ndarray:
 
 
 def _integers(op: str, inputs: list[np.ndarray], divisor: int, prescale: float, postscale: float) -> np.ndarray:
-    """Integers are scaled, folded, where they wrap, and scaled again."""
-    fold = {"Sum": np.add, "Average": np.add, "Min": np.minimum, "Max": np.maximum, "Product": np.multiply}[op]
-    whole = _folded(fold, [_scaled_integers(each, prescale) for each in inputs])
-    return _scaled_integers(whole, postscale, divisor if op == "Average" else 1)
+    """Integers are scaled, folded, where sums and products wrap, and scaled again; an average has the exact sum."""
+    scaled = [_scaled_integers(each, prescale) for each in inputs]
+    if op == "Average":
+        return _averages(scaled, divisor, postscale)
+    fold = {"Sum": np.add, "Min": np.minimum, "Max": np.maximum, "Product": np.multiply}[op]
+    return _scaled_integers(_folded(fold, scaled), postscale)
 
 
-def _scaled_integers(values: np.ndarray, factor: float, by: int = 1) -> np.ndarray:
+def _averages(inputs: list[np.ndarray], divisor: int, factor: float) -> np.ndarray:
+    """Of the exact sums, truncated toward zero; 64-bit types are added up as Python's integers."""
+    kind = inputs[0].dtype
+    totals = np.asarray(sum(each.astype(np.int64 if kind.itemsize < 8 else object) for each in inputs))
+    if factor == 1.0:
+        return np.asarray(np.where(totals < 0, -(-totals // divisor), totals // divisor)).astype(kind)
+    return _truncated(totals.astype(np.float64) * factor / divisor, kind)
+
+
+def _complex(op: str, inputs: list[np.ndarray], divisor: int, prescale: float, postscale: float) -> Expected:
+    """Sums and averages of the real and of the imaginary parts."""
+    parts = [
+        _floats(op, [getattr(each, part) for each in inputs], divisor, prescale, postscale) for part in ("real", "imag")
+    ]
+    real, imaginary = (part.values for part in parts)
+    slacks = [part.slack for part in parts]
+    assert slacks[0] is not None and slacks[1] is not None
+    return Expected(real + 1j * imaginary, slacks[0] + slacks[1])
+
+
+def _scaled_integers(values: np.ndarray, factor: float) -> np.ndarray:
     """Scaled in double precision, truncated toward zero and saturated."""
-    if factor == by:
+    if factor == 1.0:
         return values
-    scaled = np.trunc(values.astype(np.float64) * factor / by)
-    limits = np.iinfo(values.dtype)
-    result = np.clip(scaled, float(limits.min), float(limits.max))
-    return np.where(result >= float(limits.max), limits.max, result.astype(values.dtype)).astype(values.dtype)
+    return _truncated(values.astype(np.float64) * factor, values.dtype)
+
+
+def _truncated(values: np.ndarray, kind: np.dtype) -> np.ndarray:
+    limits = np.iinfo(kind)
+    result = np.clip(np.trunc(values), float(limits.min), float(limits.max))
+    return np.where(result >= float(limits.max), limits.max, result.astype(kind)).astype(kind)
 
 
 def prescaled(values: np.ndarray, factor: float) -> np.ndarray:
@@ -120,7 +149,8 @@ def difference(got: np.ndarray, want: Expected) -> str:
     wrong = (got != want.values) & ~(_nan(got) & _nan(want.values))
     if want.slack is not None:
         with np.errstate(all="ignore"):
-            wrong &= ~(abs(got.astype(np.float64) - want.values) <= want.slack)
+            wide = np.complex128 if got.dtype.kind == "c" else np.float64
+            wrong &= ~(abs(got.astype(wide) - want.values) <= want.slack)
     wrong = np.asarray(wrong)
     if not wrong.any():
         return ""

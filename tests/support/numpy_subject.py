@@ -15,6 +15,6 @@ SUBJECT = conformance.Subject(
     make=_make,
     values=lambda tensor: tensor.ravel().tolist(),
     strided=lambda values, dtype: np.repeat(np.array(values, dtype=dtype), 2)[::2],
-    unsupported=lambda: np.zeros(3, np.complex128),
+    unsupported=lambda: np.zeros(3, np.clongdouble),
     dtypes=conformance.ALL_DTYPES,
 )

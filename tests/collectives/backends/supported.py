@@ -20,7 +20,8 @@ BEGIN, END = "<!-- declared: begin -->\n", "<!-- declared: end -->\n"
 
 _GROUPS = {
     "floats": {DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64},
-    "integers": {DType.UINT8, DType.INT8, DType.UINT16, DType.INT16, DType.INT32, DType.INT64},
+    "integers": {dtype for dtype in DType if dtype.kind in "ui"},
+    "complex": {DType.COMPLEX64, DType.COMPLEX128},
 }
 
 

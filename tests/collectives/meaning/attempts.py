@@ -94,13 +94,9 @@ def clash(case: Mismatch, process_set: Any = None) -> None:
 
 
 def misuse(settings: list[Settings]) -> list[Told]:
-    """Every misuse in turn, on one rank, while the others do nothing."""
+    """Every misuse in turn, on all ranks. What one rank misuses alone fails on the others too: test_refusals.py."""
     together(settings)
-    mine = [number % fnp.size() == fnp.rank() for number in range(len(misuses.MISUSES))]
-    return [
-        attempt(lambda case=case, my_turn=my_turn: case.perform(fnp) if my_turn else None)
-        for case, my_turn in zip(misuses.MISUSES, mine, strict=True)
-    ]
+    return [attempt(lambda case=case: case.perform(fnp)) for case in misuses.MISUSES]
 
 
 def odd_but_right(settings: list[Settings]) -> list[str]:
@@ -231,6 +227,7 @@ BAD_SETTINGS = (
     ("FARANDOLE_TIMEOUT", "1e300"),
     ("FARANDOLE_WARN_AFTER", "-3"),
     ("FARANDOLE_START_TIMEOUT", "nan"),
+    ("FARANDOLE_SILENCE_TIMEOUT", "0"),
 )
 
 

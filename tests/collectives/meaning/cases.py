@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from meanings import DTYPES, FLOATS
+from meanings import COMPLEX, DTYPES, FLOATS
 
 REDUCING = ("allreduce", "reducescatter", "sparse")
 
@@ -71,8 +71,10 @@ class Case:
             return np.asarray(draw.integers(0, 2, shape), dtype=kind)
         if self.dtype in FLOATS:
             return np.asarray(self._floats(draw, shape), dtype=kind)
+        if self.dtype in COMPLEX:
+            return np.asarray(self._floats(draw, shape) + 1j * self._floats(draw, shape), dtype=kind)
         limits = np.iinfo(kind)
-        if self.prescale == self.postscale == 1.0 and self.op != "Average":
+        if self.prescale == self.postscale == 1.0:
             return np.asarray(draw.integers(limits.min, limits.max, shape, kind, endpoint=True))
         low, high = max(limits.min, -1000), min(limits.max, 1000)  # so that scaling in double precision is exact
         return np.asarray(draw.integers(low, high, shape, kind, endpoint=True))

@@ -11,7 +11,7 @@ from typing import Any
 import meanings
 import numpy as np
 from cases import Case
-from meanings import FLOATS, Expected
+from meanings import COMPLEX, FLOATS, Expected
 
 REDUCTIONS = ("Sum", "Average", "Min", "Max", "Product")
 _SCALES = (0.5, 2.0, -1.5, 0.25, 3.0)  # exact in binary, so that integers have one right answer
@@ -59,6 +59,8 @@ def _draw_reduction(case: Case, draw: random.Random) -> None:
     if case.dtype == "bool":
         case.op = "Max" if case.op == "Average" else case.op
         return
+    if case.dtype in COMPLEX and case.op not in ("Sum", "Average"):
+        case.op = "Average"
     if draw.random() < 0.3:
         case.prescale = draw.choice(_SCALES)
     if draw.random() < 0.3:
@@ -96,9 +98,16 @@ def _draw_rows(case: Case, draw: random.Random, count: int) -> None:
     ]
 
 
+def _limit_sizes(case: Case) -> None:
+    """Many rows are short ones, so that no tensor takes seconds to draw."""
+    for tensor, (shape, rows) in enumerate(zip(case.shapes, case.rows, strict=True)):
+        case.shapes[tensor] = (0, *(min(width, _LARGEST // max(1, *rows)) for width in shape[1:]))
+
+
 def _draw_allgather(case: Case, draw: random.Random) -> None:
     case.grouped = draw.random() < 0.25
     _draw_rows(case, draw, draw.randint(1, 4) if case.grouped else 1)
+    _limit_sizes(case)
 
 
 def _start_allgather(face: ModuleType, case: Case, arrays: list[Any], words: Words) -> Any:
@@ -137,9 +146,10 @@ def _draw_alltoall(case: Case, draw: random.Random) -> None:
     count = len(case.members)
     if draw.random() < 0.3:  # equal parts, which need no splits
         case.rows = [[count * draw.choice(_ROWS)] * count]
-        return
-    case.splits = [[draw.choice(_ROWS) for _ in case.members] for _ in case.members]
-    case.rows = [[sum(splits) for splits in case.splits]]
+    else:
+        case.splits = [[draw.choice(_ROWS) for _ in case.members] for _ in case.members]
+        case.rows = [[sum(splits) for splits in case.splits]]
+    _limit_sizes(case)
 
 
 def _start_alltoall(face: ModuleType, case: Case, arrays: list[Any], words: Words) -> Any:

@@ -33,7 +33,7 @@ def to_torch(array: np.ndarray) -> torch.Tensor:
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    tensor = tensor.detach().contiguous().resolve_neg().cpu()
+    tensor = tensor.detach().contiguous().resolve_neg().resolve_conj().cpu()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(DTYPES["bfloat16"])
     return tensor.numpy()
@@ -63,6 +63,8 @@ def place(array: np.ndarray, layout: str) -> Placed:
         return Placed(tensor[:1].clone().expand(tensor.shape))
     if layout == "negated" and array.dtype in (np.float32, np.float64):
         return Placed(torch.complex(torch.zeros_like(tensor), -tensor).conj().imag)
+    if layout == "negated" and tensor.is_complex():
+        return Placed(torch.conj_physical(tensor).conj())
     return Placed(tensor)
 
 

@@ -21,7 +21,7 @@ WAYS = {  # what to call them -> how the names of the functions end
     "mxnet": {"new arrays": "", "in place": "_"},
     "tensorflow": {"eagerly": "", "in a function": ""},
 }
-LACKING = {"mxnet": ("uint16", "int16", "bfloat16")}  # element types
+LACKING = {"mxnet": ("uint16", "int16", "uint32", "uint64", "bfloat16")}  # element types
 _SENT = {"fp16": "float16", "bf16": "bfloat16"}
 
 Perform = Callable[[list[Any]], list[list[Any]]]
