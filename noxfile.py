@@ -56,7 +56,7 @@ nox.options.default_venv_backend = "none"  # sessions share environments, see En
 logging.getLogger("nox").addFilter(lambda record: "uv binary" not in record.getMessage())  # we do not look for one
 
 WHEEL, GLOO, LAB = "The core's wheel", "The library for Gloo", "The programs for several hosts"  # jobs that others need
-OF_VERSIONS = [f"plugins/tensorflow/tests/test_{name}.py" for name in ("conformance", "graphs", "keras")]
+OF_VERSIONS = [f"plugins/tensorflow/tests/test_{name}.py" for name in ("conformance", "graphs", "keras", "keras_saved")]
 
 
 # ---- Tests -----------------------------------------------------------------------------------------------------------
@@ -403,6 +403,12 @@ def bench_hosts(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_gate(session: nox.Session) -> None:
+    """Compare this checkout's speed with that of a frozen build. Arguments after -- go to the benchmark."""
+    pytorch().needed(session).run("python", "core/benchmarks/gate.py", *session.posargs)
+
+
+@nox.session
 def bench_elastic(session: nox.Session) -> None:
     """Measure how soon the others go on when a rank is killed. Arguments after -- go to the benchmark."""
     with step("Killing ranks", "ten seconds each"):
@@ -419,9 +425,8 @@ def measure_plugin(session: nox.Session, beside: Framework, ranks: int, program:
     command = ["run", "-np", str(ranks), "--no-prefix", "python", f"plugins/{beside.plugin}/benchmarks/{program}"]
     # malloc would return gradients to the system after some steps: docs/design/training-steps.md has what that costs.
     keeping = {"MALLOC_MMAP_THRESHOLD_": "17179869184", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
-    tuned = {"FARANDOLE_TUNING": ""}  # as jobs are, unlike tests
     with step(f"Measuring {beside.called}, {ranks} ranks", "a few minutes"):
-        beside.needed(session).run("farandole", *command, *options, variables=keeping | tuned)
+        beside.needed(session).run("farandole", *command, *options, variables=keeping)
 
 
 @nox.session

@@ -47,9 +47,7 @@ class Environment:
         program = [str(folder / command[0])] if (folder / command[0]).exists() else [command[0]]
         # Without bytecode on disk each rank of each test would compile its framework again, for seconds to a minute.
         unset = {"PYTHONPATH": None, "PYTHONDONTWRITEBYTECODE": None}
-        # Programs under test do the same operations each time, rather than measure the machine at the first.
-        usual = {"FARANDOLE_TUNING": "0"}
-        environment = {**unset, **usual, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", **(variables or {})}
+        environment = {**unset, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", **(variables or {})}
         output = log()
         how = {"stdout": output, "log": False} if output else {"silent": silent}
         self.session.run(*program, *command[1:], external=True, env=environment, **how)

@@ -246,8 +246,22 @@ PAGES = (
                 "predivide_factors",
                 "reduction",
             ],
-            "Order": ["add_own_process_set", "await_earlier", "before_unnamed", "is_alone"],
+            "Order": ["Turn", "add_own_process_set", "await_earlier", "before_unnamed", "is_alone", "no_calls_while"],
             "Training": ["GradientReducer", "even_groups", "Compression", "Compressor", "extend"],
+            "Different parameters": [
+                "COMPARISON",
+                "NOT_COMPARED",
+                "awaits_broadcast",
+                "checks_parameters",
+                "checksum",
+                "compare_parameters",
+                "join_count",
+                "note_join",
+                "row_of",
+                "sums_by_rank",
+                "warn_about_differences",
+                "world_number",
+            ],
             "Devices": ["may_take_device_memory", "takes_device_memory"],
             "Start": ["Exchange", "TORCHRUN", "environment_default", "init_as", "own_address", "register_exchange"],
             "Errors and places": ["pass_over", "register_plugin", "translate_errors"],
@@ -295,7 +309,15 @@ PAGES = (
     ),
     Page(
         "farandole_ray.horovod",
-        {"Horovod's names": ["ElasticRayExecutor", "ElasticSettings", "RayExecutor", "RayHostDiscovery"]},
+        {
+            "Horovod's names": [
+                "ElasticRayExecutor",
+                "ElasticSettings",
+                "RayExecutor",
+                "RayHostDiscovery",
+                "TestDiscovery",
+            ]
+        },
     ),
     Page(
         "farandole.testing",
