@@ -31,7 +31,7 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/choose_path.h"
+#include "algorithms/plan.h"
 #include "algorithms/schedule.h"
 #include "collectives/runner.h"
 #include "transport/poll.h"

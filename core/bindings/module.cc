@@ -226,7 +226,7 @@ bool Performs(const std::string& name, int op, int dtype, int reduce, bool on_de
   const std::vector<std::string> names = BackendNames();
   const auto number = static_cast<int>(std::find(names.begin(), names.end(), name) - names.begin());
   if (number == static_cast<int>(names.size())) return false;
-  PathFacts facts;
+  OperationFacts facts;
   RaiseIfError(ToEnumeration(op, kOpKindCount, "operation", &facts.kind));
   RaiseIfError(ToEnumeration(dtype, kDTypeCount, "dtype", &facts.dtype));
   RaiseIfError(ToEnumeration(reduce, kReduceOpCount, "reduction", &facts.reduce));

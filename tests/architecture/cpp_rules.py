@@ -34,9 +34,9 @@ _FOREIGN = re.compile(r"^(?:torch|ATen|c10|tensorflow|tsl|xla|mxnet|dlpack|nccl|
 _STREAMS = {"fstream", "iomanip", "iostream", "istream", "locale", "ostream", "regex", "sstream"}
 _PYTHON = re.compile(r"^(?:pybind11/|Python\.h$)")
 _ENVIRONMENT = re.compile(r"\b(?:secure_)?getenv\b|\b(?:set|unset|put|clear)env\b|\benviron\b")
-CHOOSER = "core/src/algorithms/choose_path."
+CHOOSER = "core/src/algorithms/plan."
 _ISOLATED = r"(backends/[^/]+|transport/tcp)/"
-_PATH_KIND = re.compile(r"(?P<compares>(?:[!=]=|\bcase)\s*)?\bPathKind::k\w+")
+_CALL_OF_CHOOSER = re.compile(r"\b(?:ChooseProtocol|ChoosePlan)\(")
 _ENDS = re.compile(r"\bdone_\.store\(true|\brequest\.done\(")
 ENVIRONMENT_FILE = "core/src/common/config.cc"
 # Registers with TensorFlow while it is loaded, before Python can call it.
@@ -146,19 +146,15 @@ def backend_name_violations(files: Iterable[Source]) -> list[str]:
     return found
 
 
-def path_violations(files: Iterable[Source]) -> list[str]:
-    """One function chooses the path of an operation: elsewhere a PathKind is only compared with."""
-    found = []
+def second_choices(files: Iterable[Source]) -> list[str]:
+    """One place chooses the protocol of a name, and one the plan of a task."""
+    found: dict[str, list[str]] = {}
     for source in files:
-        if not source.path.startswith("core/src/") or source.path.startswith(CHOOSER):
-            continue
-        code = code_only(source.text)
-        for match in _PATH_KIND.finditer(code):
-            if not match["compares"]:
-                found.append(
-                    f"{source.path}:{line_of(code, match.start())}: {match[0]}; ChoosePath chooses ({CHOOSER})"
-                )
-    return found
+        if source.path.startswith("core/src/") and not source.path.startswith(CHOOSER):
+            code = code_only(source.text)
+            for match in _CALL_OF_CHOOSER.finditer(code):
+                found.setdefault(match[0], []).append(f"{source.path}:{line_of(code, match.start())}: {match[0]}")
+    return [place for places in found.values() if len(places) > 1 for place in places]
 
 
 def second_ends(files: Iterable[Source]) -> list[str]:

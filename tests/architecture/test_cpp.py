@@ -7,7 +7,7 @@ from cpp_rules import (
     isolation_violations,
     layer_of,
     layer_violations,
-    path_violations,
+    second_choices,
     second_ends,
     stream_violations,
 )
@@ -35,7 +35,7 @@ def test_backends_are_named_in_their_folder_only() -> None:
 
 
 def test_one_function_chooses_the_path_of_an_operation() -> None:
-    assert path_violations(cpp_sources()) == []
+    assert second_choices(cpp_sources()) == []
 
 
 def test_an_operation_ends_in_one_place() -> None:
@@ -65,15 +65,12 @@ def test_an_arrow_that_turns_round_is_found(plant: Plant) -> None:
     assert layer_violations(files) == ["core/src/common/a.h:2: common may not know world (world/layout.h)"]
 
 
-def test_a_second_choice_of_a_path_is_found(plant: Plant) -> None:
-    files = plant(
-        {
-            "core/src/engine/a.cc": "bool Alone(PathKind kind) { return kind == PathKind::kSolo; }\n",
-            "core/src/engine/b.cc": "PathKind Choose() { return PathKind::kCells; }\n",
-        }
-    )
-    assert path_violations(files) == [
-        "core/src/engine/b.cc:1: PathKind::kCells; ChoosePath chooses (core/src/algorithms/choose_path.)"
+def test_a_second_choice_of_a_plan_is_found(plant: Plant) -> None:
+    choice = "void Start() { plan_ = ChoosePlan(facts); }\n"
+    assert second_choices(plant({"core/src/engine/a.cc": choice})) == []
+    assert second_choices(plant({"core/src/engine/a.cc": choice, "core/src/engine/b.cc": choice})) == [
+        "core/src/engine/a.cc:1: ChoosePlan(",
+        "core/src/engine/b.cc:1: ChoosePlan(",
     ]
 
 

@@ -96,9 +96,9 @@ FAULTS = [
     ),
     Fault(
         name="the ring is chosen where the order of summation matters",
-        path="core/src/algorithms/choose_path.cc",
-        before="if (n > 2 && !order_matters && block_bytes >= kRingBlockBytes)",
-        after="if (n > 2 && order_matters && block_bytes >= kRingBlockBytes)",
+        path="core/src/algorithms/plan.cc",
+        before="n > 2 && !facts.order_matters &&",
+        after="n > 2 && facts.order_matters &&",
         found_by="cpp LongDataTakesDirectInOrderAndTheRingInAnyOrder",
     ),
     # ---- core, controller
@@ -206,10 +206,10 @@ FAULTS = [
     ),
     Fault(
         name="a rank does not expect that two who wait have cells of 1 MB",
-        path="core/src/algorithms/choose_path.cc",
+        path="core/src/algorithms/plan.cc",
         before="  facts.awaited = true;\n",
         after="",
-        found_by="cpp ChoosePath",
+        found_by="cpp ChooseProtocol",
     ),
     Fault(
         name="an operation that ends wakes nobody who sleeps until it does",

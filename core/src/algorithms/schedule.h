@@ -82,7 +82,7 @@ inline constexpr int64_t kBorderBytes = 64;
 // fall on multiples of kBorderBytes; blocks may be empty. REQUIRES: element_bytes is 1, 2, 4 or 8.
 Range BlockRange(int64_t element_count, size_t element_bytes, int block, int block_count);
 
-// ---- The schedules, one function each. Pure; any thread. collectives/shard_exchange.cc calls them, see choose_path.h.
+// ---- The schedules, one function each. Pure; any thread. collectives/shard_exchange.cc calls them, see plan.h.
 //
 //   schedule                 data per participant and direction   hops                folds in order R (reduce.h)
 //   DirectAllreduce          2 (n-1)/n                            2                   yes

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/choose_path.h"
+#include "algorithms/plan.h"
 #include "collectives/task.h"
 #include "common/config.h"
 #include "common/status.h"
@@ -22,7 +22,7 @@ namespace farandole {
 // Libraries of collectives know these five, and neither join nor barrier; a kind that is added later has an empty cell.
 // They reduce element by element, so reductions of whole tensors (Adasum) stay with the native backend. Pure; any
 // thread.
-inline bool LibrariesPerform(const PathFacts& facts) {
+inline bool LibrariesPerform(const OperationFacts& facts) {
   constexpr auto kPerformed = ByNumber<kOpKindCount, bool>(false, {{OpKind::kAllreduce, true},
                                                                    {OpKind::kAllgather, true},
                                                                    {OpKind::kBroadcast, true},
@@ -60,11 +60,11 @@ class Backend {
 struct BackendKind {
   const char* name;
   // Pure: every rank must get the same result.
-  bool (*supports)(const PathFacts& facts);
+  bool (*supports)(const OperationFacts& facts);
   // True when it takes tensors as they lie on the device; else the engine copies them to host memory. True only where
   // supports() accepts on_device.
   bool takes_device_memory;
-  // True when it may be chosen where there is no network (PathFacts::is_cut_off), too.
+  // True when it may be chosen where there is no network (OperationFacts::is_cut_off), too.
   bool does_without_network;
   // Looks for the library that it needs, and names it, "Name 1.2.3": all ranks must find the same. Returns an error
   // where none can be used; the message says what was tried and what to install. Starts nothing.

@@ -68,7 +68,7 @@ class Native final : public Backend {
 };
 
 // Tensors may lie anywhere: the engine copies those on a device to host memory first.
-bool NativeSupports(const PathFacts& facts) {
+bool NativeSupports(const OperationFacts& facts) {
   if (facts.set_size > NativeMostRanks(facts.kind)) return false;
   if (!Reduces(facts.kind)) return true;
   return Supports(facts.dtype, facts.reduce) && (Fuses(facts.kind) || !NeedsWholeTensors(facts.reduce));

@@ -43,16 +43,16 @@ Status BackendList::Read(const std::vector<std::string>& names, BackendList* bac
   return Status::Ok();
 }
 
-int BackendList::Choose(const std::vector<PathFacts>& facts) const {
+int BackendList::Choose(const std::vector<OperationFacts>& facts) const {
   for (int number : numbers_) {
-    const auto supports = [this, number](const PathFacts& facts) { return Supports(number, facts); };
+    const auto supports = [this, number](const OperationFacts& facts) { return Supports(number, facts); };
     if (std::all_of(facts.begin(), facts.end(), supports)) return number;
   }
   return -1;
 }
 
 // The user says for each backend whether its library has a network, so that is filled in here.
-bool BackendList::Supports(int number, PathFacts facts) const {
+bool BackendList::Supports(int number, OperationFacts facts) const {
   facts.has_network = without_network_.count(number) == 0;
   return BackendTable::Supports(number, facts);
 }
@@ -117,7 +117,7 @@ Status BackendTable::FindAll(const Settings& settings, const BackendList& backen
 
 bool BackendTable::TakesDeviceMemory(int number) { return KindOf(number).takes_device_memory; }
 
-bool BackendTable::Supports(int number, const PathFacts& facts) {
+bool BackendTable::Supports(int number, const OperationFacts& facts) {
   const BackendKind& kind = KindOf(number);
   return (kind.does_without_network || !facts.is_cut_off()) && kind.supports(facts);
 }

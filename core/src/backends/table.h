@@ -47,14 +47,14 @@ class BackendList {
                      const std::set<std::string>& without_network = {});
 
   // The first backend's number, or -1 when none of the list supports everything that is asked.
-  int Choose(const std::vector<PathFacts>& facts) const;
+  int Choose(const std::vector<OperationFacts>& facts) const;
   // True when native is the only backend, so there is nothing to choose.
   bool only_ours() const { return numbers_.size() == 1 && numbers_[0] == 0; }
   const std::vector<int>& numbers() const { return numbers_; }
   std::string ToString() const;  // "mpi,native"
 
  private:
-  bool Supports(int number, PathFacts facts) const;
+  bool Supports(int number, OperationFacts facts) const;
 
   std::vector<int> numbers_{0};
   std::set<int> without_network_;
@@ -76,7 +76,7 @@ class BackendTable {
   // These ask the rows, by number.
   static std::vector<std::string> Names();
   static bool TakesDeviceMemory(int number);
-  static bool Supports(int number, const PathFacts& facts);
+  static bool Supports(int number, const OperationFacts& facts);
   static bool AnyTakesDeviceMemory(const BackendList& backend_list);
   // Names the library that it would use, "" where it needs none; an error says what is missing.
   static Status Find(int number, const Settings& settings, std::string* library);

@@ -153,8 +153,7 @@ class AllgatherOnLinks final : public LinkOperation {
     const std::vector<size_t>& sizes = task_->rank_bytes;
     const std::vector<size_t> offsets = PartOffsets(sizes);
     auto* output = static_cast<std::byte*>(buffer.output);
-    if (output == nullptr &&
-        exchange_->AllgatherOf(*std::max_element(sizes.begin(), sizes.end())) != Algorithm::kDirect) {
+    if (output == nullptr && exchange_->PassesBlocksOn()) {
       output = scratch_->Get(offsets.back() + sizes.back() + 1);
       if (output == nullptr) return Internal("no memory for the parts of other ranks that an allgather passes on");
     }

@@ -16,7 +16,7 @@
 #include <cstring>
 #include <memory>
 
-#include "algorithms/choose_path.h"
+#include "algorithms/plan.h"
 #include "collectives/links.h"
 #include "collectives/staging.h"
 #include "collectives/task.h"

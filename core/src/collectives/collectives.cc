@@ -16,14 +16,6 @@ std::vector<int> SegmentMembers(const World& world, const ProcessSet& set) {
   return members;
 }
 
-// Equal for all steps of a task.
-PathKind PathOf(const Task& task, int rank) {
-  PathFacts facts = FactsOf(task.kind, task.reduce, task.set->layout);
-  facts.in_log = true;
-  if (HasOtherPlan("two-level", rank)) facts.largest_group = 2;
-  return ChoosePath(facts);
-}
-
 // The operation of the task's kind; null: nothing to move.
 std::unique_ptr<LinkOperation> MakeOnLinks(const LinkStart& start) {
   switch (start.task->kind) {
@@ -41,22 +33,24 @@ std::unique_ptr<LinkOperation> MakeNothingOnLinks(const LinkStart&) { return nul
 
 Collectives::Collectives(World* world, const Settings& settings, const ProcessSet& set, int old_set_id)
     : world_(world),
+      settings_(settings),
       set_(set),
       staging_(&*world->group, set.channel, set.id, SegmentMembers(*world, set),
                set.layout.member_of[static_cast<size_t>(set.position)],
                set.layout.group_count() > 1 ? kCrossingDepth : 3),
-      exchange_(world, &set_, settings),
+      exchange_(world, &set_),
       old_set_id_(old_set_id),
       next_round_(FirstRound(set.id)) {}
 
 // Ranks of one node meet in shared memory, and need no tag.
 void Collectives::Begin(const Task& task) {
-  path_ = PathOf(task, world_->rank);
+  plan_ = PlanOf(task, settings_, world_->rank);
   if (set_.local()) return;
   MessageTag tag;
   tag.id = set_.id;
   tag.operation = task.number;
-  exchange_.Begin(task, path_, &tag);
+  tag.plan = plan_.code();
+  exchange_.Begin(plan_.algorithm, tag);
   if (task.number > 0) world_->transport->Begin(tag);
 }
 
@@ -111,7 +105,7 @@ Status Collectives::LaunchWhenFree() {
     entered_ = true;
   }
   launched_ = true;
-  if (path_ == PathKind::kLinks) {
+  if (plan_.path == PathKind::kLinks) {
     apart_ = MakeOnLinks({task_, &exchange_, &scratch_});
     return apart_ ? apart_->Start() : Status::Ok();
   }

@@ -36,6 +36,7 @@ class Collectives {
   Status LaunchWhenFree();
 
   World* const world_;
+  const Settings settings_;
   const ProcessSet set_;
   Staging staging_;
   ShardExchange exchange_;
@@ -43,8 +44,9 @@ class Collectives {
   bool entered_ = false;
   uint64_t next_round_;
 
-  // The current task.
-  PathKind path_{};
+  Plan plan_;  // of the current task, for all its steps
+
+  // The current task, or step.
   const Task* task_ = nullptr;
   bool launched_ = false;
   std::unique_ptr<StagedOperation> staged_;

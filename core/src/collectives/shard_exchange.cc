@@ -6,31 +6,11 @@
 #include "common/failpoint.h"
 
 namespace farandole {
-namespace {
-
-Algorithm Parse(const std::string& name) {
-  if (name == "direct") return Algorithm::kDirect;
-  if (name == "ring") return Algorithm::kRing;
-  if (name == "tree") return Algorithm::kTree;
-  if (name == "exchange") return Algorithm::kExchange;
-  return Algorithm::kAuto;
-}
-
-}  // namespace
-
-bool HasOtherPlan([[maybe_unused]] const char* plan, [[maybe_unused]] int rank) {
-  if (FRD_FAILPOINT_STATUS("plan").ok()) return false;
-  return !FRD_FAILPOINT_STATUS((std::string("plan.") + plan + "." + std::to_string(rank)).c_str()).ok();
-}
-
-ShardExchange::ShardExchange(World* world, const ProcessSet* set, const Settings& settings)
+ShardExchange::ShardExchange(World* world, const ProcessSet* set)
     : world_(world),
       set_(set),
       partition_{&set->layout, set->layout.group_of[static_cast<size_t>(set->position)],
                  set->layout.member_of[static_cast<size_t>(set->position)]},
-      from_settings_(Parse(settings.algorithm)),
-      forced_(from_settings_),
-      any_order_(settings.any_order),
       shares_links_(SharesLinks()) {}
 
 // Owners ascend with the shards, so it is enough to look at neighbours: they share a link if the same two groups give
@@ -51,7 +31,6 @@ bool ShardExchange::SharesLinks() const {
 void ShardExchange::Allreduce(const Task& task, Scale scale, std::byte* data, int64_t element_count, int shard_count,
                               const std::byte* source) {
   const size_t width = SizeOf(task.dtype);
-  const bool order_matters = OrderMatters(task.dtype, task.reduce) && !any_order_;
   const ShardRange shards = Shards(shard_count);
   const int64_t first = partition_.OwnedBy(partition_.member, shard_count, element_count, width).begin;
   for (int shard = shards.begin; shard < shards.end; ++shard) {
@@ -65,9 +44,7 @@ void ShardExchange::Allreduce(const Task& task, Scale scale, std::byte* data, in
     plan.dtype = task.dtype;
     plan.reduce = task.reduce;
     plan.scale = scale;
-    const size_t size_bytes = static_cast<size_t>(elements.size()) * width;
-    const Algorithm algorithm = AllreduceOf(size_bytes, order_matters);
-    Add({Kind::kAllreduce, static_cast<int>(algorithm), shard, shard_count}, std::move(plan));
+    Add({Kind::kAllreduce, static_cast<int>(algorithm_), shard, shard_count}, std::move(plan));
   }
 }
 
@@ -84,42 +61,15 @@ void ShardExchange::Broadcast(std::byte* data, int64_t size_bytes, int shard_cou
   }
 }
 
-// Where rounds overlap, the bytes of all of them fill the links, so hops count less. A ring would need more rounds at
-// once.
-Algorithm ShardExchange::AllreduceOf(size_t size_bytes, bool order_matters) const {
-  if (!adds_to_streams_) return ChooseAllreduce(size_bytes, partition_.group_count(), order_matters, forced_);
-  return ChooseAllreduce(size_bytes * rounds_, partition_.group_count(), true, forced_);
-}
-
-void ShardExchange::Begin(const Task& task, PathKind path, MessageTag* tag) {
-  forced_ = from_settings_;
-  for (const char* other : {"direct", "ring", "tree", "exchange"}) {
-    if (HasOtherPlan(other, world_->rank)) forced_ = Parse(other);
-  }
-  tag->plan = Plan{0, path, AlgorithmOf(task)}.code();
-  tag_ = *tag;
-}
-
-Algorithm ShardExchange::AlgorithmOf(const Task& task) const {
-  const int groups = partition_.group_count();
-  if (task.kind == OpKind::kAllgather)
-    return ChooseAllgather(*std::max_element(task.rank_bytes.begin(), task.rank_bytes.end()), groups, forced_);
-  if (task.kind != OpKind::kAllreduce) return Algorithm::kAuto;
-  const bool order_matters = OrderMatters(task.dtype, task.reduce) && !any_order_;
-  return ChooseAllreduce(task.TotalBytes(), groups, order_matters, forced_);
-}
-
-Algorithm ShardExchange::AllgatherOf(size_t largest_block_bytes) const {
-  if (adds_to_streams_ && forced_ != Algorithm::kRing) return Algorithm::kDirect;
-  return ChooseAllgather(largest_block_bytes, partition_.group_count(), forced_);
+void ShardExchange::Begin(Algorithm algorithm, const MessageTag& tag) {
+  algorithm_ = algorithm;
+  tag_ = tag;
 }
 
 void ShardExchange::Allgather(int shard, int shard_count, std::vector<BlockMemory> blocks) {
-  size_t largest = 0;
-  for (const BlockMemory& block : blocks) largest = std::max(largest, block.size_bytes);
   RunPlan plan;
   plan.blocks = std::move(blocks);
-  Add({Kind::kAllgather, static_cast<int>(AllgatherOf(largest)), shard, shard_count}, std::move(plan));
+  Add({Kind::kAllgather, static_cast<int>(algorithm_), shard, shard_count}, std::move(plan));
 }
 
 void ShardExchange::ReduceScatter(const Task& task, Scale scale, int shard, int shard_count,
@@ -152,8 +102,8 @@ bool ShardExchange::FitsRounds(uint64_t most_at_once) const {
   while (1 << levels < groups) ++levels;
   const int direct = 2, broadcast = levels, tree = 2 * levels, ring = 2 * (groups - 1), ring_allgather = groups - 1;
   std::vector<int> phase_counts = {direct, broadcast};
-  if (forced_ == Algorithm::kTree) phase_counts.push_back(tree);
-  if (forced_ == Algorithm::kRing) phase_counts.insert(phase_counts.end(), {ring, ring_allgather});
+  if (algorithm_ == Algorithm::kTree) phase_counts.push_back(tree);
+  if (algorithm_ == Algorithm::kRing) phase_counts.insert(phase_counts.end(), {ring, ring_allgather});
   return std::all_of(phase_counts.begin(), phase_counts.end(), [&](int phase_count) {
     return ChunksBeforeLastPhase(std::max(phase_count, 1), kRoundsUnderWay) < static_cast<int64_t>(most_at_once);
   });

@@ -16,24 +16,20 @@
 #include <tuple>
 #include <vector>
 
-#include "algorithms/choose_path.h"
 #include "algorithms/partition.h"
+#include "algorithms/plan.h"
 #include "collectives/runner.h"
 #include "collectives/task.h"
-#include "common/config.h"
 #include "world/world.h"
 
 namespace farandole {
-
-// True when a test wants this rank to run its operations by another plan than the others (failpoint.h).
-bool HasOtherPlan(const char* plan, int rank);
 
 inline bool ScalesBeforeCrossing(const Task& task) { return ScalesBeforeCrossing(task.dtype, task.reduce); }
 
 class ShardExchange {
  public:
   // REQUIRES: *set outlives this.
-  ShardExchange(World* world, const ProcessSet* set, const Settings& settings);
+  ShardExchange(World* world, const ProcessSet* set);
 
   // Not copied: runners point at schedules kept here.
   ShardExchange(const ShardExchange&) = delete;
@@ -41,9 +37,8 @@ class ShardExchange {
 
   const Partition& partition() const { return partition_; }
 
-  // Before the first job of an operation, whose messages get this tag. Adds the plan to it: the path, and the algorithm
-  // for all shards together.
-  void Begin(const Task& task, PathKind path, MessageTag* tag);
+  // Before the first job of an operation, whose shards all use this algorithm and whose messages get this tag.
+  void Begin(Algorithm algorithm, const MessageTag& tag = {});
 
   // Reduces element_count elements, shard after shard. This member holds the elements that it owns at source (null: at
   // data), and gets the results at data.
@@ -59,8 +54,8 @@ class ShardExchange {
   void EndRound();
   uint64_t rounds_done() const;
 
-  // Unless this is kDirect, blocks are passed on, so they need memory.
-  Algorithm AllgatherOf(size_t largest_block_bytes) const;
+  // Whether an allgather passes blocks on, so that they need memory.
+  bool PassesBlocksOn() const { return algorithm_ == Algorithm::kRing; }
   // One block per group, of one shard that this member owns. This group's block is reduced, the others are only read.
   void ReduceScatter(const Task& task, Scale scale, int shard, int shard_count, std::vector<BlockMemory> blocks);
   // One block per position that goes there, then one per position that comes from there; empty for those of this group.
@@ -109,8 +104,6 @@ class ShardExchange {
   ShardRange Shards(int shard_count) const {
     return ShardsOf(partition_.member, partition_.member_count(), shard_count);
   }
-  Algorithm AllreduceOf(size_t size_bytes, bool order_matters) const;
-  Algorithm AlgorithmOf(const Task& task) const;
   MessageTag TagOf(const Prepared& prepared) const {
     MessageTag tag = tag_;
     tag.channel = prepared.channel;
@@ -120,9 +113,7 @@ class ShardExchange {
   World* world_;
   const ProcessSet* set_;
   Partition partition_;
-  const Algorithm from_settings_;
-  Algorithm forced_;  // of the current operation
-  bool any_order_;
+  Algorithm algorithm_ = Algorithm::kAuto;  // of the current operation
   std::map<RunnerKey, Prepared> prepared_;
   MessageTag tag_;
   const bool shares_links_;  // two shards do; equal on all ranks

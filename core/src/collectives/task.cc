@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/cache.h"
+#include "common/failpoint.h"
 
 namespace farandole {
 namespace {
@@ -36,7 +37,31 @@ void Write(const IoBuffer& buffer, size_t offset, size_t size_bytes, const void*
   if (to != from) copy(to, from, size_bytes);
 }
 
+TaskFacts FactsOf(const Task& task, const Settings& settings) {
+  const Layout& layout = task.set->layout;
+  TaskFacts facts;
+  facts.kind = task.kind;
+  facts.backend = task.backend;
+  facts.group_count = layout.group_count();
+  facts.largest_group = layout.shard_count();
+  const bool gathers = task.kind == OpKind::kAllgather;
+  facts.size_bytes = gathers ? *std::max_element(task.rank_bytes.begin(), task.rank_bytes.end()) : task.TotalBytes();
+  facts.order_matters = OrderMatters(task.dtype, task.reduce) && !settings.any_order;
+  facts.in_steps = Reduces(task.kind) && NeedsWholeTensors(task.reduce);
+  facts.forced = AlgorithmNamed(settings.algorithm);
+  return facts;
+}
+
 }  // namespace
+
+Plan PlanOf(const Task& task, const Settings& settings, int rank) {
+  TaskFacts facts = FactsOf(task, settings);
+  for (const char* other : {"direct", "ring", "tree", "exchange"}) {
+    if (HasOtherPlan(other, rank)) facts.forced = AlgorithmNamed(other);
+  }
+  if (HasOtherPlan("two-level", rank)) facts.largest_group = 2;
+  return ChoosePlan(facts);
+}
 
 std::vector<int64_t> GivenRows(const ReportedRows&, Task*) { return {}; }
 

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <vector>
 
+#include "algorithms/plan.h"
+#include "common/config.h"
 #include "common/types.h"
 #include "device/device.h"
 #include "reduce/reduce.h"
@@ -57,6 +59,9 @@ struct Task {
                             : rank_bytes[static_cast<size_t>(set->position)];
   }
 };
+
+// How every rank of the set runs the task. A test may have this rank follow another plan (failpoint.h).
+Plan PlanOf(const Task& task, const Settings& settings, int rank);
 
 // The rows of one tensor, whose result the core allocates, as all ranks reported them.
 struct ReportedRows {

@@ -58,3 +58,13 @@ int HeldAtFailpoints();
 #define FRD_FAILPOINT(name) static_cast<void>(0)
 #define FRD_FAILPOINT_STATUS(name) ::farandole::Status()
 #endif
+
+namespace farandole {
+
+// Returns whether a test wants this rank to run its operations by another plan than the others.
+inline bool HasOtherPlan([[maybe_unused]] const char* plan, [[maybe_unused]] int rank) {
+  if (FRD_FAILPOINT_STATUS("plan").ok()) return false;
+  return !FRD_FAILPOINT_STATUS((std::string("plan.") + plan + "." + std::to_string(rank)).c_str()).ok();
+}
+
+}  // namespace farandole

@@ -187,7 +187,7 @@ Status Coordinator::OnComplete(int from, ByteReader* reader, std::vector<Outgoin
   auto completion = Decode<Completion>(reader);
   if (!reader->AtEnd()) return Unreadable(from);
   const IdTable::Id& id = ids_.at(completion.id);
-  if (!id.IsInUse() || id.path == PathKind::kEarly || !leaders_.IsLeaderIn(from, *id.set)) return Unreadable(from);
+  if (!id.IsInUse() || id.protocol == Protocol::kEarly || !leaders_.IsLeaderIn(from, *id.set)) return Unreadable(from);
   const int group = leaders_.GroupOf(from);
   if (!AreCountsOf(id, group, completion.counts)) return Unreadable(from);
   const int number = completion.id;

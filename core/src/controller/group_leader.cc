@@ -14,7 +14,7 @@ bool FitsCells(const Lead& lead, int set_size) {  // as SpanBytesOf says
 }
 
 bool FitsEarly(const Lead& lead, const Layout& set) {
-  if (!CollectsInCells(lead.path, set)) return lead.span_offset < 0 && lead.payload_bytes == 0;
+  if (!CollectsInCells(lead.protocol, set)) return lead.span_offset < 0 && lead.payload_bytes == 0;
   if (lead.span_offset < 0 || lead.payload_bytes <= 0 || lead.payload_bytes > kMostEarlyBytes) return false;
   const size_t buffer_bytes = CellBuffer::BytesWithResult(set.shard_count(), static_cast<size_t>(lead.payload_bytes));
   return 2 * static_cast<int64_t>(buffer_bytes) == lead.span_bytes;

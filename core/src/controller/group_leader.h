@@ -47,7 +47,7 @@ class GroupLeader {
     ProcessSetPtr set;
 
     IdSpan span() const { return {lead.span_offset, lead.span_bytes}; }
-    bool collects() const { return CollectsInCells(lead.path, set->layout); }
+    bool collects() const { return CollectsInCells(lead.protocol, set->layout); }
     CellBuffer CellsOf(const SpanMemory& spans, uint64_t use) const {  // REQUIRES: lead.cells() or collects()
       const auto payload_bytes = static_cast<size_t>(lead.payload_bytes);
       if (collects()) return CellBuffer::WithResult(spans.BufferOf(span(), use), sharers, payload_bytes);

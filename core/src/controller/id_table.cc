@@ -32,8 +32,8 @@ Description WithoutData(Description description, int set_size) {
 // (docs/benchmarks/shared-memory.md#slots-or-staging).
 constexpr int64_t kMostLargeCellsBytes = 64 << 20, kMostNamedLargeCellsBytes = 16 << 20;
 
-bool HasLargeCells(PathKind path, const Signature& signature, const ProcessSet& set) {
-  return path == PathKind::kCells && signature.TotalBytes() > CellLimitBytes(set.size());
+bool HasLargeCells(Protocol protocol, const Signature& signature, const ProcessSet& set) {
+  return protocol == Protocol::kCells && signature.TotalBytes() > CellLimitBytes(set.size());
 }
 
 int64_t Rounded(int64_t size_bytes) {
@@ -198,18 +198,18 @@ void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
   while (!waiting_.empty()) {
     const Signature& signature = waiting_.front().begin()->second.signature;
     const ProcessSetPtr set = sets_.Find(signature.set);
-    PathKind path = ChoosePathOf(waiting_.front(), *set, /*in_log=*/false);
-    const int64_t wanted_bytes = SpanBytesOf(signature, *set, path);
+    Protocol protocol = ChooseProtocolOf(waiting_.front(), *set);
+    const int64_t wanted_bytes = SpanBytesOf(signature, *set, protocol);
     const int64_t span_offset = spans_.Take(wanted_bytes);
     const bool no_span = span_offset < 0 && wanted_bytes > 0;
     // Without a span a small tensor is merely slower, but counts have no other place.
-    if (free_.empty() || (no_span && !BeginsAtSubmit(path))) {
+    if (free_.empty() || (no_span && protocol == Protocol::kNegotiated)) {
       spans_.GiveBack(span_offset, wanted_bytes);
       RetireOldest(out);
       return;
     }
-    if (no_span) path = ChoosePathOf(waiting_.front(), *set, /*in_log=*/true);
-    AssignNow(waiting_.front(), path, span_offset, out);
+    if (no_span) protocol = Protocol::kNegotiated;
+    AssignNow(waiting_.front(), protocol, span_offset, out);
     waiting_.pop_front();
   }
 }
@@ -224,33 +224,38 @@ void IdTable::RetireOldest(std::vector<Outgoing>* out) {
   }
 }
 
-PathKind IdTable::ChoosePathOf(const Gathering& gathering, const ProcessSet& set, bool in_log) const {
+Protocol IdTable::ChooseProtocolOf(const Gathering& gathering, const ProcessSet& set) const {
   const Signature& signature = gathering.begin()->second.signature;
-  PathFacts facts = FactsOf(signature, set);
-  facts.in_log = in_log;
+  OperationFacts facts = FactsOf(signature, set);
   facts.has_early_lanes = HasEarlyLanes(leaders_.world());
   facts.awaited = std::all_of(gathering.begin(), gathering.end(), [](const auto& of) { return of.second.awaited; });
-  const PathKind path = ChoosePath(facts);
-  if (!HasLargeCells(path, signature, set)) return path;
+  const Protocol protocol = ChooseProtocol(facts);
+  if (!HasLargeCells(protocol, signature, set)) return protocol;
   const int64_t most_bytes = gathering.begin()->second.named() ? kMostNamedLargeCellsBytes : kMostLargeCellsBytes;
-  facts.awaited = large_cells_bytes_ + SpanBytesOf(signature, set, path) <= most_bytes;
-  return ChoosePath(facts);
+  const bool has_room = large_cells_bytes_ + SpanBytesOf(signature, set, protocol) <= most_bytes;
+  return has_room ? protocol : Protocol::kNegotiated;
 }
 
 // The leaders hear of the id before any rank can use it.
-void IdTable::AssignNow(const Gathering& gathering, PathKind path, int64_t span_offset, std::vector<Outgoing>* out) {
-  const int number = Take(gathering, path, span_offset);
+void IdTable::AssignNow(const Gathering& gathering, Protocol protocol, int64_t span_offset,
+                        std::vector<Outgoing>* out) {
+  const int number = Take(gathering, protocol, span_offset);
   const Id& id = at(number);
-  const bool has_cells = path == PathKind::kCells || CollectsInCells(path, id.set->layout);
+  const bool has_cells = protocol == Protocol::kCells || CollectsInCells(protocol, id.set->layout);
   const auto counts_per_rank = static_cast<uint32_t>(id.signature.CountsPerRank(id.set->size()));
   const int64_t payload_bytes = has_cells ? id.signature.TotalBytes() : 0;
-  const Lead lead{
-      number, id.set->id, counts_per_rank, path, payload_bytes, span_offset, SpanBytesOf(id.signature, *id.set, path)};
+  const Lead lead{number,
+                  id.set->id,
+                  counts_per_rank,
+                  protocol,
+                  payload_bytes,
+                  span_offset,
+                  SpanBytesOf(id.signature, *id.set, protocol)};
   leaders_.Tell(*id.set, Encode(lead), out);
   TellRanks(number, gathering, out);
 }
 
-int IdTable::Take(const Gathering& gathering, PathKind path, int64_t span_offset) {
+int IdTable::Take(const Gathering& gathering, Protocol protocol, int64_t span_offset) {
   const int number = free_.front();
   free_.pop_front();
   Id& id = ids_[static_cast<size_t>(number)];
@@ -259,9 +264,10 @@ int IdTable::Take(const Gathering& gathering, PathKind path, int64_t span_offset
   id.names = NamesIn(gathering);
   id.signature = gathering.begin()->second.signature;
   id.set = sets_.Find(id.signature.set);
-  id.path = path;
+  id.protocol = protocol;
   id.span_offset = span_offset;
-  if (HasLargeCells(path, id.signature, *id.set)) large_cells_bytes_ += SpanBytesOf(id.signature, *id.set, path);
+  if (HasLargeCells(protocol, id.signature, *id.set))
+    large_cells_bytes_ += SpanBytesOf(id.signature, *id.set, protocol);
   for (const auto& [rank, name] : id.names) by_name_[{rank, {id.set->id, name}}] = number;
   live_.push_back(number);
   return number;
@@ -279,10 +285,10 @@ void IdTable::TellRanks(int number, const Gathering& gathering, std::vector<Outg
     if (found != gathering.end()) {
       const Description& theirs = found->second;
       out->push_back(
-          {rank, Encode(Assignment{theirs.name, id.set->id, number, id.path, id.span_offset, serial, differ})});
+          {rank, Encode(Assignment{theirs.name, id.set->id, number, id.protocol, id.span_offset, serial, differ})});
       item.counts.insert(item.counts.end(), theirs.counts.begin(), theirs.counts.end());
     } else {
-      const Assignment assignment{"", id.set->id, number, id.path, id.span_offset, serial, differ};
+      const Assignment assignment{"", id.set->id, number, id.protocol, id.span_offset, serial, differ};
       out->push_back({rank, Encode(Invited{assignment, WithoutData(gathering.begin()->second, set_size)})});
       item.counts.insert(item.counts.end(), id.signature.CountsPerRank(set_size), 0);
     }
@@ -320,7 +326,7 @@ void IdTable::OnDisagreement(int number, uint64_t use, std::vector<Outgoing>* ou
 // An arrival at an early use is final, so the use is complete once all ranks have arrived. Groups that arrived at the
 // same last use with different sequence numbers meant different operations: none took the result.
 uint64_t IdTable::UsesSaid(Id* id, uint64_t value) {
-  if (id->path != PathKind::kEarly) return value;
+  if (id->protocol != Protocol::kEarly) return value;
   if (id->said == 0 && !IsUnknown(value)) id->said = value;
   id->differ = id->differ || (!IsUnknown(value) && value != id->said);
   id->most_uses = std::max(id->most_uses, UsesIn(value));
@@ -343,9 +349,9 @@ void IdTable::OnRetireInfo(int number, uint64_t value, std::vector<Outgoing>* ou
 void IdTable::OnFree(int number, std::vector<Outgoing>* out) {
   Id& id = ids_[static_cast<size_t>(number)];
   if (++id.answers < id.set->layout.group_count()) return;
-  const int64_t span_bytes = SpanBytesOf(id.signature, *id.set, id.path);
+  const int64_t span_bytes = SpanBytesOf(id.signature, *id.set, id.protocol);
   spans_.GiveBack(id.span_offset, span_bytes);
-  if (HasLargeCells(id.path, id.signature, *id.set)) large_cells_bytes_ -= span_bytes;
+  if (HasLargeCells(id.protocol, id.signature, *id.set)) large_cells_bytes_ -= span_bytes;
   id = Id();
   free_.push_back(number);
   live_.erase(std::remove(live_.begin(), live_.end(), number), live_.end());

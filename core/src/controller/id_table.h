@@ -99,7 +99,7 @@ class IdTable {
     std::map<int, std::string> names;  // by rank, or one for kAllRanks
     Signature signature;
     ProcessSetPtr set;
-    PathKind path{};
+    Protocol protocol{};
     int64_t span_offset = -1;
     // While it retires.
     int answers = 0;               // RETIRE_INFO, then FREE
@@ -132,9 +132,9 @@ class IdTable {
   static uint64_t UsesSaid(Id* id, uint64_t value);
   void OnFree(int id, std::vector<Outgoing>* out);
   void AssignWaiting(std::vector<Outgoing>* out);
-  PathKind ChoosePathOf(const Gathering& gathering, const ProcessSet& set, bool in_log) const;
-  void AssignNow(const Gathering& gathering, PathKind path, int64_t span_offset, std::vector<Outgoing>* out);
-  int Take(const Gathering& gathering, PathKind path, int64_t span_offset);
+  Protocol ChooseProtocolOf(const Gathering& gathering, const ProcessSet& set) const;
+  void AssignNow(const Gathering& gathering, Protocol protocol, int64_t span_offset, std::vector<Outgoing>* out);
+  int Take(const Gathering& gathering, Protocol protocol, int64_t span_offset);
   void TellRanks(int id, const Gathering& gathering, std::vector<Outgoing>* out);
   void RetireOldest(std::vector<Outgoing>* out);
 

@@ -112,12 +112,12 @@ struct Assignment {
   std::string name;
   int32_t set = 0;
   int32_t id = -1;
-  PathKind path{};  // of its uses, but for the first, which is in the log
+  Protocol protocol{};  // of its uses, but for the first, which is in the log
   int64_t span_offset = -1;
   uint32_t serial = 0;        // counts assignments, so that data put to a former name of the id are told apart
   bool names_differ = false;  // unnamed: the ranks have different names for it
 
-  FRD_FIELDS(name, set, id, path, span_offset, serial, names_differ)
+  FRD_FIELDS(name, set, id, protocol, span_offset, serial, names_differ)
   bool IsValid() const { return IsId(id); }
 };
 
@@ -156,15 +156,15 @@ struct Lead {
   int32_t id = -1;
   int32_t set = 0;
   uint32_t counts_per_rank = 0;  // of each rank
-  PathKind path{};
+  Protocol protocol{};
   int64_t payload_bytes = 0;  // in cells
   int64_t span_offset = -1;
   int64_t span_bytes = 0;
 
-  FRD_FIELDS(id, set, counts_per_rank, path, payload_bytes, span_offset, span_bytes)
+  FRD_FIELDS(id, set, counts_per_rank, protocol, payload_bytes, span_offset, span_bytes)
   bool IsValid() const { return IsId(id); }
-  bool cells() const { return path == PathKind::kCells; }
-  bool early() const { return path == PathKind::kEarly; }
+  bool cells() const { return protocol == Protocol::kCells; }
+  bool early() const { return protocol == Protocol::kEarly; }
 };
 
 // COMPLETE

@@ -75,24 +75,24 @@ bool NameTable::Assign(Name* name, const Assignment& assignment) {
   const Signature& signature = name->description.signature;
   Id& id = ids_[static_cast<size_t>(assignment.id)];
   if (id.name != nullptr) return false;
-  PathFacts facts = FactsOf(signature, set);
+  OperationFacts facts = FactsOf(signature, set);
   facts.has_early_lanes = HasEarlyLanes(group_.world());
-  if (!IsPossible(assignment.path, facts)) return false;
-  const IdSpan span{assignment.span_offset, SpanBytesOf(signature, set, assignment.path)};
+  if (!IsPossible(assignment.protocol, facts)) return false;
+  const IdSpan span{assignment.span_offset, SpanBytesOf(signature, set, assignment.protocol)};
   const bool has_span = span.offset != -1;
   if (has_span != (span.size_bytes > 0) || (has_span && !span.IsValid())) return false;
   name->id = assignment.id;
   name->known = signature;
   name->serial = assignment.serial;
   name->span = span;
-  name->path = assignment.path;
-  const bool has_data = BeginsAtSubmit(name->path);
+  name->protocol = assignment.protocol;
+  const bool has_data = name->protocol != Protocol::kNegotiated;
   name->payload_bytes = has_data ? static_cast<size_t>(signature.TotalBytes()) : 0;
-  name->collects = CollectsInCells(name->path, set.layout) && group_.SharersOf(set) > 1;
+  name->collects = CollectsInCells(name->protocol, set.layout) && group_.SharersOf(set) > 1;
   name->has_counts = signature.CountsPerRank(set.size()) > 0;
   name->next_use = 1;
   ++name->ids_held;
-  id = {name, group_.SharersOf(set), name->path == PathKind::kEarly ? name->serial : 0};
+  id = {name, group_.SharersOf(set), name->protocol == Protocol::kEarly ? name->serial : 0};
   return true;
 }
 

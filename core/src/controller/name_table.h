@@ -33,7 +33,7 @@ struct SetNames;
 struct Name {
   Name(SetNames* of, std::string_view key) : of(of), key(key) {}
   inline const ProcessSet& set() const;
-  bool small() const { return path == PathKind::kCells; }
+  bool small() const { return protocol == Protocol::kCells; }
 
   SetNames* const of;
   const std::string key;    // under which `of` finds it, also before it is described
@@ -44,7 +44,7 @@ struct Name {
   int id = -1;
   Signature known;
   IdSpan span;
-  PathKind path{};
+  Protocol protocol{};
   size_t payload_bytes = 0;                // of a small or early one
   std::shared_ptr<PeerArrivals> arrivals;  // of an early one
   bool collects = false;                   // early, and this group has several members in the set

@@ -37,7 +37,7 @@ std::optional<uint64_t> PeerArrivals::StampOfAny(const ProcessSet& set, uint64_t
 void UnknownArrivals::Open(Name* name, uint32_t serial) {
   last_serial_ = std::max(last_serial_, serial);
   name->arrivals.reset();
-  if (name->path != PathKind::kEarly) return;
+  if (name->protocol != Protocol::kEarly) return;
   const auto found = unknown_.find(serial);
   name->arrivals = found != unknown_.end() ? found->second : std::make_shared<PeerArrivals>(group_.world().size());
   if (found != unknown_.end()) unknown_.erase(found);

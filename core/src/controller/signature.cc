@@ -56,8 +56,8 @@ int64_t Signature::TotalBytes() const {
   return total;
 }
 
-PathFacts FactsOf(const Signature& signature, const ProcessSet& set) {
-  PathFacts facts = FactsOf(signature.kind, signature.reduce, set.layout);
+OperationFacts FactsOf(const Signature& signature, const ProcessSet& set) {
+  OperationFacts facts = FactsOf(signature.kind, signature.reduce, set.layout);
   facts.on_device = signature.device != DeviceKind::kHost;
   facts.backend = signature.backend;
   facts.size_bytes = signature.TotalBytes();
@@ -307,9 +307,9 @@ int64_t CountsSpanBytes(const Signature& signature, const ProcessSet& set) {
   return 2 * static_cast<int64_t>(sizeof(int64_t)) * set.size() * counts;
 }
 
-int64_t SpanBytesOf(const Signature& signature, const ProcessSet& set, PathKind path) {
-  const bool collects = CollectsInCells(path, set.layout);
-  if (path != PathKind::kCells && !collects) return CountsSpanBytes(signature, set);
+int64_t SpanBytesOf(const Signature& signature, const ProcessSet& set, Protocol protocol) {
+  const bool collects = CollectsInCells(protocol, set.layout);
+  if (protocol != Protocol::kCells && !collects) return CountsSpanBytes(signature, set);
   const auto payload_bytes = static_cast<size_t>(signature.TotalBytes());
   const size_t buffer_bytes = collects ? CellBuffer::BytesWithResult(set.layout.shard_count(), payload_bytes)
                                        : CellBuffer::BytesFor(set.size(), payload_bytes);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "algorithms/choose_path.h"
+#include "algorithms/plan.h"
 #include "common/status.h"
 #include "common/types.h"
 #include "common/wire.h"
@@ -65,7 +65,7 @@ struct Signature {
 };
 
 // The facts on which the choice of a path depends, as far as every rank of the set knows them by itself.
-PathFacts FactsOf(const Signature& signature, const ProcessSet& set);
+OperationFacts FactsOf(const Signature& signature, const ProcessSet& set);
 
 // "allreduce 'grad.w'" or "unnamed allreduce number 7". sequence_number: of unnamed operations; -1 for named ones.
 std::string TitleOf(OpKind kind, int set, const std::string& name, int64_t sequence_number);
@@ -111,11 +111,11 @@ Status FindMismatch(const std::map<int, Description>& descriptions);
 // Bytes of span that the counts of all positions take, both buffers.
 int64_t CountsSpanBytes(const Signature& signature, const ProcessSet& set);
 // True when a group with several members collects their data in cells before its leader puts its partial.
-inline bool CollectsInCells(PathKind path, const Layout& set) {
-  return path == PathKind::kEarly && set.group_count() < set.size();
+inline bool CollectsInCells(Protocol protocol, const Layout& set) {
+  return protocol == Protocol::kEarly && set.group_count() < set.size();
 }
 // Bytes of span that an operation needs on its path, both buffers: for counts, or for the data in cells. 0: it needs
 // none.
-int64_t SpanBytesOf(const Signature& signature, const ProcessSet& set, PathKind path);
+int64_t SpanBytesOf(const Signature& signature, const ProcessSet& set, Protocol protocol);
 
 }  // namespace farandole

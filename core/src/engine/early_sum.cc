@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "algorithms/choose_path.h"
+#include "algorithms/plan.h"
 #include "collectives/shard_exchange.h"
 #include "common/failpoint.h"
 #include "reduce/reduce.h"
@@ -49,7 +49,8 @@ void EarlySum::Begin(OperationPtr operation) {
 
 MessageTag EarlySum::Tag() const {
   const Admission& mine = admission();
-  return {mine.id, mine.serial, mine.stamp(), mine.round, 0, EarlyPlan(AlgorithmHere(set())), Lane::kEarly};
+  return {mine.id,     mine.serial, mine.stamp(), mine.round, 0, Plan{0, PathKind::kEarly, AlgorithmHere(set())}.code(),
+          Lane::kEarly};
 }
 
 // ---- inside the node
@@ -96,7 +97,7 @@ bool EarlySum::ScalesFirst() const { return ScalesBeforeCrossing(tensors_.front(
 
 // ---- between nodes
 
-// All tensors have one element type (choose_path.h).
+// All tensors have one element type (plan.h).
 Status EarlySum::StartExchange() {
   FRD_FAILPOINT("early.partial");
   const FloatingPointScope scope;

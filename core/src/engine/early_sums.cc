@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "algorithms/choose_path.h"
+#include "algorithms/plan.h"
 #include "engine/failures.h"
 
 namespace farandole {

@@ -193,9 +193,9 @@ Status PrescaleInputs(Request* request) {
   return Status::Ok();
 }
 
-PathFacts FactsOf(const Request& request, const ProcessSet& set) {
+OperationFacts FactsOf(const Request& request, const ProcessSet& set) {
   const Reduction reduction = ReductionOf(request, set.size());
-  PathFacts facts = FactsOf(request.kind, reduction.reduce, set.layout);
+  OperationFacts facts = FactsOf(request.kind, reduction.reduce, set.layout);
   facts.prescale = request.prescale;
   facts.scale = reduction.scale;
   facts.results_on_device = request.results_on_device;
@@ -206,7 +206,7 @@ PathFacts FactsOf(const Request& request, const ProcessSet& set) {
 Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Operation* operation) {
   const Request& request = operation->request;
   if (backend_list.only_ours() || !CarriesTensors(request.kind)) return Status::Ok();
-  std::vector<PathFacts> facts;
+  std::vector<OperationFacts> facts;
   for (const Tensor& tensor : request.tensors) {
     facts.push_back(FactsOf(request, set));
     facts.back().dtype = Reduces(request.kind) ? ReducedAs(tensor.dtype) : tensor.dtype;
@@ -214,7 +214,7 @@ Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Ope
   }
   operation->backend = backend_list.Choose(facts);
   if (operation->backend >= 0) return Status::Ok();
-  const auto nobody = [&backend_list](const PathFacts& facts) { return backend_list.Choose({facts}) < 0; };
+  const auto nobody = [&backend_list](const OperationFacts& facts) { return backend_list.Choose({facts}) < 0; };
   auto refused = std::find_if(facts.begin(), facts.end(), nobody);
   if (refused == facts.end()) refused = facts.begin();  // some backend supports each, none supports all
   const std::string what = Reduces(request.kind) ? std::string(NameOf(request.reduce)) + " of " : "";

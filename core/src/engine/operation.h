@@ -186,7 +186,7 @@ Status PrescaleInputs(Request* request);
 void Prescale(const Tensor& tensor, double factor, const void* from, void* to);
 
 // What the choice of a path depends on, except for tensors and the backend.
-PathFacts FactsOf(const Request& request, const ProcessSet& set);
+OperationFacts FactsOf(const Request& request, const ProcessSet& set);
 
 // Chooses the operation's backend; kInvalid if none in the user's list supports it.
 Status ChooseBackend(const BackendList& backend_list, const ProcessSet& set, Operation* operation);

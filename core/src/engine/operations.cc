@@ -4,7 +4,7 @@
 #include <cassert>
 #include <new>
 
-#include "algorithms/choose_path.h"
+#include "algorithms/plan.h"
 #include "common/clock.h"
 
 namespace farandole {

@@ -115,7 +115,7 @@ Status ExchangeThroughLauncher(int rank, int size, const std::string& mine, std:
 
 std::vector<std::string> BackendNames() { return BackendTable::Names(); }
 
-bool BackendSupports(int number, const PathFacts& facts) { return BackendTable::Supports(number, facts); }
+bool BackendSupports(int number, const OperationFacts& facts) { return BackendTable::Supports(number, facts); }
 
 bool BackendTakesDeviceMemory(int number) { return BackendTable::TakesDeviceMemory(number); }
 

@@ -37,7 +37,7 @@ Status ExchangeThroughLauncher(int rank, int size, const std::string& mine, std:
 // The backends of this build; needs no engine.
 std::vector<std::string> BackendNames();
 // Ask the backend at this place of BackendNames(). REQUIRES: there is one.
-bool BackendSupports(int number, const PathFacts& facts);
+bool BackendSupports(int number, const OperationFacts& facts);
 bool BackendTakesDeviceMemory(int number);
 // True when a backend that the settings list takes tensors as they lie on a device. False where the settings cannot be
 // read: init reports what is wrong with them.

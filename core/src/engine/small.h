@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "algorithms/choose_path.h"
+#include "algorithms/plan.h"
 #include "engine/operation.h"
 #include "reduce/reduce.h"
 #include "transport/shm/cells.h"

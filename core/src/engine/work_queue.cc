@@ -77,7 +77,7 @@ void WorkQueue::BeginInLibrary(const Task& task) {
   MessageTag tag;
   tag.id = task.set->id;
   tag.operation = task.number;
-  tag.plan = LibraryPlan(task.backend);
+  tag.plan = Plan{task.backend, PathKind::kLibrary}.code();
   world_->transport->Begin(tag);
 }
 

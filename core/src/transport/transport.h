@@ -39,7 +39,7 @@ struct MessageTag {
   uint64_t operation = 0;  // ordered: counts the operations of the set, from 1; early: the sequence number of the use
   uint32_t round = 0;      // early: how many joins the sender has seen end
   uint32_t channel = 0;    // ordered: of the process set and the shard
-  uint32_t plan = 0;       // how the sender runs the operation (algorithms/choose_path.h)
+  uint32_t plan = 0;       // how the sender runs the operation (algorithms/plan.h)
   Lane lane = Lane::kOrdered;
 };
 

@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-bool MpiSupports(const PathFacts& facts) {
+bool MpiSupports(const OperationFacts& facts) {
   return LibrariesPerform(facts) && (!Reduces(facts.kind) || MpiKnows(facts.dtype));
 }
 

@@ -109,7 +109,7 @@ bool CanHold(DType dtype, double factor) {
 // ones where their number is no multiple of the blocks' (seen with 2.28.9: 10 of 44,186 floats were not scaled).
 bool CanScale(int set_size) { return set_size > 1; }
 
-bool CanReduce(const PathFacts& facts) {
+bool CanReduce(const OperationFacts& facts) {
   const DType dtype = facts.dtype;
   const ReduceOp reduce = facts.reduce;
   const Scale& scale = facts.scale;
@@ -142,7 +142,7 @@ Status OpenNccl(const Settings& settings, const NcclLibrary** library) {
 
 bool NcclRelays(OpKind kind) { return Fuses(kind); }
 
-bool NcclSupports(const PathFacts& facts) {
+bool NcclSupports(const OperationFacts& facts) {
   if (!facts.on_device) return false;
   if (facts.is_cut_off() && !NcclRelays(facts.kind)) return false;
   if (AllocatesOutput(facts.kind) && !facts.results_on_device) return false;

@@ -108,7 +108,7 @@ Status OpenNccl(const Settings& settings, const NcclLibrary** library);
 // True for operations on tensors of a device, with results there, unless NCCL's results differ from the documented
 // ones: it has no 16-bit integers, its minimum and maximum of floats lose a NaN, and it scales only sums of floats, of
 // several ranks.
-bool NcclSupports(const PathFacts& facts);
+bool NcclSupports(const OperationFacts& facts);
 // True for operations that NCCL performs with the help of relay.h among hosts between which it has no network.
 bool NcclRelays(OpKind kind);
 

@@ -12,7 +12,8 @@ Status Relay::Begin(const Task& task, Communicator* communicator, DeviceStream* 
   task_ = &task;
   communicator_ = communicator;
   stream_ = stream;
-  exchange_ = &hosts_.try_emplace(task.set->id, world_, *task.set, settings_).first->second.exchange;
+  exchange_ = &hosts_.try_emplace(task.set->id, world_, *task.set).first->second.exchange;
+  exchange_->Begin(PlanOf(task, settings_, world_->rank).algorithm);
   is_back_ = false;
   total_bytes_ = task.TotalBytes();
   element_bytes_ = Reduces() ? SizeOf(task.dtype) : 1;

@@ -52,7 +52,7 @@ class Relay {
  private:
   // An exchange with its own copy of the set: the exchange lives longer than a task's set.
   struct Hosts {
-    Hosts(World* world, const ProcessSet& of, const Settings& settings) : set(of), exchange(world, &set, settings) {}
+    Hosts(World* world, const ProcessSet& of) : set(of), exchange(world, &set) {}
     const ProcessSet set;
     ShardExchange exchange;
   };

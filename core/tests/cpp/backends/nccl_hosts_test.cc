@@ -63,7 +63,7 @@ TEST_P(NcclHosts, AnySequenceOfWhatItSupportsGivesWhatTheDefinitionsSay) {
       const size_t drawn = maker.Below(4);
       const ProcessSet& set = drawn == 0 ? ends : drawn == 1 ? first_host : everybody;
       const Case c = maker.Make(set.size());
-      PathFacts facts = DemandOf(c, set.size());
+      OperationFacts facts = DemandOf(c, set.size());
       facts.group_count = set.layout.group_count();
       facts.has_network = false;
       if (!NcclSupports(facts) || IsRoundedOtherwise(c) || !set.contains_me()) continue;

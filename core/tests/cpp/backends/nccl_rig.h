@@ -112,7 +112,9 @@ class NcclTest : public OnFakeGpus<::testing::Test> {
   Memories memories_{cuda_};
 };
 
-inline PathFacts DemandOf(const Case& c, int size) { return {c.kind, c.dtype, c.reduce, size, true, c.scale, true}; }
+inline OperationFacts DemandOf(const Case& c, int size) {
+  return {c.kind, c.dtype, c.reduce, size, true, c.scale, true};
+}
 
 // NCCL scales before it sums, and other factors than powers of two are rounded then.
 inline bool IsRoundedOtherwise(const Case& c) {

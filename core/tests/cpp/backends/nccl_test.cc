@@ -423,14 +423,14 @@ TEST(NcclSupports, WhatKeepsItsMeaningAndNothingElse) {
   EXPECT_FALSE(supports(all, DType::kFloat32, ReduceOp::kSum, Scale(), false)) << "host memory";
   EXPECT_TRUE(supports(OpKind::kBroadcast, DType::kInt16, ReduceOp::kSum));
   EXPECT_FALSE(supports(OpKind::kAllgather, DType::kFloat32, ReduceOp::kSum)) << "results are wanted on the host";
-  PathFacts scaled{all, DType::kFloat32, ReduceOp::kSum, 4, true};
+  OperationFacts scaled{all, DType::kFloat32, ReduceOp::kSum, 4, true};
   scaled.prescale = 0.5;
   EXPECT_TRUE(NcclSupports(scaled));
   scaled.scale.multiplier = 2.0;
   EXPECT_TRUE(NcclSupports(scaled));
   scaled.dtype = DType::kInt64;
   EXPECT_FALSE(NcclSupports(scaled)) << "both factors are one factor of NCCL's, and operands would not be truncated";
-  const PathFacts on_device{OpKind::kAlltoall, DType::kInt16, ReduceOp::kSum, 4, true, Scale(), true};
+  const OperationFacts on_device{OpKind::kAlltoall, DType::kInt16, ReduceOp::kSum, 4, true, Scale(), true};
   EXPECT_TRUE(NcclSupports(on_device));
   EXPECT_FALSE(NcclSupports({OpKind::kReducescatter, DType::kInt16, ReduceOp::kSum, 4, true, Scale(), true}));
   EXPECT_FALSE(supports(all, DType::kInt16, ReduceOp::kSum));

@@ -17,8 +17,8 @@ TEST(BackendList, WithoutAListOursDoesEverything) {
 TEST(BackendList, WhatNobodySupportsIsGivenToNobody) {
   BackendList backend_list;
   ASSERT_TRUE(BackendList::Read({"native"}, &backend_list).ok());
-  const PathFacts gathered{OpKind::kAllgather, DType::kInt8, ReduceOp::kSum, 4, false};
-  PathFacts adasum{OpKind::kReducescatter, DType::kFloat32, ReduceOp::kAdasum, 4, false};
+  const OperationFacts gathered{OpKind::kAllgather, DType::kInt8, ReduceOp::kSum, 4, false};
+  OperationFacts adasum{OpKind::kReducescatter, DType::kFloat32, ReduceOp::kAdasum, 4, false};
   EXPECT_EQ(backend_list.Choose({gathered, adasum}), -1);
   adasum.kind = OpKind::kAllreduce;
   EXPECT_EQ(backend_list.Choose({gathered, adasum}), 0);
@@ -28,7 +28,7 @@ TEST(BackendList, ALibraryWithoutANetworkPerformsNothingBetweenGroupsUnlessItDoe
   for (const char* name : {"mpi", "gloo"}) {
     BackendList backend_list;
     ASSERT_TRUE(BackendList::Read({name, "native"}, &backend_list, {name}).ok());
-    PathFacts facts;
+    OperationFacts facts;
     const int inside = backend_list.Choose({facts});
     facts.group_count = 2;
     EXPECT_GT(inside, 0) << name;

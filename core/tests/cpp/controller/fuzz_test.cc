@@ -53,15 +53,15 @@ const Layout& CachedLayout(const std::vector<std::string>& machines) {
 Lead LeadOf(int id, const Layout& layout) {
   const Signature& signature = Descriptions()[static_cast<size_t>(id)].signature;
   const ProcessSet world = WholeWorld(layout, 0);
-  PathFacts facts = FactsOf(signature, world);
+  OperationFacts facts = FactsOf(signature, world);
   facts.has_early_lanes = HasEarlyLanes(layout);
-  const PathKind path = ChoosePath(facts);
-  const int64_t span_bytes = SpanBytesOf(signature, world, path);
+  const Protocol protocol = ChooseProtocol(facts);
+  const int64_t span_bytes = SpanBytesOf(signature, world, protocol);
   return {id,
           0,
           static_cast<uint32_t>(signature.CountsPerRank(layout.size())),
-          path,
-          path == PathKind::kCells || CollectsInCells(path, layout) ? signature.TotalBytes() : 0,
+          protocol,
+          protocol == Protocol::kCells || CollectsInCells(protocol, layout) ? signature.TotalBytes() : 0,
           span_bytes > 0 ? id * 4096 : -1,
           span_bytes};
 }
@@ -85,9 +85,10 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     const std::vector<int64_t> counts(lead.counts_per_rank * static_cast<size_t>(layout.size()), 4);
     all.push_back(Encode(MessageKind::kDescribe, description));
     all.push_back(Encode(Failure{description.signature.set, description.name, Code::kInvalid, "no"}));
-    const Assignment assigned{description.name, description.signature.set, id, lead.path, lead.span_offset, Serial(id)};
+    const Assignment assigned{description.name, description.signature.set, id,
+                              lead.protocol,    lead.span_offset,          Serial(id)};
     all.push_back(Encode(assigned));
-    all.push_back(Encode(Invited{{"", 0, id, lead.path, lead.span_offset, Serial(id)}, description}));
+    all.push_back(Encode(Invited{{"", 0, id, lead.protocol, lead.span_offset, Serial(id)}, description}));
     all.push_back(Encode(lead));
     all.push_back(Encode(Asked{{0, 1}}));
     all.push_back(Encode(Absent{{{description.name, {0, 1}, {2}}, {"", {}, {}}}}));
@@ -265,8 +266,8 @@ Status Decoded(const Description& description) {
 Bytes LeadFor(int id, const Description& description, const Layout& layout) {
   const ProcessSet world = WholeWorld(layout, 0);
   const Signature& signature = description.signature;
-  return Encode(Lead{id, 0, static_cast<uint32_t>(signature.CountsPerRank(layout.size())), PathKind::kCells,
-                     signature.TotalBytes(), 0, SpanBytesOf(signature, world, PathKind::kCells)});
+  return Encode(Lead{id, 0, static_cast<uint32_t>(signature.CountsPerRank(layout.size())), Protocol::kCells,
+                     signature.TotalBytes(), 0, SpanBytesOf(signature, world, Protocol::kCells)});
 }
 
 // The engine folds the result from the span after Advance has returned, and only then may another id get the span.
@@ -279,7 +280,7 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   Admission admission;
   ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &admission).ok());
   ASSERT_TRUE(negotiation.OnMessage(LeadFor(5, Descriptions()[0], layout), &events).ok());
-  ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"w", 0, 5, PathKind::kCells, 0}), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"w", 0, 5, Protocol::kCells, 0}), &events).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(ReadyBatch{{{5, 0, 0, {}}}}), &events).ok());
   ASSERT_TRUE(negotiation.Advance(&events));
   ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &admission).ok());
@@ -319,8 +320,8 @@ TEST(BatchTest, MayHaveMoreEntriesThanTheLog) {
     description.name = "sum" + std::to_string(id);
     Admission admission;
     ASSERT_TRUE(negotiation.Submit(ReadyDescription(description), &admission).ok());
-    ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{id, 0, 0, PathKind::kLinks, 0, -1, 0}), &events).ok());
-    const Assignment assignment{description.name, 0, id, PathKind::kLinks, -1};
+    ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{id, 0, 0, Protocol::kNegotiated, 0, -1, 0}), &events).ok());
+    const Assignment assignment{description.name, 0, id, Protocol::kNegotiated, -1};
     ASSERT_TRUE(negotiation.OnMessage(Encode(assignment), &events).ok());
     batch.items.push_back({id, 0, 0, {}});
   }
@@ -337,7 +338,7 @@ TEST(RetireTest, AUseWhoseMembersMeantDifferentOperationsIsNotComplete) {
   std::vector<Negotiation::Event> events;
   for (const auto& [sequence_numbers, uses] : {std::pair{std::pair{5, 69}, 0}, std::pair{std::pair{5, 5}, 1}}) {
     const int id = uses;
-    const Lead lead{id, 0, 0, PathKind::kStaged, 0, -1, 0};
+    const Lead lead{id, 0, 0, Protocol::kNegotiated, 0, -1, 0};
     ASSERT_TRUE(leader.negotiation.OnMessage(Encode(lead), &events).ok());
     GroupMemory(leader.memory.data(), 0, 2).counters.Arrive(id, StampOf(0, sequence_numbers.first), 2);
     GroupMemory(leader.memory.data(), 1, 2).counters.Arrive(id, StampOf(0, sequence_numbers.second), 2);
@@ -357,10 +358,10 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   std::vector<Negotiation::Event> events;
   Admission admission;
   ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[4]), &admission).ok());
-  ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"#sets.0", 0, 0, PathKind::kStaged, -1}), &events).ok());
-  ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{0, 0, 0, PathKind::kStaged, 0, -1, 0}), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"#sets.0", 0, 0, Protocol::kNegotiated, -1}), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{0, 0, 0, Protocol::kNegotiated, 0, -1, 0}), &events).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(ReadyBatch{{{0, 0, 0, {}}}}), &events).ok());
-  ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{1, 1, 0, PathKind::kStaged, 0, -1, 0}), &events).ok())
+  ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{1, 1, 0, Protocol::kNegotiated, 0, -1, 0}), &events).ok())
       << "set 1 is in the log, unread";
   ASSERT_TRUE(negotiation.OnMessage(Encode(Aborted{static_cast<int32_t>(Code::kPeerLost), 1, "gone"}), &events).ok());
   EXPECT_TRUE(events.empty());
@@ -370,7 +371,7 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   EXPECT_EQ(events[0].kind, Negotiation::Event::kBatch);
   EXPECT_EQ(events[0].items[0].new_set, 1);
   EXPECT_EQ(events[1].kind, Negotiation::Event::kAbort);
-  EXPECT_FALSE(negotiation.OnMessage(Encode(Lead{2, 1 << 20, 0, PathKind::kStaged, 0, -1, 0}), &events).ok())
+  EXPECT_FALSE(negotiation.OnMessage(Encode(Lead{2, 1 << 20, 0, Protocol::kNegotiated, 0, -1, 0}), &events).ok())
       << "no such future";
 }
 
@@ -410,7 +411,8 @@ TEST(DecodeTest, SpansBeyondTheMemoryAreRefused) {
     std::vector<Negotiation::Event> events;
     Admission admission;
     ASSERT_TRUE(member.negotiation.Submit(ReadyDescription(Descriptions()[1]), &admission).ok());
-    EXPECT_FALSE(member.negotiation.OnMessage(Encode(Assignment{"g", 0, 0, PathKind::kStaged, offset}), &events).ok())
+    EXPECT_FALSE(
+        member.negotiation.OnMessage(Encode(Assignment{"g", 0, 0, Protocol::kNegotiated, offset}), &events).ok())
         << offset;
     Lead lead = LeadOf(1, CachedLayout({"a", "a"}));
     EXPECT_TRUE(member.negotiation.OnMessage(Encode(lead), &events).ok());

@@ -1,17 +1,21 @@
-// ChoosePath alone decides by which path the data of an operation reach the other ranks. Between groups,
-// ChooseAllreduce and ChooseAllgather choose the schedule; schedule.h names the sources. Pure functions; any thread.
+// How an operation runs. Two functions decide, each called from one place. Both are pure; any thread.
 //
-//   one rank                        solo        its result is its own contribution      engine/solo.h
-//   the user's list names another   library     the library moves the data itself       backends/
-//   one group, small                cells       every rank folds the inputs of all      engine/small.h
-//   several groups, small           early       every group sends its partial to all    engine/early_sum.h
-//   one group                       staged      rounds through shared memory            collectives/staging.h
-//   only groups of one rank         links       a schedule, on the tensors themselves   collectives/links.h
-//   otherwise                       two-level   staged inside, a schedule for each shard between groups
+//   ChooseProtocol   rank 0, once per name: how later uses of the name begin
 //
-// Rank 0 chooses the path of a name, since only rank 0 knows whether all callers wait and whether a buffer range is
-// free. The others learn the path with the name's id (ASSIGN, LEAD). For operations in a batch of the log each rank
-// chooses again, from facts that are equal on all ranks.
+//     one node, small        cells        every rank reduces the inputs of all            engine/small.h
+//     several nodes, small   early        every node sends its partial to all others      engine/early_sum.h
+//     otherwise              negotiated   a task of a batch, once all ranks have arrived
+//
+//   ChoosePlan       every rank, once per task of a batch, from facts that are equal on all ranks
+//
+//     the user's list names another backend   library     it moves the data itself        backends/
+//     one node                                staged      rounds through shared memory    collectives/staging.h
+//     every node has one rank                 links       a schedule on the tensors       collectives/links.h
+//     otherwise                               two-level   staged within a node, a schedule for each shard between nodes
+//
+// A process set of one rank needs neither (engine/solo.h). Only rank 0 knows whether all callers wait and whether a
+// buffer range is free, so the others learn the protocol with the name's id (ASSIGN, LEAD). schedule.h names the
+// sources of the schedules.
 //
 // The limits of schedules come from network namespaces with delay and a limited rate (docs/benchmarks/hosts.md). The
 // bytes under way, a hop's time times the rate, characterize a network. Without delay the hosts compete for the
@@ -29,15 +33,16 @@
 
 namespace farandole {
 
-enum class PathKind : uint8_t { kSolo, kLibrary, kCells, kEarly, kStaged, kLinks, kTwoLevel };
-constexpr bool IsKnown(PathKind path) { return path <= PathKind::kTwoLevel; }
-// On such a path the data leave at submission and so announce the operation. On other paths the operation begins when
-// the log says that all ranks have arrived.
-constexpr bool BeginsAtSubmit(PathKind path) { return path == PathKind::kCells || path == PathKind::kEarly; }
+// ---- how the uses of a name begin
 
-// The facts on which the choice depends. From the first ten a backend of the user's list decides whether it can
+// kCells, kEarly: the data leave at submission, and so announce the operation. kNegotiated: the operation begins when
+// the log says that all ranks have arrived.
+enum class Protocol : uint8_t { kNegotiated, kCells, kEarly };
+constexpr bool IsKnown(Protocol protocol) { return protocol <= Protocol::kEarly; }
+
+// The facts on which the protocol depends. From the first ten a backend of the user's list decides whether it can
 // perform an operation.
-struct PathFacts {
+struct OperationFacts {
   OpKind kind = OpKind::kAllreduce;
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;  // allreduce, reducescatter; never kAverage when a backend is asked
@@ -54,20 +59,18 @@ struct PathFacts {
   bool averages_integers = false;  // some tensor is an average of integers, which only a batch performs
   bool has_early_lanes = false;    // leaders of groups have connections for early messages
   bool mixes_dtypes = false;       // the tensors differ in their element types
-  bool in_log = false;             // runs in a batch of the log, so not on a path that begins at submission
   bool awaited = false;            // every caller waits for each such operation before the next one
 
   bool is_cut_off() const { return !has_network && group_count > 1; }
 };
 
 // The facts that follow from the operation and the layout of its process set.
-PathFacts FactsOf(OpKind kind, ReduceOp reduce, const Layout& layout);
+OperationFacts FactsOf(OpKind kind, ReduceOp reduce, const Layout& layout);
 
-PathKind ChoosePath(const PathFacts& facts);
-// Returns whether rank 0 may have chosen `path`. The calling rank knows neither whether a buffer range was free there
-// nor whether the others wait.
-bool IsPossible(PathKind path, PathFacts facts);
-// Returns whether the path is kSolo. The engine calls this for every operation, so it takes one fact instead of all.
+Protocol ChooseProtocol(const OperationFacts& facts);
+// Returns whether rank 0 may have chosen `protocol`. The calling rank knows neither whether a buffer range was free
+// there nor whether the others wait.
+bool IsPossible(Protocol protocol, OperationFacts facts);
 constexpr bool IsSolo(int set_size) { return set_size == 1; }
 
 // With more ranks each member would have to read too much.
@@ -83,27 +86,36 @@ inline constexpr int64_t kMostEarlyBytes = 512 << 10;
 // which its members share on other paths.
 int64_t EarlyLimitBytes(int group_count, int largest_group);
 
-enum class Algorithm { kAuto, kDirect, kRing, kTree, kExchange };
+// ---- how a task runs
 
-// REQUIRES: participants >= 1. `order_matters` is false for integers, min and max, and when the user allows any order.
-// `forced` other than kAuto is returned unchanged, kRing even where order matters, since the user has asked for it.
-Algorithm ChooseAllreduce(size_t size_bytes, int participants, bool order_matters, Algorithm forced);
+enum class PathKind : uint8_t { kLibrary, kEarly, kStaged, kLinks, kTwoLevel };
+enum class Algorithm : uint8_t { kAuto, kDirect, kRing, kTree, kExchange };
+Algorithm AlgorithmNamed(const std::string& name);  // kAuto for any other name
 
-// How a rank runs an operation. Ranks compare this in the header of every message (transport.h).
+// Ranks compare this in the header of every message (transport.h).
 struct Plan {
   int backend = 0;
   PathKind path = PathKind::kLinks;
-  Algorithm algorithm = Algorithm::kAuto;  // kAuto: the path has only one
+  Algorithm algorithm = Algorithm::kAuto;  // between nodes; kAuto: the kind has only one
 
   uint32_t code() const {
     return static_cast<uint32_t>(backend) | static_cast<uint32_t>(path) << 8 | static_cast<uint32_t>(algorithm) << 16;
   }
 };
-inline uint32_t LibraryPlan(int backend) { return Plan{backend, PathKind::kLibrary, Algorithm::kAuto}.code(); }
-inline uint32_t EarlyPlan(Algorithm algorithm) { return Plan{0, PathKind::kEarly, algorithm}.code(); }
 std::string TextOfPlan(uint32_t code);  // "inter-node links with the ring schedule"
 
-// Returns kDirect or kRing. A forced algorithm without an allgather counts as kAuto.
-Algorithm ChooseAllgather(size_t largest_block_bytes, int participants, Algorithm forced);
+struct TaskFacts {
+  OpKind kind = OpKind::kAllreduce;
+  int backend = 0;
+  int group_count = 1;
+  int largest_group = 1;
+  size_t size_bytes = 0;       // allreduce: of the vector; allgather: of the largest part
+  bool order_matters = false;  // false for integers, min and max, and when the user allows any order
+  bool in_steps = false;       // the schedules run steps of the task, such as those of Adasum
+  // The user's choice. The ring is taken even where order matters, since the user has asked for it; an allgather has
+  // only kDirect and kRing.
+  Algorithm forced = Algorithm::kAuto;
+};
+Plan ChoosePlan(const TaskFacts& facts);
 
 }  // namespace farandole

@@ -1,0 +1,128 @@
+#include "algorithms/plan.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace farandole {
+namespace {
+
+constexpr const char* kAlgorithms[] = {"", "direct", "ring", "tree", "exchange"};  // by Algorithm
+
+// An allreduce that works element by element, in host memory. A submitter cannot copy or send what a device has not
+// computed yet. Averages of integers are summed in wider memory, which only the tasks of a batch have.
+bool SumsOnHost(const OperationFacts& facts) {
+  return facts.kind == OpKind::kAllreduce && !NeedsWholeTensors(facts.reduce) && !facts.on_device &&
+         !facts.averages_integers;
+}
+
+bool FitsCells(const OperationFacts& facts) {
+  const bool takes_part = facts.kind == OpKind::kBarrier || SumsOnHost(facts);
+  return takes_part && facts.group_count == 1 && facts.set_size <= kMostCellMembers &&
+         facts.size_bytes <= CellLimitBytes(facts.set_size, facts.awaited);
+}
+
+bool FitsEarly(const OperationFacts& facts) {
+  return SumsOnHost(facts) && facts.has_early_lanes && !facts.mixes_dtypes && facts.group_count > 1 &&
+         facts.size_bytes > 0 && facts.size_bytes <= EarlyLimitBytes(facts.group_count, facts.largest_group);
+}
+
+// Exchange takes one hop instead of two, but sends n-1 times the data. It wins as long as the additional bytes take
+// less time than a hop (docs/benchmarks/hosts.md).
+constexpr size_t kExchangeSentBytes = 64 << 10;
+
+// Direct sends 2 (n-1) messages; a tree has 2 log2(n) hops. With small blocks and more than this many participants the
+// messages take longer than the hops. The limit is computed: for the hosts that were measured, direct or exchange was
+// faster than the tree (docs/benchmarks/hosts.md).
+constexpr size_t kTreeParticipants = 64;
+constexpr size_t kTreeBlockBytes = 1 << 10;
+
+// The ring needs two links where direct needs n-1, and each receiver has only one sender. It has more hops, which long
+// blocks hide (docs/benchmarks/hosts.md).
+constexpr size_t kRingBlockBytes = 128 << 10;
+
+// In a direct allgather n-1 participants send to each receiver at once, so the ring is faster for long blocks of many
+// (docs/benchmarks/hosts.md).
+constexpr int kRingGatherers = 8;
+
+Algorithm ChooseAllreduce(const TaskFacts& facts) {
+  if (facts.forced != Algorithm::kAuto) return facts.forced;
+  const auto n = static_cast<size_t>(facts.group_count);
+  const size_t size_bytes = facts.size_bytes / static_cast<size_t>(facts.largest_group), block_bytes = size_bytes / n;
+  if ((n - 1) * size_bytes <= kExchangeSentBytes) return Algorithm::kExchange;
+  if (n > kTreeParticipants && block_bytes < kTreeBlockBytes) return Algorithm::kTree;
+  // With two levels the rounds of a task overlap. A ring would need more of them at once.
+  const bool may_ring = n > 2 && !facts.order_matters && facts.largest_group == 1;
+  return may_ring && block_bytes >= kRingBlockBytes ? Algorithm::kRing : Algorithm::kDirect;
+}
+
+Algorithm ChooseAllgather(const TaskFacts& facts) {
+  if (facts.forced == Algorithm::kDirect || facts.forced == Algorithm::kRing) return facts.forced;
+  const bool crowded = facts.group_count >= kRingGatherers && facts.size_bytes >= kRingBlockBytes;
+  return crowded && facts.largest_group == 1 ? Algorithm::kRing : Algorithm::kDirect;
+}
+
+PathKind ChoosePath(const TaskFacts& facts) {
+  if (facts.backend != 0) return PathKind::kLibrary;
+  if (facts.group_count == 1) return PathKind::kStaged;
+  return facts.largest_group == 1 ? PathKind::kLinks : PathKind::kTwoLevel;
+}
+
+Algorithm ChooseAlgorithm(const TaskFacts& facts) {
+  if (facts.in_steps) return Algorithm::kDirect;
+  if (facts.kind == OpKind::kAllreduce) return ChooseAllreduce(facts);
+  return facts.kind == OpKind::kAllgather ? ChooseAllgather(facts) : Algorithm::kAuto;
+}
+
+}  // namespace
+
+OperationFacts FactsOf(OpKind kind, ReduceOp reduce, const Layout& layout) {
+  OperationFacts facts;
+  facts.kind = kind;
+  facts.reduce = reduce;
+  facts.set_size = layout.size();
+  facts.group_count = layout.group_count();
+  facts.largest_group = layout.shard_count();
+  return facts;
+}
+
+Protocol ChooseProtocol(const OperationFacts& facts) {
+  if (facts.backend != 0) return Protocol::kNegotiated;
+  if (FitsCells(facts)) return Protocol::kCells;
+  return FitsEarly(facts) ? Protocol::kEarly : Protocol::kNegotiated;
+}
+
+bool IsPossible(Protocol protocol, OperationFacts facts) {
+  facts.awaited = true;
+  return protocol == Protocol::kNegotiated || ChooseProtocol(facts) == protocol;
+}
+
+int64_t CellLimitBytes(int set_size, bool awaited) {
+  if (set_size > 2) return std::min(32 << 10, (128 << 10) / set_size);
+  return awaited ? 1 << 20 : 64 << 10;
+}
+
+int64_t EarlyLimitBytes(int group_count, int largest_group) {
+  constexpr int64_t kSentBytes = 64 << 10;
+  return group_count == 2 && largest_group == 1 ? kMostEarlyBytes : kSentBytes / (group_count - 1);
+}
+
+Algorithm AlgorithmNamed(const std::string& name) {
+  const auto found = std::find(std::begin(kAlgorithms), std::end(kAlgorithms), name);
+  return found == std::end(kAlgorithms) ? Algorithm::kAuto : static_cast<Algorithm>(found - std::begin(kAlgorithms));
+}
+
+Plan ChoosePlan(const TaskFacts& facts) {
+  return {facts.backend, ChoosePath(facts), facts.group_count > 1 ? ChooseAlgorithm(facts) : Algorithm::kAuto};
+}
+
+std::string TextOfPlan(uint32_t code) {
+  constexpr const char* kPaths[] = {"a library", "early messages", "shared memory", "inter-node links", "two levels"};
+  const uint32_t backend = code & 0xff, path = code >> 8 & 0xff, algorithm = code >> 16;
+  if (path >= std::size(kPaths) || algorithm >= std::size(kAlgorithms)) return "unknown";
+  std::string text = kPaths[path];
+  if (backend != 0) text += " (backend " + std::to_string(backend) + ")";
+  if (algorithm != 0) text += std::string(" with the ") + kAlgorithms[algorithm] + " schedule";
+  return text;
+}
+
+}  // namespace farandole
