@@ -15,9 +15,9 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/cell_fold.h"
 #include "common/clock.h"
 #include "engine/driver.h"
-#include "engine/small.h"
 
 using namespace farandole;
 

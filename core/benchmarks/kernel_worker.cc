@@ -6,9 +6,9 @@
 
 #include <memory>
 
+#include "collectives/cell_fold.h"
 #include "common/clock.h"
 #include "engine/driver.h"
-#include "engine/small.h"
 #include "worker.h"
 
 namespace {

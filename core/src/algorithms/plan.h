@@ -2,7 +2,7 @@
 //
 //   ChooseProtocol   rank 0, once per name: how later uses of the name begin
 //
-//     one node, small        cells        every rank reduces the inputs of all            engine/small.h
+//     one node, small        cells        every rank reduces the inputs of all            collectives/cell_fold.h
 //     several nodes, small   early        every node sends its partial to all others      engine/early_sum.h
 //     otherwise              negotiated   a task of a batch, once all ranks have arrived
 //
@@ -79,6 +79,10 @@ inline constexpr int kMostCellMembers = 64;
 // two ranks have larger slots, which save the negotiation; other operations take longer that way, since each name has
 // memory of its own (docs/benchmarks/shared-memory.md#slots-or-staging).
 int64_t CellLimitBytes(int set_size, bool awaited = false);
+// Whether some process set has buffer slots for so much.
+inline bool MayHaveCells(OpKind kind, int64_t size_bytes) {
+  return kind == OpKind::kAllreduce && size_bytes <= CellLimitBytes(2, /*awaited=*/true);
+}
 inline constexpr int64_t kMostEarlyBytes = 512 << 10;
 // The largest early allreduce. Every group sends its whole partial to all others, which takes one hop instead of four
 // (two of the negotiation and two of the data). It wins as long as the bytes take less time than the saved hops. Two

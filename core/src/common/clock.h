@@ -16,6 +16,19 @@ inline int64_t MillisecondsBetween(TimePoint from, TimePoint to) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(to - from).count();
 }
 
+// The processor's counter, which takes a third of the time of a clock. FlightHeader has what makes nanoseconds of it.
+inline uint64_t Ticks() {
+#if defined(__x86_64__)
+  return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+  uint64_t ticks;
+  asm volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+  return ticks;
+#else
+  return static_cast<uint64_t>(Now().time_since_epoch().count());
+#endif
+}
+
 // Tells the processor that this is a waiting loop, so that the core's other hardware thread runs faster.
 inline void CpuPause() {
 #if defined(__x86_64__)

@@ -3,7 +3,6 @@
 #include "common/log.h"
 #include "common/sha256.h"
 #include "engine/device_copies.h"
-#include "engine/small.h"
 #include "engine/timeline.h"
 
 namespace farandole {

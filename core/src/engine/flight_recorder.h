@@ -31,24 +31,7 @@
 #include "controller/admission.h"
 #include "transport/transport.h"
 
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
-
 namespace farandole {
-
-// The processor's counter, which takes a third of the time of a clock. FlightHeader has what makes nanoseconds of it.
-inline uint64_t Ticks() {
-#if defined(__x86_64__)
-  return __rdtsc();
-#elif defined(__aarch64__)
-  uint64_t ticks;
-  asm volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-  return ticks;
-#else
-  return static_cast<uint64_t>(Now().time_since_epoch().count());
-#endif
-}
 
 // One cache line. A reader that finds an even sequence, or another one after its copy than before, drops the copy.
 struct alignas(64) FlightRecord {

@@ -96,7 +96,7 @@ class Operation final : public DescribedOperation {
   FlightFacts Facts() const;
   std::pair<std::string_view, std::string> Texts() const;
 
-  // The tensors of a small operation in the form that small.h takes. They are stored at submission, so that the end
+  // The tensors of a small operation in the form that cell_fold.h takes. They are stored at submission, so that the end
   // allocates nothing. REQUIRES: Borrow or SetCellTensors was called.
   Span<const CellTensor> cell_tensors() const {
     return several_.empty() ? Span<const CellTensor>{&one_, 1}

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/cell_fold.h"
 #include "controller/described.h"
 #include "controller/simulated_job.h"
 #include "engine/batch.h"
-#include "engine/small.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/small.h"
+#include "collectives/cell_fold.h"
 
 #include <gtest/gtest.h>
 

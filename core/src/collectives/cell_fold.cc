@@ -1,4 +1,4 @@
-#include "engine/small.h"
+#include "collectives/cell_fold.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,44 +8,6 @@
 #include "common/failpoint.h"
 
 namespace farandole {
-
-void PutSmall(Operation* operation, const ProcessSet& set, bool wants_bell) {
-  const Span<const CellTensor> tensors = operation->cell_tensors();
-  Admission& admission = operation->admission;
-  admission.cells->Put(set.position, tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
-}
-
-bool FoldSmall(Operation* operation, const ProcessSet& set, int pauses) {
-  const FloatingPointScope scope;
-  const Span<const CellTensor> tensors = operation->cell_tensors();
-  const Reduction reduction = ReductionOf(operation->request, set.size());
-  const Admission& admission = operation->admission;
-  const CellReader reader{set.position, admission.stamp(), pauses, admission.half_folded};
-  return FoldCells(*admission.cells, reduction.reduce, reduction.scale, tensors.begin(), tensors.size(), &reader);
-}
-
-bool CanPutHalf(const Operation& operation, const ProcessSet& set) {
-  return set.size() == 2 && operation.cell_tensors()[0].size_bytes() > kMostFoldedWhole;
-}
-
-void PutHalf(Operation* operation, const ProcessSet& set) {
-  Admission& admission = operation->admission;
-  admission.cells->PutHalf(set.position, operation->cell_tensors()[0], admission.stamp());
-}
-
-TensorFold PrepareFold(const Operation& operation, const ProcessSet& set) {
-  const Admission& admission = operation.admission;
-  const Reduction reduction = ReductionOf(operation.request, set.size());
-  const CellReader reader{set.position, admission.stamp(), /*pauses=*/0};
-  return {*admission.cells, reduction.reduce, reduction.scale, operation.cell_tensors()[0], /*offset=*/0, &reader};
-}
-
-void RunPrepared(const TensorFold& fold) {
-  const FloatingPointScope scope;
-  FRD_FAILPOINT("cells.fold");
-  fold.Run();
-}
-
 namespace {
 
 // The peer's payload is prefetched from this size on: a core looks ahead over the instructions of only a few lines, and

@@ -1,18 +1,14 @@
-// Small operations: every member writes its input to a buffer slot in shared memory, and reduces all slots by itself
-// (transport/shm/cells.h). This moves n times the bytes of a reduce-scatter, but has only one wait, which is all that
-// matters for small payloads.
+// The reduction of small operations: every member writes its input to a buffer slot in shared memory, and reduces all
+// slots by itself (transport/shm/cells.h). This moves n times the bytes of a reduce-scatter, but has only one wait,
+// which is all that matters for small payloads.
 //
-// Thread safety: call these functions under the lock of Operations; if the admission is large, call them between the
-// negotiation's Submit or TakeReady and its Release.
-//
-// Invariant: nothing here allocates, so a reservation is always released (Negotiation::Release).
+// Thread safety: one thread at a time for one member of one buffer. Nothing here allocates.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "algorithms/plan.h"
-#include "engine/operation.h"
 #include "reduce/reduce.h"
 #include "transport/shm/cells.h"
 
@@ -64,26 +60,5 @@ class TensorFold {
 // drops the result has none; the floating-point environment of FloatingPointScope.
 bool FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
                const CellReader* reader = nullptr);
-
-// Writes the operation's inputs to this member's slot. `set`: its process set.
-// REQUIRES: the admission has cells.
-void PutSmall(Operation* operation, const ProcessSet& set, bool wants_bell);
-// Reduces, once all inputs are written; then the operation is complete. Returns false if the peer's half is still to
-// come; then this member has reduced its own (Admission::half_folded). pauses: see CellReader.
-bool FoldSmall(Operation* operation, const ProcessSet& set, int pauses);
-
-// For a borrowed operation of two members, large enough to be reduced in halves. See CellBuffer::PutHalf.
-bool CanPutHalf(const Operation& operation, const ProcessSet& set);
-void PutHalf(Operation* operation, const ProcessSet& set);
-template <typename Stop>
-bool PutRest(Operation* operation, const ProcessSet& set, const Stop& stop) {
-  Admission& admission = operation->admission;
-  return admission.cells->PutRest(set.position, operation->cell_tensors()[0], admission.stamp(), stop);
-}
-
-// The reduction of a borrowed operation, prepared before the others' data arrive.
-// REQUIRES: its inputs are written, and the admission is not large.
-TensorFold PrepareFold(const Operation& operation, const ProcessSet& set);
-void RunPrepared(const TensorFold& fold);  // REQUIRES: all inputs are written
 
 }  // namespace farandole

@@ -1,0 +1,119 @@
+#include "engine/naming.h"
+
+#include <algorithm>
+
+#include "algorithms/plan.h"
+
+namespace farandole {
+namespace {
+
+// The names of one signature. Each name of a small operation has its own buffer slots, so larger ones have fewer names,
+// and less memory passes through the caches (docs/benchmarks/shared-memory.md#names).
+constexpr size_t kMostNames = 64;
+constexpr int64_t kNamesBytes = 1 << 20;  // data of one rank under all names of a signature
+constexpr size_t kMostWindows = 1024;     // signatures remembered
+
+size_t NamesFor(const Signature& signature) {
+  const int64_t bytes = signature.TotalBytes();
+  if (signature.kind != OpKind::kAllreduce || bytes > CellLimitBytes(2)) return kMostNames;
+  return std::min(kMostNames, static_cast<size_t>(kNamesBytes / std::max(bytes, int64_t{1})));
+}
+
+// Calls that wait are never in flight at the same time, unless they come from several threads.
+size_t NamesForAwaited(const Signature& signature) {
+  return MayHaveCells(signature.kind, signature.TotalBytes()) ? 1 : NamesFor(signature);
+}
+
+// Returns null when the operation is done or destroyed.
+OperationPtr InFlight(const std::weak_ptr<Operation>& operation) {
+  OperationPtr found = operation.lock();
+  return found && !found->done() ? found : nullptr;
+}
+
+}  // namespace
+
+OperationPtr Naming::Name(const OperationPtr& operation) {
+  const Request& request = operation->request;
+  std::lock_guard<std::mutex> lock(mutex_);
+  int64_t& next = next_sequence_number_[request.process_set];  // consumed only if nothing throws
+  if (ChangesSets(request.kind)) {
+    // A new name each time, so that rank 0 always receives its description.
+    operation->SetName("#sets." + std::to_string(next), next);
+    ++next;
+    return nullptr;
+  }
+  Place& place = PlaceFor(request, next, operation->awaited);
+  operation->SetName(place.name, next);
+  ++next;
+  operation->awaited = latest_window_->size() == 1;
+  OperationPtr before = InFlight(place.latest);
+  place.latest = operation;
+  return before;
+}
+
+int64_t Naming::TakeNumber(int set) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return next_sequence_number_[set]++;
+}
+
+void Naming::Widen(const Signature& signature) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto window = windows_.find(Fingerprint(signature));
+  if (window != windows_.end() && window->second.size() == 1) window->second.resize(NamesFor(signature));
+}
+
+// Consecutive calls usually have the same signature.
+template <typename AnyRequest>
+Naming::Place& Naming::PlaceFor(const AnyRequest& request, int64_t sequence_number, bool awaited) {
+  if (latest_window_ == nullptr || !Means(request, latest_signature_)) {
+    latest_window_ = nullptr;  // in case something throws before it matches latest_signature_ again
+    if (windows_.size() >= kMostWindows) ForgetIdleWindows();
+    latest_signature_ = SignatureOf(request);
+    Window* const window = &windows_[Fingerprint(latest_signature_)];
+    if (window->empty()) window->resize(NamesForAwaited(latest_signature_));
+    latest_window_ = window;
+  }
+  if (!awaited && latest_window_->size() == 1) latest_window_->resize(NamesFor(latest_signature_));
+  const size_t at = static_cast<size_t>(sequence_number) % latest_window_->size();
+  Place& place = (*latest_window_)[at];
+  if (place.name.empty()) place.name = "#" + std::to_string(Fingerprint(latest_signature_)) + "." + std::to_string(at);
+  return place;
+}
+
+Naming::Turn::Turn(Naming* naming, const RequestView& request) : lock_(naming->mutex_) {
+  const auto next = naming->next_sequence_number_.find(request.process_set);
+  if (next == naming->next_sequence_number_.end()) return;
+  Place& place = naming->PlaceFor(request, next->second, /*awaited=*/true);
+  if (InFlight(place.latest)) return;
+  next_ = &next->second;
+  place_ = &place;
+}
+
+// A forgotten signature gets a new window later. That is safe, since none of its names is in flight.
+void Naming::ForgetIdleWindows() {
+  const auto is_in_use = [](const Place& place) { return InFlight(place.latest) != nullptr; };
+  for (auto it = windows_.begin(); it != windows_.end();) {
+    const Window& window = it->second;
+    it = std::any_of(window.begin(), window.end(), is_in_use) ? std::next(it) : windows_.erase(it);
+  }
+  latest_window_ = nullptr;
+}
+
+SequenceNumbers Naming::sequence_numbers() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return next_sequence_number_;
+}
+
+// All ranks adopt the highest number of any rank, so that the next one is new on every rank.
+void Naming::CatchUp(const SequenceNumbers& sequence_numbers) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [set, sequence_number] : sequence_numbers)
+    next_sequence_number_[set] = std::max(next_sequence_number_[set], sequence_number);
+}
+
+void Naming::Forget(int set) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  next_sequence_number_.erase(set);
+}
+
+}  // namespace farandole
