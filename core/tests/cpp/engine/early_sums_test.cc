@@ -92,13 +92,14 @@ TEST_P(EarlyTest, ASteadyStateSendsNoMessageToTheCoordinator) {
   });
 }
 
-// More data than any rank has credit for, in another order on each rank.
+// Three times the data for which a rank has credit, in another order on each rank.
 TEST_P(EarlyTest, ManyInFlightInAnyOrderComeToAnEnd) {
   const std::vector<int>& groups = GetParam();
   const int largest = *std::max_element(groups.begin(), groups.end());
   const auto limit = static_cast<size_t>(EarlyLimitBytes(static_cast<int>(groups.size()), largest));
-  RunRanks(groups, [limit](Engine& engine) {
-    const size_t count = limit / sizeof(float), names = 3 * Transport::kEarlyBytes / limit;
+  const size_t credit_bytes = Transport::kEarlyBytes / (groups.size() - 1);
+  RunRanks(groups, [limit, credit_bytes](Engine& engine) {
+    const size_t count = limit / sizeof(float), names = 3 * credit_bytes / limit;
     std::mt19937 random(static_cast<unsigned>(engine.rank()));
     std::vector<std::vector<float>> values(names);
     std::vector<OperationPtr> operations(names);

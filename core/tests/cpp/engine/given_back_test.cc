@@ -26,16 +26,11 @@ struct Memory {
 };
 
 // No name comes twice, so nothing is early.
-OperationPtr Begin(Engine& engine, Memory* memory, int number, OpKind kind) {
+Status Begin(Engine& engine, Memory* memory, int number, OpKind kind, OperationPtr* operation) {
   for (size_t i = 0; i < kCount; ++i) memory->in[i] = static_cast<float>((i + static_cast<size_t>(engine.rank())) % 9);
   std::fill(memory->out.begin(), memory->out.end(), 0.0f);
-  OperationPtr operation;
-  EXPECT_TRUE(
-      engine
-          .Submit(Make(kind, {TensorOf(memory->in, &memory->out)}, std::string(NameOf(kind)) + std::to_string(number)),
-                  &operation)
-          .ok());
-  return operation;
+  const std::string name = std::string(NameOf(kind)) + std::to_string(number);
+  return engine.Submit(Make(kind, {TensorOf(memory->in, &memory->out)}, name), operation);
 }
 
 bool HasResult(const Engine& engine, const Memory& memory, OpKind kind) {
@@ -50,21 +45,23 @@ bool HasResult(const Engine& engine, const Memory& memory, OpKind kind) {
 
 void ExpectGood(Engine& engine, Memory* memory, int number) {
   for (OpKind kind : {OpKind::kAllreduce, OpKind::kBroadcast}) {
-    const OperationPtr operation = Begin(engine, memory, number, kind);
+    OperationPtr operation;
+    ASSERT_TRUE(Begin(engine, memory, number, kind, &operation).ok());
     ASSERT_TRUE(engine.Wait(operation, 60'000));
     ASSERT_TRUE(operation->status().ok()) << operation->status().message();
     EXPECT_TRUE(HasResult(engine, *memory, kind)) << NameOf(kind);
   }
 }
 
-// Performs operations until one fails. From then on its memory belongs to the test.
+// Performs operations until one fails or is refused. From then on its memory belongs to the test.
 void UseUntilLost(Engine& engine, Memory* memory, std::atomic<int>* failed) {
   Status status;
   for (int i = 0; status.ok(); ++i) {
     for (OpKind kind : {OpKind::kAllreduce, OpKind::kBroadcast}) {
       if (!status.ok()) break;
-      const OperationPtr operation = Begin(engine, memory, i, kind);
-      ASSERT_TRUE(operation) << "the epoch has ended without an operation that failed";
+      OperationPtr operation;
+      status = Begin(engine, memory, i, kind, &operation);
+      if (!status.ok()) break;  // the epoch has ended between two operations
       ASSERT_TRUE(engine.Wait(operation, 60'000));
       status = operation->status();
       EXPECT_TRUE(!status.ok() || HasResult(engine, *memory, kind));
@@ -175,8 +172,10 @@ int Survive(const WorldSpec& first, const WorldSpec& second) {
     Status status = Engine::Start(first, settings, &engine);
     if (status.ok() && engine->rank() == 1) status = SetFailpoints("link.recv=kill@9");
     for (int i = 0; status.ok() && i < 100; ++i) {
-      const OperationPtr operation = Begin(*engine, &memory, i, OpKind::kAllreduce);
-      if (!operation || !engine->Wait(operation, 60'000)) return 1;
+      OperationPtr operation;
+      status = Begin(*engine, &memory, i, OpKind::kAllreduce, &operation);
+      if (!status.ok()) break;  // the epoch has ended between two operations
+      if (!engine->Wait(operation, 60'000)) return 1;
       status = operation->status();
     }
     if (status.code() != Code::kPeerLost || status.message().find("rank 1 ") == std::string::npos) return 2;

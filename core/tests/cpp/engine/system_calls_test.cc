@@ -64,12 +64,20 @@ Function* NextDefinition(Function*, const char* name) {
 }  // namespace
 }  // namespace farandole
 
+// Finds the next definition of `name` while the program is loaded, since a signal handler may not call dlsym.
+#define FRD_NEXT(name)                                                 \
+  static auto* Next_##name() {                                         \
+    static auto* const next = farandole::NextDefinition(&name, #name); \
+    return next;                                                       \
+  }                                                                    \
+  [[maybe_unused]] static const auto* const g_has_##name = reinterpret_cast<const void*>(Next_##name());
+
 // `name` counts a call of the descriptor `fd`, and goes on as usual.
 #define FRD_COUNTED(result, name, call, fd, parameters, arguments)           \
+  FRD_NEXT(name)                                                             \
   extern "C" __attribute__((visibility("default"))) result name parameters { \
-    static auto* const next = farandole::NextDefinition(&name, #name);       \
     farandole::CountCall(farandole::call, fd);                               \
-    return next arguments;                                                   \
+    return Next_##name() arguments;                                          \
   }
 
 FRD_COUNTED(ssize_t, sendmsg, kSendmsg, fd, (int fd, const msghdr* message, int flags), (fd, message, flags))
@@ -80,21 +88,27 @@ FRD_COUNTED(ssize_t, read, kRead, fd, (int fd, void* data, size_t bytes), (fd, d
 FRD_COUNTED(ssize_t, write, kWrite, fd, (int fd, const void* data, size_t bytes), (fd, data, bytes))
 FRD_COUNTED(int, epoll_wait, kEpollWait, -1, (int fd, epoll_event* events, int most, int timeout_ms),
             (fd, events, most, timeout_ms))
-FRD_COUNTED(int, poll, kPoll, count == 1 ? entries->fd : -1, (pollfd * entries, nfds_t count, int timeout_ms),
-            (entries, count, timeout_ms))
+// The C library declares that poll only writes its entries, so they are read after it.
+FRD_NEXT(poll)
+extern "C" __attribute__((visibility("default"))) int poll(pollfd* entries, nfds_t count, int timeout_ms) {
+  const int result = Next_poll()(entries, count, timeout_ms);
+  farandole::CountCall(farandole::kPoll, count == 1 ? entries->fd : -1);
+  return result;
+}
+FRD_NEXT(getsockopt)
 extern "C" __attribute__((visibility("default"))) int getsockopt(int fd, int level, int name, void* value,
                                                                  socklen_t* size) noexcept {
-  static auto* const next = farandole::NextDefinition(&getsockopt, "getsockopt");
   farandole::CountCall(farandole::kGetsockopt, fd);
-  return next(fd, level, name, value, size);
+  return Next_getsockopt()(fd, level, name, value, size);
 }
+FRD_NEXT(sched_yield)
 extern "C" __attribute__((visibility("default"))) int sched_yield() noexcept {
-  static auto* const next = farandole::NextDefinition(&sched_yield, "sched_yield");
   farandole::CountCall(farandole::kSchedYield);
-  return next();
+  return Next_sched_yield()();
 }
 
 #undef FRD_COUNTED
+#undef FRD_NEXT
 
 namespace farandole {
 namespace {
