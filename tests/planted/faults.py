@@ -178,14 +178,14 @@ FAULTS = [
     ),
     Fault(
         name="an unnamed operation does not wait for the one in flight under its name",
-        path="core/src/engine/operations.cc",
+        path="core/src/engine/naming.cc",
         before="  OperationPtr before = InFlight(place.latest);\n  place.latest = operation;\n",
         after="  OperationPtr before = InFlight(place.latest);\n",
         found_by="cpp NamingTest",
     ),
     Fault(
         name="a call that was not entered takes its number",
-        path="core/src/engine/operations.cc",
+        path="core/src/engine/naming.cc",
         before="  next_ = &next->second;\n",
         after="  next_ = &next->second;\n  ++*next_;\n",
         found_by="cpp NamingTest",
