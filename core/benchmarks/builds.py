@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FROZEN = "a4305323b4b79a20e289f8ea532f81da0c5c9289"  # the last commit before the core was restructured
+FROZEN = "00c07c712d382a8d24d415764dbc699c6c7b38be"  # the last commit before the core was restructured
 MADE = ROOT / ".nox" / "gate"
 DEFAULT_FROZEN = MADE / "frozen"
 PACKAGES = ("core/python", "plugins/torch/src")  # what a rank imports
