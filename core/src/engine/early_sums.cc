@@ -21,11 +21,12 @@ void RingNode(const World& world, const EarlySum& sum) {
 }
 
 // "rank 2 by inter-node links with the ring schedule (operation 5 of process set 0, part 1, 64 bytes)"
-std::string TextOf(int rank, const Mismatch::Side& side) {
-  std::string which = Text("operation ", side.tag.operation, " of process set ", side.tag.id);
-  if (side.tag.lane == Lane::kEarly) which = Text("use ", UsesIn(side.tag.operation), " of name ", side.tag.id);
-  if (side.size_bytes > 0) which += Text(", part ", side.part, ", ", side.size_bytes, " bytes");
-  return Text("rank ", rank, " by ", TextOfPlan(side.tag.plan), " (", which, ")");
+std::string TextOf(int rank, const Message& message) {
+  std::string which = Text("operation ", message.tag.operation, " of process set ", message.tag.id);
+  if (message.tag.lane == Lane::kEarly)
+    which = Text("use ", UsesIn(message.tag.operation), " of name ", message.tag.id);
+  if (message.size_bytes > 0) which += Text(", part ", message.part, ", ", message.size_bytes, " bytes");
+  return Text("rank ", rank, " by ", TextOfPlan(message.tag.plan), " (", which, ")");
 }
 
 }  // namespace

@@ -30,27 +30,32 @@
 
 namespace farandole {
 
-enum class Lane : uint8_t { kOrdered, kEarly };
+enum class Lane : uint32_t { kOrdered, kEarly };
 
-// What a message belongs to, as its sender means it.
+// What a message belongs to, as its sender means it. Headers carry it as it lies in memory.
 struct MessageTag {
   int32_t id = 0;          // ordered: of the process set; early: of the name
   uint32_t serial = 0;     // early: of the id's assignment
-  uint64_t operation = 0;  // ordered: counts the operations of the set, from 1; early: the sequence number of the use
+  uint64_t operation = 0;  // ordered: counts the operations of the set, from 1; early: its stamp (StampOf)
   uint32_t round = 0;      // early: how many joins the sender has seen end
   uint32_t channel = 0;    // ordered: of the process set and the shard
   uint32_t plan = 0;       // how the sender runs the operation (algorithms/plan.h)
   Lane lane = Lane::kOrdered;
+
+  // True for the messages of one early operation.
+  bool IsOf(const MessageTag& other) const { return serial == other.serial && operation == other.operation; }
+};
+
+// A message, as one of its ends means it.
+struct Message {
+  MessageTag tag;
+  uint32_t part = 0;
+  uint64_t size_bytes = 0;
 };
 
 // A message and what the receiver expected in its place.
 struct Mismatch {
-  struct Side {
-    MessageTag tag;
-    uint32_t part = 0;
-    uint64_t size_bytes = 0;
-  };
-  Side theirs, ours;
+  Message theirs, ours;
 };
 
 // The layer above implements it. The transport calls it in Poll, and OnMismatch also in PostReceive and Begin.
@@ -128,8 +133,8 @@ class Transport {
 
   // Lets the poller watch for what Poll waits for, with tags of `tag` and a number in the low 32 bits.
   virtual Status Watch(Poller* poller, uint64_t tag) = 0;
-  // The poller has reported a tag with this number. Returns whether Poll has something to do.
-  virtual bool OnReady(uint32_t number) = 0;
+  // The poller has reported a tag with this number.
+  virtual void OnReady(uint32_t number) = 0;
 
   // True when the peer, which is connected, has closed its connections or lost them, even if data stand unread there.
   virtual bool IsBroken(int peer) const = 0;

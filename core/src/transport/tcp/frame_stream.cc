@@ -1,7 +1,6 @@
 #include "transport/tcp/frame_stream.h"
 
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -25,23 +24,9 @@ constexpr uint64_t kMostPayloadBytes = uint64_t{1} << 40;
 }  // namespace
 
 bool FrameHeader::IsReadable() const {
-  const bool is_known = kind >= FrameKind::kData && kind <= FrameKind::kGoodbye;
-  return is_known && size_bytes <= kMostPayloadBytes && (!has_payload() || size_bytes > 0) && zero[0] == 0 &&
-         zero[1] == 0 && zero[2] == 0;
-}
-
-FrameHeader MakeHeader(FrameKind kind, const MessageTag& tag, uint32_t part, uint64_t size_bytes) {
-  FrameHeader header;
-  header.kind = kind;
-  header.part = part;
-  header.size_bytes = size_bytes;
-  header.id = tag.id;
-  header.serial = tag.serial;
-  header.operation = tag.operation;
-  header.round = tag.round;
-  header.channel = tag.channel;
-  header.plan = tag.plan;
-  return header;
+  const bool is_known = kind >= FrameKind::kData && kind <= FrameKind::kGoodbye && tag.lane <= Lane::kEarly;
+  const bool has_size = size_bytes > 0 || !has_payload();
+  return is_known && has_size && size_bytes <= kMostPayloadBytes && zero[0] == 0 && zero[1] == 0;
 }
 
 void FrameStream::Close() {
@@ -53,8 +38,7 @@ void FrameStream::Close() {
 
 void FrameStream::Queue(const FrameHeader& header, const void* payload, uint64_t context) {
   if (dropped_) return;
-  const size_t payload_bytes = header.has_payload() ? static_cast<size_t>(header.size_bytes) : 0;
-  outgoing_.push_back({header, static_cast<const std::byte*>(payload), payload_bytes, {}, context});
+  outgoing_.push_back({header, static_cast<const std::byte*>(payload), {}, context});
 }
 
 std::vector<uint64_t> FrameStream::DropQueue() {
@@ -68,7 +52,17 @@ std::vector<uint64_t> FrameStream::DropQueue() {
   return contexts;
 }
 
-Status FrameStream::Flush(std::vector<uint64_t>* sent, bool* moved) {
+void FrameStream::Detach(const MessageTag& operation) {
+  for (Outgoing& each : outgoing_) {
+    if (!each.header.tag.IsOf(operation)) continue;
+    each.context = kNoContext;
+    if (each.header.payload_bytes() == 0 || !each.own.empty()) continue;
+    each.own.assign(each.payload, each.payload + each.header.payload_bytes());
+    each.payload = each.own.data();
+  }
+}
+
+Status FrameStream::Flush(std::vector<Transport::Completion>* sent, bool* moved) {
   iovec parts[kMostPieces];
   size_t count = 0, wanted_bytes = 0, skipped_bytes = first_sent_bytes_;
   const auto want = [&](const void* data, size_t size_bytes) {
@@ -79,14 +73,15 @@ Status FrameStream::Flush(std::vector<uint64_t>* sent, bool* moved) {
     skipped_bytes = 0;
   };
   for (const Outgoing& each : outgoing_) {
-    const bool is_full = count + 2 > kMostPieces || wanted_bytes + each.payload_bytes > kGatheredBytes;
+    const size_t payload_bytes = each.header.payload_bytes();
+    const bool is_full = count + 2 > kMostPieces || wanted_bytes + payload_bytes > kGatheredBytes;
     if (count > 0 && is_full) break;
     if (skipped_bytes < kHeaderBytes) {
       want(&each.header, kHeaderBytes);
     } else {
       skipped_bytes -= kHeaderBytes;
     }
-    want(each.payload, each.payload_bytes);
+    want(each.payload, payload_bytes);
   }
   if (count == 0) return Status::Ok();
   msghdr message{};
@@ -98,10 +93,11 @@ Status FrameStream::Flush(std::vector<uint64_t>* sent, bool* moved) {
   if (done < 0) return errno == EAGAIN ? Status::Ok() : MoveFailed("sending to " + name_);
   *moved = true;
   first_sent_bytes_ += static_cast<size_t>(done);
-  while (!outgoing_.empty() && first_sent_bytes_ >= kHeaderBytes + outgoing_.front().payload_bytes) {
-    first_sent_bytes_ -= kHeaderBytes + outgoing_.front().payload_bytes;
-    if (outgoing_.front().context != kNoContext) sent->push_back(outgoing_.front().context);
-    outgoing_.pop_front();
+  for (; !outgoing_.empty(); outgoing_.pop_front()) {
+    const size_t message_bytes = kHeaderBytes + outgoing_.front().header.payload_bytes();
+    if (first_sent_bytes_ < message_bytes) break;
+    first_sent_bytes_ -= message_bytes;
+    if (outgoing_.front().context != kNoContext) sent->push_back({outgoing_.front().context, {}});
   }
   return Status::Ok();
 }
@@ -133,8 +129,8 @@ Status FrameStream::Read(FrameSink* sink, size_t* moved_bytes, size_t* wanted_by
     want(to_, std::min(left_bytes_, kStretchBytes));
   } else {
     want(reinterpret_cast<std::byte*>(&header_) + header_bytes_, kHeaderBytes - header_bytes_);
-    const FrameSink::Slice expected = sink->Expected();
-    want(expected.data, std::min(expected.size_bytes, kStretchBytes));
+    const iovec expected = sink->Expected();
+    want(expected.iov_base, std::min(expected.iov_len, kStretchBytes));
   }
   const bool is_dropped = left_bytes_ > 0 && to_ == nullptr;
   if (is_dropped) {
@@ -172,22 +168,18 @@ Status FrameStream::Distribute(FrameSink* sink, const std::byte* from, size_t si
     const size_t part_bytes = std::min(size_bytes, of_header ? kHeaderBytes - header_bytes_ : left_bytes_);
     std::byte* const to = of_header ? reinterpret_cast<std::byte*>(&header_) + header_bytes_ : to_;
     if (to != nullptr && to != from) std::memmove(to, from, part_bytes);
-    FRD_RETURN_IF_ERROR(Advance(sink, part_bytes));
     from += part_bytes;
     size_bytes -= part_bytes;
+    if (of_header) {
+      header_bytes_ += part_bytes;
+      if (header_bytes_ == kHeaderBytes) FRD_RETURN_IF_ERROR(Place(sink));
+    } else {
+      left_bytes_ -= part_bytes;
+      if (to_ != nullptr) to_ += part_bytes;
+      if (left_bytes_ == 0) FRD_RETURN_IF_ERROR(sink->OnMessage(header_));
+    }
   }
   return Status::Ok();
-}
-
-// Called when `size_bytes` more bytes of the header or of the payload are in their place.
-Status FrameStream::Advance(FrameSink* sink, size_t size_bytes) {
-  if (left_bytes_ == 0) {
-    header_bytes_ += size_bytes;
-    return header_bytes_ < kHeaderBytes ? Status::Ok() : Place(sink);
-  }
-  left_bytes_ -= size_bytes;
-  if (to_ != nullptr) to_ += size_bytes;
-  return left_bytes_ == 0 ? sink->OnMessage(header_) : Status::Ok();
 }
 
 // The header is complete.
@@ -198,7 +190,7 @@ Status FrameStream::Place(FrameSink* sink) {
   FRD_RETURN_IF_ERROR(sink->OnHeader(header_, &to_, &waits_));
   if (waits_) return Status::Ok();
   header_bytes_ = 0;
-  left_bytes_ = header_.has_payload() ? static_cast<size_t>(header_.size_bytes) : 0;
+  left_bytes_ = header_.payload_bytes();
   return left_bytes_ == 0 ? sink->OnMessage(header_) : Status::Ok();
 }
 

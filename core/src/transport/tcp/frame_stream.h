@@ -8,6 +8,8 @@
 // No call blocks. The lanes (lanes.h) own the streams.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -37,33 +39,23 @@ struct FrameHeader {
   uint32_t part = 0;
   uint64_t size_bytes = 0;   // of the message
   uint64_t taken_bytes = 0;  // of its receiver's early payloads, so far
-  int32_t id = 0;            // from here on: as in MessageTag
-  uint32_t serial = 0;
-  uint64_t operation = 0;
-  uint32_t round = 0;
-  uint32_t channel = 0;
-  uint32_t plan = 0;
-  uint32_t zero[3] = {};
+  MessageTag tag;
+  uint32_t zero[2] = {};
 
   bool IsReadable() const;
   bool has_payload() const { return kind == FrameKind::kData || kind == FrameKind::kGranted; }
-  MessageTag Tag(Lane lane) const { return {id, serial, operation, round, channel, plan, lane}; }
+  size_t payload_bytes() const { return has_payload() ? static_cast<size_t>(size_bytes) : 0; }
+  Message message() const { return {tag, part, size_bytes}; }
 };
-static_assert(sizeof(FrameHeader) == 64 && std::is_trivially_copyable_v<FrameHeader>);
-
-FrameHeader MakeHeader(FrameKind kind, const MessageTag& tag, uint32_t part, uint64_t size_bytes);
+static_assert(sizeof(FrameHeader) == 64 && std::has_unique_object_representations_v<FrameHeader>, "has no padding");
 
 // Says where received payloads go.
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
-  struct Slice {
-    std::byte* data = nullptr;
-    size_t size_bytes = 0;
-  };
   // Memory that may receive the payload of the next message in the same system call as its header. If OnHeader then
   // names this memory, nothing is copied. In any case the memory is overwritten.
-  virtual Slice Expected() = 0;
+  virtual iovec Expected() = 0;
   // Where the payload goes; null: it is dropped. *waits: it is not read before the next Receive, which asks again;
   // REQUIRES: Expected was empty. An error ends the stream.
   virtual Status OnHeader(const FrameHeader& header, std::byte** to, bool* waits) = 0;
@@ -84,25 +76,22 @@ class FrameStream {
   int descriptor() const { return socket_.get(); }
   void Close();
 
-  // The payload is read until the message is sent; then Flush returns its context.
+  // The payload is read until the message is sent; then Flush completes its context.
   void Queue(const FrameHeader& header, const void* payload, uint64_t context);
   bool flushed() const { return outgoing_.empty(); }
   // Sends a part of what is queued, if the socket takes it. Sets *moved if bytes were sent.
-  Status Flush(std::vector<uint64_t>* sent, bool* moved);
-  // Copies the payloads of the messages with these tags, so that their memory is no longer read; they have no context.
-  template <typename IsMeant>
-  void Detach(IsMeant is_meant);
+  Status Flush(std::vector<Transport::Completion>* sent, bool* moved);
+  // Copies the payloads of the operation, so that their memory is no longer read; the messages lose their context.
+  void Detach(const MessageTag& operation);
   // Drops what is queued now or later, and returns the contexts.
   std::vector<uint64_t> DropQueue();
 
   // Receives a part of what has arrived. kPeerLost at the end of the stream.
   Status Receive(FrameSink* sink, bool* moved);
   bool waits() const { return waits_; }
+  bool is_in_payload() const { return left_bytes_ > 0; }
   const FrameHeader& header() const { return header_; }  // of the message that waits, or whose payload is received
-  bool is_receiving(const std::byte* to_begin, size_t size_bytes) const {
-    return left_bytes_ > 0 && to_ >= to_begin && to_ < to_begin + size_bytes;
-  }
-  void DropPayload() { to_ = nullptr; }  // the rest of the one that is received
+  void DropPayload() { to_ = nullptr; }                  // the rest of the one that is received
 
   // False when the last call found the socket empty, or full.
   bool may_read() const { return may_read_; }
@@ -113,14 +102,12 @@ class FrameStream {
   struct Outgoing {
     FrameHeader header;
     const std::byte* payload;
-    size_t payload_bytes;
     std::vector<std::byte> own;  // of a detached message
     uint64_t context;
   };
 
   Status Read(FrameSink* sink, size_t* moved_bytes, size_t* wanted_bytes);
   Status Distribute(FrameSink* sink, const std::byte* from, size_t size_bytes);
-  Status Advance(FrameSink* sink, size_t size_bytes);
   Status Place(FrameSink* sink);
 
   Descriptor socket_;
@@ -139,16 +126,5 @@ class FrameStream {
   std::byte* to_ = nullptr;  // where the next byte of the payload goes; null: it is dropped
   size_t left_bytes_ = 0;    // of the payload
 };
-
-template <typename IsMeant>
-void FrameStream::Detach(IsMeant is_meant) {
-  for (Outgoing& each : outgoing_) {
-    if (!is_meant(each.header)) continue;
-    each.context = kNoContext;
-    if (each.payload_bytes == 0 || !each.own.empty()) continue;
-    each.own.assign(each.payload, each.payload + each.payload_bytes);
-    each.payload = each.own.data();
-  }
-}
 
 }  // namespace farandole

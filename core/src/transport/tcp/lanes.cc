@@ -1,11 +1,10 @@
 #include "transport/tcp/lanes.h"
 
-#include <sys/socket.h>
-
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <tuple>
-#include <utility>
 
 #include "common/failpoint.h"
 
@@ -15,104 +14,112 @@ namespace {
 // More than all ids with two uses and some parts each.
 constexpr size_t kMostKept = 1 << 14;
 
-Mismatch::Side SideOf(const FrameHeader& header, Lane lane) {
-  return {header.Tag(lane), header.part, header.size_bytes};
+bool IsSame(const Message& a, const Message& b) { return a.tag.IsOf(b.tag) && a.part == b.part; }
+
+template <typename Entries>
+auto Find(Entries& entries, const Message& message) {
+  return std::find_if(entries.begin(), entries.end(), [&](const auto& each) { return IsSame(each.message, message); });
 }
 
-Status Unreadable(int peer) { return {Code::kMismatch, "rank ", peer, " sent a message that cannot be read"}; }
-// The sink has told more (OnMismatch).
-Status Different(int peer) { return {Code::kMismatch, "rank ", peer, " sent a message for another operation"}; }
+// Whether both ends of an early message run the operation in the same way.
+bool Agree(const Message& a, const Message& b) { return a.size_bytes == b.size_bytes && a.tag.plan == b.tag.plan; }
 
 }  // namespace
 
+// ---- both lanes
+
+bool PeerLane::Poll(bool asks, std::vector<Transport::Completion>* completions) {
+  bool moved = false;
+  if (failed_.ok() && sends() && (asks || stream_.may_write())) failed_ = Flush(&moved);
+  if (failed_.ok() && ((asks && awaits()) || stream_.may_read())) failed_ = Receive(&moved);
+  EndPosts(&moved);
+  moved |= !done_.empty();
+  std::move(done_.begin(), done_.end(), std::back_inserter(*completions));
+  done_.clear();
+  return moved;
+}
+
+Status PeerLane::Flush(bool* moved) {
+  do {
+    FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS(lane_ == Lane::kOrdered ? "link.send" : "early.send"));
+    FRD_RETURN_IF_ERROR(stream_.Flush(&done_, moved));
+  } while (sends() && stream_.may_write());
+  return Status::Ok();
+}
+
+Status PeerLane::Receive(bool* moved) {
+  if (awaits()) FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS(lane_ == Lane::kOrdered ? "link.recv" : "early.recv"));
+  return stream_.Receive(this, moved);
+}
+
+Status PeerLane::Disagree(const Message& theirs, const Message& ours) {
+  shared_->sink->OnMismatch(peer_, {theirs, ours});
+  return {Code::kMismatch, "rank ", peer_, " sent a message for another operation"};
+}
+
 // ---- the ordered lane
 
-void OrderedLane::PostSend(const MessageTag& tag, uint32_t part, const void* data, size_t size_bytes,
-                           uint64_t context) {
-  if (!failed_.ok()) return lost_.push_back(context);
-  stream_.Queue(MakeHeader(FrameKind::kData, tag, part, size_bytes), data, context);
+void OrderedLane::PostSend(const Post& post) {
+  if (!failed_.ok()) return receives_.push_back(post);
+  stream_.Queue({FrameKind::kData, post.message.part, post.message.size_bytes, 0, post.message.tag}, post.data,
+                post.context);
 }
 
-void OrderedLane::PostReceive(const MessageTag& tag, uint32_t part, void* data, size_t size_bytes, uint64_t context) {
-  receives_.push_back({tag, part, static_cast<std::byte*>(data), size_bytes, context});
-}
-
-bool OrderedLane::Flush(std::vector<Transport::Completion>* completions) {
-  bool moved = false;
-  for (bool may_go_on = true; failed_.ok() && may_go_on; may_go_on = sends() && stream_.may_write()) {
-    failed_ = FRD_FAILPOINT_STATUS("link.send");
-    if (failed_.ok()) failed_ = stream_.Flush(&done_, &moved);
-  }
-  for (uint64_t context : done_) completions->push_back({context, Status::Ok()});
-  done_.clear();
-  return Fail(completions) || moved;
-}
-
-bool OrderedLane::Receive(std::vector<Transport::Completion>* completions) {
-  bool moved = false;
-  if (failed_.ok() && awaits()) failed_ = FRD_FAILPOINT_STATUS("link.recv");
-  if (failed_.ok()) failed_ = stream_.Receive(this, &moved);
-  for (uint64_t context : done_) completions->push_back({context, Status::Ok()});
-  done_.clear();
-  return Fail(completions) || moved;
-}
-
-// The first post completes with the error, and the others are dropped. If the sink knows the reason, which says more,
-// none completes.
-bool OrderedLane::Fail(std::vector<Transport::Completion>* completions) {
-  if (failed_.ok()) return false;
-  std::vector<uint64_t> posted = stream_.DropQueue();
-  for (const Receiving& each : receives_) posted.push_back(each.context);
-  posted.insert(posted.end(), lost_.begin(), lost_.end());
-  receives_.clear();
-  lost_.clear();
-  if (!posted.empty() && !told_sink_) completions->push_back({posted.front(), failed_});
-  return !posted.empty();
-}
-
-FrameSink::Slice OrderedLane::Expected() {
+iovec OrderedLane::Expected() {
   if (receives_.empty()) return {};
-  return {receives_.front().data, receives_.front().size_bytes};
+  return {receives_.front().data, static_cast<size_t>(receives_.front().message.size_bytes)};
 }
 
 Status OrderedLane::OnHeader(const FrameHeader& header, std::byte** to, bool* waits) {
-  if (header.kind != FrameKind::kData) return Unreadable(peer_);
+  if (header.kind != FrameKind::kData) return Unreadable();
   *waits = receives_.empty();
   if (*waits) {
-    CheckPlan(header);
+    CheckPlan(header.message());
     return Status::Ok();
   }
-  const Receiving& next = receives_.front();
-  const auto as_tuple = [](const MessageTag& tag) { return std::tie(tag.id, tag.operation, tag.channel, tag.plan); };
-  const bool agrees = as_tuple(header.Tag(Lane::kOrdered)) == as_tuple(next.tag) && header.part == next.part &&
-                      header.size_bytes == next.size_bytes;
-  if (!agrees) {
-    shared_->sink->OnMismatch(peer_, {SideOf(header, Lane::kOrdered), {next.tag, next.part, next.size_bytes}});
-    told_sink_ = true;
-    return Different(peer_);
+  const auto as_tuple = [](const Message& message) {
+    const MessageTag& tag = message.tag;
+    return std::tie(tag.id, tag.operation, tag.channel, tag.plan, message.part, message.size_bytes);
+  };
+  const Message theirs = header.message(), &ours = receives_.front().message;
+  if (as_tuple(theirs) != as_tuple(ours)) {
+    is_reported_ = true;
+    return Disagree(theirs, ours);
   }
-  *to = next.data;
+  *to = receives_.front().data;
   return Status::Ok();
 }
 
 Status OrderedLane::OnMessage(const FrameHeader&) {
-  done_.push_back(receives_.front().context);
+  done_.push_back({receives_.front().context, {}});
   receives_.pop_front();
   return Status::Ok();
 }
 
+// After an error the first post completes with it, and the others are dropped. If the sink knows the reason, which says
+// more, none completes.
+void OrderedLane::EndPosts(bool* moved) {
+  if (failed_.ok()) return;
+  std::vector<uint64_t> posted = stream_.DropQueue();
+  for (const Post& each : receives_) posted.push_back(each.context);
+  receives_.clear();
+  if (posted.empty()) return;
+  *moved = true;
+  if (!is_reported_) done_.push_back({posted.front(), failed_});
+}
+
 void OrderedLane::OnBegin() {
-  if (stream_.waits() && receives_.empty()) CheckPlan(stream_.header());
+  if (stream_.waits() && receives_.empty()) CheckPlan(stream_.header().message());
 }
 
 // No receive is posted for this message. Operations without a number are steps of another one.
-void OrderedLane::CheckPlan(const FrameHeader& header) {
-  const auto found = shared_->begun.find(header.id);
-  if (found == shared_->begun.end() || header.operation == 0) return;
+void OrderedLane::CheckPlan(const Message& theirs) {
+  const auto found = shared_->begun.find(theirs.tag.id);
+  if (found == shared_->begun.end() || theirs.tag.operation == 0) return;
   const MessageTag& ours = found->second;
-  if (header.operation > ours.operation) return;
-  if (header.operation == ours.operation && header.plan == ours.plan) return;
-  shared_->sink->OnMismatch(peer_, {SideOf(header, Lane::kOrdered), {ours, 0, 0}});
+  if (theirs.tag.operation > ours.operation) return;
+  if (theirs.tag.operation == ours.operation && theirs.tag.plan == ours.plan) return;
+  shared_->sink->OnMismatch(peer_, {theirs, {ours}});
 }
 
 void OrderedLane::Quiesce() {
@@ -122,241 +129,192 @@ void OrderedLane::Quiesce() {
 
 // ---- the early lane: posts
 
-void EarlyLane::PostSend(const MessageTag& tag, uint32_t part, const void* data, size_t size_bytes, uint64_t context) {
-  if (sent_bytes_ - peer_took_bytes_ + size_bytes <= credit_bytes_) {
-    sent_bytes_ += size_bytes;
-    Queue(MakeHeader(FrameKind::kData, tag, part, size_bytes), data, context);
+void EarlyLane::PostSend(const Post& post) {
+  if (sent_bytes_ - peer_took_bytes_ + post.message.size_bytes <= shared_->credit_bytes) {
+    sent_bytes_ += post.message.size_bytes;
+    Queue(FrameKind::kData, post.message, post.data, post.context);
   } else {
-    announced_.push_back({KeyOf(tag, part), tag, data, size_bytes, context});
-    Queue(MakeHeader(FrameKind::kAnnounced, tag, part, size_bytes));
+    announced_.push_back(post);
+    Queue(FrameKind::kAnnounced, post.message);
   }
 }
 
-void EarlyLane::PostReceive(const MessageTag& tag, uint32_t part, void* data, size_t size_bytes, uint64_t context) {
-  receives_.push_back({KeyOf(tag, part), tag, static_cast<std::byte*>(data), size_bytes, context});
-  const auto receiving = receives_.end() - 1;
-  const auto kept = Find(kept_, receiving->key);
-  if (kept == kept_.end()) return;
-  if (!Agrees(kept->header, *receiving)) return receives_.pop_back();  // it never completes
-  receiving->heard = true;
-  if (!kept->data) {
-    Queue(MakeHeader(FrameKind::kGrant, tag, part, size_bytes));
-    kept_.erase(kept);
-  } else if (kept->complete) {
-    TakeKept(kept, receiving);
-  }
+void EarlyLane::PostReceive(const Post& post) {
+  const auto kept = Find(kept_, post.message);
+  if (kept == kept_.end()) return receives_.push_back({post});
+  if (!Agree(kept->message, post.message))  // then the receive never completes
+    return shared_->sink->OnMismatch(peer_, {kept->message, post.message});
+  if (!kept->kept) Queue(FrameKind::kGrant, post.message);
+  has_complete_ |= kept->complete;
+  kept->data = post.data;
+  kept->context = post.context;
+  receives_.push_back(std::move(*kept));
+  kept_.erase(kept);
 }
 
 void EarlyLane::PostGoodbye(int left) {
-  MessageTag tag;
-  tag.id = left;
-  Queue(MakeHeader(FrameKind::kGoodbye, tag, 0, 0));
+  Message goodbye;
+  goodbye.tag.id = left;
+  Queue(FrameKind::kGoodbye, goodbye);
 }
 
 // The header says how much this rank has taken.
-void EarlyLane::Queue(FrameHeader header, const void* payload, uint64_t context) {
-  header.taken_bytes = told_bytes_ = taken_bytes_;
-  stream_.Queue(header, payload, context);
+void EarlyLane::Queue(FrameKind kind, const Message& message, const void* payload, uint64_t context) {
+  reported_bytes_ = taken_bytes_;
+  stream_.Queue({kind, message.part, message.size_bytes, taken_bytes_, message.tag}, payload, context);
 }
 
-void EarlyLane::Cancel(const MessageTag& tag) {
-  const auto is_of = [&tag](const auto& each) { return each.key.IsOf(tag); };
-  for (const Receiving& each : receives_) {
-    if (is_of(each) && stream_.is_receiving(each.data, each.size_bytes)) stream_.DropPayload();
-  }
-  receives_.erase(std::remove_if(receives_.begin(), receives_.end(), is_of), receives_.end());
-  completed_.erase(std::remove_if(completed_.begin(), completed_.end(), is_of), completed_.end());
+void EarlyLane::Cancel(const MessageTag& operation) {
+  const auto is_of = [&operation](const Post& each) { return each.message.tag.IsOf(operation); };
+  DropIncoming(&receives_, is_of);
+  DropIncoming(&kept_, is_of);
   announced_.erase(std::remove_if(announced_.begin(), announced_.end(), is_of), announced_.end());
-  DropKept(is_of);
-  stream_.Detach([&tag](const FrameHeader& header) { return KeyOf(header).IsOf(tag); });
+  stream_.Detach(operation);
 }
 
 void EarlyLane::Drop(uint32_t serial) {
-  DropKept([serial](const Kept& each) { return each.key.serial == serial; });
+  DropIncoming(&kept_, [serial](const Post& each) { return each.message.tag.serial == serial; });
 }
 
 template <typename IsMeant>
-void EarlyLane::DropKept(IsMeant is_meant) {
-  for (const Kept& each : kept_) {
-    if (!is_meant(each) || !each.data) continue;
-    kept_bytes_ -= each.header.size_bytes;
-    if (each.complete) {
-      Take(each.header);
-    } else {
-      stream_.DropPayload();
-    }
+void EarlyLane::DropIncoming(std::vector<Incoming>* from, IsMeant is_meant) {
+  for (const Incoming& each : *from) {
+    if (!is_meant(each)) continue;
+    if (stream_.is_in_payload() && IsSame(stream_.header().message(), each.message)) stream_.DropPayload();
+    ReleaseKept(each);
   }
-  kept_.erase(std::remove_if(kept_.begin(), kept_.end(), is_meant), kept_.end());
+  from->erase(std::remove_if(from->begin(), from->end(), is_meant), from->end());
 }
 
-bool EarlyLane::HasHeard(const MessageTag& tag) const {
-  return std::none_of(receives_.begin(), receives_.end(), [&tag](const Receiving& each) {
-    return each.key.IsOf(tag) && each.key.part == 0 && !each.heard;
+bool EarlyLane::HasHeard(const MessageTag& operation) const {
+  return std::none_of(receives_.begin(), receives_.end(), [&operation](const Incoming& each) {
+    return each.message.tag.IsOf(operation) && each.message.part == 0 && !each.heard;
   });
 }
 
 // ---- the early lane: moving
 
-// That the peer has closed its end is not an end yet, since reading finds that behind all that it has sent. Then what
-// cannot be sent any more counts as sent.
-bool EarlyLane::Flush(std::vector<Transport::Completion>* completions) {
-  bool moved = false;
-  Status status = FRD_FAILPOINT_STATUS("early.send");
-  if (status.ok()) status = stream_.Flush(&sent_, &moved);
-  if (!status.ok()) DropSends();
-  for (uint64_t context : sent_) completions->push_back({context, Status::Ok()});
-  sent_.clear();
-  if (!status.ok() && status.code() != Code::kPeerLost) End(status, completions);
-  return moved || !status.ok();
+// That the peer has closed its end is not an end yet, since reading finds that behind all that it has sent.
+Status EarlyLane::Flush(bool* moved) {
+  const Status status = PeerLane::Flush(moved);
+  if (status.code() != Code::kPeerLost) return status;
+  DropSends();
+  *moved = true;
+  return Status::Ok();
 }
 
-bool EarlyLane::Receive(std::vector<Transport::Completion>* completions) {
-  bool moved = !completed_.empty();
-  Status status = FRD_FAILPOINT_STATUS("early.recv");
-  if (status.ok() && stream_.open()) status = stream_.Receive(this, &moved);
-  for (const Receiving& each : completed_) completions->push_back({each.context, Status::Ok()});
-  completed_.clear();
-  if (!status.ok()) End(status, completions);
-  return moved || !status.ok();
-}
-
+// What cannot be sent any more counts as sent.
 void EarlyLane::DropSends() {
-  for (uint64_t context : stream_.DropQueue()) sent_.push_back(context);
-  for (const Announced& each : announced_) sent_.push_back(each.context);
+  for (uint64_t context : stream_.DropQueue()) done_.push_back({context, {}});
+  for (const Post& each : announced_) done_.push_back({each.context, {}});
   announced_.clear();
 }
 
-// What cannot be sent any more counts as sent, here as in Flush.
-void EarlyLane::End(const Status& status, std::vector<Transport::Completion>* completions) {
-  DropSends();
-  for (uint64_t context : sent_) completions->push_back({context, Status::Ok()});
-  sent_.clear();
-  stream_.Close();
-  shared_->sink->OnEnd(peer_, status);
-}
-
 // The data of the oldest receive come next, unless the peer submits in another order.
-FrameSink::Slice EarlyLane::Expected() {
-  const auto next = std::find_if(receives_.begin(), receives_.end(), [](const Receiving& each) { return !each.heard; });
+iovec EarlyLane::Expected() {
+  const auto next = std::find_if(receives_.begin(), receives_.end(), [](const Incoming& each) { return !each.heard; });
   if (next == receives_.end()) return {};
-  return {next->data, next->size_bytes};
+  return {next->data, static_cast<size_t>(next->message.size_bytes)};
 }
 
 Status EarlyLane::OnHeader(const FrameHeader& header, std::byte** to, bool*) {
-  const bool is_possible = header.taken_bytes >= peer_took_bytes_ && header.taken_bytes <= sent_bytes_;
-  if (!is_possible) return Unreadable(peer_);
+  if (header.taken_bytes < peer_took_bytes_ || header.taken_bytes > sent_bytes_) return Unreadable();
   peer_took_bytes_ = header.taken_bytes;
-  const auto receiving = Find(receives_, KeyOf(header));
-  switch (header.kind) {
-    case FrameKind::kGranted:
-    case FrameKind::kData:
-      if (receiving == receives_.end()) return header.kind == FrameKind::kData ? Keep(header, to) : Status::Ok();
-      if (!Agrees(header, *receiving)) return Different(peer_);
-      receiving->heard = true;
-      *to = receiving->data;
-      return Status::Ok();
-    case FrameKind::kAnnounced:
-      if (receiving == receives_.end()) return Keep(header, to);
-      if (!Agrees(header, *receiving)) return Different(peer_);
-      receiving->heard = true;
-      Queue(MakeHeader(FrameKind::kGrant, receiving->tag, receiving->key.part, receiving->size_bytes));
-      return Status::Ok();
-    case FrameKind::kGrant:
-      SendGranted(KeyOf(header));
-      return Status::Ok();
-    case FrameKind::kGoodbye:
-      shared_->sink->OnGoodbye(peer_, header.id);
-      return Status::Ok();
-    case FrameKind::kCredit:
-      return Status::Ok();
-  }
-  return Unreadable(peer_);
+  const Message message = header.message();
+  if (header.kind == FrameKind::kGrant) SendGranted(message);
+  if (header.kind == FrameKind::kGoodbye) shared_->sink->OnGoodbye(peer_, header.tag.id);
+  if (header.kind != FrameKind::kAnnounced && !header.has_payload()) return Status::Ok();
+  const auto receive = Find(receives_, message);
+  if (receive == receives_.end()) return header.kind == FrameKind::kGranted ? Status::Ok() : Keep(header, to);
+  if (receive->complete) return Unreadable();
+  if (!Agree(message, receive->message)) return Disagree(message, receive->message);
+  receive->heard = true;
+  if (header.kind == FrameKind::kAnnounced) Queue(FrameKind::kGrant, receive->message);
+  *to = receive->data;
+  return Status::Ok();
 }
 
 // No receive is posted for this message.
 Status EarlyLane::Keep(const FrameHeader& header, std::byte** to) {
   bool wanted = false;
-  FRD_RETURN_IF_ERROR(shared_->sink->OnArrival(peer_, header.Tag(Lane::kEarly), &wanted));
+  FRD_RETURN_IF_ERROR(shared_->sink->OnArrival(peer_, header.tag, &wanted));
   if (!wanted) return Status::Ok();
-  if (kept_.size() >= kMostKept || Find(kept_, KeyOf(header)) != kept_.end()) return Unreadable(peer_);
-  Kept kept{KeyOf(header), header, nullptr};
+  if (kept_.size() >= kMostKept || Find(kept_, header.message()) != kept_.end()) return Unreadable();
+  Incoming incoming{{header.message(), nullptr, FrameStream::kNoContext}, /*heard=*/true};
   if (header.has_payload()) {
     const auto size_bytes = static_cast<size_t>(header.size_bytes);
-    if (size_bytes > credit_bytes_ - kept_bytes_) return Unreadable(peer_);
-    kept.data.reset(new (std::nothrow) std::byte[size_bytes]);
-    if (!kept.data) return Internal("there is no memory for ", size_bytes, " bytes that rank ", peer_, " has sent");
+    if (size_bytes > shared_->credit_bytes - kept_bytes_) return Unreadable();
+    incoming.kept.reset(new (std::nothrow) std::byte[size_bytes]);
+    if (!incoming.kept) return Internal("there is no memory for ", size_bytes, " bytes that rank ", peer_, " has sent");
     kept_bytes_ += size_bytes;
-    *to = kept.data.get();
+    *to = incoming.kept.get();
   }
-  kept_.push_back(std::move(kept));
+  kept_.push_back(std::move(incoming));
   return Status::Ok();
 }
 
 // A message that was cancelled meanwhile is granted in vain.
-void EarlyLane::SendGranted(const Key& key) {
-  const auto found = Find(announced_, key);
+void EarlyLane::SendGranted(const Message& message) {
+  const auto found = Find(announced_, message);
   if (found == announced_.end()) return;
-  Queue(MakeHeader(FrameKind::kGranted, found->tag, key.part, found->size_bytes), found->data, found->context);
+  Queue(FrameKind::kGranted, found->message, found->data, found->context);
   announced_.erase(found);
 }
 
+// The payload may be of a message that was dropped. A receive that was posted for it meanwhile never completes.
 Status EarlyLane::OnMessage(const FrameHeader& header) {
   if (!header.has_payload()) return Status::Ok();
-  const auto kept = Find(kept_, KeyOf(header));
-  const auto receiving = Find(receives_, KeyOf(header));
-  // A receive that was posted while its payload was dropped never completes.
-  const bool is_received = receiving != receives_.end() && receiving->heard;
-  if (kept != kept_.end() && kept->data) {
+  const auto kept = Find(kept_, header.message());
+  if (kept != kept_.end() && kept->kept) {
     kept->complete = true;
-    if (is_received) TakeKept(kept, receiving);
     return Status::Ok();
   }
-  Take(header);
-  if (is_received) Complete(receiving);
+  const auto receive = Find(receives_, header.message());
+  const bool is_received = receive != receives_.end() && receive->heard;
+  if (is_received) receive->complete = has_complete_ = true;
+  if (header.kind == FrameKind::kData && !(is_received && receive->kept)) Take(header.size_bytes);
   return Status::Ok();
 }
 
-void EarlyLane::TakeKept(std::vector<Kept>::iterator kept, std::vector<Receiving>::iterator receiving) {
-  std::memcpy(receiving->data, kept->data.get(), receiving->size_bytes);
-  kept_bytes_ -= receiving->size_bytes;
-  Take(kept->header);
-  kept_.erase(kept);
-  Complete(receiving);
+void EarlyLane::Take(uint64_t size_bytes) {
+  taken_bytes_ += size_bytes;
+  if (taken_bytes_ - reported_bytes_ >= shared_->credit_bytes / 2) Queue(FrameKind::kCredit, {});
 }
 
-void EarlyLane::Complete(std::vector<Receiving>::iterator receiving) {
-  completed_.push_back(*receiving);
-  receives_.erase(receiving);
+// A payload that is still arriving is taken at its end.
+void EarlyLane::ReleaseKept(const Incoming& incoming) {
+  if (!incoming.kept) return;
+  kept_bytes_ -= static_cast<size_t>(incoming.message.size_bytes);
+  if (incoming.complete) Take(incoming.message.size_bytes);
 }
 
-void EarlyLane::Take(const FrameHeader& header) {
-  if (header.kind != FrameKind::kData) return;
-  taken_bytes_ += header.size_bytes;
-  if (taken_bytes_ - told_bytes_ >= credit_bytes_ / 2) Queue(MakeHeader(FrameKind::kCredit, {}, 0, 0));
-}
+// ---- the early lane: ends
 
-// Returns false, and tells the sink, where the two ranks do not run the operation in the same way.
-bool EarlyLane::Agrees(const FrameHeader& header, const Receiving& receiving) {
-  if (header.size_bytes == receiving.size_bytes && header.plan == receiving.tag.plan) return true;
-  shared_->sink->OnMismatch(peer_,
-                            {SideOf(header, Lane::kEarly), {receiving.tag, receiving.key.part, receiving.size_bytes}});
-  return false;
+void EarlyLane::EndPosts(bool* moved) {
+  for (auto each = receives_.begin(); has_complete_ && each != receives_.end();) {
+    if (!each->complete) {
+      ++each;
+      continue;
+    }
+    if (each->kept) std::memcpy(each->data, each->kept.get(), static_cast<size_t>(each->message.size_bytes));
+    ReleaseKept(*each);
+    done_.push_back({each->context, {}});
+    each = receives_.erase(each);
+  }
+  has_complete_ = false;
+  if (failed_.ok() || !stream_.open()) return;
+  DropSends();
+  stream_.Close();
+  shared_->sink->OnEnd(peer_, failed_);
+  *moved = true;
 }
-
-// ---- the early lane: its end
 
 void EarlyLane::Quiesce() {
   stream_.DropQueue();
   stream_.DropPayload();
   receives_.clear();
-  completed_.clear();
   announced_.clear();
   kept_.clear();
-}
-
-void EarlyLane::DrainBeforeClose() {
-  char unread[4096];
-  while (stream_.open() && recv(stream_.descriptor(), unread, sizeof unread, MSG_DONTWAIT) > 0) continue;
 }
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-// The two lanes to a peer (transport.h), each a stream of messages.
+// The two lanes to a peer (transport.h), each a stream of messages. PeerLane is what they do alike.
 //
 //   OrderedLane   the next message belongs to the first posted receive, or it waits in the kernel
 //   EarlyLane     a message belongs to the receive of its tag and part, if that is posted. Else
@@ -6,7 +6,7 @@
 //       on credit         payload -> kept in memory ------------- receive posted: copied
 //       beyond it         announced, kept by the sender --------- receive posted: grant -> payload
 //
-// Credit of the early lane. A sender may have sent at most credit_bytes_ that its peer has not taken: received into
+// Credit of the early lane. A sender may have sent at most credit_bytes that its peer has not taken: received into
 // posted memory, copied from kept memory, or dropped. Every header says how much its sender has taken. If half of the
 // credit was taken since the last one, a header goes by itself. Announced payloads need no credit, since they are sent
 // to posted memory.
@@ -20,11 +20,13 @@
 // The transport owns the lanes, and calls them with the ProgressLock.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/tcp/frame_stream.h"
@@ -35,147 +37,125 @@ namespace farandole {
 // What the lanes of a transport share.
 struct LaneContext {
   MessageSink* sink = nullptr;
+  size_t credit_bytes = 0;              // a peer may have sent so many that are not taken; equal on both ends
   std::map<int32_t, MessageTag> begun;  // the last operation of each process set on this rank
 };
 
-class OrderedLane final : private FrameSink {
- public:
-  OrderedLane(int peer, Descriptor socket, std::string name, LaneContext* shared)
-      : peer_(peer), stream_(std::move(socket), std::move(name), /*reads_ahead=*/false), shared_(shared) {}
-
-  void PostSend(const MessageTag& tag, uint32_t part, const void* data, size_t size_bytes, uint64_t context);
-  void PostReceive(const MessageTag& tag, uint32_t part, void* data, size_t size_bytes, uint64_t context);
-  // See Transport::Poll. After an error the first post completes with it, and the others are dropped.
-  bool Flush(std::vector<Transport::Completion>* completions);
-  bool Receive(std::vector<Transport::Completion>* completions);
-  // A waiting message may turn out to follow another plan.
-  void OnBegin();
-  void Quiesce();
-
-  bool sends() const { return !stream_.flushed(); }
-  bool awaits() const { return !receives_.empty(); }
-  bool has_completed() const { return !failed_.ok() && (awaits() || !lost_.empty()); }  // with the error
-  FrameStream& stream() { return stream_; }
-  const FrameStream& stream() const { return stream_; }
-
- private:
-  struct Receiving {
-    MessageTag tag;
-    uint32_t part;
-    std::byte* data;
-    size_t size_bytes;
-    uint64_t context;
-  };
-
-  Slice Expected() override;
-  Status OnHeader(const FrameHeader& header, std::byte** to, bool* waits) override;
-  Status OnMessage(const FrameHeader& header) override;
-  bool Fail(std::vector<Transport::Completion>* completions);
-  void CheckPlan(const FrameHeader& header);
-
-  const int peer_;
-  FrameStream stream_;
-  LaneContext* const shared_;
-  std::deque<Receiving> receives_;
-  std::vector<uint64_t> done_;  // contexts; empty between calls, kept for its memory
-  std::vector<uint64_t> lost_;  // contexts of sends that were posted after the error
-  Status failed_;               // final
-  bool told_sink_ = false;      // why it failed
+// A send or a receive of this rank.
+struct Post {
+  Message message;
+  std::byte* data;
+  uint64_t context;
 };
 
-class EarlyLane final : private FrameSink {
+class PeerLane : protected FrameSink {
  public:
-  EarlyLane(int peer, Descriptor socket, std::string name, LaneContext* shared)
-      : peer_(peer), stream_(std::move(socket), std::move(name), /*reads_ahead=*/true), shared_(shared) {}
+  PeerLane(PeerConnection connection, LaneContext* shared)
+      : peer_(connection.peer),
+        lane_(connection.lane),
+        stream_(std::move(connection.socket), std::move(connection.name), lane_ == Lane::kEarly),
+        shared_(shared) {}
 
-  // A peer may have sent so many bytes that are not taken; equal on both ends.
-  void SetCredit(size_t credit_bytes) { credit_bytes_ = credit_bytes; }
-
-  void PostSend(const MessageTag& tag, uint32_t part, const void* data, size_t size_bytes, uint64_t context);
-  void PostReceive(const MessageTag& tag, uint32_t part, void* data, size_t size_bytes, uint64_t context);
-  void PostGoodbye(int left);
-  bool Flush(std::vector<Transport::Completion>* completions);
-  bool Receive(std::vector<Transport::Completion>* completions);
-  void Cancel(const MessageTag& tag);
-  void Drop(uint32_t serial);
-  bool HasHeard(const MessageTag& tag) const;
-  void Quiesce();
-  void DrainBeforeClose();
+  virtual void PostSend(const Post& post) = 0;
+  virtual void PostReceive(const Post& post) = 0;
+  // See Transport::Poll. asks: also where the poller has no news.
+  bool Poll(bool asks, std::vector<Transport::Completion>* completions);
+  virtual void Quiesce() = 0;
 
   bool sends() const { return !stream_.flushed(); }
-  bool awaits() const { return !receives_.empty() && stream_.open(); }
-  bool has_completed() const { return !completed_.empty(); }
+  virtual bool awaits() const = 0;
+  // A long message takes several calls, and the poller does not report the rest of it again.
+  bool has_more() const { return stream_.open() && stream_.may_read() && !stream_.waits(); }
   FrameStream& stream() { return stream_; }
   const FrameStream& stream() const { return stream_; }
 
- private:
-  struct Key {
-    uint32_t serial, part;
-    uint64_t operation;
-    bool operator==(const Key& other) const {
-      return serial == other.serial && part == other.part && operation == other.operation;
-    }
-    bool IsOf(const MessageTag& tag) const { return serial == tag.serial && operation == tag.operation; }
-  };
-  static Key KeyOf(const FrameHeader& header) { return {header.serial, header.part, header.operation}; }
-  static Key KeyOf(const MessageTag& tag, uint32_t part) { return {tag.serial, part, tag.operation}; }
+  bool is_active = false;  // kept by the transport
 
-  struct Receiving {
-    Key key;
-    MessageTag tag;
-    std::byte* data;
-    size_t size_bytes;
-    uint64_t context;
-    bool heard = false;  // its payload has begun to arrive, or a grant is sent
-  };
-  // A message without a posted receive.
-  struct Kept {
-    Key key;
-    FrameHeader header;
-    std::unique_ptr<std::byte[]> data;  // null: it is announced
-    bool complete = false;
-  };
-  struct Announced {
-    Key key;
-    MessageTag tag;
-    const void* data;
-    size_t size_bytes;
-    uint64_t context;
-  };
-
-  Slice Expected() override;
-  Status OnHeader(const FrameHeader& header, std::byte** to, bool* waits) override;
-  Status OnMessage(const FrameHeader& header) override;
-  Status Keep(const FrameHeader& header, std::byte** to);
-  bool Agrees(const FrameHeader& header, const Receiving& receiving);
-
-  void Queue(FrameHeader header, const void* payload = nullptr, uint64_t context = FrameStream::kNoContext);
-  void SendGranted(const Key& key);
-  void Take(const FrameHeader& header);
-  void Complete(std::vector<Receiving>::iterator receiving);
-  void TakeKept(std::vector<Kept>::iterator kept, std::vector<Receiving>::iterator receiving);
-  template <typename IsMeant>
-  void DropKept(IsMeant is_meant);
-  void DropSends();
-  void End(const Status& status, std::vector<Transport::Completion>* completions);
-  template <typename Entries>
-  static auto Find(Entries& entries, const Key& key) {
-    return std::find_if(entries.begin(), entries.end(), [&key](const auto& each) { return each.key == key; });
-  }
+ protected:
+  virtual Status Flush(bool* moved);
+  // Adds to done_ what has ended otherwise than by Flush and OnMessage.
+  virtual void EndPosts(bool* moved) = 0;
+  // Tells the sink that the two ranks do not run the operation in the same way. Returns the error for the stream.
+  Status Disagree(const Message& theirs, const Message& ours);
+  Status Unreadable() const { return {Code::kMismatch, "rank ", peer_, " sent a message that cannot be read"}; }
 
   const int peer_;
+  const Lane lane_;
   FrameStream stream_;
   LaneContext* const shared_;
-  size_t credit_bytes_ = Transport::kEarlyBytes;
+  std::vector<Transport::Completion> done_;  // empty between polls; kept for its memory
+  Status failed_;                            // final
 
-  std::vector<Receiving> receives_;
-  std::vector<Kept> kept_;
-  std::vector<Announced> announced_;
-  std::vector<Receiving> completed_;  // since the last Poll
-  std::vector<uint64_t> sent_;        // contexts; empty between calls, kept for its memory
+ private:
+  Status Receive(bool* moved);
+};
+
+class OrderedLane final : public PeerLane {
+ public:
+  using PeerLane::PeerLane;
+
+  void PostSend(const Post& post) override;
+  void PostReceive(const Post& post) override { receives_.push_back(post); }
+  // A waiting message may turn out to follow another plan.
+  void OnBegin();
+  void Quiesce() override;
+  bool awaits() const override { return !receives_.empty(); }
+
+ private:
+  iovec Expected() override;
+  Status OnHeader(const FrameHeader& header, std::byte** to, bool* waits) override;
+  Status OnMessage(const FrameHeader& header) override;
+  void EndPosts(bool* moved) override;
+  void CheckPlan(const Message& message);
+
+  std::deque<Post> receives_;  // after an error also sends, until they end with it
+  bool is_reported_ = false;   // the sink knows why the lane has failed
+};
+
+class EarlyLane final : public PeerLane {
+ public:
+  using PeerLane::PeerLane;
+
+  void PostSend(const Post& post) override;
+  void PostReceive(const Post& post) override;
+  void PostGoodbye(int left);
+  void Cancel(const MessageTag& operation);
+  void Drop(uint32_t serial);
+  bool HasHeard(const MessageTag& operation) const;
+  void Quiesce() override;
+  bool awaits() const override { return !receives_.empty() && stream_.open(); }
+
+ private:
+  // A message of the peer. Until its receive is posted, it has no data and no context.
+  struct Incoming : Post {
+    bool heard = false;                   // its header has arrived
+    std::unique_ptr<std::byte[]> kept{};  // its payload, if that came before the receive was posted
+    bool complete = false;                // the payload has arrived
+  };
+
+  iovec Expected() override;
+  Status OnHeader(const FrameHeader& header, std::byte** to, bool* waits) override;
+  Status OnMessage(const FrameHeader& header) override;
+  Status Flush(bool* moved) override;
+  void EndPosts(bool* moved) override;
+
+  void Queue(FrameKind kind, const Message& message, const void* payload = nullptr,
+             uint64_t context = FrameStream::kNoContext);
+  void SendGranted(const Message& message);
+  Status Keep(const FrameHeader& header, std::byte** to);
+  void Take(uint64_t size_bytes);
+  void ReleaseKept(const Incoming& incoming);
+  void DropSends();
+  template <typename IsMeant>
+  void DropIncoming(std::vector<Incoming>* from, IsMeant is_meant);
+
+  std::vector<Incoming> receives_;  // their receives are posted
+  std::vector<Incoming> kept_;      // the others: on credit, or announced
+  std::vector<Post> announced_;     // sends beyond the credit, until they are granted
+  bool has_complete_ = false;       // among receives_
 
   uint64_t sent_bytes_ = 0, peer_took_bytes_ = 0;  // on credit
-  uint64_t taken_bytes_ = 0, told_bytes_ = 0;      // of the peer's, and what it knows of that
+  uint64_t taken_bytes_ = 0, reported_bytes_ = 0;  // of the peer's, and what it knows of that
   size_t kept_bytes_ = 0;
 };
 

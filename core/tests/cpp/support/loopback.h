@@ -185,10 +185,7 @@ class Loopback final : public Transport {
     mine_->watched = true;
     return poller->Watch(mine_->event.get(), tag);
   }
-  bool OnReady(uint32_t) override {
-    DrainEvent(mine_->event.get());
-    return false;
-  }
+  void OnReady(uint32_t) override { DrainEvent(mine_->event.get()); }
   bool IsBroken(int peer) const override {
     const std::lock_guard<std::mutex> lock(net_->mutex_);
     return peer != me_ && (net_->ends_[at(peer)].closed || net_->IsLost(me_, peer));

@@ -99,9 +99,10 @@ class FuzzedConnection {
   }
   // A byte of a header that may change without making it unreadable.
   size_t OfTag() {
-    constexpr size_t kFields[] = {offsetof(FrameHeader, part),   offsetof(FrameHeader, id),
-                                  offsetof(FrameHeader, serial), offsetof(FrameHeader, operation),
-                                  offsetof(FrameHeader, round),  offsetof(FrameHeader, channel)};
+    constexpr size_t kTag = offsetof(FrameHeader, tag);
+    constexpr size_t kFields[] = {offsetof(FrameHeader, part),         kTag + offsetof(MessageTag, id),
+                                  kTag + offsetof(MessageTag, serial), kTag + offsetof(MessageTag, operation),
+                                  kTag + offsetof(MessageTag, round),  kTag + offsetof(MessageTag, channel)};
     return kFields[random_() % 6];
   }
 

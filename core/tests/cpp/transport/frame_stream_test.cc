@@ -32,7 +32,7 @@ FrameHeader HeaderOf(uint64_t number, size_t size_bytes, Fate fate = kTake, Fram
   MessageTag tag;
   tag.operation = number;
   tag.round = fate;
-  return MakeHeader(kind, tag, 0, size_bytes);
+  return {kind, 0, size_bytes, 0, tag};
 }
 
 // Offers memory before it knows the message, sometimes of a size that is too small or too large. A message with the
@@ -41,16 +41,16 @@ class RandomFrameSink final : public FrameSink {
  public:
   explicit RandomFrameSink(uint32_t seed, bool expects = true) : random_(seed), expects_(expects) {}
 
-  Slice Expected() override {
+  iovec Expected() override {
     if (!expects_ || random_() % 3 == 0) return {};
     if (room_.empty()) room_.resize(size_t{1} << (random_() % 22));
     return {room_.data(), room_.size()};
   }
   Status OnHeader(const FrameHeader& header, std::byte** to, bool* waits) override {
     ++asked;
-    if (header.round == kRefuse) return {Code::kMismatch, "not this"};
-    *waits = header.round == kWait && random_() % 4 != 0;
-    if (*waits || header.round == kDrop || !header.has_payload()) return Status::Ok();
+    if (header.tag.round == kRefuse) return {Code::kMismatch, "not this"};
+    *waits = header.tag.round == kWait && random_() % 4 != 0;
+    if (*waits || header.tag.round == kDrop || !header.has_payload()) return Status::Ok();
     const size_t size_bytes = header.size_bytes;
     if (size_bytes <= room_.size() && random_() % 4 != 0) {
       into_ = std::exchange(room_, {});  // its memory stays where it is
@@ -62,8 +62,8 @@ class RandomFrameSink final : public FrameSink {
     return Status::Ok();
   }
   Status OnMessage(const FrameHeader& header) override {
-    numbers.push_back(header.operation);
-    if (header.round == kDrop || !header.has_payload()) return Status::Ok();
+    numbers.push_back(header.tag.operation);
+    if (header.tag.round == kDrop || !header.has_payload()) return Status::Ok();
     into_.resize(header.size_bytes);
     payloads.push_back(std::exchange(into_, {}));
     return Status::Ok();
@@ -106,7 +106,13 @@ struct FramePair {
 
   std::unique_ptr<FrameStream> near, far;
   int raw = -1;
-  std::vector<uint64_t> sent;
+  std::vector<uint64_t> SentContexts() const {
+    std::vector<uint64_t> contexts;
+    for (const auto& each : sent) contexts.push_back(each.context);
+    return contexts;
+  }
+
+  std::vector<Transport::Completion> sent;
 };
 
 struct SentFrames {
@@ -141,7 +147,7 @@ TEST(FrameStream, MessagesOfAnySizeComeInOrderAndComplete) {
     SentFrames sent;
     SendAnything(&pair, &sink, seed, /*may_wait=*/false, &sent);
     EXPECT_TRUE(pair.near->flushed());
-    EXPECT_EQ(pair.sent, sent.numbers);
+    EXPECT_EQ(pair.SentContexts(), sent.numbers);
     EXPECT_EQ(sink.numbers, sent.numbers);
     EXPECT_TRUE(sink.payloads == sent.expected) << "seed " << seed;
     direct += sink.direct;
@@ -175,12 +181,11 @@ TEST(FrameStream, TheMemoryOfADetachedMessageIsNotReadAnyMore) {
     pair.near->Queue(HeaderOf(2, kBytes), kept.data(), 2);
     bool moved = false;
     for (int i = 0; i < flushes; ++i) ASSERT_TRUE(pair.near->Flush(&pair.sent, &moved).ok());
-    for (int i = 0; i < 2; ++i)
-      pair.near->Detach([](const FrameHeader& header) { return header.operation == 1; });  // twice is no harm
+    for (int i = 0; i < 2; ++i) pair.near->Detach(HeaderOf(1, kBytes).tag);  // twice is no harm
     std::fill(detached->begin(), detached->end(), std::byte{0xcd});
     detached.reset();
     ASSERT_TRUE(pair.Move(&sink).ok());
-    EXPECT_EQ(pair.sent, std::vector<uint64_t>{2}) << "a detached message has no context";
+    EXPECT_EQ(pair.SentContexts(), std::vector<uint64_t>{2}) << "a detached message has no context";
     EXPECT_TRUE(sink.payloads == std::vector<Payload>({PayloadOf(1, kBytes), kept}));
   }
 }
@@ -251,7 +256,8 @@ TEST(FrameStream, AHeaderThatIsNotReadableIsAnError) {
   unreadable[0].kind = FrameKind{};
   unreadable[1].kind = static_cast<FrameKind>(static_cast<uint32_t>(FrameKind::kGoodbye) + 1);
   unreadable[2].kind = static_cast<FrameKind>(~0u);
-  for (size_t i = 0; i < 3; ++i) unreadable[3 + i].zero[i] = 1u << (15 * i);
+  for (size_t i = 0; i < 2; ++i) unreadable[3 + i].zero[i] = 1u << (15 * i);
+  unreadable[5].tag.lane = static_cast<Lane>(2);
   unreadable[6].size_bytes = 0;  // a payload that is empty
   unreadable[7].size_bytes = (uint64_t{1} << 40) + 1;
   for (size_t i = 0; i < unreadable.size(); ++i) {

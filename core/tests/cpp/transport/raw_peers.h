@@ -15,6 +15,10 @@
 
 namespace farandole::tests {
 
+inline FrameHeader MakeHeader(FrameKind kind, const MessageTag& tag, uint32_t part, uint64_t size_bytes) {
+  return {kind, part, size_bytes, 0, tag};
+}
+
 class RankAmongRawPeers {
  public:
   explicit RankAmongRawPeers(int peers = 1, int buffer_bytes = 1 << 20) {
