@@ -100,6 +100,11 @@ std::unique_ptr<EarlySum> EarlySums::TakeIdle(const ProcessSetPtr& set) {
   return taken;
 }
 
+void EarlySums::Forget(int set) {
+  idle_.erase(set);
+  transport().ForgetSet(set);
+}
+
 void EarlySums::Keep(std::unique_ptr<EarlySum> sum) {
   Sums& idle = idle_[sum->set().id];
   if (idle.size() < kMostIdle) idle.push_back(std::move(sum));

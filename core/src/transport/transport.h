@@ -118,6 +118,8 @@ class Transport {
   // This rank begins an operation of the ordered lane. The next message of a peer is a mismatch if it follows another
   // plan for this operation, or belongs to an earlier one, even if this rank posts no receive for it.
   virtual void Begin(const MessageTag& tag) = 0;
+  // The process set is removed: it begins no further operation.
+  virtual void ForgetSet(int32_t /*id*/) {}
 
   // The early lane. True until its connection has ended.
   virtual bool CanSendEarly(int /*peer*/) const { return false; }

@@ -106,6 +106,7 @@ class TcpTransport final : public Transport {
       if (lane) lane->OnBegin();
     }
   }
+  void ForgetSet(int32_t id) override { shared_.begun.erase(id); }
 
   // ---- the early lane
 

@@ -192,6 +192,18 @@ TEST(BegunOperation, AMessageOfAnotherPlanIsReportedWithoutAPostedReceive) {
   }
 }
 
+TEST(BegunOperation, IsForgottenWithItsProcessSet) {
+  for (int32_t forgotten : {0, 1}) {
+    DrivenRanks ranks(BothLanes(2, UnixPair));
+    ranks[1]->Begin(OrderedTag(0, kBegun, kPlan));
+    ranks[1]->ForgetSet(forgotten);
+    ranks[0]->PostSend(1, OrderedTag(0, kBegun, kPlan + 1), 0, "x", 1, 1);
+    ASSERT_TRUE(ranks.PollUntil([&] { return ranks[0].HasCompleted(1); }));
+    for (int i = 0; i < 5; ++i) ranks.Poll();
+    EXPECT_EQ(ranks[1].sink.mismatches.empty(), forgotten == 0);
+  }
+}
+
 // The peer is ahead: its message waits until this rank gets there.
 TEST(BegunOperation, ALaterOperationIsReportedOnlyOnceThisRankBeginsItOtherwise) {
   for (uint32_t plan : {kPlan, kPlan + 1}) {
