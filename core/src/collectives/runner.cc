@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
-#include <string>
 #include <utility>
 
 #include "common/failpoint.h"
@@ -15,37 +14,35 @@ constexpr size_t kSlotAlignment = 64;
 constexpr size_t kWholeRound = size_t{1} << 40;  // more than any round has, so that it is one chunk
 constexpr size_t kKeptBytes = 16 << 20;
 
-std::vector<int> FoldSteps(const Schedule& schedule) {
+template <typename IsMeant>
+StepCursor StepsThat(const Schedule& schedule, int under_way, IsMeant is_meant) {
   std::vector<int> steps;
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
-    if (schedule.steps[i].kind == StepKind::kFold) steps.push_back(static_cast<int>(i));
+    if (is_meant(schedule.steps[i])) steps.push_back(static_cast<int>(i));
   }
-  return steps;
+  return StepCursor(schedule, steps, under_way);
 }
+
+bool IsReduction(const Step& step) { return step.kind == StepKind::kFold; }
+bool Sends(const Step& step) { return step.kind == StepKind::kSend; }
+bool Writes(const Step& step) { return step.kind == StepKind::kRecvData || IsReduction(step); }
 
 std::vector<bool> StepsBeforeAnyWrite(const Schedule& schedule) {
   std::vector<bool> written(static_cast<size_t>(schedule.block_count), false), before;
   for (const Step& step : schedule.steps) {
     const auto block = static_cast<size_t>(step.block);
     before.push_back(!written[block]);
-    if (step.kind == StepKind::kRecvData || step.kind == StepKind::kFold) written[block] = true;
+    if (Writes(step)) written[block] = true;
   }
   return before;
 }
 
-std::vector<Range> RangesOf(const std::vector<BlockMemory>& blocks) {
-  std::vector<Range> ranges;
-  for (const BlockMemory& block : blocks) ranges.push_back({0, static_cast<int64_t>(block.size_bytes)});
-  return ranges;
-}
-
 ChunkMap ChunksOf(const RunPlan& plan, int block_count, size_t chunk_bytes) {
-  return plan.blocks.empty() ? ChunkMap::OfElements(plan.element_count, SizeOf(plan.dtype), block_count, chunk_bytes)
-                             : ChunkMap::OfBlocks(RangesOf(plan.blocks), chunk_bytes);
-}
-
-size_t SlotBytesOf(const ChunkMap& chunks) {
-  return (chunks.largest_block_bytes() + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+  if (plan.blocks.empty())
+    return ChunkMap::OfElements(plan.element_count, SizeOf(plan.dtype), block_count, chunk_bytes);
+  std::vector<Range> ranges;
+  for (const BlockMemory& block : plan.blocks) ranges.push_back({0, static_cast<int64_t>(block.size_bytes)});
+  return ChunkMap::OfBlocks(std::move(ranges), chunk_bytes);
 }
 
 }  // namespace
@@ -70,34 +67,25 @@ Runner::Runner(const Schedule* schedule, Transport* transport, std::vector<int> 
     : schedule_(schedule),
       transport_(transport),
       ranks_(std::move(ranks)),
-      under_way_(under_way),
       reads_source_(StepsBeforeAnyWrite(*schedule)),
       progress_(schedule, under_way),
-      folds_(*schedule, FoldSteps(*schedule), under_way) {
+      reductions_(StepsThat(*schedule, under_way, IsReduction)) {
   // Queues stand in the order in which the schedule names the peers: it spreads the load over the receivers.
-  for (const Step& step : schedule->steps) {
-    if (step.kind == StepKind::kFold) continue;
-    const bool sends = step.kind == StepKind::kSend;
-    const auto same = [&](const PeerQueue& queue) { return queue.peer == step.peer && queue.sends == sends; };
-    if (std::none_of(queues_.begin(), queues_.end(), same)) queues_.push_back(MakeQueue(step.peer, sends));
+  for (const Step& first : schedule->steps) {
+    const auto is_same = [&](const PeerQueue& queue) {
+      return queue.peer == first.peer && queue.sends == Sends(first);
+    };
+    if (IsReduction(first) || std::any_of(queues_.begin(), queues_.end(), is_same)) continue;
+    const StepCursor cursor = StepsThat(*schedule, under_way, [&](const Step& step) {
+      return !IsReduction(step) && step.peer == first.peer && Sends(step) == Sends(first);
+    });
+    queues_.push_back({this, first.peer, Sends(first), cursor, cursor});
   }
-}
-
-Runner::PeerQueue Runner::MakeQueue(int peer, bool sends) {
-  std::vector<int> steps;
-  for (size_t i = 0; i < schedule_->steps.size(); ++i) {
-    const Step& step = schedule_->steps[i];
-    const bool mine = step.kind != StepKind::kFold && step.peer == peer && (step.kind == StepKind::kSend) == sends;
-    if (mine) steps.push_back(static_cast<int>(i));
-  }
-  const StepCursor cursor(*schedule_, steps, under_way_);
-  return {this, peer, sends, cursor, cursor};
 }
 
 void Runner::Start(const RunPlan& plan, const MessageTag& tag) {
   tag_ = tag;
   rounds_.clear();
-  lacking_bytes_ = 0;
   Prepare(&whole_, plan, plan.chunk_bytes);
   supplied_ = whole_.chunks.chunk_count();
   Restart(supplied_);
@@ -106,7 +94,6 @@ void Runner::Start(const RunPlan& plan, const MessageTag& tag) {
 void Runner::StartRounds(int64_t rounds, int64_t most_at_once, const MessageTag& tag) {
   tag_ = tag;
   rounds_.resize(static_cast<size_t>(most_at_once));
-  lacking_bytes_ = 0;
   supplied_ = 0;
   Restart(rounds);
 }
@@ -119,15 +106,16 @@ void Runner::Supply(RunPlan plan) {
 void Runner::Prepare(Round* round, RunPlan plan, size_t chunk_bytes) {
   if (plan.source == nullptr) plan.source = plan.data;
   round->chunks = ChunksOf(plan, schedule_->block_count, chunk_bytes);
-  round->slot_bytes = SlotBytesOf(round->chunks);
+  round->slot_bytes = (round->chunks.largest_block_bytes() + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   const size_t copies = std::min<int64_t>(round->chunks.chunk_count(), Progress::kSlotDepth);
   const size_t partial_bytes = copies * static_cast<size_t>(schedule_->slot_count) * round->slot_bytes;
   const bool null_blocks = TouchesNull(plan);
   const size_t needed_bytes = partial_bytes + (null_blocks ? 2 * round->slot_bytes : 0);
   round->slots = reinterpret_cast<char*>(round->scratch.Get(needed_bytes));
-  if (needed_bytes > 0 && round->slots == nullptr) lacking_bytes_ = needed_bytes;
+  if (needed_bytes > 0 && round->slots == nullptr)
+    failed_ = Internal("no memory: ", needed_bytes, " bytes for received partials");
   round->plan = std::move(plan);
-  if (lacking_bytes_ > 0 || !null_blocks) return;
+  if (!failed_.ok() || !null_blocks) return;
   round->zeros = round->slots + partial_bytes;
   round->nowhere = round->zeros + round->slot_bytes;
   std::memset(round->zeros, 0, round->slot_bytes);
@@ -135,7 +123,7 @@ void Runner::Prepare(Round* round, RunPlan plan, size_t chunk_bytes) {
 
 void Runner::Restart(int64_t chunk_count) {
   progress_.Restart(chunk_count);
-  folds_.Restart(chunk_count);
+  reductions_.Restart(chunk_count);
   for (PeerQueue& queue : queues_) {
     queue.next.Restart(chunk_count);
     queue.last.Restart(chunk_count);
@@ -147,15 +135,12 @@ void Runner::Restart(int64_t chunk_count) {
 Status Runner::Advance(bool* moved) {
   FRD_RETURN_IF_ERROR(Post(moved));
   FRD_RETURN_IF_ERROR(Poll(moved));
-  FoldReady(moved);
+  ReduceReady(moved);
   return Status::Ok();
 }
 
 Status Runner::Post(bool* moved) {
   FRD_RETURN_IF_ERROR(failed_);
-  if (lacking_bytes_ > 0) {
-    return Internal("no memory: " + std::to_string(lacking_bytes_) + " bytes for received partials");
-  }
   for (PeerQueue& queue : queues_) {
     Post(&queue);
     *moved |= FinishEmpty(&queue);
@@ -168,14 +153,14 @@ void Runner::Post(PeerQueue* queue) {
   const auto context = reinterpret_cast<uint64_t>(queue);
   for (; IsReady(queue->next); queue->next.Next(), ++queue->posted) {
     const Step& step = schedule_->steps[queue->next.step()];
-    const Memory memory = MemoryOf(queue->next.chunk(), step);
+    const BlockMemory memory = MemoryOf(queue->next.chunk(), step);
     if (memory.size_bytes == 0) continue;
     if (queue->sends) {
-      const char* const from = ReadFrom(memory, queue->next.step());
+      const void* const from = ReadFrom(memory, queue->next.step());
       transport_->PostSend(rank, tag_, queue->part++, from, memory.size_bytes, context);
     } else {
       const bool to_slot = step.kind == StepKind::kRecvScratch;
-      char* const to = to_slot ? SlotMemory(queue->next.chunk(), step.slot) : memory.data;
+      void* const to = to_slot ? SlotMemory(queue->next.chunk(), step.slot) : memory.data;
       transport_->PostReceive(rank, tag_, queue->part++, to, memory.size_bytes, context);
     }
   }
@@ -213,21 +198,21 @@ bool Runner::FinishEmpty(PeerQueue* queue) {
   return queue->posted < before;
 }
 
-void Runner::FoldReady(bool* moved) {
-  for (; IsReady(folds_); Finish(&folds_), *moved = true) Fold(folds_.chunk(), folds_.step());
+void Runner::ReduceReady(bool* moved) {
+  for (; IsReady(reductions_); Finish(&reductions_), *moved = true) Reduce(reductions_.chunk(), reductions_.step());
 }
 
-void Runner::Fold(int64_t chunk, int index) {
+void Runner::Reduce(int64_t chunk, int index) {
   FRD_FAILPOINT("run.fold");
   const Step& step = schedule_->steps[index];
   const RunPlan& plan = RoundOf(chunk).plan;
-  const Memory block = MemoryOf(chunk, step);
+  const BlockMemory block = MemoryOf(chunk, step);
   const size_t count = step.operands.size(), element_count = block.size_bytes / SizeOf(plan.dtype);
   const Scale scale = step.scale ? plan.scale : Scale{};
   if (block.size_bytes == 0) return;
   const bool by_pairs = IsHalf(plan.dtype) && count > 2;
-  const char* own = ReadFrom(block, index);
-  if (by_pairs && own != block.data) {  // the fold overwrites its operands, and must not overwrite the source
+  const void* own = ReadFrom(block, index);
+  if (by_pairs && own != block.data) {  // reducing by pairs overwrites operands, and must not overwrite the source
     std::memcpy(block.data, own, block.size_bytes);
     own = block.data;
   }
@@ -236,7 +221,7 @@ void Runner::Fold(int64_t chunk, int index) {
   if (by_pairs) {
     FoldRounded(plan.dtype, plan.reduce, operands_.data(), count, element_count, scale, block.data);
   } else if (count > 1 || !scale.IsIdentity() || own != block.data) {
-    farandole::Fold(plan.dtype, plan.reduce, operands_.data(), count, element_count, scale, block.data);
+    Fold(plan.dtype, plan.reduce, operands_.data(), count, element_count, scale, block.data);
   }
 }
 
@@ -251,7 +236,7 @@ void Runner::Finish(StepCursor* cursor) {
   cursor->Next();
 }
 
-Runner::Memory Runner::MemoryOf(int64_t chunk, const Step& step) const {
+BlockMemory Runner::MemoryOf(int64_t chunk, const Step& step) const {
   const Round& round = RoundOf(chunk);
   if (round.chunks.chunk_count() == 0) return {};
   const Range bytes = round.chunks.Bytes(rounds_.empty() ? chunk : 0, step.block);
@@ -278,9 +263,8 @@ bool Runner::TouchesNull(const RunPlan& plan) const {
     const Step& step = schedule_->steps[i];
     const BlockMemory& block = plan.blocks[static_cast<size_t>(step.block)];
     if (block.size_bytes == 0) continue;
-    const bool writes = step.kind == StepKind::kRecvData || step.kind == StepKind::kFold;
-    const bool reads = (step.kind == StepKind::kSend || step.kind == StepKind::kFold) && reads_source_[i];
-    if ((writes && block.data == nullptr) || (reads && block.source == nullptr)) return true;
+    const bool reads = (Sends(step) || IsReduction(step)) && reads_source_[i];
+    if ((Writes(step) && block.data == nullptr) || (reads && block.source == nullptr)) return true;
   }
   return false;
 }

@@ -1,9 +1,8 @@
-// Runner carries out schedules: it posts transfers, folds, and repeats the schedule over all chunks.
+// Runner carries out schedules: it posts transfers, reduces, and repeats the schedule over all chunks.
 //
 // It never blocks, sleeps or spins: Advance moves what can be moved now and returns. A step of the schedule is one post
-// (transport.h), which is made as soon as the step may run; when it is complete, so is the step. Pure parts take the
-// decisions: the schedule says what is moved or folded, and partition.h says where, in which order, and when a step may
-// run.
+// (transport.h), which is made as soon as the step may run; when it is complete, so is the step. Pure parts decide: the
+// schedule says what is moved or reduced, and partition.h says where, in which order, and when a step may run.
 //
 // A Runner is made once per (schedule, ranks) and started for every operation; between equal or smaller operations it
 // allocates nothing. Runners between the same ranks take turns: all ranks start them in the same order, each after the
@@ -93,10 +92,10 @@ class Runner {
   // Moves what can be moved now. Sets *moved if it moved anything, and then calling again may move more; else leaves
   // *moved. An error is final: it comes from the transport, or there is no memory for what Start asked for.
   Status Advance(bool* moved);
-  // Its parts, for several runners that share a transport: Post each, Poll one, FoldReady each.
+  // Its parts, for several runners that share a transport: Post each, Poll one, ReduceReady each.
   Status Post(bool* moved);
   Status Poll(bool* moved);
-  void FoldReady(bool* moved);
+  void ReduceReady(bool* moved);
   // Polls the transport for all runners. *completions: empty before and after; kept for its memory.
   static bool PollAll(Transport* transport, std::vector<Transport::Completion>* completions);
 
@@ -119,13 +118,6 @@ class Runner {
     int64_t posted = 0;  // steps that are not complete
     uint32_t part = 0;   // messages of this operation so far
   };
-  // A block of one chunk: where it is read until the schedule writes it, and where it is written.
-  struct Memory {
-    const char* source;
-    char* data;
-    size_t size_bytes;
-  };
-
   // An operation, or one round of it, which is one chunk; none where there is nothing to move.
   struct Round {
     RunPlan plan;
@@ -137,11 +129,10 @@ class Runner {
     char* nowhere = nullptr;
   };
 
-  PeerQueue MakeQueue(int peer, bool sends);
   void Restart(int64_t chunk_count);
   void Post(PeerQueue* queue);
   bool FinishEmpty(PeerQueue* queue);
-  void Fold(int64_t chunk, int index);
+  void Reduce(int64_t chunk, int index);
 
   bool IsReady(const StepCursor& cursor) const {
     return !cursor.ended() && cursor.chunk() < supplied_ && progress_.Ready(cursor.chunk(), cursor.step());
@@ -151,9 +142,10 @@ class Runner {
   }
   void Prepare(Round* round, RunPlan plan, size_t chunk_bytes);
   void Finish(StepCursor* cursor);
-  Memory MemoryOf(int64_t chunk, const Step& step) const;
+  // The block of a step, in one chunk. It has the round's `zeros` and `nowhere` in place of null.
+  BlockMemory MemoryOf(int64_t chunk, const Step& step) const;
   // Returns where a step reads its block.
-  const char* ReadFrom(const Memory& memory, int step) const {
+  const void* ReadFrom(const BlockMemory& memory, int step) const {
     return reads_source_[static_cast<size_t>(step)] ? memory.source : memory.data;
   }
   char* SlotMemory(int64_t chunk, int slot) const;
@@ -163,7 +155,6 @@ class Runner {
   const Schedule* const schedule_;
   Transport* const transport_;
   const std::vector<int> ranks_;
-  const int under_way_;
   const std::vector<bool> reads_source_;  // by step: nothing before it writes its block
 
   // Of the current operation.
@@ -172,11 +163,10 @@ class Runner {
   Round whole_;                // of an operation that is one plan
   std::vector<Round> rounds_;  // else round t is at t modulo their number
   int64_t supplied_ = 0;       // chunks whose memory is known
-  size_t lacking_bytes_ = 0;   // of scratch, where there was no memory
   Progress progress_;
   std::vector<PeerQueue> queues_;
   std::vector<Transport::Completion> completions_;  // empty between calls; kept for its memory
-  StepCursor folds_;
+  StepCursor reductions_;
   std::vector<const void*> operands_;
 };
 

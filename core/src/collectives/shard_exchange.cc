@@ -148,7 +148,7 @@ Status ShardExchange::AdvanceStreams(bool* moved) {
   for (Prepared* stream : streams_) FRD_RETURN_IF_ERROR(stream->runner->Post(moved));
   FRD_RETURN_IF_ERROR(streams_.front()->runner->Poll(moved));
   for (Prepared* stream : streams_) {
-    stream->runner->FoldReady(moved);
+    stream->runner->ReduceReady(moved);
     running |= !stream->runner->done();
   }
   if (!running) {

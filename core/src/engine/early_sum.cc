@@ -135,7 +135,7 @@ Status EarlySum::Advance(bool* done) {
   if (!has_started_) return Status::Ok();
   const FloatingPointScope scope;
   bool moved = false;
-  runner_->FoldReady(&moved);
+  runner_->ReduceReady(&moved);
   FRD_RETURN_IF_ERROR(runner_->Post(&moved));
   if (!runner_->done()) return Status::Ok();
   if (collects()) {
