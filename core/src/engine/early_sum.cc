@@ -12,26 +12,23 @@
 namespace farandole {
 namespace {
 
-std::vector<int> LeadersOf(const ProcessSet& set) {
-  std::vector<int> leaders;
-  for (int group = 0; group < set.layout.group_count(); ++group) leaders.push_back(set.LeaderOf(group));
-  return leaders;
-}
-
 Algorithm AlgorithmHere(const ProcessSet& set) {
   const int rank = set.ranks[static_cast<size_t>(set.position)];
   return HasOtherPlan("early-tree", rank) ? Algorithm::kTree : Algorithm::kExchange;
 }
 
 Schedule MakeSchedule(const ProcessSet& set) {
-  const int groups = set.layout.group_count(), me = set.group();
-  return AlgorithmHere(set) == Algorithm::kTree ? TreeAllreduce(groups, me) : ExchangeAll(groups, me);
+  const int nodes = set.layout.group_count(), me = set.group();
+  return AlgorithmHere(set) == Algorithm::kTree ? TreeAllreduce(nodes, me) : ExchangeAll(nodes, me);
 }
 
 }  // namespace
 
 EarlySum::EarlySum(ProcessSetPtr set, Transport* transport) : set_(std::move(set)), schedule_(MakeSchedule(*set_)) {
-  if (leads()) runner_.emplace(&schedule_, transport, LeadersOf(*set_));
+  if (!leads()) return;
+  std::vector<int> leaders;
+  for (int node = 0; node < set_->layout.group_count(); ++node) leaders.push_back(set_->LeaderOf(node));
+  runner_.emplace(&schedule_, transport, std::move(leaders));
 }
 
 void EarlySum::Begin(OperationPtr operation) {
@@ -55,34 +52,26 @@ MessageTag EarlySum::Tag() const {
 
 // ---- inside the node
 
-void EarlySum::PutInput() const {
-  CellBuffer cells = *admission().group_cells;
-  cells.Put(set().member(), tensors_.data(), tensors_.size(), admission().stamp());
-}
-
-void EarlySum::FoldCells() {
-  const CellBuffer& cells = *admission().group_cells;
-  std::vector<const void*> inputs(static_cast<size_t>(cells.member_count()));
-  size_t offset = 0;
-  for (const CellTensor& tensor : tensors_) {
-    for (size_t m = 0; m < inputs.size(); ++m) inputs[m] = cells.payload(static_cast<int>(m)) + offset;
-    Fold(tensor.dtype, reduction_.reduce, inputs.data(), inputs.size(), tensor.element_count,
-         ScalesFirst() ? reduction_.scale : Scale(), own_.data() + offset);
-    offset += tensor.size_bytes();
-  }
+void EarlySum::WriteInput() const {
+  CellBuffer slots = this->slots();
+  slots.Put(set().member(), tensors_.data(), tensors_.size(), admission().stamp());
 }
 
 // A rank that has joined sends zeros.
-void EarlySum::FoldInputs() {
-  std::byte* to = own_.data();
+void EarlySum::ReduceInputs() {
+  const Scale scale = ScalesFirst() ? reduction_.scale : Scale();
+  size_t offset = 0;
   for (const CellTensor& tensor : tensors_) {
-    const Scale scale = ScalesFirst() ? reduction_.scale : Scale();
-    if (tensor.input != nullptr) {
-      Fold(tensor.dtype, reduction_.reduce, &tensor.input, 1, tensor.element_count, scale, to);
+    operands_.clear();
+    if (!collects()) operands_.push_back(tensor.input);
+    for (int m = 0; collects() && m < slots().member_count(); ++m) operands_.push_back(slots().payload(m) + offset);
+    std::byte* const to = own_.data() + offset;
+    if (operands_.front() != nullptr) {
+      Fold(tensor.dtype, reduction_.reduce, operands_.data(), operands_.size(), tensor.element_count, scale, to);
     } else {
       std::memset(to, 0, tensor.size_bytes());
     }
-    to += tensor.size_bytes();
+    offset += tensor.size_bytes();
   }
 }
 
@@ -104,14 +93,12 @@ Status EarlySum::StartExchange() {
   const CellTensor& first = tensors_.front();
   const bool is_scaled = ScalesFirst() && !reduction_.scale.IsIdentity();
   const bool is_in_place = !collects() && tensors_.size() == 1 && first.input != nullptr && !is_scaled;
-  if (!is_in_place) own_.resize(payload_bytes_);
-  if (collects()) {
-    FoldCells();
-  } else if (!is_in_place) {
-    FoldInputs();
+  if (!is_in_place) {
+    own_.resize(payload_bytes_);
+    ReduceInputs();
   }
   auto* const output = tensors_.size() == 1 ? static_cast<std::byte*>(first.output) : own_.data();
-  result_ = collects() ? admission().group_cells->result() : output;
+  result_ = collects() ? slots().result() : output;
   RunPlan plan;
   plan.dtype = first.dtype;
   plan.reduce = reduction_.reduce;
@@ -129,7 +116,7 @@ Status EarlySum::StartExchange() {
 Status EarlySum::Advance(bool* done) {
   if (!leads()) {
     *done = HasResult();
-    if (*done) CopyOut(admission().group_cells->result());
+    if (*done) CopyOut(slots().result());
     return Status::Ok();
   }
   if (!has_started_) return Status::Ok();
@@ -140,15 +127,11 @@ Status EarlySum::Advance(bool* done) {
   if (!runner_->done()) return Status::Ok();
   if (collects()) {
     FRD_FAILPOINT("early.result");
-    admission().group_cells->AnnounceResult(admission().stamp());
+    slots().AnnounceResult(admission().stamp());
   }
   if (result_ != nullptr) CopyOut(result_);
   *done = true;
   return Status::Ok();
-}
-
-void EarlySum::Drop() {
-  if (runner_) runner_->Drop();
 }
 
 }  // namespace farandole

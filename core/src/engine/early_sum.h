@@ -2,10 +2,10 @@
 // schedule in which every leader sends to every other (ExchangeAll). EarlySums (early_sums.h) drives it.
 //
 //   this node has one member    leader   inputs ----------------------> partial
-//   it has several              member   inputs -> its cell
-//                               leader   all cells, reduced ----------> partial
+//   it has several              member   inputs -> its buffer slot
+//                               leader   all slots, reduced ----------> partial
 //   in both cases               leader   partials of all nodes, exchanged and reduced -> result
-//   it has several              leader   result -> cells               members copy it from there
+//   it has several              leader   result -> slots               members copy it from there
 //
 // Gives the same bits as the two-level path and the path of links: first the members of a node are reduced in the fixed
 // tree order, then the nodes.
@@ -43,29 +43,32 @@ class EarlySum {
   bool leads() const { return set().member() == 0; }
   bool collects() const { return admission().group_cells.has_value(); }  // this node has several members
 
-  // ---- inside the node
-  void PutInput() const;  // into this rank's cell. REQUIRES: collects()
-  bool AllHavePut() const { return admission().group_cells->AllHavePut(admission().stamp()); }
-  bool HasResult() const { return admission().group_cells->HasResult(admission().stamp()); }
-  void GiveUp() const { admission().group_cells->AnnounceResult(admission().stamp(), /*is_given_up=*/true); }
-  bool HasGivenUp() const { return admission().group_cells->HasGivenUp(admission().stamp()); }
+  // ---- inside the node. REQUIRES: collects()
+  void WriteInput() const;  // into this rank's slot
+  bool HasAllInputs() const { return slots().AllHavePut(admission().stamp()); }
+  bool HasResult() const { return slots().HasResult(admission().stamp()); }
+  void GiveUp() const { slots().AnnounceResult(admission().stamp(), /*is_given_up=*/true); }
+  bool HasGivenUp() const { return slots().HasGivenUp(admission().stamp()); }
 
   // ---- between nodes. REQUIRES: leads()
-  // Makes the node's partial and begins the exchange. REQUIRES: AllHavePut() if it collects.
+  // Makes the node's partial and begins the exchange. REQUIRES: HasAllInputs() if it collects.
   Status StartExchange();
   bool has_started() const { return has_started_; }
   // A node whose data are awaited, by its number in the layout of the set.
-  bool WaitsFor(int group) const { return has_started_ && runner_->WaitsToRecv(group); }
+  bool WaitsFor(int node) const { return has_started_ && runner_->WaitsToRecv(node); }
 
   // Goes on with the exchange, or takes the result from the leader. *done: the outputs are complete, the data are sent,
   // and the members of this node have the result.
   Status Advance(bool* done);
-  void Drop();  // the transport has cancelled the exchange
+  // The transport has cancelled the exchange.
+  void Drop() {
+    if (runner_) runner_->Drop();
+  }
 
  private:
+  const CellBuffer& slots() const { return *admission().group_cells; }
   bool ScalesFirst() const;
-  void FoldCells();
-  void FoldInputs();
+  void ReduceInputs();
   void CopyOut(const std::byte* from) const;
 
   const ProcessSetPtr set_;
@@ -76,6 +79,7 @@ class EarlySum {
   OperationPtr operation_;
   Reduction reduction_;
   std::vector<CellTensor> tensors_;
+  std::vector<const void*> operands_;
   size_t payload_bytes_ = 0;
   bool has_started_ = false;
   std::vector<std::byte> own_;   // the partial, where it is not the input as it is

@@ -20,6 +20,10 @@ void RingNode(const World& world, const EarlySum& sum) {
   }
 }
 
+auto HasTicket(Ticket ticket) {
+  return [ticket](const auto& sum) { return sum->admission().ticket == ticket; };
+}
+
 // "rank 2 by inter-node links with the ring schedule (operation 5 of process set 0, part 1, 64 bytes)"
 std::string TextOf(int rank, const Message& message) {
   std::string which = Text("operation ", message.tag.operation, " of process set ", message.tag.id);
@@ -34,13 +38,12 @@ std::string TextOf(int rank, const Message& message) {
 // ---- operations
 
 EarlySums::EarlySums(World* world, Operations* operations) : world_(world), operations_(operations) {
-  reported_closed_.resize(static_cast<size_t>(world->size));
   transport().Listen(this);
 }
 
 bool EarlySums::Advance(std::vector<OperationPtr>* done, std::vector<Sign>* signs) {
   bool moved = BeginSubmitted();
-  moved |= LookAtCells();
+  moved |= LookAtSlots();
   moved |= Runner::PollAll(&transport(), &completions_);
   moved |= std::exchange(is_woken_, false);
   if (moved) AdvanceAll(done);
@@ -50,7 +53,7 @@ bool EarlySums::Advance(std::vector<OperationPtr>* done, std::vector<Sign>* sign
 }
 
 void EarlySums::AdvanceAll(std::vector<OperationPtr>* done) {
-  done->reserve(running_.size());  // before End takes an operation out of its place
+  done->reserve(running_.size());  // nothing throws while an operation is taken out of its place
   for (size_t i = 0; i < running_.size();) {
     bool is_done = false;
     const Status status = running_[i]->Advance(&is_done);
@@ -60,9 +63,13 @@ void EarlySums::AdvanceAll(std::vector<OperationPtr>* done) {
       continue;
     }
     if (running_[i]->leads() && running_[i]->collects()) RingNode(*world_, *running_[i]);
-    done->push_back(End(running_[i].get()));
-    Keep(std::move(running_[i]));
-    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+    {
+      std::lock_guard<std::mutex> lock(operations_->mutex);
+      operations_->negotiation.EndEarly(running_[i]->admission().ticket);
+      operations_->by_ticket.Take(running_[i]->admission().ticket);
+    }
+    done->push_back(running_[i]->TakeOperation());
+    MakeIdle(running_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
 
@@ -84,16 +91,16 @@ void EarlySums::Begin(OperationPtr operation) {
   EarlySum* const sum = running_.back().get();
   sum->Begin(std::move(operation));
   if (!sum->collects()) return StartExchange(sum);
-  sum->PutInput();
+  sum->WriteInput();
   RingFence();
   const int leader = sum->set().LeaderOf(sum->set().group());
-  if (!sum->leads() && sum->AllHavePut())
+  if (!sum->leads() && sum->HasAllInputs())
     world_->group->RingMember(world_->layout.member_of[static_cast<size_t>(leader)]);
 }
 
 std::unique_ptr<EarlySum> EarlySums::TakeIdle(const ProcessSetPtr& set) {
   Sums& idle = idle_[set->id];
-  idle.reserve(kMostIdle);  // so that Keep does not throw
+  idle.reserve(kMostIdle);  // so that MakeIdle does not throw
   if (idle.empty()) return std::make_unique<EarlySum>(set, &transport());
   std::unique_ptr<EarlySum> taken = std::move(idle.back());
   idle.pop_back();
@@ -105,19 +112,20 @@ void EarlySums::Forget(int set) {
   transport().ForgetSet(set);
 }
 
-void EarlySums::Keep(std::unique_ptr<EarlySum> sum) {
-  Sums& idle = idle_[sum->set().id];
-  if (idle.size() < kMostIdle) idle.push_back(std::move(sum));
+void EarlySums::MakeIdle(Sums::iterator sum) {
+  Sums& idle = idle_[(*sum)->set().id];
+  if (idle.size() < kMostIdle) idle.push_back(std::move(*sum));
+  running_.erase(sum);
 }
 
-// Finds what other members of this node have put.
-bool EarlySums::LookAtCells() {
+// Finds what other members of this node have written.
+bool EarlySums::LookAtSlots() {
   bool found = false;
   for (const auto& sum : running_) {
     if (!sum->collects()) continue;
     if (!sum->leads()) {
       found |= sum->HasResult();
-    } else if (!sum->has_started() && sum->AllHavePut()) {
+    } else if (!sum->has_started() && sum->HasAllInputs()) {
       StartExchange(sum.get());
       found = true;
     }
@@ -163,18 +171,16 @@ void EarlySums::OnEnd(int peer, const Status& status) {
 
 // ---- ending
 
-OperationPtr EarlySums::End(EarlySum* sum) {
-  std::lock_guard<std::mutex> lock(operations_->mutex);
-  operations_->negotiation.EndEarly(sum->admission().ticket);
-  operations_->by_ticket.Take(sum->admission().ticket);
-  return sum->TakeOperation();
-}
-
 // The members of the node end the operation by themselves, for the reason that this rank has, or once they see that
 // there will be no result.
 void EarlySums::Recall(Ticket ticket) {
-  ForgetSubmitted(ticket);
-  const auto found = Find(ticket);
+  {
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    std::vector<OperationPtr>& submitted = operations_->early;  // since the last pass
+    const auto is_it = [ticket](const OperationPtr& operation) { return operation->admission.ticket == ticket; };
+    submitted.erase(std::remove_if(submitted.begin(), submitted.end(), is_it), submitted.end());
+  }
+  const auto found = std::find_if(running_.begin(), running_.end(), HasTicket(ticket));
   if (found == running_.end()) return;
   EarlySum& sum = **found;
   if (sum.leads()) transport().Cancel(sum.Tag());
@@ -183,22 +189,12 @@ void EarlySums::Recall(Ticket ticket) {
     RingNode(*world_, sum);
   }
   sum.Drop();
-  const auto at = running_.begin() + (found - running_.cbegin());
-  Keep(std::move(*at));
-  running_.erase(at);
+  MakeIdle(found);
 }
 
-EarlySums::Sums::const_iterator EarlySums::Find(Ticket ticket) const {
-  return std::find_if(running_.begin(), running_.end(),
-                      [ticket](const auto& sum) { return sum->admission().ticket == ticket; });
-}
-
-// Drops an operation that was submitted since the last pass and has not begun.
-void EarlySums::ForgetSubmitted(Ticket ticket) {
-  std::lock_guard<std::mutex> lock(operations_->mutex);
-  std::vector<OperationPtr>& submitted = operations_->early;
-  const auto is_it = [ticket](const OperationPtr& operation) { return operation->admission.ticket == ticket; };
-  submitted.erase(std::remove_if(submitted.begin(), submitted.end(), is_it), submitted.end());
+const EarlySum* EarlySums::Find(Ticket ticket) const {
+  const auto found = std::find_if(running_.begin(), running_.end(), HasTicket(ticket));
+  return found == running_.end() ? nullptr : found->get();
 }
 
 void EarlySums::Drop() {
@@ -214,12 +210,10 @@ void EarlySums::Drop() {
 // Reports a closed connection only while an operation waits for it: ranks may also leave.
 void EarlySums::ReportClosed() {
   for (const auto& sum : running_) {
-    for (int group = 0; sum->leads() && group < sum->set().layout.group_count(); ++group) {
-      const int leader = sum->set().LeaderOf(group);
-      const auto at = static_cast<size_t>(leader);
-      if (!sum->WaitsFor(group) || transport().CanSendEarly(leader) || reported_closed_[at]) continue;
-      reported_closed_[at] = true;
-      signs_.push_back({leader, Sign::kClosed});
+    for (int node = 0; sum->leads() && node < sum->set().layout.group_count(); ++node) {
+      const int leader = sum->set().LeaderOf(node);
+      if (!sum->WaitsFor(node) || transport().CanSendEarly(leader)) continue;
+      if (reported_closed_.insert(leader).second) signs_.push_back({leader, Sign::kClosed});
     }
   }
 }
@@ -227,39 +221,37 @@ void EarlySums::ReportClosed() {
 // A leader of a larger node stands for members that are not known here.
 std::vector<int> EarlySums::MissingRanks(Ticket ticket) const {
   std::vector<int> missing;
-  const auto found = Find(ticket);
-  if (found == running_.end() || !(*found)->leads()) return missing;
-  const ProcessSet& set = (*found)->set();
-  for (int group = 0; group < set.layout.group_count(); ++group) {
-    const bool is_alone = set.layout.groups[static_cast<size_t>(group)].size() == 1;
-    if (is_alone && (*found)->WaitsFor(group)) missing.push_back(set.LeaderOf(group));
+  const EarlySum* const sum = Find(ticket);
+  if (sum == nullptr || !sum->leads()) return missing;
+  const ProcessSet& set = sum->set();
+  for (int node = 0; node < set.layout.group_count(); ++node) {
+    const bool is_alone = set.layout.groups[static_cast<size_t>(node)].size() == 1;
+    if (is_alone && sum->WaitsFor(node)) missing.push_back(set.LeaderOf(node));
   }
   return missing;
 }
 
 bool EarlySums::MayComplete(const Operation& operation, const std::vector<int>& left) const {
-  const auto found = Find(operation.admission.ticket);
-  if (found == running_.end()) return false;
-  const EarlySum& sum = **found;
-  return std::none_of(left.begin(), left.end(),
-                      [&](int rank) { return sum.set().PositionOf(rank) >= 0 && !MayHaveSent(sum, rank); });
+  const EarlySum* const sum = Find(operation.admission.ticket);
+  return sum != nullptr && std::none_of(left.begin(), left.end(), [&](int rank) {
+           return sum->set().PositionOf(rank) >= 0 && !MayHaveSent(*sum, rank);
+         });
 }
 
 // A rank leaves when its operations are complete. So if the one that has left took part in this one, all have sent
-// their data: those of its node are in the cells here, or on their way from its leader, which says so behind them.
+// their data: those of its node are in the slots here, or on their way from its leader, whose goodbye follows them.
 bool EarlySums::MayHaveSent(const EarlySum& sum, int left) const {
   const ProcessSet& set = sum.set();
-  if (sum.collects() && (sum.HasGivenUp() || !sum.AllHavePut())) return false;
-  const int group = set.layout.group_of[static_cast<size_t>(set.PositionOf(left))];
-  if (group == set.group() || !sum.leads()) return true;  // the leader ends what cannot be completed
-  const int leader = set.LeaderOf(group);
-  return !HasSaidAll(leader, left) || !sum.has_started() || transport().HasHeard(leader, sum.Tag());
+  if (sum.collects() && (sum.HasGivenUp() || !sum.HasAllInputs())) return false;
+  const int node = set.layout.group_of[static_cast<size_t>(set.PositionOf(left))];
+  if (node == set.group() || !sum.leads()) return true;  // the leader ends what cannot be completed
+  const int leader = set.LeaderOf(node);
+  return !HasGoodbye(leader, left) || !sum.has_started() || transport().HasHeard(leader, sum.Tag());
 }
 
-// Says it behind everything that this rank has sent, for a member of this node that has left as for this rank itself.
-void EarlySums::SayGoodbye(int left) {
-  if (world_->layout.group_of[static_cast<size_t>(left)] != world_->layout.group_of[static_cast<size_t>(world_->rank)])
-    return;
+void EarlySums::SendGoodbyes(int left) {
+  const std::vector<int>& node_of = world_->layout.group_of;
+  if (node_of[static_cast<size_t>(left)] != node_of[static_cast<size_t>(world_->rank)]) return;
   for (int other = 0; other < world_->size; ++other) {
     if (transport().CanSendEarly(other)) transport().PostGoodbye(other, left);
   }

@@ -3,8 +3,8 @@
 //
 //   Submit -> Operations::early -> EarlySum::Begin -> exchange -> done
 //
-// Ranks that do not lead their node in an operation use only its cells. A message that is here before this rank has
-// arrived stays in the transport (transport.h).
+// Ranks that do not lead their node in an operation use only its buffer slots. A message that is here before this rank
+// has arrived stays in the transport (transport.h).
 //
 // Only the holder of the ProgressLock calls.
 #pragma once
@@ -60,7 +60,7 @@ class EarlySums final : private MessageSink {
 
   // Tells the other ranks that this rank, or a member of its node, leaves in good order and begins nothing more.
   // REQUIRES: nothing of it is under way.
-  void SayGoodbye(int left);
+  void SendGoodbyes(int left);
 
  private:
   using Sums = std::vector<std::unique_ptr<EarlySum>>;
@@ -68,18 +68,16 @@ class EarlySums final : private MessageSink {
   bool BeginSubmitted();
   void Begin(OperationPtr operation);
   std::unique_ptr<EarlySum> TakeIdle(const ProcessSetPtr& set);
-  void ForgetSubmitted(Ticket ticket);
-  bool LookAtCells();
+  bool LookAtSlots();
   void StartExchange(EarlySum* sum);
   void AdvanceAll(std::vector<OperationPtr>* done);
-  OperationPtr End(EarlySum* sum);
-  void Keep(std::unique_ptr<EarlySum> sum);
-  Sums::const_iterator Find(Ticket ticket) const;
+  void MakeIdle(Sums::iterator sum);  // one of running_
+  const EarlySum* Find(Ticket ticket) const;
   bool MayHaveSent(const EarlySum& sum, int left) const;
   void ReportClosed();
   Transport& transport() const { return *world_->transport; }
-  // `from` has said that it begins nothing more for operations of `left`.
-  bool HasSaidAll(int from, int left) const {
+  // `from` begins nothing more for operations of `left`.
+  bool HasGoodbye(int from, int left) const {
     return !transport().CanSendEarly(from) || goodbyes_.count({from, left}) > 0;
   }
 
@@ -96,7 +94,7 @@ class EarlySums final : private MessageSink {
   std::map<int, Sums> idle_;  // by process set
   Sums dropped_;              // the transport may still write to their memory until it is quiet
   bool is_woken_ = false;
-  std::vector<bool> reported_closed_;
+  std::set<int> reported_closed_;
   std::vector<Sign> signs_;                         // of this pass
   std::set<std::pair<int, int>> goodbyes_;          // from, left
   std::vector<Transport::Completion> completions_;  // empty between passes; kept for its memory

@@ -264,7 +264,7 @@ void ProgressLoop::OnJoinEnd(const Negotiation::Event& event) {
 void ProgressLoop::OnLeft(int rank) {
   if (rank == world_->rank) return;
   const EpochEnd left = failures_.OnLeft(rank);
-  early_.SayGoodbye(rank);
+  early_.SendGoodbyes(rank);
   // Its data came before this message, so small operations in which it took part can complete.
   CompleteReady(world_, operations_);
   failures_.Break(left);
@@ -476,7 +476,7 @@ void ProgressLoop::Leave() {
     }
     world_->group->RingOthers();
     SendOutgoing();
-    early_.SayGoodbye(world_->rank);
+    early_.SendGoodbyes(world_->rank);
   }
   End({{Code::kNotInitialized, "this rank called shutdown"}, -1});
   do {
