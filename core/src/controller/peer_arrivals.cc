@@ -19,9 +19,8 @@ bool AreLeaders(int from, const ProcessSet& set) {
 
 std::vector<int64_t> PeerArrivals::ArrivedAt(const ProcessSet& set, uint64_t use, uint32_t round) const {
   std::vector<int64_t> arrived;
-  for (int rank : set.ranks) {
-    const Arrival& arrival = uses_[use & 1][static_cast<size_t>(rank)];
-    if (arrival.round == round && UsesIn(arrival.stamp) >= use) arrived.push_back(rank);
+  for (const auto& [rank, arrival] : uses_[use & 1]) {
+    if (arrival.round == round && UsesIn(arrival.stamp) >= use && set.PositionOf(rank) >= 0) arrived.push_back(rank);
   }
   return arrived;
 }
@@ -31,16 +30,15 @@ std::vector<int64_t> PeerArrivals::ArrivedAt(const ProcessSet& set, uint64_t use
 std::optional<uint64_t> PeerArrivals::StampOfAny(const ProcessSet& set, uint64_t use, uint32_t round) const {
   const std::vector<int64_t> arrived = ArrivedAt(set, use, round);
   if (arrived.empty()) return std::nullopt;
-  return uses_[use & 1][static_cast<size_t>(arrived.front())].stamp;
+  return uses_[use & 1].at(static_cast<int>(arrived.front())).stamp;
 }
 
 void UnknownArrivals::Open(Name* name, uint32_t serial) {
   last_serial_ = std::max(last_serial_, serial);
   name->arrivals.reset();
   if (name->protocol != Protocol::kEarly) return;
-  const auto found = unknown_.find(serial);
-  name->arrivals = found != unknown_.end() ? found->second : std::make_shared<PeerArrivals>(group_.world().size());
-  if (found != unknown_.end()) unknown_.erase(found);
+  name->arrivals = ArrivalsOf(serial);
+  unknown_.erase(serial);
 }
 
 // No rank begins a use before all ranks have arrived at the one before. So a message is for the use in flight here, or
@@ -49,11 +47,8 @@ Status UnknownArrivals::OnArrival(int from, const MessageTag& tag, bool* wanted)
   *wanted = true;
   if (tag.serial > last_serial_) return OnUnknown(from, tag);
   const Name* const name = IsId(tag.id) ? names_.Current(tag.id) : nullptr;
-  const bool retired = name == nullptr || tag.serial != name->serial;
-  if (retired) {
-    *wanted = false;
-    return Status::Ok();
-  }
+  *wanted = name != nullptr && tag.serial == name->serial;
+  if (!*wanted) return Status::Ok();  // the id was retired
   const uint64_t use = UsesIn(tag.operation);
   const bool current = name->in_flight && name->counted && use + 1 == name->next_use;
   if (!name->arrivals || !AreLeaders(from, name->set()) || (use != name->next_use && !current)) return Unreadable(from);
@@ -68,10 +63,14 @@ Status UnknownArrivals::OnUnknown(int from, const MessageTag& tag) {
   if (!IsId(tag.id) || UsesIn(tag.operation) != 1 || from == group_.rank() ||
       (!known && unknown_.size() >= static_cast<size_t>(kMaxIds)))
     return Unreadable(from);
-  std::shared_ptr<PeerArrivals>& arrivals = unknown_[tag.serial];
-  if (!arrivals) arrivals = std::make_shared<PeerArrivals>(group_.world().size());
-  arrivals->Note(from, tag);
+  ArrivalsOf(tag.serial)->Note(from, tag);
   return Status::Ok();
+}
+
+std::shared_ptr<PeerArrivals> UnknownArrivals::ArrivalsOf(uint32_t serial) {
+  std::shared_ptr<PeerArrivals>& arrivals = unknown_[serial];
+  if (!arrivals) arrivals = std::make_shared<PeerArrivals>();
+  return arrivals;
 }
 
 }  // namespace farandole

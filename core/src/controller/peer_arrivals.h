@@ -5,7 +5,6 @@
 // No rank begins use k + 1 before it has got all data of use k, so at most two uses are under way at a time.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -26,11 +25,7 @@ class NameTable;
 // Arrivals at the uses of one id that this rank had not arrived at. Thread rule: the lock of Operations.
 class PeerArrivals {
  public:
-  explicit PeerArrivals(int world_size)
-      : uses_{std::vector<Arrival>(static_cast<size_t>(world_size)),
-              std::vector<Arrival>(static_cast<size_t>(world_size))} {}
-
-  void Note(int from, const MessageTag& tag) { at(UsesIn(tag.operation), from) = {tag.operation, tag.round}; }
+  void Note(int from, const MessageTag& tag) { uses_[UsesIn(tag.operation) & 1][from] = {tag.operation, tag.round}; }
   // Returns the leaders that have arrived at the use in this round of joining.
   std::vector<int64_t> ArrivedAt(const ProcessSet& set, uint64_t use, uint32_t round) const;
   // Returns the stamp of some leader that has arrived at the use in this round of joining.
@@ -38,12 +33,11 @@ class PeerArrivals {
 
  private:
   struct Arrival {
-    uint64_t stamp = 0;  // see StampOf; 0: none
-    uint32_t round = 0;  // how many joins the rank had seen end
+    uint64_t stamp;  // see StampOf
+    uint32_t round;  // how many joins the rank had seen end
   };
-  Arrival& at(uint64_t use, int rank) { return uses_[use & 1][static_cast<size_t>(rank)]; }
 
-  std::vector<Arrival> uses_[2];  // use k is at k mod 2, by rank of the world
+  std::map<int, Arrival> uses_[2];  // use k is at k mod 2, by rank
 };
 
 // Owns the arrivals at ids that this rank does not know yet: early messages have connections of their own, so another
@@ -59,6 +53,7 @@ class UnknownArrivals {
 
  private:
   Status OnUnknown(int from, const MessageTag& tag);
+  std::shared_ptr<PeerArrivals> ArrivalsOf(uint32_t serial);
 
   const GroupMembers& group_;
   const NameTable& names_;
