@@ -49,18 +49,13 @@ Status Acceptor::Step(const PollSet& set, TimePoint now, std::vector<Authenticat
   const bool accepts = set.ready(listener_);
   for (auto each = pending_.begin(); each != pending_.end();) {
     const bool due = set.ready(each->connection) || now >= each->handshake.limit();
-    const bool stays = !due || Advance(&*each, now);
+    const Status moved = due ? each->handshake.Step(each->connection.get(), now) : Status::Ok();
+    if (!moved.ok()) TurnAway(moved.message());
     // A handshake that is done gives its connection away, so the next line erases its entry.
-    if (stays && each->handshake.done()) peers->push_back({std::move(each->connection), each->handshake.theirs()});
-    each = stays && each->connection.valid() ? std::next(each) : pending_.erase(each);
+    if (each->handshake.done()) peers->push_back({std::move(each->connection), each->handshake.theirs()});
+    each = moved.ok() && each->connection.valid() ? std::next(each) : pending_.erase(each);
   }
   return accepts ? AcceptAll(now) : Status::Ok();
-}
-
-bool Acceptor::Advance(Pending* each, TimePoint now) {
-  const Status moved = each->handshake.Step(each->connection.get(), now);
-  if (!moved.ok()) TurnAway(moved.message());
-  return moved.ok();
 }
 
 Status Acceptor::AcceptAll(TimePoint now) {
@@ -114,7 +109,11 @@ Status Connector::Step(TimePoint now) {
   // not answer the next attempt. A server that lacks the key hangs up a second time, and then the error is final.
   const bool may_have_ended = handshake_ && handshake_->hung_up_on() && ++hung_up_on_ == 1;
   if (status.code() != Code::kPeerLost && status.code() != Code::kDeadline && !may_have_ended) return status;
-  Retry(status.message(), now);
+  last_refusal_ = status.message();
+  connection_.Reset();
+  handshake_.reset();
+  next_ = now + pause_;
+  pause_ = std::clamp(pause_ * 2, kFirstPause, kLongestPause);
   return Status::Ok();
 }
 
@@ -132,14 +131,6 @@ Status Connector::Attempt(TimePoint now) {
     handshake_.emplace(Handshake::Side::kClient, key_, mine_, now);
   }
   return handshake_->Step(connection_.get(), now);
-}
-
-void Connector::Retry(const std::string& reason, TimePoint now) {
-  last_refusal_ = reason;
-  connection_.Reset();
-  handshake_.reset();
-  next_ = now + pause_;
-  pause_ = std::clamp(pause_ * 2, kFirstPause, kLongestPause);
 }
 
 }  // namespace farandole

@@ -59,8 +59,6 @@ class Acceptor {
   };
 
   Status AcceptAll(TimePoint now);
-  // False: the connection must be closed.
-  bool Advance(Pending* each, TimePoint now);
 
   Descriptor listener_;
   std::string endpoint_;
@@ -91,8 +89,6 @@ class Connector {
  private:
   // Continues the attempt under way, or begins the next one when its time has come.
   Status Attempt(TimePoint now);
-  // Gives the attempt up and plans the next one.
-  void Retry(const std::string& reason, TimePoint now);
 
   std::string endpoint_;
   Key key_;

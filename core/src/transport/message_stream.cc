@@ -49,13 +49,11 @@ void MessageStream::StopSending() {
 Status MessageStream::Receive(std::vector<Bytes>* messages) {
   for (;;) {
     uint8_t buffer[16384];
-    const ssize_t moved = recv(socket_.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
-    if (moved < 0 && errno == EINTR) continue;
-    if (moved < 0 && errno == EAGAIN) return Take(messages);
-    if (moved <= 0) {
-      // Messages before the end of the stream are still delivered.
-      FRD_RETURN_IF_ERROR(Take(messages));
-      return {Code::kPeerLost, "control connection closed"};
+    size_t moved = 0;
+    const Status status = TryRecv(socket_.get(), buffer, sizeof(buffer), &moved);
+    if (moved == 0) {
+      FRD_RETURN_IF_ERROR(Take(messages));  // also those before the end of the stream
+      return status;
     }
     incoming_.insert(incoming_.end(), buffer, buffer + moved);
   }

@@ -214,15 +214,6 @@ Status ConnectError(const std::string& endpoint, int error) {
   return passes ? Status(Code::kPeerLost, text) : Internal("cannot connect to ", text);
 }
 
-Status StartConnect(const std::string& endpoint, const Address& address, Descriptor* connection) {
-  Descriptor made = MakeSocket(address.family());
-  if (!made.valid()) return ConnectError(endpoint, errno);
-  const int error = connect(made.get(), address.get(), address.size_bytes) == 0 ? 0 : errno;
-  if (error != 0 && error != EINPROGRESS && error != EINTR) return ConnectError(endpoint, error);
-  *connection = std::move(made);
-  return Status::Ok();
-}
-
 Status ListenAt(const std::string& endpoint, const Address& address, Descriptor* listener) {
   Descriptor made = MakeSocket(address.family());
   if (!made.valid()) return SystemError("cannot open a socket for " + endpoint);
@@ -323,7 +314,13 @@ Status BeginConnect(const std::string& endpoint, size_t attempt, Descriptor* con
   std::vector<Address> addresses;
   FRD_RETURN_IF_ERROR(ResolveEndpoint(endpoint, &addresses));
   if (addresses.empty()) return Internal(endpoint, ": no address");
-  return StartConnect(endpoint, addresses[attempt % addresses.size()], connection);
+  const Address& address = addresses[attempt % addresses.size()];
+  Descriptor made = MakeSocket(address.family());
+  if (!made.valid()) return ConnectError(endpoint, errno);
+  const int error = connect(made.get(), address.get(), address.size_bytes) == 0 ? 0 : errno;
+  if (error != 0 && error != EINPROGRESS && error != EINTR) return ConnectError(endpoint, error);
+  *connection = std::move(made);
+  return Status::Ok();
 }
 
 Status EndConnect(const std::string& endpoint, int fd) {

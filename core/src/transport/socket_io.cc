@@ -40,49 +40,20 @@ Status TransferError(int fd, const char* call) {
   return SystemError(std::string(call) + " with " + DescribePeer(fd));
 }
 
-// Sends two pieces with one system call, so that a short frame is one packet.
-Status SendPieces(int fd, iovec first, iovec second, Deadline deadline) {
-  const size_t size_bytes = first.iov_len + second.iov_len;
-  for (size_t done = 0; done < size_bytes;) {
-    iovec left[2] = {first, second};
-    const size_t of_first = std::min(done, first.iov_len);
-    left[0] = {static_cast<char*>(first.iov_base) + of_first, first.iov_len - of_first};
-    left[1] = {static_cast<char*>(second.iov_base) + (done - of_first), second.iov_len - (done - of_first)};
-    msghdr message = {};
-    message.msg_iov = left;
-    message.msg_iovlen = 2;
-    const ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent >= 0) {
-      done += static_cast<size_t>(sent);
-    } else if (!IsTemporary(errno)) {
-      return TransferError(fd, "sendmsg");
-    } else if (!WaitFor(fd, POLLOUT, deadline)) {
-      return Late(fd, "took", done, size_bytes);
-    }
-  }
-  return Status::Ok();
-}
-
-iovec Piece(const void* data, size_t size_bytes) { return {const_cast<void*>(data), size_bytes}; }
-
 // ---- descriptors
-
-struct alignas(cmsghdr) Control {
-  char bytes[CMSG_SPACE(kDescriptorsPerMessage * sizeof(int))] = {};
-};
 
 // The message that carries one byte and, in its control part, descriptors.
 struct DescriptorMessage {
   char byte = 'D';
   iovec piece = {&byte, 1};
-  Control control;
+  alignas(cmsghdr) char control[CMSG_SPACE(kDescriptorsPerMessage * sizeof(int))] = {};
   msghdr message = {};
 
   DescriptorMessage() {
     message.msg_iov = &piece;
     message.msg_iovlen = 1;
-    message.msg_control = control.bytes;
-    message.msg_controllen = sizeof(control.bytes);
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
   }
   DescriptorMessage(const DescriptorMessage&) = delete;
   DescriptorMessage& operator=(const DescriptorMessage&) = delete;
@@ -185,7 +156,13 @@ Status MoveFailed(const std::string& what) {
 }
 
 Status SendAll(int fd, const void* data, size_t size_bytes, Deadline deadline) {
-  return SendPieces(fd, Piece(data, size_bytes), Piece(nullptr, 0), deadline);
+  for (size_t done = 0; done < size_bytes;) {
+    size_t moved = 0;
+    FRD_RETURN_IF_ERROR(TrySend(fd, static_cast<const char*>(data) + done, size_bytes - done, &moved));
+    done += moved;
+    if (moved == 0 && !WaitFor(fd, POLLOUT, deadline)) return Late(fd, "took", done, size_bytes);
+  }
+  return Status::Ok();
 }
 
 Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline) {
@@ -209,9 +186,9 @@ Status SendDescriptors(int fd, const std::vector<int>& descriptors, const std::s
   ByteWriter header;
   header.Put(static_cast<uint32_t>(descriptors.size()));
   header.Put(static_cast<uint32_t>(payload.size()));
-  const Bytes bytes = header.Take();
-  FRD_RETURN_IF_ERROR(
-      SendPieces(fd, Piece(bytes.data(), bytes.size()), Piece(payload.data(), payload.size()), deadline));
+  Bytes frame = header.Take();
+  frame.insert(frame.end(), payload.begin(), payload.end());
+  FRD_RETURN_IF_ERROR(SendAll(fd, frame.data(), frame.size(), deadline));
   for (size_t sent = 0; sent < descriptors.size(); sent += kDescriptorsPerMessage) {
     const size_t count = std::min(kDescriptorsPerMessage, descriptors.size() - sent);
     FRD_RETURN_IF_ERROR(SendSome(fd, descriptors.data() + sent, count, deadline));
