@@ -22,7 +22,6 @@
 #include "bindings/sites.h"
 #include "common/dynamic_library.h"
 #include "engine/process.h"
-#include "engine/small.h"
 #include "engine/timeline.h"
 #include "farandole/farandole.h"
 
