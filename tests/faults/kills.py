@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import random
+import re
 import select
 import signal
 import socket
@@ -278,7 +279,8 @@ def reap() -> None:
 
 
 def owned(path: Path, pids: tuple[int, ...]) -> bool:
-    return any(str(pid) in path.name for pid in pids) and "farandole" in path.name.lower()
+    numbers = re.findall(r"\d+", path.name)
+    return any(str(pid) in numbers for pid in pids) and "farandole" in path.name.lower()
 
 
 def session_members(pids: tuple[int, ...]) -> list[int]:

@@ -42,10 +42,11 @@ def test_a_rank_that_makes_more_calls_is_told(counts, shares_memory):
     least, most = counts.index(min(counts)), counts.index(max(counts))
     texts = spawn(len(counts), call_and_meet, counts, timeout=60, env={"FARANDOLE_ARENAS": shares_memory})
     for rank, text in enumerate(texts):
-        assert f"failed on rank {rank}: " in text
+        # A rank may come to the barrier when the others have failed already.
+        assert f"failed on rank {rank}: " in text or f"cannot start on rank {rank}: " in text
         assert f"rank {least} has made {counts[least]} calls" in text or counts.count(min(counts)) > 1
         assert f"but rank {most} " in text
-        assert text.endswith("make as many on all ranks")
+        assert "make as many on all ranks" in text
 
 
 def call_with_pauses(rounds):
