@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/cell_fold.h"
+#include "collectives/slot_reduction.h"
 #include "common/clock.h"
 #include "engine/driver.h"
 

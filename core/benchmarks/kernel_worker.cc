@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "collectives/cell_fold.h"
+#include "collectives/slot_reduction.h"
 #include "common/clock.h"
 #include "engine/driver.h"
 #include "worker.h"

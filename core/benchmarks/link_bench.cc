@@ -188,7 +188,7 @@ class Bench {
     for (int peer = 0; peer < participants_; ++peer) {
       ranks_.push_back(peer);
       Descriptor& socket = sockets[static_cast<size_t>(peer)];
-      if (socket.valid()) connections.push_back({peer, false, std::move(socket), "a peer"});
+      if (socket.valid()) connections.push_back({peer, Lane::kOrdered, std::move(socket), "a peer"});
     }
     transport_ = MakeTransport(std::move(connections));
     Require(poller_.Open().ok() && transport_->Watch(&poller_, 0).ok(), "poller");
@@ -209,6 +209,15 @@ class Bench {
  private:
   int me() const { return rank_ % participants_; }
 
+  const char* ChosenFor(OpKind kind, size_t size_bytes, bool order_matters) const {
+    TaskFacts facts;
+    facts.kind = kind;
+    facts.group_count = participants_;
+    facts.size_bytes = size_bytes;
+    facts.order_matters = order_matters;
+    return NameOf(ChoosePlan(facts).algorithm);
+  }
+
   void Allreduce(size_t bytes) {
     RunPlan plan;
     plan.data = data_.data();
@@ -225,9 +234,7 @@ class Bench {
     row.emplace_back("direct", DirectAllreduce(participants_, me()), plan);
     row.emplace_back("ring", RingAllreduce(participants_, me()), plan);
     row.emplace_back("tree", TreeAllreduce(participants_, me()), plan);
-    const auto chosen = [&](bool order_matters) {
-      return NameOf(ChooseAllreduce(share_bytes, participants_, order_matters, Algorithm::kAuto));
-    };
+    const auto chosen = [&](bool order_matters) { return ChosenFor(OpKind::kAllreduce, share_bytes, order_matters); };
     Measure(&row, share_bytes);
     Print("allreduce", bytes, chosen(true), chosen(false), row);
   }
@@ -243,7 +250,7 @@ class Bench {
     std::vector<Contestant> row;
     row.emplace_back("direct", DirectAllgather(participants_, me()), plan);
     row.emplace_back("ring", RingAllgather(participants_, me()), plan);
-    const char* chosen = NameOf(ChooseAllgather(share_bytes, participants_, Algorithm::kAuto));
+    const char* chosen = ChosenFor(OpKind::kAllgather, share_bytes, /*order_matters=*/true);
     Measure(&row, share_bytes * static_cast<size_t>(participants_));
     Print("allgather", bytes, chosen, chosen, row);
   }

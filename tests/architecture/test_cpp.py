@@ -34,7 +34,7 @@ def test_backends_are_named_in_their_folder_only() -> None:
     assert backend_name_violations(cpp_sources()) == []
 
 
-def test_one_function_chooses_the_path_of_an_operation() -> None:
+def test_protocol_and_plan_are_each_chosen_in_one_place() -> None:
     assert second_choices(cpp_sources()) == []
 
 

@@ -192,7 +192,7 @@ FAULTS = [
     ),
     Fault(
         name="a rank writes the half that it folds over its own payload instead of the other's",
-        path="core/src/collectives/cell_fold.cc",
+        path="core/src/collectives/slot_reduction.cc",
         before="                cells_.payload_to_write(1 - reader_->member) + offset + at);\n",
         after="                cells_.payload_to_write(reader_->member) + offset + at);\n",
         found_by="cpp Halves",

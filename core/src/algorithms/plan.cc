@@ -44,21 +44,24 @@ constexpr size_t kRingBlockBytes = 128 << 10;
 // (docs/benchmarks/hosts.md).
 constexpr int kRingGatherers = 8;
 
+// With two levels the rounds of a task overlap, and a ring would need more of them at once. A library that relays data
+// between nodes has no rounds.
+bool OverlapsRounds(const TaskFacts& facts) { return facts.backend == 0 && facts.largest_group > 1; }
+
 Algorithm ChooseAllreduce(const TaskFacts& facts) {
   if (facts.forced != Algorithm::kAuto) return facts.forced;
   const auto n = static_cast<size_t>(facts.group_count);
-  const size_t size_bytes = facts.size_bytes / static_cast<size_t>(facts.largest_group), block_bytes = size_bytes / n;
-  if ((n - 1) * size_bytes <= kExchangeSentBytes) return Algorithm::kExchange;
+  const size_t block_bytes = facts.size_bytes / n;
+  if ((n - 1) * facts.size_bytes <= kExchangeSentBytes) return Algorithm::kExchange;
   if (n > kTreeParticipants && block_bytes < kTreeBlockBytes) return Algorithm::kTree;
-  // With two levels the rounds of a task overlap. A ring would need more of them at once.
-  const bool may_ring = n > 2 && !facts.order_matters && facts.largest_group == 1;
+  const bool may_ring = n > 2 && !facts.order_matters && !OverlapsRounds(facts);
   return may_ring && block_bytes >= kRingBlockBytes ? Algorithm::kRing : Algorithm::kDirect;
 }
 
 Algorithm ChooseAllgather(const TaskFacts& facts) {
   if (facts.forced == Algorithm::kDirect || facts.forced == Algorithm::kRing) return facts.forced;
   const bool crowded = facts.group_count >= kRingGatherers && facts.size_bytes >= kRingBlockBytes;
-  return crowded && facts.largest_group == 1 ? Algorithm::kRing : Algorithm::kDirect;
+  return crowded && !OverlapsRounds(facts) ? Algorithm::kRing : Algorithm::kDirect;
 }
 
 PathKind ChoosePath(const TaskFacts& facts) {

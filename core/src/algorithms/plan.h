@@ -2,7 +2,7 @@
 //
 //   ChooseProtocol   rank 0, once per name: how later uses of the name begin
 //
-//     one node, small        cells        every rank reduces the inputs of all            collectives/cell_fold.h
+//     one node, small        cells        every rank reduces the inputs of all            collectives/slot_reduction.h
 //     several nodes, small   early        every node sends its partial to all others      engine/early_sum.h
 //     otherwise              negotiated   a task of a batch, once all ranks have arrived
 //
@@ -79,7 +79,7 @@ inline constexpr int kMostCellMembers = 64;
 // two ranks have larger slots, which save the negotiation; other operations take longer that way, since each name has
 // memory of its own (docs/benchmarks/shared-memory.md#slots-or-staging).
 int64_t CellLimitBytes(int set_size, bool awaited = false);
-// Whether some process set has buffer slots for so much.
+// True if some process set can have buffer slots of this size.
 inline bool MayHaveCells(OpKind kind, int64_t size_bytes) {
   return kind == OpKind::kAllreduce && size_bytes <= CellLimitBytes(2, /*awaited=*/true);
 }
@@ -113,9 +113,9 @@ struct TaskFacts {
   int backend = 0;
   int group_count = 1;
   int largest_group = 1;
-  size_t size_bytes = 0;       // allreduce: of the vector; allgather: of the largest part
+  size_t size_bytes = 0;       // allreduce: of one shard; allgather: of the largest part
   bool order_matters = false;  // false for integers, min and max, and when the user allows any order
-  bool in_steps = false;       // the schedules run steps of the task, such as those of Adasum
+  bool in_steps = false;       // several direct collectives, as for Adasum
   // The user's choice. The ring is taken even where order matters, since the user has asked for it; an allgather has
   // only kDirect and kRing.
   Algorithm forced = Algorithm::kAuto;

@@ -16,7 +16,6 @@
 #include <cstring>
 #include <memory>
 
-#include "algorithms/plan.h"
 #include "collectives/links.h"
 #include "collectives/staging.h"
 #include "collectives/task.h"

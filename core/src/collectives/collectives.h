@@ -1,8 +1,8 @@
-// The collectives of one process set: it takes one task after the other, chooses a path, and polls the task.
+// The collectives of one process set: runs one task after the other by its plan (algorithms/plan.h), and polls it.
 //
-//   one group                     through staging
+//   one node                      through staging
 //   no two ranks share memory     over links, on the tensors themselves
-//   several groups                through staging inside, over links between
+//   several nodes                 through staging inside, over links between
 //
 // Resumable; the driver alone uses it.
 #pragma once
@@ -20,7 +20,7 @@ namespace farandole {
 
 class Collectives {
  public:
-  // `old_set_id`: this rank's former set on the same channel, or -1.
+  // `old_set_id`: this rank's former set on the same channel, or -1. REQUIRES: world and settings outlive this.
   Collectives(World* world, const Settings& settings, const ProcessSet& set, int old_set_id);
 
   // Before Start, or before the first of several steps of one task.
@@ -36,7 +36,7 @@ class Collectives {
   Status LaunchWhenFree();
 
   World* const world_;
-  const Settings settings_;
+  const Settings& settings_;
   const ProcessSet set_;
   Staging staging_;
   ShardExchange exchange_;

@@ -6,6 +6,7 @@
 #include "common/failpoint.h"
 
 namespace farandole {
+
 ShardExchange::ShardExchange(World* world, const ProcessSet* set)
     : world_(world),
       set_(set),
@@ -178,7 +179,7 @@ void ShardExchange::Add(const RunnerKey& key, RunPlan plan) {
   if (jobs_.size() == 1) StartFirst();
 }
 
-// The first round chooses the runners, so that a schedule does not change with the last round, which is shorter.
+// The first round starts the runners; later rounds supply their plans.
 void ShardExchange::AddToStream(RunnerKey key, RunPlan plan) {
   if (rounds_added_ == 0) {
     key.in_rounds = true;

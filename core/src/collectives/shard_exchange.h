@@ -38,7 +38,7 @@ class ShardExchange {
   const Partition& partition() const { return partition_; }
 
   // Before the first job of an operation, whose shards all use this algorithm and whose messages get this tag.
-  void Begin(Algorithm algorithm, const MessageTag& tag = {});
+  void Begin(Algorithm algorithm, const MessageTag& tag);
 
   // Reduces element_count elements, shard after shard. This member holds the elements that it owns at source (null: at
   // data), and gets the results at data.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "algorithms/partition.h"
 #include "common/cache.h"
 #include "common/failpoint.h"
 
@@ -45,7 +46,9 @@ TaskFacts FactsOf(const Task& task, const Settings& settings) {
   facts.group_count = layout.group_count();
   facts.largest_group = layout.shard_count();
   const bool gathers = task.kind == OpKind::kAllgather;
-  facts.size_bytes = gathers ? *std::max_element(task.rank_bytes.begin(), task.rank_bytes.end()) : task.TotalBytes();
+  const size_t total_bytes = task.TotalBytes();
+  facts.size_bytes = gathers ? *std::max_element(task.rank_bytes.begin(), task.rank_bytes.end())
+                             : total_bytes / static_cast<size_t>(Partition{&layout}.ShardCount(total_bytes));
   facts.order_matters = OrderMatters(task.dtype, task.reduce) && !settings.any_order;
   facts.in_steps = Reduces(task.kind) && NeedsWholeTensors(task.reduce);
   facts.forced = AlgorithmNamed(settings.algorithm);

@@ -16,7 +16,8 @@ inline int64_t MillisecondsBetween(TimePoint from, TimePoint to) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(to - from).count();
 }
 
-// The processor's counter, which takes a third of the time of a clock. FlightHeader has what makes nanoseconds of it.
+// The processor's cycle counter, which is cheaper than a clock. FlightHeader (engine/flight_recorder.h) holds what
+// turns it into nanoseconds.
 inline uint64_t Ticks() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();

@@ -64,7 +64,7 @@ struct Signature {
   size_t CountsPerRank(int set_size) const;
 };
 
-// The facts on which the choice of a path depends, as far as every rank of the set knows them by itself.
+// The facts for ChooseProtocol that every rank of the set knows.
 OperationFacts FactsOf(const Signature& signature, const ProcessSet& set);
 
 // "allreduce 'grad.w'" or "unnamed allreduce number 7". sequence_number: of unnamed operations; -1 for named ones.
@@ -110,12 +110,12 @@ Status FindMismatch(const std::map<int, Description>& descriptions);
 
 // Bytes of span that the counts of all positions take, both buffers.
 int64_t CountsSpanBytes(const Signature& signature, const ProcessSet& set);
-// True when a group with several members collects their data in cells before its leader puts its partial.
+// True when a group with several members collects their data in cells before its leader sends the partial.
 inline bool CollectsInCells(Protocol protocol, const Layout& set) {
   return protocol == Protocol::kEarly && set.group_count() < set.size();
 }
-// Bytes of span that an operation needs on its path, both buffers: for counts, or for the data in cells. 0: it needs
-// none.
+// Bytes of span that an operation needs under its protocol, both buffers: for counts, or for the data in cells. 0: it
+// needs none.
 int64_t SpanBytesOf(const Signature& signature, const ProcessSet& set, Protocol protocol);
 
 }  // namespace farandole

@@ -36,8 +36,10 @@ bool ControlPlane::Look(int timeout_ms) {
     const int rank = RankOf(tag);
     if (KindOf(tag) == TagKind::kBell) DrainEvent(world_->group->event());
     if (KindOf(tag) == TagKind::kControl) found |= Receive(rank);
-    if (KindOf(tag) == TagKind::kData) world_->transport->OnReady(static_cast<uint32_t>(rank));
-    found |= KindOf(tag) == TagKind::kData;
+    if (KindOf(tag) == TagKind::kData) {
+      world_->transport->OnReady(static_cast<uint32_t>(rank));
+      found = true;
+    }
     if (KindOf(tag) == TagKind::kDeath) {
       poller_.Forget(world_->pidfds[static_cast<size_t>(rank)].get());
       signs_.gone.push_back(rank);

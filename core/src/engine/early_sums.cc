@@ -43,7 +43,7 @@ EarlySums::EarlySums(World* world, Operations* operations) : world_(world), oper
 
 bool EarlySums::Advance(std::vector<OperationPtr>* done, std::vector<Sign>* signs) {
   bool moved = BeginSubmitted();
-  moved |= LookAtSlots();
+  moved |= PollSlots();
   moved |= Runner::PollAll(&transport(), &completions_);
   moved |= std::exchange(is_woken_, false);
   if (moved) AdvanceAll(done);
@@ -119,7 +119,7 @@ void EarlySums::MakeIdle(Sums::iterator sum) {
 }
 
 // Finds what other members of this node have written.
-bool EarlySums::LookAtSlots() {
+bool EarlySums::PollSlots() {
   bool found = false;
   for (const auto& sum : running_) {
     if (!sum->collects()) continue;
@@ -138,7 +138,7 @@ void EarlySums::StartExchange(EarlySum* sum) {
   if (!started.ok()) signs_.push_back({world_->rank, Sign::kBroken, started});
 }
 
-// ---- what the transport tells
+// ---- callbacks of the transport
 
 // Only a stranger or a faulty rank sends what this rank refuses, so that ends the epoch.
 Status EarlySums::OnArrival(int peer, const MessageTag& tag, bool* wanted) {

@@ -68,7 +68,7 @@ class EarlySums final : private MessageSink {
   bool BeginSubmitted();
   void Begin(OperationPtr operation);
   std::unique_ptr<EarlySum> TakeIdle(const ProcessSetPtr& set);
-  bool LookAtSlots();
+  bool PollSlots();
   void StartExchange(EarlySum* sum);
   void AdvanceAll(std::vector<OperationPtr>* done);
   void MakeIdle(Sums::iterator sum);  // one of running_

@@ -1,6 +1,7 @@
 #include "engine/naming.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "algorithms/plan.h"
 

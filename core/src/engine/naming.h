@@ -12,6 +12,8 @@
 // Thread safety: any thread.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>

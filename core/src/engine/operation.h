@@ -96,8 +96,8 @@ class Operation final : public DescribedOperation {
   FlightFacts Facts() const;
   std::pair<std::string_view, std::string> Texts() const;
 
-  // The tensors of a small operation in the form that cell_fold.h takes. They are stored at submission, so that the end
-  // allocates nothing. REQUIRES: Borrow or SetCellTensors was called.
+  // The tensors of a small operation in the form that slot_reduction.h takes. They are stored at submission, so that
+  // the end allocates nothing. REQUIRES: Borrow or SetCellTensors was called.
   Span<const CellTensor> cell_tensors() const {
     return several_.empty() ? Span<const CellTensor>{&one_, 1}
                             : Span<const CellTensor>{several_.data(), several_.size()};
@@ -185,7 +185,7 @@ Reduction ReductionOf(const RequestFields& request, int set_size);
 Status PrescaleInputs(Request* request);
 void Prescale(const Tensor& tensor, double factor, const void* from, void* to);
 
-// What the choice of a path depends on, except for tensors and the backend.
+// The facts for the choice of a backend, except those of the tensors.
 OperationFacts FactsOf(const Request& request, const ProcessSet& set);
 
 // Chooses the operation's backend; kInvalid if none in the user's list supports it.

@@ -1,10 +1,9 @@
 #include "engine/operations.h"
 
-#include <algorithm>
 #include <cassert>
 #include <new>
 
-#include "collectives/cell_fold.h"
+#include "collectives/slot_reduction.h"
 #include "common/failpoint.h"
 
 namespace farandole {
@@ -50,8 +49,10 @@ void Record(Operations* operations, Operation* operation) {
 // A thread that waits for a handle polls, and asks for bells only before it sleeps.
 bool WantsBell(const Operation& operation, bool polling) { return !polling && operation.request.done != nullptr; }
 
-// ---- the data of small operations. Call these under the lock; if the admission is large, between the negotiation's
-// Submit or TakeReady and its Release, which always follows, since nothing here allocates.
+// ---- the data of small operations
+//
+// Call these under the lock; for a large admission, between the negotiation's Submit or TakeReady and its Release. They
+// do not allocate, so Release is always reached.
 
 void PutSmall(Operation* operation, const ProcessSet& set, bool wants_bell) {
   const Span<const CellTensor> tensors = operation->cell_tensors();

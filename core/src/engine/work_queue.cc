@@ -9,17 +9,14 @@
 namespace farandole {
 
 WorkQueue::WorkQueue(World* world, const Settings& settings, const BackendList& backend_list)
-    : world_(world),
-      fusion_threshold_bytes_(settings.fusion_threshold_bytes),
-      backends_(world, settings, backend_list),
-      copies_(world->group->event()) {}
+    : world_(world), settings_(settings), backends_(world, settings, backend_list), copies_(world->group->event()) {}
 
 // Queues the copies in for the whole batch before it plans tasks, so that they begin in the order of the log.
 Status WorkQueue::Add(const std::vector<ReadyOperation>& batch) {
   for (const ReadyOperation& ready : batch) copies_.Await(ready.operation);
   RecordBatch(batch);
   std::vector<PlannedTask> tasks;
-  const Status planned = PlanBatch(batch, fusion_threshold_bytes_, &tasks);
+  const Status planned = PlanBatch(batch, settings_.fusion_threshold_bytes, &tasks);
   for (PlannedTask& task : tasks) tasks_.push_back(std::move(task));
   return planned;
 }
@@ -77,7 +74,7 @@ void WorkQueue::BeginInLibrary(const Task& task) {
   MessageTag tag;
   tag.id = task.set->id;
   tag.operation = task.number;
-  tag.plan = Plan{task.backend, PathKind::kLibrary}.code();
+  tag.plan = PlanOf(task, settings_, world_->rank).code();
   world_->transport->Begin(tag);
 }
 

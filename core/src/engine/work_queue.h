@@ -80,7 +80,7 @@ class WorkQueue {
   void TellWhere(std::vector<Ended>* ended, size_t first) const;
 
   World* const world_;
-  const int64_t fusion_threshold_bytes_;
+  const Settings settings_;
   BackendTable backends_;
   HostCopies copies_;
   std::deque<PlannedTask> tasks_;

@@ -13,7 +13,11 @@ Status Relay::Begin(const Task& task, Communicator* communicator, DeviceStream* 
   communicator_ = communicator;
   stream_ = stream;
   exchange_ = &hosts_.try_emplace(task.set->id, world_, *task.set).first->second.exchange;
-  exchange_->Begin(PlanOf(task, settings_, world_->rank).algorithm);
+  const Plan plan = PlanOf(task, settings_, world_->rank);
+  MessageTag tag;
+  tag.id = task.set->id;
+  tag.plan = plan.code();
+  exchange_->Begin(plan.algorithm, tag);
   is_back_ = false;
   total_bytes_ = task.TotalBytes();
   element_bytes_ = Reduces() ? SizeOf(task.dtype) : 1;

@@ -1,6 +1,6 @@
 // Buffer slots of one small operation: shared memory into which every member writes its whole input, and then a
-// sequence number (stamp). Every member reads all inputs, and collectives/cell_fold.h reduces them. Two buffers are
-// used in turns; a CellBuffer is one of them:
+// sequence number (stamp). Every member reads all inputs, and collectives/slot_reduction.h reduces them. Two buffers
+// are used in turns; a CellBuffer is one of them:
 //
 //   member 0   [ payload up to 56 bytes, or further stamps | stamp ] [ larger payload ...            ]
 //   member 1   [ payload up to 56 bytes, or further stamps | stamp ] [ larger payload ...            ]

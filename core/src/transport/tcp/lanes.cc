@@ -230,7 +230,7 @@ Status EarlyLane::OnHeader(const FrameHeader& header, std::byte** to, bool*) {
   if (!Agree(message, receive->message)) return Disagree(message, receive->message);
   receive->heard = true;
   if (header.kind == FrameKind::kAnnounced) Queue(FrameKind::kGrant, receive->message);
-  *to = receive->data;
+  if (header.has_payload()) *to = receive->data;
   return Status::Ok();
 }
 

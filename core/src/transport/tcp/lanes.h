@@ -1,4 +1,4 @@
-// The two lanes to a peer (transport.h), each a stream of messages. PeerLane is what they do alike.
+// The two lanes to a peer (transport.h), each a stream of messages. PeerLane is their common base.
 //
 //   OrderedLane   the next message belongs to the first posted receive, or it waits in the kernel
 //   EarlyLane     a message belongs to the receive of its tag and part, if that is posted. Else
@@ -25,7 +25,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,7 +36,7 @@ namespace farandole {
 // What the lanes of a transport share.
 struct LaneContext {
   MessageSink* sink = nullptr;
-  size_t credit_bytes = 0;              // a peer may have sent so many that are not taken; equal on both ends
+  size_t credit_bytes = 0;              // the most that a peer may have sent and we have not taken; equal on both ends
   std::map<int32_t, MessageTag> begun;  // the last operation of each process set on this rank
 };
 
@@ -58,7 +57,7 @@ class PeerLane : protected FrameSink {
 
   virtual void PostSend(const Post& post) = 0;
   virtual void PostReceive(const Post& post) = 0;
-  // See Transport::Poll. asks: also where the poller has no news.
+  // See Transport::Poll. asks: try the socket even if the poller has reported nothing.
   bool Poll(bool asks, std::vector<Transport::Completion>* completions);
   virtual void Quiesce() = 0;
 

@@ -189,6 +189,13 @@ TEST(ChoosePlan, TwoLevelsTakeNoRingByThemselves) {
   }
 }
 
+// A library that relays data between nodes has no rounds.
+TEST(ChoosePlan, ARelayBetweenNodesMayTakeTheRing) {
+  TaskFacts facts = InAnyOrder(TaskOf(OpKind::kAllreduce, 64 * kMegabyte, 8, 2));
+  facts.backend = 2;
+  EXPECT_EQ(ChoosePlan(facts).algorithm, Algorithm::kRing);
+}
+
 // For short blocks the hops of a ring take longer than the bytes.
 TEST(ChoosePlan, TheRingBeginsWhereBlocksAreLong) {
   EXPECT_EQ(AllreduceInAnyOrderBy(512 * kKilobyte, 8), Algorithm::kDirect);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/cell_fold.h"
+#include "collectives/slot_reduction.h"
 #include "controller/described.h"
 #include "controller/simulated_job.h"
 #include "engine/batch.h"

@@ -1,4 +1,4 @@
-#include "collectives/cell_fold.h"
+#include "collectives/slot_reduction.h"
 
 #include <gtest/gtest.h>
 
