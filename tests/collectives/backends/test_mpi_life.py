@@ -176,33 +176,52 @@ def test_a_job_whose_rank_dies_in_mpi_ends(kind, ranks, tmp_path):
     assert "rank 1" in text or "signal 9" in text or "signal: 9" in text, text
 
 
-# Rank 1 comes last, and dies when rank 0 has computed for 50 ms, which it does in the library only: of an operation
-# that takes longer than that. Where other programs have kept rank 1 from looking until the operation was over, it waits
-# for the next one.
-DIES_WITHIN = """
-import os, pathlib, time
+# Stops the process `rank` 50 ms of computing after each line on stdin, and kills it if `root` goes on computing, as it
+# does while it waits in MPI. Otherwise the operation was over: the process goes on, and so does the next line.
+KILLER = """
+import os, signal, sys, time
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+def computes(pid, seconds):
+    before, end = cpu_seconds(pid), time.monotonic() + 5
+    while cpu_seconds(pid) < before + seconds and time.monotonic() < end:
+        time.sleep(0.005)
+    return cpu_seconds(pid) >= before + seconds
+
+rank, root = map(int, sys.argv[1:])
+for _ in sys.stdin:
+    computes(root, 0.05)
+    os.kill(rank, signal.SIGSTOP)
+    is_in_mpi = computes(root, 0.5)
+    os.kill(rank, signal.SIGKILL if is_in_mpi else signal.SIGCONT)
+    print(flush=True)
+"""
+
+# Rank 1 comes last, and is killed in an operation that nearly always takes longer than 50 ms.
+DIES_WITHIN = f"""
+import os, subprocess, sys, time
 import numpy
 import farandole
 import farandole.numpy as frd
-
-def cpu_seconds(pid):
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 farandole.init()
 data = numpy.ones(16_000_000)
 frd.allreduce(data, name="large")
 root, *_ = farandole.allgather_object(os.getpid())
 farandole.barrier()
+if farandole.rank() == 1:
+    command = [sys.executable, "-c", {KILLER!r}, str(os.getpid()), str(root)]
+    killer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 while farandole.rank() == 1:
     time.sleep(1)
-    before = cpu_seconds(root)
     handle = frd.allreduce_async(data, name="large")
-    while not frd.poll(handle) and cpu_seconds(root) < before + 0.05:
-        time.sleep(0.005)
-    if not frd.poll(handle):
-        os.kill(os.getpid(), 9)
+    print(file=killer.stdin, flush=True)
     frd.synchronize(handle)
+    killer.stdout.readline()
 try:
     while True:  # a rank may have the first result before rank 1 is dead
         frd.allreduce(data, name="large")
