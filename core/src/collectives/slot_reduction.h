@@ -22,11 +22,6 @@ struct CellReader {
   bool half_folded = false;  // it has reduced its own half in an earlier call
 };
 
-// Above this size each of two members reduces one half for both: it overwrites the peer's input with its half of the
-// result, and the peer reads it there. So only half as many cache lines move between the cores
-// (docs/benchmarks/shared-memory.md#halves).
-inline constexpr size_t kMostFoldedWhole = 4 << 10;
-
 // The reduction of one tensor, with its kernel and operands chosen. That takes longer than to reduce a few bytes, so a
 // caller does it while it waits for the others.
 class TensorFold {

@@ -89,7 +89,8 @@ class Negotiation {
   struct Limits {
     uint64_t most_uses = kMostUses;             // of an id, before its name asks for a new one
     uint64_t log_entries = GroupLog::kEntries;  // see GroupLog
-    size_t locked_bytes = 4096;                 // of a small operation, that are copied and folded under the lock
+    size_t locked_bytes = kMostFoldedWhole;     // of a small operation, that are copied and folded under the lock; no
+                                                // more, since nobody may wait for the peer's half under the lock
   };
   // memory: GroupMemory::BytesFor the members of this rank's group.
   Negotiation(const Layout& layout, int rank, std::byte* memory, const Limits& limits);

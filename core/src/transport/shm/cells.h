@@ -35,6 +35,11 @@
 
 namespace farandole {
 
+// Above this size each of two members reduces one half for both: it overwrites the peer's input with its half of the
+// result, and the peer reads it there. So only half as many cache lines move between the cores
+// (docs/benchmarks/shared-memory.md#halves).
+inline constexpr size_t kMostFoldedWhole = 2 << 10;
+
 // How much of each member's input a use has in a buffer.
 enum class Share {
   kHalf,  // of two members, at least the half that the other folds
