@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "engine/operation.h"
-#include "engine/timeline.h"
+#include "operation/operation.h"
+#include "operation/timeline.h"
 
 namespace {
 

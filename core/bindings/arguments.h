@@ -8,7 +8,7 @@
 
 #include "common/status.h"
 #include "common/types.h"
-#include "engine/request.h"
+#include "operation/request.h"
 
 namespace farandole {
 

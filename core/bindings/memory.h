@@ -9,7 +9,7 @@
 
 #include "bindings/arguments.h"
 #include "common/types.h"
-#include "engine/request.h"
+#include "operation/request.h"
 
 namespace farandole {
 

@@ -22,8 +22,8 @@
 #include "bindings/sites.h"
 #include "common/dynamic_library.h"
 #include "engine/process.h"
-#include "engine/timeline.h"
 #include "farandole/farandole.h"
+#include "operation/timeline.h"
 
 namespace py = pybind11;
 

@@ -3,7 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "engine/operation.h"
+#include "operation/operation.h"
 
 namespace farandole {
 

@@ -18,9 +18,11 @@ LAYERS["device"] = {"common", "reduce", "transport", "world"}
 LAYERS["controller"] = {"common", "reduce", "transport", "world", "algorithms"}
 LAYERS["collectives"] = {"common", "reduce", "transport", "world", "algorithms", "device"}
 LAYERS["backends"] = {*LAYERS["collectives"], "collectives"}
-LAYERS["engine"] = {*LAYERS["backends"], "backends", "controller"}
-LAYERS["capi"] = {"common", "engine"}
-LAYERS["bindings"] = {"common", "engine"}
+LAYERS["operation"] = {*LAYERS["backends"], "backends", "controller"}
+LAYERS["execution"] = {*LAYERS["operation"], "operation"}
+LAYERS["engine"] = {*LAYERS["execution"], "execution"}
+LAYERS["capi"] = {"common", "operation", "engine"}
+LAYERS["bindings"] = {"common", "operation", "engine"}
 
 _C_HEADER = "farandole/farandole.h"
 _MAY_SEE_C_HEADER = {"capi", "bindings"}

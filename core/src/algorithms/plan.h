@@ -3,7 +3,7 @@
 //   ChooseProtocol   rank 0, once per name: how later uses of the name begin
 //
 //     one node, small        cells        every rank reduces the inputs of all            collectives/slot_reduction.h
-//     several nodes, small   early        every node sends its partial to all others      engine/early_sum.h
+//     several nodes, small   early        every node sends its partial to all others      execution/early_sum.h
 //     otherwise              negotiated   a task of a batch, once all ranks have arrived
 //
 //   ChoosePlan       every rank, once per task of a batch, from facts that are equal on all ranks
@@ -13,7 +13,7 @@
 //     every node has one rank                 links       a schedule on the tensors       collectives/links.h
 //     otherwise                               two-level   staged within a node, a schedule for each shard between nodes
 //
-// A process set of one rank needs neither (engine/solo.h). Only rank 0 knows whether all callers wait and whether a
+// A process set of one rank needs neither (execution/solo.h). Only rank 0 knows whether all callers wait and whether a
 // buffer range is free, so the others learn the protocol with the name's id (ASSIGN, LEAD). schedule.h names the
 // sources of the schedules.
 //

@@ -16,7 +16,7 @@ inline int64_t MillisecondsBetween(TimePoint from, TimePoint to) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(to - from).count();
 }
 
-// The processor's cycle counter, which is cheaper than a clock. FlightHeader (engine/flight_recorder.h) holds what
+// The processor's cycle counter, which is cheaper than a clock. FlightHeader (operation/flight_recorder.h) holds what
 // turns it into nanoseconds.
 inline uint64_t Ticks() {
 #if defined(__x86_64__)

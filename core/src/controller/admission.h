@@ -85,7 +85,7 @@ class DescribedOperation : public NamedOperation {
   virtual Description Describe() const = 0;
 };
 
-// How the flight recorder of the engine knows a name, and the place of its calls (engine/flight_recorder.h); the
+// How the flight recorder of the engine knows a name, and the place of its calls (operation/flight_recorder.h); the
 // controller only keeps it. 0: not recorded yet.
 struct FlightLabel {
   uint32_t name = 0, site = 0;

@@ -25,7 +25,7 @@
 #include "common/clock.h"
 #include "common/status.h"
 #include "controller/messages.h"
-#include "engine/operation.h"
+#include "operation/operation.h"
 
 namespace farandole {
 

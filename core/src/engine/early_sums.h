@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/early_sum.h"
 #include "engine/operations.h"
+#include "execution/early_sum.h"
 #include "transport/transport.h"
 #include "world/world.h"
 

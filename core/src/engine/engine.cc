@@ -2,8 +2,8 @@
 
 #include "common/log.h"
 #include "common/sha256.h"
-#include "engine/device_copies.h"
-#include "engine/timeline.h"
+#include "execution/device_copies.h"
+#include "operation/timeline.h"
 
 namespace farandole {
 namespace {

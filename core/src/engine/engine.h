@@ -16,9 +16,9 @@
 
 #include "common/config.h"
 #include "engine/driver.h"
-#include "engine/operation.h"
 #include "engine/operations.h"
-#include "engine/solo.h"
+#include "execution/solo.h"
+#include "operation/operation.h"
 #include "world/world.h"
 
 namespace farandole {

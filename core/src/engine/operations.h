@@ -21,11 +21,11 @@
 #include <utility>
 #include <vector>
 
+#include "common/waiting.h"
 #include "controller/negotiation.h"
 #include "engine/diagnosis.h"
-#include "engine/naming.h"
-#include "engine/operation.h"
-#include "engine/waiting.h"
+#include "operation/naming.h"
+#include "operation/operation.h"
 #include "world/world.h"
 
 namespace farandole {

@@ -7,7 +7,7 @@
 #include "backends/table.h"
 #include "common/descriptor.h"
 #include "common/failpoint.h"
-#include "engine/timeline.h"
+#include "operation/timeline.h"
 #include "transport/socket.h"
 #include "transport/socket_io.h"
 

@@ -16,12 +16,12 @@
 #include <atomic>
 #include <vector>
 
+#include "common/waiting.h"
 #include "engine/control.h"
 #include "engine/early_sums.h"
 #include "engine/failures.h"
 #include "engine/operations.h"
 #include "engine/stalls.h"
-#include "engine/waiting.h"
 #include "engine/work_queue.h"
 #include "world/world.h"
 

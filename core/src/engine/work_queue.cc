@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/integer_average.h"
 #include "engine/stalls.h"
+#include "execution/integer_average.h"
 #include "reduce/reduce.h"
 
 namespace farandole {

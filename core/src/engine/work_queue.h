@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "backends/table.h"
-#include "engine/batch.h"
-#include "engine/device_copies.h"
 #include "engine/failures.h"
+#include "execution/device_copies.h"
+#include "operation/batch.h"
 #include "world/world.h"
 
 namespace farandole {

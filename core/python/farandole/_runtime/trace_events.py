@@ -21,7 +21,7 @@ _TASK, _BATCH = 1, 2  # as in TraceRecord::What; an operation is 0
 
 
 class Event(NamedTuple):
-    """A record of the core (core/src/engine/timeline.h). Nanoseconds of the monotonic clock; 0: not reached."""
+    """A record of the core (core/src/operation/timeline.h). Nanoseconds of the monotonic clock; 0: not reached."""
 
     what: int
     kind: str

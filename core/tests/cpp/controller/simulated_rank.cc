@@ -5,7 +5,7 @@
 #include "collectives/slot_reduction.h"
 #include "controller/described.h"
 #include "controller/simulated_job.h"
-#include "engine/batch.h"
+#include "operation/batch.h"
 
 namespace farandole {
 namespace {
@@ -174,7 +174,7 @@ void SimulatedJob::PutIntoCells(const Operation& operation, CellBuffer cells, in
   cells.Put(member, tensors.data(), tensors.size(), operation.admission.stamp(), wants_bell);
 }
 
-// ---- early operations, as EarlySum (engine/early_sum.h) and EarlySums do them
+// ---- early operations, as EarlySum (execution/early_sum.h) and EarlySums do them
 
 // Takes one step, if one can be taken.
 bool SimulatedJob::GoOnWithEarly(Rank* rank, const std::shared_ptr<Operation>& operation) {

@@ -1,4 +1,4 @@
-"""The reading of a flight recorder's file: core/src/engine/flight_recorder.h has the layout. Pure.
+"""The reading of a flight recorder's file: core/src/operation/flight_recorder.h has the layout. Pure.
 
 A recorder writes while it is read. So its file is read three times, and what is not alike in the three copies is
 dropped: `sequence` of a record and `number` of a text change before and after each change of the others.

@@ -1,4 +1,4 @@
-#include "engine/request.h"
+#include "operation/request.h"
 
 namespace farandole {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/early_sum.h"
+#include "execution/early_sum.h"
 
 #include <algorithm>
 #include <cstring>

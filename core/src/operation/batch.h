@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/types.h"
-#include "engine/operation.h"
+#include "operation/operation.h"
 #include "reduce/reduce.h"
 
 namespace farandole {

@@ -1,4 +1,4 @@
-#include "engine/operation.h"
+#include "operation/operation.h"
 
 #include <algorithm>
 #include <cmath>

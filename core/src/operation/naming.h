@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "controller/signature.h"
-#include "engine/operation.h"
+#include "operation/operation.h"
 
 namespace farandole {
 

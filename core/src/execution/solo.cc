@@ -1,4 +1,4 @@
-#include "engine/solo.h"
+#include "execution/solo.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "engine/batch.h"
+#include "operation/batch.h"
 
 #include <algorithm>
 #include <numeric>

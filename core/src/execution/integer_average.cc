@@ -1,4 +1,4 @@
-#include "engine/integer_average.h"
+#include "execution/integer_average.h"
 
 #include "reduce/integer_average.h"
 

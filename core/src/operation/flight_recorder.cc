@@ -1,4 +1,4 @@
-#include "engine/flight_recorder.h"
+#include "operation/flight_recorder.h"
 
 #include <dirent.h>
 #include <fcntl.h>

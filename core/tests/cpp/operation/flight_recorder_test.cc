@@ -1,4 +1,4 @@
-#include "engine/flight_recorder.h"
+#include "operation/flight_recorder.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -23,7 +23,7 @@
 
 #include "algorithms/schedule.h"
 #include "collectives/runner.h"
-#include "engine/operation.h"
+#include "operation/operation.h"
 #include "transport/shm/cells.h"
 
 namespace farandole {

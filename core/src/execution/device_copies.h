@@ -18,8 +18,8 @@
 
 #include "device/block_pools.h"
 #include "device/device.h"
-#include "engine/batch.h"
-#include "engine/operation.h"
+#include "operation/batch.h"
+#include "operation/operation.h"
 
 namespace farandole {
 

@@ -1,5 +1,5 @@
 // When the copies of operations begin, without an engine.
-#include "engine/device_copies.h"
+#include "execution/device_copies.h"
 
 #include <gtest/gtest.h>
 

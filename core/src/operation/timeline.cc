@@ -1,4 +1,4 @@
-#include "engine/timeline.h"
+#include "operation/timeline.h"
 
 #include <dlfcn.h>
 
@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "common/log.h"
-#include "engine/batch.h"
-#include "engine/operation.h"
+#include "operation/batch.h"
+#include "operation/operation.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "engine/device_copies.h"
+#include "execution/device_copies.h"
 
 #include <algorithm>
 #include <thread>

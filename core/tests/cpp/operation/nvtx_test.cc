@@ -1,4 +1,4 @@
-#include "engine/timeline.h"
+#include "operation/timeline.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

@@ -28,9 +28,9 @@
 #include "controller/negotiation.h"
 #include "device/block_pools.h"
 #include "device/device.h"
-#include "engine/flight_recorder.h"
-#include "engine/request.h"
-#include "engine/timeline.h"
+#include "operation/flight_recorder.h"
+#include "operation/request.h"
+#include "operation/timeline.h"
 #include "reduce/reduce.h"
 
 namespace farandole {

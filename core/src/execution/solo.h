@@ -5,8 +5,8 @@
 #include <memory>
 #include <mutex>
 
-#include "engine/device_copies.h"
-#include "engine/operation.h"
+#include "execution/device_copies.h"
+#include "operation/operation.h"
 #include "world/process_set.h"
 
 namespace farandole {

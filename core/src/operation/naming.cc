@@ -1,4 +1,4 @@
-#include "engine/naming.h"
+#include "operation/naming.h"
 
 #include <algorithm>
 #include <iterator>

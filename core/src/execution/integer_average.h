@@ -2,7 +2,7 @@
 // of these sums are the results. The copies belong to the operations, since posts may touch them as long as tensors.
 #pragma once
 
-#include "engine/batch.h"
+#include "operation/batch.h"
 
 namespace farandole {
 
