@@ -71,8 +71,7 @@ class Member {
       CpuPause();
       if (pauses > 5000) sched_yield();
     }
-    const CellReader reader{me_, uses_, Driver::kCallerPauses};
-    FoldCells(cells, ReduceOp::kSum, Scale{}, &segment_, 1, &reader);
+    ReduceSlots(cells, ReduceOp::kSum, Scale{}, &segment_, 1, me_);
   }
 
   void Meet() {

@@ -8,7 +8,6 @@
 
 #include "collectives/slot_reduction.h"
 #include "common/clock.h"
-#include "engine/driver.h"
 #include "worker.h"
 
 namespace {
@@ -26,21 +25,28 @@ class Kernel {
     const farandole::CellTensor tensor{data, data, farandole::DType::kFloat32, count};
     ++uses_;
     farandole::CellBuffer& cells = *buffers_[uses_ % 2];
-    const bool puts_half = ranks_ == 2 && tensor.size_bytes() > farandole::kMostFoldedWhole;
-    puts_half ? cells.PutHalf(me_, tensor, uses_) : cells.Put(me_, &tensor, 1, uses_);
-    for (int pauses = 0; !cells.AllHavePut(uses_, farandole::Share::kHalf); ++pauses) {
-      farandole::CpuPause();
-      if (pauses > kPauses) sched_yield();
+    if (tensor.size_bytes() <= farandole::kMostInOnePhase) {
+      cells.Put(me_, &tensor, 1, uses_);
+      Await([&] { return cells.AllHavePut(uses_); });
+      buffers_[(uses_ + 1) % 2]->AskForLinesOf(me_);
+      return farandole::ReduceSlots(cells, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, me_);
     }
-    buffers_[(uses_ + 1) % 2]->AskForLinesOf(me_);
-    farandole::CellReader reader{me_, uses_, farandole::Driver::kCallerPauses};
-    while (!farandole::FoldCells(cells, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, &reader)) {
-      reader.half_folded = true;
-      sched_yield();
-    }
+    cells.PutForOthers(&tensor, 1, uses_, /*wants_bell=*/false);
+    Await([&] { return cells.AllHavePut(uses_); });
+    farandole::ReduceShare(cells, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, uses_);
+    Await([&] { return cells.AllHaveReduced(uses_); });
+    farandole::CopyShares(cells, &tensor, 1);
   }
 
  private:
+  template <typename Ready>
+  static void Await(Ready ready) {
+    for (int pauses = 0; !ready(); ++pauses) {
+      farandole::CpuPause();
+      if (pauses > kPauses) sched_yield();
+    }
+  }
+
   void Begin(size_t count) {
     const size_t half_bytes = (farandole::CellBuffer::BytesFor(ranks_, count * sizeof(float)) + 4095) / 4096 * 4096;
     bench::Require(used_bytes_ + 2 * half_bytes <= kMemoryBytes, "no memory for another size of the kernel");

@@ -1,6 +1,11 @@
-// The reduction of small operations: every member writes its input to a buffer slot in shared memory, and reduces all
-// slots by itself (transport/shm/cells.h). This moves n times the bytes of a reduce-scatter, but has only one wait,
-// which is all that matters for small payloads.
+// The reduction of small operations, whose inputs lie in buffer slots in shared memory (transport/shm/cells.h).
+//
+//   one phase    every member reduces all slots by itself (ReduceSlots): n times the bytes of a reduce-scatter, but only
+//                one wait, which is all that matters for the smallest payloads
+//   two phases   each member reduces its share for all (ReduceShare), and copies the others' shares (CopyShares)
+//
+// Both reduce in the fixed tree order. A member takes its own inputs from the user's memory rather than from its slot,
+// since other cores have read that.
 //
 // Thread safety: one thread at a time for one member of one buffer. Nothing here allocates.
 #pragma once
@@ -14,21 +19,16 @@
 
 namespace farandole {
 
-// The member that reduces.
-struct CellReader {
-  int member = 0;
-  uint64_t stamp = 0;        // sequence number of the operation
-  int pauses = 0;            // for a thread in a blocking call; 0: do not wait for the peer's half
-  bool half_folded = false;  // it has reduced its own half in an earlier call
-};
+// A tensor of no member: all inputs are taken from the slots.
+inline constexpr int kNoMember = -1;
 
-// The reduction of one tensor, with its kernel and operands chosen. That takes longer than to reduce a few bytes, so a
-// caller does it while it waits for the others.
+// The reduction of one tensor in one phase, with its kernel and operands chosen. That takes longer than to reduce a few
+// bytes, so a caller does it while it waits for the others.
 class TensorFold {
  public:
-  // offset: of the tensor in the payload. REQUIRES: as FoldCells, except for AllHavePut; the tensor has an output.
-  TensorFold(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor& tensor, size_t offset,
-             const CellReader* reader);
+  // offset: of the tensor in the payload. own: as in ReduceSlots. REQUIRES: as ReduceSlots, except for AllHavePut; the
+  // tensor has an output.
+  TensorFold(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor& tensor, size_t offset, int own);
   TensorFold(const TensorFold&) = delete;  // call_ points at its own members
   void Run() const;                        // REQUIRES: AllHavePut
 
@@ -47,13 +47,18 @@ class TensorFold {
   const std::byte* prefetched_ = nullptr;  // the other member's payload
 };
 
-// Reduces all members' tensors in the fixed tree order into the outputs. A reader takes its own inputs from the user's
-// memory rather than from its slot, since other cores have read that. One of two readers may overwrite the half that it
-// reduces for both. Returns false if the peer has written only half and still has to reduce its own; then the reader
-// has reduced its half.
-// REQUIRES: at least two members; AllHavePut; the reader's inputs are as they were written, and only a member that
-// drops the result has none; the floating-point environment of FloatingPointScope.
-bool FoldCells(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
-               const CellReader* reader = nullptr);
+// The functions below REQUIRE: at least two members; the inputs are as they were written, and only a member that drops
+// the result has none; the floating-point environment of FloatingPointScope.
+
+// Reduces all members' tensors into the outputs. own: the member whose inputs are still in the user's memory, or
+// kNoMember. REQUIRES: AllHavePut.
+void ReduceSlots(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
+                 int own);
+
+// Reduces this member's share of each tensor, into the output and for the others. REQUIRES: AllHavePut, for others.
+void ReduceShare(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
+                 uint64_t stamp);
+// Copies the others' shares into the outputs. REQUIRES: AllHaveReduced.
+void CopyShares(const CellBuffer& cells, const CellTensor* tensors, size_t tensor_count);
 
 }  // namespace farandole

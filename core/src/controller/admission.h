@@ -100,8 +100,7 @@ struct Admission {
   uint64_t use = 0;
   int64_t sequence_number = -1;     // of an unnamed operation; equal on all ranks that meet in one use
   std::optional<CellBuffer> cells;  // small: where all members put their data, with stamp()
-  bool large = false;               // small, but too large to be copied and folded under the lock, see Release
-  bool half_folded = false;         // large: this rank has folded its half, and the other's is still to come
+  bool large = false;               // small, but reduced in two phases without the lock, see Release
   bool early = false;               // early: leaders exchange their groups' data from now on, with `serial` and `round`
   std::optional<CellBuffer> group_cells;  // early: where the members of this group meet, if it has several
   uint32_t serial = 0;
@@ -119,7 +118,7 @@ struct NegotiationEvent {
   };
   enum Kind {
     kBatch,        // run `items`, in this order; equal on all ranks of their sets
-    kTake,         // items[0] is small and ready; take its result now
+    kTake,         // items[0] is small, and all data are there: take its result; of a large one, reduce the share
     kRecalled,     // items[0] is early and incomplete; it is described anew
     kIdRetired,    // no rank begins another use of the early id with this `serial`
     kFailed,       // items[0]: `status`

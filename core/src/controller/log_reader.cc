@@ -29,7 +29,6 @@ bool LogReader::Consume(const LogEntry& entry, NegotiationEvents* events) {
   if (mine && name == nullptr) return false;
   if (entry.kind == LogKind::kReady) return ConsumeReady(entry, name, events);
   if (mine && in_flight_.MustWaitFor(name->reserved && name->id == entry.id)) return false;
-  if (mine && AwaitsData(*name, entry)) return false;
   if (mine) OnRetired(name, entry, events);
   return true;
 }
@@ -108,12 +107,6 @@ bool LogReader::IsCompleted(const Name& name, uint8_t uses) {
   return static_cast<int8_t>(static_cast<uint8_t>(name.use) - uses) < 0;
 }
 
-// True while another member has put only half of its data for a use that is completed, and works on the rest.
-bool LogReader::AwaitsData(const Name& name, const LogEntry& entry) const {
-  const bool ends = name.small() && name.id == entry.id && name.in_flight && name.counted;
-  return ends && IsCompleted(name, entry.uses) && !in_flight_.AllHavePut(name);
-}
-
 void LogReader::OnRetired(Name* name, const LogEntry& entry, NegotiationEvents* events) {
   const bool current = name->id == entry.id;
   if (current && name->in_flight && name->counted && !EndUse(name, entry.uses, events)) return;
@@ -126,10 +119,12 @@ void LogReader::OnRetired(Name* name, const LogEntry& entry, NegotiationEvents* 
 }
 
 // Ends the use in flight if it was completed, else describes it anew. Returns false when it is complete, but its entry
-// in the log or its data have still to come.
+// in the log, its data or the other ranks' shares have still to come.
 bool LogReader::EndUse(Name* name, uint8_t uses, NegotiationEvents* events) {
   const bool completed = IsCompleted(*name, uses);
-  if (completed && !name->small()) {
+  if (completed && (!name->small() || in_flight_.IsLarge(*name))) {
+    if (name->small() && !in_flight_.HasReduced(*name, name->set().position))
+      events->push_back(NegotiationEvent::About(NegotiationEvent::kTake, name->ticket));
     name->retiring = true;
     return false;
   }
@@ -174,10 +169,10 @@ bool LogReader::ReleaseFinished(NegotiationEvents* events) {
 
 // ---- joining and leaving
 
-// Small operations are not in the log. Each rank completed its own before it joined, so those here are ready. Data for
-// the last early operations may still be on their way.
+// Small operations are not in the log. Each rank completed its own before it joined, so those here are ready: the driver
+// takes large ones first. Data for the last early operations may still be on their way.
 bool LogReader::EndJoin(NegotiationEvents* events) {
-  if (!join_.HasResult() || in_flight_.early_count() > 0 || in_flight_.AwaitsRelease()) return false;
+  if (!join_.HasResult() || in_flight_.early_count() > 0 || in_flight_.HasLarge()) return false;
   in_flight_.TakeAll(events);
   join_.End(events);
   return true;

@@ -60,7 +60,6 @@ class LogReader {
   bool Complete(Name* name, int id, Where where);
   void Emit(Where where, NegotiationEvents* events);
   static bool IsCompleted(const Name& name, uint8_t uses);  // its use in flight, as an entry of its retired id says
-  bool AwaitsData(const Name& name, const LogEntry& entry) const;
   void OnRetired(Name* name, const LogEntry& entry, NegotiationEvents* events);
   bool EndUse(Name* name, uint8_t uses, NegotiationEvents* events);
   bool EndJoin(NegotiationEvents* events);

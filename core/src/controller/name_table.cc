@@ -141,30 +141,38 @@ void UsesInFlight::EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationE
 // ---- small operations
 
 // A leader that retires the id sets the flag first and counts then. This rank looks for the flag after it has seen all
-// data. If it does not see the flag, the leader sees all data, too, and the use counts as completed for all.
-bool UsesInFlight::IsReady(const Admission& admission, Share share) const {
-  if (!admission.cells->AllHavePut(admission.stamp(), share)) return false;
+// data. If it does not see the flag, the leader sees all data, too, and the use counts as completed for all. So once a
+// rank has reduced its share, the others will reduce theirs.
+bool UsesInFlight::IsReady(int id, const CellBuffer& cells, bool large, uint64_t stamp) const {
+  if (large && cells.HasReduced(cells.self(), stamp)) return cells.AllHaveReduced(stamp);
+  if (!cells.AllHavePut(stamp)) return false;
   LoadLoadFence();
-  return !counters_.IsRetired(admission.id);
+  return !counters_.IsRetired(id);
 }
 
 bool UsesInFlight::AllHavePut(const Name& name) const {
-  const uint64_t stamp = StampOf(name.use, name.description.sequence_number);
-  return CellsOf(name, name.next_use - 1).AllHavePut(stamp);
+  return CellsOf(name, name.next_use - 1).AllHavePut(StampOfUse(name));
+}
+
+bool UsesInFlight::HasReduced(const Name& name, int position) const {
+  return CellsOf(name, name.next_use - 1).HasReduced(position, StampOfUse(name));
 }
 
 std::vector<Ticket> UsesInFlight::Ready() const {
   std::vector<Ticket> ready;
   for (const Name* name : small_) {
-    if (!AllHavePut(*name)) continue;
-    LoadLoadFence();
-    if (!counters_.IsRetired(name->id)) ready.push_back(name->ticket);
+    const CellBuffer cells = CellsOf(*name, name->next_use - 1);
+    if (IsReady(name->id, cells, IsLarge(*name), StampOfUse(*name))) ready.push_back(name->ticket);
   }
   return ready;
 }
 
 void UsesInFlight::AskForBells() const {
   for (const Name* name : small_) CellsOf(*name, name->next_use - 1).AskForBell(name->set().position);
+}
+
+bool UsesInFlight::HasLarge() {
+  return AwaitsRelease() || std::any_of(small_.begin(), small_.end(), [&](Name* name) { return IsLarge(*name); });
 }
 
 void UsesInFlight::TakeAll(NegotiationEvents* events) {
@@ -174,12 +182,11 @@ void UsesInFlight::TakeAll(NegotiationEvents* events) {
 bool UsesInFlight::Take(Ticket ticket) {
   Name* const name = Find(ticket);
   if (name == nullptr || !name->counted || !name->small() || name->reserved) return false;
-  AskForNextLines(*name);
   LeaveSmall(name);
   if (IsLarge(*name)) {
     Reserve(name);
-    name->taken = true;
   } else {
+    AskForNextLines(*name);
     EndTicket(name);
   }
   return true;
@@ -189,7 +196,7 @@ bool UsesInFlight::Release(Ticket ticket, bool taken) {
   Name* const name = Find(ticket);
   if (name == nullptr || !name->reserved) return false;
   --reserved_count_;
-  if (name->taken || taken) End(name);
+  if (taken) End(name);
   name->reserved = false;
   if (name->in_flight) Enter(name);
   return reserved_count_ == 0 ? std::exchange(waits_for_release_, false) : waits_for_release_;

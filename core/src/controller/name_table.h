@@ -61,8 +61,7 @@ struct Name {
   bool counted = false;  // it has arrived at the counter, or put its data, as `use`
   uint64_t use = 0;
   size_t small_at = 0;    // its place among the small ones
-  bool reserved = false;  // a thread copies its data into the span, or folds them, without the lock
-  bool taken = false;     // that thread is folding
+  bool reserved = false;  // a thread works on its data in the span without the lock
 };
 
 // The names of one process set.
@@ -140,14 +139,13 @@ class NameTable {
 
 // Owns what is in flight on this rank, and which thread works on the data of a small operation.
 //
-// A small operation that is too large to be copied and folded under the lock is reserved while a thread does so without
-// it. Meanwhile no other thread takes the result, and the log is read no further than the entry that would give the
-// span to others.
+// A small operation that is reduced in two phases is reserved while a thread works on its data without the lock.
+// Meanwhile no other thread does, and the log is read no further than the entry that would give the span to others.
 class UsesInFlight {
  public:
-  // locked_bytes: see Negotiation::Limits.
-  UsesInFlight(const ArrivalCounters& counters, const SpanMemory& spans, size_t locked_bytes)
-      : counters_(counters), spans_(spans), locked_bytes_(locked_bytes) {}
+  // one_phase_bytes: see Negotiation::Limits.
+  UsesInFlight(const ArrivalCounters& counters, const SpanMemory& spans, size_t one_phase_bytes)
+      : counters_(counters), spans_(spans), one_phase_bytes_(one_phase_bytes) {}
 
   // Begin, Count and Keep do not throw after this. Returns the place of the next ticket.
   size_t MakeRoom() {
@@ -211,17 +209,23 @@ class UsesInFlight {
     if (!name.small()) return counters_.LatestOf(member, name.id);
     return CellsOf(name, use).LatestOf(name.set().PositionOf(rank));
   }
-  // True when all ranks have put so much of their data, and the id is not retired. Any thread.
-  bool IsReady(const Admission& admission, Share share) const;
-  bool AllHavePut(const Name& name) const;  // everything, even where the id is retired
+  // See Negotiation::IsReady. False while the id is retired and this rank has not reduced its share. Any thread.
+  bool IsReady(const Admission& admission) const {
+    return IsReady(admission.id, *admission.cells, admission.large, admission.stamp());
+  }
+  bool AllHavePut(const Name& name) const;                // even where the id is retired
+  bool HasReduced(const Name& name, int position) const;  // its share of a large operation
+  bool IsLarge(const Name& name) const {
+    return name.payload_bytes > one_phase_bytes_ && CellBuffer::CanShare(name.payload_bytes);
+  }
   std::vector<Ticket> Ready() const;
   void AskForBells() const;
-  // Ends the small operations in flight, all of which are complete.
+  bool HasLarge();  // if some thread has reserved one, Release will say that the caller waits
+  // Ends the small operations in flight, all of which are complete. REQUIRES: !HasLarge()
   void TakeAll(NegotiationEvents* events);
   // Prefetches the lines to which this rank puts next.
   void AskForNextLines(const Name& name) const { CellsOf(name, name.next_use).AskForLinesOf(name.set().position); }
-  // Returns false when the result was taken, or the operation is described anew.
-  bool Take(Ticket ticket);
+  bool Take(Ticket ticket);  // see Negotiation::TakeReady
   // Ends the reservation by this thread, which has `taken` the result or not. Returns whether a thread has waited for
   // one to end.
   bool Release(Ticket ticket, bool taken);
@@ -230,13 +234,14 @@ class UsesInFlight {
   bool AwaitsRelease() { return MustWaitFor(reserved_count_ > 0); }
 
  private:
-  bool IsLarge(const Name& name) const { return name.payload_bytes > locked_bytes_; }
   uint64_t CountNext(Name* name, Admission* admission) {
     name->counted = true;
     admission->id = name->id;
     admission->use = name->use = name->next_use - 1;
     return name->next_use++;
   }
+  uint64_t StampOfUse(const Name& name) const { return StampOf(name.use, name.description.sequence_number); }
+  bool IsReady(int id, const CellBuffer& cells, bool large, uint64_t stamp) const;
   void Enlist(Name* name) { IsLarge(*name) ? Reserve(name) : Enter(name); }
   void Enter(Name* name) {
     name->small_at = small_.size();
@@ -248,13 +253,12 @@ class UsesInFlight {
   void EndTicket(Name* name);
   void Reserve(Name* name) {
     name->reserved = true;
-    name->taken = false;
     ++reserved_count_;
   }
 
   const ArrivalCounters counters_;
   const SpanMemory spans_;
-  const size_t locked_bytes_;
+  const size_t one_phase_bytes_;
   Tickets<Name> tickets_;
   std::vector<Name*> small_;  // put by this rank and not reserved
   std::atomic<size_t> small_count_{0};

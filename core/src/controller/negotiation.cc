@@ -78,7 +78,7 @@ Negotiation::Negotiation(const Layout& layout, int rank, std::byte* memory, cons
       group_(layout, rank),
       memory_(memory, group_.member(), group_.size(), limits.log_entries),
       names_(group_),
-      in_flight_(memory_.counters, memory_.spans, limits.locked_bytes),
+      in_flight_(memory_.counters, memory_.spans, limits.one_phase_bytes),
       unknown_(group_, names_),
       join_(group_, &memory_, names_, in_flight_, &outbox_),
       leader_(group_, &memory_, names_, &outbox_),
@@ -193,6 +193,13 @@ void Negotiation::CompleteLater(const Admission& admission) {
   unlogged_.AppendLater({LogKind::kReady, admission.id, 0, admission.set->id});
 }
 
+bool Negotiation::Release(Ticket ticket, bool taken) {
+  Name* const name = in_flight_.Find(ticket);
+  const bool somebody_waits = in_flight_.Release(ticket, taken);
+  if (name != nullptr && taken) log_.ForgetIfRetiring(name);
+  return somebody_waits;
+}
+
 void Negotiation::EndEarly(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   in_flight_.End(name);
@@ -295,7 +302,7 @@ Status MessageReader::OnInvite(ByteReader* reader, NegotiationEvents* events, bo
   if (!FitsSet(description, names->set->size(), group_.world().size())) return Unreadable(kCoordinatorRank);
   Name* const name = names_.FindOrAdd(names, description.name);
   // The log says how that use ends, except for a small one that the others have completed: an incomplete one would have
-  // been retired in the log before anybody could describe the operation anew.
+  // been retired in the log before anybody could describe the operation anew. The driver completes a large one.
   if (name->in_flight && log_is_read) TakeIfAllHavePut(name, events);
   *early = name->in_flight;
   if (*early) return Status::Ok();
@@ -308,7 +315,7 @@ Status MessageReader::OnInvite(ByteReader* reader, NegotiationEvents* events, bo
 }
 
 void MessageReader::TakeIfAllHavePut(Name* name, NegotiationEvents* events) {
-  if (!name->counted || !name->small() || in_flight_.MustWaitFor(name->reserved)) return;
+  if (!name->counted || !name->small() || in_flight_.IsLarge(*name)) return;
   if (in_flight_.AllHavePut(*name)) in_flight_.EndWith(NegotiationEvent::kTake, name, events);
 }
 
@@ -382,25 +389,18 @@ void Negotiation::ReportStuck(Ticket ticket) {
   if (name != nullptr && name->counted) outbox_.Send(MessageKind::kStuck, name->id);
 }
 
-namespace {
-
-// True when the rank at this position, which has arrived, has also put all its data, or folded its half.
-bool HasPutAll(const CellBuffer& cells, int position) {
-  return cells.HasPut(position, cells.LatestOf(position), Share::kAll);
-}
-
-}  // namespace
-
 std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
   std::vector<int> missing;
   const Name* const name = in_flight_.Find(ticket);
   if (name == nullptr || !name->counted || name->id < 0) return missing;
   const uint64_t use = name->next_use - 1;
+  const bool awaits_shares =
+      name->small() && in_flight_.IsLarge(*name) && in_flight_.HasReduced(*name, name->set().position);
   for (int m : group_.MembersIn(name->set())) {
     const int rank = group_.RankOf(m);
     const bool has_arrived = UsesIn(in_flight_.SaidBy(m, rank, *name, use)) > name->use;
-    const bool is_complete = !name->small() || HasPutAll(in_flight_.CellsOf(*name, use), name->set().PositionOf(rank));
-    if (!has_arrived || !is_complete) missing.push_back(rank);
+    const bool is_awaited = awaits_shares && !in_flight_.HasReduced(*name, name->set().PositionOf(rank));
+    if (!has_arrived || is_awaited) missing.push_back(rank);
   }
   return missing;
 }

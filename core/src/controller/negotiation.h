@@ -89,8 +89,8 @@ class Negotiation {
   struct Limits {
     uint64_t most_uses = kMostUses;             // of an id, before its name asks for a new one
     uint64_t log_entries = GroupLog::kEntries;  // see GroupLog
-    size_t locked_bytes = kMostFoldedWhole;     // of a small operation, that are copied and folded under the lock; no
-                                                // more, since nobody may wait for the peer's half under the lock
+    size_t one_phase_bytes = kMostInOnePhase;   // of a small operation, which is copied and reduced under the lock; no
+                                                // more, since nobody may wait for other ranks under the lock
   };
   // memory: GroupMemory::BytesFor the members of this rank's group.
   Negotiation(const Layout& layout, int rank, std::byte* memory, const Limits& limits);
@@ -133,19 +133,17 @@ class Negotiation {
   void CompleteLater(const Admission& admission);
 
   // ---- small operations
-  // True when all ranks have put so much of their data. A rank that finds this true for kHalf after its own put wakes
-  // the others.
-  bool IsReady(const Admission& admission, Share share = Share::kAll) const {
-    return in_flight_.IsReady(admission, share);
-  }
-  // Call it before the result is taken from the span. Returns false when the result was taken, or the operation is
-  // described anew. REQUIRES: IsReady, and no other call until the result is taken, unless the operation is large.
+  // True when this rank can go on: all have put their data or, once it has reduced its share, all have reduced theirs. A
+  // rank that finds this true after its own step wakes the others.
+  bool IsReady(const Admission& admission) const { return in_flight_.IsReady(admission); }
+  // Call it before this thread goes on with the data in the span. Returns false when another does or has done so, or the
+  // operation is described anew. REQUIRES: IsReady, and no other call until the result is taken, unless the operation is
+  // large.
   bool TakeReady(Ticket ticket) { return in_flight_.Take(ticket); }
-  // Call it for a large operation when this thread has put its data (after Submit), or has taken the result: after
-  // TakeReady; or, `taken`, after its put, without a call in between once the operation was ready. Until then no other
-  // thread takes the result, and Advance reads nothing that could give the span to others. Returns whether another
-  // thread has waited for that. No-op where nothing is reserved.
-  bool Release(Ticket ticket, bool taken = false) { return in_flight_.Release(ticket, taken); }
+  // Call it for a large operation when this thread has done what it can for now, after Submit, Settle or TakeReady.
+  // Until then no other thread goes on with it, and Advance reads nothing that could give the span to others. `taken`:
+  // the operation is complete. Returns whether another thread has waited for that. No-op where nothing is reserved.
+  bool Release(Ticket ticket, bool taken = false);
   // True while some thread has still to call Release, which then says that the caller waits.
   bool AwaitsRelease() { return in_flight_.AwaitsRelease(); }
   std::vector<Ticket> ReadySmall() const { return in_flight_.Ready(); }
@@ -184,8 +182,7 @@ class Negotiation {
   // ---- who waits for whom
   // Asks whether others wait for this unnamed operation under another id. Harmless when they do not.
   void ReportStuck(Ticket ticket);
-  // Returns the members of this group that are missing in the operation. A member that stopped when it had put half of
-  // its data is missing, too.
+  // Returns the members of this group that are missing in the operation, or whose share of its result is.
   std::vector<int> MissingRanks(Ticket ticket) const;
   // Returns known operations that members of this group have arrived at, and this rank has not; on a leader, also early
   // ones that other groups have arrived at.

@@ -397,23 +397,19 @@ bool Engine::Borrow(const RequestView& request, Waiter waiter, OperationPtr* ope
 
 // Nothing throws once the operation has begun, so after an exception there is no operation.
 bool Engine::EnterBorrowed(const RequestView& request, OperationPtr* operation) {
+  World* const world = world_.get();
+  Operations* const operations = operations_.get();
   try {
-    return EnterBorrowedOrThrow(request, operation);
+    if (!request.name.empty()) return farandole::EnterBorrowed(world, operations, request, request.name, -1, operation);
+    Naming::Turn turn(&operations->naming, request);
+    if (!turn.is_free() ||
+        !farandole::EnterBorrowed(world, operations, request, turn.name(), turn.sequence_number(), operation))
+      return false;
+    turn.Take(*operation);
+    return true;
   } catch (const std::exception&) {
     return false;
   }
-}
-
-bool Engine::EnterBorrowedOrThrow(const RequestView& request, OperationPtr* operation) {
-  World* const world = world_.get();
-  Operations* const operations = operations_.get();
-  if (!request.name.empty()) return farandole::EnterBorrowed(world, operations, request, request.name, -1, operation);
-  Naming::Turn turn(&operations->naming, request);
-  if (!turn.is_free()) return false;
-  if (!farandole::EnterBorrowed(world, operations, request, turn.name(), turn.sequence_number(), operation))
-    return false;
-  turn.Take(*operation);
-  return true;
 }
 
 // Small operations need no driver: their data arrive in shared memory.

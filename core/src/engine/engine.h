@@ -143,7 +143,6 @@ class Engine {
   Status Begin(const OperationPtr& operation, bool will_wait);
   bool Borrow(const RequestView& request, Waiter waiter, OperationPtr* operation);
   bool EnterBorrowed(const RequestView& request, OperationPtr* operation);
-  bool EnterBorrowedOrThrow(const RequestView& request, OperationPtr* operation);
   void GiveUp(const OperationPtr& operation, const char* cause);
   Status SubmitJoin(const OperationPtr& operation);
 

@@ -1,6 +1,6 @@
 #include "engine/operations.h"
 
-#include <cassert>
+#include <algorithm>
 #include <new>
 
 #include "collectives/slot_reduction.h"
@@ -56,49 +56,35 @@ bool WantsBell(const Operation& operation, bool polling) { return !polling && op
 
 void PutSmall(Operation* operation, const ProcessSet& set, bool wants_bell) {
   const Span<const CellTensor> tensors = operation->cell_tensors();
-  Admission& admission = operation->admission;
-  admission.cells->Put(set.position, tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
-}
-
-// Reduces, once all inputs are written; then the operation is complete. Returns false if the peer's half is still to
-// come; then this member has reduced its own (Admission::half_folded). pauses: see CellReader.
-bool FoldSmall(Operation* operation, const ProcessSet& set, int pauses) {
-  const FloatingPointScope scope;
-  const Span<const CellTensor> tensors = operation->cell_tensors();
-  const Reduction reduction = ReductionOf(operation->request, set.size());
   const Admission& admission = operation->admission;
-  const CellReader reader{set.position, admission.stamp(), pauses, admission.half_folded};
-  return FoldCells(*admission.cells, reduction.reduce, reduction.scale, tensors.begin(), tensors.size(), &reader);
+  CellBuffer cells = *admission.cells;
+  if (admission.large) return cells.PutForOthers(tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
+  cells.Put(set.position, tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
 }
 
-// For a borrowed operation of two members, large enough to be reduced in halves. See CellBuffer::PutHalf.
-bool CanPutHalf(const Operation& operation, const ProcessSet& set) {
-  return set.size() == 2 && operation.cell_tensors()[0].size_bytes() > kMostFoldedWhole;
+// Reduces in one phase; then the operation is complete. REQUIRES: all inputs are written.
+void ReduceSmall(const Operation& operation, const ProcessSet& set) {
+  const FloatingPointScope scope;
+  const Span<const CellTensor> tensors = operation.cell_tensors();
+  const Reduction reduction = ReductionOf(operation.request, set.size());
+  ReduceSlots(*operation.admission.cells, reduction.reduce, reduction.scale, tensors.begin(), tensors.size(),
+              set.position);
 }
 
-void PutHalf(Operation* operation, const ProcessSet& set) {
-  Admission& admission = operation->admission;
-  admission.cells->PutHalf(set.position, operation->cell_tensors()[0], admission.stamp());
-}
-
-template <typename Stop>
-bool PutRest(Operation* operation, const ProcessSet& set, const Stop& stop) {
-  Admission& admission = operation->admission;
-  return admission.cells->PutRest(set.position, operation->cell_tensors()[0], admission.stamp(), stop);
+// Reduces this rank's share of a large operation. REQUIRES: all inputs are written.
+void ReduceOwnShare(const Operation& operation, const ProcessSet& set) {
+  const FloatingPointScope scope;
+  const Span<const CellTensor> tensors = operation.cell_tensors();
+  const Reduction reduction = ReductionOf(operation.request, set.size());
+  const Admission& admission = operation.admission;
+  ReduceShare(*admission.cells, reduction.reduce, reduction.scale, tensors.begin(), tensors.size(), admission.stamp());
 }
 
 // Prepares the reduction of an operation that is not large, before the others' data arrive.
 TensorFold PrepareFold(const Operation& operation, const ProcessSet& set) {
-  const Admission& admission = operation.admission;
   const Reduction reduction = ReductionOf(operation.request, set.size());
-  const CellReader reader{set.position, admission.stamp(), /*pauses=*/0};
-  return {*admission.cells, reduction.reduce, reduction.scale, operation.cell_tensors()[0], /*offset=*/0, &reader};
-}
-
-void RunPrepared(const TensorFold& fold) {
-  const FloatingPointScope scope;
-  FRD_FAILPOINT("cells.fold");
-  fold.Run();
+  return {*operation.admission.cells,  reduction.reduce, reduction.scale,
+          operation.cell_tensors()[0], /*offset=*/0,     set.position};
 }
 
 // ---- submission
@@ -155,45 +141,81 @@ void RingForSmall(World* world, const Admission& admission, const ProcessSet& se
   }
 }
 
-// Call it after writing or reducing the data of a large operation without the lock.
-void Release(World* world, Operations* operations, Ticket ticket) {
+// Ends this thread's reservation of a large operation. taken: it is complete.
+void Release(World* world, Operations* operations, Ticket ticket, bool taken) {
   bool wakes_driver;
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
-    wakes_driver = operations->negotiation.Release(ticket);
+    wakes_driver = operations->negotiation.Release(ticket, taken);
   }
   if (wakes_driver) world->group->RingSelf();
 }
 
-// Takes a small operation for which all data are written. Returns null if it was cancelled. Reduces it at once, under
-// the lock, unless it is large: the negotiation may give its slots to another operation next.
-OperationPtr TakeSmall(Operations* operations, Ticket ticket, int pauses = 0) {
-  OperationPtr operation = operations->by_ticket.Take(ticket);
-  if (operation && !operation->admission.large) FoldSmall(operation.get(), *operation->admission.set, pauses);
-  return operation;
+// Likewise, where another thread is to go on with it.
+void PutBack(World* world, Operations* operations, const OperationPtr& operation) {
+  {
+    std::lock_guard<std::mutex> lock(operations->mutex);
+    operations->by_ticket.Put(operation);
+  }
+  Release(world, operations, operation->admission.ticket, /*taken=*/false);
 }
 
 // Checks at least once, and before the first pause (docs/benchmarks/shared-memory.md#waiting).
-bool BecomesReady(const Negotiation& negotiation, const Admission& admission, int looks) {
-  return Waiter(looks - 1, 0).Until([&] { return negotiation.IsReady(admission, Share::kHalf); });
+bool BecomesReady(const Negotiation& negotiation, const Admission& admission, size_t looks) {
+  return Waiter(static_cast<int>(looks) - 1, 0).Until([&] { return negotiation.IsReady(admission); });
+}
+
+// How often a blocking call looks for the other ranks' data, and then for their shares, which all reduce at the same
+// time. Longer for larger data, which take longer to write and to reduce.
+size_t LooksFor(const Operations& operations, const Operation& operation) {
+  constexpr size_t kFactor = 4;
+  size_t size_bytes = 0;
+  for (const CellTensor& tensor : operation.cell_tensors()) size_bytes += tensor.size_bytes();
+  return operations.pauses > 0 ? kFactor * static_cast<size_t>(operations.pauses) + (size_bytes >> 10) : 1;
+}
+
+// Goes on with a large operation for which all data are there: reduces this rank's share, looks for the others', and
+// completes the operation if they are there. REQUIRES: this thread has reserved it and taken it out of by_ticket.
+// Returns whether it is complete; else it is back in by_ticket.
+bool RunLarge(World* world, Operations* operations, const OperationPtr& operation, size_t looks) {
+  const Admission& admission = operation->admission;
+  const CellBuffer& cells = *admission.cells;
+  if (!cells.HasReduced(cells.self(), admission.stamp())) {
+    ReduceOwnShare(*operation, *admission.set);
+    RingFence();
+    if (BecomesReady(operations->negotiation, admission, looks)) RingForSmall(world, admission, *admission.set);
+  }
+  if (!cells.AllHaveReduced(admission.stamp())) {
+    PutBack(world, operations, operation);
+    return false;
+  }
+  CopyShares(cells, operation->cell_tensors().begin(), operation->cell_tensors().size());
+  Release(world, operations, admission.ticket, /*taken=*/true);
+  operations->End(operation, Status::Ok());
+  return true;
+}
+
+// Takes a small operation for which all data are written. Returns null if it was cancelled or another thread has it.
+// Reduces it at once, under the lock, unless it is large: the negotiation may give its slots to another operation next.
+OperationPtr TakeSmall(Operations* operations, Ticket ticket) {
+  OperationPtr operation = operations->by_ticket.Take(ticket);
+  if (operation && !operation->admission.large) ReduceSmall(*operation, *operation->admission.set);
+  return operation;
 }
 
 // Takes the operation if it is ready. Returns null if another thread has taken it, or it was cancelled. Under the lock.
-OperationPtr TakeIfReady(Operations* operations, Ticket ticket, int pauses = 0) {
+OperationPtr TakeIfReady(Operations* operations, Ticket ticket) {
   if (!operations->negotiation.TakeReady(ticket)) return nullptr;
-  OperationPtr operation = TakeSmall(operations, ticket, pauses);
+  OperationPtr operation = TakeSmall(operations, ticket);
   if (!operation) operations->negotiation.Release(ticket);
   return operation;
 }
 
-// Call it after TakeIfReady or TakeSmall, without the lock.
-void FinishTaken(World* world, Operations* operations, const OperationPtr& operation, int pauses = 0) {
-  if (operation->admission.large) {
-    [[maybe_unused]] const bool ends = FoldSmall(operation.get(), *operation->admission.set, pauses);
-    assert(ends);
-    Release(world, operations, operation->admission.ticket);
-  }
+// Call it after TakeIfReady or TakeSmall, without the lock. Returns whether the operation is complete.
+bool FinishTaken(World* world, Operations* operations, const OperationPtr& operation, size_t looks = 1) {
+  if (operation->admission.large) return RunLarge(world, operations, operation, looks);
   operations->End(operation, Status::Ok());
+  return true;
 }
 
 // Under the lock.
@@ -207,50 +229,16 @@ void KeepAsSpare(Operations* operations, OperationPtr operation) {
   if (operation.use_count() == 1) operations->spare = std::move(operation);
 }
 
-struct PutOutcome {
-  bool is_ready = false;
-  bool has_put_all = true;  // false: only the half that the peer reduces
-};
-
-// Writes the data and polls for the others. Of two ranks, one that polls first writes only the half that its peer
-// reduces, and polls for up to twice the time that the rest would take. Then it writes the rest, until the peer comes.
-PutOutcome PutLarge(Operations* operations, Operation* operation) {
-  const ProcessSet& set = *operation->admission.set;
-  const Negotiation& negotiation = operations->negotiation;
-  const bool puts_half = operations->pauses > 0 && CanPutHalf(*operation, set);
-  puts_half ? PutHalf(operation, set) : PutSmall(operation, set, /*wants_bell=*/false);
-  RingFence();
-  const size_t half_looks = puts_half ? operation->cell_tensors()[0].size_bytes() >> 10 : 0;
-  if (BecomesReady(negotiation, operation->admission, operations->pauses + static_cast<int>(half_looks)))
-    return {true, !puts_half};
-  if (!puts_half) return {};
-  const auto is_ready = [&] { return negotiation.IsReady(operation->admission, Share::kHalf); };
-  if (!PutRest(operation, set, is_ready)) return {true, false};
-  RingFence();
-  return {is_ready()};
-}
-
-// Writes the data of a large borrowed operation, which is in flight, and takes its result if the others arrive while it
-// polls. Does both without the lock, in one reservation. Sleeping ranks are woken once everything they need is written.
-void RunLarge(World* world, Operations* operations, const OperationPtr& operation) {
+// Writes the data of a large borrowed operation, which is in flight, and goes on with it if the others arrive while it
+// polls. Does both without the lock, in one reservation.
+void RunLargeBorrowed(World* world, Operations* operations, const OperationPtr& operation) {
   const Admission& admission = operation->admission;
-  const auto [is_ready, has_put_all] = PutLarge(operations, operation.get());
-  const bool rings_first = is_ready && has_put_all;
-  if (rings_first) RingForSmall(world, admission, *admission.set);
-  const bool taken = is_ready && FoldSmall(operation.get(), *admission.set, operations->pauses);
-  if (is_ready && !rings_first) {
-    RingFence();
-    RingForSmall(world, admission, *admission.set);
-  }
-  bool wakes_driver;
-  {
-    std::lock_guard<std::mutex> lock(operations->mutex);
-    if (taken) operations->by_ticket.Take(admission.ticket);
-    if (is_ready && !taken) operation->admission.half_folded = true;
-    wakes_driver = operations->negotiation.Release(admission.ticket, taken);
-  }
-  if (wakes_driver) world->group->RingSelf();
-  if (taken) operations->End(operation, Status::Ok());
+  PutSmall(operation.get(), *admission.set, /*wants_bell=*/false);
+  RingFence();
+  const size_t looks = LooksFor(*operations, *operation);
+  if (!BecomesReady(operations->negotiation, admission, looks)) return PutBack(world, operations, operation);
+  RingForSmall(world, admission, *admission.set);
+  RunLarge(world, operations, operation, looks);
 }
 
 enum class Borrowed { kRefused, kOver, kInFlight };
@@ -272,10 +260,12 @@ Borrowed InsertBorrowed(World* world, Operations* operations, const OperationPtr
   Record(operations, operation.get());  // after the write, to overlap with the transfer
   if (!admission.large) {
     const TensorFold fold = PrepareFold(*operation, set);
-    if (BecomesReady(negotiation, admission, operations->pauses)) {
+    if (BecomesReady(negotiation, admission, static_cast<size_t>(std::max(operations->pauses, 1)))) {
       negotiation.Settle(name, /*at_once=*/true, &admission);
       RingForSmall(world, admission, set);
-      RunPrepared(fold);
+      const FloatingPointScope scope;
+      FRD_FAILPOINT("cells.fold");
+      fold.Run();
       FlightRecord* const record = operation->record;
       if (record != nullptr) record->End(record->submitted.load(std::memory_order_relaxed));  // without a clock
       return Borrowed::kOver;
@@ -284,7 +274,7 @@ Borrowed InsertBorrowed(World* world, Operations* operations, const OperationPtr
   negotiation.Settle(name, /*at_once=*/false, &admission);
   admission.set = name->of->set;  // not earlier: counting references costs as much as the rest of this function
   operations->Begin(operation.get(), Operation::State::kSubmitted);
-  operations->by_ticket.Put(operation);
+  if (!admission.large) operations->by_ticket.Put(operation);
   return Borrowed::kInFlight;
 }
 
@@ -297,11 +287,11 @@ Status Enter(World* world, Operations* operations, const OperationPtr& operation
   if (admission.cells) {
     if (admission.large) {
       PutSmall(operation.get(), *admission.set, WantsBell(*operation, polling));
-      Release(world, operations, admission.ticket);
+      Release(world, operations, admission.ticket, /*taken=*/false);
     }
     RingFence();
     if (operations->negotiation.AnyJoined()) world->group->RingOthers();
-    if (!operations->negotiation.IsReady(admission, Share::kHalf)) return Status::Ok();
+    if (!operations->negotiation.IsReady(admission)) return Status::Ok();
     RingForSmall(world, admission, *admission.set);
     if (CompleteIfReady(world, operations, operation)) WakeForDeferred(world, *operations);
     return Status::Ok();
@@ -327,7 +317,7 @@ bool EnterBorrowed(World* world, Operations* operations, const RequestView& requ
     if (entered != Borrowed::kInFlight) operations->spare = std::move(operation);
   }
   if (entered == Borrowed::kRefused) return false;
-  if (operation && operation->admission.large) RunLarge(world, operations, operation);
+  if (operation && operation->admission.large) RunLargeBorrowed(world, operations, operation);
   if (operations->negotiation.AnyJoined()) world->group->RingOthers();
   if (operation && operation->done() && operation->status().ok()) {
     KeepAsSpare(operations, std::move(operation));
@@ -390,17 +380,15 @@ void AskForBells(Operations* operations) {
 
 // The waiting thread and the driver may both try to take a small operation; TakeReady lets only one of them.
 bool CompleteIfReady(World* world, Operations* operations, const OperationPtr& operation) {
-  int pauses;
+  size_t looks;
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
     const Admission& admission = operation->admission;
-    pauses = operation->borrows() ? operations->pauses : 0;
-    if (!admission.cells || !operations->negotiation.IsReady(admission) ||
-        !TakeIfReady(operations, admission.ticket, pauses))
+    looks = operation->borrows() ? LooksFor(*operations, *operation) : 1;
+    if (!admission.cells || !operations->negotiation.IsReady(admission) || !TakeIfReady(operations, admission.ticket))
       return false;
   }
-  FinishTaken(world, operations, operation, pauses);
-  return true;
+  return FinishTaken(world, operations, operation, looks);
 }
 
 bool CompleteReady(World* world, Operations* operations) {
@@ -423,6 +411,7 @@ void CompleteSmall(World* world, Operations* operations, Ticket ticket) {
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
     operation = TakeSmall(operations, ticket);
+    if (operation && operation->admission.large) operations->negotiation.TakeReady(ticket);
   }
   if (operation) FinishTaken(world, operations, operation);
 }

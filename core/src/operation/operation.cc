@@ -263,7 +263,6 @@ void Operation::Borrow(const RequestView& asked, std::string_view name, int64_t 
   record = nullptr;
   submitted = TimePoint();
   stuck_reported = false;
-  admission.half_folded = false;
   state_.store(State::kMade, std::memory_order_relaxed);
 }
 

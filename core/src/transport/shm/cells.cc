@@ -39,10 +39,7 @@ CellBuffer::CellBuffer(std::byte* memory, int member_count, size_t payload_bytes
 void CellBuffer::Clear() {
   const int parts = member_count_ + (has_result_ ? 1 : 0);
   for (int part = 0; part < parts; ++part) {
-    if (!payload_is_in_line()) {
-      StampFold(part, 0);
-      line(part)->behind.all_put.store(0, std::memory_order_relaxed);
-    }
+    if (!payload_is_in_line()) line(part)->reduced.store(0, std::memory_order_relaxed);
     line(part)->stamp.store(0, std::memory_order_release);
   }
 }
@@ -53,49 +50,66 @@ void CellBuffer::AskForLinesOf(int member) const {
   for (size_t at = 0; at < end; at += kLineBytes) AskForLine(lines + at);
 }
 
+namespace {
+
+void CopyOrClear(std::byte* to, const void* from, size_t begin_byte, size_t end_byte) {
+  if (from == nullptr) {
+    std::memset(to + begin_byte, 0, end_byte - begin_byte);
+  } else {
+    std::memcpy(to + begin_byte, static_cast<const std::byte*>(from) + begin_byte, end_byte - begin_byte);
+  }
+}
+
+}  // namespace
+
 void CellBuffer::Put(int member, const CellTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell) {
   FRD_FAILPOINT("cells.put");
   std::byte* at = payload_to_write(member);
   for (size_t i = 0; i < tensor_count; ++i) {
-    const size_t size_bytes = tensors[i].size_bytes();
-    if (tensors[i].input != nullptr) {
-      std::memcpy(at, tensors[i].input, size_bytes);
-    } else {
-      std::memset(at, 0, size_bytes);
-    }
-    at += size_bytes;
+    CopyOrClear(at, tensors[i].input, 0, tensors[i].size_bytes());
+    at += tensors[i].size_bytes();
   }
-  if (!payload_is_in_line()) line(member)->behind.all_put.store(stamp, std::memory_order_relaxed);
   // The release publishes the payload along with the number.
   line(member)->stamp.store(wants_bell ? stamp | kWantsBell : stamp, std::memory_order_release);
 }
 
-CellBuffer::Half CellBuffer::HalfOf(const CellTensor& tensor, int member) {
-  const size_t line_elements = kLineBytes / SizeOf(tensor.dtype);
-  const size_t border = tensor.element_count / 2 / line_elements * line_elements;
-  return member == 0 ? Half{0, border} : Half{border, tensor.element_count - border};
+// In whole lines, which do not cross between members twice.
+CellBuffer::Elements CellBuffer::ShareOf(const CellTensor& tensor, int member) const {
+  const size_t line_elements = kLineBytes / SizeOf(tensor.dtype), lines = tensor.element_count / line_elements;
+  const auto m = static_cast<size_t>(member), members = static_cast<size_t>(member_count_);
+  const size_t first = lines * m / members * line_elements;
+  const size_t end = m + 1 == members ? tensor.element_count : lines * (m + 1) / members * line_elements;
+  return {first, end - first};
 }
 
-void CellBuffer::PutHalf(int member, const CellTensor& tensor, uint64_t stamp) {
+void CellBuffer::PutForOthers(const CellTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell) {
   FRD_FAILPOINT("cells.put");
-  const Half half = HalfOf(tensor, 1 - member);
-  const size_t element_bytes = SizeOf(tensor.dtype);
-  CopyPart(member, tensor, half.first * element_bytes, (half.first + half.count) * element_bytes);
-  line(member)->stamp.store(stamp, std::memory_order_release);
-}
-
-void CellBuffer::CopyPart(int member, const CellTensor& tensor, size_t begin_byte, size_t end_byte) {
-  std::memcpy(payload_to_write(member) + begin_byte, static_cast<const std::byte*>(tensor.input) + begin_byte,
-              end_byte - begin_byte);
+  std::byte* at = payload_to_write(self_);
+  for (size_t i = 0; i < tensor_count; ++i) {
+    const CellTensor& tensor = tensors[i];
+    const Elements own = tensor.input != nullptr ? ShareOf(tensor, self_) : Elements{};  // else it has no input to take
+    const size_t element_bytes = SizeOf(tensor.dtype);
+    CopyOrClear(at, tensor.input, 0, own.first * element_bytes);
+    CopyOrClear(at, tensor.input, (own.first + own.count) * element_bytes, tensor.size_bytes());
+    at += tensor.size_bytes();
+  }
+  line(self_)->stamp.store(wants_bell ? stamp | kWantsBell : stamp, std::memory_order_release);
 }
 
 // Its own line comes first, which is up to twice as fast for the smallest payloads: presumably the processor loads its
 // own line early, while the other is on its way, and again when another core has looked at it meanwhile
 // (docs/benchmarks/shared-memory.md#prefetching).
-bool CellBuffer::AllHavePut(uint64_t stamp, Share share) const {
-  if (!HasPut(self_, stamp, share)) return false;
+bool CellBuffer::AllHavePut(uint64_t stamp) const {
+  if (!HasPut(self_, stamp)) return false;
   for (int m = 0; m < member_count_; ++m) {
-    if (m != self_ && !HasPut(m, stamp, share)) return false;
+    if (m != self_ && !HasPut(m, stamp)) return false;
+  }
+  return true;
+}
+
+bool CellBuffer::AllHaveReduced(uint64_t stamp) const {
+  for (int m = 0; m < member_count_; ++m) {
+    if (!HasReduced(m, stamp)) return false;
   }
   return true;
 }

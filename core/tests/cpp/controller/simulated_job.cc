@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/slot_reduction.h"
+
 namespace farandole {
 
 Layout MakeGroups(const std::vector<int>& sizes) {
@@ -17,7 +19,7 @@ SimulatedJob::SimulatedJob(const std::vector<int>& groups, uint64_t seed, Plante
     : layout_(MakeGroups(groups)), random_(seed), planted_(planted), coordinator_(layout_) {
   for (const auto& group : layout_.groups)
     memories_.push_back(std::make_unique<Pages>(GroupMemory::BytesFor(static_cast<int>(group.size()))));
-  if (seed % 2 == 0) limits.locked_bytes = 0;
+  if (seed % 2 == 0) limits.one_phase_bytes = 0;
   for (int r = 0; r < layout_.size(); ++r) {
     std::byte* const memory = memories_[static_cast<size_t>(layout_.group_of[static_cast<size_t>(r)])]->data();
     ranks_.push_back(std::make_unique<Rank>(layout_, r, memory, limits));
@@ -260,10 +262,9 @@ bool SimulatedJob::TakeSmall(int r) {
   for (Ticket ticket : ready) {
     if (!rank.negotiation.TakeReady(ticket)) continue;
     taken = true;
-    if (const auto large = rank.in_flight.find(ticket);
-        large != rank.in_flight.end() && large->second->admission.large) {
-      large->second->taken = true;
-      rank.reserved.push_back(Remove(&rank, ticket));
+    const auto found = rank.in_flight.find(ticket);
+    if (found != rank.in_flight.end() && found->second->admission.large) {
+      Reserve(&rank, found->second);
     } else {
       Take(&rank, ticket);
     }
@@ -271,44 +272,64 @@ bool SimulatedJob::TakeSmall(int r) {
   return taken;
 }
 
-// Ends a thread that copies or folds without the lock.
+void SimulatedJob::Reserve(Rank* rank, const std::shared_ptr<Operation>& operation) {
+  operation->next = Operation::Step::kReduce;
+  rank->reserved.push_back(operation);
+}
+
+// A step of a thread that works on a large operation without the lock.
 bool SimulatedJob::GoOn(int r) {
   Rank& rank = *ranks_[static_cast<size_t>(r)];
   if (rank.gone || rank.reserved.empty()) return false;
   const auto pick = rank.reserved.begin() + static_cast<std::ptrdiff_t>(random_() % rank.reserved.size());
   const std::shared_ptr<Operation> operation = *pick;
-  if (operation->puts_half && !GoOnWithHalf(&rank, operation)) return true;
+  if (operation->next == Operation::Step::kPut) {
+    PutLarge(operation.get());
+    operation->next = Operation::Step::kLook;
+    if (operation->keeps_on) return true;
+  }
   rank.reserved.erase(pick);
-  if (std::exchange(operation->puts_half, false)) return true;
-  operation->taken ? Fold(&rank, *operation) : Put(*operation);
-  rank.negotiation.Release(operation->admission.ticket);
-  if (operation->taken) Finish(&rank, *operation, Status::Ok());
+  const bool looks = std::exchange(operation->keeps_on, false);
+  if (operation->next == Operation::Step::kReduce || (looks && IsReady(rank, *operation))) {
+    GoOnWithShares(&rank, operation);
+  } else {
+    rank.negotiation.Release(operation->admission.ticket);
+  }
   return true;
 }
 
-// A call puts half. In its next step it folds its half, or puts the rest where the other rank has not come. Returns
-// whether its reservation is over. The data, all of which Fold reads where they were put, come with the next step only,
-// so a rank that takes the result before shows.
-bool SimulatedJob::GoOnWithHalf(Rank* rank, const std::shared_ptr<Operation>& operation) {
-  Admission& admission = operation->admission;
-  const int me = admission.set->position;
-  const TensorSpec& spec = operation->call.description.signature.tensors[0];
-  std::vector<int64_t> values(static_cast<size_t>(ElementCount(spec.shape)), 0);
-  const CellTensor tensor{values.data(), nullptr, spec.dtype, values.size()};
-  if (!std::exchange(operation->has_put_half, true)) {
-    admission.cells->PutHalf(me, tensor, admission.stamp());
-    return false;
+void SimulatedJob::GoOnWithShares(Rank* rank, const std::shared_ptr<Operation>& operation) {
+  const Ticket ticket = operation->admission.ticket;
+  const bool ends = ReduceLarge(rank, operation.get());
+  rank->negotiation.Release(ticket, ends);
+  if (ends) Finish(rank, *Remove(rank, ticket), Status::Ok());
+}
+
+// Each rank fills the element of its own position, as in PutIntoCells.
+void SimulatedJob::PutLarge(Operation* operation) {
+  const Admission& admission = operation->admission;
+  const auto position = static_cast<size_t>(admission.set->position);
+  for (const TensorSpec& tensor : operation->call.description.signature.tensors) {
+    const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
+    operation->inputs.emplace_back(elements, 0);
+    operation->sums.emplace_back(elements, 0);
+    if (position < elements) operation->inputs.back()[position] = static_cast<int64_t>(operation->call.tag);
   }
-  values[static_cast<size_t>(me)] = static_cast<int64_t>(operation->call.tag);
-  std::copy(values.begin(), values.end(), reinterpret_cast<int64_t*>(admission.cells->payload_to_write(me)));
-  if (rank->negotiation.IsReady(admission, Share::kHalf)) {
-    admission.cells->StampFold(me, admission.stamp());
-  } else {
-    admission.cells->PutRest(me, tensor, admission.stamp(), [] { return false; });
-  }
-  const bool ends = rank->negotiation.IsReady(admission);
-  if (ends) Take(rank, admission.ticket);
-  rank->negotiation.Release(admission.ticket, ends);
+  CellBuffer cells = *admission.cells;
+  const std::vector<CellTensor> tensors = operation->Tensors();
+  cells.PutForOthers(tensors.data(), tensors.size(), admission.stamp(), random_() % 2 == 0);
+}
+
+// Returns whether the operation is complete.
+bool SimulatedJob::ReduceLarge(Rank* rank, Operation* operation) {
+  const Admission& admission = operation->admission;
+  const CellBuffer& cells = *admission.cells;
+  const std::vector<CellTensor> tensors = operation->Tensors();
+  if (!cells.HasReduced(cells.self(), admission.stamp()))
+    ReduceShare(cells, ReduceOp::kSum, {1.0, 1.0}, tensors.data(), tensors.size(), admission.stamp());
+  if (!cells.AllHaveReduced(admission.stamp())) return false;
+  CopyShares(cells, tensors.data(), tensors.size());
+  for (const std::vector<int64_t>& sums : operation->sums) CheckSmall(*rank, *operation, sums);
   return true;
 }
 

@@ -101,7 +101,11 @@ class SimulatedJob {
   bool Advance(int r);
   bool TakeSmall(int r);
   bool GoOn(int r);
-  bool GoOnWithHalf(Rank* rank, const std::shared_ptr<Operation>& operation);
+  void PutLarge(Operation* operation);
+  bool ReduceLarge(Rank* rank, Operation* operation);
+  void GoOnWithShares(Rank* rank, const std::shared_ptr<Operation>& operation);
+  void Reserve(Rank* rank, const std::shared_ptr<Operation>& operation);
+  void HandleTake(Rank* rank, Ticket ticket);
   bool DeliverPut(int r);
   bool DeliverPutFrom(int from, int to);
   bool TakeEarly(int r);
@@ -185,14 +189,20 @@ struct SimulatedJob::Operation {
   Call call;
   Admission admission;
   bool invited = false;
-  bool taken = false;      // by a thread that folds it
-  bool puts_half = false;  // a call of two ranks whose thread looks next, see CellBuffer::PutHalf
-  bool has_put_half = false;
-  bool begun = false;        // early: it has put what it puts
-  bool has_partial = false;  // early: it has put its group's partial to the others
+  enum class Step { kPut, kLook, kReduce } next = Step::kPut;  // large: of the thread that has reserved it
+  bool keeps_on = false;                                       // that thread is a blocking call, and looks next
+  std::vector<std::vector<int64_t>> inputs, sums;              // large: of each tensor
+  bool begun = false;                                          // early: it has put what it puts
+  bool has_partial = false;                                    // early: it has put its group's partial to the others
   bool stuck_reported = false;
   std::vector<int64_t> counts;
   int set() const { return call.description.signature.set; }
+  std::vector<CellTensor> Tensors() {  // of a large one
+    std::vector<CellTensor> tensors;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      tensors.push_back({invited ? nullptr : inputs[i].data(), sums[i].data(), DType::kInt64, inputs[i].size()});
+    return tensors;
+  }
 };
 
 struct SimulatedJob::Work {
@@ -210,7 +220,7 @@ struct SimulatedJob::Rank {
   Negotiation negotiation;
   std::deque<Call> script;
   std::map<Ticket, std::shared_ptr<Operation>> in_flight;
-  std::vector<std::shared_ptr<Operation>> reserved;  // whose data a thread copies or folds
+  std::vector<std::shared_ptr<Operation>> reserved;  // large, with a thread that works on the data
   std::deque<Work> works;
   Events unhandled;                  // the driver handles them later
   std::vector<Admission> to_append;  // complete, but not in the log yet

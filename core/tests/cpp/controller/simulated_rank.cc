@@ -118,7 +118,7 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
   if (admission.cells && admission.large && !operation->invited) {
     rank->reserved.push_back(operation);
   } else if (admission.cells) {
-    Put(*operation);
+    admission.large ? PutLarge(operation.get()) : Put(*operation);
     if (admission.large) rank->negotiation.Release(admission.ticket);
   } else if (admission.id >= 0) {
     const Negotiation::Arrived arrived = rank->negotiation.Arrive(admission);
@@ -148,8 +148,7 @@ bool SimulatedJob::EnterCall(Rank* rank, const std::shared_ptr<Operation>& opera
   rank->in_flight[admission.ticket] = operation;
   if (at_once) Take(rank, admission.ticket);  // it has none, so 0
   if (admission.large) rank->reserved.push_back(operation);
-  operation->puts_half = admission.large && admission.set->size() == 2 && !admission.cells->payload_is_in_line() &&
-                         operation->call.description.signature.tensors.size() == 1 && random_() % 2 == 0;
+  operation->keeps_on = random_() % 2 == 0;
   Collect(rank->number);
   return true;
 }
@@ -313,7 +312,7 @@ void SimulatedJob::Handle(Rank* rank, const Negotiation::Event& event) {
     case Negotiation::Event::kBatch:
       return HandleBatch(rank, event.items);
     case Negotiation::Event::kTake:
-      return Take(rank, event.items[0].ticket);
+      return HandleTake(rank, event.items[0].ticket);
     case Negotiation::Event::kRecalled:  // the receivers drop the data
       rank->in_flight.at(event.items[0].ticket)->admission.early = false;
       return;
@@ -401,6 +400,14 @@ void SimulatedJob::HandleInvitation(Rank* rank, const Negotiation::Event& event)
   rank->in_flight[operation->admission.ticket] = operation;
 }
 
+void SimulatedJob::HandleTake(Rank* rank, Ticket ticket) {
+  const auto found = rank->in_flight.find(ticket);
+  if (found == rank->in_flight.end() || !found->second->admission.large) return Take(rank, ticket);
+  const std::shared_ptr<Operation> operation = found->second;
+  rank->negotiation.TakeReady(ticket);  // false where the negotiation has ended it, since it is complete
+  GoOnWithShares(rank, operation);
+}
+
 void SimulatedJob::HandleJoinEnd(Rank* rank, const Negotiation::Event& event) {
   if (!rank->has_joined) Complain("a join ended that rank " + std::to_string(rank->number) + " did not begin");
   if (!rank->in_flight.empty())
@@ -478,7 +485,7 @@ void SimulatedJob::Fold(Rank* rank, const Operation& operation) {
     data.emplace_back(static_cast<size_t>(ElementCount(tensor.shape)), 0);
     tensors.push_back({nullptr, data.back().data(), tensor.dtype, data.back().size()});
   }
-  FoldCells(*operation.admission.cells, ReduceOp::kSum, {1.0, 1.0}, tensors.data(), tensors.size());
+  ReduceSlots(*operation.admission.cells, ReduceOp::kSum, {1.0, 1.0}, tensors.data(), tensors.size(), kNoMember);
   for (const std::vector<int64_t>& sums : data) CheckSmall(*rank, operation, sums);
 }
 

@@ -78,21 +78,38 @@ struct Payload {
   Payload(int member_count, std::vector<Part> all_parts)
       : parts(std::move(all_parts)), memory(2 * CellBuffer::BytesFor(member_count, BytesOf(parts))) {
     const size_t half_bytes = CellBuffer::BytesFor(member_count, BytesOf(parts));
-    for (size_t cells : {0, 1}) buffers.emplace_back(memory.get() + cells * half_bytes, member_count, BytesOf(parts));
+    for (int member = 0; member < member_count; ++member) {
+      for (size_t cells : {0, 1})
+        buffers.emplace_back(memory.get() + cells * half_bytes, member_count, BytesOf(parts), member);
+    }
   }
+  CellBuffer& BufferOf(int member, uint64_t use) { return buffers[2 * static_cast<size_t>(member) + (use & 1)]; }
+
   std::vector<Part> parts;
   Memory memory;
-  std::vector<CellBuffer> buffers;
+  std::vector<CellBuffer> buffers;  // two of each member
 };
 
+void Yield(const std::function<bool()>& ready) {
+  while (!ready()) std::this_thread::yield();
+}
+
+// Every second use of a payload for which that is possible is reduced in two phases.
 std::string Allreduce(Payload& payload, uint64_t use, int member, std::string input, ReduceOp reduce, Scale scale) {
-  CellBuffer& cells = payload.buffers[use & 1];
+  CellBuffer& cells = payload.BufferOf(member, use);
   const std::vector<CellTensor> tensors = TensorsOf(payload.parts, input.data(), input.data());
+  if (CellBuffer::CanShare(input.size()) && use / 2 % 2 == 0) {
+    cells.PutForOthers(tensors.data(), tensors.size(), use, /*wants_bell=*/false);
+    Yield([&] { return cells.AllHavePut(use); });
+    ReduceShare(cells, reduce, scale, tensors.data(), tensors.size(), use);
+    Yield([&] { return cells.AllHaveReduced(use); });
+    CopyShares(cells, tensors.data(), tensors.size());
+    return input;
+  }
   cells.Put(member, tensors.data(), tensors.size(), use);
-  while (!cells.AllHavePut(use)) std::this_thread::yield();
+  Yield([&] { return cells.AllHavePut(use); });
   const bool reads_own = use % 3 != 0;  // both kinds, with both buffers
-  const CellReader reader{member, use, /*pauses=*/static_cast<int>(use % 2), /*half_folded=*/false};
-  FoldCells(cells, reduce, scale, tensors.data(), tensors.size(), reads_own ? &reader : nullptr);
+  ReduceSlots(cells, reduce, scale, tensors.data(), tensors.size(), reads_own ? member : kNoMember);
   return input;
 }
 
@@ -161,13 +178,22 @@ TEST(Cells, AMemberWithoutMemoryContributesZerosAndGetsNoResult) {
   auto* const bytes = reinterpret_cast<char*>(values.data());
   const std::vector<CellTensor> mine = TensorsOf(payload.parts, bytes, bytes);
   const std::vector<CellTensor> none = {{nullptr, nullptr, DType::kInt32, 3}, {nullptr, nullptr, DType::kInt32, 2000}};
-  for (uint64_t use = 1; use <= 3; ++use) {
-    CellBuffer& cells = payload.buffers[use & 1];
-    cells.Put(0, mine.data(), mine.size(), use);
-    cells.Put(1, none.data(), none.size(), use);
-    const CellReader first{0, use, 1}, second{1, use, 1};
-    FoldCells(cells, ReduceOp::kSum, {}, mine.data(), mine.size(), use % 2 == 0 ? &first : nullptr);
-    FoldCells(cells, ReduceOp::kSum, {}, none.data(), none.size(), &second);
+  for (uint64_t use = 1; use <= 4; ++use) {
+    CellBuffer& first = payload.BufferOf(0, use);
+    CellBuffer& second = payload.BufferOf(1, use);
+    if (use % 2 == 0) {
+      first.PutForOthers(mine.data(), mine.size(), use, false);
+      second.PutForOthers(none.data(), none.size(), use, false);
+      ReduceShare(first, ReduceOp::kSum, {}, mine.data(), mine.size(), use);
+      ReduceShare(second, ReduceOp::kSum, {}, none.data(), none.size(), use);
+      CopyShares(first, mine.data(), mine.size());
+      CopyShares(second, none.data(), none.size());
+    } else {
+      first.Put(0, mine.data(), mine.size(), use);
+      second.Put(1, none.data(), none.size(), use);
+      ReduceSlots(first, ReduceOp::kSum, {}, mine.data(), mine.size(), use == 1 ? 0 : kNoMember);
+      ReduceSlots(second, ReduceOp::kSum, {}, none.data(), none.size(), 1);
+    }
   }
   EXPECT_EQ(values, std::vector<int32_t>(2003, 7));
 }
@@ -176,7 +202,7 @@ TEST(Cells, ReportsWhichMembersHavePut) {
   Payload payload(3, {{DType::kFloat32, 1}});
   float value = 1;
   const CellTensor tensor{&value, &value, DType::kFloat32, 1};
-  CellBuffer& cells = payload.buffers[1];
+  CellBuffer& cells = payload.BufferOf(0, 1);
   cells.Put(2, &tensor, 1, 1);
   EXPECT_FALSE(cells.HasPut(0, 1));
   EXPECT_TRUE(cells.HasPut(2, 1));
@@ -204,107 +230,86 @@ TEST(Cells, SayTheSameToEachMemberOfWhoHasPut) {
   }
 }
 
-// Two members with a payload of which each folds one half for both.
-class Halves : public testing::Test {
+// Three members with a payload of which each reduces one share for all.
+class TwoPhases : public testing::Test {
  protected:
   static constexpr size_t kCount = 3001;
+  static constexpr int kMembers = 3;
 
-  void PutBoth(uint64_t use) {
-    for (int member : {0, 1}) cells(use).Put(member, &tensors_[member], 1, use);
+  CellBuffer& cells(int member, uint64_t use = 1) { return payload_.BufferOf(member, use); }
+  void Put(int member, uint64_t use = 1) { cells(member, use).PutForOthers(&tensors_[member], 1, use, false); }
+  void Reduce(int member, uint64_t use = 1) {
+    ReduceShare(cells(member, use), ReduceOp::kSum, {}, &tensors_[member], 1, use);
   }
-  bool Fold(int member, uint64_t use, int pauses = 0, bool half_folded = false) {
-    const CellReader reader{member, use, pauses, half_folded};
-    return FoldCells(cells(use), ReduceOp::kSum, {}, &tensors_[member], 1, &reader);
-  }
-  CellBuffer& cells(uint64_t use) { return payload_.buffers[use & 1]; }
-  float* PayloadOf(int member, uint64_t use) { return reinterpret_cast<float*>(cells(use).payload_to_write(member)); }
+  void Copy(int member, uint64_t use = 1) { CopyShares(cells(member, use), &tensors_[member], 1); }
 
-  Payload payload_{2, {{DType::kFloat32, kCount}}};
-  std::vector<float> values_[2] = {std::vector<float>(kCount, 1), std::vector<float>(kCount, 2)};
-  CellTensor tensors_[2] = {{values_[0].data(), values_[0].data(), DType::kFloat32, kCount},
-                            {values_[1].data(), values_[1].data(), DType::kFloat32, kCount}};
-  const std::vector<float> sums_ = std::vector<float>(kCount, 3);
+  Payload payload_{kMembers, {{DType::kFloat32, kCount}}};
+  std::vector<float> values_[kMembers] = {std::vector<float>(kCount, 1), std::vector<float>(kCount, 2),
+                                          std::vector<float>(kCount, 4)};
+  CellTensor tensors_[kMembers] = {{values_[0].data(), values_[0].data(), DType::kFloat32, kCount},
+                                   {values_[1].data(), values_[1].data(), DType::kFloat32, kCount},
+                                   {values_[2].data(), values_[2].data(), DType::kFloat32, kCount}};
+  const std::vector<float> sums_ = std::vector<float>(kCount, 7);
 };
 
-TEST_F(Halves, TheFirstToFoldDependsOnNothingThatTheOtherDoes) {
-  PutBoth(1);
-  Fold(0, 1);
+TEST_F(TwoPhases, TheSharesAreWholeLinesAndCoverEachElementOnce) {
+  for (const size_t count : {0, 1, 15, 16, 17, 31, 33, 47, 3001}) {
+    const CellTensor tensor{nullptr, nullptr, DType::kFloat32, count};
+    size_t end = 0;
+    for (int member = 0; member < kMembers; ++member) {
+      const CellBuffer::Elements share = cells(0).ShareOf(tensor, member);
+      EXPECT_EQ(share.first, end);
+      EXPECT_EQ(share.first % 16, 0u);
+      end += share.count;
+    }
+    EXPECT_EQ(end, count);
+  }
+}
+
+TEST_F(TwoPhases, TheResultIsThereOnceAllHaveReduced) {
+  for (int member : {2, 0, 1}) Put(member);
+  EXPECT_TRUE(cells(0).AllHavePut(1));
+  for (int member : {1, 2}) Reduce(member);
+  EXPECT_TRUE(cells(0).HasReduced(1, 1));
+  EXPECT_FALSE(cells(0).HasReduced(0, 1));
+  EXPECT_FALSE(cells(1).AllHaveReduced(1)) << "member 0 has not";
+  Reduce(0);
+  for (int member : {0, 2, 1}) {
+    EXPECT_TRUE(cells(member).AllHaveReduced(1));
+    Copy(member);
+    EXPECT_EQ(values_[member], sums_);
+  }
+}
+
+// A fast member puts the next use while a slow one still copies this one.
+TEST_F(TwoPhases, TheNextUseLeavesTheSharesOfThisOne) {
+  for (int member : {0, 1, 2}) Put(member);
+  for (int member : {0, 1, 2}) Reduce(member);
+  for (int member : {1, 2}) {
+    Copy(member);
+    Put(member, 2);
+  }
+  Copy(0);
   EXPECT_EQ(values_[0], sums_);
+  EXPECT_FALSE(cells(1, 2).AllHavePut(2));
 }
 
-TEST_F(Halves, TheSecondTakesTheHalfThatTheFirstHasFolded) {
-  PutBoth(1);
-  Fold(0, 1);
-  PayloadOf(1, 1)[0] = 7;  // member 0 has folded this element; not the sum, so that it shows
-  Fold(1, 1);
-  EXPECT_EQ(values_[1][0], 7);
-  EXPECT_EQ(std::vector<float>(values_[1].begin() + 1, values_[1].end()),
-            std::vector<float>(sums_.begin() + 1, sums_.end()));
-}
-
-TEST_F(Halves, AnotherOperationInTheSameMemoryTakesNoHalfOfTheOneBefore) {
-  PutBoth(1);
-  Fold(0, 1);
-  cells(1).Clear();
-  std::fill(values_[0].begin(), values_[0].end(), 10.0f);
-  PutBoth(1);
-  Fold(1, 1);
-  EXPECT_EQ(values_[1], std::vector<float>(kCount, 12));
-}
-
-// The one that waits leaves the bounded wait with the result, whether the other folds or not.
-TEST_F(Halves, AWaitForTheOtherEnds) {
-  PutBoth(1);
-  Fold(1, 1, /*pauses=*/1000);
+TEST_F(TwoPhases, AMemberTakesItsOwnShareFromItsInputOnly) {
+  for (int member : {0, 1, 2}) Put(member);
+  const CellBuffer::Elements share = cells(1).ShareOf(tensors_[1], 1);
+  reinterpret_cast<float*>(cells(1).payload_to_write(1))[share.first] = 100;  // nobody reads or writes this
+  for (int member : {0, 1, 2}) Reduce(member);
+  for (int member : {0, 1, 2}) Copy(member);
+  EXPECT_EQ(values_[0], sums_);
   EXPECT_EQ(values_[1], sums_);
 }
 
-TEST_F(Halves, TwoThatPutHalfAreDoneOnceBothHaveFolded) {
-  for (int member : {0, 1}) cells(1).PutHalf(member, tensors_[member], 1);
-  EXPECT_TRUE(cells(1).AllHavePut(1, Share::kHalf));
-  EXPECT_FALSE(cells(1).AllHavePut(1, Share::kAll));
-  EXPECT_FALSE(Fold(0, 1, /*pauses=*/20)) << "the other's half is nowhere yet";
-  EXPECT_TRUE(Fold(1, 1));
-  EXPECT_EQ(values_[1], sums_);
-  EXPECT_TRUE(cells(1).AllHavePut(1, Share::kAll));
-  EXPECT_TRUE(Fold(0, 1, /*pauses=*/20, /*half_folded=*/true));
-  EXPECT_EQ(values_[0], sums_);
-}
-
-TEST_F(Halves, AMemberThatPutsTheRestIsNotDependedOn) {
-  cells(1).PutHalf(1, tensors_[1], 1);
-  EXPECT_TRUE(cells(1).PutRest(1, tensors_[1], 1, [&] { return cells(1).HasPut(0, 1); }));
-  cells(1).PutHalf(0, tensors_[0], 1);
-  EXPECT_FALSE(cells(1).AllHavePut(1, Share::kAll)) << "member 0 has put half";
-  EXPECT_TRUE(Fold(0, 1));
-  EXPECT_EQ(values_[0], sums_);
-  EXPECT_TRUE(Fold(1, 1));
-  EXPECT_EQ(values_[1], sums_);
-}
-
-TEST_F(Halves, NoRestIsPutForOneThatHasCome) {
-  for (int member : {0, 1}) cells(1).PutHalf(member, tensors_[member], 1);
-  EXPECT_FALSE(cells(1).PutRest(1, tensors_[1], 1, [&] { return cells(1).HasPut(0, 1); }));
-  EXPECT_FALSE(cells(1).HasPutAll(1, 1)) << "member 0 would read what is not there";
-  EXPECT_FALSE(Fold(1, 1, /*pauses=*/20));
-  EXPECT_TRUE(Fold(0, 1));
-  EXPECT_TRUE(Fold(1, 1, /*pauses=*/20, /*half_folded=*/true));
-  for (const auto& values : values_) EXPECT_EQ(values, sums_);
-}
-
-TEST_F(Halves, OneThatPutHalfMeetsOneThatPutAll) {
-  cells(1).PutHalf(0, tensors_[0], 1);
-  cells(1).Put(1, &tensors_[1], 1, 1);
-  EXPECT_TRUE(Fold(0, 1));
-  EXPECT_TRUE(Fold(1, 1));
-  for (const auto& values : values_) EXPECT_EQ(values, sums_);
-}
-
-TEST_F(Halves, AnotherOperationInTheSameMemoryIsNotAllPutByTheOneBefore) {
-  PutBoth(1);
-  cells(1).Clear();
-  for (int member : {0, 1}) cells(1).PutHalf(member, tensors_[member], 1);
-  EXPECT_FALSE(cells(1).AllHavePut(1, Share::kAll));
+TEST_F(TwoPhases, AnotherOperationInTheSameMemoryHasNoSharesOfTheOneBefore) {
+  for (int member : {0, 1, 2}) Put(member);
+  for (int member : {0, 1, 2}) Reduce(member);
+  cells(0).Clear();
+  EXPECT_FALSE(cells(0).AllHavePut(1));
+  for (int member : {0, 1, 2}) EXPECT_FALSE(cells(0).HasReduced(member, 1));
 }
 
 // For a small payload only one line of 64 bytes crosses. No two members share a line.
