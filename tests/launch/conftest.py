@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import pytest
@@ -22,6 +22,7 @@ _SOURCES = Path(__file__).parents[2] / "core" / "python"
 if importlib.util.find_spec("farandole") is None:
     sys.path.insert(0, str(_SOURCES))
 
+T = TypeVar("T")
 LIMIT_S = 60.0
 _MARK = "TEST_LAUNCH_MARK"
 
@@ -76,11 +77,19 @@ class Launched:
         """Processes of this job that live, the launcher included."""
         return [process for process in psutil.process_iter() if _carries(process, self.mark)]
 
-    def wait_until_nothing_is_left(self, limit_s: float) -> float:
-        """Returns how long it took."""
+    def of_each(self, look: Callable[[psutil.Process], T]) -> list[T]:
+        """What is seen at the processes of this job, without those that end meanwhile."""
+        found = []
+        for process in self.left():
+            with contextlib.suppress(psutil.Error):
+                found.append(look(process))
+        return found
+
+    def wait_until_nothing_is_left(self, limit_s: float = 10.0) -> float:
+        """Returns how long it took. What a test starts lives longer than this limit unless somebody ends it."""
         began = time.monotonic()
         while left := self.left():
-            assert time.monotonic() - began < limit_s, f"still there: {[process.cmdline() for process in left]}"
+            assert time.monotonic() - began < limit_s, f"still there: {left}, {self.of_each(psutil.Process.cmdline)}"
             time.sleep(0.02)
         return time.monotonic() - began
 

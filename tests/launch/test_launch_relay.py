@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 IN_PIECES = """
 import os, random, sys
 rank = os.environ["FARANDOLE_RANK"]
@@ -86,21 +88,33 @@ def test_colour_follows_the_conventions(run: Callable) -> None:
     assert b"\x1b[" not in run("-np", 1, "echo", "x", env={"FORCE_COLOR": "1", "NO_COLOR": "1"}).stdout
 
 
-def test_a_terminal_gets_colour_and_a_bar_below_the_lines(launch: Callable) -> None:
+@pytest.mark.timeout(60)
+def test_a_terminal_gets_colour_and_a_bar_below_the_lines(launch: Callable, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     text = """
-    wait_for() { while test ! -e $1; do sleep 0.02; done; sleep 0.2; }
-    if test $FARANDOLE_RANK = 0; then printf '\\r 10%%'; touch bar; wait_for hello
-    else wait_for bar; echo hello; touch hello; fi
+    wait_for() { while test ! -e $1; do sleep 0.02; done; }
+    if test $FARANDOLE_RANK = 0; then printf '\\r 10%%'; wait_for hello.seen
+    else wait_for bar.seen; echo hello; wait_for end; fi
     """
     env = {"NO_COLOR": "", "FORCE_COLOR": "", "TERM": "xterm"}
     job = launch("-np", 2, "sh", "-c", text, env=env, stdout=theirs, stderr=theirs)
-    job.process.wait(60)
     os.close(theirs)
-    seen = os.read(ours, 4096)
-    os.close(ours)
+
+    def shows(words: bytes) -> None:
+        shown = b""
+        while len(shown) < len(words) and words.startswith(shown):
+            shown += os.read(ours, len(words) - len(shown))
+        assert shown == words
+
     erase, zero, one = b"\r\x1b[K", b"\x1b[36m[0]\x1b[0m  10%", b"\x1b[33m[1]\x1b[0m hello\r\n"
-    assert seen == erase + zero + erase + one + zero + erase + zero + b"\r\n"
+    shows(erase + zero)
+    (tmp_path / "bar.seen").touch()
+    shows(erase + one + zero)
+    (tmp_path / "hello.seen").touch()  # rank 0 ends, and its line with it
+    shows(erase + zero + b"\r\n")
+    (tmp_path / "end").touch()
+    assert job.process.wait(60) == 0
+    os.close(ours)
 
 
 def test_each_rank_has_its_file(run: Callable, tmp_path: Path) -> None:
@@ -133,7 +147,7 @@ def test_a_reader_that_goes_away_ends_the_job(launch: Callable) -> None:
     job.process.stdout.close()
     assert job.process.wait(15) == 141
     assert job.process.stderr.read() == b""
-    job.wait_until_nothing_is_left(1)
+    job.wait_until_nothing_is_left()
 
 
 def test_a_slow_reader_holds_the_ranks_back_and_loses_nothing(launch: Callable, script: Callable) -> None:
@@ -153,12 +167,14 @@ def test_a_stuck_reader_does_not_keep_the_launcher_from_its_signals(launch: Call
     time.sleep(0.5)
     job.process.terminate()
     assert job.process.wait(15) == 143
-    job.wait_until_nothing_is_left(1)
+    job.wait_until_nothing_is_left()
 
 
-def test_a_stuck_reader_does_not_keep_an_interrupted_failure(launch: Callable) -> None:
-    job = launch("-np", 2, "sh", "-c", "test $FARANDOLE_RANK = 0 && exec yes; sleep 0.3; exit 3")
-    job.read_line()
+def test_a_stuck_reader_does_not_keep_an_interrupted_failure(launch: Callable, tmp_path: Path) -> None:
+    text = "test $FARANDOLE_RANK = 0 && exec yes; while test ! -e fail; do sleep 0.02; done; exit 3"
+    job = launch("-np", 2, "sh", "-c", text)
+    assert job.read_line() == b"[0] y\n"
+    (tmp_path / "fail").touch()
     while job.inner.children():
         time.sleep(0.05)
     time.sleep(0.5)  # it has failed, and waits for somebody to read what rank 0 wrote
@@ -166,7 +182,7 @@ def test_a_stuck_reader_does_not_keep_an_interrupted_failure(launch: Callable) -
     job.process.terminate()
     assert job.process.wait(15) == 3
     assert b"rank 1 on localhost" in job.process.stderr.read()
-    job.wait_until_nothing_is_left(1)
+    job.wait_until_nothing_is_left()
 
 
 def test_python_ranks_print_at_once(launch: Callable, script: Callable) -> None:
