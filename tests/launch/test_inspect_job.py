@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from farandole.launch.inspection.command import inspect
@@ -22,7 +23,7 @@ import os, time
 import numpy as np
 import farandole.numpy as hvd
 hvd.init()
-for _ in range(5000):
+for _ in range(500):
     hvd.allreduce(np.ones(3, np.float32), name="grad")
 while hvd.rank() == 1 and not os.path.exists("go"):
     time.sleep(0.05)
@@ -56,8 +57,8 @@ def test_a_rank_that_is_late_and_then_stopped(
         in found["sentence"]
     )
     late = found["ranks"][1]
-    assert late["begun"] == 5000 and late["state"] == "running"
-    assert [each["count"] for each in late["operations"]] == list(range(4985, 5001))
+    assert late["begun"] == 500 and late["state"] == "running"
+    assert [each["count"] for each in late["operations"]] == list(range(485, 501))
     assert found["ranks"][0]["operations"][-1]["site"] == "script0.py:10"
 
     os.kill(late["pid"], signal.SIGSTOP)
@@ -91,14 +92,14 @@ def test_a_rank_that_is_killed(run: Callable, script: Callable, tmp_path: Path) 
     assert list((tmp_path / "flights").iterdir()) == []
 
 
+# Rank 1 sleeps until somebody opens the pipe "go".
 STALLED = """
-import time
 import numpy as np
 import farandole.numpy as hvd
 hvd.init()
 hvd.allreduce(np.ones(3, np.float32), name="grad")
 if hvd.rank() == 1:
-    time.sleep(5)
+    open("go").read()
 hvd.allreduce(np.ones(3, np.float32), name="grad")
 if hvd.rank() == 1:
     import os, signal
@@ -116,22 +117,37 @@ def there(tmp_path: Path) -> dict[str, str]:
     return {"FARANDOLE_SSH": str(ssh)}
 
 
+def finish_once_it_says(job: Any, words: bytes, tmp_path: Path) -> tuple[int, str]:
+    """The exit code and stderr of a job with a rank that waits for us to open the pipe."""
+    seen = b""
+    while words not in seen:
+        chunk = os.read(job.process.stderr.fileno(), 4096)
+        assert chunk, seen.decode()
+        seen += chunk
+    (tmp_path / "go").write_text("")
+    result = job.finish()
+    return result.code, seen.decode() + result.err
+
+
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("host", ["localhost", "there"])
 def test_the_launcher_says_by_itself_who_is_waited_for_and_who_was_lost(
-    run: Callable, script: Callable, tmp_path: Path, there: dict[str, str], host: str
+    launch: Callable, script: Callable, tmp_path: Path, there: dict[str, str], host: str
 ) -> None:
     """Also of another host, whose agent looks for it."""
-    env = {**environment(tmp_path), **there, "FARANDOLE_WARN_AFTER": "1"}
-    result = run("-H", f"{host}:2", script(STALLED), env=env)
-    assert result.code == 128 + signal.SIGKILL
-    (sentence,) = re.findall("^farandole: rank 1 .*has not called.*$", result.err, re.MULTILINE)
+    env = {**environment(tmp_path), **there, "FARANDOLE_WARN_AFTER": "2"}
+    os.mkfifo(tmp_path / "go")
+    job = launch("-H", f"{host}:2", script(STALLED), env=env)
+    code, err = finish_once_it_says(job, b"has not called", tmp_path)
+    assert code == 128 + signal.SIGKILL
+    (sentence,) = re.findall("^farandole: rank 1 .*has not called.*$", err, re.MULTILINE)
     assert "it sleeps; rank 0 has waited" in sentence
-    assert "the flight recorders say: rank 1 (pid " in result.err
+    assert "the flight recorders say: rank 1 (pid " in err
 
 
 # Rank 0 is killed. Of the two that go on, one is late and then killed. It was rank 2 at the start, and is rank 1 now.
 CHANGED = """
-import os, signal, time
+import os, signal
 import numpy as np
 import farandole.numpy as hvd
 from farandole import elastic
@@ -144,7 +160,7 @@ def train(state):
         if state.step == 20 and hvd.size() == 3 and number == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         if state.step >= 40 and number == 2:
-            time.sleep(5)
+            open("go").read()
             os.kill(os.getpid(), signal.SIGKILL)
         hvd.allreduce(np.ones(3, np.float32), name="grad")
         state.step += 1
@@ -154,17 +170,20 @@ train(elastic.ObjectState(step=0))
 """
 
 
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("host", ["localhost", "there"])
 def test_the_launcher_says_so_in_every_world_of_an_elastic_job(
-    run: Callable, script: Callable, tmp_path: Path, there: dict[str, str], host: str
+    launch: Callable, script: Callable, tmp_path: Path, there: dict[str, str], host: str
 ) -> None:
     """It names ranks as it does elsewhere: by their order at the start."""
-    env = {**environment(tmp_path), **there, "FARANDOLE_WARN_AFTER": "1"}
-    result = run("-H", f"{host}:3", "--min-np", "2", script(CHANGED), env=env)
-    assert result.code == 128 + signal.SIGKILL
-    (sentence,) = re.findall("^farandole: rank 2 .*has not called.*$", result.err, re.MULTILINE)
+    env = {**environment(tmp_path), **there, "FARANDOLE_WARN_AFTER": "2"}
+    os.mkfifo(tmp_path / "go")
+    job = launch("-H", f"{host}:3", "--min-np", "2", script(CHANGED), env=env)
+    code, err = finish_once_it_says(job, b"has not called", tmp_path)
+    assert code == 128 + signal.SIGKILL
+    (sentence,) = re.findall("^farandole: rank 2 .*has not called.*$", err, re.MULTILINE)
     assert "it sleeps; rank 1 has waited" in sentence
-    assert "the flight recorders say: rank 2 (pid " in result.err
+    assert "the flight recorders say: rank 2 (pid " in err
     assert list((tmp_path / "flights").iterdir()) == []
 
 
