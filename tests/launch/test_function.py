@@ -419,7 +419,7 @@ def test_an_interruption_ends_the_job_and_is_raised(user: Callable, tmp_path: Pa
     process.send_signal(signal.SIGINT)
     out, _ = finish(process)
     assert out.endswith("interrupted\n")
-    assert psutil.wait_procs(family, timeout=0)[1] == [] and list((tmp_path / "tmp").iterdir()) == []
+    assert psutil.wait_procs(family, timeout=10)[1] == [] and list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_nothing_lives_on_when_the_caller_is_killed(user: Callable, tmp_path: Path) -> None:

@@ -137,7 +137,9 @@ DIES = (
     + """
 import os, signal
 if hvd.rank() == 1:
-    import time; time.sleep(0.5)
+    import time
+    for _ in range(50):  # in turns with the thread that writes, however busy the machine is
+        time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)
 hvd.allreduce(np.ones(100000), name="grad")
 """
