@@ -50,8 +50,8 @@ def act(when):
         raise OSError("the disk is broken")
     elif what == "slow":
         is_slow = True
-    elif what == "fill":
-        wanted = hvd.size()
+    elif what.startswith("fill"):  # up to so many ranks as there are now, or as it says
+        wanted = int(what[4:] or hvd.size())
     elif what == "wait":
         time.sleep(3)
     elif what == "kept":
@@ -73,7 +73,7 @@ def train(state):
         state.commit()
         if is_slow:
             time.sleep(0.005)
-        while hvd.size() < wanted and state.step == steps - 20:
+        while hvd.size() < wanted and state.step >= steps - 20:
             time.sleep(0.01)
             state.commit()
     return state.total
@@ -386,10 +386,10 @@ def test_a_death_in_the_middle_of_a_join(tmp_path: Path, job, dies: int) -> None
     """Those that are left have the last commit; the next newcomer gets it from them."""
     text = PROGRAM.replace("epochs, is_slow = 0", DIES_IN_THE_STREAM.replace("DIES", str(dies)) + "epochs, is_slow = 0")
     (tmp_path / "train.py").write_text(text.replace("(step=0,", "(step=0, much=b'x' * 30_000_000,"))
-    plan = ("1:20:9", "0:1:slow", "2:1:slow")
-    code, out, err = job(3, *plan, max_np=3, steps=900, options=("--blacklist-cooldown-range", "0.1", "0.1"))
+    plan = ("1:20:9", *(f"{number}:1:fill3" for number in range(6)))
+    code, out, err = job(3, *plan, max_np=3, steps=60, options=("--blacklist-cooldown-range", "0.1", "0.1"))
     assert code == 0 and f"rank {dies} on localhost" in err and "killed by SIGKILL" in err, err
-    assert ended(out) == all_of(3, 900), err
+    assert ended(out) == all_of(3, 60), err
     assert re.findall(r"\[(?:3|4|5)\] epoch 0: \d of 3 at", out), out
     assert_no_step_is_lost(out)
 
@@ -398,7 +398,7 @@ def test_newcomers_alone_do_not_begin_again(tmp_path: Path, job) -> None:
     """The only rank that has the state dies while it sends it."""
     text = PROGRAM.replace("epochs, is_slow = 0", DIES_IN_THE_STREAM.replace("DIES", "0") + "epochs, is_slow = 0")
     (tmp_path / "train.py").write_text(text.replace("(step=0,", "(step=0, much=b'x' * 30_000_000,"))
-    code, out, err = job(2, "1:20:9", "0:1:slow", max_np=2, steps=2000)
+    code, out, err = job(2, "1:20:9", "0:1:fill", max_np=2, steps=60)
     assert code != 0 and ended(out) == [], err
     assert "all ranks that had the state of the job were lost while they sent it" in err, err
 
@@ -416,10 +416,15 @@ def test_newcomers_know_the_process_sets(tmp_path: Path, job) -> None:
 
 
 def test_a_newcomer_has_no_collectives_before_run(tmp_path: Path, job) -> None:
-    text = PROGRAM.replace("@elastic.run", "if 'FARANDOLE_JOINS' in os.environ:\n    hvd.barrier()\n@elastic.run")
-    (tmp_path / "train.py").write_text(text)
-    code, out, err = job(2, "1:10:9", "0:1:slow", max_np=2, steps=700)
-    assert (code, ended(out)) == (0, all_of(1, 700))
+    """The only rank that is left ends after it."""
+    path = str(tmp_path / "newcomer")
+    fails = f"if 'FARANDOLE_JOINS' in os.environ:\n    open({path!r}, 'w').write(str(os.getpid()))\n    hvd.barrier()\n"
+    is_over = f"os.path.exists({path!r}) and (pid := open({path!r}).read()) and not os.path.exists(f'/proc/{{pid}}')"
+    text = PROGRAM.replace("@elastic.run", fails + "@elastic.run")
+    ends = f"    while not ({is_over}):\n        time.sleep(0.01)\n    return state.total\n"
+    (tmp_path / "train.py").write_text(text.replace("    return state.total\n", ends))
+    code, out, err = job(2, "1:10:9", max_np=2)
+    assert (code, ended(out)) == (0, all_of(1))
     assert "joins a running job: until elastic.run it is in no world" in err, err
 
 
@@ -446,14 +451,14 @@ if LONG:
 
 def test_a_job_follows_a_script_that_fails_too(tmp_path: Path, job) -> None:
     """One place, a failure, three places; FARANDOLE_LONG=1: then two. No step is lost, and none is done again."""
-    script, last, steps = tmp_path / "hosts.sh", 2 if LONG else 3, 1500 if LONG else 700
+    script, last, steps, does = tmp_path / "hosts.sh", *((2, 1500, "slow") if LONG else (3, 60, "fill3"))
     script.write_text(
         f'echo x >> {tmp_path}/n; n=$(wc -l < {tmp_path}/n); [ "$n" = 2 ] && exit 7\n'
         'if [ "$n" = 1 ]; then echo localhost:1; exit; fi\n'
         f'if [ "$n" -le 5 ]; then echo localhost:3; else echo localhost:{last}; fi\n'
     )
     found = ("--host-discovery-script", f"sh {script}", "--max-np", "4")
-    code, out, err = job(1, *(f"{number}:1:slow" for number in range(4)), steps=steps, options=found)
+    code, out, err = job(1, *(f"{number}:1:{does}" for number in range(4)), steps=steps, options=found)
     assert (code, ended(out)) == (0, all_of(last, steps)), err
     assert err.count("ended with exit code 7; the job goes on with the hosts that it has") == 1, err
     assert err.count("leaves, as SIGTERM asked; 2 ranks go on") == 3 - last, err
