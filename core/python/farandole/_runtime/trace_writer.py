@@ -16,6 +16,7 @@ _INTERVAL_S = 0.2
 _PATIENCE_S = 5.0  # how long `close` waits for the file system
 _MOST_AT_ONCE = 32  # events that are formatted before other threads can run again
 _MOST_KEPT = 1 << 15  # events that the core keeps
+_READINGS = 10  # of the clocks; this thread may lose its processor between two of them
 
 
 class TraceWriter:
@@ -70,7 +71,7 @@ class TraceWriter:
 
     def _begin(self, path: str) -> TraceFile:
         """Create a file. Reads the time of day for each file, since it may be adjusted while the program runs."""
-        zero_unix_ns = time.time_ns() - (time.monotonic_ns() - self._lines.offset_ns)
+        zero_unix_ns = _unix_ahead_ns() + self._lines.offset_ns
         try:
             file = TraceFile(path)
             file.append(self._lines.of_rank(self._title, zero_unix_ns))
@@ -116,6 +117,15 @@ class TraceWriter:
                 self._is_closed = True
         why = error.strerror or error
         _warn(f"the timeline '{self._path}' cannot be written any further: {why}; training goes on without it")
+
+
+def _unix_ahead_ns() -> int:
+    """By how much the time of day is ahead of the monotonic clock: by the readings that lie closest together."""
+    found = []
+    for _ in range(_READINGS):
+        before_ns, unix_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        found.append((after_ns - before_ns, unix_ns - (before_ns + after_ns) // 2))
+    return min(found)[1]
 
 
 def _warn(sentence: str) -> None:
