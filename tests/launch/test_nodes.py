@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from farandole._start.proof import OtherProgramError, Proof, ProofError
 from farandole.launch.hosts import JobError
@@ -252,8 +253,8 @@ def test_the_end_of_one_launcher_ends_the_other(node: Callable) -> None:
 
 def test_other_keys_are_told_on_both_nodes(node: Callable, tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(KEY[::-1])
-    jobs = [node(0, "true", wait=3), node(1, "true", key="other")]
-    zero, one = (job.finish() for job in jobs)
+    jobs = [node(1, "true", key="other"), node(0, "true", wait=5)]  # the first one tries until the other listens
+    one, zero = (job.finish() for job in jobs)
     assert (zero.code, one.code) == (2, 2)
     assert "node 1 and node 0 at 127.0.0.1" in one.err and "have different keys" in one.err
     assert "node 1 of 2 did not come" in zero.err and "at 127.0.0.1 came with another key" in zero.err
@@ -266,7 +267,8 @@ def test_a_start_that_is_interrupted_ends_at_once(node: Callable, tmp_path: Path
     until = time.monotonic() + 20
     while port is None and time.monotonic() < until:
         port = next(
-            (each for process in job.left() for each in process.net_connections() if each.status == "LISTEN"), None
+            (each for made in job.of_each(psutil.Process.net_connections) for each in made if each.status == "LISTEN"),
+            None,
         )
     assert port is not None
     job.process.terminate()

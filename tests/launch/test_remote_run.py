@@ -58,11 +58,11 @@ def test_secrets_stand_in_no_command_line(launch: Callable, ssh: Callable) -> No
         deadline = time.monotonic() + 20
         while not ranks_of(job) and time.monotonic() < deadline:
             time.sleep(0.05)
-        words = [word for each in job.left() for word in each.cmdline()]
+        words = [word for line in job.of_each(psutil.Process.cmdline) for word in line]
         assert any("launch.remote.agent" in word for word in words)
         (rank,) = ranks_of(job)
         secret = Path(rank.environ()["FARANDOLE_KEY_FILE"]).read_bytes()
-        told = words + [value for each in job.left() for value in each.environ().values()]
+        told = words + [value for each in job.of_each(psutil.Process.environ) for value in each.values()]
         assert len(secret) == 32 and not any(secret.hex() in each for each in told)
         assert not any("verysecret" in each for each in words if each != "TOKEN=verysecret")
     finally:
@@ -80,7 +80,9 @@ def test_the_ranks_there_have_the_launchers_grace(launch: Callable, ssh: Callabl
 
 
 def ranks_of(job: Any) -> list[psutil.Process]:
-    return [each for each in job.left() if "".join(each.cmdline()[:1]).endswith("sleep")]
+    return [
+        each for each, words in job.of_each(lambda each: (each, each.cmdline())) if "".join(words[:1]).endswith("sleep")
+    ]
 
 
 @pytest.mark.parametrize(
