@@ -255,7 +255,7 @@ def end_session(pid: int) -> None:
 def left_over(pids: tuple[int, ...], store: str) -> list[str]:
     """The leftovers of the job: processes, socket names, files."""
     found = []
-    deadline = time.monotonic() + 2.0
+    deadline = time.monotonic() + _PATIENCE_S
     while (members := session_members(pids)) and time.monotonic() < deadline:
         reap()
         time.sleep(0.001)  # killed, but not yet gone

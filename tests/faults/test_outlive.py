@@ -5,6 +5,7 @@ FARANDOLE_LONG=1: also many kills, a job that ends well meanwhile, and an adopte
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
@@ -165,12 +166,16 @@ class Job:
     def await_nothing(self, limit_s: float = 10.0) -> None:
         deadline = time.monotonic() + limit_s
         while left := self.left():
-            assert time.monotonic() < deadline, [each.cmdline() for each in left]
+            assert time.monotonic() < deadline, left
             time.sleep(0.02)
 
     def kill_a_rank(self, drawn: random.Random) -> None:
         """One of three that have trained for a while, so that others can go on."""
-        ranks = [each for each in self.left() if "train.py" in each.cmdline()[1:2]]
+        ranks = []
+        for each in self.left():
+            with contextlib.suppress(psutil.NoSuchProcess):  # one of a launcher that was just killed
+                if "train.py" in each.cmdline()[1:2]:
+                    ranks.append(each)
         if len(ranks) == 3 and min(time.time() - each.create_time() for each in ranks) > 4:
             drawn.choice(ranks).kill()
 
@@ -282,10 +287,10 @@ def test_nothing_is_left_when_nobody_comes(job: Job) -> None:
     copy.write_bytes(job.file.read_bytes())
     first.kill()
     killed = time.monotonic()
-    assert len(job.left()) > 3
+    assert len(job.left()) > 3 or time.monotonic() - killed > 1.4
     job.go(25)
-    job.await_nothing()
-    assert 1.4 < time.monotonic() - killed < 9
+    job.await_nothing(LIMIT_S / 2)  # minutes before it would have done its steps
+    assert time.monotonic() - killed > 1.4
     assert not job.file.exists()
     late = [job.adopt(), job.adopt(copy)]
     assert [each.finish() for each in late] == [2, 2] and all(each.err.count("\n") == 1 for each in late)
@@ -304,7 +309,7 @@ def test_a_launcher_that_is_told_to_end_ends_the_job(job: Job, is_adopter: bool)
         launcher.await_word("adopted")
     launcher.process.send_signal(signal.SIGINT)
     assert launcher.finish() == 128 + signal.SIGINT
-    job.await_nothing(2.0)
+    job.await_nothing()
     assert not job.file.exists() and "all 2 ranks are gone" in launcher.err
 
 
