@@ -147,9 +147,10 @@ def test_a_file_that_cannot_be_made_is_said(tmp_path):
 
 def killed(path):
     farandole.start_timeline(path)
-    until = time.monotonic() + 0.7 + random.Random(farandole.rank()).random()
-    while time.monotonic() < until:
+    until, steps = time.monotonic() + 0.7 + random.Random(farandole.rank()).random(), 0
+    while time.monotonic() < until or steps < 50:
         fnp.allreduce(np.ones(100), name="again")
+        steps += 1
     os.kill(os.getpid(), signal.SIGKILL)
 
 

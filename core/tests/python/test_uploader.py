@@ -1,5 +1,6 @@
 """Timelines at a URL: snapshots, parts, and stores that fail."""
 
+import itertools
 import json
 import os
 import random
@@ -24,11 +25,19 @@ pytestmark = pytest.mark.timeout(60)
 def looked_at_while_it_is_written():
     file = os.memfd_create("trace")
     farandole.start_timeline(f"/proc/self/fd/{file}")
-    sizes, until = set(), time.monotonic() + 0.7
-    submits = threading.Thread(target=lambda: [fnp.allreduce(np.ones(4), name=f"{i}" * 9) for i in range(20000)])
+    sizes, over, began = set(), threading.Event(), time.monotonic()
+
+    def submit():
+        for number in itertools.count():
+            fnp.allreduce(np.ones(4), name=f"{number % 20000}" * 9)
+            if over.is_set():
+                return
+
+    submits = threading.Thread(target=submit)
     submits.start()
-    while time.monotonic() < until:
+    while (seconds := time.monotonic() - began) < 0.7 or (len(sizes) < 3 and seconds < 30):
         sizes.add(len(json.loads(snapshot(file))))
+    over.set()
     submits.join()
     farandole.stop_timeline()
     assert len(json.loads(snapshot(file))) == max(len(json.loads(os.pread(file, 1 << 26, 0))), *sizes)
