@@ -3,6 +3,7 @@
 import ctypes
 import os
 import statistics
+import threading
 import time
 from unittest import mock
 
@@ -29,21 +30,34 @@ def slow(value):
     return matrix[0, :8] * value
 
 
+def held(value, go):
+    """An array full of `value`, which MXNet has once the event `go` is set, or after 60 s."""
+
+    class Held(mx.operator.CustomOp):
+        def forward(self, is_train, req, in_data, out_data, aux):
+            go.wait(60)
+            self.assign(out_data[0], req[0], in_data[0])
+
+    class Property(mx.operator.CustomOpProp):
+        def create_operator(self, ctx, shapes, dtypes):
+            return Held()
+
+    mx.operator.register("held")(Property)
+    return mx.nd.Custom(mx.nd.full((8,), value), op_type="held")
+
+
 def depend():
-    total = hvd.size() * (hvd.size() + 1) // 2
-    tensor = slow(hvd.rank() + 1)
-    begun = time.monotonic()
+    total, go, begun = hvd.size() * (hvd.size() + 1) // 2, threading.Event(), time.monotonic()
+    tensor = held(hvd.rank() + 1, go)
     result = hvd.allreduce(tensor, op=hvd.Sum, name="it")
     hvd.allreduce_(tensor, op=hvd.Max, name="in place")
     doubled = result * 2
-    pushed = time.monotonic() - begun
     tensor[:] = 99
-    begun = time.monotonic()
+    assert time.monotonic() - begun < 60, "the calls have waited for what they read"
+    go.set()
     assert numbers(doubled) == [2 * total] * 8
-    waited = time.monotonic() - begun
     assert numbers(result) == [total] * 8
     assert numbers(tensor) == [99] * 8
-    assert pushed < waited, "the calls have waited for what they read"
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -265,7 +279,7 @@ def test_data_loaders_may_fork_their_workers():
 
 
 def round_trips():
-    """Seconds from the push of a small allreduce to its end."""
+    """Seconds from the push of a small allreduce to its end; of many, what the quickest tenth takes at most."""
     tensor = mx.nd.ones((8,))
     seconds = []
     for _ in range(500):
@@ -274,11 +288,14 @@ def round_trips():
         hvd.allreduce_(tensor, op=hvd.Max, name="small")
         tensor.wait_to_read()
         seconds.append(time.perf_counter() - begun)
-    return statistics.median(seconds)
+    return statistics.quantiles(seconds, n=10)[0]
 
 
 def test_a_small_allreduce_is_quick():
-    """60 us are the aim on an idle machine (docs/guide/mxnet.md); this is to catch a timer or a sleep on the way."""
+    """60 us are the aim on an idle machine (docs/guide/mxnet.md); this is to catch a timer or a sleep on the way.
+
+    It would delay the quickest ones, too, and those are quick also where others use the processors.
+    """
     assert min(max(world(2).run(round_trips)) for _ in range(3)) < 1e-3
 
 
