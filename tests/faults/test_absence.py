@@ -66,7 +66,7 @@ def one_is_late(late):
 def test_who_does_not_come_in_time_is_named(late):
     settings = {"FARANDOLE_TIMEOUT": "3", "FARANDOLE_WARN_AFTER": "1"}
     seconds, message = spawn(2, one_is_late, late, timeout=60, env=settings)[0]
-    assert 2.5 < seconds < 6
+    assert 2.5 < seconds < 30  # the late rank comes after 60 s
     assert "rank 1" in message
     assert "gradients" in message
     assert f"in {late.__name__}" in message  # where its program is
