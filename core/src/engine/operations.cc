@@ -56,8 +56,8 @@ bool WantsBell(const Operation& operation, bool polling) { return !polling && op
 
 void PutSmall(Operation* operation, const ProcessSet& set, bool wants_bell) {
   const Span<const CellTensor> tensors = operation->cell_tensors();
-  const Admission& admission = operation->admission;
-  CellBuffer cells = *admission.cells;
+  Admission& admission = operation->admission;
+  CellBuffer& cells = *admission.cells;
   if (admission.large) return cells.PutForOthers(tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
   cells.Put(set.position, tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
 }

@@ -50,24 +50,17 @@ void CellBuffer::AskForLinesOf(int member) const {
   for (size_t at = 0; at < end; at += kLineBytes) AskForLine(lines + at);
 }
 
-namespace {
-
-void CopyOrClear(std::byte* to, const void* from, size_t begin_byte, size_t end_byte) {
-  if (from == nullptr) {
-    std::memset(to + begin_byte, 0, end_byte - begin_byte);
-  } else {
-    std::memcpy(to + begin_byte, static_cast<const std::byte*>(from) + begin_byte, end_byte - begin_byte);
-  }
-}
-
-}  // namespace
-
 void CellBuffer::Put(int member, const CellTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell) {
   FRD_FAILPOINT("cells.put");
   std::byte* at = payload_to_write(member);
   for (size_t i = 0; i < tensor_count; ++i) {
-    CopyOrClear(at, tensors[i].input, 0, tensors[i].size_bytes());
-    at += tensors[i].size_bytes();
+    const size_t size_bytes = tensors[i].size_bytes();
+    if (tensors[i].input != nullptr) {
+      std::memcpy(at, tensors[i].input, size_bytes);
+    } else {
+      std::memset(at, 0, size_bytes);
+    }
+    at += size_bytes;
   }
   // The release publishes the payload along with the number.
   line(member)->stamp.store(wants_bell ? stamp | kWantsBell : stamp, std::memory_order_release);
@@ -87,11 +80,16 @@ void CellBuffer::PutForOthers(const CellTensor* tensors, size_t tensor_count, ui
   std::byte* at = payload_to_write(self_);
   for (size_t i = 0; i < tensor_count; ++i) {
     const CellTensor& tensor = tensors[i];
-    const Elements own = tensor.input != nullptr ? ShareOf(tensor, self_) : Elements{};  // else it has no input to take
-    const size_t element_bytes = SizeOf(tensor.dtype);
-    CopyOrClear(at, tensor.input, 0, own.first * element_bytes);
-    CopyOrClear(at, tensor.input, (own.first + own.count) * element_bytes, tensor.size_bytes());
-    at += tensor.size_bytes();
+    const Elements own = ShareOf(tensor, self_);
+    const size_t own_begin = own.first * SizeOf(tensor.dtype), own_end = own_begin + own.count * SizeOf(tensor.dtype);
+    const size_t size_bytes = tensor.size_bytes();
+    if (const auto* const from = static_cast<const std::byte*>(tensor.input); from != nullptr) {
+      std::memcpy(at, from, own_begin);
+      std::memcpy(at + own_end, from + own_end, size_bytes - own_end);
+    } else {
+      std::memset(at, 0, size_bytes);  // its own share, too, which it then takes from here
+    }
+    at += size_bytes;
   }
   line(self_)->stamp.store(wants_bell ? stamp | kWantsBell : stamp, std::memory_order_release);
 }
