@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FROZEN = "00c07c712d382a8d24d415764dbc699c6c7b38be"  # the last commit before the core was restructured
 MADE = ROOT / ".nox" / "gate"
 DEFAULT_FROZEN = MADE / "frozen"
+SHIPPED = ("frd_worker", "_core")  # targets of CMake
 PACKAGES = ("core/python", "plugins/torch/src")  # what a rank imports
 TOOLS = os.pathsep.join([str(ROOT / ".nox" / "build" / "bin"), os.environ.get("PATH", os.defpath)])
 
@@ -77,15 +79,18 @@ def extract(commit: str, folder: Path) -> None:
         archive.extractall(folder, filter="data")
 
 
-def compile_sources(sources: Path, home: Path) -> Build:
-    """Build the worker and the Python module as shipped, and copy the packages beside them."""
+def compile_sources(sources: Path, home: Path, targets: Sequence[str] = SHIPPED, more: Sequence[str] = ()) -> Build:
+    """Build the worker and the Python module as shipped, and copy the packages beside them.
+
+    `more` are further options of CMake.
+    """
     build = Build(home)
     print(f"==> Building {home}", file=sys.stderr, flush=True)
     options = ["-DFARANDOLE_BENCHMARKS=ON", "-DFARANDOLE_BINDINGS=ON", f"-DCMAKE_CXX_COMPILER={compiler()}"]
     options += [f"-DPython_EXECUTABLE={sys.executable}", f"-Dpybind11_DIR={pybind11_folder()}"]
-    run("cmake", "-S", str(sources / "core"), "-B", str(build.programs), *generator(), *options)
+    run("cmake", "-S", str(sources / "core"), "-B", str(build.programs), *generator(), *options, *more)
     jobs = str(len(os.sched_getaffinity(0)))
-    run("cmake", "--build", str(build.programs), "--parallel", jobs, "--target", "frd_worker", "_core")
+    run("cmake", "--build", str(build.programs), "--parallel", jobs, "--target", *targets)
     shutil.rmtree(build.packages, ignore_errors=True)
     ignored = shutil.ignore_patterns("*.so", "__pycache__")  # a module in the sources is from another build
     for package in PACKAGES:
