@@ -209,10 +209,9 @@ class UsesInFlight {
     if (!name.small()) return counters_.LatestOf(member, name.id);
     return CellsOf(name, use).LatestOf(name.set().PositionOf(rank));
   }
-  // See Negotiation::IsReady. False while the id is retired and this rank has not reduced its share. Any thread.
-  bool IsReady(const Admission& admission) const {
-    return IsReady(admission.id, *admission.cells, admission.large, admission.stamp());
-  }
+  // See Negotiation::IsReady, for the data of a small operation. False while the id is retired and this rank has not
+  // reduced its share. Any thread.
+  bool IsReady(int id, const CellBuffer& cells, bool large, uint64_t stamp) const;
   bool AllHavePut(const Name& name) const;                // even where the id is retired
   bool HasReduced(const Name& name, int position) const;  // its share of a large operation
   bool IsLarge(const Name& name) const {
@@ -241,7 +240,6 @@ class UsesInFlight {
     return name->next_use++;
   }
   uint64_t StampOfUse(const Name& name) const { return StampOf(name.use, name.description.sequence_number); }
-  bool IsReady(int id, const CellBuffer& cells, bool large, uint64_t stamp) const;
   void Enlist(Name* name) { IsLarge(*name) ? Reserve(name) : Enter(name); }
   void Enter(Name* name) {
     name->small_at = small_.size();

@@ -135,7 +135,9 @@ class Negotiation {
   // ---- small operations
   // True when this rank can go on: all have put their data or, once it has reduced its share, all have reduced theirs. A
   // rank that finds this true after its own step wakes the others.
-  bool IsReady(const Admission& admission) const { return in_flight_.IsReady(admission); }
+  bool IsReady(const Admission& admission) const {
+    return in_flight_.IsReady(admission.id, *admission.cells, admission.large, admission.stamp());
+  }
   // Call it before this thread goes on with the data in the span. Returns false when another does or has done so, or the
   // operation is described anew. REQUIRES: IsReady, and no other call until the result is taken, unless the operation is
   // large.
