@@ -151,13 +151,14 @@ void Release(World* world, Operations* operations, Ticket ticket, bool taken) {
   if (wakes_driver) world->group->RingSelf();
 }
 
-// Likewise, where another thread is to go on with it.
+// Likewise, where another thread is to go on with it. If the last rank has rung meanwhile, the driver found nothing to do.
 void PutBack(World* world, Operations* operations, const OperationPtr& operation) {
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
     operations->by_ticket.Put(operation);
   }
   Release(world, operations, operation->admission.ticket, /*taken=*/false);
+  if (operations->negotiation.IsReady(operation->admission)) world->group->RingSelf();
 }
 
 // Checks at least once, and before the first pause (docs/benchmarks/shared-memory.md#waiting).
