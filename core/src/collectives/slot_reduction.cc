@@ -60,7 +60,7 @@ void ReduceShare(const CellBuffer& cells, ReduceOp reduce, Scale scale, const Ce
   size_t offset = 0;
   for (size_t i = 0; i < tensor_count; offset += tensors[i++].size_bytes()) {
     const CellTensor& tensor = tensors[i];
-    const CellBuffer::Elements share = cells.ShareOf(tensor, self);
+    const CellBuffer::Elements share = cells.ShareOf(tensor, i, self);
     const size_t at = share.first * SizeOf(tensor.dtype);
     const void* inputs[kMostCellMembers];
     for (int m = 0; m < members; ++m) inputs[m] = cells.payload(m) + offset + at;
@@ -78,12 +78,13 @@ void ReduceShare(const CellBuffer& cells, ReduceOp reduce, Scale scale, const Ce
 }
 
 void CopyShares(const CellBuffer& cells, const CellTensor* tensors, size_t tensor_count) {
+  FRD_FAILPOINT("cells.copy");
   size_t offset = 0;
   for (size_t i = 0; i < tensor_count; offset += tensors[i++].size_bytes()) {
     const CellTensor& tensor = tensors[i];
     for (int m = 0; m < cells.member_count(); ++m) {
       if (m == cells.self() || tensor.output == nullptr) continue;
-      const CellBuffer::Elements share = cells.ShareOf(tensor, m);
+      const CellBuffer::Elements share = cells.ShareOf(tensor, i, m);
       const size_t at = share.first * SizeOf(tensor.dtype);
       CopyReadingAhead(static_cast<std::byte*>(tensor.output) + at, cells.slot_of_share(m) + offset + at,
                        share.count * SizeOf(tensor.dtype), kCoreReadAheadBytes);

@@ -1,7 +1,7 @@
 // The reduction of small operations, whose inputs lie in buffer slots in shared memory (transport/shm/cells.h).
 //
-//   one phase    every member reduces all slots by itself (ReduceSlots): n times the bytes of a reduce-scatter, but only
-//                one wait, which is all that matters for the smallest payloads
+//   one phase    every member reduces all slots by itself (ReduceSlots): n times the bytes of a reduce-scatter, but
+//                only one wait, which is all that matters for the smallest payloads
 //   two phases   each member reduces its share for all (ReduceShare), and copies the others' shares (CopyShares)
 //
 // Both reduce in the fixed tree order. A member takes its own inputs from the user's memory rather than from its slot,
@@ -55,7 +55,8 @@ class TensorFold {
 void ReduceSlots(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
                  int own);
 
-// Reduces this member's share of each tensor, into the output and for the others. REQUIRES: AllHavePut, for others.
+// Reduces this member's share of each tensor, into the output and for the others. REQUIRES: AllHavePut; all members
+// have written with PutForOthers.
 void ReduceShare(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
                  uint64_t stamp);
 // Copies the others' shares into the outputs. REQUIRES: AllHaveReduced.

@@ -141,17 +141,19 @@ bool LogReader::EndUse(Name* name, uint8_t uses, NegotiationEvents* events) {
   return true;
 }
 
-void LogReader::ForgetIfRetiring(Name* name) {
-  if (!std::exchange(name->retiring, false)) return;
+bool LogReader::ForgetIfRetiring(Name* name) {
+  if (!std::exchange(name->retiring, false)) return false;
   name->arrivals.reset();
   Forget(std::exchange(name->id, -1));
   names_.EraseIfIdle(name);
+  return true;
 }
 
 void LogReader::Forget(int id) {
   names_.Forget(id);
   join_.Forget(id);
-  finished_.push_back(id);
+  finished_.push_back(id);  // has room
+  has_finished_.store(true, std::memory_order_relaxed);
 }
 
 bool LogReader::ReleaseFinished(NegotiationEvents* events) {
@@ -164,13 +166,14 @@ bool LogReader::ReleaseFinished(NegotiationEvents* events) {
     if (memory_.counters.DoneWith(id, names_.sharers_of(id))) outbox_.Ring();  // the leader waits for this
   }
   finished_.clear();
+  has_finished_.store(false, std::memory_order_relaxed);
   return true;
 }
 
 // ---- joining and leaving
 
-// Small operations are not in the log. Each rank completed its own before it joined, so those here are ready: the driver
-// takes large ones first. Data for the last early operations may still be on their way.
+// Small operations are not in the log. Each rank completed its own before it joined, so those here are ready: the
+// driver takes large ones first. Data for the last early operations may still be on their way.
 bool LogReader::EndJoin(NegotiationEvents* events) {
   if (!join_.HasResult() || in_flight_.early_count() > 0 || in_flight_.HasLarge()) return false;
   in_flight_.TakeAll(events);

@@ -5,6 +5,7 @@
 //   RETIRED, LEFT, JOIN_END           take effect where they stand
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <set>
 #include <vector>
@@ -24,10 +25,12 @@ class LogReader {
  public:
   LogReader(const GroupMembers& group, GroupMemory* memory, NameTable* names, UsesInFlight* in_flight, JoinState* join,
             Outbox* outbox)
-      : group_(group), memory_(*memory), names_(*names), in_flight_(*in_flight), join_(*join), outbox_(*outbox) {}
+      : group_(group), memory_(*memory), names_(*names), in_flight_(*in_flight), join_(*join), outbox_(*outbox) {
+    finished_.reserve(kMaxIds);
+  }
 
   uint64_t head() const { return head_; }  // this rank has read everything before it
-  bool HasNews() const { return !finished_.empty() || memory_.log.Read(head_).has_value(); }
+  bool HasNews() const { return has_finished_.load(std::memory_order_relaxed) || memory_.log.Read(head_).has_value(); }
 
   // Reads the log as far as it can be understood.
   void Read(NegotiationEvents* events);
@@ -39,7 +42,7 @@ class LogReader {
   bool ReleaseFinished(NegotiationEvents* events);
 
   // Forgets the id of a name whose last use has ended, if the id retires.
-  void ForgetIfRetiring(Name* name);
+  bool ForgetIfRetiring(Name* name);  // whether it was
   // Adds the ranks that have left, as entries that this rank has not read say.
   void AddLeaving(std::set<int>* leaving) const;
 
@@ -74,6 +77,7 @@ class LogReader {
   uint64_t head_ = 0;
   uint64_t across_read_ = 0;  // READY entries of sets across groups before head_
   Batches batches_[2];
+  std::atomic<bool> has_finished_{false};  // finished_ is not empty
   std::vector<int> finished_;  // forgotten, but the span may be needed until the events of the last Read are handled
 };
 

@@ -1,5 +1,8 @@
 #include "controller/name_table.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "common/cache.h"
 
 namespace farandole {

@@ -195,9 +195,9 @@ void Negotiation::CompleteLater(const Admission& admission) {
 
 bool Negotiation::Release(Ticket ticket, bool taken) {
   Name* const name = in_flight_.Find(ticket);
-  const bool somebody_waits = in_flight_.Release(ticket, taken);
-  if (name != nullptr && taken) log_.ForgetIfRetiring(name);
-  return somebody_waits;
+  bool wakes_driver = in_flight_.Release(ticket, taken);
+  if (name != nullptr && taken) wakes_driver |= log_.ForgetIfRetiring(name);
+  return wakes_driver;
 }
 
 void Negotiation::EndEarly(Ticket ticket) {

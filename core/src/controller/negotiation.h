@@ -19,7 +19,8 @@
 // Thread rule: one call at a time, under the lock of Operations, but for what needs no lock: CompleteTogether, IsReady,
 // AnyJoined and has_small from any thread, HasNews from the holder of the ProgressLock. Lock order: ProgressLock, then
 // the lock of Operations. Submit, the copy into the span and Arrive are one step under the lock: nothing else may come
-// between, or the id could change its meaning under the arrival.
+// between, or the id could change its meaning under the arrival. A large operation is reserved instead while its data
+// are copied.
 //
 // After a rank has joined, and rank 0 has heard of it, Advance and OnMessage invite it to every operation of the
 // others; the engine then takes part with zeros.
@@ -133,18 +134,18 @@ class Negotiation {
   void CompleteLater(const Admission& admission);
 
   // ---- small operations
-  // True when this rank can go on: all have put their data or, once it has reduced its share, all have reduced theirs. A
-  // rank that finds this true after its own step wakes the others.
+  // True when this rank can go on: all have put their data or, once it has reduced its share, all have reduced theirs.
+  // A rank that finds this true after its own step wakes the others.
   bool IsReady(const Admission& admission) const {
     return in_flight_.IsReady(admission.id, *admission.cells, admission.large, admission.stamp());
   }
-  // Call it before this thread goes on with the data in the span. Returns false when another does or has done so, or the
-  // operation is described anew. REQUIRES: IsReady, and no other call until the result is taken, unless the operation is
-  // large.
+  // Call it before this thread goes on with the data in the span. Returns false when another does or has done so, or
+  // the operation is described anew. REQUIRES: IsReady, and no other call until the result is taken, unless the
+  // operation is large.
   bool TakeReady(Ticket ticket) { return in_flight_.Take(ticket); }
   // Call it for a large operation when this thread has done what it can for now, after Submit, Settle or TakeReady.
   // Until then no other thread goes on with it, and Advance reads nothing that could give the span to others. `taken`:
-  // the operation is complete. Returns whether another thread has waited for that. No-op where nothing is reserved.
+  // the operation is complete. Returns whether the driver has something to do now. No-op where nothing is reserved.
   bool Release(Ticket ticket, bool taken = false);
   // True while some thread has still to call Release, which then says that the caller waits.
   bool AwaitsRelease() { return in_flight_.AwaitsRelease(); }

@@ -41,6 +41,8 @@ bool Driver::Wait(const Operation& operation, int64_t limit_ms) {
       const Turn turn(this);
       DriveUntil(operation, limit);
     } else {
+      AskForBells(operations_);
+      world_->group->RingSelf();  // the thread that drives polls once more
       const auto left = std::chrono::milliseconds(MillisecondsBetween(Now(), limit) + 1);
       const auto may_go_on = [&] { return operation.done() || progress_lock_.is_free(); };
       operations_->waiting.SleepUntil(may_go_on, left);

@@ -370,7 +370,7 @@ bool Engine::RunOrBegin(const RequestView& request, OperationPtr* operation) {
 }
 
 // The caller returns, so no thread may read the borrowed request any more. A thread that has taken the operation
-// already only writes its result.
+// already only needs its tensors.
 void Engine::GiveUp(const OperationPtr& operation, const char* cause) {
   OperationPtr taken;
   {
@@ -379,8 +379,9 @@ void Engine::GiveUp(const OperationPtr& operation, const char* cause) {
     operation->Disown();
     taken = operations_->by_ticket.Take(operation->admission.ticket);
   }
-  if (!taken) return;
+  if (!taken && operation->done()) return;
   EndEpoch(cause);
+  if (!taken) return;  // the thread that has it completes it or puts it back
   operations_->End(operation, OrShort([&] { return Internal("an allreduce failed on rank ", rank_, ": ", cause); }));
 }
 

@@ -46,13 +46,16 @@ void Record(Operations* operations, Operation* operation) {
   }
 }
 
-// A thread that waits for a handle polls, and asks for bells only before it sleeps.
-bool WantsBell(const Operation& operation, bool polling) { return !polling && operation.request.done != nullptr; }
+// A thread that waits for a handle polls, and asks for bells only before it sleeps. But the other ranks need this one
+// again for a large operation, whatever its threads do.
+bool WantsBell(const Operation& operation, bool polling) {
+  return !polling && (operation.admission.large || operation.request.done != nullptr);
+}
 
 // ---- the data of small operations
 //
 // Call these under the lock; for a large admission, between the negotiation's Submit or TakeReady and its Release. They
-// do not allocate, so Release is always reached.
+// do not allocate, so Release is always reached, which does not allocate either.
 
 void PutSmall(Operation* operation, const ProcessSet& set, bool wants_bell) {
   const Span<const CellTensor> tensors = operation->cell_tensors();
@@ -151,7 +154,7 @@ void Release(World* world, Operations* operations, Ticket ticket, bool taken) {
   if (wakes_driver) world->group->RingSelf();
 }
 
-// Likewise, where another thread is to go on with it. If the last rank has rung meanwhile, the driver found nothing to do.
+// Likewise, where another thread is to go on. If the last rank has rung meanwhile, the driver has found nothing to do.
 void PutBack(World* world, Operations* operations, const OperationPtr& operation) {
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
@@ -256,8 +259,10 @@ Borrowed InsertBorrowed(World* world, Operations* operations, const OperationPtr
   const ProcessSet& set = *name->of->set;
   ++operations->entered;
   operations->CountBytes(operation->cell_tensors()[0].size_bytes());
-  if (!admission.large) PutSmall(operation.get(), set, /*wants_bell=*/false);
-  RingFence();
+  if (!admission.large) {
+    PutSmall(operation.get(), set, /*wants_bell=*/false);
+    RingFence();
+  }
   Record(operations, operation.get());  // after the write, to overlap with the transfer
   if (!admission.large) {
     const TensorFold fold = PrepareFold(*operation, set);
@@ -286,15 +291,14 @@ Status Enter(World* world, Operations* operations, const OperationPtr& operation
   FRD_RETURN_IF_ERROR(Insert(world, operations, operation, polling, &entered));
   const Admission& admission = operation->admission;
   if (admission.cells) {
-    if (admission.large) {
-      PutSmall(operation.get(), *admission.set, WantsBell(*operation, polling));
-      Release(world, operations, admission.ticket, /*taken=*/false);
-    }
+    if (admission.large) PutSmall(operation.get(), *admission.set, WantsBell(*operation, polling));
     RingFence();
     if (operations->negotiation.AnyJoined()) world->group->RingOthers();
-    if (!operations->negotiation.IsReady(admission)) return Status::Ok();
-    RingForSmall(world, admission, *admission.set);
-    if (CompleteIfReady(world, operations, operation)) WakeForDeferred(world, *operations);
+    // Before Release, after which another thread may begin the second phase.
+    if (operations->negotiation.IsReady(admission)) RingForSmall(world, admission, *admission.set);
+    if (admission.large) Release(world, operations, admission.ticket, /*taken=*/false);
+    if (operations->negotiation.IsReady(admission) && CompleteIfReady(world, operations, operation))
+      WakeForDeferred(world, *operations);
     return Status::Ok();
   }
   if (entered.withdrawn) operations->End(entered.withdrawn, Status::Ok());

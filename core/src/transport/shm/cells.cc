@@ -1,7 +1,6 @@
 #include "transport/shm/cells.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 
 #include "common/cache.h"
@@ -66,10 +65,11 @@ void CellBuffer::Put(int member, const CellTensor* tensors, size_t tensor_count,
   line(member)->stamp.store(wants_bell ? stamp | kWantsBell : stamp, std::memory_order_release);
 }
 
-// In whole lines, which do not cross between members twice.
-CellBuffer::Elements CellBuffer::ShareOf(const CellTensor& tensor, int member) const {
+// In whole lines, which do not cross between members twice. What fills no line goes to another member for each tensor,
+// so that many small tensors do not all go to one.
+CellBuffer::Elements CellBuffer::ShareOf(const CellTensor& tensor, size_t index, int member) const {
   const size_t line_elements = kLineBytes / SizeOf(tensor.dtype), lines = tensor.element_count / line_elements;
-  const auto m = static_cast<size_t>(member), members = static_cast<size_t>(member_count_);
+  const auto members = static_cast<size_t>(member_count_), m = (static_cast<size_t>(member) + index) % members;
   const size_t first = lines * m / members * line_elements;
   const size_t end = m + 1 == members ? tensor.element_count : lines * (m + 1) / members * line_elements;
   return {first, end - first};
@@ -80,7 +80,7 @@ void CellBuffer::PutForOthers(const CellTensor* tensors, size_t tensor_count, ui
   std::byte* at = payload_to_write(self_);
   for (size_t i = 0; i < tensor_count; ++i) {
     const CellTensor& tensor = tensors[i];
-    const Elements own = ShareOf(tensor, self_);
+    const Elements own = ShareOf(tensor, i, self_);
     const size_t own_begin = own.first * SizeOf(tensor.dtype), own_end = own_begin + own.count * SizeOf(tensor.dtype);
     const size_t size_bytes = tensor.size_bytes();
     if (const auto* const from = static_cast<const std::byte*>(tensor.input); from != nullptr) {

@@ -30,7 +30,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/cache.h"
 #include "common/types.h"
 
 namespace farandole {
@@ -73,8 +72,8 @@ class CellBuffer {
   struct Elements {
     size_t first, count;
   };
-  // The elements of a tensor that a member reduces for all.
-  Elements ShareOf(const CellTensor& tensor, int member) const;
+  // The elements of tensor `index` of a payload that a member reduces for all.
+  Elements ShareOf(const CellTensor& tensor, size_t index, int member) const;
   // As Put, by this member, without its own share, which it takes from its input.
   void PutForOthers(const CellTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell);
   // This member has written its share of the result.
