@@ -133,7 +133,7 @@ FAULTS = [
     Fault(
         name="the retired flag of a name is not read",
         path="core/src/controller/name_table.cc",
-        before="  return !counters_.IsRetired(admission.id);\n",
+        before="  return !counters_.IsRetired(id);\n",
         after="  return true;\n",
         found_by="cpp ReleaseTest",
     ),

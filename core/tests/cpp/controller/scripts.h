@@ -30,9 +30,10 @@ inline Description Sum(const std::string& name, int64_t elements, int set = 0) {
   description.signature.tensors = {{DType::kInt64, {elements}}};
   return description;
 }
-// Small where all ranks of the set share memory, early elsewhere. The elements say which ranks took part, so there
-// are at least as many as ranks.
-inline Description Small(const std::string& name, int set = 0) { return Sum(name, 8, set); }
+// Small where all ranks of the set share memory, early elsewhere. The elements say which ranks took part. There are
+// several lines of memory of them, so that each rank has a share.
+inline constexpr int64_t kSmallElements = 40;
+inline Description Small(const std::string& name, int set = 0) { return Sum(name, kSmallElements, set); }
 inline Description Large(const std::string& name, int set = 0) { return Sum(name, 1 << 17, set); }
 
 inline Description Of(OpKind kind, const std::string& name, int set = 0) {

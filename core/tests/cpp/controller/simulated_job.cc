@@ -305,15 +305,13 @@ void SimulatedJob::GoOnWithShares(Rank* rank, const std::shared_ptr<Operation>& 
   if (ends) Finish(rank, *Remove(rank, ticket), Status::Ok());
 }
 
-// Each rank fills the element of its own position, as in PutIntoCells.
 void SimulatedJob::PutLarge(Operation* operation) {
   const Admission& admission = operation->admission;
-  const auto position = static_cast<size_t>(admission.set->position);
   for (const TensorSpec& tensor : operation->call.description.signature.tensors) {
     const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
     operation->inputs.emplace_back(elements, 0);
     operation->sums.emplace_back(elements, 0);
-    if (position < elements) operation->inputs.back()[position] = static_cast<int64_t>(operation->call.tag);
+    Fill(*operation, operation->inputs.back().data(), elements);
   }
   CellBuffer cells = *admission.cells;
   const std::vector<CellTensor> tensors = operation->Tensors();
@@ -331,6 +329,14 @@ bool SimulatedJob::ReduceLarge(Rank* rank, Operation* operation) {
   CopyShares(cells, tensors.data(), tensors.size());
   for (const std::vector<int64_t>& sums : operation->sums) CheckSmall(*rank, *operation, sums);
   return true;
+}
+
+void SimulatedJob::HandleTake(Rank* rank, Ticket ticket) {
+  const auto found = rank->in_flight.find(ticket);
+  if (found == rank->in_flight.end() || !found->second->admission.large) return Take(rank, ticket);
+  const std::shared_ptr<Operation> operation = found->second;
+  rank->negotiation.TakeReady(ticket);  // false where the negotiation has ended it, since it is complete
+  GoOnWithShares(rank, operation);
 }
 
 // Delivers a PUT of a random rank that has sent one.

@@ -127,6 +127,7 @@ class SimulatedJob {
   bool Enter(Rank* rank, const std::shared_ptr<Operation>& operation);
   bool EnterCall(Rank* rank, const std::shared_ptr<Operation>& operation);
   void Put(const Operation& operation);
+  static void Fill(const Operation& operation, int64_t* elements, size_t count);
   void PutIntoCells(const Operation& operation, CellBuffer cells, int member, bool wants_bell);
   bool GoOnWithEarly(Rank* rank, const std::shared_ptr<Operation>& operation);
   void PutToOthers(int r, const Operation& operation);

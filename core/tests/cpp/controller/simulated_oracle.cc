@@ -54,7 +54,8 @@ void SimulatedJob::CheckSmall(const Rank& rank, const Operation& operation, cons
   if (operation.invited) return;
   const ProcessSet& set = *operation.admission.set;
   for (size_t i = 0; i < sums.size(); ++i) {
-    const bool takes_part = i < set.ranks.size() && CallOf(operation.call.tag, set.ranks[i]) != nullptr;
+    const int rank_of_element = set.ranks[i % set.ranks.size()];
+    const bool takes_part = CallOf(operation.call.tag, rank_of_element) != nullptr;
     const int64_t expected = takes_part ? static_cast<int64_t>(operation.call.tag) : 0;
     if (sums[i] != expected)
       return Complain("rank " + std::to_string(rank.number) + " took " + std::to_string(sums[i]) + " for " +

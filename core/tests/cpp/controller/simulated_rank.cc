@@ -157,8 +157,14 @@ void SimulatedJob::Put(const Operation& operation) {
   PutIntoCells(operation, *operation.admission.cells, operation.admission.set->position, random_() % 2 == 0);
 }
 
-// The data say whose they are and of which call: each rank fills the element of its own position, and the sum has all
-// of them.
+// The data say whose they are and of which call: the rank at position p of n fills the elements p, p + n, p + 2n ...
+void SimulatedJob::Fill(const Operation& operation, int64_t* elements, size_t count) {
+  const ProcessSet& set = *operation.admission.set;
+  const auto step = static_cast<size_t>(set.size());
+  for (auto i = static_cast<size_t>(set.position); i < count; i += step)
+    elements[i] = static_cast<int64_t>(operation.call.tag);
+}
+
 void SimulatedJob::PutIntoCells(const Operation& operation, CellBuffer cells, int member, bool wants_bell) {
   const Signature& signature = operation.call.description.signature;
   std::vector<std::vector<int64_t>> data;
@@ -166,8 +172,7 @@ void SimulatedJob::PutIntoCells(const Operation& operation, CellBuffer cells, in
   for (const TensorSpec& tensor : signature.tensors) {
     const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
     std::vector<int64_t>& values = data.emplace_back(elements, 0);
-    const auto position = static_cast<size_t>(operation.admission.set->position);
-    if (position < elements) values[position] = static_cast<int64_t>(operation.call.tag);
+    Fill(operation, values.data(), elements);
     tensors.push_back({operation.invited ? nullptr : values.data(), nullptr, tensor.dtype, elements});
   }
   cells.Put(member, tensors.data(), tensors.size(), operation.admission.stamp(), wants_bell);
@@ -226,10 +231,7 @@ std::vector<int64_t> SimulatedJob::PartialOf(const Operation& operation) const {
     for (size_t i = 0; i < data.size(); ++i) data[i] += theirs[i];
   }
   if (admission.group_cells || operation.invited) return data;
-  const auto position = static_cast<size_t>(admission.set->position);
-  for (const auto& [begin, elements] : TensorsOf(operation)) {
-    if (position < elements) data[begin + position] = static_cast<int64_t>(operation.call.tag);
-  }
+  for (const auto& [begin, elements] : TensorsOf(operation)) Fill(operation, data.data() + begin, elements);
   return data;
 }
 
@@ -398,14 +400,6 @@ void SimulatedJob::HandleInvitation(Rank* rank, const Negotiation::Event& event)
   operation->admission.ticket = event.items[0].ticket;
   operation->admission.set = rank->negotiation.FindSet(event.description.signature.set);
   rank->in_flight[operation->admission.ticket] = operation;
-}
-
-void SimulatedJob::HandleTake(Rank* rank, Ticket ticket) {
-  const auto found = rank->in_flight.find(ticket);
-  if (found == rank->in_flight.end() || !found->second->admission.large) return Take(rank, ticket);
-  const std::shared_ptr<Operation> operation = found->second;
-  rank->negotiation.TakeReady(ticket);  // false where the negotiation has ended it, since it is complete
-  GoOnWithShares(rank, operation);
 }
 
 void SimulatedJob::HandleJoinEnd(Rank* rank, const Negotiation::Event& event) {

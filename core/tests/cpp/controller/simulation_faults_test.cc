@@ -58,8 +58,8 @@ int WaitsOfRank0(const std::vector<int>& groups, int dead, uint64_t last_seed, u
   return waited;
 }
 
-// It has put only the half that the other rank folds. (With an even seed, all small operations can be put by halves.)
-TEST(DeathBetweenTwoHalves, IsSeenByTheOtherRank) { EXPECT_GT(WaitsOfRank0({2}, 1, 200, 2, 4), 50); }
+// It has put its data, and not reduced its share. (With an even seed, all small operations take two phases.)
+TEST(DeathBetweenTwoPhases, IsSeenByTheOtherRank) { EXPECT_GT(WaitsOfRank0({2}, 1, 200, 2, 4), 50); }
 
 // No member of its group is left to say that it is missing.
 TEST(DeathInAGroupOfOne, IsSeenByTheLeaderThatWaitsForItsData) { EXPECT_GT(WaitsOfRank0({2, 1}, 2, 50, 1, 16), 25); }

@@ -79,7 +79,7 @@ TEST_P(JoinTest, NamedOperationsNeedNoTimeToPass) {
           scripts.On(still, Large(name));
           break;
         default:
-          scripts.On(still, Sum(name, random() % 4 == 0 ? 9 : 8));
+          scripts.On(still, Sum(name, kSmallElements + (random() % 4 == 0 ? 1 : 0)));
       }
     });
     EXPECT_TRUE(job.Run(scripts));

@@ -74,7 +74,7 @@ TEST_P(ProcessSetsTest, DisagreementInOneSetDoesNotTouchTheOthers) {
     scripts.Wait();
     for (int i = 0; i < 10; ++i) {
       scripts.On(ranks, [&](int rank) { return Sum("x", i % 3 == 0 && rank == ranks.back() ? 9 : 8, 1); });
-      scripts.All(Sum("x", 8 + i % 3));
+      scripts.All(Sum("x", kSmallElements + i % 3));
     }
     EXPECT_TRUE(job.Run(scripts));
     for (int rank : ranks) EXPECT_EQ(job.failed(rank), ranks.size() > 1 ? 4 : 0);

@@ -166,7 +166,7 @@ TEST_P(SmallCallTest, MixesWithAllElse) {
   });
 }
 
-// Two ranks fold halves, of which they put no more if the other one comes at once. Each new size retires the name's id.
+// The ranks reduce in two phases. Each new size retires the name's id.
 TEST_P(SmallCallTest, LargeOnesOfChangingSizesMixWithOperations) {
   constexpr int kUses = 600;
   Run([](Engine& engine) {
@@ -184,8 +184,7 @@ TEST_P(SmallCallTest, LargeOnesOfChangingSizesMixWithOperations) {
   });
 }
 
-// Two ranks whose callers wait have cells for larger tensors. One that waits longer for the other puts everything, or
-// stops in between.
+// Two ranks whose callers wait have slots for larger tensors.
 TEST_P(SmallCallTest, AwaitedOnesOfTwoRanksMayBeLarger) {
   constexpr size_t kCount = 100'000;  // 400 KB
   Run([](Engine& engine) {
@@ -308,13 +307,14 @@ TEST_P(SmallCallTest, AJoinedRankTakesPartWithZeros) {
     Introduce(engine, "x");
     for (int use = 0; use < 100; ++use) Introduce(engine, "");
     const int last = engine.size() - 1;
-    for (int use = 0; engine.rank() != last && use < 40; ++use) {
+    for (int use = 0; engine.rank() != last && use < 80; ++use) {
       const std::string name = use % 2 == 0 ? "x" : "";
-      std::vector<float> values(4, 1.0f);
+      const size_t count = use < 40 ? 4 : 3000;  // in one phase, then in two
+      std::vector<float> values(count, 1.0f);
       Status status;
       if (!farandole::Run(engine, name, &values, &status)) status = Sum(engine, name, &values);
       ASSERT_TRUE(status.ok()) << status.message();
-      EXPECT_EQ(values, std::vector<float>(4, static_cast<float>(last)));
+      EXPECT_EQ(values, std::vector<float>(count, static_cast<float>(last)));
     }
     ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kJoin, {})).ok());
   });

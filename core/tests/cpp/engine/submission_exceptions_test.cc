@@ -185,7 +185,7 @@ struct FailingCall {
 };
 
 std::vector<FailingCall> FailingCalls() {
-  constexpr size_t kSmall = 3, kHalved = 4000, kLarge = 300'000;
+  constexpr size_t kSmall = 3, kTwoPhases = 4000, kLarge = 300'000;
   return {{"Unknown", SubmitSum(kSmall, "x"), 0},
           {"Small", SubmitSum(kSmall, "a name that needs memory of its own")},
           {"Large", SubmitSum(kLarge, "x")},
@@ -198,15 +198,15 @@ std::vector<FailingCall> FailingCalls() {
           {"Joins", &Join, 1},
           {"TakesPart", &TakePart, 0},
           {"Disagrees", &Disagree, 0, "disagree"},
-          {"Waits", SumAndWait(kHalved, "x")},
+          {"Waits", SumAndWait(kTwoPhases, "x")},
           {"Polls", &SumAndPoll},
           {"Run", Borrowed(By::kRun, kSmall, "x")},
           {"RunUnknown", Borrowed(By::kRun, kSmall, "x"), 0},
           {"RunUnnamed", Borrowed(By::kRun, kSmall, "")},
-          {"RunHalved", Borrowed(By::kRun, kHalved, "a name that needs memory of its own")},
+          {"RunInTwoPhases", Borrowed(By::kRun, kTwoPhases, "a name that needs memory of its own")},
           {"RunOrBegin", Borrowed(By::kRunOrBegin, kSmall, "a name that needs memory of its own")},
           {"RunOrBeginUnnamed", Borrowed(By::kRunOrBegin, kSmall, "")},
-          {"RunOrBeginHalved", Borrowed(By::kRunOrBegin, kHalved, "x")}};
+          {"RunOrBeginInTwoPhases", Borrowed(By::kRunOrBegin, kTwoPhases, "x")}};
 }
 
 // What the ranks have seen of one world.

@@ -1,4 +1,4 @@
-// A small operation of more than 4 KB is copied and folded without the lock that every submitter needs.
+// A small operation of more than 2 KiB is copied and reduced without the lock that every submitter needs.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -58,7 +58,7 @@ void Meet(std::atomic<int>* arrived) {
 
 class UnlockedCopies : public testing::TestWithParam<std::tuple<const char*, bool>> {};
 INSTANTIATE_TEST_SUITE_P(Points, UnlockedCopies,
-                         testing::Combine(testing::Values("cells.put", "cells.fold"), testing::Bool()));
+                         testing::Combine(testing::Values("cells.put", "cells.fold", "cells.copy"), testing::Bool()));
 
 TEST_P(UnlockedCopies, OtherThreadsSubmitAndEndTheirOperationsMeanwhile) {
   const auto [point, by_call] = GetParam();

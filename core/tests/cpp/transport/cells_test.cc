@@ -174,6 +174,8 @@ INSTANTIATE_TEST_SUITE_P(Cells, Members, ::testing::Values(2, 3, 4, 7));
 
 TEST(Cells, AMemberWithoutMemoryContributesZerosAndGetsNoResult) {
   Payload payload(2, {{DType::kInt32, 3}, {DType::kInt32, 2000}});
+  for (CellBuffer& cells : payload.buffers)
+    std::memset(cells.payload_to_write(cells.self()), 1, BytesOf(payload.parts));  // of an operation before
   std::vector<int32_t> values(2003, 7);
   auto* const bytes = reinterpret_cast<char*>(values.data());
   const std::vector<CellTensor> mine = TensorsOf(payload.parts, bytes, bytes);
@@ -257,7 +259,7 @@ TEST_F(TwoPhases, TheSharesAreWholeLinesAndCoverEachElementOnce) {
     const CellTensor tensor{nullptr, nullptr, DType::kFloat32, count};
     size_t end = 0;
     for (int member = 0; member < kMembers; ++member) {
-      const CellBuffer::Elements share = cells(0).ShareOf(tensor, member);
+      const CellBuffer::Elements share = cells(0).ShareOf(tensor, 0, member);
       EXPECT_EQ(share.first, end);
       EXPECT_EQ(share.first % 16, 0u);
       end += share.count;
@@ -296,7 +298,7 @@ TEST_F(TwoPhases, TheNextUseLeavesTheSharesOfThisOne) {
 
 TEST_F(TwoPhases, AMemberTakesItsOwnShareFromItsInputOnly) {
   for (int member : {0, 1, 2}) Put(member);
-  const CellBuffer::Elements share = cells(1).ShareOf(tensors_[1], 1);
+  const CellBuffer::Elements share = cells(1).ShareOf(tensors_[1], 0, 1);
   reinterpret_cast<float*>(cells(1).payload_to_write(1))[share.first] = 100;  // nobody reads or writes this
   for (int member : {0, 1, 2}) Reduce(member);
   for (int member : {0, 1, 2}) Copy(member);
