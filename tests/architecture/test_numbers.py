@@ -76,3 +76,11 @@ def test_inspection_knows_the_names() -> None:
     tables = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
     for table, macro in (("KINDS", "FRD_OP_KIND"), ("DTYPES", "FRD_DTYPE")):
         assert ast.literal_eval(tables[table]) == tuple(row[2] for row in rows(macro)), table
+
+
+def test_messages_know_the_names() -> None:
+    """Otherwise they would say "gather at train.py:20" for `hvd.gather`, whose name they give already."""
+    text = (ROOT / "core/python/farandole/_runtime/call_sites.py").read_text()
+    (pattern,) = re.findall(r"_OPERATION = re\.compile\(\s*((?:r\".*\"\s*)+)\)", text)
+    operation = re.compile(ast.literal_eval(f"({pattern})"))
+    assert all(operation.fullmatch(row[2]) for row in rows("FRD_OP_KIND"))
