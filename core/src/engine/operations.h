@@ -193,12 +193,13 @@ const char* CauseOf(const std::exception& thrown);
 // Call it when another thread than the driver has ended an operation: a deferred one may wait for its name.
 void WakeForDeferred(World* world, const Operations& operations);
 
-// Completes the small operation if all ranks have written their data and no other thread has completed it.
+// Completes the small operation if all ranks have written their data and no other thread has completed it; a large one
+// may first need the other ranks' shares. Returns whether it is complete.
 bool CompleteIfReady(World* world, Operations* operations, const OperationPtr& operation);
-// Completes all small operations that are ready. Returns whether there were any. Driver only.
+// Goes on with all small operations that are ready. Returns whether there were any. Driver only.
 bool CompleteReady(World* world, Operations* operations);
-// Completes a small operation that has ended in the negotiation. Driver only: its buffer slots are this rank's until
-// the driver reads the log again.
+// Goes on with a small operation for which all data are there, as the log says. Driver only: its buffer slots are this
+// rank's until the driver reads the log again or, for a large one, until it is complete.
 void CompleteSmall(World* world, Operations* operations, Ticket ticket);
 
 }  // namespace farandole

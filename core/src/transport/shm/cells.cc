@@ -1,20 +1,11 @@
 #include "transport/shm/cells.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "common/cache.h"
 #include "common/failpoint.h"
 
 namespace farandole {
-namespace {
-
-// The most bytes that are prefetched before a write; for larger payloads the copy itself hides the waiting
-// (docs/benchmarks/shared-memory.md#prefetching).
-constexpr size_t kMostPrefetchedBytes = kLineBytes + 4096;
-
-}  // namespace
-
 // Each member has whole pairs of lines, because processors fetch a line together with its neighbour.
 size_t CellBuffer::StrideOf(size_t payload_bytes) {
   constexpr size_t kGrain = 2 * sizeof(Line);
@@ -45,8 +36,7 @@ void CellBuffer::Clear() {
 
 void CellBuffer::AskForLinesOf(int member) const {
   const std::byte* const lines = memory_ + static_cast<size_t>(member) * stride_bytes_;
-  const size_t end = std::min(stride_bytes_, kMostPrefetchedBytes);
-  for (size_t at = 0; at < end; at += kLineBytes) AskForLine(lines + at);
+  for (size_t at = 0; at < stride_bytes_; at += kLineBytes) AskForLine(lines + at);
 }
 
 void CellBuffer::Put(int member, const CellTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell) {

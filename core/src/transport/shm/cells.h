@@ -49,7 +49,7 @@ struct CellTensor {
 
 class CellBuffer {
  public:
-  // A bit of the stamp word: this member may sleep, so the member that puts last rings its bell.
+  // A bit of the stamp word: this member may sleep, so the one that puts or reduces last rings its bell.
   static constexpr uint64_t kWantsBell = uint64_t{1} << 63;
 
   static size_t BytesFor(int member_count, size_t payload_bytes);
@@ -85,8 +85,9 @@ class CellBuffer {
   // The payload with a member's share of the result (invariant 3).
   std::byte* slot_of_share(int member) const { return payload_to_write((member + 1) % member_count_); }
 
-  // Prefetches the lines to which this member will soon put. The other members have read them, so without prefetching
-  // the put would wait until their caches release the lines.
+  // Prefetches the lines to which this member will soon put, for a payload of one phase. The other members have read
+  // them, so without prefetching the put would wait until their caches release the lines; a larger copy hides that
+  // (docs/benchmarks/shared-memory.md#prefetching).
   void AskForLinesOf(int member) const;
 
   bool WantsBell(int member) const { return (line(member)->stamp.load(std::memory_order_relaxed) & kWantsBell) != 0; }
