@@ -14,7 +14,7 @@ from farandole.testing import spawn
 
 pytestmark = pytest.mark.timeout(120)
 
-SOON_S = 5.0  # milliseconds, where the machine is not busy: test_kills.py judges that
+SOON_S = 5.0  # milliseconds, where the machine is not busy: the long form of test_kills.py judges that
 
 # Every rank reduces again and again; the victim kills itself right after it has submitted one more.
 SCRIPT = """

@@ -19,7 +19,7 @@
 
 namespace farandole {
 
-// A tensor of no member: all inputs are taken from the slots.
+// In place of a member: all inputs are taken from the slots.
 inline constexpr int kNoMember = -1;
 
 // The reduction of one tensor in one phase, with its kernel and operands chosen. That takes longer than to reduce a few
