@@ -53,10 +53,10 @@ def launch(lab: Lab, tmp_path: Path) -> Iterator[Callable[..., Job]]:
     """launch(hosts, "-H", "h0:1,h1:1", "train.py") runs `farandole run ...` on the first of the hosts."""
     jobs: list[Job] = []
 
-    def start(hosts: Sequence[Host], *arguments: object, verb: str = "run", **variables: str) -> Job:
+    def start(hosts: Sequence[Host], *arguments: object, **variables: str) -> Job:
         variables = {"FARANDOLE_SSH": " ".join(lab.ssh_command), **variables}
         command = ["env", *(f"{name}={value}" for name, value in variables.items())]
-        command += [sys.executable, "-m", "farandole.launch", verb, *map(str, arguments)]
+        command += [sys.executable, "-m", "farandole.launch", "run", *map(str, arguments)]
         jobs.append(Job(hosts[0].start(command, cwd=tmp_path, stdin=-3, stdout=-1, stderr=-1, text=True)))
         return jobs[-1]
 

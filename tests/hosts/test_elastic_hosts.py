@@ -146,34 +146,3 @@ def test_fewer_than_min_np_end_with_a_sentence(begin: Callable) -> None:
     code, _, err = job.finish()
     assert code != 0 and "2 of 4 ranks are left (ranks 0, 1), and --min-np asks for 3" in err, err
     await_nothing(hosts)
-
-
-def adopted(launch: Callable, hosts: list[Host], file: Path) -> tuple[int, str, str]:
-    """The end of a launcher on the first host that adopts the job, tried again while that has another launcher."""
-    deadline = time.monotonic() + 40
-    while True:
-        code, out, err = launch(hosts, file, verb="adopt").finish()
-        if code != 2 or "has a launcher, which said something" not in err:
-            return code, out, err
-        assert time.monotonic() < deadline, err
-
-
-def test_another_launcher_adopts_the_ranks_when_its_host_crashes(lab: Lab, launch: Callable, tmp_path: Path) -> None:
-    """It has no ranks. Its file is copied to another host, since the lock tells of a process that lives on this one."""
-    (tmp_path / "train.py").write_text(PROGRAM)
-    *hosts, lost = lab.hosts(3)
-    file, copy = tmp_path / "job.json", tmp_path / "copy.json"
-    options = ["--min-np", 1, "--max-np", 4, "--outlive-launcher", 60, "--job-state", file]
-    job = launch([lost], "-H", "h0:2,h1:2", *options, "train.py", 300, 4)
-    job.await_lines(4, "ready")
-    copy.touch(0o600)
-    copy.write_bytes(file.read_bytes())
-    lost.blackhole()
-    (number, *_) = processes(hosts[1], "python", "train.py", "300")[-1].split()
-    hosts[1].run(["kill", "-KILL", number])
-    code, out, err = adopted(launch, hosts, copy)
-    assert code == 0 and "rank 3 on h1" in err and "3 ranks go on" in err, err
-    assert ended(out) == [f"{rank} of 4 at 300" for rank in range(4)] and "[4 h1] ended 3 of 4" in out
-    await_nothing(hosts)
-    code, _, err = job.finish()
-    assert code == 255 and f"run farandole adopt {file}" in err and file.exists(), err

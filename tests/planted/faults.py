@@ -386,27 +386,6 @@ FAULTS = [
         after="                signal.signal(signum, signal.SIG_DFL)\n",
         found_by="tests/launch/test_launch_run.py::test_ranks_start_with_no_signal_blocked",
     ),
-    Fault(
-        name="an agent that has a launcher lets another one take it over",
-        path="core/python/farandole/launch/remote/tenure.py",
-        before="if not self.is_alone and silent_s < REPLACEABLE_SECONDS:",
-        after="if not self.is_alone and silent_s < 0:",
-        found_by="tests/launch/test_outlive_decisions.py::test_an_agent_refuses_another_launcher_until_its_own_is_silent",
-    ),
-    Fault(
-        name="a launcher that adopts a job decides anew about an epoch that a rank has entered",
-        path="core/python/farandole/launch/remote/recall.py",
-        before="    if epoch is not None:\n        lease.number, lease.members",
-        after="    if epoch is None:\n        lease.number, lease.members",
-        found_by="tests/launch/test_outlive_decisions.py::test_a_decision_that_has_reached_one_rank_is_told_to_the_others",
-    ),
-    Fault(
-        name="output on its way to a launcher that dies is lost",
-        path="core/python/farandole/launch/remote/backlog.py",
-        before="for _ in range(min(count, len(self._sent))):",
-        after="for _ in range(len(self._sent)):",
-        found_by="tests/launch/test_outlive_decisions.py::test_output_that_no_launcher_has_shown_goes_to_the_next_one",
-    ),
     # ---- plugins
     Fault(
         name="PyTorch ranks without optimizer state do not take the root's",

@@ -11,7 +11,7 @@ from random import Random
 from typing import Protocol
 
 from lab import Host
-from seen import AGENT, LAUNCHER, Process
+from seen import AGENT, Process
 
 _SLOW_S, _SLICE_S = 3.0, 0.02
 
@@ -40,9 +40,6 @@ class Scene(Protocol):
     def list_hosts(self, hosts: Sequence[Host], lie: str = "") -> None:
         """Tell those to the discovery script, or a lie: "nothing", "nonsense", "absent" or "hang"."""
 
-    def start_again(self, seconds: float) -> None:
-        """After so many seconds start a launcher that adopts the ranks. The first one is dead."""
-
 
 @dataclass(frozen=True)
 class Kind:
@@ -50,8 +47,6 @@ class Kind:
 
     name: str
     act: Callable[[Scene], str]  # returns words about it
-    needs: str = ""  # the option of `farandole run` that a job must have
-    takes_host: bool = False  # which comes back only with discovery
 
 
 def _victim(scene: Scene) -> Process:
@@ -141,27 +136,15 @@ def _lie(scene: Scene) -> str:
     return f"{lie} for {seconds} s"
 
 
-def _kill_launcher(scene: Scene) -> str:
-    seconds = round(scene.random.uniform(1, 5), 1)
-    launchers = scene.others(LAUNCHER)
-    if not launchers:
-        return "none, as it is dead already"
-    for process in launchers:
-        _signal(process, signal.SIGKILL)
-    scene.start_again(seconds)
-    return f"started again after {seconds} s"
-
-
 KINDS = (
     Kind("kill", lambda scene: _send(scene, signal.SIGKILL)),
     Kind("stop", _stop),
     Kind("slow", _slow),
     Kind("leave", lambda scene: _send(scene, signal.SIGTERM)),
     Kind("blink", _blink),
-    Kind("cut off", _cut, takes_host=True),
-    Kind("gone and back", _gone, takes_host=True),
-    Kind("lie", _lie, needs="--host-discovery-script"),
-    Kind("launcher", _kill_launcher, needs="--outlive-launcher"),
+    Kind("cut off", _cut),
+    Kind("gone and back", _gone),
+    Kind("lie", _lie),
 )
 
 
@@ -171,12 +154,9 @@ class Deck:
     def __init__(self, kinds: Sequence[Kind], random: Random) -> None:
         self._kinds, self._random, self._left = kinds, random, list[Kind]()
 
-    def draw(self, may: Callable[[Kind], bool]) -> Kind | None:
-        """None where no kind may be drawn."""
-        if not any(may(kind) for kind in self._left):
+    def draw(self) -> Kind:
+        """The next kind."""
+        if not self._left:
             self._left = [*self._kinds]
             self._random.shuffle(self._left)
-        chosen = next((kind for kind in self._left if may(kind)), None)
-        if chosen is not None:
-            self._left.remove(chosen)
-        return chosen
+        return self._left.pop()

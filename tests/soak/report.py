@@ -9,7 +9,6 @@ from itertools import pairwise
 from statistics import mean, median
 
 import judge
-from faults import Kind
 from judge import Span
 from seen import AGENT, LAUNCHER, RANK, Process
 
@@ -32,7 +31,6 @@ class Report:
     calm: Span = (0.0, 0.0)  # without faults
     code: int | None = None  # of the job
     faults: list[tuple[float, str, str]] = field(default_factory=list)  # when, kind, words
-    absent: list[Kind] = field(default_factory=list)  # kinds that this Farandole cannot have yet
     hit: set[int] = field(default_factory=set)  # ranks
     stopped: list[Span] = field(default_factory=list)  # a rank was
     imports: list[Span] = field(default_factory=list)  # of newcomers
@@ -125,8 +123,6 @@ class Report:
         for name in dict.fromkeys(kind for _, kind, _ in self.faults):
             spans = [self._longest(steps, at) for at, kind, _ in self.faults if kind == name]
             yield f"{name:14} {len(spans):5}  {max(spans):.1f} s"
-        for kind in self.absent:
-            yield f"{kind.name:14} {'-':>5}  needs {kind.needs}"
         first, calm = self._calm_rates(steps)
         yield f"\n{calm:.1f} steps/s without faults ({first:.1f} at first); {self._share(steps, [whole]):.1%} of that"
         yield f"in {length:.0f} s. A rank is stopped, or a newcomer imports, in {disturbed:.0f} s of them."

@@ -26,14 +26,12 @@ from typing import Any
 
 import judge
 import seen
-from faults import KINDS, Deck, Kind
+from faults import KINDS, Deck
 from lab import Host, Lab
 from rank import BORN, READY, SIZE, STEP, STEP_AT, read_marks
 from report import Report
 
 HOSTS, SLOTS = 4, 2
-DISCOVERS, OUTLIVES = "--host-discovery-script", "--outlive-launcher"  # a job cannot have both
-SHARES = {DISCOVERS: 2.0, OUTLIVES: 1.0}  # of the time
 BASELINE_S = 15.0
 PAUSE_OF_STEP_S = 0.004
 _LOOK_S, _SAMPLE_S, _START_S = 0.02, 1.0, 60.0
@@ -53,7 +51,7 @@ esac
 class Soak:
     """One run; the scene of its faults."""
 
-    def __init__(self, lab: Lab, folder: Path, given: argparse.Namespace, feature: str) -> None:
+    def __init__(self, lab: Lab, folder: Path, given: argparse.Namespace) -> None:
         self.random = Random(given.seed)
         self.hosts: Sequence[Host] = lab.hosts(HOSTS)
         self.folder = folder
@@ -63,16 +61,11 @@ class Soak:
         self.steps = judge.Steps()
         self.job: Any = None
         self._lab = lab
-        self._feature = feature
-        self._kinds = [kind for kind in KINDS if kind.needs in ("", feature) and (not keeps or kind.name in keeps)]
-        self.report.absent = [kind for kind in KINDS if kind.needs not in ("", feature)]
-        self._deck = Deck(self._kinds, self.random)
-        self._hosts_left = HOSTS  # that have never been taken
+        self._deck = Deck([kind for kind in KINDS if not keeps or kind.name in keeps], self.random)
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._processes: list[seen.Process] = []
         self._marks: dict[int, tuple[float, ...]] = {}
-        self._waits_for_launcher = False
         self._sampled_at = 0.0
         self._busy: tuple[float, float, dict[int, float]] | None = None
         self._said = 0  # bytes of the launcher's stderr that were read
@@ -96,12 +89,7 @@ class Soak:
     def _launch(self) -> None:
         ranks = str(HOSTS * SLOTS)
         words = ["-np", ranks, "--min-np", "1", "--max-np", ranks, "--blacklist-cooldown-range", "1", "4"]
-        if self._discovers:
-            words += ["--host-discovery-script", str(self.folder / "discover")]
-        else:
-            words += ["-H", ",".join(f"{host.name}:{SLOTS}" for host in self.hosts)]
-        if self._feature == OUTLIVES:
-            words += ["--outlive-launcher", "60", "--job-state", str(self.folder / "job")]
+        words += ["--host-discovery-script", str(self.folder / "discover")]
         (self.folder / "tmp").mkdir()
         self._start(["run", *words, "--", sys.executable, _PROGRAM, str(self.folder), str(PAUSE_OF_STEP_S)])
 
@@ -112,10 +100,6 @@ class Soak:
             self.job = self.hosts[0].start(
                 command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
             )
-
-    @property
-    def _discovers(self) -> bool:
-        return self._feature == DISCOVERS
 
     # ---- The scene
 
@@ -141,15 +125,6 @@ class Soak:
             (self.folder / f"{name}.new").write_text(text)
             (self.folder / f"{name}.new").rename(self.folder / name)
 
-    def start_again(self, seconds: float) -> None:
-        def start() -> None:
-            self.job.wait(10)
-            self._start(["adopt", str(self.folder / "job")])
-            self._waits_for_launcher = False
-
-        self._waits_for_launcher = True
-        self.later(seconds, start)
-
     # ---- The run
 
     def run(self, seconds: float) -> None:
@@ -158,7 +133,7 @@ class Soak:
         end = self.report.begin + BASELINE_S + seconds
         self.report.calm = (self.report.begin, self.report.begin + BASELINE_S)
         self.later(BASELINE_S, lambda: self._next_fault(end))
-        while time.monotonic() < end and (self._waits_for_launcher or self.job.poll() is None):
+        while time.monotonic() < end and self.job.poll() is None:
             while self._agenda and self._agenda[0][0] <= time.monotonic():
                 heapq.heappop(self._agenda)[2]()
             self._look()
@@ -170,15 +145,10 @@ class Soak:
         now = time.monotonic()
         if not self.report.end and now + self.every_s <= end + 1:
             self.later(self.every_s, lambda: self._next_fault(end))
-            kind = self._deck.draw(self._may) if self.ranks() else None
-            if kind is not None:
-                self._hosts_left -= kind.takes_host
+            if self.ranks():
+                kind = self._deck.draw()
                 self.report.faults.append((now, kind.name, kind.act(self)))
                 print(f"{now - self.report.begin:6.1f} s  {kind.name}: {self.report.faults[-1][2]}", flush=True)
-
-    def _may(self, kind: Kind) -> bool:
-        """Without discovery the hosts that were taken do not come back: three of them stay."""
-        return not kind.takes_host or self._discovers or self._hosts_left > HOSTS - 1
 
     def _look(self) -> None:
         """Take in the marks of the ranks and the sentences of the launcher."""
@@ -238,16 +208,16 @@ class Soak:
         self.report.left = [*left, *map(str, (self.folder / "tmp").iterdir())]
 
 
-def soak(given: argparse.Namespace, feature: str, seconds: float) -> bool:
+def soak(given: argparse.Namespace) -> bool:
     """Run one job and print its report. Returns whether all targets are reached."""
     folder = Path(tempfile.mkdtemp(prefix="farandole-soak-"))
     (folder / "lab").mkdir()
-    print(f"==> {feature}, {seconds:.0f} s, seed {given.seed}, output in {folder}", flush=True)
+    print(f"==> {given.seconds:.0f} s, seed {given.seed}, output in {folder}", flush=True)
     lab = Lab(folder / "lab")
     try:
-        run = Soak(lab, folder, given, feature)
+        run = Soak(lab, folder, given)
         run.start()
-        run.run(seconds)
+        run.run(given.seconds)
     finally:
         lab.close()
     print(run.report.text(run.steps), flush=True)
@@ -258,26 +228,14 @@ def soak(given: argparse.Namespace, feature: str, seconds: float) -> bool:
     return True
 
 
-def features() -> list[str]:
-    """Those that this Farandole has; a job has one of them."""
-    command = [sys.executable, "-m", "farandole.launch", "run", "--help"]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return [each for each in SHARES if each in text]
-
-
 def main() -> int:
-    """Run a job for each feature, for a share of the time."""
+    """Run a job for so many seconds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seconds", nargs="?", type=float, default=float(os.environ.get("FARANDOLE_SOAK_S") or 120))
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--every", type=float, default=15.0, help="seconds between two faults")
     parser.add_argument("--only", default="", help="kinds of faults, with commas between them")
-    parser.add_argument("--job", choices=[*SHARES], help="only the job with this option")
-    given = parser.parse_args()
-    jobs = [given.job] if given.job else features() or [""]
-    whole = sum(SHARES.get(each, 1.0) for each in jobs)
-    reached = [soak(given, each, given.seconds * SHARES.get(each, 1.0) / whole) for each in jobs]
-    return 0 if all(reached) else 1
+    return 0 if soak(parser.parse_args()) else 1
 
 
 if __name__ == "__main__":

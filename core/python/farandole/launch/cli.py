@@ -27,7 +27,7 @@ from farandole.launch.shared_options import (
     version_option,
 )
 from farandole.launch.trace_verbs import report, timeline
-from farandole.launch.verbs import adopt, bench, doctor, inspect, k8s, live
+from farandole.launch.verbs import bench, doctor, inspect, k8s, live
 
 if TYPE_CHECKING:
     from farandole.launch.description import Caller, Job
@@ -147,13 +147,6 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
     metavar="SECONDS",
     help="How long living ranks have to notice that one is lost, and too few ranks wait for more (600).",
 )
-@click.option(
-    "--outlive-launcher",
-    type=float,
-    metavar="SECONDS",
-    help="Keep the ranks so long when the launcher dies; `farandole adopt` goes on with them.",
-)
-@click.option("--job-state", type=_FILE, metavar="FILE", help="The file for it; by default in $XDG_RUNTIME_DIR.")
 @click.option("--bind-to", type=click.Choice(["core", "none"]), default="none", help="Bind ranks to cores.")
 @click.option("-m", "module", is_flag=True, help="COMMAND is a Python module, as in python -m.")
 @click.option("--prefix/--no-prefix", default=True, help="Begin each line with [rank] (default).")
@@ -242,7 +235,6 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
     from farandole.launch import environment, hosts, job_machine, local
     from farandole.launch.description import Job
     from farandole.launch.options import elastic, host_options
-    from farandole.launch.outlive import outlive
     from farandole.launch.relay import OutputOptions
 
     settings = environment.settings(base)
@@ -264,11 +256,8 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
         raise click.UsageError("say what to run: farandole run -np 4 python train.py")
     elsewhere = not nodes and (source is not None or not all(hosts.is_local(each.host, names) for each in placements))
     caller: Caller | None = context.obj
-    plan = elastic(options, len(placements), ranks_base, nodes is not None)
-    outlives = outlive(options, plan, engine, caller is not None, base)
-    by_agents = elsewhere or outlives is not None
     if not options.module:
-        local.check_program(command, len(placements), by_agents)
+        local.check_program(command, len(placements), elsewhere)
     output = OutputOptions(
         prefix=options.prefix,
         timestamp=options.timestamp,
@@ -281,7 +270,7 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
     if caller is not None:
         output = replace(output, stderr=caller.stderr, outcomes=caller.outcomes)
     return Job(
-        command=command if by_agents else local.resolve_command(command, options.module, ranks_base.get("PATH")),
+        command=command if elsewhere else local.resolve_command(command, options.module, ranks_base.get("PATH")),
         placements=placements,
         base=ranks_base,
         grace_s=settings.grace_s,
@@ -294,8 +283,7 @@ def _describe(context: click.Context, options: RunOptions, command: Sequence[str
         call=-1 if caller is None else caller.call,
         notes=() if file is None else job_machine.notes(file, base, placements, names, options.dry_run),
         nodes=nodes and replace(nodes, silence_s=silence_s),
-        elastic=plan,
-        outlive=outlives,
+        elastic=elastic(options, len(placements), ranks_base, nodes is not None),
         source=source,
         served=_served(options),
     )
@@ -357,7 +345,7 @@ def _placements(
         from farandole.launch.engines import tasks
 
         engine, names = tasks.engine(caller.engine, caller.hub), frozenset()
-    if source is None and options.outlive_launcher is None:  # a job that outlives its launcher keeps its hosts
+    if source is None:
         source = choice.source_of_list(options, listed, engine, base)
     if not (engine and engine.has_agents) and (
         source is not None or (listed is not None and any(hosts.is_address(each.host) for each in listed.slots))
@@ -412,7 +400,7 @@ def _hints(context: click.Context, job: Job) -> list[str]:
     return [sentence for sentence in [*slips, *hints] if sentence]
 
 
-for _verb in (adopt, bench, doctor, inspect, k8s, live, report, timeline):
+for _verb in (bench, doctor, inspect, k8s, live, report, timeline):
     farandole.add_command(_verb)
 
 

@@ -11,7 +11,6 @@ from farandole.launch.hosts import LOCAL_HOST, is_local
 from farandole.launch.job import Placement
 from farandole.launch.nodes.options import NodeOptions
 from farandole.launch.options import Elastic, HostOptions
-from farandole.launch.outlive import Outlive
 from farandole.launch.relay import OutputOptions
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ class Job:
     nodes: NodeOptions | None = None  # this one of several; the placements are then those of nodes that are alike
     call: int = -1  # descriptor of the memory with the function that the ranks call
     elastic: Elastic | None = None
-    outlive: Outlive | None = None  # the ranks go on for a while when the launcher dies
     source: Source | None = None  # of hosts, of an elastic job that follows it
     served: Wanted | None = None  # a page that shows the job, and metrics
 

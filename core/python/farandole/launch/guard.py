@@ -9,7 +9,6 @@
 Both are child subreapers, so whatever a rank starts stays their descendant, even if it leaves its session and its
 parent dies: "no children left" means that nothing of the job is left. Only killing both at the same instant with
 SIGKILL can leave grandchildren of a rank behind; the ranks themselves die even then.
-With --outlive-launcher both clean up nothing: agents have the ranks, and end them when no launcher comes.
 The inner process learns of the outer's death by end-of-file on a pipe that only the outer one keeps open.
 """
 
@@ -114,26 +113,24 @@ def _children_before_us() -> set[int]:
     return {child.pid for child in psutil.Process().children()}
 
 
-def run_guarded(*works: Callable[[int], int], about_survivors: str = "") -> int:
+def run_guarded(*works: Callable[[int], int]) -> int:
     """Run each `work(lifeline)` in an inner process of its own, one after the other, up to the first that fails.
 
     Returns the exit code of the last that ran; 128 + signal where the user ended the job between two of them.
-    The descriptor `lifeline` is at end-of-file when the outer process is gone. `about_survivors`: what a work has
-    started ends by itself or outlives us, and this tells the user about it where the inner process is killed.
+    The descriptor `lifeline` is at end-of-file when the outer process is gone.
     REQUIRES one thread. A work starts with the signals of HANDLED blocked.
     """
     _fill_standard_descriptors()
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     strangers = _children_before_us()
-    if not about_survivors:
-        become_subreaper()
+    become_subreaper()
     interruptions: list[int] = []
     code = 0
     for work in works:
         if interruptions:  # the inner process had ended before it could hear of it
             print(f"farandole: ended by {signal.Signals(interruptions[0]).name} between two lines.", file=sys.stderr)
             return 128 + interruptions[0]
-        code = _run_one(work, strangers, interruptions, about_survivors)
+        code = _run_one(work, strangers, interruptions)
         if code != 0:
             break
         if work is not works[-1]:
@@ -141,22 +138,21 @@ def run_guarded(*works: Callable[[int], int], about_survivors: str = "") -> int:
     return code
 
 
-def _run_one(work: Callable[[int], int], strangers: set[int], interruptions: list[int], about_survivors: str) -> int:
+def _run_one(work: Callable[[int], int], strangers: set[int], interruptions: list[int]) -> int:
     lifeline, held_by_outer = os.pipe()
     outer_pid = os.getpid()
     inner_pid = os.fork()
     if inner_pid == 0:
         os.close(held_by_outer)
-        _be_inner(work, lifeline, cleans_up=not about_survivors)
+        _be_inner(work, lifeline)
     os.close(lifeline)
     _pass_signals_on(inner_pid, outer_pid, interruptions)
     status = _wait_for(inner_pid)
     os.close(held_by_outer)
     if status < 0:  # else it has left nothing
-        if not about_survivors:
-            sweep(strangers.__contains__)
-        name, what = signal.Signals(-status).name, about_survivors or "its ranks were ended"
-        print(f"farandole: the launcher's inner process was killed by {name}; {what}.", file=sys.stderr)
+        sweep(strangers.__contains__)
+        name = signal.Signals(-status).name
+        print(f"farandole: the launcher's inner process was killed by {name}; its ranks were ended.", file=sys.stderr)
         return 128 - status
     return status
 
@@ -168,19 +164,17 @@ def _fill_standard_descriptors() -> None:
     os.close(descriptor)
 
 
-def _be_inner(work: Callable[[int], int], lifeline: int, cleans_up: bool) -> None:
+def _be_inner(work: Callable[[int], int], lifeline: int) -> None:
     code = INTERNAL_ERROR
     try:
         os.setsid()  # signals of the terminal reach the outer process only, which passes each on once
-        if cleans_up:
-            become_subreaper()
+        become_subreaper()
         code = work(lifeline)
     except BaseException:
         traceback.print_exc()
     finally:
         try:
-            if cleans_up:
-                sweep()
+            sweep()
             sys.stdout.flush()
             sys.stderr.flush()
         finally:

@@ -126,10 +126,6 @@ class Lease:
             return self._decide()
         return []
 
-    def resume(self, begun: Collection[int], left: Collection[int]) -> None:
-        """Another launcher has led this job until now: these ranks are inside of elastic.run, those have left."""
-        self._has_begun, self._begun, self._left = bool(begun), set(begun), set(left)
-
     def end(self, rank: int) -> list[Answer]:
         """The process of this rank has ended."""
         self._ended.add(rank)

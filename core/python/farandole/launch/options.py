@@ -66,8 +66,6 @@ class RunOptions:
     reset_limit: int | None
     blacklist_cooldown_range: tuple[float, float] | None
     elastic_timeout: float | None
-    outlive_launcher: float | None
-    job_state: Path | None
     host_discovery_script: str | None
     host_discovery_service: str | None
     slots_per_host: int | None

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local
@@ -26,7 +25,7 @@ def run_job(job: Job) -> int:
     """Start the ranks, see them through, leave nothing behind. Returns the exit code of the job."""
     works = [partial(_run_line, job, index) for index in range(len(job.lines))] or [partial(_run_command, job)]
     with _page(job):
-        return guard.run_guarded(*works, about_survivors=job.outlive.remedy if job.outlive else "")
+        return guard.run_guarded(*works)
 
 
 def _page(job: Job) -> contextlib.AbstractContextManager[None]:
@@ -35,29 +34,6 @@ def _page(job: Job) -> contextlib.AbstractContextManager[None]:
     from farandole.launch.live.command import beside
 
     return beside(job.base, job.served, print_error)
-
-
-def adopt_job(path: Path, base: Mapping[str, str]) -> int:
-    """Adopt the job of this file, and see it through. Returns its exit code."""
-    from farandole.launch.outlive import Outlive
-    from farandole.launch.remote import adopt
-    from farandole.launch.remote.state_file import StateError, StateFile
-
-    try:
-        file = StateFile.open(path)
-        record = file.read()
-    except StateError as error:
-        return _refuse(str(error), 2)
-
-    def work(lifeline: int) -> int:
-        try:
-            return adopt.run(file, record, base, lifeline)
-        except OutputError as error:
-            return _refuse(str(error), 2)
-        except OSError as error:
-            return _refuse(f"cannot start {error.filename or 'the way to the agents'}: {error.strerror}.", CANNOT_START)
-
-    return guard.run_guarded(work, about_survivors=Outlive(record.seconds, path).remedy)
 
 
 def _run_line(job: Job, index: int, lifeline: int) -> int:
@@ -79,13 +55,11 @@ def _failure(number: int, lines: Sequence[str], code: int) -> str:
 
 
 def _run_command(job: Job, lifeline: int) -> int:
-    run = _run_on_hosts if job.nodes or job.has_other_hosts or job.outlive else _run_inner
+    run = _run_on_hosts if job.nodes or job.has_other_hosts else _run_inner
     return run(job, lifeline)
 
 
 def _run_on_hosts(job: Job, lifeline: int) -> int:
-    from farandole.launch.remote.state_file import StateError
-
     try:
         if job.nodes is not None:
             from farandole.launch.nodes import start as node
@@ -94,7 +68,7 @@ def _run_on_hosts(job: Job, lifeline: int) -> int:
         from farandole.launch.remote import start
 
         return start.run(job, lifeline)
-    except (OutputError, StateError) as error:
+    except OutputError as error:
         return _refuse(str(error), 2)
     except OSError as error:
         return _refuse(f"cannot start {error.filename or 'the agents'}: {error.strerror}.", CANNOT_START)

@@ -5,7 +5,6 @@ Hosts come with places, get more or fewer, and go with them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from farandole.launch.hosts import MAX_RANKS
@@ -120,14 +119,6 @@ class Slots:
     def stop(self) -> None:
         """No new ranks: the job comes to its end, or its next change would end it."""
         self._stopped = True
-
-    def resume(self, placements: Iterable[Placement], number: int) -> None:
-        """Another launcher has started these ranks until now; the next one has this number."""
-        for each in sorted(placements, key=lambda placement: placement.rank):
-            for slot in self._slots:
-                if (slot.host, slot.local_rank) == (each.host, each.local_rank):
-                    slot.rank = each.rank
-        self._next = max(self._next, number)
 
     def close(self, host: str) -> None:
         """The host is gone, and its places with it."""

@@ -1,4 +1,4 @@
-"""The verbs of `farandole` beside `run`: adopt, bench, doctor, inspect, k8s, live. trace_verbs.py has others."""
+"""The verbs of `farandole` beside `run`: bench, doctor, inspect, k8s, live. trace_verbs.py has others."""
 
 from __future__ import annotations
 
@@ -13,31 +13,6 @@ import click
 from farandole.launch.shared_options import CONTEXT, Count, host_options, metrics_options, num_proc_option, print_error
 
 _COUNT = Count(1, 65536)
-
-
-@click.command(context_settings=CONTEXT, short_help="Go on with a job whose launcher has died.")
-@click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE]")
-def adopt(file: Path | None) -> int:
-    """Adopt a job of `farandole run --outlive-launcher` after its launcher has died.
-
-    FILE is its --job-state; by default the only one in $XDG_RUNTIME_DIR/farandole.
-
-    Goes on as the launcher would have: shows the output from where that one ended, decides who goes on when ranks are
-    lost, and ends with the job's exit code.
-    """
-    from farandole.launch import environment
-    from farandole.launch.options import OptionError
-    from farandole.launch.outlive import find
-    from farandole.launch.run import adopt_job
-
-    base = environment.inherited()
-    try:
-        environment.settings(base)
-        environment.silence_s(base)
-        path = find(base) if file is None else file.absolute()
-    except (OptionError, environment.SettingError) as error:
-        raise click.UsageError(str(error)) from error
-    return adopt_job(path, base)
 
 
 @click.command(context_settings=CONTEXT, short_help="Measure collectives on this machine.")

@@ -152,10 +152,6 @@ class ClusterSupervisor(AgentsSupervisor):
             self.relay.status("")
             if self.options.verbose:
                 self.relay.say(self.assembly.summary())
-            self.all_started()
-
-    def all_started(self) -> None:
-        """All ranks run."""
 
     def _send(self, sends: Sequence[Send]) -> None:
         if sends:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from farandole.launch.relay import OutputOptions, Relay, Stream
 from farandole.launch.remote import frames
-from farandole.launch.remote.outgoing import Nowhere, Outgoing
+from farandole.launch.remote.outgoing import Outgoing
 
 _CHUNK = 1 << 16
 
@@ -30,7 +30,7 @@ class Forwarder(Relay):
         self, options: OutputOptions, selector: selectors.BaseSelector, wake: Callable[[], None], descriptor: int
     ) -> None:
         self.options, self.selector, self.wake, self.streams = options, selector, wake, []
-        self._out: Outgoing | Nowhere = Outgoing(descriptor, selector)
+        self._out = Outgoing(descriptor, selector)
         self._paused = False
 
     def send(self, frame: bytes) -> None:
@@ -99,14 +99,10 @@ class Forwarder(Relay):
         except BlockingIOError:
             return False
         if data:
-            self.pass_on(stream.rank, stream.pipe, data)
+            self.send(frames.output(stream.rank, stream.pipe, data))
         else:
             self._close(stream)
         return True
-
-    def pass_on(self, rank: int, pipe: int, data: bytes) -> None:
-        """Send what a rank has written."""
-        self.send(frames.output(rank, pipe, data))
 
     def drain(self, now: float) -> None:
         """See Relay."""

@@ -147,10 +147,8 @@ class Link:
         del self._open[descriptor]
 
 
-def start(
-    words: Sequence[str], environment: Mapping[str, str], has_threads: bool = False, outlives: bool = False
-) -> subprocess.Popen[bytes]:
-    """Start the command that reaches an agent. It dies with us unless it `outlives` us. Raises OSError.
+def start(words: Sequence[str], environment: Mapping[str, str], has_threads: bool = False) -> subprocess.Popen[bytes]:
+    """Start the command that reaches an agent. It dies with us. Raises OSError.
 
     REQUIRES one thread, unless the launcher `has_threads`: then another program does in its place, see `local.start`.
     """
@@ -161,8 +159,7 @@ def start(
         words = [sys.executable, "-m", "farandole.launch.begin", str(launcher), "", path, *words[1:]]
 
     def prepare() -> None:
-        if not outlives:
-            guard.die_with_parent(launcher)
+        guard.die_with_parent(launcher)
         for signum in guard.HANDLED:
             signal.signal(signum, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -59,17 +59,3 @@ class Outgoing:
         elif self._waits and not waits:
             self._selector.unregister(self._descriptor)
         self._waits = waits
-
-
-class Nowhere:
-    """The queue of an agent that has no launcher: takes everything and keeps nothing."""
-
-    error: OSError | None = None
-    full = False
-    idle = True
-
-    def write(self, data: bytes) -> None:
-        """Drop it."""
-
-    def close(self) -> None:
-        """Nothing is open."""

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from farandole.launch.options import HostOptions
 
 AGENT = ("-m", "farandole.launch.remote.agent")
-OUTLIVING_AGENT = ("-m", "farandole.launch.remote.outliving_agent")
-RECONNECT = ("-m", "farandole.launch.remote.reconnect")
 CONNECT_SECONDS = 8
 # It cannot ask for a password: it has no terminal here.
 _OPTIONS = ("BatchMode=yes", f"ConnectTimeout={CONNECT_SECONDS}")

@@ -8,7 +8,6 @@ import signal
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from farandole.launch import environment, guard
 from farandole.launch.description import Job
@@ -17,18 +16,15 @@ from farandole.launch.engines import tasks
 from farandole.launch.hosts import LOCAL_HOST, Slots, one_name_here
 from farandole.launch.job import Placement, place
 from farandole.launch.local import KEY_BYTES
-from farandole.launch.outlive import Outlive
 from farandole.launch.remote import link, ssh
 from farandole.launch.remote.assembly import Assembly, HostPlan
 from farandole.launch.remote.cluster import RESTART, ClusterSupervisor
 from farandole.launch.remote.follow import Follower, Ways
-from farandole.launch.remote.outlived import OutlivedSupervisor
-from farandole.launch.remote.state_file import HostRecord, JobRecord, StateFile, remove_stale
 from farandole.launch.version import own_version
 
 
 def run(job: Job, lifeline: int) -> int:
-    """Run the job to its end, and return its exit code. Raises OutputError, StateError, and OSError without ssh.
+    """Run the job to its end, and return its exit code. Raises OutputError, and OSError without ssh.
 
     A job that follows a cluster starts without the hosts that cannot take part, where enough others are left.
     """
@@ -50,8 +46,7 @@ def _supervisor(job: Job, lifeline: int, refused: Mapping[str, str]) -> ClusterS
     lease, slots = (None, None) if job.elastic is None else job.elastic.for_ranks(job.placements)
     # A host that is the only one needs no name before each line.
     output = replace(job.output, hosts={each.rank: each.host for each in job.placements if job.has_other_hosts})
-    kind, file_options = (ClusterSupervisor, {}) if job.outlive is None else _outlived(job, job.outlive)
-    supervisor = kind(
+    supervisor = ClusterSupervisor(
         output,
         job.grace_s,
         lifeline,
@@ -70,15 +65,12 @@ def _supervisor(job: Job, lifeline: int, refused: Mapping[str, str]) -> ClusterS
         lease=lease,
         slots=slots,
         can_start_without=lambda hosts: _without(job, hosts) is not None,
-        **file_options,
     )
 
     def open_way(name: str, has_threads: bool) -> link.Link:
         is_local = job.is_local(name)
-        program = ssh.AGENT if job.outlive is None else ssh.OUTLIVING_AGENT
-        words = ssh.reach(name, is_local, job.hosts, words_of_ssh, program)
-        outlives = is_local and job.outlive is not None
-        process = link.start(words, environment.without_outer_job(job.base), has_threads, outlives)
+        words = ssh.reach(name, is_local, job.hosts, words_of_ssh)
+        process = link.start(words, environment.without_outer_job(job.base), has_threads)
         return link.Link(name, process, supervisor.selector, is_local, supervisor.on_frame)
 
     supervisor.follower = _follower(job, partial(open_way, has_threads=True), refused)
@@ -111,35 +103,6 @@ def _follower(job: Job, open_way: Callable[[str], link.Link], refused: Mapping[s
     )
     roster, base = Roster(job.elastic.backoff), environment.without_outer_job(job.base)
     return Follower(ways, job.source, base, roster, own_version(), refused)
-
-
-def _outlived(job: Job, outlive: Outlive) -> tuple[type[ClusterSupervisor], dict[str, Any]]:
-    """The supervisor that leaves a file, with its options. Raises StateError."""
-    assert job.elastic is not None
-    if outlive.is_in_runtime_folder:
-        remove_stale(outlive.file.parent)
-    hosts = [HostRecord(plan.name, "", job.is_local(plan.name), plan.placements) for plan in _plans(job)]
-    record = JobRecord(
-        job=secrets.token_hex(16),
-        key=secrets.token_hex(KEY_BYTES),
-        socket=f"farandole-adopt-{secrets.token_hex(16)}",
-        seconds=outlive.seconds,
-        grace_s=job.grace_s,
-        hosts=hosts,
-        elastic=job.elastic,
-        ssh=environment.settings(job.base).ssh,
-        ssh_port=job.hosts.ssh_port,
-        ssh_identity=str(job.hosts.ssh_identity or ""),
-        python=job.hosts.python,
-        has_other_hosts=job.has_other_hosts,
-        output={
-            "prefix": job.output.prefix,
-            "timestamp": job.output.timestamp,
-            "directory": str(job.output.directory.absolute()) if job.output.directory else "",
-            "verbose": job.output.verbose,
-        },
-    )
-    return OutlivedSupervisor, {"outlive": outlive, "file": StateFile.create(outlive.file), "record": record}
 
 
 def _plans(job: Job) -> list[HostPlan]:
