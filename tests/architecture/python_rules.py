@@ -34,6 +34,7 @@ _SHARED = (
     "slurm",
     "sockets",
     "this_host",
+    "timeline_files",
 )  # also of the launcher
 BETWEEN = {f"farandole._start.{name}" for name in _SHARED}
 

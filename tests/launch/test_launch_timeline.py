@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from farandole._runtime.trace_names import path_of
+from farandole._start.timeline_files import path_of
 from farandole.launch import timeline
 
 SCRIPT = """
@@ -115,50 +115,7 @@ def test_whatever_the_files_name(tmp_path: Path, name: str) -> None:
     assert timeline.default_output(files) == tmp_path / name
 
 
-def test_parts_of_a_rank_come_in_their_order(tmp_path: Path) -> None:
-    for name in ("t.rank0.part10.json", "t.rank0.part2.json", "t.rank0.json", "t.rank1.json", "t.json", "t.x.json"):
-        (tmp_path / name).write_text("[\n]\n")
-    files = timeline.find([tmp_path / "t.json"])
-    assert [each.name for each in files] == [
-        "t.rank0.json",
-        "t.rank0.part2.json",
-        "t.rank0.part10.json",
-        "t.rank1.json",
-    ]
-    assert timeline.ranks_of(files) == 2
-    assert timeline.find([tmp_path / "t.rank0.part2.json"]) == [tmp_path / "t.rank0.part2.json"]
-    (tmp_path / "one.json").write_text("[\n]\n")
-    (tmp_path / "one.part2.json").write_text("[\n]\n")
-    assert [each.name for each in timeline.find([tmp_path / "one.json"])] == ["one.json", "one.part2.json"]
-
-
-DIES = (
-    SCRIPT
-    + """
-import os, signal
-if hvd.rank() == 1:
-    import time
-    for _ in range(50):  # in turns with the thread that writes, however busy the machine is
-        time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGKILL)
-hvd.allreduce(np.ones(100000), name="grad")
-"""
-)
-
-
-def test_at_a_url_also_of_a_rank_that_is_killed(run: Callable, script: Callable, tmp_path: Path) -> None:
-    """To a file, but by the way of an object store."""
-    assert run("-np", 2, "--timeline-filename", f"simplecache::file://{tmp_path}/t.json", script(DIES)).code == 137
-    merged = run(f"file://{tmp_path}/t.json", "-o", "all.json", verb="timeline")
-    assert (merged.code, "of 2 ranks" in merged.out) == (0, True), merged.err
-    events = json.loads((tmp_path / "all.json").read_text())
-    assert [each["pid"] for each in events if (each["name"], each["ph"]) == ("grad", "b")] == [0, 0, 0, 0, 1, 1, 1]
-
-
-def test_a_url_that_cannot_be_written_is_said_and_the_job_goes_on(run: Callable, script: Callable) -> None:
-    result = run("-np", 2, "--timeline-filename", "nosuch://bucket/t.json", script(SCRIPT))
-    assert result.code == 0
-    for rank in range(2):
-        assert result.err.count(f"cannot be written to nosuch://bucket/t.rank{rank}.json: Protocol not known") == 1
-    missing = run("nosuch://bucket/t.json", verb="timeline")
-    assert (missing.code, "nosuch://bucket/t.json cannot be read: ValueError" in missing.err) == (1, True)
+def test_a_url_is_refused(run: Callable, script: Callable) -> None:
+    result = run("-np", 2, "--timeline-filename", "s3://bucket/t.json", script(SCRIPT))
+    assert result.code == 2
+    assert "is written to a file, not to a URL such as 's3://bucket/t.json'" in result.err

@@ -19,9 +19,9 @@ import pytest
 from farandole._runtime import recording
 from farandole._runtime.clock import offset_ns
 from farandole._runtime.recording import Track
-from farandole._runtime.trace_names import path_of
 from farandole._start import environment
 from farandole._start import world as life
+from farandole._start.timeline_files import file_of, path_of
 from farandole.testing import RanksFailed, World, rank_environments, world
 
 pytestmark = pytest.mark.timeout(120)
@@ -261,9 +261,15 @@ def test_the_ranks_have_files_of_their_own():
     assert path_of("/a.b/trace.json", 3, 4) == "/a.b/trace.rank3.json"
     assert path_of("trace", 0, 2) == "trace.rank0"
     assert path_of("trace.json", 0, 1) == "trace.json"
+
+
+def test_a_timeline_needs_the_name_of_a_file():
+    assert file_of("file:///a/t.json") == "/a/t.json"
     for nothing in ("", "/", "trace\0.json"):
         with pytest.raises(ValueError, match="needs the name of a file"):
-            path_of(nothing, 0, 2)
+            file_of(nothing)
+    with pytest.raises(ValueError, match=r"not to a URL such as 's3://b/t\.json'"):
+        file_of("s3://b/t.json")
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -76,7 +76,6 @@ def test_variables_hold_within_the_block_only(monkeypatch):
         ({"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "0"}, {"FARANDOLE_TIMEOUT": "0"}),
         ({"HOROVOD_LOG_LEVEL": "TRACE"}, {"FARANDOLE_LOG_LEVEL": "debug"}),
         ({"HOROVOD_TIMELINE": "/tmp/t.json"}, {"FARANDOLE_TIMELINE": "/tmp/t.json"}),
-        ({"HOROVOD_TIMELINE": "s3://b/t.json"}, {"FARANDOLE_TIMELINE": "s3://b/t.json"}),
         ({"HOROVOD_TIMELINE": "DYNAMIC"}, {}),
         ({"HOROVOD_GLOO_TIMEOUT_SECONDS": "60"}, {"FARANDOLE_START_TIMEOUT": "60"}),
         ({"HOROVOD_CYCLE_TIME": "3", "HOROVOD_CONTROLLER": "gloo"}, {}),

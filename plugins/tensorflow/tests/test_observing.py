@@ -1,31 +1,11 @@
-"""A profile of TensorFlow beside the timeline of the ranks; scalars for TensorBoard."""
+"""Scalars for TensorBoard."""
 
 import farandole_tensorflow as hvd
 import pytest
 import tensorflow as tf
 from farandole.testing import world
-from spans import check_operations_within_spans
 
 pytestmark = pytest.mark.timeout(180)
-
-
-def recorded_twice(folder):
-    """By us and by TensorFlow."""
-    hvd.start_timeline(f"{folder}/t.json")
-    tf.profiler.experimental.start(f"{folder}/{hvd.rank()}")
-    for number in range(3):
-        with tf.profiler.experimental.Trace(f"around {number}"):
-            hvd.allreduce(tf.ones(100_000), name=f"inside {number}")
-    tf.profiler.experimental.stop()
-    hvd.stop_timeline()
-
-
-def test_a_profile_beside_the_timeline_has_its_times(tmp_path):
-    """Of both ranks, within a millisecond."""
-    world(2).run(recorded_twice, str(tmp_path))
-    files = [str(next((tmp_path / str(rank)).rglob("*.xplane.pb"))) for rank in range(2)]
-    profiles = [f"{rank}={file}" for rank, file in enumerate(files)]
-    check_operations_within_spans(tmp_path / "t.json", profiles, count=3)
 
 
 def scalars_in(folder):

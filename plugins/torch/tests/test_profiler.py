@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from farandole.testing import world
-from spans import check_operations_within_spans
 from torch.profiler import ProfilerActivity, profile
 from versions import needs
 
@@ -151,21 +150,3 @@ def waited_for_after():
 
 def test_a_handle_outlives_the_profiler():
     world(2).run(waited_for_after)
-
-
-def recorded_twice(folder):
-    """By us and by torch."""
-    hvd.start_timeline(f"{folder}/t.json")
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        for number in range(5):
-            with torch.profiler.record_function(f"around {number}"):
-                hvd.allreduce(torch.ones(100_000), name=f"inside {number}")
-    hvd.stop_timeline()
-    profiler.export_chrome_trace(f"{folder}/torch.rank{hvd.rank()}.json")
-
-
-def test_a_profile_beside_the_timeline_has_its_times(tmp_path):
-    """Of both ranks, within a millisecond."""
-    world(2).run(recorded_twice, str(tmp_path))
-    profiles = [f"{tmp_path}/torch.rank{rank}.json" for rank in range(2)]
-    check_operations_within_spans(tmp_path / "t.json", profiles, count=5)

@@ -6,23 +6,16 @@ import contextlib
 import os
 import shutil
 import socket
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farandole._api.errors import ArgumentError
-from farandole._runtime.trace_names import path_of, shown
+from farandole._start.timeline_files import file_of, path_of
 
 if TYPE_CHECKING:
-    from farandole._runtime.remote import Upload
     from farandole._runtime.trace_writer import TraceWriter
     from farandole._start.environment import World
-
-_PATIENCE_S = 20.0  # for the last of what goes to a URL
-_LOCAL = ("file://", "local://")
-
-_uploads: list[Upload] = []  # of this process, or of the one that it was forked from
 
 
 @dataclass(frozen=True)
@@ -48,18 +41,17 @@ def begin(path: str, mark_cycles: bool, track: Track) -> None:
     """Record to this rank's file, see `start_timeline`. Raises ValueError."""
     title = f"rank {track.number} ({socket.gethostname()}, pid {os.getpid()})"
     title += f" of run {track.run}" if track.run else ""  # by which `farandole timeline` knows what belongs together
-    for prefix in _LOCAL:
-        path = path.removeprefix(prefix)
+    path = file_of(path)
     own = path_of(path, track.number, track.most)
     if _writer() is not None:
-        raise ArgumentError(f"a timeline is being recorded to '{shown(_State.own)}'; call stop_timeline() first")
+        raise ArgumentError(f"a timeline is being recorded to '{_State.own}'; call stop_timeline() first")
 
     def start(file: str) -> TraceWriter:
         from farandole._runtime.trace_writer import TraceWriter  # with json, which `import farandole` does without
 
         return TraceWriter(file, title, track.number, track.offset_ns, mark_cycles)
 
-    _State.writer = _begin_upload(own, start) if "://" in own else _begin_file(path, own, start)
+    _State.writer = _begin_file(path, own, start)
     _State.path, _State.own, _State.is_copied = path, own, False
     enter_world(track, is_new=track.epoch > 0)
 
@@ -77,7 +69,7 @@ def begin_at_init(path: str, mark_cycles: bool, track: Track) -> None:
 
 def begin_later(path: str, mark_cycles: bool) -> None:
     """`begin` for a process that has yet to join a running job: with its first world. Raises ValueError."""
-    path_of(path, 0, 1)
+    path = file_of(path)
     if _State.wanted is not None:
         raise ArgumentError(f"a timeline is to be recorded to '{_State.wanted[0]}'; call stop_timeline() first")
     _State.wanted = path, mark_cycles
@@ -99,19 +91,16 @@ def enter_world(track: Track, is_new: bool) -> None:
     """The name that the user gave leads to the file of rank 0. `is_new`: the trace tells of the world, too."""
     if is_new and (writer := _writer()) is not None:
         writer.enter_world(track.epoch, track.world.rank, track.world.size)
-    if track.world.rank == 0 and _State.own not in ("", _State.path) and "://" not in _State.own:
+    if track.world.rank == 0 and _State.own not in ("", _State.path):
         _lead_to_own_file()
 
 
 def end() -> bool:
-    """End the timeline; returns whether there was one. The rest for a URL is sent meanwhile."""
+    """End the timeline; returns whether there was one."""
     was_wanted, _State.wanted = _State.wanted is not None, None
     if (writer := _writer()) is not None:
         writer.close()
     was_recorded, _State.writer = writer is not None, None
-    for each in _uploads:
-        if each.process_id == os.getpid() and not each.is_closing:
-            each.close()
     if was_recorded and _State.is_copied:
         try:
             shutil.copyfile(_State.own, _State.path)
@@ -139,14 +128,6 @@ def _begin_file(path: str, own: str, start: Callable[[str], TraceWriter]) -> Tra
         raise ArgumentError(str(error).replace(own, path)) from None
 
 
-def _begin_upload(url: str, start: Callable[[str], TraceWriter]) -> TraceWriter:
-    from farandole._runtime.remote import Upload  # with logging and subprocess, which `import farandole` does without
-
-    _uploads[:] = [each for each in _uploads if each.process_id == os.getpid() and not each.is_over]
-    _uploads.append(Upload(url, start))
-    return _uploads[-1].writer
-
-
 def _lead_to_own_file() -> None:
     """Programs open the name that they gave, also while the job runs; `farandole timeline` puts all ranks there."""
     path, own = _State.path, _State.own
@@ -164,11 +145,3 @@ def _warn(sentence: str) -> None:
     from farandole._start.log import logger  # with logging, which `import farandole` does without
 
     logger.warning("%s", sentence)
-
-
-def wait() -> None:
-    """Wait until all has been sent, but not for long."""
-    until = time.monotonic() + _PATIENCE_S
-    for each in _uploads:
-        if each.process_id == os.getpid():
-            each.wait(until)

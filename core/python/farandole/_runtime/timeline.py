@@ -21,8 +21,7 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
     Args:
         file_path: where to. With several ranks each inserts its own, the one that it had at the start: "trace.json"
             becomes "trace.rank0.json". The path itself leads to the file of rank 0, until `farandole timeline` replaces
-            it by a trace of all ranks. Also a URL of fsspec, such as "s3://bucket/trace.json", for the files of the
-            ranks, which gets what there is every 10 seconds and at the end.
+            it by a trace of all ranks.
         mark_cycles: also mark where operations were agreed on together.
 
     Raises:
@@ -43,7 +42,7 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 
 
 def stop_timeline() -> None:
-    """End the record; `shutdown` does, too. Waits for the last of it to be written: 5 s at most, or 20 s for a URL.
+    """End the record; `shutdown` does, too. Waits for the last of it to be written: 5 s at most.
 
     Raises:
         ValueError: none is being recorded.
@@ -56,6 +55,5 @@ def stop_timeline() -> None:
     """
     world.rank()
     was_recorded = recording.end()
-    recording.wait()
     if not was_recorded:
         raise ValueError("no timeline is being recorded; start_timeline(file_path) begins one")

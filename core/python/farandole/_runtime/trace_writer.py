@@ -45,15 +45,6 @@ class TraceWriter:
             self._take_all()
             self._backlog.append([self._lines.of_world(time.monotonic_ns(), epoch, rank, size)])
 
-    def continue_in(self, path: str) -> None:
-        """Continue in another file; the former one is then complete. Raises ArgumentError."""
-        with self._writing:
-            if self._is_closed:
-                raise ArgumentError("no timeline is being recorded")
-            file = self._begin(path)
-            self._file.close()
-            self._file = file
-
     def close(self) -> None:
         """Stop the timeline and write what is left. Gives up on a file system that does not respond."""
         with self._taking:

@@ -376,7 +376,6 @@ def _leave_at_exit() -> None:
     ending.at_exit()
     shutdown()
     recording.end()  # also where no world follows an epoch that has ended
-    recording.wait()
 
 
 def _leave() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from farandole._start.timeline_files import file_of
 from farandole.launch.shared_options import (
     CONTEXT,
     USAGE,
@@ -372,15 +373,16 @@ def _environment(options: RunOptions, base: dict[str, str]) -> dict[str, str]:
         base["FARANDOLE_BACKEND"] = options.backend
     environment.check_backends(base)
     if options.timeline_filename is not None:
-        base |= environment.for_timeline(_trace(options.timeline_filename), options.timeline_mark_cycles)
+        base |= environment.for_timeline(_timeline_file(options.timeline_filename), options.timeline_mark_cycles)
     return base
 
 
-def _trace(given: str) -> str:
-    """A URL, or the absolute path of a file in a folder that is there. Raises UsageError."""
-    if "://" in given:
-        return given
-    file = Path(given)
+def _timeline_file(given: str) -> str:
+    """The absolute path of a file in a folder that is there. Raises UsageError."""
+    try:
+        file = Path(file_of(given))
+    except ValueError as error:
+        raise click.UsageError(f"--timeline-filename: {error}.") from error
     if file.is_dir():
         raise click.UsageError(f"--timeline-filename {file} is a folder; name a file in it.")
     if not file.absolute().parent.is_dir():

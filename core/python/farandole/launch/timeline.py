@@ -1,4 +1,4 @@
-"""One trace of the traces of all ranks, and of their parts.
+"""One trace of the traces of all ranks.
 
 Each of their events is on a line of its own, so one that was cut off is lost alone.
 """
@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 _RUN = re.compile(r" of run (\w+)$")  # in the first event, the title of the rank
-# Before the suffix, which need not be there. Timelines at URLs have parts.
-_MARKS = re.compile(r"(?:\.rank(?P<rank>\d+))?(?:\.part(?P<part>\d+))?(?=(\.[^.]*)?$)")
+_MARK = re.compile(r"\.rank(\d+)(?=(\.[^.]*)?$)")  # before the suffix, which need not be there
 
 
 class TimelineError(ValueError):
@@ -29,7 +28,7 @@ def find(given: Sequence[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for path in given:
-        more = [each for each in path.parent.glob(f"{glob.escape(path.stem)}.*") if belongs_to(each, path)]
+        more = [each for each in path.parent.glob(f"{glob.escape(path.stem)}.*") if _is_of_rank(each, path)]
         if not more and not path.is_file():
             raise TimelineError(f"there is neither {path} nor {path.stem}.rank0{path.suffix} beside it")
         of_ranks = [each for each in more if _parsed(each)[1] is not None]
@@ -38,22 +37,19 @@ def find(given: Sequence[Path]) -> list[Path]:
     return sorted(dict.fromkeys(found), key=_order)
 
 
-def _order(path: Path) -> tuple[int, int, str]:
-    _, rank, part = _parsed(path)
-    return rank or 0, part or 1, path.name
+def _order(path: Path) -> tuple[int, str]:
+    return _parsed(path)[1] or 0, path.name
 
 
 def ranks_of(files: Sequence[Path]) -> int:
     """How many ranks have written them."""
-    return len({_parsed(path)[:2] for path in files})
+    return len({_parsed(path) for path in files})
 
 
-def belongs_to(path: Path, given: Path) -> bool:
-    """True for a rank's file, and for a part, of what was written under the name that is given."""
-    (whole, rank, part), (name, of_rank, of_part) = _parsed(path), _parsed(given)
-    if whole != name or of_part is not None or path == given:
-        return False
-    return (rank, part) != (None, None) if of_rank is None else rank == of_rank
+def _is_of_rank(path: Path, given: Path) -> bool:
+    """True for a rank's file of what was written under the name that is given."""
+    whole, rank = _parsed(path)
+    return rank is not None and whole == given
 
 
 def of_one_run(files: Sequence[Path]) -> tuple[list[Path], str]:
@@ -70,27 +66,27 @@ def of_one_run(files: Sequence[Path]) -> tuple[list[Path], str]:
 
 def default_output(files: Sequence[Path]) -> Path:
     """Where to merge them: trace.rank0.json and the like become trace.json."""
-    whole, rank, _ = _parsed(files[0])
+    whole, rank = _parsed(files[0])
     return whole.with_name(f"{whole.stem}.all{whole.suffix}") if rank is None else whole
 
 
-def merge_into(target: Path, files: Sequence[Path], more: Iterable[str] = ()) -> int:
+def merge_into(target: Path, files: Sequence[Path]) -> int:
     """`merge` to a file, which is made or replaced only when all is well."""
     unfinished = target.with_name(f".{target.name}.unfinished")
     try:
         with unfinished.open("w", encoding="utf-8") as output:
-            count = merge(files, output, more)
+            count = merge(files, output)
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
     return count
 
 
-def merge(files: Sequence[Path], output: TextIO, more: Iterable[str] = ()) -> int:
-    """Write the events of all files, and more, as one JSON array; returns how many there are."""
+def merge(files: Sequence[Path], output: TextIO) -> int:
+    """Write the events of all files as one JSON array; returns how many there are."""
     count = 0
     output.write("[")
-    for event in itertools.chain(events(files), more):
+    for event in events(files):
         output.write(",\n" if count else "\n")
         output.write(event)
         count += 1
@@ -126,9 +122,9 @@ def _is_whole(event: str) -> bool:
         return False
 
 
-def _parsed(path: Path) -> tuple[Path, int | None, int | None]:
-    """The name without marks, and the numbers of the rank and the part."""
-    found = _MARKS.search(path.name)
-    assert found is not None  # it may be empty
-    rank, part = (None if text is None else int(text) for text in found.group("rank", "part"))
-    return path.with_name(path.name[: found.start()] + path.name[found.end() :]), rank, part
+def _parsed(path: Path) -> tuple[Path, int | None]:
+    """The name without the mark, and the number of the rank."""
+    found = _MARK.search(path.name)
+    if found is None:
+        return path, None
+    return path.with_name(path.name[: found.start()] + path.name[found.end() :]), int(found[1])

@@ -10,29 +10,27 @@ from farandole.launch.shared_options import CONTEXT, print_error
 
 
 @click.command(context_settings=CONTEXT, short_help="Write a page about a run: where its time went.")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--beside", metavar="FILE", help="The timeline of a run to compare with.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option("--beside", type=click.Path(path_type=Path), metavar="FILE", help="A run to compare with.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to; report.html by default."
 )
-def report(files: tuple[str, ...], beside: str | None, output: Path | None) -> int:
+def report(files: tuple[Path, ...], beside: Path | None, output: Path | None) -> int:
     """Write one HTML page about a run that `farandole run --timeline-filename FILE` has recorded.
 
-    FILE is that name or URL, or the files of the ranks, or a trace that was saved from the live page.
+    FILE is that name, or the files of the ranks, or a trace that was saved from the live page.
 
     \b
         farandole run -np 4 --timeline-filename trace.json train.py
         farandole report trace.json
     """  # noqa: D301  (click wants the character)
-    from farandole.launch import fetched
     from farandole.launch import timeline as traces
     from farandole.launch.report import write
     from farandole.launch.report.trace import TraceError
 
     target = output or Path("report.html")
     try:
-        with fetched.local(files) as of_run, fetched.local([] if beside is None else [beside]) as before:
-            text, notes = write.report([of_run] if beside is None else [before, of_run])
+        text, notes = write.report([files] if beside is None else [[beside], files])
         target.write_text(text, encoding="utf-8")
     except (traces.TimelineError, TraceError, OSError) as error:
         print_error(str(error))
@@ -44,37 +42,27 @@ def report(files: tuple[str, ...], beside: str | None, output: Path | None) -> i
 
 
 @click.command(context_settings=CONTEXT, short_help="Make one trace of the traces of all ranks.")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to; by default beside them."
 )
-@click.option(
-    "--profile", "given", multiple=True, metavar="[RANK=]FILE", help="A profile of the framework to show beside it."
-)
-def timeline(files: tuple[str, ...], output: Path | None, given: tuple[str, ...]) -> int:
+def timeline(files: tuple[Path, ...], output: Path | None) -> int:
     """Merge what `farandole run --timeline-filename FILE` has recorded.
 
-    FILE is that name or URL, or the files of the ranks. https://ui.perfetto.dev opens the result.
+    FILE is that name, or the files of the ranks. https://ui.perfetto.dev opens the result.
 
     \b
         farandole run -np 4 --timeline-filename trace.json train.py
         farandole timeline trace.json
-
-    FILE of --profile is what torch.profiler's export_chrome_trace has written, or the .xplane.pb of tf.profiler; RANK
-    says whose, where the file does not tell. Repeatable.
     """  # noqa: D301  (click wants the character)
-    from farandole.launch import fetched, profiles
     from farandole.launch import timeline as traces
 
     try:
-        with fetched.local(files) as local:
-            found, about_others = traces.of_one_run(traces.find(local))
-            beside = traces.default_output(found)
-            target = output or (Path(beside.name) if fetched.is_url(files[0]) else beside)
-            if target in found:
-                raise traces.TimelineError(f"--output {target} is one of the files to be merged")
-            more = profiles.read(given, profiles.places(traces.events(found)) if given else [])
-            count = traces.merge_into(target, found, more)
+        found, about_others = traces.of_one_run(traces.find(files))
+        target = output or traces.default_output(found)
+        if target in found:
+            raise traces.TimelineError(f"--output {target} is one of the files to be merged")
+        count = traces.merge_into(target, found)
     except (traces.TimelineError, OSError) as error:
         print_error(str(error))
         return 1

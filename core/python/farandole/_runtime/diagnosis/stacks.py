@@ -23,7 +23,6 @@ _IDLE = (
     ('/multiprocessing/queues.py"', " in _feed"),
     ('/tqdm/_monitor.py"', " in run"),
     ('/farandole/_runtime/trace_writer.py"', " in _run"),
-    ('/farandole/_runtime/remote.py"', " in _receive"),
 )
 
 

@@ -322,7 +322,7 @@ def _enter(folder: str) -> None:
 
 def _check_timeline(path: str) -> None:
     folder = os.path.dirname(path)
-    if folder and "://" not in path and not os.path.isdir(folder):
+    if folder and not os.path.isdir(folder):
         raise local.CommandError(f"it has no folder {folder} for the timeline: make it there.", 2)
 
 
