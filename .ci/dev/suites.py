@@ -107,7 +107,7 @@ SUITES: dict[str, Beside] = {
     "tests/soak": (TORCH,),
 }
 LONG = ["tests/collectives/meaning", "tests/collectives/parity", "tests/faults", EXAMPLES]  # suites with a longer form
-LONG += ["core/tests/python/test_elastic_simulation.py", "plugins/torch/tests/test_drawn_training.py"]
+LONG += ["plugins/torch/tests/test_drawn_training.py"]
 LONG += ["tests/packaging/test_mxnet_wheel.py"]
 
 

@@ -216,37 +216,6 @@ def test_mistakes_of_a_step_are_one_sentence(step: Callable[..., Any], slurm: Sl
     assert "SLURM_NTASKS=2, but the script of Slurm's job has started this process once" in output.read_text()
 
 
-ELASTIC = """
-import os, signal, sys, numpy as np, farandole.numpy as hvd
-from farandole import elastic
-hvd.init()
-me = hvd.rank()
-
-@elastic.run
-def train(state):
-    while state.step < 60:
-        hvd.allreduce(np.ones(100_000, np.float32), name="step")
-        state.step += 1
-        state.commit()
-        if state.step == 20 and str(me) in sys.argv[1:]:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-state = elastic.ObjectState(step=0)
-train(state)
-os.write(1, f"{hvd.rank()} of {hvd.size()} at {state.step}\\n".encode())
-"""
-
-
-@pytest.mark.parametrize("victims", [["3"], ["0"]])
-def test_a_majority_of_ranks_that_srun_starts_goes_on(slurm: Slurm, tmp_path: Path, victims: list[str]) -> None:
-    script = tmp_path / "elastic.py"
-    script.write_text(ELASTIC)
-    options = ["-N2", "-n4", "--mpi=pmi2", "--no-kill", "-K0", "--quiet"]
-    done = slurm.run("srun", *options, sys.executable, script, *victims)
-    assert sorted(done.stdout.splitlines()) == [f"{rank} of 3 at 60" for rank in range(3)], done.stderr
-    assert "3 of 4 ranks go on in epoch 1" in done.stderr
-
-
 def test_munge_seals_bytes_for_the_same_user(slurm: Slurm) -> None:
     done = slurm.run(sys.executable, "-c", SEAL)
     assert done.returncode == 0, done.stderr

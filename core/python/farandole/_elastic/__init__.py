@@ -6,9 +6,8 @@
     copies.py     commits are kept outside of the ranks, by whoever has started them
     notices.py    ranks are told to leave, others wait to join: all see it at the same commit
     membership.py from one epoch of this process to the next
-    epochs.py     the epochs of a job, as data, and the contract of those who decide about them
-    lease.py      the launcher decides about it
-    majority.py   without a launcher the ranks do: the pure part; peers.py carries its messages
+    epochs.py     the epochs of a job, as data
+    lease.py      asks the launcher, which decides about them
 
 The plugins show these with the states of their frameworks, as `elastic`.
 """

@@ -1,24 +1,18 @@
 """The membership of an elastic job: a sequence of epochs, each a world with its own ranks, key and rendezvous. Pure.
 
 A process keeps its number for the whole job: the rank that it had in epoch 0, or the next number where it has joined
-later. Its rank in an epoch is its place among the members, which are in ascending order. One authority, fixed at the
-start, decides each epoch exactly once:
-
-    launcher    `farandole run --min-np`: the one process that sees the ends of all ranks
-    majority    more than half of the members of the epoch before, where no launcher of ours is there
-
-A member that the authority cannot hear waits, and ends; it never falls back to the other authority.
+later. Its rank in an epoch is its place among the members, which are in ascending order. The launcher, the one process
+that sees the ends of all ranks, decides each epoch exactly once (lease.py). A member that it cannot hear ends.
 """
 
 from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass
-from typing import Protocol
 
 from farandole._api.errors import MembershipError
 
-__all__ = ["Authority", "Epoch", "Member", "MembershipError", "Report", "key_of"]
+__all__ = ["Epoch", "Member", "MembershipError", "Report", "key_of"]
 
 
 @dataclass(frozen=True)
@@ -52,25 +46,6 @@ class Report:
     store: str  # where this member listens, in case that it is rank 0 of the next epoch
     suspects: frozenset[int] = frozenset()  # members that it has lost, as far as it knows
     leaving: bool = False  # it was told to leave, and will not be in the next epoch
-
-
-class Authority(Protocol):
-    """Decides the epochs of a job, seen from one member."""
-
-    def begin(self) -> None:
-        """This member can go on in another epoch from now on. Others may be told so."""
-
-    def pause(self) -> None:
-        """This member cannot, for now."""
-
-    def has_news(self) -> bool:
-        """Returns whether somebody wants to join, once for each. Does not block."""
-
-    def next_epoch(self, report: Report) -> Epoch:
-        """The epoch after the one that has ended. Blocks until it is decided; Ctrl-C interrupts.
-
-        Raises MembershipError where this member is not in it, or where it cannot be decided.
-        """
 
 
 def key_of(epoch: Epoch, job_key: bytes) -> bytes:

@@ -11,8 +11,8 @@ from farandole._start import membership_channel
 _LOOK_EVERY_S = 0.2  # for Ctrl-C in a thread that is not the main one, and for nothing else
 
 
-class LauncherAuthority:
-    """See `epochs.Authority`. One connection, which lasts as long as the process."""
+class Lease:
+    """A member's connection to the launcher, which lasts as long as the process."""
 
     def __init__(self, name: str, me: Member, members: dict[int, Member]) -> None:
         """Raises OSError where the launcher cannot be reached at this abstract name.
@@ -35,7 +35,10 @@ class LauncherAuthority:
             self._tell({"kind": "pause"})
 
     def next_epoch(self, report: Report) -> Epoch:
-        """See `epochs.Authority`."""
+        """Return the epoch after the one that has ended. Blocks until it is decided; Ctrl-C interrupts.
+
+        Raises MembershipError where this member is not in it, or where it cannot be decided.
+        """
         self._tell(
             {
                 "kind": "report" if report.epoch >= 0 else "join",

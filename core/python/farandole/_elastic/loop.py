@@ -128,6 +128,7 @@ def _run(
                 return call()
         except RecoverableError as error:
             if not membership.can_change:
+                membership.check_launcher(error)
                 raise
             membership.check_is_of_this_epoch(error)
             lost, is_equal = error, False
@@ -135,7 +136,7 @@ def _run(
             if not membership.can_change:
                 raise
             is_equal = change.skip_sync
-        membership.enter_next(lost)
+        membership.enter_next()
         if lost is not None and is_saved:  # else it is lost before the states were equal for the first time
             state.restore()
         is_first = False

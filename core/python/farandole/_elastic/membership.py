@@ -12,8 +12,8 @@ from collections.abc import Callable
 from farandole._api.errors import DeadlineError, MembershipError, PeerLostError, RecoverableError
 from farandole._api.objects import allgather_object
 from farandole._elastic import copies, notices
-from farandole._elastic.epochs import Authority, Epoch, Member, Report, key_of
-from farandole._elastic.lease import LauncherAuthority
+from farandole._elastic.epochs import Epoch, Member, Report, key_of
+from farandole._elastic.lease import Lease
 from farandole._runtime import clock
 from farandole._runtime.native import core
 from farandole._start import bootstrap, ending, environment, key_exchange, this_host, world
@@ -36,26 +36,38 @@ class Membership:
         self._members: dict[int, Member] = {each.number: each for each in everybody}
         self._watched: dict[int, int] = {}  # members of this host -> descriptors of their processes
         self._watch_newcomers()
-        self._authority = self._find_authority()
+        self._lease = self._ask_launcher()
         if is_newcomer:
-            self.enter_next(None)
+            self.enter_next()
 
     @property
     def can_change(self) -> bool:
         """Returns whether the loss of a rank leaves the others their job."""
-        return self._authority is not None
+        return self._lease is not None
 
     def begin(self) -> None:
         """The program is inside of `elastic.run`."""
-        if self._authority is not None:
-            self._authority.begin()
-            notices.watch(self._authority.has_news)
+        if self._lease is not None:
+            self._lease.begin()
+            notices.watch(self._lease.has_news)
 
     def pause(self) -> None:
         """The program is outside of it, where nothing is done again."""
         notices.unwatch()
-        if self._authority is not None:
-            self._authority.pause()
+        if self._lease is not None:
+            self._lease.pause()
+
+    def check_launcher(self, error: RecoverableError) -> None:
+        """Raises MembershipError where the launcher is another program, which does not say how to restart the job."""
+        if self._launcher == environment.OURS:
+            return
+        raise MembershipError(
+            f"{str(error).rstrip('.')}. {self._other_launcher()}, so the others cannot go on: start the job again from "
+            "a checkpoint, or with `farandole run --min-np N`, which goes on without lost ranks"
+        ) from error
+
+    def _other_launcher(self) -> str:
+        return f"{self._launcher or 'Another program'} has started these ranks"
 
     def check_is_of_this_epoch(self, error: RecoverableError) -> None:
         """Raises MembershipError where the error tells of an operation of an earlier epoch."""
@@ -65,11 +77,8 @@ class Membership:
                 f"began in an earlier epoch ({error}); it must not keep handles from one call to the next"
             ) from error
 
-    def enter_next(self, lost: RecoverableError | None) -> None:
-        """Into the next world that can be entered; does not return where this rank leaves. Raises MembershipError.
-
-        `lost`: why this epoch has ended; None where ranks leave.
-        """
+    def enter_next(self) -> None:
+        """Into the next world that can be entered; does not return where this rank leaves. Raises MembershipError."""
         notices.forget_news()
         while True:
             suspects = self._suspects()
@@ -87,37 +96,22 @@ class Membership:
                 self._exit(len(epoch.members))
             self.epoch = epoch
             try:
-                self._enter(listener, lost)
+                self._enter(listener)
                 return
-            except RecoverableError as error:  # one more is lost
-                lost = lost or error
+            except RecoverableError:  # one more is lost
+                continue
 
-    def _find_authority(self) -> Authority | None:
+    def _ask_launcher(self) -> Lease | None:
         """None where the end of a rank ends the job."""
-        if name := environment.membership():
-            return self._ask_launcher(name.removeprefix("unix:"))
-        if self._launcher == environment.OURS:
-            if self._me == 0 and not copies.are_kept():
-                _warn("`farandole run` was started without --min-np, so the loss of a rank ends this job")
+        name = environment.membership().removeprefix("unix:")
+        if not name:
+            if self._me == 0 and len(self._members) > 1 and not copies.are_kept():
+                is_ours = self._launcher == environment.OURS
+                who = "`farandole run` was started without --min-np" if is_ours else self._other_launcher()
+                _warn(f"{who}, so the loss of a rank ends this job")
             return None
-        if len(self._members) == 1:
-            return None
-        from farandole._elastic.peers import MajorityAuthority
-
-        return MajorityAuthority(
-            list(self._members.values()),
-            self._me,
-            self._job_key,
-            environment.min_np(),
-            self._address,
-            environment.elastic_timeout_s(),
-            environment.silence_timeout_s() + 1.0,  # the core has noticed by then
-            exchange=lambda mine: allgather_object(mine, "farandole.elastic.endpoints"),
-        )
-
-    def _ask_launcher(self, name: str) -> LauncherAuthority:
         try:
-            return LauncherAuthority(name, self._members[self._me], self._members)
+            return Lease(name, self._members[self._me], self._members)
         except OSError as error:
             raise MembershipError(
                 f"rank {self._me} cannot reach its launcher at the socket @{name} ({error.strerror or error}): run it "
@@ -133,9 +127,9 @@ class Membership:
         return core.listen(f"tcp:{self._address}:0") if self._address else (-1, key_exchange.store_name())
 
     def _next_epoch(self, report: Report) -> Epoch:
-        assert self._authority is not None
+        assert self._lease is not None
         try:
-            return self._authority.next_epoch(report)
+            return self._lease.next_epoch(report)
         except MembershipError:
             if not report.leaving:
                 raise
@@ -148,7 +142,7 @@ class Membership:
         print(f"farandole: {who} leaves, as SIGTERM asked; {others}.", file=sys.stderr, flush=True)
         raise SystemExit(0)
 
-    def _enter(self, listener: int, lost: RecoverableError | None) -> None:
+    def _enter(self, listener: int) -> None:
         """Collective among the members of the epoch. Takes over the listener."""
         epoch = self.epoch
         rank = epoch.members.index(self._me)
@@ -162,9 +156,6 @@ class Membership:
             meeting = bootstrap.Meeting(place, epoch.store, key_of(epoch, self._job_key), address, listener)
         look = self._look(time.monotonic() + _START_S)
         world.enter_epoch(meeting, epoch.members, epoch.number, look, _tell_process_sets)
-        if rank == 0 and not environment.membership():  # else the launcher says so
-            why = f": {lost}" if lost else ", since the others leave"
-            _warn(f"{len(epoch.members)} of {len(self._members)} ranks go on in epoch {epoch.number}{why}")
 
     def _look(self, deadline: float) -> Callable[[], None]:
         """Looks for members that die while the epoch starts: the one to meet at may not even listen."""

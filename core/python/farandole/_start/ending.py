@@ -227,4 +227,7 @@ def look_for_the_ended() -> None:
 
 
 def _speaks_of(lost: tuple[int, str], error: BaseException) -> bool:
+    """Returns whether the error says no more than that. A MembershipError also says what to do."""
+    if isinstance(error, MembershipError):
+        return False
     return isinstance(error, PeerLostError) or lost[1] in sentence_of(error)

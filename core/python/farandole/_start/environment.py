@@ -206,11 +206,6 @@ def start_timeout_s() -> float:
     return _seconds("FARANDOLE_START_TIMEOUT", "120")
 
 
-def elastic_timeout_s() -> float:
-    """How long an elastic job waits for living ranks to notice that their epoch has ended. Raises ValueError."""
-    return _seconds("FARANDOLE_ELASTIC_TIMEOUT", "600")
-
-
 def silence_timeout_s() -> float:
     """When a host that says nothing counts as lost: FARANDOLE_SILENCE_TIMEOUT. Raises ValueError."""
     return sockets.silence_timeout_s(os.environ)
@@ -233,14 +228,6 @@ def _seconds(name: str, default: str) -> float:
 def membership() -> str:
     """The socket at which the launcher of an elastic job decides about its ranks: FARANDOLE_MEMBERSHIP; "" for none."""
     return os.environ.get("FARANDOLE_MEMBERSHIP", "")
-
-
-def min_np() -> int:
-    """The fewest ranks with which an elastic job goes on: FARANDOLE_MIN_NP, 1 by default. Raises ValueError."""
-    text = os.environ.get("FARANDOLE_MIN_NP") or "1"
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"FARANDOLE_MIN_NP={text!r} is not understood; allowed: a number of ranks from 1 on")
-    return int(text)
 
 
 def address() -> str:

@@ -54,7 +54,6 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "LOCAL_SIZE": PLACE,
     "LOG_LEVEL": ("error", "warning", "info", "debug"),
     "MEMBERSHIP": TEXT,
-    "MIN_NP": PLACE,
     "MPI_LIB": TEXT,
     "NCCL_LIB": TEXT,
     "NCCL_NETWORK": ("0", "1"),
