@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from farandole.launch import kubernetes
-from farandole.launch.options import OptionError
+from farandole.launch.spec import SpecError
 from manifests import FULL, job
 
 KEY = bytes(range(32))
@@ -101,7 +101,7 @@ def test_words_of_the_user_are_not_expanded() -> None:
     ],
 )
 def test_values_that_kubernetes_would_refuse_are_one_sentence(given: dict[str, Any], words: str) -> None:
-    with pytest.raises(OptionError) as found:
+    with pytest.raises(SpecError) as found:
         job(**given)
     assert words in str(found.value)
 

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import click
 import pytest
-from farandole.launch import cli, environment, options
+from farandole.launch import environment, options
 from farandole.launch.hosts import JobError, is_local, parse_hostfile, parse_hosts, read_hostfile
 from farandole.launch.messages import one_line
-from farandole.launch.options import HostOptions, OptionError, RunOptions, host_options
+from farandole.launch.options import HostOptions, host_options
+from farandole.launch.spec import JobSpec, SpecError
 
 NAMES = frozenset({"localhost", "127.0.0.1", "::1", "box", "10.0.0.7"})
 
@@ -166,40 +166,33 @@ def test_a_hostile_variable_is_refused_in_one_line(text: str) -> None:
             refused(lambda given: environment.given_variables([given], {}), each, environment.SettingError)
 
 
-def given(**chosen: object) -> RunOptions:
-    defaults = {
-        str(each.name): () if each.multiple else False if each.is_flag else "none" if each.name == "bind_to" else None
-        for each in cli.run.params
-        if isinstance(each, click.Option) and each.expose_value
-    }
-    return RunOptions(**{**defaults, **chosen})
-
-
 @pytest.mark.parametrize("text", [each for each in PIECES if set(each) - SAFE], ids=lambda text: ascii(text)[:40])
 def test_a_hostile_option_for_hosts_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
     if set(text) - SAFE - set("/+=,"):
-        refused(lambda word: host_options(given(python=word), {}, False), f"/usr/bin/python{text}", OptionError)
+        refused(lambda word: host_options(JobSpec.of(python=word), {}, False), f"/usr/bin/python{text}", SpecError)
     if text.strip():  # a comma may end the list
-        refused(lambda word: host_options(given(network_interfaces=word), {}, False), f"eth0,{text}", OptionError)
+        refused(lambda word: host_options(JobSpec.of(network_interfaces=word), {}, False), f"eth0,{text}", SpecError)
     refused(
-        lambda word: host_options(given(ssh_identity_file=Path(word)), {}, False), f"{tmp_path}/{text}", OptionError
+        lambda word: host_options(JobSpec.of(ssh_identity_file=Path(word)), {}, False), f"{tmp_path}/{text}", SpecError
     )
 
 
 def test_options_for_hosts_are_collected(tmp_path: Path) -> None:
     (tmp_path / "key").touch()
-    typed = given(ssh_port=2222, ssh_identity_file=tmp_path / "key", python="/opt/py", network_interfaces="eth0, ib0,")
+    typed = JobSpec.of(
+        ssh_port=2222, ssh_identity_file=tmp_path / "key", python="/opt/py", network_interfaces="eth0, ib0,"
+    )
     assert host_options(typed, {"A": "1"}, True) == HostOptions(
         ssh_port=2222, ssh_identity=tmp_path / "key", python="/opt/py", interfaces=("eth0", "ib0"), env={"A": "1"}
     )
-    assert host_options(given(), {}, True) == HostOptions() and HostOptions().python == sys.executable
+    assert host_options(JobSpec(), {}, True) == HostOptions() and HostOptions().python == sys.executable
 
 
 def test_an_interpreter_of_an_odd_name_matters_with_other_hosts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options.sys, "executable", "/my python/bin/python")
-    assert host_options(given(), {}, False).python == "/my python/bin/python"
-    with pytest.raises(OptionError, match="--python names the interpreter"):
-        host_options(given(), {}, True)
+    assert host_options(JobSpec(), {}, False).python == "/my python/bin/python"
+    with pytest.raises(SpecError, match="--python names the interpreter"):
+        host_options(JobSpec(), {}, True)
 
 
 # ---- As a command ----------------------------------------------------------------------------------------------------

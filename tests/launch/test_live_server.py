@@ -8,15 +8,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
-from farandole.launch.cli import _served
 from farandole.launch.inspection.tails import Tails
 from farandole.launch.live import server as live
 from farandole.launch.live.command import Live
 from farandole.launch.live.hub import Hub
 from farandole.launch.live.server import LiveServer, MetricsServer, open_server
+from farandole.launch.plan import _served
+from farandole.launch.spec import JobSpec
 
 
 @pytest.fixture
@@ -228,8 +228,7 @@ def metrics() -> Iterator[MetricsServer]:
 
 @pytest.mark.parametrize(("secret", "told"), [("s" * 20, ""), ("", r"[\w-]{20,}/")])
 def test_metrics_at_port_0_are_at_any_free_one_which_is_told(secret: str, told: str) -> None:
-    given = SimpleNamespace(live=False, live_port=None, metrics=0, metrics_address=None, metrics_key_file=None)
-    wanted, said = _served(given), []
+    wanted, said = _served(JobSpec.of(metrics=0)), []
     assert wanted is not None
     live_page = Live(Tails({}, lambda _: False), replace(wanted, metrics_secret=secret), said.append)
     (server,) = live_page._servers

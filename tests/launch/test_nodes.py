@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from farandole._start.proof import OtherProgramError, Proof, ProofError
 from farandole.launch.hosts import JobError
 from farandole.launch.nodes import roll
 from farandole.launch.nodes.options import NodeOptions, node_options
-from farandole.launch.options import OptionError, RunOptions
+from farandole.launch.spec import JobSpec, SpecError
 
 KEY = bytes(range(32))
 
@@ -146,8 +145,7 @@ WHOLE = {"nnodes": "2", "node_rank": "1", "rendezvous": "train-0.train:29500"}
 
 
 def options(**given: Any) -> NodeOptions | None:
-    nothing: dict[str, Any] = {each.name: None for each in fields(RunOptions)}
-    return node_options(RunOptions(**{**nothing, **given}), lambda: 5, "", ())
+    return node_options(JobSpec.of(**given), lambda: 5, "", ())
 
 
 def test_a_node_is_described_by_its_options(tmp_path: Path) -> None:
@@ -185,7 +183,7 @@ def test_a_node_is_described_by_its_options(tmp_path: Path) -> None:
 )
 def test_options_that_cannot_be_are_one_sentence(tmp_path: Path, given: dict[str, Any], words: str) -> None:
     (tmp_path / "key").write_bytes(KEY)
-    with pytest.raises((OptionError, JobError)) as found:
+    with pytest.raises((SpecError, JobError)) as found:
         options(**{**WHOLE, "key_file": tmp_path / "key", **given})
     assert words in str(found.value)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,10 @@ import pytest
 from farandole.launch.discovery import choice
 from farandole.launch.hosts import MAX_RANKS, HostList
 from farandole.launch.job import JobError, Placement, Slots, place
-from farandole.launch.options import Elastic, OptionError, RunOptions, elastic
+from farandole.launch.options import Elastic, elastic
 from farandole.launch.slots import Backoff
 from farandole.launch.slots import Slots as ElasticSlots
+from farandole.launch.spec import JobSpec, SpecError
 
 
 def slots(max_np: int = 4) -> ElasticSlots:
@@ -147,9 +147,9 @@ def test_a_job_that_comes_to_its_end_starts_no_ranks() -> None:
     assert not made.may_start and made.due(9.0, 3) is None and made.next_due(9.0, 3) is None
 
 
-def options(**given: Any) -> RunOptions:
+def options(**given: Any) -> JobSpec:
     """No option but these."""
-    return RunOptions(**{**dict.fromkeys((each.name for each in fields(RunOptions)), None), **given})
+    return JobSpec.of(**given)
 
 
 def test_options_of_elastic_jobs_are_understood() -> None:
@@ -196,7 +196,7 @@ def test_where_hosts_are_asked_for_follows_from_the_options() -> None:
     ],
 )
 def test_two_sources_are_refused(given: dict[str, Any], words: str) -> None:
-    with pytest.raises(OptionError, match=words):
+    with pytest.raises(SpecError, match=words):
         choice.named_source(options(**given))
 
 
@@ -212,12 +212,12 @@ def test_two_sources_are_refused(given: dict[str, Any], words: str) -> None:
     ],
 )
 def test_options_that_cannot_be_are_refused(given: dict[str, Any], words: str) -> None:
-    with pytest.raises((OptionError, JobError), match=words):
+    with pytest.raises((SpecError, JobError), match=words):
         elastic(options(**given), 4, {}, has_nodes=False)
 
 
 def test_settings_and_nodes_of_elastic_jobs_are_checked() -> None:
-    with pytest.raises(OptionError, match="FARANDOLE_ELASTIC_TIMEOUT must be"):
+    with pytest.raises(SpecError, match="FARANDOLE_ELASTIC_TIMEOUT must be"):
         elastic(options(min_np=1), 4, {"FARANDOLE_ELASTIC_TIMEOUT": "soon"}, has_nodes=False)
-    with pytest.raises(OptionError, match="not with --nnodes"):
+    with pytest.raises(SpecError, match="not with --nnodes"):
         elastic(options(min_np=1), 4, {}, has_nodes=True)

@@ -83,13 +83,13 @@ def with_settings(context: click.Context, base: Mapping[str, str]) -> dict[str, 
     return {**base, **settings}
 
 
-def preferred(context: click.Context, first: str, second: str) -> str:
-    """The name of that of two options whose source counts more. Raises UsageError where both sources are the same."""
+def less_preferred(context: click.Context, first: str, second: str) -> str:
+    """The name of that of two options whose source counts less. Raises UsageError where both sources are the same."""
     sources = [context.get_parameter_source(name) for name in (first, second)]
     order = [_ORDER.index(source) if source in _ORDER else len(_ORDER) for source in sources]
     if order[0] == order[1] < len(_ORDER):
         raise click.UsageError(f"give one of --{first} and --{second}: both say where the ranks run.")
-    return first if order[0] <= order[1] else second
+    return second if order[0] <= order[1] else first
 
 
 def unknown_variables(command: click.Command, base: Mapping[str, str]) -> list[str]:

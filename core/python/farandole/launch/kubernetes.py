@@ -20,7 +20,7 @@ from farandole.launch.files import FileError
 from farandole.launch.hosts import MAX_RANKS
 from farandole.launch.job import Placement, Slots, place
 from farandole.launch.messages import shown, table
-from farandole.launch.options import OptionError
+from farandole.launch.spec import SpecError
 
 KEY_FILE = "/run/secrets/farandole/key"
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]*[a-z0-9])?")  # of a Service, the strictest of the three
@@ -51,29 +51,25 @@ class PodJob:
     env: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises OptionError for a value that Kubernetes would refuse."""
+        """Raises SpecError for a value that Kubernetes would refuse."""
         longest = _LABEL_BYTES - len(f"-{self.hosts - 1}")
         if not _NAME.fullmatch(self.name) or len(self.name) > longest:
-            raise OptionError(
+            raise SpecError(
                 f"--name must be at most {longest} small letters, digits and inner hyphens, a letter first, not "
                 f"{shown(self.name)}: pods are named after it."
             )
         if self.namespace is not None and not (_NAME.fullmatch(self.namespace) and len(self.namespace) <= _LABEL_BYTES):
-            raise OptionError(f"--namespace must be small letters, digits and hyphens, not {shown(self.namespace)}.")
+            raise SpecError(f"--namespace must be small letters, digits and hyphens, not {shown(self.namespace)}.")
         if self.secret is not None and not (_SECRET.fullmatch(self.secret) and len(self.secret) <= _NAME_BYTES):
-            raise OptionError(f"--secret must be the name of a Secret, not {shown(self.secret)}.")
+            raise SpecError(f"--secret must be the name of a Secret, not {shown(self.secret)}.")
         if not _IMAGE.fullmatch(self.image):
-            raise OptionError(f"--image must be the name of a container's image, not {shown(self.image)}.")
+            raise SpecError(f"--image must be the name of a container's image, not {shown(self.image)}.")
         if self.hosts * self.slots > MAX_RANKS:
             ranks = self.hosts * self.slots
-            raise OptionError(
-                f"--hosts {self.hosts} with {self.slots} ranks each are {ranks} ranks, above {MAX_RANKS}."
-            )
+            raise SpecError(f"--hosts {self.hosts} with {self.slots} ranks each are {ranks} ranks, above {MAX_RANKS}.")
         for option, value in (("--cpus", self.cpus), ("--memory", self.memory), ("--shm", self.shm)):
             if value is not None and not _QUANTITY.fullmatch(value):
-                raise OptionError(
-                    f"{option} must be a quantity of Kubernetes, as in 4, 500m or 8Gi, not {shown(value)}."
-                )
+                raise SpecError(f"{option} must be a quantity of Kubernetes, as in 4, 500m or 8Gi, not {shown(value)}.")
 
     @property
     def placements(self) -> list[Placement]:

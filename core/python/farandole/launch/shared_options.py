@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from farandole.launch.messages import answer
+from farandole.launch.spec import Leaf, leaves
 
 T = TypeVar("T", bound=Callable[..., object])
 USAGE = 2
-_FILE = click.Path(path_type=Path)
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
@@ -54,55 +54,38 @@ def num_proc_option(default: str | None, text: str) -> Callable[[T], T]:
     return click.option(*names, metavar="N", default=default, callback=_count, help=text)
 
 
-_HOST_OPTIONS = (
-    click.option("-H", "--hosts", metavar="HOST:SLOTS,...", help="Where to run: localhost:4 or h1:4,h2:4."),
-    click.option("-hostfile", "--hostfile", type=_FILE, metavar="FILE", help="Where to run: lines such as h1 slots=4."),
-    click.option("-p", "--ssh-port", type=Count(1, 65535), metavar="PORT", help="The port of ssh on other hosts."),
-    click.option("-i", "--ssh-identity-file", type=_FILE, metavar="FILE", help="The key for ssh to other hosts."),
-    click.option("--python", metavar="PATH", help="The Python of other hosts; by default as on this one."),
-    click.option("--network-interfaces", metavar="NAME,...", help="Those that hosts use between them."),
-)
+_TYPES = {float: float, Path: click.Path(path_type=Path), str: str}
 
 
-def host_options(command: T) -> T:
-    """The options that name hosts, and how they are reached."""
-    for option in reversed(_HOST_OPTIONS):
-        command = option(command)
-    return command
+def options_of(*groups: type) -> Callable[[T], T]:
+    """The options of these groups of a spec."""
+
+    def add(command: T) -> T:
+        for group in reversed(groups):
+            for leaf in reversed(leaves(group)):
+                command = _option(leaf)(command)
+        return command
+
+    return add
 
 
-_NODE_OPTIONS = (
-    click.option("--nnodes", metavar="N", help="Number of nodes that each run this command, without ssh."),
-    click.option("--node-rank", metavar="N", help="With --nnodes: this node's number, from 0."),
-    click.option("--rendezvous", metavar="HOST:PORT", help="With --nnodes: where node 0 listens for the others."),
-    click.option(
-        "--key-file", type=_FILE, metavar="FILE", help="With --nnodes: at least 32 secret bytes, alike on all."
-    ),
-    click.option("--nproc-per-node", metavar="N", help="With --nnodes: ranks of this node (1); auto: as -np auto."),
-)
-
-
-def node_options(command: T) -> T:
-    """The options of a job whose nodes start themselves."""
-    for option in reversed(_NODE_OPTIONS):
-        command = option(command)
-    return command
-
-
-_METRICS_OPTIONS = (
-    click.option(
-        "--metrics", type=Count(0, 65535), metavar="PORT", help="Serve OpenMetrics of this host's ranks; 0: any port."
-    ),
-    click.option("--metrics-address", metavar="ADDRESS", help="Of the host, for --metrics; 127.0.0.1 by default."),
-    click.option("--metrics-key-file", type=_FILE, metavar="FILE", help="A key that readers of --metrics must know."),
-)
-
-
-def metrics_options(command: T) -> T:
-    """The options of an endpoint for monitoring systems."""
-    for option in reversed(_METRICS_OPTIONS):
-        command = option(command)
-    return command
+def _option(leaf: Leaf) -> Callable[[T], T]:
+    if leaf.kind is bool:
+        names = [f"{each}/--no-{each[2:]}" for each in leaf.names] if leaf.default else leaf.names
+        return click.option(*names, leaf.name, is_flag=True, default=leaf.default, help=leaf.help)
+    if leaf.name == "num_proc":
+        return num_proc_option(leaf.default, leaf.help)
+    several: dict[str, Any] = {}
+    kind: Any
+    if isinstance(leaf.kind, tuple) and leaf.kind[0] is str:
+        kind, several = str, {"multiple": True}
+    elif isinstance(leaf.kind, tuple):
+        kind = click.Choice(leaf.kind) if isinstance(leaf.kind[0], str) else leaf.kind
+    else:
+        kind = Count(leaf.least, leaf.most) if leaf.kind is int else _TYPES[leaf.kind]
+    default = leaf.default if isinstance(kind, click.Choice) else None
+    metavar = leaf.metavar or None
+    return click.option(*leaf.names, leaf.name, type=kind, default=default, metavar=metavar, help=leaf.help, **several)
 
 
 def about_wrong_line(error: click.ClickException) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from farandole.launch.shared_options import CONTEXT, Count, host_options, metrics_options, num_proc_option, print_error
+from farandole.launch.shared_options import CONTEXT, Count, num_proc_option, options_of, print_error
+from farandole.launch.spec import Metrics, Where
 
 _COUNT = Count(1, 65536)
 
@@ -54,7 +55,7 @@ def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json
 
 
 @click.command(context_settings=CONTEXT, short_help="Look for what would go wrong in a job, here or on several hosts.")
-@host_options
+@options_of(Where)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @click.option(
     "--limit",
@@ -64,7 +65,7 @@ def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json
     metavar="SECONDS",
     help="How long each trial of the compiled core may take (60).",
 )
-def doctor(as_json: bool, limit_s: float, hosts: str | None, hostfile: Path | None, **reached_by: Any) -> int:
+def doctor(as_json: bool, limit_s: float, **given: Any) -> int:
     """Check this machine and installation: one line for each thing, with what to do where it is not OK.
 
     With -H or --hostfile all those hosts, the versions on them, their clocks and the network between them.
@@ -74,43 +75,36 @@ def doctor(as_json: bool, limit_s: float, hosts: str | None, hostfile: Path | No
     from farandole.launch import environment
     from farandole.launch.doctor import examine, report
 
-    if hosts is not None or hostfile is not None:
-        return _examine_hosts(as_json, limit_s, hosts, hostfile, **reached_by)
-    if any(value is not None for value in reached_by.values()):
+    where = Where(**given)
+    if where.hosts is not None or where.hostfile is not None:
+        return _examine_hosts(as_json, limit_s, where)
+    if where != Where():
         raise click.UsageError("-p, -i, --python and --network-interfaces are for other hosts; name them with -H.")
     findings = examine.examine(environment.inherited(), limit_s)
     click.echo(report.as_json(findings) if as_json else report.as_text(findings))
     return report.exit_code(findings)
 
 
-def _examine_hosts(
-    as_json: bool,
-    limit_s: float,
-    hosts: str | None,
-    hostfile: Path | None,
-    *,
-    ssh_port: int | None,
-    ssh_identity_file: Path | None,
-    python: str | None,
-    network_interfaces: str | None,
-) -> int:
+def _examine_hosts(as_json: bool, limit_s: float, where: Where) -> int:
     from farandole.launch import environment
     from farandole.launch import hosts as names_of_hosts
     from farandole.launch.doctor import hosts_report
-    from farandole.launch.options import OptionError, reach_options
+    from farandole.launch.options import reach_options
     from farandole.launch.remote.examine import Order, examine_hosts
+    from farandole.launch.spec import SpecError
 
-    if hosts is not None and hostfile is not None:
+    if where.hosts is not None and where.hostfile is not None:
         raise click.UsageError("give one of --hosts and --hostfile: both name the hosts.")
     base = environment.inherited()
     try:
-        listed = names_of_hosts.read_hostfile(hostfile) if hostfile else names_of_hosts.parse_hosts(hosts or "")
+        file, text = where.hostfile, where.hosts or ""
+        listed = names_of_hosts.read_hostfile(file) if file else names_of_hosts.parse_hosts(text)
         local = environment.local_names() | environment.local_addresses()
         names = [each.host for each in names_of_hosts.under_one_name(listed.slots, local)]
         elsewhere = not all(names_of_hosts.is_local(name, local) for name in names)
-        options = reach_options(ssh_port, ssh_identity_file, python, network_interfaces, elsewhere)
+        options = reach_options(where, elsewhere)
         environment.settings(base)
-    except (names_of_hosts.JobError, OptionError, environment.SettingError) as error:
+    except (names_of_hosts.JobError, SpecError, environment.SettingError) as error:
         raise click.UsageError(str(error)) from error
     order = Order(names, local, options, base, limit_s)
     return examine_hosts(order, hosts_report.as_json if as_json else hosts_report.as_text)
@@ -147,8 +141,8 @@ def inspect(job: str, as_json: bool, stacks: bool, native: bool) -> int:
 @click.command(context_settings=CONTEXT, short_help="Show a running job in the browser.")
 @click.argument("job", required=False, default="", metavar="[JOB]")
 @click.option("--port", type=Count(0, 65535), default=0, metavar="PORT", help="Of the page; by default any.")
-@metrics_options
-def live(job: str, port: int, metrics: int | None, metrics_address: str | None, metrics_key_file: Path | None) -> int:
+@options_of(Metrics)
+def live(job: str, port: int, **given: Any) -> int:
     """Serve a page that shows what the ranks of a job on this host do, until they have ended.
 
     JOB is as for farandole inspect. The page is for this user on this machine: its address, which is printed, is a
@@ -159,12 +153,12 @@ def live(job: str, port: int, metrics: int | None, metrics_address: str | None, 
     from farandole.launch.inspection.jobs import InspectionError
     from farandole.launch.live.command import Wanted, watch
     from farandole.launch.live.options import wanted
-    from farandole.launch.options import OptionError
+    from farandole.launch.spec import SpecError
 
     try:
-        served = wanted(port, metrics, metrics_address, metrics_key_file) or Wanted()
+        served = wanted(port, Metrics(**given)) or Wanted()
         watch(environment.inherited(), job, served, print_error)
-    except (OptionError, FileError) as error:
+    except (SpecError, FileError) as error:
         raise click.UsageError(str(error)) from error
     except InspectionError as error:
         print_error(str(error))
@@ -216,7 +210,7 @@ def k8s(command: tuple[str, ...], dry_run: bool, env: tuple[str, ...], slots: in
     from farandole.launch import environment, kubernetes
     from farandole.launch.files import FileError
     from farandole.launch.local import KEY_BYTES
-    from farandole.launch.options import OptionError
+    from farandole.launch.spec import SpecError
 
     if not command:
         raise click.UsageError("say what to run: farandole k8s --image IMAGE --hosts 2 -- python train.py")
@@ -234,7 +228,7 @@ def k8s(command: tuple[str, ...], dry_run: bool, env: tuple[str, ...], slots: in
             click.echo(kubernetes.preview(job))
             return 0
         text = kubernetes.as_yaml(kubernetes.documents(job, os.urandom(KEY_BYTES)))
-    except (OptionError, FileError, environment.SettingError) as error:
+    except (SpecError, FileError, environment.SettingError) as error:
         raise click.UsageError(str(error)) from error
     click.echo(text, nl=False)
     if job.secret is None:

@@ -10,27 +10,28 @@ from farandole.launch.files import read_text
 from farandole.launch.live.command import Wanted
 from farandole.launch.live.server import ADDRESS
 from farandole.launch.messages import shown
-from farandole.launch.options import OptionError
+from farandole.launch.spec import Metrics, SpecError
 
 _SECRET = re.compile(r"[A-Za-z0-9_.~+-]{16,256}")
 
 
-def wanted(page_port: int | None, metrics: int | None, address: str | None, secret_file: Path | None) -> Wanted | None:
-    """The page and the metrics that are asked for; None: neither. Raises OptionError, FileError."""
-    if metrics is None and (address is not None or secret_file is not None):
-        raise OptionError("--metrics-address and --metrics-key-file need --metrics PORT.")
-    if page_port is None and metrics is None:
+def wanted(page_port: int | None, given: Metrics) -> Wanted | None:
+    """The page and the metrics that are asked for; None: neither. Raises SpecError, FileError."""
+    address, secret_file = given.metrics_address, given.metrics_key_file
+    if given.metrics is None and (address is not None or secret_file is not None):
+        raise SpecError("--metrics-address and --metrics-key-file need --metrics PORT.", "metrics")
+    if page_port is None and given.metrics is None:
         return None
     try:
         where = ADDRESS if address is None else str(ipaddress.IPv4Address(address))
     except ValueError as error:
-        raise OptionError(f"--metrics-address wants an IPv4 address of this host, not {shown(address)}.") from error
-    return Wanted(page_port, metrics, where, "" if secret_file is None else _secret(secret_file))
+        raise SpecError(f"--metrics-address wants an IPv4 address of this host, not {shown(address)}.") from error
+    return Wanted(page_port, given.metrics, where, "" if secret_file is None else _secret(secret_file))
 
 
 def _secret(path: Path) -> str:
     where = f"--metrics-key-file {path}"
     text = read_text(path, where, "file of a secret", 4096).strip()
     if not _SECRET.fullmatch(text):
-        raise OptionError(f"{where} must hold one word of 16 to 256 letters, digits and _.~+-; make one with uuidgen.")
+        raise SpecError(f"{where} must hold one word of 16 to 256 letters, digits and _.~+-; make one with uuidgen.")
     return text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from farandole.launch.hosts import MAX_RANKS, JobError, bracketed, check_host, parse_count
 from farandole.launch.messages import shown
-from farandole.launch.options import OptionError, RunOptions
+from farandole.launch.spec import JobSpec, SpecError
 
 LEAST_KEY_BYTES = 32
 _MOST_KEY_BYTES = 4096
@@ -40,36 +40,34 @@ class NodeOptions:
 
 
 def node_options(
-    options: RunOptions, slots_here: Callable[[], int], start_timeout: str, interfaces: tuple[str, ...]
+    spec: JobSpec, slots_here: Callable[[], int], start_timeout: str, interfaces: tuple[str, ...]
 ) -> NodeOptions | None:
-    """Check the options that concern nodes; None where there are none. Raises OptionError, JobError.
+    """Check the options that concern nodes; None where there are none. Raises SpecError, JobError.
 
     Args:
-        options: as typed.
+        spec: as its user gave it.
         slots_here: the ranks of `--nproc-per-node auto`.
         start_timeout: FARANDOLE_START_TIMEOUT, "" if unset; counts less than --start-timeout.
         interfaces: of --network-interfaces.
     """
-    if options.nnodes is None:
+    if spec.nodes.nnodes is None:
         for name in (*_NAMES, "nproc_per_node"):
-            if getattr(options, name) is not None:
-                raise OptionError(
-                    f"{_typed(name)} is for one of several nodes; give --nnodes, the number of them, too."
-                )
+            if getattr(spec.nodes, name) is not None:
+                raise SpecError(f"{_typed(name)} is for one of several nodes; give --nnodes, the number of them, too.")
         return None
-    _check_alone(options)
-    count = parse_count(options.nnodes, "--nnodes")
-    host, port = rendezvous(str(options.rendezvous))
+    _check_alone(spec)
+    count = parse_count(spec.nodes.nnodes, "--nnodes")
+    host, port = rendezvous(str(spec.nodes.rendezvous))
     return NodeOptions(
         count,
-        _number(str(options.node_rank), count),
+        _number(str(spec.nodes.node_rank), count),
         host,
         port,
-        _key(Path(str(options.key_file))),
+        _key(Path(str(spec.nodes.key_file))),
         min(slots_here(), MAX_RANKS)
-        if options.nproc_per_node == "auto"
-        else parse_count(options.nproc_per_node or "1", "--nproc-per-node"),
-        _wait_s(options.start_timeout, start_timeout),
+        if spec.nodes.nproc_per_node == "auto"
+        else parse_count(spec.nodes.nproc_per_node or "1", "--nproc-per-node"),
+        _wait_s(spec.ranks.start_timeout, start_timeout),
         interfaces,
     )
 
@@ -78,37 +76,37 @@ def _typed(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _check_alone(options: RunOptions) -> None:
-    missing = [_typed(name) for name in _NAMES if getattr(options, name) is None]
+def _check_alone(spec: JobSpec) -> None:
+    missing = [_typed(name) for name in _NAMES if getattr(spec.nodes, name) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
-        raise OptionError(f"--nnodes needs {', '.join(map(_typed, _NAMES))}; {', '.join(missing)} {verb} missing.")
-    for name, given in (("-H", options.hosts), ("--hostfile", options.hostfile), ("--file", options.file)):
+        raise SpecError(f"--nnodes needs {', '.join(map(_typed, _NAMES))}; {', '.join(missing)} {verb} missing.")
+    for name, given in (("-H", spec.where.hosts), ("--hostfile", spec.where.hostfile), ("--file", spec.ranks.file)):
         if given is not None:
-            raise OptionError(f"give one of {name} and --nnodes: with --nnodes each node starts ranks of its own only.")
-    if options.num_proc is not None:
-        raise OptionError("-np counts the ranks of all nodes; with --nnodes, give those of this one: --nproc-per-node.")
+            raise SpecError(f"give one of {name} and --nnodes: with --nnodes each node starts ranks of its own only.")
+    if spec.ranks.num_proc is not None:
+        raise SpecError("-np counts the ranks of all nodes; with --nnodes, give those of this one: --nproc-per-node.")
 
 
 def _number(text: str, count: int) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) >= count:
         least = "0" if count == 1 else f"from 0 to {count - 1}"
-        raise OptionError(f"--node-rank must be {least} with --nnodes {count}, not {shown(text)}.")
+        raise SpecError(f"--node-rank must be {least} with --nnodes {count}, not {shown(text)}.")
     return int(text)
 
 
 def rendezvous(text: str) -> tuple[str, int]:
-    """`train-0.train:29500` or `[fd00::1]:29500` -> host and port. Raises OptionError."""
+    """`train-0.train:29500` or `[fd00::1]:29500` -> host and port. Raises SpecError."""
     host, colon, port = text.rpartition(":")
     wanted = f"--rendezvous wants node 0's host and port, as in train-0.train:29500, not {shown(text)}."
     if not colon or not _PORT.fullmatch(port) or not 1 <= int(port) <= 65535 or (":" in host and host[0] != "["):
-        raise OptionError(wanted)
+        raise SpecError(wanted)
     try:
         checked = check_host(host)
     except JobError as error:
-        raise OptionError(f"--rendezvous: {error}") from error
+        raise SpecError(f"--rendezvous: {error}") from error
     if "@" in checked:
-        raise OptionError(wanted)
+        raise SpecError(wanted)
     return checked, int(port)
 
 
@@ -118,12 +116,10 @@ def _key(path: Path) -> bytes:
             key = file.read(_MOST_KEY_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         why = getattr(error, "strerror", None) or error
-        raise OptionError(f"--key-file {path} cannot be read: {why}; {_NEW_KEY}.") from error
+        raise SpecError(f"--key-file {path} cannot be read: {why}; {_NEW_KEY}.") from error
     if not LEAST_KEY_BYTES <= len(key) <= _MOST_KEY_BYTES:
         size = f"more than {_MOST_KEY_BYTES}" if len(key) > _MOST_KEY_BYTES else str(len(key))
-        raise OptionError(
-            f"--key-file {path} has {size} bytes, not {LEAST_KEY_BYTES} to {_MOST_KEY_BYTES}; {_NEW_KEY}."
-        )
+        raise SpecError(f"--key-file {path} has {size} bytes, not {LEAST_KEY_BYTES} to {_MOST_KEY_BYTES}; {_NEW_KEY}.")
     return key
 
 

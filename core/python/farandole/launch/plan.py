@@ -1,0 +1,208 @@
+"""From a spec to a job that can start: who runs where, in which environment, and what else is served."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from farandole._start.timeline_files import file_of
+from farandole.launch import engines, environment, gpus, hosts, job, job_machine, local
+from farandole.launch.description import Caller, Job
+from farandole.launch.discovery import choice
+from farandole.launch.nodes.options import NodeOptions, node_options
+from farandole.launch.options import elastic, host_options, interfaces
+from farandole.launch.relay import OutputOptions
+from farandole.launch.spec import JobSpec, Metrics, SpecError
+
+if TYPE_CHECKING:
+    from farandole.launch.discovery.source import Source
+    from farandole.launch.engines import Engine
+    from farandole.launch.job_file import JobFile
+    from farandole.launch.live.command import Wanted
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where the ranks run."""
+
+    placements: list[job.Placement]
+    names: frozenset[str]  # of this machine
+    engine: Engine | None = None  # whose allocation has the hosts
+    source: Source | None = None  # where to ask for hosts again
+
+
+def plan(
+    spec: JobSpec,
+    base: Mapping[str, str],
+    say: Callable[[str], None],
+    caller: Caller | None = None,
+    is_preview: bool = False,
+) -> Job:
+    """The job of a spec. Waits for hosts that are to be discovered.
+
+    Args:
+        spec: what the user wants.
+        base: the environment of the launcher.
+        say: shows the user a sentence at once.
+        caller: the program that runs the job, if it is not the command line.
+        is_preview: nothing will be started.
+
+    Raises:
+        SpecError, JobError, FileError, SettingError: with one sentence for the user.
+        CommandError: the command cannot be run here.
+    """
+    settings, ranks = environment.settings(base), spec.ranks
+    file = None if ranks.file is None else job_machine.load(ranks.file, spec.command, ranks.module, is_preview)
+    nodes = _nodes(spec, base)
+    places = _places(spec, base, file, say, caller, is_preview) if nodes is None else _of_nodes(nodes)
+    given = environment.given_variables(ranks.env, base)
+    if file is not None:
+        given |= job_machine.variables(file, {**base, **given}, str(Path.cwd()), time.time())
+    ranks_base = _environment(spec, {**base, **given})
+    silence_s = environment.silence_s(ranks_base)
+    is_elsewhere = not nodes and (
+        places.source is not None or not all(hosts.is_local(each.host, places.names) for each in places.placements)
+    )
+    return Job(
+        command=_command(spec, file, len(places.placements), is_elsewhere, ranks_base),
+        placements=places.placements,
+        base=ranks_base,
+        grace_s=settings.grace_s,
+        output=_output(spec, settings, caller),
+        start_timeout_s=ranks.start_timeout,
+        hosts=replace(host_options(spec, given, is_elsewhere, places.engine), silence_s=silence_s),
+        module=ranks.module,
+        local_names=places.names,
+        lines=() if file is None else file.lines,
+        call=-1 if caller is None else caller.call,
+        notes=() if file is None else job_machine.notes(file, base, places.placements, places.names, is_preview),
+        nodes=nodes and replace(nodes, silence_s=silence_s),
+        elastic=elastic(spec, len(places.placements), ranks_base, nodes is not None),
+        source=places.source,
+        served=_served(spec),
+    )
+
+
+def _command(
+    spec: JobSpec, file: JobFile | None, ranks: int, is_elsewhere: bool, base: Mapping[str, str]
+) -> Sequence[str]:
+    """As it is run; as typed where there are several hosts, which resolve it each for itself."""
+    command = spec.command if file is None else ("sh", "-c", file.lines[0])
+    if not command:
+        raise SpecError("say what to run: farandole run -np 4 python train.py", "command")
+    if not spec.ranks.module:
+        local.check_program(command, ranks, is_elsewhere)
+    return command if is_elsewhere else local.resolve_command(command, spec.ranks.module, base.get("PATH"))
+
+
+def _output(spec: JobSpec, settings: environment.Settings, caller: Caller | None) -> OutputOptions:
+    options = OutputOptions(
+        prefix=spec.output.prefix,
+        timestamp=spec.output.timestamp,
+        directory=spec.output.output_dir,
+        no_color=settings.no_color,
+        force_color=settings.force_color,
+        dumb_terminal=settings.dumb_terminal,
+        verbose=spec.output.verbose,
+    )
+    return options if caller is None else replace(options, stderr=caller.stderr, outcomes=caller.outcomes)
+
+
+def _served(spec: JobSpec) -> Wanted | None:
+    """The page and the metrics, if any are to be served."""
+    page = 0 if spec.observe.live and spec.observe.live_port is None else spec.observe.live_port
+    if page is None and spec.metrics == Metrics():
+        return None  # without importing the server
+    from farandole.launch.live.options import wanted
+
+    return wanted(page, spec.metrics)
+
+
+def _nodes(spec: JobSpec, base: Mapping[str, str]) -> NodeOptions | None:
+    """This node, where the job has several that start themselves."""
+    named = () if spec.where.network_interfaces is None else interfaces(spec.where.network_interfaces)
+    return node_options(spec, lambda: _slots_here(base), base.get("FARANDOLE_START_TIMEOUT", ""), named)
+
+
+def _slots_here(base: Mapping[str, str]) -> int:
+    return gpus.count(base) or environment.available_cores()
+
+
+def _of_nodes(nodes: NodeOptions) -> _Places:
+    """Where the ranks run if all nodes have as many as this one."""
+    alike = [job.Slots(f"node {number}", nodes.slots) for number in range(nodes.count)]
+    return _Places(job.place(nodes.count * nodes.slots, alike), environment.local_names())
+
+
+def _places(
+    spec: JobSpec,
+    base: Mapping[str, str],
+    file: JobFile | None,
+    say: Callable[[str], None],
+    caller: Caller | None,
+    is_preview: bool,
+) -> _Places:
+    listed, engine, num_proc = None, None, spec.ranks.num_proc
+    source = choice.named_source(spec)
+    if source is not None:
+        num_proc, listed = choice.hosts_at_start(source, spec, base, say)
+    elif spec.where.hosts is not None and spec.where.hostfile is not None:
+        raise SpecError("give one of --hosts and --hostfile: both say where the ranks run.", "hosts")
+    elif spec.where.hosts is not None:
+        listed = hosts.parse_hosts(spec.where.hosts)
+    elif spec.where.hostfile is not None:
+        listed = hosts.read_hostfile(spec.where.hostfile)
+    else:
+        listed, engine = engines.allocation(base)
+    names = environment.local_names()
+    if caller is not None and caller.engine:
+        from farandole.launch.engines import tasks
+
+        engine, names = tasks.engine(caller.engine, caller.hub), frozenset()
+    if source is None:
+        source = choice.source_of_list(spec, listed, engine, base)
+    if not (engine and engine.has_agents) and (
+        source is not None or (listed is not None and any(hosts.is_address(each.host) for each in listed.slots))
+    ):
+        names |= environment.local_addresses()
+    if listed is not None and (sentence := hosts.about_one_machine(listed, names)):
+        say(sentence)
+    if file is not None:
+        listed = job_machine.hosts_of(file, spec.ranks.num_proc, listed, gpus.count(base), is_preview)
+        return _Places(job.plan(str(file.ranks), listed, names), names, engine, source)
+    here = _slots_here(base) if spec.ranks.num_proc == "auto" else 1
+    return _Places(job.plan(num_proc, listed, names, here), names, engine, source)
+
+
+def _environment(spec: JobSpec, base: dict[str, str]) -> dict[str, str]:
+    """The variables of the ranks, with those that options set."""
+    start_timeout = spec.ranks.start_timeout
+    if start_timeout is not None and not 0 < start_timeout < float("inf"):
+        raise SpecError(
+            f"--start-timeout must be a positive number of seconds, not {start_timeout:g}.", "start_timeout"
+        )
+    if spec.ranks.backend is not None:
+        base["FARANDOLE_BACKEND"] = spec.ranks.backend
+    environment.check_backends(base)
+    if spec.observe.timeline_filename is not None:
+        file = _timeline_file(spec.observe.timeline_filename)
+        base |= environment.for_timeline(file, spec.observe.timeline_mark_cycles)
+    return base
+
+
+def _timeline_file(given: str) -> str:
+    """The absolute path of a file in a folder that is there."""
+    try:
+        file = Path(file_of(given))
+    except ValueError as error:
+        raise SpecError(f"--timeline-filename: {error}.", "timeline_filename") from error
+    if file.is_dir():
+        raise SpecError(f"--timeline-filename {file} is a folder; name a file in it.", "timeline_filename")
+    if not file.absolute().parent.is_dir():
+        raise SpecError(
+            f"--timeline-filename {file}: there is no folder {file.absolute().parent}.", "timeline_filename"
+        )
+    return str(file.absolute())
