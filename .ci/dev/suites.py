@@ -92,6 +92,7 @@ SUITES: dict[str, Beside] = {
     "tests/frameworks/together": (Together((MXNET, OLDEST)), Together((TORCH, NEWEST)), Together((MXNET, TORCH))),
     "tests/hosts/test_elastic_discovery.py": (TORCH,),
     "tests/hosts/test_elastic_hosts.py": (TORCH,),
+    "tests/hosts/test_failing_jobs.py": (TORCH,),
     "tests/hosts/test_functions.py": (TORCH,),
     "tests/hosts/test_jobs.py": (TORCH,),
     "tests/hosts/test_lab.py": (TORCH,),
@@ -107,7 +108,7 @@ SUITES: dict[str, Beside] = {
     "tests/soak": (TORCH,),
 }
 LONG = ["tests/collectives/meaning", "tests/collectives/parity", "tests/faults", EXAMPLES]  # suites with a longer form
-LONG += ["plugins/torch/tests/test_drawn_training.py"]
+LONG += ["plugins/torch/tests/test_drawn_training.py", "tests/launch/test_failures.py"]
 LONG += ["tests/packaging/test_mxnet_wheel.py"]
 
 
