@@ -112,6 +112,8 @@ STREAMS = [
     each("the-reader-leaves-a-call", "print('a line\\n' * 100_000)\ntime.sleep(100)", 141, blame=NOBODY,
         redirect="> >(head -n 1 >/dev/null)", ways="script"),
     alone("stdout-full-of-a-call", FAREWELL, 3, redirect=">/dev/full", ways="script"),
+    alone("stdout-closed-of-a-call", FAREWELL, 3, redirect=">&-", ways="script"),
+    alone("both-closed-of-a-call", FAREWELL, 3, redirect=">&- 2>&-", ways="script"),
     alone("a-rank-closes-its-own", "print('farewell', flush=True)\nos.close(1)\nos.close(2)\nos._exit(3)", 3,
         show="[1] farewell", ways=PAIR),
     alone("last-lines-are-shown", "print(*range(5), sep='\\n', flush=True)\nos._exit(3)", 3,

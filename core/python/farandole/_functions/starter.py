@@ -116,11 +116,12 @@ def run(words: list[str], call: int, way: str = "", stdout: Shown | None = None,
         stdout: where the stdout of ranks appears, by default ours.
         stderr: likewise.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
     last_words, outcomes = _Words(), _Outcomes()
-    with _Pipes() as pipes:
-        of_ranks = pipes.to(stdout or sys.stdout, _STDOUT), pipes.to(stderr or sys.stderr, _STDERR)
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, _Pipes() as pipes:
+        own_stdout, own_stderr = sys.stdout or nowhere, sys.stderr or nowhere  # None where the caller closed its own
+        own_stdout.flush()
+        own_stderr.flush()
+        of_ranks = pipes.to(stdout or own_stdout, _STDOUT), pipes.to(stderr or own_stderr, _STDERR)
         handed = pipes.copy(call), pipes.make(outcomes), of_ranks[1]
         with subprocess.Popen(
             [*python("farandole.launch.child"), *map(str, (os.getpid(), *handed)), way, "run", *words],
@@ -132,8 +133,8 @@ def run(words: list[str], call: int, way: str = "", stdout: Shown | None = None,
         ) as process:
             pipes.of_child.close()
             _see_through(process, pipes.selector)
-    before, said = _divided(last_words.text.decode(errors="replace"), process.returncode)
-    sys.stderr.write(before)
+        before, said = _divided(last_words.text.decode(errors="replace"), process.returncode)
+        own_stderr.write(before)
     blamed = _VERDICT.match(said)
     plain = re.sub(f"^{_OWN}", "", said.rstrip("\n"), flags=re.MULTILINE)
     return Ended(process.returncode, plain, int(blamed[1]) if blamed else None, outcomes.found)
