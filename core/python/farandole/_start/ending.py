@@ -7,9 +7,11 @@ in which processes end. Without a launcher of ours nothing is said, and each ran
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 
@@ -42,6 +44,7 @@ class _Teller:
         self.late: tuple[int, bool] | None = None  # of the one that others waited for in vain; it waits in turn
         self.plain_hook = self.first_hook = sys.excepthook
         self.is_inside = False  # the hook
+        self.leave: Callable[[], None] = lambda: None  # the world
 
     def hook(self) -> None:
         """Be told of exceptions that nobody catches, before whoever was told until now."""
@@ -104,6 +107,13 @@ class _Teller:
             self._on_exception(kind, error, trace)
         finally:
             self.is_inside = False
+        if self.is_here:
+            self.leave_before_threads_end()
+
+    def leave_before_threads_end(self) -> None:
+        """Before `atexit` the interpreter joins its threads, perhaps for ever, while the other ranks wait for us."""
+        with suppress(RuntimeError):  # it joins them already
+            getattr(threading, "_register_atexit", atexit.register)(self.leave)  # the last one is called first
 
     def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if self.pid:
@@ -171,8 +181,9 @@ def at_import() -> None:
         _teller.hook()
 
 
-def before_init(world: World) -> None:
-    """This process is about to join the world that its launcher told it of."""
+def before_init(world: World, leave: Callable[[], None]) -> None:
+    """This process is about to join the world that its launcher told it of, and will leave it by this function."""
+    _teller.leave = leave
     _teller.begin(world)
     if _teller.pid:
         _teller.hook()
@@ -204,6 +215,7 @@ def raised(error: BaseException) -> None:
     if _teller.pid:
         _teller.note_lost()
         _teller.say(error, because_of=_teller.lost_rank)
+        _teller.leave_before_threads_end()
 
 
 def at_exit() -> None:

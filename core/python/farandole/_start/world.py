@@ -112,7 +112,7 @@ def _enter(
     """Into the world that was found, or that of `comm`. REQUIRES the lock."""
     sets = process_sets.requested(wanted_sets, comm.Get_size() if comm else found.size if found else 1, comm)
     if found is not None:
-        ending.before_init(found)
+        ending.before_init(found, shutdown)
     meeting = _meet(found, comm)
     world = meeting.world
     if _state.epoch == 0 or comm:
@@ -134,7 +134,7 @@ def _record_from_init(track: recording.Track) -> None:
 
 def _wait_outside(found: environment.World) -> None:
     """This process joins a running job at `elastic.run`, so that nobody waits for what it does before."""
-    ending.before_init(found)
+    ending.before_init(found, shutdown)
     _state.launcher, _state.address, _state.number = found.launcher, environment.address(), found.joins
     _state.job_key = key_exchange.read_key(found.key_file)
     environment.find_libraries()
