@@ -17,7 +17,7 @@ def ready(rank):
 
 def die(name):
     number = getattr(signal, f"SIG{name}")
-    if name != "KILL":
+    if name not in ("KILL", "STOP"):
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 

@@ -14,6 +14,14 @@ RAISE = [
         show="Bad: ('worse', 3) | {line}", ways=HERE, error="Bad"),
     steps("raise-in-a-function", "def load(path): return open(path)  # here\nload('/no/such/file')", 1,
         show="FileNotFoundError: [Errno 2] | /no/such/file | {line}", ways=ALL, error="FileNotFoundError"),
+    steps("raise-no-exception-of-the-usual", "class Bad(BaseException): pass\nraise Bad('worse')  # here", 1,
+        show="Bad: worse | {line}", ways=PAIR),
+    steps("raise-without-stderr", "sys.stderr = None\nraise ValueError('unseen')", 1, ways=PAIR, error="ValueError"),
+    steps("raise-with-a-broken-hook", "def hook(*_): raise OSError('hook')\nsys.excepthook = hook\n1 / 0", 1,
+        show="OSError: hook | ZeroDivisionError"),
+    steps("raise-in-a-coroutine",
+        "import asyncio\nasync def work(): raise ValueError('in a task')  # here\nasyncio.run(work())", 1,
+        show="ValueError: in a task | {line}", ways=HERE, error="ValueError"),
     steps("raise-from", "try: 1 / 0\nexcept ZeroDivisionError as error: raise KeyError('lr') from error  # here", 1,
         show="ZeroDivisionError: division by zero | KeyError: 'lr' | direct cause | {line}", ways=HERE,
         error="KeyError"),
@@ -53,6 +61,10 @@ EXIT = [
     steps("exit-0-at-once", "os._exit(0)", 1, say="exit code 0", ways=BOTH),
     steps("exit-256-is-0", "sys.exit(256)", 1, say="exit code 0"),
     steps("return-too-early", "return", 1, say="rank 1 | exit code 0", ways=BOTH),
+    steps("become-a-daemon", "if os.fork(): os._exit(0)\nos.setsid()\ntime.sleep(100)", 1, say="exit code 0",
+        ways=BOTH),
+    steps("a-job-in-the-job", "import farandole\nfarandole.run(lambda: sys.exit(9), np=2)", 1,
+        show="exit code 9", ways=PAIR),
     steps("exec-of-another-program", "os.execlp('sh', 'sh', '-c', 'exit 5')", 5, ways=PAIR),
 ]
 SIGNALS = [
@@ -75,6 +87,9 @@ SIGNALS = [
     steps("processor-time-is-up", "resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass", 137, say="SIG"),
     steps("killed-by-somebody", "time.sleep(100)", 137, say="SIGKILL | memory", do="ready KILL:1", ways=PAIR,
         quick="script"),
+    steps("stopped-for-ever", "die('STOP')", 1, say="rank 1", show="DeadlineError", ways=BOTH,
+        env={"FARANDOLE_TIMEOUT": "4", "FARANDOLE_WARN_AFTER": "1", "FARANDOLE_GRACE_SECONDS": "1"}),
+    steps("interrupt-the-launcher", "os.kill(os.getppid(), 2)\ntime.sleep(100)", 130, say="Ctrl-C", blame=NOBODY),
     steps("asked-to-end-by-somebody", "time.sleep(100)", 143, say="SIGTERM", do="ready TERM:1"),
 ]
 THREADS_AND_ENDS = [
