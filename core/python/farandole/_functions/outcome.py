@@ -36,8 +36,8 @@ class without_our_frames:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Our frames tell nothing about what a rank raised."""
-        if hasattr(error, "failed_rank"):
-            error.__traceback__ = None  # type: ignore[union-attr]
+        if error is not None and hasattr(error, "failed_rank"):
+            error.with_traceback(None)
 
 
 class _Outcome(NamedTuple):
@@ -163,7 +163,7 @@ def _of_job(error: BaseException, failed_rank: int | None, exit_code: int) -> Ba
 
 
 def _error(outcome: _Outcome, rank: int, ranks: int) -> BaseException:
-    """What the rank raised; its traceback is the cause."""
+    """What the rank raised; its traceback is the cause. Nothing is set by the class itself, which may be frozen."""
     name = f"rank {rank} of {ranks}" if rank < ranks else f"rank {rank}"  # one that was started later
     error: BaseException | None
     try:
@@ -172,7 +172,7 @@ def _error(outcome: _Outcome, rank: int, ranks: int) -> BaseException:
         error = None
     if error is None:
         error = FarandoleError(f"{name} raised {outcome.summary}")
-    elif hasattr(error, "add_note"):  # Python 3.11
-        error.add_note(f"raised on {name}")
-    error.__cause__ = RankTraceback(f"{name}:\n{outcome.traceback}")
+    else:
+        vars(error).setdefault("__notes__", []).append(f"raised on {name}")
+    BaseException.__setattr__(error, "__cause__", RankTraceback(f"{name}:\n{outcome.traceback}"))
     return error
