@@ -15,7 +15,7 @@ def main(has_path: bool = False) -> None:
 
     Exits with 1 where the function raises. `has_path`: this process finds modules without the caller's import path.
     """
-    path, descriptor, rank = sys.argv[1], int(sys.argv[2]), environment.discover().rank
+    path, descriptor, rank, pid = sys.argv[1], int(sys.argv[2]), environment.discover().rank, os.getpid()
     os.set_inheritable(descriptor, False)
     callers_path, is_other, sys.argv[:], call = parcel.read(path)
     if has_path:
@@ -26,8 +26,12 @@ def main(has_path: bool = False) -> None:
     try:
         fn, args, kwargs = parcel.load(call)
         del call
-        outcome.write_result(descriptor, rank, fn(*args, **kwargs))
+        result = fn(*args, **kwargs)
+        if os.getpid() == pid:
+            outcome.write_result(descriptor, rank, result)
     except Exception as error:
+        if os.getpid() != pid:  # a child that the function has forked
+            raise
         trace = error.__traceback__
         text = Uncaught(error, trace and trace.tb_next).text  # without this frame
         outcome.write_error(descriptor, error, text)
