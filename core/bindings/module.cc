@@ -220,8 +220,7 @@ py::tuple LookForBackend(const std::string& name) {
 }
 
 // True when a backend is called `name`, performs such operations of 2 ranks, and takes tensors as they lie on a device.
-// cut_off: between hosts, where the user says that its library has no network.
-bool Performs(const std::string& name, int op, int dtype, int reduce, bool on_device, double factor, bool cut_off) {
+bool Performs(const std::string& name, int op, int dtype, int reduce, bool on_device, double factor) {
   const std::vector<std::string> names = BackendNames();
   const auto number = static_cast<int>(std::find(names.begin(), names.end(), name) - names.begin());
   if (number == static_cast<int>(names.size())) return false;
@@ -236,8 +235,6 @@ bool Performs(const std::string& name, int op, int dtype, int reduce, bool on_de
   facts.set_size = 2;
   facts.on_device = facts.results_on_device = on_device;
   facts.scale.multiplier = factor;
-  facts.has_network = !cut_off;
-  facts.group_count = cut_off ? 2 : 1;
   return BackendSupports(number, facts) && (!on_device || BackendTakesDeviceMemory(number));
 }
 
@@ -331,7 +328,7 @@ PYBIND11_MODULE(_core, module) {
   module.attr("api_address") = reinterpret_cast<uintptr_t>(frd_get_api());
 
   module.def("find_backend", &LookForBackend, "name"_a);
-  module.def("performs", &Performs, "backend"_a, "op"_a, "dtype"_a, "reduce"_a, "on_device"_a, "factor"_a, "cut_off"_a);
+  module.def("performs", &Performs, "backend"_a, "op"_a, "dtype"_a, "reduce"_a, "on_device"_a, "factor"_a);
   module.attr("backends") = py::tuple(py::cast(BackendNames()));
 
   AddDiagnosisFunctions(&module);

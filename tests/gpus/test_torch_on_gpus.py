@@ -19,11 +19,6 @@ from farandole.testing import RanksFailed, spawn
 WAYS = {
     "native": {"FARANDOLE_BACKEND": "native"},
     "nccl": {"FARANDOLE_BACKEND": "nccl,native"},
-    "nccl within hosts": {
-        "FARANDOLE_BACKEND": "nccl,native",
-        "FARANDOLE_NCCL_NETWORK": "0",
-        "FARANDOLE_ARENAS": "0",  # each rank is a host of its own
-    },
 }
 SLOW_CYCLES = 20_000_000  # about 10 ms of a GPU: whoever does not wait reads what was there before
 

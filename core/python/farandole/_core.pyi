@@ -260,7 +260,7 @@ def info() -> dict[str, object]:
 def find_backend(name: str) -> tuple[str, str]:
     """Returns a backend's library with the version or "", and what is missing or ""; opens the library."""
 
-def performs(backend: str, op: int, dtype: int, reduce: int, on_device: bool, factor: float, cut_off: bool) -> bool:
+def performs(backend: str, op: int, dtype: int, reduce: int, on_device: bool, factor: float) -> bool:
     """Returns whether a backend declares that it performs an operation, other than an average.
 
     `on_device`: without host memory.

@@ -64,8 +64,6 @@ struct BackendKind {
   // True when it takes tensors as they lie on the device; else the engine copies them to host memory. True only where
   // supports() accepts on_device.
   bool takes_device_memory;
-  // True when it may be chosen where there is no network (OperationFacts::is_cut_off), too.
-  bool does_without_network;
   // Looks for the library that it needs, and names it, "Name 1.2.3": all ranks must find the same. Returns an error
   // where none can be used; the message says what was tried and what to install. Starts nothing.
   Status (*find)(const Settings& settings, std::string* library);

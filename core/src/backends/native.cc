@@ -90,6 +90,6 @@ int NativeMostRanks(OpKind kind) {
 
 size_t NativeStagingBytesPerMember() { return Staging::BytesPerMember(); }
 
-const BackendKind kNative{"native", NativeSupports, false, true, FindNothing, MakeNative};
+const BackendKind kNative{"native", NativeSupports, false, FindNothing, MakeNative};
 
 }  // namespace farandole

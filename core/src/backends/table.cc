@@ -118,8 +118,7 @@ Status BackendTable::FindAll(const Settings& settings, const BackendList& backen
 bool BackendTable::TakesDeviceMemory(int number) { return KindOf(number).takes_device_memory; }
 
 bool BackendTable::Supports(int number, const OperationFacts& facts) {
-  const BackendKind& kind = KindOf(number);
-  return (kind.does_without_network || !facts.is_cut_off()) && kind.supports(facts);
+  return (number == 0 || !facts.is_cut_off()) && KindOf(number).supports(facts);
 }
 
 bool BackendTable::AnyTakesDeviceMemory(const BackendList& backend_list) {

@@ -42,7 +42,7 @@ int NativeMostRanks(OpKind kind);
 class BackendList {
  public:
   // kInvalid names an entry that is no backend of this build, or that occurs twice. without_network: the backends whose
-  // library has no network between groups.
+  // library has no network between groups, so they perform nothing there.
   static Status Read(const std::vector<std::string>& names, BackendList* backend_list,
                      const std::set<std::string>& without_network = {});
 

@@ -72,12 +72,9 @@ def _names(dtypes: set[DType]) -> list[str]:
     return [dtype.name.lower() for dtype in sorted(dtypes)]
 
 
-def performed(backend: str, row: Row, on_device: bool, cut_off: bool = False) -> set[DType]:
-    """The element types of which the backend declares the operation.
-
-    on_device: of tensors there, without host memory. cut_off: between hosts, with FARANDOLE_<NAME>_NETWORK=0.
-    """
-    asked = row.reduce, on_device, row.factor, cut_off
+def performed(backend: str, row: Row, on_device: bool) -> set[DType]:
+    """The element types of which the backend declares the operation; on_device: of tensors there."""
+    asked = row.reduce, on_device, row.factor
     return {dtype for dtype in DType if core.performs(backend, row.kind, dtype, *asked)}
 
 
@@ -92,25 +89,15 @@ def _table(columns: dict[str, Column]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _columns_on_device(backends: list[str]) -> dict[str, Column]:
-    """Two for each: wherever its library reaches, and where it has been told that it does not."""
-    columns: dict[str, Column] = {}
-    for name in backends:
-        columns[name] = partial(performed, name, on_device=True)
-        variable = f"FARANDOLE_{name.upper()}_NETWORK=0"
-        columns[f"{name} between hosts, with `{variable}`"] = partial(performed, name, on_device=True, cut_off=True)
-    return columns
-
-
 def declared() -> str:
     """Both tables, in Markdown."""
     takers = [name for name in core.backends if any(performed(name, row, on_device=True) for row in _rows())]
     in_host_memory = {name: partial(performed, name, on_device=False) for name in core.backends if name not in takers}
+    on_device = {name: partial(performed, name, on_device=True) for name in takers}
     return (
         f"In host memory:\n\n{_table(in_host_memory)}\n"
-        "In the memory of a GPU, as it lies there (what NCCL lacks "
-        "[without a network](nccl.md#hosts-without-a-network-for-nccl) is `native`'s):\n\n"
-        f"{_table(_columns_on_device(takers))}"
+        "In the memory of a GPU, as it lies there (what NCCL lacks is `native`'s, and so is everything between hosts "
+        f"[without a network for NCCL](nccl.md#hosts-without-a-network-for-nccl)):\n\n{_table(on_device)}"
     )
 
 

@@ -114,15 +114,6 @@ def test_a_rank_that_is_killed_while_ranks_are_connected_is_named_to_all(tmp_pat
     killed_and_survivors(run_ranks(tmp_path, "killed while connecting", 3, apart))
 
 
-def two_hosts(rank):  # ranks 0 and 1, and rank 2
-    return {"FARANDOLE_ARENAS": "0"} if rank == 2 else {}
-
-
-def test_a_rank_that_is_killed_is_named_on_the_other_host_too(tmp_path):
-    results = run_ranks(tmp_path, "killed in the kernel", 3, two_hosts, FARANDOLE_NCCL_NETWORK="0")
-    killed_and_survivors(results)
-
-
 def test_a_setting_of_the_network_that_differs_is_refused_by_init(tmp_path):
     for code, _, text in run_ranks(tmp_path, "", 2, lambda rank: {"FARANDOLE_NCCL_NETWORK": str(rank)}):
         assert code == 0, text

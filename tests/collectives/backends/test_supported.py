@@ -17,15 +17,6 @@ def test_native_performs_what_every_other_backend_does():
             assert performed(backend, row, False) <= performed("native", row, False), (backend, row)
 
 
-def test_who_has_no_network_between_hosts_performs_nothing_there_unless_it_does_without():
-    relayed = {Kind.ALLREDUCE, Kind.BROADCAST}
-    for row in (Row("", kind) for kind in Kind):
-        assert performed("native", row, False, cut_off=True) == performed("native", row, False)
-        assert not performed("gloo", row, False, cut_off=True) | performed("mpi", row, False, cut_off=True)
-        expected = performed("nccl", row, True) if row.kind in relayed else set()
-        assert performed("nccl", row, True, cut_off=True) == expected
-
-
 def test_the_launcher_knows_all_backends():
     assert core.backends == environment.BACKENDS
 

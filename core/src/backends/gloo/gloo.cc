@@ -210,6 +210,6 @@ std::unique_ptr<Backend> MakeGloo(World* world, const Settings& settings, Backen
 
 }  // namespace
 
-const BackendKind kGloo{"gloo", LibrariesPerform, false, false, FindGloo, MakeGloo};
+const BackendKind kGloo{"gloo", LibrariesPerform, false, FindGloo, MakeGloo};
 
 }  // namespace farandole

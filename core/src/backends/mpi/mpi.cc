@@ -117,6 +117,6 @@ std::unique_ptr<Backend> Make(World* world, const Settings& settings, Backend* h
 
 }  // namespace
 
-const BackendKind kMpi = {"mpi", &MpiSupports, false, false, &FindVersion, &Make, &Exchange};
+const BackendKind kMpi = {"mpi", &MpiSupports, false, &FindVersion, &Make, &Exchange};
 
 }  // namespace farandole

@@ -11,10 +11,22 @@ namespace farandole {
 
 // ---- Communicator
 
-Communicator::Communicator(const NcclLibrary& nccl, Device* device) : nccl_(nccl), device_(device) { thread_.Start(); }
+Communicator::Communicator(const NcclLibrary& nccl, Device* device) : nccl_(nccl), device_(device) {
+  mine_.device = device->identity();
+  thread_.Start();
+}
 
-void Communicator::Begin(const NcclUniqueId& id, int position, int size) {
-  Make([this, id, position, size] {
+void Communicator::MakeId() {
+  Make([this] { return Call(nccl_.get_unique_id, &mine_.id); });
+}
+
+void Communicator::Begin(const std::vector<std::string>& addresses, int position) {
+  std::vector<Address> members(addresses.size());
+  for (size_t i = 0; i < members.size(); ++i) {
+    std::memcpy(&members[i], addresses[i].data(), sizeof(Address));
+    devices_.push_back(members[i].device);
+  }
+  Make([this, id = members[0].id, position, size = static_cast<int>(members.size())] {
     NcclConfig config;
     return Call(nccl_.init, &handle_, size, id, position, &config);
   });
@@ -70,80 +82,30 @@ Communicator* Communicators::Find(int set_id) const {
   return found != communicators_.end() ? found->second.get() : nullptr;
 }
 
-std::vector<int> Communicators::PositionsOf(const ProcessSet& set) const {
-  if (AreOfHosts(set)) {
-    const int group = set.layout.group_of[static_cast<size_t>(set.position)];
-    return set.layout.groups[static_cast<size_t>(group)];
-  }
-  std::vector<int> all;
-  for (int position = 0; position < set.size(); ++position) all.push_back(position);
-  return all;
+Communicator* Communicators::Open(const ProcessSet& set, Device* device) {
+  auto fresh = std::make_shared<Communicator>(nccl_, device);
+  if (set.position == 0) fresh->MakeId();
+  communicators_[set.id] = fresh;
+  return fresh.get();
 }
 
-void Communicators::Start(const ProcessSet& set, Device* device) {
-  set_ = &set;
-  device_ = device;
-  mine_ = std::make_shared<PeerAddress>();
-  mine_->device = device->identity();
-  if (PositionsOf(set)[0] == set.position) AskForId();
-}
-
-// NCCL's first call looks for a network, so a thread makes it.
-void Communicators::AskForId() {
-  if (!id_thread_.has_started()) id_thread_.Start();
-  id_thread_.Submit([&nccl = nccl_, device = device_, mine = mine_] {
-    return device->Within([&] {
-      const int code = nccl.get_unique_id.pointer(&mine->id);
-      if (code == kNcclSuccess) return Status::Ok();
-      return nccl.Failed(nccl.get_unique_id.name, code, nullptr, device->name());
-    });
-  });
-}
-
-Status Communicators::Poll(bool* moved, Communicator** made) {
+Status Communicators::Connect(const ProcessSet& set, bool* moved, bool* begun) {
+  Communicator* const communicator = Find(set.id);
   if (!is_gathering_) {
-    Status asked;
-    if (!id_thread_.TakeResult(&asked)) return Status::Ok();
-    FRD_RETURN_IF_ERROR(asked);
     is_gathering_ = *moved = true;
-    return allgather_.Start(*set_, std::string(reinterpret_cast<const char*>(mine_.get()), sizeof(*mine_)));
+    return allgather_.Start(set, communicator->address());
   }
-  bool gathered = false;
-  FRD_RETURN_IF_ERROR(allgather_.Poll(moved, &gathered));
-  if (!gathered) return Status::Ok();
+  FRD_RETURN_IF_ERROR(allgather_.Poll(moved, begun));
+  if (!*begun) return Status::Ok();
   is_gathering_ = false;
-  auto fresh = std::make_shared<Communicator>(nccl_, device_);
-  *made = fresh.get();
-  communicators_[set_->id] = std::move(fresh);
-  Connect();
+  communicator->Begin(allgather_.peer_addresses(), set.position);
   return Status::Ok();
-}
-
-void Communicators::Connect() {
-  const std::vector<std::string> addresses = allgather_.peer_addresses();
-  const std::vector<int> positions = PositionsOf(*set_);
-  NcclUniqueId id;
-  made_for_ = set_->id;
-  ranks_.clear();
-  devices_.clear();
-  for (int position : positions) {
-    PeerAddress address;
-    std::memcpy(&address, addresses[static_cast<size_t>(position)].data(), sizeof(address));
-    if (devices_.empty()) id = address.id;
-    ranks_.push_back(set_->ranks[static_cast<size_t>(position)]);
-    devices_.push_back(address.device);
-  }
-  const auto mine = std::find(positions.begin(), positions.end(), set_->position) - positions.begin();
-  Find(set_->id)->Begin(id, static_cast<int>(mine), static_cast<int>(positions.size()));
 }
 
 // Names the hosts where there are several, since between hosts NCCL needs a network that it can use.
 std::string Communicators::Advice(const ProcessSet& set) const {
   std::set<std::string> hosts;
-  for (int position : PositionsOf(set)) {
-    const int rank = set.ranks[static_cast<size_t>(position)];
-    hosts.insert(world_->peers[static_cast<size_t>(rank)].host);
-  }
+  for (int rank : set.ranks) hosts.insert(world_->peers[static_cast<size_t>(rank)].host);
   if (hosts.size() < 2) return " (NCCL_DEBUG=INFO lets it say why)";
   std::string names;
   for (const std::string& host : hosts) names += (names.empty() ? "" : ", ") + host;
@@ -154,12 +116,12 @@ std::string Communicators::Advice(const ProcessSet& set) const {
 
 // Names ranks that share a device: that is the most frequent reason why NCCL cannot make a communicator.
 Status Communicators::Explained(const Status& status, const ProcessSet& set) const {
-  if (status.ok()) return status;
-  for (size_t i = 0; i < devices_.size() && set.id == made_for_; ++i) {
-    for (size_t j = i + 1; j < devices_.size(); ++j) {
-      if (devices_[i] != devices_[j]) continue;
-      return Status(status.code(), status.message(), "; ", world_->NameOf(ranks_[i]), " and ",
-                    world_->NameOf(ranks_[j]),
+  const std::vector<DeviceIdentity>& devices = Find(set.id)->devices();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    for (size_t j = i + 1; j < devices.size(); ++j) {
+      if (devices[i] != devices[j]) continue;
+      return Status(status.code(), status.message(), "; ", world_->NameOf(set.ranks[i]), " and ",
+                    world_->NameOf(set.ranks[j]),
                     " use the same GPU: give each its own, by local_rank() or CUDA_VISIBLE_DEVICES; or set "
                     "NCCL_MULTI_RANK_GPU_ENABLE=1, with NCCL 2.30 or newer");
     }
@@ -168,7 +130,6 @@ Status Communicators::Explained(const Status& status, const ProcessSet& set) con
 }
 
 void Communicators::Forget(int set_id) {
-  if (set_id == made_for_) made_for_ = -1;
   const auto found = communicators_.find(set_id);
   if (found == communicators_.end()) return;
   Finish(std::move(found->second));
@@ -200,7 +161,7 @@ bool Communicators::Close(bool in_order) {
   if (!in_order) return AbortAll(nullptr);
   for (auto& [id, communicator] : communicators_) Finish(std::move(communicator));
   communicators_.clear();
-  const TimePoint end = Now() + patience_.order;
+  const TimePoint end = Now() + patience_ * 2 / 5;
   while (!leaving_.empty() && Now() < end) {
     if (!PollLeaving()) std::this_thread::sleep_for(kPollInterval);
   }
@@ -230,7 +191,7 @@ void Communicators::AbortThose(const std::vector<std::shared_ptr<Communicator>>&
   const TimePoint begin = Now();
   if (working != nullptr) {
     working->BeginAbort();
-    working->AwaitCalls(begin + patience_.abort / 5);
+    working->AwaitCalls(begin + patience_ / 5);
   }
   for (const auto& communicator : those) {
     if (communicator.get() != working) communicator->BeginAbort();
@@ -238,13 +199,13 @@ void Communicators::AbortThose(const std::vector<std::shared_ptr<Communicator>>&
   bool all_ended = true;
   const char* call = nullptr;
   for (const auto& communicator : those) {
-    if (communicator->AwaitCalls(begin + patience_.abort)) continue;
+    if (communicator->AwaitCalls(begin + patience_)) continue;
     all_ended = false;
     if (call == nullptr) call = communicator->CallUnderWay();
   }
   if (all_ended) return;
   has_left_some_alone_ = true;
-  Log(LogLevel::kWarning, nccl_.name(), " has not come back within ", patience_.abort.count() / 1000, " s from ",
+  Log(LogLevel::kWarning, nccl_.name(), " has not come back within ", patience_.count() / 1000, " s from ",
       (call != nullptr ? call : nccl_.abort.name),
       ", although what it did was given up, and is left alone with the memory that it may still use; end this process "
       "rather than going on with its GPU");

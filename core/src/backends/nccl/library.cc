@@ -140,11 +140,8 @@ Status OpenNccl(const Settings& settings, const NcclLibrary** library) {
   return OpenOnce(wanted, library, [&](NcclLibrary* fresh) { return Open(wanted, fresh); });
 }
 
-bool NcclRelays(OpKind kind) { return Fuses(kind); }
-
 bool NcclSupports(const OperationFacts& facts) {
   if (!facts.on_device) return false;
-  if (facts.is_cut_off() && !NcclRelays(facts.kind)) return false;
   if (AllocatesOutput(facts.kind) && !facts.results_on_device) return false;
   return LibrariesPerform(facts) && (!Reduces(facts.kind) || CanReduce(facts));
 }

@@ -109,8 +109,6 @@ Status OpenNccl(const Settings& settings, const NcclLibrary** library);
 // ones: it has no 16-bit integers, its minimum and maximum of floats lose a NaN, and it scales only sums of floats, of
 // several ranks.
 bool NcclSupports(const OperationFacts& facts);
-// True for operations that NCCL performs with the help of relay.h among hosts between which it has no network.
-bool NcclRelays(OpKind kind);
 
 // kNone where NCCL has none. A bool is one byte, 0 or 1; its sum, an or, is a maximum.
 NcclType NcclTypeOf(DType dtype);

@@ -2,9 +2,6 @@
 //
 //   addresses (NCCL's id, the device) -> communicator -> NCCL's calls in the backend's own stream -> its event -> done
 //
-// Where NCCL has no network between hosts, a task that spans several hosts has NCCL's calls before and after an
-// exchange over links (relay.h).
-//
 // Communicators are made in the order of the log (communicators.h). Nothing here blocks, with two exceptions: an abort
 // gives NCCL and the device a few seconds each to release the tensors, and allocations wait for CUDA's driver. A call
 // of NCCL that does not return keeps a thread of its communicator, not the progress loop (communicators.h). A task is
@@ -16,9 +13,8 @@
 #include <map>
 #include <thread>
 
-#include "backends/nccl/calls.h"
 #include "backends/nccl/communicators.h"
-#include "backends/nccl/relay.h"
+#include "backends/nccl/launch.h"
 #include "backends/table.h"
 #include "common/log.h"
 
@@ -41,11 +37,11 @@ bool MovesNothing(const Task& task) {
 
 class Nccl final : public Backend {
  public:
-  Nccl(World* world, Settings settings, Backend* host_backend, const NcclPatience& patience)
+  Nccl(World* world, Settings settings, Backend* host_backend)
       : world_(world),
         settings_(std::move(settings)),
+        patience_(settings_.abort_patience_ms),
         host_backend_(host_backend),
-        patience_(patience),
         waker_(world->group->event()) {}
 
   ~Nccl() override {
@@ -56,10 +52,8 @@ class Nccl final : public Backend {
 
   Status Open() override {
     FRD_RETURN_IF_ERROR(OpenNccl(settings_, &nccl_));
-    const bool has_network = settings_.without_network.count(name()) == 0;
-    communicators_ = std::make_unique<Communicators>(world_, *nccl_, host_backend_, has_network, patience_);
+    communicators_ = std::make_unique<Communicators>(world_, *nccl_, host_backend_, patience_);
     launch_ = std::make_unique<Launch>(*nccl_);
-    relay_ = std::make_unique<Relay>(world_, settings_, *nccl_);
     return Status::Ok();
   }
 
@@ -71,7 +65,7 @@ class Nccl final : public Backend {
     FRD_RETURN_IF_ERROR(Here(FindStream()));
     communicator_ = communicators_->Find(task->set->id);
     AwaitNccl(communicator_ != nullptr ? State::kOpening : State::kGathering);
-    if (communicator_ == nullptr) communicators_->Start(*task->set, stream_->device());
+    if (communicator_ == nullptr) communicator_ = communicators_->Open(*task->set, stream_->device());
     return Status::Ok();
   }
 
@@ -86,41 +80,33 @@ class Nccl final : public Backend {
   }
 
   int LongestSleepMs() const override {
-    const bool is_asked = state_ == State::kGathering || state_ == State::kOpening || state_ == State::kLaunching ||
-                          state_ == State::kEnding;
-    const bool is_called = state_ == State::kCrossing && communicator_->IsBusy();
-    if (!is_asked && !is_called) return -1;
+    if (state_ == State::kOver || (state_ == State::kRunning && !communicator_->IsBusy())) return -1;
     return Now() - asked_ < kLaunchTime ? 0 : 1;
   }
 
   std::vector<int> WaitingOn() const override {
-    if (state_ == State::kGathering) return communicators_->WaitingOn();
-    return state_ == State::kCrossing ? relay_->WaitingOn() : std::vector<int>();
+    return state_ == State::kGathering ? communicators_->WaitingOn() : std::vector<int>();
   }
 
   std::string StallReason() const override {
     // From 2.22 on, ranks are connected when they first perform something.
     const bool connects = state_ == State::kOpening || state_ == State::kLaunching;
     const std::string advice = connects ? communicators_->Advice(*task_->set) : " (NCCL_DEBUG=INFO lets it say why)";
-    if (const char* const call = CallUnderWay()) {
+    const char* const call = state_ != State::kOver ? communicator_->CallUnderWay() : nullptr;
+    if (call != nullptr) {
       return nccl_->name() + ", which has not come back from " + call + " on " + stream_->device()->name() +
              (connects ? " and has not connected the ranks" : "") + advice + ",";
     }
     if (connects) return nccl_->name() + ", which has not connected the ranks" + advice + ",";
-    if (state_ == State::kCrossing) return "other hosts, which do not take what this rank sends them,";
     if (state_ != State::kRunning) return "";
-    const std::string why = IsOnItsWayBack()
-                                ? "another rank of this host may wait for other hosts, or the GPU may be busy"
-                                : "the GPU may be busy with something else, or the network that "
-                                  "NCCL_DEBUG=INFO names may be gone";
-    return nccl_->name() + ", which does not come to an end on " + stream_->device()->name() + " (" + why + "),";
+    return nccl_->name() + ", which does not come to an end on " + stream_->device()->name() +
+           " (the GPU may be busy with something else, or the network that NCCL_DEBUG=INFO names may be gone),";
   }
 
   void Abort() override {
     const State state = state_;
     state_ = State::kOver;
     is_aborted_ = true;
-    relay_->Abort();
     const bool is_on_device = state == State::kLaunching || state == State::kRunning;
     Communicator* const working = is_on_device ? communicator_ : nullptr;
     communicator_ = nullptr;
@@ -131,28 +117,15 @@ class Nccl final : public Backend {
     }
   }
 
-  void Forget(int set_id) override {
-    relay_->Forget(set_id);
-    communicators_->Forget(set_id);
-  }
+  void Forget(int set_id) override { communicators_->Forget(set_id); }
 
  private:
-  // A task goes through these states from left to right. A relayed task launches and runs twice, with a crossing
-  // between.
-  enum class State { kGathering, kOpening, kLaunching, kRunning, kCrossing, kEnding, kOver };
+  // A task goes through these states from left to right. It has a communicator until it is over.
+  enum class State { kGathering, kOpening, kLaunching, kRunning, kOver };
 
   Status Here(Status status) const {
     if (status.ok()) return status;
     return {status.code(), world_->NameOf(world_->rank), ": ", status.message()};
-  }
-
-  // True when NCCL performs the task inside the hosts only, and links between them.
-  bool IsRelayed() const { return communicators_->AreOfHosts(*task_->set); }
-  bool IsOnItsWayBack() const { return IsRelayed() && relay_->is_back(); }
-
-  const char* CallUnderWay() const {
-    if (state_ == State::kGathering) return communicators_->CallUnderWay();
-    return state_ != State::kOver && communicator_ != nullptr ? communicator_->CallUnderWay() : nullptr;
   }
 
   // ---- the device
@@ -185,13 +158,13 @@ class Nccl final : public Backend {
 
   // Waits until the device has ended its work, which it does once the communicator is destroyed.
   void AwaitDevice() {
-    const TimePoint end = Now() + patience_.device;
+    const TimePoint end = Now() + patience_;
     bool passed = !stream_->Mark().ok();  // a device that cannot record an event has failed
     while (!passed && stream_->HasPassed(&passed).ok() && !passed && Now() < end)
       std::this_thread::sleep_for(kPollInterval);
     if (passed) return;
     stream_->Leave();
-    Log(LogLevel::kWarning, stream_->device()->name(), " has not come back within ", patience_.device.count() / 1000,
+    Log(LogLevel::kWarning, stream_->device()->name(), " has not come back within ", patience_.count() / 1000,
         " s from an operation of NCCL that was given up, and may still write to its tensors; end this process rather "
         "than going on with it");
   }
@@ -210,11 +183,6 @@ class Nccl final : public Backend {
 
   // Takes a step of the task, and further steps as long as each leads to the next at once.
   Status Advance(bool* moved, bool* done) {
-    if (state_ == State::kGathering) {
-      FRD_RETURN_IF_ERROR(communicators_->Poll(moved, &communicator_));
-      if (communicator_ == nullptr) return Status::Ok();
-      AwaitNccl(State::kOpening);
-    }
     if (state_ == State::kOver) {
       *moved = *done = true;
       return Status::Ok();
@@ -232,60 +200,38 @@ class Nccl final : public Backend {
 
   // REQUIRES: the communicator is ready.
   Status GoOn(bool* moved) {
+    bool passed = false;
     switch (state_) {
+      case State::kGathering:
+        FRD_RETURN_IF_ERROR(communicators_->Connect(*task_->set, moved, &passed));
+        if (passed) AwaitNccl(State::kOpening);
+        return Status::Ok();
       case State::kOpening:
         AwaitNccl(State::kLaunching);
-        return IsRelayed() ? relay_->Begin(*task_, communicator_, stream_)
-                           : launch_->Begin(*task_, communicator_, stream_);
+        return launch_->Begin(*task_, communicator_, stream_);
       case State::kLaunching:
-        state_ = State::kRunning;
-        if (IsRelayed()) FRD_RETURN_IF_ERROR(relay_->Follow());
+        AwaitNccl(State::kRunning);
+        launch_->End(communicator_);
         FRD_RETURN_IF_ERROR(stream_->Mark());
         waker_.WakeAfter(stream_->device(), stream_->stream());
         return Status::Ok();
-      case State::kRunning:
-        return LookAtDevice();
-      case State::kEnding:
-        state_ = State::kOver;
-        return Status::Ok();
       default:
-        return LookAtCrossing(moved);
+        FRD_RETURN_IF_ERROR(stream_->HasPassed(&passed));
+        if (passed) state_ = State::kOver;
+        return Status::Ok();
     }
-  }
-
-  Status LookAtDevice() {
-    bool passed = false;
-    FRD_RETURN_IF_ERROR(stream_->HasPassed(&passed));
-    if (!passed) return Status::Ok();
-    const bool crosses = IsRelayed() && !relay_->is_back();
-    AwaitNccl(crosses ? State::kCrossing : State::kEnding);
-    if (crosses) {
-      relay_->Cross();
-    } else if (!IsRelayed()) {
-      launch_->End();
-    }
-    return Status::Ok();
-  }
-
-  Status LookAtCrossing(bool* moved) {
-    bool crossed = false;
-    FRD_RETURN_IF_ERROR(relay_->PollCross(moved, &crossed));
-    if (!crossed) return Status::Ok();
-    AwaitNccl(relay_->goes_back() ? State::kLaunching : State::kEnding);
-    return relay_->goes_back() ? relay_->Return() : Status::Ok();
   }
 
   World* const world_;
   const Settings settings_;
+  const std::chrono::milliseconds patience_;  // with NCCL and with the device, after an abort
   Backend* const host_backend_;
-  const NcclPatience patience_;
   const Waker waker_;
   const NcclLibrary* nccl_ = nullptr;
 
   std::map<Device*, std::unique_ptr<DeviceStream>> streams_;
   std::unique_ptr<Communicators> communicators_;
   std::unique_ptr<Launch> launch_;
-  std::unique_ptr<Relay> relay_;
   Device* last_device_ = nullptr;
   bool is_aborted_ = false;
 
@@ -307,19 +253,12 @@ Status FindNccl(const Settings& settings, std::string* library) {
   return Status::Ok();
 }
 
-std::unique_ptr<Backend> Make(World* world, const Settings& settings, Backend* host_backend) {
-  NcclPatience patience;
-  patience.abort = std::chrono::milliseconds(settings.abort_patience_ms);
-  return MakeNcclBackend(world, settings, host_backend, patience);
+std::unique_ptr<Backend> MakeNccl(World* world, const Settings& settings, Backend* host_backend) {
+  return std::make_unique<Nccl>(world, settings, host_backend);
 }
 
 }  // namespace
 
-std::unique_ptr<Backend> MakeNcclBackend(World* world, const Settings& settings, Backend* host_backend,
-                                         const NcclPatience& patience) {
-  return std::make_unique<Nccl>(world, settings, host_backend, patience);
-}
-
-const BackendKind kNccl{"nccl", NcclSupports, true, true, FindNccl, Make};
+const BackendKind kNccl{"nccl", NcclSupports, true, FindNccl, MakeNccl};
 
 }  // namespace farandole

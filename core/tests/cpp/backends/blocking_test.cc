@@ -148,7 +148,7 @@ class Threads final : public BlockingLibrary {
   std::shared_ptr<MemberExchange> busy_;
 };
 
-const BackendKind kThreads{"threads", nullptr, false, false, nullptr, nullptr};
+const BackendKind kThreads{"threads", nullptr, false, nullptr, nullptr};
 
 // One rank's backend over the exchanges.
 struct ThreadsRig : Rig {

@@ -14,10 +14,10 @@ namespace farandole::tests {
 namespace {
 
 // A call hangs here until the test releases it, so patience is short.
-NcclPatience None() {
-  NcclPatience patience;
-  patience.order = patience.abort = patience.device = std::chrono::milliseconds(50);
-  return patience;
+Settings Impatient() {
+  Settings settings = FakeSettings();
+  settings.abort_patience_ms = 50;
+  return settings;
 }
 
 // ncclCommAbort may wait for a kernel that does not end.
@@ -26,7 +26,7 @@ TEST_F(NcclTest, AnAbortThatDoesNotComeBackIsLeftAlone) {
   nccl_.HangIn("ncclCommAbort");
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
-                          const NcclRig rig(rank, FakeSettings(), None());
+                          const NcclRig rig(rank, Impatient());
                           const Ones ones(memories_, rank, rank.rank());
                           if (PerformUntilBothLaunch(rig, ones) != kGivenUp) return "it does not hang";
                           const TimePoint begin = Now();
@@ -58,7 +58,7 @@ TEST_P(NcclTestOfAborts, AnAbortThatDoesNotComeBackKeepsNoOtherCommunicator) {
   nccl_.SetVersion(GetParam().version);
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
-                          const NcclRig rig(rank, FakeSettings(), None());
+                          const NcclRig rig(rank, Impatient());
                           const Ones first(memories_, rank, rank.rank());
                           const Ones second(memories_, rank.rank(),
                                             MakeProcessSet(rank.world().layout, rank.rank(), 1, {0, 1}, 1));
@@ -115,7 +115,7 @@ TEST_P(NcclTestOfCalls, ACallThatDoesNotComeBackIsNamedAndLeftAlone) {
   nccl_.HangIn(call_);
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
-                          const NcclRig rig(rank, FakeSettings(), None());
+                          const NcclRig rig(rank, Impatient());
                           std::vector<float> values(5, 1.0f);
                           std::string told;
                           const auto both_hang = [&] {
@@ -147,7 +147,7 @@ TEST_F(NcclTest, AnIdThatDoesNotComeIsNamedAndLeftAlone) {
   nccl_.HangIn(call);
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) -> std::string {
-                          const NcclRig rig(rank, FakeSettings(), None());
+                          const NcclRig rig(rank, Impatient());
                           std::vector<float> values(5, 1.0f);
                           std::string told;
                           const auto hangs = [&] {
@@ -170,7 +170,7 @@ TEST_P(NcclTestOfEnds, AnEndThatDoesNotComeBackIsLeftAlone) {
   nccl_.HangIn(call_);
   EXPECT_EQ(RunBackends({2},
                         [&](Rank& rank) {
-                          const NcclRig rig(rank, FakeSettings(), None());
+                          const NcclRig rig(rank, Impatient());
                           std::vector<float> values(5, 1.0f);
                           return Reduce(rig, &values);
                         }),

@@ -6,9 +6,9 @@
 #include <atomic>
 #include <functional>
 
-#include "backends/nccl/communicators.h"
 #include "backends/on_device.h"
 #include "backends/performed.h"
+#include "backends/table.h"
 #include "device/cuda.h"
 #include "support/fake_gpus.h"
 
@@ -27,11 +27,10 @@ inline constexpr const char* kGivenUp = "given up";
 
 // One rank's backend; native is the host backend.
 struct NcclRig {
-  explicit NcclRig(const Rank& rank, const Settings& settings = FakeSettings(),
-                   const NcclPatience& patience = NcclPatience())
+  explicit NcclRig(const Rank& rank, const Settings& settings = FakeSettings())
       : world(const_cast<World*>(&rank.world())),
         backends(world, settings, BackendList()),
-        backend(MakeNcclBackend(world, settings, backends.At(0), patience)) {
+        backend(kNccl.make(world, settings, backends.At(0))) {
     EXPECT_EQ(backend->Open().message(), "");
   }
   std::string Perform(const Task& task, const Condition& gives_up = Never) const {

@@ -1,7 +1,5 @@
 // The NCCL backend, ranks as threads, over a fake NCCL and a fake CUDA driver (support/fake_nccl.h). tests/gpus has
 // NVIDIA's.
-#include "backends/nccl/communicators.h"
-
 #include <atomic>
 #include <cmath>
 #include <thread>
@@ -374,6 +372,24 @@ TEST_F(NcclTest, ARankThatJoinsBeforeItHasADeviceIsTold) {
       << complaints;
 }
 
+TEST_F(NcclTest, HostsThatAreNotConnectedAreToldOfTheSetting) {
+  nccl_.HangBeforeLaunch();
+  EXPECT_EQ(RunBackends({2, 1},
+                        [&](Rank& rank) -> std::string {
+                          const NcclRig rig(rank);
+                          const Ones ones(memories_, rank, rank.rank() % 2);
+                          const auto is_told = [&rig] {
+                            const std::string why = rig.backend->StallReason();
+                            return why.find("connected the ranks of the hosts host0, host1 (") != std::string::npos &&
+                                   why.find("set FARANDOLE_NCCL_NETWORK=0 on all ranks") != std::string::npos;
+                          };
+                          const std::string error = rig.Perform(ones.device.task(), is_told);
+                          rig.backend->Abort();
+                          return error == kGivenUp ? "" : error;
+                        }),
+            "");
+}
+
 // ---- the library
 
 std::string FoundBy(const std::string& path) {
@@ -457,15 +473,16 @@ TEST(NcclSupports, ScaledSumsOfSeveralRanksOnly) {
   }
 }
 
-TEST(NcclSupports, BetweenHostsWithoutANetworkWhatCanBeRelayed) {
-  const auto supports = [](OpKind kind, int group_count, bool has_network) {
-    return NcclSupports({kind, DType::kInt32, ReduceOp::kSum, 4, true, Scale(), true, group_count, has_network});
-  };
-  for (const OpKind kind : {OpKind::kAllreduce, OpKind::kBroadcast}) EXPECT_TRUE(supports(kind, 2, false));
-  for (const OpKind kind : {OpKind::kAllgather, OpKind::kAlltoall, OpKind::kReducescatter}) {
-    EXPECT_FALSE(supports(kind, 2, false));
-    EXPECT_TRUE(supports(kind, 1, false)) << "in one host";
-    EXPECT_TRUE(supports(kind, 2, true)) << "with a network";
+// Inside a host nothing changes.
+TEST(NcclSupports, NothingBetweenHostsWithoutANetwork) {
+  BackendList backend_list;
+  ASSERT_TRUE(BackendList::Read({"nccl", "native"}, &backend_list, {"nccl"}).ok());
+  for (const OpKind kind : {OpKind::kAllreduce, OpKind::kBroadcast, OpKind::kAllgather, OpKind::kAlltoall}) {
+    const auto chosen = [&](int group_count) {
+      return backend_list.Choose({{kind, DType::kInt32, ReduceOp::kSum, 4, true, Scale(), true, group_count}});
+    };
+    EXPECT_EQ(BackendTable::Names()[static_cast<size_t>(chosen(1))], "nccl");
+    EXPECT_EQ(chosen(2), 0) << "native";
   }
 }
 

@@ -24,7 +24,7 @@ TEST(BackendList, WhatNobodySupportsIsGivenToNobody) {
   EXPECT_EQ(backend_list.Choose({gathered, adasum}), 0);
 }
 
-TEST(BackendList, ALibraryWithoutANetworkPerformsNothingBetweenGroupsUnlessItDoesWithout) {
+TEST(BackendList, ALibraryWithoutANetworkPerformsNothingBetweenGroups) {
   for (const char* name : {"mpi", "gloo"}) {
     BackendList backend_list;
     ASSERT_TRUE(BackendList::Read({name, "native"}, &backend_list, {name}).ok());

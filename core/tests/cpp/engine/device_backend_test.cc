@@ -267,6 +267,66 @@ TEST_P(DeviceBackend, ARankThatLeavesMeanwhileIsNamed) {
 INSTANTIATE_TEST_SUITE_P(Groups, DeviceBackend,
                          testing::Values(std::vector<int>{2}, std::vector<int>{3}, std::vector<int>{2, 1}));
 
+// ---- several hosts, between which NCCL has no network
+
+class DeviceHosts : public DeviceBackend {
+ protected:
+  void SetUp() override {
+    DeviceBackend::SetUp();
+    settings_.without_network = {"nccl"};
+  }
+  void TearDown() override {
+    EXPECT_EQ(nccl_.calls("ncclCommInitRankConfig"), 0) << "a communicator of several hosts";
+    DeviceBackend::TearDown();
+  }
+
+  Settings settings_ = SettingsOfFakes();
+};
+
+// The native backend stages all operations.
+TEST_P(DeviceHosts, ManySumsAreInFlight) {
+  cuda_.SetDelay(milliseconds(1));
+  Run(
+      [](Engine& engine, Framework& framework) {
+        constexpr size_t kOperations = 12;
+        const auto count_of = [](size_t n) { return n % 3 == 0 ? size_t{70'001} : 300 * n; };
+        std::vector<float*> values(kOperations);
+        std::vector<OperationPtr> operations(kOperations);
+        for (size_t k = 0; k < kOperations; ++k) {
+          const size_t n =
+              (k * 5 + static_cast<size_t>(engine.rank())) % kOperations;  // each rank in an order of its own
+          values[n] = framework.Compute(count_of(n), engine.rank());
+          Request request = Make(OpKind::kAllreduce, {framework.TensorOf(values[n], values[n], count_of(n))},
+                                 "t" + std::to_string(n));
+          ASSERT_TRUE(engine.Submit(std::move(request), &operations[n]).ok());
+        }
+        for (size_t n = 0; n < kOperations; ++n) {
+          ASSERT_TRUE(engine.Wait(operations[n], kWaitMs));
+          ASSERT_TRUE(operations[n]->status().ok()) << operations[n]->status().message();
+          ExpectSum(framework.Read(values[n], count_of(n)), engine.size());
+        }
+      },
+      settings_);
+}
+
+TEST_P(DeviceHosts, ARankThatHasJoinedTakesPartWithZeros) {
+  Run(
+      [](Engine& engine, Framework& framework) {
+        const bool leaves_early = engine.rank() == 1;
+        for (int step = 0; step < (leaves_early ? 1 : 3); ++step) {
+          float* const values = framework.Compute(20'000, 0);
+          ASSERT_TRUE(
+              SubmitAndWait(engine, Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 20'000)})).ok());
+          const int adding = step == 0 ? engine.size() : engine.size() - 1;
+          ASSERT_EQ(framework.Read(values, 20'000)[7], static_cast<float>(adding * ValueOf(0, 7)));
+        }
+        ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kJoin, {})).ok());
+      },
+      settings_);
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, DeviceHosts, testing::Values(std::vector<int>{2, 1}, std::vector<int>{2, 2}));
+
 // Rank 1 is killed when both have called their devices; rank 0 says so through a pipe.
 // tests/collectives/backends/test_nccl_faults.py kills ranks while they are connected.
 int BeRankOfAKernelThatHangs(WorldSpec spec, const int (&pipe)[2]) {
