@@ -270,9 +270,9 @@ FAULTS = [
     ),
     Fault(
         name="the MPI communicator of a removed set is not freed",
-        path="core/src/backends/mpi/process.cc",
-        before="  Free(known->second);\n  by_set_.erase(known);\n",
-        after="  by_set_.erase(known);\n",
+        path="core/src/backends/mpi/communicator.cc",
+        before="  if (is_made_) library_.comm_free(library_.abi, &handle_);\n",
+        after="",
         found_by="cpp CommunicatorsAreGivenBack",
     ),
     Fault(

@@ -1,7 +1,9 @@
 #include "backends/blocking.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <set>
@@ -105,6 +107,89 @@ std::vector<std::string> OutOfBandAllgather::peer_addresses() const {
   for (size_t at = 0; at < all_.size(); at += peer_address_.size())
     peer_addresses.push_back(all_.substr(at, peer_address_.size()));
   return peer_addresses;
+}
+
+// ---- packing
+
+namespace {
+
+bool IsRoot(const Task& task) { return task.root == task.set->position; }
+
+// Sums of 16-bit floats are scaled before they are sent, so that an average of large values does not overflow on its
+// way.
+bool ScalesBefore(const Task& task) {
+  return Reduces(task.kind) && !task.scale.IsIdentity() && ScalesBeforeCrossing(task.dtype, task.reduce);
+}
+
+// Copies the inputs together. Those of a rank that has joined are zeros.
+void Gather(const Task& task, std::byte* to) {
+  const bool receives = OnlyRootSends(task.kind) && !IsRoot(task);
+  if (receives) return;
+  for (const IoBuffer& buffer : task.buffers) {
+    if (buffer.input == nullptr) {
+      std::memset(to, 0, buffer.size_bytes);
+    } else if (ScalesBefore(task)) {
+      Fold(task.dtype, task.reduce, &buffer.input, 1, buffer.size_bytes / SizeOf(task.dtype), task.scale, to);
+    } else if (buffer.size_bytes > 0) {
+      std::memcpy(to, buffer.input, buffer.size_bytes);
+    }
+    to += buffer.size_bytes;
+  }
+}
+
+// Scales what was not scaled before, and copies results to buffers that are not where the library wrote. A joined
+// rank's buffers have no memory, so its results stay in the scratch memory.
+void Unpack(const PackedTask& packed) {
+  const Task& task = *packed.task;
+  if (Reduces(task.kind) && !task.scale.IsIdentity() && !ScalesBefore(task)) {
+    const void* const reduced = packed.output;
+    const size_t element_count = packed.output_bytes / SizeOf(task.dtype);
+    Fold(task.dtype, task.reduce, &reduced, 1, element_count, task.scale, packed.output);
+  }
+  if (!Fuses(task.kind)) return;
+  const auto* from = static_cast<const std::byte*>(packed.output);
+  for (const IoBuffer& buffer : task.buffers) {
+    const bool elsewhere = buffer.output != nullptr && buffer.output != from && buffer.size_bytes > 0;
+    if (elsewhere) std::memcpy(buffer.output, from, buffer.size_bytes);
+    from += buffer.size_bytes;
+  }
+}
+
+}  // namespace
+
+Status BlockingLibrary::Run(const Task& task) {
+  PackedTask packed{&task, task.buffers[0].input, task.buffers[0].output, task.TotalBytes(), task.ResultBytes()};
+  FRD_RETURN_IF_ERROR(Pack(&packed));
+  FRD_RETURN_IF_ERROR(Perform(packed));
+  Unpack(packed);
+  return Status::Ok();
+}
+
+Status BlockingLibrary::Pack(PackedTask* packed) {
+  const Task& task = *packed->task;
+  const auto take = [&task](Scratch* scratch, size_t size_bytes, std::byte** memory) {
+    *memory = scratch->Get(std::max<size_t>(size_bytes, 1));
+    if (*memory != nullptr) return Status::Ok();
+    return Internal("there is no memory for ", size_bytes, " bytes to pack the tensors of one ", NameOf(task.kind),
+                    "; lower FARANDOLE_FUSION_THRESHOLD or the batch size");
+  };
+  std::byte* memory = nullptr;
+  const bool lacks_input = packed->input == nullptr && packed->input_bytes > 0;
+  if (task.buffers.size() > 1 || lacks_input || ScalesBefore(task)) {
+    FRD_RETURN_IF_ERROR(take(&inputs_, packed->input_bytes, &memory));
+    Gather(task, memory);
+    packed->input = memory;
+    if (Fuses(task.kind)) packed->output = memory;
+  }
+  if (packed->output == nullptr) {
+    FRD_RETURN_IF_ERROR(take(&outputs_, packed->output_bytes, &memory));
+    packed->output = memory;
+  }
+  if (!OnlyRootSends(task.kind)) return Status::Ok();
+  // A library broadcasts in one buffer: the input on the root, which has the data, and the output elsewhere.
+  if (IsRoot(task)) packed->output = const_cast<void*>(packed->input);
+  packed->input = packed->output;
+  return Status::Ok();
 }
 
 // ---- a backend
@@ -211,7 +296,7 @@ class Blocking final : public Backend {
       const FloatingPointScope scope;  // libraries may fold by the core's kernels
       task.set = &set;
       if (meet) FRD_RETURN_IF_ERROR(library->Meet(set, peer_addresses));
-      return library->Perform(task);
+      return library->Run(task);
     });
   }
 

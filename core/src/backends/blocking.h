@@ -1,8 +1,10 @@
-// Backends whose library may block share three things: a thread that makes the library's calls, an allgather before the
-// ranks have connected in the library, and a whole backend over blocking collectives.
+// Backends whose library may block share four things: a thread that makes the library's calls, an allgather before the
+// ranks have connected in the library, tasks in the form that libraries take, and a whole backend over blocking
+// collectives.
 //
 //   CallThread             makes calls one after the other; abandoned if one does not return
 //   OutOfBandAllgather     addresses or ids of a set's members, by the host backend
+//   PackedTask             one input and one output without holes, and no scale
 //   BlockingLibrary        the calls of one library; MakeBlocking makes a backend of it
 #pragma once
 
@@ -14,6 +16,8 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "collectives/runner.h"
+#include "collectives/task.h"
 #include "common/clock.h"
 
 namespace farandole {
@@ -76,10 +80,26 @@ class OutOfBandAllgather {
   Task task_;
 };
 
+// A task as libraries of collectives take it: one operation of one dtype, from `input` to `output`, unscaled.
+//
+//   allreduce        the same vector each
+//   broadcast        one vector, the same pointer twice
+//   allgather        this rank's part, and all parts
+//   alltoall         the parts for all positions, and those of all
+//   reducescatter    the whole vector, and this rank's part
+//
+// They are equal where the operation is performed in place; an allgather's input may lie at its place in the output.
+struct PackedTask {
+  const Task* task;
+  const void* input;
+  void* output;
+  size_t input_bytes, output_bytes;
+};
+
 // A library of collectives whose calls block. A CallThread performs the tasks, in the order of the log.
 //
 //   progress loop     Start: the set's first task: addresses of all members, out of band     Poll until done
-//   thread                                            Meet(set, addresses)  Perform(task) ...  Forget(set)
+//   thread                                            Meet(set, addresses)  Run(task) ...  Forget(set)
 //
 // The progress loop calls Open, Greet and Interrupt; the thread calls the others.
 class BlockingLibrary {
@@ -89,16 +109,25 @@ class BlockingLibrary {
   virtual Status Open() { return Status::Ok(); }
   // Sets *peer_address to the bytes that the other members need from this rank before the first task of the set. All
   // members give equally many; none where the library needs none.
-  virtual Status Greet(const ProcessSet& set, std::string* peer_address) {
-    static_cast<void>(set), peer_address->clear();
+  virtual Status Greet(const ProcessSet& /*set*/, std::string* peer_address) {
+    peer_address->clear();
     return Status::Ok();
   }
   // Connects the set before its first task. peer_addresses: by position, or none.
   virtual Status Meet(const ProcessSet& set, const std::vector<std::string>& peer_addresses) = 0;
-  virtual Status Perform(const Task& task) = 0;
-  virtual void Forget(int set_id) { static_cast<void>(set_id); }
+  // Packs the task, performs it and unpacks the result. Packing copies together several buffers, gives memory to a rank
+  // that has joined, and scales 16-bit floats before they are rounded; a single tensor is not copied. kInternal when
+  // there is no memory.
+  Status Run(const Task& task);
+  virtual void Forget(int /*set_id*/) {}
   // Makes a Meet or Perform that runs return soon, where the library can do that. No other task follows.
   virtual void Interrupt() {}
+
+ private:
+  virtual Status Perform(const PackedTask& packed) = 0;
+  Status Pack(PackedTask* packed);
+
+  Scratch inputs_, outputs_;  // kept for the next task: what libraries read and write where tensors cannot be used
 };
 
 // patience: how long the library may take to react to Interrupt. Afterwards its thread is abandoned with everything

@@ -13,8 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/mpi/collectives.h"
-#include "backends/mpi/process.h"
+#include "backends/mpi/communicator.h"
 #include "reduce/half.h"
 
 namespace {
@@ -31,13 +30,11 @@ void Require(bool condition, const std::string& what) {
 
 void Require(const Status& status) { Require(status.ok(), status.message()); }
 
-// The input of a test: a communicator, and the limit of one call.
+// The input of a test.
 struct Case {
-  const MpiLibrary* library;
-  MpiHandle communicator;
   int position;
   int size;
-  MpiCollectives collectives;
+  const MpiCommunicator& communicator;
 };
 
 int Value(int position, size_t i) { return position + 1 + static_cast<int>(i % 5); }
@@ -68,8 +65,8 @@ void TestReductions(const Case& c, DType dtype, Convert convert) {
     for (const size_t count : {size_t{0}, size_t{1}, size_t{7}, size_t{1000}}) {
       std::vector<Element> input(count), output(count);
       for (size_t i = 0; i < count; ++i) input[i] = convert(Value(c.position, i));
-      Require(c.collectives.Allreduce(c.communicator, dtype, reduce, input.data(), output.data(), count));
-      Require(c.collectives.Allreduce(c.communicator, dtype, reduce, input.data(), input.data(), count));
+      Require(c.communicator.Allreduce(dtype, reduce, input.data(), output.data(), count));
+      Require(c.communicator.Allreduce(dtype, reduce, input.data(), input.data(), count));
       const std::string what = std::string("allreduce ") + NameOf(reduce) + " of " + NameOf(dtype);
       for (size_t i = 0; i < count; ++i) {
         const Element expected = convert(Expected(reduce, c.size, i));
@@ -85,7 +82,7 @@ void TestReductions(const Case& c, DType dtype, Convert convert) {
     for (int p = 0; p < c.position; ++p) begin += parts[static_cast<size_t>(p)] / sizeof(Element);
     std::vector<Element> input(total), output(mine);
     for (size_t i = 0; i < total; ++i) input[i] = convert(Value(c.position, i));
-    Require(c.collectives.Reducescatter(c.communicator, c.position, dtype, reduce, input.data(), output.data(), parts));
+    Require(c.communicator.Reducescatter(dtype, reduce, input.data(), output.data(), parts));
     for (size_t i = 0; i < mine; ++i) {
       const Element expected = convert(Expected(reduce, c.size, begin + i));
       Require(std::memcmp(&output[i], &expected, sizeof expected) == 0,
@@ -97,7 +94,7 @@ void TestReductions(const Case& c, DType dtype, Convert convert) {
 void TestMinimumOfNaN(const Case& c) {
   for (const ReduceOp reduce : {ReduceOp::kMin, ReduceOp::kMax}) {
     float value = c.position == c.size - 1 ? std::strtof("nan", nullptr) : 1.0f;
-    Require(c.collectives.Allreduce(c.communicator, DType::kFloat32, reduce, &value, &value, 1));
+    Require(c.communicator.Allreduce(DType::kFloat32, reduce, &value, &value, 1));
     Require(value != value, std::string("a NaN is lost in ") + NameOf(reduce));
   }
 }
@@ -106,7 +103,7 @@ void TestMoves(const Case& c) {
   const auto n = static_cast<size_t>(c.size), me = static_cast<size_t>(c.position);
   for (int root = 0; root < c.size; ++root) {
     std::vector<char> data(301, c.position == root ? static_cast<char>(root + 1) : '\0');
-    Require(c.collectives.Broadcast(c.communicator, root, data.data(), data.size()));
+    Require(c.communicator.Broadcast(root, data.data(), data.size()));
     Require(data == std::vector<char>(301, static_cast<char>(root + 1)), "broadcast is wrong");
   }
   std::vector<size_t> parts(n), begins(n, 0);
@@ -116,7 +113,7 @@ void TestMoves(const Case& c) {
     std::vector<char> gathered(begins.back() + parts.back(), -1), own(parts[me], static_cast<char>(me));
     char* const place = gathered.data() + begins[me];
     std::copy(own.begin(), own.end(), place);
-    Require(c.collectives.Allgather(c.communicator, c.position, in_place ? place : own.data(), gathered.data(), parts));
+    Require(c.communicator.Allgather(in_place ? place : own.data(), gathered.data(), parts));
     for (size_t p = 0; p < n; ++p)
       for (size_t i = 0; i < parts[p]; ++i)
         Require(gathered[begins[p] + i] == static_cast<char>(p), "allgather is wrong");
@@ -130,7 +127,7 @@ void TestMoves(const Case& c) {
     expected.insert(expected.end(), receives[p], static_cast<char>(p * n + me));
   }
   std::vector<char> received(expected.size());
-  Require(c.collectives.Alltoall(c.communicator, c.position, sent.data(), sends, received.data(), receives));
+  Require(c.communicator.Alltoall(sent.data(), sends, received.data(), receives));
   Require(received == expected, "alltoall is wrong");
 }
 
@@ -153,7 +150,7 @@ void TestAll(const Case& c) {
 void TestErrors(const Case& c) {
   const int no_root = c.size + 7;
   char byte = 0;
-  const Status status = c.collectives.Broadcast(c.communicator, no_root, &byte, 1);
+  const Status status = c.communicator.Broadcast(no_root, &byte, 1);
   Require(!status.ok() && status.message().find("MPI_Bcast failed: ") == 0, "no error: " + status.message());
 }
 
@@ -173,7 +170,6 @@ int main(int argument_count, char** arguments) {
   Require(FindPlaceInMpi(*library, size, &place));
   Require(place == g_rank, "another place in MPI");
   Require(!FindPlaceInMpi(*library, size + 1, &place).ok(), "a size that MPI does not have is accepted");
-  MpiCommunicators communicators(library);
   std::vector<std::vector<int>> sets(2);
   for (int rank = 0; rank < size; ++rank) sets[0].push_back(rank);
   for (int rank = size % 2; rank < size; ++rank) sets[1].push_back(rank);
@@ -181,13 +177,13 @@ int main(int argument_count, char** arguments) {
     const std::vector<int>& ranks = sets[static_cast<size_t>(id)];
     const auto found = std::find(ranks.begin(), ranks.end(), g_rank);
     if (found == ranks.end()) continue;
-    Require(communicators.Make(id, ranks));
-    const MpiHandle communicator = communicators.Of(id);
     const auto position = static_cast<int>(found - ranks.begin()), members = static_cast<int>(ranks.size());
-    for (const size_t most : {MpiCollectives::kMostBytes, size_t{64}})
-      TestAll({library, communicator, position, members, MpiCollectives(library, most)});
-    TestErrors({library, communicator, position, members, MpiCollectives(library)});
-    communicators.Forget(id);
+    for (const size_t most : {MpiCommunicator::kMostBytes, size_t{64}}) {
+      MpiCommunicator communicator(*library, most);
+      Require(communicator.Make(id, ranks, position));
+      TestAll({position, members, communicator});
+      TestErrors({position, members, communicator});
+    }
   }
   if (g_rank == 0) std::printf("%s: %s binary interface\n", library->Title().c_str(), NameOf(library->abi));
   return 0;

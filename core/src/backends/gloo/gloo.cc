@@ -9,7 +9,6 @@
 
 #include "backends/blocking.h"
 #include "backends/gloo/bridge.h"
-#include "backends/packing.h"
 #include "backends/table.h"
 #include "common/dynamic_library.h"
 
@@ -114,15 +113,6 @@ class BlockingGloo final : public BlockingLibrary {
     return Failed("cannot connect to the others of process set " + std::to_string(set.id), error);
   }
 
-  Status Perform(const Task& task) override {
-    void* const context = Enter(task.set->id);
-    FRD_RETURN_IF_ERROR(packing_.Pack(task));
-    char error[FRD_GLOO_ERROR_BYTES] = "";
-    if (Call(context, task, error) != 0) return Failed(std::string(NameOf(task.kind)) + " went wrong", error);
-    packing_.Unpack();
-    return Status::Ok();
-  }
-
   // Every call in the context fails, now and later: the epoch is over.
   void Interrupt() override {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -139,46 +129,51 @@ class BlockingGloo final : public BlockingLibrary {
   }
 
  private:
+  Status Perform(const PackedTask& packed) override {
+    char error[FRD_GLOO_ERROR_BYTES] = "";
+    if (Call(Enter(packed.task->set->id), packed, error) == 0) return Status::Ok();
+    return Failed(std::string(NameOf(packed.task->kind)) + " went wrong", error);
+  }
+
   void* Enter(int set_id) {
     const std::lock_guard<std::mutex> lock(mutex_);
     running_ = contexts_.at(set_id);
     return running_;
   }
 
-  int Call(void* context, const Task& task, char* error) {
+  int Call(void* context, const PackedTask& packed, char* error) {
+    const Task& task = *packed.task;
+    if (task.kind == OpKind::kAlltoall) {
+      return table_->alltoall(context, packed.input, task.send_bytes.data(), packed.output, task.recv_bytes.data(),
+                              error);
+    }
+    const bool is_empty = (Reduces(task.kind) ? packed.input_bytes : packed.output_bytes) == 0;
+    if (is_empty) return 0;
     switch (task.kind) {
       case OpKind::kAllreduce:
-        return Reduce(context, task, packing_.output(), error);
+        return Reduce(context, packed, packed.output, error);
       case OpKind::kBroadcast:
-        return packing_.output_bytes() == 0
-                   ? 0
-                   : table_->broadcast(context, packing_.output(), packing_.output_bytes(), task.root, error);
+        return table_->broadcast(context, packed.output, packed.output_bytes, task.root, error);
       case OpKind::kAllgather:
-        return packing_.output_bytes() == 0
-                   ? 0
-                   : table_->allgather(context, packing_.input(), packing_.output(), task.rank_bytes.data(), error);
-      case OpKind::kAlltoall:
-        return table_->alltoall(context, packing_.input(), task.send_bytes.data(), packing_.output(),
-                                task.recv_bytes.data(), error);
+        return table_->allgather(context, packed.input, packed.output, task.rank_bytes.data(), error);
       default:
-        return Reducescatter(context, task, error);
+        return Reducescatter(context, packed, error);
     }
   }
 
-  int Reduce(void* context, const Task& task, void* output, char* error) {
-    Kernel kernel{task.dtype, task.reduce};
-    const size_t width = SizeOf(task.dtype), count = packing_.input_bytes() / width;
-    if (count == 0) return 0;
-    return table_->allreduce(context, packing_.input(), output, count, width, FoldTwo, &kernel, error);
+  int Reduce(void* context, const PackedTask& packed, void* output, char* error) {
+    Kernel kernel{packed.task->dtype, packed.task->reduce};
+    const size_t width = SizeOf(kernel.dtype);
+    return table_->allreduce(context, packed.input, output, packed.input_bytes / width, width, FoldTwo, &kernel, error);
   }
 
   // Gloo has no such function: the ranks reduce the whole vector, and each takes its part.
-  int Reducescatter(void* context, const Task& task, char* error) {
-    whole_.resize(packing_.input_bytes());
-    if (Reduce(context, task, whole_.data(), error) != 0) return 1;
-    const auto mine = task.rank_bytes.begin() + task.set->position;
-    const size_t before = std::accumulate(task.rank_bytes.begin(), mine, size_t{0});
-    if (*mine > 0) std::memcpy(packing_.output(), whole_.data() + before, *mine);
+  int Reducescatter(void* context, const PackedTask& packed, char* error) {
+    whole_.resize(packed.input_bytes);
+    if (Reduce(context, packed, whole_.data(), error) != 0) return 1;
+    const auto& parts = packed.task->rank_bytes;
+    const size_t before = std::accumulate(parts.begin(), parts.begin() + packed.task->set->position, size_t{0});
+    if (packed.output_bytes > 0) std::memcpy(packed.output, whole_.data() + before, packed.output_bytes);
     return 0;
   }
 
@@ -189,7 +184,6 @@ class BlockingGloo final : public BlockingLibrary {
   const int rank_;
   const Settings settings_;
   const FrdGlooTable* table_ = nullptr;
-  Packing packing_;
   std::vector<std::byte> whole_;
   std::mutex mutex_;
   std::map<int, void*> contexts_;  // by the set's id; guarded by the mutex, as the next

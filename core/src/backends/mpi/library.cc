@@ -2,7 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "common/dynamic_library.h"
 
@@ -203,6 +206,86 @@ Status OpenMpiLibrary(const MpiPlaces& places, const MpiLibrary** library) {
     if (examined.ok()) ShareNames(*fresh);
     return examined;
   });
+}
+
+// ---- MPI in this process
+
+namespace {
+
+std::mutex g_mutex;                         // one start at a time
+const MpiLibrary* g_begun_by_us = nullptr;  // guarded by g_mutex
+std::atomic<int> g_threads_within{0};       // EnterMpiForLong
+
+void FinishAtExit() {
+  if (g_threads_within > 0) return;
+  std::lock_guard<std::mutex> lock(g_mutex);
+  int finalized = 0;
+  if (g_begun_by_us == nullptr) return;
+  if (g_begun_by_us->finalized(g_begun_by_us->abi, &finalized) != kMpiSuccess || finalized != 0) return;
+  g_begun_by_us->finalize(g_begun_by_us->abi);
+}
+
+// A thread of this library calls MPI, while the program's own threads may call it, too.
+Status CheckLevel(const MpiLibrary& library, int level, const std::string& what, const std::string& remedy) {
+  if (level >= library.thread_multiple()) return Status::Ok();
+  return Invalid(what, " without MPI_THREAD_MULTIPLE (level ", level, " of ", library.thread_multiple(), ", ",
+                 library.Title(), "), but Farandole calls MPI in a thread of its own: ", remedy);
+}
+
+// Checked before MPI_Init_thread is called: MPICH ends a process that Open MPI's launcher has started.
+Status CheckLauncher(const MpiLibrary& library, const std::string& launcher) {
+  if (launcher != "openmpi" || library.version.find("Open MPI") != std::string::npos) return Status::Ok();
+  return Invalid("Open MPI's mpirun started this process, but the library is ", library.Title(),
+                 ": start the job with the mpirun that comes with this library, or set FARANDOLE_MPI_LIB to the "
+                 "libmpi.so.40 of the mpirun you use");
+}
+
+Status Begin(const MpiLibrary& library) {
+  int level = 0;
+  FRD_RETURN_IF_ERROR(library.Call(library.init_thread, nullptr, nullptr, library.thread_multiple(), &level));
+  g_begun_by_us = &library;
+  std::atexit(&FinishAtExit);
+  return CheckLevel(library, level, "MPI started",
+                    "install a library that was built for threads, or set FARANDOLE_MPI_LIB to its path");
+}
+
+}  // namespace
+
+Status StartMpi(const MpiLibrary& library, const std::string& launcher) {
+  std::lock_guard<std::mutex> lock(g_mutex);
+  int finalized = 0, initialized = 0, level = 0;
+  FRD_RETURN_IF_ERROR(library.Call(library.finalized, &finalized));
+  if (finalized != 0)
+    return Invalid("MPI (", library.Title(),
+                   ") cannot be used any more: the program has called MPI_Finalize. Call farandole's init before it, "
+                   "and end MPI when the program ends");
+  FRD_RETURN_IF_ERROR(library.Call(library.initialized, &initialized));
+  if (initialized == 0) {
+    FRD_RETURN_IF_ERROR(CheckLauncher(library, launcher));
+    return Begin(library);
+  }
+  FRD_RETURN_IF_ERROR(library.Call(library.query_thread, &level));
+  return CheckLevel(library, level, "the program has initialized MPI",
+                    "ask MPI_Init_thread for MPI_THREAD_MULTIPLE (mpi4py does, unless mpi4py.rc.thread_level says "
+                    "otherwise), or call farandole's init first");
+}
+
+void EnterMpiForLong() { ++g_threads_within; }
+void LeaveMpi() { --g_threads_within; }
+
+Status FindPlaceInMpi(const MpiLibrary& library, int world_size, int* rank) {
+  const MpiHandle world = library.Known(MpiKnown::kCommWorld);
+  int size = 0;
+  FRD_RETURN_IF_ERROR(library.Call(library.comm_rank, world, rank));
+  FRD_RETURN_IF_ERROR(library.Call(library.comm_size, world, &size));
+  if (size >= world_size) return Status::Ok();
+  if (size == 1) {
+    return Invalid("of ", world_size, " ranks this one is alone in MPI: ", library.Title(),
+                   " was not started by its own launcher. Start the job with the mpirun that comes with this library, "
+                   "or set FARANDOLE_MPI_LIB to the library that comes with the launcher you use");
+  }
+  return Invalid("MPI (", library.Title(), ") has ", size, " ranks, but this job has ", world_size,
+                 ": start all of them with one mpirun");
 }
 
 }  // namespace farandole

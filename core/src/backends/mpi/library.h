@@ -1,7 +1,9 @@
 // The functions of an MPI library that the core uses, looked up in it at run time, and its handles and numbers.
 //
-// A library is opened once and stays for the life of the process, since the program may use it, too. Any thread may
-// call what is here; which calls several threads may make at once depends on the thread level that StartMpi asks for.
+// A library is opened once and stays for the life of the process, since the program may use it, too. MPI is started at
+// most once, by the program or by this library, and ended by whoever started it; an MPI that this library started ends
+// when the process exits, not at shutdown, since it cannot be started again. Any thread may call what is here; which
+// calls several threads may make at once depends on the thread level that StartMpi asks for.
 #pragma once
 
 #include <array>
@@ -201,5 +203,19 @@ Status OpenMpiLibrary(const MpiPlaces& places, const MpiLibrary** library);
 
 // Returns the folder `lib` of this program's Python environment, where wheels put an MPI; else "".
 std::string OwnLibraryFolder();
+
+// ---- MPI in this process
+
+// Starts MPI for all threads, unless it is started. kInvalid says why that failed. launcher: as in MpiPlaces.
+Status StartMpi(const MpiLibrary& library, const std::string& launcher);
+
+// Counts the threads of this library that are within MPI in a call that may not end. MPI_Finalize would wait for them,
+// so it is not called while there is one.
+void EnterMpiForLong();
+void LeaveMpi();
+
+// Sets *rank to this process's rank in MPI_COMM_WORLD. kInvalid where MPI has fewer ranks than the job; the message
+// says what to do. REQUIRES: StartMpi.
+Status FindPlaceInMpi(const MpiLibrary& library, int world_size, int* rank);
 
 }  // namespace farandole

@@ -1,12 +1,12 @@
 // The MPI backend: a library that is found at run time, and whose own launcher started the ranks.
+#include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "backends/blocking.h"
-#include "backends/mpi/collectives.h"
-#include "backends/mpi/process.h"
-#include "backends/packing.h"
+#include "backends/mpi/communicator.h"
 #include "backends/table.h"
 
 namespace farandole {
@@ -41,9 +41,7 @@ class BlockingMpi final : public BlockingLibrary {
   Status Open() override {
     FRD_RETURN_IF_ERROR(FindLibrary(settings_, &library_));
     FRD_RETURN_IF_ERROR(StartMpi(*library_, settings_.launcher));
-    FRD_RETURN_IF_ERROR(FindPlaceInMpi(*library_, world_size_, &place_));
-    communicators_ = std::make_unique<MpiCommunicators>(library_);
-    return Status::Ok();
+    return FindPlaceInMpi(*library_, world_size_, &place_);
   }
 
   Status Greet(const ProcessSet&, std::string* peer_address) override {
@@ -55,42 +53,31 @@ class BlockingMpi final : public BlockingLibrary {
     std::vector<int> places(peer_addresses.size());
     for (size_t i = 0; i < peer_addresses.size(); ++i)
       peer_addresses[i].copy(reinterpret_cast<char*>(&places[i]), sizeof(int));
-    return communicators_->Make(set.id, places);
+    const auto made = communicators_.try_emplace(set.id, *library_).first;
+    return made->second.Make(set.id, places, set.position);
   }
 
-  Status Perform(const Task& task) override {
-    FRD_RETURN_IF_ERROR(packing_.Pack(task));
-    FRD_RETURN_IF_ERROR(Call(task, communicators_->Of(task.set->id)));
-    packing_.Unpack();
-    return Status::Ok();
-  }
-
-  void Forget(int set_id) override { communicators_->Forget(set_id); }
+  void Forget(int set_id) override { communicators_.erase(set_id); }
 
   // MPI cannot interrupt its thread. Where MPI's launcher sees that a rank has died, it ends the others.
-  void Interrupt() override { LeaveMpiUnfinished(); }
+  void Interrupt() override { EnterMpiForLong(); }
 
  private:
-  Status Call(const Task& task, MpiHandle communicator) const {
-    const MpiCollectives collectives(library_);
-    const int position = task.set->position;
-    const void* const input = packing_.input();
-    void* const output = packing_.output();
+  Status Perform(const PackedTask& packed) override {
+    const Task& task = *packed.task;
+    const MpiCommunicator& communicator = communicators_.at(task.set->id);
     switch (task.kind) {
       case OpKind::kAllreduce:
-        return collectives.Allreduce(communicator, task.dtype, task.reduce, input, output,
-                                     packing_.input_bytes() / SizeOf(task.dtype));
+        return communicator.Allreduce(task.dtype, task.reduce, packed.input, packed.output,
+                                      packed.input_bytes / SizeOf(task.dtype));
       case OpKind::kBroadcast:
-        return collectives.Broadcast(communicator, task.root, output, packing_.output_bytes());
+        return communicator.Broadcast(task.root, packed.output, packed.output_bytes);
       case OpKind::kAllgather:
-        return collectives.Allgather(communicator, position, input, output, task.rank_bytes);
+        return communicator.Allgather(packed.input, packed.output, task.rank_bytes);
       case OpKind::kAlltoall:
-        return collectives.Alltoall(communicator, position, input, task.send_bytes, output, task.recv_bytes);
-      case OpKind::kReducescatter:
-        return collectives.Reducescatter(communicator, position, task.dtype, task.reduce, input, output,
-                                         task.rank_bytes);
+        return communicator.Alltoall(packed.input, task.send_bytes, packed.output, task.recv_bytes);
       default:
-        return Internal(kMpi.name, " does not perform ", NameOf(task.kind));
+        return communicator.Reducescatter(task.dtype, task.reduce, packed.input, packed.output, task.rank_bytes);
     }
   }
 
@@ -98,16 +85,41 @@ class BlockingMpi final : public BlockingLibrary {
   const Settings settings_;
   const MpiLibrary* library_ = nullptr;
   int place_ = 0;
-  std::unique_ptr<MpiCommunicators> communicators_;
-  Packing packing_;
+  std::map<int, MpiCommunicator> communicators_;  // by the set's id
 };
 
+// In a communicator of its own. kInvalid where this process has another rank in MPI than its launcher's variables said.
+Status Gather(const MpiLibrary& library, int rank, int size, const std::string& mine, std::vector<std::string>* all) {
+  int place = -1;
+  FRD_RETURN_IF_ERROR(FindPlaceInMpi(library, size, &place));
+  if (place != rank)
+    return Invalid("this process is rank ", rank, " by its launcher's variables, but rank ", place, " in MPI (",
+                   library.Title(), "): start all ranks with one mpirun");
+  std::vector<int> everybody(static_cast<size_t>(size));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  MpiCommunicator communicator(library);
+  FRD_RETURN_IF_ERROR(communicator.Make(0, everybody, rank));
+  const std::vector<size_t> numbers(everybody.size(), sizeof(uint64_t));
+  std::vector<uint64_t> sizes(everybody.size());
+  const uint64_t own = mine.size();
+  FRD_RETURN_IF_ERROR(communicator.Allgather(&own, sizes.data(), numbers));
+  const std::vector<size_t> rank_bytes(sizes.begin(), sizes.end());
+  std::string joined(std::accumulate(rank_bytes.begin(), rank_bytes.end(), size_t{0}), '\0');
+  FRD_RETURN_IF_ERROR(communicator.Allgather(mine.data(), joined.data(), rank_bytes));
+  all->clear();
+  for (size_t at = 0, r = 0; r < rank_bytes.size(); at += rank_bytes[r++])
+    all->push_back(joined.substr(at, rank_bytes[r]));
+  return Status::Ok();
+}
+
 Status Exchange(const Settings& settings, int rank, int size, const std::string& mine, std::vector<std::string>* all) {
-  const WithinMpi within;
   const MpiLibrary* library = nullptr;
   FRD_RETURN_IF_ERROR(FindLibrary(settings, &library));
-  FRD_RETURN_IF_ERROR(StartMpi(*library, settings.launcher));
-  return ExchangeByMpi(*library, rank, size, mine, all);
+  EnterMpiForLong();
+  Status status = StartMpi(*library, settings.launcher);
+  if (status.ok()) status = Gather(*library, rank, size, mine, all);
+  LeaveMpi();
+  return status;
 }
 
 std::unique_ptr<Backend> Make(World* world, const Settings& settings, Backend* host_backend) {

@@ -10,7 +10,6 @@
 #include <map>
 #include <mutex>
 
-#include "backends/packing.h"
 #include "backends/rig.h"
 
 namespace farandole::tests {
@@ -85,22 +84,21 @@ class Threads final : public BlockingLibrary {
     exchanges_[set.id] = all_->At(set);
     return Status::Ok();
   }
-  Status Perform(const Task& task) override {
-    FRD_RETURN_IF_ERROR(packing_.Pack(task));
+  Status Perform(const PackedTask& packed) override {
+    const Task& task = *packed.task;
     const std::shared_ptr<MemberExchange> exchange = exchanges_.at(task.set->id);
     {
       std::lock_guard<std::mutex> lock(mutex_);
       busy_ = exchange;
     }
     MemberExchange::Place& mine = exchange->place(task.set->position);
-    mine.input = static_cast<const std::byte*>(packing_.input());
+    mine.input = static_cast<const std::byte*>(packed.input);
     mine.send_bytes = task.send_bytes;
     if (!exchange->Await()) return Internal("interrupted");
-    std::string result(packing_.output_bytes(), '\0');
+    std::string result(packed.output_bytes, '\0');
     Compute(task, *exchange, result.data());
     if (!exchange->Await()) return Internal("interrupted");
-    if (!result.empty()) std::memcpy(packing_.output(), result.data(), result.size());
-    packing_.Unpack();
+    if (!result.empty()) std::memcpy(packed.output, result.data(), result.size());
     return Status::Ok();
   }
   void Interrupt() override {
@@ -142,7 +140,6 @@ class Threads final : public BlockingLibrary {
 
   MemberExchanges* const all_;
   const int rank_;
-  Packing packing_;
   std::map<int, std::shared_ptr<MemberExchange>> exchanges_;
   std::mutex mutex_;
   std::shared_ptr<MemberExchange> busy_;
@@ -213,7 +210,7 @@ class UninterruptibleLibrary final : public BlockingLibrary {
   explicit UninterruptibleLibrary(std::shared_future<void> released) : released_(std::move(released)) {}
   ~UninterruptibleLibrary() override { ended_.set_value(); }
   Status Meet(const ProcessSet&, const std::vector<std::string>&) override { return Status::Ok(); }
-  Status Perform(const Task&) override {
+  Status Perform(const PackedTask&) override {
     released_.wait();
     return Status::Ok();
   }

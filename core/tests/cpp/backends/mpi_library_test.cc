@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "backends/mpi/collectives.h"
-#include "backends/mpi/process.h"
+#include "backends/mpi/communicator.h"
+#include "backends/table.h"
 #include "support/fake_mpi.h"
 #include "support/reductions.h"
 
@@ -40,6 +40,13 @@ class MpiLibraryTest : public testing::TestWithParam<Kind> {
     return *library;
   }
 
+  // The settings of a user who has chosen this library.
+  static Settings Chosen() {
+    Settings settings;
+    settings.libraries["mpi"] = FakeMpiPath(GetParam().name);
+    return settings;
+  }
+
   FakeMpi& fake_ = OpenFakeMpi(GetParam().name);
 };
 
@@ -69,28 +76,25 @@ TEST_P(MpiLibraryTest, TheVersionIsSaidInAFewWords) {
 // The fake refuses handles of another interface.
 TEST_P(MpiLibraryTest, AllCollectivesGoThroughWithTheHandlesOfTheInterface) {
   const MpiLibrary& library = Open();
-  MpiCommunicators communicators(&library);
-  ASSERT_TRUE(communicators.Make(0, {0}).ok());
-  const MpiHandle communicator = communicators.Of(0);
-  for (const size_t most : {MpiCollectives::kMostBytes, size_t{8}}) {
-    const MpiCollectives collectives(&library, most);
+  for (const size_t most : {MpiCommunicator::kMostBytes, size_t{8}}) {
+    MpiCommunicator communicator(library, most);
+    ASSERT_TRUE(communicator.Make(0, {0}, 0).ok());
     for (int type = 0; type < kDTypeCount; ++type) {
       const auto dtype = static_cast<DType>(type);
       if (!MpiKnows(dtype)) continue;
       for (const ReduceOp reduce : tests::FoldedReductions(dtype)) {
         const std::vector<char> input(10 * SizeOf(dtype), 1);
         std::vector<char> output(input.size()), part(input.size());
-        EXPECT_TRUE(collectives.Allreduce(communicator, dtype, reduce, input.data(), output.data(), 10).ok());
-        EXPECT_TRUE(
-            collectives.Reducescatter(communicator, 0, dtype, reduce, input.data(), part.data(), {part.size()}).ok());
+        EXPECT_TRUE(communicator.Allreduce(dtype, reduce, input.data(), output.data(), 10).ok());
+        EXPECT_TRUE(communicator.Reducescatter(dtype, reduce, input.data(), part.data(), {part.size()}).ok());
         EXPECT_EQ(output, input);
         EXPECT_EQ(part, input);
       }
     }
     std::vector<char> input(100, 1), gathered(100), exchanged(100);
-    EXPECT_TRUE(collectives.Broadcast(communicator, 0, input.data(), 100).ok());
-    EXPECT_TRUE(collectives.Allgather(communicator, 0, input.data(), gathered.data(), {100}).ok());
-    EXPECT_TRUE(collectives.Alltoall(communicator, 0, input.data(), {100}, exchanged.data(), {100}).ok());
+    EXPECT_TRUE(communicator.Broadcast(0, input.data(), 100).ok());
+    EXPECT_TRUE(communicator.Allgather(input.data(), gathered.data(), {100}).ok());
+    EXPECT_TRUE(communicator.Alltoall(input.data(), {100}, exchanged.data(), {100}).ok());
     EXPECT_EQ(gathered, input);
     EXPECT_EQ(exchanged, input);
   }
@@ -98,13 +102,11 @@ TEST_P(MpiLibraryTest, AllCollectivesGoThroughWithTheHandlesOfTheInterface) {
 
 TEST_P(MpiLibraryTest, AnErrorOfTheLibraryNamesTheCallAndWhatTheLibrarySays) {
   const MpiLibrary& library = Open();
-  MpiCommunicators communicators(&library);
-  ASSERT_TRUE(communicators.Make(0, {0}).ok());
-  const MpiHandle communicator = communicators.Of(0);
+  MpiCommunicator communicator(library);
+  ASSERT_TRUE(communicator.Make(0, {0}, 0).ok());
   fake_.failing = "MPI_Allreduce";
   float value = 1;
-  const Status status =
-      MpiCollectives(&library).Allreduce(communicator, DType::kFloat32, ReduceOp::kSum, &value, &value, 1);
+  const Status status = communicator.Allreduce(DType::kFloat32, ReduceOp::kSum, &value, &value, 1);
   ExpectSays(status, Code::kInternal, {"MPI_Allreduce failed", "the fake was told to fail", "15", library.version});
 }
 
@@ -112,19 +114,17 @@ TEST_P(MpiLibraryTest, CommunicatorsAreGivenBack) {
   const MpiLibrary& library = Open();
   const int before = fake_.communicators;
   {
-    MpiCommunicators communicators(&library);
-    for (const int id : {0, 1, 2}) EXPECT_TRUE(communicators.Make(id, {0}).ok());
-    EXPECT_EQ(fake_.communicators, before + 3);
-    communicators.Forget(1);
-    communicators.Forget(7);  // never used
+    MpiCommunicator never_made(library), first(library), second(library);
+    EXPECT_TRUE(first.Make(0, {0}, 0).ok());
+    EXPECT_TRUE(second.Make(1, {0}, 0).ok());
     EXPECT_EQ(fake_.communicators, before + 2);
   }
   EXPECT_EQ(fake_.communicators, before);
 }
 
 TEST_P(MpiLibraryTest, TwoRanksOfOneNumberAreRefused) {
-  MpiCommunicators communicators(&Open());
-  ExpectSays(communicators.Make(0, {0, 2, 1, 2}), Code::kInvalid, {"two ranks of this job are rank 2 in MPI"});
+  MpiCommunicator communicator(Open());
+  ExpectSays(communicator.Make(0, {0, 2, 1, 2}, 0), Code::kInvalid, {"two ranks of this job are rank 2 in MPI"});
 }
 
 TEST_P(MpiLibraryTest, AWorldOfFewerRanksIsRefusedWithBothSizes) {
@@ -148,7 +148,7 @@ TEST_P(MpiLibraryTest, ARankThatIsAloneInMpiIsToldThatTheLauncherIsAnothers) {
 TEST_P(MpiLibraryTest, RanksTellEachOtherBytesBeforeThereIsAWorld) {
   std::vector<std::string> all;
   const int before = fake_.communicators;
-  const Status told = ExchangeByMpi(Open(), 0, 1, std::string("a\0b", 3), &all);
+  const Status told = kMpi.exchange(Chosen(), 0, 1, std::string("a\0b", 3), &all);
   ASSERT_TRUE(told.ok()) << told.message();
   EXPECT_EQ(all, std::vector<std::string>({std::string("a\0b", 3)}));
   EXPECT_EQ(fake_.communicators, before);
@@ -158,7 +158,7 @@ TEST_P(MpiLibraryTest, ARankThatIsAnotherInMpiIsRefusedBeforeItTellsAnything) {
   std::vector<std::string> all;
   fake_.rank = 2;
   fake_.size = 3;
-  ExpectSays(ExchangeByMpi(Open(), 1, 3, "mine", &all), Code::kInvalid,
+  ExpectSays(kMpi.exchange(Chosen(), 1, 3, "mine", &all), Code::kInvalid,
              {"rank 1 by its launcher's variables, but rank 2 in MPI", "start all ranks with one mpirun"});
   EXPECT_TRUE(all.empty());
 }

@@ -1,4 +1,4 @@
-#include "backends/mpi/collectives.h"
+#include "backends/mpi/communicator.h"
 
 #include <algorithm>
 #include <array>
@@ -90,6 +90,10 @@ Status FindReduction(const MpiLibrary& library, DType dtype, ReduceOp reduce, Mp
 
 size_t Sum(const std::vector<size_t>& sizes) { return std::accumulate(sizes.begin(), sizes.end(), size_t{0}); }
 
+size_t BeginOf(const std::vector<size_t>& sizes, size_t part) {
+  return std::accumulate(sizes.begin(), sizes.begin() + static_cast<ptrdiff_t>(part), size_t{0});
+}
+
 // MPI counts elements in int. REQUIRES: they fit.
 std::vector<int> Counts(const std::vector<size_t>& sizes, size_t element_bytes) {
   std::vector<int> counts;
@@ -115,89 +119,106 @@ Status InPieces(size_t size, size_t most, Piece piece) {
 
 bool MpiKnows(DType dtype) { return kTypes[static_cast<size_t>(dtype)] != MpiKnown::kNone; }
 
-Status MpiCollectives::Allreduce(MpiHandle communicator, DType dtype, ReduceOp reduce, const void* input, void* output,
-                                 size_t element_count) const {
+MpiCommunicator::~MpiCommunicator() {
+  if (is_made_) library_.comm_free(library_.abi, &handle_);
+}
+
+// Only the members call MPI_Comm_create_group: other ranks may be busy, and need not know of the set.
+Status MpiCommunicator::Make(int set_id, const std::vector<int>& places, int position) {
+  std::vector<int> sorted = places;
+  std::sort(sorted.begin(), sorted.end());
+  if (const auto twin = std::adjacent_find(sorted.begin(), sorted.end()); twin != sorted.end())
+    return Invalid("two ranks of this job are rank ", *twin, " in MPI (", library_.Title(),
+                   "): start all of them with one mpirun");
+  position_ = static_cast<size_t>(position);
+  const MpiHandle world = library_.Known(MpiKnown::kCommWorld);
+  MpiHandle everybody, group;
+  FRD_RETURN_IF_ERROR(library_.Call(library_.comm_group, world, &everybody));
+  FRD_RETURN_IF_ERROR(
+      library_.Call(library_.group_incl, everybody, static_cast<int>(places.size()), places.data(), &group));
+  constexpr int kTags = 1 << 14;  // MPI promises 32767
+  FRD_RETURN_IF_ERROR(library_.Call(library_.comm_create_group, world, group, set_id % kTags, &handle_));
+  is_made_ = true;
+  FRD_RETURN_IF_ERROR(library_.Call(library_.group_free, &group));
+  FRD_RETURN_IF_ERROR(library_.Call(library_.group_free, &everybody));
+  // Without this handler the library ends the process at the first error.
+  return library_.Call(library_.comm_set_errhandler, handle_, library_.Known(MpiKnown::kErrorsReturn));
+}
+
+Status MpiCommunicator::Allreduce(DType dtype, ReduceOp reduce, const void* input, void* output,
+                                  size_t element_count) const {
   MpiReduction reduction;
-  FRD_RETURN_IF_ERROR(FindReduction(*library_, dtype, reduce, &reduction));
+  FRD_RETURN_IF_ERROR(FindReduction(library_, dtype, reduce, &reduction));
   const size_t element_bytes = SizeOf(dtype);
   return InPieces(element_count, most_bytes_ / element_bytes, [&](size_t offset, int count) {
     char* const result = static_cast<char*>(output) + offset * element_bytes;
     const void* const source =
-        input == output ? library_->in_place() : static_cast<const char*>(input) + offset * element_bytes;
-    return library_->Call(library_->allreduce, source, result, count, reduction.type, reduction.op, communicator);
+        input == output ? library_.in_place() : static_cast<const char*>(input) + offset * element_bytes;
+    return library_.Call(library_.allreduce, source, result, count, reduction.type, reduction.op, handle_);
   });
 }
 
-Status MpiCollectives::Broadcast(MpiHandle communicator, int root, void* data, size_t size_bytes) const {
-  const MpiHandle byte = library_->Known(MpiKnown::kUint8);
+Status MpiCommunicator::Broadcast(int root, void* data, size_t size_bytes) const {
+  const MpiHandle byte = library_.Known(MpiKnown::kUint8);
   return InPieces(size_bytes, most_bytes_, [&](size_t offset, int count) {
-    return library_->Call(library_->bcast, static_cast<char*>(data) + offset, count, byte, root, communicator);
+    return library_.Call(library_.bcast, static_cast<char*>(data) + offset, count, byte, root, handle_);
   });
 }
 
-Status MpiCollectives::Allgather(MpiHandle communicator, int position, const void* input, void* output,
-                                 const std::vector<size_t>& rank_bytes) const {
-  const MpiHandle byte = library_->Known(MpiKnown::kUint8);
-  const size_t mine = rank_bytes[static_cast<size_t>(position)];
-  char* const place =
-      static_cast<char*>(output) + std::accumulate(rank_bytes.begin(), rank_bytes.begin() + position, size_t{0});
+Status MpiCommunicator::Allgather(const void* input, void* output, const std::vector<size_t>& rank_bytes) const {
+  const MpiHandle byte = library_.Known(MpiKnown::kUint8);
+  const size_t mine = rank_bytes[position_];
+  char* const place = static_cast<char*>(output) + BeginOf(rank_bytes, position_);
   if (Sum(rank_bytes) <= most_bytes_) {
     const std::vector<int> counts = Counts(rank_bytes, 1), offsets = Offsets(counts);
-    const void* const source = input == place ? library_->in_place() : input;
-    return library_->Call(library_->allgatherv, source, static_cast<int>(mine), byte, output, counts.data(),
-                          offsets.data(), byte, communicator);
+    const void* const source = input == place ? library_.in_place() : input;
+    return library_.Call(library_.allgatherv, source, static_cast<int>(mine), byte, output, counts.data(),
+                         offsets.data(), byte, handle_);
   }
   if (input != place) std::copy_n(static_cast<const char*>(input), mine, place);
   char* part = static_cast<char*>(output);
   for (size_t root = 0; root < rank_bytes.size(); part += rank_bytes[root++])
-    FRD_RETURN_IF_ERROR(Broadcast(communicator, static_cast<int>(root), part, rank_bytes[root]));
+    FRD_RETURN_IF_ERROR(Broadcast(static_cast<int>(root), part, rank_bytes[root]));
   return Status::Ok();
 }
 
-Status MpiCollectives::Alltoall(MpiHandle communicator, int position, const void* input,
-                                const std::vector<size_t>& send_bytes, void* output,
-                                const std::vector<size_t>& recv_bytes) const {
+Status MpiCommunicator::Alltoall(const void* input, const std::vector<size_t>& send_bytes, void* output,
+                                 const std::vector<size_t>& recv_bytes) const {
   size_t most = std::max(Sum(send_bytes), Sum(recv_bytes));
-  FRD_RETURN_IF_ERROR(AgreeOnMost(communicator, &most));
+  FRD_RETURN_IF_ERROR(AgreeOnMost(&most));
   if (most <= most_bytes_) {
-    const MpiHandle byte = library_->Known(MpiKnown::kUint8);
+    const MpiHandle byte = library_.Known(MpiKnown::kUint8);
     const std::vector<int> sends = Counts(send_bytes, 1), send_offsets = Offsets(sends);
     const std::vector<int> receives = Counts(recv_bytes, 1), receive_offsets = Offsets(receives);
-    return library_->Call(library_->alltoallv, input, sends.data(), send_offsets.data(), byte, output, receives.data(),
-                          receive_offsets.data(), byte, communicator);
+    return library_.Call(library_.alltoallv, input, sends.data(), send_offsets.data(), byte, output, receives.data(),
+                         receive_offsets.data(), byte, handle_);
   }
-  const size_t ranks = send_bytes.size(), me = static_cast<size_t>(position);
-  const auto begin_of = [](const std::vector<size_t>& sizes, size_t part) {
-    return std::accumulate(sizes.begin(), sizes.begin() + static_cast<ptrdiff_t>(part), size_t{0});
-  };
+  const size_t ranks = send_bytes.size(), rounds = (most + most_bytes_ - 1) / most_bytes_;
   for (size_t step = 0; step < ranks; ++step) {
-    const size_t to = (me + step) % ranks, from = (me + ranks - step) % ranks;
-    FRD_RETURN_IF_ERROR(Exchange(communicator, static_cast<int>(to),
-                                 static_cast<const char*>(input) + begin_of(send_bytes, to), send_bytes[to],
-                                 static_cast<int>(from), static_cast<char*>(output) + begin_of(recv_bytes, from),
-                                 recv_bytes[from], (most + most_bytes_ - 1) / most_bytes_));
+    const size_t to = (position_ + step) % ranks, from = (position_ + ranks - step) % ranks;
+    FRD_RETURN_IF_ERROR(Exchange(to, static_cast<const char*>(input) + BeginOf(send_bytes, to), send_bytes[to], from,
+                                 static_cast<char*>(output) + BeginOf(recv_bytes, from), recv_bytes[from], rounds));
   }
   return Status::Ok();
 }
 
-Status MpiCollectives::Reducescatter(MpiHandle communicator, int position, DType dtype, ReduceOp reduce,
-                                     const void* input, void* output, const std::vector<size_t>& rank_bytes) const {
+Status MpiCommunicator::Reducescatter(DType dtype, ReduceOp reduce, const void* input, void* output,
+                                      const std::vector<size_t>& rank_bytes) const {
   MpiReduction reduction;
-  FRD_RETURN_IF_ERROR(FindReduction(*library_, dtype, reduce, &reduction));
+  FRD_RETURN_IF_ERROR(FindReduction(library_, dtype, reduce, &reduction));
   const size_t element_bytes = SizeOf(dtype);
   if (Sum(rank_bytes) <= most_bytes_) {
     const std::vector<int> counts = Counts(rank_bytes, element_bytes);
-    return library_->Call(library_->reduce_scatter, input, output, counts.data(), reduction.type, reduction.op,
-                          communicator);
+    return library_.Call(library_.reduce_scatter, input, output, counts.data(), reduction.type, reduction.op, handle_);
   }
   const char* part = static_cast<const char*>(input);
   for (size_t root = 0; root < rank_bytes.size(); part += rank_bytes[root++]) {
+    char* const result = root == position_ ? static_cast<char*>(output) : nullptr;
     const size_t count = rank_bytes[root] / element_bytes;
     FRD_RETURN_IF_ERROR(InPieces(count, most_bytes_ / element_bytes, [&](size_t offset, int piece) {
-      const bool mine = static_cast<int>(root) == position;
-      return library_->Call(library_->reduce, part + offset * element_bytes,
-                            mine ? static_cast<char*>(output) + offset * element_bytes : nullptr, piece, reduction.type,
-                            reduction.op, static_cast<int>(root), communicator);
+      const size_t begin = offset * element_bytes;
+      return library_.Call(library_.reduce, part + begin, result != nullptr ? result + begin : nullptr, piece,
+                           reduction.type, reduction.op, static_cast<int>(root), handle_);
     }));
   }
   return Status::Ok();
@@ -205,24 +226,24 @@ Status MpiCollectives::Reducescatter(MpiHandle communicator, int position, DType
 
 // Sets *size_bytes to the largest of all ranks'. Only this rank knows what it sends, but all ranks must call the same
 // functions of MPI.
-Status MpiCollectives::AgreeOnMost(MpiHandle communicator, size_t* size_bytes) const {
+Status MpiCommunicator::AgreeOnMost(size_t* size_bytes) const {
   auto most = static_cast<int64_t>(*size_bytes);
-  FRD_RETURN_IF_ERROR(library_->Call(library_->allreduce, library_->in_place(), &most, 1,
-                                     library_->Known(MpiKnown::kInt64), library_->Known(MpiKnown::kMax), communicator));
+  FRD_RETURN_IF_ERROR(library_.Call(library_.allreduce, library_.in_place(), &most, 1, library_.Known(MpiKnown::kInt64),
+                                    library_.Known(MpiKnown::kMax), handle_));
   *size_bytes = static_cast<size_t>(most);
   return Status::Ok();
 }
 
 // Every rank sends equally many messages, some of them empty, so that each finds its receiver.
-Status MpiCollectives::Exchange(MpiHandle communicator, int to, const char* sent, size_t send_bytes, int from,
-                                char* received, size_t recv_bytes, size_t rounds) const {
+Status MpiCommunicator::Exchange(size_t to, const char* sent, size_t send_bytes, size_t from, char* received,
+                                 size_t recv_bytes, size_t rounds) const {
   constexpr int kTag = 0;  // any will do: nothing else uses the communicator
-  const MpiHandle byte = library_->Known(MpiKnown::kUint8);
+  const MpiHandle byte = library_.Known(MpiKnown::kUint8);
   for (size_t round = 0; round < rounds; ++round) {
     const size_t send = std::min(most_bytes_, send_bytes), receive = std::min(most_bytes_, recv_bytes);
-    FRD_RETURN_IF_ERROR(library_->Call(library_->sendrecv, sent, static_cast<int>(send), byte, to, kTag, received,
-                                       static_cast<int>(receive), byte, from, kTag, communicator,
-                                       library_->status_ignore()));
+    FRD_RETURN_IF_ERROR(library_.Call(library_.sendrecv, sent, static_cast<int>(send), byte, static_cast<int>(to), kTag,
+                                      received, static_cast<int>(receive), byte, static_cast<int>(from), kTag, handle_,
+                                      library_.status_ignore()));
     sent += send;
     received += receive;
     send_bytes -= send;
