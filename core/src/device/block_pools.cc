@@ -1,6 +1,7 @@
 #include "device/block_pools.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace farandole {
 
@@ -64,24 +65,23 @@ void PinnedPool::FreeSurplus() {
 // The deleter owns a share of the pool, since a framework may drop the result after the engine has ended.
 Status ResultPool::Take(size_t size_bytes, std::shared_ptr<std::byte>* memory) {
   Block block;
-  FRD_RETURN_IF_ERROR(Find(IdleBlocks::RoundUp(size_bytes), &block));
+  const size_t wanted_bytes = IdleBlocks::RoundUp(size_bytes);
+  if (!FindIdle(wanted_bytes, &block)) FRD_RETURN_IF_ERROR(Allocate(wanted_bytes, &block));
   *memory = {block.memory, [pool = shared_from_this(), block](std::byte*) { pool->GiveBack(block); }};
   return Status::Ok();
 }
 
-Status ResultPool::Find(size_t size_bytes, Block* block) {
+bool ResultPool::FindIdle(size_t size_bytes, Block* block) {
+  const auto is_unused = [this](const Block& each) {
+    bool happened = false;
+    return device_->HasHappened(each.last_use, &happened).ok() && happened;
+  };
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto is_unused = [this](const Block& each) {
-      bool happened = false;
-      return device_->HasHappened(each.last_use, &happened).ok() && happened;
-    };
-    idle_.Take(size_bytes, is_unused, block);
+    if (!idle_.Take(size_bytes, is_unused, block)) return false;
   }
-  if (block->memory == nullptr) return Allocate(size_bytes, block);
-  if (block->last_use != nullptr) device_->DestroyEvent(block->last_use);
-  block->last_use = nullptr;
-  return Status::Ok();
+  if (block->last_use != nullptr) device_->DestroyEvent(std::exchange(block->last_use, nullptr));
+  return true;
 }
 
 // When the device has no memory left, frees the idle blocks of other sizes and tries again.
@@ -118,11 +118,6 @@ void ResultPool::Free(const std::vector<Block>& blocks) {
     device_->Free(block.memory);
     if (block.last_use != nullptr) device_->DestroyEvent(block.last_use);
   }
-}
-
-size_t ResultPool::idle_bytes() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return idle_.bytes();
 }
 
 std::shared_ptr<ResultPool> ResultPools::Of(Device* device) {

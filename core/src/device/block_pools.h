@@ -52,8 +52,6 @@ class IdleBlocks {
   std::vector<Block> TakeSurplus();
   std::vector<Block> TakeAll();
 
-  size_t bytes() const { return bytes_; }
-
  private:
   std::list<Block> blocks_;  // the most recently used first
   size_t bytes_ = 0;
@@ -77,8 +75,6 @@ class PinnedPool {
   // the device, and this same thread would have to end such work.
   void FreeSurplus();
 
-  size_t idle_bytes() const { return idle_.bytes(); }
-
  private:
   Device* const device_;
   IdleBlocks idle_;
@@ -100,10 +96,8 @@ class ResultPool : public std::enable_shared_from_this<ResultPool> {
   // device has no memory left, even without the idle blocks.
   Status Take(size_t size_bytes, std::shared_ptr<std::byte>* memory);
 
-  size_t idle_bytes();
-
  private:
-  Status Find(size_t size_bytes, Block* block);
+  bool FindIdle(size_t size_bytes, Block* block);
   Status Allocate(size_t size_bytes, Block* block);
   void GiveBack(Block block);
   void Free(const std::vector<Block>& blocks);  // waits for the device, so never called under the mutex

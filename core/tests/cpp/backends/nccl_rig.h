@@ -9,7 +9,6 @@
 #include "backends/on_device.h"
 #include "backends/performed.h"
 #include "backends/table.h"
-#include "device/cuda.h"
 #include "support/fake_gpus.h"
 
 namespace farandole::tests {

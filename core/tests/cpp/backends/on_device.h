@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backends/performed.h"
-#include "device/cuda.h"
+#include "device/device.h"
 #include "support/fake_cuda.h"
 
 namespace farandole::tests {
@@ -43,7 +43,7 @@ class OnDevice {
       const bool in_place = buffer.input == buffer.output;
       buffer.input = Move(ordinal, buffer.input, buffer.size_bytes);
       buffer.output = in_place ? const_cast<void*>(buffer.input) : Move(ordinal, buffer.output, OutputBytes(buffer));
-      if (buffer.input != nullptr) FindCudaDevice(FakeCudaPath(), buffer.input, &buffer.device);
+      if (buffer.input != nullptr) Devices(FakeCudaPath()).Find(DeviceKind::kCuda, buffer.input, &buffer.device);
     }
   }
   const Task& task() const { return task_; }

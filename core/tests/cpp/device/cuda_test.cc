@@ -1,6 +1,4 @@
 // The CUDA device against the fake driver: the calls of the driver, and the messages when it refuses.
-#include "device/cuda.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "common/config.h"
+#include "device/device.h"
 #include "support/fake_cuda.h"
 
 namespace farandole {
