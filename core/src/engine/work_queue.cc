@@ -127,8 +127,7 @@ void WorkQueue::Cancel(std::vector<OperationPtr>* cancelled, std::vector<Ended>*
   for (PlannedTask& planned : tasks_)
     cancelled->insert(cancelled->end(), planned.operations.begin(), planned.operations.end());
   tasks_.clear();
-  copies_.Drop();
-  if (copies_.SomebodyCannotWait()) AwaitCopies(ended);
+  if (copies_.Drop()) AwaitCopies(ended);
 }
 
 // A backend that cannot name a rank says in words what it waits for. Before a task has begun, it can only wait for a

@@ -13,21 +13,6 @@ size_t WholeLines(size_t size_bytes) { return (size_bytes + kLine - 1) / kLine *
 constexpr std::chrono::microseconds kPollInterval{20};
 constexpr std::chrono::milliseconds kPatience{5000};
 
-Request OnHost(const Request& request, const HostCopy& copy) {
-  Request result = request;
-  result.done = nullptr;
-  result.ready = Ready::kByEvent;
-  result.mark.reset();
-  for (size_t i = 0; i < result.tensors.size(); ++i) {
-    Tensor& tensor = result.tensors[i];
-    tensor.device = static_cast<int32_t>(DeviceKind::kHost);
-    tensor.ready_event = nullptr;
-    tensor.input = copy.at(i);
-    if (tensor.output != nullptr) tensor.output = copy.at(i);
-  }
-  return result;
-}
-
 }  // namespace
 
 // ---- which device
@@ -76,8 +61,8 @@ CopyStreams::~CopyStreams() {
 }
 
 Status CopyStreams::Open() {
-  FRD_RETURN_IF_ERROR(device->CreateStream(&in));
-  return device->CreateStream(&out);
+  if (in == nullptr) FRD_RETURN_IF_ERROR(device->CreateStream(&in));
+  return out == nullptr ? device->CreateStream(&out) : Status::Ok();
 }
 
 HostCopy::HostCopy(Device* device, const Request& request, int rank)
@@ -217,9 +202,9 @@ Status HostCopies::Prepare(PlannedTask* planned, bool* ready) {
 // When memory is short, begins nothing and leaves the operation in its place.
 Status HostCopies::Begin(const OperationPtr& operation) {
   HostCopy* const copy = operation->host_copy.get();
-  CopyStreams* streams = nullptr;
-  FRD_RETURN_IF_ERROR(StreamsOf(copy->device(), &streams));
-  const Status begun = copy->CopyIn(streams);
+  CopyStreams& streams = streams_.try_emplace(copy->device(), copy->device()).first->second;
+  FRD_RETURN_IF_ERROR(streams.Open());
+  const Status begun = copy->CopyIn(&streams);
   if (copy->state() == HostCopy::State::kWaiting) return begun;
   waiting_.erase(std::find(waiting_.begin(), waiting_.end(), operation));
   begun_.push_back(operation);
@@ -230,9 +215,7 @@ Status HostCopies::Begin(const OperationPtr& operation) {
 
 // Freeing waits for the device, and so for a task under way. REQUIRES: there is none.
 void HostCopies::FreeSurplus() {
-  for (const auto& [device, streams] : streams_) {
-    if (streams) streams->pool.FreeSurplus();  // null where its streams could not be made
-  }
+  for (auto& [device, streams] : streams_) streams.pool.FreeSurplus();
 }
 
 // Prepare reports errors from here, when the operation's turn comes.
@@ -295,18 +278,14 @@ void HostCopies::Release(Operation* operation) {
 }
 
 // A copy that has begun cannot be cancelled. Its operation is over now, and its memory is kept until the end of the
-// copy.
-void HostCopies::Drop() {
+// copy. With done_when_readable the owner has no event to wait for.
+bool HostCopies::Drop() {
   waiting_.clear();
   for (OperationPtr& operation : begun_) {
     if (!operation->request.done_when_readable) operation->event = operation->host_copy->event();
     leaving_.push_back({std::move(operation), false});
   }
   begun_.clear();
-}
-
-// With done_when_readable the owner has no event to wait for.
-bool HostCopies::SomebodyCannotWait() const {
   return std::any_of(leaving_.begin(), leaving_.end(),
                      [](const Leaving& each) { return each.operation->request.done_when_readable; });
 }
@@ -319,16 +298,15 @@ void HostCopies::Drain(std::vector<Completed>* completed) {
 }
 
 // For a set of one rank, whose operations do not pass the progress loop: the caller itself waits for the device.
-Status HostCopies::RunAlone(const OperationPtr& operation, const std::function<Status(const Request&)>& perform) {
+Status HostCopies::RunAlone(const OperationPtr& operation, const std::function<Status()>& perform) {
   const Status status = TryAlone(operation, perform);
   if (status.ok()) return status;
   std::vector<Completed> unused;
-  Drop();
-  if (SomebodyCannotWait()) Drain(&unused);
+  if (Drop()) Drain(&unused);
   return status;
 }
 
-Status HostCopies::TryAlone(const OperationPtr& operation, const std::function<Status(const Request&)>& perform) {
+Status HostCopies::TryAlone(const OperationPtr& operation, const std::function<Status()>& perform) {
   std::vector<Completed> completed;
   Poll(&completed);  // frees the memory of earlier operations
   Await(operation);
@@ -338,25 +316,13 @@ Status HostCopies::TryAlone(const OperationPtr& operation, const std::function<S
     FRD_RETURN_IF_ERROR(Prepare(&planned, &ready));
     if (!ready) std::this_thread::sleep_for(kPollInterval);
   }
-  FRD_RETURN_IF_ERROR(perform(OnHost(operation->request, *operation->host_copy)));
+  FRD_RETURN_IF_ERROR(perform());
   bool complete = false;
   FRD_RETURN_IF_ERROR(Return(operation, &complete));
   while (!complete && completed.empty()) {
     if (!Poll(&completed)) std::this_thread::sleep_for(kPollInterval);
   }
   return complete ? Status::Ok() : completed[0].status;
-}
-
-// Streams that could not be made are tried again by the next operation.
-Status HostCopies::StreamsOf(Device* device, CopyStreams** streams) {
-  std::unique_ptr<CopyStreams>& known = streams_[device];
-  if (!known) {
-    auto fresh = std::make_unique<CopyStreams>(device);
-    FRD_RETURN_IF_ERROR(fresh->Open());
-    known = std::move(fresh);
-  }
-  *streams = known.get();
-  return Status::Ok();
 }
 
 }  // namespace farandole

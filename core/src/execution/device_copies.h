@@ -38,6 +38,7 @@ struct CopyStreams {
   ~CopyStreams();
   CopyStreams(const CopyStreams&) = delete;
   CopyStreams& operator=(const CopyStreams&) = delete;
+  // No-op where they are open. After an error it may be tried again.
   Status Open();
 
   Device* const device;
@@ -140,17 +141,16 @@ class HostCopies {
   // See PinnedPool.
   void FreeSurplus();
 
-  // Gives up operations whose collective is not done. Memory is kept until the device has stopped using it.
-  void Drop();
-  // After Drop: true when the device still uses tensors of an operation that may only be over once it does not
+  // Gives up operations whose collective is not done. Memory is kept until the device has stopped using it. Returns
+  // true when the device still uses tensors of an operation that may only be over once it does not
   // (done_when_readable).
-  bool SomebodyCannotWait() const;
+  bool Drop();
   // Polls until no copy is under way, or for a few seconds: a device that takes longer is broken.
   void Drain(std::vector<Completed>* completed);
 
-  // Does all of it for a set of one rank in the calling thread, which waits for the device. `perform` works on a
-  // request whose tensors are on the host.
-  Status RunAlone(const OperationPtr& operation, const std::function<Status(const Request&)>& perform);
+  // Does all of it for a set of one rank in the calling thread, which waits for the device. `perform` works on the host
+  // copy.
+  Status RunAlone(const OperationPtr& operation, const std::function<Status()>& perform);
 
   bool busy() const { return !waiting_.empty() || !begun_.empty() || !leaving_.empty(); }
 
@@ -164,11 +164,10 @@ class HostCopies {
   bool BeginAhead();
   bool EndLeaving(std::vector<Completed>* completed);
   void Release(Operation* operation);
-  Status TryAlone(const OperationPtr& operation, const std::function<Status(const Request&)>& perform);
-  Status StreamsOf(Device* device, CopyStreams** streams);
+  Status TryAlone(const OperationPtr& operation, const std::function<Status()>& perform);
 
   const size_t ahead_bytes_;
-  std::map<Device*, std::unique_ptr<CopyStreams>> streams_;
+  std::map<Device*, CopyStreams> streams_;
   const Waker waker_;
 
   std::deque<OperationPtr> waiting_;  // in the order of the log

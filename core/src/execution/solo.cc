@@ -5,27 +5,28 @@
 namespace farandole {
 namespace {
 
-void CopyInput(const Tensor& tensor, void* to) {
-  if (to != tensor.input && tensor.size_bytes() > 0) std::memcpy(to, tensor.input, tensor.size_bytes());
-}
-
-// A sum over one rank is its input, scaled; and an operation with splits sends all rows to itself. kInternal when
-// memory is short.
+// Works on the host copy of tensors on a device. A sum over one rank is its input, scaled; and an operation with splits
+// sends all rows to itself. kInternal when memory is short.
 Status PerformOnHost(Operation* operation) {
   const Request& request = operation->request;
+  const HostCopy* const copy = operation->host_copy.get();
   const FloatingPointScope scope;
   Reduction reduction = ReductionOf(request, 1);
   if (NeedsWholeTensors(reduction.reduce)) reduction.reduce = ReduceOp::kSum;
   for (size_t i = 0; i < request.tensors.size(); ++i) {
     const Tensor& tensor = request.tensors[i];
-    void* to = tensor.output;
+    const void* const from = copy != nullptr ? copy->at(i) : tensor.input;
+    void* to = copy != nullptr && tensor.output != nullptr ? copy->at(i) : tensor.output;
     if (AllocatesOutput(request.kind)) {
       FRD_RETURN_IF_ERROR(AllocateOutput(operation, i, tensor.shape[0]));
       to = operation->outputs[i].memory.get();
     }
-    const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
-    Reduces(request.kind) ? Fold(tensor.dtype, reduction.reduce, &tensor.input, 1, elements, reduction.scale, to)
-                          : CopyInput(tensor, to);
+    if (Reduces(request.kind)) {
+      const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
+      Fold(tensor.dtype, reduction.reduce, &from, 1, elements, reduction.scale, to);
+    } else if (to != from && tensor.size_bytes() > 0) {
+      std::memcpy(to, from, tensor.size_bytes());
+    }
   }
   if (TakesSplits(request.kind)) {
     for (const Tensor& tensor : request.tensors) operation->outputs.push_back(NumbersOutput({tensor.shape[0]}, false));
@@ -75,13 +76,7 @@ Status Solo::ChangeSets(Operation* operation) {
 // One copy at a time: HostCopies is for one thread, and any thread may submit.
 Status Solo::PerformFromDevice(const OperationPtr& operation) {
   std::lock_guard<std::mutex> lock(copies_mutex_);
-  return copies_.RunAlone(operation, [&operation](const Request& on_host) {
-    Operation stand_in(on_host);
-    stand_in.SetName(std::string(operation->name()), operation->sequence_number());
-    const Status status = PerformOnHost(&stand_in);
-    operation->outputs = std::move(stand_in.outputs);
-    return status;
-  });
+  return copies_.RunAlone(operation, [&operation] { return PerformOnHost(operation.get()); });
 }
 
 }  // namespace farandole
