@@ -32,10 +32,15 @@ inline bool LibrariesPerform(const OperationFacts& facts) {
   return !Reduces(facts.kind) || (Supports(facts.dtype, facts.reduce) && !NeedsWholeTensors(facts.reduce));
 }
 
+// The path that the user gives for the library of this backend, or "". Pure; any thread.
+inline std::string PathOfLibrary(const Settings& settings, const char* backend) {
+  const auto given = settings.libraries.find(backend);
+  return given != settings.libraries.end() ? given->second : "";
+}
+
 class Backend {
  public:
   virtual ~Backend() = default;
-  virtual const char* name() const = 0;
   // All ranks call it once, before any task; it may block, like the start of the world. Where there is no library,
   // returns what `find` of its kind returns.
   virtual Status Open() { return Status::Ok(); }

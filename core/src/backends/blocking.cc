@@ -46,7 +46,6 @@ void CallThread::Shared::Loop() {
 }
 
 CallThread::~CallThread() {
-  if (!has_started()) return;
   bool ends = false;
   {
     const std::lock_guard<std::mutex> lock(shared_->mutex);
@@ -58,8 +57,7 @@ CallThread::~CallThread() {
   ends ? thread_.join() : thread_.detach();
 }
 
-void CallThread::Start(std::function<void()> wake) {
-  shared_ = std::make_shared<Shared>();
+CallThread::CallThread(std::function<void()> wake) : shared_(std::make_shared<Shared>()) {
   shared_->wake = std::move(wake);
   thread_ = std::thread([shared = shared_] { shared->Loop(); });
 }
@@ -73,16 +71,14 @@ void CallThread::Submit(Call call) {
 
 bool CallThread::TakeResult(Status* status) {
   if (!IsIdle()) return false;
-  if (!has_started()) return true;
   const std::lock_guard<std::mutex> lock(shared_->mutex);
   *status = std::exchange(shared_->failed, Status());
   return true;
 }
 
-bool CallThread::IsIdle() const { return !has_started() || shared_->is_idle; }
+bool CallThread::IsIdle() const { return shared_->is_idle; }
 
 bool CallThread::AwaitIdle(TimePoint end) {
-  if (!has_started()) return true;
   std::unique_lock<std::mutex> lock(shared_->mutex);
   return shared_->changed.wait_until(lock, end, [this] { return shared_->is_idle.load(); });
 }
@@ -204,7 +200,9 @@ class Blocking final : public Backend {
  public:
   Blocking(const BackendKind& kind, World* world, Backend* host_backend, std::shared_ptr<BlockingLibrary> library,
            std::chrono::milliseconds patience)
-      : kind_(kind), world_(world), patience_(patience), allgather_(host_backend), library_(std::move(library)) {}
+      : kind_(kind), patience_(patience), allgather_(host_backend), library_(std::move(library)), thread_([world] {
+          world->group->RingSelf();
+        }) {}
 
   ~Blocking() override {
     if (thread_.IsIdle()) return;
@@ -212,13 +210,7 @@ class Blocking final : public Backend {
     if (!is_stuck_) thread_.AwaitIdle(Now() + patience_);
   }
 
-  const char* name() const override { return kind_.name; }
-
-  Status Open() override {
-    FRD_RETURN_IF_ERROR(library_->Open());
-    thread_.Start([world = world_] { world->group->RingSelf(); });
-    return Status::Ok();
-  }
+  Status Open() override { return library_->Open(); }
 
   Status Start(const Task* task) override {
     if (is_stuck_) return Internal(kind_.name, " has not come back from an operation that was given up");
@@ -301,7 +293,6 @@ class Blocking final : public Backend {
   }
 
   const BackendKind& kind_;
-  World* const world_;
   const std::chrono::milliseconds patience_;
   OutOfBandAllgather allgather_;
   const std::shared_ptr<BlockingLibrary> library_;

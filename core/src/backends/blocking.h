@@ -31,21 +31,17 @@ class CallThread {
  public:
   using Call = std::function<Status()>;
 
-  CallThread() = default;  // without a thread
+  // The thread calls `wake`, if there is one, whenever it has made all calls, until the CallThread is destroyed.
+  explicit CallThread(std::function<void()> wake = nullptr);
   // Ends the thread if it is idle, else abandons it.
   ~CallThread();
   CallThread(const CallThread&) = delete;
   CallThread& operator=(const CallThread&) = delete;
 
-  // The thread calls `wake`, if there is one, whenever it has made all calls, until the CallThread is destroyed.
-  void Start(std::function<void()> wake = nullptr);
-  bool has_started() const { return thread_.joinable(); }
-
-  // REQUIRES: it has started.
   void Submit(Call call);
   // True when all calls have been made; *status is then the first error since the last TakeResult.
   bool TakeResult(Status* status);
-  // True when all calls have been made, and before the start.
+  // True when all calls have been made.
   bool IsIdle() const;
   // Waits until all calls have been made. Returns false if they have not been by `end`.
   bool AwaitIdle(TimePoint end);

@@ -15,8 +15,6 @@ class Native final : public Backend {
  public:
   Native(World* world, const Settings& settings) : world_(world), settings_(settings) {}
 
-  const char* name() const override { return kNative.name; }
-
   Status Start(const Task* task) override {
     running_ = &CollectivesOf(*task->set);
     running_->Begin(*task);

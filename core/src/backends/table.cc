@@ -5,9 +5,7 @@
 namespace farandole {
 namespace {
 
-#define FRD_ADDRESS(kind) &kind,
-const BackendKind* const kKinds[] = {FRD_BACKENDS(FRD_ADDRESS)};
-#undef FRD_ADDRESS
+const BackendKind* const kKinds[] = {&kNative, &kGloo, &kMpi, &kNccl};
 constexpr size_t kKindCount = std::size(kKinds);
 
 const BackendKind& KindOf(int number) { return *kKinds[static_cast<size_t>(number)]; }

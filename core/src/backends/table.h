@@ -27,11 +27,7 @@ namespace farandole {
 //   kGloo     its own TCP connections, by a library that the user has built (core/gloo)
 //   kMpi      an MPI library that is found at run time, started by its own launcher
 //   kNccl     tensors on CUDA devices, without copies to the host
-#define FRD_BACKENDS(ROW) ROW(kNative) ROW(kGloo) ROW(kMpi) ROW(kNccl)
-
-#define FRD_DECLARE(kind) extern const BackendKind kind;
-FRD_BACKENDS(FRD_DECLARE)
-#undef FRD_DECLARE
+extern const BackendKind kNative, kGloo, kMpi, kNccl;
 
 // How much of the shared segment the native backend needs for each member of a group, and among how many ranks it can
 // perform an operation. Pure; any thread.

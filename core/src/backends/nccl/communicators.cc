@@ -13,7 +13,6 @@ namespace farandole {
 
 Communicator::Communicator(const NcclLibrary& nccl, Device* device) : nccl_(nccl), device_(device) {
   mine_.device = device->identity();
-  thread_.Start();
 }
 
 void Communicator::MakeId() {
@@ -36,20 +35,19 @@ void Communicator::Make(CallThread::Call calls) {
   thread_.Submit([self = shared_from_this(), calls = std::move(calls)] { return self->device_->Within(calls); });
 }
 
-Status Communicator::Poll(bool* ready, int* code) {
+Status Communicator::Poll(bool* ready) {
   *ready = false;
   Status said;
   if (!thread_.TakeResult(&said)) return Status::Ok();
   FRD_RETURN_IF_ERROR(said);
   *ready = handle_ == nullptr;
   if (*ready) return Status::Ok();
-  const int asked = nccl_.get_async_error.pointer(handle_, code);
-  if (asked != kNcclSuccess) {
-    *code = asked;
-    return nccl_.Failed(nccl_.get_async_error.name, asked, handle_, device_->name());
-  }
-  if (*code == kNcclInProgress) return Status::Ok();
-  if (*code != kNcclSuccess) return nccl_.Failed("an operation", *code, handle_, device_->name());
+  const int asked = nccl_.get_async_error.pointer(handle_, &code_);
+  const bool was_told = asked == kNcclSuccess;
+  if (!was_told) code_ = asked;
+  if (code_ == kNcclInProgress) return Status::Ok();
+  if (code_ != kNcclSuccess)
+    return nccl_.Failed(was_told ? "an operation" : nccl_.get_async_error.name, code_, handle_, device_->name());
   *ready = !is_finishing_;
   if (*ready) return Status::Ok();
   Make([this] {
@@ -145,8 +143,7 @@ bool Communicators::PollLeaving() {
   std::vector<std::shared_ptr<Communicator>> failed;
   const auto is_gone = [&failed](const std::shared_ptr<Communicator>& communicator) {
     bool ready = false;
-    int code = 0;
-    const bool has_failed = !communicator->Poll(&ready, &code).ok();
+    const bool has_failed = !communicator->Poll(&ready).ok();
     if (has_failed) failed.push_back(communicator);
     return has_failed || ready;
   };
@@ -158,23 +155,19 @@ bool Communicators::PollLeaving() {
 }
 
 bool Communicators::Close(bool in_order) {
-  if (!in_order) return AbortAll(nullptr);
+  if (!in_order) return Abort(nullptr);
   for (auto& [id, communicator] : communicators_) Finish(std::move(communicator));
   communicators_.clear();
   const TimePoint end = Now() + patience_ * 2 / 5;
   while (!leaving_.empty() && Now() < end) {
     if (!PollLeaving()) std::this_thread::sleep_for(kPollInterval);
   }
-  return AbortAll(nullptr);
+  return Abort(nullptr);
 }
 
 bool Communicators::Abort(Communicator* working) {
   if (is_gathering_) allgather_.Abort();
   is_gathering_ = false;
-  return AbortAll(working);
-}
-
-bool Communicators::AbortAll(Communicator* working) {
   std::vector<std::shared_ptr<Communicator>> all = std::move(leaving_);
   for (auto& [id, communicator] : communicators_) all.push_back(std::move(communicator));
   leaving_.clear();

@@ -55,9 +55,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Connects the members. addresses: theirs, by position.
   void Begin(const std::vector<std::string>& addresses, int position);
   // *ready: the calls have been performed, as far as the host is concerned. Reports an error of the calls once; an
-  // error of earlier work of the device, or of the connections to the others, is reported by every Poll. `code` is
-  // NCCL's.
-  Status Poll(bool* ready, int* code);
+  // error of earlier work of the device, or of the connections to the others, is reported by every Poll.
+  Status Poll(bool* ready);
+  // True when that error is one of a connection.
+  bool LostConnection() const { return code_ == kNcclSystemError || code_ == kNcclRemoteError; }
   // Starts an orderly end, for which the members wait for one another. Once the communicator is ready, it is freed.
   void Finish();
   // Has its thread free the communicator and end its work on the device, without the other ranks, after the calls that
@@ -102,6 +103,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Address mine_;
   std::vector<DeviceIdentity> devices_;
   NcclComm handle_ = nullptr;  // changed in calls only
+  int code_ = kNcclSuccess;    // NCCL's answer to the last Poll
   bool is_finishing_ = false;
   std::atomic<const char*> call_{nullptr};
   CallThread thread_;
@@ -141,7 +143,6 @@ class Communicators {
  private:
   void Finish(std::shared_ptr<Communicator> communicator);
   void AbortThose(const std::vector<std::shared_ptr<Communicator>>& those, Communicator* working = nullptr);
-  bool AbortAll(Communicator* working);
 
   const World* const world_;
   const NcclLibrary& nccl_;

@@ -33,7 +33,7 @@ Status DeviceStream::TakeZeros(size_t size_bytes, std::byte** zeros) {
   return device_->Zero(*zeros, size_bytes, stream_);
 }
 
-// ---- Launch
+// ---- LaunchTask
 
 namespace {
 
@@ -175,24 +175,18 @@ Status FindTensors(const Task& task, DeviceStream* stream, std::vector<IoBuffer>
 
 }  // namespace
 
-Status Launch::Begin(const Task& task, Communicator* communicator, DeviceStream* stream) {
-  TaskCalls calls{nccl_, communicator, stream->stream(), task, task.set->position, {}, nullptr};
+Status LaunchTask(const NcclLibrary& nccl, const Task& task, Communicator* communicator, DeviceStream* stream,
+                  std::shared_ptr<NcclReduce>* scaled_sum) {
+  const bool scales = Reduces(task.kind) && IsFloating(task.dtype) && !task.scale.IsIdentity();
+  *scaled_sum = scales ? std::make_shared<NcclReduce>() : nullptr;
+  TaskCalls calls{nccl, communicator, stream->stream(), task, task.set->position, {}, *scaled_sum};
   FRD_RETURN_IF_ERROR(FindTensors(task, stream, &calls.tensors));
   for (const IoBuffer& buffer : task.buffers) {
     if (buffer.ready_event != nullptr)
       FRD_RETURN_IF_ERROR(stream->device()->WaitInStream(stream->stream(), buffer.ready_event));
   }
-  if (Reduces(task.kind) && IsFloating(task.dtype) && !task.scale.IsIdentity())
-    calls.scaled_sum = scaled_sum_ = std::make_shared<NcclReduce>();
   communicator->Make([calls = std::move(calls)] { return calls.Make(); });
   return Status::Ok();
-}
-
-void Launch::End(Communicator* communicator) {
-  if (!scaled_sum_) return;
-  communicator->Make([&nccl = nccl_, communicator, made = *std::exchange(scaled_sum_, nullptr)] {
-    return communicator->Call(nccl.destroy_reduce, made, communicator->handle());
-  });
 }
 
 }  // namespace farandole

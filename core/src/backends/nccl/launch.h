@@ -1,8 +1,8 @@
 // A task as NCCL's calls in a stream of a device. Fused tensors are one group of calls: nothing is packed. Collectives
 // along the first dimension are one call where all ranks have equally many rows, else one for each rank.
 //
-// The NCCL backend owns one DeviceStream for each device, and one Launch. Only the holder of the ProgressLock uses
-// them; the thread of the communicator makes the calls.
+// The NCCL backend owns one DeviceStream for each device. Only the holder of the ProgressLock uses what is here; the
+// thread of the communicator makes the calls.
 #pragma once
 
 #include <cstddef>
@@ -46,20 +46,11 @@ class DeviceStream {
   bool is_left_ = false;
 };
 
-class Launch {
- public:
-  explicit Launch(const NcclLibrary& nccl) : nccl_(nccl) {}
-
-  // Starts the task in this stream, after every tensor's ready event. REQUIRES: the communicator is ready, and has
-  // several ranks where a sum is scaled (NcclSupports); what was launched before has ended.
-  Status Begin(const Task& task, Communicator* communicator, DeviceStream* stream);
-  // Gives back what was made for the calls. REQUIRES: the communicator is ready again. It must be ready once more
-  // before the next task.
-  void End(Communicator* communicator);
-
- private:
-  const NcclLibrary& nccl_;
-  std::shared_ptr<NcclReduce> scaled_sum_;  // made for this task, by the thread; null: none
-};
+// Starts the task in this stream, after every tensor's ready event. *scaled_sum: where the communicator's thread puts
+// the reduction that it makes for the task, null for none; it is destroyed once the communicator is ready again.
+// REQUIRES: the communicator is ready, and has several ranks where a sum is scaled (NcclSupports); what was launched
+// before has ended.
+Status LaunchTask(const NcclLibrary& nccl, const Task& task, Communicator* communicator, DeviceStream* stream,
+                  std::shared_ptr<NcclReduce>* scaled_sum);
 
 }  // namespace farandole

@@ -135,8 +135,7 @@ Status NcclLibrary::Failed(const char* call, int code, NcclComm comm, const std:
 }
 
 Status OpenNccl(const Settings& settings, const NcclLibrary** library) {
-  const auto given = settings.libraries.find("nccl");
-  const std::string wanted = given == settings.libraries.end() ? "" : given->second;
+  const std::string wanted = PathOfLibrary(settings, "nccl");
   return OpenOnce(wanted, library, [&](NcclLibrary* fresh) { return Open(wanted, fresh); });
 }
 

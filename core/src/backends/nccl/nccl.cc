@@ -48,12 +48,9 @@ class Nccl final : public Backend {
     if (communicators_ && !communicators_->Close(!world_->group->abort_word().set())) LeaveStreams();
   }
 
-  const char* name() const override { return kNccl.name; }
-
   Status Open() override {
     FRD_RETURN_IF_ERROR(OpenNccl(settings_, &nccl_));
     communicators_ = std::make_unique<Communicators>(world_, *nccl_, host_backend_, patience_);
-    launch_ = std::make_unique<Launch>(*nccl_);
     return Status::Ok();
   }
 
@@ -73,8 +70,7 @@ class Nccl final : public Backend {
     *moved |= communicators_->PollLeaving();
     if (failed_.ok()) {
       failed_ = Here(Advance(moved, done));
-      const bool may_be_a_death = code_ == kNcclSystemError || code_ == kNcclRemoteError;
-      said_from_ = Now() + (may_be_a_death ? kGrace : std::chrono::milliseconds(0));
+      if (!failed_.ok() && communicator_->LostConnection()) said_from_ = Now() + kGrace;
     }
     return Now() < said_from_ ? Status::Ok() : failed_;
   }
@@ -188,7 +184,7 @@ class Nccl final : public Backend {
       return Status::Ok();
     }
     bool ready = false;
-    const Status polled = communicator_->Poll(&ready, &code_);
+    const Status polled = communicator_->Poll(&ready);
     if (!polled.ok()) return state_ == State::kOpening ? communicators_->Explained(polled, *task_->set) : polled;
     if (!ready) return Status::Ok();
     const State before = state_;
@@ -208,10 +204,10 @@ class Nccl final : public Backend {
         return Status::Ok();
       case State::kOpening:
         AwaitNccl(State::kLaunching);
-        return launch_->Begin(*task_, communicator_, stream_);
+        return LaunchTask(*nccl_, *task_, communicator_, stream_, &scaled_sum_);
       case State::kLaunching:
         AwaitNccl(State::kRunning);
-        launch_->End(communicator_);
+        if (scaled_sum_) DestroyScaledSum();
         FRD_RETURN_IF_ERROR(stream_->Mark());
         waker_.WakeAfter(stream_->device(), stream_->stream());
         return Status::Ok();
@@ -220,6 +216,12 @@ class Nccl final : public Backend {
         if (passed) state_ = State::kOver;
         return Status::Ok();
     }
+  }
+
+  void DestroyScaledSum() {
+    communicator_->Make([nccl = nccl_, communicator = communicator_, made = *std::exchange(scaled_sum_, nullptr)] {
+      return communicator->Call(nccl->destroy_reduce, made, communicator->handle());
+    });
   }
 
   World* const world_;
@@ -231,7 +233,6 @@ class Nccl final : public Backend {
 
   std::map<Device*, std::unique_ptr<DeviceStream>> streams_;
   std::unique_ptr<Communicators> communicators_;
-  std::unique_ptr<Launch> launch_;
   Device* last_device_ = nullptr;
   bool is_aborted_ = false;
 
@@ -241,8 +242,8 @@ class Nccl final : public Backend {
   TimePoint asked_{};  // when NCCL was asked for what this state waits for
   DeviceStream* stream_ = nullptr;
   Communicator* communicator_ = nullptr;
+  std::shared_ptr<NcclReduce> scaled_sum_;  // NCCL's reduction for this task alone; null: none
   Status failed_;
-  int code_ = 0;           // NCCL's last answer
   TimePoint said_from_{};  // from when on failed_ is reported
 };
 
