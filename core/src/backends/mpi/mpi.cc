@@ -18,12 +18,7 @@ bool MpiSupports(const OperationFacts& facts) {
 
 // A wheel puts its MPI into the Python environment, where the system does not look for libraries.
 Status FindLibrary(const Settings& settings, const MpiLibrary** library) {
-  MpiPlaces places;
-  if (const auto wanted = settings.libraries.find(kMpi.name); wanted != settings.libraries.end())
-    places.wanted = wanted->second;
-  places.launcher = settings.launcher;
-  if (std::string folder = OwnLibraryFolder(); !folder.empty()) places.folders.push_back(std::move(folder));
-  return OpenMpiLibrary(places, library);
+  return OpenMpiLibrary({PathOfLibrary(settings, kMpi.name), settings.launcher, OwnLibraryFolder()}, library);
 }
 
 Status FindVersion(const Settings& settings, std::string* version) {

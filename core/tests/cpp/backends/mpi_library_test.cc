@@ -35,7 +35,7 @@ class MpiLibraryTest : public testing::TestWithParam<Kind> {
 
   const MpiLibrary& Open() {
     const MpiLibrary* library = nullptr;
-    const Status opened = OpenMpiLibrary({FakeMpiPath(GetParam().name), "", {}}, &library);
+    const Status opened = OpenMpiLibrary({FakeMpiPath(GetParam().name), "", ""}, &library);
     EXPECT_TRUE(opened.ok()) << opened.message();
     return *library;
   }
@@ -193,14 +193,14 @@ TEST_P(MpiLibraryTest, MpiThatTheProgramHasFinalizedIsRefused) {
 TEST_P(MpiLibraryTest, OfTheLibrariesThatAreLoadedTheOneInUseIsTaken) {
   for (const Kind& kind : kKinds) OpenFakeMpi(kind.name).initialized = kind.abi == GetParam().abi;
   const MpiLibrary* library = nullptr;
-  const Status opened = OpenMpiLibrary({"", "", {"/nowhere"}}, &library);
+  const Status opened = OpenMpiLibrary({"", "", "/nowhere"}, &library);
   ASSERT_TRUE(opened.ok()) << opened.message();
   EXPECT_EQ(library, &Open());
 }
 
 TEST(MpiLibraryChoice, APathWithNothingThereIsNamed) {
   const MpiLibrary* library = nullptr;
-  ExpectSays(OpenMpiLibrary({"/nowhere/libmpi.so.40", "", {}}, &library), Code::kInvalid,
+  ExpectSays(OpenMpiLibrary({"/nowhere/libmpi.so.40", "", ""}, &library), Code::kInvalid,
              {"FARANDOLE_MPI_LIB=/nowhere/libmpi.so.40", "No such file"});
 }
 
@@ -208,20 +208,20 @@ TEST(MpiLibraryChoice, ALibraryThatIsNoMpiIsNamedWithWhatItLacks) {
   const std::string path = FakeMpiPath("mpich");
   const std::string other = path.substr(0, path.rfind('/')) + "/libfake_nvtx.so";
   const MpiLibrary* library = nullptr;
-  ExpectSays(OpenMpiLibrary({other, "", {}}, &library), Code::kInvalid,
+  ExpectSays(OpenMpiLibrary({other, "", ""}, &library), Code::kInvalid,
              {other, "has no function MPI_", "it is no MPI library"});
 }
 
 TEST(MpiLibraryChoice, AnMpiOfAnUnknownInterfaceIsNamedWithWhatItSaysOfItself) {
   OpenFakeMpi("unknown").version = "Somebody's MPI 1.0";
   const MpiLibrary* library = nullptr;
-  ExpectSays(OpenMpiLibrary({FakeMpiPath("unknown"), "", {}}, &library), Code::kInvalid,
+  ExpectSays(OpenMpiLibrary({FakeMpiPath("unknown"), "", ""}, &library), Code::kInvalid,
              {FakeMpiPath("unknown"), "Somebody's MPI 1.0", "unknown"});
 }
 
 TEST(MpiLibraryChoice, WithoutAnyTheNamesAndPlacesThatWereTriedAreSaid) {
   const MpiLibrary* library = nullptr;
-  const Status opened = OpenMpiLibrary({"", "", {"/nowhere"}}, &library);
+  const Status opened = OpenMpiLibrary({"", "", "/nowhere"}, &library);
   if (opened.ok()) GTEST_SKIP() << "this machine, or a test before this one, has " << library->path;
   ExpectSays(opened, Code::kInvalid,
              {"libmpi_abi.so.1, libmpi.so.12, libmpich.so.12, libmpi.so.40", "/nowhere", "pip"});
