@@ -11,8 +11,8 @@ from farandole.launch.discovery.roster import Roster
 from farandole.launch.discovery.source import Asking, Source
 from farandole.launch.ending import Ending
 from farandole.launch.hosts import HostList, parse_hosts
-from farandole.launch.job import place
 from farandole.launch.membership import Lease
+from farandole.launch.placement import place
 from farandole.launch.remote.assembly import Assembly, HostPlan
 from farandole.launch.remote.follow import Follower, Ways
 from farandole.launch.slots import Backoff

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from farandole.launch import measure
-from farandole.launch.job import JobError
+from farandole.launch.placement import JobError
 
 FOLDED = {"allreduce": 2 * 2 / 3, "allgather": 2 / 3, "broadcast": 1.0}  # bus over algorithm with 3 ranks
 

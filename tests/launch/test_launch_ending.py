@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from farandole._start.rank_records import Parting
 from farandole.launch.ending import Ending
-from farandole.launch.job import Placement
+from farandole.launch.placement import Placement
 from farandole.launch.verdict import Death, Verdict, describe, exit_code, judge
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from farandole.launch import environment
-from farandole.launch.job import Placement
+from farandole.launch.placement import Placement
 
 PLACE = Placement(3, 8, "localhost", 1, 2, 3, 4)
 PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"

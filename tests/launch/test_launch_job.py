@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from farandole.launch.hosts import HostList, parse_hosts
-from farandole.launch.job import JobError, Placement, Slots, place, plan
+from farandole.launch.placement import JobError, Placement, Slots, place, plan
 
 NAMES = frozenset({"localhost", "127.0.0.1", "::1", "box", "box.example.org"})
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from farandole.launch import local
-from farandole.launch.job import JobError
+from farandole.launch.placement import JobError
 
 
 def test_all_ranks_well_is_exit_code_0_and_silence(run: Callable) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from farandole.launch.discovery import choice
 from farandole.launch.hosts import MAX_RANKS, HostList
-from farandole.launch.job import JobError, Placement, Slots, place
 from farandole.launch.options import Elastic, elastic
+from farandole.launch.placement import JobError, Placement, Slots, place
 from farandole.launch.slots import Backoff
 from farandole.launch.slots import Slots as ElasticSlots
 from farandole.launch.spec import JobSpec, SpecError

@@ -3,7 +3,7 @@
 It never loads the compiled module: it meets the ranks through the environment variables of `environment.py` only.
 
     cli          what the user typed                                       -> job, command, options
-    job          -np and -H -> who is which rank, where                    (pure)
+    placement    -np and -H -> who is which rank, where                    (pure)
     environment  the environment we were given -> the environment of a rank
     guard        two processes that outlive each other long enough to clean up; the process tree
     local        starts one process per rank on this machine

@@ -70,13 +70,13 @@ class _Run(click.Command):
 
 
 def _check_count(arguments: list[str]) -> None:
-    from farandole.launch import job
+    from farandole.launch import placement
 
     for option, value in pairwise(arguments):
         if option in ("-n", "-np", "--num-proc"):
             try:
-                job.parse_count("1" if value == "auto" else value, "-np")
-            except job.JobError as error:
+                placement.parse_count("1" if value == "auto" else value, "-np")
+            except placement.JobError as error:
                 raise click.UsageError(str(error)) from error
             return
 
@@ -128,7 +128,7 @@ def run(
     Ends with the exit code of the rank that failed first, or 0.
     Each option may stand in the environment, too, as FARANDOLE_RUN_NUM_PROC for --num-proc.
     """  # noqa: D301  (click wants the character)
-    from farandole.launch import config, environment, files, job, local
+    from farandole.launch import config, environment, files, local, placement
     from farandole.launch.plan import plan
     from farandole.launch.preview import preview
     from farandole.launch.run import run_job
@@ -142,7 +142,7 @@ def run(
     say = partial(_hint, context.obj)
     try:
         planned = plan(JobSpec.of(command, **given), base, say, context.obj, is_preview=dry_run)
-    except (job.JobError, files.FileError, environment.SettingError, SpecError) as error:
+    except (placement.JobError, files.FileError, environment.SettingError, SpecError) as error:
         raise click.UsageError(str(error)) from error
     except local.CommandError as error:
         print_error(str(error))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from farandole.launch.discovery.source import Source
 from farandole.launch.hosts import LOCAL_HOST, is_local
-from farandole.launch.job import Placement
 from farandole.launch.nodes.options import NodeOptions
 from farandole.launch.options import Elastic, HostOptions
+from farandole.launch.placement import Placement
 from farandole.launch.relay import OutputOptions
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from pathlib import Path
 from farandole._start import sockets, this_host
 from farandole._start.horovod_names import horovod_variables
 from farandole.launch.hosts import bracketed
-from farandole.launch.job import Placement
 from farandole.launch.messages import shown
+from farandole.launch.placement import Placement
 
 _OWN = frozenset(
     f"FARANDOLE_{name}"

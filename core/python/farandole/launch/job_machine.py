@@ -9,9 +9,9 @@ from pathlib import Path
 
 from farandole.launch import job_file
 from farandole.launch.hosts import LOCAL_HOST, HostList, JobError, Slots, is_local, parse_count
-from farandole.launch.job import Placement
 from farandole.launch.job_file import FRAMEWORKS, JobFile
 from farandole.launch.messages import shown
+from farandole.launch.placement import Placement
 
 _GIB = 1 << 30
 

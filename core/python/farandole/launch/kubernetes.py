@@ -18,8 +18,8 @@ from typing import Any
 
 from farandole.launch.files import FileError
 from farandole.launch.hosts import MAX_RANKS
-from farandole.launch.job import Placement, Slots, place
 from farandole.launch.messages import shown, table
+from farandole.launch.placement import Placement, Slots, place
 from farandole.launch.spec import SpecError
 
 KEY_FILE = "/run/secrets/farandole/key"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from farandole.launch import guard
 from farandole.launch.hosts import bracketed
-from farandole.launch.job import JobError, Placement
+from farandole.launch.placement import JobError, Placement
 
 KEY_BYTES = 32
 NOT_FOUND = 127

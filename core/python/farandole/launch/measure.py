@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from farandole.launch.job import JobError
+from farandole.launch.placement import JobError
 
 DEFAULT_SIZES = "4,1K,16K,64K,256K,1M,4M,16M,64M"
 MOST_BYTES = 64 << 30

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from farandole.launch.engines import Engine
 from farandole.launch.hosts import MAX_RANKS, parse_count, split_list
-from farandole.launch.job import Placement
 from farandole.launch.membership import Lease
 from farandole.launch.messages import shown
+from farandole.launch.placement import Placement
 from farandole.launch.slots import Backoff, Slots
 from farandole.launch.spec import JobSpec, SpecError, Where
 

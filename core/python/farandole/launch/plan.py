@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farandole._start.timeline_files import file_of
-from farandole.launch import engines, environment, gpus, hosts, job, job_machine, local
+from farandole.launch import engines, environment, gpus, hosts, job_machine, local, placement
 from farandole.launch.description import Caller, Job
 from farandole.launch.discovery import choice
 from farandole.launch.nodes.options import NodeOptions, node_options
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class _Places:
     """Where the ranks run."""
 
-    placements: list[job.Placement]
+    placements: list[placement.Placement]
     names: frozenset[str]  # of this machine
     engine: Engine | None = None  # whose allocation has the hosts
     source: Source | None = None  # where to ask for hosts again
@@ -133,8 +133,8 @@ def _slots_here(base: Mapping[str, str]) -> int:
 
 def _of_nodes(nodes: NodeOptions) -> _Places:
     """Where the ranks run if all nodes have as many as this one."""
-    alike = [job.Slots(f"node {number}", nodes.slots) for number in range(nodes.count)]
-    return _Places(job.place(nodes.count * nodes.slots, alike), environment.local_names())
+    alike = [placement.Slots(f"node {number}", nodes.slots) for number in range(nodes.count)]
+    return _Places(placement.place(nodes.count * nodes.slots, alike), environment.local_names())
 
 
 def _places(
@@ -172,9 +172,9 @@ def _places(
         say(sentence)
     if file is not None:
         listed = job_machine.hosts_of(file, spec.ranks.num_proc, listed, gpus.count(base), is_preview)
-        return _Places(job.plan(str(file.ranks), listed, names), names, engine, source)
+        return _Places(placement.plan(str(file.ranks), listed, names), names, engine, source)
     here = _slots_here(base) if spec.ranks.num_proc == "auto" else 1
-    return _Places(job.plan(num_proc, listed, names, here), names, engine, source)
+    return _Places(placement.plan(num_proc, listed, names, here), names, engine, source)
 
 
 def _environment(spec: JobSpec, base: dict[str, str]) -> dict[str, str]:

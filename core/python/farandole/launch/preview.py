@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from farandole.launch.job import Placement
 from farandole.launch.messages import table
+from farandole.launch.placement import Placement
 
 
 def preview(placements: Sequence[Placement], command: Sequence[str], lines: Sequence[str] = ()) -> str:

@@ -14,9 +14,9 @@ from farandole.launch import guard, verdict
 from farandole.launch.inspection.aftermath import Flights
 from farandole.launch.inspection.sight import Sight
 from farandole.launch.inspection.watch import HostWatch
-from farandole.launch.job import Placement
 from farandole.launch.local import Rank
 from farandole.launch.membership import MembershipServer
+from farandole.launch.placement import Placement
 from farandole.launch.supervise import ENDING, Supervisor
 
 

@@ -12,8 +12,8 @@ from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local
 from farandole.launch.description import Job
 from farandole.launch.inspection.aftermath import Flights
-from farandole.launch.job import Placement
 from farandole.launch.messages import shown
+from farandole.launch.placement import Placement
 from farandole.launch.processes import LocalSupervisor
 from farandole.launch.relay import OutputError
 from farandole.launch.shared_options import print_error

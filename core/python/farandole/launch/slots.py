@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from farandole.launch.hosts import MAX_RANKS
-from farandole.launch.job import Placement
+from farandole.launch.placement import Placement
 
 MOST_STARTS = 1_000  # of ranks beside those of the start
 

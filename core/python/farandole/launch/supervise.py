@@ -21,9 +21,9 @@ from farandole.launch import guard, verdict
 from farandole.launch.ending import Ending
 from farandole.launch.inspection.sight import Sight, sight_of
 from farandole.launch.inspection.watch import JobWatch
-from farandole.launch.job import Placement
 from farandole.launch.membership import Answer, Lease
 from farandole.launch.output import name_of_rank
+from farandole.launch.placement import Placement
 from farandole.launch.relay import OutputOptions, Relay, Stream
 from farandole.launch.slots import Slots
 

@@ -31,7 +31,7 @@ def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json
         farandole bench -np 4 --sizes 4,64K,16M
         farandole bench --operation allgather --json rows.json
     """  # noqa: D301  (click wants the character)
-    from farandole.launch import environment, job, measure
+    from farandole.launch import environment, measure, placement
     from farandole.launch.description import Job
     from farandole.launch.relay import OutputOptions
     from farandole.launch.run import run_job
@@ -42,9 +42,9 @@ def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json
     try:
         settings = environment.settings(base)
         environment.check_backends(base)
-        placements = job.plan(num_proc, None, environment.local_names())
+        placements = placement.plan(num_proc, None, environment.local_names())
         byte_sizes = measure.parse_sizes(measure.DEFAULT_SIZES if sizes is None else sizes)
-    except (job.JobError, environment.SettingError) as error:
+    except (placement.JobError, environment.SettingError) as error:
         raise click.UsageError(str(error)) from error
     if not 0 < seconds <= 3600:
         raise click.UsageError(f"--seconds must be above 0 and at most 3600, not {seconds:g}.")

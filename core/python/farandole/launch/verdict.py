@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from farandole._start.rank_records import Parting
 from farandole.launch.hosts import LOCAL_HOST
-from farandole.launch.job import Placement
 from farandole.launch.messages import spoken
 from farandole.launch.output import visible
+from farandole.launch.placement import Placement
 
 LOST = 255  # exit code of a rank whose host was lost: that of ssh
 TOGETHER_SECONDS = 0.1

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from farandole.launch import environment, job, local
+from farandole.launch import environment, local, placement
 from farandole.launch.doctor.finding import Finding, fail, ok, warn
 
 EXPECTED_ABI = 1
@@ -79,7 +79,7 @@ def _try_world(base: Mapping[str, str], size: int, limit_s: float) -> Trial:
         key = local.make_key()
     except OSError as error:
         return Trial(error=f"the job's key cannot be made: {error.strerror}")
-    places = job.plan(str(size), None, environment.local_names())
+    places = placement.plan(str(size), None, environment.local_names())
     store, key_file, cores = local.make_store(), local.path_for_ranks(key), environment.available_cores()
     environments = [
         environment.for_rank(base, place, store=store, key_file=key_file, cores=cores, start_timeout_s=limit_s)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.launch.hosts import MAX_RANKS, Slots
-from farandole.launch.job import Placement, place
 from farandole.launch.messages import shown
+from farandole.launch.placement import Placement, place
 
 _NAMED = 8
 

@@ -17,10 +17,10 @@ from farandole.launch import environment, local, verdict
 from farandole.launch.description import Job
 from farandole.launch.inspection.aftermath import Flights
 from farandole.launch.inspection.sight import Sight
-from farandole.launch.job import Placement
 from farandole.launch.local import path_for_ranks
 from farandole.launch.nodes.channel import Channel
 from farandole.launch.nodes.roll import Gathered
+from farandole.launch.placement import Placement
 from farandole.launch.remote import frames
 from farandole.launch.remote.telling import TellingSupervisor, heard
 

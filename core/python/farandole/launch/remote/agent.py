@@ -22,7 +22,7 @@ from farandole._start.membership_channel import Message
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local, verdict
 from farandole.launch.inspection.aftermath import Flights
-from farandole.launch.job import Placement
+from farandole.launch.placement import Placement
 from farandole.launch.relay import OutputOptions, Relay
 from farandole.launch.remote import frames
 from farandole.launch.remote.examiner import Examiner

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from farandole.launch.job import Placement
+from farandole.launch.placement import Placement
 from farandole.launch.remote import reach
 from farandole.launch.remote.frames import Message
 

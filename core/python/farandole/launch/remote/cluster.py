@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 
 from farandole._start.membership_channel import Message
 from farandole.launch import verdict
-from farandole.launch.job import Placement
+from farandole.launch.placement import Placement
 from farandole.launch.remote import frames, ssh
 from farandole.launch.remote.agents import AgentsSupervisor
 from farandole.launch.remote.assembly import Assembly, AssemblyError, Send

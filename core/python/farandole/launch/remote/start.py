@@ -14,8 +14,8 @@ from farandole.launch.description import Job
 from farandole.launch.discovery.roster import Roster
 from farandole.launch.engines import tasks
 from farandole.launch.hosts import LOCAL_HOST, Slots, one_name_here
-from farandole.launch.job import Placement, place
 from farandole.launch.local import KEY_BYTES
+from farandole.launch.placement import Placement, place
 from farandole.launch.remote import link, ssh
 from farandole.launch.remote.assembly import Assembly, HostPlan
 from farandole.launch.remote.cluster import RESTART, ClusterSupervisor

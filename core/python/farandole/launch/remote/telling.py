@@ -10,7 +10,7 @@ from typing import Any
 from farandole._start.rank_records import Parting
 from farandole.launch import verdict
 from farandole.launch.inspection.sight import Sight
-from farandole.launch.job import Placement
+from farandole.launch.placement import Placement
 from farandole.launch.processes import LocalSupervisor
 from farandole.launch.remote.frames import Message
 from farandole.launch.supervise import ENDING
