@@ -13,8 +13,10 @@ from typing import Any
 import farandole
 import pytest
 from farandole import elastic
-from farandole._functions import outcome, starter
+from farandole._functions import outcome
 from farandole._start import outcome_channel
+from farandole.launch import JobResult
+from farandole.launch.events import JobEnded
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -112,14 +114,14 @@ def test_a_mistake_ends_the_job_as_ever() -> None:
     [
         ({"min_np": 3}, ValueError, "min_np=3 is more than np=2"),
         ({"min_np": 1, "max_np": 1}, ValueError, "max_np=1 is fewer than np=2"),
-        ({"min_np": 0}, ValueError, "at least 1, not min_np=0"),
-        ({"min_np": True}, TypeError, "a whole number, not min_np=True"),
-        ({"min_np": 1, "max_np": "4"}, TypeError, "a whole number, not max_np='4'"),
+        ({"min_np": 0}, ValueError, "min_np must be a whole number of at least 1, not 0"),
+        ({"min_np": True}, TypeError, "min_np must be a whole number of at least 1, not True"),
+        ({"min_np": 1, "max_np": "4"}, TypeError, "max_np must be a whole number of at least 1, not '4'"),
         ({"reset_limit": 4}, ValueError, "reset_limit is for jobs that lose ranks and go on; give min_np=1"),
         ({"slots_per_host": 4}, ValueError, "slots_per_host is for jobs that lose ranks and go on"),
         ({"host_discovery_script": "x", "hosts": "h:2"}, ValueError, "takes hosts or host_discovery_script, not both"),
         ({"elastic_timeout": 4}, ValueError, "elastic_timeout is for jobs that lose ranks and go on"),
-        ({"min_np": 1, "blacklist_cooldown_range": 4}, TypeError, "two numbers of seconds"),
+        ({"min_np": 1, "blacklist_cooldown_range": 4}, TypeError, "must be two numbers, as in (1, 60), not 4"),
         ({"min_np": 1, "blacklist_cooldown_range": (4, 1)}, RuntimeError, "the smaller first, not 4 1"),
         ({"min_np": 1, "elastic_timeout": 0}, RuntimeError, "--elastic-timeout must be a positive number"),
     ],
@@ -136,11 +138,11 @@ def _left(payload: object, traceback: str = "") -> bytearray:
 
 
 def test_errors_of_ranks_without_which_the_job_has_gone_on_are_no_failure() -> None:
-    ended = starter.Ended(0, outcomes={4: _left("d"), 1: _left(ValueError(), "excluded"), 0: _left("a"), 2: _left("")})
-    ended.outcomes[2].pop()  # it was killed while it wrote
-    assert outcome.results(ended, 4, is_elastic=True) == ["a", "d"]
+    left = {4: _left("d"), 1: _left(ValueError(), "excluded"), 0: _left("a"), 2: _left("")}
+    left[2].pop()  # it was killed while it wrote
+    result = JobResult(0, JobEnded(0), left)
+    assert outcome.results(result, 4, is_elastic=True) == ["a", "d"]
     with pytest.raises(ValueError):
-        outcome.results(ended, 4)
-    ended.code, ended.failed_first = 1, 1
+        outcome.results(result, 4)
     with pytest.raises(ValueError):
-        outcome.results(ended, 4, is_elastic=True)
+        outcome.results(JobResult(1, JobEnded(1, culprit=1), left), 4, is_elastic=True)

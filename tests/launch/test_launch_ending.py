@@ -10,7 +10,7 @@ import pytest
 from farandole._start.rank_records import Parting
 from farandole.launch.ending import Ending
 from farandole.launch.placement import Placement
-from farandole.launch.verdict import Death, Verdict, describe, exit_code, judge
+from farandole.launch.verdict import Death, Verdict, ended, exit_code, judge
 
 
 def test_a_failure_gives_the_others_a_pause_then_term_then_kill_within_the_grace() -> None:
@@ -138,7 +138,7 @@ def test_what_ranks_say_counts_more_than_the_order_of_deaths(deaths: list[Death]
 
 
 def said(failure: Death, tail: list[bytes], is_above: bool = False) -> str:
-    return describe(Verdict(failure, 1), tail, None, is_above)
+    return ended(Verdict(failure, 1), tail, None, is_above).on_screen(f"[{failure.placement.rank}]")
 
 
 def test_exit_codes_are_those_of_a_shell() -> None:
@@ -210,18 +210,14 @@ def test_who_ended_well_before_the_failure_is_named() -> None:
     found = judge([death(1, 0, 0.41), failure, death(2, 0, 121.0), death(3, 0, 122.0, asked=True)])
     assert found is not None
     assert [each.placement.rank for each in found.ended] == [1]
-    last = describe(found, [], None).splitlines()[-1]
-    assert last.startswith(
-        "farandole: rank 1 had ended before, with exit code 0 after 0.4 s; if others still needed it"
-    )
+    last = ended(found, [], None).sentences[-1]
+    assert last.startswith("rank 1 had ended before, with exit code 0 after 0.4 s; if others still needed it")
     assert last.endswith("did it return early, or never call init()?")
 
 
 def test_of_many_that_ended_well_some_are_named() -> None:
-    ended = [death(rank, 0, 1.0) for rank in range(1, 12)]
-    assert "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more had ended" in describe(
-        Verdict(death(0, 1, 9.0), 1, ended), [], None
-    )
-    assert "ranks 1 and 2 had ended before, with exit code 0 (the first of them after 1.0 s); if" in describe(
-        Verdict(death(0, 1, 9.0), 1, ended[:2]), [], None
-    )
+    before = [death(rank, 0, 1.0) for rank in range(1, 12)]
+    text = ended(Verdict(death(0, 1, 9.0), 1, before), [], None).text
+    assert "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more had ended" in text
+    text = ended(Verdict(death(0, 1, 9.0), 1, before[:2]), [], None).text
+    assert "ranks 1 and 2 had ended before, with exit code 0 (the first of them after 1.0 s); if" in text

@@ -13,9 +13,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from farandole.engine import pack_call, result_in
+from farandole.launch import JobSpec
 from farandole_ray import _log, _way, _wire, log
 from farandole_ray._actor import GONE, Actor
 from farandole_ray._launcher import Launcher, new_mark
@@ -160,10 +162,14 @@ def test_the_program_of_a_rank_makes_calls_until_one_raises(tmp_path: Path) -> N
     assert process.returncode == 1 and out == f"x{mark.decode()}\n{mark.decode()}\n"
 
 
+def launched(program: str, **leaves: Any) -> Launcher:
+    return Launcher(JobSpec.of([sys.executable, "-c", program], num_proc=1, **leaves), dict(os.environ))
+
+
 def test_the_launcher_keeps_marks_and_its_own_words_from_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     mark = new_mark().decode()
     program = f"import os; os.write(1, b'one\\nhalf{mark}\\n{mark}\\n'); os.write(2, b'{mark}\\n'); os._exit(3)"
-    launcher = Launcher(["-np", "1", "--", sys.executable, "-c", program], dict(os.environ))
+    launcher = launched(program)
     assert launcher.ended.wait(30) and launcher.code == 3
     launcher.show()
     lines = capsys.readouterr().out.splitlines()
@@ -177,8 +183,8 @@ def test_only_the_verdict_names_the_rank_that_failed() -> None:
     lost = "farandole: rank 5 on n1 (pid 17) ended: killed by SIGKILL (signal 9) after 0.1 s; {} on."
     lines = "\n".join([late, lost.format("1 rank goes"), lost.format("2 ranks go"), ""])
     program = f"import os; os.write(2, {lines!r}.encode()); os._exit(3)"
-    launcher = Launcher(["-np", "1", "--no-prefix", "--", sys.executable, "-c", program], dict(os.environ))
-    assert launcher.ended.wait(30) and launcher.said.count("rank") == 6
+    launcher = launched(program, prefix=False)
+    assert launcher.ended.wait(30) and launcher.said.count("rank") == 1, launcher.said
     assert launcher.blamed == 0
 
 
@@ -190,7 +196,7 @@ def test_the_launcher_hands_to_callbacks_what_ranks_of_the_call_log(capsys: pyte
         f"_log.begin({other!r}); log('of an earlier call')"
     )
     heard: list[object] = []
-    launcher = Launcher(["-np", "1", "--", sys.executable, "-c", program], dict(os.environ))
+    launcher = launched(program)
     launcher.listen(mark, [heard.append])
     assert launcher.ended.wait(30) and launcher.code == 0
     launcher.show()
@@ -207,7 +213,7 @@ def test_a_callback_that_raises_is_called_no_more() -> None:
         heard.append(values)
         raise KeyError(values)
 
-    launcher = Launcher(["-np", "1", "--", sys.executable, "-c", program], dict(os.environ))
+    launcher = launched(program)
     launcher.listen(mark, [raises])
     assert launcher.ended.wait(30)
     with pytest.raises(KeyError):
@@ -230,9 +236,10 @@ def test_what_cannot_be_logged_is_named_and_elsewhere_nothing_is_logged(
 
 def test_the_launcher_ends_with_the_process_that_started_it() -> None:
     program = (
-        "import os, sys, time; from farandole_ray._launcher import Launcher\n"
-        "launcher = Launcher(['-np', '1', '--', 'sleep', '60'], dict(os.environ))\n"
-        "print(launcher._process.pid, flush=True); time.sleep(60)"
+        "import os, sys, time; from farandole.launch import JobSpec; from farandole_ray._launcher import Launcher\n"
+        "spec = JobSpec.of(['sh', '-c', 'echo $$; exec sleep 60'], num_proc=1, prefix=False)\n"
+        "launcher = Launcher(spec, dict(os.environ))\n"
+        "while True: launcher.show(); time.sleep(0.02)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout

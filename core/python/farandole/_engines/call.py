@@ -9,8 +9,9 @@ from typing import Any
 
 from farandole._engines.driver_log import DriverLog
 from farandole._engines.hub import Hub
-from farandole._functions import outcome, parcel, starter, words
+from farandole._functions import arguments, outcome, parcel
 from farandole._start.engine_environment import DRIVER_LOG
+from farandole.launch import JobSpec, SpecError, job
 
 _RANK = "farandole._engines.rank"
 
@@ -33,7 +34,7 @@ class Call:
     def __init__(
         self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, caller: str
     ) -> None:
-        words.check_call(fn, args, kwargs, caller)
+        arguments.check_call(fn, args, kwargs, caller)
         self._memory = parcel.write(fn, tuple(args), dict(kwargs or {}), caller=caller, is_elsewhere=True)
 
     def __enter__(self) -> Call:
@@ -50,9 +51,9 @@ class Call:
         hosts: str,
         *,
         env: Mapping[str, str] | None = None,
-        options: Sequence[str] = (),
-        stdout: starter.Shown | None = None,
-        stderr: starter.Shown | None = None,
+        options: Mapping[str, object] | None = None,
+        stdout: job.Shown | None = None,
+        stderr: job.Shown | None = None,
     ) -> list[Any]:
         """Call it on the ranks of a job, and return the results in their order.
 
@@ -62,7 +63,7 @@ class Call:
             ranks: their number.
             hosts: where they run, as `Hub.arrange` tells and `listed` writes it.
             env: variables for the ranks.
-            options: more, for the launcher.
+            options: more leaves of `farandole.launch.JobSpec`.
             stdout: where the lines of ranks appear, by default all of them here; see `DriverLog`.
             stderr: the same for their stderr.
 
@@ -70,8 +71,12 @@ class Call:
             FarandoleError: a rank or its task is lost, or the job cannot start.
             Exception: as the function raised it on the rank that failed first.
         """
-        given = [f"--env={name}={value}" for name, value in {**(env or {}), DRIVER_LOG: "1"}.items()]
-        typed = ["-np", str(ranks), f"--hosts={hosts}", *given, *options, "-m", "--", _RANK]
+        variables = [f"{name}={value}" for name, value in {**(env or {}), DRIVER_LOG: "1"}.items()]
+        spec = JobSpec.of([_RANK], num_proc=ranks, hosts=hosts, env=variables, module=True, **(options or {}))
         shown = stdout or DriverLog(sys.stdout), stderr or DriverLog(sys.stderr)
-        ended = starter.run(typed, self._memory, way=f"{engine}:{hub.name}", stdout=shown[0], stderr=shown[1])
-        return outcome.results(ended, ranks)
+        function = job.Function(self._memory, engine, hub.name)
+        try:
+            result = job.run(spec, stdout=shown[0], stderr=shown[1], function=function)
+        except SpecError as error:
+            raise outcome.refused(error) from None
+        return outcome.results(result, ranks)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
-from farandole._functions.starter import Shown
 from farandole._start import engine_environment
+from farandole.launch.job import Shown
 
 _MARK = "\x1efarandole\x1e"
 

@@ -1,10 +1,9 @@
 """`farandole.run`: a function as the ranks of a job, called from a script or a notebook.
 
     call      the public function
-    words     its arguments as options of the launcher                    (pure)
+    arguments its arguments as the spec of a job                          (pure)
     parcel    the function and its arguments as bytes that each rank reads
     blame     names the variable or argument that cannot be pickled       (pure)
-    starter   `farandole run` as a child process; its output for the caller
     rank      the program of a rank: reads the parcel, calls, writes an outcome
     outcome   a result or an exception as bytes that the caller reads
 
@@ -12,6 +11,5 @@
       ^                                |    --- frames --> agent --> rank     elsewhere: the agent has memory like it
       +------- pipe of outcomes -------+<-------------- pipe --------+
 
-No file has a name, so nothing stays behind when processes are killed. The launcher is a process of its own, so this
-package does not import it.
+No file has a name, so nothing stays behind when processes are killed. `farandole.launch.job` runs the launcher.
 """

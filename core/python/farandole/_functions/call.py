@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, SupportsIndex, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
+
+if TYPE_CHECKING:
+    from farandole.launch.spec import JobSpec
 
 T = TypeVar("T")
 
@@ -77,18 +81,34 @@ def run(
         >>> hvd.run(lambda base: base + 1, args=(41,), np=2)
         [42, 42]
     """
-    from farandole._functions import outcome, words
+    from farandole._functions import arguments, outcome
 
-    words.check_call(fn, args, kwargs)
-    ranks = words.count_of_ranks(np)
-    is_elastic = min_np is not None or max_np is not None or host_discovery_script is not None
-    options = [*words.places(ranks, hosts, hostfile, host_discovery_script), *["--timestamp"] * timestamp]
-    options += [*words.of_values(start_timeout=start_timeout, output_dir=output_dir), *["--verbose"] * verbose]
-    options += words.ways(executable, ssh_port, ssh_identity_file, network_interfaces)
-    options += words.elastic(is_elastic, ranks, min_np, max_np, reset_limit, slots_per_host)
-    options += words.elastic_times(is_elastic, blacklist_cooldown_range, elastic_timeout)
+    arguments.check_call(fn, args, kwargs)
+    ranks = arguments.count_of_ranks(np)
+    spec = arguments.spec(
+        ranks,
+        {
+            "hosts": hosts,
+            "hostfile": hostfile,
+            "host_discovery_script": host_discovery_script,
+            "start_timeout": start_timeout,
+            "output_dir": output_dir,
+            "timestamp": timestamp,
+            "verbose": verbose,
+            "python": executable,
+            "ssh_port": ssh_port,
+            "ssh_identity_file": ssh_identity_file,
+            "network_interfaces": network_interfaces,
+            "min_np": min_np,
+            "max_np": max_np,
+            "reset_limit": reset_limit,
+            "slots_per_host": slots_per_host,
+            "blacklist_cooldown_range": blacklist_cooldown_range,
+            "elastic_timeout": elastic_timeout,
+        },
+    )
     with outcome.without_our_frames():
-        return _call(fn, args, kwargs, ranks, options, executable, is_elastic)
+        return _call(fn, args, kwargs, ranks, spec, executable)
 
 
 def _call(
@@ -96,16 +116,18 @@ def _call(
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     ranks: int,
-    options: Sequence[str],
+    spec: JobSpec,
     executable: str | None,
-    is_elastic: bool,
 ) -> list[T]:
-    from farandole._functions import outcome, parcel, starter
+    from farandole._functions import arguments, outcome, parcel
+    from farandole.launch import SpecError, job
 
-    call = parcel.write(fn, tuple(args), dict(kwargs or {}), executable)
-    command = starter.python("farandole._functions.rank", executable)
+    memory = parcel.write(fn, tuple(args), dict(kwargs or {}), executable)
+    command = job.python("farandole._functions.rank", executable)
     try:
-        ended = starter.run(["-np", str(ranks), *options, "--", *command], call)
+        ended = job.run(replace(spec, command=tuple(command)), function=job.Function(memory))
+    except SpecError as error:
+        raise outcome.refused(error) from None
     finally:
-        os.close(call)
-    return outcome.results(ended, ranks, is_elastic)
+        os.close(memory)
+    return outcome.results(ended, ranks, arguments.is_elastic(spec))

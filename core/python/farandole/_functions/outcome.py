@@ -12,7 +12,8 @@ from farandole._runtime.uncaught import Uncaught
 from farandole._start import outcome_channel
 
 if TYPE_CHECKING:
-    from farandole._functions.starter import Ended
+    from farandole.launch.job import JobResult
+    from farandole.launch.spec import SpecError
 
 
 class RankTraceback(Exception):
@@ -129,24 +130,32 @@ def _read(data: bytearray) -> _Outcome | None:
     return _Outcome(parts[1], traceback, summary)
 
 
-def results(ended: Ended, ranks: int, is_elastic: bool = False) -> list[Any]:
+def refused(error: SpecError) -> FarandoleError:
+    """The error of a job that the launcher could not start."""
+    made = FarandoleError(str(error))
+    _of_job(made, None, 2)
+    return made
+
+
+def results(result: JobResult, ranks: int, is_elastic: bool = False) -> list[Any]:
     """The results in rank order. Raises the exception of the rank that failed first, or FarandoleError.
 
     Args:
-        ended: the job.
+        result: of the job.
         ranks: of its start.
         is_elastic: ranks that were lost or told to leave are no failure of a job that has ended well. Ranks count as
             they were started, newcomers last; those of the last epoch have the same order.
     """
-    outcomes = {rank: found for rank, data in ended.outcomes.items() if (found := _read(data)) is not None}
+    outcomes = {rank: found for rank, data in result.outcomes.items() if (found := _read(data)) is not None}
     failed = {rank: each for rank, each in outcomes.items() if each.traceback}
-    first = next(iter(failed), None) if ended.failed_first is None else ended.failed_first  # in the order of arrival
-    has_gone_on = is_elastic and ended.code == 0
+    culprit = result.ended.culprit
+    first = next(iter(failed), None) if culprit is None else culprit  # in the order of arrival
+    has_gone_on = is_elastic and result.exit_code == 0
     if first in failed and not has_gone_on:
-        raise _of_job(_error(failed[first], first, ranks), first, ended.code)
-    if ended.code != 0:
-        said = ended.said or f"the launcher ended with exit code {ended.code} and said nothing."
-        raise _of_job(FarandoleError(said), first, ended.code)
+        raise _of_job(_error(failed[first], first, ranks), first, result.exit_code)
+    if result.exit_code != 0:
+        said = result.ended.text or f"the launcher ended with exit code {result.exit_code} and said nothing."
+        raise _of_job(FarandoleError(said), first, result.exit_code)
     finished = sorted(outcomes.keys() - failed.keys()) if is_elastic else range(ranks)
     if not finished:
         raise FarandoleError("all ranks left before the function returned, so there is no result; call it again.")

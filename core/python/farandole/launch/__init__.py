@@ -1,8 +1,11 @@
 """The launcher: starts the ranks of a job, relays their output and ends them together.
 
-It never loads the compiled module: it meets the ranks through the environment variables of `environment.py` only.
+`run` runs a job from a program, as the command `farandole run` does for people. The launcher never loads the compiled
+module: it meets the ranks through the environment variables of `environment.py` only.
 
-    cli          what the user typed                                       -> job, command, options
+    cli          what the user typed -> spec                               spec: the description of a job
+    job          `run`: the launcher as a child of a program               child: its other end
+    plan         spec -> description, from which run.py starts the job     events: what happens to a job, for programs
     placement    -np and -H -> who is which rank, where                    (pure)
     environment  the environment we were given -> the environment of a rank
     guard        two processes that outlive each other long enough to clean up; the process tree
@@ -12,4 +15,7 @@ It never loads the compiled module: it meets the ranks through the environment v
     verdict      who failed first, and how to say it                       (pure)
 """
 
-__all__: list[str] = []
+from farandole.launch.job import JobResult, Stop, run
+from farandole.launch.spec import JobSpec, SpecError
+
+__all__ = ["JobResult", "JobSpec", "SpecError", "Stop", "run"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,7 +22,7 @@ from farandole.launch.trace_verbs import report, timeline
 from farandole.launch.verbs import bench, doctor, inspect, k8s, live
 
 if TYPE_CHECKING:
-    from farandole.launch.description import Caller, Job
+    from farandole.launch.description import Job
 
 
 @click.group(name="farandole", invoke_without_command=True, context_settings=CONTEXT)
@@ -139,58 +137,44 @@ def run(
         return 0
     if given["hosts"] is not None and given["hostfile"] is not None:
         del given[config.less_preferred(context, "hosts", "hostfile")]
-    say = partial(_hint, context.obj)
     try:
-        planned = plan(JobSpec.of(command, **given), base, say, context.obj, is_preview=dry_run)
+        planned = plan(JobSpec.of(command, **given), base, print_error, is_preview=dry_run)
     except (placement.JobError, files.FileError, environment.SettingError, SpecError) as error:
         raise click.UsageError(str(error)) from error
     except local.CommandError as error:
         print_error(str(error))
         return error.exit_code
     for sentence in planned.notes:
-        say(sentence)
+        print_error(sentence)
     if dry_run:
         click.echo(preview(planned.placements, planned.command, planned.lines))
         return 0
     for sentence in _hints(context, planned):
-        say(sentence)
+        print_error(sentence)
     return run_job(planned)
 
 
-def _hint(caller: Caller | None, sentence: str) -> None:
-    """Print a sentence where the user sees it at once."""
-    if caller is None:
-        print_error(sentence)
-    else:
-        os.write(caller.stderr, f"farandole: {sentence}\n".encode())
-
-
-def _hints(context: click.Context, job: Job) -> list[str]:
+def _hints(context: click.Context, planned: Job) -> list[str]:
     """Sentences about variables and options that do not do what they seem to."""
-    from farandole.launch import config, gpus, horovod
-    from farandole.launch.doctor.settings import likely_slips
+    from farandole.launch import config
+    from farandole.launch.plan import hints
 
-    hints = [horovod.about_settings(job.base), gpus.sharing(job.base, job.placements[0].local_size)]
-    if ignored := config.of_file(context).ignored:
-        hints.append(f"no effect here: {', '.join(ignored)} of --config-file; there is nothing to set.")
-    slips = [*likely_slips(job.base), *config.unknown_variables(context.command, job.base)]
-    return [sentence for sentence in [*slips, *hints] if sentence]
+    ignored = config.of_file(context).ignored
+    told = [f"no effect here: {', '.join(ignored)} of --config-file; there is nothing to set."] if ignored else []
+    return [*config.unknown_variables(context.command, planned.base), *hints(planned), *told]
 
 
 for _verb in (bench, doctor, inspect, k8s, live, report, timeline):
     farandole.add_command(_verb)
 
 
-def main(arguments: list[str] | None = None, caller: Caller | None = None) -> NoReturn:
-    """Run the command line and exit: 2 for what was typed wrongly, else as the verb decides.
-
-    `caller`: the program that has called `farandole.run`.
-    """
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit: 2 for what was typed wrongly, else as the verb decides."""
     if sys.platform != "linux":
         print_error(f"Farandole runs on Linux; {sys.platform} is not supported.")
         sys.exit(USAGE)
     try:
-        code = farandole.main(arguments, prog_name="farandole", standalone_mode=False, obj=caller)
+        code = farandole.main(arguments, prog_name="farandole", standalone_mode=False)
     except click.ClickException as error:
         print_error(about_wrong_line(error))
         code = USAGE

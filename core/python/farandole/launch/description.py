@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import os
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from farandole.launch.discovery.source import Source
+from farandole.launch.events import JobEnded
+from farandole.launch.guard import tell_user
 from farandole.launch.hosts import LOCAL_HOST, is_local
 from farandole.launch.nodes.options import NodeOptions
 from farandole.launch.options import Elastic, HostOptions
@@ -19,13 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Caller:
-    """The program that has called `farandole.run`, as descriptors that it has handed to us."""
+    """The program that has called `farandole.launch.run`, as descriptors that it has handed to us."""
 
-    call: int  # memory with the function and its arguments
-    outcomes: int  # a pipe for what its ranks leave
-    stderr: int  # where the stderr of ranks is shown; ours is read by the caller
+    call: int  # memory with the function of `farandole.run` and its arguments; -1: none
+    outcomes: int  # a pipe for what its ranks leave; -1: none
+    events: int  # a pipe
     engine: str = ""  # in whose tasks the agents run; "": the caller started none
     hub: str = ""  # the abstract name of the socket that has the ways to them
+
+    def tell(self, ended: JobEnded) -> None:
+        """Tell how the job has ended, where no supervisor does."""
+        os.write(self.events, ended.to_json().encode() + b"\n")
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ class Job:
     elastic: Elastic | None = None
     source: Source | None = None  # of hosts, of an elastic job that follows it
     served: Wanted | None = None  # a page that shows the job, and metrics
+    end: Callable[[JobEnded], None] = tell_user  # tells how the job has ended, where no supervisor does
 
     def is_local(self, host: str) -> bool:
         """Returns whether this machine has that name."""

@@ -23,6 +23,8 @@ import traceback
 from collections.abc import Callable
 from types import FrameType
 
+from farandole.launch.events import JobEnded
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SWEEP_SECONDS = 3.0  # a process that survives SIGKILL for so long sits in the kernel; waiting longer helps nobody
@@ -113,11 +115,18 @@ def _children_before_us() -> set[int]:
     return {child.pid for child in psutil.Process().children()}
 
 
-def run_guarded(*works: Callable[[int], int]) -> int:
+def tell_user(ended: JobEnded) -> None:
+    """Print how a job has ended, where no supervisor does."""
+    for sentence in ended.sentences:
+        print(f"farandole: {sentence}", file=sys.stderr)
+
+
+def run_guarded(*works: Callable[[int], int], end: Callable[[JobEnded], None] = tell_user) -> int:
     """Run each `work(lifeline)` in an inner process of its own, one after the other, up to the first that fails.
 
     Returns the exit code of the last that ran; 128 + signal where the user ended the job between two of them.
-    The descriptor `lifeline` is at end-of-file when the outer process is gone.
+    The descriptor `lifeline` is at end-of-file when the outer process is gone. `end` tells how a job has ended that the
+    inner process cannot tell about.
     REQUIRES one thread. A work starts with the signals of HANDLED blocked.
     """
     _fill_standard_descriptors()
@@ -128,9 +137,10 @@ def run_guarded(*works: Callable[[int], int]) -> int:
     code = 0
     for work in works:
         if interruptions:  # the inner process had ended before it could hear of it
-            print(f"farandole: ended by {signal.Signals(interruptions[0]).name} between two lines.", file=sys.stderr)
+            name = signal.Signals(interruptions[0]).name
+            end(JobEnded(128 + interruptions[0], (f"ended by {name} between two lines.",)))
             return 128 + interruptions[0]
-        code = _run_one(work, strangers, interruptions)
+        code = _run_one(work, strangers, interruptions, end)
         if code != 0:
             break
         if work is not works[-1]:
@@ -138,7 +148,9 @@ def run_guarded(*works: Callable[[int], int]) -> int:
     return code
 
 
-def _run_one(work: Callable[[int], int], strangers: set[int], interruptions: list[int]) -> int:
+def _run_one(
+    work: Callable[[int], int], strangers: set[int], interruptions: list[int], end: Callable[[JobEnded], None]
+) -> int:
     lifeline, held_by_outer = os.pipe()
     outer_pid = os.getpid()
     inner_pid = os.fork()
@@ -152,7 +164,7 @@ def _run_one(work: Callable[[int], int], strangers: set[int], interruptions: lis
     if status < 0:  # else it has left nothing
         sweep(strangers.__contains__)
         name = signal.Signals(-status).name
-        print(f"farandole: the launcher's inner process was killed by {name}; its ranks were ended.", file=sys.stderr)
+        end(JobEnded(128 - status, (f"the launcher's inner process was killed by {name}; its ranks were ended.",)))
         return 128 - status
     return status
 

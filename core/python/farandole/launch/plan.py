@@ -12,6 +12,7 @@ from farandole._start.timeline_files import file_of
 from farandole.launch import engines, environment, gpus, hosts, job_machine, local, placement
 from farandole.launch.description import Caller, Job
 from farandole.launch.discovery import choice
+from farandole.launch.guard import tell_user
 from farandole.launch.nodes.options import NodeOptions, node_options
 from farandole.launch.options import elastic, host_options, interfaces
 from farandole.launch.relay import OutputOptions
@@ -83,7 +84,17 @@ def plan(
         elastic=elastic(spec, len(places.placements), ranks_base, nodes is not None),
         source=places.source,
         served=_served(spec),
+        end=tell_user if caller is None else caller.tell,
     )
+
+
+def hints(planned: Job) -> list[str]:
+    """Sentences about variables that do not do what they seem to."""
+    from farandole.launch import horovod
+    from farandole.launch.doctor.settings import likely_slips
+
+    found = [horovod.about_settings(planned.base), gpus.sharing(planned.base, planned.placements[0].local_size)]
+    return [*likely_slips(planned.base), *filter(None, found)]
 
 
 def _command(
@@ -108,7 +119,7 @@ def _output(spec: JobSpec, settings: environment.Settings, caller: Caller | None
         dumb_terminal=settings.dumb_terminal,
         verbose=spec.output.verbose,
     )
-    return options if caller is None else replace(options, stderr=caller.stderr, outcomes=caller.outcomes)
+    return options if caller is None else replace(options, outcomes=caller.outcomes, events=caller.events)
 
 
 def _served(spec: JobSpec) -> Wanted | None:

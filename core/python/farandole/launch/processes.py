@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from farandole._start.membership_channel import Message
 from farandole._start.rank_records import RankRecords
 from farandole.launch import guard, verdict
+from farandole.launch.events import RankStarted
 from farandole.launch.inspection.aftermath import Flights
 from farandole.launch.inspection.sight import Sight
 from farandole.launch.inspection.watch import HostWatch
@@ -39,6 +40,7 @@ class LocalSupervisor(Supervisor):
         self.alive[rank.pid] = rank
         self._children_left = True
         self.relay.add(rank.placement.rank, rank.stdout, rank.stderr, rank.outcome)
+        self.relay.emit(RankStarted(rank.placement.rank, rank.placement.host, rank.pid))
 
     def serve_membership(self) -> str:
         """Make the socket at which the ranks of this host speak of their elastic job; its name. Raises OSError."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import selectors
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -13,7 +12,17 @@ from functools import partial
 from pathlib import Path
 
 from farandole._start.outcome_channel import piece
-from farandole.launch.output import LAUNCHER, QUIET_SECONDS, PlainScreen, Screen, Source, Style, TerminalScreen
+from farandole.launch.events import Event, JobEnded
+from farandole.launch.output import (
+    LAUNCHER,
+    QUIET_SECONDS,
+    PlainScreen,
+    Screen,
+    Source,
+    Style,
+    TerminalScreen,
+    name_of_rank,
+)
 from farandole.launch.verdict import TAIL_LINES
 from farandole.launch.writer import Writer
 
@@ -37,8 +46,8 @@ class OutputOptions:
     verbose: bool = False
     hosts: dict[int, str] = field(default_factory=dict)  # of each rank, newcomers added, where there are several
     continues_logs: bool = False  # of an earlier line of the job
-    stderr: int = STDERR  # where that of the ranks is shown; ours takes the words about the end
     outcomes: int = -1  # the pipe for those of ranks that call a function
+    events: int = -1  # the pipe for events, whose reader tells the user about the end; -1: we do
 
 
 class OutputError(Exception):
@@ -95,12 +104,13 @@ class Relay:
 
     def __post_init__(self) -> None:
         self._stdout = _destination(STDOUT, self.options, self.wake)
-        stderr = self.options.stderr
-        same = _identity(STDOUT) == _identity(stderr)
-        self._stderr = self._stdout if same else _destination(stderr, self.options, self.wake)
+        same = _identity(STDOUT) == _identity(STDERR)
+        self._stderr = self._stdout if same else _destination(STDERR, self.options, self.wake)
+        self._events = Destination(PlainScreen(Style(), prompts=False), Writer(self.options.events, self.wake))
         self._outcomes = Destination(PlainScreen(Style(), prompts=False), Writer(self.options.outcomes, self.wake))
         self._destinations = [self._stdout] if same else [self._stdout, self._stderr]
         self._destinations += [self._outcomes] if self.options.outcomes >= 0 else []
+        self._destinations += [self._events] if self.options.events >= 0 else []
         self._us = Source(LAUNCHER)
         self._waiting = Source(LAUNCHER)  # the line of `status`
         self._logs: dict[int, int] = {}
@@ -151,12 +161,18 @@ class Relay:
         lines = (message + "\n").encode(errors="surrogateescape")
         self._stderr.writer.write(self._stderr.screen.lines(self._us, lines))
 
-    def tell(self, message: str) -> None:
-        """Print the words about the end, which a caller of `farandole.run` reads from our own stderr."""
-        if self.options.stderr == STDERR:
-            self.say(message)
-        else:
-            print(message, file=sys.stderr, flush=True)
+    def emit(self, event: Event) -> None:
+        """Hand an event to the program that runs this job, if there is one."""
+        if self.options.events >= 0:
+            self._events.writer.write(event.to_json().encode() + b"\n")
+
+    def end(self, ended: JobEnded) -> None:
+        """Tell how the job has ended: the program that runs it, or the user."""
+        if self.options.events >= 0:
+            self.emit(ended)
+            return
+        if ended.sentences:
+            self.say(ended.on_screen(name_of_rank(ended.culprit or 0, self.options.hosts)))
 
     def status(self, text: str) -> None:
         """Show what we wait for, where stderr is a terminal; "": nothing any more."""

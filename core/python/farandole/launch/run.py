@@ -11,8 +11,9 @@ from functools import partial
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local
 from farandole.launch.description import Job
+from farandole.launch.events import JobEnded
 from farandole.launch.inspection.aftermath import Flights
-from farandole.launch.messages import shown
+from farandole.launch.messages import one_line, shown, spoken
 from farandole.launch.placement import Placement
 from farandole.launch.processes import LocalSupervisor
 from farandole.launch.relay import OutputError
@@ -25,7 +26,7 @@ def run_job(job: Job) -> int:
     """Start the ranks, see them through, leave nothing behind. Returns the exit code of the job."""
     works = [partial(_run_line, job, index) for index in range(len(job.lines))] or [partial(_run_command, job)]
     with _page(job):
-        return guard.run_guarded(*works)
+        return guard.run_guarded(*works, end=job.end)
 
 
 def _page(job: Job) -> contextlib.AbstractContextManager[None]:
@@ -69,9 +70,9 @@ def _run_on_hosts(job: Job, lifeline: int) -> int:
 
         return start.run(job, lifeline)
     except OutputError as error:
-        return _refuse(str(error), 2)
+        return _refuse(job, str(error), 2)
     except OSError as error:
-        return _refuse(f"cannot start {error.filename or 'the agents'}: {error.strerror}.", CANNOT_START)
+        return _refuse(job, f"cannot start {error.filename or 'the agents'}: {error.strerror}.", CANNOT_START)
 
 
 def _run_inner(job: Job, lifeline: int) -> int:
@@ -85,12 +86,12 @@ def _run_inner(job: Job, lifeline: int) -> int:
         port = local.reserve_port()  # open as long as the ranks run
         _start_ranks(job, supervisor, port.getsockname()[1], local.path_for_ranks(memory))
     except OutputError as error:
-        return _refuse(str(error), 2)
+        return _refuse(job, str(error), 2)
     except local.CommandError as error:
-        return _refuse(str(error), error.exit_code)
+        return _refuse(job, str(error), error.exit_code)
     except OSError as error:
         wanted = f"{len(job.placements)} ranks"
-        return _refuse(f"cannot start {wanted} here: {error.strerror}; see ulimit -n and -u.", CANNOT_START)
+        return _refuse(job, f"cannot start {wanted} here: {error.strerror}; see ulimit -n and -u.", CANNOT_START)
     with port:
         return supervisor.run()
 
@@ -134,6 +135,6 @@ def _plan(job: Job, cores: int) -> str:
     return text
 
 
-def _refuse(message: str, exit_code: int) -> int:
-    print_error(message)
+def _refuse(job: Job, sentence: str, exit_code: int) -> int:
+    job.end(JobEnded(exit_code, (one_line(spoken(sentence)),), is_refused=True))
     return exit_code

@@ -25,9 +25,9 @@ _WORDS = {bool: "true or false", float: "a number", Path: "the name of a file", 
 class SpecError(ValueError):
     """A value that a job cannot have. The message is a sentence for the user; `field` names the leaf, if it is one."""
 
-    def __init__(self, sentence: str, field: str = "") -> None:
+    def __init__(self, sentence: str, field: str = "", has_wrong_type: bool = False) -> None:
         super().__init__(sentence)
-        self.field = field
+        self.field, self.has_wrong_type = field, has_wrong_type
 
 
 def option(
@@ -227,13 +227,16 @@ class Leaf:
         """The value in the type of this leaf. Raises SpecError for one that does not fit."""
         try:
             fitted = _fit(value, self.kind)
-        except (TypeError, ValueError, OverflowError):
-            fitted = None
-        too_small = self.least is not None and fitted is not None and fitted < self.least
-        too_large = self.most is not None and fitted is not None and fitted > self.most
-        if fitted is None or too_small or too_large:
-            raise SpecError(f"{self.name} must be {self._wanted()}, not {value!r:.60}.", self.name)
+        except TypeError:
+            raise SpecError(self._refusal(value), self.name, has_wrong_type=True) from None
+        except (ValueError, OverflowError):
+            raise SpecError(self._refusal(value), self.name) from None
+        if (self.least is not None and fitted < self.least) or (self.most is not None and fitted > self.most):
+            raise SpecError(self._refusal(value), self.name)
         return fitted
+
+    def _refusal(self, value: Any) -> str:
+        return f"{self.name} must be {self._wanted()}, not {value!r:.60}."
 
     def _wanted(self) -> str:
         if self.kind is int:

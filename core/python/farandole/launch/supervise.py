@@ -19,15 +19,16 @@ from dataclasses import dataclass, field
 from farandole._start.membership_channel import Message
 from farandole.launch import guard, verdict
 from farandole.launch.ending import Ending
+from farandole.launch.events import JobEnded, MembershipChanged, RankEnded, RanksLate
 from farandole.launch.inspection.sight import Sight, sight_of
 from farandole.launch.inspection.watch import JobWatch
 from farandole.launch.membership import Answer, Lease
-from farandole.launch.output import name_of_rank
 from farandole.launch.placement import Placement
 from farandole.launch.relay import OutputOptions, Relay, Stream
 from farandole.launch.slots import Slots
 
 KILL_EVERY_SECONDS = 0.02
+RESTART = -1  # with fewer hosts
 _LINES_IN_SIGHT = 8  # of others after a rank's last line, so that the user still sees it
 _TRACEBACKS_IN_SIGHT = 40  # likewise after a traceback, which is easier to find
 _LEAVE_AFTER_SECONDS = 1.0  # a job that was interrupted waits so long for a stuck stdout
@@ -50,6 +51,7 @@ class Supervisor(ABC):
     suspended: bool = False
     _hurried: bool = False  # the user, or the death of the launcher, wants this to end
     _stdout_warned: bool = False
+    _generation: int = 0  # of the members of an elastic job
     _why_no_more: str = ""  # the sentence about an elastic job that could not go on without a rank
 
     def __post_init__(self) -> None:
@@ -107,12 +109,14 @@ class Supervisor(ABC):
         while self.relay.streams and not self._leaves(gone_at):
             self.relay.drain(time.monotonic())
             self._turn()
-        code = self.conclude()
+        ended = self.conclude()
+        if ended is not None:
+            self.relay.end(ended)
         self.forget_ranks()
         said_at = time.monotonic()
         while not self.relay.flushed and not self._leaves(said_at):
             self._turn()
-        return code
+        return RESTART if ended is None else ended.exit_code
 
     def _turn(self) -> None:
         for key, _ in self.selector.select(self._wait_at_most()):
@@ -172,6 +176,7 @@ class Supervisor(ABC):
             ranks = len(self.lease.living)
         for sentence in self._watch.hear(source, sight, now, ranks):
             self.relay.say(f"farandole: {sentence}.")
+            self.relay.emit(RanksLate(sentence))
 
     def hear_sight(self, source: str, message: Message, ranks: int) -> None:
         """Another host has sent what it sees. Nonsense is no news of its ranks."""
@@ -214,7 +219,9 @@ class Supervisor(ABC):
 
     def note_death(self, death: verdict.Death, others: int) -> None:
         """A rank has ended; `others` are still running."""
-        if self._survives(death):
+        place, is_survived = death.placement, self._survives(death)
+        self.relay.emit(RankEnded(place.rank, place.host, death.pid, death.code, death.ran_s, death.asked, is_survived))
+        if is_survived:
             self.survived.append(death)
             if self.slots is not None:
                 self.slots.lost(death.placement.rank, time.monotonic())
@@ -225,7 +232,7 @@ class Supervisor(ABC):
             self.deaths.append(death)
             # Another rank, which failed because of this one, may have been seen first.
             if self.lease is not None and not self._why_no_more and death.failed and not _is_mistake(death):
-                self._why_no_more = f"farandole: {self.lease.reason_against(death.placement.rank)}."
+                self._why_no_more = f"{self.lease.reason_against(death.placement.rank)}."
             if death.failed:
                 self.ending.rank_failed(time.monotonic())
             if self.options.verbose:
@@ -262,6 +269,10 @@ class Supervisor(ABC):
 
     def answer(self, answers: Sequence[Answer]) -> None:
         """Tell ranks what the lease says."""
+        decided = next((message for _, message in answers if message["kind"] == "epoch"), None)
+        if decided is not None and decided["number"] > self._generation:
+            self._generation = decided["number"]
+            self.relay.emit(MembershipChanged(self._generation, tuple(decided["members"])))
         for rank, message in answers:
             self.tell_member(rank, message)
 
@@ -323,30 +334,28 @@ class Supervisor(ABC):
             self._stdout_warned = True
             self.relay.say(f"farandole: cannot write to stdout: {error.strerror}; training goes on without it.")
 
-    def conclude(self) -> int:
-        """Tell the user how the job ended. Returns its exit code."""
+    def conclude(self) -> JobEnded | None:
+        """How the job has ended; None where it begins anew."""
         if self.anything_left:
             self.relay.say("farandole: some processes of this job sit in the kernel and could not be killed yet.")
         if self.ending.exit_code is not None:
             if self.ending.first_signal is not None and not self.anything_left:
                 everybody = [*self.deaths, *self.survived]
                 self.relay.say(verdict.describe_interruption(self.ending.first_signal, everybody))
-            return self.ending.exit_code
+            return JobEnded(self.ending.exit_code)
         found = verdict.judge(self.deaths, self.survived)
         if found is None:
-            return 0
-        directory = None if self.options.directory is None else str(self.options.directory)
+            return JobEnded(0)
         rank, said = found.culprit.placement.rank, found.culprit.said
         is_told = said is not None and said.raised
-        is_above = self.relay.shows_tail(rank, _TRACEBACKS_IN_SIGHT if is_told else _LINES_IN_SIGHT, is_told)
-        label = name_of_rank(rank, self.options.hosts)
-        elsewhere = self.where_output_is(rank)
-        self.relay.tell(verdict.describe(found, self.relay.tail(rank), directory, is_above, label, elsewhere))
-        if found.culprit.recorded:
-            self.relay.tell(f"farandole: the flight recorders say: {found.culprit.recorded}.")
-        if self._why_no_more:
-            self.relay.tell(self._why_no_more)
-        return found.exit_code
+        return verdict.ended(
+            found,
+            self.relay.tail(rank),
+            None if self.options.directory is None else str(self.options.directory),
+            are_shown=self.relay.shows_tail(rank, _TRACEBACKS_IN_SIGHT if is_told else _LINES_IN_SIGHT, is_told),
+            elsewhere=self.where_output_is(rank),
+            more=[self._why_no_more],
+        )
 
 
 def _is_mistake(death: verdict.Death) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from farandole._start.rank_records import Parting
+from farandole.launch.events import JobEnded
 from farandole.launch.hosts import LOCAL_HOST
 from farandole.launch.messages import spoken
 from farandole.launch.output import visible
@@ -117,33 +118,40 @@ def exit_code(death: Death) -> int:
     return death.code if death.code >= 0 else 128 - death.code
 
 
-def describe(
+def ended(
     verdict: Verdict,
     tail: Sequence[bytes],
     output_directory: str | None,
-    is_above: bool = False,
-    label: str = "",
+    are_shown: bool = False,
     elsewhere: str = "",
-) -> str:
-    """The rank, its host, how and when it ended; its last lines unless they are right above; what to do next.
+    more: Sequence[str] = (),
+) -> JobEnded:
+    """The rank, its host, how and when it ended; its last lines; what to do next.
 
-    `label`: what its lines begin with, "[3]" by default. `elsewhere`: where they are, if they do not come through us.
+    `elsewhere`: where its lines are, if they do not come through us. `more`: further sentences.
     """
     death = verdict.culprit
-    place = death.placement
-    last = "it printed nothing." if not tail else "its last lines are above." if is_above else "its last lines:"
+    place, reason = death.placement, _what_happened(verdict)
+    last = "it printed nothing." if not tail else "its last lines are above." if are_shown else "its last lines:"
     if elsewhere:
-        last, output_directory, is_above = f"its lines are in {elsewhere}.", None, True
-    lines = [f"farandole: rank {place.rank} on {place.host} (pid {death.pid}) {_what_happened(verdict)}; {last}"]
-    if not is_above:
-        before = label or f"[{place.rank}]"
-        lines += [f"{before} " + visible(line).decode(errors="surrogateescape") for line in tail]
-    advice = _advice(death, tail, output_directory, is_cut=len(tail) >= TAIL_LINES and not is_above)
-    if advice and verdict.waiter is None:  # the waiter's error says what to do
-        lines.append("farandole: " + spoken(advice))
-    if verdict.ended:
-        lines.append("farandole: " + _doubt(verdict.ended))
-    return "\n".join(lines)
+        last, output_directory, are_shown = f"its lines are in {elsewhere}.", None, True
+    # The waiter's error says what to do.
+    is_cut = len(tail) >= TAIL_LINES and not are_shown
+    advice = "" if verdict.waiter is not None else spoken(_advice(death, tail, output_directory, is_cut))
+    doubt = _doubt(verdict.ended) if verdict.ended else ""
+    recorded = f"the flight recorders say: {death.recorded}." if death.recorded else ""
+    sentences = [f"rank {place.rank} on {place.host} (pid {death.pid}) {reason}; {last}", advice, doubt, recorded]
+    return JobEnded(
+        exit_code=verdict.exit_code,
+        sentences=tuple(filter(None, [*sentences, *more])),
+        culprit=place.rank,
+        host=place.host,
+        pid=death.pid,
+        reason=reason,
+        last_lines=tuple(visible(line).decode(errors="surrogateescape") for line in tail),
+        are_shown=are_shown,
+        advice=advice,
+    )
 
 
 def _what_happened(verdict: Verdict) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import ray
 from farandole import FarandoleError
 from farandole.engine import result_in, traceback_in
+from farandole.launch import JobSpec
 
 from farandole_ray import _environment, _way
 from farandole_ray._desk import Desk
@@ -48,7 +49,7 @@ class Elastic:
         pool.start()
         try:
             self._await_places(pool)
-            launcher = Launcher(self._options(desk, len(pool.places)), self._variables(desk, variables))
+            launcher = Launcher(self._spec(desk, len(pool.places)), self._variables(desk, variables))
             launcher.listen(mark, callbacks)
             try:
                 while not launcher.ended.wait(_LOOK_S):
@@ -78,15 +79,20 @@ class Elastic:
         while len(pool.places) < self.request.workers and time.monotonic() < settled:
             time.sleep(_LOOK_S)
 
-    def _options(self, desk: Desk, ranks: int) -> list[str]:
-        from farandole_ray._executor import options
+    def _spec(self, desk: Desk, ranks: int) -> JobSpec:
+        from farandole_ray._executor import leaves_of
 
-        words = ["-np", str(ranks), "--min-np", str(self.least), "--max-np", str(self.request.workers)]
-        words += ["--host-discovery-script", _program(desk, "hosts"), "--elastic-timeout", f"{self.timeout_s:g}"]
-        words += ["--reset-limit", str(self.reset_limit)] if self.reset_limit is not None else []
-        if self.cooldown_range is not None:
-            words += ["--blacklist-cooldown-range", *(f"{each:g}" for each in self.cooldown_range)]
-        return [*words, *options(self.settings), "--", *_environment.COMMAND]
+        return JobSpec.of(
+            _environment.COMMAND,
+            num_proc=ranks,
+            min_np=self.least,
+            max_np=self.request.workers,
+            host_discovery_script=_program(desk, "hosts"),
+            elastic_timeout=self.timeout_s,
+            reset_limit=self.reset_limit,
+            blacklist_cooldown_range=self.cooldown_range,
+            **leaves_of(self.settings),
+        )
 
     def _variables(self, desk: Desk, variables: dict[str, str]) -> dict[str, str]:
         return _environment.of_launcher({**variables, "FARANDOLE_SSH": _program(desk, "reach")})

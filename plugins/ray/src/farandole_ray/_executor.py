@@ -12,6 +12,7 @@ from typing import Any
 import ray
 from farandole import ArgumentError, ArgumentTypeError, FarandoleError
 from farandole.engine import pack_call, result_in, traceback_in
+from farandole.launch import JobSpec
 
 from farandole_ray import _environment, _request, _trainer, _way
 from farandole_ray._actor import GONE
@@ -184,9 +185,10 @@ class RayExecutor:
         self._desk = Desk(self._group, keys.ways)
         hosts = self._desk.hosts()
         ways = shlex.join([sys.executable, "-I", "-S", str(Path(_way.__file__)), self._desk.name, "reach"])
-        words = ["-np", str(self._request.workers), "-H", ",".join(f"{host}:{slots}" for host, slots in hosts.items())]
+        where = ",".join(f"{host}:{slots}" for host, slots in hosts.items())
         variables = _environment.of_launcher({**self._variables, "FARANDOLE_SSH": ways})
-        self._launcher = Launcher([*words, *options(self.settings), "--", *_environment.COMMAND], variables)
+        spec = JobSpec.of(_environment.COMMAND, num_proc=self._request.workers, hosts=where, **leaves_of(self.settings))
+        self._launcher = Launcher(spec, variables)
         ready: list[Any] = []
         self._where, rank = [], 0
         waits_s = self.settings.timeout_s
@@ -316,11 +318,14 @@ class RayExecutor:
         raise FarandoleError(self._launcher.said or "the ranks have ended without a word; see their output.")
 
 
-def options(settings: Settings) -> list[str]:
-    """Of `farandole run`."""
-    words = ["--start-timeout", f"{settings.timeout_s:g}", *["--verbose"] * settings.verbose]
-    words += ["--network-interfaces", ",".join(settings.nics)] if settings.nics else []
-    return [*words, *["--timestamp"] * settings.timestamp]
+def leaves_of(settings: Settings) -> dict[str, Any]:
+    """The part of a job's spec that the settings have."""
+    return {
+        "start_timeout": settings.timeout_s,
+        "verbose": settings.verbose,
+        "network_interfaces": ",".join(settings.nics) if settings.nics else None,
+        "timestamp": settings.timestamp,
+    }
 
 
 def _checked(callbacks: Sequence[Callback] | None) -> Sequence[Callback]:

@@ -1,27 +1,21 @@
-"""`farandole run` as a child process, which ends with this process; its output for the thread that asks for it."""
+"""The job's launcher, in a thread of the driver; the output of the ranks for the thread that asks for it."""
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
-import signal
-import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from farandole_ray import _log
-from farandole_ray._processes import end_with
+from farandole.launch import JobResult, JobSpec, SpecError, Stop, run
 
-_OWN = "farandole: "
-_BEGINNING = re.compile(rb"\[[^\]\n]*\] ?")  # of a rank's line
-_MARK = re.compile(rb"(farandole-mark-[0-9a-f]{9})(?:" + _log.BETWEEN + rb"([A-Za-z0-9+/=]+))?\r?\n")
-_LAST_LINES = re.compile(r"; its last lines( are above\.|:)")
-# The launcher's verdict at the end, not its lines about ranks that are late or without which an elastic job goes on.
-_BLAMED = re.compile(r"rank (\d+) on \S+ \(pid \d+\) (?!.*; \d+ ranks? go(es)? on\.$)")
+from farandole_ray import _log
+
+_BEGINNING = re.compile(r"\[[^\]\n]*\] ?")  # of a rank's line
+_MARK = re.compile(r"(farandole-mark-[0-9a-f]{9})(?:" + _log.BETWEEN.decode() + r"([A-Za-z0-9+/=]+))?\r?\n")
 
 
 def new_mark() -> bytes:
@@ -29,71 +23,68 @@ def new_mark() -> bytes:
     return f"farandole-mark-{secrets.token_hex(5)[:9]}".encode()
 
 
-class Launcher:
-    """Started at once. `options`: of `farandole run`, with the command behind "--"."""
+class _Lines:
+    """Takes the lines of one stream."""
 
-    def __init__(self, options: Sequence[str], variables: Mapping[str, str]) -> None:
-        self.code: int | None = None
+    def __init__(self, take: Callable[[str], None]) -> None:
+        self._take = take
+
+    def write(self, text: str) -> None:
+        for line in text.splitlines(keepends=True):
+            self._take(line)
+
+    def flush(self) -> None:
+        pass
+
+
+class Launcher:
+    """Started at once. `variables`: the environment of the launcher."""
+
+    def __init__(self, spec: JobSpec, variables: Mapping[str, str]) -> None:
         self.ended = threading.Event()
-        self._options, self._variables = options, dict(variables)
+        self._spec, self._variables, self._stop = spec, dict(variables), Stop()
+        self._result: JobResult | None = None
+        self._refusal = ""
         self._lock = threading.Lock()
-        self._shown: list[tuple[bool, bytes]] = []  # what `show` has to show: whether it is of stderr, lines
-        self._said: list[str] = []  # the launcher's own lines
-        self._process: subprocess.Popen[bytes] | None = None
+        self._shown: list[tuple[bool, str]] = []  # what `show` has to show: whether it is of stderr, lines
         self._marks: Counter[bytes] = Counter()
         self._logged: list[tuple[bytes, bytes]] = []  # what `show` has to hand to callbacks: a mark, values
         self._callbacks: tuple[bytes, Sequence[Callable[[Any], object]]] = b"", ()  # of the call with this mark
-        self._began = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        self._began.wait()
 
     def _run(self) -> None:
-        """In the thread whose end would end the child: it lives as long as the child."""
         try:
-            self._process = subprocess.Popen(
-                end_with(os.getpid(), [sys.executable, "-m", "farandole.launch", "run", *self._options]),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd="/",  # a folder that every node has
-                env=self._variables,
-                start_new_session=True,
+            self._result = run(
+                self._spec,
+                environment=self._variables,
+                folder="/",  # which every node has
+                stdout=_Lines(lambda line: self._read(line, False)),
+                stderr=_Lines(lambda line: self._read(line, True)),
+                stop=self._stop,
             )
+        except SpecError as error:
+            self._refusal = str(error)
         except OSError as error:
-            self._said.append(f"the launcher cannot be started: {error.strerror}")
-            self.code = 1
-            self.ended.set()
-            return
-        finally:
-            self._began.set()
-        with self._process as process:
-            errors = threading.Thread(target=self._read, args=(process.stderr, True), daemon=True)
-            errors.start()
-            self._read(process.stdout, False)
-            errors.join()
-            self.code = process.wait()
+            self._refusal = f"the launcher cannot be started: {error.strerror}"
         self.ended.set()
 
-    def _read(self, pipe: object, is_stderr: bool) -> None:
-        for line in pipe:  # type: ignore[attr-defined]
-            with self._lock:
-                if is_stderr and line.startswith(_OWN.encode()):
-                    self._said.append(line.decode(errors="replace").removeprefix(_OWN).rstrip("\n"))
-                elif found := _MARK.search(line):
-                    self._take(found[1], found[2], is_stderr)
-                    before = line[: found.start()]
-                    if not _BEGINNING.fullmatch(before):
-                        self._shown.append((is_stderr, before + b"\n"))
-                else:
-                    self._shown.append((is_stderr, line))
+    def _read(self, line: str, is_stderr: bool) -> None:
+        with self._lock:
+            if found := _MARK.search(line):
+                self._take(found[1].encode(), found[2], is_stderr)
+                before = line[: found.start()]
+                if not _BEGINNING.fullmatch(before):
+                    self._shown.append((is_stderr, f"{before}\n"))
+            else:
+                self._shown.append((is_stderr, line))
 
-    def _take(self, mark: bytes, values: bytes | None, is_stderr: bool) -> None:
+    def _take(self, mark: bytes, values: str | None, is_stderr: bool) -> None:
         """The end of a rank's output; or values, which stderr repeats among the last lines of a lost rank."""
         if values is None:
             self._marks[mark] += 1
         elif not is_stderr:
-            self._logged.append((mark, values))
+            self._logged.append((mark, values.encode()))
 
     def listen(self, mark: bytes, callbacks: Sequence[Callable[[Any], object]]) -> None:
         """Hand what the ranks of this call log to callbacks, in the thread that calls `show`."""
@@ -113,7 +104,7 @@ class Launcher:
             lines, self._shown = self._shown, []
             logged, self._logged = self._logged, []
         for is_stderr in (False, True):
-            text = b"".join(line for of_stderr, line in lines if of_stderr == is_stderr).decode(errors="replace")
+            text = "".join(line for of_stderr, line in lines if of_stderr == is_stderr)
             stream = sys.stderr if is_stderr else sys.stdout
             if text:
                 stream.write(text)
@@ -127,21 +118,31 @@ class Launcher:
             raise
 
     @property
+    def code(self) -> int | None:
+        """The exit code of the job; None before its end."""
+        return (self._result.exit_code if self._result else 1) if self.ended.is_set() else None
+
+    @property
     def said(self) -> str:
-        """The launcher's own words."""
-        return _LAST_LINES.sub(".", "\n".join(self._said))
+        """Why the job has failed."""
+        if self._result is None:
+            return self._refusal
+        ended = self._result.ended
+        if ended.culprit is None:
+            return "\n".join(ended.sentences)
+        return "\n".join(
+            [f"rank {ended.culprit} on {ended.host} (pid {ended.pid}) {ended.reason}.", *ended.sentences[1:]]
+        )
 
     @property
     def blamed(self) -> int | None:
-        """The rank that failed first, as the launcher says at the end; None before, or where it names no rank."""
-        found = map(_BLAMED.match, self._said)
-        return next((int(each[1]) for each in found if each), None)
+        """The rank that failed first; None before the end, or where no rank did."""
+        return None if self._result is None else self._result.ended.culprit
 
     def end(self, seconds: float = 10.0) -> None:
         """End what is left."""
-        if self._process is not None and not self.ended.is_set():
-            for signum in (signal.SIGINT, signal.SIGKILL):
-                self._process.send_signal(signum)
-                if self.ended.wait(seconds):
-                    break
+        for _ in range(2):  # the second Ctrl-C kills
+            if not self.ended.is_set():
+                self._stop.interrupt()
+                self.ended.wait(seconds)
         self._thread.join(seconds)

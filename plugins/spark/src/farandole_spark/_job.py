@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TextIO
 
 import farandole
@@ -81,7 +81,7 @@ class Job:
         self,
         call: Call,
         env: Mapping[str, str] | None,
-        options: Sequence[str],
+        options: Mapping[str, object],
         stdout: TextIO | None,
         stderr: TextIO | None,
     ) -> list[Any]:

@@ -108,11 +108,16 @@ def check_allocation(cluster: Cluster) -> None:
         )
 
 
-def options_of(verbose: bool, timestamp: bool, output_dir: str | None, interfaces: str | None) -> list[str]:
-    """The launcher's."""
-    options = [*["--timestamp"] * bool(timestamp), *["--verbose"] * bool(verbose)]
-    options += [f"--output-dir={output_dir}"] if output_dir is not None else []
-    return options + ([f"--network-interfaces={interfaces}"] if interfaces is not None else [])
+def options_of(
+    verbose: bool, timestamp: bool, output_dir: str | None, network_interfaces: str | None
+) -> dict[str, object]:
+    """Of the launcher."""
+    return {
+        "verbose": bool(verbose),
+        "timestamp": bool(timestamp),
+        "output_dir": output_dir,
+        "network_interfaces": network_interfaces,
+    }
 
 
 def hub_of(cluster: Cluster, driver_address: str | None, port: int, shelf: Shelf | None = None) -> Hub:

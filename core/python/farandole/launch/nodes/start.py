@@ -7,6 +7,7 @@ from dataclasses import replace
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import local
 from farandole.launch.description import Job
+from farandole.launch.events import JobEnded
 from farandole.launch.nodes.meeting import Guest, MeetingError, MeetingPoint
 from farandole.launch.nodes.supervisor import NodeSupervisor
 from farandole.launch.relay import OutputError
@@ -33,7 +34,7 @@ def run(job: Job, lifeline: int) -> int:
         gathered, channels, held = meeting.gather()
     except MeetingError as error:
         if str(error):
-            print_error(str(error))
+            job.end(JobEnded(error.exit_code, (str(error),), is_refused=True))
         return error.exit_code
     supervisor.listen(channels, held)
     try:
@@ -43,6 +44,6 @@ def run(job: Job, lifeline: int) -> int:
         why = f"node {job.nodes.number} cannot start its ranks: {getattr(error, 'strerror', None) or error}"
         supervisor.say("failed", why=why.rstrip("."), code=code)
         meeting.flush(channels.values())
-        print_error(f"{why.rstrip('.')}.")
+        job.end(JobEnded(code, (f"{why.rstrip('.')}.",), is_refused=True))
         return code
     return supervisor.run()

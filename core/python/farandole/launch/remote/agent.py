@@ -21,6 +21,7 @@ from farandole._start import this_host
 from farandole._start.membership_channel import Message
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local, verdict
+from farandole.launch.events import JobEnded
 from farandole.launch.inspection.aftermath import Flights
 from farandole.launch.placement import Placement
 from farandole.launch.relay import OutputOptions, Relay
@@ -287,10 +288,10 @@ class Agent(TellingSupervisor):
         """See Supervisor: nobody reads our answers."""
         self._lose_launcher()
 
-    def conclude(self) -> int:
-        """See Supervisor."""
+    def conclude(self) -> JobEnded:
+        """See Supervisor. The launcher tells the user."""
         self.say("done", stuck=self._started and self.anything_left)
-        return 0
+        return JobEnded(0)
 
     def say(self, kind: str, **content: Any) -> None:
         """Answer the launcher."""

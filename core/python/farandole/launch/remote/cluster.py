@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 
 from farandole._start.membership_channel import Message
 from farandole.launch import verdict
+from farandole.launch.events import JobEnded, RankStarted
 from farandole.launch.placement import Placement
 from farandole.launch.remote import frames, ssh
 from farandole.launch.remote.agents import AgentsSupervisor
@@ -19,7 +20,6 @@ from farandole.launch.remote.link import Link
 from farandole.launch.remote.telling import heard
 
 CANNOT_START = 2
-RESTART = -1  # with fewer hosts
 _STEP_SECONDS = 30.0  # for one answer of all agents, once ssh has connected
 _LEAST_PATIENCE_SECONDS = 2.0  # with an agent that answers each second
 _GATHER_SECONDS = 1.0  # after the first host that fails, for others that fail, too
@@ -138,6 +138,8 @@ class ClusterSupervisor(AgentsSupervisor):
     def _assemble(self, link: Link, message: frames.Message) -> None:
         if message["kind"] == "started":
             self._pids.update((int(rank), pid) for rank, pid in message["pids"].items())
+            for rank in message["pids"]:
+                self.relay.emit(RankStarted(int(rank), link.name, message["pids"][rank]))
         try:
             sends = self.assembly.on_message(self.links.index(link), message)
         except AssemblyError as error:
@@ -296,7 +298,7 @@ class ClusterSupervisor(AgentsSupervisor):
         remedy = f"try: ssh {late[0]} true" if self.program == "ssh" else f"see whether {self.program} works there"
         self._refuse(f"{who} did not answer within {now - self._step_at:.0f} s; {remedy}.", late)
 
-    def conclude(self) -> int:
+    def conclude(self) -> JobEnded | None:
         """See Supervisor."""
         self.relay.status("")
         if not self._sentences:
@@ -304,9 +306,7 @@ class ClusterSupervisor(AgentsSupervisor):
         if self.ending.began_at is None and self.can_start_without(self.refused):
             for sentence in dict.fromkeys(self.refused.values()):
                 self.relay.say(f"farandole: {sentence}; the job starts without it.")
-            return RESTART
-        for sentence in self._sentences[:_MOST_SENTENCES]:
-            self.relay.tell(f"farandole: {sentence}")
-        if (more := len(self._sentences) - _MOST_SENTENCES) > 0:
-            self.relay.tell(f"farandole: and {more} more hosts failed.")
-        return self._refusal_code
+            return None
+        left = len(self._sentences) - _MOST_SENTENCES
+        more = [f"and {left} more hosts failed."] if left > 0 else []
+        return JobEnded(self._refusal_code, (*self._sentences[:_MOST_SENTENCES], *more), is_refused=True)

@@ -12,6 +12,7 @@ from farandole.launch import environment, guard
 from farandole.launch.doctor import hosts_report
 from farandole.launch.doctor.hosts import HostFacts, HostFinding, judge
 from farandole.launch.ending import CLOSED_STDOUT
+from farandole.launch.events import JobEnded
 from farandole.launch.hosts import is_local
 from farandole.launch.options import HostOptions
 from farandole.launch.relay import OutputOptions
@@ -145,6 +146,6 @@ class _Supervisor(AgentsSupervisor):
         late_s = self._began_at + GREETING_SECONDS - now
         return min(due, late_s) if due is not None and late_s > 0 else due
 
-    def conclude(self) -> int:
-        """See Supervisor: 0 unless the user, or the end of the launcher, ended this."""
-        return self.ending.exit_code or 0
+    def conclude(self) -> JobEnded:
+        """See Supervisor: well unless the user, or the end of the launcher, ended this."""
+        return JobEnded(self.ending.exit_code or 0)

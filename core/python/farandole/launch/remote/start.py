@@ -18,8 +18,9 @@ from farandole.launch.local import KEY_BYTES
 from farandole.launch.placement import Placement, place
 from farandole.launch.remote import link, ssh
 from farandole.launch.remote.assembly import Assembly, HostPlan
-from farandole.launch.remote.cluster import RESTART, ClusterSupervisor
+from farandole.launch.remote.cluster import ClusterSupervisor
 from farandole.launch.remote.follow import Follower, Ways
+from farandole.launch.supervise import RESTART
 from farandole.launch.version import own_version
 
 

@@ -1,0 +1,140 @@
+"""What happens to a job, as typed events. They cross processes as JSON lines; sentences are for people only.
+
+    {"version": 1, "event": "RankEnded", "rank": 1, "host": "h1", "pid": 4711, "exit_code": 3, ...}
+
+Readers skip events and fields that they do not know. A field that is removed, or gets another meaning, makes a new
+version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base of all events."""
+
+    def to_json(self) -> str:
+        """One line."""
+        fields = {"version": VERSION, "event": type(self).__name__, **dataclasses.asdict(self)}
+        return json.dumps(fields, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class RankStarted(Event):
+    """The process of a rank runs. An elastic job numbers ranks as they are started."""
+
+    rank: int
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class RankEnded(Event):
+    """The process of a rank has ended. `exit_code`: minus the signal that killed it, or 255 where its host is lost."""
+
+    rank: int
+    host: str
+    pid: int
+    exit_code: int
+    ran_s: float
+    was_told: bool  # to end, by the launcher
+    is_survived: bool  # the elastic job goes on without it
+
+
+@dataclass(frozen=True)
+class MembershipChanged(Event):
+    """An elastic job goes on with these ranks, in the order of their start."""
+
+    generation: int
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RanksLate(Event):
+    """Ranks keep the others waiting."""
+
+    sentence: str
+
+
+@dataclass(frozen=True)
+class JobEnded(Event):
+    """The last event of a job.
+
+    `sentences` are those of the command line; where a rank is to blame, they begin with it.
+    """
+
+    exit_code: int
+    sentences: tuple[str, ...] = ()
+    is_refused: bool = False  # the launcher could not start it
+    culprit: int | None = None  # the rank that failed first
+    host: str = ""  # of the culprit
+    pid: int = 0
+    reason: str = ""  # "failed first: exit code 3 after 1.2 s"
+    last_lines: tuple[str, ...] = ()  # that the culprit has printed
+    are_shown: bool = False  # these lines stand right above in what the user sees
+    advice: str = ""  # what to do next
+    field: str = ""  # of the spec, for which the job is refused
+
+    @property
+    def text(self) -> str:
+        """The sentences and, unless they are shown, the culprit's last lines."""
+        lines = [f"[{self.culprit}] {each}" for each in self.last_lines if not self.are_shown]
+        text = "\n".join([*self.sentences[:1], *lines, *self.sentences[1:]])
+        return text.encode(errors="surrogateescape").decode(errors="replace")
+
+    def on_screen(self, label: str) -> str:
+        """The same for people, with what the lines of the launcher and of the culprit begin with."""
+        lines = [f"{label} {each}" for each in self.last_lines if not self.are_shown]
+        own = [f"farandole: {each}" for each in self.sentences]
+        return "\n".join([*own[:1], *lines, *own[1:]])
+
+    @property
+    def traceback(self) -> tuple[str, ...]:
+        """The last Python traceback among the culprit's last lines."""
+        begins = [at for at, line in enumerate(self.last_lines) if line.startswith("Traceback (most recent call last)")]
+        return self.last_lines[begins[-1] :] if begins else ()
+
+
+_KINDS = {kind.__name__: kind for kind in (RankStarted, RankEnded, MembershipChanged, RanksLate, JobEnded)}
+
+
+def read(line: str) -> Event | None:
+    """The event of one line; None for one that this version does not know. Raises ValueError for what is no event."""
+    found = json.loads(line)
+    if not isinstance(found, dict) or not isinstance(found.get("version"), int):
+        raise ValueError(f"{line!r:.60} is no event")
+    kind = _KINDS.get(str(found.get("event")))
+    if kind is None or found["version"] != VERSION:
+        return None
+    names = {each.name for each in dataclasses.fields(kind)}
+    values: dict[str, Any] = {name: _frozen(value) for name, value in found.items() if name in names}
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ValueError(f"{line!r:.60} lacks a field: {error}") from error
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+class Reader:
+    """Bytes in, events out."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """The events that these bytes complete."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if (event := read(line.decode())) is not None:
+                yield event
