@@ -11,6 +11,7 @@ A case runs in one or more *ways* (ways.py), as users start jobs:
 
     command        `farandole run -np 3 train.py`
     hosts          the same over two hosts of a lab: rank 0 on h0, the others on h1
+    library        a script that calls `farandole.launch.run(spec)`, with the same program
     script         a script that calls `farandole.run(train, np=3)`
     thread         the same in a thread, while another thread runs another job
     asyncio        the same in a coroutine, by `asyncio.to_thread`
@@ -36,6 +37,7 @@ words: `ready` waits for those files; `INT`, `TERM`, `KILL`, ... signal the laun
 group, as a terminal does; `KILL:1` signals rank 1; `gone:1` waits until the launcher has reaped it; `pause` waits 0.4
 s; `crash` kills all processes of h1.
 
-The default run has the rows with `quick`, in that one way; FARANDOLE_LONG=1 has all rows in all their ways. Several
+The default run has the rows with `quick`, in that one way; FARANDOLE_LONG=1 has all rows in all their ways, and in
+`library` those that need nothing but a command. Several
 cases run side by side (run.py), each in a folder of its own, those on hosts each in a lab of its own.
 """

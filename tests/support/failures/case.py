@@ -97,6 +97,12 @@ class Case:
         return HEAD + textwrap.indent(body, "    ")
 
     @property
+    def all_ways(self) -> list[str]:
+        """Those of `ways`, and "library" where only the program is of interest."""
+        needs_more = self.options or self.redirect or self.do or self.command != "train.py" or not self.ranks
+        return [*self.ways.split(), *["library"] * ("command" in self.ways and not needs_more)]
+
+    @property
     def line(self) -> str:
         """The place at which it fails, as tracebacks have it."""
         marks, lines = ("# here", self.fail.partition("\n")[0]), self.text.splitlines()

@@ -21,7 +21,7 @@ Check = Callable[[Case, str], None]
 
 def rows(cases: Sequence[Case], on_hosts: bool) -> list[Any]:
     """A parameter for each way of each case, those over hosts or the others; in the default run the quick ones."""
-    chosen = [(case, way) for case in cases for way in (case.ways if LONG else case.quick).split()]
+    chosen = [(case, way) for case in cases for way in (case.all_ways if LONG else case.quick.split())]
     return [pytest.param(case, way, id=f"{case.name}-{way}") for case, way in chosen if ("hosts" in way) == on_hosts]
 
 

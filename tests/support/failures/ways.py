@@ -62,6 +62,23 @@ if __name__ == "__main__":
     word["caller"] = "unchanged" if look() == before and code == 9 else f"{before} became {look()}, {code}"
     json.dump(word, open("word.json", "w"))
 """
+# Beside the program of a case: runs it by `farandole.launch.run`, and shows the end as the command does.
+LIBRARY = """
+import json, os, signal, subprocess, sys
+from farandole import launch
+
+def look():
+    mine = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE)]
+    return mine, len(os.listdir("/proc/self/fd"))
+
+child, before = subprocess.Popen(["sh", "-c", "exit 9"]), look()
+result = launch.run(launch.JobSpec.of([sys.executable, "train.py"], num_proc=RANKS))
+code = child.wait()
+caller = "unchanged" if look() == before and code == 9 else f"{before} became {look()}, {code}"
+json.dump({"caller": caller}, open("word.json", "w"))
+print(result.ended.on_screen(f"[{result.ended.culprit}]"), file=sys.stderr)
+sys.exit(result.exit_code)
+"""
 CALLS = {
     "script": "job()",
     "script-hosts": "job()",
@@ -95,6 +112,7 @@ class Job:
         self.private = [_made(folder / name) for name in ("tmp", "run", "flight")]
         self.memory = shared_memory()
         (self.cwd / "train.py").write_text(self._program())
+        (self.cwd / "library.py").write_text(LIBRARY.replace("RANKS", str(case.ranks)))
         command = [*AS_IN_A_TERMINAL, *self._command()]
         if case.redirect:
             command = ["bash", "-c", f'exec "$@" {case.redirect}', "bash", *command]
@@ -115,6 +133,8 @@ class Job:
     def _command(self) -> list[str]:
         if self.way in CALLS:
             return [sys.executable, "train.py"]
+        if self.way == "library":
+            return [sys.executable, "library.py"]
         places = f"-H {PLACES}" if self.hosts else f"-np {self.case.ranks}" if self.case.ranks else ""
         words = shlex.split(f"{places} {self.case.options} {self.case.command}")
         return [sys.executable, "-m", "farandole.launch", "run", *words]
