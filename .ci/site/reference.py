@@ -298,9 +298,20 @@ PAGES = (
             "In a rank": ["log_to_driver"],
             "Commits outside of the ranks": ["Shelf", "Folder", "Where"],
             "Calls as bytes": ["pack_call", "outcome_of", "tell_failure", "traceback_in", "result_in"],
+            "Output": ["is_name_of_rank"],
         },
         "For plugins that run ranks in the tasks of an engine, as `farandole-spark` does.",
         ("Call", "Hub"),
+    ),
+    Page(
+        "farandole.launch",
+        {"Jobs from a program": ["run", "JobSpec", "JobResult", "SpecError", "Stop"]},
+        "[The guide](../guide/notebooks.md#commands-from-a-program) has an example.",
+    ),
+    Page(
+        "farandole.launch.events",
+        {"Events": ["Event", "RankStarted", "RankEnded", "MembershipChanged", "RanksLate", "JobEnded", "read"]},
+        "[The launcher](../design/launcher.md#events) has the schema.",
     ),
     Page(
         "farandole_ray",

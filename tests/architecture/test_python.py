@@ -1,6 +1,7 @@
 import ast
 import importlib
 import importlib.util
+import re
 import runpy
 import subprocess
 import sys
@@ -8,6 +9,8 @@ import sys
 import pytest
 from conftest import Plant
 from python_rules import (
+    CORE,
+    LAUNCH,
     PRIVATE_FILES,
     core_import_violations,
     declared_name_violations,
@@ -219,3 +222,13 @@ def test_unsorted_missing_and_absent_names_are_found(plant: Plant) -> None:
         "core/python/farandole/plugin.py",
         "plugins/torch/src/farandole_torch/__init__.py",
     ]
+
+
+def test_programs_read_events_and_not_sentences() -> None:
+    """Outside of farandole/launch nothing looks for words in text that the launcher prints."""
+    looks = r"(re\.\w+|startswith|removeprefix|partition|split|\bin)\b[^\n]*[\"'](farandole: |rank \(?\\?d|its last)"
+    inside = (CORE, "plugins/")
+    files = [each for each in python_sources() if each.path.startswith(inside) and "/tests/" not in each.path]
+    assert [each.path for each in files if not each.path.startswith(LAUNCH) and re.search(looks, each.text)] == []
+    assert re.search(looks, 'x = re.compile(r"farandole: rank (\\d+) on ")')
+    assert re.search(looks, 'x.startswith("farandole: ")')

@@ -30,6 +30,7 @@ from farandole._functions.outcome import of_call as outcome_of
 from farandole._functions.outcome import result_in, traceback_in
 from farandole._functions.parcel import for_elsewhere as pack_call
 from farandole._start.ending import raised as tell_failure
+from farandole.launch.output import is_name_of_rank
 
 __all__ = [
     "Call",
@@ -40,6 +41,7 @@ __all__ = [
     "Shelf",
     "Task",
     "Where",
+    "is_name_of_rank",
     "listed",
     "log_to_driver",
     "outcome_of",

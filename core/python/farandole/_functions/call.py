@@ -85,28 +85,12 @@ def run(
 
     arguments.check_call(fn, args, kwargs)
     ranks = arguments.count_of_ranks(np)
-    spec = arguments.spec(
-        ranks,
-        {
-            "hosts": hosts,
-            "hostfile": hostfile,
-            "host_discovery_script": host_discovery_script,
-            "start_timeout": start_timeout,
-            "output_dir": output_dir,
-            "timestamp": timestamp,
-            "verbose": verbose,
-            "python": executable,
-            "ssh_port": ssh_port,
-            "ssh_identity_file": ssh_identity_file,
-            "network_interfaces": network_interfaces,
-            "min_np": min_np,
-            "max_np": max_np,
-            "reset_limit": reset_limit,
-            "slots_per_host": slots_per_host,
-            "blacklist_cooldown_range": blacklist_cooldown_range,
-            "elastic_timeout": elastic_timeout,
-        },
-    )
+    where = {"hosts": hosts, "hostfile": hostfile, "host_discovery_script": host_discovery_script, "python": executable}
+    reach = {"ssh_port": ssh_port, "ssh_identity_file": ssh_identity_file, "network_interfaces": network_interfaces}
+    output = {"output_dir": output_dir, "timestamp": timestamp, "verbose": verbose, "start_timeout": start_timeout}
+    counts = {"min_np": min_np, "max_np": max_np, "reset_limit": reset_limit, "slots_per_host": slots_per_host}
+    times = {"blacklist_cooldown_range": blacklist_cooldown_range, "elastic_timeout": elastic_timeout}
+    spec = arguments.spec(ranks, {**where, **reach, **output, **counts, **times})
     with outcome.without_our_frames():
         return _call(fn, args, kwargs, ranks, spec, executable)
 

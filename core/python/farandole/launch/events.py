@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+__all__ = ["Event", "JobEnded", "MembershipChanged", "RankEnded", "RankStarted", "RanksLate", "read"]
+
 VERSION = 1
 
 

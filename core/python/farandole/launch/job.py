@@ -27,7 +27,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import farandole
 from farandole._start.outcome_channel import PieceReader
 from farandole.launch import events
 from farandole.launch.events import Event, JobEnded
@@ -148,7 +147,7 @@ def run(
 
 def python(module: str, executable: str | None = None) -> list[str]:
     """The command that calls `main` of a module of farandole, whichever modules lie in the working directory."""
-    root = str(Path(farandole.__file__).parents[1])
+    root = str(Path(__file__).parents[2])
     path = f"sys.path[:] = [*filter(None, sys.path), {root!r}]"
     return [executable or sys.executable, "-c", f"import sys; {path}; from {module} import main; main()"]
 

@@ -63,16 +63,17 @@ def elastic(spec: JobSpec, ranks: int, base: Mapping[str, str], has_nodes: bool)
         return None
     min_np = ranks if spec.elastic.min_np is None and not discovers else least(spec)
     if spec.elastic.max_np is not None and spec.elastic.max_np < ranks:
-        raise SpecError(f"--max-np {spec.elastic.max_np} is fewer than the {ranks} ranks that are started.")
+        raise SpecError(f"--max-np {spec.elastic.max_np} is fewer than the {ranks} ranks that are started.", "max_np")
     if min_np > ranks:
-        raise SpecError(f"--min-np {min_np} asks for more ranks than the {ranks} that are started.")
+        raise SpecError(f"--min-np {min_np} asks for more ranks than the {ranks} that are started.", "min_np")
     if has_nodes:
-        raise SpecError("--min-np works with hosts that this launcher reaches (-H), not with --nnodes.")
+        raise SpecError("--min-np works with hosts that this launcher reaches (-H), not with --nnodes.", "min_np")
     timeout_s = elastic_timeout_s(spec, base)
     least_s, most_s = spec.elastic.blacklist_cooldown_range or (Backoff.least_s, Backoff.most_s)
     if not 0 < least_s <= most_s:
         raise SpecError(
-            f"--blacklist-cooldown-range wants two numbers of seconds, the smaller first, not {least_s:g} {most_s:g}."
+            f"--blacklist-cooldown-range wants two numbers of seconds, the smaller first, not {least_s:g} {most_s:g}.",
+            "blacklist_cooldown_range",
         )
     max_np = spec.elastic.max_np or (MAX_RANKS if discovers else 0)
     return Elastic(min_np, timeout_s, max_np, Backoff(least_s, most_s), spec.elastic.reset_limit)
@@ -102,7 +103,9 @@ def least(spec: JobSpec) -> int:
     if spec.elastic.min_np is not None:
         return spec.elastic.min_np
     if spec.ranks.num_proc in (None, "auto"):
-        raise SpecError("say with --min-np N how many slots must be there before the job starts, or with -np N.")
+        raise SpecError(
+            "say with --min-np N how many slots must be there before the job starts, or with -np N.", "min_np"
+        )
     return parse_count(str(spec.ranks.num_proc), "-np")
 
 
@@ -137,9 +140,11 @@ def identity(path: Path) -> Path:
     """The absolute path of a key for ssh, which is a file here."""
     absolute = path.expanduser().absolute()
     if _UNFIT_FOR_SSH.search(str(absolute)):
-        raise SpecError(f"--ssh-identity-file must be a path that ssh leaves as it is, not {shown(path)}.")
+        raise SpecError(
+            f"--ssh-identity-file must be a path that ssh leaves as it is, not {shown(path)}.", "ssh_identity_file"
+        )
     if not absolute.is_file():
-        raise SpecError(f"--ssh-identity-file {path}: there is no such file on this host.")
+        raise SpecError(f"--ssh-identity-file {path}: there is no such file on this host.", "ssh_identity_file")
     return absolute
 
 
@@ -149,5 +154,5 @@ def interfaces(text: str) -> tuple[str, ...]:
     for name in names:
         if not _INTERFACE.fullmatch(name):
             wanted = "names such as eth0,ib0, as `ip link` lists them"
-            raise SpecError(f"--network-interfaces wants {wanted}, not {shown(name)}.")
+            raise SpecError(f"--network-interfaces wants {wanted}, not {shown(name)}.", "network_interfaces")
     return names

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from farandole.engine import is_name_of_rank
 from farandole.launch import JobResult, JobSpec, SpecError, Stop, run
 
 from farandole_ray import _log
 
-_BEGINNING = re.compile(r"\[[^\]\n]*\] ?")  # of a rank's line
 _MARK = re.compile(r"(farandole-mark-[0-9a-f]{9})(?:" + _log.BETWEEN.decode() + r"([A-Za-z0-9+/=]+))?\r?\n")
 
 
@@ -74,7 +74,7 @@ class Launcher:
             if found := _MARK.search(line):
                 self._take(found[1].encode(), found[2], is_stderr)
                 before = line[: found.start()]
-                if not _BEGINNING.fullmatch(before):
+                if not is_name_of_rank(before):
                     self._shown.append((is_stderr, f"{before}\n"))
             else:
                 self._shown.append((is_stderr, line))

@@ -20,7 +20,9 @@ def named_source(spec: JobSpec) -> Source | None:
         and spec.elastic.host_discovery_script is None
         and not _may_lack_counts(spec)
     ):
-        raise SpecError("--slots-per-host is for hosts of --host-discovery-script or --host-discovery-service.")
+        raise SpecError(
+            "--slots-per-host is for hosts of --host-discovery-script or --host-discovery-service.", "slots_per_host"
+        )
     if not has_discovery(spec):
         return None
     if spec.where.hosts is not None or spec.where.hostfile is not None:
@@ -30,11 +32,11 @@ def named_source(spec: JobSpec) -> Source | None:
     if spec.elastic.host_discovery_service is None:
         return source.script(str(spec.elastic.host_discovery_script), spec.elastic.slots_per_host)
     if spec.elastic.host_discovery_script is not None:
-        raise SpecError("give one of --host-discovery-script and --host-discovery-service.")
+        raise SpecError("give one of --host-discovery-script and --host-discovery-service.", "host_discovery_script")
     try:
         name = check_host(spec.elastic.host_discovery_service)
     except JobError as error:
-        raise SpecError(f"--host-discovery-service: {error}") from None
+        raise SpecError(f"--host-discovery-service: {error}", "host_discovery_service") from None
     return source.service(name, spec.elastic.slots_per_host)
 
 

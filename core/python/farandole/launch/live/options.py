@@ -25,7 +25,9 @@ def wanted(page_port: int | None, given: Metrics) -> Wanted | None:
     try:
         where = ADDRESS if address is None else str(ipaddress.IPv4Address(address))
     except ValueError as error:
-        raise SpecError(f"--metrics-address wants an IPv4 address of this host, not {shown(address)}.") from error
+        raise SpecError(
+            f"--metrics-address wants an IPv4 address of this host, not {shown(address)}.", "metrics_address"
+        ) from error
     return Wanted(page_port, given.metrics, where, "" if secret_file is None else _secret(secret_file))
 
 

@@ -53,7 +53,9 @@ def node_options(
     if spec.nodes.nnodes is None:
         for name in (*_NAMES, "nproc_per_node"):
             if getattr(spec.nodes, name) is not None:
-                raise SpecError(f"{_typed(name)} is for one of several nodes; give --nnodes, the number of them, too.")
+                raise SpecError(
+                    f"{_typed(name)} is for one of several nodes; give --nnodes, the number of them, too.", "nnodes"
+                )
         return None
     _check_alone(spec)
     count = parse_count(spec.nodes.nnodes, "--nnodes")
@@ -80,18 +82,24 @@ def _check_alone(spec: JobSpec) -> None:
     missing = [_typed(name) for name in _NAMES if getattr(spec.nodes, name) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
-        raise SpecError(f"--nnodes needs {', '.join(map(_typed, _NAMES))}; {', '.join(missing)} {verb} missing.")
+        raise SpecError(
+            f"--nnodes needs {', '.join(map(_typed, _NAMES))}; {', '.join(missing)} {verb} missing.", "nnodes"
+        )
     for name, given in (("-H", spec.where.hosts), ("--hostfile", spec.where.hostfile), ("--file", spec.ranks.file)):
         if given is not None:
-            raise SpecError(f"give one of {name} and --nnodes: with --nnodes each node starts ranks of its own only.")
+            raise SpecError(
+                f"give one of {name} and --nnodes: with --nnodes each node starts ranks of its own only.", "nnodes"
+            )
     if spec.ranks.num_proc is not None:
-        raise SpecError("-np counts the ranks of all nodes; with --nnodes, give those of this one: --nproc-per-node.")
+        raise SpecError(
+            "-np counts the ranks of all nodes; with --nnodes, give those of this one: --nproc-per-node.", "nnodes"
+        )
 
 
 def _number(text: str, count: int) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) >= count:
         least = "0" if count == 1 else f"from 0 to {count - 1}"
-        raise SpecError(f"--node-rank must be {least} with --nnodes {count}, not {shown(text)}.")
+        raise SpecError(f"--node-rank must be {least} with --nnodes {count}, not {shown(text)}.", "node_rank")
     return int(text)
 
 
@@ -104,7 +112,7 @@ def rendezvous(text: str) -> tuple[str, int]:
     try:
         checked = check_host(host)
     except JobError as error:
-        raise SpecError(f"--rendezvous: {error}") from error
+        raise SpecError(f"--rendezvous: {error}", "rendezvous") from error
     if "@" in checked:
         raise SpecError(wanted)
     return checked, int(port)
@@ -116,10 +124,12 @@ def _key(path: Path) -> bytes:
             key = file.read(_MOST_KEY_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         why = getattr(error, "strerror", None) or error
-        raise SpecError(f"--key-file {path} cannot be read: {why}; {_NEW_KEY}.") from error
+        raise SpecError(f"--key-file {path} cannot be read: {why}; {_NEW_KEY}.", "key_file") from error
     if not LEAST_KEY_BYTES <= len(key) <= _MOST_KEY_BYTES:
         size = f"more than {_MOST_KEY_BYTES}" if len(key) > _MOST_KEY_BYTES else str(len(key))
-        raise SpecError(f"--key-file {path} has {size} bytes, not {LEAST_KEY_BYTES} to {_MOST_KEY_BYTES}; {_NEW_KEY}.")
+        raise SpecError(
+            f"--key-file {path} has {size} bytes, not {LEAST_KEY_BYTES} to {_MOST_KEY_BYTES}; {_NEW_KEY}.", "key_file"
+        )
     return key
 
 
