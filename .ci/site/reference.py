@@ -260,6 +260,7 @@ PAGES = (
                 "row_of",
                 "sums_by_rank",
                 "warn_about_differences",
+                "version_of",
                 "world_number",
             ],
             "Devices": ["may_take_device_memory", "takes_device_memory"],

@@ -34,6 +34,7 @@ from farandole._runtime.native import core as _core
 from farandole._runtime.uncaught import translate_errors
 from farandole._start.bootstrap import Exchange, register_exchange
 from farandole._start.environment import TORCHRUN, environment_default
+from farandole._start.version_check import version_of
 from farandole._start.world import init_as, join_count, note_join, own_address, world_number
 from farandole._training.compression import Compression, Compressor, check_compressor
 from farandole._training.gradients import GradientReducer, even_groups
@@ -123,6 +124,7 @@ __all__ = [
     "sums_by_rank",
     "takes_device_memory",
     "translate_errors",
+    "version_of",
     "warn_about_differences",
     "with_local_layers",
     "world_number",

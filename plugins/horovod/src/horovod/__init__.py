@@ -3,13 +3,15 @@
 Its names are those of Farandole's plugins. `docs/guide/coming-from-horovod.md` says what differs on purpose.
 """
 
-from horovod import _fit as _fit  # first, see there
+from farandole.plugin import version_of as _version_of
+
+_version_of("farandole-horovod")  # refuses a core that does not fit, before anything is missing in it
 
 # isort: split
-from farandole import NotInitializedError as _NotInitializedError
-from farandole.plugin import register_plugin as _register_plugin
+from farandole import NotInitializedError as _NotInitializedError  # noqa: E402
+from farandole.plugin import register_plugin as _register_plugin  # noqa: E402
 
-from horovod._environment import check_alone as _check_alone
+from horovod._environment import check_alone as _check_alone  # noqa: E402
 
 _check_alone()
 _NotInitializedError.drop_in_words = "Horovod has not been initialized; use hvd.init() first"  # which programs match

@@ -12,7 +12,9 @@ Errors are raised there, as an MXNetError that is also the class of farandole.
 
 import sys as _sys
 
-from farandole_mxnet import _fit  # first, see there
+from farandole.plugin import version_of as _version_of
+
+__version__ = _version_of("farandole-mxnet")  # refuses a core that does not fit, before anything is missing in it
 
 # isort: split
 import farandole
@@ -54,7 +56,7 @@ from farandole_mxnet._operations import (
 from farandole_mxnet._optimizer import DistributedOptimizer
 from farandole_mxnet._trainer import DistributedTrainer, no_sync
 
-__version__ = _fit.VERSION
+__version__ = _version_of("farandole-mxnet")  # again: `import *` has brought that of the core
 
 __all__ = [
     "Compression",

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from farandole_ray import _fit  # first, see there
+from farandole.plugin import version_of as _version_of
+
+__version__ = _version_of("farandole-ray")  # refuses a core that does not fit, before anything is missing in it
 from farandole_ray._log import log
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from farandole_ray._settings import Settings
     from farandole_ray._train import FarandoleConfig
 
-__version__ = _fit.VERSION
 
 __all__ = ["FarandoleConfig", "RayExecutor", "Settings", "log"]
 

@@ -10,7 +10,9 @@ own, and the launcher on the driver has the ranks started there; so a job in Spa
 end of one of `farandole run`. PySpark is imported at the first call.
 """
 
-from farandole_spark import _fit  # first, see there
+from farandole.plugin import version_of as _version_of
+
+__version__ = _version_of("farandole-spark")  # refuses a core that does not fit, before anything is missing in it
 
 # isort: split
 from farandole.engine import log_to_driver
@@ -18,7 +20,5 @@ from farandole.engine import log_to_driver
 from farandole_spark._elastic import run_elastic
 from farandole_spark._run import run
 from farandole_spark._runner import HorovodRunner
-
-__version__ = _fit.VERSION
 
 __all__ = ["HorovodRunner", "log_to_driver", "run", "run_elastic"]

@@ -12,7 +12,9 @@ the graphs of all ranks.
 
 from typing import TYPE_CHECKING
 
-from farandole_tensorflow import _fit  # first, see there
+from farandole.plugin import version_of as _version_of
+
+__version__ = _version_of("farandole-tensorflow")  # refuses a core that does not fit, before anything is missing in it
 
 # isort: split
 import farandole
@@ -64,7 +66,7 @@ from farandole_tensorflow._variables import (
 )
 from farandole_tensorflow._xla import use_xla
 
-__version__ = _fit.VERSION
+__version__ = _version_of("farandole-tensorflow")  # again: `import *` has brought that of the core
 
 __all__ = [
     "BroadcastGlobalVariablesHook",

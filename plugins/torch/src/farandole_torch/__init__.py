@@ -9,7 +9,9 @@
 Tensors may be strided, and may be on a GPU. `farandole.plugin.Collectives` says what all operations have in common.
 """
 
-from farandole_torch import _fit  # first, see there
+from farandole.plugin import version_of as _version_of
+
+__version__ = _version_of("farandole-torch")  # refuses a core that does not fit, before anything is missing in it
 
 # isort: split
 from farandole import *  # noqa: F403  # mypy does not see what `mpi_ops.__all__` has of these
@@ -29,7 +31,7 @@ from farandole_torch.mpi_ops import *  # noqa: F403
 
 broadcast_parameters = _collectives.broadcast_parameters
 
-__version__ = _fit.VERSION
+__version__ = _version_of("farandole-torch")  # again: `import *` has brought that of the core
 
 __all__ = [
     "DistributedOptimizer",
