@@ -128,41 +128,35 @@ RequestView ToView(const frd_request& from) {
           ToView(from.site)};
 }
 
-// A request as the engine takes it; `view` points at the caller's memory and at this object.
-class ParsedRequest {
+// A request as the engine takes it, and all else that a call needs, so that a call that has begun lacks nothing. `view`
+// points at the caller's memory and at this object.
+class Call {
  public:
   // REQUIRES: whole, and not refused.
-  explicit ParsedRequest(const frd_request& from)
-      : view(ToView(from)), first_(from.tensor_count > 0 ? ToView(*from.tensors) : TensorView()) {
+  Call(const frd_request& from, bool returns_operation)
+      : view(ToView(from)),
+        done(from.done != nullptr ? std::make_unique<DoneCall>(DoneCall{from.done, from.done_argument}) : nullptr),
+        operation(returns_operation ? std::make_unique<frd_operation>() : nullptr),
+        first_(from.tensor_count > 0 ? ToView(*from.tensors) : TensorView()) {
+    if (done) {
+      view.done = &CallDone;
+      view.done_argument = done.get();
+    }
     view.tensors = {&first_, from.tensor_count};
     if (from.tensor_count < 2) return;
     for (uint32_t i = 0; i < from.tensor_count; ++i) several_.push_back(ToView(TensorAt(from, i)));
     view.tensors = {several_.data(), several_.size()};
   }
-  ParsedRequest(const ParsedRequest&) = delete;
-  ParsedRequest& operator=(const ParsedRequest&) = delete;
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
 
   RequestView view;
+  std::unique_ptr<DoneCall> done;
+  std::unique_ptr<frd_operation> operation;
 
  private:
   const TensorView first_;  // nearly always the only one
   std::vector<TensorView> several_;
-};
-
-// All that a call needs, made before it comes to the engine, so that a call that has begun lacks nothing.
-struct Call {
-  Call(const frd_request& from, bool returns_operation)
-      : request(from),
-        done(from.done != nullptr ? std::make_unique<DoneCall>(DoneCall{from.done, from.done_argument}) : nullptr),
-        operation(returns_operation ? std::make_unique<frd_operation>() : nullptr) {
-    if (!done) return;
-    request.view.done = &CallDone;
-    request.view.done_argument = done.get();
-  }
-
-  ParsedRequest request;
-  std::unique_ptr<DoneCall> done;
-  std::unique_ptr<frd_operation> operation;
 };
 
 // Calls run(engine, call), which returns a code. Where there is no memory for the call, it fails on all ranks.
@@ -209,15 +203,19 @@ int32_t ApiInit(const frd_world* world) {
   });
 }
 
+int32_t Await(Engine* engine, const OperationPtr& operation) {
+  while (!engine->Wait(operation, Engine::kForGoodMs)) {
+  }
+  return Report(operation->status());
+}
+
 // Submits and, where `waits`, waits for the end.
 int32_t Submit(std::shared_ptr<Engine> engine, Call* call, bool waits, frd_operation** result) {
   engine->NoteNativeCaller();
   OperationPtr operation;
-  if (const Status begun = engine->Submit(call->request.view, &operation, waits); !begun.ok()) return Report(begun);
+  if (const Status begun = engine->Submit(call->view, &operation, waits); !begun.ok()) return Report(begun);
   call->done.release();  // CallDone frees it, or has done so
-  while (waits && !engine->Wait(operation, Engine::kForGoodMs)) {
-  }
-  const int32_t ended = waits ? Report(operation->status()) : FRD_OK;
+  const int32_t ended = waits ? Await(engine.get(), operation) : FRD_OK;
   if (ended == FRD_OK && result != nullptr) {
     *call->operation = {std::move(engine), std::move(operation)};
     *result = call->operation.release();
@@ -233,9 +231,10 @@ int32_t ApiEnqueue(const frd_request* request, frd_operation** result) {
 
 int32_t ApiRun(const frd_request* request, frd_operation** result) {
   return WithCall(*request, result != nullptr, [&](std::shared_ptr<Engine> engine, Call* call) {
-    Status status;
+    OperationPtr operation;
     const bool only_ends = result == nullptr && !call->done;
-    if (only_ends && engine->Run(call->request.view, &status)) return Report(status);
+    if (only_ends && engine->RunOrBegin(call->view, &operation))
+      return operation ? Await(engine.get(), operation) : FRD_OK;
     return Submit(std::move(engine), call, true, result);
   });
 }
@@ -284,8 +283,7 @@ frd_memory* ApiKeep(frd_operation* operation, uint32_t index) {
 }
 
 int32_t WorldFact(int (Engine::*fact)() const) {
-  Status status;
-  const std::shared_ptr<Engine> engine = CurrentEngine(&status);
+  const std::shared_ptr<Engine> engine = CurrentEngine();
   return engine ? (engine.get()->*fact)() : -1;
 }
 

@@ -35,50 +35,44 @@ void Driver::Leave() {
 
 // A thread that times out leaves its operation to the loop thread, which sleeps, so it asks for bells.
 bool Driver::Wait(const Operation& operation, int64_t limit_ms) {
+  constexpr int kSleepMs = 20;
   const TimePoint limit = Now() + std::chrono::milliseconds(limit_ms);
   while (!operation.done() && Now() < limit) {
-    if (progress_lock_.TryTake()) {
-      const Turn turn(this);
-      DriveUntil(operation, limit);
-    } else {
-      AskForBells(operations_);
+    if (!progress_lock_.TryTake()) {
+      operations_->AskForBells();
       world_->group->RingSelf();  // the thread that drives polls once more
       const auto left = std::chrono::milliseconds(MillisecondsBetween(Now(), limit) + 1);
       const auto may_go_on = [&] { return operation.done() || progress_lock_.is_free(); };
       operations_->waiting.SleepUntil(may_go_on, left);
+      continue;
+    }
+    const Turn turn(this);
+    Waiter waiter = Waiter::OfCaller(operations_->pauses);
+    while (!operation.done()) {
+      if (progress_.Drive()) {
+        waiter.Reset();
+      } else if (!waiter.Again()) {
+        if (Now() >= limit || stopping_) break;
+        PrepareToSleep();
+        if (!progress_.Drive()) progress_.SleepAndLook(kSleepMs);
+        Disarm(world_->group->bell());
+        waiter.Reset();
+      }
     }
   }
-  if (!operation.done()) AskForBells(operations_);
+  if (!operation.done()) operations_->AskForBells();
   return operation.done();
 }
 
-void Driver::DriveUntil(const Operation& operation, TimePoint limit) {
-  constexpr int kSleepMs = 20;
-  Waiter waiter = Waiter::OfCaller(operations_->pauses);
-  while (!operation.done()) {
-    if (progress_.Drive()) {
-      waiter.Reset();
-    } else if (!waiter.Again()) {
-      if (Now() >= limit || stopping_) return;
-      if (MaySleep()) progress_.SleepAndLook(kSleepMs);
-      Disarm(world_->group->bell());
-      waiter.Reset();
-    }
-  }
-}
-
-// Asks for bells, arms the bell, polls once more: the order matters (see the invariant). Returns whether there was
-// nothing to do.
-bool Driver::MaySleep() {
-  AskForBells(operations_);
+// The caller then drives once more before it sleeps (see the invariant).
+void Driver::PrepareToSleep() {
+  operations_->AskForBells();
   Arm(world_->group->bell());
-  return !progress_.Drive();
 }
 
 // Leaves the events since the last poll to the loop thread.
 void Driver::ReleaseProgressLock() {
-  AskForBells(operations_);
-  Arm(world_->group->bell());
+  PrepareToSleep();
   const bool left_over = operations_->in_flight > 0 && progress_.Drive();
   progress_lock_.Release();
   if (left_over) SignalEvent(world_->group->event());
@@ -111,7 +105,8 @@ void Driver::DriveWhileBusy() {
     if (progress_.Drive()) {
       waiter.Reset();
     } else if (!waiter.Again()) {
-      if (MaySleep()) return;
+      PrepareToSleep();
+      if (!progress_.Drive()) return;
       Disarm(world_->group->bell());
       waiter.Reset();
     }

@@ -46,11 +46,10 @@ class Driver {
     Driver* const driver_;
   };
 
-  void DriveUntil(const Operation& operation, TimePoint limit);
   void ReleaseProgressLock();
   void Run();
   void DriveWhileBusy();
-  bool MaySleep();
+  void PrepareToSleep();
   void Park();
 
   World* const world_;

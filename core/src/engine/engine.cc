@@ -85,8 +85,7 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   engine->world_ = std::move(world);
   Negotiation::Limits limits;
   if (settings.log_entries > 0) limits.log_entries = settings.log_entries;
-  engine->operations_ = std::make_unique<Operations>(engine->world_->layout, engine->rank_,
-                                                     engine->world_->group->control_memory(), limits);
+  engine->operations_ = std::make_unique<Operations>(engine->world_.get(), limits);
   engine->operations_->recorder = std::move(recorder);
   engine->everybody_ = engine->operations_->negotiation.FindSet(0);
   FRD_RETURN_IF_ERROR(BackendList::Read(settings.backends, &engine->backend_list_, settings.without_network));
@@ -105,47 +104,40 @@ void Engine::Shutdown() {
 
 // ---- submitting
 
-Status Engine::Submit(Request request, OperationPtr* result, bool will_wait) {
+// Refuses a wrong call before the operation has a sequence number or a ticket. Afterwards the operation belongs to the
+// negotiation. An unnamed one is deferred while its generated name is in flight (Naming).
+Status Engine::Submit(const RequestView& view, OperationPtr* result, bool will_wait) {
   result->reset();
   try {
-    return SubmitOrThrow(&request, result, will_wait);
+    Request request(view);
+    ProcessSetPtr set = FindSet(request.process_set);
+    if (!set) return NoProcessSet(request.process_set, rank_);
+    const bool alone = IsSolo(set->size());
+    if (const Status status = Prepare(&request, std::move(set), result); !status.ok()) {
+      Refuse(view.process_set, view.name, view.site, status.message());
+      result->reset();
+      return status;
+    }
+    const OperationPtr& operation = *result;
+    operation->nvtx_range = Nvtx::Begin(*operation);
+    if (alone) {
+      solo_.Perform(operation);
+      return Status::Ok();
+    }
+    Status begun;
+    if (operation->request.kind == OpKind::kJoin) {
+      begun = SubmitJoin(operation);
+    } else {
+      operation->awaited = will_wait;
+      OperationPtr before;
+      if (view.name.empty()) before = operations_->naming.Name(operation);
+      begun = before ? operations_->Defer(operation, std::move(before)) : operations_->Enter(operation, will_wait);
+    }
+    if (!begun.ok()) operation->End(begun, /*announced=*/false);
+    return begun;
   } catch (const std::exception& thrown) {
-    const Request& given = *result ? (*result)->request : request;
-    return AfterException(CauseOf(thrown), {given, given.name, given.site}, *result);
+    return AfterException(CauseOf(thrown), view, *result);
   }
-}
-
-Status Engine::Submit(const RequestView& view, OperationPtr* result, bool will_wait) {
-  Request request;
-  try {
-    request = Request(view);
-  } catch (const std::exception& thrown) {
-    return AfterException(CauseOf(thrown), {view, view.name, view.site}, nullptr);
-  }
-  return Submit(std::move(request), result, will_wait);
-}
-
-// Refuses a wrong call before the operation has a sequence number or a ticket. After Begin it belongs to the
-// negotiation.
-Status Engine::SubmitOrThrow(Request* request, OperationPtr* result, bool will_wait) {
-  ProcessSetPtr set = FindSet(request->process_set);
-  if (!set) return NoProcessSet(request->process_set, rank_);
-  const bool alone = IsSolo(set->size());
-  const OperationPtr& operation = *result;
-  if (const Status status = Prepare(request, std::move(set), result); !status.ok()) {
-    const Request& refused = operation ? operation->request : *request;
-    Refuse(refused.process_set, refused.name, refused.site, status.message());
-    result->reset();
-    return status;
-  }
-  operation->nvtx_range = Nvtx::Begin(*operation);
-  if (alone) {
-    solo_.Perform(operation);
-    return Status::Ok();
-  }
-  const Status begun = Begin(operation, will_wait);
-  if (!begun.ok()) operation->End(begun, /*announced=*/false);
-  return begun;
 }
 
 // Does everything that may fail on this rank alone. Moves the request into the operation.
@@ -160,16 +152,6 @@ Status Engine::Prepare(Request* request, ProcessSetPtr found, OperationPtr* resu
   operation->submitted_ns = Timeline::Stamp();
   if (!IsSolo(set.size())) FRD_RETURN_IF_ERROR(ChooseBackend(backend_list_, set, operation));
   return FindDevice(operation);
-}
-
-// An unnamed operation is deferred while its generated name is in flight (Naming).
-Status Engine::Begin(const OperationPtr& operation, bool will_wait) {
-  if (operation->request.kind == OpKind::kJoin) return SubmitJoin(operation);
-  operation->awaited = will_wait;
-  OperationPtr before;
-  if (operation->request.name.empty()) before = operations_->naming.Name(operation);
-  if (before) return Defer(world_.get(), operations_.get(), operation, std::move(before));
-  return Enter(world_.get(), operations_.get(), operation, will_wait);
 }
 
 Status Engine::Check(Request* request, const ProcessSet& set) const {
@@ -202,22 +184,21 @@ int Engine::LateRank(bool* waits_too) const {
 // Before Operations::Begin no other thread knows the operation, so the call is refused like a wrong one, except for a
 // join, in which ranks do not meet. After it the other ranks rely on this one, so the epoch ends. That also ends the
 // operation, so this returns OK: for the caller it has begun.
-Status Engine::AfterException(const char* cause, const GivenCall& call, const OperationPtr& operation) noexcept {
+Status Engine::AfterException(const char* cause, const RequestView& call, const OperationPtr& operation) noexcept {
   const bool has_begun = operation && operation->state() != Operation::State::kMade;
   if (has_begun) {
     EndEpoch(cause);
     return Status::Ok();
   }
   Status status = OrShort([&] {
-    return Internal(NameOf(call.fields.kind), call.name.empty() ? "" : Text(" '", std::string(call.name), "'"),
+    return Internal(NameOf(call.kind), call.name.empty() ? "" : Text(" '", std::string(call.name), "'"),
                     " cannot start on rank ", rank_, ": ", cause);
   });
-  if (call.fields.kind == OpKind::kJoin) {
+  if (call.kind == OpKind::kJoin) {
     EndEpoch(cause);
   } else {
     const bool has_number = operation && !operation->named();
-    Refuse(call.fields.process_set, call.name, call.site, status.message(),
-           has_number ? operation->sequence_number() : -1);
+    Refuse(call.process_set, call.name, call.site, status.message(), has_number ? operation->sequence_number() : -1);
   }
   if (operation) operation->End(OrShort([&] { return status; }), /*announced=*/false);
   return status;
@@ -323,7 +304,7 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
     if (operations_->join) return Invalid("rank ", rank_, " has joined already; wait for that to end");
     operations_->join = operation;
     operations_->wants_join = true;
-    RecordJoin(operations_.get(), operation.get());
+    operations_->RecordJoin(operation.get());
     operations_->Begin(operation.get(), Operation::State::kSubmitted);
   }
   world_->group->RingSelf();
@@ -337,86 +318,44 @@ bool Engine::Poll(const OperationPtr& operation) {
   if (operation->done()) return true;
   if (operation->deferred() || !operation->admission.cells || !operations_->negotiation.IsReady(operation->admission))
     return false;
-  if (!CompleteIfReady(world_.get(), operations_.get(), operation)) return operation->done();
-  WakeForDeferred(world_.get(), *operations_);
+  if (!operations_->CompleteIfReady(operation)) return operation->done();
+  operations_->WakeForDeferred();
   return true;
-}
-
-bool Engine::Wait(const OperationPtr& operation, int64_t limit_ms) {
-  return operation->done() || AwaitSmall(operation) || driver_->Wait(*operation, limit_ms);
-}
-
-bool Engine::Run(const RequestView& request, Status* status) {
-  OperationPtr operation;
-  if (!operations_ || !Borrow(request, Waiter::OfCaller(operations_->pauses), &operation)) return false;
-  if (!status->ok()) *status = Status::Ok();  // to write it takes longer than to look
-  if (!operation) return true;
-  while (!driver_->Wait(*operation, kForGoodMs)) {
-  }
-  *status = OrShort([&] { return operation->status(); });
-  return true;
-}
-
-bool Engine::RunOrBegin(const RequestView& request, OperationPtr* operation) {
-  if (!operations_ || !Borrow(request, Waiter::OfCallerWithGil(operations_->pauses), operation)) return false;
-  if (!*operation || (*operation)->done()) return true;
-  try {
-    std::lock_guard<std::mutex> lock(operations_->mutex);
-    (*operation)->Own();
-  } catch (const std::exception& thrown) {
-    GiveUp(*operation, CauseOf(thrown));
-  }
-  return true;
-}
-
-// The caller returns, so no thread may read the borrowed request any more. A thread that has taken the operation
-// already only needs its tensors.
-void Engine::GiveUp(const OperationPtr& operation, const char* cause) {
-  OperationPtr taken;
-  {
-    std::lock_guard<std::mutex> lock(operations_->mutex);
-    if (!operation->borrows()) return;
-    operation->Disown();
-    taken = operations_->by_ticket.Take(operation->admission.ticket);
-  }
-  if (!taken && operation->done()) return;
-  EndEpoch(cause);
-  if (!taken) return;  // the thread that has it completes it or puts it back
-  operations_->End(operation, OrShort([&] { return Internal("an allreduce failed on rank ", rank_, ": ", cause); }));
-}
-
-// A timeline, a profiler and other backends need the whole request.
-bool Engine::Borrow(const RequestView& request, Waiter waiter, OperationPtr* operation) {
-  if (!Operation::CanBorrow(request)) return false;
-  if (!backend_list_.only_ours() || Timeline::on() || Nvtx::on()) return false;
-  if (!EnterBorrowed(request, operation)) return false;
-  if (!*operation) return true;  // nearly always
-  const bool ended = waiter.Until([&] { return Poll(*operation); });
-  if (ended && (*operation)->status().ok()) operation->reset();
-  return true;
-}
-
-// Nothing throws once the operation has begun, so after an exception there is no operation.
-bool Engine::EnterBorrowed(const RequestView& request, OperationPtr* operation) {
-  World* const world = world_.get();
-  Operations* const operations = operations_.get();
-  try {
-    if (!request.name.empty()) return farandole::EnterBorrowed(world, operations, request, request.name, -1, operation);
-    Naming::Turn turn(&operations->naming, request);
-    if (!turn.is_free() ||
-        !farandole::EnterBorrowed(world, operations, request, turn.name(), turn.sequence_number(), operation))
-      return false;
-    turn.Take(*operation);
-    return true;
-  } catch (const std::exception&) {
-    return false;
-  }
 }
 
 // Small operations need no driver: their data arrive in shared memory.
-bool Engine::AwaitSmall(const OperationPtr& operation) {
-  if (operation->deferred() || !operation->admission.cells) return false;
-  return Waiter::OfCaller(operations_->pauses).Until([&] { return Poll(operation); });
+bool Engine::Wait(const OperationPtr& operation, int64_t limit_ms) {
+  if (operation->done()) return true;
+  const bool is_small = !operation->deferred() && operation->admission.cells.has_value();
+  if (is_small && Waiter::OfCaller(operations_->pauses).Until([&] { return Poll(operation); })) return true;
+  return driver_->Wait(*operation, limit_ms);
+}
+
+// A timeline, a profiler and other backends need the whole request.
+bool Engine::RunOrBegin(const RequestView& request, OperationPtr* operation) {
+  if (!operations_ || !Operation::CanBorrow(request)) return false;
+  if (!backend_list_.only_ours() || Timeline::on() || Nvtx::on()) return false;
+  try {
+    if (request.name.empty()) {
+      Naming::Turn turn(&operations_->naming, request);
+      if (!turn.is_free() || !operations_->EnterBorrowed(request, turn.name(), turn.sequence_number(), operation))
+        return false;
+      turn.Take(*operation);
+    } else if (!operations_->EnterBorrowed(request, request.name, -1, operation)) {
+      return false;
+    }
+  } catch (const std::exception& thrown) {
+    if (!*operation) return false;
+    const char* const cause = CauseOf(thrown);
+    EndEpoch(cause);
+    const auto failure = [&] { return Internal("an allreduce failed on rank ", rank_, ": ", cause); };
+    (*operation)->End(OrShort(failure), /*announced=*/false);
+    return true;
+  }
+  if (!*operation) return true;  // nearly always
+  Waiter waiter = Waiter::OfCallerWithGil(operations_->pauses);
+  if (waiter.Until([&] { return Poll(*operation); }) && (*operation)->status().ok()) operation->reset();
+  return true;
 }
 
 }  // namespace farandole

@@ -36,23 +36,20 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Submit, Run and Refuse throw nothing. An exception (usually bad_alloc) before this rank arrives at an operation
-  // fails that call on all ranks; a later one ends the epoch on all ranks.
+  // Submit, RunOrBegin and Refuse throw nothing. An exception (usually bad_alloc) before this rank arrives at an
+  // operation fails that call on all ranks; a later one ends the epoch on all ranks.
 
   // Begins the operation. Never waits for other ranks. will_wait: the caller calls Wait for it next, so no other thread
   // is woken to drive. *operation is set before `done` can be called; leave it alone until Submit has returned.
-  Status Submit(Request request, OperationPtr* operation, bool will_wait = false);
   Status Submit(const RequestView& request, OperationPtr* operation, bool will_wait = false);
 
-  // Submit and Wait in one, for calls whose request need not be copied. Returns false, and does nothing, for other
-  // calls; otherwise *status is the result.
-  bool Run(const RequestView& request, Status* status);
-  // Like Run for callers that hold a lock, such as the GIL: polls for a microsecond or two only. If the other ranks
-  // have not arrived by then, wait for *operation; if that is null, the call has succeeded.
+  // For a blocking call, whose request need not be copied where the other ranks are about to arrive: polls for a
+  // microsecond or two only, since the caller may hold a lock, such as the GIL. Returns false, and does nothing, if the
+  // call needs Submit. Otherwise the call has succeeded if *operation is null; else wait for *operation.
   bool RunOrBegin(const RequestView& request, OperationPtr* operation);
 
   // Fails, on all ranks, a call that this rank cannot make; the error names this rank, the site and the reason. It is
-  // the call of that name, or the set's next unnamed one. Never waits. Submit and Run call this themselves. number: the
+  // the call of that name, or the set's next unnamed one. Never waits. Submit calls this itself. number: the
   // sequence number, if the unnamed call has consumed one already.
   void Refuse(int set, std::string_view name, std::string_view site, const std::string& why,
               int64_t number = -1) noexcept;
@@ -126,13 +123,7 @@ class Engine {
  private:
   Engine(const Settings& settings, bool world_of_one) : devices_(settings.cuda_driver), solo_(world_of_one) {}
 
-  Status SubmitOrThrow(Request* request, OperationPtr* operation, bool will_wait);
-  // The parts of a request that errors mention.
-  struct GivenCall {
-    const RequestFields& fields;
-    std::string_view name, site;
-  };
-  Status AfterException(const char* cause, const GivenCall& call, const OperationPtr& operation) noexcept;
+  Status AfterException(const char* cause, const RequestView& request, const OperationPtr& operation) noexcept;
   void EndEpoch(const char* cause);
   void RefuseOrThrow(int set, std::string_view name, std::string_view site, const std::string& why, int64_t number);
   Status Prepare(Request* request, ProcessSetPtr set, OperationPtr* operation);
@@ -140,13 +131,7 @@ class Engine {
   Status Mark(Request* request) const;
   Status FindDevice(Operation* operation);
   ProcessSetPtr FindSet(int id);
-  Status Begin(const OperationPtr& operation, bool will_wait);
-  bool Borrow(const RequestView& request, Waiter waiter, OperationPtr* operation);
-  bool EnterBorrowed(const RequestView& request, OperationPtr* operation);
-  void GiveUp(const OperationPtr& operation, const char* cause);
   Status SubmitJoin(const OperationPtr& operation);
-
-  bool AwaitSmall(const OperationPtr& operation);
 
   int rank_ = 0;
   int size_ = 1;

@@ -117,7 +117,7 @@ void FailureMonitor::TakeWaiting(const EarlySums* spared, std::vector<OperationP
 // The launcher asks for this, since a rank that only waited for another is not to blame.
 void FailureMonitor::NoteMissedLost() {
   std::lock_guard<std::mutex> lock(operations_->mutex);
-  MissLost(operations_);
+  operations_->MissLost();
 }
 
 std::vector<int> FailureMonitor::Left() const {

@@ -10,16 +10,10 @@ namespace farandole {
 
 namespace {
 
-struct Entered {
-  Negotiation::Arrived arrived = Negotiation::Arrived::kCounted;
-  bool wakes_driver = false;
-  OperationPtr withdrawn;  // the operation, if it is a stale invitation; another one will come
-};
-
-Status RefuseAfter(Operations* operations, const World& world, const Operation& operation) {
-  const std::string what = operation.Title() + " cannot start on rank " + std::to_string(world.rank);
+Status RefuseAfter(Operations* operations, const Operation& operation) {
+  const std::string what = operation.Title() + " cannot start on rank " + std::to_string(operations->world->rank);
   if (operations->is_broken) {
-    if (operations->broken.code() == Code::kPeerLost) MissLost(operations);
+    if (operations->broken.code() == Code::kPeerLost) operations->MissLost();
     return Status(operations->broken.code(), what, ": ", operations->broken.message(),
                   "; call shutdown and init to begin anew");
   }
@@ -65,22 +59,16 @@ void PutSmall(Operation* operation, const ProcessSet& set, bool wants_bell) {
   cells.Put(set.position, tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
 }
 
-// Reduces in one phase; then the operation is complete. REQUIRES: all inputs are written.
-void ReduceSmall(const Operation& operation, const ProcessSet& set) {
+// Reduces: a small operation, which is then complete, or this rank's share of a large one. REQUIRES: all inputs are
+// written.
+void Reduce(const Operation& operation, const ProcessSet& set) {
   const FloatingPointScope scope;
   const Span<const CellTensor> tensors = operation.cell_tensors();
-  const Reduction reduction = ReductionOf(operation.request, set.size());
-  ReduceSlots(*operation.admission.cells, reduction.reduce, reduction.scale, tensors.begin(), tensors.size(),
-              set.position);
-}
-
-// Reduces this rank's share of a large operation. REQUIRES: all inputs are written.
-void ReduceOwnShare(const Operation& operation, const ProcessSet& set) {
-  const FloatingPointScope scope;
-  const Span<const CellTensor> tensors = operation.cell_tensors();
-  const Reduction reduction = ReductionOf(operation.request, set.size());
+  const auto [reduce, scale] = ReductionOf(operation.request, set.size());
   const Admission& admission = operation.admission;
-  ReduceShare(*admission.cells, reduction.reduce, reduction.scale, tensors.begin(), tensors.size(), admission.stamp());
+  const CellBuffer& cells = *admission.cells;
+  if (admission.large) return ReduceShare(cells, reduce, scale, tensors.begin(), tensors.size(), admission.stamp());
+  ReduceSlots(cells, reduce, scale, tensors.begin(), tensors.size(), set.position);
 }
 
 // Prepares the reduction of an operation that is not large, before the others' data arrive.
@@ -92,40 +80,6 @@ TensorFold PrepareFold(const Operation& operation, const ProcessSet& set) {
 
 // ---- submission
 
-// Submission, copy and arrival are one step under the lock, see negotiation.h; only the copy of a large operation comes
-// later. If this throws, either the operation has not begun, or this rank has arrived and the epoch must end.
-Status Insert(World* world, Operations* operations, const OperationPtr& operation, bool polling, Entered* entered) {
-  std::lock_guard<std::mutex> lock(operations->mutex);
-  const bool has_joined = operations->join && !operation->invited && !operation->deferred();
-  if (operations->is_broken || has_joined) return RefuseAfter(operations, *world, *operation);
-  Negotiation& negotiation = operations->negotiation;
-  Admission& admission = operation->admission;
-  const uint64_t size_bytes = BytesOf(operation->request);
-  if (MayHaveCells(operation->request.kind, static_cast<int64_t>(size_bytes))) operation->SetCellTensors();
-  operations->by_ticket.MakeRoom(negotiation.MakeRoom());
-  FRD_RETURN_IF_ERROR(negotiation.Submit(*operation, &admission));
-  ++operations->entered;
-  if (!operation->invited) operations->CountBytes(size_bytes);
-  operations->Begin(operation.get(), Operation::State::kSubmitted);
-  operations->by_ticket.Put(operation);
-  Record(operations, operation.get());
-  if (admission.cells) {
-    if (!admission.large) PutSmall(operation.get(), *admission.set, WantsBell(*operation, polling));
-  } else if (admission.id >= 0) {
-    entered->arrived = negotiation.Arrive(admission);
-    const bool retired = entered->arrived == Negotiation::Arrived::kRetired;
-    if (retired && !negotiation.Redescribe(admission.ticket)) {
-      entered->withdrawn = operations->by_ticket.Take(admission.ticket);
-    }
-    if (admission.early && !retired) {
-      operations->early.push_back(operation);
-      operations->has_early = entered->wakes_driver = true;
-    }
-  }
-  if (!negotiation.outbox().empty()) entered->wakes_driver = true;
-  return Status::Ok();
-}
-
 // The log is full if some rank does not read it. That may be this rank, so the driver must not block here.
 void Complete(Operations* operations, const Admission& admission) {
   if (operations->negotiation.CompleteTogether(admission)) return;
@@ -136,32 +90,32 @@ void Complete(Operations* operations, const Admission& admission) {
 // Wakes the ranks that sleep until all data are written. The caller has seen all sequence numbers. Of two ranks that
 // write at the same time at least one sees both, since each has a fence between its write and its check.
 // REQUIRES: RingFence since the write, then IsReady.
-void RingForSmall(World* world, const Admission& admission, const ProcessSet& set) {
+void RingForSmall(const World& world, const Admission& admission, const ProcessSet& set) {
   for (int position = 0; position < set.size(); ++position) {
     if (position == set.position || !admission.cells->WantsBell(position)) continue;
     const auto rank = static_cast<size_t>(set.ranks[static_cast<size_t>(position)]);
-    world->group->RingMember(world->layout.member_of[rank]);
+    world.group->RingMember(world.layout.member_of[rank]);
   }
 }
 
 // Ends this thread's reservation of a large operation. taken: it is complete.
-void Release(World* world, Operations* operations, Ticket ticket, bool taken) {
+void Release(Operations* operations, Ticket ticket, bool taken) {
   bool wakes_driver;
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
     wakes_driver = operations->negotiation.Release(ticket, taken);
   }
-  if (wakes_driver) world->group->RingSelf();
+  if (wakes_driver) operations->world->group->RingSelf();
 }
 
 // Likewise, where another thread is to go on. If the last rank has rung meanwhile, the driver has found nothing to do.
-void PutBack(World* world, Operations* operations, const OperationPtr& operation) {
+void PutBack(Operations* operations, const OperationPtr& operation) {
   {
     std::lock_guard<std::mutex> lock(operations->mutex);
     operations->by_ticket.Put(operation);
   }
-  Release(world, operations, operation->admission.ticket, /*taken=*/false);
-  if (operations->negotiation.IsReady(operation->admission)) world->group->RingSelf();
+  Release(operations, operation->admission.ticket, /*taken=*/false);
+  if (operations->negotiation.IsReady(operation->admission)) operations->world->group->RingSelf();
 }
 
 // Checks at least once, and before the first pause (docs/benchmarks/shared-memory.md#waiting).
@@ -181,20 +135,21 @@ size_t LooksFor(const Operations& operations, const Operation& operation) {
 // Goes on with a large operation for which all data are there: reduces this rank's share, looks for the others', and
 // completes the operation if they are there. REQUIRES: this thread has reserved it and taken it out of by_ticket.
 // Returns whether it is complete; else it is back in by_ticket.
-bool RunLarge(World* world, Operations* operations, const OperationPtr& operation, size_t looks) {
+bool RunLarge(Operations* operations, const OperationPtr& operation, size_t looks) {
   const Admission& admission = operation->admission;
   const CellBuffer& cells = *admission.cells;
   if (!cells.HasReduced(cells.self(), admission.stamp())) {
-    ReduceOwnShare(*operation, *admission.set);
+    Reduce(*operation, *admission.set);
     RingFence();
-    if (BecomesReady(operations->negotiation, admission, looks)) RingForSmall(world, admission, *admission.set);
+    if (BecomesReady(operations->negotiation, admission, looks))
+      RingForSmall(*operations->world, admission, *admission.set);
   }
   if (!cells.AllHaveReduced(admission.stamp())) {
-    PutBack(world, operations, operation);
+    PutBack(operations, operation);
     return false;
   }
   CopyShares(cells, operation->cell_tensors().begin(), operation->cell_tensors().size());
-  Release(world, operations, admission.ticket, /*taken=*/true);
+  Release(operations, admission.ticket, /*taken=*/true);
   operations->End(operation, Status::Ok());
   return true;
 }
@@ -203,7 +158,7 @@ bool RunLarge(World* world, Operations* operations, const OperationPtr& operatio
 // Reduces it at once, under the lock, unless it is large: the negotiation may give its slots to another operation next.
 OperationPtr TakeSmall(Operations* operations, Ticket ticket) {
   OperationPtr operation = operations->by_ticket.Take(ticket);
-  if (operation && !operation->admission.large) ReduceSmall(*operation, *operation->admission.set);
+  if (operation && !operation->admission.large) Reduce(*operation, *operation->admission.set);
   return operation;
 }
 
@@ -216,15 +171,10 @@ OperationPtr TakeIfReady(Operations* operations, Ticket ticket) {
 }
 
 // Call it after TakeIfReady or TakeSmall, without the lock. Returns whether the operation is complete.
-bool FinishTaken(World* world, Operations* operations, const OperationPtr& operation, size_t looks = 1) {
-  if (operation->admission.large) return RunLarge(world, operations, operation, looks);
+bool FinishTaken(Operations* operations, const OperationPtr& operation, size_t looks = 1) {
+  if (operation->admission.large) return RunLarge(operations, operation, looks);
   operations->End(operation, Status::Ok());
   return true;
-}
-
-// Under the lock.
-OperationPtr TakeSpare(Operations* operations) {
-  return operations->spare ? std::move(operations->spare) : std::make_shared<Operation>();
 }
 
 // Keeps an operation that is done, unless another thread still has it.
@@ -235,128 +185,167 @@ void KeepAsSpare(Operations* operations, OperationPtr operation) {
 
 // Writes the data of a large borrowed operation, which is in flight, and goes on with it if the others arrive while it
 // polls. Does both without the lock, in one reservation.
-void RunLargeBorrowed(World* world, Operations* operations, const OperationPtr& operation) {
+void RunLargeBorrowed(Operations* operations, const OperationPtr& operation) {
   const Admission& admission = operation->admission;
   PutSmall(operation.get(), *admission.set, /*wants_bell=*/false);
   RingFence();
   const size_t looks = LooksFor(*operations, *operation);
-  if (!BecomesReady(operations->negotiation, admission, looks)) return PutBack(world, operations, operation);
-  RingForSmall(world, admission, *admission.set);
-  RunLarge(world, operations, operation, looks);
+  if (!BecomesReady(operations->negotiation, admission, looks)) return PutBack(operations, operation);
+  RingForSmall(*operations->world, admission, *admission.set);
+  RunLarge(operations, operation, looks);
 }
 
-enum class Borrowed { kRefused, kOver, kInFlight };
-
-// Submits the borrowed operation, writes its data and polls for the others in one step under the lock: they are usually
-// about to arrive, and taking the lock twice would cost as much as transferring their cache lines.
-Borrowed InsertBorrowed(World* world, Operations* operations, const OperationPtr& operation) {
-  Negotiation& negotiation = operations->negotiation;
-  Admission& admission = operation->admission;
-  operations->by_ticket.MakeRoom(negotiation.MakeRoom());
-  Name* const name = negotiation.SubmitSmall(*operation, &admission);
-  if (name == nullptr) return Borrowed::kRefused;
-  // Nothing below throws.
-  const ProcessSet& set = *name->of->set;
-  ++operations->entered;
-  operations->CountBytes(operation->cell_tensors()[0].size_bytes());
-  if (!admission.large) {
-    PutSmall(operation.get(), set, /*wants_bell=*/false);
-    RingFence();
-  }
-  Record(operations, operation.get());  // after the write, to overlap with the transfer
-  if (!admission.large) {
-    const TensorFold fold = PrepareFold(*operation, set);
-    if (BecomesReady(negotiation, admission, static_cast<size_t>(std::max(operations->pauses, 1)))) {
-      negotiation.Settle(name, /*at_once=*/true, &admission);
-      RingForSmall(world, admission, set);
-      const FloatingPointScope scope;
-      FRD_FAILPOINT("cells.fold");
-      fold.Run();
-      FlightRecord* const record = operation->record;
-      if (record != nullptr) record->End(record->submitted.load(std::memory_order_relaxed));  // without a clock
-      return Borrowed::kOver;
-    }
-  }
-  negotiation.Settle(name, /*at_once=*/false, &admission);
-  admission.set = name->of->set;  // not earlier: counting references costs as much as the rest of this function
-  operations->Begin(operation.get(), Operation::State::kSubmitted);
-  if (!admission.large) operations->by_ticket.Put(operation);
-  return Borrowed::kInFlight;
+// Goes on with a small operation that has entered.
+void GoOnSmall(Operations* operations, const OperationPtr& operation, bool wants_bell) {
+  const Admission& admission = operation->admission;
+  if (admission.large) PutSmall(operation.get(), *admission.set, wants_bell);
+  RingFence();
+  if (operations->negotiation.AnyJoined()) operations->world->group->RingOthers();
+  // Before Release, after which another thread may begin the second phase.
+  if (operations->negotiation.IsReady(admission)) RingForSmall(*operations->world, admission, *admission.set);
+  if (admission.large) Release(operations, admission.ticket, /*taken=*/false);
+  if (operations->negotiation.IsReady(admission) && operations->CompleteIfReady(operation))
+    operations->WakeForDeferred();
 }
 
 }  // namespace
 
-Status Enter(World* world, Operations* operations, const OperationPtr& operation, bool polling) {
-  Entered entered;
-  FRD_RETURN_IF_ERROR(Insert(world, operations, operation, polling, &entered));
-  const Admission& admission = operation->admission;
+// Submission, copy and arrival are one step under the lock, see negotiation.h; only the copy of a large operation comes
+// later. If this throws, either the operation has not begun, or this rank has arrived and the epoch must end.
+Status Operations::Enter(const OperationPtr& operation, bool polling) {
+  Admission& admission = operation->admission;
+  const uint64_t size_bytes = BytesOf(operation->request);
+  const auto may_have_cells = MayHaveCells(operation->request.kind, static_cast<int64_t>(size_bytes));
+  auto arrived = Negotiation::Arrived::kCounted;
+  bool wakes_driver = false;
+  OperationPtr withdrawn;  // the operation, if it is a stale invitation; another one will come
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    const bool has_joined = join && !operation->invited && !operation->deferred();
+    if (is_broken || has_joined) return RefuseAfter(this, *operation);
+    if (may_have_cells) operation->SetCellTensors();
+    by_ticket.MakeRoom(negotiation.MakeRoom());
+    FRD_RETURN_IF_ERROR(negotiation.Submit(*operation, &admission));
+    ++entered;
+    if (!operation->invited) CountBytes(size_bytes);
+    Begin(operation.get(), Operation::State::kSubmitted);
+    by_ticket.Put(operation);
+    Record(this, operation.get());
+    if (admission.cells) {
+      if (!admission.large) PutSmall(operation.get(), *admission.set, WantsBell(*operation, polling));
+    } else if (admission.id >= 0) {
+      arrived = negotiation.Arrive(admission);
+      const bool retired = arrived == Negotiation::Arrived::kRetired;
+      if (retired && !negotiation.Redescribe(admission.ticket)) withdrawn = by_ticket.Take(admission.ticket);
+      if (admission.early && !retired) {
+        early.push_back(operation);
+        has_early = wakes_driver = true;
+      }
+    }
+    if (!negotiation.outbox().empty()) wakes_driver = true;
+  }
   if (admission.cells) {
-    if (admission.large) PutSmall(operation.get(), *admission.set, WantsBell(*operation, polling));
-    RingFence();
-    if (operations->negotiation.AnyJoined()) world->group->RingOthers();
-    // Before Release, after which another thread may begin the second phase.
-    if (operations->negotiation.IsReady(admission)) RingForSmall(world, admission, *admission.set);
-    if (admission.large) Release(world, operations, admission.ticket, /*taken=*/false);
-    if (operations->negotiation.IsReady(admission) && CompleteIfReady(world, operations, operation))
-      WakeForDeferred(world, *operations);
+    GoOnSmall(this, operation, WantsBell(*operation, polling));
     return Status::Ok();
   }
-  if (entered.withdrawn) operations->End(entered.withdrawn, Status::Ok());
-  const bool last = entered.arrived == Negotiation::Arrived::kLast && !admission.early;
-  if (last) Complete(operations, admission);
-  if (last || (admission.id >= 0 && operations->negotiation.AnyJoined())) world->group->RingOthers();
-  if ((last || entered.wakes_driver) && !polling) world->group->RingSelf();
+  if (withdrawn) End(withdrawn, Status::Ok());
+  const bool last = arrived == Negotiation::Arrived::kLast && !admission.early;
+  if (last) Complete(this, admission);
+  if (last || (admission.id >= 0 && negotiation.AnyJoined())) world->group->RingOthers();
+  if ((last || wakes_driver) && !polling) world->group->RingSelf();
   return Status::Ok();
 }
 
-bool EnterBorrowed(World* world, Operations* operations, const RequestView& request, std::string_view name,
-                   int64_t sequence_number, OperationPtr* result) {
+// Submits the borrowed operation, writes its data and polls for the others in one step under the lock: they are usually
+// about to arrive, and taking the lock twice would cost as much as transferring their cache lines.
+bool Operations::EnterBorrowed(const RequestView& request, std::string_view name, int64_t sequence_number,
+                               OperationPtr* result) {
   OperationPtr operation;
-  Borrowed entered;
   {
-    std::lock_guard<std::mutex> lock(operations->mutex);
-    if (operations->is_broken || operations->join) return false;
-    operation = TakeSpare(operations);
+    std::lock_guard<std::mutex> lock(mutex);
+    if (is_broken || join) return false;
+    operation = spare ? std::move(spare) : std::make_shared<Operation>();
     operation->Borrow(request, name, sequence_number);
-    entered = InsertBorrowed(world, operations, operation);
-    if (entered != Borrowed::kInFlight) operations->spare = std::move(operation);
+    Admission& admission = operation->admission;
+    by_ticket.MakeRoom(negotiation.MakeRoom());
+    Name* const known = negotiation.SubmitSmall(*operation, &admission);
+    if (known == nullptr) {
+      spare = std::move(operation);
+      return false;
+    }
+    // Until Own nothing below throws.
+    const ProcessSet& set = *known->of->set;
+    const CellTensor& tensor = operation->cell_tensors()[0];
+    ++entered;
+    CountBytes(tensor.size_bytes());
+    if (!admission.large) {
+      admission.cells->Put(set.position, &tensor, 1, admission.stamp(), /*wants_bell=*/false);
+      RingFence();
+    }
+    Record(this, operation.get());  // after the write, to overlap with the transfer
+    bool is_over = false;
+    if (!admission.large) {
+      const TensorFold fold = PrepareFold(*operation, set);
+      is_over = Waiter(std::max(pauses, 1) - 1, 0).Until([&] { return negotiation.IsReady(admission); });
+      if (is_over) {
+        negotiation.Settle(known, /*at_once=*/true, &admission);
+        RingForSmall(*world, admission, set);
+        const FloatingPointScope scope;
+        FRD_FAILPOINT("cells.fold");
+        fold.Run();
+        FlightRecord* const record = operation->record;
+        if (record != nullptr) record->End(record->submitted.load(std::memory_order_relaxed));  // without a clock
+        spare = std::move(operation);
+      }
+    }
+    if (!is_over) {
+      negotiation.Settle(known, /*at_once=*/false, &admission);
+      try {
+        operation->Own();
+      } catch (const std::exception&) {
+        negotiation.Release(admission.ticket);
+        *result = std::move(operation);
+        throw;
+      }
+      admission.set = known->of->set;  // not earlier: counting references costs as much as the rest of this block
+      Begin(operation.get(), Operation::State::kSubmitted);
+      if (!admission.large) by_ticket.Put(operation);
+    }
   }
-  if (entered == Borrowed::kRefused) return false;
-  if (operation && operation->admission.large) RunLargeBorrowed(world, operations, operation);
-  if (operations->negotiation.AnyJoined()) world->group->RingOthers();
+  if (operation && operation->admission.large) RunLargeBorrowed(this, operation);
+  if (negotiation.AnyJoined()) world->group->RingOthers();
   if (operation && operation->done() && operation->status().ok()) {
-    KeepAsSpare(operations, std::move(operation));
+    KeepAsSpare(this, std::move(operation));
   } else {
     *result = std::move(operation);
   }
   return true;
 }
 
-Status Defer(World* world, Operations* operations, const OperationPtr& operation, OperationPtr before) {
+Status Operations::Defer(const OperationPtr& operation, OperationPtr before) {
   {
-    std::lock_guard<std::mutex> lock(operations->mutex);
-    if (operations->is_broken || operations->join) return RefuseAfter(operations, *world, *operation);
-    operations->deferred.push_back({operation, std::move(before)});
-    operations->Begin(operation.get(), Operation::State::kDeferred);
-    operations->has_deferred = true;
+    std::lock_guard<std::mutex> lock(mutex);
+    if (is_broken || join) return RefuseAfter(this, *operation);
+    deferred.push_back({operation, std::move(before)});
+    Begin(operation.get(), Operation::State::kDeferred);
+    has_deferred = true;
   }
   world->group->RingSelf();  // `before` may be done already
   return Status::Ok();
 }
 
 // The thread that ends `before` wakes the driver, see WakeForDeferred.
-std::vector<OperationPtr> TakeDeferred(Operations* operations) {
+std::vector<OperationPtr> Operations::TakeDeferred() {
   std::vector<OperationPtr> taken;
-  std::lock_guard<std::mutex> lock(operations->mutex);
-  taken.reserve(operations->deferred.size());  // so that an exception cannot lose a removed operation
+  std::lock_guard<std::mutex> lock(mutex);
+  taken.reserve(deferred.size());  // so that an exception cannot lose a removed operation
   const auto waits = [&taken](const Deferred& waiting) {
     if (!waiting.before->done()) return true;
     taken.push_back(waiting.operation);
     return false;
   };
-  operations->deferred.erase(std::stable_partition(operations->deferred.begin(), operations->deferred.end(), waits),
-                             operations->deferred.end());
-  operations->has_deferred = !operations->deferred.empty();
+  deferred.erase(std::stable_partition(deferred.begin(), deferred.end(), waits), deferred.end());
+  has_deferred = !deferred.empty();
   return taken;
 }
 
@@ -365,60 +354,59 @@ const char* CauseOf(const std::exception& thrown) {
   return is_memory ? "it ran out of memory" : "an internal error";
 }
 
-void WakeForDeferred(World* world, const Operations& operations) {
-  if (operations.has_deferred) world->group->RingSelf();
+void Operations::WakeForDeferred() const {
+  if (has_deferred) world->group->RingSelf();
 }
 
-void MissLost(Operations* operations) {
-  operations->has_missed_lost = true;
-  if (!operations->recorder) return;
-  operations->recorder->NoteEnd(FlightHeader::kEnded, operations->broken_by, operations->broken.message());
+void Operations::MissLost() {
+  has_missed_lost = true;
+  if (!recorder) return;
+  recorder->NoteEnd(FlightHeader::kEnded, broken_by, broken.message());
 }
 
-void RecordJoin(Operations* operations, Operation* join) { Record(operations, join); }
+void Operations::RecordJoin(Operation* submitted) { Record(this, submitted); }
 
-void AskForBells(Operations* operations) {
-  if (!operations->negotiation.has_small()) return;
-  std::lock_guard<std::mutex> lock(operations->mutex);
-  operations->negotiation.AskForBells();
+void Operations::AskForBells() {
+  if (!negotiation.has_small()) return;
+  std::lock_guard<std::mutex> lock(mutex);
+  negotiation.AskForBells();
 }
 
 // The waiting thread and the driver may both try to take a small operation; TakeReady lets only one of them.
-bool CompleteIfReady(World* world, Operations* operations, const OperationPtr& operation) {
+bool Operations::CompleteIfReady(const OperationPtr& operation) {
   size_t looks;
   {
-    std::lock_guard<std::mutex> lock(operations->mutex);
+    std::lock_guard<std::mutex> lock(mutex);
     const Admission& admission = operation->admission;
-    looks = operation->borrows() ? LooksFor(*operations, *operation) : 1;
-    if (!admission.cells || !operations->negotiation.IsReady(admission) || !TakeIfReady(operations, admission.ticket))
-      return false;
+    looks = operation->blocking ? LooksFor(*this, *operation) : 1;
+    if (!admission.cells || !negotiation.IsReady(admission) || !TakeIfReady(this, admission.ticket)) return false;
   }
-  return FinishTaken(world, operations, operation, looks);
+  return FinishTaken(this, operation, looks);
 }
 
-bool CompleteReady(World* world, Operations* operations) {
-  if (!operations->negotiation.has_small()) return false;
+bool Operations::CompleteReady() {
+  if (!negotiation.has_small()) return false;
   std::vector<OperationPtr> taken;
   {
-    std::lock_guard<std::mutex> lock(operations->mutex);
-    const auto tickets = operations->negotiation.ReadySmall();
+    std::lock_guard<std::mutex> lock(mutex);
+    const auto tickets = negotiation.ReadySmall();
     taken.reserve(tickets.size());  // so that an exception cannot lose a removed operation
     for (Ticket ticket : tickets) {
-      if (OperationPtr operation = TakeIfReady(operations, ticket)) taken.push_back(std::move(operation));
+      if (OperationPtr operation = TakeIfReady(this, ticket)) taken.push_back(std::move(operation));
     }
   }
-  for (const OperationPtr& operation : taken) FinishTaken(world, operations, operation);
+  for (const OperationPtr& operation : taken) FinishTaken(this, operation);
   return !taken.empty();
 }
 
-void CompleteSmall(World* world, Operations* operations, Ticket ticket) {
+void Operations::CompleteSmall(Ticket ticket) {
   OperationPtr operation;
   {
-    std::lock_guard<std::mutex> lock(operations->mutex);
-    operation = TakeSmall(operations, ticket);
-    if (operation && operation->admission.large) operations->negotiation.TakeReady(ticket);
+    std::lock_guard<std::mutex> lock(mutex);
+    operation = TakeSmall(this, ticket);
+    if (operation && operation->admission.large) negotiation.TakeReady(ticket);
   }
-  if (operation) FinishTaken(world, operations, operation);
+  if (operation) FinishTaken(this, operation);
 }
 
 }  // namespace farandole

@@ -44,28 +44,19 @@ class OperationsByTicket {
     operations_[PlaceOf(operation->admission.ticket)] = operation;
     ++count_;
   }
-  // Like Take, but calls Own on the operation first. If that throws, the operation stays.
-  OperationPtr TakeOwned(Ticket ticket) {
-    const size_t place = PlaceOf(ticket);
-    if (IsAt(place, ticket)) operations_[place]->Own();
-    if (const auto found = late_.find(ticket); found != late_.end()) found->second->Own();
-    return Take(ticket);
-  }
-  // Removes and returns the operation, or returns null. A borrowed request stays borrowed.
+  // Removes and returns the operation, or returns null.
   OperationPtr Take(Ticket ticket) {
     const size_t place = PlaceOf(ticket);
     if (!IsAt(place, ticket)) return TakeLate(ticket);
     --count_;
     return std::move(operations_[place]);
   }
-  // Returns all operations, after calling Own on each.
-  std::vector<OperationPtr> All() {
+  std::vector<OperationPtr> All() const {
     std::vector<OperationPtr> all;
     for (const OperationPtr& operation : operations_) {
       if (operation) all.push_back(operation);
     }
     for (const auto& [ticket, operation] : late_) all.push_back(operation);
-    for (const OperationPtr& operation : all) operation->Own();
     return all;
   }
   bool empty() const { return count_ == 0; }
@@ -102,8 +93,68 @@ struct Deferred {
 };
 
 struct Operations {
-  Operations(const Layout& layout, int rank, std::byte* board, const Negotiation::Limits& limits)
-      : negotiation(layout, rank, board, limits) {}
+  explicit Operations(World* its_world, const Negotiation::Limits& limits = {})
+      : world(its_world), negotiation(its_world->layout, its_world->rank, its_world->group->control_memory(), limits) {}
+
+  // Enters an operation into the negotiation. A known name is counted, an unknown one described, and the data of a
+  // small operation are written. polling: the caller waits next, and calls AskForBells before it sleeps, so it needs no
+  // wake-up until then.
+  Status Enter(const OperationPtr& operation, bool polling);
+
+  // Enters a blocking call of a small allreduce whose name all ranks know, and polls for the others `pauses` times, at
+  // least once. Returns false, and does nothing, if the call needs an operation that owns its request. Otherwise the
+  // call has succeeded if *operation is null; else wait for *operation. If it throws, the epoch must end if *operation
+  // is set, which has not begun then; else nothing has happened.
+  bool EnterBorrowed(const RequestView& request, std::string_view name, int64_t sequence_number,
+                     OperationPtr* operation);
+
+  // Enters the operation once `before`, which has its name, is done.
+  Status Defer(const OperationPtr& operation, OperationPtr before);
+  // Removes and returns the deferred operations that can be entered now. Driver only.
+  std::vector<OperationPtr> TakeDeferred();
+
+  // Notes that an operation of this rank fails, or is refused, because of a lost rank. Under the lock.
+  void MissLost();
+
+  // Records this rank's join, which does not go through Enter. Under the lock.
+  void RecordJoin(Operation* submitted);
+
+  // Asks the other ranks to ring this rank's bell: the last one to write data for one of its small operations does.
+  // REQUIRES: the caller then arms the bell, and polls once more afterwards.
+  void AskForBells();
+
+  // Call it when another thread than the driver has ended an operation: a deferred one may wait for its name.
+  void WakeForDeferred() const;
+
+  // Completes the small operation if all ranks have written their data and no other thread has completed it; a large
+  // one may first need the other ranks' shares. Returns whether it is complete.
+  bool CompleteIfReady(const OperationPtr& operation);
+  // Goes on with all small operations that are ready. Returns whether there were any. Driver only.
+  bool CompleteReady();
+  // Goes on with a small operation for which all data are there, as the log says. Driver only: its buffer slots are
+  // this rank's until the driver reads the log again or, for a large one, until it is complete.
+  void CompleteSmall(Ticket ticket);
+
+  // Marks the operation as in flight. Under the lock.
+  void Begin(Operation* operation, Operation::State state) {
+    if (operation->state() == Operation::State::kMade) in_flight.fetch_add(1);
+    operation->set_state(state);
+  }
+  // Ends an operation, unless another thread does. See invariant 2.
+  void End(const OperationPtr& operation, Status status) {
+    Operation::State was;
+    if (!operation->TakeEnd(&was)) return;
+    // Before done(): then the caller may shut down at once.
+    if (was != Operation::State::kMade) in_flight.fetch_sub(1);
+    operation->EndAs(std::move(status), true);
+    waiting.Notify();
+  }
+
+  void CountBytes(uint64_t bytes) {  // under the lock, which saves an atomic addition
+    bytes_submitted.store(bytes_submitted.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  }
+
+  World* const world;
 
   std::mutex mutex;  // guards everything below but the atomics and naming
   Negotiation negotiation;
@@ -134,72 +185,16 @@ struct Operations {
   OperationPtr spare;
   WaitList waiting;
 
-  // Marks the operation as in flight. Under the lock.
-  void Begin(Operation* operation, Operation::State state) {
-    if (operation->state() == Operation::State::kMade) in_flight.fetch_add(1);
-    operation->set_state(state);
-  }
-  // Ends an operation, unless another thread does. See invariant 2.
-  void End(const OperationPtr& operation, Status status) {
-    Operation::State was;
-    if (!operation->TakeEnd(&was)) return;
-    // Before done(): then the caller may shut down at once.
-    if (was != Operation::State::kMade) in_flight.fetch_sub(1);
-    operation->EndAs(std::move(status), true);
-    waiting.Notify();
-  }
-
   Blocked blocked;
   DiagnosisChannel diagnosis;
   // Threads submit through the C interface, perhaps a framework's: nobody knows what else they may call.
   std::atomic<bool> has_native_callers{false};
 
-  void CountBytes(uint64_t bytes) {  // under the lock, which saves an atomic addition
-    bytes_submitted.store(bytes_submitted.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
-  }
   std::atomic<uint64_t> bytes_submitted{0};
   std::atomic<uint64_t> messages_sent{0};
 };
 
-// Enters an operation into the negotiation. A known name is counted, an unknown one described, and the data of a small
-// operation are written. polling: the caller waits next, and calls AskForBells before it sleeps, so it needs no wake-up
-// until then.
-Status Enter(World* world, Operations* operations, const OperationPtr& operation, bool polling);
-
-// Enters a blocking call of a small allreduce whose name all ranks know, and polls for the others `pauses` times, at
-// least once. Returns false, and does nothing, if the call needs an operation that owns its request. Otherwise the call
-// has succeeded if *operation is null; else wait for *operation, whose request is borrowed.
-bool EnterBorrowed(World* world, Operations* operations, const RequestView& request, std::string_view name,
-                   int64_t sequence_number, OperationPtr* operation);
-
-// Enters the operation once `before`, which has its name, is done.
-Status Defer(World* world, Operations* operations, const OperationPtr& operation, OperationPtr before);
-// Removes and returns the deferred operations that can be entered now. Driver only.
-std::vector<OperationPtr> TakeDeferred(Operations* operations);
-
-// Notes that an operation of this rank fails, or is refused, because of a lost rank. Under the lock.
-void MissLost(Operations* operations);
-
-// Records this rank's join, which does not go through Enter. Under the lock.
-void RecordJoin(Operations* operations, Operation* join);
-
-// Asks the other ranks to ring this rank's bell: the last one to write data for one of its small operations does.
-// REQUIRES: the caller then arms the bell, and polls once more afterwards.
-void AskForBells(Operations* operations);
-
 // The cause of an exception, for messages.
 const char* CauseOf(const std::exception& thrown);
-
-// Call it when another thread than the driver has ended an operation: a deferred one may wait for its name.
-void WakeForDeferred(World* world, const Operations& operations);
-
-// Completes the small operation if all ranks have written their data and no other thread has completed it; a large one
-// may first need the other ranks' shares. Returns whether it is complete.
-bool CompleteIfReady(World* world, Operations* operations, const OperationPtr& operation);
-// Goes on with all small operations that are ready. Returns whether there were any. Driver only.
-bool CompleteReady(World* world, Operations* operations);
-// Goes on with a small operation for which all data are there, as the log says. Driver only: its buffer slots are this
-// rank's until the driver reads the log again or, for a large one, until it is complete.
-void CompleteSmall(World* world, Operations* operations, Ticket ticket);
 
 }  // namespace farandole

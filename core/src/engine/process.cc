@@ -53,8 +53,7 @@ void InstallForkHandler() {
 Status InitProcess(const WorldSpec& spec) {
   if (g_forked) return ForkedStatus();
   std::lock_guard<std::mutex> lock(g_init_mutex);
-  Status status;
-  if (CurrentEngine(&status)) return Status::Ok();
+  if (CurrentEngine()) return Status::Ok();
   InstallForkHandler();
   Settings settings;
   FRD_RETURN_IF_ERROR(ReadSettings(&settings));
@@ -63,7 +62,7 @@ Status InitProcess(const WorldSpec& spec) {
   Nvtx::Open(settings.nvtx);
   std::unique_ptr<Engine> engine;
   g_starting = true;
-  status = Engine::Start(spec, settings, &engine);
+  const Status status = Engine::Start(spec, settings, &engine);
   g_starting = false;
   FRD_RETURN_IF_ERROR(status);
   std::lock_guard<std::mutex> slot_lock(g_mutex);
@@ -89,11 +88,12 @@ void ShutdownProcess() {
 // The result keeps the engine object alive over a shutdown, which only ends the engine.
 std::shared_ptr<Engine> CurrentEngine(Status* status) {
   if (g_forked) {
-    *status = ForkedStatus();
+    if (status != nullptr) *status = ForkedStatus();
     return nullptr;
   }
   std::lock_guard<std::mutex> lock(g_mutex);
-  if (!Slot()) *status = {Code::kNotInitialized, "farandole is not initialized; call init() first"};
+  if (!Slot() && status != nullptr)
+    *status = {Code::kNotInitialized, "farandole is not initialized; call init() first"};
   return Slot();
 }
 

@@ -22,8 +22,8 @@ Status InitProcess(const WorldSpec& spec);
 void CancelInit(bool cancel);
 // Leaves the world. No-op when there is none. Calls that are under way in other threads end with an error.
 void ShutdownProcess();
-// Returns null, with the reason in *status, before init, after shutdown and in a forked child.
-std::shared_ptr<Engine> CurrentEngine(Status* status);
+// Returns null, with the reason in *status if that is given, before init, after shutdown and in a forked child.
+std::shared_ptr<Engine> CurrentEngine(Status* status = nullptr);
 
 // For ranks that exchange addresses through their launcher before init: finds the addresses by which other machines may
 // reach this one, "10.0.0.7/24".

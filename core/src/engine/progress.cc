@@ -25,7 +25,7 @@ Aborted ToWire(const EpochEnd& end) {
 // Returns null if the operation was cancelled meanwhile.
 OperationPtr TakeOperation(Operations* operations, Ticket ticket) {
   std::lock_guard<std::mutex> lock(operations->mutex);
-  return operations->by_ticket.TakeOwned(ticket);
+  return operations->by_ticket.Take(ticket);
 }
 
 // Tells rank 0 that this rank joins, once all its earlier operations are done. Returns whether it did.
@@ -41,13 +41,13 @@ bool AnnounceJoin(Operations* operations) {
 
 // This rank has joined, and takes part in an operation of the others. If the negotiation has entered it already, it
 // only needs a place in Operations.
-Status EnterInvited(World* world, Operations* operations, const Negotiation::Event& event) {
+Status EnterInvited(Operations* operations, const Negotiation::Event& event) {
   auto operation = std::make_shared<Operation>(Invitation(event.description));
   operation->SetName(event.description.name, event.description.sequence_number);
   operation->invited = true;
   operation->backend = event.description.signature.backend;
   if (event.items.empty()) {
-    const Status entered = Enter(world, operations, operation, false);
+    const Status entered = operations->Enter(operation, false);
     return entered.ok() || operations->is_broken ? Status::Ok() : Internal(entered.message());
   }
   std::lock_guard<std::mutex> lock(operations->mutex);
@@ -65,6 +65,7 @@ ProgressLoop::ProgressLoop(World* world, Operations* operations, const Settings&
                            const BackendList& backend_list)
     : world_(world),
       operations_(operations),
+      fusion_threshold_bytes_(settings.fusion_threshold_bytes),
       control_(world),
       work_(world, settings, backend_list),
       early_(world, operations),
@@ -74,18 +75,6 @@ ProgressLoop::ProgressLoop(World* world, Operations* operations, const Settings&
 Status ProgressLoop::Open() {
   FRD_RETURN_IF_ERROR(control_.Open());
   return work_.Open();
-}
-
-bool ProgressLoop::Drive() noexcept {
-  try {
-    const char* const thrown = operations_->thrown;
-    if (thrown == nullptr) return Pass();
-    EndAfterException(thrown);
-    operations_->thrown = nullptr;
-  } catch (const std::exception& thrown) {
-    operations_->thrown = CauseOf(thrown);
-  }
-  return true;
 }
 
 // Throws if there is still no memory; then the next pass tries again.
@@ -103,26 +92,49 @@ void ProgressLoop::EndAfterException(const char* cause) {
 
 // Every pass polls what is cheap, and some poll descriptors. Data are handled before signs of an end, and signs before
 // the log, so that what a rank did before its end counts first.
-bool ProgressLoop::Pass() {
-  bool moved = AdvanceEarly();
-  const bool has_looked = std::exchange(has_looked_, false);
-  if (has_looked || passes_++ % DescriptorInterval(*world_, *operations_, early_) == 0) {
-    if (!has_looked) moved |= control_.Look();
-    ActOnSigns();
-    Tick();
+bool ProgressLoop::Drive() noexcept {
+  try {
+    if (const char* const thrown = operations_->thrown) {
+      EndAfterException(thrown);
+      operations_->thrown = nullptr;
+      return true;
+    }
+    std::vector<EarlySums::Sign> signs;
+    bool moved = early_.Advance(&complete_, &signs);
+    FinishComplete();  // before the signs, since data may have arrived before the connection ended
+    for (const EarlySums::Sign& sign : signs) {
+      if (sign.kind == EarlySums::Sign::kGoodbye) failures_.OnGoodbye(sign.rank);
+      if (sign.kind == EarlySums::Sign::kClosed) failures_.OnEarlyLaneClosed(sign.rank);
+      if (sign.kind == EarlySums::Sign::kBroken) Abort({sign.status, sign.rank});
+    }
+    const bool has_looked = std::exchange(has_looked_, false);
+    if (has_looked || passes_++ % DescriptorInterval(*world_, *operations_, early_) == 0) {
+      if (!has_looked) moved |= control_.Look();
+      ActOnSigns();
+      Tick();
+    }
+    if (!withheld_.empty()) FinishWithheld();
+    moved |= work_.PollCopies(&ended_);
+    FinishAll(&ended_);
+    if (CheckAbortWord() || failures_.holds_sure_end()) return moved;
+    moved |= operations_->CompleteReady();
+    moved |= EnterDeferred();
+    moved |= operations_->wants_join && work_.empty() && AnnounceJoin(operations_);
+    moved |= Negotiate(nullptr);
+    const WorkQueue::Outcome outcome = work_.Run(&ended_);
+    FinishAll(&ended_);
+    // A backend may fail because another rank is gone. Then connections that have ended, or soon will, show which rank
+    // that is, and Judge ends the epoch.
+    if (outcome.end && !(outcome.may_be_a_link && failures_.SuspectBroken())) Abort(*outcome.end);
+    if (outcome.moved) early_.Wake();
+    moved |= outcome.moved;
+    moved |= SendOutgoing();
+    work_.NoteLongestSleep();
+    return moved;
+  } catch (const std::exception& thrown) {
+    operations_->thrown = CauseOf(thrown);
+    return true;
   }
-  if (!withheld_.empty()) FinishWithheld();
-  moved |= work_.PollCopies(&ended_);
-  FinishAll(&ended_);
-  if (CheckAbortWord() || failures_.holds_sure_end()) return moved;
-  moved |= CompleteReady(world_, operations_);
-  moved |= EnterDeferred();
-  moved |= operations_->wants_join && work_.empty() && AnnounceJoin(operations_);
-  moved |= ReadLog();
-  moved |= RunTasks();
-  moved |= SendOutgoing();
-  work_.NoteLongestSleep();
-  return moved;
 }
 
 void ProgressLoop::Sleep(int timeout_ms) const { control_.Sleep(work_.SleepAtMost(timeout_ms)); }
@@ -139,45 +151,43 @@ void ProgressLoop::SleepAndLook(int timeout_ms) noexcept {
 // ---- the negotiation's events
 
 // Events are handled without the lock of Operations, since an operation that ends may submit the next one.
-bool ProgressLoop::ReadLog() {
+bool ProgressLoop::Negotiate(const Bytes* message) {
+  Negotiation& negotiation = operations_->negotiation;
+  if (message == nullptr && !negotiation.HasNews()) return false;
   std::vector<Negotiation::Event> events;
+  Status status;
   bool moved = false;
   bool ring = false;
   {
-    if (!operations_->negotiation.HasNews()) return false;
     std::lock_guard<std::mutex> lock(operations_->mutex);
-    moved = operations_->negotiation.Advance(&events);
-    ring = operations_->negotiation.outbox().TakeRing();
+    if (message != nullptr) {
+      status = negotiation.OnMessage(*message, &events);
+    } else {
+      moved = negotiation.Advance(&events);
+    }
+    ring = negotiation.outbox().TakeRing();
   }
   if (ring) world_->group->RingOthers();
-  for (const Negotiation::Event& event : events) Handle(event);
-  return moved;
-}
-
-// Handles a message of the coordinator to this rank.
-void ProgressLoop::OnMessage(const Bytes& message) {
-  std::vector<Negotiation::Event> events;
-  Status status;
-  bool ring = false;
-  {
-    std::lock_guard<std::mutex> lock(operations_->mutex);
-    status = operations_->negotiation.OnMessage(message, &events);
-    ring = operations_->negotiation.outbox().TakeRing();
+  for (const Negotiation::Event& event : events) {
+    if (event.kind == Negotiation::Event::kBatch) {
+      StartBatch(event);
+    } else {
+      Handle(event);
+    }
   }
-  if (ring) world_->group->RingOthers();
-  for (const Negotiation::Event& event : events) Handle(event);
   if (!status.ok()) Abort({status, kCoordinatorRank});
+  return moved;
 }
 
 // The kinds of events are explained in controller/admission.h.
 void ProgressLoop::Handle(const Negotiation::Event& event) {
   switch (event.kind) {
     case Negotiation::Event::kBatch:
-      return StartBatch(event);
+      return;  // see StartBatch
     case Negotiation::Event::kTake:
-      return CompleteSmall(world_, operations_, event.items[0].ticket);
+      return operations_->CompleteSmall(event.items[0].ticket);
     case Negotiation::Event::kFailed:
-      return Fail(event.items[0].ticket, event.status);
+      return EndWaiting(event.items[0].ticket, event.status);
     case Negotiation::Event::kNamesDiffer:
       return operations_->naming.Widen(event.description.signature);
     case Negotiation::Event::kRecalled:
@@ -186,12 +196,10 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
       return early_.Retire(event.serial);
     case Negotiation::Event::kWithdrawn:
       early_.Recall(event.items[0].ticket);
-      if (const OperationPtr withdrawn = TakeOperation(operations_, event.items[0].ticket))
-        operations_->End(withdrawn, Status::Ok());
-      return;
+      return EndWaiting(event.items[0].ticket, Status::Ok());
     case Negotiation::Event::kInvited:
       stalls_.OnInvited();
-      if (const Status taken = EnterInvited(world_, operations_, event); !taken.ok()) Abort({taken, world_->rank});
+      if (const Status taken = EnterInvited(operations_, event); !taken.ok()) Abort({taken, world_->rank});
       return;
     case Negotiation::Event::kJoinEnd:
       return OnJoinEnd(event);
@@ -207,7 +215,7 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
 }
 
 // Takes the status by value: copying it may throw, and must come before the operation leaves by_ticket.
-void ProgressLoop::Fail(Ticket ticket, Status status) {
+void ProgressLoop::EndWaiting(Ticket ticket, Status status) {
   if (const OperationPtr operation = TakeOperation(operations_, ticket)) operations_->End(operation, std::move(status));
 }
 
@@ -224,7 +232,11 @@ void ProgressLoop::StartBatch(const Negotiation::Event& event) {
       batch_.back().counts = item.counts;
     }
   }
-  if (const Status planned = work_.Add(batch_); !planned.ok()) {
+  RecordBatch(batch_);
+  std::vector<PlannedTask> tasks;
+  const Status planned = PlanBatch(batch_, fusion_threshold_bytes_, &tasks);
+  work_.Add(batch_, std::move(tasks));
+  if (!planned.ok()) {
     const EpochEnd here = EndBecauseOf(*world_, planned);
     Abort(here);
     End(here);  // at once: nothing may touch the memory of these operations any more. The first reason counts
@@ -266,31 +278,18 @@ void ProgressLoop::OnLeft(int rank) {
   const EpochEnd left = failures_.OnLeft(rank);
   early_.SendGoodbyes(rank);
   // Its data came before this message, so small operations in which it took part can complete.
-  CompleteReady(world_, operations_);
+  operations_->CompleteReady();
   failures_.Break(left);
 }
 
 // ---- driving the parts
-
-// Completes operations before it acts on signs, since their data may have arrived before the connection ended.
-bool ProgressLoop::AdvanceEarly() {
-  std::vector<EarlySums::Sign> signs;
-  const bool moved = early_.Advance(&complete_, &signs);
-  FinishComplete();
-  for (const EarlySums::Sign& sign : signs) {
-    if (sign.kind == EarlySums::Sign::kGoodbye) failures_.OnGoodbye(sign.rank);
-    if (sign.kind == EarlySums::Sign::kClosed) failures_.OnEarlyLaneClosed(sign.rank);
-    if (sign.kind == EarlySums::Sign::kBroken) Abort({sign.status, sign.rank});
-  }
-  return moved;
-}
 
 // Messages come first: a rank that leaves in good order says so before its connection and its process end. Ends of
 // processes are judged together, since one may be the cause of another.
 void ProgressLoop::ActOnSigns() {
   while (control_.has_signs()) {
     const ControlPlane::Signs signs = control_.TakeSigns();
-    for (const Bytes& message : signs.messages) OnMessage(message);
+    for (const Bytes& message : signs.messages) Negotiate(&message);
     for (const EpochEnd& end : signs.ends) Abort(end);
     for (int rank : signs.closed) failures_.OnControlClosed(rank);
     for (int rank : signs.gone) failures_.OnProcessEnded(rank);
@@ -298,28 +297,12 @@ void ProgressLoop::ActOnSigns() {
   }
 }
 
-// A backend may fail because another rank is gone. Then connections that have ended, or soon will, show which rank that
-// is, and Judge ends the epoch.
-bool ProgressLoop::RunTasks() {
-  bool moved = false;
-  for (bool finished = !work_.empty(); finished;) {
-    const WorkQueue::Outcome outcome = work_.Run(&ended_);
-    moved |= outcome.moved;
-    finished = outcome.finished;
-    FinishAll(&ended_);
-    const bool is_anothers = outcome.may_be_a_link && failures_.SuspectBroken();
-    if (outcome.end && !is_anothers) Abort(*outcome.end);
-  }
-  if (moved) early_.Wake();
-  return moved;
-}
-
 // Enters unnamed operations whose name is free again.
 bool ProgressLoop::EnterDeferred() {
   if (!operations_->has_deferred) return false;
-  entering_ = TakeDeferred(operations_);
+  entering_ = operations_->TakeDeferred();
   for (const OperationPtr& operation : entering_) {
-    const Status entered = Enter(world_, operations_, operation, false);
+    const Status entered = operations_->Enter(operation, false);
     if (!entered.ok()) operations_->End(operation, entered);
   }
   if (entering_.empty()) return false;
@@ -365,7 +348,7 @@ void ProgressLoop::Tick() {
 
 void ProgressLoop::Judge(TimePoint now) {
   if (!failures_.suspects_somebody()) return;
-  ReadLog();  // a suspected rank may have said that it leaves
+  Negotiate(nullptr);  // a suspected rank may have said that it leaves
   if (const std::optional<EpochEnd> end = failures_.Judge(now)) Abort(*end);
 }
 

@@ -92,23 +92,19 @@ class ProgressLoop {
   void Close();
 
  private:
-  bool Pass();
   void EndAfterException(const char* cause);
 
-  // The negotiation's events.
-  bool ReadLog();
-  void OnMessage(const Bytes& message);
+  // Reads the log, or handles a message of the coordinator, and acts on the events. Returns whether the log had any.
+  bool Negotiate(const Bytes* message);
   void Handle(const Negotiation::Event& event);
-  void Fail(Ticket ticket, Status status);
+  void EndWaiting(Ticket ticket, Status status);
   void StartBatch(const Negotiation::Event& event);
   bool FinishWithoutTask(const OperationPtr& operation, const Negotiation::Item& item);
   void OnJoinEnd(const Negotiation::Event& event);
   void OnLeft(int rank);
 
   // Each drives one part and acts on its results.
-  bool AdvanceEarly();
   void ActOnSigns();
-  bool RunTasks();
   bool EnterDeferred();
   bool SendOutgoing();
   void Tick();
@@ -129,6 +125,7 @@ class ProgressLoop {
 
   World* const world_;
   Operations* const operations_;
+  const int64_t fusion_threshold_bytes_;
 
   ControlPlane control_;
   WorkQueue work_;

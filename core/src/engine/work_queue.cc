@@ -11,14 +11,10 @@ namespace farandole {
 WorkQueue::WorkQueue(World* world, const Settings& settings, const BackendList& backend_list)
     : world_(world), settings_(settings), backends_(world, settings, backend_list), copies_(world->group->event()) {}
 
-// Queues the copies in for the whole batch before it plans tasks, so that they begin in the order of the log.
-Status WorkQueue::Add(const std::vector<ReadyOperation>& batch) {
+// Queues the copies in for the whole batch, so that they begin in the order of the log.
+void WorkQueue::Add(const std::vector<ReadyOperation>& batch, std::vector<PlannedTask> tasks) {
   for (const ReadyOperation& ready : batch) copies_.Await(ready.operation);
-  RecordBatch(batch);
-  std::vector<PlannedTask> tasks;
-  const Status planned = PlanBatch(batch, settings_.fusion_threshold_bytes, &tasks);
   for (PlannedTask& task : tasks) tasks_.push_back(std::move(task));
-  return planned;
 }
 
 // Only the first task moves. All ranks perform the tasks in the same order, so a later one would wait for ranks that
@@ -40,7 +36,10 @@ WorkQueue::Outcome WorkQueue::Run(std::vector<Ended>* ended) {
     if (const Status prepared = copies_.Prepare(&front, &ready); !prepared.ok())
       return fail(EndBecauseOf(*world_, prepared));
     if (!ready) return outcome;
-    if (const Status started = Start(&front); !started.ok()) return fail({started, world_->rank});
+    Task* to_run = nullptr;
+    Status started = SetUp(&front, &to_run);
+    if (started.ok()) started = running_->Start(to_run);
+    if (!started.ok()) return fail({started, world_->rank});
   }
   const Status polled = running_->Poll(&outcome.moved, &outcome.finished);
   outcome.may_be_a_link = !polled.ok();
@@ -55,18 +54,20 @@ WorkQueue::Outcome WorkQueue::Run(std::vector<Ended>* ended) {
   return outcome;
 }
 
-// The list of backends is equal on all ranks, so a number that is not in use is a bug.
-Status WorkQueue::Start(PlannedTask* task) {
-  FRD_RETURN_IF_ERROR(WidenIntegerAverage(task));
-  const int number = task->task.backend;
-  Task& to_run = task->wide ? *task->wide : task->task;
-  to_run.number = ++started_[to_run.set->id];
+// Finds the backend and the task that it is to perform. The list of backends is equal on all ranks, so a number that is
+// not in use is a bug.
+Status WorkQueue::SetUp(PlannedTask* planned, Task** to_run) {
+  FRD_RETURN_IF_ERROR(WidenIntegerAverage(planned));
+  const int number = planned->task.backend;
+  Task& task = planned->wide ? *planned->wide : planned->task;
+  task.number = ++started_[task.set->id];
   running_ = backends_.At(number);
   last_progress_ = Now();
-  StampStart(task);
+  StampStart(planned);
   if (running_ == nullptr) return Internal("backend number ", number, " is not in use on this rank");
-  if (number != 0) BeginInLibrary(to_run);
-  return running_->Start(&to_run);
+  if (number != 0) BeginInLibrary(task);
+  *to_run = &task;
+  return Status::Ok();
 }
 
 // This rank expects no message of another one for the task.

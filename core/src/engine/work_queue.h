@@ -30,8 +30,8 @@ class WorkQueue {
   WorkQueue(World* world, const Settings& settings, const BackendList& backend_list);
   Status Open() { return backends_.Open(); }  // see BackendTable::Open
 
-  // Appends the tasks of a batch. After an error some may have been appended, and the epoch cannot go on.
-  Status Add(const std::vector<ReadyOperation>& batch);
+  // Appends the tasks of a batch.
+  void Add(const std::vector<ReadyOperation>& batch, std::vector<PlannedTask> tasks);
   // Forgets a removed process set. REQUIRES: none of its tasks is in the queue.
   void Forget(int set) {
     backends_.Forget(set);
@@ -41,7 +41,7 @@ class WorkQueue {
   using Ended = HostCopies::Completed;  // an operation that is over, with its status
   struct Outcome {
     bool moved = false;
-    bool finished = false;        // the task is done, and the next one may go on
+    bool finished = false;        // the task is done
     std::optional<EpochEnd> end;  // the epoch cannot go on
     bool may_be_a_link = false;   // another rank's end may be the cause of `end`, and is then to blame
   };
@@ -74,7 +74,7 @@ class WorkQueue {
   void NoteLongestSleep();  // at the end of a pass
 
  private:
-  Status Start(PlannedTask* task);
+  Status SetUp(PlannedTask* planned, Task** to_run);
   void BeginInLibrary(const Task& task);
   void FinishTask(PlannedTask* planned, std::vector<Ended>* ended);
   void TellWhere(std::vector<Ended>* ended, size_t first) const;

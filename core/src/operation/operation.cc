@@ -260,20 +260,17 @@ void Operation::Borrow(const RequestView& asked, std::string_view name, int64_t 
   borrowed_name_ = name;
   sequence_number_ = sequence_number;
   one_ = ToCellTensor(asked.tensors[0]);
+  blocking = true;
   record = nullptr;
   submitted = TimePoint();
   stuck_reported = false;
   state_.store(State::kMade, std::memory_order_relaxed);
 }
 
-// Leaves RequestFields alone, since another thread may read them while it reduces without the lock.
 void Operation::Own() {
-  if (borrowed_ == nullptr) return;
   Request owned(*borrowed_);
   name_ = borrowed_name_;
-  request.tensors = std::move(owned.tensors);
-  request.name = std::move(owned.name);
-  request.site = std::move(owned.site);
+  request = std::move(owned);
   borrowed_ = nullptr;
 }
 

@@ -11,7 +11,7 @@
 //    Operations::Begin and Operations::End (operations.h).
 // 2. Exactly one thread ends an operation: the first to call TakeEnd, which also decides its status.
 // 3. Results, status and event do not change once done() is true, so any thread may then read them.
-// 4. A borrowed operation refers to its caller's memory until Own or Disown.
+// 4. An operation that is in flight owns its request.
 #pragma once
 
 #include <atomic>
@@ -58,19 +58,11 @@ class Operation final : public DescribedOperation {
   // Starts a blocking call with one small tensor without copying its request: an allocation would cost nearly as much
   // as the rest of such a call. `asked` and `name` must stay valid until the operation is done or Own has returned.
   // Resets an operation that was used before. sequence_number: -1 if the user has named the operation.
-  // REQUIRES: CanBorrow(asked); no other thread has the operation.
+  // REQUIRES: CanBorrow(asked); no other thread has the operation, before Own has returned.
   void Borrow(const RequestView& asked, std::string_view name, int64_t sequence_number);
   static bool CanBorrow(const RequestView& asked);
-  bool borrows() const { return borrowed_ != nullptr; }  // under the lock of Operations
-  // Copies what was borrowed, if anything, because the caller returns or another thread needs the whole request. Under
-  // the lock of Operations. If it throws, nothing has changed.
+  // Copies what was borrowed. If it throws, nothing has changed.
   void Own();
-  // For a caller that must return although Own has thrown: only the tensors' memory stays valid. Under the lock of
-  // Operations. REQUIRES: no other thread uses the operation, except to write its result.
-  void Disown() {
-    borrowed_ = nullptr;
-    borrowed_name_ = {};
-  }
 
   // For the negotiation.
   int set() const override { return request.process_set; }
@@ -115,6 +107,7 @@ class Operation final : public DescribedOperation {
   Event event = nullptr;                // of host_copy; when done: see DoneFunction
   int backend = 0;                      // index of its backend (backends/table.h)
   Admission admission;                  // set by the submitting thread, under the lock of Operations
+  bool blocking = false;                // of a call that was borrowed: its thread does nothing but wait
   bool awaited = false;  // the caller waits for it next; if unnamed, callers wait for every operation of its name
   bool invited = false;  // this rank has joined: the other ranks' operation, which has no memory here
 

@@ -2,7 +2,7 @@
 // nothing, a Request is what an operation keeps.
 //
 //   C interface ------.
-//                     +--> RequestView --> Engine::Run, Submit --> Request, in an Operation
+//                     +--> RequestView --> Engine::RunOrBegin, Submit --> Request, in an Operation
 //   Python bindings --'
 #pragma once
 

@@ -22,7 +22,7 @@ Request SumOf(std::vector<float>* values, int rank) {
 // An operation that no other rank submits.
 OperationPtr BeginAlone(Engine& engine, std::vector<float>* values) {
   OperationPtr alone;
-  EXPECT_TRUE(engine.Submit(SumOf(values, engine.rank()), &alone).ok());
+  EXPECT_TRUE(SubmitTo(engine, SumOf(values, engine.rank()), &alone).ok());
   return alone;
 }
 

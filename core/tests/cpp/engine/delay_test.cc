@@ -76,7 +76,7 @@ TEST_P(LateRankTest, OneRankOfEachMachineNamesWhoIsLateInOneWarning) {
     std::vector<OperationPtr> operations(kTensors);
     for (size_t i = 0; i < kTensors; ++i) {
       Request request = Make(OpKind::kAllreduce, {TensorOf(input, &outputs[i])}, "w" + std::to_string(i));
-      ASSERT_TRUE(engine.Submit(std::move(request), &operations[i]).ok());
+      ASSERT_TRUE(SubmitTo(engine, request, &operations[i]).ok());
     }
     for (const OperationPtr& operation : operations) ASSERT_TRUE(engine.Wait(operation, kWaitMs));
   };

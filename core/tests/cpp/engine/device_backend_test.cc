@@ -86,7 +86,7 @@ TEST_P(DeviceBackend, ManyInFlightSomeOfThemOnTheHostOrForOurs) {
                                  : framework.TensorOf(on_device[n], gathers ? nullptr : on_device[n], kCount);
       Request request =
           Make(gathers ? OpKind::kAllgather : OpKind::kAllreduce, {std::move(tensor)}, "t" + std::to_string(n));
-      ASSERT_TRUE(engine.Submit(std::move(request), &operations[n]).ok());
+      ASSERT_TRUE(SubmitTo(engine, request, &operations[n]).ok());
     }
     for (size_t n = 0; n < kOperations; ++n) {
       ASSERT_TRUE(engine.Wait(operations[n], kWaitMs));
@@ -252,7 +252,8 @@ TEST_P(DeviceBackend, ARankThatLeavesMeanwhileIsNamed) {
     float* const values = framework.Compute(1000, engine.rank());
     OperationPtr operation;
     ASSERT_TRUE(
-        engine.Submit(Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 1000)}, "grad"), &operation).ok());
+        SubmitTo(engine, Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 1000)}, "grad"), &operation)
+            .ok());
     if (engine.rank() == 1) {
       AwaitCalls(engine, operation, engine.size());
       engine.Shutdown();
@@ -298,7 +299,7 @@ TEST_P(DeviceHosts, ManySumsAreInFlight) {
           values[n] = framework.Compute(count_of(n), engine.rank());
           Request request = Make(OpKind::kAllreduce, {framework.TensorOf(values[n], values[n], count_of(n))},
                                  "t" + std::to_string(n));
-          ASSERT_TRUE(engine.Submit(std::move(request), &operations[n]).ok());
+          ASSERT_TRUE(SubmitTo(engine, request, &operations[n]).ok());
         }
         for (size_t n = 0; n < kOperations; ++n) {
           ASSERT_TRUE(engine.Wait(operations[n], kWaitMs));
@@ -340,7 +341,7 @@ int BeRankOfAKernelThatHangs(WorldSpec spec, const int (&pipe)[2]) {
   Framework framework(OpenFakeCuda(), 0);
   float* const values = framework.Compute(100, spec.rank);
   OperationPtr operation;
-  if (!engine->Submit(Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 100)}, "grad"), &operation).ok())
+  if (!SubmitTo(*engine, Make(OpKind::kAllreduce, {framework.TensorOf(values, values, 100)}, "grad"), &operation).ok())
     return 4;
   AwaitCalls(*engine, operation, 1);
   char byte = 0;

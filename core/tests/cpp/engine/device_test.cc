@@ -102,7 +102,7 @@ TEST_P(DeviceEngine, ManyInFlightSomeOfThemOnTheHost) {
         tensor = framework.TensorOf(on_device[n], on_device[n], kCount);
       }
       Request request = Make(OpKind::kAllreduce, {tensor}, "t" + std::to_string(n));
-      ASSERT_TRUE(engine.Submit(std::move(request), &operations[n]).ok());
+      ASSERT_TRUE(SubmitTo(engine, request, &operations[n]).ok());
     }
     for (size_t n = 0; n < kOperations; ++n) {
       ASSERT_TRUE(engine.Wait(operations[n], kWaitMs));
@@ -268,7 +268,7 @@ TEST_P(DeviceEngineOfTwo, WhatALeavingRankWillNotJoinFailsOnce) {
     OnDone done(&framework);
     done.Attach(&request);
     OperationPtr operation;
-    const Status submitted = engine.Submit(std::move(request), &operation);
+    const Status submitted = SubmitTo(engine, request, &operation);
     if (!submitted.ok()) {  // the other rank has left already
       EXPECT_EQ(submitted.code(), Code::kPeerLost);
       EXPECT_EQ(done.calls, 0);
@@ -292,7 +292,7 @@ TEST_P(DeviceEngineOfTwo, WithoutADriverATensorOnADeviceIsRefusedOnThatRankAlone
         tensor.shape = {4};
         tensor.device = 1;
         OperationPtr operation;
-        const Status status = engine.Submit(Make(OpKind::kAllreduce, {tensor}, "grad"), &operation);
+        const Status status = SubmitTo(engine, Make(OpKind::kAllreduce, {tensor}, "grad"), &operation);
         EXPECT_EQ(status.code(), Code::kInvalid);
         const std::string start =
             "allreduce 'grad': the CUDA driver cannot be opened: looked for libfarandole-absent.so.1";
@@ -300,7 +300,7 @@ TEST_P(DeviceEngineOfTwo, WithoutADriverATensorOnADeviceIsRefusedOnThatRankAlone
         tensor.device = 0;
         EXPECT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {tensor}, "grad")).ok());
         tensor.device = 2;
-        EXPECT_EQ(engine.Submit(Make(OpKind::kAllreduce, {tensor}, "grad"), &operation).message(),
+        EXPECT_EQ(SubmitTo(engine, Make(OpKind::kAllreduce, {tensor}, "grad"), &operation).message(),
                   "allreduce 'grad': this build knows no device of kind 2");
       },
       settings);
@@ -394,7 +394,7 @@ TEST_P(DeviceEngineOfOne, TensorsOfOneOperationLieOnOneDevice) {
     OperationPtr operation;
     Request request = Make(OpKind::kAllreduce, {framework.TensorOf(a, a, 10), other.TensorOf(b, b, 10)}, "pair");
     EXPECT_EQ(
-        engine.Submit(std::move(request), &operation).message(),
+        SubmitTo(engine, request, &operation).message(),
         "allreduce 'pair': its tensors lie on CUDA device 0 and on CUDA device 1; use one operation for each device");
   });
 }

@@ -110,7 +110,7 @@ TEST_P(EarlyTest, ManyInFlightInAnyOrderComeToAnEnd) {
       for (size_t i : order) {
         values[i] = Values<float>(engine.rank(), count, static_cast<int>(i));
         Request request = Make(OpKind::kAllreduce, {TensorOf(values[i], &values[i])}, "grad" + std::to_string(i));
-        ASSERT_TRUE(engine.Submit(std::move(request), &operations[i]).ok());
+        ASSERT_TRUE(SubmitTo(engine, request, &operations[i]).ok());
       }
       for (size_t i = 0; i < names; ++i) {
         ASSERT_TRUE(engine.Wait(operations[i], kWaitMs));
@@ -127,8 +127,8 @@ TEST_P(EarlyTest, ASmallSumEndsWhileALargeOneIsUnderWay) {
     for (int i = 0; i < 100; ++i) {
       auto large = Values<float>(engine.rank(), 500'000, i), small = Values<float>(engine.rank(), 10, i);
       OperationPtr first, second;
-      ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(large, &large)}, "large"), &first).ok());
-      ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(small, &small)}, "small"), &second).ok());
+      ASSERT_TRUE(SubmitTo(engine, Make(OpKind::kAllreduce, {TensorOf(large, &large)}, "large"), &first).ok());
+      ASSERT_TRUE(SubmitTo(engine, Make(OpKind::kAllreduce, {TensorOf(small, &small)}, "small"), &second).ok());
       ASSERT_TRUE(engine.Wait(i % 2 == 0 ? second : first, kWaitMs));
       ASSERT_TRUE(engine.Wait(i % 2 == 0 ? first : second, kWaitMs));
       ExpectSum(large, engine.size(), i);
@@ -224,12 +224,12 @@ TEST(EarlyEndTest, WhatIsSubmittedWhileTheEpochEndsNeverBegins) {
     std::vector<OperationPtr> taken(kNames);
     const bool ends_the_epoch = engine.rank() == 1;  // it leaves with operations in flight
     int count = 0;
-    for (; count < kNames && engine.Submit(fleeting[count].AllreduceOf(name_of(count)), &taken[count]).ok(); ++count)
+    for (; count < kNames && SubmitTo(engine, fleeting[count].AllreduceOf(name_of(count)), &taken[count]).ok(); ++count)
       std::this_thread::sleep_for(std::chrono::microseconds(ends_the_epoch ? 0 : 1000));
     if (ends_the_epoch) {
       ASSERT_TRUE(engine.Wait(taken[0], kWaitMs));  // by then the data of all have been sent
       OperationPtr alone;
-      ASSERT_TRUE(engine.Submit(lonely.AllreduceOf("alone"), &alone).ok());
+      ASSERT_TRUE(SubmitTo(engine, lonely.AllreduceOf("alone"), &alone).ok());
       return engine.Shutdown();
     }
     for (int i = 0; i < count; ++i) ASSERT_TRUE(engine.Wait(taken[i], kWaitMs));

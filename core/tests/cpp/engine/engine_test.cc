@@ -45,7 +45,7 @@ TEST_P(EngineTest, NamedOperationsInDifferentOrderGiveTheSameResults) {
       for (int i : order) {
         auto& each = values[static_cast<size_t>(i)];
         Request request = Make(OpKind::kAllreduce, {TensorOf(each, &each)}, "grad" + std::to_string(i));
-        ASSERT_TRUE(engine.Submit(std::move(request), &operations[static_cast<size_t>(i)]).ok());
+        ASSERT_TRUE(SubmitTo(engine, request, &operations[static_cast<size_t>(i)]).ok());
       }
       for (int i = 0; i < kNames; ++i) {
         ASSERT_TRUE(engine.Wait(operations[static_cast<size_t>(i)], kWaitMs));
@@ -70,7 +70,7 @@ TEST_P(EngineTest, AnyNumberOfUnnamedOperationsIsInFlight) {
         for (int i = 0; i < kInFlight; ++i) values.push_back(Values<float>(engine.rank(), count, i));
         for (size_t i = 0; i < operations.size(); ++i) {
           Request request = Make(OpKind::kAllreduce, {TensorOf(values[i], &values[i])});
-          ASSERT_TRUE(engine.Submit(std::move(request), &operations[i]).ok());
+          ASSERT_TRUE(SubmitTo(engine, request, &operations[i]).ok());
           ASSERT_TRUE(engine.rank() == 0 || engine.Wait(operations[i], kWaitMs));
         }
         if (engine.rank() == 0) ++begun;
@@ -172,7 +172,7 @@ TEST_P(EngineTest, MoreUnnamedOperationsInFlightThanAWindowHasNames) {
     std::vector<std::vector<float>> values(150, Values<float>(engine.rank(), 6));
     std::vector<OperationPtr> operations(values.size());
     for (size_t i = 0; i < values.size(); ++i) {
-      ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values[i], &values[i])}), &operations[i]).ok());
+      ASSERT_TRUE(SubmitTo(engine, Make(OpKind::kAllreduce, {TensorOf(values[i], &values[i])}), &operations[i]).ok());
     }
     for (size_t i = 0; i < values.size(); ++i) {
       ASSERT_TRUE(engine.Wait(operations[i], kWaitMs));
@@ -285,7 +285,7 @@ void ExpectTheFirstToLeaveIsNamed(const std::vector<int>& groups, bool with_one_
     }
     OperationPtr alone;
     if (engine.rank() == 0) {
-      if (with_one_in_flight) engine.Submit(Make(OpKind::kAllreduce, {TensorOf(kept, &kept)}, "y"), &alone);
+      if (with_one_in_flight) SubmitTo(engine, Make(OpKind::kAllreduce, {TensorOf(kept, &kept)}, "y"), &alone);
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     const Status status = SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"));
@@ -315,7 +315,7 @@ TEST_P(EngineTest, CallbacksComeOncePerOperationAndMaySubmit) {
         EXPECT_TRUE(status.ok()) << status.message();
         if (self->calls.fetch_add(1) + 1 >= 5) return;
         OperationPtr next;
-        EXPECT_TRUE(self->engine->Submit(Next(self), &next).ok());
+        EXPECT_TRUE(SubmitTo(*self->engine, Next(self), &next).ok());
       };
       request.done_argument = chain;
       return request;
@@ -324,7 +324,7 @@ TEST_P(EngineTest, CallbacksComeOncePerOperationAndMaySubmit) {
   RunRanks(GetParam(), [](Engine& engine) {
     Chain chain{&engine, Values<float>(engine.rank(), 10), {}, {}};
     OperationPtr first;
-    ASSERT_TRUE(engine.Submit(Chain::Next(&chain), &first).ok());
+    ASSERT_TRUE(SubmitTo(engine, Chain::Next(&chain), &first).ok());
     for (int i = 0; i < 3000 && chain.calls < 5; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_EQ(chain.calls, 5);
     ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kBarrier, {})).ok());
@@ -385,8 +385,8 @@ TEST(OneGroupTest, ADuplicateNameIsRefusedOnThatRankAlone) {
     auto values = Values<float>(engine.rank(), 4), again = values;
     OperationPtr first, second;
     if (engine.rank() == 0) {
-      ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"), &first).ok());
-      const Status status = engine.Submit(Make(OpKind::kAllreduce, {TensorOf(again, &again)}, "x"), &second);
+      ASSERT_TRUE(SubmitTo(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"), &first).ok());
+      const Status status = SubmitTo(engine, Make(OpKind::kAllreduce, {TensorOf(again, &again)}, "x"), &second);
       EXPECT_EQ(status.code(), Code::kInvalid);
       refused = true;
       EXPECT_TRUE(engine.Wait(first, kWaitMs));

@@ -60,7 +60,7 @@ Request Gather(const std::vector<float>& values, const std::string& name) {
 Status GatherFailing(Engine& engine, int fails_at) {
   const std::vector<float> values(3000, 1);
   OperationPtr operation;
-  const Status begun = engine.Submit(Gather(values, "x"), &operation, true);
+  const Status begun = SubmitTo(engine, Gather(values, "x"), &operation, true);
   return begun.ok() ? WaitFailing(engine, operation, fails_at) : begun;
 }
 
@@ -68,7 +68,7 @@ Status SumsFailing(Engine& engine, int fails_at) {
   std::vector<float> large(100'000, 1), first(3, 1), second(5, 1);
   for (int i = 0; i < 2; ++i) {
     std::vector<OperationPtr> begun(3);
-    const auto submit = [&](Request request, OperationPtr* to) { return engine.Submit(std::move(request), to, true); };
+    const auto submit = [&](Request request, OperationPtr* to) { return SubmitTo(engine, request, to, true); };
     Status status = submit(Make(OpKind::kAllreduce, {TensorOf(large, &large)}, "large"), &begun[0]);
     const std::vector<Tensor> group = {TensorOf(first, &first), TensorOf(second, &second)};
     if (status.ok()) status = submit(Make(OpKind::kAllreduce, group, "group"), &begun[1]);
@@ -95,7 +95,7 @@ TEST(ExceptionsTest, InTheLoopThread) {
     EXPECT_TRUE(SubmitAndWait(engine, Make(OpKind::kBarrier, {}, "both have started")).ok());
     const std::vector<float> values(3000, 1);
     OperationPtr operation;
-    const Status begun = engine.Submit(Gather(values, "x"), &operation);
+    const Status begun = SubmitTo(engine, Gather(values, "x"), &operation);
     if (fails_at > 0) FailAllocationOfOthers(fails_at);
     if (!begun.ok()) return begun;
     AwaitThat([&] { return operation->done(); });

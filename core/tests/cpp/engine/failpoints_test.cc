@@ -155,7 +155,7 @@ TEST(HalfAnAbortTest, IsNoReasonToWait) {
     const std::string name = "of rank " + std::to_string(engine.rank());
     if (engine.rank() == 1) {
       OperationPtr pending;
-      ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values, &values)}, name), &pending).ok());
+      ASSERT_TRUE(SubmitTo(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, name), &pending).ok());
       engine.Shutdown();
     } else {
       const Status status = SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, name));

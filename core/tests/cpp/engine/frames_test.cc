@@ -114,7 +114,7 @@ TEST(FramesTest, ASumOfFourBytesPassesFourteen) {
     ASSERT_TRUE(SubmitAndWait(engine, Request(request), &introduced).ok());
     SumUntilSampled(engine.rank(), 4000, &samples, &value, [&engine, &request]() ONE_FRAME {
       Status status;
-      EXPECT_TRUE(engine.Run(request, &status) && status.ok());
+      EXPECT_TRUE(RunBorrowed(engine, request, &status) && status.ok());
     });
   });
   EXPECT_LE(samples.deepest(), 14);
@@ -127,7 +127,7 @@ TEST(FramesTest, ASumOf64MegabytesBetweenTwoGroupsPassesTwentyFive) {
     std::vector<float> values(size_t{16} << 20);
     SumUntilSampled(engine.rank(), 4000, &samples, &values, [&engine, &values]() ONE_FRAME {
       OperationPtr operation;
-      ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"), &operation, true).ok());
+      ASSERT_TRUE(SubmitTo(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"), &operation, true).ok());
       while (!engine.Wait(operation, 1000)) {
       }
       EXPECT_TRUE(operation->status().ok());

@@ -36,7 +36,7 @@ class Sums {
       values_[i] = Values<float>(engine_.rank(), kElements, static_cast<int>(i));
       Request request = Make(OpKind::kAllreduce, {TensorOf(values_[i], &values_[i])}, "sum" + std::to_string(i));
       request.process_set = set_;
-      ASSERT_TRUE(engine_.Submit(std::move(request), &operations_[i]).ok());
+      ASSERT_TRUE(SubmitTo(engine_, request, &operations_[i]).ok());
     }
   }
 
@@ -81,7 +81,7 @@ void SumThen(Engine& engine, Callback* callback, std::vector<float>* values, Ope
   Request request = Make(OpKind::kAllreduce, {TensorOf(*values, values)}, "before");
   request.done = &Callback::Call;
   request.done_argument = callback;
-  ASSERT_TRUE(engine.Submit(std::move(request), operation).ok());
+  ASSERT_TRUE(SubmitTo(engine, request, operation).ok());
 }
 
 TEST(FullLog, RanksGoOnSubmittingWhileAnotherOneIsStuck) {

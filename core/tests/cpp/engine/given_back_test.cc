@@ -30,7 +30,7 @@ Status Begin(Engine& engine, Memory* memory, int number, OpKind kind, OperationP
   for (size_t i = 0; i < kCount; ++i) memory->in[i] = static_cast<float>((i + static_cast<size_t>(engine.rank())) % 9);
   std::fill(memory->out.begin(), memory->out.end(), 0.0f);
   const std::string name = std::string(NameOf(kind)) + std::to_string(number);
-  return engine.Submit(Make(kind, {TensorOf(memory->in, &memory->out)}, name), operation);
+  return SubmitTo(engine, Make(kind, {TensorOf(memory->in, &memory->out)}, name), operation);
 }
 
 bool HasResult(const Engine& engine, const Memory& memory, OpKind kind) {

@@ -67,7 +67,7 @@ Request Sum(std::vector<float>* values, const char* name = "known") {
 
 OperationPtr Begin(Engine& engine, Request request) {
   OperationPtr operation;
-  const Status status = engine.Submit(std::move(request), &operation);
+  const Status status = SubmitTo(engine, request, &operation);
   EXPECT_TRUE(status.ok()) << status.message();
   return operation;
 }

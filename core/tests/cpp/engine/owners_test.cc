@@ -17,10 +17,6 @@ OperationPtr BarrierCalled(const std::string& name) {
   return std::make_shared<Operation>(Make(OpKind::kBarrier, {}, name));
 }
 
-Operations EmptyOperationsOf(const World& world) {
-  return {world.layout, world.rank, world.group->control_memory(), {}};
-}
-
 // ---- ControlPlane
 
 TEST(ControlPlaneTest, LastWordsAreThereWithTheEndOfTheirConnectionAndOfTheirProcess) {
@@ -78,7 +74,10 @@ TEST(WorkQueueTest, AFailureIsFinal) {
   auto operation = std::make_shared<Operation>(Make(OpKind::kAllgather, {TensorOf<float>({}, nullptr)}, "x"));
   operation->invited = true;
   operation->admission.set = std::make_shared<ProcessSet>(WholeWorld(worlds[0]->layout, 0));
-  ASSERT_TRUE(queue.Add({{operation, {kRows, kRows}}}).ok());
+  const std::vector<ReadyOperation> batch = {{operation, {kRows, kRows}}};
+  std::vector<PlannedTask> tasks;
+  ASSERT_TRUE(PlanBatch(batch, settings.fusion_threshold_bytes, &tasks).ok());
+  queue.Add(batch, std::move(tasks));
   std::vector<WorkQueue::Ended> ended;
   for (int pass = 0; pass < 3; ++pass) {
     const WorkQueue::Outcome outcome = queue.Run(&ended);
@@ -97,7 +96,7 @@ TEST(WorkQueueTest, AFailureIsFinal) {
 
 TEST(FailureMonitorTest, TheFirstReasonCountsInTheGroupAndOnEachRank) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({2});
-  Operations first = EmptyOperationsOf(*worlds[0]), second = EmptyOperationsOf(*worlds[1]);
+  Operations first(worlds[0].get()), second(worlds[1].get());
   FailureMonitor here(worlds[0].get(), &first), there(worlds[1].get(), &second);
   EXPECT_FALSE(there.is_told());
   EXPECT_TRUE(here.TellGroup({{Code::kPeerLost, "rank 7 died"}, 7}));
@@ -114,7 +113,7 @@ TEST(FailureMonitorTest, TheFirstReasonCountsInTheGroupAndOnEachRank) {
 
 TEST(FailureMonitorTest, AGuessThatWaitsGivesWayToAnEndThatIsSure) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1, 1});
-  Operations operations = EmptyOperationsOf(*worlds[1]);
+  Operations operations(worlds[1].get());
   FailureMonitor failures(worlds[1].get(), &operations);
   const TimePoint now = Now();
   EpochEnd guess{{Code::kPeerLost, "rank 2 was lost"}, 2, true}, sure{{Code::kDeadline, "too late"}, -1};
@@ -132,7 +131,7 @@ TEST(FailureMonitorTest, AGuessThatWaitsGivesWayToAnEndThatIsSure) {
 
 TEST(FailureMonitorTest, AnEndedConnectionIsBlamedWhenItsTimeIsOver) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
-  Operations operations = EmptyOperationsOf(*worlds[0]);
+  Operations operations(worlds[0].get());
   FailureMonitor failures(worlds[0].get(), &operations);
   EXPECT_FALSE(failures.SuspectBroken());
   worlds[1]->transport.reset();
@@ -149,7 +148,7 @@ TEST(FailureMonitorTest, AnEndedConnectionIsBlamedWhenItsTimeIsOver) {
 
 TEST(StallInspectorTest, AWaitBeyondTheLimitEndsTheEpochWithWhatIsKnownOfIt) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
-  Operations operations = EmptyOperationsOf(*worlds[1]);
+  Operations operations(worlds[1].get());
   Settings settings;
   settings.timeout_ms = 5000;
   settings.warn_after_ms = 10'000;
@@ -173,7 +172,7 @@ TEST(StallInspectorTest, AWaitBeyondTheLimitEndsTheEpochWithWhatIsKnownOfIt) {
 
 TEST(StallInspectorTest, WhatIsNoRankIsToldInItsOwnWords) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({2});
-  Operations operations = EmptyOperationsOf(*worlds[1]);
+  Operations operations(worlds[1].get());
   Settings settings;
   settings.timeout_ms = 5000;
   const EarlySums early_sums(worlds[1].get(), &operations);

@@ -112,12 +112,12 @@ TEST_P(RefusalTest, ARemovalThatOneRankRefusesFailsOnAllAndTheRanksAreInStep) {
     sum.process_set = 1;
     OperationPtr operation;
     if (engine.rank() == 0) {
-      ASSERT_TRUE(engine.Submit(sum, &operation).ok());
+      ASSERT_TRUE(SubmitTo(engine, sum, &operation).ok());
       EXPECT_EQ(SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {1})).code(), Code::kInvalid);
       refused = true;
     } else {
       AwaitThat([&] { return refused.load(); });
-      ASSERT_TRUE(engine.Submit(sum, &operation).ok());
+      ASSERT_TRUE(SubmitTo(engine, sum, &operation).ok());
       ASSERT_TRUE(engine.Wait(operation, kWaitMs));
       EXPECT_EQ(SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {1})).code(), Code::kMismatch);
     }
@@ -157,12 +157,12 @@ TEST_P(RefusalTest, WhatOneRankCannotCallFailsOnAllWithTheReasonAndTheNextCallsM
           for (int call = 0; call < 3; ++call) {
             if (engine.rank() == 1) {
               if (!refusal_is_first) AwaitThat([&] { return begun > call; });
-              EXPECT_EQ(engine.Submit(sum.wrong, &operation).code(), Code::kInvalid);
+              EXPECT_EQ(SubmitTo(engine, sum.wrong, &operation).code(), Code::kInvalid);
               ++begun;
               continue;
             }
             if (refusal_is_first) AwaitThat([&] { return begun >= 3; });
-            ASSERT_TRUE(engine.Submit(sum.right, &operation).ok());
+            ASSERT_TRUE(SubmitTo(engine, sum.right, &operation).ok());
             ++begun;
             ASSERT_TRUE(engine.Wait(operation, kWaitMs));
             EXPECT_EQ(operation->status().code(), Code::kMismatch);
@@ -185,10 +185,10 @@ TEST_P(RefusalTest, WhatAllRanksRefuseLeavesNothingBehind) {
     std::vector<float> values(3, 1);
     OperationPtr operation;
     ASSERT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kAddProcessSet, {0})).ok());
-    for (int i = 0; i < 3; ++i) EXPECT_FALSE(engine.Submit(Sums(&values, "").wrong, &operation).ok());
+    for (int i = 0; i < 3; ++i) EXPECT_FALSE(SubmitTo(engine, Sums(&values, "").wrong, &operation).ok());
     Request in_set = Sums(&values, "").wrong;
     in_set.process_set = 1;
-    EXPECT_FALSE(engine.Submit(in_set, &operation).ok());
+    EXPECT_FALSE(SubmitTo(engine, in_set, &operation).ok());
     ASSERT_TRUE(SubmitAndWait(engine, UnnamedSum(&values)).ok());
     EXPECT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {1})).ok());
   });

@@ -29,7 +29,7 @@ bool Run(Engine& engine, const std::string& name, std::vector<float>* values, St
   request.tensors = {&tensor, 1};
   request.name = name;
   request.process_set = set;
-  return engine.Run(request, status);
+  return RunBorrowed(engine, request, status);
 }
 
 Status Sum(Engine& engine, const std::string& name, std::vector<float>* values, int set = 0) {
@@ -105,10 +105,10 @@ void ExpectTheSameBits(Engine& engine, DType dtype, ReduceOp reduce, int64_t cou
   again.postscale = postscale;
   Status status;
   if (AveragesIntegers(dtype, reduce)) {
-    EXPECT_FALSE(engine.Run(again, &status)) << name << " is summed in wider memory, by an operation";
+    EXPECT_FALSE(RunBorrowed(engine, again, &status)) << name << " is summed in wider memory, by an operation";
     return;
   }
-  ASSERT_TRUE(engine.Run(again, &status)) << name;
+  ASSERT_TRUE(RunBorrowed(engine, again, &status)) << name;
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(given, expected) << name;
 }
@@ -198,7 +198,7 @@ TEST_P(SmallCallTest, AwaitedOnesOfTwoRanksMayBeLarger) {
       if (!by_call) {
         OperationPtr operation;
         Request request = Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x");
-        ASSERT_TRUE(engine.Submit(std::move(request), &operation, /*will_wait=*/use == 0).ok());
+        ASSERT_TRUE(SubmitTo(engine, request, &operation, /*will_wait=*/use == 0).ok());
         ASSERT_TRUE(engine.Wait(operation, 60'000));
         status = operation->status();
       }
@@ -242,7 +242,8 @@ TEST_P(SmallCallTest, UnnamedOnesForWhichNotAllRanksWaitMeet) {
         Status status;
         if (!waits || !farandole::Run(engine, "", &values, &status)) {
           OperationPtr operation;
-          ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values, &values)}, ""), &operation, waits).ok());
+          ASSERT_TRUE(
+              SubmitTo(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, ""), &operation, waits).ok());
           ASSERT_TRUE(engine.Wait(operation, 60'000));
           status = operation->status();
         }
@@ -293,7 +294,7 @@ TEST_P(SmallCallTest, TheSameNameTwiceAtOnceIsRefused) {
       ASSERT_TRUE(farandole::Run(engine, "x", &values, &status));
     } else {
       OperationPtr first;
-      ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"), &first).ok());
+      ASSERT_TRUE(SubmitTo(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"), &first).ok());
       EXPECT_FALSE(farandole::Run(engine, "x", &again, &status)) << "it would take the other one's turn";
       refused = true;
       ASSERT_TRUE(engine.Wait(first, kWaitMs));

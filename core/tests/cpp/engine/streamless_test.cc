@@ -106,7 +106,7 @@ TEST_P(Streamless, SeveralInFlightAmongThoseWithAStream) {
         request.ready = Ready::kAfterAll;
         request.tensors[0].ready_event = nullptr;
       }
-      ASSERT_TRUE(engine.Submit(std::move(request), &operations[i]).ok());
+      ASSERT_TRUE(SubmitTo(engine, request, &operations[i]).ok());
     }
     for (int i = 0; i < kCount; ++i) {
       ASSERT_TRUE(engine.Wait(operations[i], kWaitMs));
@@ -130,7 +130,7 @@ TEST_P(Streamless, AFailureIsToldWhenTheDeviceHasLetGo) {
     seen.then = [&] { had_let_go = let_go; };
     seen.Attach(&request);
     OperationPtr operation;
-    ASSERT_TRUE(engine.Submit(std::move(request), &operation).ok());
+    ASSERT_TRUE(SubmitTo(engine, request, &operation).ok());
     AwaitThat([&] { return begun() >= engine.size() || operation->done(); });
     if (engine.rank() != 0) return engine.Shutdown();
     std::thread device([&let_go] {
@@ -155,7 +155,7 @@ TEST(StreamlessDriver, ThatCannotBeOpenedIsSaidOfTheOperation) {
         Request request = Make(OpKind::kAllreduce, {WithoutEvent(&here, 1)}, "grad");
         request.ready = Ready::kAfterAll;
         OperationPtr operation;
-        const Status status = engine.Submit(std::move(request), &operation);
+        const Status status = SubmitTo(engine, request, &operation);
         EXPECT_EQ(status.message().rfind("allreduce 'grad': the CUDA driver cannot be opened", 0), 0u)
             << status.message();
       },

@@ -47,9 +47,10 @@ Status AwaitEnd(Engine& engine, const OperationPtr& operation) {
   return done ? operation->status() : Internal("hangs");
 }
 
-Status SubmitFailing(Engine& engine, Request request, int fails_at) {
+Status SubmitFailing(Engine& engine, const Request& request, int fails_at) {
   OperationPtr operation;
-  const Status begun = Failing(fails_at, [&] { return engine.Submit(std::move(request), &operation); });
+  const ViewOf view(request);
+  const Status begun = Failing(fails_at, [&] { return engine.Submit(view.get(), &operation); });
   return begun.ok() ? AwaitEnd(engine, operation) : begun;
 }
 
@@ -93,7 +94,8 @@ Status MoreThanNames(Engine& engine, int fails_at) {
   for (size_t i = 0; i < values.size() && status.ok(); ++i) {
     Request request = Make(OpKind::kAllreduce, {TensorOf(values[i], &values[i])});
     const int here = i + 1 == values.size() ? fails_at : 0;
-    status = Failing(here, [&] { return engine.Submit(std::move(request), &begun[i]); });
+    const ViewOf view(request);
+    status = Failing(here, [&] { return engine.Submit(view.get(), &begun[i]); });
   }
   for (const OperationPtr& each : begun) {
     const Status ended = AwaitEnd(engine, each);
@@ -104,10 +106,11 @@ Status MoreThanNames(Engine& engine, int fails_at) {
 
 // ---- calls that wait
 
-Status SubmitAndWaitFailing(Engine& engine, Request request, int fails_at) {
+Status SubmitAndWaitFailing(Engine& engine, const Request& request, int fails_at) {
   OperationPtr operation;
+  const ViewOf view(request);
   const Status begun = Failing(fails_at, [&] {
-    Status status = engine.Submit(std::move(request), &operation, /*will_wait=*/true);
+    Status status = engine.Submit(view.get(), &operation, /*will_wait=*/true);
     if (status.ok()) engine.Wait(operation, kLimitMs);
     return status;
   });
@@ -140,19 +143,18 @@ Status TakePart(Engine& engine, int fails_at) {
 
 Status SumAndPoll(Engine& engine, int fails_at) {
   std::vector<float> values(3, 1);
-  Request request = Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x");
+  const Request request = Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x");
+  const ViewOf view(request);
   return Failing(fails_at, [&] {
     OperationPtr operation;
-    FRD_RETURN_IF_ERROR(engine.Submit(std::move(request), &operation));
+    FRD_RETURN_IF_ERROR(engine.Submit(view.get(), &operation));
     AwaitThat([&] { return engine.Poll(operation); });
     return operation->status();
   });
 }
 
-enum class By { kRun, kRunOrBegin };
-
 // A sum whose request is borrowed where the name is known.
-AnyCall Borrowed(By by, size_t count, const std::string& name) {
+AnyCall Borrowed(size_t count, const std::string& name) {
   return [=](Engine& engine, int fails_at) {
     std::vector<float> values(count, 1);
     const auto length = static_cast<int64_t>(count);
@@ -164,11 +166,10 @@ AnyCall Borrowed(By by, size_t count, const std::string& name) {
     request.name = name;
     request.site = "a_script_with_a_long_name.py:12";
     return Failing(fails_at, [&] {
-      Status status;
       OperationPtr operation;
-      const bool begun = by == By::kRun ? engine.Run(request, &status) : engine.RunOrBegin(request, &operation);
-      if (!begun) FRD_RETURN_IF_ERROR(engine.Submit(request, &operation, /*will_wait=*/true));
-      return operation ? AwaitEnd(engine, operation) : status;
+      if (!engine.RunOrBegin(request, &operation))
+        FRD_RETURN_IF_ERROR(engine.Submit(request, &operation, /*will_wait=*/true));
+      return AwaitEnd(engine, operation);
     });
   };
 }
@@ -200,13 +201,10 @@ std::vector<FailingCall> FailingCalls() {
           {"Disagrees", &Disagree, 0, "disagree"},
           {"Waits", SumAndWait(kTwoPhases, "x")},
           {"Polls", &SumAndPoll},
-          {"Run", Borrowed(By::kRun, kSmall, "x")},
-          {"RunUnknown", Borrowed(By::kRun, kSmall, "x"), 0},
-          {"RunUnnamed", Borrowed(By::kRun, kSmall, "")},
-          {"RunInTwoPhases", Borrowed(By::kRun, kTwoPhases, "a name that needs memory of its own")},
-          {"RunOrBegin", Borrowed(By::kRunOrBegin, kSmall, "a name that needs memory of its own")},
-          {"RunOrBeginUnnamed", Borrowed(By::kRunOrBegin, kSmall, "")},
-          {"RunOrBeginInTwoPhases", Borrowed(By::kRunOrBegin, kTwoPhases, "x")}};
+          {"Run", Borrowed(kSmall, "a name that needs memory of its own")},
+          {"RunUnknown", Borrowed(kSmall, "x"), 0},
+          {"RunUnnamed", Borrowed(kSmall, "")},
+          {"RunInTwoPhases", Borrowed(kTwoPhases, "a name that needs memory of its own")}};
 }
 
 // What the ranks have seen of one world.

@@ -226,7 +226,7 @@ void MakeSums(Engine& engine, int64_t set, int count, std::chrono::microseconds 
     Request request = Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "small");
     request.process_set = static_cast<int>(set);
     OperationPtr sum;
-    ASSERT_TRUE(engine.Submit(std::move(request), &sum, /*will_wait=*/true).ok());
+    ASSERT_TRUE(SubmitTo(engine, request, &sum, /*will_wait=*/true).ok());
     ASSERT_TRUE(engine.Wait(sum, kWaitMs));
     ASSERT_TRUE(sum->status().ok()) << sum->status().message();
     ExpectSum(values, 2, use);

@@ -28,7 +28,7 @@ void Sum(Engine& engine, const std::string& name, size_t count) {
 void SumByPolling(Engine& engine, const std::string& name, size_t count) {
   auto values = Values<float>(engine.rank(), count);
   OperationPtr operation;
-  ASSERT_TRUE(engine.Submit(Make(OpKind::kAllreduce, {TensorOf(values, &values)}, name), &operation).ok());
+  ASSERT_TRUE(SubmitTo(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, name), &operation).ok());
   AwaitThat([&] { return engine.Poll(operation); });
   ExpectSum(values, engine.size());
 }
@@ -44,7 +44,7 @@ void SumByCall(Engine& engine, const std::string& name, size_t count) {
   request.tensors = {&tensor, 1};
   request.name = name;
   Status status;
-  ASSERT_TRUE(engine.Run(request, &status));
+  ASSERT_TRUE(RunBorrowed(engine, request, &status));
   ASSERT_TRUE(status.ok()) << status.message();
   ExpectSum(values, engine.size());
 }
@@ -91,7 +91,7 @@ TEST(UnlockedCopiesTest, NobodyHearsOfAnEndWhileTheDataAreCopied) {
     if (engine.rank() == 1) {
       AwaitThat(is_held);
       OperationPtr pending;
-      ASSERT_TRUE(engine.Submit(Make(OpKind::kBarrier, {}, "of one rank"), &pending).ok());
+      ASSERT_TRUE(SubmitTo(engine, Make(OpKind::kBarrier, {}, "of one rank"), &pending).ok());
       return engine.Shutdown();  // with an operation in flight: the job ends
     }
     std::atomic<bool> is_done{false};
@@ -100,11 +100,11 @@ TEST(UnlockedCopiesTest, NobodyHearsOfAnEndWhileTheDataAreCopied) {
     request.done = [](void* done, const Status&, Event) { static_cast<std::atomic<bool>*>(done)->store(true); };
     request.done_argument = &is_done;
     OperationPtr many;
-    std::thread submitter([&] { ASSERT_TRUE(engine.Submit(std::move(request), &many).ok()); });
+    std::thread submitter([&] { ASSERT_TRUE(SubmitTo(engine, request, &many).ok()); });
     AwaitThat(is_held);
     OperationPtr refused;
     // Waits until this rank knows that the job ended, and then as long as it might take to report the end.
-    AwaitThat([&] { return !engine.Submit(Make(OpKind::kBarrier, {}), &refused).ok(); });
+    AwaitThat([&] { return !SubmitTo(engine, Make(OpKind::kBarrier, {}), &refused).ok(); });
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     EXPECT_FALSE(is_done);
     Set("");

@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "support/fake_cuda.h"
+#include "support/requests.h"
 
 namespace farandole {
 namespace {
@@ -34,7 +35,7 @@ TEST(Nvtx, AnOperationIsARangeFromItsCallToItsEnd) {
   request.tensors.resize(1);
   request.tensors[0].input = request.tensors[0].output = &value;
   OperationPtr operation;
-  ASSERT_TRUE(engine->Submit(request, &operation).ok());
+  ASSERT_TRUE(SubmitTo(*engine, request, &operation).ok());
   EXPECT_TRUE(engine->Wait(operation, 1000));
   EXPECT_EQ(Said(), "begin 1 farandole allreduce 'grad'\nend 1\n");
 }

@@ -38,12 +38,51 @@ inline Request Make(OpKind kind, std::vector<Tensor> tensors, std::string name =
   return request;
 }
 
+// A request in the form that an engine takes; points at the request.
+class ViewOf {
+ public:
+  explicit ViewOf(const Request& request) : view_{request, {}, {}, {}, {}, {}} {
+    for (const Tensor& tensor : request.tensors)
+      tensors_.push_back({tensor, {tensor.shape.data(), tensor.shape.size()}});
+    view_.tensors = {tensors_.data(), tensors_.size()};
+    view_.name = request.name;
+    view_.splits = {request.splits.data(), request.splits.size()};
+    view_.ranks = {request.ranks.data(), request.ranks.size()};
+    view_.site = request.site;
+  }
+  ViewOf(const ViewOf&) = delete;
+  ViewOf& operator=(const ViewOf&) = delete;
+
+  const RequestView& get() const { return view_; }
+
+ private:
+  std::vector<TensorView> tensors_;
+  RequestView view_;
+};
+
+inline Status SubmitTo(Engine& engine, const Request& request, OperationPtr* operation, bool will_wait = false) {
+  return engine.Submit(ViewOf(request).get(), operation, will_wait);
+}
+
 // A little less than the time after which ctest ends a test.
 inline constexpr int64_t kWaitMs = (FARANDOLE_TEST_SECONDS - 10) * 1000;
 
-inline Status SubmitAndWait(Engine& engine, Request request, OperationPtr* result = nullptr) {
+// A blocking call whose request need not be copied. Returns false, and does nothing, for other calls.
+inline bool RunBorrowed(Engine& engine, const RequestView& request, Status* status) {
   OperationPtr operation;
-  FRD_RETURN_IF_ERROR(engine.Submit(std::move(request), &operation));
+  if (!engine.RunOrBegin(request, &operation)) return false;
+  if (!operation) {
+    *status = Status::Ok();
+    return true;
+  }
+  EXPECT_TRUE(engine.Wait(operation, kWaitMs)) << "timed out: " << operation->Title();
+  *status = operation->status();
+  return true;
+}
+
+inline Status SubmitAndWait(Engine& engine, const Request& request, OperationPtr* result = nullptr) {
+  OperationPtr operation;
+  FRD_RETURN_IF_ERROR(SubmitTo(engine, request, &operation));
   EXPECT_TRUE(engine.Wait(operation, kWaitMs)) << "timed out: " << operation->Title();
   if (result != nullptr) *result = operation;
   return operation->status();
