@@ -1,5 +1,4 @@
-#include "bindings/diagnosis.h"
-
+// The functions through which the diagnosis in Python (_runtime/diagnosis) talks with the core.
 #include <pybind11/stl.h>
 
 #include <memory>
@@ -7,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/handle.h"
+#include "bindings/bindings.h"
 #include "common/log.h"
 #include "engine/diagnosis.h"
 #include "engine/process.h"
@@ -18,8 +17,7 @@ namespace farandole {
 namespace {
 
 std::shared_ptr<Engine> EngineOfSeveral() {
-  Status status;
-  std::shared_ptr<Engine> engine = CurrentEngine(&status);
+  std::shared_ptr<Engine> engine = CurrentEngine();
   return engine && engine->diagnosis() != nullptr ? engine : nullptr;
 }
 

@@ -1,4 +1,9 @@
-#include "bindings/handle.h"
+// Python's handle of an operation, and of memory that the core has allocated for its results: the types `Handle` and
+// `Output` of _core.pyi.
+//
+// Handle is written against Python's C interface: with pybind11, making a handle and waiting with it take longer than
+// the core needs for a small operation (figures in calls.cc).
+#include <pybind11/stl.h>
 
 #include <algorithm>
 #include <deque>
@@ -6,12 +11,17 @@
 #include <new>
 #include <optional>
 
-#include "bindings/errors.h"
-#include "bindings/output.h"
+#include "bindings/bindings.h"
 #include "engine/process.h"
+
+namespace py = pybind11;
 
 namespace farandole {
 namespace {
+
+struct PyOutput {
+  Output output;
+};
 
 PyTypeObject* g_handle_type = nullptr;
 
@@ -121,12 +131,12 @@ void Destroy(PyObject* object) {
   Py_DECREF(type);
 }
 
-PyObject* Done(PyObject* object, PyObject*) {
-  return WithoutCppExceptions([&] {
-    const PyHandle* const self = From(object);
-    const bool polls = self->engine && CheckNotForked().ok();
-    return PyBool_FromLong(polls ? self->engine->Poll(self->kept.operation) : self->kept.operation->done());
-  });
+PyObject* Done(PyObject* object, PyObject*) try {
+  const PyHandle* const self = From(object);
+  const bool polls = self->engine && CheckNotForked().ok();
+  return PyBool_FromLong(polls ? self->engine->Poll(self->kept.operation) : self->kept.operation->done());
+} catch (const std::exception&) {
+  return SetCaughtError();
 }
 
 PyObject* Wait(PyObject* object, PyObject*);
@@ -148,29 +158,33 @@ bool Apply(PyHandle* self) {
   return self->kept.result != nullptr;
 }
 
-PyObject* Wait(PyObject* object, PyObject*) {
-  return WithoutCppExceptions([&]() -> PyObject* {
-    PyHandle* const self = From(object);
-    if (!WaitFor(object) || (self->function != nullptr && !Apply(self))) return nullptr;
-    return Py_NewRef(self->kept.result);
-  });
+PyObject* Wait(PyObject* object, PyObject*) try {
+  PyHandle* const self = From(object);
+  if (!WaitFor(object) || (self->function != nullptr && !Apply(self))) return nullptr;
+  return Py_NewRef(self->kept.result);
+} catch (const std::exception&) {
+  return SetCaughtError();
 }
 
-PyObject* Map(PyObject* object, PyObject* function) {
-  return WithoutCppExceptions([&]() -> PyObject* {
-    const PyHandle* const origin = From(object);
-    auto call_lock = std::make_unique<CallLock>();
-    PyHandle* const self = Make(origin->engine, {origin->kept.operation, nullptr, nullptr});
-    if (self == nullptr) return nullptr;
-    self->call_lock = std::move(call_lock);
-    self->origin = Py_NewRef(object);
-    self->function = Py_NewRef(function);
-    return reinterpret_cast<PyObject*>(self);
-  });
+PyObject* Map(PyObject* object, PyObject* function) try {
+  const PyHandle* const origin = From(object);
+  auto call_lock = std::make_unique<CallLock>();
+  PyHandle* const self = Make(origin->engine, {origin->kept.operation, nullptr, nullptr});
+  if (self == nullptr) return nullptr;
+  self->call_lock = std::move(call_lock);
+  self->origin = Py_NewRef(object);
+  self->function = Py_NewRef(function);
+  return reinterpret_cast<PyObject*>(self);
+} catch (const std::exception&) {
+  return SetCaughtError();
 }
 
-PyObject* Outputs(PyObject* self, PyObject*) {
-  return WithoutCppExceptions([&] { return ToPython(From(self)->kept.operation->outputs).release().ptr(); });
+PyObject* Outputs(PyObject* self, PyObject*) try {
+  py::list list;
+  for (const Output& output : From(self)->kept.operation->outputs) list.append(py::cast(PyOutput{output}));
+  return list.release().ptr();
+} catch (const std::exception&) {
+  return SetCaughtError();
 }
 
 PyMethodDef g_methods[] = {{"done", &Done, METH_NOARGS, nullptr},
@@ -194,6 +208,21 @@ void LetGo(PyHandle* handle) {
 }
 
 }  // namespace
+
+void AddOutputType(py::module_* module) {
+  py::class_<PyOutput>(*module, "Output", py::buffer_protocol())
+      .def_property_readonly("shape", [](const PyOutput& self) { return py::tuple(py::cast(self.output.shape)); })
+      .def_property_readonly("dtype", [](const PyOutput& self) { return static_cast<int>(self.output.dtype); })
+      .def_property_readonly("address",
+                             [](const PyOutput& self) { return reinterpret_cast<uintptr_t>(self.output.memory.get()); })
+      .def_property_readonly("on_device", [](const PyOutput& self) { return self.output.device != nullptr; })
+      .def_property_readonly("nbytes", [](const PyOutput& self) { return self.output.size_bytes; })
+      .def_buffer([](PyOutput& self) {
+        if (self.output.device != nullptr) throw py::buffer_error("the result lies on a device");
+        return py::buffer_info(reinterpret_cast<uint8_t*>(self.output.memory.get()),
+                               static_cast<py::ssize_t>(self.output.size_bytes));
+      });
+}
 
 bool AddHandleType(PyObject* module) {
   g_handle_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&g_spec));

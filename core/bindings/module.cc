@@ -11,15 +11,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "bindings/arguments.h"
-#include "bindings/carried.h"
-#include "bindings/diagnosis.h"
-#include "bindings/errors.h"
-#include "bindings/handle.h"
-#include "bindings/one.h"
-#include "bindings/output.h"
-#include "bindings/persistent.h"
-#include "bindings/sites.h"
+#include "bindings/bindings.h"
 #include "common/dynamic_library.h"
 #include "engine/process.h"
 #include "farandole/farandole.h"
@@ -82,8 +74,7 @@ py::object Submit(const py::object& op, const py::list& tensors, const py::objec
 }
 
 void Refuse(std::string_view name, int process_set, const std::string& why) {
-  Status status;
-  const std::shared_ptr<Engine> engine = CurrentEngine(&status);
+  const std::shared_ptr<Engine> engine = CurrentEngine();
   if (!engine) return;
   const std::string site = SiteOf(0);
   py::gil_scoped_release release;
@@ -96,8 +87,7 @@ int64_t ExcludeCalls(const std::string& prefix, int process_set, const std::stri
 }
 
 void AllowCalls(int64_t number) {
-  Status status;
-  if (const std::shared_ptr<Engine> engine = CurrentEngine(&status)) engine->Allow(number);
+  if (const std::shared_ptr<Engine> engine = CurrentEngine()) engine->Allow(number);
 }
 
 // ---- the world
@@ -239,35 +229,26 @@ bool Performs(const std::string& name, int op, int dtype, int reduce, bool on_de
 }
 
 py::object LostRank() {
-  Status status;
-  const std::shared_ptr<Engine> engine = CurrentEngine(&status);
+  const std::shared_ptr<Engine> engine = CurrentEngine();
   std::string reason;
   const int rank = engine ? engine->LostRank(&reason) : -1;
   return rank < 0 ? py::object(py::none()) : py::make_tuple(rank, reason);
 }
 
 py::object LateRank() {
-  Status status;
-  const std::shared_ptr<Engine> engine = CurrentEngine(&status);
+  const std::shared_ptr<Engine> engine = CurrentEngine();
   bool waits_too = false;
   const int rank = engine ? engine->LateRank(&waits_too) : -1;
   return rank < 0 ? py::object(py::none()) : py::make_tuple(rank, waits_too);
 }
 
-bool IsInitialized() {
-  Status status;
-  return CurrentEngine(&status) != nullptr;
-}
-
 bool ReadsDevices() {
-  Status status;
-  const std::shared_ptr<Engine> engine = CurrentEngine(&status);
+  const std::shared_ptr<Engine> engine = CurrentEngine();
   return engine && engine->reads_devices();
 }
 
 bool TakesDeviceMemory() {
-  Status status;
-  const std::shared_ptr<Engine> engine = CurrentEngine(&status);
+  const std::shared_ptr<Engine> engine = CurrentEngine();
   return engine && engine->takes_device_memory();
 }
 
@@ -312,7 +293,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("take_events", &TakeEvents, "most"_a);
   module.def("take_lost_events", &Timeline::TakeLost);
   module.def("stop_timeline", &Timeline::Stop);
-  module.def("is_initialized", &IsInitialized);
+  module.def("is_initialized", [] { return CurrentEngine() != nullptr; });
   module.def("lost_rank", &LostRank);
   module.def("late_rank", &LateRank);
   module.def("submit", &Submit, "op"_a, "tensors"_a, "keep"_a, "parameters"_a = py::make_tuple("", 0, 0, 1.0, 1.0, 0),
@@ -333,9 +314,7 @@ PYBIND11_MODULE(_core, module) {
 
   AddDiagnosisFunctions(&module);
   AddOutputType(&module);
-  if (!AddHandleType(module.ptr()) || !AddOneTensorFunctions(module.ptr()) || !AddPersistentType(module.ptr()) ||
-      !AddCarryFunction(module.ptr()))
-    throw py::error_already_set();
+  if (!AddHandleType(module.ptr()) || !AddCalls(module.ptr())) throw py::error_already_set();
 }
 
 }  // namespace farandole

@@ -1,8 +1,12 @@
-#include "bindings/sites.h"
-
+// Finds where the user's program made the call that is being submitted, for messages: "train.py:12".
+//
+// Every submission needs a place, and hardly any message shows it. So Python (call_sites.py) finds each place once, and
+// then it is known by its code object and position: 50 ns instead of 200 in Python.
 #include <functional>
 #include <optional>
 #include <unordered_map>
+
+#include "bindings/bindings.h"
 
 namespace farandole {
 namespace {

@@ -300,8 +300,8 @@ FAULTS = [
     Fault(
         name="the bindings write into a read-only array",
         path="core/bindings/memory.cc",
-        before="LookAt(target, /*writes=*/true, dimensions, tensor, &memory);",
-        after="LookAt(target, /*writes=*/false, dimensions, tensor, &memory);",
+        before="look_at(type, target, /*writes=*/true, dimensions, tensor, &memory);",
+        after="look_at(type, target, /*writes=*/false, dimensions, tensor, &memory);",
         found_by="core/tests/python/test_handles.py::test_arrays_show_their_memory",
     ),
     Fault(

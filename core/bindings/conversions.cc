@@ -1,11 +1,27 @@
-#include "bindings/arguments.h"
-
+// Converts errors into Python's, and Python's arguments into the core's types.
+#include <array>
+#include <new>
 #include <string_view>
 
-#include "bindings/errors.h"
+#include "bindings/bindings.h"
 
 namespace farandole {
+namespace {
 
+std::array<PyObject*, 8> g_error_types{};
+
+// Sets the attribute `operations` of a MismatchError: the operations that the ranks called, if they differ.
+void SetMismatchError(PyObject* type, const Status& status) {
+  pybind11::set names;
+  for (int kind = 0; kind < kOpKindCount; ++kind) {
+    if ((status.kinds() >> kind & 1U) != 0) names.add(NameOf(static_cast<OpKind>(kind)));
+  }
+  pybind11::object error = pybind11::handle(type)(status.message());
+  error.attr("operations") = pybind11::frozenset(names);
+  PyErr_SetObject(type, error.ptr());
+}
+
+// A wrong type or number sets a Python error.
 bool IsTuple(PyObject* object, Py_ssize_t least, const char* what) {
   if (PyTuple_Check(object) && PyTuple_GET_SIZE(object) >= least) return true;
   PyErr_Format(PyExc_TypeError, "%s must be a tuple, not shorter than %zd", what, least);
@@ -18,8 +34,6 @@ int ToInt(PyObject* number) {
   PyErr_SetString(PyExc_OverflowError, "a number does not fit into 32 bits");
   return -1;
 }
-
-namespace {
 
 bool RaiseUnlessOk(const Status& status) {
   if (PyErr_Occurred()) return false;
@@ -35,6 +49,50 @@ std::string_view ToView(PyObject* text) {
 }
 
 }  // namespace
+
+// ---- errors
+
+void SetErrorTypes(const std::map<int, pybind11::object>& types) {
+  for (const auto& [kind, type] : types) {
+    if (kind > 0 && kind < static_cast<int>(g_error_types.size()))
+      g_error_types[static_cast<size_t>(kind)] = type.inc_ref().ptr();
+  }
+}
+
+void SetPythonError(const Status& status) {
+  PyObject* const type = g_error_types[static_cast<size_t>(status.code())];
+  if (type != nullptr && status.kinds() != 0) return SetMismatchError(type, status);
+  PyErr_SetString(type != nullptr ? type : PyExc_RuntimeError, status.message().c_str());
+}
+
+void SetCallError(const Status& status) {
+  SetPythonError(status);
+  PyObject *type, *error, *traceback;
+  PyErr_Fetch(&type, &error, &traceback);
+  PyErr_NormalizeException(&type, &error, &traceback);
+  if (PyObject_SetAttrString(error, "others_know", Py_True) != 0) PyErr_Clear();
+  PyErr_Restore(type, error, traceback);
+}
+
+PyObject* SetCaughtError() {
+  try {
+    throw;
+  } catch (pybind11::error_already_set& error) {
+    error.restore();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+void Raise(const Status& status) {
+  SetPythonError(status);
+  throw pybind11::error_already_set();
+}
+
+// ---- arguments
 
 bool ReadTensor(PyObject* call, Dimensions* dimensions, TensorView* tensor) {
   if (!IsTuple(call, 4, "call")) return false;
