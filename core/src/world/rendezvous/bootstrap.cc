@@ -128,7 +128,7 @@ class Start {
   void Step(TimePoint now);
   Status StepAcceptor(TimePoint now);
   Status StepConnector(TimePoint now);
-  void Admit(AuthenticatedPeer peer, TimePoint now);
+  void Admit(AuthenticatedPeer peer);
   void Read(int rank, TimePoint now);
   void OnLost(int rank, const std::string& how);
   void Deliver(TimePoint now);
@@ -207,16 +207,16 @@ void Start::Step(TimePoint now) {
 Status Start::StepAcceptor(TimePoint now) {
   std::vector<AuthenticatedPeer> arrived;
   FRD_RETURN_IF_ERROR(acceptor_.Step(set_, now, &arrived));
-  for (AuthenticatedPeer& peer : arrived) Admit(std::move(peer), now);
+  for (AuthenticatedPeer& peer : arrived) Admit(std::move(peer));
   if (acceptor_.turned_away() > 0) server_->OnTurnedAway(acceptor_.last_reason());
   return Status::Ok();
 }
 
-void Start::Admit(AuthenticatedPeer peer, TimePoint now) {
+void Start::Admit(AuthenticatedPeer peer) {
   FRD_FAILPOINT("bootstrap.admit");
   if (peer.hello.purpose != kPurpose) return acceptor_.TurnAway("it came for another purpose: " + peer.hello.purpose);
   const auto at = static_cast<size_t>(peer.hello.rank);
-  const Status admitted = server_->Admit(static_cast<int>(peer.hello.rank), now);
+  const Status admitted = server_->Admit(static_cast<int>(peer.hello.rank));
   if (admitted.ok()) {
     pidfds_[at] = PidfdOfPeer(peer.connection.get());
     control_[at] = MessageStream(std::move(peer.connection));
@@ -255,7 +255,7 @@ void Start::Read(int rank, TimePoint now) {
     if (!RendezvousMessage::Decode(messages[0], &message).ok())
       return OnLost(rank, "sent a message that cannot be read");
     if (server_) {
-      server_->OnMessage(rank, message, now);
+      server_->OnMessage(rank, message);
     } else {
       client_.OnMessage(message, now);
     }
@@ -298,7 +298,7 @@ void Start::Deliver(TimePoint now) {
 void Start::Perform(const RendezvousClient::Action& action, TimePoint now) {
   switch (action.kind) {
     case RendezvousClient::Action::kSend:
-      if (server_) return server_->OnMessage(0, action.message, now);
+      if (server_) return server_->OnMessage(0, action.message);
       return Send(0, action.message);
     case RendezvousClient::Action::kListen:
       return link_setup_.Open(&client_);

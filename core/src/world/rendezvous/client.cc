@@ -23,92 +23,29 @@ std::string Seconds(TimePoint from, TimePoint to) {
 
 }  // namespace
 
-// ---- SharingState
-
-void SharingState::Begin(int round, const std::vector<int>& group, TimePoint now, TimePoint limit) {
-  round_ = round;
-  if (shared_ && group == group_) return;
-  group_ = group;
-  absent_ = {group.begin(), group.end()};
-  absent_.erase(rank_);
-  shared_ = false;
-  open_ = true;
-  began_ = now;
-  limit_ = limit;
-}
-
-void SharingState::OnShared() {
-  shared_ = true;
-  open_ = false;
-}
-
-bool SharingState::OnMember(int rank) {
-  absent_.erase(rank);
-  return absent_.empty();
-}
-
-// Once memory is shared, the end of a member's connection has no meaning.
-void SharingState::OnMemberGone(int rank) {
-  if (open_) absent_.insert(rank);
-}
-
-bool SharingState::MayEnter(int rank, int round) const {
-  return open_ && leads() && round == round_ && absent_.count(rank) > 0;
-}
-
-// ---- LinkingState
-
-void LinkingState::Begin(const Layout& layout, std::vector<std::string> endpoints, TimePoint limit) {
-  const std::vector<int> peers = Counterparts(layout, rank_);
-  missing_ = {peers.begin(), peers.end()};
-  endpoints_ = std::move(endpoints);
-  open_ = true;
-  limit_ = limit;
-}
-
-bool LinkingState::OnLink(int peer) {
-  missing_.erase(peer);
-  return missing_.empty();
-}
-
-std::vector<int> LinkingState::ToOpen() const { return {missing_.begin(), missing_.lower_bound(rank_)}; }
-
-// ---- RendezvousClient
-
 RendezvousClient::RendezvousClient(int rank, PeerInfo mine, TimePoint now, TimePoint deadline)
     : rank_(rank),
       mine_(std::move(mine)),
       began_(now),
       deadline_(deadline),
-      margin_(std::min<TimePoint::duration>(kLongestMargin, (deadline - now) / 10)),
-      sharing_(rank),
-      linking_(rank) {}
-
-void RendezvousClient::Enter(Phase phase) {
-  phase_ = phase;
-  if (phase != kSharing) sharing_.Close();
-  if (phase != kLinking) linking_.Close();
-}
+      margin_(std::min<TimePoint::duration>(kLongestMargin, (deadline - now) / 10)) {}
 
 void RendezvousClient::OnConnected(TimePoint now) {
   if (phase_ != kConnecting) return;
   connected_at_ = now;
-  Enter(kWaiting);
+  phase_ = kWaiting;
   Say({RendezvousMessage::kPeerInfo, 0, Code::kOk, {}, mine_.Encode(), {}});
 }
 
 void RendezvousClient::OnMessage(const RendezvousMessage& message, TimePoint now) {
   if (over()) return;
   switch (message.kind) {
-    case RendezvousMessage::kWaiting:
-      missing_ = message.ranks;
-      return;
     case RendezvousMessage::kLayout:
       return OnLayout(message, now);
     case RendezvousMessage::kLinks:
       return OnLinks(message, now);
     case RendezvousMessage::kGo:
-      Enter(kOver);
+      phase_ = kOver;
       return Act(Action::kDone);
     case RendezvousMessage::kGiveUp:
       return Fail({message.code == Code::kOk ? Code::kInternal : message.code, message.text}, message.ranks);
@@ -118,7 +55,6 @@ void RendezvousClient::OnMessage(const RendezvousMessage& message, TimePoint now
 }
 
 void RendezvousClient::OnLayout(const RendezvousMessage& message, TimePoint now) {
-  missing_.clear();
   // Only round 0 carries the PeerInfos, since they do not change.
   if (message.round == 0) {
     peers_.assign(message.texts.size(), {});
@@ -135,10 +71,18 @@ void RendezvousClient::OnLayout(const RendezvousMessage& message, TimePoint now)
   const std::vector<int>& group = layout_.groups[static_cast<size_t>(layout_.group_of[static_cast<size_t>(rank_)])];
   // A third of the remaining time, so that a second round and the links over tcp have time, too.
   const auto patience = std::min<TimePoint::duration>(kSharingPatience, (deadline_ - now) / 3);
-  Enter(kSharing);
-  sharing_.Begin(message.round, group, now, now + patience + (group.front() == rank_ ? patience * 0 : patience / 5));
+  phase_ = kSharing;
+  round_ = message.round;
+  if (!shared_ || group != group_) {  // else it keeps its memory
+    group_ = group;
+    absent_ = {group.begin(), group.end()};
+    absent_.erase(rank_);
+    shared_ = false;
+    sharing_began_ = now;
+    limit_ = now + patience + (leader() == rank_ ? patience * 0 : patience / 5);
+  }
   if (layout_.group_count() > 1 && data_endpoint_.empty()) Act(Action::kListen);
-  if (sharing_.shared()) return Report({}, data_endpoint_);
+  if (shared_) return Report({}, data_endpoint_);
   Act(Action::kShare);
 }
 
@@ -147,44 +91,53 @@ void RendezvousClient::OnListening(const Status& status, const std::string& endp
   if (over()) return;
   if (!status.ok()) return GiveUp({status.code(), NameOfRank(peers_, rank_) + ": " + status.message()}, {rank_});
   data_endpoint_ = endpoint;
-  if (sharing_.shared() && phase_ == kSharing) Report({}, data_endpoint_);
+  if (shared_ && phase_ == kSharing) Report({}, data_endpoint_);
+}
+
+void RendezvousClient::OnMember(int rank) {
+  absent_.erase(rank);
+  if (absent_.empty()) Act(Action::kHandOut);
 }
 
 void RendezvousClient::OnShared() {
-  if (!sharing_.open()) return;
-  sharing_.OnShared();
+  if (!shares()) return;
+  shared_ = true;
   if (layout_.group_count() == 1 || !data_endpoint_.empty()) Report({}, data_endpoint_);
 }
 
 void RendezvousClient::OnNotShared(int blamed, const std::string& why) {
-  if (sharing_.open()) Report({blamed}, why);
+  if (shares()) Report({blamed}, why);
 }
 
 void RendezvousClient::Report(std::vector<int> blamed, const std::string& text) {
-  Enter(kReported);
-  Say({RendezvousMessage::kOutcome, sharing_.round(), Code::kOk, std::move(blamed), text, {}});
+  phase_ = kReported;
+  Say({RendezvousMessage::kOutcome, round_, Code::kOk, std::move(blamed), text, {}});
 }
 
 void RendezvousClient::OnLinks(const RendezvousMessage& message, TimePoint now) {
   if (message.texts.size() != peers_.size()) return GiveUp(Internal("rank 0 sent too few endpoints"), {0});
-  missing_.clear();
   // A third of the remaining time is left for the question which ranks are missing. Ranks that started earlier ask
   // earlier.
   const auto patience = std::min<TimePoint::duration>((deadline_ - now) * 2 / 3, deadline_ - 2 * margin_ - now);
-  Enter(kLinking);
-  linking_.Begin(layout_, message.texts, now + std::max<TimePoint::duration>(patience, margin_ / 2));
+  phase_ = kLinking;
+  const std::vector<int> peers = Counterparts(layout_, rank_);
+  unlinked_ = {peers.begin(), peers.end()};
+  endpoints_ = message.texts;
+  limit_ = now + std::max<TimePoint::duration>(patience, margin_ / 2);
   Act(Action::kLink);
 }
 
 // Ignores a link after a failure or in another phase.
 void RendezvousClient::OnLink(int peer) {
-  if (!linking_.open() || !linking_.OnLink(peer)) return;
-  Enter(kReported);
-  Say({RendezvousMessage::kReady, sharing_.round(), Code::kOk, {}, "", {}});
+  if (phase_ != kLinking) return;
+  unlinked_.erase(peer);
+  if (!unlinked_.empty()) return;
+  phase_ = kReported;
+  Say({RendezvousMessage::kReady, round_, Code::kOk, {}, "", {}});
 }
 
 void RendezvousClient::OnNoLink(int peer, const std::string& why) {
-  if (!linking_.open()) return;
+  if (phase_ != kLinking) return;
   const std::string name = NameOfRank(peers_, peer);
   GiveUp({Code::kPeerLost, NameOfRank(peers_, rank_) + " cannot open a data connection to " + name + ": " + why},
          {peer});
@@ -199,8 +152,7 @@ void RendezvousClient::OnServerLost(const std::string& how) {
 // The next time limit of the phase. Outside of sharing and linking it is the time to ask rank 0, then the deadline.
 TimePoint RendezvousClient::next() const {
   if (over()) return TimePoint::max();
-  if (linking_.open()) return std::min(linking_.limit(), deadline_);
-  if (sharing_.open()) return std::min(sharing_.limit(), deadline_);
+  if (phase_ == kLinking || shares()) return std::min(limit_, deadline_);
   return phase_ == kConnecting || asked_ ? deadline_ : deadline_ - margin_;
 }
 
@@ -208,15 +160,15 @@ TimePoint RendezvousClient::next() const {
 // members. A member names only itself, since it cannot know for which other rank the leader waits.
 void RendezvousClient::OnTime(TimePoint now, const std::string& detail) {
   if (over() || now < next()) return;
-  if (now >= deadline_ || linking_.open()) return OnDeadline(now, detail);
-  if (sharing_.open()) {
-    std::vector<int> blamed = sharing_.leads() ? sharing_.Absent() : std::vector<int>();
-    if (blamed.empty()) blamed = {rank_};
-    const std::string waited = "no shared memory after " + Seconds(sharing_.began(), now);
+  if (now >= deadline_ || phase_ == kLinking) return OnDeadline(now, detail);
+  if (shares()) {
+    std::vector<int> blamed = {rank_};
+    if (leader() == rank_ && !absent_.empty()) blamed.assign(absent_.begin(), absent_.end());
+    const std::string waited = "no shared memory after " + Seconds(sharing_began_, now);
     return Report(std::move(blamed), waited + (detail.empty() ? "" : ": " + detail));
   }
   asked_ = true;
-  Say({RendezvousMessage::kGiveUp, sharing_.round(), Code::kDeadline, {}, Seconds(began_, now), {}});
+  Say({RendezvousMessage::kGiveUp, round_, Code::kDeadline, {}, Seconds(began_, now), {}});
 }
 
 // The start has failed for this rank. The message says what the rank waited for, which depends on its phase.
@@ -229,10 +181,11 @@ void RendezvousClient::OnDeadline(TimePoint now, const std::string& detail) {
                                       "can be reached from this host"},
                 {0});
   }
-  if (linking_.open()) {
-    return GiveUp({Code::kDeadline, me + "for a data connection with " + NamesOfRanks(peers_, linking_.Missing()) +
+  if (phase_ == kLinking) {
+    const std::vector<int> missing(unlinked_.begin(), unlinked_.end());
+    return GiveUp({Code::kDeadline, me + "for a data connection with " + NamesOfRanks(peers_, missing) +
                                         " before the start timeout (FARANDOLE_START_TIMEOUT)" + ending},
-                  linking_.Missing());
+                  missing);
   }
   // Rank 0 had too little time to answer, so it is not to blame.
   if (now - connected_at_ < margin_ / 2) {
@@ -241,12 +194,9 @@ void RendezvousClient::OnDeadline(TimePoint now, const std::string& detail) {
          NameOfRank(peers_, rank_) + " reached rank 0 too shortly before its start timeout (FARANDOLE_START_TIMEOUT)"},
         {rank_});
   }
-  const std::string said =
-      missing_.empty() ? "" : "; its last report was that it waits for " + NamesOfRanks(peers_, missing_);
-  GiveUp(
-      {Code::kDeadline, me + "for the others, and " + NameOfRank(peers_, 0) +
-                            " did not answer who is missing before the start timeout (FARANDOLE_START_TIMEOUT)" + said},
-      {0});
+  GiveUp({Code::kDeadline, me + "for the others, and " + NameOfRank(peers_, 0) +
+                               " did not answer who is missing before the start timeout (FARANDOLE_START_TIMEOUT)"},
+         {0});
 }
 
 void RendezvousClient::Interrupt() {
@@ -254,12 +204,12 @@ void RendezvousClient::Interrupt() {
 }
 
 void RendezvousClient::GiveUp(Status why, std::vector<int> culprits) {
-  Say({RendezvousMessage::kGiveUp, sharing_.round(), why.code(), culprits, why.message(), {}});
+  Say({RendezvousMessage::kGiveUp, round_, why.code(), culprits, why.message(), {}});
   Fail(std::move(why), std::move(culprits));
 }
 
 void RendezvousClient::Fail(Status why, std::vector<int> culprits) {
-  Enter(kOver);
+  phase_ = kOver;
   status_ = std::move(why);
   culprits_ = std::move(culprits);
   Act(Action::kFail);

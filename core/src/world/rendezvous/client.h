@@ -3,12 +3,13 @@
 //
 //   kConnecting  connects to rank 0
 //   kWaiting     has sent its PeerInfo, and waits for the layout
-//   kSharing     shares a memory segment with the ranks of its machine     SharingState
+//   kSharing     shares a memory segment with the ranks of its machine. The leader, the lowest of them, makes the
+//                segment; the members connect to it. After a failed attempt the next round tries again with fewer ranks
 //   kReported    has reported the outcome; rank 0 decides
-//   kLinking     makes data connections to the ranks of other groups       LinkingState
+//   kLinking     makes data connections to the ranks of other groups. Of two ranks the higher one connects
 //   kOver        done, or failed
 //
-// A rank gives up at its own deadline at the latest, and then names the ranks that rank 0 reported as missing.
+// A rank gives up at its own deadline at the latest. Shortly before, it asks rank 0 which ranks are missing.
 //
 // bootstrap.cc owns one client per start, and setup.h asks it which ranks to admit. Only the thread that calls
 // Bootstrap uses it; tests drive the same class in a simulation.
@@ -24,74 +25,6 @@
 
 namespace farandole {
 
-// The state of shared memory in the group of this rank. The leader, the group's lowest rank, makes the segment; the
-// members connect to it. After a failed attempt the next round tries again with fewer ranks.
-class SharingState {
- public:
-  explicit SharingState(int rank) : rank_(rank) {}
-
-  // Begins a round. A group that already shares memory, and whose ranks stay the same, keeps it.
-  void Begin(int round, const std::vector<int>& group, TimePoint now, TimePoint limit);
-  // Ends the attempt, successful or not.
-  void Close() { open_ = false; }
-  void OnShared();
-  // A member has given its descriptors to the leader. True when all members have.
-  bool OnMember(int rank);
-  // The connection of a member has ended. The member is absent again, and may retry.
-  void OnMemberGone(int rank);
-
-  // REQUIRES, of all that follows: a round has begun.
-  int round() const { return round_; }
-  const std::vector<int>& group() const { return group_; }
-  int leader() const { return group_.front(); }
-  bool leads() const { return leader() == rank_; }
-  bool shared() const { return shared_; }
-  // Returns whether the attempt is under way.
-  bool open() const { return open_; }
-  // Returns whether the leader admits this rank. The leader refuses a rank in another round, which then retries.
-  bool MayEnter(int rank, int round) const;
-  // On the leader: the members that have not given their descriptors.
-  std::vector<int> Absent() const { return {absent_.begin(), absent_.end()}; }
-  TimePoint began() const { return began_; }
-  TimePoint limit() const { return limit_; }
-
- private:
-  const int rank_;
-  int round_ = 0;
-  std::vector<int> group_;
-  std::set<int> absent_;
-  bool open_ = false, shared_ = false;
-  TimePoint began_ = {}, limit_ = {};
-};
-
-// The state of the data connections to ranks of other groups. Of two ranks the higher one connects to the lower one.
-class LinkingState {
- public:
-  explicit LinkingState(int rank) : rank_(rank) {}
-
-  // `endpoints`: where each rank listens for data, by rank.
-  void Begin(const Layout& layout, std::vector<std::string> endpoints, TimePoint limit);
-  void Close() { open_ = false; }
-  // True when all links are made.
-  bool OnLink(int peer);
-
-  bool open() const { return open_; }
-  // The lower ranks to which this rank must still connect.
-  std::vector<int> ToOpen() const;
-  // Returns whether a higher rank may connect to this one now.
-  bool MayLink(int rank) const { return open_ && rank > rank_ && missing_.count(rank) > 0; }
-  std::vector<int> Missing() const { return {missing_.begin(), missing_.end()}; }
-  const std::string& endpoint_of(int rank) const { return endpoints_[static_cast<size_t>(rank)]; }
-  TimePoint limit() const { return limit_; }
-
- private:
-  const int rank_;
-  std::vector<std::string> endpoints_;
-  std::set<int> missing_;
-  bool open_ = false;
-  TimePoint limit_ = {};
-};
-
 class RendezvousClient {
  public:
   struct Action {
@@ -100,7 +33,7 @@ class RendezvousClient {
       kListen,   // open a data endpoint -> OnListening
       kShare,    // leader: make the segment, admit members (MayEnter, OnMember); member: connect to it -> OnShared
       kHandOut,  // all members are admitted: give them the segment and all handles -> OnShared
-      kLink,     // connect to linking().ToOpen(), admit higher ranks (MayLink) -> OnLink
+      kLink,     // connect to ToOpen(), admit higher ranks (MayLink) -> OnLink
       kDone,
       kFail,  // status()
     };
@@ -115,10 +48,13 @@ class RendezvousClient {
   void OnMessage(const RendezvousMessage& message, TimePoint now);
   void OnServerLost(const std::string& how);
   void OnListening(const Status& status, const std::string& endpoint);
-  void OnMember(int rank) {
-    if (sharing_.OnMember(rank)) Act(Action::kHandOut);
+  // On the leader: a member has given its descriptors.
+  void OnMember(int rank);
+  // The connection of a member has ended. The member is absent again, and may retry. Once memory is shared, the end of
+  // a member's connection has no meaning.
+  void OnMemberGone(int rank) {
+    if (shares()) absent_.insert(rank);
   }
-  void OnMemberGone(int rank) { sharing_.OnMemberGone(rank); }
   void OnShared();
   void OnNotShared(int blamed, const std::string& why);
   void OnLink(int peer);
@@ -134,8 +70,24 @@ class RendezvousClient {
   std::vector<Action> TakeActions() { return std::move(actions_); }
   const std::vector<PeerInfo>& peers() const { return peers_; }
   const Layout& layout() const { return layout_; }
-  const SharingState& sharing() const { return sharing_; }
-  const LinkingState& linking() const { return linking_; }
+
+  // ---- sharing. REQUIRES: a round has begun
+  int round() const { return round_; }
+  const std::vector<int>& group() const { return group_; }
+  int leader() const { return group_.front(); }
+  // Returns whether the leader admits this rank. The leader refuses a rank in another round, which then retries.
+  bool MayEnter(int rank, int round) const {
+    return shares() && leader() == rank_ && round == round_ && absent_.count(rank) > 0;
+  }
+
+  // ---- linking
+  // The lower ranks to which this rank must still connect.
+  std::vector<int> ToOpen() const { return {unlinked_.begin(), unlinked_.lower_bound(rank_)}; }
+  // Returns whether a higher rank may connect to this one now.
+  bool MayLink(int rank) const { return phase_ == kLinking && rank > rank_ && unlinked_.count(rank) > 0; }
+  const std::string& endpoint_of(int rank) const { return endpoints_[static_cast<size_t>(rank)]; }
+
+  // ---- the end
   // Returns whether rank 0 has decided, or this rank has failed.
   bool over() const { return phase_ == kOver; }
   const Status& status() const { return status_; }
@@ -147,8 +99,7 @@ class RendezvousClient {
 
   void OnLayout(const RendezvousMessage& message, TimePoint now);
   void OnLinks(const RendezvousMessage& message, TimePoint now);
-  // Enters a phase and closes the states of the others, so that late ranks are refused.
-  void Enter(Phase phase);
+  bool shares() const { return phase_ == kSharing && !shared_; }  // the attempt is under way
   // Tells rank 0 the outcome of the round. No blamed ranks: memory is shared, and `text` is the data endpoint. Else
   // `text` says why memory is not shared.
   void Report(std::vector<int> blamed, const std::string& text);
@@ -166,12 +117,16 @@ class RendezvousClient {
   bool asked_ = false;  // rank 0 was asked which ranks are missing
   TimePoint connected_at_ = {};
   Phase phase_ = kConnecting;
-  SharingState sharing_;
-  LinkingState linking_;
+  int round_ = 0;
+  std::vector<int> group_;
+  std::set<int> absent_;  // members of the group that have not given their descriptors to the leader
+  bool shared_ = false;   // the group shares memory
+  TimePoint sharing_began_ = {}, limit_ = {};  // of kSharing and kLinking
+  std::set<int> unlinked_;
+  std::vector<std::string> endpoints_;  // where each rank listens for data, by rank
   std::string data_endpoint_;
   std::vector<PeerInfo> peers_;
   Layout layout_;
-  std::vector<int> missing_;  // as rank 0 reported last
   Status status_;
   std::vector<int> culprits_;
   std::vector<Action> actions_;

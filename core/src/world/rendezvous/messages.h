@@ -14,7 +14,6 @@ struct RendezvousMessage {
   // Messages of a running job begin with other numbers.
   enum Kind : uint8_t {
     kPeerInfo = 0xE0,  // to rank 0      text: its PeerInfo
-    kWaiting,          // from rank 0    ranks: the ranks that are missing
     kLayout,           // from rank 0    round, ranks: without shared memory, texts: all PeerInfos (round 0 only)
     kOutcome,          // to rank 0      round, ranks: culprits (none: memory is shared), text: reason or data endpoint
     kLinks,            // from rank 0    round, texts: data endpoints by rank

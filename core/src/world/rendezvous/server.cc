@@ -9,7 +9,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kReportAgain{500};  // to all ranks, which name the missing ranks if rank 0 does not answer
 constexpr milliseconds kFirstWarning{10'000};
 constexpr milliseconds kWarnAgain{60'000};
 
@@ -19,7 +18,6 @@ RendezvousServer::RendezvousServer(int size, std::string endpoint, TimePoint now
     : size_(size),
       endpoint_(std::move(endpoint)),
       deadline_(deadline),
-      missing_reported_at_(now),
       warn_at_(now + kFirstWarning),
       began_(now),
       connected_(static_cast<size_t>(size), false),
@@ -32,7 +30,7 @@ RendezvousServer::RendezvousServer(int size, std::string endpoint, TimePoint now
 }
 
 // Admits each rank once. A later process with the same rank is refused, and the first one stays.
-Status RendezvousServer::Admit(int rank, TimePoint now) {
+Status RendezvousServer::Admit(int rank) {
   if (rank < 1 || rank >= size_) {
     return Invalid("rank " + std::to_string(rank) + " does not belong to a job of " + std::to_string(size_) + " ranks");
   }
@@ -41,23 +39,21 @@ Status RendezvousServer::Admit(int rank, TimePoint now) {
     return Invalid(NameOfRank(peers_, rank) + " has connected already; there are two processes started with one rank");
   if (over()) return {Code::kPeerLost, "the job is not starting any more"};
   connected_[at] = true;
-  missing_reported_at_ = now;
-  outgoing_.push_back({rank, {RendezvousMessage::kWaiting, 0, Code::kOk, Missing(), "", {}}});
   return Status::Ok();
 }
 
 // A message that does not fit the phase ends the start, since its sender follows another protocol. Only an outcome of
 // an earlier round is ignored, since its rank may have sent it before the next LAYOUT arrived.
-void RendezvousServer::OnMessage(int rank, const RendezvousMessage& message, TimePoint now) {
+void RendezvousServer::OnMessage(int rank, const RendezvousMessage& message) {
   if (over()) return;
   if (message.kind == RendezvousMessage::kGiveUp) {
     // A rank that names no culprits asks for them, since this server knows which ranks are missing.
     if (message.ranks.empty()) return GiveUpWaiting(rank, message.text);
     GiveUp({message.code, message.text}, message.ranks);
   } else if (message.kind == RendezvousMessage::kPeerInfo && phase_ == kPeers) {
-    OnPeerInfo(rank, message, now);
+    OnPeerInfo(rank, message);
   } else if (message.kind == RendezvousMessage::kOutcome && phase_ != kPeers && message.round <= round_) {
-    if (message.round == round_ && phase_ == kSharing) OnOutcome(rank, message, now);
+    if (message.round == round_ && phase_ == kSharing) OnOutcome(rank, message);
   } else if (message.kind == RendezvousMessage::kReady && phase_ == kLinking) {
     reported_[static_cast<size_t>(rank)] = true;
     if (Missing().empty()) {
@@ -69,7 +65,7 @@ void RendezvousServer::OnMessage(int rank, const RendezvousMessage& message, Tim
   }
 }
 
-void RendezvousServer::OnPeerInfo(int rank, const RendezvousMessage& message, TimePoint now) {
+void RendezvousServer::OnPeerInfo(int rank, const RendezvousMessage& message) {
   PeerInfo& peer_info = peers_[static_cast<size_t>(rank)];
   if (const Status read = PeerInfo::Decode(message.text, &peer_info); !read.ok()) return GiveUp(read, {rank});
   reported_[static_cast<size_t>(rank)] = true;
@@ -78,12 +74,12 @@ void RendezvousServer::OnPeerInfo(int rank, const RendezvousMessage& message, Ti
   if (!other_size && !Missing().empty()) return;
   std::vector<int> odd;
   if (const Status same = CheckPeers(peers_, &odd); !same.ok()) return GiveUp(same, odd);
-  BeginRound(now);
+  BeginRound();
 }
 
-void RendezvousServer::BeginRound(TimePoint now) {
+void RendezvousServer::BeginRound() {
   layout_ = MakeLayout(peers_, unshared_);
-  Enter(kSharing, now);
+  Enter(kSharing);
   RendezvousMessage message{RendezvousMessage::kLayout, round_, Code::kOk, {}, "", {}};
   for (int r = 0; r < size_; ++r) {
     if (unshared_[static_cast<size_t>(r)]) message.ranks.push_back(r);
@@ -92,7 +88,7 @@ void RendezvousServer::BeginRound(TimePoint now) {
   ToAll(message);
 }
 
-void RendezvousServer::OnOutcome(int rank, const RendezvousMessage& message, TimePoint now) {
+void RendezvousServer::OnOutcome(int rank, const RendezvousMessage& message) {
   outcomes_[static_cast<size_t>(rank)] = message;
   reported_[static_cast<size_t>(rank)] = true;
   for (const auto& group : layout_.groups) {
@@ -103,11 +99,11 @@ void RendezvousServer::OnOutcome(int rank, const RendezvousMessage& message, Tim
                     [&](int r) { return !outcomes_[static_cast<size_t>(r)].ranks.empty(); });
     if (!decided) return;
   }
-  EndRound(now);
+  EndRound();
 }
 
 // Decides what follows a round: another round, the links, or the end of the start.
-void RendezvousServer::EndRound(TimePoint now) {
+void RendezvousServer::EndRound() {
   bool all_shared = true;
   for (const auto& group : layout_.groups) {
     const auto failed = std::find_if(group.begin(), group.end(),
@@ -123,9 +119,9 @@ void RendezvousServer::EndRound(TimePoint now) {
   }
   if (!all_shared) {
     ++round_;
-    BeginRound(now);
+    BeginRound();
   } else if (layout_.group_count() > 1) {
-    BeginLinking(now);
+    BeginLinking();
   } else {
     ToAll({RendezvousMessage::kGo, round_, Code::kOk, {}, "", {}});
     phase_ = kOver;
@@ -141,17 +137,15 @@ void RendezvousServer::MarkUnshared(const std::vector<int>& group) {
   }
 }
 
-void RendezvousServer::BeginLinking(TimePoint now) {
+void RendezvousServer::BeginLinking() {
   RendezvousMessage message{RendezvousMessage::kLinks, round_, Code::kOk, {}, "", {}};
   for (const RendezvousMessage& outcome : outcomes_) message.texts.push_back(outcome.text);
-  Enter(kLinking, now);
+  Enter(kLinking);
   ToAll(message);
 }
 
-void RendezvousServer::Enter(Phase phase, TimePoint now) {
+void RendezvousServer::Enter(Phase phase) {
   phase_ = phase;
-  missing_reported_at_ = now;
-  reported_missing_.clear();
   reported_.assign(reported_.size(), false);
   outcomes_.assign(outcomes_.size(), {});
 }
@@ -171,20 +165,9 @@ void RendezvousServer::OnTime(TimePoint now) {
                      std::to_string(MillisecondsBetween(began_, deadline_) / 1000) + " s (FARANDOLE_START_TIMEOUT)");
     warn_at_ = now + kWarnAgain;
   }
-  if (now >= missing_reported_at_ + kReportAgain) ReportMissing(now);
 }
 
-void RendezvousServer::ReportMissing(TimePoint now) {
-  missing_reported_at_ = now;
-  std::vector<int> missing = Missing();
-  if (missing == reported_missing_) return;
-  ToAll({RendezvousMessage::kWaiting, round_, Code::kOk, missing, "", {}});
-  reported_missing_ = std::move(missing);
-}
-
-TimePoint RendezvousServer::next() const {
-  return over() ? TimePoint::max() : std::min({deadline_, warn_at_, missing_reported_at_ + kReportAgain});
-}
+TimePoint RendezvousServer::next() const { return over() ? TimePoint::max() : std::min(deadline_, warn_at_); }
 
 void RendezvousServer::GiveUpWaiting(int rank, const std::string& how_long) {
   std::vector<int> odd;

@@ -36,8 +36,8 @@ class RendezvousServer {
 
   // A peer that holds the key says that it is `rank`. An error concerns that peer alone: there is no such rank, or the
   // rank is connected already.
-  Status Admit(int rank, TimePoint now);
-  void OnMessage(int rank, const RendezvousMessage& message, TimePoint now);
+  Status Admit(int rank);
+  void OnMessage(int rank, const RendezvousMessage& message);
   // `how`: "died", "closed its connection".
   void OnLost(int rank, const std::string& how);
   // A connection was turned away. It may have been that of a missing rank.
@@ -54,34 +54,31 @@ class RendezvousServer {
  private:
   enum Phase { kPeers, kSharing, kLinking, kOver };
 
-  void OnPeerInfo(int rank, const RendezvousMessage& message, TimePoint now);
-  void OnOutcome(int rank, const RendezvousMessage& message, TimePoint now);
-  void BeginRound(TimePoint now);
-  void EndRound(TimePoint now);
+  void OnPeerInfo(int rank, const RendezvousMessage& message);
+  void OnOutcome(int rank, const RendezvousMessage& message);
+  void BeginRound();
+  void EndRound();
   // Marks ranks of a failed group that have no shared memory from now on.
   void MarkUnshared(const std::vector<int>& group);
-  void BeginLinking(TimePoint now);
+  void BeginLinking();
   // Enters a phase and forgets the reports of the last one.
-  void Enter(Phase phase, TimePoint now);
+  void Enter(Phase phase);
   void GiveUp(Status why, std::vector<int> culprits);
   // Ends the start because `rank` has waited for `how_long`, and names the missing ranks.
   void GiveUpWaiting(int rank, const std::string& how_long);
-  void ReportMissing(TimePoint now);
   std::vector<int> Missing() const;
   void ToAll(const RendezvousMessage& message);
 
   const int size_;
   const std::string endpoint_;
   const TimePoint deadline_;
-  TimePoint missing_reported_at_;  // when missing ranks were last reported to all
-  TimePoint warn_at_;              // when they are next named in the log
+  TimePoint warn_at_;  // when missing ranks are next named in the log
   const TimePoint began_;
   Phase phase_ = kPeers;
   int round_ = 0;
   std::vector<bool> connected_, reported_, unshared_;  // by rank; reported_: has sent the report of this phase
   std::vector<PeerInfo> peers_;
   std::vector<RendezvousMessage> outcomes_;
-  std::vector<int> reported_missing_;
   Layout layout_;
   std::string turned_away_;
   std::vector<AddressedMessage> outgoing_;

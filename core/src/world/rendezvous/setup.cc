@@ -57,8 +57,8 @@ Hello ShmSetup::MyHello() const { return {kSegment, static_cast<uint32_t>(spec_.
 
 // Each round begins anew, since the objects of the last round belong to a group that failed.
 void ShmSetup::Begin(TimePoint now, RendezvousClient* client) {
-  ranks_ = client->sharing().group();
-  round_ = client->sharing().round();
+  ranks_ = client->group();
+  round_ = client->round();
   member_ = static_cast<size_t>(std::find(ranks_.begin(), ranks_.end(), spec_.rank) - ranks_.begin());
   segment_ = SharedSegment();
   peers_.clear();
@@ -104,7 +104,7 @@ void ShmSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client)
 void ShmSetup::Admit(AuthenticatedPeer peer, RendezvousClient* client) {
   const int rank = static_cast<int>(peer.hello.rank);
   const auto round = static_cast<int>(peer.hello.epoch);
-  const bool may_enter = peer.hello.purpose == kSegment && client->sharing().MayEnter(rank, round);
+  const bool may_enter = peer.hello.purpose == kSegment && client->MayEnter(rank, round);
   // A refused connection closes when `peer` ends, and its rank retries, since it may be a round ahead of this leader.
   if (may_enter) peers_[rank] = std::move(peer.connection);
 }
@@ -113,7 +113,7 @@ void ShmSetup::Admit(AuthenticatedPeer peer, RendezvousClient* client) {
 void ShmSetup::TakeHandles(int rank, RendezvousClient* client) {
   const auto at = static_cast<size_t>(std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
   const Descriptor& connection = peers_[rank];
-  if (!client->sharing().MayEnter(rank, round_)) {
+  if (!client->MayEnter(rank, round_)) {
     peers_.erase(rank);  // the member has closed the connection, or breaks the protocol
     client->OnMemberGone(rank);
     return;
@@ -224,10 +224,9 @@ void LinkSetup::Open(RendezvousClient* client) {
 void LinkSetup::Begin(TimePoint now, RendezvousClient* client) {
   const auto connect = [&](int peer, const char* purpose) {
     const Hello mine{purpose, static_cast<uint32_t>(spec_.rank), 0};
-    connectors_.emplace(Connection(peer, purpose),
-                        Connector(client->linking().endpoint_of(peer), spec_.key, mine, now));
+    connectors_.emplace(Connection(peer, purpose), Connector(client->endpoint_of(peer), spec_.key, mine, now));
   };
-  for (int peer : client->linking().ToOpen()) {
+  for (int peer : client->ToOpen()) {
     connect(peer, kOrdered);
     if (HasEarlyLanes(client->layout())) connect(peer, kEarly);
   }
@@ -268,7 +267,7 @@ void LinkSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client
 // A rank that receives LINKS earlier connects earlier. Its connections wait in early_ until this rank has LINKS, too.
 void LinkSetup::AdmitEarly(RendezvousClient* client) {
   for (auto peer = early_.begin(); peer != early_.end();) {
-    if (!client->linking().MayLink(peer->first.first)) {
+    if (!client->MayLink(peer->first.first)) {
       ++peer;
       continue;
     }

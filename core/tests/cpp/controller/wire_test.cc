@@ -33,7 +33,7 @@ class Filler {
     }
   }
   void Fill(RendezvousMessage::Kind* kind) {
-    *kind = static_cast<RendezvousMessage::Kind>(RendezvousMessage::kPeerInfo + random_() % 8);
+    *kind = static_cast<RendezvousMessage::Kind>(RendezvousMessage::kPeerInfo + random_() % 7);
   }
   void Fill(std::string* text) { text->assign(random_() % 9, 'x'); }
   template <typename T>

@@ -176,14 +176,14 @@ void RendezvousSimulation::Connect(int r) {
   At(now_ + Delay(), 0, [this, r] {
     Rank& each = rank(r);
     if (each.dead || each.client->over()) return;
-    if (!server_->Admit(r, now_).ok()) return At(now_ + milliseconds(50), r, [this, r] { Connect(r); });
+    if (!server_->Admit(r).ok()) return At(now_ + milliseconds(50), r, [this, r] { Connect(r); });
     each.connected = true;
     At(Arrival(0, r), r, [this, r] { rank(r).client->OnConnected(now_); });
     // A second process with the same rank, or a rank that does not exist. Both are refused.
     if (!has_strangers_ || !Chance(10)) return;
-    if (server_->Admit(Chance(50) ? r : size_ + 3, now_).ok()) std::abort();
+    if (server_->Admit(Chance(50) ? r : size_ + 3).ok()) std::abort();
     if (planted_ != Planted::kSkippedValidation) return;
-    server_->OnMessage(r, {RendezvousMessage::kOutcome, 0, Code::kOk, {}, "", {}}, now_);
+    server_->OnMessage(r, {RendezvousMessage::kOutcome, 0, Code::kOk, {}, "", {}});
   });
 }
 
@@ -278,9 +278,9 @@ void RendezvousSimulation::Perform(int r, const RendezvousClient::Action& action
   switch (action.kind) {
     case RendezvousClient::Action::kSend: {
       const RendezvousMessage message = action.message;
-      if (r == 0) return server_->OnMessage(0, message, now_);
+      if (r == 0) return server_->OnMessage(0, message);
       Count(r, 0, message);
-      return At(Arrival(r, 0), 0, [this, r, message] { server_->OnMessage(r, message, now_); });
+      return At(Arrival(r, 0), 0, [this, r, message] { server_->OnMessage(r, message); });
     }
     case RendezvousClient::Action::kListen:
       return rank(r).cannot_listen ? client.OnListening(Internal("no port"), "")
@@ -305,20 +305,20 @@ void RendezvousSimulation::Share(int r) {
   ++each.attempt;
   each.entered.clear();
   each.segment = 0;
-  if (client.sharing().leader() != r) return Come(r, each.attempt, client.sharing().round());
+  if (client.leader() != r) return Come(r, each.attempt, client.round());
   // A rank alone needs little memory, so it succeeds.
-  if (each.cannot_make_segment && client.sharing().group().size() > 1) return client.OnNotShared(r, "no memory");
+  if (each.cannot_make_segment && client.group().size() > 1) return client.OnNotShared(r, "no memory");
   each.segment = next_segment_++;
-  if (client.sharing().group().size() == 1) client.OnShared();
+  if (client.group().size() == 1) client.OnShared();
 }
 
 void RendezvousSimulation::Come(int r, int attempt, int round) {
   if (rank(r).cannot_reach_leader) return;
-  const int leader = rank(r).client->sharing().leader();
+  const int leader = rank(r).client->leader();
   At(now_ + Delay(), leader, [this, r, attempt, round, leader] {
     Rank& host = rank(leader);
     if (!host.client || rank(r).dead) return;
-    const bool may = !host.client->layout().groups.empty() && host.client->sharing().MayEnter(r, round);
+    const bool may = !host.client->layout().groups.empty() && host.client->MayEnter(r, round);
     if (may) {
       host.entered[r] = attempt;
       return host.client->OnMember(r);
@@ -349,7 +349,7 @@ void RendezvousSimulation::HandOut(int r) {
 
 void RendezvousSimulation::Link(int r) {
   for (int peer : std::exchange(rank(r).waiting, {})) LetIn(r, peer);
-  for (int peer : rank(r).client->linking().ToOpen()) Reach(r, peer);
+  for (int peer : rank(r).client->ToOpen()) Reach(r, peer);
 }
 
 void RendezvousSimulation::Reach(int r, int peer) {
@@ -369,7 +369,7 @@ void RendezvousSimulation::Reach(int r, int peer) {
 // The peer waits where this rank does not know yet that it may link.
 void RendezvousSimulation::LetIn(int r, int peer) {
   Rank& each = rank(r);
-  if (!each.client->linking().MayLink(peer)) {
+  if (!each.client->MayLink(peer)) {
     each.waiting.insert(peer);
     return;
   }
