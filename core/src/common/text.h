@@ -15,10 +15,6 @@ namespace farandole {
 
 inline bool StartsWith(std::string_view text, std::string_view start) { return text.substr(0, start.size()) == start; }
 
-inline bool EndsWith(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
 // The parts between separators; nothing follows a separator at the end, and an empty text has no parts.
 inline std::vector<std::string> Split(std::string_view text, char separator) {
   std::vector<std::string> parts;
