@@ -2,12 +2,12 @@
 
 namespace farandole {
 
-Driver::Driver(World* world, Operations* operations, const Settings& settings, const BackendList& backend_list)
-    : world_(world),
+Driver::Driver(Operations* operations, const Settings& settings, const BackendList& backend_list)
+    : world_(operations->world),
       operations_(operations),
       progress_lock_(&operations->waiting),
-      progress_(world, operations, settings, backend_list) {
-  operations->pauses = world->shares_cores() ? 0 : Waiter::kPauses;
+      progress_(operations, settings, backend_list) {
+  operations->pauses = world_->shares_cores() ? 0 : Waiter::kPauses;
 }
 
 Status Driver::Start() {

@@ -23,7 +23,7 @@ namespace farandole {
 
 class Driver {
  public:
-  Driver(World* world, Operations* operations, const Settings& settings, const BackendList& backend_list);
+  Driver(Operations* operations, const Settings& settings, const BackendList& backend_list);
   // Opens the backends' libraries and starts the loop thread. On an error, the other ranks have been told.
   Status Start();
   // Leaves the world; no thread drives afterwards. No-op if Start failed.

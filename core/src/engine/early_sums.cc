@@ -37,11 +37,11 @@ std::string TextOf(int rank, const Message& message) {
 
 // ---- operations
 
-EarlySums::EarlySums(World* world, Operations* operations) : world_(world), operations_(operations) {
+EarlySums::EarlySums(Operations* operations) : world_(operations->world), operations_(operations) {
   transport().Listen(this);
 }
 
-bool EarlySums::Advance(std::vector<OperationPtr>* done, std::vector<Sign>* signs) {
+bool EarlySums::Advance(std::vector<HostCopies::Completed>* done, std::vector<Sign>* signs) {
   bool moved = BeginSubmitted();
   moved |= PollSlots();
   moved |= Runner::PollAll(&transport(), &completions_);
@@ -52,8 +52,8 @@ bool EarlySums::Advance(std::vector<OperationPtr>* done, std::vector<Sign>* sign
   return moved;
 }
 
-void EarlySums::AdvanceAll(std::vector<OperationPtr>* done) {
-  done->reserve(running_.size());  // nothing throws while an operation is taken out of its place
+void EarlySums::AdvanceAll(std::vector<HostCopies::Completed>* done) {
+  done->reserve(done->size() + running_.size());  // nothing throws while an operation is taken out of its place
   for (size_t i = 0; i < running_.size();) {
     bool is_done = false;
     const Status status = running_[i]->Advance(&is_done);
@@ -68,7 +68,7 @@ void EarlySums::AdvanceAll(std::vector<OperationPtr>* done) {
       operations_->negotiation.EndEarly(running_[i]->admission().ticket);
       operations_->by_ticket.Take(running_[i]->admission().ticket);
     }
-    done->push_back(running_[i]->TakeOperation());
+    done->push_back({running_[i]->TakeOperation(), Status::Ok()});
     MakeIdle(running_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }

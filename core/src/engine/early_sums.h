@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/operations.h"
+#include "execution/device_copies.h"
 #include "execution/early_sum.h"
 #include "transport/transport.h"
 #include "world/world.h"
@@ -24,7 +25,7 @@ namespace farandole {
 
 class EarlySums final : private MessageSink {
  public:
-  EarlySums(World* world, Operations* operations);
+  explicit EarlySums(Operations* operations);
 
   struct Sign {
     enum Kind {
@@ -38,7 +39,7 @@ class EarlySums final : private MessageSink {
   };
   // One pass: begins submitted operations, moves messages of both lanes, reduces. Appends operations that are complete.
   // Returns whether it moved something.
-  bool Advance(std::vector<OperationPtr>* done, std::vector<Sign>* signs);
+  bool Advance(std::vector<HostCopies::Completed>* done, std::vector<Sign>* signs);
 
   // Another runner has polled the transport, and may have taken completions of these sums.
   void Wake() { is_woken_ = true; }
@@ -70,7 +71,7 @@ class EarlySums final : private MessageSink {
   std::unique_ptr<EarlySum> TakeIdle(const ProcessSetPtr& set);
   bool PollSlots();
   void StartExchange(EarlySum* sum);
-  void AdvanceAll(std::vector<OperationPtr>* done);
+  void AdvanceAll(std::vector<HostCopies::Completed>* done);
   void MakeIdle(Sums::iterator sum);  // one of running_
   const EarlySum* Find(Ticket ticket) const;
   bool MayHaveSent(const EarlySum& sum, int left) const;

@@ -89,8 +89,7 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   engine->operations_->recorder = std::move(recorder);
   engine->everybody_ = engine->operations_->negotiation.FindSet(0);
   FRD_RETURN_IF_ERROR(BackendList::Read(settings.backends, &engine->backend_list_, settings.without_network));
-  engine->driver_ =
-      std::make_unique<Driver>(engine->world_.get(), engine->operations_.get(), settings, engine->backend_list_);
+  engine->driver_ = std::make_unique<Driver>(engine->operations_.get(), settings, engine->backend_list_);
   FRD_RETURN_IF_ERROR(engine->driver_->Start());
   *result = std::move(engine);
   return Status::Ok();

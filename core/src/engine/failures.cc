@@ -114,12 +114,6 @@ void FailureMonitor::TakeWaiting(const EarlySums* spared, std::vector<OperationP
   operations_->wants_join = false;
 }
 
-// The launcher asks for this, since a rank that only waited for another is not to blame.
-void FailureMonitor::NoteMissedLost() {
-  std::lock_guard<std::mutex> lock(operations_->mutex);
-  operations_->MissLost();
-}
-
 std::vector<int> FailureMonitor::Left() const {
   std::vector<int> left;
   for (int r = 0; r < world_->size; ++r) {

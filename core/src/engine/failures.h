@@ -36,24 +36,18 @@ class FailureMonitor {
   // How long this rank waits for another's word about an end that it has found itself.
   static constexpr std::chrono::milliseconds kWordPatience{500};
 
-  FailureMonitor(World* world, Operations* operations) : world_(world), operations_(operations) {}
+  explicit FailureMonitor(Operations* operations) : world_(operations->world), operations_(operations) {}
 
-  // Signs, in the order in which this rank sees them; see Liveness for what each counts.
-  void OnProcessEnded(int rank) { liveness_.OnProcessEnded(rank); }
-  void OnControlClosed(int rank) { liveness_.OnControlClosed(rank, Now()); }
-  void OnEarlyLaneClosed(int rank) { liveness_.OnConnectionClosed(rank, Now()); }
-  void OnGoodbye(int rank) { liveness_.OnGoodbye(rank); }
+  // Takes the signs of connections and processes, in the order in which this rank sees them.
+  Liveness& liveness() { return liveness_; }
   // Notes that the rank has left in good order. Returns the reason with which operations fail that still wait for it.
   EpochEnd OnLeft(int rank);
   // Call it when a backend has failed. Returns true when ended connections explain it, or soon will; then Judge names
   // the rank.
   bool SuspectBroken();
 
-  bool suspects_somebody() const { return liveness_.suspects_somebody(); }
   // REQUIRES: the log is read as far as it can be, since a rank may have said there that it leaves.
   std::optional<EpochEnd> Judge(TimePoint now);
-  // True when a rank has left so long ago that operations still in the negotiation wait in vain.
-  bool WaitingIsVain(TimePoint now) const { return liveness_.WaitingIsVain(now); }
 
   // Tells the group. Returns false when there is a reason already, since the first one counts.
   bool TellGroup(const EpochEnd& failure);
@@ -78,8 +72,6 @@ class FailureMonitor {
   // Appends to `waiting` the operations that wait for other ranks, not those whose tasks are under way. Leaves those
   // that `spared` can still complete although ranks have left, if it is given.
   void TakeWaiting(const EarlySums* spared, std::vector<OperationPtr>* waiting);
-  // Notes that an operation of this rank fails because of a lost rank; see Engine::LostRank.
-  void NoteMissedLost();
 
   // Sentences that need the names of ranks.
   EpochEnd OfShutdown(int pending) const;  // with so many operations in flight

@@ -61,16 +61,15 @@ Status EnterInvited(Operations* operations, const Negotiation::Event& event) {
 
 }  // namespace
 
-ProgressLoop::ProgressLoop(World* world, Operations* operations, const Settings& settings,
-                           const BackendList& backend_list)
-    : world_(world),
+ProgressLoop::ProgressLoop(Operations* operations, const Settings& settings, const BackendList& backend_list)
+    : world_(operations->world),
       operations_(operations),
       fusion_threshold_bytes_(settings.fusion_threshold_bytes),
-      control_(world),
-      work_(world, settings, backend_list),
-      early_(world, operations),
-      failures_(world, operations),
-      stalls_(world, operations, &early_, control_.coordinator(), settings) {}
+      control_(world_),
+      work_(world_, settings, backend_list),
+      early_(operations),
+      failures_(operations),
+      stalls_(operations, &early_, control_.coordinator(), settings) {}
 
 Status ProgressLoop::Open() {
   FRD_RETURN_IF_ERROR(control_.Open());
@@ -83,7 +82,6 @@ void ProgressLoop::EndAfterException(const char* cause) {
   Abort(here);
   End(here);
   FinishAll(&ended_);
-  FinishComplete();
   for (const ReadyOperation& ready : batch_) operations_->End(ready.operation, here.status);
   for (const OperationPtr& operation : entering_) operations_->End(operation, here.status);
   batch_.clear();
@@ -100,11 +98,11 @@ bool ProgressLoop::Drive() noexcept {
       return true;
     }
     std::vector<EarlySums::Sign> signs;
-    bool moved = early_.Advance(&complete_, &signs);
-    FinishComplete();  // before the signs, since data may have arrived before the connection ended
+    bool moved = early_.Advance(&ended_, &signs);
+    FinishAll(&ended_);  // before the signs, since data may have arrived before the connection ended
     for (const EarlySums::Sign& sign : signs) {
-      if (sign.kind == EarlySums::Sign::kGoodbye) failures_.OnGoodbye(sign.rank);
-      if (sign.kind == EarlySums::Sign::kClosed) failures_.OnEarlyLaneClosed(sign.rank);
+      if (sign.kind == EarlySums::Sign::kGoodbye) failures_.liveness().OnGoodbye(sign.rank);
+      if (sign.kind == EarlySums::Sign::kClosed) failures_.liveness().OnConnectionClosed(sign.rank, Now());
       if (sign.kind == EarlySums::Sign::kBroken) Abort({sign.status, sign.rank});
     }
     const bool has_looked = std::exchange(has_looked_, false);
@@ -291,8 +289,8 @@ void ProgressLoop::ActOnSigns() {
     const ControlPlane::Signs signs = control_.TakeSigns();
     for (const Bytes& message : signs.messages) Negotiate(&message);
     for (const EpochEnd& end : signs.ends) Abort(end);
-    for (int rank : signs.closed) failures_.OnControlClosed(rank);
-    for (int rank : signs.gone) failures_.OnProcessEnded(rank);
+    for (int rank : signs.closed) failures_.liveness().OnControlClosed(rank, Now());
+    for (int rank : signs.gone) failures_.liveness().OnProcessEnded(rank);
     if (!signs.gone.empty()) Judge(Now());
   }
 }
@@ -340,14 +338,14 @@ void ProgressLoop::Tick() {
   EndIfOverdue(now);
   // A rank that leaves comes in the log after everything that it took part in. So operations that still wait will never
   // complete, unless they are a mismatch: that is reported by a message, which may come a little later.
-  if (failures_.WaitingIsVain(now)) FailAll(operations_->broken, false);
+  if (failures_.liveness().WaitingIsVain(now)) FailAll(operations_->broken, false);
   std::vector<Wait> under_way;
   work_.AddStandstill(now, &under_way);
   if (const std::optional<EpochEnd> end = stalls_.Check(now, std::move(under_way))) Abort(*end);
 }
 
 void ProgressLoop::Judge(TimePoint now) {
-  if (!failures_.suspects_somebody()) return;
+  if (!failures_.liveness().suspects_somebody()) return;
   Negotiate(nullptr);  // a suspected rank may have said that it leaves
   if (const std::optional<EpochEnd> end = failures_.Judge(now)) Abort(*end);
 }
@@ -357,11 +355,6 @@ void ProgressLoop::Judge(TimePoint now) {
 void ProgressLoop::FinishAll(std::vector<WorkQueue::Ended>* ended) {
   for (const auto& [operation, status] : *ended) operations_->End(operation, status);
   ended->clear();
-}
-
-void ProgressLoop::FinishComplete() {
-  for (const OperationPtr& operation : complete_) operations_->End(operation, Status::Ok());
-  complete_.clear();
 }
 
 // Fails all waiting operations, except early ones that can still complete. At the end of the epoch it fails all, but
@@ -374,7 +367,10 @@ void ProgressLoop::FailAll(const Status& reason, bool at_end) {
     FinishAll(&ended_);
     early_.Drop();
   }
-  if (!failing_.empty() && reason.code() == Code::kPeerLost) failures_.NoteMissedLost();
+  if (!failing_.empty() && reason.code() == Code::kPeerLost) {
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    operations_->MissLost();
+  }
   for (const OperationPtr& operation : failing_) {
     const Status status = failures_.FailureOf(*operation, reason);
     at_end ? withheld_.push_back({operation, status}) : operations_->End(operation, status);

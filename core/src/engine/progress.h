@@ -70,7 +70,7 @@ class ProgressLock {
 // The negotiation is in Operations, which submitting threads share under its lock.
 class ProgressLoop {
  public:
-  ProgressLoop(World* world, Operations* operations, const Settings& settings, const BackendList& backend_list);
+  ProgressLoop(Operations* operations, const Settings& settings, const BackendList& backend_list);
   Status Open();  // opens the poller and the backends; call it before the first Drive
   // Tells the other ranks that this rank cannot start, and closes. Instead of Leave.
   void GiveUp(const Status& reason);
@@ -112,7 +112,6 @@ class ProgressLoop {
 
   // The end of operations.
   void FinishAll(std::vector<WorkQueue::Ended>* ended);
-  void FinishComplete();
   void FailAll(const Status& reason, bool at_end);
   void FinishWithheld();
 
@@ -139,7 +138,6 @@ class ProgressLoop {
   // Operations that this pass has taken from their owners (invariant 4).
   std::vector<ReadyOperation> batch_;
   std::vector<OperationPtr> entering_;
-  std::vector<OperationPtr> complete_;
   std::vector<OperationPtr> failing_;
   std::vector<WorkQueue::Ended> ended_;
 

@@ -52,9 +52,9 @@ std::string DescribeMutualWait(int own_rank, const std::vector<int>& ranks, cons
 
 // ---- what this rank waits for
 
-StallInspector::StallInspector(const World* world, Operations* operations, const EarlySums* early_sums,
-                               const Coordinator* coordinator, const Settings& settings)
-    : world_(world),
+StallInspector::StallInspector(Operations* operations, const EarlySums* early_sums, const Coordinator* coordinator,
+                               const Settings& settings)
+    : world_(operations->world),
       operations_(operations),
       early_sums_(early_sums),
       coordinator_(coordinator),

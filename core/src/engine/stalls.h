@@ -42,8 +42,8 @@ struct Wait {
 class StallInspector {
  public:
   // coordinator: on rank 0, which knows the absent ranks; null on other ranks.
-  StallInspector(const World* world, Operations* operations, const EarlySums* early_sums,
-                 const Coordinator* coordinator, const Settings& settings);
+  StallInspector(Operations* operations, const EarlySums* early_sums, const Coordinator* coordinator,
+                 const Settings& settings);
 
   // Checks everything that this rank waits for: the operations in flight, its join, and `under_way`. Also sends what
   // the diagnosis has asked for. Returns the reason to end the epoch, if there is one.

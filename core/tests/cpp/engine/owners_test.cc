@@ -97,7 +97,7 @@ TEST(WorkQueueTest, AFailureIsFinal) {
 TEST(FailureMonitorTest, TheFirstReasonCountsInTheGroupAndOnEachRank) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({2});
   Operations first(worlds[0].get()), second(worlds[1].get());
-  FailureMonitor here(worlds[0].get(), &first), there(worlds[1].get(), &second);
+  FailureMonitor here(&first), there(&second);
   EXPECT_FALSE(there.is_told());
   EXPECT_TRUE(here.TellGroup({{Code::kPeerLost, "rank 7 died"}, 7}));
   EXPECT_FALSE(there.TellGroup({{Code::kDeadline, "too late"}, -1}));
@@ -114,7 +114,7 @@ TEST(FailureMonitorTest, TheFirstReasonCountsInTheGroupAndOnEachRank) {
 TEST(FailureMonitorTest, AGuessThatWaitsGivesWayToAnEndThatIsSure) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1, 1});
   Operations operations(worlds[1].get());
-  FailureMonitor failures(worlds[1].get(), &operations);
+  FailureMonitor failures(&operations);
   const TimePoint now = Now();
   EpochEnd guess{{Code::kPeerLost, "rank 2 was lost"}, 2, true}, sure{{Code::kDeadline, "too late"}, -1};
   failures.Hold(guess, now);
@@ -132,16 +132,16 @@ TEST(FailureMonitorTest, AGuessThatWaitsGivesWayToAnEndThatIsSure) {
 TEST(FailureMonitorTest, AnEndedConnectionIsBlamedWhenItsTimeIsOver) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
   Operations operations(worlds[0].get());
-  FailureMonitor failures(worlds[0].get(), &operations);
+  FailureMonitor failures(&operations);
   EXPECT_FALSE(failures.SuspectBroken());
   worlds[1]->transport.reset();
   EXPECT_TRUE(failures.SuspectBroken());
-  ASSERT_TRUE(failures.suspects_somebody());
+  ASSERT_TRUE(failures.liveness().suspects_somebody());
   const auto end = failures.Judge(Now() + Liveness::kSuspicion);
   ASSERT_TRUE(end);
   EXPECT_EQ(end->culprit, 1);
   EXPECT_EQ(end->status.message().find("the connection to rank 1 (host host1, pid 1) was lost"), 0u);
-  EXPECT_FALSE(failures.suspects_somebody());
+  EXPECT_FALSE(failures.liveness().suspects_somebody());
 }
 
 // ---- StallInspector
@@ -152,8 +152,8 @@ TEST(StallInspectorTest, AWaitBeyondTheLimitEndsTheEpochWithWhatIsKnownOfIt) {
   Settings settings;
   settings.timeout_ms = 5000;
   settings.warn_after_ms = 10'000;
-  const EarlySums early_sums(worlds[1].get(), &operations);
-  StallInspector stalls(worlds[1].get(), &operations, &early_sums, nullptr, settings);
+  const EarlySums early_sums(&operations);
+  StallInspector stalls(&operations, &early_sums, nullptr, settings);
   Negotiation::Event absent;
   absent.kind = Negotiation::Event::kAbsent;
   absent.absences = {{"barrier 'metric'", {1}, {0}}};
@@ -175,8 +175,8 @@ TEST(StallInspectorTest, WhatIsNoRankIsToldInItsOwnWords) {
   Operations operations(worlds[1].get());
   Settings settings;
   settings.timeout_ms = 5000;
-  const EarlySums early_sums(worlds[1].get(), &operations);
-  StallInspector stalls(worlds[1].get(), &operations, &early_sums, nullptr, settings);
+  const EarlySums early_sums(&operations);
+  StallInspector stalls(&operations, &early_sums, nullptr, settings);
   Wait wait{BarrierCalled("w"), 6000, {kOwnDevice}};
   wait.reason = "GPU 3, which has not computed its input yet,";
   const auto end = stalls.Check(Now(), {wait});
