@@ -80,6 +80,7 @@ class Case:
     options: str = ""
     command: str = "train.py"
     env: Mapping[str, str] = field(default_factory=dict)
+    before: str = ""  # what a shell does before it starts the launcher
     redirect: str = ""  # of the launcher, as a shell has it
     do: str = ""
     ways: str = "command"

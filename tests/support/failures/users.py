@@ -101,6 +101,8 @@ STREAMS = [
         redirect=">/dev/full"),
     alone("stdout-closed", FAREWELL, 3, redirect=">&-"),
     each("stdout-closed-and-all-is-well", "print('a line')", 0, blame=NOBODY, redirect=">&-"),
+    alone("logs-on-a-full-disk", FAREWELL, 3, say="exit code 3 | logs | No space left", hide="output is in",
+        options="--output-dir logs", before="mkdir logs; ln -s /dev/full logs/rank.1.log;"),
     alone("stderr-full", FAREWELL, 3, show="[1] farewell", blame=NOBODY, redirect="2>/dev/full"),
     alone("stderr-closed", FAREWELL, 3, show="[1] farewell", blame=NOBODY, redirect="2>&-"),
     alone("both-full", FAREWELL, 3, blame=NOBODY, redirect=">/dev/full 2>&1"),

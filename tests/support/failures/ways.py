@@ -114,8 +114,8 @@ class Job:
         (self.cwd / "train.py").write_text(self._program())
         (self.cwd / "library.py").write_text(LIBRARY.replace("RANKS", str(case.ranks)))
         command = [*AS_IN_A_TERMINAL, *self._command()]
-        if case.redirect:
-            command = ["bash", "-c", f'exec "$@" {case.redirect}', "bash", *command]
+        if case.before or case.redirect:
+            command = ["bash", "-c", f'{case.before} exec "$@" {case.redirect}', "bash", *command]
         out, err = ((self.cwd / name).open("wb") for name in ("out", "err"))
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err, "cwd": self.cwd}
         with out, err:

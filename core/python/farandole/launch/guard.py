@@ -130,6 +130,8 @@ def run_guarded(*works: Callable[[int], int], end: Callable[[JobEnded], None] = 
     REQUIRES one thread. A work starts with the signals of HANDLED blocked.
     """
     _fill_standard_descriptors()
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # inherited; children would leave us no exit codes
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     strangers = _children_before_us()
     become_subreaper()
