@@ -98,7 +98,7 @@ class Relay:
     streams: list[Stream] = field(default_factory=list)  # pipes of this host
     _shown: list[ShownStream] = field(default_factory=list)  # these, and those of other hosts
     _tails: dict[int, deque[tuple[bytes, Destination]]] = field(default_factory=dict)
-    _logs_failed: bool = False
+    logs_failed: bool = False
     _shown_lines: int = 0  # of all ranks, where our own messages go
     _shown_at_last: dict[int, int] = field(default_factory=dict)  # rank -> that number at its last line there
 
@@ -277,7 +277,7 @@ class Relay:
             self._shown_at_last[stream.source.rank] = self._shown_lines
         last = lines[:-1].rsplit(b"\n", TAIL_LINES)[-TAIL_LINES:]
         stream.tail.extend((line[-_TAIL_LINE_BYTES:], stream.destination) for line in last)
-        if stream.log is not None and not self._logs_failed:
+        if stream.log is not None and not self.logs_failed:
             self._write_log(stream.log, lines)
 
     def _write_log(self, log: int, lines: bytes) -> None:
@@ -289,7 +289,7 @@ class Relay:
             self._give_logs_up(error)
 
     def _give_logs_up(self, error: OSError) -> None:
-        self._logs_failed = True
+        self.logs_failed = True
         self.say(
             f"farandole: cannot write to {self.options.directory}: {error.strerror}; "
             "training goes on without its log files."

@@ -346,12 +346,13 @@ class Supervisor(ABC):
         found = verdict.judge(self.deaths, self.survived)
         if found is None:
             return JobEnded(0)
+        has_logs = self.options.directory is not None and not self.relay.logs_failed
         rank, said = found.culprit.placement.rank, found.culprit.said
         is_told = said is not None and said.raised
         return verdict.ended(
             found,
             self.relay.tail(rank),
-            None if self.options.directory is None else str(self.options.directory),
+            str(self.options.directory) if has_logs else None,
             are_shown=self.relay.shows_tail(rank, _TRACEBACKS_IN_SIGHT if is_told else _LINES_IN_SIGHT, is_told),
             elsewhere=self.where_output_is(rank),
             more=[self._why_no_more],
