@@ -102,9 +102,8 @@ def left_behind(mark: str, folders: Sequence[Path], hosts: Sequence[psutil.Proce
 
 
 def shared_memory() -> set[str]:
-    """Farandole's names in /dev/shm, without the folders of flight records, of which each case has its own."""
-    names = {path.name for path in Path("/dev/shm").iterdir()}
-    return {name for name in names if "farandole" in name and not re.fullmatch(r"farandole-\d+", name)}
+    """Farandole's files in /dev/shm; folders there are of other programs, and each case has its own flight records."""
+    return {path.name for path in Path("/dev/shm").glob("*farandole*") if path.is_file()}
 
 
 def _marked(mark: str) -> Iterator[psutil.Process]:
