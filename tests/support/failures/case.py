@@ -100,8 +100,8 @@ class Case:
     @property
     def all_ways(self) -> list[str]:
         """Those of `ways`, and "library" where only the program is of interest."""
-        needs_more = self.options or self.redirect or self.do or self.command != "train.py" or not self.ranks
-        return [*self.ways.split(), *["library"] * ("command" in self.ways and not needs_more)]
+        has_words = self.options + self.before + self.redirect + self.do or self.command != "train.py"
+        return [*self.ways.split(), *["library"] * ("command" in self.ways and self.ranks > 0 and not has_words)]
 
     @property
     def line(self) -> str:

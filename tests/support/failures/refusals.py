@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from failures.case import ANY, BOTH, NOBODY, PAIR, Case, each, steps
+from failures.case import ANY, BOTH, NOBODY, PAIR, THREE, Case, each, steps
 
 QUICK = ("-np 2 nothing.py", "--no-such-option train.py", "-H localhost:1 -np 3 train.py")
 
@@ -76,7 +76,7 @@ OTHERS = [
     each("no-working-directory", "pass", 7, blame=(0, 1), ranks=2, command="sh -c 'exit 7'",
         before="mkdir gone; cd gone; rmdir ../gone;"),
     each("dead-children-are-ignored", "if rank == 1: sys.exit(7)\ntime.sleep(100)", 7,
-        before='set -- env --ignore-signal=CHLD "$@";', ways=BOTH),
+        before='set -- env --ignore-signal=CHLD "$@";', ways=THREE),
     each("signals-are-blocked", "if rank == 1: sys.exit(7)\ntime.sleep(100)", 7,
         before='set -- env --block-signal=CHLD,TERM,INT "$@";'),
     each("no-prefix", "print('a line', flush=True)\nos._exit(3)", 3, show="a line", blame=ANY, options="--no-prefix"),

@@ -58,8 +58,8 @@ if __name__ == "__main__":
         word["raised"] = " ".join(each.__name__ for each in type(error).__mro__)
         word["message"] = f"{error}\\n{error.__cause__ or str()}"
         word["blamed"], word["code"] = getattr(error, "failed_rank", None), getattr(error, "exit_code", None)
-    code = child.wait()
-    word["caller"] = "unchanged" if look() == before and code == 9 else f"{before} became {look()}, {code}"
+    code, kept = child.wait(), 0 if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN else 9
+    word["caller"] = "unchanged" if look() == before and code == kept else f"{before} became {look()}, {code}"
     json.dump(word, open("word.json", "w"))
 """
 # Beside the program of a case: runs it by `farandole.launch.run`, and shows the end as the command does.

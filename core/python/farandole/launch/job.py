@@ -142,7 +142,7 @@ def run(
     ended = seen.ended or JobEnded(process.returncode, (said,))
     if ended.is_refused:
         raise SpecError(ended.text, ended.field)
-    return JobResult(process.returncode, ended, outcomes.found)
+    return JobResult(ended.exit_code, ended, outcomes.found)  # the child leaves no code to who ignores SIGCHLD
 
 
 def python(module: str, executable: str | None = None) -> list[str]:
