@@ -220,6 +220,6 @@ def test_munge_seals_bytes_for_the_same_user(slurm: Slurm) -> None:
     done = slurm.run(sys.executable, "-c", SEAL)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "MUNGE does not vouch for it: Unauthorized credential",
+        "MUNGE does not vouch for it: Unauthorized credential; run munged with the same key on all hosts",
         "b'mine'",
     ]

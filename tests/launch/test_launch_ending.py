@@ -152,6 +152,7 @@ def test_exit_codes_are_those_of_a_shell() -> None:
         (-9, "failed first: killed by SIGKILL (signal 9)"),
         (-40, "killed by SIGRTMIN+"),
         (-11, "PYTHONFAULTHANDLER"),
+        (-7, "/dev/shm"),
     ],
 )
 def test_the_verdict_says_who_how_and_what_next(code: int, text: str) -> None:

@@ -92,7 +92,7 @@ def ranks_of(job: Any) -> list[psutil.Process]:
         ("echo 'Host key verification failed.' >&2; exit 255", "ssh there once"),
         ("echo 'me@there: Permission denied (publickey).' >&2; exit 255", "ssh-copy-id there"),
         ("exit 0", "there: ssh ended with exit code 0"),
-        ("yes", "prints without end"),
+        ("yes", "prints without end instead of greeting; look for what its shell prints"),
         ("printf '\\n\\0farandole-agent\\0\\n'; printf 'GET / HTTP/1.1 400 what'", "does not answer like an agent"),
     ],
 )

@@ -100,11 +100,11 @@ Status Open(const std::string& path, CudaDriver* driver) {
   // RTLD_LOCAL, so that a framework in this process does not find these names before its own.
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return Invalid("the CUDA driver cannot be opened: looked for ", path,
-                   (path.find('/') == std::string::npos ? " where the system looks for libraries" : ""), " (",
-                   dlerror(),
-                   "); install NVIDIA's driver, set FARANDOLE_CUDA_DRIVER to the path of its libcuda.so.1, or hand in "
-                   "a tensor in host memory");
+    return Invalid(
+        "the CUDA driver cannot be opened: looked for ", path,
+        (path.find('/') == std::string::npos ? " where the system looks for libraries" : ""), " (", dlerror(),
+        "); install NVIDIA's driver (in a container: start it with --gpus all), set FARANDOLE_CUDA_DRIVER to the "
+        "path of its libcuda.so.1, or hand in a tensor in host memory");
   }
   driver->path = path;
   if (const char* const missing = LookUpAll(library, driver)) {

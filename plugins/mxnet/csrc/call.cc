@@ -307,7 +307,9 @@ void Call::Begin() {
 Outcome Call::Enqueue() {
   std::shared_lock<std::shared_mutex> lock(world_mutex);
   if (generation_ != generation) {
-    return {FRD_NOT_INITIALIZED, "the arrays were not computed yet when farandole.shutdown() was called"};
+    return {FRD_NOT_INITIALIZED,
+            "the arrays were not computed yet when farandole.shutdown() was called; call "
+            "mx.nd.waitall() before it"};
   }
   const frd_request request = Request();
   const int32_t code = core->enqueue(&request, &operation_);

@@ -50,7 +50,10 @@ std::string NameOfExecution(const std::string& node, TfContext* context) {
 void Call::Begin(const Wish& wish, TfContext* context, TfDone* done) {
   const auto call = new Call(wish, context);
   call->outcome_ =
-      core == nullptr ? Outcome{FRD_NOT_INITIALIZED, "farandole_tensorflow was not imported"} : call->Describe();
+      core == nullptr
+          ? Outcome{FRD_NOT_INITIALIZED,
+                    "farandole_tensorflow was not imported; import it, and call its init(), before the graph runs"}
+          : call->Describe();
   if (call->outcome_.code == FRD_OK) {
     call->end_ = TakeCompletion(done);
     if (call->end_) return call->Enqueue();

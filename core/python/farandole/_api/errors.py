@@ -66,7 +66,9 @@ class HostsUpdatedInterrupt(RuntimeError):
     """
 
     def __init__(self, skip_sync: bool = False) -> None:
-        super().__init__("the ranks of this elastic job change")
+        super().__init__(
+            "the ranks of this elastic job change; elastic.run catches this, so commit within the function given to it"
+        )
         self.skip_sync = skip_sync
         """True where ranks only leave: those that stay have equal states, so `sync` is left out."""
 

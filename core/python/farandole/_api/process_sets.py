@@ -325,7 +325,9 @@ def _checked_id(process_set: ProcessSet) -> int:
     _need_world()
     ranks, (rank, size) = process_set.ranks, _state.place
     if not ranks:
-        raise ArgumentError(f"{process_set} is empty: all its ranks have left this elastic job")
+        raise ArgumentError(
+            f"{process_set} is empty: all its ranks have left this elastic job; make another with add_process_set"
+        )
     number = process_set.process_set_id
     if ranks[-1] >= size:
         raise ArgumentError(f"{process_set} has rank {ranks[-1]}, but this world has the ranks 0 to {size - 1} only")

@@ -53,7 +53,10 @@ def unseal(text: str) -> bytes:
     error = library.munge_decode(text.encode(), None, *(ctypes.byref(each) for each in places))
     try:
         if error not in _GENUINE:
-            raise PermissionError(f"MUNGE does not vouch for it: {library.munge_strerror(error).decode()}")
+            raise PermissionError(
+                f"MUNGE does not vouch for it: {library.munge_strerror(error).decode()}; run munged with the same key "
+                "on all hosts"
+            )
         if uid.value != os.getuid():
             raise PermissionError(f"user id {uid.value} has sealed it, not ours")
         return ctypes.string_at(content, length.value) if content.value else b""

@@ -299,7 +299,9 @@ class Supervisor(ABC):
                 self.start_newcomer(placement)
             except OSError as error:
                 self.slots.lost(placement.rank, now)
-                self.relay.say(f"farandole: cannot start a rank on {placement.host}: {error.strerror}.")
+                self.relay.say(
+                    f"farandole: cannot start a rank on {placement.host}: {error.strerror}; see ulimit -n and -u."
+                )
 
     def _look_after_lease(self, now: float) -> None:
         if self.lease is None:
@@ -337,7 +339,10 @@ class Supervisor(ABC):
     def conclude(self) -> JobEnded | None:
         """How the job has ended; None where it begins anew."""
         if self.anything_left:
-            self.relay.say("farandole: some processes of this job sit in the kernel and could not be killed yet.")
+            self.relay.say(
+                "farandole: some processes of this job sit in the kernel and could not be killed yet; dmesg may say "
+                "why (a device, or a network file system that does not answer)."
+            )
         if self.ending.exit_code is not None:
             if self.ending.first_signal is not None and not self.anything_left:
                 everybody = [*self.deaths, *self.survived]

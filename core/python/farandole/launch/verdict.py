@@ -21,7 +21,7 @@ TOGETHER_SECONDS = 0.1
 TAIL_LINES = 20  # that are remembered of each rank
 _NAMED_RANKS = 8  # of those that ended early
 _MISSING = re.compile(rb"No module named '(\w+)'")
-_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
+_CRASHES = (signal.SIGSEGV, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
 
 
 @dataclass(frozen=True)
@@ -257,6 +257,11 @@ def _advice(death: Death, tail: Sequence[bytes], output_directory: str | None, i
         return way
     if death.code == -signal.SIGKILL and not death.asked:
         return "if nobody killed it, the machine ran out of memory (dmesg tells): try smaller batches or fewer ranks."
+    if death.code == -signal.SIGBUS:
+        return (
+            "a full /dev/shm is a likely cause (df -h /dev/shm; in a container raise --shm-size); else run again with "
+            "PYTHONFAULTHANDLER=1 to see the Python line."
+        )
     if -death.code in _CRASHES:
         return "it crashed in native code: run again with PYTHONFAULTHANDLER=1 to see the Python line."
     if output_directory is not None:

@@ -55,7 +55,11 @@ class Nccl final : public Backend {
   }
 
   Status Start(const Task* task) override {
-    if (is_aborted_) return Internal("NCCL cannot be used any more, since one of its operations was given up");
+    if (is_aborted_) {
+      return Internal(
+          "NCCL cannot be used any more, since one of its operations was given up; start the job again from a "
+          "checkpoint");
+    }
     task_ = task;
     state_ = State::kOver;
     if (MovesNothing(*task)) return Status::Ok();
@@ -140,7 +144,9 @@ class Nccl final : public Backend {
     }
     if (device == nullptr) device = last_device_;
     if (device == nullptr)
-      return Invalid("this rank has joined before it had a tensor on a device, so NCCL does not know which is its own");
+      return Invalid(
+          "this rank has joined before it had a tensor on a device, so NCCL does not know which is its own; "
+          "let each rank do an operation on its GPU before it calls join()");
     last_device_ = device;
     std::unique_ptr<DeviceStream>& stream = streams_[device];
     stream_ = stream.get();

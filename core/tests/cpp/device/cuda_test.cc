@@ -256,7 +256,8 @@ TEST(CudaDriverTest, WithoutADriverTheMessageSaysWhatWasLookedForAndWhatToDo) {
       status.message(),
       "the CUDA driver cannot be opened: looked for libfarandole-absent.so.1 where the system looks for libraries "
       "(libfarandole-absent.so.1: cannot open shared object file: No such file or directory); install NVIDIA's "
-      "driver, set FARANDOLE_CUDA_DRIVER to the path of its libcuda.so.1, or hand in a tensor in host memory");
+      "driver (in a container: start it with --gpus all), set FARANDOLE_CUDA_DRIVER to the path of its libcuda.so.1, "
+      "or hand in a tensor in host memory");
 }
 
 TEST(CudaDriverTest, ALibraryThatIsNoDriverIsRefusedByAFunctionThatItLacks) {

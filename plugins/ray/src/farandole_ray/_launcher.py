@@ -66,7 +66,7 @@ class Launcher:
         except SpecError as error:
             self._refusal = str(error)
         except OSError as error:
-            self._refusal = f"the launcher cannot be started: {error.strerror}"
+            self._refusal = f"the launcher cannot be started: {error.strerror}; see ulimit -n and -u"
         self.ended.set()
 
     def _read(self, line: str, is_stderr: bool) -> None:

@@ -28,7 +28,8 @@ def _through_store(rank: int, size: int, timeout_s: float) -> Exchange:
             return [bytes(words.get(str(other))) for other in range(size)]
         except dist.DistStoreError as error:
             raise DeadlineError(
-                f"rank {rank} waited {timeout_s:g} s in init() for all {size} ranks of torchrun"
+                f"rank {rank} waited {timeout_s:g} s in init() for all {size} ranks of torchrun: look for the output "
+                "of those that did not come. FARANDOLE_START_TIMEOUT is how long init waits"
             ) from error
 
     return exchange

@@ -16,7 +16,7 @@ from farandole.launch.remote import frames, ssh
 from farandole.launch.remote.agents import AgentsSupervisor
 from farandole.launch.remote.assembly import Assembly, AssemblyError, Send
 from farandole.launch.remote.follow import Follower
-from farandole.launch.remote.link import Link
+from farandole.launch.remote.link import NO_AGENT_REMEDY, Link
 from farandole.launch.remote.telling import heard
 
 CANNOT_START = 2
@@ -201,7 +201,7 @@ class ClusterSupervisor(AgentsSupervisor):
             return
         text = link.stderr.decode(errors="replace")
         if not link.greeted:
-            self._refuse(f"{link.error or self.why_no_agent(link, text)}.", [link.name])
+            self._refuse(f"{self.why_no_agent(link, text)}.", [link.name])
             return
         if not self.assembly.is_complete and not self.told_to_end:
             self._refuse(f"{link.name} was lost while the job started{ssh.last_line(text)}.", [link.name])
@@ -228,6 +228,8 @@ class ClusterSupervisor(AgentsSupervisor):
 
     def why_no_agent(self, link: Link, stderr: str) -> str:
         """The sentence about a way that has ended before its agent greeted."""
+        if link.error:
+            return f"{link.error}; {NO_AGENT_REMEDY}"
         assert link.code is not None
         if link.is_local:
             return f"{link.name}: the agent on this host ended with {ssh.manner(link.code)}{ssh.last_line(stderr)}"

@@ -20,6 +20,7 @@ from farandole.launch.remote import frames, link, ssh
 from farandole.launch.remote.agents import AgentsSupervisor
 from farandole.launch.remote.assembly import Send
 from farandole.launch.remote.examination import GREETING_SECONDS, Examination
+from farandole.launch.remote.link import NO_AGENT_REMEDY
 from farandole.launch.supervise import ENDING
 from farandole.launch.version import own_version
 
@@ -115,7 +116,7 @@ class _Supervisor(AgentsSupervisor):
             return
         text = link.stderr.decode(errors="replace")
         if link.error:
-            problem, remedy = link.error, "look for what its shell prints at a login without a terminal"
+            problem, remedy = link.error, NO_AGENT_REMEDY
         elif not link.greeted:
             problem, remedy = ssh.cause(link.name, link.code, text, self.python, own_version())
         else:

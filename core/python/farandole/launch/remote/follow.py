@@ -282,7 +282,7 @@ class Follower:
     def _why_ended(self, link: Link) -> str:
         text = link.stderr.decode(errors="replace")
         if not link.greeted:
-            return link.error or self._cluster.why_no_agent(link, text)
+            return self._cluster.why_no_agent(link, text)
         return f"{link.name} was lost while it was taken in{ssh.last_line(text)}"
 
     # Hosts that go

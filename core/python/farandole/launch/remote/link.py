@@ -19,6 +19,7 @@ from farandole.launch.relay import ShownStream
 from farandole.launch.remote import frames
 from farandole.launch.remote.outgoing import Outgoing
 
+NO_AGENT_REMEDY = "look for what its shell prints at a login without a terminal"
 _CHUNK = 1 << 16
 _MOST_STDERR_BYTES = 1 << 14
 _MOST_READS = 16  # empty a pipe of 1 MiB
