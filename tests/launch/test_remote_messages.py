@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from farandole._start import outcome_channel
-from farandole.launch import job
+from farandole.launch import placement
 from farandole.launch.options import HostOptions
 from farandole.launch.remote import frames, reach, ssh
 from farandole.launch.remote.assembly import Assembly, AssemblyError, HostPlan
@@ -165,7 +165,7 @@ class Talk:
     """An assembly of three hosts, and what it has sent to each."""
 
     def __init__(self) -> None:
-        placements = job.place(4, [job.Slots("a", 2), job.Slots("b", 1), job.Slots("c", 1)])
+        placements = placement.place(4, [placement.Slots("a", 2), placement.Slots("b", 1), placement.Slots("c", 1)])
         plans = [HostPlan(name, [each for each in placements if each.host == name]) for name in "abc"]
         self.assembly = Assembly(plans, {"command": ["x"]}, [{"OF": name} for name in "abc"], "1.0", "00")
 
@@ -230,7 +230,7 @@ def test_what_an_agent_refuses_is_told_with_its_host() -> None:
 
 # ---- deaths
 
-PLACE = job.Placement(rank=3, size=4, local_rank=1, local_size=2, cross_rank=1, cross_size=2, host="h1")
+PLACE = placement.Placement(rank=3, size=4, local_rank=1, local_size=2, cross_rank=1, cross_size=2, host="h1")
 DEATH = {
     "rank": 3,
     "pid": 7,
