@@ -72,7 +72,10 @@ def look():
     return mine, len(os.listdir("/proc/self/fd"))
 
 child, before = subprocess.Popen(["sh", "-c", "exit 9"]), look()
-result = launch.run(launch.JobSpec.of([sys.executable, "train.py"], num_proc=RANKS))
+try:
+    result = launch.run(launch.JobSpec.of([sys.executable, "train.py"], num_proc=RANKS))
+except launch.SpecError as error:
+    sys.exit(print(f"farandole: {error}", file=sys.stderr) or 2)
 code = child.wait()
 caller = "unchanged" if look() == before and code == 9 else f"{before} became {look()}, {code}"
 json.dump({"caller": caller}, open("word.json", "w"))
