@@ -112,8 +112,8 @@ FAULTS = [
     Fault(
         name="a stall names the ranks that have come instead of those that are missing",
         path="core/src/controller/coordinator.cc",
-        before="        absence.here.push_back(rank);\n      } else if (!joined_.Has(rank)) {\n        absence.ranks",
-        after="        absence.ranks.push_back(rank);\n      } else if (!joined_.Has(rank)) {\n        absence.here",
+        before="absence.here.push_back(rank);\n      } else if (joined_.count(rank) == 0) {\n        absence.ranks",
+        after="absence.ranks.push_back(rank);\n      } else if (joined_.count(rank) == 0) {\n        absence.here",
         found_by="cpp StalledNamesWhoHasNotDescribed",
     ),
     Fault(
@@ -140,24 +140,21 @@ FAULTS = [
     Fault(
         name="a span is given up while a thread copies or folds it",
         path="core/src/controller/log_reader.cc",
-        before="  if (mine && in_flight_.MustWaitFor(name->reserved && name->id == entry.id)) return false;\n",
+        before="    if (in_flight_.MustWaitFor(name->reserved && name->id == entry.id)) return false;\n",
         after="",
         found_by="cpp SimulationTest",
     ),
     Fault(
         name="the last to be done with an id does not wake the leader",
         path="core/src/controller/log_reader.cc",
-        before=(
-            "    if (memory_.counters.DoneWith(id, names_.sharers_of(id))) outbox_.Ring();"
-            "  // the leader waits for this\n"
-        ),
-        after="    memory_.counters.DoneWith(id, names_.sharers_of(id));\n",
+        before="    if (memory_.counters.DoneWith(id, properties.sharers)) outbox_.Ring();  // the leader waits\n",
+        after="    memory_.counters.DoneWith(id, properties.sharers);\n",
         found_by="cpp ReleaseTest",
     ),
     Fault(
         name="the ranks that have joined are not forgotten at the end of a join",
         path="core/src/controller/coordinator.cc",
-        before="  joined_ = JoinTally();\n",
+        before="  joined_.clear();\n",
         after="",
         found_by="cpp OperationsOfTheOthersGoOnAndAllBeginAnew",
     ),

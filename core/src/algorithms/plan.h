@@ -14,7 +14,7 @@
 //     otherwise                               two-level   staged within a node, a schedule for each shard between nodes
 //
 // A process set of one rank needs neither (execution/solo.h). Only rank 0 knows whether all callers wait and whether a
-// buffer range is free, so the others learn the protocol with the name's id (ASSIGN, LEAD). schedule.h names the
+// buffer range is free, so the others learn the protocol with the name's id (ASSIGN). schedule.h names the
 // sources of the schedules.
 //
 // The limits of schedules come from network namespaces with delay and a limited rate (docs/benchmarks/hosts.md). The

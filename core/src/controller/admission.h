@@ -126,9 +126,8 @@ struct NegotiationEvent {
     kWithdrawn,    // items[0]: this rank has joined, and is out of the operation until it is invited again
     kInvited,   // this rank has joined and takes part in `description`; items[0].ticket != 0: it is submitted already
     kJoinEnd,   // all ranks had joined, `rank` last; `sequence_numbers` are the highest of any rank
-    kAbsent,    // the ranks that rank 0 knows to be missing: `absences`
     kAsked,     // rank `rank` asks where this rank is
-    kAnswered,  // what rank `rank` says of itself: `answer`
+    kAnswered,  // what rank `answer.rank` says of itself, or which ranks rank 0 knows to be missing
     kLeft,      // `rank` left in good order; what is still in flight will never complete
     kAbort,     // `status`: this epoch is over; `rank` is to blame (or -1)
   } kind = kBatch;
@@ -137,8 +136,7 @@ struct NegotiationEvent {
   int rank = -1;
   Description description;
   SequenceNumbers sequence_numbers;
-  std::vector<Absence> absences;
-  std::string answer;
+  Answered answer;
   uint32_t serial = 0;
 
   static NegotiationEvent About(Kind kind, Ticket ticket) {
@@ -177,12 +175,6 @@ class Outbox {
   // Notes that the group's memory holds news for sleeping members.
   void Ring() { ring_ = true; }
   bool TakeRing() { return std::exchange(ring_, false); }
-
-  // Asks rank 0 for whom this rank waits.
-  void AskWhom() { Send(MessageKind::kWhom, 0); }
-  // Asks these ranks where they are.
-  void Ask(const std::vector<int>& ranks) { Send(Encode(Asked{{ranks.begin(), ranks.end()}})); }
-  void Answer(int asker, const std::string& text) { Send(Encode(Answered{asker, text})); }
 
  private:
   std::vector<Bytes> messages_;

@@ -22,14 +22,6 @@ const Description* FirstOfWaiting(const Gathering& gathering) {
 
 }  // namespace
 
-// ---- who has joined
-
-void JoinTally::Add(int rank, const SequenceNumbers& sequence_numbers) {
-  ranks_.insert(rank);
-  for (const auto& [set, sequence_number] : sequence_numbers)
-    sequence_numbers_[set] = std::max(sequence_numbers_[set], sequence_number);
-}
-
 // ---- descriptions
 
 std::optional<Gathering> DescriptionTable::Add(int from, Description description, const ProcessSet& set) {
@@ -56,7 +48,7 @@ std::optional<Gathering> DescriptionTable::TakeComplete(const ProcessSets& sets)
 
 bool DescriptionTable::IsComplete(const Gathering& gathering, const ProcessSet& set) const {
   return std::all_of(set.ranks.begin(), set.ranks.end(),
-                     [&](int rank) { return gathering.count(rank) > 0 || joined_.Has(rank); });
+                     [&](int rank) { return gathering.count(rank) > 0 || joined_.count(rank) > 0; });
 }
 
 bool DescriptionTable::IsAwaited(int set) const {
@@ -71,68 +63,60 @@ void DescriptionTable::Forget(int set) {
 // ---- the coordinator
 
 Coordinator::Coordinator(const Layout& layout)
-    : leaders_(layout),
-      sets_(layout, kCoordinatorRank),
-      descriptions_(joined_),
-      order_(leaders_),
-      ids_(sets_, leaders_, &order_) {}
+    : leaders_(layout), sets_(layout, kCoordinatorRank), descriptions_(joined_), ids_(sets_, leaders_) {}
 
 Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoing>* out) {
-  ByteReader reader(message);
-  const auto kind = reader.Get<MessageKind>();
-  if (kind == MessageKind::kDescribe) return OnDescribe(from, &reader, out);
-  if (kind == MessageKind::kComplete) return OnComplete(from, &reader, out);
-  if (kind == MessageKind::kAsk) return OnAsk(from, &reader, out);
-  if (kind == MessageKind::kStacks) return OnStacks(from, &reader, out);
-  if (kind == MessageKind::kJoin) return OnJoin(from, &reader, out);
-  if (kind == MessageKind::kAbort) return OnAbort(from, message, out);
-  const auto [id, value] = Decode<IdMessage>(&reader);
-  if (!reader.AtEnd() || !IsId(id)) return Unreadable(from);
-  if (kind == MessageKind::kLeave) return OnLeave(from, out);
-  if (kind == MessageKind::kWhom) {
-    out->push_back({from, Encode(Absent{Absences()})});
-    return Status::Ok();
-  }
-  return ids_.OnIdMessage(from, kind, id, value, out);
+  return Read(from, message, out) ? Status::Ok() : Unreadable(from);
+}
+
+bool Coordinator::Read(int from, const Bytes& message, std::vector<Outgoing>* out) {
+  if (auto description = ReadAs<Description>(message, MessageKind::kDescribe))
+    return OnDescribe(from, std::move(*description), out);
+  if (auto report = ReadAs<Report>(message)) return OnReport(from, std::move(*report), out);
+  if (const auto stuck = ReadAs<IdMessage>(message, MessageKind::kStuck)) return OnStuck(from, stuck->id, out);
+  if (const auto joined = ReadAs<Joined>(message, MessageKind::kJoin)) return OnJoin(from, *joined, out);
+  if (const auto question = ReadAs<Asked>(message)) return OnQuestion(from, *question, message, out);
+  if (const auto answer = ReadAs<Answered>(message)) return OnAnswer(from, *answer, message, out);
+  if (ReadAs<IdMessage>(message, MessageKind::kLeave)) return OnLeave(from, message, out);
+  if (ReadAs<Aborted>(message)) return OnAbort(from, message, out);
+  return false;
 }
 
 // A rank that leaves tells its own group. The coordinator tells the leaders of the others, after everything that was
 // ready before. When rank 0 leaves, it tells each of their ranks, since its connections end, and a leader may be slow
 // to write to the log.
-Status Coordinator::OnLeave(int from, std::vector<Outgoing>* out) {
+bool Coordinator::OnLeave(int from, const Bytes& message, std::vector<Outgoing>* out) {
+  if (ReadAs<IdMessage>(message, MessageKind::kLeave)->id != from) return false;
   Flush(out);
   for (const auto& group : leaders_.world().groups) {
     if (leaders_.GroupOf(from) == leaders_.GroupOf(group[0])) continue;
     for (int rank : group) {
-      if (rank == group[0] || from == kCoordinatorRank)
-        out->push_back({rank, EncodeIdMessage(MessageKind::kLeft, from)});
+      if (rank == group[0] || from == kCoordinatorRank) out->push_back({rank, message});
     }
   }
-  return Status::Ok();
+  return true;
 }
 
 // Forwards the first abort only: a rank that hears of one may abort in turn, and to forward all would take ranks times
 // ranks messages. The first rank gets its own back, since it may wait to learn which abort came first.
-Status Coordinator::OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out) {
-  if (!IsAbort(message)) return Unreadable(from);
-  if (std::exchange(aborted_, true)) return Status::Ok();
+bool Coordinator::OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out) {
+  if (std::exchange(aborted_, true)) return true;
   for (int rank = 0; rank < leaders_.world().size(); ++rank) {
     if (rank != from || rank != kCoordinatorRank) out->push_back({rank, message});
   }
-  return Status::Ok();
+  return true;
 }
 
 // ---- unknown names
 
-Status Coordinator::OnDescribe(int from, ByteReader* reader, std::vector<Outgoing>* out) {
-  auto description = Decode<Description>(reader);
+bool Coordinator::OnDescribe(int from, Description description, std::vector<Outgoing>* out) {
   const ProcessSetPtr set = sets_.Find(description.signature.set);
-  if (!reader->AtEnd() || !set || set->PositionOf(from) < 0 || joined_.Has(from)) return Unreadable(from);
-  if (!FitsSet(description, set->size(), leaders_.world().size())) return Unreadable(from);
+  if (!set || set->PositionOf(from) < 0 || joined_.count(from) > 0) return false;
+  if (!FitsSet(description, set->size(), leaders_.world().size())) return false;
   if (const std::optional<int> live = ids_.LiveIdOf(from, set->id, description.name)) ids_.StartRetiring(*live, out);
   std::optional<Gathering> complete = descriptions_.Add(from, std::move(description), *set);
   if (complete) Decide(std::move(*complete), out);
-  return Status::Ok();
+  return true;
 }
 
 // Nobody waits for an operation that all ranks have refused.
@@ -155,7 +139,7 @@ Status Coordinator::Refusal(const Gathering& gathering, const ProcessSet& set) c
   FRD_RETURN_IF_ERROR(FindMismatch(gathering));
   if (CountsSpanBytes(first.signature, set) > static_cast<int64_t>(kSpanBytes) / 4)
     return Invalid(first.Title(), " has more tensors than fit; call it with fewer at a time");
-  if (HasRoot(first.signature.kind) && joined_.Has(first.signature.root)) {
+  if (HasRoot(first.signature.kind) && joined_.count(first.signature.root) > 0) {
     return Status(Code::kMismatch, first.Title(), ": its root, rank ", first.signature.root,
                   ", has joined and has no data to send; choose a rank that still has data");
   }
@@ -181,93 +165,81 @@ Status Coordinator::ChangeSets(const Signature& signature, std::vector<Outgoing>
   return Status::Ok();
 }
 
-// ---- known names of sets across groups
+// ---- known names
 
-Status Coordinator::OnComplete(int from, ByteReader* reader, std::vector<Outgoing>* out) {
-  auto completion = Decode<Completion>(reader);
-  if (!reader->AtEnd()) return Unreadable(from);
-  const IdTable::Id& id = ids_.at(completion.id);
-  if (!id.IsInUse() || id.protocol == Protocol::kEarly || !leaders_.IsLeaderIn(from, *id.set)) return Unreadable(from);
-  const int group = leaders_.GroupOf(from);
-  if (!AreCountsOf(id, group, completion.counts)) return Unreadable(from);
-  const int number = completion.id;
-  const uint64_t use = completion.use;
-  if (order_.Complete(group, id.set, id.signature, std::move(completion))) {
-    OpenFor(number, out);
-  } else {
-    // These groups disagreed before about unnamed operations. Their ranks describe the operation anew, and the
-    // coordinator pairs them by sequence number.
-    ids_.OnDisagreement(number, use, out);
+bool Coordinator::OnReport(int from, Report report, std::vector<Outgoing>* out) {
+  for (Completion& completion : report.completed) {
+    const int id = completion.id;
+    if (!ids_.OnCompleted(from, std::move(completion), out)) return false;
+    OpenFor(id, out);
   }
-  return Status::Ok();
+  for (const Closing& closing : report.closed) {
+    if (!ids_.OnClosed(from, closing)) return false;
+  }
+  return std::all_of(report.finished.begin(), report.finished.end(),
+                     [&](int32_t id) { return ids_.OnFinished(from, id, out); });
 }
 
-bool Coordinator::AreCountsOf(const IdTable::Id& id, int group, const std::vector<int64_t>& counts) const {
-  const size_t each = id.signature.CountsPerRank(id.set->size());
-  if (counts.size() != each * static_cast<size_t>(leaders_.MembersOf(group, *id.set))) return false;
-  return std::all_of(counts.begin(), counts.end(), [](int64_t count) { return count >= 0; });
+bool Coordinator::OnStuck(int from, int id, std::vector<Outgoing>* out) {
+  const IdTable::Id& stuck = ids_.at(id);
+  if (stuck.state == IdTable::Id::kLive && stuck.set->PositionOf(from) >= 0) ids_.StartRetiring(id, out);
+  return true;
 }
 
 // ---- ranks that have no more data
 
-Status Coordinator::OnJoin(int from, ByteReader* reader, std::vector<Outgoing>* out) {
-  const auto joined = Decode<Joined>(reader);
-  if (!reader->AtEnd() || joined_.Has(from)) return Unreadable(from);
-  joined_.Add(from, joined.sequence_numbers);
-  if (joined_.size() == leaders_.world().size()) {
+bool Coordinator::OnJoin(int from, const Joined& joined, std::vector<Outgoing>* out) {
+  if (!joined_.insert(from).second) return false;
+  for (const auto& [set, sequence_number] : joined.sequence_numbers)
+    sequence_numbers_[set] = std::max(sequence_numbers_[set], sequence_number);
+  if (joined_.size() == static_cast<size_t>(leaders_.world().size())) {
     EndJoin(from, out);
-    return Status::Ok();
+    return true;
   }
-  out->push_back({from, EncodeIdMessage(MessageKind::kJoined, 0)});  // before any invitation
+  out->push_back({from, Encode(MessageKind::kJoin, joined)});  // before any invitation
   // One at a time: a decision may remove a set.
   while (std::optional<Gathering> complete = descriptions_.TakeComplete(sets_)) Decide(std::move(*complete), out);
   for (int id = 0; id < kMaxIds; ++id) OpenFor(id, out);
-  return Status::Ok();
+  return true;
 }
 
-// No rank has anything in flight. A message brings every rank the result. The logs say where the join ends, so whatever
-// is begun afterwards comes behind it.
+// No rank has anything in flight. The logs say where the join ends, so whatever is begun afterwards comes behind it.
 void Coordinator::EndJoin(int last, std::vector<Outgoing>* out) {
   Flush(out);
-  const Bytes result = Encode(JoinResult{{last, joined_.sequence_numbers()}});
+  const Bytes result = Encode(MessageKind::kJoinEnd, Joined{last, std::exchange(sequence_numbers_, {})});
   for (int rank = 0; rank < leaders_.world().size(); ++rank) out->push_back({rank, result});
-  for (const auto& group : leaders_.world().groups)
-    out->push_back({group[0], EncodeIdMessage(MessageKind::kJoinEnd, 0)});
-  joined_ = JoinTally();
+  joined_.clear();
   descriptions_.ForgetAll();
 }
 
 // Where all members of a group in the set have joined, none of them arrives, so the coordinator tells them that others
 // wait.
 void Coordinator::OpenFor(int number, std::vector<Outgoing>* out) const {
-  const BatchOrder::Partial* const partial = order_.FindPartial(number);
-  if (joined_.empty() || partial == nullptr) return;
+  const Completion& partial = ids_.at(number).partial;
+  if (joined_.empty() || partial.counts.empty()) return;
   for (int rank : ids_.at(number).set->ranks) {
-    const bool waited_for = partial->counts.count(leaders_.GroupOf(rank)) == 0;
-    if (waited_for && joined_.Has(rank))
-      out->push_back({rank, EncodeIdMessage(MessageKind::kOpen, number, partial->stamp)});
+    const bool waited_for = partial.counts.count(leaders_.GroupOf(rank)) == 0;
+    if (waited_for && joined_.count(rank) > 0)
+      out->push_back({rank, EncodeIdMessage(MessageKind::kOpen, number, partial.stamp)});
   }
 }
 
 // ---- who waits for whom
 
-// A rank that has waited for long asks where the missing ranks are.
-Status Coordinator::OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* out) const {
-  const auto asked = Decode<Asked>(reader);
-  if (!reader->AtEnd()) return Unreadable(from);
-  for (int64_t rank : asked.ranks) {
-    if (rank < 0 || rank >= leaders_.world().size()) return Unreadable(from);
-    out->push_back({static_cast<int>(rank), EncodeIdMessage(MessageKind::kTell, from)});
+bool Coordinator::OnQuestion(int from, const Asked& question, const Bytes& message, std::vector<Outgoing>* out) const {
+  if (question.asker != from) return false;
+  if (question.ranks.empty()) out->push_back({from, Encode(Answered{from, Answered::kNobody, "", Absences()})});
+  for (int32_t rank : question.ranks) {
+    if (!leaders_.IsRank(rank)) return false;
+    out->push_back({rank, message});
   }
-  return Status::Ok();
+  return true;
 }
 
-Status Coordinator::OnStacks(int from, ByteReader* reader, std::vector<Outgoing>* out) const {
-  auto answer = Decode<Answered>(reader);
-  const int asker = std::exchange(answer.rank, from);
-  if (!reader->AtEnd() || asker < 0 || asker >= leaders_.world().size()) return Unreadable(from);
-  out->push_back({asker, Encode(answer)});
-  return Status::Ok();
+bool Coordinator::OnAnswer(int from, const Answered& answer, const Bytes& message, std::vector<Outgoing>* out) const {
+  if (answer.rank != from || !leaders_.IsRank(answer.asker)) return false;
+  out->push_back({answer.asker, message});
+  return true;
 }
 
 // When only some groups have completed a known operation, all ranks of the others count as absent: the coordinator
@@ -279,7 +251,7 @@ std::vector<Absence> Coordinator::Absences() const {
     for (int rank : set.ranks) {
       if (is_here(rank)) {
         absence.here.push_back(rank);
-      } else if (!joined_.Has(rank)) {
+      } else if (joined_.count(rank) == 0) {
         absence.ranks.push_back(rank);
       }
     }
@@ -292,12 +264,13 @@ std::vector<Absence> Coordinator::Absences() const {
     add(waiting->Title(), *set, [&by = described](int rank) { return by.count(rank) > 0; });
   }
   for (int id : ids_.live()) {
-    const BatchOrder::Partial* const partial = order_.FindPartial(id);
-    if (partial == nullptr) continue;
-    add(ids_.TitleOf(id, partial->stamp), *ids_.at(id).set,
-        [&](int rank) { return joined_.Has(rank) || partial->counts.count(leaders_.GroupOf(rank)) > 0; });
+    const Completion& partial = ids_.at(id).partial;
+    if (partial.counts.empty()) continue;
+    add(ids_.TitleOf(id, partial.stamp), *ids_.at(id).set,
+        [&](int rank) { return joined_.count(rank) > 0 || partial.counts.count(leaders_.GroupOf(rank)) > 0; });
   }
-  if (!joined_.empty()) add(NameOf(OpKind::kJoin), *sets_.Find(0), [this](int rank) { return joined_.Has(rank); });
+  if (!joined_.empty())
+    add(NameOf(OpKind::kJoin), *sets_.Find(0), [this](int rank) { return joined_.count(rank) > 0; });
   return all;
 }
 

@@ -25,25 +25,11 @@
 
 namespace farandole {
 
-// Owns which ranks have joined since the last join ended.
-class JoinTally {
- public:
-  void Add(int rank, const SequenceNumbers& sequence_numbers);
-  bool Has(int rank) const { return ranks_.count(rank) > 0; }
-  bool empty() const { return ranks_.empty(); }
-  int size() const { return static_cast<int>(ranks_.size()); }
-  const SequenceNumbers& sequence_numbers() const { return sequence_numbers_; }  // the highest of any of them
-
- private:
-  std::set<int> ranks_;
-  SequenceNumbers sequence_numbers_;
-};
-
 // Owns the operations that only some ranks of a set have described. Unnamed operations are matched by their sequence
 // numbers alone, so that a disagreement is seen.
 class DescriptionTable {
  public:
-  explicit DescriptionTable(const JoinTally& joined) : joined_(joined) {}
+  explicit DescriptionTable(const std::set<int>& joined) : joined_(joined) {}
 
   // Returns all descriptions of the operation once every rank of the set has described it or has joined.
   std::optional<Gathering> Add(int from, Description description, const ProcessSet& set);
@@ -63,7 +49,7 @@ class DescriptionTable {
  private:
   bool IsComplete(const Gathering& gathering, const ProcessSet& set) const;
 
-  const JoinTally& joined_;
+  const std::set<int>& joined_;
   Gatherings gathering_;
 };
 
@@ -76,34 +62,36 @@ class Coordinator {
   Status OnMessage(int from, const Bytes& message, std::vector<Outgoing>* out);
 
   // Sends what has become ready since the last call as one batch. Call it once all messages at hand are handled.
-  void Flush(std::vector<Outgoing>* out) { order_.Flush(out); }
+  void Flush(std::vector<Outgoing>* out) { ids_.Flush(out); }
 
   // The operations that some ranks wait in, for stall reports. A rank is absent when it has not described the
   // operation, when its group has not completed it, or when it has not joined.
   std::vector<Absence> Absences() const;
 
  private:
-  Status OnDescribe(int from, ByteReader* reader, std::vector<Outgoing>* out);
-  Status OnComplete(int from, ByteReader* reader, std::vector<Outgoing>* out);
-  Status OnJoin(int from, ByteReader* reader, std::vector<Outgoing>* out);
-  Status OnAsk(int from, ByteReader* reader, std::vector<Outgoing>* out) const;
-  Status OnStacks(int from, ByteReader* reader, std::vector<Outgoing>* out) const;
-  Status OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out);
-  Status OnLeave(int from, std::vector<Outgoing>* out);
+  // They return false for a message that no rank of this job sends.
+  bool Read(int from, const Bytes& message, std::vector<Outgoing>* out);
+  bool OnDescribe(int from, Description description, std::vector<Outgoing>* out);
+  bool OnReport(int from, Report report, std::vector<Outgoing>* out);
+  bool OnStuck(int from, int id, std::vector<Outgoing>* out);
+  bool OnJoin(int from, const Joined& joined, std::vector<Outgoing>* out);
+  bool OnQuestion(int from, const Asked& question, const Bytes& message, std::vector<Outgoing>* out) const;
+  bool OnAnswer(int from, const Answered& answer, const Bytes& message, std::vector<Outgoing>* out) const;
+  bool OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out);
+  bool OnLeave(int from, const Bytes& message, std::vector<Outgoing>* out);
 
   void Decide(Gathering gathering, std::vector<Outgoing>* out);
   Status Refusal(const Gathering& gathering, const ProcessSet& set) const;
   Status ChangeSets(const Signature& signature, std::vector<Outgoing>* out);
-  bool AreCountsOf(const IdTable::Id& id, int group, const std::vector<int64_t>& counts) const;
   void OpenFor(int id, std::vector<Outgoing>* out) const;
   void EndJoin(int last, std::vector<Outgoing>* out);
 
   // Later members refer to earlier ones.
   const Leaders leaders_;
   ProcessSets sets_;
-  JoinTally joined_;
+  std::set<int> joined_;              // since the last join ended
+  SequenceNumbers sequence_numbers_;  // the highest of any of them
   DescriptionTable descriptions_;
-  BatchOrder order_;
   IdTable ids_;
   bool aborted_ = false;
 };

@@ -4,134 +4,81 @@
 #include <utility>
 
 namespace farandole {
-namespace {
-
-bool FitsCells(const Lead& lead, int set_size) {  // as SpanBytesOf says
-  if (lead.payload_bytes < 0 || lead.payload_bytes > CellLimitBytes(set_size, true) || set_size > kMostCellMembers)
-    return false;
-  const size_t buffer_bytes = CellBuffer::BytesFor(set_size, static_cast<size_t>(lead.payload_bytes));
-  return 2 * static_cast<int64_t>(buffer_bytes) == lead.span_bytes;
-}
-
-bool FitsEarly(const Lead& lead, const Layout& set) {
-  if (!CollectsInCells(lead.protocol, set)) return lead.span_offset < 0 && lead.payload_bytes == 0;
-  if (lead.span_offset < 0 || lead.payload_bytes <= 0 || lead.payload_bytes > kMostEarlyBytes) return false;
-  const size_t buffer_bytes = CellBuffer::BytesWithResult(set.shard_count(), static_cast<size_t>(lead.payload_bytes));
-  return 2 * static_cast<int64_t>(buffer_bytes) == lead.span_bytes;
-}
-
-}  // namespace
 
 // ---- what the coordinator says
 
-// Checks what needs no process set.
-bool GroupLeader::IsValid(const Lead& lead) const {
-  const IdSpan span{lead.span_offset, lead.span_bytes};
-  const bool has_span = lead.span_offset >= 0;
-  if (leads_.count(lead.id) > 0 || (has_span && !span.IsValid())) return false;
-  if (!has_span && (lead.cells() || lead.counts_per_rank > 0)) return false;
-  return !lead.early() || HasEarlyLanes(group_.world());
-}
-
-Status GroupLeader::OnLead(ByteReader* reader, bool* early) {
-  const auto lead = Decode<Lead>(reader);
-  if (!reader->AtEnd() || !leads() || !IsValid(lead)) return Unreadable(kCoordinatorRank);
-  const ProcessSetPtr set = names_.FindSet(lead.set);
-  *early = !set && names_.IsFutureSet(lead.set);
-  if (*early) return Status::Ok();
-  if (!set || group_.SharersOf(*set) == 0) return Unreadable(kCoordinatorRank);
-  const int64_t buffer_bytes = static_cast<int64_t>(sizeof(int64_t)) * lead.counts_per_rank * set->size();
-  if (buffer_bytes > lead.span_bytes / 2) return Unreadable(kCoordinatorRank);
-  if (lead.cells() && !FitsCells(lead, set->size())) return Unreadable(kCoordinatorRank);
-  if (lead.early() && !FitsEarly(lead, set->layout)) return Unreadable(kCoordinatorRank);
-  const Leading leading{lead, group_.SharersOf(*set), set};
+bool GroupLeader::Lead(int id, const IdProperties& properties, const ProcessSetPtr& set) {
+  const auto [lead, is_new] = leads_.try_emplace(id, Leading{properties, set});
   // An earlier id with this memory may have left stamps in it.
-  const bool has_stamps = lead.cells() || leading.collects();
-  for (uint64_t buffer = 0; has_stamps && buffer < 2; ++buffer) leading.CellsOf(memory_.spans, buffer).Clear();
-  leads_[lead.id] = leading;
-  return Status::Ok();
+  const bool has_stamps = is_new && (properties.small() || properties.collects);
+  for (uint64_t buffer = 0; has_stamps && buffer < 2; ++buffer) lead->second.CellsOf(memory_.spans, buffer).Clear();
+  return is_new;
 }
 
-bool GroupLeader::IsValid(const ReadyItem& item) const {
+bool GroupLeader::IsValid(const LogItem& item) const {
+  if (item.kind == LogKind::kEndOfBatch) return true;
   const auto found = leads_.find(item.id);
-  if (found == leads_.end() || found->second.lead.set != item.set) return false;
-  const size_t count = size_t{found->second.lead.counts_per_rank} * static_cast<size_t>(found->second.set->size());
-  return item.counts.size() == count &&
+  if (found == leads_.end() || found->second.set->id != item.set) return false;
+  const Leading& leading = found->second;
+  if (item.kind == LogKind::kRetired)
+    return std::find(finishing_.begin(), finishing_.end(), item.id) == finishing_.end();
+  const size_t count = leading.properties.counts_per_rank * static_cast<size_t>(leading.set->size());
+  return item.kind == (leading.set->local() ? LogKind::kReady : LogKind::kReadyAcross) && item.counts.size() == count &&
          std::none_of(item.counts.begin(), item.counts.end(), [](int64_t count) { return count < 0; });
 }
 
-Status GroupLeader::OnReady(ByteReader* reader) {
-  const auto ready = Decode<ReadyBatch>(reader);
-  if (!reader->AtEnd() || !leads()) return Unreadable(kCoordinatorRank);
-  const auto is_valid = [this](const ReadyItem& item) { return IsValid(item); };
-  if (!std::all_of(ready.items.begin(), ready.items.end(), is_valid)) return Unreadable(kCoordinatorRank);
-  // The coordinator ends the batches of sets across groups, so that all their groups have the same ones. The end
-  // precedes the entries: members read them as they come, and a batch may have more than the log has room for.
-  const auto across = std::count_if(ready.items.begin(), ready.items.end(),
-                                    [this](const ReadyItem& item) { return !leads_.at(item.id).set->local(); });
-  if (across > 0) pending_.AppendBatchEnd(across_written_ += static_cast<uint64_t>(across));
-  for (const ReadyItem& item : ready.items) {
-    memory_.spans.WriteCounts(leads_.at(item.id).span(), item.use, 0, item.counts);
-    pending_.Append({LogKind::kReady, item.id, 0, item.set});
+bool GroupLeader::OnLog(const LogItems& log) {
+  for (const LogItem& item : log.items) {
+    if (!leads() || !IsValid(item)) return false;
+    if (item.kind == LogKind::kRetired) finishing_.push_back(item.id);
+    if (!item.counts.empty()) memory_.spans.WriteCounts(leads_.at(item.id).properties.span, item.use, 0, item.counts);
+    Append({item.kind, item.id, static_cast<uint8_t>(item.use), item.set});
   }
-  outbox_.Ring();
-  return Status::Ok();
+  return true;
 }
 
-Status GroupLeader::OnIdMessage(MessageKind kind, const IdMessage& message) {
-  const int id = message.id;
+bool GroupLeader::OnRetire(int id) {
   const auto lead = leads_.find(id);
-  if (!leads()) return Unreadable(kCoordinatorRank);
-  if (kind == MessageKind::kRetire && lead != leads_.end()) {
-    retiring_[id] = Retire(lead->second);
-  } else if (kind == MessageKind::kRetired && lead != leads_.end() &&
-             std::find(freeing_.begin(), freeing_.end(), id) == freeing_.end()) {
-    pending_.Append({LogKind::kRetired, id, static_cast<uint8_t>(message.value), lead->second.lead.set});
-    freeing_.push_back(id);
-  } else if (kind == MessageKind::kLeft && id < group_.world().size()) {
-    pending_.Append({LogKind::kLeft, id, 0, 0});
-  } else if (kind == MessageKind::kJoinEnd) {
-    pending_.Append({LogKind::kJoinEnd, 0, 0, 0});
-  } else {
-    return Unreadable(kCoordinatorRank);
-  }
+  if (lead == leads_.end()) return false;
+  closed_.push_back(Close(id, lead->second));
+  return true;
+}
+
+void GroupLeader::Append(const LogEntry& entry) {
+  pending_.Append(entry);
   outbox_.Ring();
-  return Status::Ok();
 }
 
 // ---- ids that retire
 
-// Closes the id. Returns how many uses are complete in this group, and no more will be: a member that comes later is
-// told, or finds out, see UsesInFlight::IsReady. A last use with different sequence numbers does not count: the members
-// meant different operations, and none takes its result. For an early id, returns the stamp of the last complete use.
-uint64_t GroupLeader::Retire(const Leading& leading) {
-  const uint64_t arrived = memory_.counters.Retire(leading.lead.id, leading.sharers);
+// Closes the id: a member that comes later is told, or finds out, see UsesInFlight::IsReady. A last use with different
+// sequence numbers does not count: the members meant different operations, and none takes its result.
+Closing GroupLeader::Close(int id, const Leading& leading) {
+  const uint64_t arrived = memory_.counters.Retire(id, leading.properties.sharers);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const std::vector<uint64_t> said = SaidHere(leading);
+  const std::vector<uint64_t> stamps = StampsHere(id, leading);
   uint64_t most = 0, least = ~uint64_t{0};
-  for (uint64_t stamp : said) {
+  for (uint64_t stamp : stamps) {
     most = std::max(most, UsesIn(stamp));
     least = std::min(least, UsesIn(stamp));
   }
-  const uint64_t uses = leading.lead.cells() ? least : arrived;
-  const bool all_mean = std::all_of(said.begin(), said.end(), [&](uint64_t stamp) { return stamp == said[0]; });
-  const uint64_t completed = most == uses && !all_mean ? uses - 1 : uses;
-  return leading.lead.early() ? StampAmong(said, completed) : completed;
-}
-
-// Returns the stamp of that use, with an unknown sequence number when every member has begun the next one. A member
-// begins the next one only when it has the result, and then all groups had the same stamp.
-uint64_t GroupLeader::StampAmong(const std::vector<uint64_t>& said, uint64_t uses) {
-  const auto found = std::find_if(said.begin(), said.end(), [&](uint64_t stamp) { return UsesIn(stamp) == uses; });
-  return found != said.end() ? *found : UnknownStamp(uses);
+  const bool all_mean = std::all_of(stamps.begin(), stamps.end(), [&](uint64_t stamp) { return stamp == stamps[0]; });
+  uint64_t uses = leading.properties.small() ? least : arrived;
+  if (most == uses && !all_mean) --uses;
+  Closing closing{id, 1, uses, uses, 0, false};
+  // The sequence number of an early use is not known when every member has begun the next one. A member begins the next
+  // one only when it has the result, and then all groups had the same stamp.
+  const auto last = std::find_if(stamps.begin(), stamps.end(), [&](uint64_t stamp) { return UsesIn(stamp) == uses; });
+  if (leading.properties.early() && last != stamps.end()) closing.stamp = *last;
+  return closing;
 }
 
 // Returns the last stamp of each member of the set in this group.
-std::vector<uint64_t> GroupLeader::SaidHere(const Leading& leading) const {
-  std::vector<uint64_t> said;
+std::vector<uint64_t> GroupLeader::StampsHere(int id, const Leading& leading) const {
+  std::vector<uint64_t> stamps;
   for (int m : group_.MembersIn(*leading.set)) {
-    if (!leading.lead.cells()) {
-      said.push_back(memory_.counters.LatestOf(m, leading.lead.id));
+    if (!leading.properties.small()) {
+      stamps.push_back(memory_.counters.LatestOf(m, id));
       continue;
     }
     uint64_t latest = 0;
@@ -140,17 +87,17 @@ std::vector<uint64_t> GroupLeader::SaidHere(const Leading& leading) const {
       const uint64_t stamp = cells.LatestOf(leading.set->PositionOf(group_.RankOf(m)));
       if (UsesIn(stamp) > UsesIn(latest)) latest = stamp;
     }
-    said.push_back(latest);
+    stamps.push_back(latest);
   }
-  return said;
+  return stamps;
 }
 
 // A completed use is reported before the id is reported closed. Uses of sets inside the group are in the log, and need
 // no report.
-bool GroupLeader::CanReportRetired(int id, uint64_t uses) const {
-  const auto leading = leads_.find(id);
-  if (leading == leads_.end() || leading->second.lead.early()) return true;
-  return leading->second.set->local() || completes_sent_[static_cast<size_t>(id)] == uses;
+bool GroupLeader::CanReport(const Closing& closing) const {
+  const auto leading = leads_.find(closing.id);
+  if (leading == leads_.end() || leading->second.properties.early()) return true;
+  return leading->second.set->local() || completes_sent_[static_cast<size_t>(closing.id)] == closing.least_uses;
 }
 
 // ---- what the coordinator is told
@@ -159,71 +106,66 @@ bool GroupLeader::HasNews() const {
   if (!pending_.empty()) return true;
   if (!leads()) return false;
   if (memory_.log.ReadCompleted(completed_head_).has_value()) return true;
-  for (const auto& [id, uses] : retiring_) {
-    if (CanReportRetired(id, uses)) return true;
-  }
-  for (int id : freeing_) {
-    if (memory_.counters.AllDoneWith(id, leads_.at(id).sharers)) return true;
-  }
-  return false;
+  return std::any_of(closed_.begin(), closed_.end(), [this](const Closing& closing) { return CanReport(closing); }) ||
+         std::any_of(finishing_.begin(), finishing_.end(),
+                     [this](int id) { return memory_.counters.AllDoneWith(id, leads_.at(id).properties.sharers); });
 }
 
 bool GroupLeader::Advance() {
   if (!leads()) return false;
   const bool appended = pending_.AppendWaiting();
   if (appended) outbox_.Ring();
-  const size_t before = outbox_.size();
-  ReportCompleted();
-  ReportRetired();
-  FreeIds();
-  return appended || outbox_.size() != before;
+  Report report;
+  AddCompleted(&report);
+  AddClosed(&report);
+  AddFinished(&report);
+  if (!report.empty()) outbox_.Send(Encode(report));
+  return appended || !report.empty();
 }
 
-void GroupLeader::ReportCompleted() {
+void GroupLeader::AddCompleted(Report* report) {
   while (const std::optional<int> id = memory_.log.ReadCompleted(completed_head_)) {
     const auto found = leads_.find(*id);
-    if (found == leads_.end()) return;  // LEAD is still to be read
+    if (found == leads_.end()) return;  // ASSIGN is still to be read
     ++completed_head_;
     const uint64_t use = ++completes_sent_[static_cast<size_t>(*id)];
     // All members of the set in this group arrived with the same stamp.
     const Leading& leading = found->second;
     const uint64_t stamp = memory_.counters.LatestOf(group_.MembersIn(*leading.set).front(), *id);
-    outbox_.Send(Encode(Completion{*id, use, stamp, CountsHere(leading, use)}));
+    report->completed.push_back({*id, use, stamp, {{group_.number(), CountsHere(leading, use)}}});
   }
 }
 
 // Returns the counts of this group's members, in the order of their positions.
 std::vector<int64_t> GroupLeader::CountsHere(const Leading& leading, uint64_t use) const {
-  const size_t each = leading.lead.counts_per_rank;
+  const size_t each = leading.properties.counts_per_rank;
   std::vector<int64_t> counts;
   if (each == 0) return counts;
   for (int m : group_.MembersIn(*leading.set)) {
     const auto position = static_cast<size_t>(leading.set->PositionOf(group_.RankOf(m)));
-    const std::vector<int64_t> one = memory_.spans.ReadCounts(leading.span(), use, position * each, each);
+    const std::vector<int64_t> one = memory_.spans.ReadCounts(leading.properties.span, use, position * each, each);
     counts.insert(counts.end(), one.begin(), one.end());
   }
   return counts;
 }
 
-void GroupLeader::ReportRetired() {
-  for (auto it = retiring_.begin(); it != retiring_.end();) {
-    const auto [id, uses] = *it;
-    const bool reported = CanReportRetired(id, uses);
-    if (reported) outbox_.Send(MessageKind::kRetireInfo, id, uses);
-    it = reported ? retiring_.erase(it) : std::next(it);
-  }
+void GroupLeader::AddClosed(Report* report) {
+  const auto kept = std::stable_partition(closed_.begin(), closed_.end(),
+                                          [this](const Closing& closing) { return !CanReport(closing); });
+  report->closed.assign(kept, closed_.end());
+  closed_.erase(kept, closed_.end());
 }
 
-void GroupLeader::FreeIds() {
-  const auto is_free = [this](int id) {
-    if (!memory_.counters.AllDoneWith(id, leads_.at(id).sharers)) return false;
+void GroupLeader::AddFinished(Report* report) {
+  const auto is_finished = [&](int id) {
+    if (!memory_.counters.AllDoneWith(id, leads_.at(id).properties.sharers)) return false;
     memory_.counters.Reset(id);
     leads_.erase(id);
     completes_sent_[static_cast<size_t>(id)] = 0;
-    outbox_.Send(MessageKind::kFree, id);
+    report->finished.push_back(id);
     return true;
   };
-  freeing_.erase(std::remove_if(freeing_.begin(), freeing_.end(), is_free), freeing_.end());
+  finishing_.erase(std::remove_if(finishing_.begin(), finishing_.end(), is_finished), finishing_.end());
 }
 
 }  // namespace farandole

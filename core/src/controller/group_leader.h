@@ -23,8 +23,8 @@ namespace farandole {
 // rank that does not lead owns nothing here, and refuses these messages.
 class GroupLeader {
  public:
-  GroupLeader(const GroupMembers& group, GroupMemory* memory, const NameTable& names, Outbox* outbox)
-      : group_(group), memory_(*memory), names_(names), outbox_(*outbox), pending_(&memory->log) {}
+  GroupLeader(const GroupMembers& group, GroupMemory* memory, Outbox* outbox)
+      : group_(group), memory_(*memory), outbox_(*outbox), pending_(&memory->log) {}
 
   bool leads() const { return group_.is_leader(); }
 
@@ -32,51 +32,47 @@ class GroupLeader {
   // Returns whether anything was done.
   bool Advance();
 
-  // Handle messages from the coordinator. *early: see MessageReader.
-  Status OnLead(ByteReader* reader, bool* early);
-  Status OnReady(ByteReader* reader);
-  Status OnIdMessage(MessageKind kind, const IdMessage& message);
+  // Leads an id from now on. Returns false when it does so already.
+  bool Lead(int id, const IdProperties& properties, const ProcessSetPtr& set);
+  // Handle messages from the coordinator. They return false for an impossible message.
+  bool OnLog(const LogItems& log);
+  bool OnRetire(int id);
 
+  void Append(const LogEntry& entry);
   // Adds the ranks that have left, as entries that wait for room in the log say.
   void AddLeaving(std::set<int>* leaving) const { pending_.AddLeaving(leaving); }
 
  private:
   struct Leading {
-    Lead lead;
-    int sharers;  // members of this group in the set
+    IdProperties properties;
     ProcessSetPtr set;
 
-    IdSpan span() const { return {lead.span_offset, lead.span_bytes}; }
-    bool collects() const { return CollectsInCells(lead.protocol, set->layout); }
-    CellBuffer CellsOf(const SpanMemory& spans, uint64_t use) const {  // REQUIRES: lead.cells() or collects()
-      const auto payload_bytes = static_cast<size_t>(lead.payload_bytes);
-      if (collects()) return CellBuffer::WithResult(spans.BufferOf(span(), use), sharers, payload_bytes);
-      return {spans.BufferOf(span(), use), set->size(), payload_bytes};
+    // REQUIRES: the id is small, or collects
+    CellBuffer CellsOf(const SpanMemory& spans, uint64_t use) const {
+      std::byte* const buffer = spans.BufferOf(properties.span, use);
+      if (properties.collects) return CellBuffer::WithResult(buffer, properties.sharers, properties.payload_bytes);
+      return {buffer, set->size(), properties.payload_bytes};
     }
   };
 
-  bool IsValid(const Lead& lead) const;
-  bool IsValid(const ReadyItem& item) const;
-  uint64_t Retire(const Leading& leading);
-  static uint64_t StampAmong(const std::vector<uint64_t>& said, uint64_t uses);
-  std::vector<uint64_t> SaidHere(const Leading& leading) const;
+  bool IsValid(const LogItem& item) const;
+  Closing Close(int id, const Leading& leading);
+  std::vector<uint64_t> StampsHere(int id, const Leading& leading) const;
   std::vector<int64_t> CountsHere(const Leading& leading, uint64_t use) const;
-  bool CanReportRetired(int id, uint64_t uses) const;
-  void ReportCompleted();
-  void ReportRetired();
-  void FreeIds();
+  bool CanReport(const Closing& closing) const;
+  void AddCompleted(Report* report);
+  void AddClosed(Report* report);
+  void AddFinished(Report* report);
 
   const GroupMembers& group_;
   GroupMemory& memory_;
-  const NameTable& names_;
   Outbox& outbox_;
   LogQueue pending_;
   std::map<int, Leading> leads_;
   uint64_t completed_head_ = 0;                     // how far the completed ids are reported
   std::array<uint64_t, kMaxIds> completes_sent_{};  // by id: uses that are reported as completed
-  uint64_t across_written_ = 0;                     // READY entries of sets across groups
-  std::map<int, uint64_t> retiring_;                // id -> uses completed here, RETIRE_INFO not yet sent
-  std::vector<int> freeing_;                        // RETIRED is in the log, members may still be reading
+  std::vector<Closing> closed_;                     // to be reported
+  std::vector<int> finishing_;                      // kRetired is in the log, members may still be reading
 };
 
 }  // namespace farandole

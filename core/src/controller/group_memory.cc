@@ -11,7 +11,7 @@ namespace {
 constexpr uint64_t kRetiredFlag = 1ull << 63;
 constexpr size_t kRingEntries = GroupLog::kEntries;
 constexpr size_t kPage = 4096;
-constexpr int kBatchKinds = 2;
+constexpr int kRings = 3;
 
 constexpr size_t Pages(size_t size_bytes) { return (size_bytes + kPage - 1) / kPage * kPage; }
 
@@ -140,16 +140,15 @@ struct GroupLog::Ring {
 };
 
 size_t GroupLog::BytesFor(int member_count) {
-  return Pages(sizeof(MemoryLine) * static_cast<size_t>(member_count)) + Pages(sizeof(Ring)) * (2 + kBatchKinds);
+  return Pages(sizeof(MemoryLine) * static_cast<size_t>(member_count)) + Pages(sizeof(Ring)) * kRings;
 }
 
 GroupLog::GroupLog(std::byte* memory, int member, int member_count, uint64_t entries)
     : member_(member), member_count_(member_count), entries_(entries) {
-  static_assert(sizeof(Ring) % 128 == 0 && Pages(sizeof(Ring)) * kBatchKinds >= sizeof(Ring) * kBatchKinds);
   heads_ = reinterpret_cast<MemoryLine*>(memory);
   log_ = reinterpret_cast<Ring*>(memory += Pages(sizeof(MemoryLine) * static_cast<size_t>(member_count)));
   batch_ends_ = reinterpret_cast<Ring*>(memory += Pages(sizeof(Ring)));
-  completed_ = reinterpret_cast<Ring*>(memory + Pages(sizeof(Ring)) * kBatchKinds);
+  completed_ = reinterpret_cast<Ring*>(memory + Pages(sizeof(Ring)));
 }
 
 bool GroupLog::TryAppend(const LogEntry& entry) {
@@ -179,15 +178,11 @@ std::optional<LogEntry> GroupLog::Read(uint64_t position) const {
 
 uint64_t GroupLog::end() const { return log_->tail.load(std::memory_order_acquire); }
 
-uint64_t GroupLog::DecideBatchEnd(BatchKind kind, uint64_t batch, uint64_t proposed_end) {
-  std::atomic<uint64_t>& batch_end = batch_ends_[static_cast<int>(kind)].At(batch);
+uint64_t GroupLog::DecideBatchEnd(uint64_t batch, uint64_t proposed_end) {
+  std::atomic<uint64_t>& batch_end = batch_ends_->At(batch);
   uint64_t word = batch_end.load(std::memory_order_acquire);
   if (const std::optional<uint64_t> decided = PayloadAt(batch, word)) return *decided;
   return batch_end.compare_exchange_strong(word, Tagged(batch, proposed_end)) ? proposed_end : word & kPayloadMask;
-}
-
-std::optional<uint64_t> GroupLog::ReadBatchEnd(BatchKind kind, uint64_t batch) const {
-  return batch_ends_[static_cast<int>(kind)].Read(batch);
 }
 
 void GroupLog::PushCompleted(int id) { completed_->Write(completed_->tail.fetch_add(1), static_cast<uint64_t>(id)); }
@@ -200,34 +195,21 @@ void LogQueue::Append(const LogEntry& entry) {
   if (!empty() || !log_.TryAppend(entry)) AppendLater(entry);
 }
 
-void LogQueue::AppendBatchEnd(uint64_t end) {
-  if (!empty()) return Push({{}, end});
-  log_.DecideBatchEnd(BatchKind::kAcross, batches_written_++, end);
-}
-
-void LogQueue::Push(const Waiting& waiting) {
-  waiting_.push_back(waiting);
+void LogQueue::AppendLater(const LogEntry& entry) {
+  waiting_.push_back(entry);
   empty_ = false;
 }
 
 bool LogQueue::AppendWaiting() {
   const size_t before = waiting_.size();
-  while (!waiting_.empty()) {
-    const Waiting& next = waiting_.front();
-    if (next.batch_end) {
-      log_.DecideBatchEnd(BatchKind::kAcross, batches_written_++, *next.batch_end);
-    } else if (!log_.TryAppend(next.entry)) {
-      break;
-    }
-    waiting_.pop_front();
-  }
+  while (!waiting_.empty() && log_.TryAppend(waiting_.front())) waiting_.pop_front();
   empty_ = waiting_.empty();
   return waiting_.size() != before;
 }
 
 void LogQueue::AddLeaving(std::set<int>* leaving) const {
-  for (const Waiting& waiting : waiting_) {
-    if (!waiting.batch_end && waiting.entry.kind == LogKind::kLeft) leaving->insert(waiting.entry.id);
+  for (const LogEntry& entry : waiting_) {
+    if (entry.kind == LogKind::kLeft) leaving->insert(entry.id);
   }
 }
 

@@ -9,7 +9,7 @@
 //             arrivals  [ member ][ id ]               the stamp of each member's last arrival
 //   log       heads     [ member 0 | member 1 | ... ]  one line each: how far the member has read the log
 //             entries   [ e e e e ... ]                ring of entries in total order, tagged by lap
-//             ends      [ n n n ... ] x 2              where batches end: of sets inside this group, across groups
+//             ends      [ n n n ... ]                  where batches of sets inside this group end
 //             completed [ e e ... ]                    several groups only: what the leader has to tell the coordinator
 //   spans     [ bytes ]                                per-id memory from the coordinator: small data, counts
 //
@@ -45,6 +45,7 @@ class GroupMembers {
   int rank() const { return rank_; }
   bool one_group() const { return world_.group_count() == 1; }
   int size() const { return static_cast<int>(world_.groups[group_].size()); }
+  int number() const { return static_cast<int>(group_); }
   int member() const { return member_; }
   bool is_leader() const { return member_ == 0; }
   int RankOf(int member) const { return world_.groups[group_][static_cast<size_t>(member)]; }
@@ -105,13 +106,6 @@ class ArrivalCounters {
   std::atomic<uint64_t>* arrivals_;
 };
 
-enum class LogKind : uint8_t {
-  kReady = 1,    // all ranks of the set have arrived: run it in a batch
-  kRetired = 2,  // the id means nothing from here on
-  kLeft = 3,     // a rank has left the job
-  kJoinEnd = 4,  // all ranks had joined; they go on together
-};
-
 struct LogEntry {
   LogKind kind = LogKind::kReady;
   int id = 0;        // kLeft: the rank
@@ -119,14 +113,9 @@ struct LogEntry {
   int set = 0;
 };
 
-// The first reader decides where a batch of sets inside the group ends, the leader where one of sets across groups
-// does.
-enum class BatchKind { kInside = 0, kAcross = 1 };
-
 // Tells all members in one order what comes next. Its rings do not overflow: an append looks at the slowest reader
-// first, and reading needs no user code, only the engine's thread. Every batch has an entry, and at most one end is
-// written before its entries. An id has at most one READY that some member has not read. A completed id is reported
-// once until the coordinator has answered.
+// first, and reading needs no user code, only the engine's thread. Every batch has an entry. An id has at most one
+// ready use that some member has not read. A completed id is reported once until the coordinator has answered.
 class GroupLog {
  public:
   static constexpr uint64_t kEntries = 4 * kMaxIds;
@@ -140,9 +129,9 @@ class GroupLog {
   std::optional<LogEntry> Read(uint64_t position) const;
   uint64_t end() const;
   void PublishHead(uint64_t position);  // this member has read everything before `position`
-  // Returns where the batch ends for all readers. The first to ask decides that it is `proposed_end`.
-  uint64_t DecideBatchEnd(BatchKind kind, uint64_t batch, uint64_t proposed_end);
-  std::optional<uint64_t> ReadBatchEnd(BatchKind kind, uint64_t batch) const;
+  // Returns where the batch of sets inside the group ends for all readers. The first to ask decides that it is
+  // `proposed_end`.
+  uint64_t DecideBatchEnd(uint64_t batch, uint64_t proposed_end);
 
   // Tells the leader that a use of the id is complete in this group.
   void PushCompleted(int id);
@@ -157,7 +146,7 @@ class GroupLog {
   uint64_t entries_;
   MemoryLine* heads_;
   Ring* log_;
-  Ring* batch_ends_;  // one per BatchKind
+  Ring* batch_ends_;
   Ring* completed_;
   std::atomic<uint64_t> known_head_{0};  // of the slowest reader, when last read
 };
@@ -170,25 +159,16 @@ class LogQueue {
   bool empty() const { return empty_; }
   // Appends to the log, or behind the entries that wait.
   void Append(const LogEntry& entry);
-  void AppendLater(const LogEntry& entry) { Push({entry, std::nullopt}); }
-  // Likewise for the end of the next batch of sets across groups. REQUIRES: this rank is the leader.
-  void AppendBatchEnd(uint64_t end);
+  void AppendLater(const LogEntry& entry);
   // Moves waiting entries into the log while there is room. Returns whether it moved any.
   bool AppendWaiting();
   // Adds the ranks that have left, as the waiting entries say.
   void AddLeaving(std::set<int>* leaving) const;
 
  private:
-  struct Waiting {
-    LogEntry entry;
-    std::optional<uint64_t> batch_end;  // instead of the entry
-  };
-  void Push(const Waiting& waiting);
-
   GroupLog& log_;
-  std::deque<Waiting> waiting_;
+  std::deque<LogEntry> waiting_;
   std::atomic<bool> empty_{true};
-  uint64_t batches_written_ = 0;
 };
 
 // Where the span of an id lies.

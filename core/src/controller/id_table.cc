@@ -20,12 +20,6 @@ std::map<int, std::string> NamesIn(const Gathering& gathering) {
   return names;
 }
 
-// The description for a joined rank, which adds no rows.
-Description WithoutData(Description description, int set_size) {
-  description.counts.assign(description.signature.CountsPerRank(set_size), 0);
-  return description;
-}
-
 // The spans of large cells, which only awaited operations have, take no more than this together. Each name has memory
 // of its own, and those that the user has named may all be used in turn, so that their data leave the caches. Unnamed
 // operations have one name for each signature, and a program uses few signatures at a time
@@ -101,56 +95,10 @@ void Leaders::Tell(const ProcessSet& set, const Bytes& message, std::vector<Outg
   }
 }
 
-// ---- the order of batches
-
-const BatchOrder::Partial* BatchOrder::FindPartial(int id) const {
-  const auto found = partial_.find(id);
-  return found == partial_.end() ? nullptr : &found->second;
-}
-
-bool BatchOrder::Complete(int group, const ProcessSetPtr& set, const Signature& signature, Completion completion) {
-  Partial& partial = partial_[completion.id];
-  if (partial.counts.empty()) partial.stamp = completion.stamp;
-  if (partial.stamp != completion.stamp) return false;
-  partial.counts[group] = std::move(completion.counts);
-  if (partial.counts.size() < static_cast<size_t>(set->layout.group_count())) return true;
-  const size_t each = signature.CountsPerRank(set->size());
-  Add({completion.id, set->id, completion.use, InPositionOrder(partial, *set, each)}, set);
-  partial_.erase(completion.id);
-  return true;
-}
-
-// Each leader gets all that concerns its group in one message, so that all groups of a set cut the same batches.
-void BatchOrder::Flush(std::vector<Outgoing>* out) {
-  if (ready_.empty()) return;
-  const Layout& world = leaders_.world();
-  for (int g = 0; g < world.group_count(); ++g) {
-    ReadyBatch batch;
-    for (const auto& [item, set] : ready_) {
-      if (leaders_.MembersOf(g, *set) > 0) batch.items.push_back(item);
-    }
-    if (!batch.items.empty()) out->push_back({world.groups[static_cast<size_t>(g)][0], Encode(batch)});
-  }
-  ready_.clear();
-}
-
-// Merges the counts of the groups, each of which are in the order of its members' positions.
-std::vector<int64_t> BatchOrder::InPositionOrder(const Partial& partial, const ProcessSet& set, size_t each) const {
-  std::vector<int64_t> counts;
-  if (each == 0) return counts;
-  std::map<int, size_t> read;  // by group: how many of its members are merged
-  for (int rank : set.ranks) {
-    const int group = leaders_.GroupOf(rank);
-    const auto begin = partial.counts.at(group).begin() + static_cast<std::ptrdiff_t>(each * read[group]++);
-    counts.insert(counts.end(), begin, begin + static_cast<std::ptrdiff_t>(each));
-  }
-  return counts;
-}
-
 // ---- ids
 
-IdTable::IdTable(const ProcessSets& sets, const Leaders& leaders, BatchOrder* order)
-    : sets_(sets), leaders_(leaders), order_(order), spans_(static_cast<int64_t>(kSpanBytes)), ids_(kMaxIds) {
+IdTable::IdTable(const ProcessSets& sets, const Leaders& leaders)
+    : sets_(sets), leaders_(leaders), spans_(static_cast<int64_t>(kSpanBytes)), ids_(kMaxIds) {
   for (int id = 0; id < kMaxIds; ++id) free_.push_back(id);
 }
 
@@ -171,19 +119,6 @@ std::string IdTable::TitleOf(int id, uint64_t stamp) const {
   return farandole::TitleOf(of.signature.kind, of.signature.set, of.names.begin()->second, SequenceNumberIn(stamp));
 }
 
-Status IdTable::OnIdMessage(int from, MessageKind kind, int number, uint64_t value, std::vector<Outgoing>* out) {
-  const Id& id = at(number);
-  if (kind == MessageKind::kStuck) {
-    if (id.state == Id::kLive && id.set->PositionOf(from) >= 0) StartRetiring(number, out);
-    return Status::Ok();
-  }
-  const bool retires = kind == MessageKind::kRetireInfo && id.state == Id::kRetiring;
-  const bool frees = kind == MessageKind::kFree && id.state == Id::kRetired;
-  if (!(retires || frees) || !leaders_.IsLeaderIn(from, *id.set)) return Unreadable(from);
-  retires ? OnRetireInfo(number, value, out) : OnFree(number, out);
-  return Status::Ok();
-}
-
 // ---- giving out
 
 void IdTable::Assign(Gathering gathering, std::vector<Outgoing>* out) {
@@ -192,7 +127,7 @@ void IdTable::Assign(Gathering gathering, std::vector<Outgoing>* out) {
 }
 
 // Every operation gets its id in the end. While the first in the queue does not fit, some id is live, and this retires
-// one, or is on its way to being free, and OnFree calls this again. Once all ids are free, all memory is one piece
+// one, or is on its way to being free, and OnFinished calls this again. Once all ids are free, all memory is one piece
 // again.
 void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
   while (!waiting_.empty()) {
@@ -209,7 +144,7 @@ void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
       return;
     }
     if (no_span) protocol = Protocol::kNegotiated;
-    AssignNow(waiting_.front(), protocol, span_offset, out);
+    TellRanks(Take(waiting_.front(), protocol, span_offset), waiting_.front(), out);
     waiting_.pop_front();
   }
 }
@@ -236,25 +171,6 @@ Protocol IdTable::ChooseProtocolOf(const Gathering& gathering, const ProcessSet&
   return has_room ? protocol : Protocol::kNegotiated;
 }
 
-// The leaders hear of the id before any rank can use it.
-void IdTable::AssignNow(const Gathering& gathering, Protocol protocol, int64_t span_offset,
-                        std::vector<Outgoing>* out) {
-  const int number = Take(gathering, protocol, span_offset);
-  const Id& id = at(number);
-  const bool has_cells = protocol == Protocol::kCells || CollectsInCells(protocol, id.set->layout);
-  const auto counts_per_rank = static_cast<uint32_t>(id.signature.CountsPerRank(id.set->size()));
-  const int64_t payload_bytes = has_cells ? id.signature.TotalBytes() : 0;
-  const Lead lead{number,
-                  id.set->id,
-                  counts_per_rank,
-                  protocol,
-                  payload_bytes,
-                  span_offset,
-                  SpanBytesOf(id.signature, *id.set, protocol)};
-  leaders_.Tell(*id.set, Encode(lead), out);
-  TellRanks(number, gathering, out);
-}
-
 int IdTable::Take(const Gathering& gathering, Protocol protocol, int64_t span_offset) {
   const int number = free_.front();
   free_.pop_front();
@@ -273,27 +189,122 @@ int IdTable::Take(const Gathering& gathering, Protocol protocol, int64_t span_of
   return number;
 }
 
-// Ranks that described the operation get the id, and joined ranks are invited. The first use is ready.
+// Ranks that described the operation get the id, joined ranks are invited, and leaders lead it. The first use is ready.
 void IdTable::TellRanks(int number, const Gathering& gathering, std::vector<Outgoing>* out) {
   const Id& id = at(number);
-  const int set_size = id.set->size();
-  const uint32_t serial = ++last_serial_;
+  const size_t each = id.signature.CountsPerRank(id.set->size());
   const bool differ = id.names.count(kAllRanks) == 0;
-  ReadyItem item{number, id.set->id, 0, {}};
-  for (int rank : id.set->ranks) {
-    const auto found = gathering.find(rank);
-    if (found != gathering.end()) {
-      const Description& theirs = found->second;
-      out->push_back(
-          {rank, Encode(Assignment{theirs.name, id.set->id, number, id.protocol, id.span_offset, serial, differ})});
-      item.counts.insert(item.counts.end(), theirs.counts.begin(), theirs.counts.end());
-    } else {
-      const Assignment assignment{"", id.set->id, number, id.protocol, id.span_offset, serial, differ};
-      out->push_back({rank, Encode(Invited{assignment, WithoutData(gathering.begin()->second, set_size)})});
-      item.counts.insert(item.counts.end(), id.signature.CountsPerRank(set_size), 0);
+  Assignment assignment{number, id.protocol, id.span_offset, ++last_serial_, differ, gathering.begin()->second};
+  assignment.description.counts.assign(each, 0);
+  Bytes message = Encode(assignment);
+  std::vector<int64_t> counts;
+  for (int rank = 0; rank < leaders_.world().size(); ++rank) {
+    const bool is_member = id.set->PositionOf(rank) >= 0;
+    const auto theirs = gathering.find(rank);
+    const bool described = theirs != gathering.end();
+    if (differ && described) {
+      assignment.description.name = theirs->second.name;
+      message = Encode(assignment);
     }
+    if (is_member || leaders_.IsLeaderIn(rank, *id.set)) out->push_back({rank, message});
+    if (described) counts.insert(counts.end(), theirs->second.counts.begin(), theirs->second.counts.end());
+    if (is_member && !described) counts.insert(counts.end(), each, 0);
   }
-  order_->Add(std::move(item), id.set);
+  AddReady(id, number, 0, std::move(counts));
+}
+
+// ---- the log
+
+void IdTable::AddReady(const Id& id, int number, uint64_t use, std::vector<int64_t> counts) {
+  const LogKind kind = id.set->local() ? LogKind::kReady : LogKind::kReadyAcross;
+  log_.emplace_back(LogItem{kind, number, id.set->id, use, std::move(counts)}, id.set);
+}
+
+// Each leader gets all that concerns its group in one message, so that all groups of a set cut the same batches.
+void IdTable::Flush(std::vector<Outgoing>* out) {
+  if (log_.empty()) return;
+  const Layout& world = leaders_.world();
+  for (int g = 0; g < world.group_count(); ++g) {
+    LogItems log;
+    bool has_batch = false;
+    for (const auto& [item, set] : log_) {
+      if (leaders_.MembersOf(g, *set) == 0) continue;
+      log.items.push_back(item);
+      has_batch = has_batch || item.kind == LogKind::kReadyAcross;
+    }
+    if (has_batch) log.items.push_back({LogKind::kEndOfBatch, 0, 0, 0, {}});
+    if (!log.items.empty()) out->push_back({world.groups[static_cast<size_t>(g)][0], Encode(log)});
+  }
+  log_.clear();
+}
+
+// ---- what leaders report
+
+bool IdTable::OnCompleted(int from, Completion completion, std::vector<Outgoing>* out) {
+  const int number = completion.id;
+  Id& id = ids_[static_cast<size_t>(number)];
+  if (!id.IsInUse() || id.protocol == Protocol::kEarly || !leaders_.IsLeaderIn(from, *id.set)) return false;
+  if (!AreCountsOf(id, leaders_.GroupOf(from), completion)) return false;
+  const uint64_t use = completion.use;
+  if (!id.partial.Merge(std::move(completion))) {
+    // These groups disagreed before about unnamed operations. Their ranks describe the operation anew, and the
+    // coordinator pairs them by sequence number.
+    id.closing.least_uses = std::min(id.closing.least_uses, use - 1);
+    if (id.state == Id::kLive) StartRetiring(number, out);
+  } else if (id.partial.counts.size() == static_cast<size_t>(id.set->layout.group_count())) {
+    AddReady(id, number, use, InPositionOrder(id));
+    id.partial = Completion();
+  }
+  return true;
+}
+
+bool IdTable::AreCountsOf(const Id& id, int group, const Completion& completion) const {
+  const auto found = completion.counts.find(group);
+  if (completion.counts.size() != 1 || found == completion.counts.end()) return false;
+  const size_t each = id.signature.CountsPerRank(id.set->size());
+  if (found->second.size() != each * static_cast<size_t>(leaders_.MembersOf(group, *id.set))) return false;
+  return std::all_of(found->second.begin(), found->second.end(), [](int64_t count) { return count >= 0; });
+}
+
+// Merges the counts of the groups, each of which are in the order of its members' positions.
+std::vector<int64_t> IdTable::InPositionOrder(const Id& id) const {
+  const size_t each = id.signature.CountsPerRank(id.set->size());
+  std::vector<int64_t> counts;
+  if (each == 0) return counts;
+  std::map<int, size_t> read;  // by group: how many of its members are merged
+  for (int rank : id.set->ranks) {
+    const int group = leaders_.GroupOf(rank);
+    const auto begin = id.partial.counts.at(group).begin() + static_cast<std::ptrdiff_t>(each * read[group]++);
+    counts.insert(counts.end(), begin, begin + static_cast<std::ptrdiff_t>(each));
+  }
+  return counts;
+}
+
+// Ready operations come first in every log; an operation that only some groups had completed is described again.
+bool IdTable::OnClosed(int from, const Closing& closing) {
+  Id& id = ids_[static_cast<size_t>(closing.id)];
+  if (id.state != Id::kRetiring || closing.groups != 1 || !leaders_.IsLeaderIn(from, *id.set)) return false;
+  id.closing.Merge(closing);
+  if (id.closing.groups < id.set->layout.group_count()) return true;
+  id.state = Id::kRetired;
+  id.partial = Completion();
+  log_.emplace_back(LogItem{LogKind::kRetired, closing.id, id.set->id, id.closing.uses(), {}}, id.set);
+  return true;
+}
+
+bool IdTable::OnFinished(int from, int number, std::vector<Outgoing>* out) {
+  if (!IsId(number)) return false;
+  Id& id = ids_[static_cast<size_t>(number)];
+  if (id.state != Id::kRetired || !leaders_.IsLeaderIn(from, *id.set)) return false;
+  if (++id.finished < id.set->layout.group_count()) return true;
+  const int64_t span_bytes = SpanBytesOf(id.signature, *id.set, id.protocol);
+  spans_.GiveBack(id.span_offset, span_bytes);
+  if (HasLargeCells(id.protocol, id.signature, *id.set)) large_cells_bytes_ -= span_bytes;
+  id = Id();
+  free_.push_back(number);
+  live_.erase(std::remove(live_.begin(), live_.end(), number), live_.end());
+  AssignWaiting(out);
+  return true;
 }
 
 // ---- retiring
@@ -301,7 +312,6 @@ void IdTable::TellRanks(int number, const Gathering& gathering, std::vector<Outg
 void IdTable::StartRetiring(int number, std::vector<Outgoing>* out) {
   Id& id = ids_[static_cast<size_t>(number)];
   id.state = Id::kRetiring;
-  id.answers = 0;
   for (const auto& [rank, name] : id.names) {
     const auto found = by_name_.find({rank, {id.set->id, name}});
     if (found != by_name_.end() && found->second == number) by_name_.erase(found);
@@ -315,47 +325,6 @@ void IdTable::RetireSet(int set, std::vector<Outgoing>* out) {
     const Id& id = at(number);
     if (id.state == Id::kLive && id.set->id == set) StartRetiring(number, out);
   }
-}
-
-void IdTable::OnDisagreement(int number, uint64_t use, std::vector<Outgoing>* out) {
-  Id& id = ids_[static_cast<size_t>(number)];
-  id.uses = std::min(id.uses, use - 1);
-  if (id.state == Id::kLive) StartRetiring(number, out);
-}
-
-// An arrival at an early use is final, so the use is complete once all ranks have arrived. Groups that arrived at the
-// same last use with different sequence numbers meant different operations: none took the result.
-uint64_t IdTable::UsesSaid(Id* id, uint64_t value) {
-  if (id->protocol != Protocol::kEarly) return value;
-  if (id->said == 0 && !IsUnknown(value)) id->said = value;
-  id->differ = id->differ || (!IsUnknown(value) && value != id->said);
-  id->most_uses = std::max(id->most_uses, UsesIn(value));
-  return UsesIn(value);
-}
-
-void IdTable::OnRetireInfo(int number, uint64_t value, std::vector<Outgoing>* out) {
-  Id& id = ids_[static_cast<size_t>(number)];
-  id.uses = std::min(id.uses, UsesSaid(&id, value));
-  if (++id.answers < id.set->layout.group_count()) return;
-  if (id.differ && id.uses == id.most_uses) --id.uses;
-  // Ready operations come first in every log; an operation that only some groups had completed is described again.
-  order_->Flush(out);
-  order_->ForgetPartial(number);
-  id.state = Id::kRetired;
-  id.answers = 0;
-  leaders_.Tell(*id.set, EncodeIdMessage(MessageKind::kRetired, number, id.uses), out);
-}
-
-void IdTable::OnFree(int number, std::vector<Outgoing>* out) {
-  Id& id = ids_[static_cast<size_t>(number)];
-  if (++id.answers < id.set->layout.group_count()) return;
-  const int64_t span_bytes = SpanBytesOf(id.signature, *id.set, id.protocol);
-  spans_.GiveBack(id.span_offset, span_bytes);
-  if (HasLargeCells(id.protocol, id.signature, *id.set)) large_cells_bytes_ -= span_bytes;
-  id = Id();
-  free_.push_back(number);
-  live_.erase(std::remove(live_.begin(), live_.end(), number), live_.end());
-  AssignWaiting(out);
 }
 
 }  // namespace farandole

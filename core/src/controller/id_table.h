@@ -1,8 +1,8 @@
 // The coordinator's ids: which name has which, where their spans lie, how they retire, and in which order complete
 // operations run.
 //
-//   id:  free -> live -> retiring (RETIRE to leaders, RETIRE_INFO back) -> retired (RETIRED into the logs)
-//        -> FREE by all -> free
+//   id:  free -> live -> retiring (RETIRE to leaders) -> retired (all have closed it: kRetired into the logs)
+//        -> free (all have finished with it)
 //
 // Pure state machines on rank 0: messages in, messages out. Thread rule: the holder of the ProgressLock.
 #pragma once
@@ -49,6 +49,7 @@ class Leaders {
   explicit Leaders(const Layout& world) : world_(world) {}
 
   const Layout& world() const { return world_; }
+  bool IsRank(int rank) const { return rank >= 0 && rank < world_.size(); }
   int GroupOf(int rank) const { return world_.group_of[static_cast<size_t>(rank)]; }
   // Returns how many members of that group are in the set.
   int MembersOf(int group, const ProcessSet& set) const;
@@ -60,39 +61,11 @@ class Leaders {
   const Layout world_;
 };
 
-// Owns which groups have completed the current use of an id, and in which order complete uses run.
-class BatchOrder {
- public:
-  explicit BatchOrder(const Leaders& leaders) : leaders_(leaders) {}
-
-  // A use that only some groups have completed.
-  struct Partial {
-    uint64_t stamp = 0;                          // what the first group said
-    std::map<int, std::vector<int64_t>> counts;  // by group of the world
-  };
-  // Returns null while no group has completed the current use.
-  const Partial* FindPartial(int id) const;
-  // Returns false when an earlier group had another stamp, so that the groups mean different operations.
-  bool Complete(int group, const ProcessSetPtr& set, const Signature& signature, Completion completion);
-  void ForgetPartial(int id) { partial_.erase(id); }
-
-  void Add(ReadyItem item, ProcessSetPtr set) { ready_.emplace_back(std::move(item), std::move(set)); }
-  // Sends what has become ready since the last call as one batch.
-  void Flush(std::vector<Outgoing>* out);
-
- private:
-  std::vector<int64_t> InPositionOrder(const Partial& partial, const ProcessSet& set, size_t each) const;
-
-  const Leaders& leaders_;
-  std::map<int, Partial> partial_;  // by id
-  std::vector<std::pair<ReadyItem, ProcessSetPtr>> ready_;
-};
-
-// Owns the ids, their names and spans, and the operations that wait for an id.
+// Owns the ids, their names and spans, the operations that wait for an id, and the order in which complete ones run.
 class IdTable {
  public:
   // All arguments outlive the table.
-  IdTable(const ProcessSets& sets, const Leaders& leaders, BatchOrder* order);
+  IdTable(const ProcessSets& sets, const Leaders& leaders);
 
   struct Id {
     enum { kFree, kLive, kRetiring, kRetired } state = kFree;
@@ -101,12 +74,9 @@ class IdTable {
     ProcessSetPtr set;
     Protocol protocol{};
     int64_t span_offset = -1;
-    // While it retires.
-    int answers = 0;               // RETIRE_INFO, then FREE
-    uint64_t uses = ~uint64_t{0};  // the least that any group has completed
-    uint64_t said = 0;             // early: the last stamp of the first group that answered; 0: none knows it
-    bool differ = false;           // early: another group had another stamp
-    uint64_t most_uses = 0;        // early: the most that any group said
+    Completion partial;  // of the current use, by the groups that have completed it
+    Closing closing;     // by the groups that have closed the id
+    int finished = 0;    // groups that have finished with it
 
     bool IsInUse() const { return state == kLive || state == kRetiring; }
   };
@@ -122,25 +92,26 @@ class IdTable {
   void Assign(Gathering gathering, std::vector<Outgoing>* out);
   void StartRetiring(int id, std::vector<Outgoing>* out);
   void RetireSet(int set, std::vector<Outgoing>* out);
-  // Two groups disagree about this use: it is not complete, and all describe it anew.
-  void OnDisagreement(int id, uint64_t use, std::vector<Outgoing>* out);
-  // STUCK, RETIRE_INFO and FREE.
-  Status OnIdMessage(int from, MessageKind kind, int id, uint64_t value, std::vector<Outgoing>* out);
+  // Handle the parts of a report. They return false for what a leader of this job does not report.
+  bool OnCompleted(int from, Completion completion, std::vector<Outgoing>* out);
+  bool OnClosed(int from, const Closing& closing);
+  bool OnFinished(int from, int id, std::vector<Outgoing>* out);
+
+  // Sends the log entries since the last call, as one batch.
+  void Flush(std::vector<Outgoing>* out);
 
  private:
-  void OnRetireInfo(int id, uint64_t value, std::vector<Outgoing>* out);
-  static uint64_t UsesSaid(Id* id, uint64_t value);
-  void OnFree(int id, std::vector<Outgoing>* out);
+  bool AreCountsOf(const Id& id, int group, const Completion& completion) const;
+  std::vector<int64_t> InPositionOrder(const Id& id) const;
+  void AddReady(const Id& id, int number, uint64_t use, std::vector<int64_t> counts);
   void AssignWaiting(std::vector<Outgoing>* out);
   Protocol ChooseProtocolOf(const Gathering& gathering, const ProcessSet& set) const;
-  void AssignNow(const Gathering& gathering, Protocol protocol, int64_t span_offset, std::vector<Outgoing>* out);
   int Take(const Gathering& gathering, Protocol protocol, int64_t span_offset);
   void TellRanks(int id, const Gathering& gathering, std::vector<Outgoing>* out);
   void RetireOldest(std::vector<Outgoing>* out);
 
   const ProcessSets& sets_;
   const Leaders& leaders_;
-  BatchOrder* const order_;
   SpanAllocator spans_;
   int64_t large_cells_bytes_ = 0;  // the spans of large cells
   std::vector<Id> ids_;
@@ -149,6 +120,7 @@ class IdTable {
   // Live ids by rank, set and name, since the ranks may count unnamed operations differently after a disagreement.
   std::map<std::pair<int, std::pair<int, std::string>>, int> by_name_;
   std::deque<Gathering> waiting_;
+  std::vector<std::pair<LogItem, ProcessSetPtr>> log_;  // to be sent
   uint32_t last_serial_ = 0;
 };
 

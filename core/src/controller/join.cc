@@ -8,7 +8,7 @@ namespace farandole {
 void JoinState::Join(const SequenceNumbers& sequence_numbers) {
   joined_ = true;
   memory_.counters.ChangeJoined(+1);
-  outbox_.Send(Encode(Joined{group_.rank(), sequence_numbers}));
+  outbox_.Send(Encode(MessageKind::kJoin, Joined{group_.rank(), sequence_numbers}));
 }
 
 // Until rank 0 has heard of it, the others may still count on this rank to describe and to come.
@@ -22,7 +22,7 @@ bool JoinState::OnOpen(int id, uint64_t said) {
   return takes_part_;
 }
 
-bool JoinState::OnResult(JoinResult result) {
+bool JoinState::OnResult(Joined result) {
   if (!joined_ || result.rank < 0 || result.rank >= group_.world().size()) return false;
   result_ = NegotiationEvent::OfRank(NegotiationEvent::kJoinEnd, result.rank);
   result_->sequence_numbers = std::move(result.sequence_numbers);

@@ -35,7 +35,7 @@ class JoinState {
   // Handle messages of rank 0. They return false for an impossible message.
   bool OnJoined();
   bool OnOpen(int id, uint64_t said);
-  bool OnResult(JoinResult result);
+  bool OnResult(Joined result);
   // Ends the join, where the log says so. REQUIRES: HasResult, and nothing in flight.
   void End(NegotiationEvents* events);
   // Drops an id that is retired.

@@ -10,93 +10,68 @@ void LogReader::Read(NegotiationEvents* events) {
     const std::optional<LogEntry> entry = memory_.log.Read(head_);
     if (!entry || !Consume(*entry, events)) return;
     ++head_;
-    if (head_ == batches_[kInside].end) Emit(kInside, events);
+    if (head_ == batch_end_) Emit(&inside_, events);
   }
 }
 
-// Returns false when the entry cannot be understood yet, because its batch's end is unknown or a message about it is
-// still on the way. It also does when the entry must wait for a thread of this rank that is busy in the span.
+// Returns false when the entry cannot be understood yet, because a message about it is still on the way. It also does
+// when the entry must wait for a thread of this rank that is busy in the span.
 bool LogReader::Consume(const LogEntry& entry, NegotiationEvents* events) {
   if (entry.kind == LogKind::kLeft) {
     events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kLeft, entry.id));
     return true;
   }
   if (entry.kind == LogKind::kJoinEnd) return EndJoin(events);
+  if (entry.kind == LogKind::kEndOfBatch) {
+    Emit(&across_, events);
+    return true;
+  }
+  if (entry.kind == LogKind::kReady) FindEnd();
   const SetNames* const names = names_.Names(entry.set);
-  // Entries of a removed set, or of one without this rank, count for where batches end, and have no other effect.
-  const bool mine = names != nullptr && names->set->contains_me();
-  Name* const name = mine ? names_.at(entry.id) : nullptr;
-  if (mine && name == nullptr) return false;
-  if (entry.kind == LogKind::kReady) return ConsumeReady(entry, name, events);
-  if (mine && in_flight_.MustWaitFor(name->reserved && name->id == entry.id)) return false;
-  if (mine) OnRetired(name, entry, events);
+  // Entries of a removed set, or of one without this rank, have no other effect.
+  if (names == nullptr || !names->set->contains_me()) return true;
+  Name* const name = names_.at(entry.id);
+  if (name == nullptr) return false;
+  if (entry.kind == LogKind::kRetired) {
+    if (in_flight_.MustWaitFor(name->reserved && name->id == entry.id)) return false;
+    OnRetired(name, entry, events);
+  } else if (!Complete(name, entry.id, entry.kind == LogKind::kReady ? &inside_ : &across_)) {
+    // Only a faulty message leads here.
+    events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAbort, -1, Unreadable(kCoordinatorRank)));
+  }
   return true;
 }
 
 // ---- batches
 
-bool LogReader::ConsumeReady(const LogEntry& entry, Name* name, NegotiationEvents* events) {
-  const Where where = IsInside(entry.set) ? kInside : kAcross;
-  if (!FindEnd(where)) return false;
-  if (name != nullptr && !Complete(name, entry.id, where)) {
-    // Only a faulty message leads here.
-    events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAbort, -1, Unreadable(kCoordinatorRank)));
-  }
-  if (where == kAcross && ++across_read_ == batches_[kAcross].end) Emit(kAcross, events);
-  return true;
+// Finds where the entry's batch ends. The first reader decides, from what is written by then.
+void LogReader::FindEnd() {
+  if (head_ < batch_end_) return;
+  batch_end_ = memory_.log.DecideBatchEnd(next_batch_++, RunEnd());
 }
 
-// A removed set counts as one inside the group.
-bool LogReader::IsInside(int set) const {
-  const ProcessSetPtr found = names_.FindSet(set);
-  return !found || found->local();
-}
-
-// Finds where the entry's batch ends. Inside the group the first reader decides, from what is written by then. Returns
-// false while the leader of a set across groups has not said so.
-bool LogReader::FindEnd(Where where) {
-  Batches& batches = batches_[where];
-  if ((where == kInside ? head_ : across_read_) < batches.end) return true;
-  if (where == kInside) {
-    const uint64_t proposed = group_.one_group() ? memory_.log.end() : RunEnd();
-    batches.end = memory_.log.DecideBatchEnd(BatchKind::kInside, batches.next, proposed);
-  } else {
-    const std::optional<uint64_t> end = memory_.log.ReadBatchEnd(BatchKind::kAcross, batches.next);
-    if (!end) return false;
-    batches.end = *end;
-  }
-  ++batches.next;
-  return true;
-}
-
-// Returns where the run of entries before the next READY of a set across groups ends, as far as it is written.
+// Returns where the run of entries before the next one of a set across groups ends, as far as it is written.
 uint64_t LogReader::RunEnd() const {
-  uint64_t position = head_;
-  for (;; ++position) {
+  for (uint64_t position = head_;; ++position) {
     const std::optional<LogEntry> entry = memory_.log.Read(position);
-    if (!entry) return position;
-    if (entry->kind != LogKind::kReady) continue;
-    const ProcessSetPtr set = names_.FindSet(entry->set);
-    if (!set || !set->local()) return std::max(position, head_ + 1);
+    if (!entry || entry->kind == LogKind::kReadyAcross) return position;
   }
 }
 
-void LogReader::Emit(Where where, NegotiationEvents* events) {
-  NegotiationEvent& building = batches_[where].building;
-  if (building.items.empty()) return;
-  events->push_back(std::move(building));
-  building = NegotiationEvent();
+void LogReader::Emit(NegotiationEvent* batch, NegotiationEvents* events) {
+  if (!batch->items.empty()) events->push_back(std::exchange(*batch, NegotiationEvent()));
 }
 
 // Returns false for an impossible entry.
-bool LogReader::Complete(Name* name, int id, Where where) {
+bool LogReader::Complete(Name* name, int id, NegotiationEvent* batch) {
   if (!name->in_flight || name->id != id) return false;
   const auto set_size = static_cast<size_t>(name->set().size());
-  const size_t count = name->known.CountsPerRank(name->set().size()) * set_size;
-  NegotiationEvent::Item item{name->ticket, memory_.spans.ReadCounts(name->span, name->next_use - 1, 0, count), -1};
+  const size_t count = name->properties.counts_per_rank * set_size;
+  NegotiationEvent::Item item{name->ticket,
+                              memory_.spans.ReadCounts(name->properties.span, name->next_use - 1, 0, count), -1};
   in_flight_.End(name);
   if (!names_.ChangeSets(name->known, &item.new_set)) return false;
-  batches_[where].building.items.push_back(std::move(item));
+  batch->items.push_back(std::move(item));
   ForgetIfRetiring(name);
   return true;
 }
@@ -159,11 +134,12 @@ void LogReader::Forget(int id) {
 bool LogReader::ReleaseFinished(NegotiationEvents* events) {
   if (finished_.empty()) return false;
   for (int id : finished_) {
-    if (const uint32_t serial = names_.early_serial_of(id); serial != 0) {
+    const IdProperties& properties = names_.properties_of(id);
+    if (properties.early()) {
       events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kIdRetired, -1));
-      events->back().serial = serial;
+      events->back().serial = properties.serial;
     }
-    if (memory_.counters.DoneWith(id, names_.sharers_of(id))) outbox_.Ring();  // the leader waits for this
+    if (memory_.counters.DoneWith(id, properties.sharers)) outbox_.Ring();  // the leader waits
   }
   finished_.clear();
   has_finished_.store(false, std::memory_order_relaxed);

@@ -1,8 +1,8 @@
 // Reads the group's log: batches to run, ids that retire, ranks that leave, the end of a join.
 //
-//   READY of a set inside the group   its batch ends at a position of the log; the first reader decides where
-//   READY of a set across groups      its batch ends at a number of such entries; the leader says where
-//   RETIRED, LEFT, JOIN_END           take effect where they stand
+//   kReady                        its batch ends at a position of the log; the first reader decides where
+//   kReadyAcross                  its batch ends at the next kEndOfBatch
+//   kRetired, kLeft, kJoinEnd     take effect where they stand
 #pragma once
 
 #include <atomic>
@@ -23,9 +23,8 @@ namespace farandole {
 // Thread rule: the holder of the ProgressLock, under the lock of Operations; HasNews needs the ProgressLock alone.
 class LogReader {
  public:
-  LogReader(const GroupMembers& group, GroupMemory* memory, NameTable* names, UsesInFlight* in_flight, JoinState* join,
-            Outbox* outbox)
-      : group_(group), memory_(*memory), names_(*names), in_flight_(*in_flight), join_(*join), outbox_(*outbox) {
+  LogReader(GroupMemory* memory, NameTable* names, UsesInFlight* in_flight, JoinState* join, Outbox* outbox)
+      : memory_(*memory), names_(*names), in_flight_(*in_flight), join_(*join), outbox_(*outbox) {
     finished_.reserve(kMaxIds);
   }
 
@@ -47,36 +46,26 @@ class LogReader {
   void AddLeaving(std::set<int>* leaving) const;
 
  private:
-  enum Where { kInside, kAcross };
-  // The batches of sets inside the group, or across groups.
-  struct Batches {
-    uint64_t end = 0;           // of the current one: a position of the log, or a number of entries
-    uint64_t next = 0;          // the number of the next one
-    NegotiationEvent building;  // what this rank runs of the current one
-  };
-
   bool Consume(const LogEntry& entry, NegotiationEvents* events);
-  bool ConsumeReady(const LogEntry& entry, Name* name, NegotiationEvents* events);
-  bool FindEnd(Where where);
+  void FindEnd();
   uint64_t RunEnd() const;
-  bool IsInside(int set) const;
-  bool Complete(Name* name, int id, Where where);
-  void Emit(Where where, NegotiationEvents* events);
+  bool Complete(Name* name, int id, NegotiationEvent* batch);
+  static void Emit(NegotiationEvent* batch, NegotiationEvents* events);
   static bool IsCompleted(const Name& name, uint8_t uses);  // its use in flight, as an entry of its retired id says
   void OnRetired(Name* name, const LogEntry& entry, NegotiationEvents* events);
   bool EndUse(Name* name, uint8_t uses, NegotiationEvents* events);
   bool EndJoin(NegotiationEvents* events);
   void Forget(int id);
 
-  const GroupMembers& group_;
   GroupMemory& memory_;
   NameTable& names_;
   UsesInFlight& in_flight_;
   JoinState& join_;
   Outbox& outbox_;
   uint64_t head_ = 0;
-  uint64_t across_read_ = 0;  // READY entries of sets across groups before head_
-  Batches batches_[2];
+  uint64_t batch_end_ = 0;                 // where the current batch of sets inside the group ends
+  uint64_t next_batch_ = 0;                // the number of the next one
+  NegotiationEvent inside_, across_;       // what this rank runs of the current batches
   std::atomic<bool> has_finished_{false};  // finished_ is not empty
   std::vector<int> finished_;  // forgotten, but the span may be needed until the events of the last Read are handled
 };

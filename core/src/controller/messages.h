@@ -4,21 +4,16 @@
 //   rank -> coordinator     DESCRIBE   an operation this rank does not know, or knows otherwise, or why it refuses one
 //                           STUCK      an id should be described anew (unnamed ones in several ids, a joined
 //                                      root, an id that was used very often)
-//                           JOIN       this rank has no more data     LEAVE  it shuts down in good order
-//                           ABORT      this epoch cannot go on
-//                           WHOM       asks for whom this rank waits
-//                           ASK        asks where these ranks are              STACKS  answers TELL
-//   leader -> coordinator   COMPLETE   all of the group have arrived at this id (with their counts)
-//                           RETIRE_INFO  the id is closed in the group after so many uses (early: its last stamp)
-//                           FREE       nobody in the group will touch the id again
-//   coordinator -> rank     ASSIGN     a name's id, path and span     INVITE  the same and all else, to a joined rank
-//                           ERROR      why it is refused              OPEN    an operation waits for joined ranks alone
-//                           JOINED     it has heard JOIN              JOIN_RESULT  who joined last, sequence numbers
-//                           ABSENT     operations' missing ranks      TELL    a rank asks where this one is
-//                           STACKS     what that rank answers         ABORT
-//   coordinator -> leader   LEAD       what a leader must know of an id
-//                           READY      a batch: ids in order, with all counts
-//                           RETIRE, RETIRED (uses)   LEFT (rank)   JOIN_END
+//   leader -> coordinator   REPORT     what its group has completed, closed and finished with
+//   coordinator -> rank     ASSIGN     an id: to the ranks of its set and the leaders of their groups
+//                           ERROR      why an operation is refused    OPEN   an operation waits for joined ranks alone
+//                           JOIN_END   all had joined: who came last, sequence numbers
+//   coordinator -> leader   RETIRE     close the id                   LOG    entries to append, in order
+//   both                    JOIN       this rank has no more data; sent back once the coordinator knows
+//                           LEAVE      a rank shuts down in good order; sent on to those that cannot see it
+//                           ABORT      this epoch cannot go on; sent on to all
+//                           QUESTION   where these ranks are, sent on to them; or, to no rank, who is missing
+//                           ANSWER     to the rank that asked
 //
 // Early operations are announced by their data (peer_arrivals.h).
 //
@@ -30,7 +25,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/status.h"
@@ -41,30 +38,19 @@ namespace farandole {
 
 enum class MessageKind : uint8_t {
   kDescribe = 1,
-  kStuck = 2,
-  kLeave = 3,
-  kAbort = 4,
-  kComplete = 5,
-  kRetireInfo = 6,
-  kFree = 7,
-  kAssign = 8,
-  kError = 9,
-  kReady = 10,
-  kRetire = 11,
-  kRetired = 12,
-  kLeft = 13,
-  kJoin = 14,
-  kInvite = 15,
-  kOpen = 16,
-  kJoinResult = 17,
-  kJoinEnd = 18,
-  kLead = 19,
-  kAsk = 20,
-  kTell = 21,
-  kStacks = 22,
-  kWhom = 23,
-  kAbsent = 24,
-  kJoined = 25,
+  kStuck,
+  kReport,
+  kAssign,
+  kError,
+  kOpen,
+  kJoinEnd,
+  kRetire,
+  kLog,
+  kJoin,
+  kLeave,
+  kAbort,
+  kQuestion,
+  kAnswer,
 };
 
 inline constexpr int kCoordinatorRank = 0;
@@ -97,9 +83,6 @@ inline uint64_t StampOf(uint64_t use, int64_t sequence_number) {
 }
 inline uint64_t UsesIn(uint64_t stamp) { return static_cast<uint32_t>(stamp); }
 inline int64_t SequenceNumberIn(uint64_t stamp) { return static_cast<int64_t>(stamp >> 32) - 1; }
-// A stamp of a use that is known to mean the same on all ranks; RETIRE_INFO may have one.
-inline uint64_t UnknownStamp(uint64_t uses) { return uint64_t{1} << 63 | uses; }
-inline bool IsUnknown(uint64_t stamp) { return stamp >> 63 != 0; }
 // Uses of one id are counted in 32 bits. After this many the name asks for a new id, and gets it long before the count
 // overflows.
 inline constexpr uint64_t kMostUses = uint64_t{1} << 31;
@@ -109,24 +92,15 @@ inline constexpr uint64_t kMostUses = uint64_t{1} << 31;
 
 struct Assignment {
   static constexpr MessageKind kKind = MessageKind::kAssign;
-  std::string name;
-  int32_t set = 0;
   int32_t id = -1;
   Protocol protocol{};  // of its uses, but for the first, which is in the log
   int64_t span_offset = -1;
   uint32_t serial = 0;        // counts assignments, so that data put to a former name of the id are told apart
   bool names_differ = false;  // unnamed: the ranks have different names for it
+  Description description;    // under the receiver's name, without data
 
-  FRD_FIELDS(name, set, id, protocol, span_offset, serial, names_differ)
+  FRD_FIELDS(id, protocol, span_offset, serial, names_differ, description)
   bool IsValid() const { return IsId(id); }
-};
-
-struct Invited {
-  static constexpr MessageKind kKind = MessageKind::kInvite;
-  Assignment assignment;  // without a name and a set, which are those of the description
-  Description description;
-
-  FRD_FIELDS(assignment, description)
 };
 
 // ERROR
@@ -150,57 +124,99 @@ struct Aborted {
   FRD_FIELDS(code, culprit, text)
 };
 
-// Tells a leader about an id, even where the leader is not in the id's set.
-struct Lead {
-  static constexpr MessageKind kKind = MessageKind::kLead;
-  int32_t id = -1;
-  int32_t set = 0;
-  uint32_t counts_per_rank = 0;  // of each rank
-  Protocol protocol{};
-  int64_t payload_bytes = 0;  // in cells
-  int64_t span_offset = -1;
-  int64_t span_bytes = 0;
+// ---- reports. Those of several groups about one id can be merged, in any order.
 
-  FRD_FIELDS(id, set, counts_per_rank, protocol, payload_bytes, span_offset, span_bytes)
-  bool IsValid() const { return IsId(id); }
-  bool cells() const { return protocol == Protocol::kCells; }
-  bool early() const { return protocol == Protocol::kEarly; }
-};
-
-// COMPLETE
+// All ranks of some groups have arrived at a use.
 struct Completion {
-  static constexpr MessageKind kKind = MessageKind::kComplete;
   int32_t id = 0;
   uint64_t use = 0;
-  uint64_t stamp = 0;           // of all the group's members, see StampOf
-  std::vector<int64_t> counts;  // of the group's positions
+  uint64_t stamp = 0;                              // of all their members, see StampOf
+  std::map<int32_t, std::vector<int64_t>> counts;  // by group: of its members, in the order of their positions
 
   FRD_FIELDS(id, use, stamp, counts)
   bool IsValid() const { return IsId(id); }
+  // Returns false when the others mean a different operation.
+  bool Merge(Completion other) {
+    if (!counts.empty() && stamp != other.stamp) return false;
+    id = other.id;
+    use = other.use;
+    stamp = other.stamp;
+    counts.merge(other.counts);
+    return true;
+  }
 };
 
-// An entry that a leader appends to its group's log. The counts of all positions, one after the other, go into the
-// buffer of this use.
-struct ReadyItem {
+// Some groups have closed an id. An arrival at an early use is final, so the use is complete once all ranks have
+// arrived, unless they meant different operations.
+struct Closing {
+  int32_t id = 0;
+  int32_t groups = 0;
+  uint64_t least_uses = ~uint64_t{0};  // that a group has completed
+  uint64_t most_uses = 0;
+  uint64_t stamp = 0;   // early: of the last complete use of a group; 0 where none knows it
+  bool differ = false;  // early: another had another stamp
+
+  FRD_FIELDS(id, groups, least_uses, most_uses, stamp, differ)
+  bool IsValid() const { return IsId(id); }
+  // Returns how many uses all of the groups have completed.
+  uint64_t uses() const { return least_uses - (differ && least_uses == most_uses ? 1 : 0); }
+  void Merge(const Closing& other) {
+    id = other.id;
+    groups += other.groups;
+    least_uses = std::min(least_uses, other.least_uses);
+    most_uses = std::max(most_uses, other.most_uses);
+    differ = differ || other.differ || (stamp != 0 && other.stamp != 0 && stamp != other.stamp);
+    if (stamp == 0) stamp = other.stamp;
+  }
+};
+
+struct Report {
+  static constexpr MessageKind kKind = MessageKind::kReport;
+  std::vector<Completion> completed;
+  std::vector<Closing> closed;
+  std::vector<int32_t> finished;  // ids that nobody in the group will touch again
+
+  FRD_FIELDS(completed, closed, finished)
+  bool empty() const { return completed.empty() && closed.empty() && finished.empty(); }
+};
+
+// ---- the log
+
+enum class LogKind : uint8_t {
+  kReady = 1,        // all ranks of a set inside the group have arrived: run it in a batch
+  kReadyAcross = 2,  // the same of a set across groups
+  kEndOfBatch = 3,   // of a set across groups
+  kRetired = 4,      // the id means nothing from here on
+  kLeft = 5,         // a rank has left the job
+  kJoinEnd = 6,      // all ranks had joined; they go on together
+};
+inline bool IsKnown(LogKind kind) { return kind >= LogKind::kReady && kind <= LogKind::kJoinEnd; }
+
+// An entry that a leader appends to its group's log.
+struct LogItem {
+  LogKind kind = LogKind::kReady;
   int32_t id = 0;
   int32_t set = 0;
-  uint64_t use = 0;
-  std::vector<int64_t> counts;
+  uint64_t use = 0;             // kRetired: how many uses were completed
+  std::vector<int64_t> counts;  // of all positions, one after the other: for the buffer of this use
 
-  FRD_FIELDS(id, set, use, counts)
+  FRD_FIELDS(kind, id, set, use, counts)
 };
-struct ReadyBatch {
-  static constexpr MessageKind kKind = MessageKind::kReady;
-  std::vector<ReadyItem> items;
+struct LogItems {
+  static constexpr MessageKind kKind = MessageKind::kLog;
+  std::vector<LogItem> items;
 
   FRD_FIELDS(items)
 };
 
-struct Asked {
-  static constexpr MessageKind kKind = MessageKind::kAsk;
-  std::vector<int64_t> ranks;
+// ---- ranks that wait, and ranks that have joined
 
-  FRD_FIELDS(ranks)
+struct Asked {
+  static constexpr MessageKind kKind = MessageKind::kQuestion;
+  int32_t asker = 0;
+  std::vector<int32_t> ranks;
+
+  FRD_FIELDS(asker, ranks)
 };
 
 // Ranks that have not come to an operation, and those that have, as far as rank 0 knows.
@@ -211,40 +227,33 @@ struct Absence {
 
   FRD_FIELDS(title, ranks, here)
 };
-struct Absent {
-  static constexpr MessageKind kKind = MessageKind::kAbsent;
+
+struct Answered {
+  static constexpr MessageKind kKind = MessageKind::kAnswer;
+  int32_t asker = 0;
+  int32_t rank = kNobody;  // whose diagnosis it is (engine/diagnosis.h); kNobody: the coordinator knows these absences
+  std::string text;
   std::vector<Absence> absences;
 
-  FRD_FIELDS(absences)
+  static constexpr int32_t kNobody = -1;
+  FRD_FIELDS(asker, rank, text, absences)
 };
 
-// What the diagnosis of a rank says of it (engine/diagnosis.h).
-struct Answered {
-  static constexpr MessageKind kKind = MessageKind::kStacks;
-  int32_t rank = 0;  // to rank 0: who asked; from rank 0: who answers
-  std::string text;
-
-  FRD_FIELDS(rank, text)
-};
-
+// JOIN, and JOIN_END for the rank that joined last
 struct Joined {
-  static constexpr MessageKind kKind = MessageKind::kJoin;
   int32_t rank = 0;
   SequenceNumbers sequence_numbers;
 
   FRD_FIELDS(rank, sequence_numbers)
 };
-struct JoinResult : Joined {  // of the rank that joined last
-  static constexpr MessageKind kKind = MessageKind::kJoinResult;
-};
 
-// STUCK, RETIRE_INFO, FREE, RETIRE, RETIRED, OPEN (what the others said), LEFT, LEAVE, JOINED, JOIN_END, WHOM,
-// TELL (who asks)
+// STUCK, RETIRE, OPEN (what the others said), LEAVE (the rank)
 struct IdMessage {
   int32_t id = 0;
   uint64_t value = 0;
 
   FRD_FIELDS(id, value)
+  bool IsValid() const { return IsId(id); }
 };
 
 template <typename T>
@@ -262,12 +271,12 @@ inline Bytes EncodeIdMessage(MessageKind kind, int id, uint64_t value = 0) {
   return Encode(kind, IdMessage{id, value});
 }
 
-// True for an ABORT that can be read in full.
-inline bool IsAbort(const Bytes& message) {
+// Null for a message of another kind, or one that cannot be read in full.
+template <typename T>
+std::optional<T> ReadAs(const Bytes& message, MessageKind kind = T::kKind) {
   ByteReader reader(message);
-  const auto kind = reader.Get<MessageKind>();
-  Decode<Aborted>(&reader);
-  return reader.AtEnd() && kind == MessageKind::kAbort;
+  if (reader.Get<MessageKind>() != kind) return std::nullopt;
+  auto said = Decode<T>(&reader);
+  return reader.AtEnd() ? std::optional<T>(std::move(said)) : std::nullopt;
 }
-
 }  // namespace farandole

@@ -8,7 +8,7 @@
 namespace farandole {
 // ---- process sets
 
-NameTable::NameTable(const GroupMembers& group) : group_(group), sets_(group.world(), group.rank()) {
+NameTable::NameTable(const GroupMembers& group) : rank_(group.rank()), sets_(group.world(), group.rank()) {
   everybody_ = (by_set_[0] = std::make_unique<SetNames>(sets_.Find(0))).get();
 }
 
@@ -16,7 +16,7 @@ Status NameTable::CanRemove(int set) const {
   const SetNames* const names = Names(set);
   if (names == nullptr) return Status::Ok();  // rank 0 says that there is none
   for (const auto& [key, name] : names->names) {
-    if (name->in_flight) return InUse(set, name->description.Title(), group_.rank());
+    if (name->in_flight) return InUse(set, name->description.Title(), rank_);
   }
   return Status::Ok();
 }
@@ -72,30 +72,34 @@ void NameTable::EraseIfIdle(Name* name) {
   if (names->removed && names->names.empty()) by_set_.erase(names->set->id);
 }
 
-// Works out once, here, what follows from the id, and not for each use.
-bool NameTable::Assign(Name* name, const Assignment& assignment) {
-  const ProcessSet& set = name->set();
-  const Signature& signature = name->description.signature;
-  Id& id = ids_[static_cast<size_t>(assignment.id)];
-  if (id.name != nullptr) return false;
+std::optional<IdProperties> PropertiesOf(const Assignment& assignment, const ProcessSet& set,
+                                         const GroupMembers& group) {
+  const Signature& signature = assignment.description.signature;
   OperationFacts facts = FactsOf(signature, set);
-  facts.has_early_lanes = HasEarlyLanes(group_.world());
-  if (!IsPossible(assignment.protocol, facts)) return false;
-  const IdSpan span{assignment.span_offset, SpanBytesOf(signature, set, assignment.protocol)};
-  const bool has_span = span.offset != -1;
-  if (has_span != (span.size_bytes > 0) || (has_span && !span.IsValid())) return false;
-  name->id = assignment.id;
-  name->known = signature;
-  name->serial = assignment.serial;
-  name->span = span;
-  name->protocol = assignment.protocol;
-  const bool has_data = name->protocol != Protocol::kNegotiated;
-  name->payload_bytes = has_data ? static_cast<size_t>(signature.TotalBytes()) : 0;
-  name->collects = CollectsInCells(name->protocol, set.layout) && group_.SharersOf(set) > 1;
-  name->has_counts = signature.CountsPerRank(set.size()) > 0;
+  facts.has_early_lanes = HasEarlyLanes(group.world());
+  if (!IsPossible(assignment.protocol, facts)) return std::nullopt;
+  IdProperties properties;
+  properties.span = {assignment.span_offset, SpanBytesOf(signature, set, assignment.protocol)};
+  const bool has_span = properties.span.offset != -1;
+  if (has_span != (properties.span.size_bytes > 0) || (has_span && !properties.span.IsValid())) return std::nullopt;
+  properties.protocol = assignment.protocol;
+  const bool has_data = assignment.protocol != Protocol::kNegotiated;
+  properties.payload_bytes = has_data ? static_cast<size_t>(signature.TotalBytes()) : 0;
+  properties.counts_per_rank = signature.CountsPerRank(set.size());
+  properties.serial = assignment.serial;
+  properties.sharers = group.SharersOf(set);
+  properties.collects = CollectsInCells(assignment.protocol, set.layout) && properties.sharers > 1;
+  return properties;
+}
+
+bool NameTable::Assign(Name* name, int id, const IdProperties& properties) {
+  if (at(id) != nullptr) return false;
+  name->id = id;
+  name->known = name->description.signature;
+  name->properties = properties;
   name->next_use = 1;
   ++name->ids_held;
-  id = {name, group_.SharersOf(set), name->protocol == Protocol::kEarly ? name->serial : 0};
+  ids_[static_cast<size_t>(id)] = {name, properties};
   return true;
 }
 

@@ -29,11 +29,29 @@ namespace farandole {
 
 struct SetNames;
 
+// What an assignment says of an id, and what follows from it. Equal on all members of the group.
+struct IdProperties {
+  IdSpan span;
+  Protocol protocol{};
+  size_t payload_bytes = 0;  // of a small or early one
+  size_t counts_per_rank = 0;
+  uint32_t serial = 0;    // of the assignment
+  int sharers = 0;        // members of this group in the set
+  bool collects = false;  // early, and this group has several members in the set
+
+  bool small() const { return protocol == Protocol::kCells; }
+  bool early() const { return protocol == Protocol::kEarly; }
+};
+// Null for an impossible assignment. REQUIRES: the description fits the set.
+std::optional<IdProperties> PropertiesOf(const Assignment& assignment, const ProcessSet& set,
+                                         const GroupMembers& group);
+
 // Everything known about one name in one process set.
 struct Name {
   Name(SetNames* of, std::string_view key) : of(of), key(key) {}
   inline const ProcessSet& set() const;
-  bool small() const { return protocol == Protocol::kCells; }
+  bool small() const { return properties.small(); }
+  bool AwaitsId() const { return in_flight && !counted && id < 0; }  // it is described
 
   SetNames* const of;
   const std::string key;    // under which `of` finds it, also before it is described
@@ -43,14 +61,9 @@ struct Name {
   // The id and what was assigned with it. -1: the name has no id, and must be described.
   int id = -1;
   Signature known;
-  IdSpan span;
-  Protocol protocol{};
-  size_t payload_bytes = 0;                // of a small or early one
+  IdProperties properties;
   std::shared_ptr<PeerArrivals> arrivals;  // of an early one
-  bool collects = false;                   // early, and this group has several members in the set
-  uint32_t serial = 0;                     // of the assignment
-  bool has_counts = false;
-  uint64_t next_use = 0;  // of the id; use 0 is the described one
+  uint64_t next_use = 0;                   // of the id; use 0 is the described one
   // Ids that still mean this name: the current one, and former ones until RETIRED is read.
   int ids_held = 0;
   bool retiring = false;  // RETIRED was read, but one completed use is still to come
@@ -109,28 +122,26 @@ class NameTable {
   void EraseIfIdle(Name* name);
 
   // ---- ids
-  // Gives the name its id. Returns false for an impossible assignment.
-  bool Assign(Name* name, const Assignment& assignment);
+  // Gives the name its id. Returns false when another name has it.
+  bool Assign(Name* name, int id, const IdProperties& properties);
   Name* at(int id) const { return ids_[static_cast<size_t>(id)].name; }
   // Likewise, but null for an id that the name had before.
   Name* Current(int id) const {
     Name* const name = at(id);
     return name != nullptr && name->id == id ? name : nullptr;
   }
-  int sharers_of(int id) const { return ids_[static_cast<size_t>(id)].sharers; }
-  // Of an early id; 0 for others.
-  uint32_t early_serial_of(int id) const { return ids_[static_cast<size_t>(id)].early_serial; }
+  // As it was assigned last.
+  const IdProperties& properties_of(int id) const { return ids_[static_cast<size_t>(id)].properties; }
   // Takes the id from its name. The name stays.
   void Forget(int id);
 
  private:
   struct Id {
     Name* name = nullptr;
-    int sharers = 0;  // members of this group in the set
-    uint32_t early_serial = 0;
+    IdProperties properties;
   };
 
-  const GroupMembers& group_;
+  const int rank_;
   ProcessSets sets_;
   std::map<int, std::unique_ptr<SetNames>> by_set_;
   SetNames* everybody_;  // the names of set 0
@@ -170,12 +181,13 @@ class UsesInFlight {
     const uint64_t use = CountNext(name, admission);
     if (!name->arrivals) return;
     admission->early = true;
-    if (name->collects) {
+    if (name->properties.collects) {
       const auto members = name->set().layout.groups[static_cast<size_t>(name->set().group())].size();
-      admission->group_cells = CellBuffer::WithResult(spans_.BufferOf(name->span, use), static_cast<int>(members),
-                                                      name->payload_bytes, name->set().member());
+      admission->group_cells =
+          CellBuffer::WithResult(spans_.BufferOf(name->properties.span, use), static_cast<int>(members),
+                                 name->properties.payload_bytes, name->set().member());
     }
-    admission->serial = name->serial;
+    admission->serial = name->properties.serial;
     admission->round = round;
     ++early_count_;
   }
@@ -183,8 +195,8 @@ class UsesInFlight {
   void CountSmall(Name* name, Admission* admission) {
     const uint64_t use = CountNext(name, admission);
     // Built in place, without a copy.
-    admission->cells.emplace(spans_.BufferOf(name->span, use), name->set().size(), name->payload_bytes,
-                             name->set().position);
+    admission->cells.emplace(spans_.BufferOf(name->properties.span, use), name->set().size(),
+                             name->properties.payload_bytes, name->set().position);
     admission->large = IsLarge(*name);
   }
   void Keep(Name* name, Admission* admission) {
@@ -202,7 +214,8 @@ class UsesInFlight {
   // ---- small operations
   bool has_small() const { return small_count_.load(std::memory_order_relaxed) > 0; }  // any thread
   CellBuffer CellsOf(const Name& name, uint64_t use) const {                           // of a small one
-    return {spans_.BufferOf(name.span, use), name.set().size(), name.payload_bytes, name.set().position};
+    return {spans_.BufferOf(name.properties.span, use), name.set().size(), name.properties.payload_bytes,
+            name.set().position};
   }
   // Returns the last stamp of a member of this group for the name; for a small one, in the buffer of that use.
   uint64_t SaidBy(int member, int rank, const Name& name, uint64_t use) const {
@@ -215,7 +228,7 @@ class UsesInFlight {
   bool AllHavePut(const Name& name) const;                // even where the id is retired
   bool HasReduced(const Name& name, int position) const;  // its share of a large operation
   bool IsLarge(const Name& name) const {
-    return name.payload_bytes > one_phase_bytes_ && CellBuffer::CanShare(name.payload_bytes);
+    return name.properties.payload_bytes > one_phase_bytes_ && CellBuffer::CanShare(name.properties.payload_bytes);
   }
   std::vector<Ticket> Ready() const;
   void AskForBells() const;

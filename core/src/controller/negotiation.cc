@@ -31,42 +31,8 @@ void Note(Name* name, const NamedOperation& operation, Admission* admission) {
   admission->label = &name->label;
 }
 
-// ---- messages that change no state here
-
-Status OnAbort(ByteReader* reader, const Layout& world, NegotiationEvents* events) {
-  const auto aborted = Decode<Aborted>(reader);
-  if (!reader->AtEnd()) return Unreadable(kCoordinatorRank);
-  // An abort without a known reason is still one; it must not pass for a success.
-  const auto code = static_cast<Code>(aborted.code);
-  Status status(IsKnown(code) && code != Code::kOk ? code : Code::kInternal, aborted.text);
-  const bool known = aborted.culprit >= 0 && aborted.culprit < world.size();
-  events->push_back(
-      NegotiationEvent::OfRank(NegotiationEvent::kAbort, known ? aborted.culprit : -1, std::move(status)));
-  return Status::Ok();
-}
-
-Status OnStacks(ByteReader* reader, const Layout& world, NegotiationEvents* events) {
-  auto answer = Decode<Answered>(reader);
-  if (!reader->AtEnd() || answer.rank < 0 || answer.rank >= world.size()) return Unreadable(kCoordinatorRank);
-  events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAnswered, answer.rank));
-  events->back().answer = std::move(answer.text);
-  return Status::Ok();
-}
-
-Status OnAbsent(ByteReader* reader, const Layout& world, NegotiationEvents* events) {
-  NegotiationEvent event;
-  event.kind = NegotiationEvent::kAbsent;
-  event.absences = Decode<Absent>(reader).absences;
-  bool are_ranks = reader->AtEnd();
-  for (const Absence& absence : event.absences) {
-    for (const std::vector<int64_t>& ranks : {absence.ranks, absence.here}) {
-      are_ranks = are_ranks && std::all_of(ranks.begin(), ranks.end(),
-                                           [&](int64_t rank) { return rank >= 0 && rank < world.size(); });
-    }
-  }
-  if (!are_ranks) return Unreadable(kCoordinatorRank);
-  events->push_back(std::move(event));
-  return Status::Ok();
+bool AreRanks(const std::vector<int64_t>& ranks, const Layout& world) {
+  return std::all_of(ranks.begin(), ranks.end(), [&](int64_t rank) { return rank >= 0 && rank < world.size(); });
 }
 
 }  // namespace
@@ -81,9 +47,8 @@ Negotiation::Negotiation(const Layout& layout, int rank, std::byte* memory, cons
       in_flight_(memory_.counters, memory_.spans, limits.one_phase_bytes),
       unknown_(group_, names_),
       join_(group_, &memory_, names_, in_flight_, &outbox_),
-      leader_(group_, &memory_, names_, &outbox_),
-      log_(group_, &memory_, &names_, &in_flight_, &join_, &outbox_),
-      messages_(group_, &names_, &in_flight_, &unknown_, &join_, &leader_),
+      leader_(group_, &memory_, &outbox_),
+      log_(&memory_, &names_, &in_flight_, &join_, &outbox_),
       unlogged_(&memory_.log) {}
 
 Status Negotiation::Submit(const DescribedOperation& operation, Admission* admission) {
@@ -93,16 +58,17 @@ Status Negotiation::Submit(const DescribedOperation& operation, Admission* admis
   if (name->in_flight) return AlreadyInFlight(name->description, group_.rank());
   if (name->id < 0 || !operation.Means(name->known)) return Describe(operation, name, admission);
   Note(name, operation, admission);
-  if (name->has_counts) name->description.counts = operation.Counts();
+  const bool has_counts = name->properties.counts_per_rank > 0;
+  if (has_counts) name->description.counts = operation.Counts();
   if (name->next_use == limits_.most_uses) outbox_.Send(MessageKind::kStuck, name->id);
   // Nothing throws from here on.
   if (admission->set != names->set) admission->set = names->set;  // a look costs less than counting references
   admission->ticket = in_flight_.Begin(name);
   in_flight_.Count(name, join_.round(), admission);
-  if (name->has_counts) {
+  if (has_counts) {
     const std::vector<int64_t>& counts = name->description.counts;
     const size_t first = static_cast<size_t>(name->set().position) * counts.size();
-    memory_.spans.WriteCounts(name->span, name->next_use - 1, first, counts);
+    memory_.spans.WriteCounts(name->properties.span, name->next_use - 1, first, counts);
   }
   return Status::Ok();
 }
@@ -153,7 +119,7 @@ Name* Negotiation::SubmitSmall(const NamedOperation& operation, Admission* admis
 
 Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {
   const int id = admission.id;
-  const int sharers = names_.sharers_of(id);
+  const int sharers = names_.properties_of(id).sharers;
   const ArrivalCounters::Arrival arrival = memory_.counters.Arrive(id, admission.stamp(), sharers);
   if (arrival.retired) return Arrived::kRetired;
   if (!arrival.last) return Arrived::kCounted;
@@ -209,7 +175,7 @@ void Negotiation::EndEarly(Ticket ticket) {
 // ---- what others say
 
 bool Negotiation::HasNews() const {
-  return log_.HasNews() || !unlogged_.empty() || messages_.HasWaiting() || join_.joined() || leader_.HasNews();
+  return log_.HasNews() || !unlogged_.empty() || !waiting_.empty() || join_.joined() || leader_.HasNews();
 }
 
 bool Negotiation::Advance(NegotiationEvents* events) {
@@ -222,138 +188,139 @@ bool Negotiation::Advance(NegotiationEvents* events) {
   const uint64_t before = log_.head();
   do {
     log_.Read(events);
-  } while (messages_.ReadWaiting(events));
+  } while (ReadWaiting(events));
   if (log_.head() != before) log_.PublishHead();
   const size_t count = events->size();
   if (join_.takes_part()) join_.Invite(log_.head(), events);
   return moved || log_.head() != before || events->size() != count;
 }
 
-Status MessageReader::Read(const Bytes& message, NegotiationEvents* events) {
-  bool early = HasWaiting();
-  Status status;
-  if (!early) status = Handle(message, events, false, &early);
-  if (early) waiting_.push_back(message);
-  return status;
+// ---- messages of the coordinator
+
+Status Negotiation::OnMessage(const Bytes& message, NegotiationEvents* events) {
+  const Reading reading = waiting_.empty() ? Read(message, false, events) : Reading::kEarly;
+  if (reading == Reading::kEarly) waiting_.push_back(message);
+  return reading == Reading::kImpossible ? Unreadable(kCoordinatorRank) : Status::Ok();
 }
 
-bool MessageReader::ReadWaiting(NegotiationEvents* events) {
-  bool handled = false;
-  while (HasWaiting()) {
-    bool early = false;
-    const Status status = Handle(waiting_.front(), events, true, &early);
-    if (early) break;
-    if (!status.ok()) {
-      const Status broken = Unreadable(kCoordinatorRank);
-      events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAbort, -1, broken));
-    }
+// Handles waiting messages. REQUIRES: the log is read as far as it can be understood without them. Returns whether it
+// handled any.
+bool Negotiation::ReadWaiting(NegotiationEvents* events) {
+  const size_t before = waiting_.size();
+  while (!waiting_.empty()) {
+    const Reading reading = Read(waiting_.front(), true, events);
+    if (reading == Reading::kEarly) break;
+    if (reading == Reading::kImpossible)
+      events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAbort, -1, Unreadable(kCoordinatorRank)));
     waiting_.pop_front();
-    handled = true;
   }
-  return handled;
+  return waiting_.size() != before;
 }
 
-// *early: the message refers to log entries that this rank has not read: the one that adds its process set, or the one
-// that ends the name's use in flight. log_is_read: the log is read as far as it can be understood without more
-// messages.
-Status MessageReader::Handle(const Bytes& message, NegotiationEvents* events, bool log_is_read, bool* early) {
-  ByteReader reader(message);
-  const auto kind = reader.Get<MessageKind>();
-  if (kind == MessageKind::kAssign) return OnAssign(&reader, events);
-  if (kind == MessageKind::kInvite) return OnInvite(&reader, events, log_is_read, early);
-  if (kind == MessageKind::kError) return OnError(&reader, events);
-  if (kind == MessageKind::kLead) return leader_.OnLead(&reader, early);
-  if (kind == MessageKind::kReady) return leader_.OnReady(&reader);
-  if (kind == MessageKind::kJoinResult) return OnJoinResult(&reader);
-  if (kind == MessageKind::kStacks) return OnStacks(&reader, group_.world(), events);
-  if (kind == MessageKind::kAbsent) return OnAbsent(&reader, group_.world(), events);
-  if (kind == MessageKind::kAbort) return OnAbort(&reader, group_.world(), events);
-  return OnIdMessage(kind, &reader, events);
+// log_is_read: the log is read as far as it can be understood without more messages.
+Negotiation::Reading Negotiation::Read(const Bytes& message, bool log_is_read, NegotiationEvents* events) {
+  if (const auto assignment = ReadAs<Assignment>(message)) return OnAssign(*assignment, log_is_read, events);
+  return ReadOther(message, events) ? Reading::kDone : Reading::kImpossible;
 }
 
-Status MessageReader::OnAssign(ByteReader* reader, NegotiationEvents* events) {
-  const auto assignment = Decode<Assignment>(reader);
-  if (!reader->AtEnd()) return Unreadable(kCoordinatorRank);
-  Name* const name = names_.Find(assignment.set, assignment.name);
-  const bool described = name != nullptr && name->in_flight && !name->counted && name->id < 0;
-  if (!described || !Assign(name, assignment)) return Unreadable(kCoordinatorRank);
-  if (!assignment.names_differ) return Status::Ok();
-  events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kNamesDiffer, kCoordinatorRank));
-  events->back().description = name->description;
-  return Status::Ok();
+bool Negotiation::ReadOther(const Bytes& message, NegotiationEvents* events) {
+  if (const auto log = ReadAs<LogItems>(message)) return leader_.OnLog(*log);
+  if (const auto failure = ReadAs<Failure>(message)) return OnError(*failure, events);
+  if (const auto retire = ReadAs<IdMessage>(message, MessageKind::kRetire)) return leader_.OnRetire(retire->id);
+  if (const auto open = ReadAs<IdMessage>(message, MessageKind::kOpen)) return join_.OnOpen(open->id, open->value);
+  if (const auto left = ReadAs<IdMessage>(message, MessageKind::kLeave)) return OnLeave(left->id);
+  if (ReadAs<Joined>(message, MessageKind::kJoin)) return join_.OnJoined();
+  if (auto result = ReadAs<Joined>(message, MessageKind::kJoinEnd)) return OnJoinEnd(std::move(*result));
+  if (const auto question = ReadAs<Asked>(message)) return OnQuestion(*question, events);
+  if (auto answer = ReadAs<Answered>(message)) return OnAnswer(std::move(*answer), events);
+  if (const auto aborted = ReadAs<Aborted>(message)) return OnAbort(*aborted, events);
+  return false;
 }
 
-// Gives the name its id. Returns false for an impossible assignment.
-bool MessageReader::Assign(Name* name, const Assignment& assignment) {
-  if (!names_.Assign(name, assignment)) return false;
-  unknown_.Open(name, assignment.serial);
-  return true;
-}
-
-// This rank has joined, so it did not describe the operation; it is in flight here all the same.
-Status MessageReader::OnInvite(ByteReader* reader, NegotiationEvents* events, bool log_is_read, bool* early) {
-  auto invited = Decode<Invited>(reader);
-  Description& description = invited.description;
+// This rank has described the operation, has joined, or only leads its group.
+Negotiation::Reading Negotiation::OnAssign(const Assignment& assignment, bool log_is_read, NegotiationEvents* events) {
+  const Description& description = assignment.description;
   SetNames* const names = names_.Names(description.signature.set);
-  if (!reader->AtEnd() || !join_.takes_part()) return Unreadable(kCoordinatorRank);
-  *early = names == nullptr && names_.IsFutureSet(description.signature.set);
-  if (*early) return Status::Ok();
-  if (names == nullptr || !names->set->contains_me()) return Unreadable(kCoordinatorRank);
-  if (!FitsSet(description, names->set->size(), group_.world().size())) return Unreadable(kCoordinatorRank);
-  Name* const name = names_.FindOrAdd(names, description.name);
-  // The log says how that use ends, except for a small one that the others have completed: an incomplete one would have
-  // been retired in the log before anybody could describe the operation anew. The driver completes a large one.
-  if (name->in_flight && log_is_read) TakeIfAllHavePut(name, events);
-  *early = name->in_flight;
-  if (*early) return Status::Ok();
-  name->description = description;
-  name->id = -1;
-  if (!Assign(name, invited.assignment)) return Unreadable(kCoordinatorRank);
-  events->push_back(NegotiationEvent::About(NegotiationEvent::kInvited, in_flight_.Begin(name)));
-  events->back().description = std::move(description);
-  return Status::Ok();
+  if (names == nullptr && names_.IsFutureSet(description.signature.set)) return Reading::kEarly;
+  if (names == nullptr || !FitsSet(description, names->set->size(), group_.world().size())) return Reading::kImpossible;
+  const std::optional<IdProperties> properties = PropertiesOf(assignment, *names->set, group_);
+  if (!properties || properties->sharers == 0) return Reading::kImpossible;
+  const bool is_member = names->set->contains_me(), is_invited = is_member && join_.takes_part();
+  Name* const name = is_invited ? names_.FindOrAdd(names, description.name) : names->Find(description.name);
+  if (is_invited && !CanBegin(name, log_is_read, events)) return Reading::kEarly;
+  const bool is_described = name != nullptr && name->AwaitsId() && name->description.signature == description.signature;
+  if (is_member && !is_invited && !is_described) return Reading::kImpossible;
+  if (leader_.leads() ? !leader_.Lead(assignment.id, *properties, names->set) : !is_member) return Reading::kImpossible;
+  if (is_invited) name->description = description;
+  if (is_member && !names_.Assign(name, assignment.id, *properties)) return Reading::kImpossible;
+  if (is_member) unknown_.Open(name);
+  if (is_invited) {
+    events->push_back(NegotiationEvent::About(NegotiationEvent::kInvited, in_flight_.Begin(name)));
+    events->back().description = description;
+  } else if (is_member && assignment.names_differ) {
+    events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kNamesDiffer, kCoordinatorRank));
+    events->back().description = name->description;
+  }
+  return Reading::kDone;
 }
 
-void MessageReader::TakeIfAllHavePut(Name* name, NegotiationEvents* events) {
-  if (!name->counted || !name->small() || in_flight_.IsLarge(*name)) return;
-  if (in_flight_.AllHavePut(*name)) in_flight_.EndWith(NegotiationEvent::kTake, name, events);
+// This rank has joined, so it did not describe the operation; it is in flight here all the same. The log says how an
+// earlier use ends, except for a small one that the others have completed: an incomplete one would have been retired in
+// the log before anybody could describe the operation anew. The driver completes a large one.
+bool Negotiation::CanBegin(Name* name, bool log_is_read, NegotiationEvents* events) {
+  const bool is_small = name->in_flight && name->counted && name->small() && !in_flight_.IsLarge(*name);
+  if (log_is_read && is_small && in_flight_.AllHavePut(*name))
+    in_flight_.EndWith(NegotiationEvent::kTake, name, events);
+  return !name->in_flight;
 }
 
-Status MessageReader::OnError(ByteReader* reader, NegotiationEvents* events) {
-  const auto failure = Decode<Failure>(reader);
+bool Negotiation::OnError(const Failure& failure, NegotiationEvents* events) {
   const bool refuses = failure.code == Code::kMismatch || failure.code == Code::kInvalid;  // and the job goes on
-  if (!reader->AtEnd() || !refuses) return Unreadable(kCoordinatorRank);
   Name* const name = names_.Find(failure.set, failure.name);
-  if (name == nullptr || !name->in_flight) return Unreadable(kCoordinatorRank);
-  if (name->counted || name->id >= 0) return Unreadable(kCoordinatorRank);  // only what was described can be refused
+  if (!refuses || name == nullptr || !name->AwaitsId()) return false;
   const Signature& signature = name->description.signature;
   if (signature.kind == OpKind::kRemoveProcessSet) names_.Reopen(signature);
   in_flight_.EndWith(NegotiationEvent::kFailed, name, events);
   events->back().status = Status::OfKinds(failure.code, failure.text, failure.kinds);
   names_.EraseIfIdle(name);
-  return Status::Ok();
+  return true;
 }
 
-Status MessageReader::OnJoinResult(ByteReader* reader) {
-  auto result = Decode<JoinResult>(reader);
-  if (!reader->AtEnd() || !join_.OnResult(std::move(result))) return Unreadable(kCoordinatorRank);
-  return Status::Ok();
+bool Negotiation::OnJoinEnd(Joined result) {
+  if (!join_.OnResult(std::move(result))) return false;
+  if (leader_.leads()) leader_.Append({LogKind::kJoinEnd, 0, 0, 0});
+  return true;
 }
 
-Status MessageReader::OnIdMessage(MessageKind kind, ByteReader* reader, NegotiationEvents* events) {
-  const auto message = Decode<IdMessage>(reader);
-  if (!reader->AtEnd() || !IsId(message.id)) return Unreadable(kCoordinatorRank);
-  if (kind == MessageKind::kJoined && join_.OnJoined()) return Status::Ok();
-  if (kind == MessageKind::kOpen && join_.OnOpen(message.id, message.value)) return Status::Ok();
-  if (kind == MessageKind::kTell && message.id < group_.world().size()) {
-    events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAsked, message.id));
-    return Status::Ok();
-  }
-  if (kind == MessageKind::kLeft && message.id == kCoordinatorRank && !leader_.leads()) {
-    coordinator_leaves_ = true;
-    return Status::Ok();
-  }
-  return leader_.OnIdMessage(kind, message);
+bool Negotiation::OnLeave(int rank) {
+  if (rank < 0 || rank >= group_.world().size()) return false;
+  if (leader_.leads()) leader_.Append({LogKind::kLeft, rank, 0, 0});
+  coordinator_leaves_ = coordinator_leaves_ || rank == kCoordinatorRank;
+  return leader_.leads() || rank == kCoordinatorRank;
+}
+
+bool Negotiation::OnQuestion(const Asked& question, NegotiationEvents* events) const {
+  events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAsked, question.asker));
+  return AreRanks({question.asker}, group_.world());
+}
+
+bool Negotiation::OnAnswer(Answered answer, NegotiationEvents* events) const {
+  bool are_ranks = answer.rank == Answered::kNobody || AreRanks({answer.rank}, group_.world());
+  for (const Absence& absence : answer.absences)
+    are_ranks = are_ranks && AreRanks(absence.ranks, group_.world()) && AreRanks(absence.here, group_.world());
+  if (!are_ranks) return false;
+  events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAnswered, answer.rank));
+  events->back().answer = std::move(answer);
+  return true;
+}
+
+// An abort without a known reason is still one; it must not pass for a success.
+bool Negotiation::OnAbort(const Aborted& aborted, NegotiationEvents* events) const {
+  const auto code = static_cast<Code>(aborted.code);
+  Status status(IsKnown(code) && code != Code::kOk ? code : Code::kInternal, aborted.text);
+  const int culprit = AreRanks({aborted.culprit}, group_.world()) ? aborted.culprit : -1;
+  events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAbort, culprit, std::move(status)));
+  return true;
 }
 
 // ---- leaving and reporting
@@ -363,25 +330,26 @@ void Negotiation::Leave() {
   constexpr int kMostTries = 10'000;
   for (int i = 0; i < kMostTries && !memory_.log.TryAppend({LogKind::kLeft, group_.rank(), 0, 0}); ++i) log_.SkipAll();
   outbox_.Ring();
-  if (!group_.one_group()) outbox_.Send(MessageKind::kLeave, 0);
+  if (!group_.one_group()) outbox_.Send(MessageKind::kLeave, group_.rank());
 }
 
 std::set<int> Negotiation::Leaving() const {
   std::set<int> leaving;
   log_.AddLeaving(&leaving);
   leader_.AddLeaving(&leaving);
-  messages_.AddLeaving(&leaving);
+  if (coordinator_leaves_) leaving.insert(kCoordinatorRank);
+  for (const Bytes& message : waiting_) {
+    if (const auto left = ReadAs<IdMessage>(message, MessageKind::kLeave)) leaving.insert(left->id);
+  }
   return leaving;
 }
 
-void MessageReader::AddLeaving(std::set<int>* leaving) const {
-  if (coordinator_leaves_) leaving->insert(kCoordinatorRank);
-  for (const Bytes& message : waiting_) {
-    ByteReader reader(message);
-    if (reader.Get<MessageKind>() != MessageKind::kLeft) continue;
-    const auto left = Decode<IdMessage>(&reader);
-    if (reader.AtEnd()) leaving->insert(left.id);
-  }
+void Negotiation::Ask(const std::vector<int>& ranks) {
+  outbox_.Send(Encode(Asked{group_.rank(), {ranks.begin(), ranks.end()}}));
+}
+
+void Negotiation::Answer(int asker, const std::string& text) {
+  outbox_.Send(Encode(Answered{asker, group_.rank(), text, {}}));
 }
 
 void Negotiation::ReportStuck(Ticket ticket) {

@@ -12,7 +12,7 @@
 //   NameTable      names, ids, process sets            UsesInFlight     uses in flight, small operations
 //   UnknownArrivals  early, at unknown ids             JoinState    rounds of joining, invitations
 //   LogReader      how far the log is read, batches    GroupLeader  what the first member does for its group
-//   MessageReader  messages that have to wait          Outbox       what is to be sent
+//   Outbox         what is to be sent
 //
 // State machines over a group's memory and messages, without threads or sockets; tests simulate them unchanged.
 //
@@ -42,44 +42,6 @@
 #include "controller/peer_arrivals.h"
 
 namespace farandole {
-
-// Reads the coordinator's messages, and hands each to the member whose state it changes. It keeps those that refer to
-// log entries which this rank has still to read, and all behind them. Thread rule: the holder of the ProgressLock,
-// under the lock of Operations; HasWaiting needs the ProgressLock alone.
-class MessageReader {
- public:
-  MessageReader(const GroupMembers& group, NameTable* names, UsesInFlight* in_flight, UnknownArrivals* unknown,
-                JoinState* join, GroupLeader* leader)
-      : group_(group), names_(*names), in_flight_(*in_flight), unknown_(*unknown), join_(*join), leader_(*leader) {}
-
-  bool HasWaiting() const { return !waiting_.empty(); }
-  // An error means that the epoch cannot go on.
-  Status Read(const Bytes& message, NegotiationEvents* events);
-  // Handles waiting messages. REQUIRES: the log is read as far as it can be understood without them. Returns whether it
-  // handled any.
-  bool ReadWaiting(NegotiationEvents* events);
-  // Adds the ranks that have left, as messages say.
-  void AddLeaving(std::set<int>* leaving) const;
-
- private:
-  Status Handle(const Bytes& message, NegotiationEvents* events, bool log_is_read, bool* early);
-  Status OnAssign(ByteReader* reader, NegotiationEvents* events);
-  Status OnInvite(ByteReader* reader, NegotiationEvents* events, bool log_is_read, bool* early);
-  Status OnError(ByteReader* reader, NegotiationEvents* events);
-  Status OnJoinResult(ByteReader* reader);
-  Status OnIdMessage(MessageKind kind, ByteReader* reader, NegotiationEvents* events);
-  bool Assign(Name* name, const Assignment& assignment);
-  void TakeIfAllHavePut(Name* name, NegotiationEvents* events);
-
-  const GroupMembers& group_;
-  NameTable& names_;
-  UsesInFlight& in_flight_;
-  UnknownArrivals& unknown_;
-  JoinState& join_;
-  GroupLeader& leader_;
-  std::deque<Bytes> waiting_;
-  bool coordinator_leaves_ = false;  // rank 0 has told this rank so in a message
-};
 
 class Negotiation {
  public:
@@ -168,7 +130,7 @@ class Negotiation {
   // others now.
   bool Advance(NegotiationEvents* events);
   // Handles a message from the coordinator. An error means that the epoch cannot go on.
-  Status OnMessage(const Bytes& message, NegotiationEvents* events) { return messages_.Read(message, events); }
+  Status OnMessage(const Bytes& message, NegotiationEvents* events);
   Outbox& outbox() { return outbox_; }
 
   // ---- joining and leaving
@@ -183,6 +145,9 @@ class Negotiation {
   std::set<int> Leaving() const;
 
   // ---- who waits for whom
+  // Asks these ranks where they are or, where there are none, rank 0 for whom it waits.
+  void Ask(const std::vector<int>& ranks);
+  void Answer(int asker, const std::string& text);
   // Asks whether others wait for this unnamed operation under another id. Harmless when they do not.
   void ReportStuck(Ticket ticket);
   // Returns the members of this group that are missing in the operation, or whose share of its result is.
@@ -192,7 +157,22 @@ class Negotiation {
   std::vector<Absence> NeededFor() const;
 
  private:
+  // Whether a message is handled, impossible, or refers to log entries that this rank has still to read: the one that
+  // adds its process set, or the one that ends the name's use in flight.
+  enum class Reading { kDone, kImpossible, kEarly };
+
   Status Describe(const DescribedOperation& operation, Name* name, Admission* admission);
+  Reading Read(const Bytes& message, bool log_is_read, NegotiationEvents* events);
+  bool ReadOther(const Bytes& message, NegotiationEvents* events);
+  Reading OnAssign(const Assignment& assignment, bool log_is_read, NegotiationEvents* events);
+  bool CanBegin(Name* name, bool log_is_read, NegotiationEvents* events);
+  bool OnError(const Failure& failure, NegotiationEvents* events);
+  bool OnJoinEnd(Joined result);
+  bool OnLeave(int rank);
+  bool OnQuestion(const Asked& question, NegotiationEvents* events) const;
+  bool OnAnswer(Answered answer, NegotiationEvents* events) const;
+  bool OnAbort(const Aborted& aborted, NegotiationEvents* events) const;
+  bool ReadWaiting(NegotiationEvents* events);
 
   // Members are values, since every pointer costs a small operation time. Later members refer to earlier ones.
   const Limits limits_;
@@ -205,8 +185,9 @@ class Negotiation {
   JoinState join_;
   GroupLeader leader_;
   LogReader log_;
-  MessageReader messages_;
-  LogQueue unlogged_;  // this rank came last to these, and the log was full
+  LogQueue unlogged_;                // this rank came last to these, and the log was full
+  std::deque<Bytes> waiting_;        // the first of these messages is early
+  bool coordinator_leaves_ = false;  // rank 0 has told this rank so in a message
 };
 
 }  // namespace farandole

@@ -33,10 +33,11 @@ std::optional<uint64_t> PeerArrivals::StampOfAny(const ProcessSet& set, uint64_t
   return uses_[use & 1].at(static_cast<int>(arrived.front())).stamp;
 }
 
-void UnknownArrivals::Open(Name* name, uint32_t serial) {
+void UnknownArrivals::Open(Name* name) {
+  const uint32_t serial = name->properties.serial;
   last_serial_ = std::max(last_serial_, serial);
   name->arrivals.reset();
-  if (name->protocol != Protocol::kEarly) return;
+  if (!name->properties.early()) return;
   name->arrivals = ArrivalsOf(serial);
   unknown_.erase(serial);
 }
@@ -47,7 +48,7 @@ Status UnknownArrivals::OnArrival(int from, const MessageTag& tag, bool* wanted)
   *wanted = true;
   if (tag.serial > last_serial_) return OnUnknown(from, tag);
   const Name* const name = IsId(tag.id) ? names_.Current(tag.id) : nullptr;
-  *wanted = name != nullptr && tag.serial == name->serial;
+  *wanted = name != nullptr && tag.serial == name->properties.serial;
   if (!*wanted) return Status::Ok();  // the id was retired
   const uint64_t use = UsesIn(tag.operation);
   const bool current = name->in_flight && name->counted && use + 1 == name->next_use;

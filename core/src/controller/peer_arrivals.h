@@ -46,8 +46,8 @@ class UnknownArrivals {
  public:
   UnknownArrivals(const GroupMembers& group, const NameTable& names) : group_(group), names_(names) {}
 
-  // The name has got an id with this serial number.
-  void Open(Name* name, uint32_t serial);
+  // The name has got an id.
+  void Open(Name* name);
   // See Negotiation::OnArrival.
   Status OnArrival(int from, const MessageTag& tag, bool* wanted);
 

@@ -201,7 +201,6 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
       return;
     case Negotiation::Event::kJoinEnd:
       return OnJoinEnd(event);
-    case Negotiation::Event::kAbsent:
     case Negotiation::Event::kAsked:
     case Negotiation::Event::kAnswered:
       return stalls_.On(event);

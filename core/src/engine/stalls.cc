@@ -182,7 +182,7 @@ void StallInspector::UpdateAbsences(TimePoint now) {
   asked_whom_ = now;
   std::lock_guard<std::mutex> lock(operations_->mutex);
   whom_entered_.push_back(operations_->entered);
-  operations_->negotiation.outbox().AskWhom();
+  operations_->negotiation.Ask({});
 }
 
 void StallInspector::OnAbsent(const std::vector<Absence>& absences) {
@@ -271,8 +271,8 @@ void StallInspector::SendRequests(TimePoint now) {
   const DiagnosisChannel::Requests requests = operations_->diagnosis.TakeRequests(now);
   if (requests.asks.empty() && requests.replies.empty()) return;
   std::lock_guard<std::mutex> lock(operations_->mutex);
-  for (const std::vector<int>& ranks : requests.asks) operations_->negotiation.outbox().Ask(ranks);
-  for (const auto& [asker, text] : requests.replies) operations_->negotiation.outbox().Answer(asker, text);
+  for (const std::vector<int>& ranks : requests.asks) operations_->negotiation.Ask(ranks);
+  for (const auto& [asker, text] : requests.replies) operations_->negotiation.Answer(asker, text);
 }
 
 // Returns the longest wait of each group with the size of the group, in the order of `waits`.
@@ -374,15 +374,15 @@ std::string StallInspector::NamesOf(const std::vector<int>& ranks, const std::st
 // ---- events
 
 void StallInspector::On(const Negotiation::Event& event) {
-  if (event.kind == Negotiation::Event::kAbsent) OnAbsent(event.absences);
-  if (event.kind == Negotiation::Event::kAsked) operations_->diagnosis.OnAsked(event.rank);
-  if (event.kind != Negotiation::Event::kAnswered) return;
+  if (event.kind == Negotiation::Event::kAsked) return operations_->diagnosis.OnAsked(event.rank);
+  const Answered& answer = event.answer;
+  if (answer.rank == Answered::kNobody) return OnAbsent(answer.absences);
   uint64_t entered = 0;
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);
     entered = operations_->entered;
   }
-  operations_->diagnosis.OnAnswered({event.rank, entered, event.answer});
+  operations_->diagnosis.OnAnswered({answer.rank, entered, answer.text});
 }
 
 }  // namespace farandole

@@ -49,7 +49,7 @@ class StallInspector {
   // the diagnosis has asked for. Returns the reason to end the epoch, if there is one.
   std::optional<EpochEnd> Check(TimePoint now, std::vector<Wait> under_way);
 
-  // Handles the events kAbsent, kAsked and kAnswered.
+  // Handles the events kAsked and kAnswered.
   void On(const Negotiation::Event& event);
   // This rank has joined and takes part in an operation, so its join starts to wait anew.
   void OnInvited();

@@ -49,64 +49,58 @@ const Layout& CachedLayout(const std::vector<std::string>& machines) {
   return all.try_emplace(machines, LayoutOf(machines)).first->second;
 }
 
-// The LEAD for the description with this number, which is its id, too.
-Lead LeadOf(int id, const Layout& layout) {
-  const Signature& signature = Descriptions()[static_cast<size_t>(id)].signature;
-  const ProcessSet world = WholeWorld(layout, 0);
-  OperationFacts facts = FactsOf(signature, world);
-  facts.has_early_lanes = HasEarlyLanes(layout);
-  const Protocol protocol = ChooseProtocol(facts);
-  const int64_t span_bytes = SpanBytesOf(signature, world, protocol);
-  return {id,
-          0,
-          static_cast<uint32_t>(signature.CountsPerRank(layout.size())),
-          protocol,
-          protocol == Protocol::kCells || CollectsInCells(protocol, layout) ? signature.TotalBytes() : 0,
-          span_bytes > 0 ? id * 4096 : -1,
-          span_bytes};
+// Assigns this id to the description.
+Assignment AssignmentOf(int id, const Description& description, Protocol protocol, int64_t span_offset) {
+  return {id, protocol, span_offset, static_cast<uint32_t>(id) + 1, false, description};
 }
 
-uint32_t Serial(int id) { return static_cast<uint32_t>(id) + 1; }
+// Assigns its number to one of Descriptions().
+Assignment AssignmentOf(int id, const Layout& layout) {
+  const Description& description = Descriptions()[static_cast<size_t>(id)];
+  const ProcessSet world = WholeWorld(layout, 0);
+  OperationFacts facts = FactsOf(description.signature, world);
+  facts.has_early_lanes = HasEarlyLanes(layout);
+  const Protocol protocol = ChooseProtocol(facts);
+  const bool has_span = SpanBytesOf(description.signature, world, protocol) > 0;
+  return AssignmentOf(id, description, protocol, has_span ? id * 4096 : -1);
+}
 
 // Valid messages about the first ids, so that a few changed bytes still mean something.
 std::vector<Bytes> ValidMessages(const Layout& layout) {
   std::vector<Bytes> all{Encode(Aborted{static_cast<int32_t>(Code::kPeerLost), 1, "gone"}),
-                         Encode(Joined{0, {{0, 3}, {1, 4}}}),
-                         Encode(JoinResult{{1, {{0, 3}}}}),
-                         EncodeIdMessage(MessageKind::kJoined, 0),
-                         EncodeIdMessage(MessageKind::kJoinEnd, 0),
-                         Encode(Answered{0, "train.py:12"}),
+                         Encode(MessageKind::kJoin, Joined{0, {{0, 3}, {1, 4}}}),
+                         Encode(MessageKind::kJoinEnd, Joined{1, {{0, 3}}}),
+                         Encode(Answered{0, 1, "train.py:12", {}}),
                          Encode(MessageKind::kDescribe, RefusalOf(0, "", 0, "train.py:12", "no")),
                          Encode(MessageKind::kDescribe, RefusalOf(0, Descriptions()[0].name, -1, "", "no"))};
   const auto count = static_cast<int>(Descriptions().size());
   for (int id = 0; id < count; ++id) {
     const Description& description = Descriptions()[static_cast<size_t>(id)];
-    const Lead lead = LeadOf(id, layout);
-    const std::vector<int64_t> counts(lead.counts_per_rank * static_cast<size_t>(layout.size()), 4);
+    const size_t each = description.signature.CountsPerRank(layout.size());
+    const std::vector<int64_t> counts(each * static_cast<size_t>(layout.size()), 4);
+    const LogKind ready = layout.group_count() == 1 ? LogKind::kReady : LogKind::kReadyAcross;
+    const Completion completion{id, 1, 1, {{id % layout.group_count(), std::vector<int64_t>(each, 4)}}};
     all.push_back(Encode(MessageKind::kDescribe, description));
     all.push_back(Encode(Failure{description.signature.set, description.name, Code::kInvalid, "no"}));
-    const Assignment assigned{description.name, description.signature.set, id,
-                              lead.protocol,    lead.span_offset,          Serial(id)};
-    all.push_back(Encode(assigned));
-    all.push_back(Encode(Invited{{"", 0, id, lead.protocol, lead.span_offset, Serial(id)}, description}));
-    all.push_back(Encode(lead));
-    all.push_back(Encode(Asked{{0, 1}}));
-    all.push_back(Encode(Absent{{{description.name, {0, 1}, {2}}, {"", {}, {}}}}));
-    all.push_back(Encode(Completion{id, 1, 1, std::vector<int64_t>(lead.counts_per_rank, 4)}));
-    all.push_back(Encode(ReadyBatch{{{id, description.signature.set, 1, counts}}}));
-    for (auto kind :
-         {MessageKind::kStuck, MessageKind::kLeave, MessageKind::kRetireInfo, MessageKind::kFree, MessageKind::kRetire,
-          MessageKind::kRetired, MessageKind::kLeft, MessageKind::kOpen, MessageKind::kTell, MessageKind::kWhom}) {
+    all.push_back(Encode(AssignmentOf(id, layout)));
+    all.push_back(Encode(Asked{0, {0, 1}}));
+    all.push_back(Encode(Asked{1, {}}));
+    all.push_back(Encode(Answered{0, Answered::kNobody, "", {{description.name, {0, 1}, {2}}, {"", {}, {}}}}));
+    all.push_back(Encode(Report{{completion}, {}, {}}));
+    all.push_back(Encode(Report{{}, {{id, 1, 1, 1, 1, false}}, {}}));
+    all.push_back(Encode(Report{{}, {}, {id}}));
+    all.push_back(
+        Encode(LogItems{{{ready, id, description.signature.set, 1, counts}, {LogKind::kEndOfBatch, 0, 0, 0, {}}}}));
+    all.push_back(Encode(LogItems{{{LogKind::kRetired, id, description.signature.set, 1, {}}}}));
+    for (auto kind : {MessageKind::kStuck, MessageKind::kLeave, MessageKind::kRetire, MessageKind::kOpen})
       all.push_back(EncodeIdMessage(kind, id, 1));
-    }
   }
   return all;
 }
 
 // Of another rank's early message; some are such as no rank sends.
 MessageTag RandomTag(std::mt19937* random) {
-  MessageTag tag{0, Serial(0),   StampOf((*random)() % 3, -1), static_cast<uint32_t>((*random)() % 2), 0,
-                 0, Lane::kEarly};
+  MessageTag tag{0, 1, StampOf((*random)() % 3, -1), static_cast<uint32_t>((*random)() % 2), 0, 0, Lane::kEarly};
   constexpr int32_t kIds[] = {-1, 1, 7, kMaxIds};
   if ((*random)() % 4 == 0) tag.id = kIds[(*random)() % 4];
   if ((*random)() % 4 == 0) tag.serial = static_cast<uint32_t>((*random)() % 5);
@@ -205,6 +199,8 @@ void FuzzMember(const std::vector<std::string>& machines, int rank) {
     for (int i = 0; i < 500; ++i) {
       if (random() % 3 == 0) member.Submit(&random);
       const Bytes& message = valid[random() % valid.size()];
+      const auto assignment = ReadAs<Assignment>(message);  // of a future set: all behind it would wait
+      if (assignment && !member.negotiation.FindSet(assignment->description.signature.set)) continue;
       member.negotiation.OnMessage(random() % 2 ? message : Mutated(message, &random), &events);
       if (member.negotiation.HasNews()) member.negotiation.Advance(&events);
       member.See(events);
@@ -224,22 +220,19 @@ void FuzzMember(const std::vector<std::string>& machines, int rank) {
 }
 
 // A leader clears the stamps of a span as soon as it hears of the id.
-TEST(LeadTest, AnEarlyIdOfAGroupNeedsItsSpanAndItsSize) {
+TEST(LeadTest, AnEarlyIdOfAGroupNeedsItsSpan) {
   const Layout& layout = CachedLayout({"a", "a", "b"});
-  const Lead valid = LeadOf(0, layout);
-  ASSERT_TRUE(valid.early());
-  std::vector<Lead> wrong(4, valid);
-  wrong[0].span_offset = -1;
-  wrong[1].span_bytes = 0;
-  wrong[2].payload_bytes = 0;
-  wrong[3].payload_bytes += 64;
+  const Assignment valid = AssignmentOf(0, layout);
+  ASSERT_EQ(valid.protocol, Protocol::kEarly);
   std::vector<Negotiation::Event> events;
-  for (const Lead& lead : wrong) {
+  for (const bool has_span : {false, true}) {
     Member member(layout, 0);
-    EXPECT_FALSE(member.negotiation.OnMessage(Encode(lead), &events).ok());
+    Admission admission;
+    ASSERT_TRUE(member.negotiation.Submit(ReadyDescription(Descriptions()[0]), &admission).ok());
+    Assignment assignment = valid;
+    if (!has_span) assignment.span_offset = -1;
+    EXPECT_EQ(member.negotiation.OnMessage(Encode(assignment), &events).ok(), has_span);
   }
-  Member member(layout, 0);
-  EXPECT_TRUE(member.negotiation.OnMessage(Encode(valid), &events).ok());
 }
 
 TEST(FuzzTest, ALeaderSurvivesAnyMessage) { FuzzMember({"a", "a", "b"}, 0); }
@@ -263,13 +256,6 @@ Status Decoded(const Description& description) {
   return coordinator.OnMessage(1, Encode(MessageKind::kDescribe, description), &out);
 }
 
-Bytes LeadFor(int id, const Description& description, const Layout& layout) {
-  const ProcessSet world = WholeWorld(layout, 0);
-  const Signature& signature = description.signature;
-  return Encode(Lead{id, 0, static_cast<uint32_t>(signature.CountsPerRank(layout.size())), Protocol::kCells,
-                     signature.TotalBytes(), 0, SpanBytesOf(signature, world, Protocol::kCells)});
-}
-
 // The engine folds the result from the span after Advance has returned, and only then may another id get the span.
 TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   const Layout& layout = CachedLayout({"a", "a"});
@@ -279,9 +265,9 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   std::vector<Negotiation::Event> events;
   Admission admission;
   ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &admission).ok());
-  ASSERT_TRUE(negotiation.OnMessage(LeadFor(5, Descriptions()[0], layout), &events).ok());
-  ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"w", 0, 5, Protocol::kCells, 0}), &events).ok());
-  ASSERT_TRUE(negotiation.OnMessage(Encode(ReadyBatch{{{5, 0, 0, {}}}}), &events).ok());
+  const Assignment assignment = AssignmentOf(5, Descriptions()[0], Protocol::kCells, 0);
+  ASSERT_TRUE(negotiation.OnMessage(Encode(assignment), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(LogItems{{{LogKind::kReady, 5, 0, 0, {}}}}), &events).ok());
   ASSERT_TRUE(negotiation.Advance(&events));
   ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &admission).ok());
   const float data[6] = {};
@@ -290,7 +276,7 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   ASSERT_TRUE(negotiation.IsReady(admission));
   ASSERT_TRUE(negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, 5), &events).ok());
   EXPECT_FALSE(negotiation.IsReady(admission)) << "the log says what it is worth";
-  ASSERT_TRUE(negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetired, 5, 1), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(LogItems{{{LogKind::kRetired, 5, 0, 1, {}}}}), &events).ok());
   events.clear();
   ASSERT_TRUE(negotiation.Advance(&events));
   ASSERT_EQ(events.size(), 1u);
@@ -303,7 +289,7 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   EXPECT_TRUE(negotiation.Advance(&events));
   EXPECT_TRUE(negotiation.outbox().TakeRing());
   ASSERT_FALSE(negotiation.outbox().empty());
-  EXPECT_EQ(negotiation.outbox().Take().back(), EncodeIdMessage(MessageKind::kFree, 5));
+  EXPECT_EQ(negotiation.outbox().Take().back(), Encode(Report{{}, {}, {5}}));
 }
 
 TEST(BatchTest, MayHaveMoreEntriesThanTheLog) {
@@ -314,18 +300,18 @@ TEST(BatchTest, MayHaveMoreEntriesThanTheLog) {
   limits.log_entries = 4;
   Negotiation negotiation(layout, 0, memory.data(), limits);
   std::vector<Negotiation::Event> events;
-  ReadyBatch batch;
+  LogItems log;
   for (int id = 0; id < kOperations; ++id) {
     Description description = Descriptions()[0];
     description.name = "sum" + std::to_string(id);
     Admission admission;
     ASSERT_TRUE(negotiation.Submit(ReadyDescription(description), &admission).ok());
-    ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{id, 0, 0, Protocol::kNegotiated, 0, -1, 0}), &events).ok());
-    const Assignment assignment{description.name, 0, id, Protocol::kNegotiated, -1};
+    const Assignment assignment = AssignmentOf(id, description, Protocol::kNegotiated, -1);
     ASSERT_TRUE(negotiation.OnMessage(Encode(assignment), &events).ok());
-    batch.items.push_back({id, 0, 0, {}});
+    log.items.push_back({LogKind::kReadyAcross, id, 0, 0, {}});
   }
-  ASSERT_TRUE(negotiation.OnMessage(Encode(batch), &events).ok());
+  log.items.push_back({LogKind::kEndOfBatch, 0, 0, 0, {}});
+  ASSERT_TRUE(negotiation.OnMessage(Encode(log), &events).ok());
   while (negotiation.Advance(&events)) continue;
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].items.size(), static_cast<size_t>(kOperations));
@@ -338,15 +324,21 @@ TEST(RetireTest, AUseWhoseMembersMeantDifferentOperationsIsNotComplete) {
   std::vector<Negotiation::Event> events;
   for (const auto& [sequence_numbers, uses] : {std::pair{std::pair{5, 69}, 0}, std::pair{std::pair{5, 5}, 1}}) {
     const int id = uses;
-    const Lead lead{id, 0, 0, Protocol::kNegotiated, 0, -1, 0};
-    ASSERT_TRUE(leader.negotiation.OnMessage(Encode(lead), &events).ok());
+    Description description = Descriptions()[0];
+    description.name = "w" + std::to_string(id);
+    Admission admission;
+    ASSERT_TRUE(leader.negotiation.Submit(ReadyDescription(description), &admission).ok());
+    leader.negotiation.outbox().Take();
+    const Assignment assignment = AssignmentOf(id, description, Protocol::kNegotiated, -1);
+    ASSERT_TRUE(leader.negotiation.OnMessage(Encode(assignment), &events).ok());
     GroupMemory(leader.memory.data(), 0, 2).counters.Arrive(id, StampOf(0, sequence_numbers.first), 2);
     GroupMemory(leader.memory.data(), 1, 2).counters.Arrive(id, StampOf(0, sequence_numbers.second), 2);
     ASSERT_TRUE(leader.negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, id), &events).ok());
     leader.negotiation.Advance(&events);
     const std::vector<Bytes> said = leader.negotiation.outbox().Take();
     ASSERT_EQ(said.size(), 1u);
-    EXPECT_EQ(said[0], EncodeIdMessage(MessageKind::kRetireInfo, id, static_cast<uint64_t>(uses)));
+    const auto completed = static_cast<uint64_t>(uses);
+    EXPECT_EQ(said[0], Encode(Report{{}, {{id, 1, completed, completed, 0, false}}, {}}));
   }
 }
 
@@ -357,12 +349,15 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   Negotiation& negotiation = member.negotiation;
   std::vector<Negotiation::Event> events;
   Admission admission;
-  ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[4]), &admission).ok());
-  ASSERT_TRUE(negotiation.OnMessage(Encode(Assignment{"#sets.0", 0, 0, Protocol::kNegotiated, -1}), &events).ok());
-  ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{0, 0, 0, Protocol::kNegotiated, 0, -1, 0}), &events).ok());
-  ASSERT_TRUE(negotiation.OnMessage(Encode(ReadyBatch{{{0, 0, 0, {}}}}), &events).ok());
-  ASSERT_TRUE(negotiation.OnMessage(Encode(Lead{1, 1, 0, Protocol::kNegotiated, 0, -1, 0}), &events).ok())
-      << "set 1 is in the log, unread";
+  Description addition = Descriptions()[4];
+  addition.signature.ranks = {1};  // this rank is not in the set, and only leads the group
+  ASSERT_TRUE(negotiation.Submit(ReadyDescription(addition), &admission).ok());
+  const auto assigned = [&](int id, const Description& description) {
+    return negotiation.OnMessage(Encode(AssignmentOf(id, description, Protocol::kNegotiated, -1)), &events).ok();
+  };
+  ASSERT_TRUE(assigned(0, addition));
+  ASSERT_TRUE(negotiation.OnMessage(Encode(LogItems{{{LogKind::kReady, 0, 0, 0, {}}}}), &events).ok());
+  ASSERT_TRUE(assigned(1, InSet(1))) << "set 1 is in the log, unread";
   ASSERT_TRUE(negotiation.OnMessage(Encode(Aborted{static_cast<int32_t>(Code::kPeerLost), 1, "gone"}), &events).ok());
   EXPECT_TRUE(events.empty());
   EXPECT_TRUE(negotiation.HasNews());
@@ -371,8 +366,7 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   EXPECT_EQ(events[0].kind, Negotiation::Event::kBatch);
   EXPECT_EQ(events[0].items[0].new_set, 1);
   EXPECT_EQ(events[1].kind, Negotiation::Event::kAbort);
-  EXPECT_FALSE(negotiation.OnMessage(Encode(Lead{2, 1 << 20, 0, Protocol::kNegotiated, 0, -1, 0}), &events).ok())
-      << "no such future";
+  EXPECT_FALSE(assigned(2, InSet(1 << 20))) << "no such future";
 }
 
 TEST(DecodeTest, ADescriptionOutOfRangeIsRefused) {
@@ -411,23 +405,21 @@ TEST(DecodeTest, SpansBeyondTheMemoryAreRefused) {
     std::vector<Negotiation::Event> events;
     Admission admission;
     ASSERT_TRUE(member.negotiation.Submit(ReadyDescription(Descriptions()[1]), &admission).ok());
-    EXPECT_FALSE(
-        member.negotiation.OnMessage(Encode(Assignment{"g", 0, 0, Protocol::kNegotiated, offset}), &events).ok())
-        << offset;
-    Lead lead = LeadOf(1, CachedLayout({"a", "a"}));
-    EXPECT_TRUE(member.negotiation.OnMessage(Encode(lead), &events).ok());
-    lead.id = 2;
-    lead.span_offset = offset;
-    EXPECT_FALSE(member.negotiation.OnMessage(Encode(lead), &events).ok()) << offset;
+    const auto assigned = [&](int64_t at) {
+      const Assignment assignment = AssignmentOf(0, Descriptions()[1], Protocol::kNegotiated, at);
+      return member.negotiation.OnMessage(Encode(assignment), &events).ok();
+    };
+    EXPECT_FALSE(assigned(offset)) << offset;
+    EXPECT_TRUE(assigned(4096));
   }
 }
 
 TEST(DecodeTest, OnlyAnIdInUseCanBeComplete) {
   Coordinator coordinator(CachedLayout({"a", "b"}));
   std::vector<Outgoing> out;
-  EXPECT_FALSE(coordinator.OnMessage(1, Encode(Completion{7, 1, 1, {}}), &out).ok());
-  EXPECT_FALSE(coordinator.OnMessage(1, EncodeIdMessage(MessageKind::kFree, 7), &out).ok());
-  EXPECT_FALSE(coordinator.OnMessage(1, EncodeIdMessage(MessageKind::kRetireInfo, 7), &out).ok());
+  EXPECT_FALSE(coordinator.OnMessage(1, Encode(Report{{{7, 1, 1, {{1, {}}}}}, {}, {}}), &out).ok());
+  EXPECT_FALSE(coordinator.OnMessage(1, Encode(Report{{}, {{7, 1, 1, 1, 0, false}}, {}}), &out).ok());
+  EXPECT_FALSE(coordinator.OnMessage(1, Encode(Report{{}, {}, {7}}), &out).ok());
 }
 
 }  // namespace

@@ -104,12 +104,9 @@ TEST(LogTest, AllReadersGetTheBatchEndOfTheFirst) {
   LogPages memory(2);
   GroupLog first(memory.data(), 0, 2, kRing), second(memory.data(), 1, 2, kRing);
   for (uint64_t batch = 0; batch < 40'000; ++batch) {
-    EXPECT_FALSE(first.ReadBatchEnd(BatchKind::kInside, batch).has_value());
     const uint64_t end = batch * 3 + 5;
-    ASSERT_EQ(first.DecideBatchEnd(BatchKind::kInside, batch, end), end);
-    ASSERT_EQ(second.DecideBatchEnd(BatchKind::kInside, batch, end + 2), end);
-    ASSERT_FALSE(second.ReadBatchEnd(BatchKind::kAcross, batch).has_value()) << "the kinds do not touch each other";
-    ASSERT_EQ(second.DecideBatchEnd(BatchKind::kAcross, batch, end + 7), end + 7);
+    ASSERT_EQ(first.DecideBatchEnd(batch, end), end);
+    ASSERT_EQ(second.DecideBatchEnd(batch, end + 2), end);
   }
 }
 

@@ -1,6 +1,7 @@
 // Validation, spans, process sets and the coordinator, each by itself.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <random>
@@ -108,6 +109,31 @@ TEST(SpansTest, HalvesJoinAgainWhateverTheOrder) {
   }
 }
 
+// Reports of several groups may be merged in any order.
+TEST(ReportTest, WhatSeveralGroupsHaveClosedCanBeMergedInAnyOrder) {
+  const auto early = [](uint64_t uses, int64_t sequence_number) {
+    const uint64_t stamp = sequence_number < 0 ? 0 : StampOf(uses - 1, sequence_number);  // 0: not known any more
+    return Closing{3, 1, uses, uses, stamp, false};
+  };
+  using Closings = std::vector<Closing>;
+  for (const auto& [all, uses] : {std::pair{Closings{early(4, 7), early(4, 7), early(4, -1)}, 4},
+                                  std::pair{Closings{early(4, 7), early(4, 9), early(4, -1)}, 3},
+                                  std::pair{Closings{early(4, 7), early(5, 9), early(5, 9)}, 4}}) {
+    std::vector<size_t> order{0, 1, 2};
+    do {
+      Closing left = all[order[0]], right = all[order[1]];
+      left.Merge(all[order[1]]);
+      left.Merge(all[order[2]]);
+      right.Merge(all[order[2]]);
+      Closing nested = all[order[0]];
+      nested.Merge(right);
+      EXPECT_EQ(left.uses(), static_cast<uint64_t>(uses));
+      EXPECT_EQ(nested.uses(), static_cast<uint64_t>(uses));
+      EXPECT_EQ(nested.groups, 3);
+    } while (std::next_permutation(order.begin(), order.end()));
+  }
+}
+
 TEST(CoordinatorTest, AnyBytesAreAnErrorOrAMessageNeverACrash) {
   std::mt19937 random(11);
   const Bytes valid = Encode(MessageKind::kDescribe, Base());
@@ -142,7 +168,9 @@ TEST(CoordinatorTest, OnlyTheFirstAbortIsForwarded) {
   EXPECT_EQ(out.size(), 3u);
 }
 
-// One machine whose leader answers every RETIRE at once. Returns the names that got an id.
+Bytes ReportOf(const Completion& completion) { return Encode(Report{{completion}, {}, {}}); }
+
+// One machine whose leader closes and finishes with every id at once. Returns the names that got an id.
 std::vector<std::string> DescribeByAll(Coordinator* coordinator, int size, const Description& description) {
   std::vector<Outgoing> out;
   std::vector<std::string> assigned;
@@ -151,13 +179,17 @@ std::vector<std::string> DescribeByAll(Coordinator* coordinator, int size, const
   for (size_t i = 0; i < out.size(); ++i) {
     if (out[i].rank != 0) continue;
     const Bytes message = out[i].message;  // a copy, since `out` grows
-    ByteReader reader(message);
-    const auto kind = reader.Get<MessageKind>();
-    if (kind == MessageKind::kAssign) assigned.push_back(reader.GetString());
-    if (kind != MessageKind::kRetire && kind != MessageKind::kRetired) continue;
-    const bool closing = kind == MessageKind::kRetire;
-    const auto answer = closing ? MessageKind::kRetireInfo : MessageKind::kFree;
-    EXPECT_TRUE(coordinator->OnMessage(0, EncodeIdMessage(answer, reader.Get<int32_t>(), closing), &out).ok());
+    if (const auto assignment = ReadAs<Assignment>(message)) assigned.push_back(assignment->description.name);
+    Report report;
+    if (const auto retire = ReadAs<IdMessage>(message, MessageKind::kRetire))
+      report.closed.push_back({retire->id, 1, 1, 1, 0, false});
+    for (const LogItem& item : ReadAs<LogItems>(message).value_or(LogItems()).items) {
+      if (item.kind == LogKind::kRetired) report.finished.push_back(item.id);
+    }
+    if (!report.empty()) {
+      EXPECT_TRUE(coordinator->OnMessage(0, Encode(report), &out).ok());
+    }
+    coordinator->Flush(&out);
   }
   return assigned;
 }
@@ -192,9 +224,7 @@ bool GetsSpan(Coordinator* coordinator, const std::string& name, int64_t element
     const Bytes message = Encode(MessageKind::kDescribe, description);
     EXPECT_TRUE(coordinator->OnMessage(static_cast<int>(rank), message, &out).ok());
   }
-  ByteReader reader(out.back().message);
-  EXPECT_EQ(reader.Get<MessageKind>(), MessageKind::kAssign);
-  return Decode<Assignment>(&reader).span_offset >= 0;
+  return ReadAs<Assignment>(out.back().message).value().span_offset >= 0;
 }
 
 TEST(CoordinatorTest, WhetherASumHasASpanDependsOnItsSizeAndTheNumberOfRanks) {
@@ -240,9 +270,10 @@ TEST(CoordinatorTest, AllHearThatTheirNamesForAnOperationDiffer) {
     }
     int assigned = 0;
     for (const Outgoing& outgoing : out) {
-      ByteReader reader(outgoing.message);
-      if (reader.Get<MessageKind>() != MessageKind::kAssign) continue;
-      EXPECT_EQ(Decode<Assignment>(&reader).names_differ, differ);
+      const auto assignment = ReadAs<Assignment>(outgoing.message);
+      if (!assignment) continue;
+      EXPECT_EQ(assignment->names_differ, differ);
+      EXPECT_EQ(assignment->description.name, differ && outgoing.rank == 1 ? "#1.3" : "#1.0");
       ++assigned;
     }
     EXPECT_EQ(assigned, 2);
@@ -262,7 +293,7 @@ TEST(CoordinatorTest, AKnownOperationThatAGroupHasNotComeToIsStalled) {
   for (int rank = 0; rank < 3; ++rank)
     ASSERT_TRUE(coordinator.OnMessage(rank, Encode(MessageKind::kDescribe, InTheLog()), &out).ok());
   EXPECT_TRUE(coordinator.Absences().empty());
-  ASSERT_TRUE(coordinator.OnMessage(0, Encode(Completion{0, 1, 1, {}}), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(0, ReportOf(Completion{0, 1, 1, {{0, {}}}}), &out).ok());
   const auto stalled = coordinator.Absences();
   ASSERT_EQ(stalled.size(), 1u);
   EXPECT_EQ(stalled[0].title, "allreduce 'w'");
@@ -272,13 +303,12 @@ TEST(CoordinatorTest, AKnownOperationThatAGroupHasNotComeToIsStalled) {
 // Returns the ranks for which rank 0 waits, as the coordinator says.
 std::vector<int64_t> ToldWhom(Coordinator* coordinator) {
   std::vector<Outgoing> out;
-  EXPECT_TRUE(coordinator->OnMessage(0, EncodeIdMessage(MessageKind::kWhom, 0), &out).ok());
+  EXPECT_TRUE(coordinator->OnMessage(0, Encode(Asked{0, {}}), &out).ok());
   EXPECT_EQ(out.size(), 1u);
   EXPECT_EQ(out.at(0).rank, 0);
-  ByteReader reader(out.at(0).message);
-  EXPECT_EQ(reader.Get<MessageKind>(), MessageKind::kAbsent);
-  const std::vector<Absence> absences = Decode<Absent>(&reader).absences;
-  EXPECT_TRUE(reader.AtEnd());
+  const Answered answer = ReadAs<Answered>(out.at(0).message).value();
+  EXPECT_EQ(answer.rank, Answered::kNobody);
+  const std::vector<Absence>& absences = answer.absences;
   if (absences.empty()) return {};
   EXPECT_EQ(absences.size(), 1u);
   EXPECT_EQ(absences[0].title, "allreduce 'w'");
@@ -296,20 +326,20 @@ TEST(CoordinatorTest, WhoAsksForWhomItWaitsIsToldThoseThatHaveNotCome) {
   EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{1})) << "described";
   ASSERT_TRUE(coordinator.OnMessage(1, Encode(MessageKind::kDescribe, InTheLog()), &out).ok());
   EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{})) << "known, and nobody has come";
-  ASSERT_TRUE(coordinator.OnMessage(0, Encode(Completion{0, 1, 1, {}}), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(0, ReportOf(Completion{0, 1, 1, {{0, {}}}}), &out).ok());
   EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{1, 2})) << "known, and a group has come";
 }
 
 TEST(CoordinatorTest, TheRanksThatAreAskedForAreToldWhoAsks) {
   Coordinator coordinator(LayoutOf({"a", "b", "b"}));
   std::vector<Outgoing> out;
-  ASSERT_TRUE(coordinator.OnMessage(0, Encode(Asked{{1, 2}}), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(0, Encode(Asked{0, {1, 2}}), &out).ok());
   ASSERT_EQ(out.size(), 2u);
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(out[i].rank, static_cast<int>(i) + 1);
-    EXPECT_EQ(out[i].message, EncodeIdMessage(MessageKind::kTell, 0));
+    EXPECT_EQ(ReadAs<Asked>(out[i].message).value().asker, 0);
   }
-  EXPECT_FALSE(coordinator.OnMessage(0, Encode(Asked{{3}}), &out).ok()) << "there is no rank 3";
+  EXPECT_FALSE(coordinator.OnMessage(0, Encode(Asked{0, {3}}), &out).ok()) << "there is no rank 3";
 }
 
 TEST(CoordinatorTest, SetsOfRanksThatCannotBeAreRefused) {

@@ -335,7 +335,6 @@ void SimulatedJob::Handle(Rank* rank, const Negotiation::Event& event) {
       return HandleJoinEnd(rank, event);
     case Negotiation::Event::kLeft:
       return HandleLeft(rank, event.rank);
-    case Negotiation::Event::kAbsent:
     case Negotiation::Event::kAsked:
     case Negotiation::Event::kAnswered:
     case Negotiation::Event::kNamesDiffer:

@@ -35,6 +35,7 @@ class Filler {
   void Fill(RendezvousMessage::Kind* kind) {
     *kind = static_cast<RendezvousMessage::Kind>(RendezvousMessage::kPeerInfo + random_() % 7);
   }
+  void Fill(LogKind* kind) { *kind = static_cast<LogKind>(1 + random_() % 6); }
   void Fill(std::string* text) { text->assign(random_() % 9, 'x'); }
   template <typename T>
   void Fill(std::vector<T>* values) {
@@ -58,8 +59,8 @@ template <typename T>
 class WireTest : public testing::Test {};
 
 using Structs =
-    testing::Types<TensorSpec, Signature, Description, Assignment, Invited, Failure, Aborted, Lead, Completion,
-                   ReadyBatch, Asked, Absent, Answered, Joined, JoinResult, IdMessage, RendezvousMessage, PeerInfo>;
+    testing::Types<TensorSpec, Signature, Description, Assignment, Failure, Aborted, Completion, Closing, Report,
+                   LogItem, LogItems, Asked, Absence, Answered, Joined, IdMessage, RendezvousMessage, PeerInfo>;
 TYPED_TEST_SUITE(WireTest, Structs);
 
 template <typename T>

@@ -155,8 +155,8 @@ TEST(StallInspectorTest, AWaitBeyondTheLimitEndsTheEpochWithWhatIsKnownOfIt) {
   const EarlySums early_sums(&operations);
   StallInspector stalls(&operations, &early_sums, nullptr, settings);
   Negotiation::Event absent;
-  absent.kind = Negotiation::Event::kAbsent;
-  absent.absences = {{"barrier 'metric'", {1}, {0}}};
+  absent.kind = Negotiation::Event::kAnswered;
+  absent.answer.absences = {{"barrier 'metric'", {1}, {0}}};
   stalls.On(absent);
   Wait wait{BarrierCalled("batch"), 4999, {0}};
   EXPECT_FALSE(stalls.Check(Now(), {wait}));
