@@ -66,21 +66,16 @@ class Tickets {
   std::vector<size_t> free_;
 };
 
-// A submitted operation as the name table sees it. Most operations are known, and then nothing else is needed.
-class NamedOperation {
+// A submitted operation as the name table sees it. Most operations are known, and then need no description: making one
+// costs more than all the rest of a small operation.
+class DescribedOperation {
  public:
-  virtual ~NamedOperation() = default;
+  virtual ~DescribedOperation() = default;
   virtual int set() const = 0;
   virtual std::string_view name() const = 0;
   virtual int64_t sequence_number() const = 0;  // -1 when the user has named it
   virtual std::string_view site() const = 0;
   virtual bool Means(const Signature& signature) const = 0;
-};
-
-// An operation that can also describe itself in full for rank 0. Making a description costs more than all the rest of a
-// small operation.
-class DescribedOperation : public NamedOperation {
- public:
   virtual std::vector<int64_t> Counts() const = 0;
   virtual Description Describe() const = 0;
 };

@@ -22,48 +22,8 @@ const Description* FirstOfWaiting(const Gathering& gathering) {
 
 }  // namespace
 
-// ---- descriptions
-
-std::optional<Gathering> DescriptionTable::Add(int from, Description description, const ProcessSet& set) {
-  const Key key = KeyOf(description);
-  auto [place, end] = gathering_.equal_range(key);
-  while (place != end && place->second.count(from) > 0) ++place;
-  if (place == end) place = gathering_.emplace(key, Gathering());
-  place->second[from] = std::move(description);
-  if (!IsComplete(place->second, set)) return std::nullopt;
-  Gathering complete = std::move(place->second);
-  gathering_.erase(place);
-  return complete;
-}
-
-std::optional<Gathering> DescriptionTable::TakeComplete(const ProcessSets& sets) {
-  const auto found = std::find_if(gathering_.begin(), gathering_.end(), [&](const auto& entry) {
-    return IsComplete(entry.second, *sets.Find(entry.first.first));
-  });
-  if (found == gathering_.end()) return std::nullopt;
-  Gathering complete = std::move(found->second);
-  gathering_.erase(found);
-  return complete;
-}
-
-bool DescriptionTable::IsComplete(const Gathering& gathering, const ProcessSet& set) const {
-  return std::all_of(set.ranks.begin(), set.ranks.end(),
-                     [&](int rank) { return gathering.count(rank) > 0 || joined_.count(rank) > 0; });
-}
-
-bool DescriptionTable::IsAwaited(int set) const {
-  return std::any_of(gathering_.lower_bound({set, ""}), gathering_.lower_bound({set + 1, ""}),
-                     [](const auto& each) { return FirstOfWaiting(each.second) != nullptr; });
-}
-
-void DescriptionTable::Forget(int set) {
-  gathering_.erase(gathering_.lower_bound({set, ""}), gathering_.lower_bound({set + 1, ""}));
-}
-
-// ---- the coordinator
-
 Coordinator::Coordinator(const Layout& layout)
-    : leaders_(layout), sets_(layout, kCoordinatorRank), descriptions_(joined_), ids_(sets_, leaders_) {}
+    : leaders_(layout), sets_(layout, kCoordinatorRank), ids_(sets_, leaders_) {}
 
 Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoing>* out) {
   return Read(from, message, out) ? Status::Ok() : Unreadable(from);
@@ -114,19 +74,42 @@ bool Coordinator::OnDescribe(int from, Description description, std::vector<Outg
   if (!set || set->PositionOf(from) < 0 || joined_.count(from) > 0) return false;
   if (!FitsSet(description, set->size(), leaders_.world().size())) return false;
   if (const std::optional<int> live = ids_.LiveIdOf(from, set->id, description.name)) ids_.StartRetiring(*live, out);
-  std::optional<Gathering> complete = descriptions_.Add(from, std::move(description), *set);
-  if (complete) Decide(std::move(*complete), out);
+  const auto key = KeyOf(description);
+  auto [place, end] = gatherings_.equal_range(key);
+  while (place != end && place->second.count(from) > 0) ++place;
+  if (place == end) place = gatherings_.emplace(key, Gathering());
+  place->second[from] = std::move(description);
+  if (IsComplete(*place)) DecideAt(place, out);
   return true;
 }
 
+// Every rank of the set has described the operation or has joined.
+bool Coordinator::IsComplete(const Gatherings::value_type& entry) const {
+  const ProcessSet& set = *sets_.Find(entry.first.first);
+  return std::all_of(set.ranks.begin(), set.ranks.end(),
+                     [&](int rank) { return entry.second.count(rank) > 0 || joined_.count(rank) > 0; });
+}
+
+// Some operation of the set waits for descriptions.
+bool Coordinator::IsAwaited(int set) const {
+  return std::any_of(gatherings_.lower_bound({set, ""}), gatherings_.lower_bound({set + 1, ""}),
+                     [](const auto& each) { return FirstOfWaiting(each.second) != nullptr; });
+}
+
+void Coordinator::DecideAt(Gatherings::iterator complete, std::vector<Outgoing>* out) {
+  const Gathering gathering = std::move(complete->second);
+  gatherings_.erase(complete);
+  Decide(gathering, out);
+}
+
 // Nobody waits for an operation that all ranks have refused.
-void Coordinator::Decide(Gathering gathering, std::vector<Outgoing>* out) {
+void Coordinator::Decide(const Gathering& gathering, std::vector<Outgoing>* out) {
   if (FirstOfWaiting(gathering) == nullptr) return;
   const Signature& signature = gathering.begin()->second.signature;
   const ProcessSetPtr set = sets_.Find(signature.set);
   Status decided = Refusal(gathering, *set);
   if (decided.ok()) decided = ChangeSets(signature, out);
-  if (decided.ok()) return ids_.Assign(std::move(gathering), out);
+  if (decided.ok()) return ids_.Assign(gathering, out);
   for (const auto& [rank, description] : gathering) {
     if (!description.refusal.empty()) continue;
     const Failure failure{set->id, description.name, decided.code(), decided.message(), decided.kinds()};
@@ -156,10 +139,10 @@ Status Coordinator::ChangeSets(const Signature& signature, std::vector<Outgoing>
   } else if (signature.kind == OpKind::kRemoveProcessSet) {
     const auto id = static_cast<int>(signature.ranks[0]);
     FRD_RETURN_IF_ERROR(sets_.CanRemove(id));
-    if (descriptions_.IsAwaited(id) || ids_.IsAwaited(id))
+    if (IsAwaited(id) || ids_.IsAwaited(id))
       return Invalid("process set ", id, " cannot be removed while it has operations in flight");
     ids_.RetireSet(id, out);
-    descriptions_.Forget(id);
+    gatherings_.erase(gatherings_.lower_bound({id, ""}), gatherings_.lower_bound({id + 1, ""}));  // refusals
     sets_.Remove(id);
   }
   return Status::Ok();
@@ -198,7 +181,10 @@ bool Coordinator::OnJoin(int from, const Joined& joined, std::vector<Outgoing>* 
   }
   out->push_back({from, Encode(MessageKind::kJoin, joined)});  // before any invitation
   // One at a time: a decision may remove a set.
-  while (std::optional<Gathering> complete = descriptions_.TakeComplete(sets_)) Decide(std::move(*complete), out);
+  const auto next = [this] {
+    return std::find_if(gatherings_.begin(), gatherings_.end(), [this](const auto& each) { return IsComplete(each); });
+  };
+  for (auto complete = next(); complete != gatherings_.end(); complete = next()) DecideAt(complete, out);
   for (int id = 0; id < kMaxIds; ++id) OpenFor(id, out);
   return true;
 }
@@ -209,7 +195,7 @@ void Coordinator::EndJoin(int last, std::vector<Outgoing>* out) {
   const Bytes result = Encode(MessageKind::kJoinEnd, Joined{last, std::exchange(sequence_numbers_, {})});
   for (int rank = 0; rank < leaders_.world().size(); ++rank) out->push_back({rank, result});
   joined_.clear();
-  descriptions_.ForgetAll();
+  gatherings_.clear();  // refusals
 }
 
 // Where all members of a group in the set have joined, none of them arrives, so the coordinator tells them that others
@@ -257,7 +243,7 @@ std::vector<Absence> Coordinator::Absences() const {
     }
     all.push_back(std::move(absence));
   };
-  for (const auto& [key, described] : descriptions_.gathering()) {
+  for (const auto& [key, described] : gatherings_) {
     const ProcessSetPtr set = sets_.Find(key.first);
     const Description* const waiting = FirstOfWaiting(described);
     if (!set || waiting == nullptr) continue;

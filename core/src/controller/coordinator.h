@@ -25,34 +25,6 @@
 
 namespace farandole {
 
-// Owns the operations that only some ranks of a set have described. Unnamed operations are matched by their sequence
-// numbers alone, so that a disagreement is seen.
-class DescriptionTable {
- public:
-  explicit DescriptionTable(const std::set<int>& joined) : joined_(joined) {}
-
-  // Returns all descriptions of the operation once every rank of the set has described it or has joined.
-  std::optional<Gathering> Add(int from, Description description, const ProcessSet& set);
-  // Returns an operation that waited only for ranks that have joined meanwhile.
-  std::optional<Gathering> TakeComplete(const ProcessSets& sets);
-  bool IsAwaited(int set) const;  // some operation of the set waits here
-
-  // Forgets the set, or everything. REQUIRES: !IsAwaited(set); what is left are refusals.
-  void Forget(int set);
-  void ForgetAll() { gathering_.clear(); }
-
-  using Key = std::pair<int, std::string>;  // set; name, or sequence number of an unnamed operation
-  // A rank may refuse calls of a name before the others have come to the first: then there are several, in order.
-  using Gatherings = std::multimap<Key, Gathering>;
-  const Gatherings& gathering() const { return gathering_; }
-
- private:
-  bool IsComplete(const Gathering& gathering, const ProcessSet& set) const;
-
-  const std::set<int>& joined_;
-  Gatherings gathering_;
-};
-
 class Coordinator {
  public:
   explicit Coordinator(const Layout& layout);
@@ -80,7 +52,15 @@ class Coordinator {
   bool OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out);
   bool OnLeave(int from, const Bytes& message, std::vector<Outgoing>* out);
 
-  void Decide(Gathering gathering, std::vector<Outgoing>* out);
+  // Operations that only some ranks of a set have described, by set and name. Unnamed ones are matched by their
+  // sequence numbers alone, so that a disagreement is seen. A rank may refuse calls of a name before the others have
+  // come to the first: then there are several, in order.
+  using Gatherings = std::multimap<std::pair<int, std::string>, Gathering>;
+
+  bool IsComplete(const Gatherings::value_type& entry) const;
+  bool IsAwaited(int set) const;
+  void DecideAt(Gatherings::iterator complete, std::vector<Outgoing>* out);
+  void Decide(const Gathering& gathering, std::vector<Outgoing>* out);
   Status Refusal(const Gathering& gathering, const ProcessSet& set) const;
   Status ChangeSets(const Signature& signature, std::vector<Outgoing>* out);
   void OpenFor(int id, std::vector<Outgoing>* out) const;
@@ -91,7 +71,7 @@ class Coordinator {
   ProcessSets sets_;
   std::set<int> joined_;              // since the last join ended
   SequenceNumbers sequence_numbers_;  // the highest of any of them
-  DescriptionTable descriptions_;
+  Gatherings gatherings_;
   IdTable ids_;
   bool aborted_ = false;
 };

@@ -43,20 +43,17 @@ void JoinState::Forget(int id) {
   opened_.erase(id);
 }
 
-// Returns their stamp for the name's next use, if any of them has arrived at it.
-std::optional<uint64_t> JoinState::WhatOthersSaid(const Name& name) const {
-  const auto opened = opened_.find(name.id);
-  if (opened != opened_.end() && UsesIn(opened->second) >= name.next_use) return opened->second;
+std::map<int, uint64_t> JoinState::OthersAt(const Name& name) const {
   const ProcessSet& set = name.set();
-  if (name.arrivals) {
-    if (const auto said = name.arrivals->StampOfAny(set, name.next_use, round_)) return said;
-  }
+  std::map<int, uint64_t> others;
+  if (name.arrivals) others = name.arrivals->ArrivedAt(set, name.next_use, round_);
   for (int m : group_.MembersIn(set)) {
     if (m == group_.member()) continue;
-    const uint64_t said = in_flight_.SaidBy(m, group_.RankOf(m), name, name.next_use);
-    if (UsesIn(said) >= name.next_use) return said;
+    const int rank = group_.RankOf(m);
+    const uint64_t said = in_flight_.SaidBy(m, rank, name, name.next_use);
+    if (UsesIn(said) >= name.next_use) others[rank] = said;
   }
-  return std::nullopt;
+  return others;
 }
 
 // The log has the end of a join before anything that others begin after it. So after this rank has seen others arrive,
@@ -65,15 +62,17 @@ void JoinState::Invite(uint64_t head, NegotiationEvents* events) {
   for (int id = 0; id < kMaxIds; ++id) {
     const Name* const name = names_.Current(id);
     if (name == nullptr || name->in_flight) continue;
-    const std::optional<uint64_t> said = WhatOthersSaid(*name);
-    if (!said) continue;
+    const auto opened = opened_.find(id);
+    const bool is_open = opened != opened_.end() && UsesIn(opened->second) >= name->next_use;
+    const std::map<int, uint64_t> others = OthersAt(*name);
+    if (!is_open && others.empty()) continue;
     if (memory_.log.Read(head).has_value()) return;
     if (HasRoot(name->known.kind) && name->known.root == group_.rank()) {
       // This rank has no data to send. Described anew, the operation is refused.
       if (refused_.insert(id).second) outbox_.Send(MessageKind::kStuck, id);
       continue;
     }
-    events->push_back(InvitationTo(*name, *said));
+    events->push_back(InvitationTo(*name, is_open ? opened->second : others.begin()->second));
   }
 }
 

@@ -43,9 +43,10 @@ class JoinState {
 
   // Invites this rank to operations that only others have begun. head: how far this rank has read the log.
   void Invite(uint64_t head, NegotiationEvents* events);
+  // Returns the other ranks that have arrived at the name's next use, with their stamps, as far as this rank can see.
+  std::map<int, uint64_t> OthersAt(const Name& name) const;
 
  private:
-  std::optional<uint64_t> WhatOthersSaid(const Name& name) const;
   static NegotiationEvent InvitationTo(const Name& name, uint64_t said);
 
   const GroupMembers& group_;

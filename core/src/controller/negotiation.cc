@@ -22,7 +22,7 @@ Status AlreadyInFlight(const Description& description, int rank) {
 }
 
 // Notes what differs from the use of the name before.
-void Note(Name* name, const NamedOperation& operation, Admission* admission) {
+void Note(Name* name, const DescribedOperation& operation, Admission* admission) {
   name->description.sequence_number = admission->sequence_number = operation.sequence_number();
   if (name->description.site != operation.site()) {  // nearly always the same
     name->description.site = operation.site();
@@ -105,7 +105,7 @@ bool Negotiation::Refuse(const Description& refusal) {
 }
 
 // Takes operations whose name is known. Everything else is left to Submit.
-Name* Negotiation::SubmitSmall(const NamedOperation& operation, Admission* admission) {
+Name* Negotiation::SubmitSmall(const DescribedOperation& operation, Admission* admission) {
   const SetNames* const names = names_.Names(operation.set());
   if (names == nullptr || !names->IsOpen() || !names->set->contains_me()) return nullptr;
   Name* const name = names->Find(operation.name());
@@ -378,22 +378,13 @@ std::vector<Absence> Negotiation::NeededFor() const {
   for (int id = 0; id < kMaxIds; ++id) {
     const Name* const name = names_.Current(id);
     if (name == nullptr || name->in_flight || !name->set().contains_me()) continue;
-    uint64_t said = 0;
-    std::vector<int64_t> here;
-    if (name->arrivals) {
-      here = name->arrivals->ArrivedAt(name->set(), name->next_use, join_.round());
-      said = name->arrivals->StampOfAny(name->set(), name->next_use, join_.round()).value_or(0);
-    }
-    for (int m : group_.MembersIn(name->set())) {
-      const int rank = group_.RankOf(m);
-      const uint64_t latest = in_flight_.SaidBy(m, rank, *name, name->next_use);
-      if (rank == group_.rank() || UsesIn(latest) < name->next_use) continue;
-      said = latest;
-      here.push_back(rank);
-    }
-    if (here.empty()) continue;
-    const std::string title = TitleOf(name->known.kind, name->set().id, name->description.name, SequenceNumberIn(said));
-    needed.push_back({title, {group_.rank()}, std::move(here)});
+    const std::map<int, uint64_t> others = join_.OthersAt(*name);
+    if (others.empty()) continue;
+    const int64_t sequence_number = SequenceNumberIn(others.begin()->second);
+    Absence& absence = needed.emplace_back();
+    absence.title = TitleOf(name->known.kind, name->set().id, name->description.name, sequence_number);
+    absence.ranks = {group_.rank()};
+    for (const auto& [rank, stamp] : others) absence.here.push_back(rank);
   }
   return needed;
 }

@@ -70,7 +70,7 @@ class Negotiation {
   // Submits a known small operation whose result the caller may be able to take at once. Returns its name, whose set
   // lives until the result is taken; admission->set stays as it is. Returns null, and does nothing, for any other
   // operation. Settle has to follow, without a call in between that changes anything.
-  Name* SubmitSmall(const NamedOperation& operation, Admission* admission);
+  Name* SubmitSmall(const DescribedOperation& operation, Admission* admission);
   // Call it before the result is taken `at_once`, for which REQUIRES: IsReady, and the operation is not large. Else the
   // operation is in flight from now on, and gets its ticket.
   void Settle(Name* name, bool at_once, Admission* admission) {

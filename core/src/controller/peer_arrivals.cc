@@ -17,20 +17,13 @@ bool AreLeaders(int from, const ProcessSet& set) {
 
 }  // namespace
 
-std::vector<int64_t> PeerArrivals::ArrivedAt(const ProcessSet& set, uint64_t use, uint32_t round) const {
-  std::vector<int64_t> arrived;
+std::map<int, uint64_t> PeerArrivals::ArrivedAt(const ProcessSet& set, uint64_t use, uint32_t round) const {
+  std::map<int, uint64_t> arrived;
   for (const auto& [rank, arrival] : uses_[use & 1]) {
-    if (arrival.round == round && UsesIn(arrival.stamp) >= use && set.PositionOf(rank) >= 0) arrived.push_back(rank);
+    if (arrival.round == round && UsesIn(arrival.stamp) >= use && set.PositionOf(rank) >= 0)
+      arrived[rank] = arrival.stamp;
   }
   return arrived;
-}
-
-// Early messages have connections of their own, so they may be here before this rank has read that a join has ended.
-// `round` keeps those of the next round apart.
-std::optional<uint64_t> PeerArrivals::StampOfAny(const ProcessSet& set, uint64_t use, uint32_t round) const {
-  const std::vector<int64_t> arrived = ArrivedAt(set, use, round);
-  if (arrived.empty()) return std::nullopt;
-  return uses_[use & 1].at(static_cast<int>(arrived.front())).stamp;
 }
 
 void UnknownArrivals::Open(Name* name) {

@@ -8,8 +8,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
-#include <vector>
 
 #include "common/status.h"
 #include "controller/group_memory.h"
@@ -26,10 +24,10 @@ class NameTable;
 class PeerArrivals {
  public:
   void Note(int from, const MessageTag& tag) { uses_[UsesIn(tag.operation) & 1][from] = {tag.operation, tag.round}; }
-  // Returns the leaders that have arrived at the use in this round of joining.
-  std::vector<int64_t> ArrivedAt(const ProcessSet& set, uint64_t use, uint32_t round) const;
-  // Returns the stamp of some leader that has arrived at the use in this round of joining.
-  std::optional<uint64_t> StampOfAny(const ProcessSet& set, uint64_t use, uint32_t round) const;
+  // Returns the leaders that have arrived at the use in this round of joining, with their stamps. Early messages have
+  // connections of their own, so they may be here before this rank has read that a join has ended. `round` keeps those
+  // of the next round apart.
+  std::map<int, uint64_t> ArrivedAt(const ProcessSet& set, uint64_t use, uint32_t round) const;
 
  private:
   struct Arrival {
