@@ -218,22 +218,28 @@ class Bench {
     return NameOf(ChoosePlan(facts).algorithm);
   }
 
-  void Allreduce(size_t bytes) {
+  // chunk_bytes: of all blocks; 0: the default.
+  Contestant Vector(const char* name, Schedule schedule, size_t size_bytes, size_t chunk_bytes) {
     RunPlan plan;
-    plan.data = data_.data();
     plan.dtype = DType::kFloat32;
-    plan.chunk_bytes = options_.chunk_bytes;
+    const auto element_count = static_cast<int64_t>(size_bytes / sizeof(float));
+    plan.blocks = CutBlocks(data_.data(), data_.data(), element_count, sizeof(float), schedule.block_count);
+    plan.window_bytes = chunk_bytes / static_cast<size_t>(schedule.block_count);
+    return {name, std::move(schedule), std::move(plan)};
+  }
+
+  void Allreduce(size_t bytes) {
     const size_t share_bytes = std::max(sizeof(float), bytes / static_cast<size_t>(options_.ranks_each));
-    plan.element_count = static_cast<int64_t>(share_bytes / sizeof(float));
-    RunPlan traffic = plan;
-    traffic.element_count *= 2;
-    traffic.chunk_bytes = 2 * (plan.chunk_bytes > 0 ? plan.chunk_bytes : DefaultChunkBytes(participants_));
+    const size_t chunk_bytes = options_.chunk_bytes;
+    const size_t block_bytes = DefaultWindowBytes(participants_);
+    const size_t traffic_bytes = 2 * (chunk_bytes > 0 ? chunk_bytes : static_cast<size_t>(participants_) * block_bytes);
     std::vector<Contestant> row;
-    row.emplace_back("links", TrafficOnly(participants_, me()), traffic);
-    if (bytes <= kMostExchangedBytes) row.emplace_back("exchange", ExchangeAll(participants_, me()), plan);
-    row.emplace_back("direct", DirectAllreduce(participants_, me()), plan);
-    row.emplace_back("ring", RingAllreduce(participants_, me()), plan);
-    row.emplace_back("tree", TreeAllreduce(participants_, me()), plan);
+    row.push_back(Vector("links", TrafficOnly(participants_, me()), 2 * share_bytes, traffic_bytes));
+    if (bytes <= kMostExchangedBytes)
+      row.push_back(Vector("exchange", ExchangeAll(participants_, me()), share_bytes, chunk_bytes));
+    row.push_back(Vector("direct", DirectAllreduce(participants_, me()), share_bytes, chunk_bytes));
+    row.push_back(Vector("ring", RingAllreduce(participants_, me()), share_bytes, chunk_bytes));
+    row.push_back(Vector("tree", TreeAllreduce(participants_, me()), share_bytes, chunk_bytes));
     const auto chosen = [&](bool order_matters) { return ChosenFor(OpKind::kAllreduce, share_bytes, order_matters); };
     Measure(&row, share_bytes);
     Print("allreduce", bytes, chosen(true), chosen(false), row);
@@ -241,7 +247,7 @@ class Bench {
 
   void Allgather(size_t bytes) {
     RunPlan plan;
-    plan.chunk_bytes = options_.chunk_bytes;
+    plan.window_bytes = options_.chunk_bytes / static_cast<size_t>(participants_);
     const size_t share_bytes = bytes / static_cast<size_t>(options_.ranks_each);
     for (int p = 0; p < participants_; ++p) {
       char* const block = data_.data() + static_cast<size_t>(p) * share_bytes;
@@ -285,7 +291,9 @@ class Bench {
     runner->Start(plan);
     for (int idle = 0; !runner->done();) {
       bool moved = false;
-      Require(runner->Advance(&moved).ok(), "advance");
+      Require(runner->Post(&moved).ok(), "post");
+      moved |= Runner::PollAll(transport_.get(), &completions_);
+      runner->ReduceReady(&moved);
       if (moved) idle = 0;
       if (moved || runner->done()) continue;
       if (++idle < kPauses) {
@@ -320,6 +328,7 @@ class Bench {
   const int rank_;
   const int participants_;
   std::unique_ptr<Transport> transport_;
+  std::vector<Transport::Completion> completions_;
   Poller poller_;
   std::vector<int> ranks_;
   std::vector<char> data_;

@@ -74,63 +74,16 @@ Parts::Piece Parts::Within(const Piece& piece, Range bytes_of_round) {
   return {piece.position, piece.vector_offset + skipped, piece.part_offset + skipped, begin, end - begin};
 }
 
-namespace {
-
-int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// The least multiple of `unit` that cuts `total` into as many pieces as `most` would, so that the last piece is not
-// much shorter than the others. REQUIRES: total > 0.
-int64_t EvenPiece(int64_t total, int64_t most, int64_t unit) {
-  const int64_t pieces = DivideUp(total, std::max(most / unit, int64_t{1}) * unit);
-  return DivideUp(DivideUp(total, pieces), unit) * unit;
+size_t DefaultWindowBytes(int block_count) {
+  constexpr size_t kMostBytes = 256 << 10, kMostChunkBytes = 1 << 20, kBorder = kBorderBytes;
+  const size_t share_bytes = kMostChunkBytes / static_cast<size_t>(block_count) / kBorder * kBorder;
+  return std::clamp(share_bytes, kBorder, kMostBytes);
 }
 
-}  // namespace
-
-size_t DefaultChunkBytes(int block_count) {
-  constexpr size_t kBlockBytes = 256 << 10, kMostBytes = 1 << 20;
-  return std::min(kMostBytes, block_count * kBlockBytes);
-}
-
-ChunkMap ChunkMap::OfElements(int64_t element_count, size_t element_bytes, int block_count, size_t chunk_bytes) {
-  ChunkMap map;
-  if (element_count == 0) return map;
-  if (chunk_bytes == 0) chunk_bytes = DefaultChunkBytes(block_count);
-  map.element_count_ = element_count;
-  map.element_bytes_ = static_cast<int64_t>(element_bytes);
-  map.block_count_ = block_count;
-  const int64_t unit = kBorderBytes / map.element_bytes_ * block_count;
-  map.chunk_elements_ = EvenPiece(element_count, static_cast<int64_t>(chunk_bytes) / map.element_bytes_, unit);
-  map.chunk_count_ = DivideUp(element_count, map.chunk_elements_);
-  map.largest_block_bytes_ = map.chunk_elements_ / block_count * element_bytes;
-  return map;
-}
-
-ChunkMap ChunkMap::OfBlocks(std::vector<Range> blocks, size_t chunk_bytes) {
-  ChunkMap map;
-  int64_t longest = 0;
-  for (const Range& block : blocks) longest = std::max(longest, block.size());
-  if (longest == 0) return map;
-  if (chunk_bytes == 0) chunk_bytes = DefaultChunkBytes(static_cast<int>(blocks.size()));
-  const int64_t most = static_cast<int64_t>(chunk_bytes) / static_cast<int64_t>(blocks.size());
-  // Not made even: in an alltoall each rank has other blocks, and both ends of a message cut their block alike.
-  map.window_bytes_ = std::max(kBorderBytes, most / kBorderBytes * kBorderBytes);
-  map.chunk_count_ = DivideUp(longest, map.window_bytes_);
-  map.largest_block_bytes_ = static_cast<size_t>(std::min(longest, map.window_bytes_));
-  map.blocks_ = std::move(blocks);
-  return map;
-}
-
-Range ChunkMap::Bytes(int64_t chunk, int block) const {
-  if (!blocks_.empty()) {
-    const Range& whole = blocks_[block];
-    const auto border = [&](int64_t window) { return std::min(whole.end, whole.begin + window * window_bytes_); };
-    return {border(chunk), border(chunk + 1)};
-  }
-  const int64_t first = chunk * chunk_elements_;
-  const int64_t count = std::min(chunk_elements_, element_count_ - first);
-  const Range range = BlockRange(count, element_bytes_, block, block_count_);
-  return {(first + range.begin) * element_bytes_, (first + range.end) * element_bytes_};
+size_t EvenWindowBytes(size_t block_bytes, size_t most_bytes) {
+  constexpr size_t kBorder = kBorderBytes;
+  const size_t windows = std::max<size_t>(1, (block_bytes + most_bytes - 1) / most_bytes);
+  return std::max<size_t>(1, (block_bytes + windows * kBorder - 1) / (windows * kBorder)) * kBorder;
 }
 
 namespace {

@@ -90,17 +90,12 @@ class Parts {
 
 // ---- chunks
 //
-// ChunkMap says where the blocks of every chunk lie in the data. StepCursor says in which order one participant takes
-// the steps of a schedule over all chunks. Both only compute; collectives/runner.h moves the bytes.
-//
-// ChunkMap. Elements (reductions, broadcasts) are cut into chunks, and every chunk into blocks of nearly equal size:
-//
-//   data     [ chunk 0: block 0 | block 1 | block 2 ][ chunk 1: block 0 | block 1 | block 2 ]
-//
-// Given blocks (allgather, where participants have different sizes) keep their places, and chunk t is the t-th window
-// of each of them; short blocks end earlier:
+// A schedule is repeated over chunks. Chunk t is the t-th window of each of its blocks; short blocks end earlier:
 //
 //   data     [ block 0: window 0 | window 1 ][ block 1: window 0 ][ block 2: window 0 | window 1 ]
+//
+// StepCursor says in which order one participant takes the steps of a schedule over all chunks. It only computes;
+// collectives/runner.h moves the bytes.
 //
 // StepCursor. Each step belongs to a queue: sends to one peer, receives from one peer, or folds. Within a queue the
 // order is strict; queues wait for each other only through Progress. All participants order by (tick, older chunk
@@ -108,39 +103,14 @@ class Parts {
 // agree without a message. Every step waits only for earlier steps of that order, so a schedule that cannot deadlock in
 // one chunk cannot deadlock in many.
 //
-// The runner of one collective owns a map, its cursors and a Progress; one thread at a time.
+// The runner of one collective owns its cursors and a Progress; one thread at a time.
 
-// Blocks of 256 KB, but no more than 1 MB in all, so that sent data are still in the cache when they are received and
-// folded (docs/benchmarks/hosts.md#chunks-over-loopback).
-size_t DefaultChunkBytes(int block_count);
-
-class ChunkMap {
- public:
-  ChunkMap() = default;  // no chunks
-
-  // `chunk_bytes` is the most bytes of one chunk over all its blocks, but a block has at least 64 bytes; 0 stands for
-  // DefaultChunkBytes.
-  static ChunkMap OfElements(int64_t element_count, size_t element_bytes, int block_count, size_t chunk_bytes);
-
-  // `blocks` are ranges of bytes.
-  static ChunkMap OfBlocks(std::vector<Range> blocks, size_t chunk_bytes);
-
-  int64_t chunk_count() const { return chunk_count_; }
-  size_t largest_block_bytes() const { return largest_block_bytes_; }
-  Range Bytes(int64_t chunk, int block) const;  // may be empty
-
- private:
-  int64_t chunk_count_ = 0;
-  size_t largest_block_bytes_ = 0;
-  // Elements.
-  int64_t element_count_ = 0;
-  int64_t element_bytes_ = 1;
-  int block_count_ = 1;
-  int64_t chunk_elements_ = 0;
-  // Given blocks; empty for elements.
-  std::vector<Range> blocks_;
-  int64_t window_bytes_ = 0;
-};
+// The bytes of each block in one chunk: 256 KB, but no more than 1 MB in all, so that sent data are still in the cache
+// when they are received and reduced (docs/benchmarks/hosts.md#chunks-over-loopback).
+size_t DefaultWindowBytes(int block_count);
+// Of the same number of chunks, but so that the last one is not much shorter than the others. REQUIRES: all participants
+// have blocks of these sizes.
+size_t EvenWindowBytes(size_t block_bytes, size_t most_bytes);
 
 // The chunks that are under way at once, about. A network with delay needs four, and more leave the cache. Rounds
 // (collectives/staging.h) are smaller chunks, so more of them are under way

@@ -44,22 +44,33 @@ constexpr size_t kRingBlockBytes = 128 << 10;
 // (docs/benchmarks/hosts.md).
 constexpr int kRingGatherers = 8;
 
-// With two levels the rounds of a task overlap, and a ring would need more of them at once. A library that relays data
-// between nodes has no rounds.
-bool OverlapsRounds(const TaskFacts& facts) { return facts.backend == 0 && facts.largest_group > 1; }
+// With two levels the rounds of a task overlap, and a ring would need more of them at once.
+bool OverlapsRounds(const TaskFacts& facts) { return facts.largest_group > 1; }
+
+// A schedule needs as many rounds at once as it has phases, where these are many; staging.h has room for 16.
+constexpr int kMostRingNodes = 9;    // 2 (n-1) phases
+constexpr int kMostTreeNodes = 256;  // 2 log2(n) phases
+
+bool HasRounds(const TaskFacts& facts, Algorithm algorithm) {
+  if (!OverlapsRounds(facts)) return true;
+  if (algorithm == Algorithm::kRing) return facts.group_count <= kMostRingNodes;
+  return algorithm != Algorithm::kTree || facts.group_count <= kMostTreeNodes;
+}
 
 Algorithm ChooseAllreduce(const TaskFacts& facts) {
-  if (facts.forced != Algorithm::kAuto) return facts.forced;
+  if (facts.forced != Algorithm::kAuto) return HasRounds(facts, facts.forced) ? facts.forced : Algorithm::kDirect;
   const auto n = static_cast<size_t>(facts.group_count);
   const size_t block_bytes = facts.size_bytes / n;
   if ((n - 1) * facts.size_bytes <= kExchangeSentBytes) return Algorithm::kExchange;
-  if (n > kTreeParticipants && block_bytes < kTreeBlockBytes) return Algorithm::kTree;
+  const bool may_tree = n > kTreeParticipants && HasRounds(facts, Algorithm::kTree);
+  if (may_tree && block_bytes < kTreeBlockBytes) return Algorithm::kTree;
   const bool may_ring = n > 2 && !facts.order_matters && !OverlapsRounds(facts);
   return may_ring && block_bytes >= kRingBlockBytes ? Algorithm::kRing : Algorithm::kDirect;
 }
 
 Algorithm ChooseAllgather(const TaskFacts& facts) {
-  if (facts.forced == Algorithm::kDirect || facts.forced == Algorithm::kRing) return facts.forced;
+  if (facts.forced == Algorithm::kRing && HasRounds(facts, Algorithm::kRing)) return Algorithm::kRing;
+  if (facts.forced == Algorithm::kDirect || facts.forced == Algorithm::kRing) return Algorithm::kDirect;
   const bool crowded = facts.group_count >= kRingGatherers && facts.size_bytes >= kRingBlockBytes;
   return crowded && !OverlapsRounds(facts) ? Algorithm::kRing : Algorithm::kDirect;
 }
@@ -84,7 +95,7 @@ OperationFacts FactsOf(OpKind kind, ReduceOp reduce, const Layout& layout) {
   facts.reduce = reduce;
   facts.set_size = layout.size();
   facts.group_count = layout.group_count();
-  facts.largest_group = layout.shard_count();
+  facts.largest_group = layout.largest_group();
   return facts;
 }
 

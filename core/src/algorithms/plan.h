@@ -10,7 +10,7 @@
 //
 //     the user's list names another backend   library     it moves the data itself        backends/
 //     one node                                staged      rounds through shared memory    collectives/staging.h
-//     every node has one rank                 links       a schedule on the tensors       collectives/links.h
+//     every node has one rank                 links       a schedule on the tensors       collectives/shard_exchange.h
 //     otherwise                               two-level   staged within a node, a schedule for each shard between nodes
 //
 // A process set of one rank needs neither (execution/solo.h). Only rank 0 knows whether all callers wait and whether a
@@ -117,7 +117,7 @@ struct TaskFacts {
   bool order_matters = false;  // false for integers, min and max, and when the user allows any order
   bool in_steps = false;       // several direct collectives, as for Adasum
   // The user's choice. The ring is taken even where order matters, since the user has asked for it; an allgather has
-  // only kDirect and kRing.
+  // only kDirect and kRing, and so many nodes of several ranks that a schedule has too many phases take kDirect.
   Algorithm forced = Algorithm::kAuto;
 };
 Plan ChoosePlan(const TaskFacts& facts);

@@ -12,7 +12,7 @@ namespace {
 // do not depend on the groups. The number of products grows with the third power of the positions.
 constexpr size_t kMostGathered = 64;
 
-// About a millisecond of work before Poll returns.
+// About a millisecond of work before Advance returns.
 constexpr size_t kProductsAtOnce = 1 << 20;
 
 std::vector<size_t> Slices(const Task& task, size_t n) {
@@ -28,9 +28,8 @@ std::vector<size_t> Slices(const Task& task, size_t n) {
 
 }  // namespace
 
-Adasum::Adasum(Collectives* collectives, const Task* task)
-    : collectives_(collectives),
-      task_(task),
+Adasum::Adasum(const Task* task)
+    : task_(task),
       n_(static_cast<size_t>(task->set->size())),
       me_(static_cast<size_t>(task->set->position)),
       element_bytes_(SizeOf(task->dtype)),
@@ -39,22 +38,41 @@ Adasum::Adasum(Collectives* collectives, const Task* task)
   moving_.set = task->set;
 }
 
-Status Adasum::Start() {
-  const size_t size_bytes = std::max(n_ * slice_bytes_[me_], size_t{1});
-  slices_begin_ = slices_.Get(size_bytes);
-  if (slices_begin_ == nullptr) return Internal("no memory: ", size_bytes, " bytes for adasum");
-  return StartExchange();
+Status Adasum::Advance(const Task** step, bool* done) {
+  switch (stage_) {
+    case Stage::kExchange:
+      FRD_RETURN_IF_ERROR(StartExchange());
+      break;
+    case Stage::kGather:
+      StartGather();
+      break;
+    case Stage::kCollect:
+      StartCollect();
+      break;
+    case Stage::kDone:
+      *done = true;
+      return Status::Ok();
+    default:
+      if (!Compute()) return Status::Ok();
+  }
+  const bool moves = stage_ != Stage::kMultiply && stage_ != Stage::kAdd;
+  if (moves) *step = &moving_;
+  stage_ = static_cast<Stage>(static_cast<int>(stage_) + 1);
+  return Status::Ok();
 }
 
 Status Adasum::StartExchange() {
+  const size_t size_bytes = std::max(n_ * slice_bytes_[me_], size_t{1});
+  slices_begin_ = slices_.Get(size_bytes);
+  if (slices_begin_ == nullptr) return Internal("no memory: ", size_bytes, " bytes for adasum");
   moving_.kind = OpKind::kAlltoall;
   moving_.buffers = {{task_->buffers[0].input, slices_begin_, task_->buffers[0].size_bytes}};
   moving_.send_bytes = slice_bytes_;
   moving_.recv_bytes.assign(n_, slice_bytes_[me_]);
-  return collectives_->Start(&moving_);
+  return Status::Ok();
 }
 
-Status Adasum::StartGather() {
+void Adasum::StartGather() {
   const size_t gram_bytes = gram_.size() * sizeof(double);
   if (n_ <= kMostGathered) {
     grams_.resize(n_ * gram_.size());
@@ -66,49 +84,29 @@ Status Adasum::StartGather() {
     moving_.dtype = DType::kFloat64;
     moving_.buffers = {{gram_.data(), gram_.data(), gram_bytes}};
   }
-  return collectives_->Start(&moving_);
 }
 
-Status Adasum::StartCollect() {
+void Adasum::StartCollect() {
   moving_.kind = OpKind::kAllgather;
   moving_.buffers = {{slices_begin_ + me_ * slice_bytes_[me_], task_->buffers[0].output, slice_bytes_[me_]}};
   moving_.rank_bytes = slice_bytes_;
-  return collectives_->Start(&moving_);
 }
 
-Status Adasum::Poll(bool* moved, bool* done) {
-  const size_t element_count = Elements(me_);
-  if (stage_ != Stage::kMultiply && stage_ != Stage::kAdd) {
-    bool arrived = false;
-    FRD_RETURN_IF_ERROR(collectives_->Poll(moved, &arrived));
-    return arrived ? AfterMoving(done) : Status::Ok();
-  }
-  *moved = true;
+// Multiplies or adds some elements of the slices. Returns whether they were the last.
+bool Adasum::Compute() {
+  const size_t element_count = slice_bytes_[me_] / element_bytes_;
   const size_t count = std::min(ElementsAtOnce(), element_count - at_);
   const std::vector<const void*> slices = SlicesFrom(at_);
   if (stage_ == Stage::kMultiply) {
     AddGram(task_->dtype, slices, count, &gram_);
   } else {
+    if (at_ == 0) ReadGathered();
     AddWeighted(task_->dtype, slices, coefficients_, count, task_->scale, const_cast<void*>(slices[me_]));
   }
   at_ += count;
-  if (at_ < element_count) return Status::Ok();
-  const bool multiplied = stage_ == Stage::kMultiply;
-  stage_ = multiplied ? Stage::kGather : Stage::kCollect;
-  return multiplied ? StartGather() : StartCollect();
-}
-
-Status Adasum::AfterMoving(bool* done) {
+  if (at_ < element_count) return false;
   at_ = 0;
-  if (stage_ == Stage::kCollect) {
-    *done = true;
-  } else if (stage_ == Stage::kGather) {
-    ReadGathered();
-    stage_ = Stage::kAdd;
-  } else {
-    stage_ = Stage::kMultiply;
-  }
-  return Status::Ok();
+  return true;
 }
 
 void Adasum::ReadGathered() {

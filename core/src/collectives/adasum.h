@@ -7,44 +7,42 @@
 //   add        slice j of the result, with the coefficients from that matrix
 //   collect    the slices of the result
 //
-// Resumable; the driver alone uses it.
+// It computes, and names the collectives in between, which the caller performs. The driver alone uses it.
 #pragma once
 
 #include <vector>
 
-#include "collectives/collectives.h"
+#include "collectives/runner.h"
 #include "collectives/task.h"
 
 namespace farandole {
 
 class Adasum {
  public:
-  // REQUIRES: one tensor of a floating type; both outlive this.
-  Adasum(Collectives* collectives, const Task* task);
+  // REQUIRES: one tensor of a floating type; it outlives this.
+  explicit Adasum(const Task* task);
 
-  Status Start();
-  Status Poll(bool* moved, bool* done);
+  // Computes for about a millisecond, or sets *step to the next collective. REQUIRES: the one before is done.
+  Status Advance(const Task** step, bool* done);
 
  private:
-  enum class Stage { kExchange, kMultiply, kGather, kAdd, kCollect };
+  enum class Stage { kExchange, kMultiply, kGather, kAdd, kCollect, kDone };
 
   Status StartExchange();
-  Status StartGather();
-  Status StartCollect();
+  void StartGather();
+  void StartCollect();
+  bool Compute();
   void ReadGathered();
-  Status AfterMoving(bool* done);
   std::vector<const void*> SlicesFrom(size_t first) const;
-  size_t Elements(size_t position) const { return slice_bytes_[position] / element_bytes_; }
   size_t ElementsAtOnce() const;
 
-  Collectives* collectives_;
   const Task* task_;
   const size_t n_;
   const size_t me_;
   const size_t element_bytes_;
   std::vector<size_t> slice_bytes_;  // by position
   Stage stage_ = Stage::kExchange;
-  Task moving_;     // the part at hand that moves data
+  Task moving_;     // the collective at hand
   Scratch slices_;  // slice `me_` of all positions; the result replaces this rank's own
   std::byte* slices_begin_ = nullptr;
   std::vector<double> gram_;

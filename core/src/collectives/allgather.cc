@@ -13,7 +13,6 @@
 #include <memory>
 
 #include "algorithms/partition.h"
-#include "collectives/links.h"
 #include "collectives/staging.h"
 #include "collectives/task.h"
 #include "common/cache.h"
@@ -27,7 +26,7 @@ uint64_t Rounds(const std::vector<size_t>& rank_bytes) {
 
 class StagedAllgather final : public StagedOperation {
  public:
-  explicit StagedAllgather(const StagedStart& start)
+  explicit StagedAllgather(const OperationStart& start)
       : StagedOperation(start, Rounds(start.task->rank_bytes)), offsets_(PartOffsets(start.task->rank_bytes)) {}
 
  protected:
@@ -38,16 +37,13 @@ class StagedAllgather final : public StagedOperation {
     WriteOutput(task_->buffers[0], offsets_[static_cast<size_t>(me)] + t * kSlotBytes, ChunkOf(me, t), slot);
   }
 
-  Status Combine(uint64_t t, bool* ready, bool* /*moved*/) override {
-    if (!staging_->AllPublished(number(t) + 1)) return Status::Ok();
+  void Make(uint64_t t) override {
     for (int k = 1; k < staging_->count(); ++k) {
       const int member = (staging_->member() + k) % staging_->count();
       WriteOutput(task_->buffers[0], offsets_[static_cast<size_t>(member)] + t * kSlotBytes, ChunkOf(member, t),
                   staging_->slot(member, number(t)));
       if (staging_->count() == 2) TakeLines(staging_->slot(member, number(t)), ChunkOf(member, t));
     }
-    *ready = true;
-    return Status::Ok();
   }
 
   bool Finish(uint64_t t) override { return staging_->AllCombined(number(t) + 1); }
@@ -62,9 +58,12 @@ class StagedAllgather final : public StagedOperation {
   std::vector<size_t> offsets_;
 };
 
-class GroupedAllgather final : public PartedOperation {
+class GroupedAllgather final : public StagedOperation {
  public:
-  using PartedOperation::PartedOperation;
+  GroupedAllgather(const OperationStart& start, const Parts& parts)
+      : StagedOperation(start, parts.rounds()),
+        parts_(parts),
+        shard_count_(partition().ShardCount(parts.total_bytes())) {}
 
  protected:
   void Put(uint64_t t) override {
@@ -81,14 +80,13 @@ class GroupedAllgather final : public PartedOperation {
 
   bool Finish(uint64_t t) override {
     if (!staging_->AllCombined(number(t) + 1)) return false;
-    const Partition& partition = exchange_->partition();
     const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
     const std::vector<Range> regions = parts_.RegionsOf(pieces);
     for (int shard = 0; shard < shard_count_; ++shard) {
-      const int owner = OwnerOfShard(partition.member_count(), shard, shard_count_);
+      const int owner = OwnerOfShard(partition().member_count(), shard, shard_count_);
       for (const Parts::Piece& whole : pieces) {
         if (IsInMyGroup(whole)) continue;
-        const auto group = static_cast<size_t>(partition.layout->group_of[static_cast<size_t>(whole.position)]);
+        const auto group = static_cast<size_t>(partition().layout->group_of[static_cast<size_t>(whole.position)]);
         const Parts::Piece piece = Parts::Within(whole, ShardOf(regions[group], shard));
         WriteOutput(task_->buffers[0], piece.vector_offset, piece.size_bytes,
                     staging_->result(owner, number(t)) + piece.round_offset);
@@ -99,12 +97,12 @@ class GroupedAllgather final : public PartedOperation {
 
  private:
   bool IsInMyGroup(const Parts::Piece& piece) const {
-    return exchange_->partition().layout->group_of[static_cast<size_t>(piece.position)] == exchange_->partition().group;
+    return partition().layout->group_of[static_cast<size_t>(piece.position)] == partition().group;
   }
 
   // of a member of my group
   std::byte* SlotOf(const Parts::Piece& piece, uint64_t t) const {
-    const int member = exchange_->partition().layout->member_of[static_cast<size_t>(piece.position)];
+    const int member = partition().layout->member_of[static_cast<size_t>(piece.position)];
     return staging_->slot(member, number(t)) + piece.round_offset;
   }
 
@@ -115,24 +113,23 @@ class GroupedAllgather final : public PartedOperation {
   }
 
   void StartCrossing(uint64_t t) {
-    const Partition& partition = exchange_->partition();
     const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
     const std::vector<Range> regions = parts_.RegionsOf(pieces);
     std::byte* const result = staging_->result(staging_->member(), number(t));
-    const ShardRange shards = ShardsOf(partition.member, partition.member_count(), shard_count_);
+    const ShardRange shards = ShardsOf(partition().member, partition().member_count(), shard_count_);
     for (int shard = shards.begin; shard < shards.end; ++shard) {
-      const Range mine = ShardOf(regions[static_cast<size_t>(partition.group)], shard);
+      const Range mine = ShardOf(regions[static_cast<size_t>(partition().group)], shard);
       for (const Parts::Piece& whole : pieces) {
         const Parts::Piece piece = Parts::Within(whole, mine);
         if (piece.size_bytes > 0) std::memcpy(result + piece.round_offset, SlotOf(piece, t), piece.size_bytes);
       }
-      std::vector<BlockMemory> blocks;
+      RunPlan plan;
       for (const Range& region : regions) {
         const Range bytes = ShardOf(region, shard);
         std::byte* const at = result + bytes.begin;
-        blocks.push_back({at, at, static_cast<size_t>(bytes.size())});
+        plan.blocks.push_back({at, at, static_cast<size_t>(bytes.size())});
       }
-      exchange_->Allgather(shard, shard_count_, std::move(blocks));
+      exchange_->Add(ShardExchange::Kind::kAllgather, shard, shard_count_, std::move(plan));
     }
   }
 
@@ -140,38 +137,30 @@ class GroupedAllgather final : public PartedOperation {
     const Range bytes = BlockRange(region.size(), 1, shard, shard_count_);
     return {region.begin + bytes.begin, region.begin + bytes.end};
   }
+
+  const Parts parts_;
+  const int shard_count_;
 };
 
 // ---- over links
 
-class AllgatherOnLinks final : public LinkOperation {
- public:
-  explicit AllgatherOnLinks(const LinkStart& start) : LinkOperation(start) {}
-
-  Status Start() override {
-    const IoBuffer& buffer = task_->buffers[0];
-    const std::vector<size_t>& sizes = task_->rank_bytes;
-    const std::vector<size_t> offsets = PartOffsets(sizes);
-    auto* output = static_cast<std::byte*>(buffer.output);
-    if (output == nullptr && exchange_->PassesBlocksOn()) {
-      output = scratch_->Get(offsets.back() + sizes.back() + 1);
-      if (output == nullptr) return Internal("no memory for the parts of other ranks that an allgather passes on");
-    }
-    std::vector<BlockMemory> blocks;
-    for (size_t p = 0; p < offsets.size(); ++p) {
-      blocks.push_back({p == me_ ? buffer.input : nullptr, output ? output + offsets[p] : nullptr, sizes[p]});
-    }
-    exchange_->Allgather(0, 1, std::move(blocks));
-    return Status::Ok();
+Status AllgatherOnLinks(const OperationStart& start) {
+  const IoBuffer& buffer = start.task->buffers[0];
+  const std::vector<size_t>& sizes = start.task->rank_bytes;
+  const std::vector<size_t> offsets = PartOffsets(sizes);
+  const auto me = static_cast<size_t>(start.task->set->position);
+  auto* output = static_cast<std::byte*>(buffer.output);
+  if (output != nullptr && output + offsets[me] != buffer.input) ReadInput(buffer, 0, sizes[me], output + offsets[me]);
+  if (output == nullptr && start.exchange->PassesBlocksOn()) {
+    output = start.scratch->Get(offsets.back() + sizes.back() + 1);
+    if (output == nullptr) return Internal("no memory for the parts of other ranks that an allgather passes on");
   }
-
-  void Finish() override {
-    const IoBuffer& buffer = task_->buffers[0];
-    if (buffer.output == nullptr) return;
-    auto* const mine = static_cast<std::byte*>(buffer.output) + PartOffsets(task_->rank_bytes)[me_];
-    if (mine != buffer.input) ReadInput(buffer, 0, task_->rank_bytes[me_], mine);
-  }
-};
+  RunPlan plan;
+  for (size_t p = 0; p < offsets.size(); ++p)
+    plan.blocks.push_back({p == me ? buffer.input : nullptr, output ? output + offsets[p] : nullptr, sizes[p]});
+  start.exchange->Add(ShardExchange::Kind::kAllgather, 0, 1, std::move(plan));
+  return Status::Ok();
+}
 
 }  // namespace
 
@@ -184,14 +173,15 @@ std::vector<int64_t> AllRows(const ReportedRows& reported, Task* task) {
   return rows;
 }
 
-std::unique_ptr<StagedOperation> MakeStagedAllgather(const StagedStart& start) {
-  if (start.task->set->local()) return std::make_unique<StagedAllgather>(start);
-  return std::make_unique<GroupedAllgather>(start,
-                                            Parts(start.task->set->layout, start.task->rank_bytes, 1, kSlotBytes));
-}
-
-std::unique_ptr<LinkOperation> MakeAllgatherOnLinks(const LinkStart& start) {
-  return std::make_unique<AllgatherOnLinks>(start);
+Status StartAllgather(const OperationStart& start, std::unique_ptr<StagedOperation>* staged) {
+  const Task& task = *start.task;
+  if (start.on_links) return AllgatherOnLinks(start);
+  if (task.set->local()) {
+    *staged = std::make_unique<StagedAllgather>(start);
+  } else {
+    *staged = std::make_unique<GroupedAllgather>(start, Parts(task.set->layout, task.rank_bytes, 1, kSlotBytes));
+  }
+  return Status::Ok();
 }
 
 }  // namespace farandole

@@ -16,7 +16,6 @@
 #include <cstring>
 #include <memory>
 
-#include "collectives/links.h"
 #include "collectives/staging.h"
 #include "collectives/task.h"
 #include "common/cache.h"
@@ -42,7 +41,7 @@ size_t ChunkBytes(size_t total_bytes, int shard_count, int group_count) {
   return std::min(group_count > 1 ? among_groups : kRoundBytes, (total_bytes / 2 + kGrain - 1) / kGrain * kGrain);
 }
 
-size_t ChunkBytesOf(const StagedStart& start) {
+size_t ChunkBytesOf(const OperationStart& start) {
   const Partition& partition = start.exchange->partition();
   return ChunkBytes(start.task->TotalBytes(), partition.layout->shard_count(), partition.group_count());
 }
@@ -51,14 +50,14 @@ void AskForLines(const std::byte* begin, size_t size_bytes) {
   for (size_t at = 0; at < size_bytes; at += kLineBytes) AskForLine(begin + at);
 }
 
-class StagedAllreduce final : public CrossingOperation {
+class StagedAllreduce final : public StagedOperation {
  public:
-  explicit StagedAllreduce(const StagedStart& start)
-      : CrossingOperation(start, Rounds(start.task->TotalBytes(), ChunkBytesOf(start))),
+  explicit StagedAllreduce(const OperationStart& start)
+      : StagedOperation(start, Rounds(start.task->TotalBytes(), ChunkBytesOf(start))),
         vector_(&task_->buffers),
         element_bytes_(SizeOf(task_->dtype)),
         chunk_bytes_(ChunkBytesOf(start)),
-        shard_count_(exchange_->partition().ShardCount(vector_.size_bytes())) {}
+        shard_count_(partition().ShardCount(vector_.size_bytes())) {}
 
  protected:
   void Put(uint64_t t) override {
@@ -77,14 +76,14 @@ class StagedAllreduce final : public CrossingOperation {
 
   void Make(uint64_t t) override {
     FoldOwnShards(t);
-    if (OutputIsFinal()) return;
+    if (one_group()) return;
     exchange_->Allreduce(*task_, ScalesInGroup() ? Scale() : task_->scale,
                          ResultPlace(t) + OwnedBy(staging_->member(), t).begin, chunk(t).element_count, shard_count_);
   }
 
   // In one group FoldOwnShards has delivered what is final.
   void Exchanged(uint64_t t) override {
-    if (OutputIsFinal()) return;
+    if (one_group()) return;
     const Range own = OwnedBy(staging_->member(), t);
     Deliver(t, own, ResultPlace(t) + own.begin);
   }
@@ -113,7 +112,7 @@ class StagedAllreduce final : public CrossingOperation {
 
   // in bytes of the chunk
   Range OwnedBy(int member, uint64_t t) const {
-    const Range elements = exchange_->partition().OwnedBy(member, shard_count_, chunk(t).element_count, element_bytes_);
+    const Range elements = partition().OwnedBy(member, shard_count_, chunk(t).element_count, element_bytes_);
     const auto width = static_cast<int64_t>(element_bytes_);
     return {elements.begin * width, elements.end * width};
   }
@@ -132,7 +131,7 @@ class StagedAllreduce final : public CrossingOperation {
     const auto begin = static_cast<size_t>(own.begin), size_bytes = static_cast<size_t>(own.size());
     FindInputs(t, own);
     auto* const output =
-        static_cast<std::byte*>(OutputIsFinal() ? vector_.Output(chunk(t).offset_bytes + begin, size_bytes) : nullptr);
+        static_cast<std::byte*>(one_group() ? vector_.Output(chunk(t).offset_bytes + begin, size_bytes) : nullptr);
     std::byte* const place = ResultPlace(t) + begin;
     if (staging_->count() != 2 || output == nullptr) return FoldInPieces(t, own, output != nullptr ? output : place);
     FoldTwice(task_->dtype, task_->reduce, inputs_[0], inputs_[1], size_bytes / element_bytes_, task_->scale, output,
@@ -148,7 +147,7 @@ class StagedAllreduce final : public CrossingOperation {
       Fold(task_->dtype, task_->reduce, inputs_.data(), inputs_.size(),
            static_cast<size_t>(piece.size()) / element_bytes_, ScalesInGroup() ? task_->scale : Scale(), result);
       for (const void*& input : inputs_) input = static_cast<const std::byte*>(input) + piece.size();
-      if (OutputIsFinal()) Deliver(t, piece, result);
+      if (one_group()) Deliver(t, piece, result);
       result += piece.size();
     }
   }
@@ -178,10 +177,8 @@ class StagedAllreduce final : public CrossingOperation {
                         from);
   }
 
-  bool OutputIsFinal() const { return exchange_->partition().group_count() == 1; }  // when it is folded
-
   // In one group the fold there is the last one.
-  bool ScalesInGroup() const { return OutputIsFinal() || ScalesBeforeCrossing(*task_); }
+  bool ScalesInGroup() const { return one_group() || ScalesBeforeCrossing(*task_); }
 
   IoVector vector_;
   size_t element_bytes_;
@@ -193,35 +190,33 @@ class StagedAllreduce final : public CrossingOperation {
 
 // ---- over links
 
-class AllreduceOnLinks final : public VectorOnLinks {
- public:
-  explicit AllreduceOnLinks(const LinkStart& start) : VectorOnLinks(start) {}
-
-  Status Start() override {
-    const size_t size_bytes = vector_.size_bytes();
-    if (size_bytes == 0) return Status::Ok();
-    FRD_RETURN_IF_ERROR(FindPlace());
-    const auto* source = static_cast<const std::byte*>(vector_.Input(0, size_bytes));
-    if (source == nullptr) {
-      vector_.ReadInput(0, size_bytes, place_);
-      source = place_;
-    }
-    const size_t element_count = size_bytes / SizeOf(task_->dtype);
-    Scale scale = task_->scale;
-    if (ScalesFirst()) ScaleInto(place_, size_bytes, &source, &scale);
-    exchange_->Allreduce(*task_, scale, place_, static_cast<int64_t>(element_count), 1, source);
-    return Status::Ok();
+Status AllreduceOnLinks(const OperationStart& start) {
+  const Task& task = *start.task;
+  const IoVector vector(&task.buffers);
+  const size_t size_bytes = vector.size_bytes();
+  if (size_bytes == 0) return Status::Ok();
+  std::byte* place = nullptr;
+  FRD_RETURN_IF_ERROR(FindPlace(start, size_bytes, &place));
+  const auto* source = static_cast<const std::byte*>(vector.Input(0, size_bytes));
+  if (source == nullptr) {
+    vector.ReadInput(0, size_bytes, place);
+    source = place;
   }
-};
+  if (ScalesFirst(task)) {
+    ScaleInto(task, source, size_bytes, place);
+    source = place;
+  }
+  const auto element_count = static_cast<int64_t>(size_bytes / SizeOf(task.dtype));
+  start.exchange->Allreduce(task, ScalesFirst(task) ? Scale() : task.scale, place, element_count, 1, source);
+  return Status::Ok();
+}
 
 }  // namespace
 
-std::unique_ptr<StagedOperation> MakeStagedAllreduce(const StagedStart& start) {
-  return std::make_unique<StagedAllreduce>(start);
-}
-
-std::unique_ptr<LinkOperation> MakeAllreduceOnLinks(const LinkStart& start) {
-  return std::make_unique<AllreduceOnLinks>(start);
+Status StartAllreduce(const OperationStart& start, std::unique_ptr<StagedOperation>* staged) {
+  if (start.on_links) return AllreduceOnLinks(start);
+  *staged = std::make_unique<StagedAllreduce>(start);
+  return Status::Ok();
 }
 
 }  // namespace farandole

@@ -14,7 +14,6 @@
 #include <memory>
 
 #include "algorithms/partition.h"
-#include "collectives/links.h"
 #include "collectives/staging.h"
 #include "collectives/task.h"
 #include "common/cache.h"
@@ -32,8 +31,8 @@ void InRound(uint64_t stream_offset, uint64_t size_bytes, uint64_t t, Visit visi
 
 class StagedAlltoall final : public StagedOperation {
  public:
-  explicit StagedAlltoall(const StagedStart& start)
-      : StagedOperation(start, 1), positions_(exchange_->partition().ranks()) {
+  explicit StagedAlltoall(const OperationStart& start)
+      : StagedOperation(start, 1, /*crosses=*/false), positions_(partition().ranks()) {
     const std::vector<size_t> offsets = PartOffsets(task_->send_bytes);
     stream_bytes_ = HeaderBytes();
     for (int d = 1; d < staging_->count(); ++d) {
@@ -60,8 +59,7 @@ class StagedAlltoall final : public StagedOperation {
     }
   }
 
-  Status Combine(uint64_t t, bool* ready, bool* /*moved*/) override {
-    if (!staging_->AllPublished(number(t) + 1)) return Status::Ok();
+  void Make(uint64_t t) override {
     if (t == 0) ReadHeaders();
     for (size_t i = 0; i < received_.size(); ++i) {
       const Stretch& stretch = received_[i];
@@ -73,8 +71,6 @@ class StagedAlltoall final : public StagedOperation {
                 TakeLines(slot + in_slot, size_bytes);
               });
     }
-    *ready = true;
-    return Status::Ok();
   }
 
   bool Finish(uint64_t t) override { return staging_->AllCombined(number(t) + 1); }
@@ -135,24 +131,17 @@ void StartElsewhere(const Task& task, ShardExchange* exchange) {
     ReadInput(buffer, send_at[me], task.send_bytes[me], At(buffer.output, recv_at[me]));
   }
   if (task.set->local()) return;
-  std::vector<BlockMemory> sent, blocks;
-  for (size_t p = 0; p < send_at.size(); ++p) {
+  const size_t count = send_at.size();
+  RunPlan plan;
+  plan.blocks.resize(2 * count);
+  plan.window_bytes = DefaultWindowBytes(static_cast<int>(2 * count));
+  for (size_t p = 0; p < count; ++p) {
     const bool elsewhere = task.set->layout.group_of[p] != exchange->partition().group;
-    sent.push_back({At(buffer.input, send_at[p]), nullptr, elsewhere ? task.send_bytes[p] : 0});
-    blocks.push_back({nullptr, At(buffer.output, recv_at[p]), elsewhere ? task.recv_bytes[p] : 0});
+    plan.blocks[p] = {At(buffer.input, send_at[p]), nullptr, elsewhere ? task.send_bytes[p] : 0};
+    plan.blocks[count + p] = {nullptr, At(buffer.output, recv_at[p]), elsewhere ? task.recv_bytes[p] : 0};
   }
-  blocks.insert(blocks.begin(), sent.begin(), sent.end());
-  exchange->Alltoall(std::move(blocks));
+  exchange->Add(ShardExchange::Kind::kAlltoall, 0, 0, std::move(plan));
 }
-
-class AlltoallOnLinks final : public LinkOperation {
- public:
-  explicit AlltoallOnLinks(const LinkStart& start) : LinkOperation(start) {}
-  Status Start() override {
-    StartElsewhere(*task_, exchange_);
-    return Status::Ok();
-  }
-};
 
 }  // namespace
 
@@ -173,14 +162,10 @@ std::vector<int64_t> SplitRows(const ReportedRows& reported, Task* task) {
 }
 
 // One stage: through staging between members of a group, over the links between all others, both at once.
-std::unique_ptr<StagedOperation> MakeStagedAlltoall(const StagedStart& start) {
+Status StartAlltoall(const OperationStart& start, std::unique_ptr<StagedOperation>* staged) {
   StartElsewhere(*start.task, start.exchange);
-  if (start.staging->count() == 1) return nullptr;
-  return std::make_unique<StagedAlltoall>(start);
-}
-
-std::unique_ptr<LinkOperation> MakeAlltoallOnLinks(const LinkStart& start) {
-  return std::make_unique<AlltoallOnLinks>(start);
+  if (start.staging->count() > 1) *staged = std::make_unique<StagedAlltoall>(start);
+  return Status::Ok();
 }
 
 }  // namespace farandole

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "collectives/links.h"
-#include "collectives/shard_exchange.h"
 #include "collectives/staging.h"
 #include "collectives/task.h"
 #include "common/cache.h"
@@ -16,14 +14,14 @@
 namespace farandole {
 namespace {
 
-class StagedBroadcast final : public CrossingOperation {
+class StagedBroadcast final : public StagedOperation {
  public:
-  explicit StagedBroadcast(const StagedStart& start)
-      : CrossingOperation(start, SlotsFor(start.task->TotalBytes())), vector_(&task_->buffers) {
-    const Layout& layout = *exchange_->partition().layout;
+  explicit StagedBroadcast(const OperationStart& start)
+      : StagedOperation(start, SlotsFor(start.task->TotalBytes())), vector_(&task_->buffers) {
+    const Layout& layout = *partition().layout;
     root_group_ = layout.group_of[static_cast<size_t>(task_->root)];
     root_member_ = layout.member_of[static_cast<size_t>(task_->root)];
-    in_root_group_ = exchange_->partition().group == root_group_;
+    in_root_group_ = partition().group == root_group_;
     shard_count_ = layout.shard_count();
   }
 
@@ -43,9 +41,9 @@ class StagedBroadcast final : public CrossingOperation {
   }
 
   void Make(uint64_t t) override {
-    if (exchange_->partition().group_count() == 1) return;
+    if (one_group()) return;
     const auto size_bytes = static_cast<int64_t>(size(t));
-    const Range carried = exchange_->partition().OwnedBy(staging_->member(), shard_count_, size_bytes, 1);
+    const Range carried = partition().OwnedBy(staging_->member(), shard_count_, size_bytes, 1);
     exchange_->Broadcast(PlaceOf(t) + carried.begin, size_bytes, shard_count_, root_group_);
   }
 
@@ -59,7 +57,7 @@ class StagedBroadcast final : public CrossingOperation {
     if (in_root_group_) return !IsRoot() || staging_->AllCombined(number(t) + 1);
     if (!staging_->AllCombined(number(t) + 1)) return false;
     for (int m = 0; m < staging_->count(); ++m) {
-      const Range shard = exchange_->partition().OwnedBy(m, shard_count_, static_cast<int64_t>(size(t)), 1);
+      const Range shard = partition().OwnedBy(m, shard_count_, static_cast<int64_t>(size(t)), 1);
       vector_.WriteOutput(offset(t) + static_cast<size_t>(shard.begin), static_cast<size_t>(shard.size()),
                           staging_->result(m, number(t)) + shard.begin);
     }
@@ -68,7 +66,7 @@ class StagedBroadcast final : public CrossingOperation {
 
  private:
   bool IsRoot() const { return in_root_group_ && staging_->member() == root_member_; }
-  bool IsOnlyReader() const { return staging_->count() == 2 && exchange_->partition().group_count() == 1; }
+  bool IsOnlyReader() const { return staging_->count() == 2 && one_group(); }
   size_t offset(uint64_t t) const { return t * kSlotBytes; }
   size_t size(uint64_t t) const { return std::min(kSlotBytes, vector_.size_bytes() - offset(t)); }
 
@@ -85,33 +83,30 @@ class StagedBroadcast final : public CrossingOperation {
 
 // ---- over links
 
-class BroadcastOnLinks final : public VectorOnLinks {
- public:
-  explicit BroadcastOnLinks(const LinkStart& start) : VectorOnLinks(start) {}
-
-  Status Start() override {
-    const size_t size_bytes = vector_.size_bytes();
-    if (size_bytes == 0) return Status::Ok();
-    const bool is_root = static_cast<int>(me_) == task_->root;
-    // The root's memory is only read.
-    if (is_root) place_ = static_cast<std::byte*>(const_cast<void*>(vector_.Input(0, size_bytes)));
-    if (place_ == nullptr) {
-      FRD_RETURN_IF_ERROR(FindPlace());
-      if (is_root) vector_.ReadInput(0, size_bytes, place_);
-    }
-    exchange_->Broadcast(place_, static_cast<int64_t>(size_bytes), 1, task_->root);
-    return Status::Ok();
+// The root's memory is only read.
+Status BroadcastOnLinks(const OperationStart& start) {
+  const Task& task = *start.task;
+  const IoVector vector(&task.buffers);
+  const size_t size_bytes = vector.size_bytes();
+  if (size_bytes == 0) return Status::Ok();
+  const bool is_root = task.set->position == task.root;
+  const void* const input = is_root ? vector.Input(0, size_bytes) : nullptr;
+  auto* place = static_cast<std::byte*>(const_cast<void*>(input));
+  *start.result = place;
+  if (place == nullptr) {
+    FRD_RETURN_IF_ERROR(FindPlace(start, size_bytes, &place));
+    if (is_root) vector.ReadInput(0, size_bytes, place);
   }
-};
+  start.exchange->Broadcast(place, static_cast<int64_t>(size_bytes), 1, task.root);
+  return Status::Ok();
+}
 
 }  // namespace
 
-std::unique_ptr<StagedOperation> MakeStagedBroadcast(const StagedStart& start) {
-  return std::make_unique<StagedBroadcast>(start);
-}
-
-std::unique_ptr<LinkOperation> MakeBroadcastOnLinks(const LinkStart& start) {
-  return std::make_unique<BroadcastOnLinks>(start);
+Status StartBroadcast(const OperationStart& start, std::unique_ptr<StagedOperation>* staged) {
+  if (start.on_links) return BroadcastOnLinks(start);
+  *staged = std::make_unique<StagedBroadcast>(start);
+  return Status::Ok();
 }
 
 }  // namespace farandole

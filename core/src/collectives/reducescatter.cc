@@ -10,7 +10,6 @@
 // The folds and their order are those of allreduce, and so are the bits of the results.
 #include <memory>
 
-#include "collectives/links.h"
 #include "collectives/staging.h"
 #include "collectives/task.h"
 #include "common/cache.h"
@@ -18,9 +17,12 @@
 namespace farandole {
 namespace {
 
-class StagedReducescatter final : public PartedOperation {
+class StagedReducescatter final : public StagedOperation {
  public:
-  using PartedOperation::PartedOperation;
+  StagedReducescatter(const OperationStart& start, const Parts& parts)
+      : StagedOperation(start, parts.rounds()),
+        parts_(parts),
+        shard_count_(partition().ShardCount(parts.total_bytes())) {}
 
  protected:
   void Put(uint64_t t) override {
@@ -42,7 +44,7 @@ class StagedReducescatter final : public PartedOperation {
   bool Finish(uint64_t t) override {
     if (!staging_->AllCombined(number(t) + 1)) return false;
     if (one_group()) return true;
-    const Range region = parts_.RegionsOf(parts_.PiecesOf(t))[static_cast<size_t>(exchange_->partition().group)];
+    const Range region = parts_.RegionsOf(parts_.PiecesOf(t))[static_cast<size_t>(partition().group)];
     const Parts::Piece mine = MyPiece(t);
     for (int m = 0; m < staging_->count(); ++m) {
       const Parts::Piece piece = Parts::Within(mine, OwnedIn(region, m));
@@ -53,7 +55,6 @@ class StagedReducescatter final : public PartedOperation {
   }
 
  private:
-  bool one_group() const { return exchange_->partition().group_count() == 1; }
   size_t element_bytes() const { return SizeOf(task_->dtype); }
 
   Parts::Piece MyPiece(uint64_t t) const {
@@ -66,7 +67,7 @@ class StagedReducescatter final : public PartedOperation {
   // the part of a region that the member owns
   Range OwnedIn(Range region, int member) const {
     const auto width = static_cast<int64_t>(element_bytes());
-    const Range elements = exchange_->partition().OwnedBy(member, shard_count_, region.size() / width, element_bytes());
+    const Range elements = partition().OwnedBy(member, shard_count_, region.size() / width, element_bytes());
     return {region.begin + elements.begin * width, region.begin + elements.end * width};
   }
 
@@ -101,51 +102,48 @@ class StagedReducescatter final : public PartedOperation {
   }
 
   void StartCrossing(uint64_t t) {
-    const Partition& partition = exchange_->partition();
     const Scale scale = ScalesBeforeCrossing(*task_) ? Scale() : task_->scale;
     const std::vector<Range> regions = parts_.RegionsOf(parts_.PiecesOf(t));
-    const ShardRange shards = ShardsOf(partition.member, partition.member_count(), shard_count_);
+    const ShardRange shards = ShardsOf(partition().member, partition().member_count(), shard_count_);
     const auto width = static_cast<int64_t>(element_bytes());
     for (int shard = shards.begin; shard < shards.end; ++shard) {
-      std::vector<BlockMemory> blocks;
+      RunPlan plan = PlanOfReduction(*task_, scale);
       for (const Range& region : regions) {
         const Range elements = BlockRange(region.size() / width, element_bytes(), shard, shard_count_);
         std::byte* const at = staging_->result(staging_->member(), number(t)) + region.begin + elements.begin * width;
-        blocks.push_back({at, at, static_cast<size_t>(elements.size() * width)});
+        plan.blocks.push_back({at, at, static_cast<size_t>(elements.size() * width)});
       }
-      exchange_->ReduceScatter(*task_, scale, shard, shard_count_, std::move(blocks));
+      exchange_->Add(ShardExchange::Kind::kReduceScatter, shard, shard_count_, std::move(plan));
     }
   }
+
+  const Parts parts_;
+  const int shard_count_;
 };
 
 // ---- over links
 
-class ReducescatterOnLinks final : public LinkOperation {
- public:
-  explicit ReducescatterOnLinks(const LinkStart& start) : LinkOperation(start) {}
-
-  Status Start() override {
-    const IoBuffer& buffer = task_->buffers[0];
-    const std::vector<size_t> offsets = PartOffsets(task_->rank_bytes);
-    const size_t size_bytes = offsets.back() + task_->rank_bytes.back();
-    const auto* source = static_cast<const std::byte*>(buffer.input);
-    Scale scale = task_->scale;
-    if (ScalesFirst() && size_bytes > 0 && source != nullptr) {
-      std::byte* const scaled = scratch_->Get(size_bytes);
-      if (scaled == nullptr) return Internal("no memory: ", size_bytes, " bytes for a tensor that is scaled");
-      ScaleInto(scaled, size_bytes, &source, &scale);
-    } else if (ScalesFirst()) {
-      scale = Scale();  // zeros
-    }
-    std::vector<BlockMemory> blocks;
-    for (size_t p = 0; p < offsets.size(); ++p) {
-      blocks.push_back(
-          {source ? source + offsets[p] : nullptr, p == me_ ? buffer.output : nullptr, task_->rank_bytes[p]});
-    }
-    exchange_->ReduceScatter(*task_, scale, 0, 1, std::move(blocks));
-    return Status::Ok();
+Status ReducescatterOnLinks(const OperationStart& start) {
+  const Task& task = *start.task;
+  const IoBuffer& buffer = task.buffers[0];
+  const std::vector<size_t> offsets = PartOffsets(task.rank_bytes);
+  const size_t size_bytes = offsets.back() + task.rank_bytes.back();
+  const auto* source = static_cast<const std::byte*>(buffer.input);
+  if (ScalesFirst(task) && size_bytes > 0 && source != nullptr) {
+    std::byte* const scaled = start.scratch->Get(size_bytes);
+    if (scaled == nullptr) return Internal("no memory: ", size_bytes, " bytes for a tensor that is scaled");
+    ScaleInto(task, source, size_bytes, scaled);
+    source = scaled;
   }
-};
+  RunPlan plan = PlanOfReduction(task, ScalesFirst(task) ? Scale() : task.scale);
+  for (size_t p = 0; p < offsets.size(); ++p) {
+    const bool is_mine = static_cast<int>(p) == task.set->position;
+    plan.blocks.push_back(
+        {source ? source + offsets[p] : nullptr, is_mine ? buffer.output : nullptr, task.rank_bytes[p]});
+  }
+  start.exchange->Add(ShardExchange::Kind::kReduceScatter, 0, 1, std::move(plan));
+  return Status::Ok();
+}
 
 }  // namespace
 
@@ -160,14 +158,12 @@ std::vector<int64_t> EvenRows(const ReportedRows& reported, Task* task) {
   return {rows_of(task->set->position)};
 }
 
-std::unique_ptr<StagedOperation> MakeStagedReducescatter(const StagedStart& start) {
+Status StartReducescatter(const OperationStart& start, std::unique_ptr<StagedOperation>* staged) {
   const Task& task = *start.task;
+  if (start.on_links) return ReducescatterOnLinks(start);
   const Parts parts(task.set->layout, task.rank_bytes, SizeOf(task.dtype), kSlotBytes);
-  return std::make_unique<StagedReducescatter>(start, parts);
-}
-
-std::unique_ptr<LinkOperation> MakeReducescatterOnLinks(const LinkStart& start) {
-  return std::make_unique<ReducescatterOnLinks>(start);
+  *staged = std::make_unique<StagedReducescatter>(start, parts);
+  return Status::Ok();
 }
 
 }  // namespace farandole

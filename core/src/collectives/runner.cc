@@ -37,14 +37,6 @@ std::vector<bool> StepsBeforeAnyWrite(const Schedule& schedule) {
   return before;
 }
 
-ChunkMap ChunksOf(const RunPlan& plan, int block_count, size_t chunk_bytes) {
-  if (plan.blocks.empty())
-    return ChunkMap::OfElements(plan.element_count, SizeOf(plan.dtype), block_count, chunk_bytes);
-  std::vector<Range> ranges;
-  for (const BlockMemory& block : plan.blocks) ranges.push_back({0, static_cast<int64_t>(block.size_bytes)});
-  return ChunkMap::OfBlocks(std::move(ranges), chunk_bytes);
-}
-
 }  // namespace
 
 std::byte* Scratch::Get(size_t size_bytes) {
@@ -62,6 +54,18 @@ void Scratch::Release() {
 }
 
 void Scratch::Free::operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t{kSlotAlignment}); }
+
+std::vector<BlockMemory> CutBlocks(const void* source, void* data, int64_t element_count, size_t element_bytes,
+                                   int block_count) {
+  std::vector<BlockMemory> blocks;
+  for (int block = 0; block < block_count; ++block) {
+    const Range elements = BlockRange(element_count, element_bytes, block, block_count);
+    const size_t at = static_cast<size_t>(elements.begin) * element_bytes;
+    blocks.push_back({static_cast<const char*>(source) + at, static_cast<char*>(data) + at,
+                      static_cast<size_t>(elements.size()) * element_bytes});
+  }
+  return blocks;
+}
 
 Runner::Runner(const Schedule* schedule, Transport* transport, std::vector<int> ranks, int under_way)
     : schedule_(schedule),
@@ -83,42 +87,50 @@ Runner::Runner(const Schedule* schedule, Transport* transport, std::vector<int> 
   }
 }
 
-void Runner::Start(const RunPlan& plan, const MessageTag& tag) {
+void Runner::Start(RunPlan plan, const MessageTag& tag) {
   tag_ = tag;
-  rounds_.clear();
-  Prepare(&whole_, plan, plan.chunk_bytes);
-  supplied_ = whole_.chunks.chunk_count();
+  in_rounds_ = false;
+  rounds_.resize(1);
+  supplied_ = Prepare(&rounds_[0], std::move(plan));
   Restart(supplied_);
 }
 
 void Runner::StartRounds(int64_t rounds, int64_t most_at_once, const MessageTag& tag) {
   tag_ = tag;
-  rounds_.resize(static_cast<size_t>(most_at_once));
+  in_rounds_ = true;
+  rounds_.resize(ToIndex(most_at_once));
   supplied_ = 0;
   Restart(rounds);
 }
 
 void Runner::Supply(RunPlan plan) {
-  Prepare(&rounds_[static_cast<size_t>(supplied_) % rounds_.size()], std::move(plan), kWholeRound);
+  plan.window_bytes = kWholeRound;
+  Prepare(&rounds_[ToIndex(supplied_) % rounds_.size()], std::move(plan));
   ++supplied_;
 }
 
-void Runner::Prepare(Round* round, RunPlan plan, size_t chunk_bytes) {
-  if (plan.source == nullptr) plan.source = plan.data;
-  round->chunks = ChunksOf(plan, schedule_->block_count, chunk_bytes);
-  round->slot_bytes = (round->chunks.largest_block_bytes() + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
-  const size_t copies = std::min<int64_t>(round->chunks.chunk_count(), Progress::kSlotDepth);
-  const size_t partial_bytes = copies * static_cast<size_t>(schedule_->slot_count) * round->slot_bytes;
+// Returns the number of chunks.
+int64_t Runner::Prepare(Round* round, RunPlan plan) {
+  size_t longest_bytes = 0;
+  for (const BlockMemory& block : plan.blocks) longest_bytes = std::max(longest_bytes, block.size_bytes);
+  if (plan.window_bytes == 0)
+    plan.window_bytes = EvenWindowBytes(longest_bytes, DefaultWindowBytes(schedule_->block_count));
+  const size_t chunks = (longest_bytes + plan.window_bytes - 1) / plan.window_bytes;
+  const size_t block_bytes = std::min(longest_bytes, plan.window_bytes);
+  round->slot_bytes = (block_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+  const size_t copies = std::min<size_t>(chunks, Progress::kSlotDepth);
+  const size_t partial_bytes = copies * ToIndex(schedule_->slot_count) * round->slot_bytes;
   const bool null_blocks = TouchesNull(plan);
   const size_t needed_bytes = partial_bytes + (null_blocks ? 2 * round->slot_bytes : 0);
   round->slots = reinterpret_cast<char*>(round->scratch.Get(needed_bytes));
   if (needed_bytes > 0 && round->slots == nullptr)
     failed_ = Internal("no memory: ", needed_bytes, " bytes for received partials");
   round->plan = std::move(plan);
-  if (!failed_.ok() || !null_blocks) return;
+  if (!failed_.ok() || !null_blocks) return static_cast<int64_t>(chunks);
   round->zeros = round->slots + partial_bytes;
   round->nowhere = round->zeros + round->slot_bytes;
   std::memset(round->zeros, 0, round->slot_bytes);
+  return static_cast<int64_t>(chunks);
 }
 
 void Runner::Restart(int64_t chunk_count) {
@@ -132,48 +144,31 @@ void Runner::Restart(int64_t chunk_count) {
   }
 }
 
-Status Runner::Advance(bool* moved) {
-  FRD_RETURN_IF_ERROR(Post(moved));
-  FRD_RETURN_IF_ERROR(Poll(moved));
-  ReduceReady(moved);
-  return Status::Ok();
-}
-
 Status Runner::Post(bool* moved) {
-  FRD_RETURN_IF_ERROR(failed_);
   for (PeerQueue& queue : queues_) {
-    Post(&queue);
+    const int rank = ranks_[ToIndex(queue.peer)];
+    const auto context = reinterpret_cast<uint64_t>(&queue);
+    for (; failed_.ok() && IsReady(queue.next); queue.next.Next(), ++queue.posted) {
+      const Step& step = schedule_->steps[ToIndex(queue.next.step())];
+      const BlockMemory memory = MemoryOf(queue.next.chunk(), step);
+      if (memory.size_bytes == 0) continue;
+      if (queue.sends) {
+        const void* const from = ReadFrom(memory, queue.next.step());
+        transport_->PostSend(rank, tag_, queue.part++, from, memory.size_bytes, context);
+      } else {
+        const bool to_slot = step.kind == StepKind::kRecvScratch;
+        void* const to = to_slot ? SlotMemory(queue.next.chunk(), step.slot) : memory.data;
+        transport_->PostReceive(rank, tag_, queue.part++, to, memory.size_bytes, context);
+      }
+    }
     *moved |= FinishEmpty(&queue);
   }
-  return Status::Ok();
-}
-
-void Runner::Post(PeerQueue* queue) {
-  const int rank = ranks_[static_cast<size_t>(queue->peer)];
-  const auto context = reinterpret_cast<uint64_t>(queue);
-  for (; IsReady(queue->next); queue->next.Next(), ++queue->posted) {
-    const Step& step = schedule_->steps[queue->next.step()];
-    const BlockMemory memory = MemoryOf(queue->next.chunk(), step);
-    if (memory.size_bytes == 0) continue;
-    if (queue->sends) {
-      const void* const from = ReadFrom(memory, queue->next.step());
-      transport_->PostSend(rank, tag_, queue->part++, from, memory.size_bytes, context);
-    } else {
-      const bool to_slot = step.kind == StepKind::kRecvScratch;
-      void* const to = to_slot ? SlotMemory(queue->next.chunk(), step.slot) : memory.data;
-      transport_->PostReceive(rank, tag_, queue->part++, to, memory.size_bytes, context);
-    }
-  }
-}
-
-Status Runner::Poll(bool* moved) {
-  *moved |= PollAll(transport_, &completions_);
   return failed_;
 }
 
-// The runner of a post that failed says so in its next Post or Poll.
+// The runner of a post that failed says so in its next Post.
 bool Runner::PollAll(Transport* transport, std::vector<Transport::Completion>* completions) {
-  completions->clear();  // an exception may have left some
+  completions->clear();
   const bool moved = transport->Poll(completions);
   for (const Transport::Completion& completion : *completions) {
     auto* const queue = reinterpret_cast<PeerQueue*>(completion.context);
@@ -185,7 +180,6 @@ bool Runner::PollAll(Transport* transport, std::vector<Transport::Completion>* c
     --queue->posted;
     queue->runner->FinishEmpty(queue);
   }
-  completions->clear();
   return moved;
 }
 
@@ -199,29 +193,28 @@ bool Runner::FinishEmpty(PeerQueue* queue) {
 }
 
 void Runner::ReduceReady(bool* moved) {
-  for (; IsReady(reductions_); Finish(&reductions_), *moved = true) Reduce(reductions_.chunk(), reductions_.step());
-}
-
-void Runner::Reduce(int64_t chunk, int index) {
-  FRD_FAILPOINT("run.fold");
-  const Step& step = schedule_->steps[index];
-  const RunPlan& plan = RoundOf(chunk).plan;
-  const BlockMemory block = MemoryOf(chunk, step);
-  const size_t count = step.operands.size(), element_count = block.size_bytes / SizeOf(plan.dtype);
-  const Scale scale = step.scale ? plan.scale : Scale{};
-  if (block.size_bytes == 0) return;
-  const bool by_pairs = IsHalf(plan.dtype) && count > 2;
-  const void* own = ReadFrom(block, index);
-  if (by_pairs && own != block.data) {  // reducing by pairs overwrites operands, and must not overwrite the source
-    std::memcpy(block.data, own, block.size_bytes);
-    own = block.data;
-  }
-  operands_.clear();
-  for (int operand : step.operands) operands_.push_back(operand == kOwnData ? own : SlotMemory(chunk, operand));
-  if (by_pairs) {
-    FoldRounded(plan.dtype, plan.reduce, operands_.data(), count, element_count, scale, block.data);
-  } else if (count > 1 || !scale.IsIdentity() || own != block.data) {
-    Fold(plan.dtype, plan.reduce, operands_.data(), count, element_count, scale, block.data);
+  for (; IsReady(reductions_); Finish(&reductions_), *moved = true) {
+    FRD_FAILPOINT("run.fold");
+    const int64_t chunk = reductions_.chunk();
+    const Step& step = schedule_->steps[ToIndex(reductions_.step())];
+    const RunPlan& plan = RoundOf(chunk).plan;
+    const BlockMemory block = MemoryOf(chunk, step);
+    const size_t count = step.operands.size(), element_count = block.size_bytes / SizeOf(plan.dtype);
+    const Scale scale = step.scale ? plan.scale : Scale{};
+    if (block.size_bytes == 0) continue;
+    const bool by_pairs = IsHalf(plan.dtype) && count > 2;
+    const void* own = ReadFrom(block, reductions_.step());
+    if (by_pairs && own != block.data) {  // reducing by pairs overwrites operands, and must not overwrite the source
+      std::memcpy(block.data, own, block.size_bytes);
+      own = block.data;
+    }
+    operands_.clear();
+    for (int operand : step.operands) operands_.push_back(operand == kOwnData ? own : SlotMemory(chunk, operand));
+    if (by_pairs) {
+      FoldRounded(plan.dtype, plan.reduce, operands_.data(), count, element_count, scale, block.data);
+    } else if (count > 1 || !scale.IsIdentity() || own != block.data) {
+      Fold(plan.dtype, plan.reduce, operands_.data(), count, element_count, scale, block.data);
+    }
   }
 }
 
@@ -238,30 +231,25 @@ void Runner::Finish(StepCursor* cursor) {
 
 BlockMemory Runner::MemoryOf(int64_t chunk, const Step& step) const {
   const Round& round = RoundOf(chunk);
-  if (round.chunks.chunk_count() == 0) return {};
-  const Range bytes = round.chunks.Bytes(rounds_.empty() ? chunk : 0, step.block);
-  const auto size_bytes = static_cast<size_t>(bytes.size());
-  if (round.plan.blocks.empty()) {
-    return {static_cast<const char*>(round.plan.source) + bytes.begin,
-            static_cast<char*>(round.plan.data) + bytes.begin, size_bytes};
-  }
-  const BlockMemory& memory = round.plan.blocks[static_cast<size_t>(step.block)];
-  return {memory.source ? static_cast<const char*>(memory.source) + bytes.begin : round.zeros,
-          memory.data ? static_cast<char*>(memory.data) + bytes.begin : round.nowhere, size_bytes};
+  const BlockMemory& block = round.plan.blocks[ToIndex(step.block)];
+  const size_t offset = in_rounds_ ? 0 : ToIndex(chunk) * round.plan.window_bytes;
+  if (offset >= block.size_bytes) return {};
+  return {block.source ? static_cast<const char*>(block.source) + offset : round.zeros,
+          block.data ? static_cast<char*>(block.data) + offset : round.nowhere,
+          std::min(block.size_bytes - offset, round.plan.window_bytes)};
 }
 
 char* Runner::SlotMemory(int64_t chunk, int slot) const {
   const Round& round = RoundOf(chunk);
-  const int64_t copy = rounds_.empty() ? chunk % Progress::kSlotDepth : 0;
-  return round.slots + static_cast<size_t>(copy * schedule_->slot_count + slot) * round.slot_bytes;
+  const int64_t copy = in_rounds_ ? 0 : chunk % Progress::kSlotDepth;
+  return round.slots + ToIndex(copy * schedule_->slot_count + slot) * round.slot_bytes;
 }
 
 // True when the schedule reads a null source or writes null data.
 bool Runner::TouchesNull(const RunPlan& plan) const {
-  if (plan.blocks.empty()) return false;
-  for (size_t i = 0; i < schedule_->steps.size(); ++i) {
+  for (size_t i = 0; i < schedule_->steps.size() && !plan.blocks.empty(); ++i) {
     const Step& step = schedule_->steps[i];
-    const BlockMemory& block = plan.blocks[static_cast<size_t>(step.block)];
+    const BlockMemory& block = plan.blocks[ToIndex(step.block)];
     if (block.size_bytes == 0) continue;
     const bool reads = (Sends(step) || IsReduction(step)) && reads_source_[i];
     if ((Writes(step) && block.data == nullptr) || (reads && block.source == nullptr)) return true;

@@ -1,8 +1,8 @@
 // Runner carries out schedules: it posts transfers, reduces, and repeats the schedule over all chunks.
 //
-// It never blocks, sleeps or spins: Advance moves what can be moved now and returns. A step of the schedule is one post
-// (transport.h), which is made as soon as the step may run; when it is complete, so is the step. Pure parts decide: the
-// schedule says what is moved or reduced, and partition.h says where, in which order, and when a step may run.
+// It never blocks, sleeps or spins. A step of the schedule is one post (transport.h), which is made as soon as the step
+// may run; when it is complete, so is the step. Pure parts decide: the schedule says what is moved or reduced, and
+// partition.h says where, in which order, and when a step may run.
 //
 // A Runner is made once per (schedule, ranks) and started for every operation; between equal or smaller operations it
 // allocates nothing. Runners between the same ranks take turns: all ranks start them in the same order, each after the
@@ -12,7 +12,9 @@
 // one chunk of the schedule, so rounds overlap as chunks do: while the last blocks of one are on their way, those of
 // later ones leave.
 //
-// Thread rule: one thread (the driver) at a time. It keeps FloatingPointScope (reduce/reduce.h) while it calls Advance.
+// Several runners share a transport: Post of each, PollAll, ReduceReady of each, until all are done.
+//
+// Thread rule: one thread (the driver) at a time. It keeps FloatingPointScope (reduce/reduce.h) meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -55,19 +57,21 @@ struct BlockMemory {
 
 // One operation. Everything is equal on all participants, except memory and the sizes of an alltoall's blocks.
 //
-// A block is read from the source until the schedule has written it to data, from then on in data. So the source is
+// A block is read from its source until the schedule has written it to data, from then on in data. So the source is
 // never written, and where a schedule writes every block, nothing needs to be copied beforehand.
 struct RunPlan {
-  const void* source = nullptr;  // null: data
-  void* data = nullptr;
-  int64_t element_count = 0;
+  std::vector<BlockMemory> blocks;
   DType dtype = DType::kUint8;
   ReduceOp reduce = ReduceOp::kSum;  // not kAverage: an average is a sum with a scale
   Scale scale;                       // applied once to every element, where the schedule says
-  // For blocks that differ in size or lie apart. If not empty, source, data and element_count are not used.
-  std::vector<BlockMemory> blocks;
-  size_t chunk_bytes = 0;  // 0: DefaultChunkBytes
+  // Of each block, in one chunk. 0: chosen by the longest block. REQUIRES: not 0 where blocks are not equally long on all
+  // participants.
+  size_t window_bytes = 0;
 };
+
+// Cuts one vector into the blocks of a schedule.
+std::vector<BlockMemory> CutBlocks(const void* source, void* data, int64_t element_count, size_t element_bytes,
+                                   int block_count);
 
 class Runner {
  public:
@@ -79,7 +83,7 @@ class Runner {
   Runner& operator=(const Runner&) = delete;
 
   // Begins an operation, whose messages have this tag. REQUIRES: done(); the plan's memory stays valid until done().
-  void Start(const RunPlan& plan, const MessageTag& tag = {});
+  void Start(RunPlan plan, const MessageTag& tag = {});
 
   // Begins an operation of so many rounds, of which at most `most_at_once` are supplied and not done at any time.
   // REQUIRES: equal numbers of rounds on all participants; most_at_once > ChunksBeforeLastPhase of the schedule.
@@ -89,15 +93,12 @@ class Runner {
   // Rounds are done in their order.
   int64_t rounds_done() const { return progress_.chunks_done(); }
 
-  // Moves what can be moved now. Sets *moved if it moved anything, and then calling again may move more; else leaves
-  // *moved. An error is final: it comes from the transport, or there is no memory for what Start asked for.
-  Status Advance(bool* moved);
-  // Its parts, for several runners that share a transport: Post each, Poll one, ReduceReady each.
+  // Posts the steps that may run. An error is final: it comes from the transport, or there was no memory for partials.
   Status Post(bool* moved);
-  Status Poll(bool* moved);
-  void ReduceReady(bool* moved);
-  // Polls the transport for all runners. *completions: empty before and after; kept for its memory.
+  // Polls the transport for all its runners. Returns whether it moved anything. *completions: kept for its memory.
   static bool PollAll(Transport* transport, std::vector<Transport::Completion>* completions);
+  // Reduces what has arrived.
+  void ReduceReady(bool* moved);
 
   // True before Start, too.
   bool done() const { return progress_.done(); }
@@ -118,10 +119,9 @@ class Runner {
     int64_t posted = 0;  // steps that are not complete
     uint32_t part = 0;   // messages of this operation so far
   };
-  // An operation, or one round of it, which is one chunk; none where there is nothing to move.
+  // An operation, or one round of it, which is one chunk.
   struct Round {
     RunPlan plan;
-    ChunkMap chunks;
     size_t slot_bytes = 0;  // of one block
     Scratch scratch;        // kept from one operation to the next
     char* slots = nullptr;
@@ -130,26 +130,23 @@ class Runner {
   };
 
   void Restart(int64_t chunk_count);
-  void Post(PeerQueue* queue);
+  int64_t Prepare(Round* round, RunPlan plan);
   bool FinishEmpty(PeerQueue* queue);
-  void Reduce(int64_t chunk, int index);
+  void Finish(StepCursor* cursor);
 
   bool IsReady(const StepCursor& cursor) const {
     return !cursor.ended() && cursor.chunk() < supplied_ && progress_.Ready(cursor.chunk(), cursor.step());
   }
-  const Round& RoundOf(int64_t chunk) const {
-    return rounds_.empty() ? whole_ : rounds_[static_cast<size_t>(chunk) % rounds_.size()];
-  }
-  void Prepare(Round* round, RunPlan plan, size_t chunk_bytes);
-  void Finish(StepCursor* cursor);
+  const Round& RoundOf(int64_t chunk) const { return rounds_[in_rounds_ ? ToIndex(chunk) % rounds_.size() : 0]; }
   // The block of a step, in one chunk. It has the round's `zeros` and `nowhere` in place of null.
   BlockMemory MemoryOf(int64_t chunk, const Step& step) const;
   // Returns where a step reads its block.
   const void* ReadFrom(const BlockMemory& memory, int step) const {
-    return reads_source_[static_cast<size_t>(step)] ? memory.source : memory.data;
+    return reads_source_[ToIndex(step)] ? memory.source : memory.data;
   }
   char* SlotMemory(int64_t chunk, int slot) const;
   bool TouchesNull(const RunPlan& plan) const;
+  static size_t ToIndex(int64_t number) { return static_cast<size_t>(number); }
 
   // Fixed for the runner's life.
   const Schedule* const schedule_;
@@ -159,13 +156,12 @@ class Runner {
 
   // Of the current operation.
   MessageTag tag_;
-  Status failed_;              // final
-  Round whole_;                // of an operation that is one plan
-  std::vector<Round> rounds_;  // else round t is at t modulo their number
-  int64_t supplied_ = 0;       // chunks whose memory is known
+  Status failed_;           // final
+  bool in_rounds_ = false;  // round t is at t modulo their number; else the only one is the operation
+  std::vector<Round> rounds_;
+  int64_t supplied_ = 0;  // chunks whose memory is known
   Progress progress_;
   std::vector<PeerQueue> queues_;
-  std::vector<Transport::Completion> completions_;  // empty between calls; kept for its memory
   StepCursor reductions_;
   std::vector<const void*> operands_;
 };

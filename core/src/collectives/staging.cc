@@ -107,98 +107,91 @@ bool Staging::AllCombined(uint64_t end) const {
   return true;
 }
 
+// ---- operations
+
+StagedOperation::StagedOperation(const OperationStart& start, uint64_t rounds, bool crosses)
+    : staging_(start.staging),
+      task_(start.task),
+      exchange_(start.exchange),
+      first_(start.first_round),
+      rounds_(rounds),
+      crosses_(crosses && start.exchange->partition().group_count() > 1) {
+  if (crosses_) exchange_->BeginRounds(rounds, staging_->depth());
+}
+
 Status StagedOperation::Advance(bool* moved) {
-  while (!done()) {
-    // put runs one round ahead of combine, combine one ahead of finish.
-    if (put_ < rounds_ && put_ <= combined_ + 1 && put_ <= finished_ + 2) {
-      PutNext();
-    } else if (combined_ < put_ && combined_ <= finished_ + 1) {
-      bool ready = false;
-      FRD_RETURN_IF_ERROR(Combine(combined_, &ready, moved));
-      if (!ready) return Status::Ok();
-      CombinedNext();
-    } else if (!FinishNext()) {
-      return Status::Ok();
-    }
-    *moved = true;
-  }
-  return Status::Ok();
-}
-
-void StagedOperation::PutNext() {
-  FRD_FAILPOINT("native.put");
-  Put(put_);
-  staging_->Publish(number(put_) + 1);
-  ++put_;
-}
-
-void StagedOperation::CombinedNext() {
-  FRD_FAILPOINT("native.combine");
-  staging_->Combined(number(combined_) + 1);
-  ++combined_;
-}
-
-bool StagedOperation::FinishNext() {
-  if (!Finish(finished_)) return false;
-  FRD_FAILPOINT("native.finish");
-  ++finished_;
-  return true;
-}
-
-// In one group nothing is exchanged.
-Status CrossingOperation::Combine(uint64_t t, bool* ready, bool* /*moved*/) {
-  if (!MayMake(t)) return Status::Ok();
-  FRD_FAILPOINT("native.make");
-  Make(t);
-  Exchanged(t);
-  *ready = true;
-  return Status::Ok();
-}
-
-Status CrossingOperation::Advance(bool* moved) {
-  if (exchange_->partition().group_count() == 1) return StagedOperation::Advance(moved);
   for (bool any = true; any && !done();) {
     any = false;
     FRD_RETURN_IF_ERROR(exchange_->Advance(&any));
     any |= TakeExchanged();
-    any |= finished_ < combined_ && FinishNext();
-    any |= MakeNext();
-    if (put_ < rounds() && put_ <= made_ + 1 && put_ < finished_ + staging_->depth()) {
-      PutNext();
-      any = true;
-    }
+    any |= PutNext() || MakeNext() || FinishNext();
     *moved |= any;
   }
   return Status::Ok();
 }
 
-bool CrossingOperation::TakeExchanged() {
-  if (combined_ == made_ || exchange_->rounds_done() <= combined_) return false;
-  Exchanged(combined_);
-  CombinedNext();
+// One round ahead of the one that is made.
+bool StagedOperation::PutNext() {
+  if (put_ == rounds_ || put_ > made_ + 1 || put_ >= finished_ + staging_->depth()) return false;
+  FRD_FAILPOINT("native.put");
+  Put(put_);
+  staging_->Publish(number(put_) + 1);
+  ++put_;
   return true;
 }
 
-bool CrossingOperation::MakeNext() {
+bool StagedOperation::MakeNext() {
   if (made_ == put_ || !MayMake(made_)) return false;
   FRD_FAILPOINT("native.make");
-  if (made_ == 0) exchange_->BeginRounds(rounds(), staging_->depth());
   Make(made_);
-  exchange_->EndRound();
   ++made_;
+  if (!crosses_) TakeExchanged();
   return true;
 }
 
-std::unique_ptr<StagedOperation> MakeStagedNothing(const StagedStart&) { return nullptr; }
+bool StagedOperation::TakeExchanged() {
+  if (combined_ == made_ || (crosses_ && exchange_->rounds_done() <= combined_)) return false;
+  Exchanged(combined_);
+  FRD_FAILPOINT("native.combine");
+  staging_->Combined(number(combined_) + 1);
+  ++combined_;
+  return true;
+}
 
-std::unique_ptr<StagedOperation> MakeStaged(const StagedStart& start) {
+bool StagedOperation::FinishNext() {
+  if (finished_ == combined_ || !Finish(finished_)) return false;
+  FRD_FAILPOINT("native.finish");
+  ++finished_;
+  return true;
+}
+
+Status StartNothing(const OperationStart&, std::unique_ptr<StagedOperation>*) { return Status::Ok(); }
+
+Status StartOperation(const OperationStart& start, std::unique_ptr<StagedOperation>* staged) {
   switch (start.task->kind) {
 #define FRD_OP_KIND(enumerator, number, name, traits, moved, ...) \
   case OpKind::enumerator:                                        \
-    return MakeStaged##moved(start);
+    return Start##moved(start, staged);
 #include "common/types.def"
   }
-  return nullptr;
+  return Status::Ok();
+}
+
+// ---- links
+
+Status FindPlace(const OperationStart& start, size_t size_bytes, std::byte** place) {
+  const std::vector<IoBuffer>& buffers = start.task->buffers;
+  const bool one_piece = buffers.size() == 1 && buffers[0].output != nullptr;
+  *place = one_piece ? static_cast<std::byte*>(buffers[0].output) : start.scratch->Get(size_bytes);
+  *start.result = *place;
+  if (*place != nullptr) return Status::Ok();
+  return Internal("no memory: ", size_bytes, " bytes for tensors that are exchanged together");
+}
+
+bool ScalesFirst(const Task& task) { return ScalesBeforeCrossing(task) && !task.scale.IsIdentity(); }
+
+void ScaleInto(const Task& task, const void* source, size_t size_bytes, std::byte* place) {
+  Fold(task.dtype, task.reduce, &source, 1, size_bytes / SizeOf(task.dtype), task.scale, place);
 }
 
 }  // namespace farandole

@@ -34,6 +34,7 @@
 
 #include "algorithms/partition.h"
 #include "collectives/shard_exchange.h"
+#include "collectives/task.h"
 #include "common/status.h"
 #include "world/shm_group.h"
 
@@ -94,31 +95,31 @@ class Staging {
 
 // ---- operations
 //
-// One operation through staging: the loop over the rounds. Each collective supplies the three stages.
+// One operation through staging: the loop over the rounds. Each collective supplies the stages.
 //
-//   t       put 0 | put 1, combine 0 | put 2, combine 1, finish 0 | ... | combine n-1, finish n-2 | finish n-1
+//   t       put 0 | put 1, make 0 | put 2, make 1, finish 0 | ... | make n-1, finish n-2 | finish n-1
 //
 // Putting the next round before waiting for this one keeps both directions of the memory bus busy. Resumable: Advance
 // goes on where it had to wait. The driver alone uses it.
 //
-//   StagedOperation      put, combine, finish
-//   CrossingOperation    its combine makes something in shared memory, which is then exchanged between groups
-//   PartedOperation      a CrossingOperation on parts of any sizes (algorithms/partition.h)
-//
-// Among several groups combine is two steps, make and exchange, and as many rounds are under way as there are slots:
+// In one group a round is combined once it is made. Among several groups it is exchanged in between, and as many rounds
+// are under way as there are slots:
 //
 //   links      | exchange t, t+1, t+2, ...
-//   memory     | finish t-1, make t+3, put t+4 | finish t, make t+4, put t+5 | ...
+//   memory     | put t+4, make t+3, finish t-1 | put t+5, make t+4, finish t | ...
 //
 // The links come first after each step in memory, since they are slower. To make a round early takes no more memory:
 // its result was free when all had published it (above).
 
-// An operation through staging starts from these. REQUIRES: all outlive the operation.
-struct StagedStart {
+// An operation starts from these. REQUIRES: all outlive the operation.
+struct OperationStart {
+  const Task* task;
+  bool on_links;  // no two ranks of the set share memory, and there are several
   const Staging* staging;
   uint64_t first_round;  // the group's running number
-  const Task* task;
   ShardExchange* exchange;
+  Scratch* scratch;
+  std::byte** result;  // on links: set to where the result of one vector is made, to be copied to its outputs
 };
 
 class StagedOperation {
@@ -126,83 +127,60 @@ class StagedOperation {
   virtual ~StagedOperation() = default;
 
   // Sets *moved when it passes a stage. Stops when each stage has to wait.
-  virtual Status Advance(bool* moved);
+  Status Advance(bool* moved);
   bool done() const { return finished_ == rounds_; }
   uint64_t rounds() const { return rounds_; }
 
  protected:
-  // REQUIRES: the same rounds on all members.
-  StagedOperation(const StagedStart& start, uint64_t rounds)
-      : staging_(start.staging),
-        task_(start.task),
-        exchange_(start.exchange),
-        first_(start.first_round),
-        rounds_(rounds) {}
+  // crosses: among several groups each round is exchanged. REQUIRES: the same rounds on all members.
+  StagedOperation(const OperationStart& start, uint64_t rounds, bool crosses = true);
 
-  // The stages of round t of this operation. Combine leaves *ready false, and Finish returns false, when they must be
-  // called again later. A Combine that gets on without becoming ready sets *moved.
+  // The stages of round t of this operation. Finish returns false when it must be called again later.
   virtual void Put(uint64_t t) = 0;
-  virtual Status Combine(uint64_t t, bool* ready, bool* moved) = 0;
+  // Returns whether Make may be called.
+  virtual bool MayMake(uint64_t t) const { return staging_->AllPublished(number(t) + 1); }
+  // Writes result t and, where rounds are exchanged, hands it to the exchange.
+  virtual void Make(uint64_t t) = 0;
+  // Called when the exchange of round t is done; where there is none, after Make.
+  virtual void Exchanged(uint64_t /*t*/) {}
   virtual bool Finish(uint64_t t) = 0;
 
-  // For operations whose members learn in combine(0) how many rounds there are. REQUIRES: one round so far.
+  // For operations whose members learn in round 0 how many rounds there are. REQUIRES: one round so far.
   void ExtendTo(uint64_t rounds) { rounds_ = rounds; }
 
   uint64_t number(uint64_t t) const { return first_ + t; }  // of round t among all rounds of the group
-
-  void PutNext();
-  void CombinedNext();  // tells it
-  bool FinishNext();    // false: it has to wait
+  const Partition& partition() const { return exchange_->partition(); }
+  bool one_group() const { return partition().group_count() == 1; }
 
   const Staging* const staging_;
   const Task* const task_;
   ShardExchange* const exchange_;
-  uint64_t put_ = 0, combined_ = 0, finished_ = 0;  // rounds
 
  private:
-  uint64_t first_;
-  uint64_t rounds_;
-};
-
-class CrossingOperation : public StagedOperation {
- protected:
-  using StagedOperation::StagedOperation;
-
-  // Returns whether Make may be called.
-  virtual bool MayMake(uint64_t t) const { return staging_->AllPublished(number(t) + 1); }
-  // Writes result t and, among several groups, hands it to the exchange. REQUIRES: MayMake.
-  virtual void Make(uint64_t t) = 0;
-  // Called when the exchange of round t is done, in one group after Make.
-  virtual void Exchanged(uint64_t /*t*/) {}
-
-  Status Combine(uint64_t t, bool* ready, bool* moved) final;
-
- private:
-  Status Advance(bool* moved) final;
-  bool TakeExchanged();
+  bool PutNext();
   bool MakeNext();
+  bool TakeExchanged();
+  bool FinishNext();
 
-  uint64_t made_ = 0;  // rounds
+  const uint64_t first_;
+  uint64_t rounds_;
+  const bool crosses_;
+  uint64_t put_ = 0, made_ = 0, combined_ = 0, finished_ = 0;  // rounds
 };
 
-class PartedOperation : public CrossingOperation {
- public:
-  PartedOperation(const StagedStart& start, const Parts& parts)
-      : CrossingOperation(start, parts.rounds()),
-        parts_(parts),
-        shard_count_(exchange_->partition().ShardCount(parts.total_bytes())) {}
-
- protected:
-  const Parts parts_;
-  const int shard_count_;
-};
-
-// One function for each word of types.def for what moves data: MakeStagedAllreduce is in allreduce.cc. It hands the
-// exchange the data for other groups, and returns null where this rank has nothing to do in staging.
+// One function for each word of types.def for what moves data: StartAllreduce is in allreduce.cc. It hands the exchange
+// what needs no staging, and leaves *staged null where this rank has nothing to do in staging.
 #define FRD_OP_KIND(enumerator, number, name, traits, moved, ...) \
-  std::unique_ptr<StagedOperation> MakeStaged##moved(const StagedStart& start);
+  Status Start##moved(const OperationStart& start, std::unique_ptr<StagedOperation>* staged);
 #include "common/types.def"
 
-std::unique_ptr<StagedOperation> MakeStaged(const StagedStart& start);  // the one of its kind
+// The one of its kind.
+Status StartOperation(const OperationStart& start, std::unique_ptr<StagedOperation>* staged);
+
+// For links: sets *place to memory for a result of so many bytes, the output where that is one piece.
+Status FindPlace(const OperationStart& start, size_t size_bytes, std::byte** place);
+// For links: whether 16-bit floats are scaled before they are exchanged (reduce.h); and scales them into `place`.
+bool ScalesFirst(const Task& task);
+void ScaleInto(const Task& task, const void* source, size_t size_bytes, std::byte* place);
 
 }  // namespace farandole

@@ -44,7 +44,7 @@ TaskFacts FactsOf(const Task& task, const Settings& settings) {
   facts.kind = task.kind;
   facts.backend = task.backend;
   facts.group_count = layout.group_count();
-  facts.largest_group = layout.shard_count();
+  facts.largest_group = layout.largest_group();
   const bool gathers = task.kind == OpKind::kAllgather;
   const size_t total_bytes = task.TotalBytes();
   facts.size_bytes = gathers ? *std::max_element(task.rank_bytes.begin(), task.rank_bytes.end())

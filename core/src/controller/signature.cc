@@ -311,7 +311,7 @@ int64_t SpanBytesOf(const Signature& signature, const ProcessSet& set, Protocol 
   const bool collects = CollectsInCells(protocol, set.layout);
   if (protocol != Protocol::kCells && !collects) return CountsSpanBytes(signature, set);
   const auto payload_bytes = static_cast<size_t>(signature.TotalBytes());
-  const size_t buffer_bytes = collects ? CellBuffer::BytesWithResult(set.layout.shard_count(), payload_bytes)
+  const size_t buffer_bytes = collects ? CellBuffer::BytesWithResult(set.layout.largest_group(), payload_bytes)
                                        : CellBuffer::BytesFor(set.size(), payload_bytes);
   return 2 * static_cast<int64_t>(buffer_bytes);
 }

@@ -115,7 +115,7 @@ std::vector<Wait> StallInspector::Waits(TimePoint now) {
 int64_t StallInspector::StuckAfterMs(const Operation& operation) const {
   if (!operation.named()) return kStuckMs;
   const Admission& admission = operation.admission;
-  const bool is_between_groups = admission.early && admission.set->layout.shard_count() > 1;
+  const bool is_between_groups = admission.early && admission.set->layout.largest_group() > 1;
   return is_between_groups ? patience_ms_ / 2 : std::numeric_limits<int64_t>::max();
 }
 

@@ -106,7 +106,7 @@ Status EarlySum::StartExchange() {
   plan.blocks = {{is_in_place ? first.input : own_.data(), result_, payload_bytes_}};
   // One message to each leader: the runner relies on the order of completions, which the early lane does not keep.
   // Parts are also slower (docs/benchmarks/tcp.md#parts).
-  plan.chunk_bytes = payload_bytes_ + kBorderBytes;  // a chunk is a multiple of that
+  plan.window_bytes = payload_bytes_;
   has_started_ = true;
   runner_->Start(plan, Tag());
   bool moved = false;

@@ -6,10 +6,18 @@
 
 namespace farandole {
 
-int Layout::shard_count() const {
+int Layout::largest_group() const {
   size_t most = 1;
   for (const auto& group : groups) most = std::max(most, group.size());
   return static_cast<int>(most);
+}
+
+int Layout::shard_count() const {
+  if (group_count() < 2) return largest_group();
+  std::vector<size_t> sizes;
+  for (const auto& group : groups) sizes.push_back(group.size());
+  std::nth_element(sizes.begin(), sizes.begin() + 1, sizes.end());
+  return static_cast<int>(sizes[1]);
 }
 
 // The loop visits ranks in order, so groups are ordered by their lowest rank, and ranks ascend in each group.

@@ -5,8 +5,7 @@
 //   group 0: ranks 0 1 2   shards 0 1 2
 //   group 1: ranks 3 4     shards 0,1 2
 //
-// A vector is cut into K shards, K = the size of the largest group (1 for small messages). In group g its member
-// floor(s * |g| / K) owns shard s.
+// A vector is cut into K shards (1 for small messages). In group g member floor(s * |g| / K) owns shard s.
 //
 // A rank without shared memory is a group of one, so tcp on one machine runs the same algorithms as tcp between
 // machines.
@@ -26,7 +25,9 @@ struct Layout {
   // The number of ranks. In the layout of a process set all ranks are positions in the set.
   int size() const { return static_cast<int>(group_of.size()); }
   int group_count() const { return static_cast<int>(groups.size()); }
-  // K, the size of the largest group, each of whose members then owns one shard.
+  int largest_group() const;  // its size
+  // K: the size of the only group; of several groups, that of the second smallest. So at most one group has members
+  // with several shards, and no two shards share a link.
   int shard_count() const;
   // The inverse of group_of and member_of.
   int RankOf(int group, int member) const { return groups[static_cast<size_t>(group)][static_cast<size_t>(member)]; }
@@ -42,8 +43,8 @@ Layout Restrict(const Layout& layout, const std::vector<int>& ranks);
 // The member of a group of group_size that owns `shard` of shard_count.
 int OwnerOfShard(int group_size, int shard, int shard_count);
 
-// The shards that `member` of a group owns: [begin, end). In a group smaller than the largest one a member may own
-// several.
+// The shards that `member` of a group owns: [begin, end). In a smaller group a member may own several, in a larger one
+// none.
 struct ShardRange {
   int begin = 0;
   int end = 0;

@@ -14,6 +14,24 @@
 
 namespace farandole::tests {
 
+// A runner that has its transport for itself.
+class DrivenRunner : public Runner {
+ public:
+  DrivenRunner(const Schedule* schedule, Transport* transport, const std::vector<int>& ranks, int under_way)
+      : Runner(schedule, transport, ranks, under_way), transport_(transport) {}
+
+  Status Advance(bool* moved) {
+    FRD_RETURN_IF_ERROR(Post(moved));
+    *moved |= PollAll(transport_, &completions_);
+    ReduceReady(moved);
+    return Status::Ok();
+  }
+
+ private:
+  Transport* const transport_;
+  std::vector<Transport::Completion> completions_;
+};
+
 class Mesh {
  public:
   explicit Mesh(Transports transports) : transports_(std::move(transports)), ranks_(transports_.size()) {
@@ -26,8 +44,8 @@ class Mesh {
   void Close(int me) { transports_[static_cast<size_t>(me)].reset(); }
 
   // *schedule outlives the runner.
-  std::unique_ptr<Runner> MakeRunner(const Schedule* schedule, int me, int under_way = kChunksUnderWay) const {
-    return std::make_unique<Runner>(schedule, transport(me), ranks_, under_way);
+  std::unique_ptr<DrivenRunner> MakeRunner(const Schedule* schedule, int me, int under_way = kChunksUnderWay) const {
+    return std::make_unique<DrivenRunner>(schedule, transport(me), ranks_, under_way);
   }
 
   // Calls body(me) in one thread per participant. Returns the first error, or "" when all bodies returned "".
@@ -48,7 +66,7 @@ class Mesh {
 };
 
 // Drives `runner` through `plan`.
-inline Status RunToEnd(Runner* runner, const RunPlan& plan, const TimeLimit& limit) {
+inline Status RunToEnd(DrivenRunner* runner, const RunPlan& plan, const TimeLimit& limit) {
   runner->Start(plan);
   while (!runner->done()) {
     bool moved = false;

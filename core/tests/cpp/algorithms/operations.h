@@ -71,12 +71,15 @@ inline std::vector<Job> Jobs(int participants, uint32_t seed) {
   return jobs;
 }
 
-inline RunPlan PlanOf(const Job& job, Bytes* data) {
+// source: nullptr for the data.
+inline RunPlan PlanOf(const Schedule& schedule, const Job& job, Bytes* data, const Bytes* source = nullptr) {
   RunPlan plan;
-  plan.data = data->data();
-  plan.element_count = job.element_count;
+  const Bytes& from = source == nullptr ? *data : *source;
+  plan.blocks = CutBlocks(from.data(), data->data(), job.element_count, SizeOf(job.dtype), schedule.block_count);
   plan.dtype = job.dtype;
-  plan.chunk_bytes = job.chunk_bytes;
+  const auto blocks = static_cast<size_t>(schedule.block_count);
+  const size_t border = kBorderBytes;
+  if (job.chunk_bytes > 0) plan.window_bytes = std::max(border, job.chunk_bytes / blocks / border * border);
   return plan;
 }
 

@@ -6,6 +6,10 @@
 #include <numeric>
 #include <vector>
 
+#include "algorithms/partition.h"
+#include "algorithms/schedule.h"
+#include "collectives/staging.h"
+
 namespace farandole {
 namespace {
 
@@ -189,11 +193,23 @@ TEST(ChoosePlan, TwoLevelsTakeNoRingByThemselves) {
   }
 }
 
-// A library that relays data between nodes has no rounds.
-TEST(ChoosePlan, ARelayBetweenNodesMayTakeTheRing) {
-  TaskFacts facts = InAnyOrder(TaskOf(OpKind::kAllreduce, 64 * kMegabyte, 8, 2));
-  facts.backend = 2;
-  EXPECT_EQ(ChoosePlan(facts).algorithm, Algorithm::kRing);
+Schedule ScheduleOf(Algorithm algorithm, int nodes) {
+  if (algorithm == Algorithm::kRing) return RingAllreduce(nodes, 0);
+  return algorithm == Algorithm::kTree ? TreeAllreduce(nodes, 0) : DirectAllreduce(nodes, 0);
+}
+
+TEST(ChoosePlan, TwoLevelsTakeOnlySchedulesWhoseRoundsFitStaging) {
+  for (int nodes : {2, 3, 8, 9, 10, 11, 64, 255, 256, 257, 400}) {
+    for (Algorithm forced : {Algorithm::kAuto, Algorithm::kRing, Algorithm::kTree}) {
+      const Algorithm chosen = ChoosePlan(Forced(TaskOf(OpKind::kAllreduce, kKilobyte, nodes, 2), forced)).algorithm;
+      const int phases = ScheduleOf(chosen, nodes).phase_count;
+      EXPECT_LT(ChunksBeforeLastPhase(phases, kRoundsUnderWay), static_cast<int64_t>(kCrossingDepth)) << nodes;
+    }
+  }
+  EXPECT_EQ(ChoosePlan(Forced(TaskOf(OpKind::kAllreduce, kMegabyte, 9, 2), Algorithm::kRing)).algorithm,
+            Algorithm::kRing);
+  EXPECT_EQ(ChoosePlan(Forced(TaskOf(OpKind::kAllreduce, kMegabyte, 400), Algorithm::kRing)).algorithm,
+            Algorithm::kRing);
 }
 
 // For short blocks the hops of a ring take longer than the bytes.

@@ -27,7 +27,7 @@ std::vector<int64_t> CountsOf(int rounds) {
 }
 
 // Supplies rounds as early as may be.
-Status RunRounds(Runner* runner, const std::vector<int64_t>& counts, Bytes* data) {
+Status RunRounds(DrivenRunner* runner, const Schedule& schedule, const std::vector<int64_t>& counts, Bytes* data) {
   const TimeLimit limit(kLimit);
   runner->StartRounds(static_cast<int64_t>(counts.size()), kAtOnce);
   int64_t supplied = 0;
@@ -35,10 +35,10 @@ Status RunRounds(Runner* runner, const std::vector<int64_t>& counts, Bytes* data
   while (!runner->done()) {
     for (; supplied < static_cast<int64_t>(counts.size()) && supplied < runner->rounds_done() + kAtOnce; ++supplied) {
       RunPlan plan;
-      plan.data = data->data() + at;
+      const int64_t count = counts[static_cast<size_t>(supplied)];
+      plan.blocks = CutBlocks(data->data() + at, data->data() + at, count, sizeof(float), schedule.block_count);
       plan.dtype = DType::kFloat32;
-      plan.element_count = counts[static_cast<size_t>(supplied)];
-      at += static_cast<size_t>(plan.element_count) * sizeof(float);
+      at += static_cast<size_t>(count) * sizeof(float);
       runner->Supply(plan);
     }
     bool moved = false;
@@ -60,7 +60,7 @@ TEST(Rounds, GiveTheSumsOfEachRound) {
           const std::vector<int64_t> counts = CountsOf(rounds);
           const int64_t all = AllCountsOf(counts);
           Bytes data = Elements(DType::kFloat32, all, [&](int64_t i) { return Element(me, i); });
-          const Status status = RunRounds(runner.get(), counts, &data);
+          const Status status = RunRounds(runner.get(), schedule, counts, &data);
           if (!status.ok()) return status.message();
           if (data != Elements(DType::kFloat32, all, [&](int64_t i) { return SumOfElements(n, i); })) {
             return "wrong sums of " + std::to_string(rounds) + " rounds";
@@ -84,9 +84,9 @@ TEST(Rounds, LeaveBeforeTheFirstOneIsAnswered) {
   runner->StartRounds(100, kAtOnce);
   for (int64_t t = 0; t < kAtOnce; ++t) {
     RunPlan plan;
-    plan.data = data.data() + t * 2 * static_cast<int64_t>(kBlockBytes);
+    char* const round = data.data() + t * 2 * static_cast<int64_t>(kBlockBytes);
+    plan.blocks = {{round, round, kBlockBytes}, {round + kBlockBytes, round + kBlockBytes, kBlockBytes}};
     plan.dtype = DType::kFloat32;
-    plan.element_count = 2 * kBlockBytes / sizeof(float);
     runner->Supply(plan);
   }
   char block[kBlockBytes];

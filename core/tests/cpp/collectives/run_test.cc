@@ -50,7 +50,7 @@ TEST_P(Allreduce, SumsAnySequenceOfSizes) {
       const auto runner = mesh.MakeRunner(&schedule, me);
       for (const Job& job : Jobs(n, 1)) {
         Bytes data = Elements(job.dtype, job.element_count, [&](int64_t i) { return Element(me, i); });
-        const Status status = RunToEnd(runner.get(), PlanOf(job, &data), TimeLimit(kLimit));
+        const Status status = RunToEnd(runner.get(), PlanOf(schedule, job, &data), TimeLimit(kLimit));
         const Bytes expected = Elements(job.dtype, job.element_count, [&](int64_t i) { return SumOfElements(n, i); });
         const std::string complaint = Complaint(job, status, data == expected);
         if (!complaint.empty()) return complaint;
@@ -71,7 +71,7 @@ TEST_P(Allreduce, AppliesTheScaleOnceToEveryElement) {
       const auto runner = mesh.MakeRunner(&schedule, me);
       const Job job{DType::kFloat64, count, 4096};
       Bytes data = Elements(job.dtype, count, [&](int64_t i) { return Element(me, i); });
-      RunPlan plan = PlanOf(job, &data);
+      RunPlan plan = PlanOf(schedule, job, &data);
       plan.scale = {10.0, 4.0};
       const Status status = RunToEnd(runner.get(), plan, TimeLimit(kLimit));
       return Complaint(job, status,
@@ -90,7 +90,7 @@ TEST_P(Broadcast, CopiesTheRootsElements) {
         const auto runner = mesh.MakeRunner(&schedule, me);
         for (const Job& job : Jobs(n, 2)) {
           Bytes data = Elements(job.dtype, job.element_count, [&](int64_t i) { return Element(me, i); });
-          const Status status = RunToEnd(runner.get(), PlanOf(job, &data), TimeLimit(kLimit));
+          const Status status = RunToEnd(runner.get(), PlanOf(schedule, job, &data), TimeLimit(kLimit));
           const Bytes expected = Elements(job.dtype, job.element_count, [&](int64_t i) { return Element(root, i); });
           const std::string complaint = Complaint(job, status, data == expected);
           if (!complaint.empty()) return complaint;
@@ -125,7 +125,7 @@ TEST_P(Allgather, CollectsUnequalBlocks) {
       for (int round = 0; round < 100; ++round) {
         RunPlan plan;
         const std::vector<Range> blocks = BlocksOf(n, &random);
-        plan.chunk_bytes = size_t{64} << random() % 12;
+        plan.window_bytes = size_t{64} << random() % 10;
         const auto byte = [](int64_t i) { return static_cast<char>(i * 31 >> 3); };
         Bytes data(blocks.back().end, 'x');
         for (int64_t i = blocks[me].begin; i < blocks[me].end; ++i) data[i] = byte(i);

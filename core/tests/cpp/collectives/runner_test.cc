@@ -27,7 +27,7 @@ std::vector<Bytes> AllreduceOver(const Mesh& mesh, MakeAllreduce make, DType dty
     const auto runner = mesh.MakeRunner(&schedule, me);
     results[me] = RoughElements(dtype, count, me);
     const Job job{dtype, count, chunk_bytes};
-    return RunToEnd(runner.get(), PlanOf(job, &results[me]), TimeLimit(kLimit)).message();
+    return RunToEnd(runner.get(), PlanOf(schedule, job, &results[me]), TimeLimit(kLimit)).message();
   }),
             "");
   return results;
@@ -61,8 +61,7 @@ TEST(OrderOfSummation, ASourceOfItsOwnGivesTheSameBitsAndIsNeverWritten) {
         const auto runner = mesh.MakeRunner(&schedule, me);
         const Bytes input = RoughElements(dtype, 5003, me);
         Bytes source = input, data(input.size(), 'x');
-        RunPlan plan = PlanOf({dtype, 5003, 4096}, &data);
-        plan.source = source.data();
+        const RunPlan plan = PlanOf(schedule, {dtype, 5003, 4096}, &data, &source);
         const Status status = RunToEnd(runner.get(), plan, TimeLimit(kLimit));
         if (!status.ok()) return status.message();
         if (source != input) return "the source was written";
@@ -89,7 +88,7 @@ TEST(Runner, ReportsALostPeer) {
     const auto runner = mesh.MakeRunner(&schedule, 0);
     Bytes data(1 << 20);
     const Job job{DType::kFloat32, 1 << 18, 1 << 16};
-    EXPECT_EQ(RunToEnd(runner.get(), PlanOf(job, &data), TimeLimit(kLimit)).code(), Code::kPeerLost);
+    EXPECT_EQ(RunToEnd(runner.get(), PlanOf(schedule, job, &data), TimeLimit(kLimit)).code(), Code::kPeerLost);
   }
 }
 
@@ -99,7 +98,7 @@ TEST(Runner, AloneItAppliesTheScale) {
     const Mesh mesh(LoopbackTransports(1));
     const auto runner = mesh.MakeRunner(&schedule, 0);
     Bytes data = Elements(DType::kFloat32, 1000, [](int64_t i) { return Element(0, i); });
-    RunPlan plan = PlanOf({DType::kFloat32, 1000, 512}, &data);
+    RunPlan plan = PlanOf(schedule, {DType::kFloat32, 1000, 512}, &data);
     plan.scale.multiplier = 0.5;
     EXPECT_TRUE(RunToEnd(runner.get(), plan, TimeLimit(kLimit)).ok());
     EXPECT_EQ(data, Elements(DType::kFloat32, 1000, [](int64_t i) { return Element(0, i) * 0.5; }));
@@ -116,7 +115,7 @@ TEST(Runner, IsDoneAtOnceWithNothingToDo) {
 }
 
 // Sleeps whenever nothing moves.
-std::string RunWithPoller(Runner* runner, const RunPlan& plan, Transport* transport) {
+std::string RunWithPoller(DrivenRunner* runner, const RunPlan& plan, Transport* transport) {
   Poller poller;
   Status status = poller.Open();
   if (status.ok()) status = transport->Watch(&poller, 0);
@@ -143,7 +142,7 @@ TEST(Runner, IsWokenWhenItCanGoOn) {
         const Schedule schedule = make(n, me);
         const auto runner = mesh.MakeRunner(&schedule, me);
         Bytes data = Elements(DType::kInt32, count, [&](int64_t i) { return Element(me, i); });
-        const RunPlan plan = PlanOf({DType::kInt32, count, 1 << 18}, &data);
+        const RunPlan plan = PlanOf(schedule, {DType::kInt32, count, 1 << 18}, &data);
         const std::string error = RunWithPoller(runner.get(), plan, mesh.transport(me));
         if (!error.empty()) return error;
         const Bytes expected = Elements(DType::kInt32, count, [&](int64_t i) { return SumOfElements(n, i); });

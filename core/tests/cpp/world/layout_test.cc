@@ -18,7 +18,8 @@ TEST(LayoutTest, RanksOfOneMachineFormAGroupWhereverTheyStand) {
   EXPECT_EQ(layout.groups, (std::vector<std::vector<int>>{{0, 2, 4}, {1, 3}}));
   EXPECT_EQ(layout.group_of, (std::vector<int>{0, 1, 0, 1, 0}));
   EXPECT_EQ(layout.member_of, (std::vector<int>{0, 0, 1, 1, 2}));
-  EXPECT_EQ(layout.shard_count(), 3);
+  EXPECT_EQ(layout.largest_group(), 3);
+  EXPECT_EQ(layout.shard_count(), 3);  // of two groups, each shard has links of its own
 }
 
 TEST(LayoutTest, RanksThatCannotShareMemoryAreAlone) {
@@ -39,6 +40,24 @@ TEST(LayoutTest, EveryShardHasOneOwnerInEveryGroupAndOwnersKnowTheirShards) {
         carried += shards.end - shards.begin;
       }
       EXPECT_EQ(carried, shard_count);
+    }
+  }
+}
+
+TEST(LayoutTest, NoTwoShardsShareALink) {
+  for (const std::vector<int>& sizes : std::vector<std::vector<int>>{{8, 1}, {8, 4, 4}, {3, 1, 2}, {5, 1, 1}, {2, 7}}) {
+    Layout layout;
+    for (int size : sizes) layout.groups.emplace_back(static_cast<size_t>(size));
+    std::set<std::vector<int>> links;  // group and member, twice
+    for (int shard = 0; shard < layout.shard_count(); ++shard) {
+      for (int a = 0; a < layout.group_count(); ++a) {
+        for (int b = 0; b < a; ++b) {
+          const auto owner = [&](int group) {
+            return OwnerOfShard(sizes[static_cast<size_t>(group)], shard, layout.shard_count());
+          };
+          EXPECT_TRUE(links.insert({a, owner(a), b, owner(b)}).second) << layout.shard_count() << " shards";
+        }
+      }
     }
   }
 }
