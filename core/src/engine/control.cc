@@ -131,7 +131,7 @@ void ControlPlane::Flush(int rank) {
   if (!to.open()) return;
   const Status flushed = to.Flush();
   if (flushed.ok()) return;
-  to.StopSending();
+  to.DropQueue();
   if (flushed.code() != Code::kPeerLost) signs_.ends.push_back({flushed, world_->rank});
 }
 

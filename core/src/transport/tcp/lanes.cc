@@ -30,26 +30,22 @@ bool Agree(const Message& a, const Message& b) { return a.size_bytes == b.size_b
 
 bool PeerLane::Poll(bool asks, std::vector<Transport::Completion>* completions) {
   bool moved = false;
-  if (failed_.ok() && sends() && (asks || stream_.may_write())) failed_ = Flush(&moved);
-  if (failed_.ok() && ((asks && awaits()) || stream_.may_read())) failed_ = Receive(&moved);
+  for (bool tries = asks || may_write(); tries && failed_.ok() && !flushed(); tries = may_write()) {
+    failed_ = FRD_FAILPOINT_STATUS(lane_ == Lane::kOrdered ? "link.send" : "early.send");
+    if (failed_.ok()) failed_ = Flush(&done_, &moved);
+    if (failed_.code() != Code::kPeerLost) continue;
+    failed_ = OnSendLost(failed_);
+    moved = true;
+  }
+  if (failed_.ok() && ((asks && awaits()) || may_read())) {
+    if (awaits()) failed_ = FRD_FAILPOINT_STATUS(lane_ == Lane::kOrdered ? "link.recv" : "early.recv");
+    if (failed_.ok()) failed_ = Receive(&moved);
+  }
   EndPosts(&moved);
   moved |= !done_.empty();
   std::move(done_.begin(), done_.end(), std::back_inserter(*completions));
   done_.clear();
   return moved;
-}
-
-Status PeerLane::Flush(bool* moved) {
-  do {
-    FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS(lane_ == Lane::kOrdered ? "link.send" : "early.send"));
-    FRD_RETURN_IF_ERROR(stream_.Flush(&done_, moved));
-  } while (sends() && stream_.may_write());
-  return Status::Ok();
-}
-
-Status PeerLane::Receive(bool* moved) {
-  if (awaits()) FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS(lane_ == Lane::kOrdered ? "link.recv" : "early.recv"));
-  return stream_.Receive(this, moved);
 }
 
 Status PeerLane::Disagree(const Message& theirs, const Message& ours) {
@@ -61,8 +57,7 @@ Status PeerLane::Disagree(const Message& theirs, const Message& ours) {
 
 void OrderedLane::PostSend(const Post& post) {
   if (!failed_.ok()) return receives_.push_back(post);
-  stream_.Queue({FrameKind::kData, post.message.part, post.message.size_bytes, 0, post.message.tag}, post.data,
-                post.context);
+  Queue({FrameKind::kData, post.message.part, post.message.size_bytes, 0, post.message.tag}, post.data, post.context);
 }
 
 iovec OrderedLane::Expected() {
@@ -100,7 +95,7 @@ Status OrderedLane::OnMessage(const FrameHeader&) {
 // more, none completes.
 void OrderedLane::EndPosts(bool* moved) {
   if (failed_.ok()) return;
-  std::vector<uint64_t> posted = stream_.DropQueue();
+  std::vector<uint64_t> posted = DropQueue();
   for (const Post& each : receives_) posted.push_back(each.context);
   receives_.clear();
   if (posted.empty()) return;
@@ -109,7 +104,7 @@ void OrderedLane::EndPosts(bool* moved) {
 }
 
 void OrderedLane::OnBegin() {
-  if (stream_.waits() && receives_.empty()) CheckPlan(stream_.header().message());
+  if (waits() && receives_.empty()) CheckPlan(header().message());
 }
 
 // No receive is posted for this message. Operations without a number are steps of another one.
@@ -123,7 +118,7 @@ void OrderedLane::CheckPlan(const Message& theirs) {
 }
 
 void OrderedLane::Quiesce() {
-  stream_.DropQueue();
+  DropQueue();
   receives_.clear();
 }
 
@@ -132,10 +127,10 @@ void OrderedLane::Quiesce() {
 void EarlyLane::PostSend(const Post& post) {
   if (sent_bytes_ - peer_took_bytes_ + post.message.size_bytes <= shared_->credit_bytes) {
     sent_bytes_ += post.message.size_bytes;
-    Queue(FrameKind::kData, post.message, post.data, post.context);
+    QueueFrame(FrameKind::kData, post.message, post.data, post.context);
   } else {
     announced_.push_back(post);
-    Queue(FrameKind::kAnnounced, post.message);
+    QueueFrame(FrameKind::kAnnounced, post.message);
   }
 }
 
@@ -144,7 +139,7 @@ void EarlyLane::PostReceive(const Post& post) {
   if (kept == kept_.end()) return receives_.push_back({post});
   if (!Agree(kept->message, post.message))  // then the receive never completes
     return shared_->sink->OnMismatch(peer_, {kept->message, post.message});
-  if (!kept->kept) Queue(FrameKind::kGrant, post.message);
+  if (!kept->kept) QueueFrame(FrameKind::kGrant, post.message);
   has_complete_ |= kept->complete;
   kept->data = post.data;
   kept->context = post.context;
@@ -155,13 +150,13 @@ void EarlyLane::PostReceive(const Post& post) {
 void EarlyLane::PostGoodbye(int left) {
   Message goodbye;
   goodbye.tag.id = left;
-  Queue(FrameKind::kGoodbye, goodbye);
+  QueueFrame(FrameKind::kGoodbye, goodbye);
 }
 
 // The header says how much this rank has taken.
-void EarlyLane::Queue(FrameKind kind, const Message& message, const void* payload, uint64_t context) {
+void EarlyLane::QueueFrame(FrameKind kind, const Message& message, const void* payload, uint64_t context) {
   reported_bytes_ = taken_bytes_;
-  stream_.Queue({kind, message.part, message.size_bytes, taken_bytes_, message.tag}, payload, context);
+  Queue({kind, message.part, message.size_bytes, taken_bytes_, message.tag}, payload, context);
 }
 
 void EarlyLane::Cancel(const MessageTag& operation) {
@@ -169,7 +164,7 @@ void EarlyLane::Cancel(const MessageTag& operation) {
   DropIncoming(&receives_, is_of);
   DropIncoming(&kept_, is_of);
   announced_.erase(std::remove_if(announced_.begin(), announced_.end(), is_of), announced_.end());
-  stream_.Detach(operation);
+  Detach(operation);
 }
 
 void EarlyLane::Drop(uint32_t serial) {
@@ -180,7 +175,7 @@ template <typename IsMeant>
 void EarlyLane::DropIncoming(std::vector<Incoming>* from, IsMeant is_meant) {
   for (const Incoming& each : *from) {
     if (!is_meant(each)) continue;
-    if (stream_.is_in_payload() && IsSame(stream_.header().message(), each.message)) stream_.DropPayload();
+    if (is_in_payload() && IsSame(header().message(), each.message)) DropPayload();
     ReleaseKept(each);
   }
   from->erase(std::remove_if(from->begin(), from->end(), is_meant), from->end());
@@ -195,17 +190,14 @@ bool EarlyLane::HasHeard(const MessageTag& operation) const {
 // ---- the early lane: moving
 
 // That the peer has closed its end is not an end yet, since reading finds that behind all that it has sent.
-Status EarlyLane::Flush(bool* moved) {
-  const Status status = PeerLane::Flush(moved);
-  if (status.code() != Code::kPeerLost) return status;
+Status EarlyLane::OnSendLost(const Status&) {
   DropSends();
-  *moved = true;
   return Status::Ok();
 }
 
 // What cannot be sent any more counts as sent.
 void EarlyLane::DropSends() {
-  for (uint64_t context : stream_.DropQueue()) done_.push_back({context, {}});
+  for (uint64_t context : DropQueue()) done_.push_back({context, {}});
   for (const Post& each : announced_) done_.push_back({each.context, {}});
   announced_.clear();
 }
@@ -218,6 +210,7 @@ iovec EarlyLane::Expected() {
 }
 
 Status EarlyLane::OnHeader(const FrameHeader& header, std::byte** to, bool*) {
+  if (header.kind == FrameKind::kControl) return Unreadable();
   if (header.taken_bytes < peer_took_bytes_ || header.taken_bytes > sent_bytes_) return Unreadable();
   peer_took_bytes_ = header.taken_bytes;
   const Message message = header.message();
@@ -229,7 +222,7 @@ Status EarlyLane::OnHeader(const FrameHeader& header, std::byte** to, bool*) {
   if (receive->complete) return Unreadable();
   if (!Agree(message, receive->message)) return Disagree(message, receive->message);
   receive->heard = true;
-  if (header.kind == FrameKind::kAnnounced) Queue(FrameKind::kGrant, receive->message);
+  if (header.kind == FrameKind::kAnnounced) QueueFrame(FrameKind::kGrant, receive->message);
   if (header.has_payload()) *to = receive->data;
   return Status::Ok();
 }
@@ -240,7 +233,7 @@ Status EarlyLane::Keep(const FrameHeader& header, std::byte** to) {
   FRD_RETURN_IF_ERROR(shared_->sink->OnArrival(peer_, header.tag, &wanted));
   if (!wanted) return Status::Ok();
   if (kept_.size() >= kMostKept || Find(kept_, header.message()) != kept_.end()) return Unreadable();
-  Incoming incoming{{header.message(), nullptr, FrameStream::kNoContext}, /*heard=*/true};
+  Incoming incoming{{header.message(), nullptr, kNoContext}, /*heard=*/true};
   if (header.has_payload()) {
     const auto size_bytes = static_cast<size_t>(header.size_bytes);
     if (size_bytes > shared_->credit_bytes - kept_bytes_) return Unreadable();
@@ -257,7 +250,7 @@ Status EarlyLane::Keep(const FrameHeader& header, std::byte** to) {
 void EarlyLane::SendGranted(const Message& message) {
   const auto found = Find(announced_, message);
   if (found == announced_.end()) return;
-  Queue(FrameKind::kGranted, found->message, found->data, found->context);
+  QueueFrame(FrameKind::kGranted, found->message, found->data, found->context);
   announced_.erase(found);
 }
 
@@ -278,7 +271,7 @@ Status EarlyLane::OnMessage(const FrameHeader& header) {
 
 void EarlyLane::Take(uint64_t size_bytes) {
   taken_bytes_ += size_bytes;
-  if (taken_bytes_ - reported_bytes_ >= shared_->credit_bytes / 2) Queue(FrameKind::kCredit, {});
+  if (taken_bytes_ - reported_bytes_ >= shared_->credit_bytes / 2) QueueFrame(FrameKind::kCredit, {});
 }
 
 // A payload that is still arriving is taken at its end.
@@ -302,16 +295,16 @@ void EarlyLane::EndPosts(bool* moved) {
     each = receives_.erase(each);
   }
   has_complete_ = false;
-  if (failed_.ok() || !stream_.open()) return;
+  if (failed_.ok() || !open()) return;
   DropSends();
-  stream_.Close();
+  Close();
   shared_->sink->OnEnd(peer_, failed_);
   *moved = true;
 }
 
 void EarlyLane::Quiesce() {
-  stream_.DropQueue();
-  stream_.DropPayload();
+  DropQueue();
+  DropPayload();
   receives_.clear();
   announced_.clear();
   kept_.clear();

@@ -1,4 +1,4 @@
-// The two lanes to a peer (transport.h), each a stream of messages. PeerLane is their common base.
+// The two lanes to a peer (transport.h). PeerLane is their common base.
 //
 //   OrderedLane   the next message belongs to the first posted receive, or it waits in the kernel
 //   EarlyLane     a message belongs to the receive of its tag and part, if that is posted. Else
@@ -28,7 +28,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/tcp/frame_stream.h"
+#include "transport/frame_stream.h"
 #include "transport/transport.h"
 
 namespace farandole {
@@ -47,12 +47,12 @@ struct Post {
   uint64_t context;
 };
 
-class PeerLane : protected FrameSink {
+class PeerLane : public FrameStream {
  public:
   PeerLane(PeerConnection connection, LaneContext* shared)
-      : peer_(connection.peer),
+      : FrameStream(std::move(connection.socket), std::move(connection.name), connection.lane == Lane::kEarly),
+        peer_(connection.peer),
         lane_(connection.lane),
-        stream_(std::move(connection.socket), std::move(connection.name), lane_ == Lane::kEarly),
         shared_(shared) {}
 
   virtual void PostSend(const Post& post) = 0;
@@ -61,17 +61,15 @@ class PeerLane : protected FrameSink {
   bool Poll(bool asks, std::vector<Transport::Completion>* completions);
   virtual void Quiesce() = 0;
 
-  bool sends() const { return !stream_.flushed(); }
   virtual bool awaits() const = 0;
   // A long message takes several calls, and the poller does not report the rest of it again.
-  bool has_more() const { return stream_.open() && stream_.may_read() && !stream_.waits(); }
-  FrameStream& stream() { return stream_; }
-  const FrameStream& stream() const { return stream_; }
+  bool has_more() const { return open() && may_read() && !waits(); }
 
   bool is_active = false;  // kept by the transport
 
  protected:
-  virtual Status Flush(bool* moved);
+  // The peer takes nothing more. Returns what that means for the lane.
+  virtual Status OnSendLost(const Status& status) { return status; }
   // Adds to done_ what has ended otherwise than by Flush and OnMessage.
   virtual void EndPosts(bool* moved) = 0;
   // Tells the sink that the two ranks do not run the operation in the same way. Returns the error for the stream.
@@ -80,13 +78,9 @@ class PeerLane : protected FrameSink {
 
   const int peer_;
   const Lane lane_;
-  FrameStream stream_;
   LaneContext* const shared_;
   std::vector<Transport::Completion> done_;  // empty between polls; kept for its memory
   Status failed_;                            // final
-
- private:
-  Status Receive(bool* moved);
 };
 
 class OrderedLane final : public PeerLane {
@@ -122,7 +116,7 @@ class EarlyLane final : public PeerLane {
   void Drop(uint32_t serial);
   bool HasHeard(const MessageTag& operation) const;
   void Quiesce() override;
-  bool awaits() const override { return !receives_.empty() && stream_.open(); }
+  bool awaits() const override { return !receives_.empty() && open(); }
 
  private:
   // A message of the peer. Until its receive is posted, it has no data and no context.
@@ -135,11 +129,10 @@ class EarlyLane final : public PeerLane {
   iovec Expected() override;
   Status OnHeader(const FrameHeader& header, std::byte** to, bool* waits) override;
   Status OnMessage(const FrameHeader& header) override;
-  Status Flush(bool* moved) override;
+  Status OnSendLost(const Status& status) override;
   void EndPosts(bool* moved) override;
 
-  void Queue(FrameKind kind, const Message& message, const void* payload = nullptr,
-             uint64_t context = FrameStream::kNoContext);
+  void QueueFrame(FrameKind kind, const Message& message, const void* payload = nullptr, uint64_t context = kNoContext);
   void SendGranted(const Message& message);
   Status Keep(const FrameHeader& header, std::byte** to);
   void Take(uint64_t size_bytes);

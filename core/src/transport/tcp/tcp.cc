@@ -63,7 +63,7 @@ class TcpTransport final : public Transport {
     for (const auto& lane : early_) {
       char unread[4096];
       if (getpid() != owner_ || !lane) continue;
-      while (recv(lane->stream().descriptor(), unread, sizeof unread, MSG_DONTWAIT) > 0) continue;
+      while (recv(lane->descriptor(), unread, sizeof unread, MSG_DONTWAIT) > 0) continue;
     }
   }
 
@@ -90,7 +90,7 @@ class TcpTransport final : public Transport {
     for (size_t i = 0; i < active_.size(); ++i) moved |= active_[i]->Poll(asks, completions);  // the sink may add some
     awaited_lanes_ = 0;
     const auto is_idle = [this](PeerLane* lane) {
-      const bool is_awaited = lane->sends() || lane->awaits();
+      const bool is_awaited = !lane->flushed() || lane->awaits();
       awaited_lanes_ += is_awaited ? 1 : 0;
       lane->is_active = is_awaited || lane->has_more();
       return !lane->is_active;
@@ -112,7 +112,7 @@ class TcpTransport final : public Transport {
 
   bool CanSendEarly(int peer) const override {
     const PeerLane* const lane = At(peer, Lane::kEarly);
-    return lane != nullptr && lane->stream().open();
+    return lane != nullptr && lane->open();
   }
   void Cancel(const MessageTag& tag) override {
     ForEachEarlyLane([&tag](EarlyLane* lane) { lane->Cancel(tag); });
@@ -133,18 +133,18 @@ class TcpTransport final : public Transport {
     is_watched_ = true;
     Status status;
     ForEachLane([&](const PeerLane& lane, size_t number) {
-      if (status.ok()) status = poller->Watch(lane.stream().descriptor(), tag | number, true);
+      if (status.ok()) status = poller->Watch(lane.descriptor(), tag | number, true);
     });
     return status;
   }
   void OnReady(uint32_t number) override {
     const Lane lane = number % 2 == 0 ? Lane::kOrdered : Lane::kEarly;
-    Activate(At(static_cast<int>(number / 2), lane))->stream().OnReady();
+    Activate(At(static_cast<int>(number / 2), lane))->OnReady();
   }
 
   bool IsBroken(int peer) const override {
     const PeerLane* const lane = At(peer, Lane::kOrdered);
-    return lane != nullptr && HasPeerClosed(lane->stream().descriptor());
+    return lane != nullptr && HasPeerClosed(lane->descriptor());
   }
   void AppendLinkFacts(std::vector<LinkFacts>* facts) const override {
     for (int peer = 0; IndexOf(peer) < ordered_.size(); ++peer) {
@@ -153,7 +153,7 @@ class TcpTransport final : public Transport {
       bool any = false;
       for (Lane each : {Lane::kOrdered, Lane::kEarly}) {
         const PeerLane* const lane = At(peer, each);
-        any |= lane != nullptr && AddCounts(lane->stream().descriptor(), &counted);
+        any |= lane != nullptr && AddCounts(lane->descriptor(), &counted);
       }
       if (any) facts->push_back(counted);
     }
@@ -169,7 +169,7 @@ class TcpTransport final : public Transport {
   // close alone does not end a connection while a forked child holds a copy of the descriptor.
   void EndSending() override {
     if (getpid() != owner_) return;
-    ForEachLane([](const PeerLane& lane, size_t) { shutdown(lane.stream().descriptor(), SHUT_WR); });
+    ForEachLane([](const PeerLane& lane, size_t) { shutdown(lane.descriptor(), SHUT_WR); });
   }
 
  private:
@@ -196,7 +196,7 @@ class TcpTransport final : public Transport {
     for (const auto& lane : early_) {
       if (!lane) continue;
       visit(lane.get());
-      if (lane->sends()) Activate(lane.get());
+      if (!lane->flushed()) Activate(lane.get());
     }
   }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "transport/both_lanes.h"
-#include "transport/tcp/frame_stream.h"
+#include "transport/frame_stream.h"
 
 namespace farandole::tests {
 

@@ -1,11 +1,12 @@
-// The messages of one lane between two ranks, over a connected, non-blocking socket:
+// The messages between two ranks, over a connected, non-blocking socket:
 //
 //   | header, 64 bytes | payload | header | payload | ...
 //
-// Payloads move directly between the socket and the memory of their operations. Reading and writing say by themselves
-// when the socket can do no more for now, so the poller watches for changes only (edge-triggered).
+// The lanes (lanes.h) and the control connections (message_stream.h) are streams, and say where received payloads go.
+// Payloads move directly between the socket and that memory. Reading and writing say by themselves when the socket can
+// do no more for now, so a poller may watch for changes only (edge-triggered).
 //
-// No call blocks. The lanes (lanes.h) own the streams.
+// No call blocks.
 #pragma once
 
 #include <sys/uio.h>
@@ -31,6 +32,7 @@ enum class FrameKind : uint32_t {
   kGranted = 4,    // the payload that was announced
   kCredit = 5,     // says only how much was taken
   kGoodbye = 6,    // tag.id: the rank that leaves
+  kControl = 7,    // of a control connection
 };
 
 // Sent as it lies in memory. It has the size of a cache line: the kernel copies payloads faster when they are aligned.
@@ -43,42 +45,35 @@ struct FrameHeader {
   uint32_t zero[2] = {};
 
   bool IsReadable() const;
-  bool has_payload() const { return kind == FrameKind::kData || kind == FrameKind::kGranted; }
+  bool has_payload() const {
+    return kind == FrameKind::kData || kind == FrameKind::kGranted || kind == FrameKind::kControl;
+  }
   size_t payload_bytes() const { return has_payload() ? static_cast<size_t>(size_bytes) : 0; }
   Message message() const { return {tag, part, size_bytes}; }
 };
 static_assert(sizeof(FrameHeader) == 64 && std::has_unique_object_representations_v<FrameHeader>, "has no padding");
-
-// Says where received payloads go.
-class FrameSink {
- public:
-  virtual ~FrameSink() = default;
-  // Memory that may receive the payload of the next message in the same system call as its header. If OnHeader then
-  // names this memory, nothing is copied. In any case the memory is overwritten.
-  virtual iovec Expected() = 0;
-  // Where the payload goes; null: it is dropped. *waits: it is not read before the next Receive, which asks again;
-  // REQUIRES: Expected was empty. An error ends the stream.
-  virtual Status OnHeader(const FrameHeader& header, std::byte** to, bool* waits) = 0;
-  // The whole message has arrived.
-  virtual Status OnMessage(const FrameHeader& header) = 0;
-};
 
 class FrameStream {
  public:
   static constexpr uint64_t kNoContext = ~uint64_t{0};
 
   // name: of the peer, in errors. reads_ahead: one call may receive several short messages, which are copied once more.
-  // REQUIRES: the sink never lets a message wait.
+  // REQUIRES: then no message waits.
   FrameStream(Descriptor socket, std::string name, bool reads_ahead)
       : socket_(std::move(socket)), name_(std::move(name)), reads_ahead_(reads_ahead) {}
+  virtual ~FrameStream() = default;
+  FrameStream(FrameStream&&) = default;
+  FrameStream& operator=(FrameStream&&) = default;
 
   bool open() const { return socket_.valid(); }
+  const Descriptor& socket() const { return socket_; }
   int descriptor() const { return socket_.get(); }
   void Close();
 
-  // The payload is read until the message is sent; then Flush completes its context.
-  void Queue(const FrameHeader& header, const void* payload, uint64_t context);
+  // The payload is read until the message is sent, or copied; then Flush completes its context.
+  void Queue(const FrameHeader& header, const void* payload, uint64_t context, bool copies = false);
   bool flushed() const { return outgoing_.empty(); }
+  size_t unsent_bytes() const { return unsent_bytes_; }
   // Sends a part of what is queued, if the socket takes it. Sets *moved if bytes were sent.
   Status Flush(std::vector<Transport::Completion>* sent, bool* moved);
   // Copies the payloads of the operation, so that their memory is no longer read; the messages lose their context.
@@ -87,7 +82,7 @@ class FrameStream {
   std::vector<uint64_t> DropQueue();
 
   // Receives a part of what has arrived. kPeerLost at the end of the stream.
-  Status Receive(FrameSink* sink, bool* moved);
+  Status Receive(bool* moved);
   bool waits() const { return waits_; }
   bool is_in_payload() const { return left_bytes_ > 0; }
   const FrameHeader& header() const { return header_; }  // of the message that waits, or whose payload is received
@@ -98,25 +93,41 @@ class FrameStream {
   bool may_write() const { return may_write_; }
   void OnReady() { may_read_ = may_write_ = true; }
 
+ protected:
+  // Memory that may receive the payload of the next message in the same system call as its header. If OnHeader then
+  // names this memory, nothing is copied. In any case the memory is overwritten.
+  virtual iovec Expected() { return {}; }
+  // Where the payload goes; null: it is dropped. *waits: it is not read before the next Receive, which asks again;
+  // REQUIRES: Expected was empty. An error ends the stream.
+  virtual Status OnHeader(const FrameHeader& header, std::byte** to, bool* waits) = 0;
+  // The whole message has arrived.
+  virtual Status OnMessage(const FrameHeader& header) = 0;
+
+  void ReadAhead(bool reads_ahead) { reads_ahead_ = reads_ahead; }
+
  private:
   struct Outgoing {
     FrameHeader header;
-    const std::byte* payload;
-    std::vector<std::byte> own;  // of a detached message
+    const void* payload;
     uint64_t context;
+    std::vector<char> own{};  // a copy of the payload
+
+    size_t size_bytes() const { return sizeof header + header.payload_bytes(); }
+    void Copy();
   };
 
-  Status Read(FrameSink* sink, size_t* moved_bytes, size_t* wanted_bytes);
-  Status Distribute(FrameSink* sink, const std::byte* from, size_t size_bytes);
-  Status Place(FrameSink* sink);
+  size_t PlacesToReceive(std::byte* buffer, iovec* places);
+  Status Distribute(const std::byte* from, size_t size_bytes);
+  Status Place();
 
   Descriptor socket_;
-  const std::string name_;
-  const bool reads_ahead_;
+  std::string name_;
+  bool reads_ahead_;
   bool may_read_ = true, may_write_ = true;
 
   std::deque<Outgoing> outgoing_;
   size_t first_sent_bytes_ = 0;  // of the first message, with its header
+  size_t unsent_bytes_ = 0;      // with headers
   bool dropped_ = false;
 
   // The state of receiving: a header while header_bytes_ is less than its size, else a payload.

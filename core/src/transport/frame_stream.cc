@@ -1,4 +1,4 @@
-#include "transport/tcp/frame_stream.h"
+#include "transport/frame_stream.h"
 
 #include <sys/socket.h>
 
@@ -17,14 +17,14 @@ constexpr size_t kStretchBytes = kHeaderBytes + (512 << 10);
 // Short messages share a system call up to this size. Longer ones go one by one: data in small parts keep both ends at
 // work, which made an allreduce between two hosts of two ranks faster by a fifth.
 constexpr size_t kGatheredBytes = 16 << 10;
-constexpr size_t kBufferBytes = 8 << 10;  // for messages behind the expected one
+constexpr size_t kBehindBytes = 8 << 10;  // for messages behind the expected one
 constexpr size_t kMostPieces = 16;
 constexpr uint64_t kMostPayloadBytes = uint64_t{1} << 40;
 
 }  // namespace
 
 bool FrameHeader::IsReadable() const {
-  const bool is_known = kind >= FrameKind::kData && kind <= FrameKind::kGoodbye && tag.lane <= Lane::kEarly;
+  const bool is_known = kind >= FrameKind::kData && kind <= FrameKind::kControl && tag.lane <= Lane::kEarly;
   const bool has_size = size_bytes > 0 || !has_payload();
   return is_known && has_size && size_bytes <= kMostPayloadBytes && zero[0] == 0 && zero[1] == 0;
 }
@@ -36,9 +36,19 @@ void FrameStream::Close() {
 
 // ---- sending
 
-void FrameStream::Queue(const FrameHeader& header, const void* payload, uint64_t context) {
+void FrameStream::Queue(const FrameHeader& header, const void* payload, uint64_t context, bool copies) {
   if (dropped_) return;
-  outgoing_.push_back({header, static_cast<const std::byte*>(payload), {}, context});
+  Outgoing message{header, payload, context};
+  if (copies) message.Copy();
+  outgoing_.push_back(std::move(message));
+  unsent_bytes_ += outgoing_.back().size_bytes();
+}
+
+void FrameStream::Outgoing::Copy() {
+  if (header.payload_bytes() == 0 || !own.empty()) return;
+  const auto* const from = static_cast<const char*>(payload);
+  own.assign(from, from + header.payload_bytes());
+  payload = own.data();
 }
 
 std::vector<uint64_t> FrameStream::DropQueue() {
@@ -47,7 +57,7 @@ std::vector<uint64_t> FrameStream::DropQueue() {
     if (each.context != kNoContext) contexts.push_back(each.context);
   }
   outgoing_.clear();
-  first_sent_bytes_ = 0;
+  first_sent_bytes_ = unsent_bytes_ = 0;
   dropped_ = true;
   return contexts;
 }
@@ -56,9 +66,7 @@ void FrameStream::Detach(const MessageTag& operation) {
   for (Outgoing& each : outgoing_) {
     if (!each.header.tag.IsOf(operation)) continue;
     each.context = kNoContext;
-    if (each.header.payload_bytes() == 0 || !each.own.empty()) continue;
-    each.own.assign(each.payload, each.payload + each.header.payload_bytes());
-    each.payload = each.own.data();
+    each.Copy();
   }
 }
 
@@ -93,10 +101,9 @@ Status FrameStream::Flush(std::vector<Transport::Completion>* sent, bool* moved)
   if (done < 0) return errno == EAGAIN ? Status::Ok() : MoveFailed("sending to " + name_);
   *moved = true;
   first_sent_bytes_ += static_cast<size_t>(done);
-  for (; !outgoing_.empty(); outgoing_.pop_front()) {
-    const size_t message_bytes = kHeaderBytes + outgoing_.front().header.payload_bytes();
-    if (first_sent_bytes_ < message_bytes) break;
-    first_sent_bytes_ -= message_bytes;
+  unsent_bytes_ -= static_cast<size_t>(done);
+  for (; !outgoing_.empty() && first_sent_bytes_ >= outgoing_.front().size_bytes(); outgoing_.pop_front()) {
+    first_sent_bytes_ -= outgoing_.front().size_bytes();
     if (outgoing_.front().context != kNoContext) sent->push_back({outgoing_.front().context, {}});
   }
   return Status::Ok();
@@ -104,65 +111,62 @@ Status FrameStream::Flush(std::vector<Transport::Completion>* sent, bool* moved)
 
 // ---- receiving
 
-Status FrameStream::Receive(FrameSink* sink, bool* moved) {
-  if (waits_) FRD_RETURN_IF_ERROR(Place(sink));
+Status FrameStream::Receive(bool* moved) {
+  if (waits_) FRD_RETURN_IF_ERROR(Place());
   while (!waits_) {
-    size_t moved_bytes = 0, wanted_bytes = 0;
-    FRD_RETURN_IF_ERROR(Read(sink, &moved_bytes, &wanted_bytes));
-    if (moved_bytes > 0) *moved = true;
+    std::byte buffer[kBehindBytes];
+    iovec places[3];
+    msghdr message{};
+    message.msg_iov = places;
+    message.msg_iovlen = PlacesToReceive(buffer, places);
+    ssize_t got;
+    do {
+      got = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+    } while (got < 0 && errno == EINTR);
+    if (got <= 0) may_read_ = false;
+    if (got < 0) return errno == EAGAIN ? Status::Ok() : MoveFailed("receiving from " + name_);
+    if (got == 0) return {Code::kPeerLost, name_ + " left: it closed the connection to this rank"};
+    *moved = true;
+    size_t left = static_cast<size_t>(got), wanted_bytes = 0;
+    for (const iovec* place = places; place != places + message.msg_iovlen; ++place) {
+      const size_t here = std::min(left, place->iov_len);
+      if (here > 0) FRD_RETURN_IF_ERROR(Distribute(static_cast<std::byte*>(place->iov_base), here));
+      wanted_bytes += place->iov_len;
+      left -= here;
+    }
     // After a short read the socket is empty, but its end may follow without another edge. So an edge counts until a
     // call finds nothing.
-    if (moved_bytes < wanted_bytes || moved_bytes >= kStretchBytes) return Status::Ok();
+    if (static_cast<size_t>(got) < wanted_bytes || static_cast<size_t>(got) >= kStretchBytes) return Status::Ok();
   }
   return Status::Ok();
 }
 
-// Receives with one system call: payload that is due or expected directly into its memory, the rest through a buffer.
-Status FrameStream::Read(FrameSink* sink, size_t* moved_bytes, size_t* wanted_bytes) {
-  std::byte buffer[kBufferBytes];
-  iovec parts[3];
+// Payload that is due or expected goes directly into its memory, the rest through a buffer. Returns the number of
+// places.
+size_t FrameStream::PlacesToReceive(std::byte* buffer, iovec* places) {
   size_t count = 0;
   const auto want = [&](void* to, size_t size_bytes) {
-    if (to != nullptr && size_bytes > 0) parts[count++] = {to, size_bytes};
+    if (to != nullptr && size_bytes > 0) places[count++] = {to, size_bytes};
   };
   if (left_bytes_ > 0) {
     want(to_, std::min(left_bytes_, kStretchBytes));
   } else {
     want(reinterpret_cast<std::byte*>(&header_) + header_bytes_, kHeaderBytes - header_bytes_);
-    const iovec expected = sink->Expected();
+    const iovec expected = Expected();
     want(expected.iov_base, std::min(expected.iov_len, kStretchBytes));
   }
   const bool is_dropped = left_bytes_ > 0 && to_ == nullptr;
   if (is_dropped) {
-    want(buffer, std::min(kBufferBytes, reads_ahead_ ? kBufferBytes : left_bytes_));
+    want(buffer, std::min(kBehindBytes, reads_ahead_ ? kBehindBytes : left_bytes_));
   } else if (reads_ahead_ && left_bytes_ <= kStretchBytes) {
-    want(buffer, kBufferBytes);
+    want(buffer, kBehindBytes);
   }
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = count;
-  ssize_t got;
-  do {
-    got = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
-  } while (got < 0 && errno == EINTR);
-  for (size_t i = 0; i < count; ++i) *wanted_bytes += parts[i].iov_len;
-  if (got <= 0) may_read_ = false;
-  if (got < 0 && errno == EAGAIN) return Status::Ok();
-  if (got < 0) return MoveFailed("receiving from " + name_);
-  if (got == 0) return {Code::kPeerLost, name_ + " left: it closed the connection to this rank"};
-  *moved_bytes = static_cast<size_t>(got);
-  size_t left = *moved_bytes;
-  for (size_t i = 0; left > 0; ++i) {
-    const size_t here = std::min(left, parts[i].iov_len);
-    FRD_RETURN_IF_ERROR(Distribute(sink, static_cast<std::byte*>(parts[i].iov_base), here));
-    left -= here;
-  }
-  return Status::Ok();
+  return count;
 }
 
 // Moves each byte to where it belongs, unless it lies there already. memmove, because data that arrived in expected
 // memory may belong at a lower address of the same memory.
-Status FrameStream::Distribute(FrameSink* sink, const std::byte* from, size_t size_bytes) {
+Status FrameStream::Distribute(const std::byte* from, size_t size_bytes) {
   while (size_bytes > 0) {
     const bool of_header = left_bytes_ == 0;
     const size_t part_bytes = std::min(size_bytes, of_header ? kHeaderBytes - header_bytes_ : left_bytes_);
@@ -172,26 +176,26 @@ Status FrameStream::Distribute(FrameSink* sink, const std::byte* from, size_t si
     size_bytes -= part_bytes;
     if (of_header) {
       header_bytes_ += part_bytes;
-      if (header_bytes_ == kHeaderBytes) FRD_RETURN_IF_ERROR(Place(sink));
+      if (header_bytes_ == kHeaderBytes) FRD_RETURN_IF_ERROR(Place());
     } else {
       left_bytes_ -= part_bytes;
       if (to_ != nullptr) to_ += part_bytes;
-      if (left_bytes_ == 0) FRD_RETURN_IF_ERROR(sink->OnMessage(header_));
+      if (left_bytes_ == 0) FRD_RETURN_IF_ERROR(OnMessage(header_));
     }
   }
   return Status::Ok();
 }
 
 // The header is complete.
-Status FrameStream::Place(FrameSink* sink) {
+Status FrameStream::Place() {
   if (!header_.IsReadable()) return {Code::kMismatch, name_ + " sent a message that cannot be read"};
   to_ = nullptr;
   waits_ = false;
-  FRD_RETURN_IF_ERROR(sink->OnHeader(header_, &to_, &waits_));
+  FRD_RETURN_IF_ERROR(OnHeader(header_, &to_, &waits_));
   if (waits_) return Status::Ok();
   header_bytes_ = 0;
   left_bytes_ = header_.payload_bytes();
-  return left_bytes_ == 0 ? sink->OnMessage(header_) : Status::Ok();
+  return left_bytes_ == 0 ? OnMessage(header_) : Status::Ok();
 }
 
 }  // namespace farandole
