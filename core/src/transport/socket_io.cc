@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <thread>
 
 #include "common/bytes.h"
@@ -27,17 +28,17 @@ bool IsTemporary(int error) { return error == EAGAIN || error == EWOULDBLOCK || 
 
 Status Lost(int fd, const std::string& what) { return {Code::kPeerLost, DescribePeer(fd), " ", what}; }
 
+// As MoveFailed, and names the peer, which may change errno.
+Status MoveFailedWith(int fd, const std::string& what) {
+  const int error = errno;
+  const std::string peer = DescribePeer(fd);
+  errno = error;
+  return MoveFailed(what + peer);
+}
+
 // `what` is "took" or "sent".
 Status Late(int fd, const std::string& what, size_t done_bytes, size_t size_bytes) {
   return {Code::kDeadline, DescribePeer(fd), " ", what, " only ", done_bytes, " of ", size_bytes, " bytes in time"};
-}
-
-// Translates errno of a connection: the other end is gone, or the system refused.
-Status TransferError(int fd, const char* call) {
-  const bool is_gone = errno == EPIPE || errno == ECONNRESET || errno == ETIMEDOUT || errno == ECONNABORTED ||
-                       errno == EHOSTUNREACH || errno == ENETUNREACH || errno == ENOTCONN;
-  if (is_gone) return Lost(fd, std::string("is gone (") + std::strerror(errno) + ")");
-  return SystemError(std::string(call) + " with " + DescribePeer(fd));
 }
 
 // ---- descriptors
@@ -73,7 +74,7 @@ Status SendSome(int fd, const int* descriptors, size_t count, Deadline deadline)
       // The kernel's limit of descriptors in transit is reached; it frees up as receivers take theirs.
       std::this_thread::sleep_for(milliseconds(1));
     } else if (!IsTemporary(errno)) {
-      return TransferError(fd, "passing descriptors");
+      return MoveFailedWith(fd, "passing descriptors to ");
     } else if (!WaitFor(fd, POLLOUT, deadline)) {
       return {Code::kDeadline, DescribePeer(fd), " did not take the descriptors in time"};
     }
@@ -109,7 +110,7 @@ Status RecvSome(int fd, size_t count, std::vector<Descriptor>* descriptors, Dead
       return Status(Code::kMismatch, DescribePeer(fd), " passed ", descriptors->size() - before,
                     " descriptors where it had announced ", count);
     }
-    if (!IsTemporary(errno)) return TransferError(fd, "receiving descriptors");
+    if (!IsTemporary(errno)) return MoveFailedWith(fd, "receiving descriptors from ");
     if (!WaitFor(fd, POLLIN, deadline)) return {Code::kDeadline, DescribePeer(fd), " passed no descriptors in time"};
   }
 }
@@ -138,19 +139,19 @@ bool WaitsAreCancelled() { return g_waits_cancelled; }
 Status TrySend(int fd, const void* data, size_t size_bytes, size_t* moved_bytes) {
   const ssize_t sent = send(fd, data, size_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
   *moved_bytes = sent > 0 ? static_cast<size_t>(sent) : 0;
-  return sent >= 0 || IsTemporary(errno) ? Status::Ok() : TransferError(fd, "send");
+  return sent >= 0 || IsTemporary(errno) ? Status::Ok() : MoveFailedWith(fd, "sending to ");
 }
 
 Status TryRecv(int fd, void* data, size_t size_bytes, size_t* moved_bytes) {
   const ssize_t got = recv(fd, data, size_bytes, MSG_DONTWAIT);
   *moved_bytes = got > 0 ? static_cast<size_t>(got) : 0;
   if (got == 0) return Lost(fd, "closed the connection");
-  return got > 0 || IsTemporary(errno) ? Status::Ok() : TransferError(fd, "recv");
+  return got > 0 || IsTemporary(errno) ? Status::Ok() : MoveFailedWith(fd, "receiving from ");
 }
 
 Status MoveFailed(const std::string& what) {
-  const bool is_ours =
-      errno == ENOBUFS || errno == ENOMEM || errno == EBADF || errno == ENOTSOCK || errno == EFAULT || errno == EINVAL;
+  constexpr int kOurs[] = {ENOBUFS, ENOMEM, EBADF, ENOTSOCK, EFAULT, EINVAL, ETOOMANYREFS};
+  const bool is_ours = std::find(std::begin(kOurs), std::end(kOurs), errno) != std::end(kOurs);
   const Status error = SystemError(what);
   return is_ours ? error : Status(Code::kPeerLost, error.message());
 }
@@ -174,7 +175,7 @@ Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline) {
       return Lost(
           fd, "closed the connection after " + std::to_string(done) + " of " + std::to_string(size_bytes) + " bytes");
     } else if (!IsTemporary(errno)) {
-      return TransferError(fd, "recv");
+      return MoveFailedWith(fd, "receiving from ");
     } else if (!WaitFor(fd, POLLIN, deadline)) {
       return Late(fd, "sent", done, size_bytes);
     }
