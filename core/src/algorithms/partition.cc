@@ -1,6 +1,7 @@
 #include "algorithms/partition.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace farandole {
@@ -16,6 +17,12 @@ constexpr size_t kLeastRounds = 4;
 
 }  // namespace
 
+size_t Partition::ranks_before() const {
+  const auto end = layout->groups.begin() + group;
+  return std::accumulate(layout->groups.begin(), end, size_t{0},
+                         [](size_t sum, const std::vector<int>& ranks) { return sum + ranks.size(); });
+}
+
 std::vector<size_t> PartOffsets(const std::vector<size_t>& part_bytes) {
   std::vector<size_t> offsets;
   size_t offset = 0;
@@ -26,13 +33,26 @@ std::vector<size_t> PartOffsets(const std::vector<size_t>& part_bytes) {
   return offsets;
 }
 
-Parts::Parts(const Layout& layout, const std::vector<size_t>& part_bytes, size_t element_bytes, size_t slot_bytes)
-    : layout_(&layout), part_bytes_(part_bytes), offsets_(PartOffsets(part_bytes)), element_bytes_(element_bytes) {
-  for (size_t bytes : part_bytes) total_bytes_ += bytes;
-  const size_t room = slot_bytes - kUnevenBytes * part_bytes.size();
-  if (total_bytes_ > kOneRoundBytes) rounds_ = std::max((total_bytes_ + room - 1) / room, kLeastRounds);
-  if (total_bytes_ > 0) rounds_ = std::max(rounds_, uint64_t{1});
+Range ShardOf(Range region, size_t element_bytes, int shard, int shard_count) {
+  const auto width = static_cast<int64_t>(element_bytes);
+  const Range elements = BlockRange(region.size() / width, element_bytes, shard, shard_count);
+  return {region.begin + elements.begin * width, region.begin + elements.end * width};
 }
+
+uint64_t Parts::RoundsInOneSlot(const std::vector<size_t>& part_bytes, size_t slot_bytes) {
+  const size_t total_bytes = std::accumulate(part_bytes.begin(), part_bytes.end(), size_t{0});
+  const size_t room = slot_bytes - kUnevenBytes * part_bytes.size();
+  if (total_bytes > kOneRoundBytes) return std::max((total_bytes + room - 1) / room, kLeastRounds);
+  return total_bytes > 0 ? 1 : 0;
+}
+
+Parts::Parts(const Layout& layout, const std::vector<size_t>& part_bytes, size_t element_bytes, uint64_t rounds)
+    : layout_(&layout),
+      part_bytes_(part_bytes),
+      offsets_(PartOffsets(part_bytes)),
+      element_bytes_(element_bytes),
+      total_bytes_(std::accumulate(part_bytes.begin(), part_bytes.end(), size_t{0})),
+      rounds_(rounds) {}
 
 std::vector<Parts::Piece> Parts::PiecesOf(uint64_t t) const {
   std::vector<Piece> pieces;

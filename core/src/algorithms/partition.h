@@ -33,6 +33,8 @@ struct Partition {
   int group_count() const { return layout->group_count(); }
   const std::vector<int>& ranks() const { return layout->groups[static_cast<size_t>(group)]; }
   int member_count() const { return static_cast<int>(ranks().size()); }
+  // The number of ranks in the groups before this one.
+  size_t ranks_before() const;
 
   // Small vectors of several groups have one shard, owned by the leaders, since smaller shards are not worth their
   // messages.
@@ -50,6 +52,9 @@ struct Partition {
   }
 };
 
+// A shard of a region, both in bytes.
+Range ShardOf(Range region, size_t element_bytes, int shard, int shard_count);
+
 // The offset of each part when all parts lie one behind the other.
 std::vector<size_t> PartOffsets(const std::vector<size_t>& part_bytes);
 
@@ -66,10 +71,12 @@ class Parts {
   // With more positions a slot would lack room for a cache line of each.
   static constexpr int kMostPositions = 2048;
 
-  // REQUIRES: part_bytes are multiples of element_bytes; at most kMostPositions.
-  Parts(const Layout& layout, const std::vector<size_t>& part_bytes, size_t element_bytes, size_t slot_bytes);
+  // The rounds in which one slot holds a piece of each part.
+  static uint64_t RoundsInOneSlot(const std::vector<size_t>& part_bytes, size_t slot_bytes);
 
-  uint64_t rounds() const { return rounds_; }
+  // REQUIRES: part_bytes are multiples of element_bytes; at most kMostPositions.
+  Parts(const Layout& layout, const std::vector<size_t>& part_bytes, size_t element_bytes, uint64_t rounds);
+
   size_t total_bytes() const { return total_bytes_; }
   // The pieces of round t, in the order in which they lie in the round.
   std::vector<Piece> PiecesOf(uint64_t t) const;
@@ -108,8 +115,8 @@ class Parts {
 // The bytes of each block in one chunk: 256 KB, but no more than 1 MB in all, so that sent data are still in the cache
 // when they are received and reduced (docs/benchmarks/hosts.md#chunks-over-loopback).
 size_t DefaultWindowBytes(int block_count);
-// Of the same number of chunks, but so that the last one is not much shorter than the others. REQUIRES: all participants
-// have blocks of these sizes.
+// Of the same number of chunks, but so that the last one is not much shorter than the others. REQUIRES: all
+// participants have blocks of these sizes.
 size_t EvenWindowBytes(size_t block_bytes, size_t most_bytes);
 
 // The chunks that are under way at once, about. A network with delay needs four, and more leave the cache. Rounds

@@ -2,7 +2,7 @@
 //
 //              one group                           several groups, some with several members
 //   put        my chunk -> my slot                 my piece -> my slot, at its place in the round (partition.h)
-//   combine    the others' slots -> output         the slots of my group -> output; the shards of my group's region
+//   make       the others' slots -> output         the slots of my group -> output; the shards of my group's region
 //                                                  that I own -> my result; then these go to their owners in the
 //                                                  other groups, whose shards come into my result
 //   finish     wait until all have read my slot    the other groups' regions: the owners' results -> output
@@ -20,74 +20,50 @@
 namespace farandole {
 namespace {
 
-uint64_t Rounds(const std::vector<size_t>& rank_bytes) {
-  return SlotsFor(*std::max_element(rank_bytes.begin(), rank_bytes.end()));
+// In one group each member's piece has a slot of its own.
+uint64_t RoundsOf(const Task& task) {
+  if (!task.set->local()) return Parts::RoundsInOneSlot(task.rank_bytes, kSlotBytes);
+  return SlotsFor(*std::max_element(task.rank_bytes.begin(), task.rank_bytes.end()));
 }
 
 class StagedAllgather final : public StagedOperation {
  public:
   explicit StagedAllgather(const OperationStart& start)
-      : StagedOperation(start, Rounds(start.task->rank_bytes)), offsets_(PartOffsets(start.task->rank_bytes)) {}
+      : StagedOperation(start, RoundsOf(*start.task)),
+        parts_(task_->set->layout, task_->rank_bytes, 1, rounds()),
+        shard_count_(partition().ShardCount(parts_.total_bytes())),
+        first_(partition().ranks_before()) {}
 
  protected:
   void Put(uint64_t t) override {
-    const int me = staging_->member();
-    std::byte* const slot = staging_->slot(me, number(t));
-    ReadInput(task_->buffers[0], t * kSlotBytes, ChunkOf(me, t), slot);
-    WriteOutput(task_->buffers[0], offsets_[static_cast<size_t>(me)] + t * kSlotBytes, ChunkOf(me, t), slot);
+    const Parts::Piece mine = parts_.PiecesOf(t)[first_ + static_cast<size_t>(staging_->member())];
+    ReadInput(task_->buffers[0], mine.part_offset, mine.size_bytes, SlotOf(mine, t));
+    WriteOutput(task_->buffers[0], mine.vector_offset, mine.size_bytes, SlotOf(mine, t));
   }
 
   void Make(uint64_t t) override {
+    if (!one_group()) StartCrossing(t);
+    const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
     for (int k = 1; k < staging_->count(); ++k) {
-      const int member = (staging_->member() + k) % staging_->count();
-      WriteOutput(task_->buffers[0], offsets_[static_cast<size_t>(member)] + t * kSlotBytes, ChunkOf(member, t),
-                  staging_->slot(member, number(t)));
-      if (staging_->count() == 2) TakeLines(staging_->slot(member, number(t)), ChunkOf(member, t));
+      const auto member = static_cast<size_t>((staging_->member() + k) % staging_->count());
+      const Parts::Piece& piece = pieces[first_ + member];
+      WriteOutput(task_->buffers[0], piece.vector_offset, piece.size_bytes, SlotOf(piece, t));
+      if (one_group() && staging_->count() == 2) TakeLines(SlotOf(piece, t), piece.size_bytes);
     }
-  }
-
-  bool Finish(uint64_t t) override { return staging_->AllCombined(number(t) + 1); }
-
- private:
-  // bytes of the member's part in round t
-  size_t ChunkOf(int member, uint64_t t) const {
-    const size_t bytes = task_->rank_bytes[static_cast<size_t>(member)];
-    return bytes <= t * kSlotBytes ? 0 : std::min(kSlotBytes, bytes - t * kSlotBytes);
-  }
-
-  std::vector<size_t> offsets_;
-};
-
-class GroupedAllgather final : public StagedOperation {
- public:
-  GroupedAllgather(const OperationStart& start, const Parts& parts)
-      : StagedOperation(start, parts.rounds()),
-        parts_(parts),
-        shard_count_(partition().ShardCount(parts.total_bytes())) {}
-
- protected:
-  void Put(uint64_t t) override {
-    for (const Parts::Piece& piece : parts_.PiecesOf(t)) {
-      if (piece.position != task_->set->position) continue;
-      ReadInput(task_->buffers[0], piece.part_offset, piece.size_bytes, SlotOf(piece, t));
-    }
-  }
-
-  void Make(uint64_t t) override {
-    StartCrossing(t);
-    TakeOwnGroup(t);
   }
 
   bool Finish(uint64_t t) override {
     if (!staging_->AllCombined(number(t) + 1)) return false;
+    if (one_group()) return true;
     const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
     const std::vector<Range> regions = parts_.RegionsOf(pieces);
     for (int shard = 0; shard < shard_count_; ++shard) {
       const int owner = OwnerOfShard(partition().member_count(), shard, shard_count_);
       for (const Parts::Piece& whole : pieces) {
-        if (IsInMyGroup(whole)) continue;
-        const auto group = static_cast<size_t>(partition().layout->group_of[static_cast<size_t>(whole.position)]);
-        const Parts::Piece piece = Parts::Within(whole, ShardOf(regions[group], shard));
+        const int group = partition().layout->group_of[static_cast<size_t>(whole.position)];
+        if (group == partition().group) continue;
+        const Range region = regions[static_cast<size_t>(group)];
+        const Parts::Piece piece = Parts::Within(whole, ShardOf(region, 1, shard, shard_count_));
         WriteOutput(task_->buffers[0], piece.vector_offset, piece.size_bytes,
                     staging_->result(owner, number(t)) + piece.round_offset);
       }
@@ -96,20 +72,10 @@ class GroupedAllgather final : public StagedOperation {
   }
 
  private:
-  bool IsInMyGroup(const Parts::Piece& piece) const {
-    return partition().layout->group_of[static_cast<size_t>(piece.position)] == partition().group;
-  }
-
-  // of a member of my group
+  // Of a member of my group.
   std::byte* SlotOf(const Parts::Piece& piece, uint64_t t) const {
     const int member = partition().layout->member_of[static_cast<size_t>(piece.position)];
-    return staging_->slot(member, number(t)) + piece.round_offset;
-  }
-
-  void TakeOwnGroup(uint64_t t) {
-    for (const Parts::Piece& piece : parts_.PiecesOf(t)) {
-      if (IsInMyGroup(piece)) WriteOutput(task_->buffers[0], piece.vector_offset, piece.size_bytes, SlotOf(piece, t));
-    }
+    return staging_->slot(member, number(t)) + (one_group() ? 0 : piece.round_offset);
   }
 
   void StartCrossing(uint64_t t) {
@@ -118,28 +84,20 @@ class GroupedAllgather final : public StagedOperation {
     std::byte* const result = staging_->result(staging_->member(), number(t));
     const ShardRange shards = ShardsOf(partition().member, partition().member_count(), shard_count_);
     for (int shard = shards.begin; shard < shards.end; ++shard) {
-      const Range mine = ShardOf(regions[static_cast<size_t>(partition().group)], shard);
+      const Range mine = ShardOf(regions[static_cast<size_t>(partition().group)], 1, shard, shard_count_);
       for (const Parts::Piece& whole : pieces) {
         const Parts::Piece piece = Parts::Within(whole, mine);
         if (piece.size_bytes > 0) std::memcpy(result + piece.round_offset, SlotOf(piece, t), piece.size_bytes);
       }
       RunPlan plan;
-      for (const Range& region : regions) {
-        const Range bytes = ShardOf(region, shard);
-        std::byte* const at = result + bytes.begin;
-        plan.blocks.push_back({at, at, static_cast<size_t>(bytes.size())});
-      }
+      for (const Range& region : regions) AppendBlock(result, ShardOf(region, 1, shard, shard_count_), &plan);
       exchange_->Add(ShardExchange::Kind::kAllgather, shard, shard_count_, std::move(plan));
     }
   }
 
-  Range ShardOf(Range region, int shard) const {
-    const Range bytes = BlockRange(region.size(), 1, shard, shard_count_);
-    return {region.begin + bytes.begin, region.begin + bytes.end};
-  }
-
   const Parts parts_;
   const int shard_count_;
+  const size_t first_;  // the piece of the group's first member among those of a round
 };
 
 // ---- over links
@@ -174,13 +132,8 @@ std::vector<int64_t> AllRows(const ReportedRows& reported, Task* task) {
 }
 
 Status StartAllgather(const OperationStart& start, std::unique_ptr<StagedOperation>* staged) {
-  const Task& task = *start.task;
   if (start.on_links) return AllgatherOnLinks(start);
-  if (task.set->local()) {
-    *staged = std::make_unique<StagedAllgather>(start);
-  } else {
-    *staged = std::make_unique<GroupedAllgather>(start, Parts(task.set->layout, task.rank_bytes, 1, kSlotBytes));
-  }
+  *staged = std::make_unique<StagedAllgather>(start);
   return Status::Ok();
 }
 

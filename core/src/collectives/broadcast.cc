@@ -1,7 +1,7 @@
 // Broadcast through staging. Every group receives each byte once, spread over its shards.
 //
 //   put      root: chunk -> its slot, and its output
-//   combine  root's group: slot of the root -> output; owners also send their shards to the other groups' owners
+//   make     root's group: slot of the root -> output; owners also send their shards to the other groups' owners
 //            other groups: owners receive their shards into their result
 //   finish   root: all have read its slot      other groups: the owners' results -> output
 #include <algorithm>

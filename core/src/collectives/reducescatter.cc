@@ -4,7 +4,7 @@
 //
 //                one group                                 several groups
 //   put          the others' pieces -> my slot (partition.h)   all pieces -> my slot
-//   combine      my piece of all members -> output         my shards of all regions -> my result; then across groups
+//   make         my piece of all members -> output         my shards of all regions -> my result; then across groups
 //   finish       wait until all have read my slot          my piece <- the results of its owners
 //
 // The folds and their order are those of allreduce, and so are the bits of the results.
@@ -19,10 +19,10 @@ namespace {
 
 class StagedReducescatter final : public StagedOperation {
  public:
-  StagedReducescatter(const OperationStart& start, const Parts& parts)
-      : StagedOperation(start, parts.rounds()),
-        parts_(parts),
-        shard_count_(partition().ShardCount(parts.total_bytes())) {}
+  explicit StagedReducescatter(const OperationStart& start)
+      : StagedOperation(start, Parts::RoundsInOneSlot(start.task->rank_bytes, kSlotBytes)),
+        parts_(task_->set->layout, task_->rank_bytes, element_bytes(), rounds()),
+        shard_count_(partition().ShardCount(parts_.total_bytes())) {}
 
  protected:
   void Put(uint64_t t) override {
@@ -58,10 +58,7 @@ class StagedReducescatter final : public StagedOperation {
   size_t element_bytes() const { return SizeOf(task_->dtype); }
 
   Parts::Piece MyPiece(uint64_t t) const {
-    const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
-    size_t i = 0;
-    while (pieces[i].position != task_->set->position) ++i;
-    return pieces[i];
+    return parts_.PiecesOf(t)[partition().ranks_before() + static_cast<size_t>(staging_->member())];
   }
 
   // the part of a region that the member owns
@@ -105,14 +102,11 @@ class StagedReducescatter final : public StagedOperation {
     const Scale scale = ScalesBeforeCrossing(*task_) ? Scale() : task_->scale;
     const std::vector<Range> regions = parts_.RegionsOf(parts_.PiecesOf(t));
     const ShardRange shards = ShardsOf(partition().member, partition().member_count(), shard_count_);
-    const auto width = static_cast<int64_t>(element_bytes());
+    std::byte* const result = staging_->result(staging_->member(), number(t));
     for (int shard = shards.begin; shard < shards.end; ++shard) {
       RunPlan plan = PlanOfReduction(*task_, scale);
-      for (const Range& region : regions) {
-        const Range elements = BlockRange(region.size() / width, element_bytes(), shard, shard_count_);
-        std::byte* const at = staging_->result(staging_->member(), number(t)) + region.begin + elements.begin * width;
-        plan.blocks.push_back({at, at, static_cast<size_t>(elements.size() * width)});
-      }
+      for (const Range& region : regions)
+        AppendBlock(result, ShardOf(region, element_bytes(), shard, shard_count_), &plan);
       exchange_->Add(ShardExchange::Kind::kReduceScatter, shard, shard_count_, std::move(plan));
     }
   }
@@ -159,10 +153,8 @@ std::vector<int64_t> EvenRows(const ReportedRows& reported, Task* task) {
 }
 
 Status StartReducescatter(const OperationStart& start, std::unique_ptr<StagedOperation>* staged) {
-  const Task& task = *start.task;
   if (start.on_links) return ReducescatterOnLinks(start);
-  const Parts parts(task.set->layout, task.rank_bytes, SizeOf(task.dtype), kSlotBytes);
-  *staged = std::make_unique<StagedReducescatter>(start, parts);
+  *staged = std::make_unique<StagedReducescatter>(start);
   return Status::Ok();
 }
 

@@ -64,11 +64,15 @@ struct RunPlan {
   DType dtype = DType::kUint8;
   ReduceOp reduce = ReduceOp::kSum;  // not kAverage: an average is a sum with a scale
   Scale scale;                       // applied once to every element, where the schedule says
-  // Of each block, in one chunk. 0: chosen by the longest block. REQUIRES: not 0 where blocks are not equally long on all
-  // participants.
+  // Of each block, in one chunk. 0: chosen by the longest block. REQUIRES: not 0 where blocks are not equally long on
+  // all participants.
   size_t window_bytes = 0;
 };
 
+// Adds a range of memory that is reduced or filled in place.
+inline void AppendBlock(std::byte* memory, Range bytes, RunPlan* plan) {
+  plan->blocks.push_back({memory + bytes.begin, memory + bytes.begin, static_cast<size_t>(bytes.size())});
+}
 // Cuts one vector into the blocks of a schedule.
 std::vector<BlockMemory> CutBlocks(const void* source, void* data, int64_t element_count, size_t element_bytes,
                                    int block_count);

@@ -8,16 +8,17 @@
 //   member   [ user | published | combined ]  [ slot 0 | slot 1 | slot 2 | ... ]  [ result 0 | result 1 | ... ]
 //
 //   put(t)       writes my slot t, then published = t + 1
-//   combine(t)   reads the others' slots t once they are published, may write my result t, then combined = t + 1
+//   make(t)      reads the others' slots t once they are published, and may write my result t. Once that is exchanged,
+//                combined = t + 1
 //   finish(t)    reads the others' results t once they are combined
 //
 // Each member takes these in the order of rounds, and put(t+d) after finish(t). So d slots are enough without any
 // further signal, and an operation of another kind or size may follow at once:
 // - A slot is overwritten by put(t+d). A member that lets others read its slots waits in finish(t) until all have
 //   combined t.
-// - A result is written by combine(t+d), only after all have published t+d, and a member publishes t+d after it
+// - A result is written by make(t+d), only after all have published t+d, and a member publishes t+d after it
 //   finished t.
-// - combine(t) may write into another member's slot t where no third member reads: what the slot's owner alone reads
+// - make(t) may write into another member's slot t where no third member reads: what the slot's owner alone reads
 //   there, in finish(t), before its own put(t+d) (allreduce.cc), or what nobody reads any more (TakeLines). A third
 //   member may be late to read, and the owner would not know.
 // - Fixed slots matter: rounds of any size and kind use the same places, so no two operations overlap differently.

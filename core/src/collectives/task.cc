@@ -38,7 +38,9 @@ void Write(const IoBuffer& buffer, size_t offset, size_t size_bytes, const void*
   if (to != from) copy(to, from, size_bytes);
 }
 
-TaskFacts FactsOf(const Task& task, const Settings& settings) {
+}  // namespace
+
+Plan PlanOf(const Task& task, const Settings& settings, int rank) {
   const Layout& layout = task.set->layout;
   TaskFacts facts;
   facts.kind = task.kind;
@@ -52,13 +54,6 @@ TaskFacts FactsOf(const Task& task, const Settings& settings) {
   facts.order_matters = OrderMatters(task.dtype, task.reduce) && !settings.any_order;
   facts.in_steps = Reduces(task.kind) && NeedsWholeTensors(task.reduce);
   facts.forced = AlgorithmNamed(settings.algorithm);
-  return facts;
-}
-
-}  // namespace
-
-Plan PlanOf(const Task& task, const Settings& settings, int rank) {
-  TaskFacts facts = FactsOf(task, settings);
   for (const char* other : {"direct", "ring", "tree", "exchange"}) {
     if (HasOtherPlan(other, rank)) facts.forced = AlgorithmNamed(other);
   }

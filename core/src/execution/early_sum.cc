@@ -108,7 +108,7 @@ Status EarlySum::StartExchange() {
   // Parts are also slower (docs/benchmarks/tcp.md#parts).
   plan.window_bytes = payload_bytes_;
   has_started_ = true;
-  runner_->Start(plan, Tag());
+  runner_->Start(std::move(plan), Tag());
   bool moved = false;
   return runner_->Post(&moved);
 }
