@@ -364,6 +364,17 @@ def test_ranks_that_wait_for_each_other_end_the_job():
     assert "waits in barrier 'metric' at train.py:1 for rank 0" in why
 
 
+def test_a_later_answer_without_calls_leaves_those_that_are_known():
+    """A rank that is asked twice within a moment has looked at its calls for the first answer only."""
+    core = FakeCore()
+    core.threads = {0x7F01: ("barrier 'batch'", "barrier 'batch' at train.py:9")}
+    diagnosis = diagnosis_of(core)
+    diagnosis.on_news(LOOK, [], [])
+    core.now += 1
+    diagnosis.on_news(LOOK, [], [(1, 5, answer_of("barrier 'metric'")), (1, 5, answer_of())])
+    assert "waits in barrier 'metric' at train.py:1 for rank 0" in core.calls[1][3]
+
+
 @pytest.mark.parametrize("doubt", ["thread", "other wait", "entered", "nothing waits"])
 def test_a_doubt_about_own_threads_ends_nothing(doubt):
     core = FakeCore()

@@ -139,7 +139,10 @@ class Diagnosis:
         self._deadlocks.on_answer(rank, entered, calls, now)
         if not where:
             return
-        self._sentences.places[rank] = Place(stacks.users_frame(where), now, calls)
+        before = self._sentences.places.get(rank)
+        # Of two questions within a moment the rank looks at its calls for the first one only.
+        known = before.calls if before is not None and not calls else calls
+        self._sentences.places[rank] = Place(stacks.users_frame(where), now, known)
         if rank in self._reported:
             self._reported.remove(rank)
             self._core.warn(self._sentences.stacks(rank, where))
