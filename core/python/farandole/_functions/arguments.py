@@ -50,6 +50,9 @@ def spec(ranks: int, given: Mapping[str, object]) -> JobSpec:
         raise ArgumentError(f"farandole.run takes {named[0]} or {named[1]}, not both; leave one out.")
     if not named and environment.is_a_rank():
         values["hosts"] = f"localhost:{ranks}"
+    odd = next((name for name in _OF_ELASTIC_JOBS if values[name] is not None), None)
+    if odd is not None and all(values[name] is None for name in ("min_np", "max_np", "host_discovery_script")):
+        raise ArgumentError(f"farandole.run: {odd} is for jobs that lose ranks and go on; give min_np=1, or more.")
     interfaces = values["network_interfaces"]
     if isinstance(interfaces, Iterable) and not isinstance(interfaces, str):
         values["network_interfaces"] = ",".join(interfaces)
@@ -58,7 +61,11 @@ def spec(ranks: int, given: Mapping[str, object]) -> JobSpec:
     except SpecError as error:
         kind = ArgumentTypeError if error.has_wrong_type else ArgumentError
         raise kind(f"farandole.run: {error}") from None
-    _check_elastic(made, ranks, values)
+    least, most = made.elastic.min_np, made.elastic.max_np
+    if least is not None and least > ranks:
+        raise ArgumentError(f"farandole.run: min_np={least} is more than np={ranks}; raise np, or lower min_np.")
+    if most is not None and most < ranks:
+        raise ArgumentError(f"farandole.run: max_np={most} is fewer than np={ranks}; raise max_np, or lower np.")
     return made
 
 
@@ -66,14 +73,3 @@ def is_elastic(made: JobSpec) -> bool:
     """Returns whether the job goes on when it loses ranks."""
     elastic = made.elastic
     return elastic.min_np is not None or elastic.max_np is not None or elastic.host_discovery_script is not None
-
-
-def _check_elastic(made: JobSpec, ranks: int, values: Mapping[str, object]) -> None:
-    given = next((name for name in _OF_ELASTIC_JOBS if values[name] is not None), None)
-    if given is not None and not is_elastic(made):
-        raise ArgumentError(f"farandole.run: {given} is for jobs that lose ranks and go on; give min_np=1, or more.")
-    least, most = made.elastic.min_np, made.elastic.max_np
-    if least is not None and least > ranks:
-        raise ArgumentError(f"farandole.run: min_np={least} is more than np={ranks}; raise np, or lower min_np.")
-    if most is not None and most < ranks:
-        raise ArgumentError(f"farandole.run: max_np={most} is fewer than np={ranks}; raise max_np, or lower np.")
