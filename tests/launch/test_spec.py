@@ -38,6 +38,7 @@ def test_values_are_taken_in_the_types_of_their_leaves() -> None:
         ("env", ["A\0=1"], "a list of texts"),
         ("hosts", b"h1:2", "a text"),
         ("key_file", "a\0b", "the name of a file"),
+        ("output_dir", 3, "the name of a file"),
         ("verbose", 1, "true or false"),
     ],
 )
@@ -45,6 +46,12 @@ def test_a_value_that_does_not_fit_is_an_error_that_names_the_field(name: str, v
     with pytest.raises(SpecError, match=f"^{name} must be {wanted}") as found:
         JobSpec.of(**{name: value})
     assert found.value.field == name
+
+
+def test_a_command_that_is_one_text_is_refused() -> None:
+    with pytest.raises(SpecError, match="command must be a list of words") as found:
+        JobSpec.of("python train.py")
+    assert found.value.field == "command"
 
 
 def test_a_field_that_is_not_there_is_named() -> None:

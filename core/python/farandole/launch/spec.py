@@ -179,6 +179,10 @@ class JobSpec:
     @classmethod
     def of(cls, command: Sequence[str] = (), **values: object) -> JobSpec:
         """Make one of the values of leaves, by their names; None stands for the default. Raises SpecError."""
+        if isinstance(command, str | bytes):  # would be taken for its letters
+            raise SpecError(
+                f'command must be a list of words, as in ["python", "train.py"], not {command!r:.60}.', "command"
+            )
         by_group: dict[str, dict[str, object]] = {name: {} for name in groups()}
         for name, value in values.items():
             found = _leaves_by_name().get(name)
@@ -217,11 +221,6 @@ class Leaf:
     names: tuple[str, ...]
     least: int | None
     most: int | None
-
-    @property
-    def long_name(self) -> str:
-        """As files of options have it: min-np."""
-        return next((each[2:] for each in self.names if each.startswith("--")), self.name.replace("_", "-"))
 
     def fit(self, value: Any) -> Any:
         """The value in the type of this leaf. Raises SpecError for one that does not fit."""
@@ -267,7 +266,7 @@ def _fit(value: Any, kind: Any) -> Any:
         if not isinstance(value, int | float) or not -_MOST_NUMBER <= value <= _MOST_NUMBER:
             raise TypeError
         return float(value)
-    if isinstance(value, int):  # the number of ranks, which can also be a word
+    if kind is str and isinstance(value, int):  # the number of ranks, which can also be a word
         value = str(value)
     text = str(value) if isinstance(value, Path) else value
     if not isinstance(text, str) or "\0" in text:
