@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from farandole.launch.discovery import choice
 from farandole.launch.hosts import MAX_RANKS, HostList
-from farandole.launch.options import Elastic, elastic
+from farandole.launch.options import Elastic, elastic, without_effect
 from farandole.launch.placement import JobError, Placement, Slots, place
 from farandole.launch.slots import Backoff
 from farandole.launch.slots import Slots as ElasticSlots
@@ -159,6 +159,13 @@ def test_options_of_elastic_jobs_are_understood() -> None:
     given = options(min_np=2, max_np=8, reset_limit=3, blacklist_cooldown_range=(2.0, 9.0), elastic_timeout=5.0)
     assert elastic(given, 4, {"FARANDOLE_ELASTIC_TIMEOUT": "7"}, has_nodes=False) == Elastic(
         2, 5.0, 8, Backoff(2.0, 9.0), 3
+    )
+
+
+def test_options_of_elastic_jobs_without_effect_are_named() -> None:
+    assert without_effect(options(num_proc="4")) == ""
+    assert without_effect(options(reset_limit=3, slots_per_host=2)).startswith(
+        "no effect here: --reset-limit, --slots-per-host; "
     )
 
 

@@ -14,7 +14,7 @@ from farandole.launch.membership import Lease
 from farandole.launch.messages import shown
 from farandole.launch.placement import Placement
 from farandole.launch.slots import Backoff, Slots
-from farandole.launch.spec import JobSpec, SpecError, Where
+from farandole.launch.spec import ElasticJob, JobSpec, SpecError, Where, leaves
 
 _MOST_SECONDS = 1e9  # as in the core
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,14}")  # Linux allows 15 bytes
@@ -77,6 +77,14 @@ def elastic(spec: JobSpec, ranks: int, base: Mapping[str, str], has_nodes: bool)
         )
     max_np = spec.elastic.max_np or (MAX_RANKS if discovers else 0)
     return Elastic(min_np, timeout_s, max_np, Backoff(least_s, most_s), spec.elastic.reset_limit)
+
+
+def without_effect(spec: JobSpec) -> str:
+    """A sentence about options of elastic jobs that were given for a job that is not elastic, else an empty text."""
+    names = [leaf.names[-1] for leaf in leaves(ElasticJob) if getattr(spec.elastic, leaf.name) != leaf.default]
+    if not names:
+        return ""
+    return f"no effect here: {', '.join(names)}; a job goes on without lost ranks only with --min-np or --max-np."
 
 
 def elastic_timeout_s(spec: JobSpec, base: Mapping[str, str]) -> float:

@@ -14,7 +14,7 @@ from farandole.launch.description import Caller, Job
 from farandole.launch.discovery import choice
 from farandole.launch.guard import tell_user
 from farandole.launch.nodes.options import NodeOptions, node_options
-from farandole.launch.options import elastic, host_options, interfaces
+from farandole.launch.options import elastic, host_options, interfaces, without_effect
 from farandole.launch.relay import OutputOptions
 from farandole.launch.spec import JobSpec, Metrics, SpecError
 
@@ -67,6 +67,10 @@ def plan(
     is_elsewhere = not nodes and (
         places.source is not None or not all(hosts.is_local(each.host, places.names) for each in places.placements)
     )
+    goes_on = elastic(spec, len(places.placements), ranks_base, nodes is not None)
+    notes = [] if file is None else job_machine.notes(file, base, places.placements, places.names, is_preview)
+    if goes_on is None and (sentence := without_effect(spec)):
+        notes.append(sentence)
     return Job(
         command=_command(spec, file, len(places.placements), is_elsewhere, ranks_base),
         placements=places.placements,
@@ -79,9 +83,9 @@ def plan(
         local_names=places.names,
         lines=() if file is None else file.lines,
         call=-1 if caller is None else caller.call,
-        notes=() if file is None else job_machine.notes(file, base, places.placements, places.names, is_preview),
+        notes=notes,
         nodes=nodes and replace(nodes, silence_s=silence_s),
-        elastic=elastic(spec, len(places.placements), ranks_base, nodes is not None),
+        elastic=goes_on,
         source=places.source,
         served=_served(spec),
         end=tell_user if caller is None else caller.tell,
