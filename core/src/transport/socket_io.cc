@@ -12,7 +12,6 @@
 #include <iterator>
 #include <thread>
 
-#include "common/bytes.h"
 #include "transport/socket.h"
 
 namespace farandole {
@@ -34,11 +33,6 @@ Status MoveFailedWith(int fd, const std::string& what) {
   const std::string peer = DescribePeer(fd);
   errno = error;
   return MoveFailed(what + peer);
-}
-
-// `what` is "took" or "sent".
-Status Late(int fd, const std::string& what, size_t done_bytes, size_t size_bytes) {
-  return {Code::kDeadline, DescribePeer(fd), " ", what, " only ", done_bytes, " of ", size_bytes, " bytes in time"};
 }
 
 // ---- descriptors
@@ -107,8 +101,8 @@ Status RecvSome(int fd, size_t count, std::vector<Descriptor>* descriptors, Dead
             "this process may not open the descriptors that were passed to it: raise the limit (ulimit -n)");
       }
       if (descriptors->size() - before == count) return Status::Ok();
-      return Status(Code::kMismatch, DescribePeer(fd), " passed ", descriptors->size() - before,
-                    " descriptors where it had announced ", count);
+      return Status(Code::kMismatch, DescribePeer(fd), " passed ", descriptors->size() - before, " descriptors where ",
+                    count, " were expected");
     }
     if (!IsTemporary(errno)) return MoveFailedWith(fd, "receiving descriptors from ");
     if (!WaitFor(fd, POLLIN, deadline)) return {Code::kDeadline, DescribePeer(fd), " passed no descriptors in time"};
@@ -156,40 +150,7 @@ Status MoveFailed(const std::string& what) {
   return is_ours ? error : Status(Code::kPeerLost, error.message());
 }
 
-Status SendAll(int fd, const void* data, size_t size_bytes, Deadline deadline) {
-  for (size_t done = 0; done < size_bytes;) {
-    size_t moved = 0;
-    FRD_RETURN_IF_ERROR(TrySend(fd, static_cast<const char*>(data) + done, size_bytes - done, &moved));
-    done += moved;
-    if (moved == 0 && !WaitFor(fd, POLLOUT, deadline)) return Late(fd, "took", done, size_bytes);
-  }
-  return Status::Ok();
-}
-
-Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline) {
-  for (size_t done = 0; done < size_bytes;) {
-    const ssize_t got = recv(fd, static_cast<char*>(data) + done, size_bytes - done, MSG_DONTWAIT);
-    if (got > 0) {
-      done += static_cast<size_t>(got);
-    } else if (got == 0) {
-      return Lost(
-          fd, "closed the connection after " + std::to_string(done) + " of " + std::to_string(size_bytes) + " bytes");
-    } else if (!IsTemporary(errno)) {
-      return MoveFailedWith(fd, "receiving from ");
-    } else if (!WaitFor(fd, POLLIN, deadline)) {
-      return Late(fd, "sent", done, size_bytes);
-    }
-  }
-  return Status::Ok();
-}
-
-Status SendDescriptors(int fd, const std::vector<int>& descriptors, const std::string& payload, Deadline deadline) {
-  ByteWriter header;
-  header.Put(static_cast<uint32_t>(descriptors.size()));
-  header.Put(static_cast<uint32_t>(payload.size()));
-  Bytes frame = header.Take();
-  frame.insert(frame.end(), payload.begin(), payload.end());
-  FRD_RETURN_IF_ERROR(SendAll(fd, frame.data(), frame.size(), deadline));
+Status SendDescriptors(int fd, const std::vector<int>& descriptors, Deadline deadline) {
   for (size_t sent = 0; sent < descriptors.size(); sent += kDescriptorsPerMessage) {
     const size_t count = std::min(kDescriptorsPerMessage, descriptors.size() - sent);
     FRD_RETURN_IF_ERROR(SendSome(fd, descriptors.data() + sent, count, deadline));
@@ -197,22 +158,10 @@ Status SendDescriptors(int fd, const std::vector<int>& descriptors, const std::s
   return Status::Ok();
 }
 
-Status RecvDescriptors(int fd, size_t limit_count, size_t limit_bytes, std::vector<Descriptor>* descriptors,
-                       std::string* payload, Deadline deadline) {
-  uint8_t header[2 * sizeof(uint32_t)];
-  FRD_RETURN_IF_ERROR(RecvAll(fd, header, sizeof(header), deadline));
-  ByteReader reader(header, sizeof(header));
-  const uint32_t count = reader.Get<uint32_t>();
-  const uint32_t size_bytes = reader.Get<uint32_t>();
-  if (count > limit_count || size_bytes > limit_bytes) {
-    return Status(Code::kMismatch, DescribePeer(fd), " announced ", count, " descriptors with ", size_bytes,
-                  " bytes, where at most ", limit_count, " with ", limit_bytes, " are allowed");
-  }
-  payload->resize(size_bytes);
-  FRD_RETURN_IF_ERROR(RecvAll(fd, payload->data(), size_bytes, deadline));
+Status RecvDescriptors(int fd, size_t count, std::vector<Descriptor>* descriptors, Deadline deadline) {
   descriptors->clear();
   while (descriptors->size() < count) {
-    const size_t next = std::min<size_t>(kDescriptorsPerMessage, count - descriptors->size());
+    const size_t next = std::min(kDescriptorsPerMessage, count - descriptors->size());
     FRD_RETURN_IF_ERROR(RecvSome(fd, next, descriptors, deadline));
   }
   return Status::Ok();

@@ -1,5 +1,4 @@
-// Waits, bytes and descriptors over connected sockets, for the start of a job. The data plane moves its bytes through
-// transport.h instead.
+// Waits, single sends and receives, and the passing of descriptors over connected sockets.
 //
 // The caller owns the sockets, which may be blocking or not; no function blocks longer than its deadline. Any thread
 // may call; different threads use different sockets. The codes are those of socket.h.
@@ -44,22 +43,15 @@ Status TryRecv(int fd, void* data, size_t size_bytes, size_t* moved_bytes);
 // process is at fault. REQUIRES: errno still holds the error.
 Status MoveFailed(const std::string& what);
 
-// Block until all bytes have moved. Messages of kDeadline and kPeerLost say how many had; the caller then closes the
-// connection. For short messages of the start only, since the blocked caller notices no other event.
-Status SendAll(int fd, const void* data, size_t size_bytes, Deadline deadline);
-Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline);
-
 // ---- descriptors
 
-// Passes open descriptors, any number of them, with a few bytes that say what they are. REQUIRES: a Unix socket.
+// Pass open descriptors, whose number both ends know: one byte per <= 200 descriptors, which travel with it.
+// REQUIRES: a Unix socket.
 //
-//   | count, uint32 | length, uint32 | length bytes | one byte per <= 200 descriptors, which travel with it |
-//
-// Received descriptors are close-on-exec and in the order sent. kMismatch: the sender exceeds the receiver's limits.
-// kInternal: this process may not open so many descriptors. After an error the caller closes the connection, and
-// *descriptors has those that arrived.
-Status SendDescriptors(int fd, const std::vector<int>& descriptors, const std::string& payload, Deadline deadline);
-Status RecvDescriptors(int fd, size_t limit_count, size_t limit_bytes, std::vector<Descriptor>* descriptors,
-                       std::string* payload, Deadline deadline);
+// Received descriptors are close-on-exec and in the order sent. kMismatch: another number has arrived. kInternal: this
+// process may not open so many descriptors. After an error the caller closes the connection, and *descriptors has those
+// that arrived.
+Status SendDescriptors(int fd, const std::vector<int>& descriptors, Deadline deadline);
+Status RecvDescriptors(int fd, size_t count, std::vector<Descriptor>* descriptors, Deadline deadline);
 
 }  // namespace farandole

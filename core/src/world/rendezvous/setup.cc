@@ -18,9 +18,6 @@ constexpr const char* kSegment = "segment";
 constexpr const char* kOrdered = "ordered";  // the lanes of transport.h
 constexpr const char* kEarly = "early";
 
-// Limits for descriptors and bytes that a peer may pass.
-constexpr size_t kDescriptorLimit = 16384;
-constexpr size_t kPayloadLimitBytes = 256;
 // Only ranks that hold the key pass descriptors, all at once, so a short blocking call is enough.
 constexpr milliseconds kPassTimeout{2000};
 constexpr milliseconds kRetryAfter{20};
@@ -119,9 +116,7 @@ void ShmSetup::TakeHandles(int rank, RendezvousClient* client) {
     return;
   }
   std::vector<Descriptor> handles;
-  std::string payload;
-  const Status got = RecvDescriptors(connection.get(), 2, kPayloadLimitBytes, &handles, &payload, After(kPassTimeout));
-  if (!got.ok() || handles.size() != 2) {
+  if (!RecvDescriptors(connection.get(), 2, &handles, After(kPassTimeout)).ok()) {
     peers_.erase(rank);
     return;
   }
@@ -140,7 +135,7 @@ void ShmSetup::HandOut(RendezvousClient* client) {
   for (size_t m = 1; m < ranks_.size(); ++m) {
     const auto peer = peers_.find(ranks_[m]);
     const Status sent = peer == peers_.end() ? Status(Code::kPeerLost, "it has closed its connection")
-                                             : SendDescriptors(peer->second.get(), all, "", After(kPassTimeout));
+                                             : SendDescriptors(peer->second.get(), all, After(kPassTimeout));
     if (!sent.ok()) return client->OnNotShared(ranks_[m], sent.message());
   }
   // The connections stay open until the start is over, since a member that has not read yet would take their end for a
@@ -177,16 +172,12 @@ Status ShmSetup::SendHandles() {
   leader_ = connector_->Take();
   connector_.reset();
   const std::vector<int> mine{events_[member_].get(), pidfds_[member_].get()};
-  return SendDescriptors(leader_.get(), mine, "", After(kPassTimeout));
+  return SendDescriptors(leader_.get(), mine, After(kPassTimeout));
 }
 
 Status ShmSetup::TakeShared() {
   std::vector<Descriptor> all;
-  std::string payload;
-  FRD_RETURN_IF_ERROR(
-      RecvDescriptors(leader_.get(), kDescriptorLimit, kPayloadLimitBytes, &all, &payload, After(kPassTimeout)));
-  if (all.size() != 1 + 2 * ranks_.size())
-    return Internal("rank " + std::to_string(ranks_[0]) + " handed out too few descriptors");
+  FRD_RETURN_IF_ERROR(RecvDescriptors(leader_.get(), 1 + 2 * ranks_.size(), &all, After(kPassTimeout)));
   for (size_t m = 0; m < ranks_.size(); ++m) {
     events_[m] = std::move(all[1 + m]);
     pidfds_[m] = std::move(all[1 + ranks_.size() + m]);

@@ -42,4 +42,20 @@ inline Status ConnectRetry(const std::string& endpoint, Deadline deadline, Descr
   }
 }
 
+// Send and receive all bytes; kDeadline when the other end neither reads nor writes.
+inline Status SendAll(int fd, const void* data, size_t size_bytes, Deadline deadline) {
+  for (size_t done = 0, moved = 0; done < size_bytes; done += moved) {
+    FRD_RETURN_IF_ERROR(TrySend(fd, static_cast<const char*>(data) + done, size_bytes - done, &moved));
+    if (moved == 0 && !WaitFor(fd, POLLOUT, deadline)) return {Code::kDeadline, "the other end does not read"};
+  }
+  return Status::Ok();
+}
+inline Status RecvAll(int fd, void* data, size_t size_bytes, Deadline deadline) {
+  for (size_t done = 0, moved = 0; done < size_bytes; done += moved) {
+    FRD_RETURN_IF_ERROR(TryRecv(fd, static_cast<char*>(data) + done, size_bytes - done, &moved));
+    if (moved == 0 && !WaitFor(fd, POLLIN, deadline)) return {Code::kDeadline, "the other end does not write"};
+  }
+  return Status::Ok();
+}
+
 }  // namespace farandole
