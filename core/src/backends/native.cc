@@ -54,7 +54,7 @@ class Native final : public Backend {
   // Ranks of one node meet in shared memory, and need no tag.
   Status Start(const Task* task) override {
     running_ = &StateOf(*task->set);
-    plan_ = PlanOf(*task, settings_, world_->rank);
+    plan_ = PlanOf(*task, settings_);
     if (!task->set->local()) {
       MessageTag tag;
       tag.id = task->set->id;

@@ -5,7 +5,6 @@
 
 #include "algorithms/partition.h"
 #include "common/cache.h"
-#include "common/failpoint.h"
 
 namespace farandole {
 namespace {
@@ -40,7 +39,7 @@ void Write(const IoBuffer& buffer, size_t offset, size_t size_bytes, const void*
 
 }  // namespace
 
-Plan PlanOf(const Task& task, const Settings& settings, int rank) {
+Plan PlanOf(const Task& task, const Settings& settings) {
   const Layout& layout = task.set->layout;
   TaskFacts facts;
   facts.kind = task.kind;
@@ -54,10 +53,6 @@ Plan PlanOf(const Task& task, const Settings& settings, int rank) {
   facts.order_matters = OrderMatters(task.dtype, task.reduce) && !settings.any_order;
   facts.in_steps = Reduces(task.kind) && NeedsWholeTensors(task.reduce);
   facts.forced = AlgorithmNamed(settings.algorithm);
-  for (const char* other : {"direct", "ring", "tree", "exchange"}) {
-    if (HasOtherPlan(other, rank)) facts.forced = AlgorithmNamed(other);
-  }
-  if (HasOtherPlan("two-level", rank)) facts.largest_group = 2;
   return ChoosePlan(facts);
 }
 

@@ -60,8 +60,8 @@ struct Task {
   }
 };
 
-// How every rank of the set runs the task. A test may have this rank follow another plan (failpoint.h).
-Plan PlanOf(const Task& task, const Settings& settings, int rank);
+// How every rank of the set runs the task.
+Plan PlanOf(const Task& task, const Settings& settings);
 
 // The rows of one tensor, whose result the core allocates, as all ranks reported them.
 struct ReportedRows {

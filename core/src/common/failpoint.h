@@ -26,8 +26,6 @@
 //   native.exchange                   between groups: the data of other groups have arrived
 //   run.fold                          between groups: received data are folded
 //   link.send*  link.recv*            data over tcp, by schedule
-//   plan*  plan.<plan>.<rank>*        between groups: that rank runs its operations by this plan: direct, ring, tree,
-//                                     exchange, two-level (instead of links), early-tree (sums that begin at once)
 //   early.send*  early.recv*          data over tcp, of sums that begin at submission
 //   early.partial  early.result       a leader has the data of its group, or of all groups
 //   engine.break                      the epoch ends
@@ -58,13 +56,3 @@ int HeldAtFailpoints();
 #define FRD_FAILPOINT(name) static_cast<void>(0)
 #define FRD_FAILPOINT_STATUS(name) ::farandole::Status()
 #endif
-
-namespace farandole {
-
-// Returns whether a test wants this rank to run its operations by another plan than the others.
-inline bool HasOtherPlan([[maybe_unused]] const char* plan, [[maybe_unused]] int rank) {
-  if (FRD_FAILPOINT_STATUS("plan").ok()) return false;
-  return !FRD_FAILPOINT_STATUS((std::string("plan.") + plan + "." + std::to_string(rank)).c_str()).ok();
-}
-
-}  // namespace farandole

@@ -75,7 +75,7 @@ void WorkQueue::BeginInLibrary(const Task& task) {
   MessageTag tag;
   tag.id = task.set->id;
   tag.operation = task.number;
-  tag.plan = PlanOf(task, settings_, world_->rank).code();
+  tag.plan = PlanOf(task, settings_).code();
   world_->transport->Begin(tag);
 }
 

@@ -12,19 +12,12 @@
 namespace farandole {
 namespace {
 
-Algorithm AlgorithmHere(const ProcessSet& set) {
-  const int rank = set.ranks[static_cast<size_t>(set.position)];
-  return HasOtherPlan("early-tree", rank) ? Algorithm::kTree : Algorithm::kExchange;
-}
-
-Schedule MakeSchedule(const ProcessSet& set) {
-  const int nodes = set.layout.group_count(), me = set.group();
-  return AlgorithmHere(set) == Algorithm::kTree ? TreeAllreduce(nodes, me) : ExchangeAll(nodes, me);
-}
+constexpr Plan kPlan{0, PathKind::kEarly, Algorithm::kExchange};
 
 }  // namespace
 
-EarlySum::EarlySum(ProcessSetPtr set, Transport* transport) : set_(std::move(set)), schedule_(MakeSchedule(*set_)) {
+EarlySum::EarlySum(ProcessSetPtr set, Transport* transport)
+    : set_(std::move(set)), schedule_(ExchangeAll(set_->layout.group_count(), set_->group())) {
   if (!leads()) return;
   std::vector<int> leaders;
   for (int node = 0; node < set_->layout.group_count(); ++node) leaders.push_back(set_->LeaderOf(node));
@@ -46,8 +39,7 @@ void EarlySum::Begin(OperationPtr operation) {
 
 MessageTag EarlySum::Tag() const {
   const Admission& mine = admission();
-  return {mine.id,     mine.serial, mine.stamp(), mine.round, 0, Plan{0, PathKind::kEarly, AlgorithmHere(set())}.code(),
-          Lane::kEarly};
+  return {mine.id, mine.serial, mine.stamp(), mine.round, 0, kPlan.code(), Lane::kEarly};
 }
 
 // ---- inside the node

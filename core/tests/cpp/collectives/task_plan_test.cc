@@ -17,7 +17,7 @@ Plan PlanOfSum(const std::vector<int>& groups, size_t size_bytes, const std::str
   task.buffers = {{nullptr, nullptr, size_bytes}};
   Settings settings;
   settings.algorithm = algorithm;
-  return PlanOf(task, settings, 0);
+  return PlanOf(task, settings);
 }
 
 // Up to 32 KiB the leaders exchange the whole vector; larger ones are divided among the members of a node.

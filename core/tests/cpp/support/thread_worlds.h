@@ -125,11 +125,12 @@ void AwaitThat(Condition condition) {
 // Runs body(engine) for every rank in a separate thread. The test fails when one does not return in time. With
 // settings.flight_recorder, whatever it is, the ranks record their operations in memory of their own.
 inline void RunWorlds(std::vector<std::unique_ptr<World>> worlds, const std::function<void(Engine&)>& body,
-                      const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(110)) {
+                      const std::function<Settings(int rank)>& settings_of,
+                      std::chrono::seconds limit = std::chrono::seconds(110)) {
   std::vector<std::future<void>> ranks;
   std::vector<std::thread> threads;
   for (auto& world : worlds) {
-    std::packaged_task<void()> task([&body, &settings, owned = std::move(world)]() mutable {
+    std::packaged_task<void()> task([&body, settings = settings_of(world->rank), owned = std::move(world)]() mutable {
       std::unique_ptr<Engine> engine;
       auto recorder = settings.flight_recorder.empty() ? nullptr : std::make_unique<FlightRecorder>();
       const Status status = Engine::Start(std::move(owned), settings, &engine, std::move(recorder));
@@ -147,6 +148,11 @@ inline void RunWorlds(std::vector<std::unique_ptr<World>> worlds, const std::fun
   }
   for (std::thread& thread : threads) thread.join();  // a later test may fork, which requires that no thread is left
   for (auto& rank : ranks) rank.get();
+}
+
+inline void RunWorlds(std::vector<std::unique_ptr<World>> worlds, const std::function<void(Engine&)>& body,
+                      const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(110)) {
+  RunWorlds(std::move(worlds), body, [&settings](int) { return settings; }, limit);
 }
 
 inline void RunRanks(const std::vector<int>& group_sizes, const std::function<void(Engine&)>& body,
