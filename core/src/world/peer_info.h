@@ -31,18 +31,7 @@ struct PeerInfo {
   std::vector<uint64_t> cores = {};  // which ones it may use: bit k % 64 of word k / 64; empty: unknown
 
   // Version and host are the first fields in all versions, so that messages can name ranks of other versions.
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("version", self.version...);
-    visit("host", self.host...);
-    visit("machine", self.machine...);
-    visit("pid", self.pid...);
-    visit("shares_memory", self.shares_memory...);
-    visit("segment_endpoint", self.segment_endpoint...);
-    visit("size", self.size...);
-    visit("settings", self.settings...);
-    visit("cores", self.cores...);
-  }
+  FRD_FIELDS(version, host, machine, pid, shares_memory, segment_endpoint, size, settings, cores)
   bool IsValid() const { return settings.size() <= kMostSettings && cores.size() <= kMostCoreWords; }
 
   static std::string CoreVersion();

@@ -29,15 +29,7 @@ struct RendezvousMessage {
   std::string text;
   std::vector<std::string> texts;
 
-  template <typename Visitor, typename... Self>
-  static void Visit(Visitor&& visit, Self&... self) {
-    visit("kind", self.kind...);
-    visit("round", self.round...);
-    visit("code", self.code...);
-    visit("ranks", self.ranks...);
-    visit("text", self.text...);
-    visit("texts", self.texts...);
-  }
+  FRD_FIELDS(kind, round, code, ranks, text, texts)
 
   Bytes Encode() const;
   // kMismatch: the bytes are no such message.
