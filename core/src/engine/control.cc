@@ -21,6 +21,7 @@ Status ControlPlane::Open() {
     if (world_->pidfds[at].valid())
       FRD_RETURN_IF_ERROR(poller_.Watch(world_->pidfds[at].get(), MakeTag(TagKind::kDeath, r)));
   }
+  for (int r = 0; r < world_->size; ++r) Receive(r);  // messages that came while the job started
   return world_->transport->Watch(&poller_, MakeTag(TagKind::kData, 0));
 }
 

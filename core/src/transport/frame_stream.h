@@ -103,8 +103,6 @@ class FrameStream {
   // The whole message has arrived.
   virtual Status OnMessage(const FrameHeader& header) = 0;
 
-  void ReadAhead(bool reads_ahead) { reads_ahead_ = reads_ahead; }
-
  private:
   struct Outgoing {
     FrameHeader header;

@@ -35,20 +35,9 @@ Status MessageStream::Receive(std::vector<Bytes>* messages) {
   return status;
 }
 
-Status MessageStream::ReceiveOne(std::vector<Bytes>* messages) {
-  ReadAhead(false);
-  only_one_ = true;
-  const Status status = Receive(messages);
-  only_one_ = false;
-  ReadAhead(true);
-  return messages->empty() ? status : Status::Ok();
-}
-
-Status MessageStream::OnHeader(const FrameHeader& header, std::byte** to, bool* waits) {
+Status MessageStream::OnHeader(const FrameHeader& header, std::byte** to, bool*) {
   if (header.kind != FrameKind::kControl || header.size_bytes > kMessageLimitBytes)
     return {Code::kPeerLost, "a control message of ", header.size_bytes, " bytes is refused"};
-  *waits = only_one_ && !arrived_.empty();
-  if (*waits) return Status::Ok();
   incoming_.resize(static_cast<size_t>(header.size_bytes));
   *to = reinterpret_cast<std::byte*>(incoming_.data());
   return Status::Ok();

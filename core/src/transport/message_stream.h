@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "common/bytes.h"
@@ -26,9 +27,8 @@ class MessageStream final : public FrameStream {
   Status Flush();
   // Appends the complete messages that have arrived. kPeerLost at the end of the stream.
   Status Receive(std::vector<Bytes>* messages);
-  // Appends at most one message, and leaves at least the payload of the next one in the socket, so that poll tells that
-  // there is more.
-  Status ReceiveOne(std::vector<Bytes>* messages);
+  // The next Receive returns these messages first. Poll does not tell that they are there.
+  void PutBack(std::vector<Bytes> messages) { arrived_ = std::move(messages); }
 
   // Ends our direction if all queued messages could be sent.
   void EndSending();
@@ -42,7 +42,6 @@ class MessageStream final : public FrameStream {
 
   Bytes incoming_;
   std::vector<Bytes> arrived_;
-  bool only_one_ = false;
 };
 
 }  // namespace farandole

@@ -242,25 +242,24 @@ Status Start::StepConnector(TimePoint now) {
   return Status::Ok();
 }
 
-// Reads one message at a time, and stops at the one that decides the start. The engine reads the next ones from the
-// same socket.
+// Messages behind the one that decides the start are for the engine.
 void Start::Read(int rank, TimePoint now) {
   MessageStream& stream = control_[static_cast<size_t>(rank)];
-  for (;;) {
-    std::vector<Bytes> messages;
-    const Status status = stream.ReceiveOne(&messages);
-    if (!status.ok()) return OnLost(rank, "died or closed its connection");
-    if (messages.empty()) return;
+  std::vector<Bytes> messages;
+  const Status status = stream.Receive(&messages);
+  size_t next = 0;
+  for (; next < messages.size() && !decided(); ++next) {
     RendezvousMessage message;
-    if (!RendezvousMessage::Decode(messages[0], &message).ok())
+    if (!RendezvousMessage::Decode(messages[next], &message).ok())
       return OnLost(rank, "sent a message that cannot be read");
     if (server_) {
       server_->OnMessage(rank, message);
     } else {
       client_.OnMessage(message, now);
     }
-    if (decided()) return;
   }
+  if (!decided() && !status.ok()) return OnLost(rank, "died or closed its connection");
+  stream.PutBack({messages.begin() + static_cast<ptrdiff_t>(next), messages.end()});
 }
 
 void Start::OnLost(int rank, const std::string& how) {
