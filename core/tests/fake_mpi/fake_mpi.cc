@@ -15,7 +15,7 @@ using farandole::kMpiKnown;
 using farandole::MpiAbi;
 using farandole::MpiKnown;
 
-constexpr MpiAbi kAbi = MpiAbi::FAKE_MPI_ABI;  // kMpich, kStandard or kOpenMpi
+constexpr MpiAbi kAbi = MpiAbi::FAKE_MPI_ABI;  // kMpich or kOpenMpi
 using Handle = std::conditional_t<kAbi == MpiAbi::kMpich, int, void*>;
 
 extern "C" {
@@ -52,7 +52,7 @@ Handle Known(MpiKnown which) {
 #ifdef FAKE_MPI_VARIABLES
   return kVariables[at];
 #else
-  return ToHandle(kAbi == MpiAbi::kMpich ? kMpiKnown[at].mpich : kMpiKnown[at].standard);
+  return ToHandle(kMpiKnown[at].mpich);
 #endif
 }
 
@@ -121,8 +121,7 @@ MPI_CALL MPI_Get_library_version(char* text, int* size) {
 
 #if !defined(FAKE_MPI_VARIABLES)
 MPI_CALL MPI_Abi_get_version(int* major, int* minor) {
-  const int own = kAbi == MpiAbi::kStandard ? 1 : -1;
-  *major = *minor = fake_mpi.abi_version != 0 ? fake_mpi.abi_version : own;
+  *major = *minor = fake_mpi.abi_version;
   return kSuccess;
 }
 #endif

@@ -12,7 +12,6 @@
 namespace farandole {
 namespace {
 
-constexpr const char* kStandardNames[] = {"libmpi_abi.so.1"};
 constexpr const char* kMpichNames[] = {"libmpi.so.12", "libmpich.so.12"};
 constexpr const char* kOpenMpiNames[] = {"libmpi.so.40"};
 
@@ -32,37 +31,29 @@ std::string InAFewWords(const char* text) {
   return words;
 }
 
-// Returns what the library answers: 1 for ABI 1, -1 where it does not have the standard interface.
-int StandardVersion(void* library) {
+// A library that has MPI 5.0's standard interface answers with its version, which is positive.
+bool HasStandardInterface(void* library) {
   using Function = int (*)(int*, int*);
   const auto function = reinterpret_cast<Function>(dlsym(library, "MPI_Abi_get_version"));
   int major = -1, minor = -1;
-  return function != nullptr && function(&major, &minor) == kMpiSuccess ? major : -1;
-}
-
-// Open MPI 6 has the standard interface in a file of its own, beside the file with its variables.
-bool HasOpenMpiVariables(void* library, const std::string& path) {
-  const void* const world = dlsym(library, kMpiKnown[0].open_mpi);
-  return world != nullptr && ObjectOf(world).path == path;
+  return function != nullptr && function(&major, &minor) == kMpiSuccess && major > 0;
 }
 
 Status FindAbi(void* library, MpiLibrary* found) {
-  if (HasOpenMpiVariables(library, found->path)) {
+  const bool is_standard = HasStandardInterface(library);
+  if (!is_standard && dlsym(library, kMpiKnown[0].open_mpi) != nullptr) {
     found->abi = MpiAbi::kOpenMpi;
     return Status::Ok();
   }
-  if (StandardVersion(library) == 1) {
-    found->abi = MpiAbi::kStandard;
-    return Status::Ok();
-  }
   for (const char* const family : {"MPICH", "Intel", "MVAPICH", "ParaStation"}) {
-    if (found->version.find(family) == std::string::npos) continue;
+    if (is_standard || found->version.find(family) == std::string::npos) continue;
     found->abi = MpiAbi::kMpich;
     return Status::Ok();
   }
-  return Invalid("the binary interface of the MPI library ", found->path, " (\"", found->version,
-                 "\") is unknown; known are those of MPICH, Intel MPI, MVAPICH, Open MPI 4 and 5, and of MPI 5.0 "
-                 "(libmpi_abi.so.1): install one of them and set FARANDOLE_MPI_LIB to its path");
+  return Invalid("the binary interface of the MPI library ", found->path, " (\"", found->version, "\") ",
+                 is_standard ? "is MPI 5.0's standard interface, which Farandole does not use"
+                             : "is unknown: known are those of MPICH, Intel MPI, MVAPICH, and Open MPI 4 and 5",
+                 "; set FARANDOLE_MPI_LIB to the path of a libmpi.so.12 or libmpi.so.40");
 }
 
 Status FillKnown(void* library, MpiLibrary* found) {
@@ -71,8 +62,6 @@ Status FillKnown(void* library, MpiLibrary* found) {
     MpiHandle* const handle = &found->known[i];
     if (found->abi == MpiAbi::kMpich) {
       handle->number = static_cast<int>(row.mpich);
-    } else if (found->abi == MpiAbi::kStandard) {
-      handle->pointer = reinterpret_cast<void*>(static_cast<uintptr_t>(row.standard));
     } else {
       handle->pointer = dlsym(library, row.open_mpi);
       if (handle->pointer == nullptr)
@@ -133,7 +122,7 @@ Status FindLibrary(const MpiPlaces& places, void** library, std::string* path) {
     *library = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
     if (*library != nullptr) return Status::Ok();
     return Invalid("the MPI library of FARANDOLE_MPI_LIB=", places.wanted, " cannot be opened (", dlerror(),
-                   "); give the path of a libmpi.so.40, libmpi.so.12 or libmpi_abi.so.1, or leave it unset");
+                   "); give the path of a libmpi.so.40 or libmpi.so.12, or leave it unset");
   }
   const std::vector<std::string> names = MpiLibraryNames(places.launcher);
   *library = FindLoaded(names, path);
@@ -173,7 +162,6 @@ std::vector<std::string> MpiLibraryNames(const std::string& launcher) {
   std::vector<std::string> names;
   const auto append = [&](const auto& more) { names.insert(names.end(), std::begin(more), std::end(more)); };
   if (launcher == "openmpi") append(kOpenMpiNames);
-  append(kStandardNames);
   append(kMpichNames);
   if (launcher != "openmpi") append(kOpenMpiNames);
   return names;
@@ -217,9 +205,9 @@ void FinishAtExit() {
 
 // A thread of this library calls MPI, while the program's own threads may call it, too.
 Status CheckLevel(const MpiLibrary& library, int level, const std::string& what, const std::string& remedy) {
-  if (level >= library.thread_multiple()) return Status::Ok();
-  return Invalid(what, " without MPI_THREAD_MULTIPLE (level ", level, " of ", library.thread_multiple(), ", ",
-                 library.Title(), "), but Farandole calls MPI in a thread of its own: ", remedy);
+  if (level >= kMpiThreadMultiple) return Status::Ok();
+  return Invalid(what, " without MPI_THREAD_MULTIPLE (level ", level, " of ", kMpiThreadMultiple, ", ", library.Title(),
+                 "), but Farandole calls MPI in a thread of its own: ", remedy);
 }
 
 // Checked before MPI_Init_thread is called: MPICH ends a process that Open MPI's launcher has started.
@@ -232,7 +220,7 @@ Status CheckLauncher(const MpiLibrary& library, const std::string& launcher) {
 
 Status Begin(const MpiLibrary& library) {
   int level = 0;
-  FRD_RETURN_IF_ERROR(library.Call(library.init_thread, nullptr, nullptr, library.thread_multiple(), &level));
+  FRD_RETURN_IF_ERROR(library.Call(library.init_thread, nullptr, nullptr, kMpiThreadMultiple, &level));
   g_begun_by_us = &library;
   std::atexit(&FinishAtExit);
   return CheckLevel(library, level, "MPI started",

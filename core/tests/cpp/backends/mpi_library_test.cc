@@ -24,10 +24,10 @@ class MpiLibraryTest : public testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
     fake_.version = GetParam().version;
-    fake_.abi_version = 0;
+    fake_.abi_version = -1;
     fake_.rank = 0;
     fake_.size = 1;
-    fake_.level = kMpiThreadMultiple[static_cast<size_t>(GetParam().abi)];
+    fake_.level = kMpiThreadMultiple;
     fake_.initialized = true;
     fake_.finalized = false;
     fake_.failing.clear();
@@ -51,7 +51,6 @@ class MpiLibraryTest : public testing::TestWithParam<Kind> {
 };
 
 constexpr Kind kKinds[] = {{"mpich", MpiAbi::kMpich, "MPICH Version:      5.0.2\nMPICH Release date: today"},
-                           {"standard", MpiAbi::kStandard, "MPICH Version:      5.0.2\nMPICH Release date: today"},
                            {"openmpi", MpiAbi::kOpenMpi, "Open MPI v5.0.11, package: somebody's, ident: 5.0.11"}};
 
 INSTANTIATE_TEST_SUITE_P(Interfaces, MpiLibraryTest, testing::ValuesIn(kKinds),
@@ -219,17 +218,26 @@ TEST(MpiLibraryChoice, AnMpiOfAnUnknownInterfaceIsNamedWithWhatItSaysOfItself) {
              {FakeMpiPath("unknown"), "Somebody's MPI 1.0", "unknown"});
 }
 
+TEST(MpiLibraryChoice, TheStandardInterfaceIsRefusedWithTheNamesOfTheOthers) {
+  FakeMpi& fake = OpenFakeMpi("unknown");
+  fake.version = "MPICH Version:      5.0.2";
+  fake.abi_version = 1;
+  const MpiLibrary* library = nullptr;
+  ExpectSays(OpenMpiLibrary({FakeMpiPath("unknown"), "", ""}, &library), Code::kInvalid,
+             {FakeMpiPath("unknown"), "standard interface", "libmpi.so.12"});
+  fake.abi_version = -1;
+}
+
 TEST(MpiLibraryChoice, WithoutAnyTheNamesAndPlacesThatWereTriedAreSaid) {
   const MpiLibrary* library = nullptr;
   const Status opened = OpenMpiLibrary({"", "", "/nowhere"}, &library);
   if (opened.ok()) GTEST_SKIP() << "this machine, or a test before this one, has " << library->path;
-  ExpectSays(opened, Code::kInvalid,
-             {"libmpi_abi.so.1, libmpi.so.12, libmpich.so.12, libmpi.so.40", "/nowhere", "pip"});
+  ExpectSays(opened, Code::kInvalid, {"libmpi.so.12, libmpich.so.12, libmpi.so.40", "/nowhere", "pip"});
 }
 
 TEST(MpiLibraryChoice, TheLibraryOfTheLauncherIsLookedForFirst) {
   EXPECT_EQ(MpiLibraryNames("openmpi").front(), "libmpi.so.40");
-  EXPECT_EQ(MpiLibraryNames("mpich").front(), "libmpi_abi.so.1");
+  EXPECT_EQ(MpiLibraryNames("mpich").front(), "libmpi.so.12");
   EXPECT_EQ(MpiLibraryNames("").back(), "libmpi.so.40");
 }
 

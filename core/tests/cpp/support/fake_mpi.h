@@ -1,5 +1,5 @@
-// An MPI library with a world of one process, for tests, in the three binary interfaces that libraries have:
-// libfake_mpi_mpich.so, libfake_mpi_standard.so, libfake_mpi_openmpi.so. Handles of another interface are answered with
+// An MPI library with a world of one process, for tests, in the binary interfaces that libraries have:
+// libfake_mpi_mpich.so, libfake_mpi_openmpi.so. Handles of another interface are answered with
 // an error, as are calls that come before MPI_Init_thread. Tests reach it by its variable `fake_mpi`.
 #pragma once
 
@@ -16,10 +16,10 @@ namespace farandole {
 
 struct FakeMpi {
   std::string version;
-  int abi_version = 0;  // the answer of MPI_Abi_get_version; 0: that of the library
-  int rank = 0;         // the answer of MPI_Comm_rank
-  int size = 1;         // the answer of MPI_Comm_size; the other ranks do not exist
-  int level = 0;        // the thread level that it supports
+  int abi_version = -1;  // the answer of MPI_Abi_get_version
+  int rank = 0;          // the answer of MPI_Comm_rank
+  int size = 1;          // the answer of MPI_Comm_size; the other ranks do not exist
+  int level = 0;         // the thread level that it supports
   bool initialized = false;
   bool finalized = false;
   std::string failing;                // this call fails
