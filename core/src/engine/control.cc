@@ -136,14 +136,6 @@ void ControlPlane::Flush(int rank) {
   if (flushed.code() != Code::kPeerLost) signs_.ends.push_back({flushed, world_->rank});
 }
 
-// Ends all directions first, so that the ranks wait for each other at one time and not one after the other.
-void ControlPlane::Close() {
-  for (MessageStream& each : world_->control) each.EndSending();
-  const TimePoint start = Now();
-  for (MessageStream& each : world_->control) {
-    const int64_t left_ms = kPatienceMs - MillisecondsBetween(start, Now());
-    each.CloseGently(left_ms > 0 ? static_cast<int>(left_ms) : 0);
-  }
-}
+void ControlPlane::Close() { CloseAll(&world_->control, kPatienceMs); }
 
 }  // namespace farandole

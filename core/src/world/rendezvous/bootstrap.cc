@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "common/failpoint.h"
 #include "common/log.h"
@@ -327,16 +328,10 @@ std::string Start::Detail() const {
   return of_links.empty() ? shm_setup_.detail() : of_links;
 }
 
-// CloseGently, because closing with unread bytes would reset the connection, and the peer would lose the last messages.
 void Start::EndControl(const Status& why) {
   shm_setup_.TellGroup(why, culprits().empty() ? -1 : culprits()[0]);
-  const TimePoint start = Now();
-  for (auto* streams : {&control_, &refused_}) {
-    for (MessageStream& stream : *streams) stream.EndSending();
-  }
-  for (MessageStream& stream : control_) {
-    stream.CloseGently(static_cast<int>(std::max<int64_t>(0, kEndTimeoutMs - MillisecondsBetween(start, Now()))));
-  }
+  std::move(refused_.begin(), refused_.end(), std::back_inserter(control_));
+  CloseAll(&control_, kEndTimeoutMs);
 }
 
 void Start::MoveInto(World* world) {
