@@ -36,8 +36,12 @@ class StagedReducescatter final : public StagedOperation {
   }
 
   void Make(uint64_t t) override {
-    if (one_group()) return FoldOwnPart(t);
-    FoldOwnShards(t);
+    if (one_group()) return ReduceOwnPart(t);
+    const Scale scale = ScalesBeforeCrossing(*task_) ? task_->scale : Scale();
+    for (const Range& region : parts_.RegionsOf(parts_.PiecesOf(t))) {
+      const Range mine = OwnedIn(region, staging_->member());
+      Reduce(t, mine, nullptr, scale, staging_->result(staging_->member(), number(t)) + mine.begin);
+    }
     StartCrossing(t);
   }
 
@@ -68,34 +72,28 @@ class StagedReducescatter final : public StagedOperation {
     return {region.begin + elements.begin * width, region.begin + elements.end * width};
   }
 
-  void FoldOwnPart(uint64_t t) {
+  void ReduceOwnPart(uint64_t t) {
     const Parts::Piece piece = MyPiece(t);
     const IoBuffer& buffer = task_->buffers[0];
-    if (piece.size_bytes == 0 || buffer.output == nullptr) return;
-    std::vector<const void*> inputs;
-    for (int m = 0; m < staging_->count(); ++m) inputs.push_back(staging_->slot(m, number(t)) + piece.round_offset);
-    if (buffer.input != nullptr) {
-      inputs[static_cast<size_t>(staging_->member())] =
-          static_cast<const std::byte*>(buffer.input) + piece.vector_offset;
-    }
-    Fold(task_->dtype, task_->reduce, inputs.data(), inputs.size(), piece.size_bytes / element_bytes(), task_->scale,
-         static_cast<std::byte*>(buffer.output) + piece.part_offset);
+    if (buffer.output == nullptr) return;
+    const auto* const input = static_cast<const std::byte*>(buffer.input);
+    const Range range{static_cast<int64_t>(piece.round_offset),
+                      static_cast<int64_t>(piece.round_offset + piece.size_bytes)};
+    Reduce(t, range, input != nullptr ? input + piece.vector_offset : nullptr, task_->scale,
+           static_cast<std::byte*>(buffer.output) + piece.part_offset);
     for (int m = 0; m < staging_->count(); ++m) {
       if (m != staging_->member()) TakeLines(staging_->slot(m, number(t)) + piece.round_offset, piece.size_bytes);
     }
   }
 
-  void FoldOwnShards(uint64_t t) {
-    const Scale scale = ScalesBeforeCrossing(*task_) ? task_->scale : Scale();
-    for (const Range& region : parts_.RegionsOf(parts_.PiecesOf(t))) {
-      const Range mine = OwnedIn(region, staging_->member());
-      if (mine.size() == 0) continue;
-      std::vector<const void*> inputs;
-      for (int m = 0; m < staging_->count(); ++m) inputs.push_back(staging_->slot(m, number(t)) + mine.begin);
-      Fold(task_->dtype, task_->reduce, inputs.data(), inputs.size(),
-           static_cast<size_t>(mine.size()) / element_bytes(), scale,
-           staging_->result(staging_->member(), number(t)) + mine.begin);
-    }
+  // Reduces a range of the slots. own: this rank's values, where they are not in its slot.
+  void Reduce(uint64_t t, Range range, const void* own, Scale scale, std::byte* to) {
+    if (range.size() == 0) return;
+    std::vector<const void*> inputs;
+    for (int m = 0; m < staging_->count(); ++m) inputs.push_back(staging_->slot(m, number(t)) + range.begin);
+    if (own != nullptr) inputs[static_cast<size_t>(staging_->member())] = own;
+    Fold(task_->dtype, task_->reduce, inputs.data(), inputs.size(), static_cast<size_t>(range.size()) / element_bytes(),
+         scale, to);
   }
 
   void StartCrossing(uint64_t t) {
