@@ -40,8 +40,6 @@ class TcpTransport final : public Transport {
   TcpTransport(std::vector<PeerConnection> connections, int world_size) : owner_(getpid()) {
     size_t early_lanes = 0;
     for (PeerConnection& each : connections) {
-      const int on = 1;  // switches Nagle's delay off; a Unix socket refuses, and has no delay
-      setsockopt(each.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       const size_t peer = IndexOf(each.peer);
       ordered_.resize(std::max(ordered_.size(), peer + 1));
       early_.resize(ordered_.size());
