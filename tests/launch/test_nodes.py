@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import signal
 import socket
+import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +18,13 @@ from typing import Any
 import psutil
 import pytest
 from farandole._start.proof import OtherProgramError, Proof, ProofError
+from farandole.launch import placement
 from farandole.launch.hosts import JobError
 from farandole.launch.nodes import roll
 from farandole.launch.nodes.options import NodeOptions, node_options
+from farandole.launch.remote import frames
 from farandole.launch.spec import JobSpec, SpecError
+from farandole.launch.version import own_version
 
 KEY = bytes(range(32))
 
@@ -90,9 +100,7 @@ def a_roll() -> roll.Roll:
 def test_nodes_may_have_different_numbers_of_ranks() -> None:
     made = a_roll()
     assert [made.join(about(2)), made.missing, made.join(about(1, slots=3)), made.missing] == [2, [1], 1, []]
-    gathered = roll.Gathered(made.members, "tcp:a0:1", 2, b"salt")
-    assert roll.Gathered.read(gathered.message()) == gathered
-    placements = gathered.placements()
+    placements = roll.placements(made.members)
     assert [[each.rank for each in ranks] for ranks in placements] == [[0], [1, 2, 3], [4, 5]]
     assert [(each.local_rank, each.local_size, each.cross_rank, each.cross_size) for each in placements[2]] == [
         (0, 2, 2, 3),
@@ -118,7 +126,7 @@ def test_a_second_node_with_one_number_is_refused_unless_the_first_has_gone() ->
     made = a_roll()
     made.join(about(1))
     for number in (0, 1):
-        with pytest.raises(roll.TwiceError, match=f"node {number} has come already, from h{number}"):
+        with pytest.raises(roll.RollError, match=f"node {number} has come already, from h{number}"):
             made.join(about(number))
     made.leave(1)
     assert made.join(about(1)) == 1
@@ -192,16 +200,21 @@ def test_options_that_cannot_be_are_one_sentence(tmp_path: Path, given: dict[str
 
 
 @pytest.fixture
-def node(launch: Callable, tmp_path: Path) -> Callable:
-    """node(1, "sh", "-c", ...) starts node 1 of two, with two ranks."""
+def port() -> int:
+    """Of the rendezvous."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture
+def node(launch: Callable, tmp_path: Path, port: int) -> Callable:
+    """node(1, "sh", "-c", ...) starts node 1 of two, with two ranks."""
     (tmp_path / "key").write_bytes(KEY)
 
-    def start(number: int, *words: object, key: str = "key", wait: int = 30) -> Any:
-        place = ["--nnodes", 2, "--node-rank", number, "--rendezvous", f"127.0.0.1:{port}", "--key-file", key]
-        return launch(*place, "--nproc-per-node", 2, "--start-timeout", wait, *words)
+    def start(number: int, *words: object, key: str = "key", wait: int = 30, count: int = 2, **options: Any) -> Any:
+        place = ["--nnodes", count, "--node-rank", number, "--rendezvous", f"127.0.0.1:{port}", "--key-file", key]
+        return launch(*place, "--nproc-per-node", 2, "--start-timeout", wait, *words, **options)
 
     return start
 
@@ -231,6 +244,115 @@ def test_both_launchers_end_with_the_code_of_the_rank_that_fails(node: Callable)
     assert "rank 3 on" in zero.err and zero.err.endswith("its lines are in the output of node 1.\n")
     assert "rank 3 on" in one.err and one.err.endswith("it printed nothing.\n")
     assert max(zero.took_s, one.took_s) < 20
+
+
+def test_nodes_hear_of_each_other_through_node_0(node: Callable) -> None:
+    code = "[ $RANK = 5 ] && exit 7; trap 'exit 0' TERM; while :; do sleep 0.05; done"
+    jobs = [node(number, "sh", "-c", code, count=3) for number in (0, 1, 2)]
+    results = [job.finish() for job in jobs]
+    assert [result.code for result in results] == [7] * 3
+    assert all("rank 5 on" in result.err for result in results)
+    assert results[1].err.endswith("its lines are in the output of node 2.\n")
+
+
+def test_rank_0_reads_the_stdin_of_node_0(node: Callable) -> None:
+    jobs = [node(number, "sh", "-c", "echo got $(cat)", stdin=subprocess.PIPE) for number in (0, 1)]
+    zero, one = (job.finish(b"typed\n") for job in jobs)
+    assert (zero.code, one.code) == (0, 0)
+    assert [line.split(maxsplit=2)[2] for line in sorted(zero.out.splitlines())] == ["got typed", "got"]
+    assert "typed" not in one.out
+
+
+def test_a_node_that_cannot_start_its_ranks_says_why_on_both(node: Callable, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    one, zero = node(1, "--output-dir", "file/logs", "sleep", 50), node(0, "sleep", 50)
+    why = "farandole: node 1: --output-dir: file/logs: Not a directory.\n"
+    assert [(each.code, each.err) for each in (one.finish(), zero.finish())] == [(2, why)] * 2
+    zero, one = node(0, "--output-dir", "file/logs", "sleep", 50), node(1, "sleep", 50)
+    why = "farandole: node 0 cannot start its ranks: --output-dir: file/logs: Not a directory.\n"
+    assert [(each.code, each.err) for each in (one.finish(), zero.finish())] == [(2, why)] * 2
+
+
+@pytest.mark.parametrize(
+    ("number", "whom", "signum"),
+    [
+        *((0, whom, signal.SIGKILL) for whom in ("launcher", "inner", "agent", "agent's inner", "rank")),
+        *((1, whom, signal.SIGKILL) for whom in ("launcher", "inner", "rank")),
+        *((number, "launcher", signal.SIGINT) for number in (0, 1)),
+    ],
+)
+def test_whoever_is_killed_leaves_nothing_on_any_node(node: Callable, number: int, whom: str, signum: int) -> None:
+    jobs = [
+        node(each, sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60)") for each in (0, 1)
+    ]
+    for job in jobs:
+        assert all(b"ready" in job.read_line() for _ in range(2))
+    chain = [psutil.Process(jobs[number].pid)]
+    while children := chain[-1].children():
+        chain.append(children[0])
+    names = ["launcher", "inner", *(["agent", "agent's inner"] if number == 0 else []), "rank"]
+    os.kill(dict(zip(names, chain, strict=True))[whom].pid, signum)
+    codes = [job.finish().code for job in jobs]
+    assert codes[1 - number] != 0
+    assert codes[number] == (-9 if (whom, signum) == ("launcher", signal.SIGKILL) else 128 + signum)
+    for job in jobs:
+        job.wait_until_nothing_is_left()
+
+
+def frame(kind: str, **content: Any) -> bytes:
+    text = json.dumps({"kind": kind, **content}).encode()
+    return struct.pack("!IB", len(text), 1) + text
+
+
+def prove(connection: socket.socket, is_listener: bool) -> frames.FrameReader:
+    proof = Proof(KEY, is_listener)
+    connection.sendall(proof.first())
+    while not proof.is_done:
+        answer, _ = proof.feed(connection.recv(1))
+        connection.sendall(answer)
+    return frames.FrameReader(greeted=True)
+
+
+def test_no_message_makes_a_node_run_another_program(node: Callable, port: int, tmp_path: Path) -> None:
+    """Messages are not encrypted, so whoever alters one must not gain more than the end of the job."""
+    with socket.create_server(("127.0.0.1", port)) as server:
+        job = node(1, "sh", "-c", "echo up $EVIL; exec sleep 50")
+        connection, _ = server.accept()
+        with connection:
+            prove(connection, is_listener=True)
+            assert b"greeting" in connection.recv(1 << 16)
+            ranks = [vars(each) for each in placement.place(3, [placement.Slots("h0", 1), placement.Slots("h1", 2)])]
+            evil = {"command": ["touch", "evil"], "environment": {"EVIL": "evil"}, "module": True, "call_bytes": 0}
+            master = {"store": "tcp:127.0.0.1:9", "master_address": "127.0.0.1", "master_port": 9}
+            connection.sendall(frame("start", nodes=[ranks[:1], ranks[1:]], salt="00", **master, **evil))
+            connection.sendall(frame("examine", environment={"PYTHONSTARTUP": "evil"}, limit_s=1.0))
+            connection.sendall(frame("more", placement=ranks[0]) + frame("listen", host=0, addresses=[], probe_key=""))
+            assert [job.read_line().split(maxsplit=2)[2] for _ in range(2)] == [b"up\n"] * 2
+            assert len(job.of_each(psutil.Process.cmdline)) == 4, "the two of the launcher, and two ranks"
+        result = job.finish()
+    assert result.code == 255 and "rank 0 on h0" in result.err and "was lost first" in result.err
+    assert not (tmp_path / "evil").exists()
+
+
+def test_node_0_tells_neither_its_command_nor_variables_nor_the_key(node: Callable, port: int) -> None:
+    job = node(0, "sh", "-c", "exec sleep 50", env={"SECRET": "verysecret"})
+    connection, until = None, time.monotonic() + 20
+    while connection is None and time.monotonic() < until:
+        with contextlib.suppress(ConnectionRefusedError):
+            connection = socket.create_connection(("127.0.0.1", port))
+    assert connection is not None
+    with connection:
+        reader = prove(connection, is_listener=False)
+        about = {"version": own_version(), "host": "h1", "address": "127.0.0.1", "slots": 1, "python": "", "cores": []}
+        connection.sendall(frame("greeting", node=1, count=2, **about))
+        told: list[Any] = []
+        while not told:
+            frames_here: list[Any] = list(reader.feed(connection.recv(1 << 16)))
+            told = [each for each in frames_here if each["kind"] == "start"]
+    assert told[0].keys() == {"kind", "store", "master_address", "master_port", "nodes", "salt"}
+    assert KEY.hex() not in str(told) and "verysecret" not in str(told)
+    result = job.finish()
+    assert (result.code, result.err) == (2, "farandole: node 1 was lost while the job started.\n")
 
 
 def test_a_launcher_waits_for_the_ranks_of_the_other(node: Callable) -> None:

@@ -239,6 +239,7 @@ DEATH = {
     "asked": False,
     "joins": 1,
     "said": [True, 0.5, None, False, False],
+    "lost": "",
     "recorded": "",
 }
 

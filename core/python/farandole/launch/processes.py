@@ -149,7 +149,11 @@ class LocalSupervisor(Supervisor):
         recorded = self.flights.last_words(number) if self.flights and code < 0 and not asked else ""
         ran_s = now - rank.started_at
         death = verdict.Death(rank.placement, rank.pid, code, now, ran_s, asked, joined, said, recorded=recorded)
-        self.note_death(death, len(self.alive))
+        self.rank_ended(death)
+
+    def rank_ended(self, death: verdict.Death) -> None:
+        """A rank of this host has ended."""
+        self.note_death(death, self.running)
 
     def _leave_nothing(self, now: float) -> None:
         self._leftovers_told = True

@@ -1,47 +1,54 @@
-"""From the name of node 0 to the moment when all nodes know each other: node 0 listens there, the others come.
+"""From the name of node 0 to the moment when all have come: node 0 listens there, the others dial in.
 
     node 0                                          node 1 ...
     looks its name up until it is its own           looks the name up until it is known
     listens there                                   connects until somebody answers
-    <------------------- proof.py ------------------>
-    <------------------- join: number, number of nodes, version, slots, address
-    start: all members, rank 0's endpoint, salt ---->   or "refused" with a sentence
+    <--------------- _start/proof.py --------------->
+    <------------------------------------ greeting, of an agent: and its number, number of nodes, slots, address
+    start: the places of all ranks ---------------->   or "refused" with a sentence
     closes the listener                             starts its ranks
 
-Signals are blocked meanwhile, so that no thread and no handler is needed before ranks are forked: the loop looks for
-those that wait.
+From the proof on everything is a frame, as between a launcher and the agents that it reaches by ssh. Signals are
+blocked meanwhile, and no thread is left, so that ranks can be forked afterwards.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
-import selectors
+import select
 import signal
 import socket
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from farandole._start.proof import Proof
-from farandole.launch import environment, guard, local
-from farandole.launch.nodes import channel as channels
+from farandole._start import sockets
+from farandole._start.proof import OtherProgramError, Proof, ProofError
+from farandole.launch import environment, guard
 from farandole.launch.nodes import roll
-from farandole.launch.nodes.channel import Channel
 from farandole.launch.nodes.options import NodeOptions
 from farandole.launch.remote import frames, reach
+from farandole.launch.remote.agent import about_this_host
 from farandole.launch.version import own_version
 
 CANNOT_START = 2
+_CHUNK = 1 << 16
+_PROOF_SECONDS = 5.0  # from the first packet to the end of the proof
 _TURN_SECONDS = 0.2
+_LOOK_SECONDS = 0.02
 _AGAIN_SECONDS = 0.5  # between two looks at a name, or two tries of an address
 _TELL_AFTER_SECONDS = 10.0  # a start that takes no longer needs no explanation
 _FLUSH_SECONDS = 2.0
 _MOST_GUESTS = 512  # that have not proved themselves
 _LATER_SECONDS = 10.0
 _REFUSALS = 2  # the first may be a node 0 that has just ended
+
+_T = TypeVar("_T")
 
 
 class MeetingError(Exception):
@@ -52,13 +59,57 @@ class MeetingError(Exception):
         self.exit_code = exit_code
 
 
+class Connection:
+    """A connection between two launchers, from the proof of the key to the first messages."""
+
+    def __init__(self, made: socket.socket, silence_s: float) -> None:
+        sockets.notice_lost_hosts(made, silence_s)
+        self.socket, self.reader = made, frames.FrameReader(greeted=True)
+        self.messages: list[frames.Message] = []  # that have come, and were not asked for
+        self.greeting: frames.Message = {}
+
+    async def prove(self, key: bytes, is_listener: bool) -> None:
+        """Both ends have the key. Raises ProofError, OSError."""
+        proof = Proof(key, is_listener)
+        await self._send(proof.first())
+        while not proof.is_done:
+            data = await self._receive()
+            if not data and proof.has_proved:
+                raise ProofError
+            if not data:
+                raise ConnectionError("it closed the connection")
+            answer, data = proof.feed(data)
+            await self._send(answer)
+            self._take(data)
+
+    async def say(self, kind: str, **content: Any) -> None:
+        """Send a message. Raises OSError."""
+        await self._send(frames.message(kind, **content))
+
+    async def hear(self) -> frames.Message:
+        """The next message. Raises OSError at the end, and ValueError where there is no sense in what comes."""
+        while not self.messages:
+            if not (data := await self._receive()):
+                raise ConnectionError("it closed the connection")
+            self._take(data)
+        return self.messages.pop(0)
+
+    def _take(self, data: bytes) -> None:
+        self.messages += [frame for frame in self.reader.feed(data) if isinstance(frame, dict)]
+
+    async def _send(self, data: bytes) -> None:
+        await asyncio.get_running_loop().sock_sendall(self.socket, data)
+
+    async def _receive(self) -> bytes:
+        return await asyncio.get_running_loop().sock_recv(self.socket, _CHUNK)
+
+
 @dataclass
 class Meeting(ABC):
-    """The loop of one node. `is_over`: the launcher's outer process has gone."""
+    """One node's part. `lifeline`: is at its end when the launcher's outer process has gone."""
 
     options: NodeOptions
-    selector: selectors.BaseSelector
-    is_over: Callable[[], bool]
+    lifeline: int
     tell: Callable[[str], None]
     _began: float = field(default_factory=time.monotonic)
     _told: bool = False
@@ -71,27 +122,22 @@ class Meeting(ABC):
     def waits_for(self) -> str:
         """The sentence about what is waited for."""
 
-    def tick(self, now: float) -> None:  # noqa: B027  # only node 0 has something to do
-        """Is called at each turn."""
-
     def limit_s(self) -> float:
         """How long the start may take."""
         return self.options.wait_s
 
-    def await_(self, is_there: Callable[[], bool], seconds: float = float("inf")) -> None:
-        """Turn the loop until something is there, for so long at most. Raises MeetingError."""
-        until = time.monotonic() + seconds
-        while not is_there() and (now := time.monotonic()) < until:
-            for key, _ in self.selector.select(min(_TURN_SECONDS, until - now)):
-                key.data()
-            self.tick(now)
+    async def watch(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """What `work` returns, unless the user or the time ends it. Raises MeetingError."""
+        task = asyncio.ensure_future(work)
+        while not (await asyncio.wait([task], timeout=_TURN_SECONDS))[0]:
             self._look_for_an_end()
+        return task.result()
 
     def _look_for_an_end(self) -> None:
         if waiting := [each for each in signal.sigpending() if each in guard.ENDING]:
             name = signal.Signals(waiting[0]).name
             raise MeetingError(f"ended by {name} before all nodes had come.", 128 + waiting[0])
-        if self.is_over():
+        if select.select([self.lifeline], [], [], 0)[0]:
             raise MeetingError("", 128 + signal.SIGKILL)
         waited_s = time.monotonic() - self._began
         if waited_s >= self.limit_s():
@@ -100,31 +146,22 @@ class Meeting(ABC):
             self._told = True
             self.tell(self.waits_for())
 
-    def look_up(self) -> list[str]:
+    async def look_up(self) -> list[str]:
         """The addresses of node 0's name, IPv4 first; none where it is not known, or not yet."""
         if ":" in self.options.host:
             return [self.options.host]
         found: list[str] = []
 
         def look() -> None:
-            try:
+            with contextlib.suppress(OSError):
                 infos = socket.getaddrinfo(self.options.host, self.options.port, type=socket.SOCK_STREAM)
-            except OSError:
-                return
-            found.extend(str(info[4][0]) for info in infos)
+                found.extend(str(info[4][0]) for info in infos)
 
         thread = threading.Thread(target=look, name="farandole-lookup", daemon=True)  # nothing else can end it
         thread.start()
-        self.await_(lambda: not thread.is_alive())
-        thread.join()
+        while thread.is_alive():
+            await asyncio.sleep(_LOOK_SECONDS)
         return sorted(dict.fromkeys(found), key=lambda address: ":" in address)
-
-    def flush(self, those: Iterable[Channel]) -> None:
-        """Let the kernel have what was said."""
-        until = time.monotonic() + _FLUSH_SECONDS
-        while any(each.is_open and not each.is_flushed for each in those) and time.monotonic() < until:
-            for key, _ in self.selector.select(_TURN_SECONDS):
-                key.data()
 
     def address_for_ranks(self, reached: str) -> str:
         """The address of this node's ranks: the one that leads to the meeting point, or of the chosen interfaces."""
@@ -142,35 +179,28 @@ class Meeting(ABC):
 
 @dataclass
 class MeetingPoint(Meeting):
-    """Node 0."""
+    """Node 0. `guests`: the nodes that have come, by their numbers."""
 
-    guests: list[Channel] = field(default_factory=list)  # not all have joined
+    guests: dict[int, Connection] = field(default_factory=dict)
     _strangers: set[str] = field(default_factory=set)  # addresses that came with another key
     _roll: roll.Roll | None = None
-    _error: MeetingError | None = None
     _looked_up: list[str] = field(default_factory=list)
+    _complete: asyncio.Future[list[roll.Member]] = field(init=False)
 
-    def gather(self) -> tuple[roll.Gathered, dict[int, Channel], list[socket.socket]]:
-        """Wait for all nodes: what all know, the channels to them, and rank 0's ports, held. Raises MeetingError."""
+    def gather(self) -> list[roll.Member]:
+        """Wait for all nodes; these are all, node 0 included. Raises MeetingError."""
         try:
-            listener, address = self._listen()
-            own = roll.Member(socket.gethostname(), self.address_for_ranks(address), self.options.slots)
-            self._roll = roll.Roll(self.options.count, own_version(), own)
-            self.selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
-            try:
-                self.await_(lambda: not self._missing() or self._error is not None)
-            finally:
-                self.selector.unregister(listener)
-                listener.close()
-            if self._error is not None:
-                raise self._error
-            return self._begin(own.address)
+            return asyncio.run(self.watch(self._gather()))
         except MeetingError as error:
-            for each in self.guests:
-                if each.proof.is_done:
-                    each.say("refused", why=str(error), code=error.exit_code)
-            self.flush(self.guests)
+            self.refuse(str(error), error.exit_code)
             raise
+
+    def refuse(self, why: str, code: int) -> None:
+        """Tell those that have come that the job cannot start."""
+        for guest in self.guests.values():
+            guest.socket.settimeout(_FLUSH_SECONDS)
+            with contextlib.suppress(OSError):
+                guest.socket.sendall(frames.message("refused", why=why, code=code))
 
     def late(self) -> str:
         """See Meeting."""
@@ -184,100 +214,106 @@ class MeetingPoint(Meeting):
                 "by an address at which the others reach it."
             )
         point, seconds = self.options.meeting_point, self.options.wait_s
-        return roll.late(self._missing(), self.options.count, point, seconds, self._strangers)
+        return roll.late(self._roll.missing, self.options.count, point, seconds, self._strangers)
 
     def waits_for(self) -> str:
         """See Meeting."""
         if self._roll is None:
             return f"node 0 waits until {self.options.host} is the name of this host."
-        return f"node 0 waits at {self.options.meeting_point} for {roll.nodes(self._missing())}."
+        return f"node 0 waits at {self.options.meeting_point} for {roll.nodes(self._roll.missing)}."
 
-    def tick(self, now: float) -> None:
-        """Dismiss those that prove nothing."""
-        for each in list(self.guests):
-            each.tick(now)
+    async def _gather(self) -> list[roll.Member]:
+        listener, address = await self._listen()
+        own = roll.Member(socket.gethostname(), self.address_for_ranks(address), self.options.slots)
+        self._roll = roll.Roll(self.options.count, own_version(), own)
+        self._complete = asyncio.get_running_loop().create_future()
+        self._look_whether_complete()
+        with listener:
+            accepting = asyncio.ensure_future(self._accept(listener))
+            members = await self._complete
+            accepting.cancel()
+        return members
 
-    def _missing(self) -> list[int]:
-        return self._roll.missing if self._roll else []
-
-    def _listen(self) -> tuple[socket.socket, str]:
+    async def _listen(self) -> tuple[socket.socket, str]:
         """At the first address of the name that is this host's: a name may be known later than we start."""
         while True:
-            self._looked_up = self.look_up()
+            self._looked_up = await self.look_up()
             here = environment.local_addresses()
             for address in (each for each in self._looked_up if each.lower() in here):
                 try:
-                    return channels.listen(address, self.options.port), address
+                    listener = socket.create_server((address, self.options.port), family=_family(address), backlog=512)
+                    listener.setblocking(False)
+                    return listener, address
                 except OSError as error:
                     raise MeetingError(
                         f"node 0 cannot listen at {self.options.meeting_point}: {error.strerror}; another program may "
                         "have the port: give all nodes another one in --rendezvous."
                     ) from error
-            self.await_(lambda: False, _AGAIN_SECONDS)
+            await asyncio.sleep(_AGAIN_SECONDS)
 
-    def _accept(self, listener: socket.socket) -> None:
+    async def _accept(self, listener: socket.socket) -> None:
+        room, tasks = asyncio.Semaphore(_MOST_GUESTS), set()
+        while True:
+            await room.acquire()
+            made, peer = await asyncio.get_running_loop().sock_accept(listener)
+            task = asyncio.ensure_future(self._receive(made, str(peer[0]).partition("%")[0], room))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def _receive(self, made: socket.socket, address: str, room: asyncio.Semaphore) -> None:
+        """One guest, until it goes or all have come."""
+        number = -1
         try:
-            made, peer = listener.accept()
-        except OSError:
-            return
-        made.setblocking(False)
-        if sum(not each.proof.is_done for each in self.guests) >= _MOST_GUESTS:
-            next(each for each in self.guests if not each.proof.is_done).end("too many came at once")
-        proof = Proof(self.options.key, is_listener=True)
-        guest = Channel(made, self.selector, proof, self._on_message, self._on_end, self.options.silence_s)
-        guest.other_address = str(peer[0]).partition("%")[0]
-        self.guests.append(guest)
+            try:
+                guest = Connection(made, self.options.silence_s)
+                await asyncio.wait_for(guest.prove(self.options.key, is_listener=True), _PROOF_SECONDS)
+            finally:
+                room.release()
+            number = await self._take_in(guest)
+            await guest.hear()  # it has nothing to say now: this is its end
+        except ProofError:
+            self._strangers.add(address)
+        except (asyncio.TimeoutError, OSError, KeyError, TypeError, ValueError):
+            pass
+        finally:
+            if number < 0:
+                made.close()
+            elif self._roll is not None and not self._complete.done():  # else it is the job's
+                self._roll.leave(number)
+                self.guests.pop(number).socket.close()
 
-    def _on_message(self, guest: Channel, message: frames.Message) -> None:
+    async def _take_in(self, guest: Connection) -> int:
         assert self._roll is not None
-        if message["kind"] != "join" or guest.node >= 0 or self._error is not None:
-            return
+        guest.greeting = await guest.hear()
         try:
-            guest.node = self._roll.join(message)
+            number = self._roll.join(guest.greeting)
         except roll.RollError as error:
-            self._error = MeetingError(str(error))
-        except roll.TwiceError as error:
-            guest.say("refused", why=str(error), code=CANNOT_START)
+            await guest.say("refused", why=str(error), code=CANNOT_START)
+            if error.ends_the_start and not self._complete.done():
+                self._complete.set_exception(MeetingError(str(error)))
+            raise
+        self.guests[number] = guest
+        self._look_whether_complete()
+        return number
 
-    def _on_end(self, guest: Channel) -> None:
-        self.guests.remove(guest)
-        if guest.is_refused:
-            self._strangers.add(guest.other_address)
-        if guest.node >= 0 and self._roll is not None:
-            self._roll.leave(guest.node)
-
-    def _begin(self, address: str) -> tuple[roll.Gathered, dict[int, Channel], list[socket.socket]]:
-        assert self._roll is not None
-        for each in [guest for guest in self.guests if guest.node < 0]:
-            each.end("all nodes have come")
-        try:
-            held, store, master_port = local.reserve_endpoints(address)
-        except OSError as error:
-            raise MeetingError(f"node 0 cannot listen at {address}: {error.strerror}.") from error
-        gathered = roll.Gathered(self._roll.members, store, master_port, os.urandom(16))
-        for each in self.guests:
-            each.say("start", **gathered.message())
-        return gathered, {each.node: each for each in self.guests}, held
+    def _look_whether_complete(self) -> None:
+        if self._roll is not None and not self._roll.missing and not self._complete.done():
+            self._complete.set_result(self._roll.members)
 
 
 @dataclass
 class Guest(Meeting):
     """A node that comes to node 0."""
 
-    _answer: dict[str, Any] | None = None
     _last: str = "it was not looked for yet"  # why it was not reached; "" once it was
     _refusals: int = 0
 
-    def gather(self) -> tuple[roll.Gathered, dict[int, Channel], list[socket.socket]]:
-        """Come to node 0, and wait with it for the others. Raises MeetingError."""
-        while True:
-            found = self.look_up()
-            if not found:
-                self._last = f"{self.options.host} is no name that this host knows"
-            for address in found:
-                if (channel := self._reach(address)) is not None and (gathered := self._join(channel)) is not None:
-                    return gathered, {0: channel}, []
-            self.await_(lambda: False, _AGAIN_SECONDS)
+    def dial(self) -> Connection:
+        """Come to node 0, and wait with it for the others; its order to start is among the messages of the connection.
+
+        Raises MeetingError.
+        """
+        return asyncio.run(self.watch(self._dial()))
 
     def late(self) -> str:
         """See Meeting."""
@@ -298,55 +334,62 @@ class Guest(Meeting):
         who, last = f"node {self.options.number}", f" ({self._last})" if self._last else ""
         return f"{who} waits for the start by node 0 at {self.options.meeting_point}{last}."
 
-    def _reach(self, address: str) -> Channel | None:
-        """A channel with both proofs; None where there is none now."""
+    async def _dial(self) -> Connection:
+        while True:
+            found = await self.look_up()
+            if not found:
+                self._last = f"{self.options.host} is no name that this host knows"
+            for address in found:
+                made = socket.socket(_family(address), socket.SOCK_STREAM)
+                made.setblocking(False)
+                try:
+                    return await self._join(made, address)
+                except MeetingError:
+                    made.close()
+                    raise
+                except asyncio.TimeoutError:
+                    self._last = f"{address}: it does not answer"
+                except (OSError, KeyError, TypeError, ValueError) as error:
+                    why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+                    self._last = f"{address}: {why}" if self._last else f"node 0 was there and went: {why}"
+                made.close()
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _join(self, made: socket.socket, address: str) -> Connection:
+        connection = Connection(made, self.options.silence_s)
+        loop = asyncio.get_running_loop()
+        await asyncio.wait_for(loop.sock_connect(made, (address, self.options.port)), _PROOF_SECONDS)
+        await asyncio.wait_for(self._prove(connection, address), _PROOF_SECONDS)
+        self._last = ""
+        number, count, slots = self.options.number, self.options.count, self.options.slots
+        address = self.address_for_ranks(str(made.getsockname()[0]).partition("%")[0])
+        connection.greeting = {**about_this_host(), "node": number, "count": count, "slots": slots, "address": address}
+        await connection.say("greeting", **connection.greeting)
+        while (message := await connection.hear())["kind"] != "start":
+            if message["kind"] == "refused":
+                raise MeetingError(str(message["why"]), int(message["code"]))
+            if message["kind"] == "ending":
+                raise MeetingError(f"somebody ended the launcher of node 0 by {message['why']}.", int(message["code"]))
+        connection.messages.insert(0, message)
+        return connection
+
+    async def _prove(self, connection: Connection, address: str) -> None:
         try:
-            channel = channels.connect(
-                address,
-                self.options.port,
-                self.selector,
-                self.options.key,
-                self._on_message,
-                self.options.silence_s,
-            )
-        except OSError as error:
-            self._last = f"{address}: {error.strerror}"
-            return None
-
-        def is_decided() -> bool:
-            channel.tick(time.monotonic())
-            return not channel.is_open or channel.proof.is_done
-
-        self.await_(is_decided)
-        if channel.is_open:
-            return channel
-        self._last = f"{address}: {channel.why}"
-        self._refusals += channel.is_refused
-        if channel.is_other_program:
+            await connection.prove(self.options.key, is_listener=False)
+        except OtherProgramError:
             raise MeetingError(
                 f"another program answers at {self.options.meeting_point} ({address}), no launcher of this release: "
                 "--rendezvous must name node 0 and a free port there."
-            )
-        if self._refusals >= _REFUSALS:
+            ) from None
+        except ProofError:
+            self._refusals += 1
+            if self._refusals < _REFUSALS:
+                raise ConnectionError("it has another key") from None
             raise MeetingError(
                 f"node {self.options.number} and node 0 at {self.options.meeting_point} have different keys: "
                 "--key-file must hold the same one on all nodes."
-            )
-        return None
+            ) from None
 
-    def _join(self, channel: Channel) -> roll.Gathered | None:
-        self._last, self._answer = "", None
-        about = roll.Member(socket.gethostname(), self.address_for_ranks(channel.own_address), self.options.slots)
-        number, count = self.options.number, self.options.count
-        channel.say("join", node=number, count=count, version=own_version(), **vars(about))
-        self.await_(lambda: self._answer is not None or not channel.is_open)
-        if self._answer is None:
-            self._last = f"node 0 was there and went: {channel.why}"
-            return None
-        if self._answer["kind"] == "refused":
-            raise MeetingError(str(self._answer["why"]), int(self._answer["code"]))
-        return roll.Gathered.read(self._answer)
 
-    def _on_message(self, _channel: Channel, message: frames.Message) -> None:
-        if message["kind"] in ("start", "refused") and self._answer is None:
-            self._answer = message
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET

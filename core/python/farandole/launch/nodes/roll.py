@@ -1,4 +1,4 @@
-"""Node 0's list of the nodes that have come, and the message by which all know each other. Pure."""
+"""Node 0's list of the nodes that have come, and their ranks. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _NAMED = 8
 
 
 class RollError(ValueError):
-    """The job cannot start; the message is one sentence for the user."""
+    """One cannot join, which may end the start of the job; the message is one sentence for the user."""
 
-
-class TwiceError(ValueError):
-    """This one cannot join, and the job waits on; the message is one sentence for its user."""
+    def __init__(self, message: str, ends_the_start: bool = True) -> None:
+        super().__init__(message)
+        self.ends_the_start = ends_the_start
 
 
 @dataclass(frozen=True)
@@ -28,37 +28,6 @@ class Member:
     host: str  # its name
     address: str  # where ranks elsewhere reach its own
     slots: int
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """All that the nodes know of each other when the ranks start."""
-
-    members: Sequence[Member]
-    store: str  # rank 0 listens there
-    master_port: int  # kept free at node 0, for torch.distributed
-    salt: bytes  # of the key of the ranks
-
-    def message(self) -> dict[str, Any]:
-        """As `read` takes it."""
-        members = [vars(each) for each in self.members]
-        return {"members": members, "store": self.store, "master_port": self.master_port, "salt": self.salt.hex()}
-
-    @staticmethod
-    def read(content: Mapping[str, Any]) -> Gathered:
-        """Raises KeyError, TypeError or ValueError for what is no such message."""
-        members = [_member(each) for each in content["members"]]
-        return Gathered(members, str(content["store"]), int(content["master_port"]), bytes.fromhex(content["salt"]))
-
-    def placements(self) -> list[list[Placement]]:
-        """The ranks of each node."""
-        slots = [Slots(each.host, each.slots) for each in self.members]
-        placed = place(sum(each.count for each in slots), slots)
-        found, at = [], 0
-        for each in slots:
-            found.append(placed[at : at + each.count])
-            at += each.count
-        return found
 
 
 @dataclass
@@ -74,7 +43,7 @@ class Roll:
         self._members[0] = self.own
 
     def join(self, content: Mapping[str, Any]) -> int:
-        """A node's message about itself -> its number. Raises RollError, TwiceError; ValueError and its like."""
+        """A node's greeting -> its number. Raises RollError; KeyError, TypeError or ValueError."""
         number, member = int(content["node"]), _member(content)
         who = f"node {number} ({member.host})"
         if content["version"] != self.version:
@@ -87,7 +56,8 @@ class Roll:
             )
         if number in self._members:
             there = self._members[number].host
-            raise TwiceError(f"node {number} has come already, from {there}; give each node a --node-rank of its own.")
+            why = f"node {number} has come already, from {there}; give each node a --node-rank of its own."
+            raise RollError(why, ends_the_start=False)
         self._members[number] = member
         total = sum(each.slots for each in self._members.values())
         if total > MAX_RANKS:
@@ -107,6 +77,13 @@ class Roll:
     def members(self) -> list[Member]:
         """All, in order. REQUIRES that none is missing."""
         return [self._members[number] for number in range(self.count)]
+
+
+def placements(members: Sequence[Member]) -> list[list[Placement]]:
+    """The ranks of each node."""
+    slots = [Slots(each.host, each.slots) for each in members]
+    placed = iter(place(sum(each.count for each in slots), slots))
+    return [[next(placed) for _ in range(each.count)] for each in slots]
 
 
 def nodes(numbers: Sequence[int]) -> str:

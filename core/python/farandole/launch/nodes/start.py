@@ -1,49 +1,128 @@
-"""One job of several nodes, on this one: meets the others, starts the ranks, sees them through."""
+"""One job of several nodes, on this one: meets the others, starts the ranks, sees them through.
+
+Node 0 runs the job as one on hosts that ssh reaches, with an agent of its own here; the launchers of the other nodes
+are the agents there.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
+import sys
 from dataclasses import replace
 
+from farandole._start.proof import job_key
 from farandole._start.rank_records import RankRecords, make_memory
-from farandole.launch import local
+from farandole.launch import environment
 from farandole.launch.description import Job
 from farandole.launch.events import JobEnded
-from farandole.launch.nodes.meeting import Guest, MeetingError, MeetingPoint
-from farandole.launch.nodes.supervisor import NodeSupervisor
+from farandole.launch.nodes import roll
+from farandole.launch.nodes.agent import NodeAgent
+from farandole.launch.nodes.meeting import CANNOT_START, Guest, MeetingError, MeetingPoint
 from farandole.launch.relay import OutputError
+from farandole.launch.remote import ssh, start
+from farandole.launch.remote.assembly import Assembly, HostPlan
+from farandole.launch.remote.cluster import ClusterSupervisor
+from farandole.launch.remote.link import Link
+from farandole.launch.remote.link import start as start_way
 from farandole.launch.shared_options import print_error
+from farandole.launch.version import own_version
 
-_CANNOT_START = 1
+_PART_SECONDS = 2.0
 
 
 def run(job: Job, lifeline: int) -> int:
     """Run this node's part of the job to the end of the whole job."""
     assert job.nodes is not None
-    hosts: dict[int, str] = {}  # the relay looks here once ranks print
-    supervisor = NodeSupervisor(
-        replace(job.output, hosts=hosts),
-        job.grace_s,
-        lifeline,
-        records=RankRecords(make_memory(1), 1),
-        number=job.nodes.number,
-        hosts=hosts,
-    )
-    kind = MeetingPoint if job.nodes.number == 0 else Guest
-    meeting = kind(job.nodes, supervisor.selector, lambda: supervisor.ending.began_at is not None, print_error)
     try:
-        gathered, channels, held = meeting.gather()
+        return _be_node_0(job, lifeline) if job.nodes.number == 0 else _be_node(job, lifeline)
     except MeetingError as error:
         if str(error):
             job.end(JobEnded(error.exit_code, (str(error),), is_refused=True))
         return error.exit_code
-    supervisor.listen(channels, held)
+
+
+def _be_node_0(job: Job, lifeline: int) -> int:
+    assert job.nodes is not None
+    meeting = MeetingPoint(job.nodes, lifeline, print_error)
+    members = meeting.gather()
     try:
-        supervisor.start(job, gathered, job.nodes.key)
-    except (local.CommandError, OutputError, OSError) as error:
-        code = getattr(error, "exit_code", _CANNOT_START)
-        why = f"node {job.nodes.number} cannot start its ranks: {getattr(error, 'strerror', None) or error}"
-        supervisor.say("failed", why=why.rstrip("."), code=code)
-        meeting.flush(channels.values())
-        job.end(JobEnded(code, (f"{why.rstrip('.')}.",), is_refused=True))
-        return code
-    return supervisor.run()
+        return _supervisor(job, lifeline, meeting, members).run()
+    except (OutputError, OSError) as error:
+        why = f"node 0 cannot start its ranks: {getattr(error, 'strerror', None) or error}".rstrip(".") + "."
+        meeting.refuse(why, CANNOT_START)
+        raise MeetingError(why) from error
+
+
+def _supervisor(job: Job, lifeline: int, meeting: MeetingPoint, members: list[roll.Member]) -> ClusterSupervisor:
+    """With the ways to all agents. Raises OutputError, OSError."""
+    assert job.nodes is not None
+    ranks, salt = roll.placements(members), os.urandom(16)
+    capacity, hosts = ranks[0][0].size, {each.rank: each.host for node in ranks for each in node}
+    told = {**start.content(job, capacity), "module": False, "key": job_key(job.nodes.key, salt).hex()}
+    plans = [
+        HostPlan(f"node {node}", ranks[node], member.address, node > 0, meeting.guests[node].greeting if node else None)
+        for node, member in enumerate(members)
+    ]
+    supervisor = ClusterSupervisor(
+        replace(job.output, hosts=hosts),
+        job.grace_s,
+        lifeline,
+        assembly=Assembly(
+            hosts=plans,
+            job=told,
+            environments=[dict(job.base)],
+            version=own_version(),
+            probe_key="",
+            places={"nodes": [[vars(each) for each in node] for node in ranks], "salt": salt.hex()},
+        ),
+        program="its launcher",
+        silence_s=job.hosts.silence_s,
+    )
+    supervisor.relay.open_logs(each.rank for each in ranks[0])
+    stdin = os.dup(0)
+    words, base = [sys.executable, *ssh.AGENT, str(stdin)], environment.without_outer_job(job.base)
+    process = start_way(words, base, inherits=[stdin])
+    selector, on_frame = supervisor.selector, supervisor.on_frame
+    supervisor.add(Link("node 0", selector, on_frame, process, is_local=True))
+    for plan, (_, guest) in zip(plans[1:], sorted(meeting.guests.items()), strict=True):
+        way = Link(plan.name, selector, on_frame, connection=guest.socket, reader=guest.reader, greeted=True)
+        supervisor.add(way)
+    return supervisor
+
+
+def _be_node(job: Job, lifeline: int) -> int:
+    assert job.nodes is not None
+    connection = Guest(job.nodes, lifeline, print_error).dial()
+    agent = NodeAgent(
+        replace(job.output, hosts={}),
+        job.grace_s,
+        lifeline,
+        records=RankRecords(make_memory(1), 1),
+        commands=connection.socket.fileno(),
+        answers=os.dup(connection.socket.fileno()),
+        reader=connection.reader,
+        number=job.nodes.number,
+        own={
+            **start.content(job, 0),
+            "module": False,
+            "environment": dict(job.base),
+            "address": connection.greeting["address"],
+        },
+        key=job.nodes.key,
+    )
+    for message in connection.messages:
+        agent.obey(message)
+    code = agent.run()
+    _part(connection.socket)
+    return code
+
+
+def _part(connection: socket.socket) -> None:
+    """Let node 0 read all that we have said: an end with its words unread would take ours from it."""
+    connection.settimeout(_PART_SECONDS)
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(1 << 16):
+            pass

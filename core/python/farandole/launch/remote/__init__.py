@@ -1,4 +1,4 @@
-"""Jobs on several hosts: one agent on each, started by ssh, which starts the ranks there.
+"""Jobs on several hosts: one agent on each, started by ssh or dialled in (launch/nodes), which starts the ranks there.
 
     launcher                     agent on each host (agent.py)          who
     ssh HOST python -m ...agent
@@ -10,8 +10,6 @@
 
 `farandole doctor -H` sends others (examination.py): listen and probe as above, `clock`, and `examine`, for which the
 agent has a child (examiner.py).
-
-Agents, and the launchers of nodes (launch/nodes), tell of the ends of ranks alike (telling.py).
 
 Everything travels in frames (frames.py) on the agent's stdin and stdout. The end of stdin ends the agent and its ranks.
 """

@@ -1,9 +1,10 @@
 """The program that starts and supervises the ranks of one host for a launcher elsewhere.
 
-    ssh HOST python -m farandole.launch.remote.agent
+    ssh HOST python -m farandole.launch.remote.agent [STDIN]
 
-It reads the launcher's frames from stdin and answers on stdout. At the end of stdin it kills its ranks and ends: the
-launcher, its ssh or its host is gone. A launcher that says nothing for so long is gone, too.
+STDIN is the descriptor of what rank 0 gets as its stdin, which is empty otherwise. The agent reads the frames of the
+launcher from its own stdin and answers on stdout. At the end of stdin it kills its ranks and ends: the launcher, its
+ssh or its host is gone. A launcher that says nothing for so long is gone, too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import socket
 import sys
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NoReturn
 
 from farandole._start import this_host
@@ -23,26 +25,32 @@ from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local, verdict
 from farandole.launch.events import JobEnded
 from farandole.launch.inspection.aftermath import Flights
+from farandole.launch.inspection.sight import Sight
 from farandole.launch.placement import Placement
+from farandole.launch.processes import LocalSupervisor
 from farandole.launch.relay import OutputOptions, Relay
 from farandole.launch.remote import frames
 from farandole.launch.remote.examiner import Examiner
 from farandole.launch.remote.forwarder import Forwarder
+from farandole.launch.remote.outgoing import Outgoing
 from farandole.launch.remote.probe import Prober
-from farandole.launch.remote.telling import TellingSupervisor
+from farandole.launch.remote.telling import told
 from farandole.launch.supervise import ENDING
 from farandole.launch.version import own_version
 
 _CHUNK = 1 << 16
+_CANNOT_START = 2
 
 
 @dataclass(kw_only=True)
-class Agent(TellingSupervisor):
+class Agent(LocalSupervisor):
     """Supervises the ranks of this host; what the user's signals are for others, a launcher's messages are here."""
 
     commands: int  # descriptor
     answers: int
-    _reader: frames.FrameReader = field(default_factory=lambda: frames.FrameReader(greeted=True))
+    gets_stdin: bool = False  # rank 0, if it is here
+    reader: frames.FrameReader = field(default_factory=lambda: frames.FrameReader(greeted=True))
+    _out: Outgoing = field(init=False)
     _prober: Prober | None = None
     _examiner: Examiner | None = None
     _reserved: list[socket.socket] = field(default_factory=list)
@@ -58,16 +66,16 @@ class Agent(TellingSupervisor):
     def __post_init__(self) -> None:
         super().__post_init__()
         os.set_blocking(self.commands, False)
-        self.selector.register(self.commands, selectors.EVENT_READ, self._hear_launcher)
+        self.selector.register(self.commands, selectors.EVENT_READ, self.hear_launcher)
 
     def make_relay(self) -> Relay:
         """See Supervisor."""
-        return Forwarder(self.options, self.selector, self.wake, self.answers)
+        self._out = Outgoing(self.answers, self.selector)
+        return Forwarder(self.options, self.selector, self.wake, self._out)
 
     def greet(self) -> None:
         """Say who we are."""
-        assert isinstance(self.relay, Forwarder)
-        self.relay.send(frames.GREETING)
+        self._out.write(frames.GREETING)
         self.say("greeting", **about_this_host())
 
     @property
@@ -77,31 +85,34 @@ class Agent(TellingSupervisor):
 
     # The launcher's messages
 
-    def _hear_launcher(self) -> None:
+    def hear_launcher(self) -> None:
+        """Do what the launcher says, as far as it has said it."""
         try:
             data = os.read(self.commands, _CHUNK)
         except BlockingIOError:
             return
-        except ConnectionError:
+        except OSError:  # a connection's
             data = b""
         if not data:
             self.selector.unregister(self.commands)
-            self._lose_launcher()
+            self.lose_launcher()
             return
         self._heard_at = time.monotonic()
-        for frame in self._reader.feed(data):
+        for frame in self.reader.feed(data):
             if isinstance(frame, dict):
-                self._obey(frame)
+                self.obey(frame)
             elif isinstance(frame, frames.CallPiece):
                 self._take_call(frame.data)
 
-    def _lose_launcher(self) -> None:
+    def lose_launcher(self) -> None:
+        """Nobody is left to work for."""
         self.ending.launcher_gone(time.monotonic())
         self._stays = False
         if not self.alive:
             self._dismissed = True
 
-    def _obey(self, message: frames.Message) -> None:
+    def obey(self, message: frames.Message) -> None:
+        """Do what a message says."""
         kind = message["kind"]
         if kind in ("listen", "quiet") and self._prober is not None:
             self._prober.close()
@@ -171,22 +182,26 @@ class Agent(TellingSupervisor):
         here = os.fstat(self._call).st_size if self._call >= 0 else -1
         if self._order is not None and here >= self._order["call_bytes"]:
             order, self._order = self._order, None
-            self._start(order)
+            self.start_all(order)
 
-    def _start(self, message: frames.Message) -> None:
+    def start_all(self, message: frames.Message) -> None:
+        """Start the ranks of this host, or say why that cannot be."""
         if self._prober is not None:
             self._prober.close()
         try:
             self._start_ranks(message)
         except local.CommandError as error:
-            self.say("refused", why=str(error), exit_code=error.exit_code)
-            self.ending.launcher_gone(time.monotonic())
+            self.refuse(str(error), error.exit_code)
         except OSError as error:
-            self.say("refused", why=f"it cannot start {len(message['placements'])} ranks: {error.strerror}.")
-            self.ending.launcher_gone(time.monotonic())
+            self.refuse(f"it cannot start {len(message['placements'])} ranks: {error.strerror}.", _CANNOT_START)
         else:
             self.say("started", pids={rank.placement.rank: rank.pid for rank in self.alive.values()})
         self._started = True
+
+    def refuse(self, why: str, code: int) -> None:
+        """Our ranks cannot start."""
+        self.say("refused", why=why, exit_code=code)
+        self.ending.launcher_gone(time.monotonic())
 
     def _start_ranks(self, message: frames.Message) -> None:
         placements = [Placement(**each) for each in message["placements"]]
@@ -219,8 +234,8 @@ class Agent(TellingSupervisor):
                 membership=membership,
                 joins=joins,
             )
-            options = {"gets_stdin": False, "bind_to": message["bind_to"], "call": call, "has_threads": joins >= 0}
-            return local.start(command, placement, variables, **options)
+            bind_to, is_late = message["bind_to"], joins >= 0
+            return local.start(command, placement, variables, self.gets_stdin, bind_to, call, is_late)
 
         self.start_rank = start
         signal.pthread_sigmask(signal.SIG_BLOCK, guard.HANDLED)
@@ -235,17 +250,19 @@ class Agent(TellingSupervisor):
         try:
             self.start_newcomer(placement)
         except (OSError, local.CommandError):
-            self.say(
-                "death", rank=placement.rank, pid=0, code=1, ran_s=0.0, asked=False, joins=0, said=None, recorded=""
-            )
+            self.say("death", **told(verdict.Death(placement, 0, 1, 0.0, 0.0), joins=0))
 
-    def note_death(self, death: verdict.Death, others: int) -> None:
-        """See Supervisor; the launcher judges, and decides whether an elastic job goes on."""
-        self.tell_death(death)
+    def rank_ended(self, death: verdict.Death) -> None:
+        """See LocalSupervisor; the launcher judges, and decides whether an elastic job goes on."""
+        self.say("death", **told(death, self.records.joins(death.placement.rank)))
         if self._is_elastic:
             self.deaths.append(death)
         else:
-            super().note_death(death, others)
+            super().rank_ended(death)
+
+    def take_sight(self, sight: Sight, now: float) -> None:
+        """See LocalSupervisor. Only the launcher of all hosts can tell who waits for whom."""
+        self.say("sight", **sight.message(round(now * 1e9)))
 
     def _leave_nothing(self, now: float) -> None:
         if not self._stays:
@@ -256,14 +273,24 @@ class Agent(TellingSupervisor):
         self.say("membership", rank=rank, message=message)
 
     def on_signal(self, signum: int) -> None:
-        """See Supervisor. SIGTERM is a notice for the ranks of an elastic job that this host goes away."""
+        """See Supervisor. The user's own signal is for the launcher, which passes it on, so this one is for us.
+
+        SIGTERM is a notice for the ranks of an elastic job that this host goes away.
+        """
         if signum in ENDING and self._stays:
             self._stays = False
             self.say("leaving")
         if self._is_elastic and signum == signal.SIGTERM and self.alive:
             self.tell_ranks(signum)
-        else:
-            super().on_signal(signum)
+            return
+        if signum in ENDING:
+            self.say("ending", why=signal.Signals(signum).name, code=128 + signum)
+        super().on_signal(signum)
+
+    def launcher_gone(self) -> None:
+        """See Supervisor: of our two processes the outer one is gone."""
+        self.say("ending", why="SIGKILL", code=128 + signal.SIGKILL)
+        super().launcher_gone()
 
     # The loop
 
@@ -280,23 +307,19 @@ class Agent(TellingSupervisor):
         """See Supervisor."""
         if self._prober is not None:
             self._prober.tick()
-        if now - self._heard_at >= self._patience_s and not self.suspended:
-            self._lose_launcher()
+        is_silent = now - self._heard_at >= self._patience_s and not self.suspended
+        if is_silent or self._out.error is not None:
+            self.lose_launcher()
         super().act(now)
 
-    def _stdout_failed(self, error: OSError, now: float) -> None:
-        """See Supervisor: nobody reads our answers."""
-        self._lose_launcher()
-
-    def conclude(self) -> JobEnded:
+    def conclude(self) -> JobEnded | None:
         """See Supervisor. The launcher tells the user."""
         self.say("done", stuck=self._started and self.anything_left)
         return JobEnded(0)
 
     def say(self, kind: str, **content: Any) -> None:
         """Answer the launcher."""
-        assert isinstance(self.relay, Forwarder)
-        self.relay.send(frames.message(kind, **content))
+        self._out.write(frames.message(kind, **content))
 
 
 def about_this_host() -> dict[str, Any]:
@@ -327,16 +350,18 @@ def _check_timeline(path: str) -> None:
         raise local.CommandError(f"it has no folder {folder} for the timeline: make it there.", 2)
 
 
-def work(lifeline: int, kind: type[Agent] = Agent) -> int:
-    """Be an agent. The launcher's pipes leave 0 and 1, where what Python and libraries print would mix with frames."""
+def work(lifeline: int, kind: type[Agent] = Agent, stdin: int = -1) -> int:
+    """Be an agent. The launcher's pipes leave 0 and 1, where what Python and libraries print would mix with frames.
+
+    `stdin`: of rank 0; -1: none.
+    """
     commands, answers = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
+    os.dup2(os.open(os.devnull, os.O_RDWR) if stdin < 0 else stdin, 0)
     os.dup2(2, 1)
     memory = make_memory(1)
     agent = kind(
         OutputOptions(), environment.settings(environment.inherited()).grace_s, lifeline,
-        records=RankRecords(memory, 1), commands=commands, answers=answers,
+        records=RankRecords(memory, 1), commands=commands, answers=answers, gets_stdin=stdin >= 0,
     )  # fmt: skip
     agent.greet()
     return agent.run()
@@ -344,7 +369,8 @@ def work(lifeline: int, kind: type[Agent] = Agent) -> int:
 
 def main() -> NoReturn:
     """Run the agent and exit."""
-    sys.exit(guard.run_guarded(work))
+    stdin = int(sys.argv[1]) if len(sys.argv) > 1 else -1
+    sys.exit(guard.run_guarded(partial(work, stdin=stdin)))
 
 
 if __name__ == "__main__":

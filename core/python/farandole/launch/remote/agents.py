@@ -10,6 +10,7 @@ import time
 from abc import abstractmethod
 from dataclasses import dataclass, field
 
+from farandole.launch import verdict
 from farandole.launch.remote import frames
 from farandole.launch.remote.link import Link
 from farandole.launch.supervise import Supervisor
@@ -33,7 +34,7 @@ class AgentsSupervisor(Supervisor):
 
     @abstractmethod
     def on_link_end(self, link: Link, now: float) -> None:
-        """The process that reaches an agent has ended, and `link` holds how."""
+        """The way to an agent has ended, and `link` holds how."""
 
     @property
     def running(self) -> int:
@@ -60,7 +61,10 @@ class AgentsSupervisor(Supervisor):
                 link.hang_up()
 
     def reap(self, now: float) -> None:
-        """See Supervisor: children of ours are ways to agents."""
+        """See Supervisor: children of ours are ways to agents, and other agents have dialled in."""
+        for link in list(self.links):
+            if link.is_closed:
+                self._end_link(link, 0 if link.done else verdict.LOST, now)
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -68,14 +72,16 @@ class AgentsSupervisor(Supervisor):
                 return
             if pid == 0:
                 return
-            link = next((each for each in self.links if each.process.pid == pid), None)
+            found = next((each for each in self.links if each.process and each.process.pid == pid), None)
             code = os.waitstatus_to_exitcode(status)
-            if link is None:
+            if found is None:
                 self.other_child_ended(pid, code)
-                continue
-            link.process.returncode = code
-            link.end(code)
-            self.on_link_end(link, now)
+            else:
+                self._end_link(found, code, now)
+
+    def _end_link(self, link: Link, code: int, now: float) -> None:
+        link.end(code)
+        self.on_link_end(link, now)
 
     def other_child_ended(self, pid: int, code: int) -> None:
         """A child of ours has ended that is no way to an agent. `code`: its exit code, or minus the signal."""

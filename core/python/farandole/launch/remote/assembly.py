@@ -29,6 +29,8 @@ class HostPlan:
 
     name: str
     placements: Sequence[Placement]
+    address: str = ""  # where the others reach it, if that is known
+    is_told_places_only: bool = False  # its agent has the rest of the job from its own user
     greeting: Message | None = None
     offered: list[str] = field(default_factory=list)
     ports: dict[str, int] | None = None
@@ -57,6 +59,7 @@ class Assembly:
     version: str
     probe_key: str
     interfaces: Sequence[str] = ()
+    places: dict[str, Any] = field(default_factory=dict)  # of all ranks: all that some agents are told
     _addresses: list[str] = field(default_factory=list)
     _master: dict[str, Any] = field(default_factory=dict)
 
@@ -118,6 +121,9 @@ class Assembly:
         host.greeting = greeting
         if any(each.greeting is None for each in self.hosts):
             return []
+        if all(each.address for each in self.hosts):
+            self._addresses = [each.address for each in self.hosts]
+            return self._reserve()
         self._check_twins()
         for each in self.hosts:
             assert each.greeting is not None
@@ -150,13 +156,16 @@ class Assembly:
     def _choose(self) -> list[Send]:
         if len(self.hosts) == 1 and not self.hosts[0].offered:  # of a job on one host that has an agent all the same
             self._addresses = [_LOOPBACK]
-            return [(0, "reserve", {"address": _LOOPBACK})]
+            return self._reserve()
         names = [host.name for host in self.hosts]
         reached = {number: host.reached or set() for number, host in enumerate(self.hosts)}
         try:
             self._addresses = reach.choose(names, [host.offered for host in self.hosts], reached)
         except reach.ReachError as error:
             raise AssemblyError(str(error), [names[each] for each in self._strangers(reached)]) from error
+        return self._reserve()
+
+    def _reserve(self) -> list[Send]:
         return [(0, "reserve", {"address": self._addresses[0]})]
 
     def _strangers(self, reached: reach.Reached) -> Sequence[int]:
@@ -169,10 +178,12 @@ class Assembly:
 
     def _start(self, store: str, master_port: int) -> list[Send]:
         self._master = {"store": store, "master_address": self._addresses[0], "master_port": master_port}
-        return [
-            (number, "start", self.order(self._addresses[number], self.environments[number], host.placements))
-            for number, host in enumerate(self.hosts)
-        ]
+        return [(number, "start", self._order(number, host)) for number, host in enumerate(self.hosts)]
+
+    def _order(self, number: int, host: HostPlan) -> dict[str, Any]:
+        if host.is_told_places_only:
+            return {**self._master, **self.places}
+        return self.order(self._addresses[number], self.environments[number], host.placements)
 
     def order(self, address: str, environment: dict[str, str], placements: Sequence[Placement]) -> dict[str, Any]:
         """The content of the message that starts these ranks on a host with this address. REQUIRES the job's ports."""

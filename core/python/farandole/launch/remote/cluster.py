@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,7 +18,8 @@ from farandole.launch.remote.agents import AgentsSupervisor
 from farandole.launch.remote.assembly import Assembly, AssemblyError, Send
 from farandole.launch.remote.follow import Follower
 from farandole.launch.remote.link import NO_AGENT_REMEDY, Link
-from farandole.launch.remote.telling import heard
+from farandole.launch.remote.telling import heard, told
+from farandole.launch.supervise import ENDING
 
 CANNOT_START = 2
 _STEP_SECONDS = 30.0  # for one answer of all agents, once ssh has connected
@@ -90,6 +92,11 @@ class ClusterSupervisor(AgentsSupervisor):
         link.streams[placement.rank] = self.relay.add_remote(placement.rank)
         link.say("more", placement=asdict(placement))
 
+    def where_output_is(self, rank: int) -> str:
+        """See Supervisor."""
+        dialled = [each.name for each in self.links if each.connection and rank in each.streams]
+        return f"the output of {dialled[0]}" if dialled else ""
+
     # Supervisor's questions
 
     def tell_ranks(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
@@ -98,6 +105,21 @@ class ClusterSupervisor(AgentsSupervisor):
             self.hang_up()
         for link in self.links:
             link.say("tell", signum=signum, groups=groups, spare_ending=spare_ending)
+
+    def on_signal(self, signum: int) -> None:
+        """See Supervisor. Agents that have dialled in tell their users why the job ends."""
+        if signum in ENDING:
+            self._tell_why(signal.Signals(signum).name, 128 + signum)
+        super().on_signal(signum)
+
+    def launcher_gone(self) -> None:
+        """See Supervisor."""
+        self._tell_why("SIGKILL", 128 + signal.SIGKILL)
+        super().launcher_gone()
+
+    def _tell_why(self, why: str, code: int) -> None:
+        for link in self.links:
+            link.say("ending", why=why, code=code)
 
     # The agents' messages
 
@@ -138,8 +160,9 @@ class ClusterSupervisor(AgentsSupervisor):
     def _assemble(self, link: Link, message: frames.Message) -> None:
         if message["kind"] == "started":
             self._pids.update((int(rank), pid) for rank, pid in message["pids"].items())
+            host = self.assembly.hosts[self.links.index(link)].placements[0].host
             for rank in message["pids"]:
-                self.relay.emit(RankStarted(int(rank), link.name, message["pids"][rank]))
+                self.relay.emit(RankStarted(int(rank), host, message["pids"][rank]))
         try:
             sends = self.assembly.on_message(self.links.index(link), message)
         except AssemblyError as error:
@@ -181,11 +204,8 @@ class ClusterSupervisor(AgentsSupervisor):
         placement = self._placements.pop(message["rank"], None) if message["rank"] in link.streams else None
         if placement is None:
             return
-        death = heard(message, placement, now, "its agent there", None if self.told_to_end else link.ended_by)
-        self.note_death(death, len(self._placements))
-        for other in self.links:
-            if other is not link:
-                other.say("ended", rank=placement.rank, pid=death.pid, code=death.code, joins=message["joins"])
+        death = heard(message, placement, now, link.agent, None if self.told_to_end else link.ended_by)
+        self._note_end(link, death, message["joins"])
 
     def on_link_end(self, link: Link, now: float) -> None:
         """See AgentsSupervisor."""
@@ -207,7 +227,7 @@ class ClusterSupervisor(AgentsSupervisor):
             self._refuse(f"{link.name} was lost while the job started{ssh.last_line(text)}.", [link.name])
         if self.slots is not None:
             self.slots.close(link.name)
-        how = f"the way to {link.name} ended with {ssh.manner(link.code)}{ssh.last_line(text)}"
+        how = link.how_it_ended()
         for rank in self.ranks_of(link):
             placement = self._placements.pop(rank)
             code = link.code or verdict.LOST
@@ -222,9 +242,14 @@ class ClusterSupervisor(AgentsSupervisor):
                 lost=how,
                 orphaned_s=max(verdict.Death.orphaned_s, self.silence_s),
             )
-            self.note_death(death, len(self._placements))
-            for other in self.links:
-                other.say("ended", rank=rank, pid=death.pid, code=code, joins=0)
+            self._note_end(link, death, joins=0)
+
+    def _note_end(self, link: Link, death: verdict.Death, joins: int) -> None:
+        """A rank has ended, which the other agents hear of."""
+        self.note_death(death, len(self._placements))
+        for other in self.links:
+            if other is not link:
+                other.say("ended", **told(death, joins))
 
     def why_no_agent(self, link: Link, stderr: str) -> str:
         """The sentence about a way that has ended before its agent greeted."""
@@ -271,6 +296,8 @@ class ClusterSupervisor(AgentsSupervisor):
         if self._refused_at is not None and not self.told_to_end:
             resolved = all(link.greeted or link.code is not None for link in self.links)
             if resolved or now - self._refused_at >= _GATHER_SECONDS:
+                for link in self.links:
+                    link.say("refused", why=" ".join(self._sentences[:_MOST_SENTENCES]), code=self._refusal_code)
                 self.hang_up()
         super().act(now)
 

@@ -82,7 +82,7 @@ def _connect(order: Order, supervisor: _Supervisor) -> None:
         here = is_local(name, order.local_names)
         words = ssh.reach(name, here, order.options, words_of_ssh)
         process = link.start(words, environment.without_outer_job(order.base))
-        supervisor.links.append(link.Link(name, process, supervisor.selector, here, supervisor.on_frame))
+        supervisor.links.append(link.Link(name, supervisor.selector, supervisor.on_frame, process, is_local=here))
 
 
 @dataclass(kw_only=True)

@@ -27,15 +27,10 @@ class Forwarder(Relay):
     """Sends output as frames. All methods are for the supervisor's thread; none of them blocks."""
 
     def __init__(
-        self, options: OutputOptions, selector: selectors.BaseSelector, wake: Callable[[], None], descriptor: int
+        self, options: OutputOptions, selector: selectors.BaseSelector, wake: Callable[[], None], out: Outgoing
     ) -> None:
         self.options, self.selector, self.wake, self.streams = options, selector, wake, []
-        self._out = Outgoing(descriptor, selector)
-        self._paused = False
-
-    def send(self, frame: bytes) -> None:
-        """A frame for the launcher."""
-        self._out.write(frame)
+        self._out, self._paused = out, False
 
     def open_logs(self, ranks: Iterable[int]) -> None:
         """The launcher has the log files."""
@@ -68,8 +63,8 @@ class Forwarder(Relay):
 
     @property
     def stdout_error(self) -> OSError | None:
-        """Why the launcher gets nothing any more."""
-        return self._out.error
+        """The agent itself notices that the launcher gets nothing any more."""
+        return None
 
     @property
     def flushed(self) -> bool:
@@ -99,7 +94,7 @@ class Forwarder(Relay):
         except BlockingIOError:
             return False
         if data:
-            self.send(frames.output(stream.rank, stream.pipe, data))
+            self._out.write(frames.output(stream.rank, stream.pipe, data))
         else:
             self._close(stream)
         return True

@@ -1,12 +1,17 @@
-"""The launcher's end of one agent: its process (ssh, or the agent itself on this host), its pipes, its ranks."""
+"""The launcher's end of one agent: the way to it, its frames, its ranks.
+
+The way is a process (ssh, or the agent itself on this host), or the connection by which the agent has dialled in.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import selectors
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +21,7 @@ from typing import Any
 
 from farandole.launch import guard
 from farandole.launch.relay import ShownStream
-from farandole.launch.remote import frames
+from farandole.launch.remote import frames, ssh
 from farandole.launch.remote.outgoing import Outgoing
 
 NO_AGENT_REMEDY = "look for what its shell prints at a login without a terminal"
@@ -28,33 +33,63 @@ _CALL_PIECE = 1 << 20
 
 @dataclass(eq=False)
 class Link:
-    """One host. `process` is the child that reaches its agent."""
+    """One host. `process` is the child that reaches its agent; without one the agent has dialled in.
+
+    The key of a `connection` is proved, but nothing vouches for what comes after the proof.
+    """
 
     name: str
-    process: subprocess.Popen[bytes]
     selector: selectors.BaseSelector
-    is_local: bool  # the process is the agent itself, on this host
     on_frame: Callable[[Link, frames.Message | frames.Output], None]
+    process: subprocess.Popen[bytes] | None = None
+    connection: socket.socket | None = None
+    is_local: bool = False  # the process is the agent itself, on this host
     streams: dict[int, tuple[ShownStream, ShownStream]] = field(default_factory=dict)  # of ranks that live there
     reader: frames.FrameReader = field(default_factory=frames.FrameReader)
     stderr: bytearray = field(default_factory=bytearray)  # its last bytes
     greeted: bool = False
     done: bool = False  # the agent has said that nothing is left there
     ended_by: tuple[str, int] | None = None  # a signal, by which somebody there ended the agent, and its exit code
-    code: int | None = None  # of the process, once it has ended
+    code: int | None = None  # of the process, once it has ended; of a connection as if it were one
     error: str = ""  # why we do not understand it
     heard_at: float = field(default_factory=time.monotonic)
+    _why: str = "it was closed"  # of the end of a connection
     _paused: bool = False
     _call_sent: int = 0  # bytes
 
     def __post_init__(self) -> None:
-        assert self.process.stdin and self.process.stdout and self.process.stderr
-        self._out = Outgoing(self.process.stdin.fileno(), self.selector)
         self._open: dict[int, Callable[[], None]] = {}
-        for pipe, read in ((self.process.stdout, self._read), (self.process.stderr, self._read_stderr)):
-            os.set_blocking(pipe.fileno(), False)
-            self._open[pipe.fileno()] = read
-            self.selector.register(pipe.fileno(), selectors.EVENT_READ, read)
+        if self.connection is not None:
+            commands, self._answers = self.connection.fileno(), os.dup(self.connection.fileno())
+        else:
+            process = self._process
+            assert process.stdin and process.stdout and process.stderr
+            commands, self._answers = process.stdin.fileno(), process.stdout.fileno()
+            self._listen(process.stderr.fileno(), self._read_stderr)
+        self._out = Outgoing(commands, self.selector)
+        self._listen(self._answers, self._read)
+
+    @property
+    def _process(self) -> subprocess.Popen[bytes]:
+        assert self.process is not None
+        return self.process
+
+    @property
+    def agent(self) -> str:
+        """What is there, for a sentence."""
+        return "its agent there" if self.connection is None else f"the launcher of {self.name}"
+
+    @property
+    def is_closed(self) -> bool:
+        """Returns whether a connection is at its end, which `end` is to be told."""
+        return self.connection is not None and self.code is None and (self.done or self._answers not in self._open)
+
+    def how_it_ended(self) -> str:
+        """The sentence about an end that was not meant to be."""
+        if self.connection is not None:
+            return f"the connection to {self.agent} ended: {self._why}"
+        last = ssh.last_line(self.stderr.decode(errors="replace"))
+        return f"the way to {self.name} ended with {ssh.manner(self.code or 0)}{last}"
 
     def say(self, kind: str, **content: Any) -> None:
         """Send a message to the agent."""
@@ -71,19 +106,23 @@ class Link:
         return not self._out.idle
 
     def hang_up(self) -> None:
-        """Close the agent's stdin, at which it kills what it has started and ends."""
-        assert self.process.stdin
+        """End the agent's input, at which it kills what it has started and ends."""
         self._out.close()
-        if not self.process.stdin.closed:
-            self.process.stdin.close()
+        if self.connection is not None:
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_WR)
+        elif self._process.stdin and not self._process.stdin.closed:
+            self._process.stdin.close()
 
     def kill(self) -> None:
-        """SIGKILL the process, unless it has ended: until we reap it, the id is its own."""
-        if self.code is None:
-            os.kill(self.process.pid, signal.SIGKILL)
+        """End our way to the agent at once, unless it has ended: until we reap the process, the id is its own."""
+        if self.connection is not None:
+            self._close(self._answers)
+        elif self.code is None:
+            os.kill(self._process.pid, signal.SIGKILL)
 
     def end(self, code: int) -> None:
-        """The process has ended: read what its pipes still hold, and close them."""
+        """The way has ended: read what is still there, and close it."""
         self.code = code
         self.pause(False)
         for descriptor, read in list(self._open.items()):
@@ -93,16 +132,19 @@ class Link:
         for descriptor in list(self._open):
             self._close(descriptor)
         self.hang_up()
+        if self.process is not None:
+            self.process.returncode = code
+        if self.connection is not None:
+            os.close(self._answers)
+            self.connection.close()
 
     def pause(self, paused: bool) -> None:
-        """Stop or go on reading what the agent says."""
-        assert self.process.stdout
-        descriptor = self.process.stdout.fileno() if not self.process.stdout.closed else -1
-        if paused != self._paused and descriptor in self._open:
+        """Stop or go on reading what the agent says. One that has dialled in sends no output."""
+        if paused != self._paused and self._answers in self._open and self.connection is None:
             if paused:
-                self.selector.unregister(descriptor)
+                self.selector.unregister(self._answers)
             else:
-                self.selector.register(descriptor, selectors.EVENT_READ, self._open[descriptor])
+                self.selector.register(self._answers, selectors.EVENT_READ, self._open[self._answers])
             self._paused = paused
 
     def _has_more(self, descriptor: int) -> bool:
@@ -110,9 +152,13 @@ class Link:
             now.register(descriptor, selectors.EVENT_READ)
             return bool(now.select(0))
 
+    def _listen(self, descriptor: int, read: Callable[[], None]) -> None:
+        os.set_blocking(descriptor, False)
+        self._open[descriptor] = read
+        self.selector.register(descriptor, selectors.EVENT_READ, read)
+
     def _read(self) -> None:
-        assert self.process.stdout
-        if not (data := self._take(self.process.stdout.fileno())):
+        if not (data := self._take(self._answers)):
             return
         self.heard_at = time.monotonic()
         try:
@@ -122,13 +168,21 @@ class Link:
                 self.on_frame(self, frame)
         except frames.FrameError as error:
             self.error = f"{self.name} does not answer like an agent: {error}"
-            self.kill()
-            if self.process.stdout.fileno() in self._open:  # more of this is of no use
-                self._close(self.process.stdout.fileno())
+            self._give_up()
+        except (KeyError, TypeError, ValueError):
+            if self.connection is None:
+                raise
+            self._why = "a message made no sense"
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """More of this is of no use."""
+        self.kill()
+        self._close(self._answers)
 
     def _read_stderr(self) -> None:
-        assert self.process.stderr
-        self.stderr += self._take(self.process.stderr.fileno())
+        assert self._process.stderr
+        self.stderr += self._take(self._process.stderr.fileno())
         del self.stderr[:-_MOST_STDERR_BYTES]
 
     def _take(self, descriptor: int) -> bytes:
@@ -137,19 +191,22 @@ class Link:
             data = os.read(descriptor, _CHUNK)
         except BlockingIOError:
             return b""
+        except OSError as error:  # of a connection
+            self._why, data = error.strerror or str(error), b""
         if not data:
             self._close(descriptor)
         return data
 
     def _close(self, descriptor: int) -> None:
-        """The pipe itself is closed with the process object."""
-        if not (self._paused and self.process.stdout and descriptor == self.process.stdout.fileno()):
+        """The pipe itself is closed with the object that has it."""
+        if self._open.pop(descriptor, None) and not (self._paused and descriptor == self._answers):
             self.selector.unregister(descriptor)
-        del self._open[descriptor]
 
 
-def start(words: Sequence[str], environment: Mapping[str, str], has_threads: bool = False) -> subprocess.Popen[bytes]:
-    """Start the command that reaches an agent. It dies with us. Raises OSError.
+def start(
+    words: Sequence[str], environment: Mapping[str, str], has_threads: bool = False, inherits: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start the command that reaches an agent. It dies with us. Raises OSError. `inherits`: descriptors.
 
     REQUIRES one thread, unless the launcher `has_threads`: then another program does in its place, see `local.start`.
     """
@@ -171,6 +228,7 @@ def start(words: Sequence[str], environment: Mapping[str, str], has_threads: boo
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        pass_fds=inherits,
         start_new_session=True,  # Ctrl-C is for us, which pass it on
         preexec_fn=None if has_threads else prepare,  # noqa: PLW1509  (we have one thread)
     )

@@ -53,7 +53,7 @@ def _supervisor(job: Job, lifeline: int, refused: Mapping[str, str]) -> ClusterS
         lifeline,
         assembly=Assembly(
             hosts=plans,
-            job=_content(job, slots.capacity if slots else len(job.placements)),
+            job=content(job, slots.capacity if slots else len(job.placements)),
             environments=[_variables(job, plan.name) for plan in plans],
             version=own_version(),
             probe_key=secrets.token_hex(32),
@@ -72,7 +72,7 @@ def _supervisor(job: Job, lifeline: int, refused: Mapping[str, str]) -> ClusterS
         is_local = job.is_local(name)
         words = ssh.reach(name, is_local, job.hosts, words_of_ssh)
         process = link.start(words, environment.without_outer_job(job.base), has_threads)
-        return link.Link(name, process, supervisor.selector, is_local, supervisor.on_frame)
+        return link.Link(name, supervisor.selector, supervisor.on_frame, process, is_local=is_local)
 
     supervisor.follower = _follower(job, partial(open_way, has_threads=True), refused)
     if supervisor.follower is not None:
@@ -113,7 +113,8 @@ def _plans(job: Job) -> list[HostPlan]:
     return [HostPlan(name, placements) for name, placements in by_host.items()]
 
 
-def _content(job: Job, capacity: int) -> dict[str, object]:
+def content(job: Job, capacity: int) -> dict[str, object]:
+    """What all agents are told about the job at the start."""
     return {
         "command": list(job.command),
         "module": job.module,

@@ -25,9 +25,10 @@ class TaskAgent(Agent):
 
     secret: bytes = b""
 
-    def _start(self, message: frames.Message) -> None:
+    def start_all(self, message: frames.Message) -> None:
+        """See Agent."""
         key = job_key(bytes.fromhex(message["key"]), self.secret)
-        super()._start({**message, "key": key.hex()})
+        super().start_all({**message, "key": key.hex()})
 
 
 def main() -> NoReturn:
