@@ -1,8 +1,11 @@
-"""The messages of a launcher and its agents: frames, the start of a job, addresses, ssh's words. Pure."""
+"""The messages of a launcher and its agents: frames, the start of a job, addresses, ssh's words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +14,10 @@ from farandole.launch import placement
 from farandole.launch.options import HostOptions
 from farandole.launch.remote import frames, reach, ssh
 from farandole.launch.remote.assembly import Assembly, AssemblyError, HostPlan
+from farandole.launch.remote.probe import Prober
 from farandole.launch.remote.telling import heard
+
+KEY = bytes(range(32))
 
 # ---- frames
 
@@ -262,3 +268,35 @@ def test_a_rank_that_obeyed_the_end_of_its_teller_is_lost_by_that_end() -> None:
 def test_a_message_that_is_no_death_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
         heard({**DEATH, **wrong}, PLACE, 100.0, "", None)
+
+
+# ---- the probe of addresses
+
+
+def turn(selector: selectors.BaseSelector, *probers: Prober, is_over: Callable[[], object]) -> None:
+    until = time.monotonic() + 20
+    while not is_over() and time.monotonic() < until:
+        for key, _ in selector.select(0.05):
+            key.data()
+        for each in probers:
+            each.tick()
+
+
+def test_a_probe_reaches_the_host_that_it_means_and_no_other() -> None:
+    with selectors.DefaultSelector() as selector, socket.create_server(("127.0.0.1", 0)) as silent:
+        listener, caller, stranger = Prober(1, KEY, selector), Prober(0, KEY, selector), Prober(0, KEY[::-1], selector)
+        port = listener.listen(["127.0.0.1", "192.0.2.1"])["127.0.0.1"]  # the other one is no address of this host
+        closed = socket.create_server(("127.0.0.1", 0))
+        nobody = closed.getsockname()[1]
+        closed.close()
+        found: dict[str, Any] = {}
+        targets = [(1, "127.0.0.1", port), (2, "127.0.0.1", port), (3, "127.0.0.1", nobody)]
+        caller.start([*targets, (4, "127.0.0.1", silent.getsockname()[1])], lambda reached: found.update(one=reached))
+        stranger.start(targets[:1], lambda reached: found.update(other=reached))
+        began = time.monotonic()
+        turn(selector, listener, caller, stranger, is_over=lambda: len(found) == 2)
+        assert found == {"one": [(1, "127.0.0.1")], "other": []}
+        assert time.monotonic() - began < 10, "one that says nothing is given up"
+        for each in (listener, caller, stranger):
+            each.close()
+        assert not selector.get_map()
