@@ -181,6 +181,17 @@ def test_a_killed_task_leaves_nothing_and_is_named() -> None:
     assert _within(lambda: not any(map(psutil.pid_exists, pids)))
 
 
+def test_a_task_that_ends_before_the_job_starts_is_named() -> None:
+    with _job(_sleep, 2) as (call, hub, tasks):
+        hosts = listed(hub.arrange())
+        tasks[0].kill()
+        tasks[0].wait()
+        with pytest.raises(farandole.FarandoleError, match="its task has ended, or was lost"):
+            call.run(hub, "Tests", 2, hosts)
+        with pytest.raises(farandole.FarandoleError, match="its task has ended, or was lost"):
+            call.run(hub, "Tests", 2, hosts)  # the hub has no connection any more
+
+
 def test_a_part_that_cannot_be_pickled_is_named() -> None:
     with pytest.raises(farandole.ArgumentTypeError, match=r"test\.run cannot send .*its argument 0"):
         Call(_sum, (sys.stdout,), None, "test.run")

@@ -1,7 +1,7 @@
 """Functions as ranks in the tasks of an engine such as Spark. `farandole.engine` has the names for plugins.
 
     call      the function to the launcher, its results to the caller
-    hub       where tasks meet the driver, and ways the tasks
+    hub       where tasks meet the driver, and the launcher the tasks
     places    which tasks share a host, and which of them has its agent   (pure)
     task      the task's part: meets the hub, runs the agent, ends with the job
     wire      the messages between a task and the hub
@@ -12,10 +12,10 @@
     driver_log    lines that ranks write for the driver alone
 
     driver                                                              executor
-    caller -- child --> launcher -- stdin, stdout --> way                task
-      hub <--------------- Unix socket ---------------+                   |
+    caller -- child --> launcher                                        task
+      hub <- Unix socket --+                                              |
        |  <------------------ TCP, proved with the hub's key -------------+
-       +-- hands the connection to the way            agent <-- stdin and stdout are that connection
+       +-- hands the connection to the launcher       agent <-- stdin and stdout are that connection
                                                         +--> ranks
 
 It is `farandole.run` with another way to an agent: the same launcher, messages, output, blame and pickling. An engine

@@ -1,8 +1,8 @@
 """Where the tasks of an engine meet the driver, and where the launcher's ways to agents find them.
 
 A task connects by TCP, proves the hub's key and says what it is. Once the caller has arranged the tasks, each hears
-whether it has the agent of its host: then the launcher gets the connection, by a way (launch/remote/way.py) that asks
-for the host by its name at a Unix socket of this user. Other tasks wait until the hub closes.
+whether it has the agent of its host: then the launcher gets the connection, which asks for the host by its name at a
+Unix socket of this user. Other tasks wait until the hub closes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ _POLL_SECONDS = 0.1
 
 @dataclass
 class _Met:
-    """A task with its connection, which is None once a way has it."""
+    """A task that nobody has taken, with its connection."""
 
     task: Task
-    connection: socket.socket | None
+    connection: socket.socket
     host: str = ""  # for which it has the agent
-    way: socket.socket | None = None  # that has taken it
 
 
 @dataclass
@@ -72,9 +71,7 @@ class Hub:
         with self._changed:
             self._closed = True
             for met in self._met:
-                for each in (met.connection, met.way):
-                    if each is not None:
-                        _close(each)
+                _close(met.connection)
             for giver in self._givers:
                 _close(giver)
             self._met.clear()
@@ -90,7 +87,7 @@ class Hub:
     def count(self) -> int:
         """How many tasks are here; those that have gone before they were arranged are not."""
         with self._changed:
-            self._met[:] = [met for met in self._met if met.host or met.connection is None or not _is_gone(met)]
+            self._met[:] = [met for met in self._met if met.host or not _is_gone(met)]
             return len(self._met)
 
     def wait(self, tasks: int, seconds: float) -> bool:
@@ -169,43 +166,26 @@ class Hub:
     @staticmethod
     def _tell(met: _Met, message: wire.Message) -> None:
         with contextlib.suppress(OSError):  # the launcher finds that it has gone
-            assert met.connection is not None
             wire.send(met.connection, message)
 
-    def _answer(self, way: socket.socket) -> None:
-        """A program of the launcher asks for a host."""
-        with way:
-            try:
-                way.settimeout(_ASK_SECONDS)
-                if not sockets.is_ours(way):
-                    return
-                met = self._hand_over(way, way.recv(4096).decode())
-                way.settimeout(None)
-                if met is not None:
-                    way.recv(1)  # until the way has ended
-            except OSError:
-                return
-            with self._changed:
-                if met in self._met:
-                    self._met.remove(met)
-                    self._changed.notify_all()
+    def _answer(self, launcher: socket.socket) -> None:
+        """The launcher asks for a host."""
+        with launcher, contextlib.suppress(OSError):
+            launcher.settimeout(_ASK_SECONDS)
+            if sockets.is_ours(launcher):
+                self._hand_over(launcher, launcher.recv(4096).decode())
 
-    def _hand_over(self, way: socket.socket, host: str) -> _Met | None:
+    def _hand_over(self, launcher: socket.socket, host: str) -> None:
         with self._changed:
-            met = next((each for each in self._met if each.host == host and each.connection is not None), None)
-            if met is None:
-                return None
-            assert met.connection is not None
-            socket.send_fds(way, [b"1"], [met.connection.fileno()])
-            met.connection.close()
-            met.connection, met.way = None, way
-            return met
+            met = next((each for each in self._met if each.host == host), None)
+            if met is not None:
+                socket.send_fds(launcher, [b"1"], [met.connection.fileno()])
+                met.connection.close()
+                self._met.remove(met)
 
 
 def _is_gone(met: _Met) -> bool:
     """Returns whether the other end of a connection that nobody has taken is closed. It says nothing before that."""
-    if met.connection is None:
-        return True
     poll = select.poll()
     poll.register(met.connection, select.POLLIN | select.POLLRDHUP)
     return any(events & (select.POLLRDHUP | select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))

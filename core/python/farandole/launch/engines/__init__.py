@@ -5,13 +5,14 @@
     slurm.py   SLURM_JOB_NODELIST, by scontrol          srun
     lsf.py     LSB_MCPU_HOSTS                           blaunch
     pbs.py     PBS_NODEFILE                             ssh: PBS's own programs connect no stdin and stdout
-    tasks.py   told by a caller of ours, as in Spark    the socket of the caller's hub (remote/way.py)
+    tasks.py   told by a caller of ours, as in Spark    a connection from the caller's hub
 
 Tests run Slurm's. The others follow their documentation, with recorded or written environments as tests.
 """
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -26,7 +27,12 @@ class Engine:
     allocation: Callable[[Mapping[str, str]], HostList | None]  # that we run in; raises JobError
     program: str = "ssh"  # that reaches a host
     command: Callable[[str, list[str]], list[str]] | None = None  # of this host and an agent's words; None: by ssh
-    has_agents: bool = False  # which run already, each in a folder and with variables of its own
+    connect: Callable[[str], socket.socket] | None = None  # to the agent of this host, which runs already
+
+    @property
+    def has_agents(self) -> bool:
+        """Returns whether agents run already, each in a folder and with variables of its own."""
+        return self.connect is not None
 
 
 # The innermost first: Flux runs inside allocations of others, too.

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-import sys
+import socket
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 
+from farandole._start import sockets
 from farandole.launch.engines import Engine
 
-_WAY = Path(__file__).parents[1] / "remote" / "way.py"
+_ASK_SECONDS = 10.0
 _TRAVELS = ("FARANDOLE_", "HOROVOD_", "NCCL_")
 _STAYS = ("FARANDOLE_RUN_", "FARANDOLE_ADDRESS", "FARANDOLE_SSH", "FARANDOLE_TIMELINE")
 
 
 def engine(name: str, hub: str) -> Engine:
-    """The engine of this name. `hub`: the abstract name of the Unix socket where ways ask for an agent."""
-    return Engine(lambda _environ: None, name, partial(_command, hub), has_agents=True)
+    """The engine of this name. `hub`: the abstract name of the Unix socket that has the connections to agents."""
+    return Engine(lambda _environ: None, name, connect=partial(_connect, hub))
 
 
-def _command(hub: str, host: str, _words: list[str]) -> list[str]:
-    return [sys.executable, "-I", "-S", str(_WAY), hub, host]
+def _connect(hub: str, host: str) -> socket.socket:
+    """The connection to the agent of a host; one that is at its end where there is none."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
+        asked.settimeout(_ASK_SECONDS)
+        try:
+            asked.connect(f"\0{hub}")
+            if sockets.is_ours(asked):
+                asked.sendall(host.encode())
+                _, descriptors, _, _ = socket.recv_fds(asked, 1, 1)
+                if descriptors:
+                    return socket.socket(fileno=descriptors[0])
+        except OSError:
+            pass
+    ended, other = socket.socketpair()
+    other.close()
+    return ended
 
 
 def variables(base: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

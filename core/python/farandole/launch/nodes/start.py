@@ -87,7 +87,8 @@ def _supervisor(job: Job, lifeline: int, meeting: MeetingPoint, members: list[ro
     selector, on_frame = supervisor.selector, supervisor.on_frame
     supervisor.add(Link("node 0", selector, on_frame, process, is_local=True))
     for plan, (_, guest) in zip(plans[1:], sorted(meeting.guests.items()), strict=True):
-        way = Link(plan.name, selector, on_frame, connection=guest.socket, reader=guest.reader, greeted=True)
+        way = Link(plan.name, selector, on_frame, connection=guest.socket, reader=guest.reader)
+        way.is_launcher = way.greeted = True
         supervisor.add(way)
     return supervisor
 

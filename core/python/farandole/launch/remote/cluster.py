@@ -94,7 +94,7 @@ class ClusterSupervisor(AgentsSupervisor):
 
     def where_output_is(self, rank: int) -> str:
         """See Supervisor."""
-        dialled = [each.name for each in self.links if each.connection and rank in each.streams]
+        dialled = [each.name for each in self.links if each.is_launcher and rank in each.streams]
         return f"the output of {dialled[0]}" if dialled else ""
 
     # Supervisor's questions
@@ -256,6 +256,8 @@ class ClusterSupervisor(AgentsSupervisor):
         if link.error:
             return f"{link.error}; {NO_AGENT_REMEDY}"
         assert link.code is not None
+        if link.connection is not None:
+            return f"{link.name}: {link.how_it_ended()}"
         if link.is_local:
             return f"{link.name}: the agent on this host ended with {ssh.manner(link.code)}{ssh.last_line(stderr)}"
         if self.program != "ssh":

@@ -33,9 +33,10 @@ _CALL_PIECE = 1 << 20
 
 @dataclass(eq=False)
 class Link:
-    """One host. `process` is the child that reaches its agent; without one the agent has dialled in.
+    """One host. `process` is the child that reaches its agent; without one there is a connection, whose key is proved.
 
-    The key of a `connection` is proved, but nothing vouches for what comes after the proof.
+    `is_launcher`: the agent is the launcher of a node, which shows the output of its ranks itself; nothing vouches for
+    what comes after its proof.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Link:
     process: subprocess.Popen[bytes] | None = None
     connection: socket.socket | None = None
     is_local: bool = False  # the process is the agent itself, on this host
+    is_launcher: bool = False
     streams: dict[int, tuple[ShownStream, ShownStream]] = field(default_factory=dict)  # of ranks that live there
     reader: frames.FrameReader = field(default_factory=frames.FrameReader)
     stderr: bytearray = field(default_factory=bytearray)  # its last bytes
@@ -53,7 +55,7 @@ class Link:
     code: int | None = None  # of the process, once it has ended; of a connection as if it were one
     error: str = ""  # why we do not understand it
     heard_at: float = field(default_factory=time.monotonic)
-    _why: str = "it was closed"  # of the end of a connection
+    why: str = "it was closed"  # of the end of a connection, if the system says nothing
     _paused: bool = False
     _call_sent: int = 0  # bytes
 
@@ -77,17 +79,18 @@ class Link:
     @property
     def agent(self) -> str:
         """What is there, for a sentence."""
-        return "its agent there" if self.connection is None else f"the launcher of {self.name}"
+        return f"the launcher of {self.name}" if self.is_launcher else "its agent there"
 
     @property
     def is_closed(self) -> bool:
         """Returns whether a connection is at its end, which `end` is to be told."""
-        return self.connection is not None and self.code is None and (self.done or self._answers not in self._open)
+        is_over = self._answers not in self._open or (self.is_launcher and self.done)  # its own output may take longer
+        return self.connection is not None and self.code is None and is_over
 
     def how_it_ended(self) -> str:
         """The sentence about an end that was not meant to be."""
         if self.connection is not None:
-            return f"the connection to {self.agent} ended: {self._why}"
+            return f"the connection to {self.agent} ended: {self.why}"
         last = ssh.last_line(self.stderr.decode(errors="replace"))
         return f"the way to {self.name} ended with {ssh.manner(self.code or 0)}{last}"
 
@@ -139,8 +142,8 @@ class Link:
             self.connection.close()
 
     def pause(self, paused: bool) -> None:
-        """Stop or go on reading what the agent says. One that has dialled in sends no output."""
-        if paused != self._paused and self._answers in self._open and self.connection is None:
+        """Stop or go on reading what the agent says, unless it sends no output."""
+        if paused != self._paused and self._answers in self._open and not self.is_launcher:
             if paused:
                 self.selector.unregister(self._answers)
             else:
@@ -170,9 +173,9 @@ class Link:
             self.error = f"{self.name} does not answer like an agent: {error}"
             self._give_up()
         except (KeyError, TypeError, ValueError):
-            if self.connection is None:
+            if not self.is_launcher:
                 raise
-            self._why = "a message made no sense"
+            self.why = "a message made no sense"
             self._give_up()
 
     def _give_up(self) -> None:
@@ -192,7 +195,7 @@ class Link:
         except BlockingIOError:
             return b""
         except OSError as error:  # of a connection
-            self._why, data = error.strerror or str(error), b""
+            self.why, data = error.strerror or str(error), b""
         if not data:
             self._close(descriptor)
         return data

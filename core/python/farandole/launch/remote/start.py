@@ -69,6 +69,10 @@ def _supervisor(job: Job, lifeline: int, refused: Mapping[str, str]) -> ClusterS
     )
 
     def open_way(name: str, has_threads: bool) -> link.Link:
+        engine = job.hosts.engine
+        if engine is not None and engine.connect is not None:
+            end = "its task has ended, or was lost"
+            return link.Link(name, supervisor.selector, supervisor.on_frame, connection=engine.connect(name), why=end)
         is_local = job.is_local(name)
         words = ssh.reach(name, is_local, job.hosts, words_of_ssh)
         process = link.start(words, environment.without_outer_job(job.base), has_threads)
