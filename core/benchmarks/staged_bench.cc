@@ -65,7 +65,7 @@ std::vector<std::unique_ptr<World>> MakeWorlds(int size) {
     world->rank = r;
     world->size = size;
     world->peers = peers;
-    world->layout = MakeLayout(peers, std::vector<bool>(peers.size(), false));
+    world->layout = MakeLayout(peers);
     world->transport = MakeTransport({});
     std::vector<Descriptor> events(peers.size());
     for (Descriptor& event : events) Require(MakeEvent(&event));

@@ -101,7 +101,7 @@ def problems_of(told: dict[str, Any], job: Job, killed: float) -> list[str]:
     """A rank that is known to be there is lost at once; one that had not come yet is missed at the deadline."""
     found = []
     text = told.get("text", "")
-    too_late = "for rank 0: nobody to connect to" in text  # rank 0 had heard of the death and was gone
+    too_late = "for rank 0: no connection" in text  # rank 0 had heard of the death and was gone
     if f"rank {job.victim}" not in text and not too_late:
         found.append(f"no word of rank {job.victim}")
     if told.get("type") == "PeerLostError":

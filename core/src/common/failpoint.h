@@ -13,6 +13,7 @@
 //   bootstrap.send                    a message of the start is sent
 //   bootstrap.wait                    the start is about to sleep
 //   handshake.step*                   each stage of a handshake
+//   shm_setup.open*                   a rank finds out whether it can share memory
 //   shm_setup.enter*                  a member gives its descriptors to the leader
 //   shm_setup.hand_out*               the leader gives all descriptors to the members
 //   segment.create*  segment.attach*  shared memory

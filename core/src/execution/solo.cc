@@ -37,7 +37,7 @@ Status PerformOnHost(Operation* operation) {
 }  // namespace
 
 Solo::Solo(bool world_of_one) {
-  if (world_of_one) sets_ = std::make_unique<ProcessSets>(MakeLayout({PeerInfo()}, {false}), 0);
+  if (world_of_one) sets_ = std::make_unique<ProcessSets>(MakeLayout({PeerInfo()}), 0);
 }
 
 ProcessSetPtr Solo::FindSet(int id) {

@@ -21,12 +21,12 @@ int Layout::shard_count() const {
 }
 
 // The loop visits ranks in order, so groups are ordered by their lowest rank, and ranks ascend in each group.
-Layout MakeLayout(const std::vector<PeerInfo>& peers, const std::vector<bool>& unshared) {
+Layout MakeLayout(const std::vector<PeerInfo>& peers) {
   Layout layout;
   std::map<std::string, size_t> group_by_machine;
   for (size_t r = 0; r < peers.size(); ++r) {
     size_t group = layout.groups.size();
-    if (peers[r].shares_memory && !unshared[r]) group = group_by_machine.emplace(peers[r].machine, group).first->second;
+    if (peers[r].shares_memory) group = group_by_machine.emplace(peers[r].machine, group).first->second;
     if (group == layout.groups.size()) layout.groups.emplace_back();
     layout.group_of.push_back(static_cast<int>(group));
     layout.member_of.push_back(static_cast<int>(layout.groups[group].size()));

@@ -33,8 +33,7 @@ struct Layout {
   int RankOf(int group, int member) const { return groups[static_cast<size_t>(group)][static_cast<size_t>(member)]; }
 };
 
-// unshared[r]: rank r could not share memory, although its PeerInfo says that it can.
-Layout MakeLayout(const std::vector<PeerInfo>& peers, const std::vector<bool>& unshared);
+Layout MakeLayout(const std::vector<PeerInfo>& peers);
 
 // The layout of a process set of these ranks, which have the positions 0, 1, ... in their order. Ranks that share
 // memory in the world share it in the set. REQUIRES: ranks ascend.

@@ -87,23 +87,29 @@ std::vector<uint64_t> MyCores() {
   return cores;
 }
 
-PeerInfo MyPeerInfo(const WorldSpec& spec, const std::string& segment_endpoint) {
-  PeerInfo peer_info{HostName(), MachineIdentity(), getpid(), spec.shares_memory && !segment_endpoint.empty(),
-                     segment_endpoint};
-  peer_info.size = spec.size;
-  peer_info.settings = spec.settings;
-  peer_info.cores = MyCores();
-  return peer_info;
+// Finds out whether this rank can share memory, and listens where the others may have to connect.
+PeerInfo MyPeerInfo(const WorldSpec& spec, ShmSetup* shm_setup, LinkSetup* link_setup) {
+  PeerInfo mine{HostName(), MachineIdentity(), getpid(), spec.shares_memory, ""};
+  mine.size = spec.size;
+  mine.settings = spec.settings;
+  mine.cores = MyCores();
+  if (spec.size == 1) return mine;
+  if (spec.shares_memory) {
+    const Status opened = shm_setup->Open(&mine.segment_endpoint);
+    mine.shares_memory = opened.ok();
+    mine.sharing_error = opened.message();
+  }
+  mine.listening_error = link_setup->Open(&mine.data_endpoint).message();
+  return mine;
 }
 
 class Start {
  public:
-  // Listens for members before the client exists, since its PeerInfo names that endpoint.
   Start(const WorldSpec& spec, Deadline deadline)
       : spec_(spec),
         shm_setup_(spec),
         link_setup_(spec),
-        client_(spec.rank, MyPeerInfo(spec, shm_setup_.Open()), Now(), deadline),
+        client_(spec.rank, MyPeerInfo(spec, &shm_setup_, &link_setup_), Now(), deadline),
         control_(static_cast<size_t>(spec.size)),
         pidfds_(static_cast<size_t>(spec.size)) {
     const TimePoint now = Now();
@@ -225,8 +231,7 @@ void Start::Admit(AuthenticatedPeer peer) {
   }
   acceptor_.TurnAway(admitted.message());
   refused_.emplace_back(std::move(peer.connection));
-  refused_.back().Queue(
-      RendezvousMessage{RendezvousMessage::kGiveUp, 0, admitted.code(), {}, admitted.message(), {}}.Encode());
+  refused_.back().Queue(RendezvousMessage{RendezvousMessage::kGiveUp, admitted.code(), admitted.message()}.Encode());
   refused_.back().EndSending();
 }
 
@@ -254,7 +259,7 @@ void Start::Read(int rank, TimePoint now) {
     if (!RendezvousMessage::Decode(messages[next], &message).ok())
       return OnLost(rank, "sent a message that cannot be read");
     if (server_) {
-      server_->OnMessage(rank, message);
+      server_->OnMessage(rank, message, now);
     } else {
       client_.OnMessage(message, now);
     }
@@ -298,16 +303,13 @@ void Start::Deliver(TimePoint now) {
 void Start::Perform(const RendezvousClient::Action& action, TimePoint now) {
   switch (action.kind) {
     case RendezvousClient::Action::kSend:
-      if (server_) return server_->OnMessage(0, action.message);
+      if (server_) return server_->OnMessage(0, action.message, now);
       return Send(0, action.message);
-    case RendezvousClient::Action::kListen:
-      return link_setup_.Open(&client_);
-    case RendezvousClient::Action::kShare:
-      return shm_setup_.Begin(now, &client_);
+    case RendezvousClient::Action::kSetUp:
+      shm_setup_.Begin(now, &client_);
+      return link_setup_.Begin(now, &client_);
     case RendezvousClient::Action::kHandOut:
       return shm_setup_.HandOut(&client_);
-    case RendezvousClient::Action::kLink:
-      return link_setup_.Begin(now, &client_);
     case RendezvousClient::Action::kDone:
     case RendezvousClient::Action::kFail:
       return;

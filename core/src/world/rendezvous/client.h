@@ -2,17 +2,20 @@
 // it sends to rank 0. A pure state machine: messages, results and time in, actions out.
 //
 //   kConnecting  connects to rank 0
-//   kWaiting     has sent its PeerInfo, and waits for the layout
-//   kSharing     shares a memory segment with the ranks of its machine. The leader, the lowest of them, makes the
-//                segment; the members connect to it. After a failed attempt the next round tries again with fewer ranks
-//   kReported    has reported the outcome; rank 0 decides
-//   kLinking     makes data connections to the ranks of other groups. Of two ranks the higher one connects
+//   kWaiting     has sent its PeerInfo, and waits for those of the others
+//   kSettingUp   shares a memory segment with the ranks of its group, and makes data connections to all others. The
+//                leader, the lowest rank of the group, makes the segment; the members connect to it. Of two ranks of
+//                different groups the higher one connects
+//   kReady       has told rank 0 that it is ready
 //   kOver        done, or failed
 //
-// A rank gives up at its own deadline at the latest. Shortly before, it asks rank 0 which ranks are missing.
+// Rank 0 gives up in time before the first rank's deadline, and names the missing ranks. Before that, a rank that is
+// set up reports whom it misses, which rank 0 cannot know: leaders and ranks without a link first, then the members
+// that wait for their leader, since that may wait for another member. A rank that hears nothing until its deadline
+// blames rank 0.
 //
-// bootstrap.cc owns one client per start, and setup.h asks it which ranks to admit. Only the thread that calls
-// Bootstrap uses it; tests drive the same class in a simulation.
+// bootstrap.cc owns one client per start. Only the thread that calls Bootstrap uses it; tests drive the same class in a
+// simulation.
 #pragma once
 
 #include <set>
@@ -30,10 +33,9 @@ class RendezvousClient {
   struct Action {
     enum Kind {
       kSend,     // message, to rank 0
-      kListen,   // open a data endpoint -> OnListening
-      kShare,    // leader: make the segment, admit members (MayEnter, OnMember); member: connect to it -> OnShared
+      kSetUp,    // leader: make the segment, admit members -> OnMember; member: connect to the leader -> OnShared
+                 // all: connect to ToOpen(), admit higher ranks (MayLink) -> OnLink
       kHandOut,  // all members are admitted: give them the segment and all handles -> OnShared
-      kLink,     // connect to ToOpen(), admit higher ranks (MayLink) -> OnLink
       kDone,
       kFail,  // status()
     };
@@ -47,16 +49,11 @@ class RendezvousClient {
   void OnConnected(TimePoint now);
   void OnMessage(const RendezvousMessage& message, TimePoint now);
   void OnServerLost(const std::string& how);
-  void OnListening(const Status& status, const std::string& endpoint);
   // On the leader: a member has given its descriptors.
   void OnMember(int rank);
-  // The connection of a member has ended. The member is absent again, and may retry. Once memory is shared, the end of
-  // a member's connection has no meaning.
-  void OnMemberGone(int rank) {
-    if (shares()) absent_.insert(rank);
-  }
   void OnShared();
-  void OnNotShared(int blamed, const std::string& why);
+  // This rank has failed to share memory.
+  void OnNotShared(const std::string& why);
   void OnLink(int peer);
   void OnNoLink(int peer, const std::string& why);
   // `detail` is the last refusal, for messages.
@@ -71,21 +68,14 @@ class RendezvousClient {
   const std::vector<PeerInfo>& peers() const { return peers_; }
   const Layout& layout() const { return layout_; }
 
-  // ---- sharing. REQUIRES: a round has begun
-  int round() const { return round_; }
+  // ---- setting up. REQUIRES: kSetUp was requested
   const std::vector<int>& group() const { return group_; }
   int leader() const { return group_.front(); }
-  // Returns whether the leader admits this rank. The leader refuses a rank in another round, which then retries.
-  bool MayEnter(int rank, int round) const {
-    return shares() && leader() == rank_ && round == round_ && absent_.count(rank) > 0;
-  }
-
-  // ---- linking
+  bool is_absent(int member) const { return absent_.count(member) > 0; }
   // The lower ranks to which this rank must still connect.
   std::vector<int> ToOpen() const { return {unlinked_.begin(), unlinked_.lower_bound(rank_)}; }
   // Returns whether a higher rank may connect to this one now.
-  bool MayLink(int rank) const { return phase_ == kLinking && rank > rank_ && unlinked_.count(rank) > 0; }
-  const std::string& endpoint_of(int rank) const { return endpoints_[static_cast<size_t>(rank)]; }
+  bool MayLink(int rank) const { return phase_ == kSettingUp && rank > rank_ && unlinked_.count(rank) > 0; }
 
   // ---- the end
   // Returns whether rank 0 has decided, or this rank has failed.
@@ -95,15 +85,15 @@ class RendezvousClient {
   const std::vector<int>& culprits() const { return culprits_; }
 
  private:
-  enum Phase { kConnecting, kWaiting, kSharing, kReported, kLinking, kOver };
+  enum Phase { kConnecting, kWaiting, kSettingUp, kReady, kOver };
 
-  void OnLayout(const RendezvousMessage& message, TimePoint now);
-  void OnLinks(const RendezvousMessage& message, TimePoint now);
-  bool shares() const { return phase_ == kSharing && !shared_; }  // the attempt is under way
-  // Tells rank 0 the outcome of the round. No blamed ranks: memory is shared, and `text` is the data endpoint. Else
-  // `text` says why memory is not shared.
-  void Report(std::vector<int> blamed, const std::string& text);
+  void OnPeers(const RendezvousMessage& message, TimePoint now);
+  void ReportWhenSetUp();
+  void OnLimit(TimePoint now, const std::string& detail);
   void OnDeadline(TimePoint now, const std::string& detail);
+  bool knows_whom_it_misses() const { return !unlinked_.empty() || leader() == rank_; }
+  // "rank 2 (host b, pid 4711) waited 2.5 s"
+  std::string Waited(TimePoint now) const;
   // Fails, and tells rank 0.
   void GiveUp(Status why, std::vector<int> culprits);
   void Fail(Status why, std::vector<int> culprits);
@@ -113,18 +103,12 @@ class RendezvousClient {
   const int rank_;
   const PeerInfo mine_;
   const TimePoint began_, deadline_;
-  const TimePoint::duration margin_;
-  bool asked_ = false;  // rank 0 was asked which ranks are missing
-  TimePoint connected_at_ = {};
   Phase phase_ = kConnecting;
-  int round_ = 0;
   std::vector<int> group_;
-  std::set<int> absent_;  // members of the group that have not given their descriptors to the leader
+  std::set<int> absent_;  // on the leader: members that have not given their descriptors
   bool shared_ = false;   // the group shares memory
-  TimePoint sharing_began_ = {}, limit_ = {};  // of kSharing and kLinking
   std::set<int> unlinked_;
-  std::vector<std::string> endpoints_;  // where each rank listens for data, by rank
-  std::string data_endpoint_;
+  TimePoint first_limit_ = {}, last_limit_ = {};  // of kSettingUp, for a rank that knows whom it misses, and for others
   std::vector<PeerInfo> peers_;
   Layout layout_;
   Status status_;

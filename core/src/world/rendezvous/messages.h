@@ -7,29 +7,28 @@
 
 #include "common/status.h"
 #include "common/wire.h"
+#include "world/peer_info.h"
 
 namespace farandole {
 
 struct RendezvousMessage {
   // Messages of a running job begin with other numbers.
   enum Kind : uint8_t {
-    kPeerInfo = 0xE0,  // to rank 0      text: its PeerInfo
-    kLayout,           // from rank 0    round, ranks: without shared memory, texts: all PeerInfos (round 0 only)
-    kOutcome,          // to rank 0      round, ranks: culprits (none: memory is shared), text: reason or data endpoint
-    kLinks,            // from rank 0    round, texts: data endpoints by rank
-    kReady,            // to rank 0      round: this rank is linked
+    kPeerInfo = 0xE0,  // to rank 0      text: its PeerInfo, left_ms: until its deadline
+    kPeers,            // from rank 0    peers: of all ranks, left_ms: until rank 0 gives up
+    kReady,            // to rank 0      this rank shares memory with its group and is linked to all others
     kGo,               // from rank 0    all ranks are ready
-    kGiveUp,           // both           code, text: why the job cannot start, ranks: the culprits (none: asks rank 0)
+    kGiveUp,           // both           code, text: why the job cannot start, ranks: the culprits
   };
 
   Kind kind = kPeerInfo;
-  int round = 0;
   Code code = Code::kOk;
-  std::vector<int> ranks;
-  std::string text;
-  std::vector<std::string> texts;
+  std::string text = {};
+  std::vector<int> ranks = {};
+  int64_t left_ms = 0;
+  std::vector<PeerInfo> peers = {};
 
-  FRD_FIELDS(kind, round, code, ranks, text, texts)
+  FRD_FIELDS(kind, code, text, ranks, left_ms, peers)
 
   Bytes Encode() const;
   // kMismatch: the bytes are no such message.

@@ -1,6 +1,7 @@
 #include "world/rendezvous/server.h"
 
 #include <algorithm>
+#include <map>
 
 #include "transport/socket.h"
 
@@ -11,20 +12,21 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstWarning{10'000};
 constexpr milliseconds kWarnAgain{60'000};
+constexpr milliseconds kLongestMargin{1'000};
 
 }  // namespace
 
 RendezvousServer::RendezvousServer(int size, std::string endpoint, TimePoint now, TimePoint deadline)
     : size_(size),
       endpoint_(std::move(endpoint)),
+      began_(now),
+      own_deadline_(deadline),
+      margin_(std::min<TimePoint::duration>(kLongestMargin, (deadline - now) / 10)),
       deadline_(deadline),
       warn_at_(now + kFirstWarning),
-      began_(now),
       connected_(static_cast<size_t>(size), false),
       reported_(static_cast<size_t>(size), false),
-      unshared_(static_cast<size_t>(size), false),
-      peers_(static_cast<size_t>(size)),
-      outcomes_(static_cast<size_t>(size)) {
+      peers_(static_cast<size_t>(size)) {
   for (PeerInfo& peer_info : peers_) peer_info.version.clear();
   connected_[0] = true;
 }
@@ -42,112 +44,61 @@ Status RendezvousServer::Admit(int rank) {
   return Status::Ok();
 }
 
-// A message that does not fit the phase ends the start, since its sender follows another protocol. Only an outcome of
-// an earlier round is ignored, since its rank may have sent it before the next LAYOUT arrived.
-void RendezvousServer::OnMessage(int rank, const RendezvousMessage& message) {
+// A message that does not fit the phase ends the start, since its sender follows another protocol.
+void RendezvousServer::OnMessage(int rank, const RendezvousMessage& message, TimePoint now) {
   if (over()) return;
   if (message.kind == RendezvousMessage::kGiveUp) {
-    // A rank that names no culprits asks for them, since this server knows which ranks are missing.
-    if (message.ranks.empty()) return GiveUpWaiting(rank, message.text);
     GiveUp({message.code, message.text}, message.ranks);
   } else if (message.kind == RendezvousMessage::kPeerInfo && phase_ == kPeers) {
-    OnPeerInfo(rank, message);
-  } else if (message.kind == RendezvousMessage::kOutcome && phase_ != kPeers && message.round <= round_) {
-    if (message.round == round_ && phase_ == kSharing) OnOutcome(rank, message);
-  } else if (message.kind == RendezvousMessage::kReady && phase_ == kLinking) {
+    OnPeerInfo(rank, message, now);
+  } else if (message.kind == RendezvousMessage::kReady && phase_ == kSettingUp) {
     reported_[static_cast<size_t>(rank)] = true;
-    if (Missing().empty()) {
-      ToAll({RendezvousMessage::kGo, round_, Code::kOk, {}, "", {}});
-      phase_ = kOver;
-    }
+    if (!Missing().empty()) return;
+    ToAll({RendezvousMessage::kGo});
+    phase_ = kOver;
   } else {
     GiveUp(Internal(NameOfRank(peers_, rank) + " sent an unexpected message while the job started"), {rank});
   }
 }
 
-void RendezvousServer::OnPeerInfo(int rank, const RendezvousMessage& message) {
+void RendezvousServer::OnPeerInfo(int rank, const RendezvousMessage& message, TimePoint now) {
   PeerInfo& peer_info = peers_[static_cast<size_t>(rank)];
   if (const Status read = PeerInfo::Decode(message.text, &peer_info); !read.ok()) return GiveUp(read, {rank});
   reported_[static_cast<size_t>(rank)] = true;
+  deadline_ = std::min(deadline_, now + milliseconds(message.left_ms));
   // A rank that was started for another number of ranks ends the start at once, since some ranks will never come.
   const bool other_size = peer_info.version == PeerInfo::CoreVersion() && peer_info.size != size_;
   if (!other_size && !Missing().empty()) return;
   std::vector<int> odd;
   if (const Status same = CheckPeers(peers_, &odd); !same.ok()) return GiveUp(same, odd);
-  BeginRound();
+  SendPeers(now);
 }
 
-void RendezvousServer::BeginRound() {
-  layout_ = MakeLayout(peers_, unshared_);
-  Enter(kSharing);
-  RendezvousMessage message{RendezvousMessage::kLayout, round_, Code::kOk, {}, "", {}};
-  for (int r = 0; r < size_; ++r) {
-    if (unshared_[static_cast<size_t>(r)]) message.ranks.push_back(r);
-    if (round_ == 0) message.texts.push_back(peers_[static_cast<size_t>(r)].Encode());
+// Data connections are needed between groups only, so a rank that cannot listen for them is an error only there.
+void RendezvousServer::SendPeers(TimePoint now) {
+  const bool needs_links = MakeLayout(peers_).group_count() > 1;
+  for (int r = 0; needs_links && r < size_; ++r) {
+    const std::string& why = peers_[static_cast<size_t>(r)].listening_error;
+    if (!why.empty()) return GiveUp(Internal(NameOfRank(peers_, r) + ": " + why), {r});
   }
-  ToAll(message);
-}
-
-void RendezvousServer::OnOutcome(int rank, const RendezvousMessage& message) {
-  outcomes_[static_cast<size_t>(rank)] = message;
-  reported_[static_cast<size_t>(rank)] = true;
-  for (const auto& group : layout_.groups) {
-    // One failure decides for its group without the other reports.
-    const bool decided =
-        std::all_of(group.begin(), group.end(), [&](int r) { return reported_[static_cast<size_t>(r)]; }) ||
-        std::any_of(group.begin(), group.end(),
-                    [&](int r) { return !outcomes_[static_cast<size_t>(r)].ranks.empty(); });
-    if (!decided) return;
-  }
-  EndRound();
-}
-
-// Decides what follows a round: another round, the links, or the end of the start.
-void RendezvousServer::EndRound() {
-  bool all_shared = true;
-  for (const auto& group : layout_.groups) {
-    const auto failed = std::find_if(group.begin(), group.end(),
-                                     [&](int r) { return !outcomes_[static_cast<size_t>(r)].ranks.empty(); });
-    if (failed == group.end()) continue;
-    const std::string& why = outcomes_[static_cast<size_t>(*failed)].text;
-    // A rank alone in its group shares with no other rank, so its failure ends the start.
-    if (group.size() == 1) return GiveUp(Internal(NameOfRank(peers_, *failed) + ": " + why), {*failed});
-    all_shared = false;
-    notes_.push_back(NamesOfRanks(peers_, outcomes_[static_cast<size_t>(*failed)].ranks) +
-                     " cannot share memory, tcp is used: " + why);
-    MarkUnshared(group);
-  }
-  if (!all_shared) {
-    ++round_;
-    BeginRound();
-  } else if (layout_.group_count() > 1) {
-    BeginLinking();
-  } else {
-    ToAll({RendezvousMessage::kGo, round_, Code::kOk, {}, "", {}});
-    phase_ = kOver;
-  }
-}
-
-void RendezvousServer::MarkUnshared(const std::vector<int>& group) {
-  for (int r : group) {
-    if (round_ > 0) unshared_[static_cast<size_t>(r)] = true;
-    for (int blamed : outcomes_[static_cast<size_t>(r)].ranks) {
-      if (std::find(group.begin(), group.end(), blamed) != group.end()) unshared_[static_cast<size_t>(blamed)] = true;
-    }
-  }
-}
-
-void RendezvousServer::BeginLinking() {
-  RendezvousMessage message{RendezvousMessage::kLinks, round_, Code::kOk, {}, "", {}};
-  for (const RendezvousMessage& outcome : outcomes_) message.texts.push_back(outcome.text);
-  Enter(kLinking);
-  ToAll(message);
-}
-
-void RendezvousServer::Enter(Phase phase) {
-  phase_ = phase;
+  NoteUnshared();
+  phase_ = kSettingUp;
   reported_.assign(reported_.size(), false);
-  outcomes_.assign(outcomes_.size(), {});
+  ToAll({RendezvousMessage::kPeers, Code::kOk, "", {}, MillisecondsBetween(now, limit()), peers_});
+}
+
+void RendezvousServer::NoteUnshared() {
+  std::map<std::string, std::vector<int>> together, unshared;  // by machine
+  for (int r = 0; r < size_; ++r) {
+    const PeerInfo& peer_info = peers_[static_cast<size_t>(r)];
+    together[peer_info.machine].push_back(r);
+    if (!peer_info.sharing_error.empty()) unshared[peer_info.machine].push_back(r);
+  }
+  for (const auto& [machine, ranks] : unshared) {
+    if (together[machine].size() == 1) continue;
+    notes_.push_back(NamesOfRanks(peers_, ranks) +
+                     " cannot share memory, tcp is used: " + peers_[static_cast<size_t>(ranks[0])].sharing_error);
+  }
 }
 
 void RendezvousServer::OnLost(int rank, const std::string& how) {
@@ -157,26 +108,26 @@ void RendezvousServer::OnLost(int rank, const std::string& how) {
 
 void RendezvousServer::OnTime(TimePoint now) {
   if (over()) return;
-  if (now >= deadline_) return GiveUpWaiting(0, std::to_string(MillisecondsBetween(began_, now) / 1000) + " s");
+  if (now >= limit()) return GiveUpWaiting(now);
   if (now >= warn_at_) {
     notes_.push_back("rank 0 has waited " + std::to_string(MillisecondsBetween(began_, now) / 1000) + " s for " +
                      NamesOfRanks(peers_, Missing()) + AtEndpoint(endpoint_) +
                      "; look at the output there: it may have ended, or not called init(). The job gives up after " +
-                     std::to_string(MillisecondsBetween(began_, deadline_) / 1000) + " s (FARANDOLE_START_TIMEOUT)");
+                     std::to_string(MillisecondsBetween(began_, own_deadline_) / 1000) +
+                     " s (FARANDOLE_START_TIMEOUT)");
     warn_at_ = now + kWarnAgain;
   }
 }
 
-TimePoint RendezvousServer::next() const { return over() ? TimePoint::max() : std::min(deadline_, warn_at_); }
+TimePoint RendezvousServer::next() const { return over() ? TimePoint::max() : std::min(limit(), warn_at_); }
 
-void RendezvousServer::GiveUpWaiting(int rank, const std::string& how_long) {
+void RendezvousServer::GiveUpWaiting(TimePoint now) {
   std::vector<int> odd;
   if (const Status same = CheckPeers(peers_, &odd); !same.ok()) return GiveUp(same, odd);
-  static constexpr const char* kNotYet[] = {"did not come", "did not share memory with the ranks of their machine",
-                                            "did not get a data connection to every other group", ""};
   const std::vector<int> missing = Missing();
-  std::string text = NameOfRank(peers_, rank) + " waited " + how_long + " for " + NamesOfRanks(peers_, missing) +
-                     " of " + std::to_string(size_) + AtEndpoint(endpoint_) + ": they " + kNotYet[phase_] +
+  std::string text = NameOfRank(peers_, 0) + " waited " + std::to_string(MillisecondsBetween(began_, now) / 1000) +
+                     " s for " + NamesOfRanks(peers_, missing) + " of " + std::to_string(size_) +
+                     AtEndpoint(endpoint_) + ": they did not " + (phase_ == kPeers ? "connect" : "become ready") +
                      " before the start timeout (FARANDOLE_START_TIMEOUT)";
   if (phase_ == kPeers && !turned_away_.empty()) {
     text += "; connections were turned away, the last because " + turned_away_;
@@ -185,7 +136,7 @@ void RendezvousServer::GiveUpWaiting(int rank, const std::string& how_long) {
 }
 
 void RendezvousServer::GiveUp(Status why, std::vector<int> culprits) {
-  ToAll({RendezvousMessage::kGiveUp, round_, why.code(), std::move(culprits), why.message(), {}});
+  ToAll({RendezvousMessage::kGiveUp, why.code(), why.message(), std::move(culprits)});
   phase_ = kOver;
 }
 

@@ -1,15 +1,12 @@
-// How a job starts, as rank 0 sees it. RendezvousServer collects the messages of the ranks and decides which ranks
-// share memory. Then it tells all ranks one result: start, or why not and because of which ranks. A pure state machine:
-// messages and time in, messages out.
+// How a job starts, as rank 0 sees it. RendezvousServer collects the messages of the ranks. Then it tells all ranks one
+// result: start, or why not and because of which ranks. A pure state machine: messages and time in, messages out.
 //
-//   kPeers     waits for the PeerInfo of every rank, compares them, and decides on the layout of round 0
-//   kSharing   each group reports whether its ranks share memory. If a group fails in round 0, the ranks to blame
-//              continue without shared memory. If a group fails in round 1, all its ranks do. So round 2 is the last
-//   kLinking   several groups only: all ranks get all data endpoints, and report when they are linked
-//   kOver      the job starts, or the start has failed
+//   kPeers      waits for the PeerInfo of every rank, compares them, and sends them to all
+//   kSettingUp  waits until every rank is ready
+//   kOver       the job starts, or the start has failed
 //
-// Every rank but rank 0 has a connection, whose end counts as the rank's death. At the deadline the server names the
-// ranks that have not sent the report of the phase.
+// Every rank but rank 0 has a connection, whose end counts as the rank's death. Shortly before the first rank's
+// deadline the server gives up and names the ranks that have not sent the report of the phase.
 //
 // On rank 0 bootstrap.cc owns one server per start. Only the thread that calls Bootstrap uses it; tests drive the same
 // class in a simulation.
@@ -37,7 +34,7 @@ class RendezvousServer {
   // A peer that holds the key says that it is `rank`. An error concerns that peer alone: there is no such rank, or the
   // rank is connected already.
   Status Admit(int rank);
-  void OnMessage(int rank, const RendezvousMessage& message);
+  void OnMessage(int rank, const RendezvousMessage& message, TimePoint now);
   // `how`: "died", "closed its connection".
   void OnLost(int rank, const std::string& how);
   // A connection was turned away. It may have been that of a missing rank.
@@ -52,34 +49,29 @@ class RendezvousServer {
   std::vector<std::string> TakeNotes() { return std::move(notes_); }
 
  private:
-  enum Phase { kPeers, kSharing, kLinking, kOver };
+  enum Phase { kPeers, kSettingUp, kOver };
 
-  void OnPeerInfo(int rank, const RendezvousMessage& message);
-  void OnOutcome(int rank, const RendezvousMessage& message);
-  void BeginRound();
-  void EndRound();
-  // Marks ranks of a failed group that have no shared memory from now on.
-  void MarkUnshared(const std::vector<int>& group);
-  void BeginLinking();
-  // Enters a phase and forgets the reports of the last one.
-  void Enter(Phase phase);
+  void OnPeerInfo(int rank, const RendezvousMessage& message, TimePoint now);
+  void SendPeers(TimePoint now);
+  // Warns about ranks that share no memory although others of their machine do, or could.
+  void NoteUnshared();
   void GiveUp(Status why, std::vector<int> culprits);
-  // Ends the start because `rank` has waited for `how_long`, and names the missing ranks.
-  void GiveUpWaiting(int rank, const std::string& how_long);
+  // Names the missing ranks.
+  void GiveUpWaiting(TimePoint now);
+  TimePoint limit() const { return phase_ == kPeers ? deadline_ - 2 * margin_ : deadline_ - margin_; }
   std::vector<int> Missing() const;
   void ToAll(const RendezvousMessage& message);
 
   const int size_;
   const std::string endpoint_;
-  const TimePoint deadline_;
-  TimePoint warn_at_;  // when missing ranks are next named in the log
-  const TimePoint began_;
+  const TimePoint began_, own_deadline_;
+  // Each phase ends so long before the deadline: time to set up, and for the last message to arrive.
+  const TimePoint::duration margin_;
+  TimePoint deadline_;  // of the rank that has the least time left
+  TimePoint warn_at_;   // when missing ranks are next named in the log
   Phase phase_ = kPeers;
-  int round_ = 0;
-  std::vector<bool> connected_, reported_, unshared_;  // by rank; reported_: has sent the report of this phase
+  std::vector<bool> connected_, reported_;  // by rank; reported_: has sent the report of this phase
   std::vector<PeerInfo> peers_;
-  std::vector<RendezvousMessage> outcomes_;
-  Layout layout_;
   std::string turned_away_;
   std::vector<AddressedMessage> outgoing_;
   std::vector<std::string> notes_;

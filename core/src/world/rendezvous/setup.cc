@@ -20,7 +20,6 @@ constexpr const char* kEarly = "early";
 
 // Only ranks that hold the key pass descriptors, all at once, so a short blocking call is enough.
 constexpr milliseconds kPassTimeout{2000};
-constexpr milliseconds kRetryAfter{20};
 
 Status ListenForData(const std::string& address, Descriptor* listener) {
   const Status status = Listen("tcp:" + address + ":0", listener);
@@ -35,50 +34,49 @@ Status ListenForData(const std::string& address, Descriptor* listener) {
 // ---- ShmSetup
 
 // All processes of the machine can see an abstract name, so the name is random and does not identify the job.
-std::string ShmSetup::Open() {
+Status ShmSetup::Open(std::string* endpoint) {
+  FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("shm_setup.open"));
+  FRD_RETURN_IF_ERROR(OpenOwnPidfd(&pidfd_));
   uint8_t name[16];
-  if (!RandomBytes(name, sizeof(name)).ok()) return "";
-  std::string endpoint = "unix:farandole-";
+  FRD_RETURN_IF_ERROR(RandomBytes(name, sizeof(name)));
+  std::string fresh = "unix:farandole-";
   for (uint8_t byte : name) {
     static constexpr char kHex[] = "0123456789abcdef";
-    endpoint += {kHex[byte >> 4], kHex[byte & 15]};
+    fresh += {kHex[byte >> 4], kHex[byte & 15]};
   }
   Descriptor listener;
-  if (!Listen(endpoint, &listener).ok()) return "";
+  FRD_RETURN_IF_ERROR(Listen(fresh, &listener));
   acceptor_.Open(std::move(listener), spec_.key, {kSegment, static_cast<uint32_t>(spec_.rank), 0});
-  return endpoint;
+  *endpoint = fresh;
+  return Status::Ok();
 }
 
-// The hello's field for the epoch carries the round, so that the leader can refuse a member of another round.
-Hello ShmSetup::MyHello() const { return {kSegment, static_cast<uint32_t>(spec_.rank), static_cast<uint64_t>(round_)}; }
+size_t ShmSetup::IndexOf(int rank) const {
+  return static_cast<size_t>(std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
+}
 
-// Each round begins anew, since the objects of the last round belong to a group that failed.
 void ShmSetup::Begin(TimePoint now, RendezvousClient* client) {
   ranks_ = client->group();
-  round_ = client->round();
-  member_ = static_cast<size_t>(std::find(ranks_.begin(), ranks_.end(), spec_.rank) - ranks_.begin());
-  segment_ = SharedSegment();
-  peers_.clear();
-  connector_.reset();
-  leader_.Reset();
-  events_.clear();
-  pidfds_.clear();
+  member_ = IndexOf(spec_.rank);
   events_.resize(ranks_.size());
   pidfds_.resize(ranks_.size());
+  pidfds_[member_] = std::move(pidfd_);
   Status status = MakeEvent(&events_[member_]);
-  if (status.ok() && ranks_.size() > 1) status = OpenOwnPidfd(&pidfds_[member_]);
   if (status.ok() && member_ == 0)
     status = SharedSegment::Create(ShmGroup::SegmentBytes(spec_.plan, ranks_.size()), &segment_);
-  if (!status.ok()) return client->OnNotShared(spec_.rank, status.message());
+  if (!status.ok()) return client->OnNotShared(status.message());
+  if (member_ != 0 || ranks_.size() == 1) acceptor_.Close();
   if (ranks_.size() == 1) return client->OnShared();
   if (member_ == 0) return;
   const std::string& endpoint = client->peers()[static_cast<size_t>(ranks_[0])].segment_endpoint;
-  connector_.emplace(endpoint, spec_.key, MyHello(), now);
+  connector_.emplace(endpoint, spec_.key, Hello{kSegment, static_cast<uint32_t>(spec_.rank), 0}, now);
 }
 
 void ShmSetup::Watch(PollSet* set) const {
   acceptor_.Watch(set);
-  for (const auto& [rank, connection] : peers_) set->Add(connection, POLLIN);
+  if (!ranks_.empty()) {
+    for (const auto& [rank, connection] : peers_) set->Add(connection, POLLIN);
+  }
   if (connector_) connector_->Watch(set);
   set->Add(leader_, POLLIN);
 }
@@ -87,9 +85,11 @@ void ShmSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client)
   std::vector<AuthenticatedPeer> arrived;
   if (const Status status = acceptor_.Step(set, now, &arrived); !status.ok()) {
     acceptor_.Close();
-    client->OnNotShared(spec_.rank, status.message());
+    client->OnNotShared(status.message());
   }
-  for (AuthenticatedPeer& peer : arrived) Admit(std::move(peer), client);
+  for (AuthenticatedPeer& peer : arrived) {
+    if (peer.hello.purpose == kSegment) peers_[static_cast<int>(peer.hello.rank)] = std::move(peer.connection);
+  }
   std::vector<int> ready;
   for (const auto& [rank, connection] : peers_) {
     if (set.ready(connection)) ready.push_back(rank);
@@ -98,52 +98,36 @@ void ShmSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client)
   StepMember(set, now, client);
 }
 
-void ShmSetup::Admit(AuthenticatedPeer peer, RendezvousClient* client) {
-  const int rank = static_cast<int>(peer.hello.rank);
-  const auto round = static_cast<int>(peer.hello.epoch);
-  const bool may_enter = peer.hello.purpose == kSegment && client->MayEnter(rank, round);
-  // A refused connection closes when `peer` ends, and its rank retries, since it may be a round ahead of this leader.
-  if (may_enter) peers_[rank] = std::move(peer.connection);
-}
-
 // A member's handles are its event, by which other members wake it, and its pidfd, by which they see it die.
 void ShmSetup::TakeHandles(int rank, RendezvousClient* client) {
-  const auto at = static_cast<size_t>(std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
-  const Descriptor& connection = peers_[rank];
-  if (!client->MayEnter(rank, round_)) {
-    peers_.erase(rank);  // the member has closed the connection, or breaks the protocol
-    client->OnMemberGone(rank);
-    return;
-  }
   std::vector<Descriptor> handles;
-  if (!RecvDescriptors(connection.get(), 2, &handles, After(kPassTimeout)).ok()) {
+  const bool is_expected = client->is_absent(rank);  // else the member has closed the connection, or is none
+  if (!is_expected || !RecvDescriptors(peers_[rank].get(), 2, &handles, After(kPassTimeout)).ok()) {
     peers_.erase(rank);
     return;
   }
-  events_[at] = std::move(handles[0]);
-  pidfds_[at] = std::move(handles[1]);
+  events_[IndexOf(rank)] = std::move(handles[0]);
+  pidfds_[IndexOf(rank)] = std::move(handles[1]);
   client->OnMember(rank);
 }
 
 // Every member gets the same descriptors, in the order of TakeShared: the segment, all events, all pidfds.
 void ShmSetup::HandOut(RendezvousClient* client) {
   const Status failed = FRD_FAILPOINT_STATUS("shm_setup.hand_out");
-  if (!failed.ok()) return client->OnNotShared(spec_.rank, failed.message());
+  if (!failed.ok()) return client->OnNotShared(failed.message());
   std::vector<int> all{segment_.descriptor()};
   for (const Descriptor& event : events_) all.push_back(event.get());
   for (const Descriptor& pidfd : pidfds_) all.push_back(pidfd.get());
   for (size_t m = 1; m < ranks_.size(); ++m) {
     const auto peer = peers_.find(ranks_[m]);
-    const Status sent = peer == peers_.end() ? Status(Code::kPeerLost, "it has closed its connection")
-                                             : SendDescriptors(peer->second.get(), all, After(kPassTimeout));
-    if (!sent.ok()) return client->OnNotShared(ranks_[m], sent.message());
+    if (peer == peers_.end()) continue;
+    const Status sent = SendDescriptors(peer->second.get(), all, After(kPassTimeout));
+    if (!sent.ok() && sent.code() != Code::kPeerLost) return client->OnNotShared(sent.message());
   }
-  // The connections stay open until the start is over, since a member that has not read yet would take their end for a
-  // refusal.
+  // The connections stay open until the start is over, since a member that has not read yet would lose the descriptors.
   client->OnShared();
 }
 
-// A lost connection means that the leader refuses or ends. The client's deadline ends the retries.
 void ShmSetup::StepMember(const PollSet& set, TimePoint now, RendezvousClient* client) {
   Status status;
   if (connector_) {
@@ -151,20 +135,13 @@ void ShmSetup::StepMember(const PollSet& set, TimePoint now, RendezvousClient* c
     if (status.ok() && connector_->done()) status = SendHandles();
   } else if (leader_.valid() && set.ready(leader_)) {
     status = TakeShared();
-    if (status.ok()) {
-      leader_.Reset();
-      client->OnShared();
-    }
-  }
-  if (status.code() == Code::kPeerLost) {
     leader_.Reset();
-    const std::string& endpoint = client->peers()[static_cast<size_t>(ranks_[0])].segment_endpoint;
-    connector_.emplace(endpoint, spec_.key, MyHello(), now + kRetryAfter);
-  } else if (!status.ok()) {
-    leader_.Reset();
-    connector_.reset();
-    client->OnNotShared(spec_.rank, status.message());
+    if (status.ok()) client->OnShared();
   }
+  if (status.ok()) return;
+  leader_.Reset();
+  connector_.reset();
+  if (status.code() != Code::kPeerLost) client->OnNotShared(status.message());
 }
 
 Status ShmSetup::SendHandles() {
@@ -201,21 +178,22 @@ void ShmSetup::MoveInto(World* world) {
 
 // ---- LinkSetup
 
-// Port 0 lets the kernel choose; rank 0 tells the endpoint to the others.
-void LinkSetup::Open(RendezvousClient* client) {
+// Port 0 lets the kernel choose; the PeerInfo tells the endpoint to the others.
+Status LinkSetup::Open(std::string* endpoint) {
+  FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("link.listen"));
   Descriptor listener;
-  std::string endpoint;
-  Status status = FRD_FAILPOINT_STATUS("link.listen");
-  if (status.ok()) status = ListenForData(spec_.interface_address, &listener);
-  if (status.ok()) status = BoundEndpoint(listener.get(), &endpoint);
-  if (status.ok()) acceptor_.Open(std::move(listener), spec_.key, {kOrdered, static_cast<uint32_t>(spec_.rank), 0});
-  client->OnListening(status, endpoint);
+  FRD_RETURN_IF_ERROR(ListenForData(spec_.interface_address, &listener));
+  FRD_RETURN_IF_ERROR(BoundEndpoint(listener.get(), endpoint));
+  acceptor_.Open(std::move(listener), spec_.key, {kOrdered, static_cast<uint32_t>(spec_.rank), 0});
+  return Status::Ok();
 }
 
 void LinkSetup::Begin(TimePoint now, RendezvousClient* client) {
+  if (client->layout().group_count() == 1) return acceptor_.Close();
   const auto connect = [&](int peer, const char* purpose) {
+    const std::string& endpoint = client->peers()[static_cast<size_t>(peer)].data_endpoint;
     const Hello mine{purpose, static_cast<uint32_t>(spec_.rank), 0};
-    connectors_.emplace(Connection(peer, purpose), Connector(client->endpoint_of(peer), spec_.key, mine, now));
+    connectors_.emplace(Connection(peer, purpose), Connector(endpoint, spec_.key, mine, now));
   };
   for (int peer : client->ToOpen()) {
     connect(peer, kOrdered);
@@ -255,7 +233,7 @@ void LinkSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client
   }
 }
 
-// A rank that receives LINKS earlier connects earlier. Its connections wait in early_ until this rank has LINKS, too.
+// A rank that receives PEERS earlier connects earlier. Its connections wait in early_ until this rank has PEERS, too.
 void LinkSetup::AdmitEarly(RendezvousClient* client) {
   for (auto peer = early_.begin(); peer != early_.end();) {
     if (!client->MayLink(peer->first.first)) {

@@ -24,15 +24,15 @@ namespace farandole {
 //     its event, its pidfd ---------------------------->   ... until all are there
 //     <---------------------------- the segment, all events, all pidfds
 //
-// The leader refuses a member of another round; the member then retries.
+// A connection that ends is not made again: its rank, or rank 0, says why.
 class ShmSetup {
  public:
   explicit ShmSetup(const WorldSpec& spec) : spec_(spec) {}
 
-  // Opens the endpoint to which members connect if this rank leads. "" if that fails; then this rank shares no memory.
-  std::string Open();
+  // Finds out whether this rank can share memory, and opens the endpoint to which members connect if it leads.
+  Status Open(std::string* endpoint);
 
-  void Begin(TimePoint now, RendezvousClient* client);  // kShare
+  void Begin(TimePoint now, RendezvousClient* client);  // kSetUp
   void HandOut(RendezvousClient* client);               // kHandOut
   void Watch(PollSet* set) const;
   void Step(const PollSet& set, TimePoint now, RendezvousClient* client);
@@ -46,21 +46,20 @@ class ShmSetup {
   void TellGroup(const Status& why, int culprit);
 
  private:
-  void Admit(AuthenticatedPeer peer, RendezvousClient* client);
+  size_t IndexOf(int rank) const;
   void TakeHandles(int rank, RendezvousClient* client);
   void StepMember(const PollSet& set, TimePoint now, RendezvousClient* client);
   Status SendHandles();
   Status TakeShared();
-  Hello MyHello() const;
 
   const WorldSpec& spec_;
   Acceptor acceptor_;
-  std::vector<int> ranks_;  // of the group in this round; member m has rank ranks_[m]
+  Descriptor pidfd_;        // of this process
+  std::vector<int> ranks_;  // of the group, once it is known; member m has rank ranks_[m]
   size_t member_ = 0;       // the index of this rank in ranks_
-  int round_ = 0;
   SharedSegment segment_;
   std::vector<Descriptor> events_, pidfds_;  // by member
-  std::map<int, Descriptor> peers_;          // on the leader: connections of members, by rank
+  std::map<int, Descriptor> peers_;          // connections of members, by rank; they may come before the group is known
   std::optional<Connector> connector_;       // on a member, until the leader has admitted it
   Descriptor leader_;                        // on a member, from then on until the member has the segment
 };
@@ -71,8 +70,9 @@ class LinkSetup {
  public:
   explicit LinkSetup(const WorldSpec& spec) : spec_(spec) {}
 
-  void Open(RendezvousClient* client);                  // kListen
-  void Begin(TimePoint now, RendezvousClient* client);  // kLink
+  // Listens, before it is known whether there are other groups.
+  Status Open(std::string* endpoint);
+  void Begin(TimePoint now, RendezvousClient* client);  // kSetUp
   void Watch(PollSet* set) const;
   void Step(const PollSet& set, TimePoint now, RendezvousClient* client);
   // A rank that refuses connections and its reason, or "".
@@ -90,7 +90,7 @@ class LinkSetup {
   const WorldSpec& spec_;
   Acceptor acceptor_;
   std::map<Connection, Connector> connectors_;  // to lower ranks
-  std::map<Connection, Descriptor> early_;      // of higher ranks that received LINKS before this rank
+  std::map<Connection, Descriptor> early_;      // of higher ranks that received PEERS before this rank
   std::map<Connection, Descriptor> made_;
 };
 

@@ -24,7 +24,7 @@ class ReadyDescription final : public DescribedOperation {
 inline Layout LayoutOf(const std::vector<std::string>& machines) {
   std::vector<PeerInfo> peers;
   for (const std::string& machine : machines) peers.push_back({"h", machine, 1, true, ""});
-  return MakeLayout(peers, std::vector<bool>(peers.size(), false));
+  return MakeLayout(peers);
 }
 
 }  // namespace farandole

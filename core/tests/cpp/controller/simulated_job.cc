@@ -12,7 +12,7 @@ Layout MakeGroups(const std::vector<int>& sizes) {
   for (size_t g = 0; g < sizes.size(); ++g) {
     for (int i = 0; i < sizes[g]; ++i) peers.push_back({"host", "machine" + std::to_string(g), 1, true, ""});
   }
-  return MakeLayout(peers, std::vector<bool>(peers.size(), false));
+  return MakeLayout(peers);
 }
 
 SimulatedJob::SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted, Negotiation::Limits limits)

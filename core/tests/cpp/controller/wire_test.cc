@@ -33,7 +33,7 @@ class Filler {
     }
   }
   void Fill(RendezvousMessage::Kind* kind) {
-    *kind = static_cast<RendezvousMessage::Kind>(RendezvousMessage::kPeerInfo + random_() % 7);
+    *kind = static_cast<RendezvousMessage::Kind>(RendezvousMessage::kPeerInfo + random_() % 5);
   }
   void Fill(LogKind* kind) { *kind = static_cast<LogKind>(1 + random_() % 6); }
   void Fill(std::string* text) { text->assign(random_() % 9, 'x'); }

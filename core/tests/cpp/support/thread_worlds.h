@@ -26,7 +26,7 @@ inline Layout LayoutOfGroups(const std::vector<int>& sizes, std::vector<PeerInfo
     for (int i = 0; i < sizes[g]; ++i)
       peers->push_back({"host" + std::to_string(g), "machine" + std::to_string(g), 1, true, ""});
   }
-  return MakeLayout(*peers, std::vector<bool>(peers->size(), false));
+  return MakeLayout(*peers);
 }
 
 inline std::pair<Descriptor, Descriptor> SocketPair() {

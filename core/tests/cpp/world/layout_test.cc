@@ -14,7 +14,7 @@ std::vector<PeerInfo> PeerInfos(const std::vector<std::string>& machines) {
 }
 
 TEST(LayoutTest, RanksOfOneMachineFormAGroupWhereverTheyStand) {
-  const Layout layout = MakeLayout(PeerInfos({"a", "b", "a", "b", "a"}), std::vector<bool>(5, false));
+  const Layout layout = MakeLayout(PeerInfos({"a", "b", "a", "b", "a"}));
   EXPECT_EQ(layout.groups, (std::vector<std::vector<int>>{{0, 2, 4}, {1, 3}}));
   EXPECT_EQ(layout.group_of, (std::vector<int>{0, 1, 0, 1, 0}));
   EXPECT_EQ(layout.member_of, (std::vector<int>{0, 0, 1, 1, 2}));
@@ -24,8 +24,8 @@ TEST(LayoutTest, RanksOfOneMachineFormAGroupWhereverTheyStand) {
 
 TEST(LayoutTest, RanksThatCannotShareMemoryAreAlone) {
   std::vector<PeerInfo> peers = PeerInfos({"a", "a", "a", "a"});
-  peers[1].shares_memory = false;
-  const Layout layout = MakeLayout(peers, {false, false, true, false});
+  peers[1].shares_memory = peers[2].shares_memory = false;
+  const Layout layout = MakeLayout(peers);
   EXPECT_EQ(layout.groups, (std::vector<std::vector<int>>{{0, 3}, {1}, {2}}));
 }
 
@@ -68,7 +68,7 @@ TEST(LayoutTest, MembersBeyondASingleShardOwnNothing) {
 }
 
 TEST(LayoutTest, CounterpartsAreMutualAndInOtherGroups) {
-  const Layout layout = MakeLayout(PeerInfos({"a", "a", "a", "b", "b", "c"}), std::vector<bool>(6, false));
+  const Layout layout = MakeLayout(PeerInfos({"a", "a", "a", "b", "b", "c"}));
   for (int rank = 0; rank < 6; ++rank) {
     for (int peer : Counterparts(layout, rank)) {
       EXPECT_NE(layout.group_of[static_cast<size_t>(rank)], layout.group_of[static_cast<size_t>(peer)]);

@@ -11,7 +11,7 @@ TEST(RendezvousServerTest, AWarningAboutALongWaitSaysWhatToDo) {
   RendezvousServer server(2, "tcp:host:1", begin, begin + std::chrono::seconds(120));
   PeerInfo peer_info;
   peer_info.size = 2;
-  server.OnMessage(0, {RendezvousMessage::kPeerInfo, 0, Code::kOk, {}, peer_info.Encode(), {}});
+  server.OnMessage(0, {RendezvousMessage::kPeerInfo, Code::kOk, peer_info.Encode(), {}, 120'000}, begin);
   server.OnTime(begin + std::chrono::seconds(9));
   EXPECT_TRUE(server.TakeNotes().empty());
   server.OnTime(begin + std::chrono::seconds(10));

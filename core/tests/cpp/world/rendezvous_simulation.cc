@@ -112,6 +112,7 @@ void RendezvousSimulation::PlanTroubles(TimePoint::duration patience) {
 void RendezvousSimulation::PlanStarts() {
   for (int r = 0; r < size_; ++r) {
     if (rank(r).other_setting) peers_[static_cast<size_t>(r)].settings[0].second = "any" + std::to_string(r);
+    if (rank(r).cannot_listen) peers_[static_cast<size_t>(r)].listening_error = "no port";
     At(rank(r).start, r, [this, r] { StartRank(r); });
     if (rank(r).dies_at < TimePoint::max()) At(rank(r).dies_at, r, [this, r] { Die(r); });
   }
@@ -183,7 +184,7 @@ void RendezvousSimulation::Connect(int r) {
     if (!has_strangers_ || !Chance(10)) return;
     if (server_->Admit(Chance(50) ? r : size_ + 3).ok()) std::abort();
     if (planted_ != Planted::kSkippedValidation) return;
-    server_->OnMessage(r, {RendezvousMessage::kOutcome, 0, Code::kOk, {}, "", {}});
+    server_->OnMessage(r, {RendezvousMessage::kReady}, now_);
   });
 }
 
@@ -251,9 +252,9 @@ void RendezvousSimulation::SetTimer(int r) {
 void RendezvousSimulation::Deliver(const AddressedMessage& addressed) {
   RendezvousMessage message = addressed.message;
   const int r = addressed.rank;
-  if (planted_ == Planted::kDroppedRank && message.kind == RendezvousMessage::kLayout && r == size_ - 1)
-    message.ranks.clear();
-  if (planted_ == Planted::kSwappedOrder && message.kind == RendezvousMessage::kLinks && r == size_ - 1)
+  if (planted_ == Planted::kDroppedRank && message.kind == RendezvousMessage::kPeers && r == size_ - 1)
+    message.peers[0].shares_memory = true;
+  if (planted_ == Planted::kSwappedOrder && message.kind == RendezvousMessage::kPeers && r == size_ - 1)
     message.kind = RendezvousMessage::kGo;
   if (r == 0) return Tell(0, message);
   // Encodes and decodes the message.
@@ -274,23 +275,18 @@ void RendezvousSimulation::Count(int from, int to, const RendezvousMessage& mess
 void RendezvousSimulation::Tell(int r, const RendezvousMessage& message) { rank(r).client->OnMessage(message, now_); }
 
 void RendezvousSimulation::Perform(int r, const RendezvousClient::Action& action) {
-  RendezvousClient& client = *rank(r).client;
   switch (action.kind) {
     case RendezvousClient::Action::kSend: {
       const RendezvousMessage message = action.message;
-      if (r == 0) return server_->OnMessage(0, message);
+      if (r == 0) return server_->OnMessage(0, message, now_);
       Count(r, 0, message);
-      return At(Arrival(r, 0), 0, [this, r, message] { server_->OnMessage(r, message); });
+      return At(Arrival(r, 0), 0, [this, r, message] { server_->OnMessage(r, message, now_); });
     }
-    case RendezvousClient::Action::kListen:
-      return rank(r).cannot_listen ? client.OnListening(Internal("no port"), "")
-                                   : client.OnListening(Status::Ok(), "data" + std::to_string(r));
-    case RendezvousClient::Action::kShare:
-      return Share(r);
+    case RendezvousClient::Action::kSetUp:
+      Share(r);
+      return Link(r);
     case RendezvousClient::Action::kHandOut:
       return HandOut(r);
-    case RendezvousClient::Action::kLink:
-      return Link(r);
     case RendezvousClient::Action::kDone:
       rank(r).done = true;
       return At(now_ + Delay(), r, [this, r] { Look(r); });
@@ -302,44 +298,36 @@ void RendezvousSimulation::Perform(int r, const RendezvousClient::Action& action
 void RendezvousSimulation::Share(int r) {
   Rank& each = rank(r);
   RendezvousClient& client = *each.client;
-  ++each.attempt;
-  each.entered.clear();
-  each.segment = 0;
-  if (client.leader() != r) return Come(r, each.attempt, client.round());
+  if (client.leader() != r) return Come(r, client.leader());
   // A rank alone needs little memory, so it succeeds.
-  if (each.cannot_make_segment && client.group().size() > 1) return client.OnNotShared(r, "no memory");
+  if (each.cannot_make_segment && client.group().size() > 1) return client.OnNotShared("no memory");
   each.segment = next_segment_++;
-  if (client.group().size() == 1) client.OnShared();
+  if (client.group().size() == 1) return client.OnShared();
+  for (int member : std::exchange(each.come, {})) client.OnMember(member);
 }
 
-void RendezvousSimulation::Come(int r, int attempt, int round) {
+// The member waits where the leader does not know its group yet.
+void RendezvousSimulation::Come(int r, int leader) {
   if (rank(r).cannot_reach_leader) return;
-  const int leader = rank(r).client->leader();
-  At(now_ + Delay(), leader, [this, r, attempt, round, leader] {
+  At(now_ + Delay(), leader, [this, r, leader] {
     Rank& host = rank(leader);
-    if (!host.client || rank(r).dead) return;
-    const bool may = !host.client->layout().groups.empty() && host.client->MayEnter(r, round);
-    if (may) {
-      host.entered[r] = attempt;
-      return host.client->OnMember(r);
+    if (host.client->over() || rank(r).dead) return;
+    if (host.segment == 0) {
+      host.come.insert(r);
+    } else {
+      host.client->OnMember(r);
     }
-    At(now_ + milliseconds(20), r, [this, r, attempt, round] {
-      if (rank(r).attempt == attempt && !rank(r).client->over()) Come(r, attempt, round);
-    });
   });
 }
 
 void RendezvousSimulation::HandOut(int r) {
   Rank& host = rank(r);
-  for (const auto& [member, attempt] : host.entered) {
-    if (rank(member).dead && Chance(50)) return host.client->OnNotShared(member, "it has closed its connection");
-    const int segment = host.segment;
-    const int to = member, its_attempt = attempt;
-    At(now_ + Delay(), to, [this, to, its_attempt, segment] {
-      Rank& each = rank(to);
-      // Messages on a connection that was given up are never read.
-      if (each.attempt != its_attempt) return;
-      if (each.cannot_attach) return each.client->OnNotShared(to, "no address space");
+  for (int member : host.client->group()) {
+    if (member == r) continue;
+    At(now_ + Delay(), member, [this, member, segment = host.segment] {
+      Rank& each = rank(member);
+      if (each.client->over()) return;
+      if (each.cannot_attach) return each.client->OnNotShared("no address space");
       each.segment = segment;
       each.client->OnShared();
     });

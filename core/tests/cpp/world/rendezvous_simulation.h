@@ -57,9 +57,8 @@ class RendezvousSimulation {
     TimePoint dies_at = TimePoint::max();    // also when it is ready
     bool cannot_make_segment = false, cannot_reach_leader = false, cannot_attach = false, cannot_listen = false;
     bool other_setting = false;
-    int attempt = 0;             // of sharing memory
-    int segment = 0;             // the one it holds
-    std::map<int, int> entered;  // of a leader: rank -> attempt
+    int segment = 0;     // the one it holds
+    std::set<int> come;  // members that have come before the leader knew its group
     std::set<int> linked, waiting;
     Traffic traffic;
     // of a rank that is ready
@@ -68,7 +67,7 @@ class RendezvousSimulation {
     bool ends = false;
     std::optional<int> blamed;
 
-    bool alone_at_fault() const { return cannot_make_segment || cannot_reach_leader || cannot_attach; }
+    bool cannot_share() const { return cannot_make_segment || cannot_reach_leader || cannot_attach; }
   };
   struct Event {
     TimePoint at;
@@ -99,7 +98,7 @@ class RendezvousSimulation {
   void Tell(int r, const RendezvousMessage& message);
   void Perform(int r, const RendezvousClient::Action& action);
   void Share(int r);
-  void Come(int r, int attempt, int round);
+  void Come(int r, int leader);
   void HandOut(int r);
   void Link(int r);
   void Reach(int r, int peer);
@@ -118,7 +117,6 @@ class RendezvousSimulation {
 
   std::string JudgeRank(int r, const std::set<int>& faulty) const;
   std::string JudgeReady() const;
-  std::string JudgeGroups() const;
   std::string JudgeBlame(const std::set<int>& faulty) const;
   bool Stopped(const Rank& each) const { return each.paused_until == TimePoint::max(); }
 

@@ -11,7 +11,8 @@ std::string RendezvousSimulation::Verdict() const {
     const Rank& each = ranks_[static_cast<size_t>(r)];
     const bool late = each.start > ranks_[0].deadline || ranks_[0].start > each.deadline;
     const bool paused = each.paused_until != TimePoint();
-    if (each.dead || paused || late || each.cannot_listen || each.other_setting) faulty.insert(r);
+    if (each.dead || paused || late || each.cannot_listen || each.cannot_share() || each.other_setting)
+      faulty.insert(r);
     // The table names all ranks. Which of them is the odd one depends on the others that have arrived.
     for (int other = 0; each.other_setting && other < size_; ++other) faulty.insert(other);
     if (late) faulty.insert(0);  // a rank that starts after the others have given up cannot reach rank 0
@@ -24,7 +25,7 @@ std::string RendezvousSimulation::Verdict() const {
     const std::string wrong = JudgeRank(r, faulty);
     if (!wrong.empty()) return "rank " + std::to_string(r) + " of " + std::to_string(size_) + " " + wrong;
   }
-  for (const std::string& wrong : {JudgeReady(), JudgeGroups(), JudgeBlame(faulty)}) {
+  for (const std::string& wrong : {JudgeReady(), JudgeBlame(faulty)}) {
     if (!wrong.empty()) return wrong;
   }
   return "";
@@ -71,33 +72,6 @@ std::string RendezvousSimulation::JudgeReady() const {
   if (layout == nullptr || std::any_of(ranks_.begin(), ranks_.end(), died)) return "";
   for (const Rank& each : ranks_) {
     if (!each.done) return "some ranks are ready, others gave up, though nobody died";
-  }
-  return "";
-}
-
-// Ranks without trouble share memory with all such ranks of their machine, whatever happens to one other rank.
-std::string RendezvousSimulation::JudgeGroups() const {
-  std::map<std::string, std::vector<int>> well;
-  std::map<std::string, int> troubled;
-  for (int r = 0; r < size_; ++r) {
-    const Rank& each = ranks_[static_cast<size_t>(r)];
-    if (!each.done || each.paused_until != TimePoint()) return "";
-    const PeerInfo& peer_info = peers_[static_cast<size_t>(r)];
-    if (!peer_info.shares_memory) continue;
-    // A rank that fails for a reason of its own may be without shared memory; the others may not.
-    if (each.alone_at_fault()) {
-      ++troubled[peer_info.machine];
-    } else {
-      well[peer_info.machine].push_back(r);
-    }
-  }
-  for (const auto& [machine, ranks] : well) {
-    if (troubled[machine] > 1) continue;
-    const Layout& layout = ranks_[0].client->layout();
-    for (int r : ranks) {
-      if (layout.group_of[static_cast<size_t>(r)] != layout.group_of[static_cast<size_t>(ranks[0])])
-        return "ranks of " + machine + " that are well do not share memory";
-    }
   }
   return "";
 }
