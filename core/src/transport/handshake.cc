@@ -1,8 +1,8 @@
 #include "transport/handshake.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "common/failpoint.h"
@@ -16,7 +16,6 @@ namespace {
 constexpr char kMagic[4] = {'F', 'R', 'D', 'L'};
 constexpr size_t kPurposeBytes = 16;
 constexpr size_t kNonceBytes = 32;
-// The hellos of all versions begin with magic and version.
 constexpr size_t kPrefixBytes = sizeof(kMagic) + sizeof(uint32_t);
 constexpr size_t kHelloBytes = kPrefixBytes + kPurposeBytes + sizeof(uint32_t) + sizeof(uint64_t) + kNonceBytes;
 
@@ -25,7 +24,7 @@ constexpr char kClientLabel[] = "farandole client v1";
 constexpr char kServerLabel[] = "farandole server v1";
 static_assert(sizeof(kClientLabel) == sizeof(kServerLabel), "labels of equal length");
 
-// REQUIRES: kHelloBytes with magic and version checked.
+// REQUIRES: magic and version are checked.
 Hello DecodeHello(const Bytes& encoded) {
   Hello hello;
   const char* const purpose = reinterpret_cast<const char*>(encoded.data()) + kPrefixBytes;
@@ -36,10 +35,7 @@ Hello DecodeHello(const Bytes& encoded) {
   return hello;
 }
 
-Status CheckPrefix(int fd, const Bytes& encoded) {
-  if (std::memcmp(encoded.data(), kMagic, sizeof(kMagic)) != 0) {
-    return {Code::kMismatch, DescribePeer(fd), " does not speak Farandole's protocol"};
-  }
+Status CheckVersion(int fd, const Bytes& encoded) {
   const uint32_t version = ByteReader(encoded.data() + sizeof(kMagic), sizeof(uint32_t)).Get<uint32_t>();
   if (version == kProtocolVersion) return Status::Ok();
   return Status(Code::kMismatch, DescribePeer(fd), " speaks version ", version,
@@ -54,22 +50,16 @@ Digest Proof(const Key& key, const char* label, const Bytes& client, const Bytes
   return HmacSha256(key.data(), key.size(), text.data(), text.size());
 }
 
-// Closing a socket with unread bytes resets the connection, and the peer may then lose what we sent last.
-void DiscardUnread(int fd) {
-  char ignored[512];
-  while (recv(fd, ignored, sizeof(ignored), MSG_DONTWAIT) == static_cast<ssize_t>(sizeof(ignored))) continue;
-}
-
 }  // namespace
 
 Handshake::Handshake(Side side, const Key& key, Hello mine, TimePoint now)
-    : side_(side), key_(key), mine_(std::move(mine)), stage_(side == Side::kClient ? kOurs : kPrefix) {
+    : side_(side), key_(key), mine_(std::move(mine)), stage_(side == Side::kClient ? kSendHello : kReadHello) {
   limit_ = side == Side::kClient ? TimePoint::max() : now + kHandshakeTimeout;
 }
 
 bool Handshake::is_sending() const {
   const bool client = side_ == Side::kClient;
-  return stage_ == kOurs || stage_ == kAnswer || stage_ == (client ? kClientProof : kServerProof);
+  return stage_ == kSendHello || stage_ == (client ? kClientProof : kServerProof);
 }
 
 short Handshake::events() const { return is_sending() ? POLLOUT : POLLIN; }
@@ -100,6 +90,8 @@ Status Handshake::Step(int fd, TimePoint now) {
     bool blocked = false;
     const std::string peer = stage_ == kServerProof ? DescribePeer(fd) : "";
     const Status moved = Move(fd, &blocked);
+    if (stage_ == kReadHello && std::memcmp(moving_.data(), kMagic, std::min(moved_, sizeof(kMagic))) != 0)
+      return {Code::kMismatch, DescribePeer(fd), " does not speak Farandole's protocol"};
     if (moved.code() == Code::kPeerLost && side_ == Side::kClient && stage_ == kServerProof) {
       // A server that rejects the proof closes the connection without an answer.
       hung_up_on_ = true;
@@ -129,10 +121,8 @@ void Handshake::Enter(Stage stage) {
     moving_.assign(proof.begin(), proof.end());
   } else if (is_sending()) {
     moving_ = ours_;
-  } else if (stage == kPrefix || stage == kRest) {
-    moving_.assign(stage == kPrefix ? kPrefixBytes : kHelloBytes - kPrefixBytes, 0);
   } else {
-    moving_.assign(sizeof(Digest), 0);
+    moving_.assign(stage == kReadHello ? kHelloBytes : sizeof(Digest), 0);
   }
 }
 
@@ -162,30 +152,20 @@ Status Handshake::Complete(int fd, TimePoint now) {
   FRD_RETURN_IF_ERROR(FRD_FAILPOINT_STATUS("handshake.step"));
   const bool client = side_ == Side::kClient;
   switch (stage_) {
-    case kOurs:
-      Enter(kPrefix);
-      return Status::Ok();
-    case kPrefix:
+    case kReadHello:
       received_ = moving_;
-      if (!client && std::memcmp(received_.data(), kMagic, sizeof(kMagic)) == 0) {
-        Enter(kAnswer);
+      if (!client) {
+        Enter(kSendHello);
         return Status::Ok();
       }
-      FRD_RETURN_IF_ERROR(CheckPrefix(fd, received_));
+      FRD_RETURN_IF_ERROR(CheckVersion(fd, received_));
       limit_ = now + kHandshakeTimeout;
-      Enter(kRest);
-      return Status::Ok();
-    case kAnswer:
-      // Our hello is sent before a wrong version is refused, so that the other rank's error names both versions, too.
-      if (const Status same = CheckPrefix(fd, received_); !same.ok()) {
-        DiscardUnread(fd);
-        return same;
-      }
-      Enter(kRest);
-      return Status::Ok();
-    case kRest:
-      received_.insert(received_.end(), moving_.begin(), moving_.end());
       Enter(kClientProof);
+      return Status::Ok();
+    case kSendHello:
+      // A server sends its hello before it refuses a wrong version, so that the other rank's error names both, too.
+      if (!client) FRD_RETURN_IF_ERROR(CheckVersion(fd, received_));
+      Enter(client ? kReadHello : kClientProof);
       return Status::Ok();
     case kClientProof:
       if (!client) FRD_RETURN_IF_ERROR(CheckProof(fd, kClientLabel));

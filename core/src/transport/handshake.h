@@ -12,7 +12,7 @@
 //
 // The client proves first, so a stranger who connects receives no byte that depends on the key.
 //
-//   hello, 68 bytes, little-endian
+//   hello, 68 bytes in all versions, little-endian
 //   | magic "FRDL" 4 | version 4 | purpose 16 | rank 4 | epoch 8 | nonce 32 |
 //
 // A Handshake never blocks, so a failing one delays no other connection. It stores at most 200 bytes of messages. The
@@ -33,7 +33,7 @@ namespace farandole {
 using Key = std::array<uint8_t, 32>;
 
 // Raised whenever the meaning of any byte on a socket changes.
-inline constexpr uint32_t kProtocolVersion = 9;
+inline constexpr uint32_t kProtocolVersion = 10;
 
 // Enough for every rank; the connection of a silent stranger is closed after this time.
 inline constexpr std::chrono::milliseconds kHandshakeTimeout{2000};
@@ -58,17 +58,16 @@ class Handshake {
   bool done() const { return stage_ == kDone; }
   // The events of poll(2) to wait for before the next step.
   short events() const;
-  // A client has no limit until the first bytes of a server, which may be busy. Then both ends have kHandshakeTimeout.
+  // A client has no limit until the hello of a server, which may be busy. Then both ends have kHandshakeTimeout.
   TimePoint limit() const { return limit_; }
   const Hello& theirs() const { return theirs_; }
   // The server closed the connection after our proof: it lacks the key, or it has just ended.
   bool hung_up_on() const { return hung_up_on_; }
 
  private:
-  // The stages in the order of the drawing. kOurs: a client sends its hello; kPrefix: magic and version of the other
-  // hello arrive; kAnswer: a server sends its hello; kRest: the rest of the other hello arrives. Each end sends one of
-  // the proofs and receives the other.
-  enum Stage { kOurs, kPrefix, kAnswer, kRest, kClientProof, kServerProof, kDone };
+  // A client sends its hello and then reads the other one, a server the other way round. Each end sends one of the
+  // proofs and receives the other.
+  enum Stage { kSendHello, kReadHello, kClientProof, kServerProof, kDone };
 
   // Begins a stage: fills `moving_` with the bytes to send, or makes room for the bytes to receive.
   void Enter(Stage stage);
