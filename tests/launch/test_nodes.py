@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -313,25 +313,45 @@ def prove(connection: socket.socket, is_listener: bool) -> frames.FrameReader:
     return frames.FrameReader(greeted=True)
 
 
-def test_no_message_makes_a_node_run_another_program(node: Callable, port: int, tmp_path: Path) -> None:
-    """Messages are not encrypted, so whoever alters one must not gain more than the end of the job."""
+@contextlib.contextmanager
+def node_0(port: int, *, launched: Callable[[], Any], **more: Any) -> Iterator[tuple[Any, socket.socket]]:
+    """Stands in for node 0, with rank 0; starts ranks 1 and 2 on the node that comes."""
+    ranks = [vars(each) for each in placement.place(3, [placement.Slots("h0", 1), placement.Slots("h1", 2)])]
+    master = {"store": "tcp:127.0.0.1:9", "master_address": "127.0.0.1", "master_port": 9}
     with socket.create_server(("127.0.0.1", port)) as server:
-        job = node(1, "sh", "-c", "echo up $EVIL; exec sleep 50")
+        job = launched()
         connection, _ = server.accept()
         with connection:
             prove(connection, is_listener=True)
             assert b"greeting" in connection.recv(1 << 16)
-            ranks = [vars(each) for each in placement.place(3, [placement.Slots("h0", 1), placement.Slots("h1", 2)])]
-            evil = {"command": ["touch", "evil"], "environment": {"EVIL": "evil"}, "module": True, "call_bytes": 0}
-            master = {"store": "tcp:127.0.0.1:9", "master_address": "127.0.0.1", "master_port": 9}
-            connection.sendall(frame("start", nodes=[ranks[:1], ranks[1:]], salt="00", **master, **evil))
-            connection.sendall(frame("examine", environment={"PYTHONSTARTUP": "evil"}, limit_s=1.0))
-            connection.sendall(frame("more", placement=ranks[0]) + frame("listen", host=0, addresses=[], probe_key=""))
-            assert [job.read_line().split(maxsplit=2)[2] for _ in range(2)] == [b"up\n"] * 2
-            assert len(job.of_each(psutil.Process.cmdline)) == 4, "the two of the launcher, and two ranks"
-        result = job.finish()
+            connection.sendall(frame("start", nodes=[ranks[:1], ranks[1:]], salt="00", **master, **more))
+            yield job, connection
+
+
+def test_no_message_makes_a_node_run_another_program(node: Callable, port: int, tmp_path: Path) -> None:
+    """Messages are not encrypted, so whoever alters one must not gain more than the end of the job."""
+    evil = {"command": ["touch", "evil"], "environment": {"EVIL": "evil"}, "module": True, "call_bytes": 0}
+    with node_0(port, launched=lambda: node(1, "sh", "-c", "echo up $EVIL; exec sleep 50"), **evil) as (
+        job,
+        connection,
+    ):
+        connection.sendall(frame("examine", environment={"PYTHONSTARTUP": "evil"}, limit_s=1.0))
+        connection.sendall(frame("more", placement={}) + frame("listen", host=0, addresses=[], probe_key=""))
+        assert [job.read_line().split(maxsplit=2)[2] for _ in range(2)] == [b"up\n"] * 2
+        assert len(job.of_each(psutil.Process.cmdline)) == 4, "the two of the launcher, and two ranks"
+    result = job.finish()
     assert result.code == 255 and "rank 0 on h0" in result.err and "was lost first" in result.err
     assert not (tmp_path / "evil").exists()
+
+
+def test_the_end_of_node_0_after_that_of_its_ranks_does_not_end_others(node: Callable, port: int) -> None:
+    death = {"rank": 0, "pid": 7, "code": 0, "ran_s": 1.0, "asked": False, "joins": 0, "said": None, "lost": ""}
+    with node_0(port, launched=lambda: node(1, "sh", "-c", "echo up; sleep 2; echo end")) as (job, connection):
+        connection.sendall(frame("ended", recorded="", **death))
+        assert [job.read_line().split()[2] for _ in range(2)] == [b"up"] * 2
+    result = job.finish()
+    assert (result.code, result.err) == (0, "")
+    assert [line.split()[2] for line in result.out.splitlines()] == ["end"] * 2
 
 
 def test_node_0_tells_neither_its_command_nor_variables_nor_the_key(node: Callable, port: int) -> None:

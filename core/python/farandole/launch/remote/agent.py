@@ -9,6 +9,7 @@ ssh or its host is gone. A launcher that says nothing for so long is gone, too.
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import signal
@@ -296,7 +297,8 @@ class Agent(LocalSupervisor):
 
     def next_due(self, now: float) -> float | None:
         """See Supervisor."""
-        times = [] if self.suspended else [max(0.0, self._heard_at + self._patience_s - now)]
+        silent_s = self._heard_at + self._patience_s - now
+        times = [max(0.0, silent_s)] if math.isfinite(silent_s) and not self.suspended else []
         if (look_due := super().next_due(now)) is not None:
             times.append(look_due)
         if self._prober is not None and (due := self._prober.next_due()) is not None:
