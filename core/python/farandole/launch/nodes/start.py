@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -45,18 +46,23 @@ def run(job: Job, lifeline: int) -> int:
 
 def _be_node_0(job: Job, lifeline: int) -> int:
     assert job.nodes is not None
+    stdin = os.dup(0)
+    words, base = [sys.executable, *ssh.AGENT, str(stdin)], environment.without_outer_job(job.base)
+    agent = start_way(words, base, inherits=[stdin])  # is there when all have come
     meeting = MeetingPoint(job.nodes, lifeline, print_error)
     members = meeting.gather()
     try:
-        return _supervisor(job, lifeline, meeting, members).run()
+        return _supervisor(job, lifeline, agent, meeting, members).run()
     except (OutputError, OSError) as error:
         why = f"node 0 cannot start its ranks: {getattr(error, 'strerror', None) or error}".rstrip(".") + "."
         meeting.refuse(why, CANNOT_START)
         raise MeetingError(why) from error
 
 
-def _supervisor(job: Job, lifeline: int, meeting: MeetingPoint, members: list[roll.Member]) -> ClusterSupervisor:
-    """With the ways to all agents. Raises OutputError, OSError."""
+def _supervisor(
+    job: Job, lifeline: int, agent: subprocess.Popen[bytes], meeting: MeetingPoint, members: list[roll.Member]
+) -> ClusterSupervisor:
+    """With the ways to all agents. `agent`: of this node. Raises OutputError, OSError."""
     assert job.nodes is not None
     ranks, salt = roll.placements(members), os.urandom(16)
     capacity, hosts = ranks[0][0].size, {each.rank: each.host for node in ranks for each in node}
@@ -81,11 +87,8 @@ def _supervisor(job: Job, lifeline: int, meeting: MeetingPoint, members: list[ro
         silence_s=job.hosts.silence_s,
     )
     supervisor.relay.open_logs(each.rank for each in ranks[0])
-    stdin = os.dup(0)
-    words, base = [sys.executable, *ssh.AGENT, str(stdin)], environment.without_outer_job(job.base)
-    process = start_way(words, base, inherits=[stdin])
     selector, on_frame = supervisor.selector, supervisor.on_frame
-    supervisor.add(Link("node 0", selector, on_frame, process, is_local=True))
+    supervisor.add(Link("node 0", selector, on_frame, agent, is_local=True))
     for plan, (_, guest) in zip(plans[1:], sorted(meeting.guests.items()), strict=True):
         way = Link(plan.name, selector, on_frame, connection=guest.socket, reader=guest.reader)
         way.is_launcher = way.greeted = True

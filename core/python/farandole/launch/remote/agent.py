@@ -66,6 +66,8 @@ class Agent(LocalSupervisor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.gets_stdin:
+            self._patience_s = math.inf  # the launcher is on this host, so its end shows
         os.set_blocking(self.commands, False)
         self.selector.register(self.commands, selectors.EVENT_READ, self.hear_launcher)
 
