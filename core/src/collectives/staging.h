@@ -21,7 +21,7 @@
 // - make(t) may write into another member's slot t where no third member reads: what the slot's owner alone reads
 //   there, in finish(t), before its own put(t+d) (allreduce.cc), or what nobody reads any more (TakeLines). A third
 //   member may be late to read, and the owner would not know.
-// - Fixed slots matter: rounds of any size and kind use the same places, so no two operations overlap differently.
+// - Slot addresses do not depend on the operation, so these rules hold across operations of any size and kind.
 //
 // When another set takes over a channel, a member of the old set that is not in the new one may still read here. So
 // `user` says which set a member is at. Before a member writes for a new set, it waits until no member is at its old
@@ -41,8 +41,8 @@
 
 namespace farandole {
 
-inline constexpr size_t kSlotBytes =
-    512 << 10;  // 1/2 of a common L2 cache, which so holds a slot and what it is combined with
+// Half of a common second-level cache, so that a slot and the data it is reduced with fit.
+inline constexpr size_t kSlotBytes = 512 << 10;
 
 // The depth for several groups: the rounds that may be under way at once. The last phase of a round comes after the
 // first one of eight later rounds (kRoundsUnderWay); the others are made, copied in and copied out meanwhile. In one

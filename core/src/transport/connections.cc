@@ -50,7 +50,7 @@ Status Acceptor::Step(const PollSet& set, TimePoint now, std::vector<Authenticat
   for (auto each = pending_.begin(); each != pending_.end();) {
     const bool due = set.ready(each->connection) || now >= each->handshake.limit();
     const Status moved = due ? each->handshake.Step(each->connection.get(), now) : Status::Ok();
-    if (!moved.ok()) TurnAway(moved.message());
+    if (!moved.ok()) Reject(moved.message());
     // A handshake that is done gives its connection away, so the next line erases its entry.
     if (each->handshake.done()) peers->push_back({std::move(each->connection), each->handshake.theirs()});
     each = moved.ok() && each->connection.valid() ? std::next(each) : pending_.erase(each);
@@ -64,14 +64,14 @@ Status Acceptor::AcceptAll(TimePoint now) {
     const Status accepted = Accept(listener_.get(), now, &connection);
     if (accepted.code() == Code::kDeadline) break;
     if (accepted.code() == Code::kMismatch) {
-      TurnAway(accepted.message());
+      Reject(accepted.message());
       continue;
     }
     if (!accepted.ok() && pending_.empty()) return accepted;
     // The list is full, or this process may open no more descriptors: closing the oldest pending one makes room.
     if (!accepted.ok() || pending_.size() == kMostPending) {
       pending_.pop_front();
-      TurnAway("it had not finished its handshake when newer connections needed its place");
+      Reject("it had not finished its handshake when newer connections needed its place");
     }
     if (accepted.ok()) {
       pending_.push_back({std::move(connection), Handshake(Handshake::Side::kServer, key_, mine_, now)});
@@ -81,7 +81,7 @@ Status Acceptor::AcceptAll(TimePoint now) {
 }
 
 // Logs only the 1st, 2nd, 4th, 8th ... connection, so that many strangers cause few lines.
-void Acceptor::TurnAway(const std::string& reason) {
+void Acceptor::Reject(const std::string& reason) {
   last_reason_ = reason;
   if (!IsPowerOfTwo(++turned_away_)) return;
   const std::string count = turned_away_ == 1 ? "" : " (" + std::to_string(turned_away_) + " so far)";
@@ -107,7 +107,7 @@ Status Connector::Step(TimePoint now) {
   const Status status = Attempt(now);
   // A server that closes the connection after our proof lacks the key or has just ended. A server that has ended does
   // not answer the next attempt. A server that lacks the key hangs up a second time, and then the error is final.
-  const bool may_have_ended = handshake_ && handshake_->hung_up_on() && ++hung_up_on_ == 1;
+  const bool may_have_ended = handshake_ && handshake_->closed_after_proof() && ++closed_after_proof_ == 1;
   if (status.code() != Code::kPeerLost && status.code() != Code::kDeadline && !may_have_ended) return status;
   last_refusal_ = status.message();
   connection_.Reset();

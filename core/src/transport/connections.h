@@ -50,7 +50,7 @@ class Acceptor {
   size_t turned_away() const { return turned_away_; }
   const std::string& last_reason() const { return last_reason_; }
   // Counts and logs a connection that the caller or this Acceptor closes, with the reason.
-  void TurnAway(const std::string& reason);
+  void Reject(const std::string& reason);
 
  private:
   struct Pending {
@@ -96,7 +96,7 @@ class Connector {
   std::optional<Handshake> handshake_;
   Descriptor connection_;
   size_t attempts_ = 0;
-  int hung_up_on_ = 0;  // how often the other end closed the connection after our proof
+  int closed_after_proof_ = 0;  // how often the other end closed the connection after our proof
   std::chrono::milliseconds pause_{0};
   TimePoint next_;  // between attempts: when the next one begins; else: when the present one fails
   std::string last_refusal_;

@@ -13,17 +13,17 @@ namespace {
 
 constexpr size_t kHeaderBytes = sizeof(FrameHeader);
 // The most bytes of one system call, so that sending and receiving alternate.
-constexpr size_t kStretchBytes = kHeaderBytes + (512 << 10);
+constexpr size_t kMaxBytesPerCall = kHeaderBytes + (512 << 10);
 // Short messages share a system call up to this size. Longer ones go one by one: data in small parts keep both ends at
 // work, which made an allreduce between two hosts of two ranks faster by a fifth.
 constexpr size_t kGatheredBytes = 16 << 10;
-constexpr size_t kBehindBytes = 8 << 10;  // for messages behind the expected one
+constexpr size_t kReadAheadBuffer = 8 << 10;  // for messages behind the expected one
 constexpr size_t kMostPieces = 16;
 constexpr uint64_t kMostPayloadBytes = uint64_t{1} << 40;
 
 }  // namespace
 
-bool FrameHeader::IsReadable() const {
+bool FrameHeader::IsValid() const {
   const bool is_known = kind >= FrameKind::kData && kind <= FrameKind::kControl && tag.lane <= Lane::kEarly;
   const bool has_size = size_bytes > 0 || !has_payload();
   return is_known && has_size && size_bytes <= kMostPayloadBytes && zero[0] == 0 && zero[1] == 0;
@@ -45,10 +45,10 @@ void FrameStream::Queue(const FrameHeader& header, const void* payload, uint64_t
 }
 
 void FrameStream::Outgoing::Copy() {
-  if (header.payload_bytes() == 0 || !own.empty()) return;
+  if (header.payload_bytes() == 0 || !copy.empty()) return;
   const auto* const from = static_cast<const char*>(payload);
-  own.assign(from, from + header.payload_bytes());
-  payload = own.data();
+  copy.assign(from, from + header.payload_bytes());
+  payload = copy.data();
 }
 
 std::vector<uint64_t> FrameStream::DropQueue() {
@@ -73,8 +73,8 @@ void FrameStream::Detach(const MessageTag& operation) {
 Status FrameStream::Flush(std::vector<Transport::Completion>* sent, bool* moved) {
   iovec parts[kMostPieces];
   size_t count = 0, wanted_bytes = 0, skipped_bytes = first_sent_bytes_;
-  const auto want = [&](const void* data, size_t size_bytes) {
-    const size_t part_bytes = std::min(size_bytes - skipped_bytes, kStretchBytes - wanted_bytes);
+  const auto add = [&](const void* data, size_t size_bytes) {
+    const size_t part_bytes = std::min(size_bytes - skipped_bytes, kMaxBytesPerCall - wanted_bytes);
     auto* const begin = const_cast<char*>(static_cast<const char*>(data)) + skipped_bytes;
     if (part_bytes > 0) parts[count++] = {begin, part_bytes};
     wanted_bytes += part_bytes;
@@ -85,11 +85,11 @@ Status FrameStream::Flush(std::vector<Transport::Completion>* sent, bool* moved)
     const bool is_full = count + 2 > kMostPieces || wanted_bytes + payload_bytes > kGatheredBytes;
     if (count > 0 && is_full) break;
     if (skipped_bytes < kHeaderBytes) {
-      want(&each.header, kHeaderBytes);
+      add(&each.header, kHeaderBytes);
     } else {
       skipped_bytes -= kHeaderBytes;
     }
-    want(each.payload, payload_bytes);
+    add(each.payload, payload_bytes);
   }
   if (count == 0) return Status::Ok();
   msghdr message{};
@@ -112,13 +112,13 @@ Status FrameStream::Flush(std::vector<Transport::Completion>* sent, bool* moved)
 // ---- receiving
 
 Status FrameStream::Receive(bool* moved) {
-  if (waits_) FRD_RETURN_IF_ERROR(Place());
+  if (waits_) FRD_RETURN_IF_ERROR(BeginPayload());
   while (!waits_) {
-    std::byte buffer[kBehindBytes];
+    std::byte buffer[kReadAheadBuffer];
     iovec places[3];
     msghdr message{};
     message.msg_iov = places;
-    message.msg_iovlen = PlacesToReceive(buffer, places);
+    message.msg_iovlen = BuildIovec(buffer, places);
     ssize_t got;
     do {
       got = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
@@ -130,43 +130,43 @@ Status FrameStream::Receive(bool* moved) {
     size_t left = static_cast<size_t>(got), wanted_bytes = 0;
     for (const iovec* place = places; place != places + message.msg_iovlen; ++place) {
       const size_t here = std::min(left, place->iov_len);
-      if (here > 0) FRD_RETURN_IF_ERROR(Distribute(static_cast<std::byte*>(place->iov_base), here));
+      if (here > 0) FRD_RETURN_IF_ERROR(Dispatch(static_cast<std::byte*>(place->iov_base), here));
       wanted_bytes += place->iov_len;
       left -= here;
     }
     // After a short read the socket is empty, but its end may follow without another edge. So an edge counts until a
     // call finds nothing.
-    if (static_cast<size_t>(got) < wanted_bytes || static_cast<size_t>(got) >= kStretchBytes) return Status::Ok();
+    if (static_cast<size_t>(got) < wanted_bytes || static_cast<size_t>(got) >= kMaxBytesPerCall) return Status::Ok();
   }
   return Status::Ok();
 }
 
 // Payload that is due or expected goes directly into its memory, the rest through a buffer. Returns the number of
 // places.
-size_t FrameStream::PlacesToReceive(std::byte* buffer, iovec* places) {
+size_t FrameStream::BuildIovec(std::byte* buffer, iovec* places) {
   size_t count = 0;
-  const auto want = [&](void* to, size_t size_bytes) {
+  const auto add = [&](void* to, size_t size_bytes) {
     if (to != nullptr && size_bytes > 0) places[count++] = {to, size_bytes};
   };
   if (left_bytes_ > 0) {
-    want(to_, std::min(left_bytes_, kStretchBytes));
+    add(to_, std::min(left_bytes_, kMaxBytesPerCall));
   } else {
-    want(reinterpret_cast<std::byte*>(&header_) + header_bytes_, kHeaderBytes - header_bytes_);
+    add(reinterpret_cast<std::byte*>(&header_) + header_bytes_, kHeaderBytes - header_bytes_);
     const iovec expected = Expected();
-    want(expected.iov_base, std::min(expected.iov_len, kStretchBytes));
+    add(expected.iov_base, std::min(expected.iov_len, kMaxBytesPerCall));
   }
   const bool is_dropped = left_bytes_ > 0 && to_ == nullptr;
   if (is_dropped) {
-    want(buffer, std::min(kBehindBytes, reads_ahead_ ? kBehindBytes : left_bytes_));
-  } else if (reads_ahead_ && left_bytes_ <= kStretchBytes) {
-    want(buffer, kBehindBytes);
+    add(buffer, std::min(kReadAheadBuffer, reads_ahead_ ? kReadAheadBuffer : left_bytes_));
+  } else if (reads_ahead_ && left_bytes_ <= kMaxBytesPerCall) {
+    add(buffer, kReadAheadBuffer);
   }
   return count;
 }
 
 // Moves each byte to where it belongs, unless it lies there already. memmove, because data that arrived in expected
 // memory may belong at a lower address of the same memory.
-Status FrameStream::Distribute(const std::byte* from, size_t size_bytes) {
+Status FrameStream::Dispatch(const std::byte* from, size_t size_bytes) {
   while (size_bytes > 0) {
     const bool of_header = left_bytes_ == 0;
     const size_t part_bytes = std::min(size_bytes, of_header ? kHeaderBytes - header_bytes_ : left_bytes_);
@@ -176,7 +176,7 @@ Status FrameStream::Distribute(const std::byte* from, size_t size_bytes) {
     size_bytes -= part_bytes;
     if (of_header) {
       header_bytes_ += part_bytes;
-      if (header_bytes_ == kHeaderBytes) FRD_RETURN_IF_ERROR(Place());
+      if (header_bytes_ == kHeaderBytes) FRD_RETURN_IF_ERROR(BeginPayload());
     } else {
       left_bytes_ -= part_bytes;
       if (to_ != nullptr) to_ += part_bytes;
@@ -187,8 +187,8 @@ Status FrameStream::Distribute(const std::byte* from, size_t size_bytes) {
 }
 
 // The header is complete.
-Status FrameStream::Place() {
-  if (!header_.IsReadable()) return {Code::kMismatch, name_ + " sent a message that cannot be read"};
+Status FrameStream::BeginPayload() {
+  if (!header_.IsValid()) return {Code::kMismatch, name_ + " sent an invalid frame header"};
   to_ = nullptr;
   waits_ = false;
   FRD_RETURN_IF_ERROR(OnHeader(header_, &to_, &waits_));

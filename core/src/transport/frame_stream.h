@@ -44,7 +44,7 @@ struct FrameHeader {
   MessageTag tag;
   uint32_t zero[2] = {};
 
-  bool IsReadable() const;
+  bool IsValid() const;
   bool has_payload() const {
     return kind == FrameKind::kData || kind == FrameKind::kGranted || kind == FrameKind::kControl;
   }
@@ -58,7 +58,7 @@ class FrameStream {
   static constexpr uint64_t kNoContext = ~uint64_t{0};
 
   // name: of the peer, in errors. reads_ahead: one call may receive several short messages, which are copied once more.
-  // REQUIRES: then no message waits.
+  // REQUIRES, if true: OnHeader never sets *waits.
   FrameStream(Descriptor socket, std::string name, bool reads_ahead)
       : socket_(std::move(socket)), name_(std::move(name)), reads_ahead_(reads_ahead) {}
   virtual ~FrameStream() = default;
@@ -108,15 +108,15 @@ class FrameStream {
     FrameHeader header;
     const void* payload;
     uint64_t context;
-    std::vector<char> own{};  // a copy of the payload
+    std::vector<char> copy{};  // a copy of the payload
 
     size_t size_bytes() const { return sizeof header + header.payload_bytes(); }
     void Copy();
   };
 
-  size_t PlacesToReceive(std::byte* buffer, iovec* places);
-  Status Distribute(const std::byte* from, size_t size_bytes);
-  Status Place();
+  size_t BuildIovec(std::byte* buffer, iovec* places);
+  Status Dispatch(const std::byte* from, size_t size_bytes);
+  Status BeginPayload();
 
   Descriptor socket_;
   std::string name_;
@@ -128,7 +128,10 @@ class FrameStream {
   size_t unsent_bytes_ = 0;      // with headers
   bool dropped_ = false;
 
-  // The state of receiving: a header while header_bytes_ is less than its size, else a payload.
+  // The state of receiving. Invariants:
+  // 1. Bytes of a payload are written only to Expected(), *to_, or a private buffer.
+  // 2. left_bytes_ == 0: a header is received, of which header_bytes_ have arrived; if it is complete, it waits.
+  // 3. left_bytes_ > 0: the rest of the payload of header_ is received, and header_bytes_ == 0.
   FrameHeader header_;
   size_t header_bytes_ = 0;
   bool waits_ = false;

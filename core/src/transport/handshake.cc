@@ -94,7 +94,7 @@ Status Handshake::Step(int fd, TimePoint now) {
       return {Code::kMismatch, DescribePeer(fd), " does not speak Farandole's protocol"};
     if (moved.code() == Code::kPeerLost && side_ == Side::kClient && stage_ == kServerProof) {
       // A server that rejects the proof closes the connection without an answer.
-      hung_up_on_ = true;
+      closed_after_proof_ = true;
       return Status(Code::kMismatch, peer,
                     " does not know this job's key (another job on this address?): it closed the connection ",
                     "after this process had proved that it does");

@@ -62,7 +62,7 @@ class Handshake {
   TimePoint limit() const { return limit_; }
   const Hello& theirs() const { return theirs_; }
   // The server closed the connection after our proof: it lacks the key, or it has just ended.
-  bool hung_up_on() const { return hung_up_on_; }
+  bool closed_after_proof() const { return closed_after_proof_; }
 
  private:
   // A client sends its hello and then reads the other one, a server the other way round. Each end sends one of the
@@ -86,7 +86,7 @@ class Handshake {
   Bytes ours_, received_;  // the hellos
   Bytes moving_;           // the bytes that the stage sends or receives
   size_t moved_ = 0;
-  bool hung_up_on_ = false;
+  bool closed_after_proof_ = false;
   Hello theirs_;
 };
 

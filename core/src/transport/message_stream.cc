@@ -53,7 +53,7 @@ void MessageStream::EndSending() {
   if (open() && Flush().ok() && flushed()) shutdown(descriptor(), SHUT_WR);
 }
 
-void MessageStream::CloseGently(int64_t timeout_ms) {
+void MessageStream::CloseAfterDrain(int64_t timeout_ms) {
   if (!open()) return;
   const TimePoint start = Now();
   while (Flush().ok() && !flushed() && MillisecondsBetween(start, Now()) < timeout_ms) {
@@ -73,7 +73,7 @@ void MessageStream::CloseGently(int64_t timeout_ms) {
 void CloseAll(std::vector<MessageStream>* streams, int64_t timeout_ms) {
   for (MessageStream& each : *streams) each.EndSending();
   const TimePoint start = Now();
-  for (MessageStream& each : *streams) each.CloseGently(timeout_ms - MillisecondsBetween(start, Now()));
+  for (MessageStream& each : *streams) each.CloseAfterDrain(timeout_ms - MillisecondsBetween(start, Now()));
 }
 
 }  // namespace farandole

@@ -34,7 +34,7 @@ class MessageStream final : public FrameStream {
   void EndSending();
   // Sends what is queued and ends our direction, then reads and drops all messages until the peer ends its direction or
   // the time is up. Closing with unread data would reset the connection, and the peer would lose our last messages.
-  void CloseGently(int64_t timeout_ms);
+  void CloseAfterDrain(int64_t timeout_ms);
 
  private:
   Status OnHeader(const FrameHeader& header, std::byte** to, bool* waits) override;
@@ -44,7 +44,7 @@ class MessageStream final : public FrameStream {
   std::vector<Bytes> arrived_;
 };
 
-// As CloseGently for each stream, with one time for all of them.
+// As CloseAfterDrain for each stream, with one time for all of them.
 void CloseAll(std::vector<MessageStream>* streams, int64_t timeout_ms);
 
 }  // namespace farandole

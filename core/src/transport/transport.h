@@ -33,13 +33,20 @@ namespace farandole {
 enum class Lane : uint32_t { kOrdered, kEarly };
 
 // What a message belongs to, as its sender means it. Headers carry it as it lies in memory.
+//
+//              ordered lane                               early lane
+//   id         the process set                            the name
+//   serial     -                                          of the id's assignment
+//   operation  counts the set's operations, from 1        its stamp (StampOf)
+//   round      -                                          how many joins the sender has seen end
+//   channel    of the process set and the shard           -
 struct MessageTag {
-  int32_t id = 0;          // ordered: of the process set; early: of the name
-  uint32_t serial = 0;     // early: of the id's assignment
-  uint64_t operation = 0;  // ordered: counts the operations of the set, from 1; early: its stamp (StampOf)
-  uint32_t round = 0;      // early: how many joins the sender has seen end
-  uint32_t channel = 0;    // ordered: of the process set and the shard
-  uint32_t plan = 0;       // how the sender runs the operation (algorithms/plan.h)
+  int32_t id = 0;
+  uint32_t serial = 0;
+  uint64_t operation = 0;
+  uint32_t round = 0;
+  uint32_t channel = 0;
+  uint32_t plan = 0;  // how the sender runs the operation (algorithms/plan.h)
   Lane lane = Lane::kOrdered;
 
   // True for the messages of one early operation.
@@ -72,12 +79,12 @@ class MessageSink {
   virtual void OnEnd(int peer, const Status& status) = 0;
 };
 
-// How the connections to a peer have done so far, as the kernel counts.
+// The kernel's statistics of the connections to a peer.
 struct LinkFacts {
   int peer = 0;
   uint64_t sent_bytes = 0;  // which the peer's kernel has acknowledged
   uint64_t received_bytes = 0;
-  uint64_t sending_us = 0;  // the time with data on their way, but for that in which the peer did not read them
+  uint64_t sending_us = 0;  // time with unacknowledged data, without the time in which the peer's window was closed
   uint64_t retransmits = 0;
   uint32_t round_trip_us = 0;  // smoothed, of the ordered lane's connection
 };
@@ -87,7 +94,7 @@ class Transport {
   // All early payloads that this rank keeps take at most so many bytes.
   static constexpr size_t kEarlyBytes = 4 << 20;
 
-  // A post that is over. After an error the connection to the peer is, too; kPeerLost: the peer closed or reset it.
+  // A post that has ended. An error also ends the connection to the peer; kPeerLost: the peer closed or reset it.
   struct Completion {
     uint64_t context = 0;
     Status status;
@@ -112,7 +119,7 @@ class Transport {
   // come in their order. Returns whether it moved or completed anything; then calling again may do more. A post on the
   // early lane never fails: the sink hears that the connection has ended.
   virtual bool Poll(std::vector<Completion>* completions) = 0;
-  // True when Poll finds what is awaited by itself, without OnReady.
+  // True while Poll reads all awaited sockets itself, so the caller need not ask the poller.
   virtual bool finds_by_itself() const = 0;
 
   // This rank begins an operation of the ordered lane. The next message of a peer is a mismatch if it follows another
@@ -121,7 +128,9 @@ class Transport {
   // The process set is removed: it begins no further operation.
   virtual void ForgetSet(int32_t /*id*/) {}
 
-  // The early lane. True until its connection has ended.
+  // ---- the early lane
+
+  // True until its connection has ended.
   virtual bool CanSendEarly(int /*peer*/) const { return false; }
   // Ends the operation's posts: they do not complete any more, and their memory is not touched. Unsent data are copied.
   virtual void Cancel(const MessageTag& /*tag*/) {}
@@ -133,12 +142,14 @@ class Transport {
   // good order: this rank begins nothing more for an operation of that rank.
   virtual void PostGoodbye(int /*peer*/, int /*left*/) {}
 
+  // ---- waiting and ending
+
   // Lets the poller watch for what Poll waits for, with tags of `tag` and a number in the low 32 bits.
   virtual Status Watch(Poller* poller, uint64_t tag) = 0;
   // The poller has reported a tag with this number.
   virtual void OnReady(uint32_t number) = 0;
 
-  // True when the peer, which is connected, has closed its connections or lost them, even if data stand unread there.
+  // True when the peer, which is connected, has closed its connections or lost them, even if unread data remain.
   virtual bool IsBroken(int peer) const = 0;
 
   // Appends the facts of each peer with a connection that the kernel counts for: of TCP.

@@ -55,8 +55,8 @@ void CellBuffer::Put(int member, const CellTensor* tensors, size_t tensor_count,
   line(member)->stamp.store(wants_bell ? stamp | kWantsBell : stamp, std::memory_order_release);
 }
 
-// In whole lines, which do not cross between members twice. What fills no line goes to another member for each tensor,
-// so that many small tensors do not all go to one.
+// In whole lines, which do not cross between members twice. The remainder that fills no line goes to a different member
+// for each tensor, so that many small tensors do not all go to one.
 CellBuffer::Elements CellBuffer::ShareOf(const CellTensor& tensor, size_t index, int member) const {
   const size_t line_elements = kLineBytes / SizeOf(tensor.dtype), lines = tensor.element_count / line_elements;
   const auto members = static_cast<size_t>(member_count_), m = (static_cast<size_t>(member) + index) % members;

@@ -1,8 +1,8 @@
 // Buffer slots of one small operation: every member writes its input into a slot of shared memory and then a sequence
 // number (stamp). Two buffers are used in turns; a CellBuffer is one of them:
 //
-//   member 0   [ payload up to 56 bytes, or a further stamp | stamp ] [ larger payload ...            ]
-//   member 1   [ payload up to 56 bytes, or a further stamp | stamp ] [ larger payload ...            ]
+//   member 0   [ payload up to 56 bytes, or a share stamp   | stamp ] [ larger payload ...            ]
+//   member 1   [ payload up to 56 bytes, or a share stamp   | stamp ] [ larger payload ...            ]
 //
 // A small payload and its stamp share a cache line, so only one line crosses between two members.
 //
@@ -20,6 +20,7 @@
 //    of use k. So while a member waits for k, another member's number in this buffer is k - 2 or k, never more.
 // 3. In two phases only member m reads share m of the inputs and writes share m of the result. The result lies in the
 //    slot of the next member, over an input that nobody else reads. So the phases need no further memory.
+// 4. `reduced` is used only if the payload is not in the line.
 //
 // A node that is one of several has one more slot, for the result: its leader reduces the inputs, exchanges the partial
 // with other leaders, writes the result there, and stamps it. The others read it instead of the inputs. The invariants
@@ -58,7 +59,8 @@ class CellBuffer {
   // bytes; the payload is as large for all members and uses. `self` is the member that uses this object.
   CellBuffer(std::byte* memory, int member_count, size_t payload_bytes, int self = 0);
 
-  // Forgets all uses, for another operation. Safe while a thread still polls an operation that has just ended.
+  // Forgets all uses, for another operation. A thread that still polls an operation that has just ended can only see 0,
+  // which no use has.
   void Clear();
   // REQUIRES: this member has read everything of the use before.
   void Put(int member, const CellTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell = false);
@@ -82,7 +84,7 @@ class CellBuffer {
     return line(member)->reduced.load(std::memory_order_acquire) == stamp;
   }
   bool AllHaveReduced(uint64_t stamp) const;
-  // The payload with a member's share of the result (invariant 3).
+  // Where the member's share of the result lies: in the slot of the next member (invariant 3).
   std::byte* slot_of_share(int member) const { return payload_to_write((member + 1) % member_count_); }
 
   // Prefetches the lines to which this member will soon put, for a payload of one phase. The other members have read

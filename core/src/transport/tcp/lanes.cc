@@ -48,7 +48,7 @@ bool PeerLane::Poll(bool asks, std::vector<Transport::Completion>* completions) 
   return moved;
 }
 
-Status PeerLane::Disagree(const Message& theirs, const Message& ours) {
+Status PeerLane::ReportMismatch(const Message& theirs, const Message& ours) {
   shared_->sink->OnMismatch(peer_, {theirs, ours});
   return {Code::kMismatch, "rank ", peer_, " sent a message for another operation"};
 }
@@ -66,7 +66,7 @@ iovec OrderedLane::Expected() {
 }
 
 Status OrderedLane::OnHeader(const FrameHeader& header, std::byte** to, bool* waits) {
-  if (header.kind != FrameKind::kData) return Unreadable();
+  if (header.kind != FrameKind::kData) return Malformed();
   *waits = receives_.empty();
   if (*waits) {
     CheckPlan(header.message());
@@ -79,7 +79,7 @@ Status OrderedLane::OnHeader(const FrameHeader& header, std::byte** to, bool* wa
   const Message theirs = header.message(), &ours = receives_.front().message;
   if (as_tuple(theirs) != as_tuple(ours)) {
     is_reported_ = true;
-    return Disagree(theirs, ours);
+    return ReportMismatch(theirs, ours);
   }
   *to = receives_.front().data;
   return Status::Ok();
@@ -210,8 +210,8 @@ iovec EarlyLane::Expected() {
 }
 
 Status EarlyLane::OnHeader(const FrameHeader& header, std::byte** to, bool*) {
-  if (header.kind == FrameKind::kControl) return Unreadable();
-  if (header.taken_bytes < peer_took_bytes_ || header.taken_bytes > sent_bytes_) return Unreadable();
+  if (header.kind == FrameKind::kControl) return Malformed();
+  if (header.taken_bytes < peer_took_bytes_ || header.taken_bytes > sent_bytes_) return Malformed();
   peer_took_bytes_ = header.taken_bytes;
   const Message message = header.message();
   if (header.kind == FrameKind::kGrant) SendGranted(message);
@@ -219,8 +219,8 @@ Status EarlyLane::OnHeader(const FrameHeader& header, std::byte** to, bool*) {
   if (header.kind != FrameKind::kAnnounced && !header.has_payload()) return Status::Ok();
   const auto receive = Find(receives_, message);
   if (receive == receives_.end()) return header.kind == FrameKind::kGranted ? Status::Ok() : Keep(header, to);
-  if (receive->complete) return Unreadable();
-  if (!Agree(message, receive->message)) return Disagree(message, receive->message);
+  if (receive->complete) return Malformed();
+  if (!Agree(message, receive->message)) return ReportMismatch(message, receive->message);
   receive->heard = true;
   if (header.kind == FrameKind::kAnnounced) QueueFrame(FrameKind::kGrant, receive->message);
   if (header.has_payload()) *to = receive->data;
@@ -232,11 +232,11 @@ Status EarlyLane::Keep(const FrameHeader& header, std::byte** to) {
   bool wanted = false;
   FRD_RETURN_IF_ERROR(shared_->sink->OnArrival(peer_, header.tag, &wanted));
   if (!wanted) return Status::Ok();
-  if (kept_.size() >= kMostKept || Find(kept_, header.message()) != kept_.end()) return Unreadable();
+  if (kept_.size() >= kMostKept || Find(kept_, header.message()) != kept_.end()) return Malformed();
   Incoming incoming{{header.message(), nullptr, kNoContext}, /*heard=*/true};
   if (header.has_payload()) {
     const auto size_bytes = static_cast<size_t>(header.size_bytes);
-    if (size_bytes > shared_->credit_bytes - kept_bytes_) return Unreadable();
+    if (size_bytes > shared_->credit_bytes - kept_bytes_) return Malformed();
     incoming.kept.reset(new (std::nothrow) std::byte[size_bytes]);
     if (!incoming.kept) return Internal("there is no memory for ", size_bytes, " bytes that rank ", peer_, " has sent");
     kept_bytes_ += size_bytes;

@@ -1,7 +1,7 @@
 // The two lanes to a peer (transport.h). PeerLane is their common base.
 //
 //   OrderedLane   the next message belongs to the first posted receive, or it waits in the kernel
-//   EarlyLane     a message belongs to the receive of its tag and part, if that is posted. Else
+//   EarlyLane     a message belongs to the receive of its tag and part; if that is not posted yet:
 //
 //       on credit         payload -> kept in memory ------------- receive posted: copied
 //       beyond it         announced, kept by the sender --------- receive posted: grant -> payload
@@ -68,13 +68,13 @@ class PeerLane : public FrameStream {
   bool is_active = false;  // kept by the transport
 
  protected:
-  // The peer takes nothing more. Returns what that means for the lane.
+  // Sending has failed. Returns the status with which the lane goes on.
   virtual Status OnSendLost(const Status& status) { return status; }
   // Adds to done_ what has ended otherwise than by Flush and OnMessage.
   virtual void EndPosts(bool* moved) = 0;
   // Tells the sink that the two ranks do not run the operation in the same way. Returns the error for the stream.
-  Status Disagree(const Message& theirs, const Message& ours);
-  Status Unreadable() const { return {Code::kMismatch, "rank ", peer_, " sent a message that cannot be read"}; }
+  Status ReportMismatch(const Message& theirs, const Message& ours);
+  Status Malformed() const { return {Code::kMismatch, "rank ", peer_, " sent an invalid message"}; }
 
   const int peer_;
   const Lane lane_;

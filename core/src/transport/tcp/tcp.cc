@@ -1,7 +1,7 @@
 // The transport over stream sockets: an ordered lane to each peer, and an early lane where there are early messages
 // (lanes.h). transport.h declares MakeTransport.
 //
-// Only lanes with something to do are looked at, so an idle connection costs nothing.
+// Poll visits only active lanes, so an idle connection costs nothing.
 #include <linux/tcp.h>  // not <netinet/tcp.h>, whose tcp_info has no times
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -54,8 +54,8 @@ class TcpTransport final : public Transport {
     shared_.credit_bytes = kEarlyBytes / peers;
   }
 
-  // Reads what was sent early before it closes, since closing with unread bytes would discard what this rank sent last.
-  // The peers' ends belong to the parent if this process is a forked child.
+  // Drains early data first: closing a socket with unread bytes resets the connection, and the peer would lose our last
+  // messages. A forked child must not do this, since the sockets are shared with its parent.
   ~TcpTransport() override {
     EndSending();
     for (const auto& lane : early_) {

@@ -221,7 +221,7 @@ Status Start::StepAcceptor(TimePoint now) {
 
 void Start::Admit(AuthenticatedPeer peer) {
   FRD_FAILPOINT("bootstrap.admit");
-  if (peer.hello.purpose != kPurpose) return acceptor_.TurnAway("it came for another purpose: " + peer.hello.purpose);
+  if (peer.hello.purpose != kPurpose) return acceptor_.Reject("it came for another purpose: " + peer.hello.purpose);
   const auto at = static_cast<size_t>(peer.hello.rank);
   const Status admitted = server_->Admit(static_cast<int>(peer.hello.rank));
   if (admitted.ok()) {
@@ -229,7 +229,7 @@ void Start::Admit(AuthenticatedPeer peer) {
     control_[at] = MessageStream(std::move(peer.connection));
     return;
   }
-  acceptor_.TurnAway(admitted.message());
+  acceptor_.Reject(admitted.message());
   refused_.emplace_back(std::move(peer.connection));
   refused_.back().Queue(RendezvousMessage{RendezvousMessage::kGiveUp, admitted.code(), admitted.message()}.Encode());
   refused_.back().EndSending();
