@@ -174,8 +174,17 @@ std::vector<Ticket> UsesInFlight::Ready() const {
   return ready;
 }
 
-void UsesInFlight::AskForBells() const {
-  for (const Name* name : small_) CellsOf(*name, name->next_use - 1).AskForBell(name->set().position);
+std::vector<int> UsesInFlight::AskForBells() const {
+  std::vector<int> late;
+  for (const Name* name : small_) {
+    const ProcessSet& set = name->set();
+    CellsOf(*name, name->next_use - 1).AskForBell(set.position);
+    if (!IsLarge(*name) || !HasReduced(*name, set.position)) continue;
+    for (int p = 0; p < set.size(); ++p) {
+      if (!HasReduced(*name, p)) late.push_back(set.ranks[static_cast<size_t>(p)]);
+    }
+  }
+  return late;
 }
 
 bool UsesInFlight::HasLarge() {

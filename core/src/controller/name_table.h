@@ -231,7 +231,8 @@ class UsesInFlight {
     return name.properties.payload_bytes > one_phase_bytes_ && CellBuffer::CanShare(name.properties.payload_bytes);
   }
   std::vector<Ticket> Ready() const;
-  void AskForBells() const;
+  // Returns the ranks whose shares of this rank's large operations are missing although all data are written.
+  std::vector<int> AskForBells() const;
   bool HasLarge();  // if some thread has reserved one, Release will say that the caller waits
   // Ends the small operations in flight, all of which are complete. REQUIRES: !HasLarge()
   void TakeAll(NegotiationEvents* events);

@@ -112,7 +112,9 @@ class Negotiation {
   // True while some thread has still to call Release, which then says that the caller waits.
   bool AwaitsRelease() { return in_flight_.AwaitsRelease(); }
   std::vector<Ticket> ReadySmall() const { return in_flight_.Ready(); }
-  void AskForBells() { in_flight_.AskForBells(); }  // each small operation's last rank then wakes this one
+  // The last rank of each small operation then wakes this one. Returns ranks that the caller must wake: their shares are
+  // missing although all data are written.
+  std::vector<int> AskForBells() { return in_flight_.AskForBells(); }
   bool has_small() const { return in_flight_.has_small(); }
 
   // ---- early operations

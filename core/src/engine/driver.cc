@@ -33,22 +33,31 @@ void Driver::Leave() {
   // The ProgressLock stays taken, so no thread drives any more.
 }
 
-// A thread that times out leaves its operation to the loop thread, which sleeps, so it asks for bells.
-bool Driver::Wait(const Operation& operation, int64_t limit_ms) {
+bool Driver::BecomesDone(const OperationPtr& operation) const {
+  const bool is_small = !operation->deferred() && operation->admission.cells.has_value();
+  return is_small && Waiter::OfCaller(operations_->pauses).Until([&] { return operations_->Poll(operation); });
+}
+
+// A thread that polls holds the ProgressLock if it can: its bell is disarmed, so no rank wakes the loop thread for what
+// this thread is about to see. A thread that times out leaves its operation to the loop thread, which sleeps, so it asks
+// for bells.
+bool Driver::Wait(const OperationPtr& operation, int64_t limit_ms) {
   constexpr int kSleepMs = 20;
   const TimePoint limit = Now() + std::chrono::milliseconds(limit_ms);
-  while (!operation.done() && Now() < limit) {
+  while (!operation->done() && Now() < limit) {
     if (!progress_lock_.TryTake()) {
+      if (BecomesDone(operation)) return true;
       operations_->AskForBells();
       world_->group->RingSelf();  // the thread that drives polls once more
       const auto left = std::chrono::milliseconds(MillisecondsBetween(Now(), limit) + 1);
-      const auto may_go_on = [&] { return operation.done() || progress_lock_.is_free(); };
+      const auto may_go_on = [&] { return operation->done() || progress_lock_.is_free(); };
       operations_->waiting.SleepUntil(may_go_on, left);
       continue;
     }
     const Turn turn(this);
+    if (BecomesDone(operation)) return true;
     Waiter waiter = Waiter::OfCaller(operations_->pauses);
-    while (!operation.done()) {
+    while (!operation->done()) {
       if (progress_.Drive()) {
         waiter.Reset();
       } else if (!waiter.Again()) {
@@ -60,8 +69,8 @@ bool Driver::Wait(const Operation& operation, int64_t limit_ms) {
       }
     }
   }
-  if (!operation.done()) operations_->AskForBells();
-  return operation.done();
+  if (!operation->done()) operations_->AskForBells();
+  return operation->done();
 }
 
 // The caller then drives once more before it sleeps (see the invariant).

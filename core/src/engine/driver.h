@@ -31,9 +31,11 @@ class Driver {
 
   // Drives, or sleeps while another thread drives, until the operation is done or the time is up. Returns whether it is
   // done.
-  bool Wait(const Operation& operation, int64_t limit_ms);
+  bool Wait(const OperationPtr& operation, int64_t limit_ms);
 
  private:
+  // Polls for a small operation, which needs no driver, for as long as a caller polls. Returns whether it is done.
+  bool BecomesDone(const OperationPtr& operation) const;
   // A caller drives while this lives. REQUIRES: it has taken the ProgressLock.
   class Turn {
    public:

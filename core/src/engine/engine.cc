@@ -312,22 +312,17 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
 
 // ---- waiting
 
-// Other ranks see in shared memory that all data are written, so only threads of this process are woken.
+// A caller may only poll, and so never come to where a waiting thread rings for missing shares.
 bool Engine::Poll(const OperationPtr& operation) {
-  if (operation->done()) return true;
-  if (operation->deferred() || !operation->admission.cells || !operations_->negotiation.IsReady(operation->admission))
-    return false;
-  if (!operations_->CompleteIfReady(operation)) return operation->done();
-  operations_->WakeForDeferred();
-  return true;
+  constexpr uint32_t kPollsBeforeBells = 16;
+  if (operation->done() || operations_->Poll(operation)) return true;
+  const bool is_small = !operation->deferred() && operation->admission.cells;
+  if (is_small && ++operation->vain_polls % kPollsBeforeBells == 0) operations_->AskForBells();
+  return false;
 }
 
-// Small operations need no driver: their data arrive in shared memory.
 bool Engine::Wait(const OperationPtr& operation, int64_t limit_ms) {
-  if (operation->done()) return true;
-  const bool is_small = !operation->deferred() && operation->admission.cells.has_value();
-  if (is_small && Waiter::OfCaller(operations_->pauses).Until([&] { return Poll(operation); })) return true;
-  return driver_->Wait(*operation, limit_ms);
+  return operation->done() || driver_->Wait(operation, limit_ms);
 }
 
 // A timeline, a profiler and other backends need the whole request.
@@ -353,7 +348,7 @@ bool Engine::RunOrBegin(const RequestView& request, OperationPtr* operation) {
   }
   if (!*operation) return true;  // nearly always
   Waiter waiter = Waiter::OfCallerWithGil(operations_->pauses);
-  if (waiter.Until([&] { return Poll(*operation); }) && (*operation)->status().ok()) operation->reset();
+  if (waiter.Until([&] { return operations_->Poll(*operation); }) && (*operation)->status().ok()) operation->reset();
   return true;
 }
 

@@ -40,11 +40,9 @@ void Record(Operations* operations, Operation* operation) {
   }
 }
 
-// A thread that waits for a handle polls, and asks for bells only before it sleeps. But the other ranks need this one
-// again for a large operation, whatever its threads do.
-bool WantsBell(const Operation& operation, bool polling) {
-  return !polling && (operation.admission.large || operation.request.done != nullptr);
-}
+// A thread that waits for a handle polls, and asks for bells only before it sleeps. So nobody wakes the loop thread
+// while a caller is about to wait (docs/benchmarks/shared-memory.md#waiting).
+bool WantsBell(const Operation& operation, bool polling) { return !polling && operation.request.done != nullptr; }
 
 // ---- the data of small operations
 //
@@ -204,8 +202,8 @@ void GoOnSmall(Operations* operations, const OperationPtr& operation, bool wants
   // Before Release, after which another thread may begin the second phase.
   if (operations->negotiation.IsReady(admission)) RingForSmall(*operations->world, admission, *admission.set);
   if (admission.large) Release(operations, admission.ticket, /*taken=*/false);
-  if (operations->negotiation.IsReady(admission) && operations->CompleteIfReady(operation))
-    operations->WakeForDeferred();
+  if (!operations->Poll(operation) && wants_bell)
+    operations->AskForBells();  // no thread waits for this operation, so none would ring for missing shares
 }
 
 }  // namespace
@@ -368,20 +366,30 @@ void Operations::RecordJoin(Operation* submitted) { Record(this, submitted); }
 
 void Operations::AskForBells() {
   if (!negotiation.has_small()) return;
-  std::lock_guard<std::mutex> lock(mutex);
-  negotiation.AskForBells();
+  std::vector<int> late;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    late = negotiation.AskForBells();
+  }
+  if (late.empty()) return;
+  RingFence();
+  for (const int rank : late) world->group->RingMember(world->layout.member_of[static_cast<size_t>(rank)]);
 }
 
 // The waiting thread and the driver may both try to take a small operation; TakeReady lets only one of them.
-bool Operations::CompleteIfReady(const OperationPtr& operation) {
+bool Operations::Poll(const OperationPtr& operation) {
+  if (operation->done()) return true;
+  const Admission& admission = operation->admission;
+  if (operation->deferred() || !admission.cells || !negotiation.IsReady(admission)) return false;
   size_t looks;
   {
     std::lock_guard<std::mutex> lock(mutex);
-    const Admission& admission = operation->admission;
     looks = operation->blocking ? LooksFor(*this, *operation) : 1;
-    if (!admission.cells || !negotiation.IsReady(admission) || !TakeIfReady(this, admission.ticket)) return false;
+    if (!negotiation.IsReady(admission) || !TakeIfReady(this, admission.ticket)) return operation->done();
   }
-  return FinishTaken(this, operation, looks);
+  if (!FinishTaken(this, operation, looks)) return operation->done();
+  WakeForDeferred();
+  return true;
 }
 
 bool Operations::CompleteReady() {

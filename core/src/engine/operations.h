@@ -119,16 +119,17 @@ struct Operations {
   // Records this rank's join, which does not go through Enter. Under the lock.
   void RecordJoin(Operation* submitted);
 
-  // Asks the other ranks to ring this rank's bell: the last one to write data for one of its small operations does.
+  // Asks the other ranks to ring this rank's bell: the last one to write data for one of its small operations does. Also
+  // rings those whose shares are missing, since their threads may have something else to do.
   // REQUIRES: the caller then arms the bell, and polls once more afterwards.
   void AskForBells();
 
   // Call it when another thread than the driver has ended an operation: a deferred one may wait for its name.
   void WakeForDeferred() const;
 
-  // Completes the small operation if all ranks have written their data and no other thread has completed it; a large
-  // one may first need the other ranks' shares. Returns whether it is complete.
-  bool CompleteIfReady(const OperationPtr& operation);
+  // Completes a small operation if all ranks have written their data and no other thread has completed it; a large one
+  // may first need the other ranks' shares. Returns whether the operation, of any kind, is done.
+  bool Poll(const OperationPtr& operation);
   // Goes on with all small operations that are ready. Returns whether there were any. Driver only.
   bool CompleteReady();
   // Goes on with a small operation for which all data are there, as the log says. Driver only: its buffer slots are

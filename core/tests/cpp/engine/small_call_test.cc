@@ -140,6 +140,41 @@ TEST_P(SmallCallTest, ALateRankIsWaitedForAsByAnOperation) {
   });
 }
 
+// Rank 0 writes its data first and then computes, so nobody but its sleeping loop thread can reduce its share. The
+// others wait, or only poll. By itself the loop thread looks every 50 ms.
+TEST_P(SmallCallTest, ARankThatComputesReducesItsShareWithinMilliseconds) {
+  constexpr int kUses = 30;
+  for (const bool polls : {false, true}) {
+    std::atomic<int> submitted{0}, ended{0};
+    Run([&, polls](Engine& engine) {
+      Introduce(engine, "x", 4096);
+      std::vector<double> times;
+      for (int use = 0; use < kUses; ++use) {
+        auto values = Values<float>(engine.rank(), 4096, use);
+        const bool computes = engine.rank() == 0;
+        if (!computes) AwaitThat([&] { return submitted > use; });
+        const TimePoint before = Now();
+        OperationPtr operation;
+        ASSERT_TRUE(SubmitTo(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x"), &operation).ok());
+        if (computes) {
+          ++submitted;
+          AwaitThat([&] { return ended == (use + 1) * (engine.size() - 1); });
+        } else if (polls) {
+          while (!engine.Poll(operation)) std::this_thread::yield();
+        } else {
+          ASSERT_TRUE(engine.Wait(operation, kWaitMs));
+        }
+        times.push_back(std::chrono::duration<double, std::milli>(Now() - before).count());
+        if (!computes) ++ended;
+        ASSERT_TRUE(engine.Wait(operation, kWaitMs));
+        ExpectSum(values, engine.size(), use);
+      }
+      std::nth_element(times.begin(), times.begin() + kUses / 2, times.end());
+      EXPECT_TRUE(engine.rank() == 0 || times[kUses / 2] < 10) << times[kUses / 2] << " ms, polls: " << polls;
+    });
+  }
+}
+
 // Calls and operations, named and unnamed, of several threads, each in another order.
 TEST_P(SmallCallTest, MixesWithAllElse) {
   constexpr int kThreads = 3, kUses = 400;
