@@ -95,7 +95,7 @@ struct Admission {
   uint64_t use = 0;
   int64_t sequence_number = -1;     // of an unnamed operation; equal on all ranks that meet in one use
   std::optional<CellBuffer> cells;  // small: where all members put their data, with stamp()
-  bool large = false;               // small, but reduced in two phases without the lock, see Release
+  bool large = false;               // small, but reduced in two phases
   bool early = false;               // early: leaders exchange their groups' data from now on, with `serial` and `round`
   std::optional<CellBuffer> group_cells;  // early: where the members of this group meet, if it has several
   uint32_t serial = 0;

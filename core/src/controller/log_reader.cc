@@ -14,8 +14,7 @@ void LogReader::Read(NegotiationEvents* events) {
   }
 }
 
-// Returns false when the entry cannot be understood yet, because a message about it is still on the way. It also does
-// when the entry must wait for a thread of this rank that is busy in the span.
+// Returns false if the entry must be read again later: a message about it has not arrived.
 bool LogReader::Consume(const LogEntry& entry, NegotiationEvents* events) {
   if (entry.kind == LogKind::kLeft) {
     events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kLeft, entry.id));
@@ -33,7 +32,6 @@ bool LogReader::Consume(const LogEntry& entry, NegotiationEvents* events) {
   Name* const name = names_.at(entry.id);
   if (name == nullptr) return false;
   if (entry.kind == LogKind::kRetired) {
-    if (in_flight_.MustWaitFor(name->reserved && name->id == entry.id)) return false;
     OnRetired(name, entry, events);
   } else if (!Complete(name, entry.id, entry.kind == LogKind::kReady ? &inside_ : &across_)) {
     // Only a faulty message leads here.

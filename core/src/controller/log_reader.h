@@ -29,7 +29,8 @@ class LogReader {
   }
 
   uint64_t head() const { return head_; }  // this rank has read everything before it
-  bool HasNews() const { return has_finished_.load(std::memory_order_relaxed) || memory_.log.Read(head_).has_value(); }
+  bool HasNews() const { return HasFinished() || memory_.log.Read(head_).has_value(); }
+  bool HasFinished() const { return has_finished_.load(std::memory_order_relaxed); }  // any thread
 
   // Reads the log as far as it can be understood.
   void Read(NegotiationEvents* events);

@@ -119,7 +119,7 @@ void UsesInFlight::Uncount(Name* name) {
 void UsesInFlight::Leave(Name* name) {
   if (!name->counted) return;
   if (name->arrivals) --early_count_;
-  if (name->small() && !name->reserved) LeaveSmall(name);
+  if (name->small()) LeaveSmall(name);
 }
 
 // Moves the last small operation to the place of this one.
@@ -132,10 +132,6 @@ void UsesInFlight::LeaveSmall(Name* name) {
 
 void UsesInFlight::End(Name* name) {
   Leave(name);
-  EndTicket(name);
-}
-
-void UsesInFlight::EndTicket(Name* name) {
   tickets_.Remove(name->ticket);
   name->in_flight = false;
 }
@@ -187,40 +183,12 @@ std::vector<int> UsesInFlight::AskForBells() const {
   return late;
 }
 
-bool UsesInFlight::HasLarge() {
-  return AwaitsRelease() || std::any_of(small_.begin(), small_.end(), [&](Name* name) { return IsLarge(*name); });
+bool UsesInFlight::HasLarge() const {
+  return std::any_of(small_.begin(), small_.end(), [&](const Name* name) { return IsLarge(*name); });
 }
 
 void UsesInFlight::TakeAll(NegotiationEvents* events) {
   while (!small_.empty()) EndWith(NegotiationEvent::kTake, small_.back(), events);
-}
-
-bool UsesInFlight::Take(Ticket ticket) {
-  Name* const name = Find(ticket);
-  if (name == nullptr || !name->counted || !name->small() || name->reserved) return false;
-  LeaveSmall(name);
-  if (IsLarge(*name)) {
-    Reserve(name);
-  } else {
-    AskForNextLines(*name);
-    EndTicket(name);
-  }
-  return true;
-}
-
-bool UsesInFlight::Release(Ticket ticket, bool taken) {
-  Name* const name = Find(ticket);
-  if (name == nullptr || !name->reserved) return false;
-  --reserved_count_;
-  if (taken) End(name);
-  name->reserved = false;
-  if (name->in_flight) Enter(name);
-  return reserved_count_ == 0 ? std::exchange(waits_for_release_, false) : waits_for_release_;
-}
-
-bool UsesInFlight::MustWaitFor(bool reserved) {
-  waits_for_release_ = waits_for_release_ || reserved;
-  return reserved;
 }
 
 }  // namespace farandole

@@ -73,8 +73,7 @@ struct Name {
   bool in_flight = false;
   bool counted = false;  // it has arrived at the counter, or put its data, as `use`
   uint64_t use = 0;
-  size_t small_at = 0;    // its place among the small ones
-  bool reserved = false;  // a thread works on its data in the span without the lock
+  size_t small_at = 0;  // its place among the small ones
 };
 
 // The names of one process set.
@@ -148,10 +147,7 @@ class NameTable {
   std::array<Id, kMaxIds> ids_;
 };
 
-// Owns what is in flight on this rank, and which thread works on the data of a small operation.
-//
-// A small operation that is reduced in two phases is reserved while a thread works on its data without the lock.
-// Meanwhile no other thread does, and the log is read no further than the entry that would give the span to others.
+// Owns what is in flight on this rank.
 class UsesInFlight {
  public:
   // one_phase_bytes: see Negotiation::Limits.
@@ -175,7 +171,7 @@ class UsesInFlight {
   void Count(Name* name, uint32_t round, Admission* admission) {
     if (name->small()) {
       CountSmall(name, admission);
-      Enlist(name);
+      Enter(name);
       return;
     }
     const uint64_t use = CountNext(name, admission);
@@ -202,7 +198,7 @@ class UsesInFlight {
   void Keep(Name* name, Admission* admission) {
     name->in_flight = true;
     admission->ticket = name->ticket = tickets_.Add(name);
-    Enlist(name);
+    Enter(name);
   }
   // Takes the use in flight from the id; the operation is described anew.
   void Uncount(Name* name);
@@ -233,18 +229,15 @@ class UsesInFlight {
   std::vector<Ticket> Ready() const;
   // Returns the ranks whose shares of this rank's large operations are missing although all data are written.
   std::vector<int> AskForBells() const;
-  bool HasLarge();  // if some thread has reserved one, Release will say that the caller waits
+  bool HasLarge() const;
   // Ends the small operations in flight, all of which are complete. REQUIRES: !HasLarge()
   void TakeAll(NegotiationEvents* events);
   // Prefetches the lines to which this rank puts next.
   void AskForNextLines(const Name& name) const { CellsOf(name, name.next_use).AskForLinesOf(name.set().position); }
-  bool Take(Ticket ticket);  // see Negotiation::TakeReady
-  // Ends the reservation by this thread, which has `taken` the result or not. Returns whether a thread has waited for
-  // one to end.
-  bool Release(Ticket ticket, bool taken);
-  // Returns `reserved`. If it is true, Release will say that a thread has waited.
-  bool MustWaitFor(bool reserved);
-  bool AwaitsRelease() { return MustWaitFor(reserved_count_ > 0); }
+  bool IsSmall(Ticket ticket) const {  // false if it has ended, or is described anew
+    const Name* const name = Find(ticket);
+    return name != nullptr && name->counted && name->small();
+  }
 
  private:
   uint64_t CountNext(Name* name, Admission* admission) {
@@ -254,7 +247,6 @@ class UsesInFlight {
     return name->next_use++;
   }
   uint64_t StampOfUse(const Name& name) const { return StampOf(name.use, name.description.sequence_number); }
-  void Enlist(Name* name) { IsLarge(*name) ? Reserve(name) : Enter(name); }
   void Enter(Name* name) {
     name->small_at = small_.size();
     small_.push_back(name);
@@ -262,20 +254,13 @@ class UsesInFlight {
   }
   void Leave(Name* name);
   void LeaveSmall(Name* name);
-  void EndTicket(Name* name);
-  void Reserve(Name* name) {
-    name->reserved = true;
-    ++reserved_count_;
-  }
 
   const ArrivalCounters counters_;
   const SpanMemory spans_;
   const size_t one_phase_bytes_;
   Tickets<Name> tickets_;
-  std::vector<Name*> small_;  // put by this rank and not reserved
+  std::vector<Name*> small_;  // put by this rank
   std::atomic<size_t> small_count_{0};
-  size_t reserved_count_ = 0;
-  bool waits_for_release_ = false;  // a thread waits for the end of a reservation
   size_t early_count_ = 0;
 };
 

@@ -159,11 +159,11 @@ void Negotiation::CompleteLater(const Admission& admission) {
   unlogged_.AppendLater({LogKind::kReady, admission.id, 0, admission.set->id});
 }
 
-bool Negotiation::Release(Ticket ticket, bool taken) {
+void Negotiation::EndSmall(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
-  bool wakes_driver = in_flight_.Release(ticket, taken);
-  if (name != nullptr && taken) wakes_driver |= log_.ForgetIfRetiring(name);
-  return wakes_driver;
+  if (!in_flight_.IsLarge(*name)) in_flight_.AskForNextLines(*name);
+  in_flight_.End(name);
+  log_.ForgetIfRetiring(name);
 }
 
 void Negotiation::EndEarly(Ticket ticket) {

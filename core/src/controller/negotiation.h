@@ -19,8 +19,7 @@
 // Thread rule: one call at a time, under the lock of Operations, but for what needs no lock: CompleteTogether, IsReady,
 // AnyJoined and has_small from any thread, HasNews from the holder of the ProgressLock. Lock order: ProgressLock, then
 // the lock of Operations. Submit, the copy into the span and Arrive are one step under the lock: nothing else may come
-// between, or the id could change its meaning under the arrival. A large operation is reserved instead while its data
-// are copied.
+// between, or the id could change its meaning under the arrival.
 //
 // After a rank has joined, and rank 0 has heard of it, Advance and OnMessage invite it to every operation of the
 // others; the engine then takes part with zeros.
@@ -52,8 +51,8 @@ class Negotiation {
   struct Limits {
     uint64_t most_uses = kMostUses;             // of an id, before its name asks for a new one
     uint64_t log_entries = GroupLog::kEntries;  // see GroupLog
-    size_t one_phase_bytes = kMostInOnePhase;   // of a small operation, which is copied and reduced under the lock; no
-                                                // more, since nobody may wait for other ranks under the lock
+    size_t one_phase_bytes = kMostInOnePhase;   // of a small operation that every member reduces by itself; larger ones
+                                                // are reduced in two phases
   };
   // memory: GroupMemory::BytesFor the members of this rank's group.
   Negotiation(const Layout& layout, int rank, std::byte* memory, const Limits& limits);
@@ -61,7 +60,7 @@ class Negotiation {
   Negotiation(const Negotiation&) = delete;
 
   // ---- operations begin
-  // Call it before Submit or SubmitSmall: where one of them throws after that, nothing has begun, and Settle does not
+  // Call it before Submit or SubmitSmall: where one of them throws after that, nothing has begun, and Keep does not
   // throw. Returns the place of the next ticket.
   size_t MakeRoom() { return in_flight_.MakeRoom(); }
   // Returns kInvalid when an operation of that name is in flight on this rank, when there is no such set, or when this
@@ -69,13 +68,13 @@ class Negotiation {
   Status Submit(const DescribedOperation& operation, Admission* admission);
   // Submits a known small operation whose result the caller may be able to take at once. Returns its name, whose set
   // lives until the result is taken; admission->set stays as it is. Returns null, and does nothing, for any other
-  // operation. Settle has to follow, without a call in between that changes anything.
+  // operation. Either the caller takes the result at once, or Keep follows, without a call in between that changes
+  // anything.
   Name* SubmitSmall(const DescribedOperation& operation, Admission* admission);
-  // Call it before the result is taken `at_once`, for which REQUIRES: IsReady, and the operation is not large. Else the
-  // operation is in flight from now on, and gets its ticket.
-  void Settle(Name* name, bool at_once, Admission* admission) {
-    at_once ? in_flight_.AskForNextLines(*name) : in_flight_.Keep(name, admission);
-  }
+  // Prefetches the lines of the next use of a small operation that is not large.
+  void PrefetchNext(const Name& name) const { in_flight_.AskForNextLines(name); }
+  // The operation is in flight from now on, and gets its ticket.
+  void Keep(Name* name, Admission* admission) { in_flight_.Keep(name, admission); }
   // Notes that this rank cannot make a call, see RefusalOf: then it fails on all ranks that make it. Returns false, and
   // does nothing, where this rank has no turn to take: it is not in the set, or an operation of that name is in flight.
   bool Refuse(const Description& refusal);
@@ -101,19 +100,15 @@ class Negotiation {
   bool IsReady(const Admission& admission) const {
     return in_flight_.IsReady(admission.id, *admission.cells, admission.large, admission.stamp());
   }
-  // Call it before this thread goes on with the data in the span. Returns false when another does or has done so, or
-  // the operation is described anew. REQUIRES: IsReady, and no other call until the result is taken, unless the
-  // operation is large.
-  bool TakeReady(Ticket ticket) { return in_flight_.Take(ticket); }
-  // Call it for a large operation when this thread has done what it can for now, after Submit, Settle or TakeReady.
-  // Until then no other thread goes on with it, and Advance reads nothing that could give the span to others. `taken`:
-  // the operation is complete. Returns whether the driver has something to do now. No-op where nothing is reserved.
-  bool Release(Ticket ticket, bool taken = false);
-  // True while some thread has still to call Release, which then says that the caller waits.
-  bool AwaitsRelease() { return in_flight_.AwaitsRelease(); }
+  // False if the operation has ended, or is described anew: then its data in the span must not be touched.
+  bool IsSmall(Ticket ticket) const { return in_flight_.IsSmall(ticket); }
+  // Ends a small operation. REQUIRES: IsSmall and IsReady; the result is taken before any other call.
+  void EndSmall(Ticket ticket);
+  // True if the driver has to release ids of ended operations. Any thread.
+  bool HasFinished() const { return log_.HasFinished(); }
   std::vector<Ticket> ReadySmall() const { return in_flight_.Ready(); }
-  // The last rank of each small operation then wakes this one. Returns ranks that the caller must wake: their shares are
-  // missing although all data are written.
+  // The last rank of each small operation then wakes this one. Returns ranks that the caller must wake: their shares
+  // are missing although all data are written.
   std::vector<int> AskForBells() { return in_flight_.AskForBells(); }
   bool has_small() const { return in_flight_.has_small(); }
 

@@ -39,8 +39,8 @@ bool Driver::BecomesDone(const OperationPtr& operation) const {
 }
 
 // A thread that polls holds the ProgressLock if it can: its bell is disarmed, so no rank wakes the loop thread for what
-// this thread is about to see. A thread that times out leaves its operation to the loop thread, which sleeps, so it asks
-// for bells.
+// this thread is about to see. A thread that times out leaves its operation to the loop thread, which sleeps, so this
+// one asks for bells.
 bool Driver::Wait(const OperationPtr& operation, int64_t limit_ms) {
   constexpr int kSleepMs = 20;
   const TimePoint limit = Now() + std::chrono::milliseconds(limit_ms);

@@ -92,14 +92,7 @@ void FailureMonitor::Break(const EpochEnd& failure) {
 
 void FailureMonitor::TakeWaiting(const EarlySums* spared, std::vector<OperationPtr>* waiting) {
   const std::vector<int> left = Left();
-  std::unique_lock<std::mutex> lock(operations_->mutex);
-  // A thread may copy from the memory of one of them without the lock, and the owner may free that memory when the
-  // operation ends.
-  while (operations_->negotiation.AwaitsRelease()) {
-    lock.unlock();
-    std::this_thread::yield();
-    lock.lock();
-  }
+  std::lock_guard<std::mutex> lock(operations_->mutex);
   const std::vector<OperationPtr> all = operations_->by_ticket.All();
   waiting->reserve(waiting->size() + all.size() + operations_->deferred.size() + 1);  // nothing is lost from here on
   for (const OperationPtr& operation : all) {

@@ -44,6 +44,13 @@ class OperationsByTicket {
     operations_[PlaceOf(operation->admission.ticket)] = operation;
     ++count_;
   }
+  // Returns null if the operation has been taken.
+  const Operation* Find(Ticket ticket) const {
+    const size_t place = PlaceOf(ticket);
+    if (IsAt(place, ticket)) return operations_[place].get();
+    const auto found = late_.find(ticket);
+    return found != late_.end() ? found->second.get() : nullptr;
+  }
   // Removes and returns the operation, or returns null.
   OperationPtr Take(Ticket ticket) {
     const size_t place = PlaceOf(ticket);
@@ -119,13 +126,10 @@ struct Operations {
   // Records this rank's join, which does not go through Enter. Under the lock.
   void RecordJoin(Operation* submitted);
 
-  // Asks the other ranks to ring this rank's bell: the last one to write data for one of its small operations does. Also
-  // rings those whose shares are missing, since their threads may have something else to do.
+  // Asks the other ranks to ring this rank's bell: the last one to write data for one of its small operations does.
+  // Also rings those whose shares are missing, since their threads may have something else to do.
   // REQUIRES: the caller then arms the bell, and polls once more afterwards.
   void AskForBells();
-
-  // Call it when another thread than the driver has ended an operation: a deferred one may wait for its name.
-  void WakeForDeferred() const;
 
   // Completes a small operation if all ranks have written their data and no other thread has completed it; a large one
   // may first need the other ranks' shares. Returns whether the operation, of any kind, is done.
@@ -150,6 +154,10 @@ struct Operations {
     operation->EndAs(std::move(status), true);
     waiting.Notify();
   }
+
+  // Ends a complete operation, perhaps in another thread than the driver, which it wakes: a deferred operation may wait
+  // for the name, or the coordinator for the id.
+  void EndOk(const OperationPtr& operation);
 
   void CountBytes(uint64_t bytes) {  // under the lock, which saves an atomic addition
     bytes_submitted.store(bytes_submitted.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);

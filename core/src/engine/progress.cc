@@ -32,8 +32,7 @@ OperationPtr TakeOperation(Operations* operations, Ticket ticket) {
 bool AnnounceJoin(Operations* operations) {
   const SequenceNumbers sequence_numbers = operations->naming.sequence_numbers();
   std::lock_guard<std::mutex> lock(operations->mutex);
-  if (!operations->by_ticket.empty() || operations->has_deferred || operations->negotiation.AwaitsRelease())
-    return false;
+  if (!operations->by_ticket.empty() || operations->has_deferred) return false;
   operations->wants_join = false;
   operations->negotiation.Join(sequence_numbers);
   return true;

@@ -185,7 +185,8 @@ struct Member {
     const float data[6] = {1, 2, 3, 4, 5, 6};
     const CellTensor tensor{data, nullptr, DType::kFloat32, 6};
     admission->cells->Put(admission->set->position, &tensor, description.signature.tensors.size(), admission->stamp());
-    if (negotiation.IsReady(*admission)) negotiation.TakeReady(admission->ticket);
+    if (negotiation.IsReady(*admission) && negotiation.IsSmall(admission->ticket))
+      negotiation.EndSmall(admission->ticket);
   }
 };
 
@@ -211,7 +212,7 @@ void FuzzMember(const std::vector<std::string>& machines, int rank) {
       member.EndEarly();
       if (seed % 3 == 0 && i == 100) member.Join();
       member.negotiation.AskForBells();
-      for (Ticket ticket : member.negotiation.ReadySmall()) member.negotiation.TakeReady(ticket);
+      for (Ticket ticket : member.negotiation.ReadySmall()) member.negotiation.EndSmall(ticket);
       member.negotiation.ReportStuck(member.latest);
       member.negotiation.MissingRanks(member.latest);
       member.negotiation.outbox().Take();

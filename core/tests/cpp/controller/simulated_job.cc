@@ -99,7 +99,7 @@ bool SimulatedJob::AllDone() const {
 bool SimulatedJob::Step(int r) {
   Rank& rank = *ranks_[static_cast<size_t>(r)];
   if (rank.steps_to_live > 0 && --rank.steps_to_live == 0) rank.gone = true;
-  switch (random_() % 12) {
+  switch (random_() % 11) {
     case 0:
     case 1:
       return Submit(r);
@@ -119,8 +119,6 @@ bool SimulatedJob::Step(int r) {
       return DeliverPut(r);
     case 9:
       return TakeEarly(r);
-    case 10:
-      return GoOn(r);
     default:
       if (time_ == Time::kAnytime && random_() % 20 == 0) Stick(r);
       return false;
@@ -135,7 +133,6 @@ bool SimulatedJob::Sweep() {
     while (DeliverToCoordinator(r)) moved = true;
     while (DeliverToRank(r)) moved = true;
     while (Advance(r)) moved = true;
-    while (GoOn(r)) moved = true;
     while (TakeSmall(r)) moved = true;
     while (DeliverPut(r)) moved = true;
     while (TakeEarly(r)) moved = true;
@@ -258,51 +255,27 @@ bool SimulatedJob::TakeSmall(int r) {
       if (operation->admission.cells && IsReady(rank, *operation)) ready.push_back(ticket);
     }
   }
-  bool taken = false;
+  bool moved = false;
   for (Ticket ticket : ready) {
-    if (!rank.negotiation.TakeReady(ticket)) continue;
-    taken = true;
     const auto found = rank.in_flight.find(ticket);
-    if (found != rank.in_flight.end() && found->second->admission.large) {
-      Reserve(&rank, found->second);
-    } else {
-      Take(&rank, ticket);
-    }
+    if (found != rank.in_flight.end() && rank.negotiation.IsSmall(ticket)) moved |= GoOn(&rank, found->second);
   }
-  return taken;
+  return moved;
 }
 
-void SimulatedJob::Reserve(Rank* rank, const std::shared_ptr<Operation>& operation) {
-  operation->next = Operation::Step::kReduce;
-  rank->reserved.push_back(operation);
-}
-
-// A step of a thread that works on a large operation without the lock.
-bool SimulatedJob::GoOn(int r) {
-  Rank& rank = *ranks_[static_cast<size_t>(r)];
-  if (rank.gone || rank.reserved.empty()) return false;
-  const auto pick = rank.reserved.begin() + static_cast<std::ptrdiff_t>(random_() % rank.reserved.size());
-  const std::shared_ptr<Operation> operation = *pick;
-  if (operation->next == Operation::Step::kPut) {
-    PutLarge(operation.get());
-    operation->next = Operation::Step::kLook;
-    if (operation->keeps_on) return true;
-  }
-  rank.reserved.erase(pick);
-  const bool looks = std::exchange(operation->keeps_on, false);
-  if (operation->next == Operation::Step::kReduce || (looks && IsReady(rank, *operation))) {
-    GoOnWithShares(&rank, operation);
+// Takes the steps of a small operation for which all data are there. Returns whether there were any.
+bool SimulatedJob::GoOn(Rank* rank, const std::shared_ptr<Operation>& operation) {
+  const Admission& admission = operation->admission;
+  const Ticket ticket = admission.ticket;
+  const bool had_reduced = admission.large && admission.cells->HasReduced(admission.cells->self(), admission.stamp());
+  if (admission.large && !ReduceLarge(rank, operation.get())) return !had_reduced;
+  rank->negotiation.EndSmall(ticket);
+  if (!admission.large) {
+    Take(rank, ticket);
   } else {
-    rank.negotiation.Release(operation->admission.ticket);
+    Finish(rank, *Remove(rank, ticket), Status::Ok());
   }
   return true;
-}
-
-void SimulatedJob::GoOnWithShares(Rank* rank, const std::shared_ptr<Operation>& operation) {
-  const Ticket ticket = operation->admission.ticket;
-  const bool ends = ReduceLarge(rank, operation.get());
-  rank->negotiation.Release(ticket, ends);
-  if (ends) Finish(rank, *Remove(rank, ticket), Status::Ok());
 }
 
 void SimulatedJob::PutLarge(Operation* operation) {
@@ -331,12 +304,11 @@ bool SimulatedJob::ReduceLarge(Rank* rank, Operation* operation) {
   return true;
 }
 
+// The negotiation has ended the operation, unless it is large.
 void SimulatedJob::HandleTake(Rank* rank, Ticket ticket) {
   const auto found = rank->in_flight.find(ticket);
   if (found == rank->in_flight.end() || !found->second->admission.large) return Take(rank, ticket);
-  const std::shared_ptr<Operation> operation = found->second;
-  rank->negotiation.TakeReady(ticket);  // false where the negotiation has ended it, since it is complete
-  GoOnWithShares(rank, operation);
+  if (rank->negotiation.IsSmall(ticket)) GoOn(rank, std::shared_ptr<Operation>(found->second));
 }
 
 // Delivers a PUT of a random rank that has sent one.

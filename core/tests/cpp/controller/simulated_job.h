@@ -100,11 +100,9 @@ class SimulatedJob {
   bool Collect(int r);
   bool Advance(int r);
   bool TakeSmall(int r);
-  bool GoOn(int r);
   void PutLarge(Operation* operation);
   bool ReduceLarge(Rank* rank, Operation* operation);
-  void GoOnWithShares(Rank* rank, const std::shared_ptr<Operation>& operation);
-  void Reserve(Rank* rank, const std::shared_ptr<Operation>& operation);
+  bool GoOn(Rank* rank, const std::shared_ptr<Operation>& operation);
   void HandleTake(Rank* rank, Ticket ticket);
   bool DeliverPut(int r);
   bool DeliverPutFrom(int from, int to);
@@ -190,11 +188,9 @@ struct SimulatedJob::Operation {
   Call call;
   Admission admission;
   bool invited = false;
-  enum class Step { kPut, kLook, kReduce } next = Step::kPut;  // large: of the thread that has reserved it
-  bool keeps_on = false;                                       // that thread is a blocking call, and looks next
-  std::vector<std::vector<int64_t>> inputs, sums;              // large: of each tensor
-  bool begun = false;                                          // early: it has put what it puts
-  bool has_partial = false;                                    // early: it has put its group's partial to the others
+  std::vector<std::vector<int64_t>> inputs, sums;  // large: of each tensor
+  bool begun = false;                              // early: it has put what it puts
+  bool has_partial = false;                        // early: it has put its group's partial to the others
   bool stuck_reported = false;
   std::vector<int64_t> counts;
   int set() const { return call.description.signature.set; }
@@ -221,7 +217,6 @@ struct SimulatedJob::Rank {
   Negotiation negotiation;
   std::deque<Call> script;
   std::map<Ticket, std::shared_ptr<Operation>> in_flight;
-  std::vector<std::shared_ptr<Operation>> reserved;  // large, with a thread that works on the data
   std::deque<Work> works;
   Events unhandled;                  // the driver handles them later
   std::vector<Admission> to_append;  // complete, but not in the log yet
@@ -234,7 +229,7 @@ struct SimulatedJob::Rank {
     std::weak_ptr<Operation> before;  // has its name
   };
   std::deque<Held> held;
-  bool idle() const { return in_flight.empty() && reserved.empty() && works.empty() && held.empty(); }
+  bool idle() const { return in_flight.empty() && works.empty() && held.empty(); }
   bool has_joined = false;
   bool gone = false;  // dead, or it has left
   bool left = false;

@@ -115,11 +115,9 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
     return false;
   }
   rank->in_flight[admission.ticket] = operation;
-  if (admission.cells && admission.large && !operation->invited) {
-    rank->reserved.push_back(operation);
-  } else if (admission.cells) {
+  if (admission.cells) {
     admission.large ? PutLarge(operation.get()) : Put(*operation);
-    if (admission.large) rank->negotiation.Release(admission.ticket);
+    if (random_() % 2 == 0 && IsReady(*rank, *operation)) GoOn(rank, operation);
   } else if (admission.id >= 0) {
     const Negotiation::Arrived arrived = rank->negotiation.Arrive(admission);
     if (arrived == Negotiation::Arrived::kRetired && !rank->negotiation.Redescribe(admission.ticket))
@@ -142,13 +140,17 @@ bool SimulatedJob::EnterCall(Rank* rank, const std::shared_ptr<Operation>& opera
   Name* const name = rank->negotiation.SubmitSmall(ReadyDescription(operation->call.description), &admission);
   if (name == nullptr) return false;
   admission.set = name->of->set;
-  if (!admission.large) Put(*operation);
-  const bool at_once = !admission.large && rank->negotiation.IsReady(admission);
-  rank->negotiation.Settle(name, at_once, &admission);
-  rank->in_flight[admission.ticket] = operation;
-  if (at_once) Take(rank, admission.ticket);  // it has none, so 0
-  if (admission.large) rank->reserved.push_back(operation);
-  operation->keeps_on = random_() % 2 == 0;
+  admission.large ? PutLarge(operation.get()) : Put(*operation);
+  const bool is_ready = rank->negotiation.IsReady(admission);
+  if (is_ready && !admission.large) {
+    rank->in_flight[admission.ticket] = operation;
+    Take(rank, admission.ticket);  // it has none, so 0
+  } else if (is_ready && random_() % 2 == 0 && ReduceLarge(rank, operation.get())) {
+    Finish(rank, *operation, Status::Ok());
+  } else {
+    rank->negotiation.Keep(name, &admission);
+    rank->in_flight[admission.ticket] = operation;
+  }
   Collect(rank->number);
   return true;
 }
