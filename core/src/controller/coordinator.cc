@@ -112,7 +112,7 @@ void Coordinator::Decide(const Gathering& gathering, std::vector<Outgoing>* out)
   if (decided.ok()) return ids_.Assign(gathering, out);
   for (const auto& [rank, description] : gathering) {
     if (!description.refusal.empty()) continue;
-    const Failure failure{set->id, description.name, decided.code(), decided.message(), decided.kinds()};
+    const Failure failure{set->id, description.name, decided.code(), decided.message()};
     out->push_back({rank, Encode(failure)});
   }
 }

@@ -110,9 +110,8 @@ struct Failure {
   std::string name;
   Code code = Code::kInvalid;
   std::string text;
-  uint32_t kinds = 0;  // as in Status
 
-  FRD_FIELDS(set, name, code, text, kinds)
+  FRD_FIELDS(set, name, code, text)
 };
 
 struct Aborted {
