@@ -67,12 +67,6 @@ Status Complete(Piece* piece) {
   return Status::Ok();
 }
 
-FuseItem ItemOf(const Task& task) {
-  return {
-      task.set->id, task.kind, task.dtype, task.reduce, task.root, task.scale, static_cast<int64_t>(task.TotalBytes()),
-      task.backend};
-}
-
 // The first piece gives the task its kind, and a sum its type and scale: Fuse joins sums only where those are equal.
 PlannedTask Join(const std::vector<size_t>& group, std::vector<Piece>* pieces) {
   PlannedTask planned;
@@ -105,15 +99,15 @@ Status PlanBatch(const std::vector<ReadyOperation>& batch, int64_t fusion_thresh
       pieces.push_back(std::move(piece));
     }
   }
-  std::vector<FuseItem> items;
-  for (const Piece& piece : pieces) items.push_back(ItemOf(piece.task));
-  for (const auto& group : Fuse(items, fusion_threshold_bytes)) tasks->push_back(Join(group, &pieces));
+  std::vector<const Task*> unfused;
+  for (const Piece& piece : pieces) unfused.push_back(&piece.task);
+  for (const auto& group : Fuse(unfused, fusion_threshold_bytes)) tasks->push_back(Join(group, &pieces));
   return Status::Ok();
 }
 
 namespace {
 
-bool CanShare(const FuseItem& a, const FuseItem& b) {
+bool CanShare(const Task& a, const Task& b) {
   if (a.kind != b.kind || a.set != b.set || a.backend != b.backend) return false;
   if (!Fuses(a.kind) || a.root != b.root) return false;
   if (!Reduces(a.kind)) return true;
@@ -123,15 +117,16 @@ bool CanShare(const FuseItem& a, const FuseItem& b) {
 
 }  // namespace
 
-std::vector<std::vector<size_t>> Fuse(const std::vector<FuseItem>& items, int64_t threshold_bytes) {
+std::vector<std::vector<size_t>> Fuse(const std::vector<const Task*>& tasks, int64_t threshold_bytes) {
   std::vector<std::vector<size_t>> groups;
   std::vector<int64_t> bytes;
-  for (size_t i = 0; i < items.size(); ++i) {
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const auto size_bytes = static_cast<int64_t>(tasks[i]->TotalBytes());
     // Only the latest group of a kind is open: looking further back would let a small tensor overtake many large ones.
     size_t group = groups.size();
     for (size_t g = groups.size(); g-- > 0 && group == groups.size();) {
-      if (!CanShare(items[groups[g][0]], items[i])) continue;
-      if (bytes[g] + items[i].size_bytes > threshold_bytes) break;
+      if (!CanShare(*tasks[groups[g][0]], *tasks[i])) continue;
+      if (bytes[g] + size_bytes > threshold_bytes) break;
       group = g;
     }
     if (group == groups.size()) {
@@ -139,7 +134,7 @@ std::vector<std::vector<size_t>> Fuse(const std::vector<FuseItem>& items, int64_
       bytes.push_back(0);
     }
     groups[group].push_back(i);
-    bytes[group] += items[i].size_bytes;
+    bytes[group] += size_bytes;
   }
   return groups;
 }

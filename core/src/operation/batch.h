@@ -11,22 +11,11 @@
 
 namespace farandole {
 
-struct FuseItem {
-  int set = 0;
-  OpKind kind = OpKind::kAllreduce;
-  DType dtype = DType::kFloat32;
-  ReduceOp reduce = ReduceOp::kSum;
-  int root = 0;
-  Scale scale;  // both numbers: integers are multiplied and divided one after the other
-  int64_t size_bytes = 0;
-  int backend = 0;  // the number of its backend
-};
-
 // Fuse says which tensors of a batch share a task. Pure, and equal on every rank because its input is. Returns indices
-// of `items`, each exactly once, in groups ordered by their first item. Within a process set, allreduces of one dtype,
+// of `tasks`, each exactly once, in groups ordered by their first item. Within a process set, allreduces of one dtype,
 // reduction and scale (except Adasum, which needs each tensor as a whole), and broadcasts of one root (of any dtypes),
 // share a group up to threshold_bytes. A larger item is alone, as is everything that cannot be concatenated.
-std::vector<std::vector<size_t>> Fuse(const std::vector<FuseItem>& items, int64_t threshold_bytes);
+std::vector<std::vector<size_t>> Fuse(const std::vector<const Task*>& tasks, int64_t threshold_bytes);
 
 struct ReadyOperation {
   OperationPtr operation;

@@ -349,7 +349,7 @@ void SimulatedJob::Handle(Rank* rank, const Negotiation::Event& event) {
 void SimulatedJob::HandleBatch(Rank* rank, std::vector<Negotiation::Item> items) {
   if (planted_ == Planted::kSwappedOrder && rank->number == size() - 1) std::reverse(items.begin(), items.end());
   std::vector<std::shared_ptr<Operation>> batch;
-  std::vector<FuseItem> fuse_items;
+  std::vector<Task> tasks;
   for (const Negotiation::Item& item : items) {
     const std::shared_ptr<Operation> operation = Remove(rank, item.ticket);
     if (!operation) continue;
@@ -363,11 +363,18 @@ void SimulatedJob::HandleBatch(Rank* rank, std::vector<Negotiation::Item> items)
     }
     batch.push_back(operation);
     const int64_t size_bytes = signature.CountsPerRank(1) > 0 ? 64 : signature.TotalBytes();
-    fuse_items.push_back(
-        {signature.set, signature.kind, signature.tensors[0].dtype, signature.reduce, signature.root, {}, size_bytes});
+    Task& task = tasks.emplace_back();
+    task.set = operation->admission.set.get();
+    task.kind = signature.kind;
+    task.dtype = signature.tensors[0].dtype;
+    task.reduce = signature.reduce;
+    task.root = signature.root;
+    task.buffers = {{nullptr, nullptr, static_cast<size_t>(size_bytes)}};
   }
   constexpr int64_t kThresholdBytes = 1 << 20;
-  for (const std::vector<size_t>& group : Fuse(fuse_items, kThresholdBytes)) {
+  std::vector<const Task*> unfused;
+  for (const Task& task : tasks) unfused.push_back(&task);
+  for (const std::vector<size_t>& group : Fuse(unfused, kThresholdBytes)) {
     Work work;
     for (size_t i : group) work.operations.push_back(batch[i]);
     work.set = work.operations[0]->admission.set;
