@@ -11,11 +11,13 @@
 #include <string_view>
 #include <tuple>
 
+#include "backends/table.h"
 #include "bindings/bindings.h"
 #include "common/dynamic_library.h"
 #include "engine/process.h"
 #include "farandole/farandole.h"
 #include "operation/timeline.h"
+#include "transport/socket.h"
 
 namespace py = pybind11;
 
@@ -107,7 +109,7 @@ void CancelMeeting(std::future<Status>* meeting) {
 
 py::list ListHostAddresses() {
   std::vector<std::string> addresses;
-  RaiseIfError(FindHostAddresses(&addresses));
+  RaiseIfError(HostAddresses(&addresses));
   return py::cast(addresses);
 }
 
@@ -117,7 +119,8 @@ py::tuple ListenAt(const std::string& endpoint) {
   Status status;
   {
     py::gil_scoped_release release;  // a name may have to be looked up
-    status = ListenForRanks(endpoint, &listener, &bound);
+    status = Listen(endpoint, &listener);
+    if (status.ok()) status = BoundEndpoint(listener.get(), &bound);
   }
   RaiseIfError(status);
   return py::make_tuple(listener.Release(), bound);
@@ -211,7 +214,7 @@ py::tuple LookForBackend(const std::string& name) {
 
 // True when a backend is called `name`, performs such operations of 2 ranks, and takes tensors as they lie on a device.
 bool Performs(const std::string& name, int op, int dtype, int reduce, bool on_device, double factor) {
-  const std::vector<std::string> names = BackendNames();
+  const std::vector<std::string> names = BackendTable::Names();
   const auto number = static_cast<int>(std::find(names.begin(), names.end(), name) - names.begin());
   if (number == static_cast<int>(names.size())) return false;
   OperationFacts facts;
@@ -225,7 +228,7 @@ bool Performs(const std::string& name, int op, int dtype, int reduce, bool on_de
   facts.set_size = 2;
   facts.on_device = facts.results_on_device = on_device;
   facts.scale.multiplier = factor;
-  return BackendSupports(number, facts) && (!on_device || BackendTakesDeviceMemory(number));
+  return BackendTable::Supports(number, facts) && (!on_device || BackendTable::TakesDeviceMemory(number));
 }
 
 py::object LostRank() {
@@ -310,7 +313,7 @@ PYBIND11_MODULE(_core, module) {
 
   module.def("find_backend", &LookForBackend, "name"_a);
   module.def("performs", &Performs, "backend"_a, "op"_a, "dtype"_a, "reduce"_a, "on_device"_a, "factor"_a);
-  module.attr("backends") = py::tuple(py::cast(BackendNames()));
+  module.attr("backends") = py::tuple(py::cast(BackendTable::Names()));
 
   AddDiagnosisFunctions(&module);
   AddOutputType(&module);

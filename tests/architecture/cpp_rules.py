@@ -22,7 +22,7 @@ LAYERS["operation"] = {*LAYERS["backends"], "backends", "controller"}
 LAYERS["execution"] = {*LAYERS["operation"], "operation"}
 LAYERS["engine"] = {*LAYERS["execution"], "execution"}
 LAYERS["capi"] = {"common", "operation", "engine"}
-LAYERS["bindings"] = {"common", "operation", "engine"}
+LAYERS["bindings"] = {"common", "transport", "backends", "operation", "engine"}
 
 _C_HEADER = "farandole/farandole.h"
 _MAY_SEE_C_HEADER = {"capi", "bindings"}

@@ -97,13 +97,6 @@ std::shared_ptr<Engine> CurrentEngine(Status* status) {
   return Slot();
 }
 
-Status FindHostAddresses(std::vector<std::string>* addresses) { return HostAddresses(addresses); }
-
-Status ListenForRanks(const std::string& endpoint, Descriptor* listener, std::string* bound) {
-  FRD_RETURN_IF_ERROR(Listen(endpoint, listener));
-  return BoundEndpoint(listener->get(), bound);
-}
-
 // Works without an engine: a library whose own launcher started the ranks exchanges their addresses.
 Status ExchangeThroughLauncher(int rank, int size, const std::string& mine, std::vector<std::string>* all) {
   if (g_forked) return ForkedStatus();
@@ -112,12 +105,6 @@ Status ExchangeThroughLauncher(int rank, int size, const std::string& mine, std:
   settings.libraries = ReadLibraries(BackendTable::Names());
   return BackendTable::Exchange(settings, rank, size, mine, all);
 }
-
-std::vector<std::string> BackendNames() { return BackendTable::Names(); }
-
-bool BackendSupports(int number, const OperationFacts& facts) { return BackendTable::Supports(number, facts); }
-
-bool BackendTakesDeviceMemory(int number) { return BackendTable::TakesDeviceMemory(number); }
 
 bool SettingsTakeDeviceMemory() {
   Settings settings;

@@ -25,24 +25,14 @@ void ShutdownProcess();
 // Returns null, with the reason in *status if that is given, before init, after shutdown and in a forked child.
 std::shared_ptr<Engine> CurrentEngine(Status* status = nullptr);
 
-// For ranks that exchange addresses through their launcher before init: finds the addresses by which other machines may
-// reach this one, "10.0.0.7/24".
-Status FindHostAddresses(std::vector<std::string>* addresses);
-// Listens on rank 0, for example at "tcp:<address>:0"; *bound is where the others connect.
-Status ListenForRanks(const std::string& endpoint, Descriptor* listener, std::string* bound);
 // Gathers `mine` of all ranks, by rank, through the library of the launcher that started them. Blocks until all have
 // called.
 Status ExchangeThroughLauncher(int rank, int size, const std::string& mine, std::vector<std::string>* all);
 
-// The backends of this build; needs no engine.
-std::vector<std::string> BackendNames();
-// Ask the backend at this place of BackendNames(). REQUIRES: there is one.
-bool BackendSupports(int number, const OperationFacts& facts);
-bool BackendTakesDeviceMemory(int number);
 // True when a backend that the settings list takes tensors as they lie on a device. False where the settings cannot be
 // read: init reports what is wrong with them.
 bool SettingsTakeDeviceMemory();
-// Finds whether one of them could be used in this process, and by which library. Opens the library as a job would, but
+// Finds whether a backend could be used in this process, and by which library. Opens the library as a job would, but
 // starts nothing in it.
 struct BackendFound {
   std::string library;  // "Name 1.2.3"; "" where it needs none
