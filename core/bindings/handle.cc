@@ -24,6 +24,7 @@ struct PyOutput {
 };
 
 PyTypeObject* g_handle_type = nullptr;
+PyObject* g_map_function = nullptr;
 
 // The objects that stay alive while the core reads and writes their memory.
 struct Kept {
@@ -38,52 +39,9 @@ struct Kept {
   }
 };
 
-// A lock for the thread that calls the function of a handle. Others wait without the GIL.
-class CallLock {
- public:
-  CallLock() : lock_(PyThread_allocate_lock()) {}
-  ~CallLock() {
-    if (lock_ != nullptr) PyThread_free_lock(lock_);
-  }
-  CallLock(const CallLock&) = delete;
-  CallLock& operator=(const CallLock&) = delete;
-
-  // Returns false with a Python error set.
-  bool Take() {
-    if (lock_ == nullptr) return PyErr_NoMemory() != nullptr;
-    if (holder_ == PyThread_get_thread_ident()) {
-      PyErr_SetString(PyExc_RuntimeError, "the function given to map() waits for the handle that map() has returned");
-      return false;
-    }
-    while (!TryTake()) {
-      if (PyErr_CheckSignals() != 0) return false;
-    }
-    holder_ = PyThread_get_thread_ident();
-    return true;
-  }
-  void GiveBack() {
-    holder_ = PYTHREAD_INVALID_THREAD_ID;
-    PyThread_release_lock(lock_);
-  }
-
- private:
-  bool TryTake() {
-    const WithoutGil scope;
-    return PyThread_acquire_lock_timed(lock_, kSignalIntervalMs * 1000, 0) == PY_LOCK_ACQUIRED;
-  }
-
-  const PyThread_type_lock lock_;
-  unsigned long holder_ = PYTHREAD_INVALID_THREAD_ID;
-};
-
-// A handle from `map` has an origin, which keeps objects alive, and a function; it has no result until the function was
-// called.
 struct PyHandle {
   PyObject_HEAD Kept kept;
-  std::shared_ptr<Engine> engine;  // null once a thread has waited for it, or for a handle that was made from it
-  PyObject* origin;
-  PyObject* function;
-  std::unique_ptr<CallLock> call_lock;  // null unless `map` made the handle
+  std::shared_ptr<Engine> engine;  // null once a thread has waited for it
 };
 
 PyHandle* From(PyObject* self) { return reinterpret_cast<PyHandle*>(self); }
@@ -95,8 +53,6 @@ PyHandle* Make(std::shared_ptr<Engine> engine, Kept kept) {
   Py_XINCREF(kept.result);
   new (&self->kept) Kept(std::move(kept));
   new (&self->engine) std::shared_ptr<Engine>(std::move(engine));
-  new (&self->call_lock) std::unique_ptr<CallLock>();
-  self->origin = self->function = nullptr;
   return self;
 }
 
@@ -122,11 +78,8 @@ void Destroy(PyObject* object) {
   } else {
     self->kept.Release();
   }
-  Py_CLEAR(self->origin);
-  Py_CLEAR(self->function);
   self->kept.~Kept();
   self->engine.~shared_ptr();
-  self->call_lock.~unique_ptr();
   PyObject_Free(object);
   Py_DECREF(type);
 }
@@ -139,44 +92,14 @@ PyObject* Done(PyObject* object, PyObject*) try {
   return SetCaughtError();
 }
 
-PyObject* Wait(PyObject* object, PyObject*);
-
-// Calls the function, unless another thread has done so meanwhile. Returns false with the function's Python error set.
-bool Apply(PyHandle* self) {
-  if (!self->call_lock->Take()) return false;
-  if (self->function != nullptr) {
-    PyObject* const value = Wait(self->origin, nullptr);
-    PyObject* const result = value != nullptr ? PyObject_CallOneArg(self->function, value) : nullptr;
-    Py_XDECREF(value);
-    if (result != nullptr) {
-      Py_XSETREF(self->kept.result, result);
-      Py_CLEAR(self->function);
-      Py_CLEAR(self->origin);
-    }
-  }
-  self->call_lock->GiveBack();
-  return self->kept.result != nullptr;
-}
-
 PyObject* Wait(PyObject* object, PyObject*) try {
-  PyHandle* const self = From(object);
-  if (!WaitFor(object) || (self->function != nullptr && !Apply(self))) return nullptr;
-  return Py_NewRef(self->kept.result);
+  return WaitFor(object) ? Py_NewRef(From(object)->kept.result) : nullptr;
 } catch (const std::exception&) {
   return SetCaughtError();
 }
 
-PyObject* Map(PyObject* object, PyObject* function) try {
-  const PyHandle* const origin = From(object);
-  auto call_lock = std::make_unique<CallLock>();
-  PyHandle* const self = Make(origin->engine, {origin->kept.operation, nullptr, nullptr});
-  if (self == nullptr) return nullptr;
-  self->call_lock = std::move(call_lock);
-  self->origin = Py_NewRef(object);
-  self->function = Py_NewRef(function);
-  return reinterpret_cast<PyObject*>(self);
-} catch (const std::exception&) {
-  return SetCaughtError();
+PyObject* Map(PyObject* object, PyObject* function) {
+  return PyObject_CallFunctionObjArgs(g_map_function, object, function, nullptr);
 }
 
 PyObject* Outputs(PyObject* self, PyObject*) try {
@@ -198,15 +121,6 @@ PyType_Slot g_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&Destroy)}, {Py
 PyType_Spec g_spec = {"farandole._core.Handle", sizeof(PyHandle), 0,
                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, g_slots};
 
-// The operation is over, so neither this handle nor its origins need the engine or the source.
-void LetGo(PyHandle* handle) {
-  handle->engine.reset();
-  PyObject* const origin = Py_XNewRef(handle->origin);  // dropping the source may run Python, which may drop the origin
-  Py_CLEAR(handle->kept.source);
-  if (origin != nullptr) LetGo(From(origin));
-  Py_XDECREF(origin);
-}
-
 }  // namespace
 
 void AddOutputType(py::module_* module) {
@@ -223,6 +137,8 @@ void AddOutputType(py::module_* module) {
                                static_cast<py::ssize_t>(self.output.size_bytes));
       });
 }
+
+void SetMapFunction(pybind11::object map) { g_map_function = map.release().ptr(); }
 
 bool AddHandleType(PyObject* module) {
   g_handle_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&g_spec));
@@ -258,7 +174,8 @@ bool WaitFor(PyObject* handle) {
       }
       if (!operation.done() && PyErr_CheckSignals() != 0) return false;
     }
-    LetGo(self);
+    self->engine.reset();
+    Py_CLEAR(self->kept.source);
   }
   if (operation.status().ok()) return true;
   // Ctrl-C goes to all ranks. A rank that has got it, too, does not blame a rank that left because of it.

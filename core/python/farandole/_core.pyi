@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Generic, TypeVar, final, overload
+from typing import Any, Generic, TypeVar, final, overload
 
 from farandole._api import handles
 from farandole._api.calls import Parameters
@@ -20,6 +20,9 @@ Tensor = tuple[int, int, int, tuple[int, ...]] | tuple[int, int, int, tuple[int,
 
 def set_error_types(types: dict[int, type[BaseException]]) -> None:
     """Tell the core which exception class to raise for each error kind; called once at import."""
+
+def set_map_function(map: Callable[[handles.Handle[Any], Callable[[Any], Any]], handles.Handle[Any]]) -> None:
+    """Sets what `Handle.map` calls with the handle and the function."""
 
 def set_place_function(place: Callable[[FrameType, FrameType | None], str | None]) -> None:
     """Tell the core how to name a place of the user's program, "train.py:12" (None: not the user's), for messages.
@@ -217,13 +220,11 @@ class Persistent(Generic[T]):
 
 @final
 class Handle(handles.Handle[R_co], Generic[R_co]):
-    """The collector of cycles does not see it: that would cost more than all else of a handle. A function given to
-    `map` that has the new handle in turn keeps both until the first `wait`.
-    """
+    """The collector of cycles does not see it: that would cost more than all else of a handle."""
 
     def done(self) -> bool: ...
     def wait(self) -> R_co: ...  # releases the GIL
-    def map(self, function: Callable[[R_co], S]) -> Handle[S]: ...
+    def map(self, function: Callable[[R_co], S]) -> handles.Handle[S]: ...
     def outputs(self) -> list[Output]:
         """The memory that the core has allocated for a completed operation.
 

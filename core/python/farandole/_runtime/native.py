@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from farandole._api import errors
-from farandole._api.handles import Handle
+from farandole._api.handles import Handle, MappedHandle
 from farandole._runtime import call_sites
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def _load() -> Any:
         raise ImportError(_why_missing(error)) from error
     _core.set_error_types(errors.TYPES_BY_KIND)
     _core.set_place_function(call_sites.place_of_call)
+    _core.set_map_function(MappedHandle)
     Handle.register(_core.Handle)
     return _core
 
