@@ -86,7 +86,7 @@ CASES = (
             "bytes sent": "FrameStream::Flush",
             "bytes received": "FrameStream::Distribute",  # not Receive, which often finds nothing
             "chunk reduced": "Fold",
-            "operation ended": "Operations::End",
+            "operation ended": "Operations::Complete",
         },
     ),
 )

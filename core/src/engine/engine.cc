@@ -132,7 +132,7 @@ Status Engine::Submit(const RequestView& view, OperationPtr* result, bool will_w
       if (view.name.empty()) before = operations_->naming.Name(operation);
       begun = before ? operations_->Defer(operation, std::move(before)) : operations_->Enter(operation, will_wait);
     }
-    if (!begun.ok()) operation->End(begun, /*announced=*/false);
+    if (!begun.ok()) operation->CompleteAlone(begun, /*announced=*/false);
     return begun;
   } catch (const std::exception& thrown) {
     return AfterException(CauseOf(thrown), view, *result);
@@ -199,7 +199,7 @@ Status Engine::AfterException(const char* cause, const RequestView& call, const 
     const bool has_number = operation && !operation->named();
     Refuse(call.process_set, call.name, call.site, status.message(), has_number ? operation->sequence_number() : -1);
   }
-  if (operation) operation->End(OrShort([&] { return status; }), /*announced=*/false);
+  if (operation) operation->CompleteAlone(OrShort([&] { return status; }), /*announced=*/false);
   return status;
 }
 
@@ -343,7 +343,7 @@ bool Engine::RunOrBegin(const RequestView& request, OperationPtr* operation) {
     const char* const cause = CauseOf(thrown);
     EndEpoch(cause);
     const auto failure = [&] { return Internal("an allreduce failed on rank ", rank_, ": ", cause); };
-    (*operation)->End(OrShort(failure), /*announced=*/false);
+    (*operation)->CompleteAlone(OrShort(failure), /*announced=*/false);
     return true;
   }
   if (!*operation) return true;  // nearly always

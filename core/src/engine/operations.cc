@@ -13,7 +13,7 @@ namespace {
 Status RefuseAfter(Operations* operations, const Operation& operation) {
   const std::string what = operation.Title() + " cannot start on rank " + std::to_string(operations->world->rank);
   if (operations->is_broken) {
-    if (operations->broken.code() == Code::kPeerLost) operations->MissLost();
+    if (operations->broken.code() == Code::kPeerLost) operations->RecordLostRank();
     return Status(operations->broken.code(), what, ": ", operations->broken.message(),
                   "; call shutdown and init to begin anew");
   }
@@ -122,7 +122,7 @@ bool TakeSteps(const Operations& operations, const Operation& operation, const P
 // Goes on with a small operation. Returns it if it is complete; then the caller ends it, without the lock. Returns null
 // if it is not, or was cancelled, or another thread has completed it. REQUIRES: IsReady, or the log says that all data
 // are written.
-OperationPtr GoOn(Operations* operations, Ticket ticket, int looks = 1) {
+OperationPtr AdvanceSlots(Operations* operations, Ticket ticket, int looks = 1) {
   if (!operations->negotiation.IsSmall(ticket)) return nullptr;
   const Operation* const operation = operations->by_ticket.Find(ticket);
   if (operation != nullptr && !TakeSteps(*operations, *operation, *operation->admission.set, looks)) return nullptr;
@@ -130,7 +130,7 @@ OperationPtr GoOn(Operations* operations, Ticket ticket, int looks = 1) {
   return operations->by_ticket.Take(ticket);
 }
 
-// As GoOn, for a blocking call that is not in flight: polls for the others' data, and then for their shares. Returns
+// As AdvanceSlots, for a blocking call that is not in flight: polls for the others' data, and then for their shares. Returns
 // whether the result is complete.
 bool CompletesAtOnce(const Operations& operations, const Operation& operation, const Name& name,
                      const ProcessSet& set) {
@@ -154,7 +154,7 @@ bool CompletesAtOnce(const Operations& operations, const Operation& operation, c
 // ---- submission
 
 // The log is full if some rank does not read it. That may be this rank, so the driver must not block here.
-void Complete(Operations* operations, const Admission& admission) {
+void AppendReady(Operations* operations, const Admission& admission) {
   if (operations->negotiation.CompleteTogether(admission)) return;
   std::lock_guard<std::mutex> lock(operations->mutex);
   operations->negotiation.CompleteLater(admission);
@@ -190,7 +190,7 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
       PutSmall(*operation, *admission.set, wants_bell);
       if (negotiation.IsReady(admission)) {
         RingForSmall(*world, admission, *admission.set);
-        complete = GoOn(this, admission.ticket);
+        complete = AdvanceSlots(this, admission.ticket);
       }
     } else if (admission.id >= 0) {
       arrived = negotiation.Arrive(admission);
@@ -204,12 +204,12 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
     if (!negotiation.outbox().empty()) wakes_driver = true;
   }
   if (complete) {
-    EndOk(complete);
+    CompleteOk(complete);
   } else if (admission.large && wants_bell) {
     AskForBells();  // no thread waits for this operation, so none would ring for missing shares
   }
   const bool last = arrived == Negotiation::Arrived::kLast && !admission.early;
-  if (last) Complete(this, admission);
+  if (last) AppendReady(this, admission);
   if (last || (admission.id >= 0 && negotiation.AnyJoined())) world->group->RingOthers();
   if ((last || wakes_driver) && !polling) world->group->RingSelf();
   return Status::Ok();
@@ -274,7 +274,7 @@ Status Operations::Defer(const OperationPtr& operation, OperationPtr before) {
   return Status::Ok();
 }
 
-// The thread that ends `before` wakes the driver, see EndOk.
+// The thread that ends `before` wakes the driver, see CompleteOk.
 std::vector<OperationPtr> Operations::TakeDeferred() {
   std::vector<OperationPtr> taken;
   std::lock_guard<std::mutex> lock(mutex);
@@ -294,7 +294,7 @@ const char* CauseOf(const std::exception& thrown) {
   return is_memory ? "it ran out of memory" : "an internal error";
 }
 
-void Operations::MissLost() {
+void Operations::RecordLostRank() {
   has_missed_lost = true;
   if (!recorder) return;
   recorder->NoteEnd(FlightHeader::kEnded, broken_by, broken.message());
@@ -322,14 +322,14 @@ bool Operations::Poll(const OperationPtr& operation) {
   {
     std::lock_guard<std::mutex> lock(mutex);
     const int looks = operation->blocking ? LooksFor(*this, *operation) : 1;
-    if (negotiation.IsReady(admission)) complete = GoOn(this, admission.ticket, looks);
+    if (negotiation.IsReady(admission)) complete = AdvanceSlots(this, admission.ticket, looks);
   }
   if (!complete) return operation->done();
-  EndOk(complete);
+  CompleteOk(complete);
   return true;
 }
 
-bool Operations::CompleteReady() {
+bool Operations::AdvanceAllSlots() {
   if (!negotiation.has_small()) return false;
   std::vector<OperationPtr> complete;
   std::vector<Ticket> ready;
@@ -338,32 +338,32 @@ bool Operations::CompleteReady() {
     ready = negotiation.ReadySmall();
     complete.reserve(ready.size());  // so that an exception cannot lose a removed operation
     for (Ticket ticket : ready) {
-      if (OperationPtr operation = GoOn(this, ticket)) complete.push_back(std::move(operation));
+      if (OperationPtr operation = AdvanceSlots(this, ticket)) complete.push_back(std::move(operation));
     }
   }
-  for (const OperationPtr& operation : complete) End(operation, Status::Ok());
+  for (const OperationPtr& operation : complete) Complete(operation, Status::Ok());
   return !ready.empty();
 }
 
 // The negotiation has ended the operation, unless it is large.
-void Operations::CompleteSmall(Ticket ticket) {
+void Operations::TakeSlots(Ticket ticket) {
   OperationPtr complete;
   {
     std::lock_guard<std::mutex> lock(mutex);
     const Operation* const operation = by_ticket.Find(ticket);
     if (operation == nullptr) return;
     if (operation->admission.large) {
-      complete = GoOn(this, ticket);
+      complete = AdvanceSlots(this, ticket);
     } else {
       Reduce(*operation, *operation->admission.set);
       complete = by_ticket.Take(ticket);
     }
   }
-  if (complete) End(complete, Status::Ok());
+  if (complete) Complete(complete, Status::Ok());
 }
 
-void Operations::EndOk(const OperationPtr& operation) {
-  End(operation, Status::Ok());
+void Operations::CompleteOk(const OperationPtr& operation) {
+  Complete(operation, Status::Ok());
   if (has_deferred || negotiation.HasFinished()) world->group->RingSelf();
 }
 

@@ -8,7 +8,7 @@
 // 1. Locks are taken in this order: ProgressLock, the lock of Naming, `mutex`.
 // 2. An operation ends without the lock of Naming and without `mutex`, since `done` may submit the next operation.
 // 3. Once is_broken is true, `broken` does not change.
-// 4. in_flight counts the operations between Begin and End.
+// 4. in_flight counts the operations between Begin and Complete.
 #pragma once
 
 #include <atomic>
@@ -121,7 +121,7 @@ struct Operations {
   std::vector<OperationPtr> TakeDeferred();
 
   // Notes that an operation of this rank fails, or is refused, because of a lost rank. Under the lock.
-  void MissLost();
+  void RecordLostRank();
 
   // Records this rank's join, which does not go through Enter. Under the lock.
   void RecordJoin(Operation* submitted);
@@ -135,10 +135,10 @@ struct Operations {
   // may first need the other ranks' shares. Returns whether the operation, of any kind, is done.
   bool Poll(const OperationPtr& operation);
   // Goes on with all small operations that are ready. Returns whether there were any. Driver only.
-  bool CompleteReady();
+  bool AdvanceAllSlots();
   // Goes on with a small operation for which all data are there, as the log says. Driver only: its buffer slots are
   // this rank's until the driver reads the log again or, for a large one, until it is complete.
-  void CompleteSmall(Ticket ticket);
+  void TakeSlots(Ticket ticket);
 
   // Marks the operation as in flight. Under the lock.
   void Begin(Operation* operation, Operation::State state) {
@@ -146,18 +146,18 @@ struct Operations {
     operation->set_state(state);
   }
   // Ends an operation, unless another thread does. See invariant 2.
-  void End(const OperationPtr& operation, Status status) {
+  void Complete(const OperationPtr& operation, Status status) {
     Operation::State was;
-    if (!operation->TakeEnd(&was)) return;
+    if (!operation->ClaimEnd(&was)) return;
     // Before done(): then the caller may shut down at once.
     if (was != Operation::State::kMade) in_flight.fetch_sub(1);
-    operation->EndAs(std::move(status), true);
+    operation->Complete(std::move(status), true);
     waiting.Notify();
   }
 
   // Ends a complete operation, perhaps in another thread than the driver, which it wakes: a deferred operation may wait
   // for the name, or the coordinator for the id.
-  void EndOk(const OperationPtr& operation);
+  void CompleteOk(const OperationPtr& operation);
 
   void CountBytes(uint64_t bytes) {  // under the lock, which saves an atomic addition
     bytes_submitted.store(bytes_submitted.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);

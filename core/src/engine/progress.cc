@@ -79,10 +79,10 @@ Status ProgressLoop::Open() {
 void ProgressLoop::EndAfterException(const char* cause) {
   const EpochEnd here = EndBecauseOf(*world_, Internal(cause, " while it performed collectives"));
   Abort(here);
-  End(here);
+  EndEpoch(here);
   FinishAll(&ended_);
-  for (const ReadyOperation& ready : batch_) operations_->End(ready.operation, here.status);
-  for (const OperationPtr& operation : entering_) operations_->End(operation, here.status);
+  for (const ReadyOperation& ready : batch_) operations_->Complete(ready.operation, here.status);
+  for (const OperationPtr& operation : entering_) operations_->Complete(operation, here.status);
   batch_.clear();
   entering_.clear();
 }
@@ -114,7 +114,7 @@ bool ProgressLoop::Drive() noexcept {
     moved |= work_.PollCopies(&ended_);
     FinishAll(&ended_);
     if (CheckAbortWord() || failures_.holds_sure_end()) return moved;
-    moved |= operations_->CompleteReady();
+    moved |= operations_->AdvanceAllSlots();
     moved |= EnterDeferred();
     moved |= operations_->wants_join && work_.empty() && AnnounceJoin(operations_);
     moved |= Negotiate(nullptr);
@@ -182,7 +182,7 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
     case Negotiation::Event::kBatch:
       return;  // see StartBatch
     case Negotiation::Event::kTake:
-      return operations_->CompleteSmall(event.items[0].ticket);
+      return operations_->TakeSlots(event.items[0].ticket);
     case Negotiation::Event::kFailed:
       return EndWaiting(event.items[0].ticket, event.status);
     case Negotiation::Event::kNamesDiffer:
@@ -212,7 +212,7 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
 
 // Takes the status by value: copying it may throw, and must come before the operation leaves by_ticket.
 void ProgressLoop::EndWaiting(Ticket ticket, Status status) {
-  if (const OperationPtr operation = TakeOperation(operations_, ticket)) operations_->End(operation, std::move(status));
+  if (const OperationPtr operation = TakeOperation(operations_, ticket)) operations_->Complete(operation, std::move(status));
 }
 
 // Leaves out operations that were cancelled after FailureMonitor::Break.
@@ -235,8 +235,8 @@ void ProgressLoop::StartBatch(const Negotiation::Event& event) {
   if (!planned.ok()) {
     const EpochEnd here = EndBecauseOf(*world_, planned);
     Abort(here);
-    End(here);  // at once: nothing may touch the memory of these operations any more. The first reason counts
-    for (const ReadyOperation& ready : batch_) operations_->End(ready.operation, here.status);
+    EndEpoch(here);  // at once: nothing may touch the memory of these operations any more. The first reason counts
+    for (const ReadyOperation& ready : batch_) operations_->Complete(ready.operation, here.status);
   }
   batch_.clear();
 }
@@ -251,7 +251,7 @@ bool ProgressLoop::FinishWithoutTask(const OperationPtr& operation, const Negoti
     early_.Forget(static_cast<int>(request.ranks[0]));
     operations_->naming.Forget(static_cast<int>(request.ranks[0]));
   }
-  operations_->End(operation, Status::Ok());
+  operations_->Complete(operation, Status::Ok());
   return true;
 }
 
@@ -266,7 +266,7 @@ void ProgressLoop::OnJoinEnd(const Negotiation::Event& event) {
   }
   if (!join) return;
   join->outputs = std::move(outputs);
-  operations_->End(join, Status::Ok());
+  operations_->Complete(join, Status::Ok());
 }
 
 void ProgressLoop::OnLeft(int rank) {
@@ -274,7 +274,7 @@ void ProgressLoop::OnLeft(int rank) {
   const EpochEnd left = failures_.OnLeft(rank);
   early_.SendGoodbyes(rank);
   // Its data came before this message, so small operations in which it took part can complete.
-  operations_->CompleteReady();
+  operations_->AdvanceAllSlots();
   failures_.Break(left);
 }
 
@@ -299,7 +299,7 @@ bool ProgressLoop::EnterDeferred() {
   entering_ = operations_->TakeDeferred();
   for (const OperationPtr& operation : entering_) {
     const Status entered = operations_->Enter(operation, false);
-    if (!entered.ok()) operations_->End(operation, entered);
+    if (!entered.ok()) operations_->Complete(operation, entered);
   }
   if (entering_.empty()) return false;
   entering_.clear();
@@ -351,7 +351,7 @@ void ProgressLoop::Judge(TimePoint now) {
 // ---- the end of operations
 
 void ProgressLoop::FinishAll(std::vector<WorkQueue::Ended>* ended) {
-  for (const auto& [operation, status] : *ended) operations_->End(operation, status);
+  for (const auto& [operation, status] : *ended) operations_->Complete(operation, status);
   ended->clear();
 }
 
@@ -367,11 +367,11 @@ void ProgressLoop::FailAll(const Status& reason, bool at_end) {
   }
   if (!failing_.empty() && reason.code() == Code::kPeerLost) {
     std::lock_guard<std::mutex> lock(operations_->mutex);
-    operations_->MissLost();
+    operations_->RecordLostRank();
   }
   for (const OperationPtr& operation : failing_) {
     const Status status = failures_.FailureOf(*operation, reason);
-    at_end ? withheld_.push_back({operation, status}) : operations_->End(operation, status);
+    at_end ? withheld_.push_back({operation, status}) : operations_->Complete(operation, status);
   }
   failing_.clear();
 }
@@ -406,14 +406,14 @@ void ProgressLoop::EndIfOverdue(TimePoint now) {
   const std::optional<EpochEnd> own = failures_.TakeOverdue(now);
   if (!own) return;
   failures_.TellGroup(*own);
-  if (!CheckAbortWord()) End(*own);
+  if (!CheckAbortWord()) EndEpoch(*own);
 }
 
 bool ProgressLoop::CheckAbortWord() {
   if (!failures_.is_told()) return false;
   if (!operations_->is_broken || !work_.empty() || !early_.idle()) {
     const EpochEnd told = failures_.Told();
-    End(told);
+    EndEpoch(told);
     // The member that wrote the word has told the coordinator, unless that member is the one that is gone.
     if (world_->rank == kCoordinatorRank && !world_->one_group()) control_.ToCoordinator({Encode(ToWire(told))});
   }
@@ -421,7 +421,7 @@ bool ProgressLoop::CheckAbortWord() {
 }
 
 // Operations end, and return their memory to its owners, once no transfer touches it any more (invariant 3).
-void ProgressLoop::End(const EpochEnd& end) {
+void ProgressLoop::EndEpoch(const EpochEnd& end) {
   const bool leaves = end.status.code() == Code::kNotInitialized;  // this rank called shutdown
   if (operations_->recorder) {
     operations_->recorder->NoteEnd(leaves ? FlightHeader::kLeft : FlightHeader::kEnded, end.culprit,
@@ -455,7 +455,7 @@ void ProgressLoop::Leave() {
     SendOutgoing();
     early_.SendGoodbyes(world_->rank);
   }
-  End({{Code::kNotInitialized, "this rank called shutdown"}, -1});
+  EndEpoch({{Code::kNotInitialized, "this rank called shutdown"}, -1});
   do {
     FinishWithheld();
   } while (!world_->transport->is_quiet());

@@ -120,7 +120,7 @@ class ProgressLoop {
   void TellAll(const EpochEnd& end);
   void EndIfOverdue(TimePoint now);
   bool CheckAbortWord();
-  void End(const EpochEnd& end);
+  void EndEpoch(const EpochEnd& end);
 
   World* const world_;
   Operations* const operations_;

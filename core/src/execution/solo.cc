@@ -56,7 +56,7 @@ void Solo::Perform(const OperationPtr& operation) {
   }
   if (request.kind == OpKind::kJoin) operation->outputs = {NumbersOutput({0}, true)};
   if (ChangesSets(request.kind)) status = ChangeSets(operation.get());
-  operation->End(status, /*announced=*/true);
+  operation->CompleteAlone(status, /*announced=*/true);
 }
 
 Status Solo::ChangeSets(Operation* operation) {

@@ -50,7 +50,7 @@ size_t RowBytes(const Tensor& tensor) {
 }
 
 // Allocates the result, if the core does. A rank that has joined needs none.
-Status Complete(Piece* piece) {
+Status AllocateResult(Piece* piece) {
   const ReadyOperation& ready = *piece->ready;
   Operation* const operation = piece->operation();
   if (!AllocatesOutput(piece->task.kind)) return Status::Ok();
@@ -95,7 +95,7 @@ Status PlanBatch(const std::vector<ReadyOperation>& batch, int64_t fusion_thresh
     for (size_t i = 0; i < ready.operation->request.tensors.size(); ++i) {
       Piece piece{&ready, i, {}};
       piece.task = TaskOf(piece);
-      FRD_RETURN_IF_ERROR(Complete(&piece));
+      FRD_RETURN_IF_ERROR(AllocateResult(&piece));
       pieces.push_back(std::move(piece));
     }
   }

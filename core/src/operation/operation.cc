@@ -282,7 +282,7 @@ void Operation::SetCellTensors() {
   }
 }
 
-bool Operation::TakeEnd(State* was) {
+bool Operation::ClaimEnd(State* was) {
   State state = state_.load();
   do {
     if (state >= State::kEnding) return false;
@@ -291,7 +291,7 @@ bool Operation::TakeEnd(State* was) {
   return true;
 }
 
-void Operation::EndAs(Status status, bool announced) {
+void Operation::Complete(Status status, bool announced) {
   status_ = std::move(status);
   if (announced && submitted_ns != 0) RecordInTimeline(*this);
   if (record != nullptr) record->End(Ticks(), !status_.ok());

@@ -1,15 +1,22 @@
 // One submitted collective, from submission to completion.
 //
-//   kMade -> kDeferred -> kSubmitted -> kEnding -> kDone
-//        \___________________/  \________/
+//   kMade --Submit, or once its name is free (kDeferred)--> kSubmitted ----------------------------> kEnding --> kDone
+//
+//     slots             the data are written --all have written--> reduced (--all shares are there--> copied)
+//     early sum         the data are on their way --all data are here--> reduced
+//     any other         described, or counted --all ranks have arrived--> agreed: in a batch --task--> performed
+//
+// A failure, or the end of the epoch, also leads to kEnding from any earlier state: the first thread that calls ClaimEnd
+// completes the operation. The rows below kSubmitted are states of the negotiation (controller/admission.h), of the
+// slots (transport/shm/cells.h), of EarlySum and of WorkQueue; the operation itself does not keep them.
 //
 // Thread safety: the submitting thread fills in an Operation before it begins. Afterwards any thread may call state(),
 // done() and deferred(); comments on the other members say who may use them.
 //
 // Invariants:
 // 1. An operation is in flight while it is deferred or submitted. It enters and leaves that only through
-//    Operations::Begin and Operations::End (operations.h).
-// 2. Exactly one thread ends an operation: the first to call TakeEnd, which also decides its status.
+//    Operations::Begin and Operations::Complete (operations.h).
+// 2. Exactly one thread ends an operation: the first to call ClaimEnd, which also decides its status.
 // 3. Results, status and event do not change once done() is true, so any thread may then read them.
 // 4. An operation that is in flight owns its request.
 #pragma once
@@ -132,13 +139,13 @@ class Operation final : public DescribedOperation {
   bool done() const { return state() == State::kDone; }
   const Status& status() const { return status_; }  // REQUIRES: done()
 
-  // Ends an operation that is not in flight: in a world of one rank, or if it could not be submitted. The latter is not
+  // Completes an operation that is not in flight: in a world of one rank, or if it could not be submitted. The latter is not
   // announced, since Submit returns the error.
-  void End(Status status, bool announced) {
-    if (State was; TakeEnd(&was)) EndAs(std::move(status), announced);
+  void CompleteAlone(Status status, bool announced) {
+    if (State was; ClaimEnd(&was)) Complete(std::move(status), announced);
   }
-  // Returns true for one thread, which must then call EndAs. `was`: the state before.
-  bool TakeEnd(State* was);
+  // Returns true for one thread, which must then call Complete. `was`: the state before.
+  bool ClaimEnd(State* was);
   // The only place where an operation ends. The simulation of jobs checks these rules:
   //
   // - Its path is done, has failed, or was cancelled by a call that has returned. So nothing touches its memory any
@@ -146,8 +153,8 @@ class Operation final : public DescribedOperation {
   // - The thread holds no lock that Submit takes, since `done` may submit the next operation.
   // - No rank leaves the world before the operations in flight have ended.
   //
-  // `done` may destroy the caller's reference, so hold another one. REQUIRES: TakeEnd returned true.
-  void EndAs(Status status, bool announced);
+  // `done` may destroy the caller's reference, so hold another one. REQUIRES: ClaimEnd returned true.
+  void Complete(Status status, bool announced);
 
  private:
   Operation(std::string&& name, Request&& asked) : request(std::move(asked)), name_(std::move(name)) {}

@@ -1,6 +1,6 @@
 // Records the operations of this process for a trace.
 //
-//   Operation::EndAs, WorkQueue -> Record -> queue -> Take
+//   Operation::Complete, WorkQueue -> Record -> queue -> Take
 //
 // Record takes tens of nanoseconds and never waits for a file system: a Python thread takes the records every 200 ms
 // and writes them (core/python/farandole/_runtime/trace_writer.py). If the queue is full, records are dropped and

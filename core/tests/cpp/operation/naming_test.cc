@@ -23,7 +23,7 @@ TEST(NamingTest, ANameIsThatOfItsSequenceNumberWhateverIsInFlight) {
   for (size_t sequence_number = 0; sequence_number < kCalls; ++sequence_number) {
     const OperationPtr done = make();
     EXPECT_EQ(idle.Name(done), nullptr);
-    done->End(Status::Ok(), true);
+    done->CompleteAlone(Status::Ok(), true);
     in_flight.push_back(make());
     const OperationPtr before = waiting.Name(in_flight.back());
     EXPECT_EQ(before, sequence_number < kWindow ? nullptr : in_flight[sequence_number - kWindow]);
@@ -75,7 +75,7 @@ TEST(NamingTest, LargerSmallOperationsHaveFewerNames) {
       const auto operation = std::make_shared<Operation>(Make(OpKind::kAllreduce, {TensorOf(values, &values)}));
       naming.Name(operation);
       names.emplace(operation->name());
-      operation->End(Status::Ok(), true);
+      operation->CompleteAlone(Status::Ok(), true);
     }
     EXPECT_EQ(names.size(), count) << elements;
   }
@@ -85,7 +85,7 @@ OperationPtr Named(Naming* naming, const Request& request, bool awaited) {
   const auto operation = std::make_shared<Operation>(request);
   operation->awaited = awaited;
   EXPECT_EQ(naming->Name(operation), nullptr);
-  operation->End(Status::Ok(), true);
+  operation->CompleteAlone(Status::Ok(), true);
   return operation;
 }
 
@@ -125,7 +125,7 @@ TEST(NamingTest, WhatWasAbandonedHasNoName) {
   for (int i = 0; i < 65; ++i) {
     kept.push_back(std::make_shared<Operation>(Make(OpKind::kAllreduce, {TensorOf(values, &values)})));
     EXPECT_EQ(naming.Name(kept.back()), nullptr);
-    kept.back()->End(Invalid("no"), false);
+    kept.back()->CompleteAlone(Invalid("no"), false);
   }
 }
 
