@@ -155,7 +155,7 @@ Key KeyOf(const py::bytes& bytes) {
 }
 
 void Init(int rank, int size, const std::string& store, const py::bytes& key, const std::string& address, int listener,
-          const py::object& look, const py::bytes& job_key, uint32_t epoch) {
+          const py::object& look, uint32_t epoch, const std::string& recording_path, const std::string& run) {
   WorldSpec spec;
   if (listener >= 0) spec.listener = std::make_shared<Descriptor>(listener);
   spec.interface_address = address;
@@ -164,7 +164,8 @@ void Init(int rank, int size, const std::string& store, const py::bytes& key, co
   spec.rendezvous_endpoint = store;
   spec.epoch = epoch;
   if (size > 1) spec.key = KeyOf(key);
-  if (py::len(job_key) > 0) spec.job_key = KeyOf(job_key);
+  spec.recording_path = recording_path;
+  spec.run = run;
   // Runs in a thread of its own, so that this one can check for signals: a user must be able to interrupt a job whose
   // other ranks never come.
   std::future<Status> meeting = std::async(std::launch::async, [spec] { return InitProcess(spec); });
@@ -288,7 +289,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("set_map_function", &SetMapFunction, "map"_a);
   module.def("call_site", &SiteOf, "above"_a);
   module.def("init", &Init, "rank"_a, "size"_a, "store"_a, "key"_a, "address"_a = "", "listener"_a = -1,
-             "look"_a = py::none(), "job_key"_a = py::bytes(), "epoch"_a = 0);
+             "look"_a = py::none(), "epoch"_a = 0, "recording_path"_a = "", "run"_a = "");
   module.def("host_addresses", &ListHostAddresses);
   module.def("listen", &ListenAt, "endpoint"_a);
   module.def("exchange", &Exchange, "rank"_a, "size"_a, "mine"_a);

@@ -41,8 +41,9 @@ def init(
     address: str = "",  # where other machines reach this rank; "": FARANDOLE_ADDRESS, else this machine only
     listener: int = -1,  # on rank 0: the descriptor of `listen`, which is the core's from now on; -1: it listens now
     look: Callable[[], object] | None = None,  # called about ten times a second meanwhile; what it raises ends the wait
-    job_key: bytes = b"",  # the job's secret, by which its recordings are named; b"": `key`
     epoch: int = 0,  # of an elastic job: the number of this world
+    recording_path: str = "",  # of the flight recorder's file, which must not be there; "": nothing is recorded
+    run: str = "",  # the name of the job there, at most 16 characters
 ) -> None:
     """Join the world; no-op when initialized. Blocks until all `size` ranks are there (GIL released)."""
 

@@ -123,7 +123,6 @@ Status ReadSettings(Settings* settings) {
   settings->nvtx = Variable("FARANDOLE_NVTX");
   if (settings->nvtx.empty() && !Variable("NVTX_INJECTION64_PATH").empty()) settings->nvtx = "libnvToolsExt.so.1";
   if (settings->nvtx == "0") settings->nvtx.clear();
-  settings->flight_recorder = Variable("FARANDOLE_FLIGHT_RECORDER");
   settings->backends = ReadList("FARANDOLE_BACKEND");
   settings->libraries = ReadLibraries(settings->backends);
   FRD_RETURN_IF_ERROR(ReadNetworks(settings->backends, &settings->without_network));

@@ -1,36 +1,16 @@
 #include "engine/engine.h"
 
 #include "common/log.h"
-#include "common/sha256.h"
 #include "execution/device_copies.h"
 #include "operation/timeline.h"
 
 namespace farandole {
 namespace {
 
-// Names this job in the file names of recordings. All its ranks and its launcher can compute this from the job's key,
-// which it does not reveal.
-std::string RunOf(const Key& job_key) {
-  constexpr char kOf[] = "flight recorder";
-  const Digest digest = HmacSha256(job_key.data(), job_key.size(), kOf, sizeof kOf - 1);
-  std::string run;
-  for (size_t i = 0; i < 6; ++i) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    run += kDigits[digest[i] >> 4];
-    run += kDigits[digest[i] & 15];
-  }
-  return run;
-}
-
-// Returns null if nothing is recorded, as in a world of one rank, which waits for nobody. Removes the recordings of
-// earlier epochs.
-std::unique_ptr<FlightRecorder> BeginRecording(const WorldSpec& spec, const Settings& settings) {
-  const std::string folder = FlightRecorder::FolderOf(settings.flight_recorder);
-  if (folder.empty()) return nullptr;
-  const FlightRecorder::Place place{spec.rank, spec.size, RunOf(spec.job_key.value_or(spec.key)), folder, spec.epoch};
-  if (spec.size > 1) return FlightRecorder::Make(place);
-  if (spec.epoch > 0) FlightRecorder::RemoveEarlier(place);
-  return nullptr;
+// Returns null if nothing is recorded, as in a world of one rank, which waits for nobody.
+std::unique_ptr<FlightRecorder> BeginRecording(const WorldSpec& spec) {
+  if (spec.recording_path.empty()) return nullptr;
+  return FlightRecorder::Make({spec.rank, spec.size, spec.run, spec.recording_path, spec.epoch});
 }
 
 // Returns make(), or a short error if there is no memory for it.
@@ -58,7 +38,6 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
   if (spec.size == 1) {
     // One rank needs no library, but reports the same errors in the list as several ranks would.
     FRD_RETURN_IF_ERROR(BackendTable::FindAll(settings, backend_list));
-    BeginRecording(spec, settings);
     engine->reset(new Engine(settings, true));
     (*engine)->everybody_ = (*engine)->solo_.FindSet(0);
     return Status::Ok();
@@ -73,7 +52,7 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
   for (auto& library : BackendTable::Libraries(settings, backend_list)) spec.settings.push_back(std::move(library));
   std::unique_ptr<World> world;
   FRD_RETURN_IF_ERROR(Bootstrap(spec, After(std::chrono::milliseconds(settings.start_timeout_ms)), &world));
-  return Start(std::move(world), settings, engine, BeginRecording(spec, settings));
+  return Start(std::move(world), settings, engine, BeginRecording(spec));
 }
 
 // Starts the driver last, since from then on it answers messages of other ranks.
@@ -98,7 +77,6 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
 void Engine::Shutdown() {
   if (operations_) operations_->diagnosis.Close();
   if (driver_) driver_->Leave();
-  if (operations_ && operations_->recorder) operations_->recorder->RemoveIfAllHaveLeft();
 }
 
 // ---- submitting

@@ -212,7 +212,8 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
 
 // Takes the status by value: copying it may throw, and must come before the operation leaves by_ticket.
 void ProgressLoop::EndWaiting(Ticket ticket, Status status) {
-  if (const OperationPtr operation = TakeOperation(operations_, ticket)) operations_->Complete(operation, std::move(status));
+  if (const OperationPtr operation = TakeOperation(operations_, ticket))
+    operations_->Complete(operation, std::move(status));
 }
 
 // Leaves out operations that were cancelled after FailureMonitor::Break.

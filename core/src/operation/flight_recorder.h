@@ -5,8 +5,9 @@
 //
 // The file is mapped, so a record is in it as soon as its stores are done, whatever ends the process. It lies in memory
 // where /dev/shm can hold it, and is allocated before it is mapped: a file system that fills up later ends no rank.
-// Where no file can be made, a line of the log says so and nothing is recorded. The folder
-// core/python/farandole/launch/inspection/ reads the file; change its layout there, too.
+// Where no file can be made, a line of the log says so and nothing is recorded. Python says where
+// (core/python/farandole/_start/flight_files.py), and removes files; core/python/farandole/launch/inspection/ reads
+// them. Change the layout there, too.
 //
 // A record belongs to its operation until that has ended: the ring passes over the records of operations in flight,
 // and operations that find no free record are counted. So the thread that ends an operation needs no lock.
@@ -124,15 +125,11 @@ class FlightRecorder {
   struct Place {
     int rank = 0, size = 1;
     std::string run;     // hexadecimal digits
-    std::string folder;  // for the file; it is made if need be
+    std::string path;    // of the file
     uint32_t epoch = 0;  // of an elastic job: the number of its world
   };
   // Null where the file cannot be made, which the log tells.
   static std::unique_ptr<FlightRecorder> Make(const Place& place);
-  // Removes the files of earlier epochs. For the start of an epoch of one rank, which needs no recorder.
-  static void RemoveEarlier(const Place& place);
-  // "" for none: FARANDOLE_FLIGHT_RECORDER=0. `given`: that variable.
-  static std::string FolderOf(const std::string& given);
 
   // In memory of this process alone, for tests.
   FlightRecorder();
@@ -160,19 +157,13 @@ class FlightRecorder {
   void NoteLinks(std::vector<LinkFacts> links);
   // Says how the epoch has ended; the first call counts.
   void NoteEnd(FlightHeader::State state, int blamed, const std::string& reason);
-  // Call it when the rank has left. The last rank of an epoch of which all have left in good order removes their files,
-  // and those of earlier epochs; others stay for readers, until a later job finds that their process has been dead for
-  // an hour, or that 64 others have died later.
-  void RemoveIfAllHaveLeft() const;
-
   const FlightHeader& header() const { return *header_; }
   const FlightRecord* records() const { return records_; }
   const FlightText* texts() const { return texts_; }
   const FlightLink* links() const { return links_; }
-  const std::string& path() const { return path_; }
 
  private:
-  FlightRecorder(void* memory, std::string path);
+  explicit FlightRecorder(void* memory);
   void Describe(const Place& place);
   // Lets nobody read the clock and what it guards, until both are set anew.
   void NoteLate(const std::vector<LinkFacts>* links);
@@ -216,7 +207,6 @@ class FlightRecorder {
   FlightRecord* LookFurther();
   FlightRecord* Lose();
 
-  const std::string path_;  // "" where the memory is private
   FlightHeader* header_ = nullptr;
   FlightRecord* records_ = nullptr;
   FlightText* texts_ = nullptr;

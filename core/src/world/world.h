@@ -48,8 +48,9 @@ struct WorldSpec {
   std::string rendezvous_endpoint;       // where rank 0 listens, see transport/socket.h; unused when size is 1
   std::shared_ptr<Descriptor> listener;  // of rank 0, if it listens there already
   Key key{};                             // the secret of this world's ranks
-  std::optional<Key> job_key;            // the job's secret, by which its recordings are named; none: `key`
   uint32_t epoch = 0;                    // of an elastic job: the number of this world
+  std::string recording_path;            // of the flight recorder's file; empty: nothing is recorded
+  std::string run;                       // the name of the job there
   bool shares_memory = true;
   std::string interface_address;  // where data links listen; empty: the engine takes the address of the settings
   SegmentPlan plan;

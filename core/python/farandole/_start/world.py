@@ -14,7 +14,7 @@ from farandole._api.errors import not_initialized
 from farandole._runtime import clock, recording
 from farandole._runtime.diagnosis import thread as diagnosis
 from farandole._runtime.native import core
-from farandole._start import bootstrap, communicators, ending, environment, key_exchange
+from farandole._start import bootstrap, communicators, ending, environment, flight_files, key_exchange
 
 
 class _State:
@@ -31,6 +31,7 @@ class _State:
         self.met: tuple[str, bytes] | None = None  # store and key on one host, obtained once: a later init() has them
         self.job_key = b""  # the secret of this job's ranks, also after shutdown()
         self.epoch = 0  # of an elastic job: the number of its world
+        self.flight_file: flight_files.FlightFile | None = None  # of this world, or of the last one
         self.worlds = 0  # how many this process has been in
         self.ended_joins = 0  # in all of them
         self.launcher = ""  # that started this process
@@ -159,7 +160,9 @@ def _join(
     """Meet the other ranks, and make the world ready for the program. REQUIRES the lock."""
     world, _state.store = meeting.world, meeting.store
     place = world.rank, world.size, meeting.store, meeting.key, meeting.address, meeting.listener
-    core.init(*place, look, _state.job_key, _state.epoch)
+    file = flight_files.prepare(world.size, _state.job_key or meeting.key, _state.epoch)
+    core.init(*place, look, _state.epoch, file.path, file.run)
+    _state.flight_file = file
     errors.explain_absence("")
     ending.after_init()
     environment.tell_horovods_readers(world)
@@ -383,6 +386,8 @@ def _leave() -> None:
     process_sets.leave()
     core.shutdown()
     diagnosis.stop()
+    if _state.flight_file is not None:
+        flight_files.remove_if_all_have_left(_state.flight_file)
 
 
 def _measured_clock_offset_ns(world: environment.World) -> int:

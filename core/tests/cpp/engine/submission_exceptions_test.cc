@@ -227,8 +227,6 @@ class SubmissionExceptionsTest : public testing::TestWithParam<std::tuple<Failin
     const auto& [world, one] = GetParam();
     const AnyCall& call = one.call;
     const int earlier = one.earlier, victim = world.victim;
-    Settings settings;
-    settings.flight_recorder = "as in a job";
     const auto body = [&](Engine& engine) {
       const bool is_victim = engine.rank() == victim;
       Status status;  // another rank may end the epoch before this one has taken the result of an earlier call
@@ -240,7 +238,7 @@ class SubmissionExceptionsTest : public testing::TestWithParam<std::tuple<Failin
       Meet(engine, "later");
       Count(Meet(engine, "latest"), &seen->later_ones);
     };
-    RunRanks(world.groups, body, settings);
+    RunRanks(world.groups, body, Settings(), std::chrono::seconds(110), /*records=*/true);
   }
 
  private:

@@ -41,7 +41,6 @@ class Folder {
   }
   ~Folder() { std::filesystem::remove_all(path_); }
   std::string path() const { return path_; }
-  size_t files() const { return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), {})); }
 
  private:
   std::string path_;
@@ -142,90 +141,24 @@ TEST(FlightRecorder, ALongNameKeepsItsEndAndWholeCharacters) {
   EXPECT_LE(text.size(), FlightText::kBytes);
 }
 
-// The file of a process that is dead.
-void WriteFile(const Folder& folder, const std::string& name, int64_t late_ns, const std::string& run = "",
-               uint32_t epoch = 0) {
-  static const pid_t child = [] {
-    const pid_t pid = fork();
-    if (pid == 0) _exit(0);
-    waitpid(pid, nullptr, 0);
-    return pid;
-  }();
-  FlightHeader header;
-  header.magic = {'F', 'R', 'D', 'F', 'L', 'T', '0', '2'};
-  header.pid = child;
-  header.late_ns = late_ns;
-  header.epoch = epoch;
-  std::memcpy(header.run.data(), run.data(), run.size());
-  FILE* const file = fopen((folder.path() + "/" + name).c_str(), "wb");
-  fwrite(static_cast<void*>(&header), sizeof header, 1, file);
-  fclose(file);
-}
-
-TEST(FlightRecorder, TheFileIsTheUsersAloneAndGoesWhenAllHaveLeft) {
+TEST(FlightRecorder, TheFileIsTheUsersAlone) {
   const Folder folder;
-  const std::string inside = folder.path() + "/ranks";
-  const auto recorder = FlightRecorder::Make({0, 2, "abc", inside});
-  ASSERT_NE(recorder, nullptr);
+  const std::string path = folder.path() + "/abc.1.flight";
+  ASSERT_NE(FlightRecorder::Make({0, 2, "abc", path}), nullptr);
   struct stat found{};
-  ASSERT_EQ(stat(recorder->path().c_str(), &found), 0);
+  ASSERT_EQ(stat(path.c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777, 0600u);
   EXPECT_EQ(found.st_size, 4096 + 4096 * 64 + 2048 * 128 + 64 * 64);
-  recorder->RemoveIfAllHaveLeft();
-  EXPECT_TRUE(std::filesystem::exists(recorder->path()));
-  recorder->NoteEnd(FlightHeader::kLeft, -1, "");
-  recorder->RemoveIfAllHaveLeft();
-  EXPECT_FALSE(std::filesystem::exists(recorder->path()));
+  EXPECT_NE(FlightRecorder::Make({0, 2, "abc", path, 1}), nullptr) << "of a later epoch";
+  EXPECT_EQ(FlightRecorder::Make({0, 2, "abc", "/proc/none/abc.1.flight"}), nullptr);
 }
 
-TEST(FlightRecorder, AFailureStaysAndTheFirstReasonCounts) {
-  const Folder folder;
-  const auto recorder = FlightRecorder::Make({0, 2, "abc", folder.path()});
-  recorder->NoteEnd(FlightHeader::kEnded, 1, "rank 1 is lost");
-  recorder->NoteEnd(FlightHeader::kLeft, -1, "this rank called shutdown");
-  recorder->RemoveIfAllHaveLeft();
-  EXPECT_TRUE(std::filesystem::exists(recorder->path()));
-  EXPECT_EQ(recorder->header().blamed, 1);
-  EXPECT_EQ(std::string(recorder->header().reason.data(), recorder->header().reason_bytes), "rank 1 is lost");
-}
-
-// A rank that was lost leaves its file, which says nothing of the epochs after it.
-TEST(FlightRecorder, FilesOfEarlierEpochsGoWhenAllHaveLeftTheLast) {
-  const Folder folder;
-  const int64_t now_ns = Now().time_since_epoch().count();
-  WriteFile(folder, "lost.1.flight", now_ns, "abc", 1);
-  WriteFile(folder, "other.1.flight", now_ns, "xyz", 1);
-  WriteFile(folder, "former.1.flight", now_ns, "abc", 7);  // of a job that had the same key
-  const auto recorder = FlightRecorder::Make({0, 2, "abc", folder.path(), 2});
-  EXPECT_EQ(recorder->header().epoch, 2u);
-  recorder->NoteEnd(FlightHeader::kLeft, -1, "");
-  WriteFile(folder, "late.1.flight", now_ns, "abc", 2);
-  recorder->RemoveIfAllHaveLeft();
-  EXPECT_EQ(folder.files(), 5u) << "one is still in the epoch";
-  std::filesystem::remove(folder.path() + "/late.1.flight");
-  recorder->RemoveIfAllHaveLeft();
-  EXPECT_EQ(folder.files(), 2u);
-  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/other.1.flight"));
-  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/former.1.flight"));
-}
-
-TEST(FlightRecorder, AProcessHasOneFileOfAllItsEpochs) {
-  const Folder folder;
-  const auto first = FlightRecorder::Make({1, 3, "abc", folder.path()});
-  const auto second = FlightRecorder::Make({0, 2, "abc", folder.path(), 1});
-  EXPECT_EQ(first->path(), second->path());
-  EXPECT_EQ(folder.files(), 1u);
-  WriteFile(folder, "lost.1.flight", Now().time_since_epoch().count(), "abc", 0);
-  FlightRecorder::RemoveEarlier({0, 1, "abc", folder.path(), 2});
-  EXPECT_EQ(folder.files(), 0u);
-}
-
-TEST(FlightRecorder, AFolderThatOthersCanReadIsRefused) {
-  const Folder folder;
-  chmod(folder.path().c_str(), 0755);
-  EXPECT_EQ(FlightRecorder::Make({0, 2, "abc", folder.path()}), nullptr);
-  EXPECT_EQ(folder.files(), 0u);
-  EXPECT_EQ(FlightRecorder::Make({0, 2, "abc", "/proc/none"}), nullptr);
+TEST(FlightRecorder, TheFirstReasonCounts) {
+  FlightRecorder recorder;
+  recorder.NoteEnd(FlightHeader::kEnded, 1, "rank 1 is lost");
+  recorder.NoteEnd(FlightHeader::kLeft, -1, "this rank called shutdown");
+  EXPECT_EQ(recorder.header().blamed, 1);
+  EXPECT_EQ(std::string(recorder.header().reason.data(), recorder.header().reason_bytes), "rank 1 is lost");
 }
 
 // A killed process writes nothing more, and what it had written is there.
@@ -235,7 +168,7 @@ TEST(FlightRecorder, RecordsOutliveSigkill) {
   ASSERT_EQ(pipe(ready), 0);
   const pid_t child = fork();
   if (child == 0) {
-    const auto recorder = FlightRecorder::Make({3, 4, "abc", folder.path()});
+    const auto recorder = FlightRecorder::Make({3, 4, "abc", folder.path() + "/abc.flight"});
     FlightLabel label;
     Begin(recorder.get(), &label, "last", "train.py:5");
     [[maybe_unused]] const ssize_t told = write(ready[1], "!", 1);
@@ -246,7 +179,7 @@ TEST(FlightRecorder, RecordsOutliveSigkill) {
   ASSERT_EQ(read(ready[0], &letter, 1), 1);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  const std::string path = folder.path() + "/abc." + std::to_string(child) + ".flight";
+  const std::string path = folder.path() + "/abc.flight";
   FILE* const file = fopen(path.c_str(), "rb");
   ASSERT_NE(file, nullptr);
   ASSERT_EQ(fseek(file, 4096, SEEK_SET), 0);
@@ -258,29 +191,6 @@ TEST(FlightRecorder, RecordsOutliveSigkill) {
   EXPECT_EQ(record.sequence, 3u);
   EXPECT_EQ(record.ended, 0u);
   EXPECT_EQ(record.bytes, 4u);
-}
-
-TEST(FlightRecorder, OfDeadProcessesTheLatest64FilesStay) {
-  const Folder folder;
-  const int64_t now_ns = Now().time_since_epoch().count();
-  for (int i = 0; i < 70; ++i) WriteFile(folder, std::to_string(i) + ".1.flight", now_ns - i * 1000);
-  const auto recorder = FlightRecorder::Make({0, 2, "abc", folder.path()});
-  for (int i = 0; i < 70; ++i) {
-    EXPECT_EQ(std::filesystem::exists(folder.path() + "/" + std::to_string(i) + ".1.flight"), i < 64) << i;
-  }
-}
-
-TEST(FlightRecorder, FilesOfDeadProcessesGoAfterAnHour) {
-  const Folder folder;
-  const int64_t now_ns = Now().time_since_epoch().count();
-  WriteFile(folder, "old.1.flight", std::max<int64_t>(0, now_ns - 3'700'000'000'000));
-  WriteFile(folder, "of_before.1.flight", now_ns + 1'000'000'000'000);
-  WriteFile(folder, "late.1.flight", now_ns);
-  const auto recorder = FlightRecorder::Make({0, 2, "abc", folder.path()});
-  const bool is_up_for_an_hour = now_ns > 3'700'000'000'000;
-  EXPECT_EQ(std::filesystem::exists(folder.path() + "/old.1.flight"), !is_up_for_an_hour);
-  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/of_before.1.flight"));
-  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/late.1.flight"));
 }
 
 // A reader in another thread, as another process is, never takes a mixture of two operations for one.

@@ -122,21 +122,22 @@ void AwaitThat(Condition condition) {
   EXPECT_TRUE(condition());
 }
 
-// Runs body(engine) for every rank in a separate thread. The test fails when one does not return in time. With
-// settings.flight_recorder, whatever it is, the ranks record their operations in memory of their own.
+// Runs body(engine) for every rank in a separate thread. The test fails when one does not return in time. `records`: the
+// ranks record their operations, in memory of their own.
 inline void RunWorlds(std::vector<std::unique_ptr<World>> worlds, const std::function<void(Engine&)>& body,
                       const std::function<Settings(int rank)>& settings_of,
-                      std::chrono::seconds limit = std::chrono::seconds(110)) {
+                      std::chrono::seconds limit = std::chrono::seconds(110), bool records = false) {
   std::vector<std::future<void>> ranks;
   std::vector<std::thread> threads;
   for (auto& world : worlds) {
-    std::packaged_task<void()> task([&body, settings = settings_of(world->rank), owned = std::move(world)]() mutable {
-      std::unique_ptr<Engine> engine;
-      auto recorder = settings.flight_recorder.empty() ? nullptr : std::make_unique<FlightRecorder>();
-      const Status status = Engine::Start(std::move(owned), settings, &engine, std::move(recorder));
-      ASSERT_TRUE(status.ok()) << status.message();
-      body(*engine);
-    });
+    std::packaged_task<void()> task(
+        [&body, settings = settings_of(world->rank), records, owned = std::move(world)]() mutable {
+          std::unique_ptr<Engine> engine;
+          auto recorder = records ? std::make_unique<FlightRecorder>() : nullptr;
+          const Status status = Engine::Start(std::move(owned), settings, &engine, std::move(recorder));
+          ASSERT_TRUE(status.ok()) << status.message();
+          body(*engine);
+        });
     ranks.push_back(task.get_future());
     threads.emplace_back(std::move(task));
   }
@@ -151,13 +152,15 @@ inline void RunWorlds(std::vector<std::unique_ptr<World>> worlds, const std::fun
 }
 
 inline void RunWorlds(std::vector<std::unique_ptr<World>> worlds, const std::function<void(Engine&)>& body,
-                      const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(110)) {
-  RunWorlds(std::move(worlds), body, [&settings](int) { return settings; }, limit);
+                      const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(110),
+                      bool records = false) {
+  RunWorlds(std::move(worlds), body, [&settings](int) { return settings; }, limit, records);
 }
 
 inline void RunRanks(const std::vector<int>& group_sizes, const std::function<void(Engine&)>& body,
-                     const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(110)) {
-  RunWorlds(ThreadWorlds(group_sizes), body, settings, limit);
+                     const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(110),
+                     bool records = false) {
+  RunWorlds(ThreadWorlds(group_sizes), body, settings, limit, records);
 }
 
 }  // namespace farandole

@@ -19,7 +19,7 @@ _MOST_OPERATIONS = 512  # of a rank, for a sentence about it
 
 
 def run_of(key: bytes) -> str:
-    """The name that ranks with this key give their job: RunOf in the core's engine."""
+    """The name that ranks with this key give their job: `prepare` in _start/flight_files.py."""
     return hmac.new(key, b"flight recorder", hashlib.sha256).hexdigest()[:_RUN_DIGITS]
 
 

@@ -52,7 +52,7 @@ class Job:
 
 
 def folders(base: Mapping[str, str]) -> list[Path]:
-    """Where recorders of this user make their files, see FlightRecorder::FolderOf in the core."""
+    """Where recorders of this user make their files, see _start/flight_files.py."""
     given = base.get(_VARIABLE, "")
     if given and given != "0":
         return [Path(given)]
