@@ -22,8 +22,8 @@ const Description* FirstOfWaiting(const Gathering& gathering) {
 
 }  // namespace
 
-Coordinator::Coordinator(const Layout& layout)
-    : leaders_(layout), sets_(layout, kCoordinatorRank), ids_(sets_, leaders_) {}
+Coordinator::Coordinator(const Layout& layout, int most_new)
+    : leaders_(layout), sets_(layout, kCoordinatorRank), ids_(sets_, leaders_, most_new) {}
 
 Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoing>* out) {
   return Read(from, message, out) ? Status::Ok() : Unreadable(from);
@@ -141,7 +141,7 @@ Status Coordinator::ChangeSets(const Signature& signature, std::vector<Outgoing>
     FRD_RETURN_IF_ERROR(sets_.CanRemove(id));
     if (IsAwaited(id) || ids_.IsAwaited(id))
       return Invalid("process set ", id, " cannot be removed while it has operations in flight");
-    ids_.RetireSet(id, out);
+    ids_.RetireWhere([id](const ProcessSet& set) { return set.id == id; }, out);
     gatherings_.erase(gatherings_.lower_bound({id, ""}), gatherings_.lower_bound({id + 1, ""}));  // refusals
     sets_.Remove(id);
   }
@@ -249,7 +249,7 @@ std::vector<Absence> Coordinator::Absences() const {
     if (!set || waiting == nullptr) continue;
     add(waiting->Title(), *set, [&by = described](int rank) { return by.count(rank) > 0; });
   }
-  for (int id : ids_.live()) {
+  for (int id = 0; id < kMaxIds; ++id) {
     const Completion& partial = ids_.at(id).partial;
     if (partial.counts.empty()) continue;
     add(ids_.TitleOf(id, partial.stamp), *ids_.at(id).set,

@@ -27,7 +27,7 @@ namespace farandole {
 
 class Coordinator {
  public:
-  explicit Coordinator(const Layout& layout);
+  explicit Coordinator(const Layout& layout, int most_new = IdTable::kMostNew);
   Coordinator(const Coordinator&) = delete;
 
   // Appends the messages to send. An error means that no rank of this job sends such a message.

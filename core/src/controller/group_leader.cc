@@ -12,6 +12,7 @@ bool GroupLeader::Lead(int id, const IdProperties& properties, const ProcessSetP
   // An earlier id with this memory may have left stamps in it.
   const bool has_stamps = is_new && (properties.small() || properties.collects);
   for (uint64_t buffer = 0; has_stamps && buffer < 2; ++buffer) lead->second.CellsOf(memory_.spans, buffer).Clear();
+  if (is_new && properties.once) finishing_.push_back(id);
   return is_new;
 }
 

@@ -72,7 +72,7 @@ class GroupLeader {
   uint64_t completed_head_ = 0;                     // how far the completed ids are reported
   std::array<uint64_t, kMaxIds> completes_sent_{};  // by id: uses that are reported as completed
   std::vector<Closing> closed_;                     // to be reported
-  std::vector<int> finishing_;                      // kRetired is in the log, members may still be reading
+  std::vector<int> finishing_;                      // retired, but members may still be reading of it
 };
 
 }  // namespace farandole

@@ -30,6 +30,9 @@ bool HasLargeCells(Protocol protocol, const Signature& signature, const ProcessS
   return protocol == Protocol::kCells && signature.TotalBytes() > CellLimitBytes(set.size());
 }
 
+// Some ids are always left for operations that need one only once.
+constexpr int kMostLive = kMaxIds - 256;
+
 int64_t Rounded(int64_t size_bytes) {
   int64_t rounded = kSpanAlignment;
   while (rounded < size_bytes) rounded *= 2;
@@ -77,6 +80,18 @@ void SpanAllocator::GiveBack(int64_t offset, int64_t size_bytes) {
   free_[block].insert(offset);
 }
 
+// ---- names
+
+bool SeenNames::Add(const Description& description) {
+  std::string name = description.name;
+  if (!description.named()) name.resize(name.rfind('.') + 1);  // all names of the window are one
+  const size_t hash = std::hash<std::string>()(std::to_string(description.signature.set) + " " + name);
+  const bool seen = latest_.count(hash) + before_.count(hash) > 0;
+  latest_.insert(hash);
+  if (latest_.size() == kEachGeneration) before_ = std::exchange(latest_, {});
+  return seen;
+}
+
 // ---- leaders
 
 int Leaders::MembersOf(int group, const ProcessSet& set) const {
@@ -97,8 +112,8 @@ void Leaders::Tell(const ProcessSet& set, const Bytes& message, std::vector<Outg
 
 // ---- ids
 
-IdTable::IdTable(const ProcessSets& sets, const Leaders& leaders)
-    : sets_(sets), leaders_(leaders), spans_(static_cast<int64_t>(kSpanBytes)), ids_(kMaxIds) {
+IdTable::IdTable(const ProcessSets& sets, const Leaders& leaders, int most_new)
+    : sets_(sets), leaders_(leaders), most_new_(most_new), spans_(static_cast<int64_t>(kSpanBytes)), ids_(kMaxIds) {
   for (int id = 0; id < kMaxIds; ++id) free_.push_back(id);
 }
 
@@ -111,7 +126,7 @@ std::optional<int> IdTable::LiveIdOf(int rank, int set, const std::string& name)
 
 bool IdTable::IsAwaited(int set) const {
   return std::any_of(waiting_.begin(), waiting_.end(),
-                     [&](const Gathering& waiting) { return waiting.begin()->second.signature.set == set; });
+                     [&](const Waiting& each) { return each.gathering.begin()->second.signature.set == set; });
 }
 
 std::string IdTable::TitleOf(int id, uint64_t stamp) const {
@@ -122,40 +137,32 @@ std::string IdTable::TitleOf(int id, uint64_t stamp) const {
 // ---- giving out
 
 void IdTable::Assign(Gathering gathering, std::vector<Outgoing>* out) {
-  waiting_.push_back(std::move(gathering));
+  const Description& first = gathering.begin()->second;
+  const bool is_new = !seen_.Add(first) && live_count_ >= most_new_;
+  const bool once = is_new || ChangesSets(first.signature.kind);
+  waiting_.push_back({std::move(gathering), once});
   AssignWaiting(out);
 }
 
-// Every operation gets its id in the end. While the first in the queue does not fit, some id is live, and this retires
-// one, or is on its way to being free, and OnFinished calls this again. Once all ids are free, all memory is one piece
-// again.
+// Liveness: if the first in the queue does not fit, either some ids are live, and this retires all of them, or some id
+// is being released, and OnFinished calls this again. Once all ids are free, all memory is one piece again.
 void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
   while (!waiting_.empty()) {
-    const Signature& signature = waiting_.front().begin()->second.signature;
+    if (free_.empty()) return;
+    const auto& [gathering, once] = waiting_.front();
+    const Signature& signature = gathering.begin()->second.signature;
     const ProcessSetPtr set = sets_.Find(signature.set);
-    Protocol protocol = ChooseProtocolOf(waiting_.front(), *set);
+    Protocol protocol = once ? Protocol::kNegotiated : ChooseProtocolOf(gathering, *set);
     const int64_t wanted_bytes = SpanBytesOf(signature, *set, protocol);
-    const int64_t span_offset = spans_.Take(wanted_bytes);
+    const bool is_full = !once && live_count_ == kMostLive;
+    const int64_t span_offset = is_full ? -1 : spans_.Take(wanted_bytes);
     const bool no_span = span_offset < 0 && wanted_bytes > 0;
     // Without a span a small tensor is merely slower, but counts have no other place.
-    if (free_.empty() || (no_span && protocol == Protocol::kNegotiated)) {
-      spans_.GiveBack(span_offset, wanted_bytes);
-      RetireOldest(out);
-      return;
-    }
+    if (is_full || (no_span && protocol == Protocol::kNegotiated))
+      return RetireWhere([](const ProcessSet&) { return true; }, out);
     if (no_span) protocol = Protocol::kNegotiated;
     TellRanks(Take(waiting_.front(), protocol, span_offset), waiting_.front(), out);
     waiting_.pop_front();
-  }
-}
-
-void IdTable::RetireOldest(std::vector<Outgoing>* out) {
-  while (!live_.empty()) {
-    const int oldest = live_.front();
-    live_.pop_front();
-    if (at(oldest).state != Id::kLive) continue;
-    StartRetiring(oldest, out);
-    return;
   }
 }
 
@@ -171,12 +178,13 @@ Protocol IdTable::ChooseProtocolOf(const Gathering& gathering, const ProcessSet&
   return has_room ? protocol : Protocol::kNegotiated;
 }
 
-int IdTable::Take(const Gathering& gathering, Protocol protocol, int64_t span_offset) {
+int IdTable::Take(const Waiting& waiting, Protocol protocol, int64_t span_offset) {
+  const Gathering& gathering = waiting.gathering;
   const int number = free_.front();
   free_.pop_front();
   Id& id = ids_[static_cast<size_t>(number)];
   id = Id();
-  id.state = Id::kLive;
+  id.state = waiting.once ? Id::kRetired : Id::kLive;
   id.names = NamesIn(gathering);
   id.signature = gathering.begin()->second.signature;
   id.set = sets_.Find(id.signature.set);
@@ -184,17 +192,20 @@ int IdTable::Take(const Gathering& gathering, Protocol protocol, int64_t span_of
   id.span_offset = span_offset;
   if (HasLargeCells(protocol, id.signature, *id.set))
     large_cells_bytes_ += SpanBytesOf(id.signature, *id.set, protocol);
+  if (waiting.once) return number;
   for (const auto& [rank, name] : id.names) by_name_[{rank, {id.set->id, name}}] = number;
-  live_.push_back(number);
+  ++live_count_;
   return number;
 }
 
 // Ranks that described the operation get the id, joined ranks are invited, and leaders lead it. The first use is ready.
-void IdTable::TellRanks(int number, const Gathering& gathering, std::vector<Outgoing>* out) {
+void IdTable::TellRanks(int number, const Waiting& waiting, std::vector<Outgoing>* out) {
+  const auto& [gathering, once] = waiting;
   const Id& id = at(number);
   const size_t each = id.signature.CountsPerRank(id.set->size());
   const bool differ = id.names.count(kAllRanks) == 0;
-  Assignment assignment{number, id.protocol, id.span_offset, ++last_serial_, differ, gathering.begin()->second};
+  const Description& first = gathering.begin()->second;
+  Assignment assignment{number, id.protocol, id.span_offset, ++last_serial_, differ, once, first};
   assignment.description.counts.assign(each, 0);
   Bytes message = Encode(assignment);
   std::vector<int64_t> counts;
@@ -302,7 +313,6 @@ bool IdTable::OnFinished(int from, int number, std::vector<Outgoing>* out) {
   if (HasLargeCells(id.protocol, id.signature, *id.set)) large_cells_bytes_ -= span_bytes;
   id = Id();
   free_.push_back(number);
-  live_.erase(std::remove(live_.begin(), live_.end(), number), live_.end());
   AssignWaiting(out);
   return true;
 }
@@ -312,6 +322,7 @@ bool IdTable::OnFinished(int from, int number, std::vector<Outgoing>* out) {
 void IdTable::StartRetiring(int number, std::vector<Outgoing>* out) {
   Id& id = ids_[static_cast<size_t>(number)];
   id.state = Id::kRetiring;
+  --live_count_;
   for (const auto& [rank, name] : id.names) {
     const auto found = by_name_.find({rank, {id.set->id, name}});
     if (found != by_name_.end() && found->second == number) by_name_.erase(found);
@@ -319,11 +330,9 @@ void IdTable::StartRetiring(int number, std::vector<Outgoing>* out) {
   leaders_.Tell(*id.set, EncodeIdMessage(MessageKind::kRetire, number), out);
 }
 
-// The ids of a removed set retire with it.
-void IdTable::RetireSet(int set, std::vector<Outgoing>* out) {
+void IdTable::RetireWhere(const std::function<bool(const ProcessSet&)>& is_chosen, std::vector<Outgoing>* out) {
   for (int number = 0; number < kMaxIds; ++number) {
-    const Id& id = at(number);
-    if (id.state == Id::kLive && id.set->id == set) StartRetiring(number, out);
+    if (at(number).state == Id::kLive && is_chosen(*at(number).set)) StartRetiring(number, out);
   }
 }
 

@@ -4,15 +4,20 @@
 //   id:  free -> live -> retiring (RETIRE to leaders) -> retired (all have closed it: kRetired into the logs)
 //        -> free (all have finished with it)
 //
+// Once many ids are live, a name that the table has not seen lately gets one for a single use, which is retired from the
+// beginning. So names that never repeat, such as "loss.1", "loss.2" and so on, leave those that repeat in the table.
+//
 // Pure state machines on rank 0: messages in, messages out. Thread rule: the holder of the ProgressLock.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -43,6 +48,18 @@ class SpanAllocator {
   std::map<int64_t, std::set<int64_t>> free_;  // size, a power of two -> offsets, multiples of the size
 };
 
+// Remembers the names of the last kEachGeneration operations at least, and of twice as many at most.
+class SeenNames {
+ public:
+  // Adds the name. Returns whether it was there. Unnamed operations with one signature count as one name.
+  bool Add(const Description& description);
+
+ private:
+  static constexpr size_t kEachGeneration = 4 * kMaxIds;
+  // Hashes. Where two names have the same, one of them takes an id for good at its first use.
+  std::unordered_set<size_t> latest_, before_;
+};
+
 // The leaders: the first rank of each group speaks for it. A value that does not change.
 class Leaders {
  public:
@@ -64,8 +81,10 @@ class Leaders {
 // Owns the ids, their names and spans, the operations that wait for an id, and the order in which complete ones run.
 class IdTable {
  public:
-  // All arguments outlive the table.
-  IdTable(const ProcessSets& sets, const Leaders& leaders);
+  // As long as fewer than `most_new` ids are live, new names get ids for good. Training seldom has more names.
+  static constexpr int kMostNew = 1024;
+  // References outlive the table.
+  IdTable(const ProcessSets& sets, const Leaders& leaders, int most_new);
 
   struct Id {
     enum { kFree, kLive, kRetiring, kRetired } state = kFree;
@@ -82,8 +101,6 @@ class IdTable {
   };
   const Id& at(int id) const { return ids_[static_cast<size_t>(id)]; }
   std::optional<int> LiveIdOf(int rank, int set, const std::string& name) const;
-  // Live ids, oldest first, without those that were retired to make room.
-  const std::deque<int>& live() const { return live_; }
   // True when some operation of the set waits for an id.
   bool IsAwaited(int set) const;
   std::string TitleOf(int id, uint64_t stamp) const;
@@ -91,7 +108,8 @@ class IdTable {
   // Gives the operation an id, as soon as one is free. REQUIRES: all its ranks agree.
   void Assign(Gathering gathering, std::vector<Outgoing>* out);
   void StartRetiring(int id, std::vector<Outgoing>* out);
-  void RetireSet(int set, std::vector<Outgoing>* out);
+  // Retires the live ids of such sets.
+  void RetireWhere(const std::function<bool(const ProcessSet&)>& is_chosen, std::vector<Outgoing>* out);
   // Handle the parts of a report. They return false for what a leader of this job does not report.
   bool OnCompleted(int from, Completion completion, std::vector<Outgoing>* out);
   bool OnClosed(int from, const Closing& closing);
@@ -101,25 +119,31 @@ class IdTable {
   void Flush(std::vector<Outgoing>* out);
 
  private:
+  struct Waiting {
+    Gathering gathering;
+    bool once;  // its name has not been seen lately
+  };
+
   bool AreCountsOf(const Id& id, int group, const Completion& completion) const;
   std::vector<int64_t> InPositionOrder(const Id& id) const;
   void AddReady(const Id& id, int number, uint64_t use, std::vector<int64_t> counts);
   void AssignWaiting(std::vector<Outgoing>* out);
   Protocol ChooseProtocolOf(const Gathering& gathering, const ProcessSet& set) const;
-  int Take(const Gathering& gathering, Protocol protocol, int64_t span_offset);
-  void TellRanks(int id, const Gathering& gathering, std::vector<Outgoing>* out);
-  void RetireOldest(std::vector<Outgoing>* out);
+  int Take(const Waiting& waiting, Protocol protocol, int64_t span_offset);
+  void TellRanks(int id, const Waiting& waiting, std::vector<Outgoing>* out);
 
   const ProcessSets& sets_;
   const Leaders& leaders_;
+  const int most_new_;
   SpanAllocator spans_;
   int64_t large_cells_bytes_ = 0;  // the spans of large cells
   std::vector<Id> ids_;
   std::deque<int> free_;
-  std::deque<int> live_;
+  int live_count_ = 0;
   // Live ids by rank, set and name, since the ranks may count unnamed operations differently after a disagreement.
   std::map<std::pair<int, std::pair<int, std::string>>, int> by_name_;
-  std::deque<Gathering> waiting_;
+  SeenNames seen_;
+  std::deque<Waiting> waiting_;
   std::vector<std::pair<LogItem, ProcessSetPtr>> log_;  // to be sent
   uint32_t last_serial_ = 0;
 };

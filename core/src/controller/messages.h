@@ -97,9 +97,10 @@ struct Assignment {
   int64_t span_offset = -1;
   uint32_t serial = 0;        // counts assignments, so that data put to a former name of the id are told apart
   bool names_differ = false;  // unnamed: the ranks have different names for it
+  bool once = false;          // the id is for the described use alone: every rank forgets it there
   Description description;    // under the receiver's name, without data
 
-  FRD_FIELDS(id, protocol, span_offset, serial, names_differ, description)
+  FRD_FIELDS(id, protocol, span_offset, serial, names_differ, once, description)
   bool IsValid() const { return IsId(id); }
 };
 

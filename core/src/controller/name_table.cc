@@ -87,6 +87,7 @@ std::optional<IdProperties> PropertiesOf(const Assignment& assignment, const Pro
   properties.payload_bytes = has_data ? static_cast<size_t>(signature.TotalBytes()) : 0;
   properties.counts_per_rank = signature.CountsPerRank(set.size());
   properties.serial = assignment.serial;
+  properties.once = assignment.once;
   properties.sharers = group.SharersOf(set);
   properties.collects = CollectsInCells(assignment.protocol, set.layout) && properties.sharers > 1;
   return properties;
@@ -98,6 +99,7 @@ bool NameTable::Assign(Name* name, int id, const IdProperties& properties) {
   name->known = name->description.signature;
   name->properties = properties;
   name->next_use = 1;
+  name->retiring = properties.once;
   ++name->ids_held;
   ids_[static_cast<size_t>(id)] = {name, properties};
   return true;

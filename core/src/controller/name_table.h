@@ -38,6 +38,7 @@ struct IdProperties {
   uint32_t serial = 0;    // of the assignment
   int sharers = 0;        // members of this group in the set
   bool collects = false;  // early, and this group has several members in the set
+  bool once = false;      // the name forgets the id after its described use
 
   bool small() const { return protocol == Protocol::kCells; }
   bool early() const { return protocol == Protocol::kEarly; }
@@ -66,7 +67,7 @@ struct Name {
   uint64_t next_use = 0;                   // of the id; use 0 is the described one
   // Ids that still mean this name: the current one, and former ones until RETIRED is read.
   int ids_held = 0;
-  bool retiring = false;  // RETIRED was read, but one completed use is still to come
+  bool retiring = false;  // the id is forgotten after the use in flight
 
   // The use in flight; UsesInFlight changes these.
   Ticket ticket = 0;

@@ -51,7 +51,7 @@ const Layout& CachedLayout(const std::vector<std::string>& machines) {
 
 // Assigns this id to the description.
 Assignment AssignmentOf(int id, const Description& description, Protocol protocol, int64_t span_offset) {
-  return {id, protocol, span_offset, static_cast<uint32_t>(id) + 1, false, description};
+  return {id, protocol, span_offset, static_cast<uint32_t>(id) + 1, false, false, description};
 }
 
 // Assigns its number to one of Descriptions().
@@ -83,6 +83,9 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     all.push_back(Encode(MessageKind::kDescribe, description));
     all.push_back(Encode(Failure{description.signature.set, description.name, Code::kInvalid, "no"}));
     all.push_back(Encode(AssignmentOf(id, layout)));
+    Assignment once = AssignmentOf(id, description, Protocol::kNegotiated, description.counts.empty() ? -1 : id * 4096);
+    once.once = true;
+    all.push_back(Encode(once));
     all.push_back(Encode(Asked{0, {0, 1}}));
     all.push_back(Encode(Asked{1, {}}));
     all.push_back(Encode(Answered{0, Answered::kNobody, "", {{description.name, {0, 1}, {2}}, {"", {}, {}}}}));

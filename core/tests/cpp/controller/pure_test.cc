@@ -162,17 +162,25 @@ TEST(CoordinatorTest, OnlyTheFirstAbortIsForwarded) {
 
 Bytes ReportOf(const Completion& completion) { return Encode(Report{{completion}, {}, {}}); }
 
+// Every rank makes the call.
+void Describe(Coordinator* coordinator, int size, const Description& description, std::vector<Outgoing>* out) {
+  for (int rank = 0; rank < size; ++rank)
+    EXPECT_TRUE(coordinator->OnMessage(rank, Encode(MessageKind::kDescribe, description), out).ok());
+}
+
 // One machine whose leader closes and finishes with every id at once. Returns the names that got an id.
 std::vector<std::string> DescribeByAll(Coordinator* coordinator, int size, const Description& description) {
   std::vector<Outgoing> out;
   std::vector<std::string> assigned;
-  for (int rank = 0; rank < size; ++rank)
-    coordinator->OnMessage(rank, Encode(MessageKind::kDescribe, description), &out);
+  Describe(coordinator, size, description, &out);
   for (size_t i = 0; i < out.size(); ++i) {
     if (out[i].rank != 0) continue;
     const Bytes message = out[i].message;  // a copy, since `out` grows
-    if (const auto assignment = ReadAs<Assignment>(message)) assigned.push_back(assignment->description.name);
     Report report;
+    if (const auto assignment = ReadAs<Assignment>(message)) {
+      assigned.push_back(assignment->description.name);
+      if (assignment->once) report.finished.push_back(assignment->id);
+    }
     if (const auto retire = ReadAs<IdMessage>(message, MessageKind::kRetire))
       report.closed.push_back({retire->id, 1, 1, 1, 0, false});
     for (const LogItem& item : ReadAs<LogItems>(message).value_or(LogItems()).items) {
@@ -203,6 +211,42 @@ TEST(CoordinatorTest, CountsGetTheirSpanHoweverFullTheSpansAre) {
     gather.counts.assign(tensors, 2);
     EXPECT_EQ(DescribeByAll(&coordinator, kRanks, gather), (std::vector<std::string>{gather.name}));
   }
+}
+
+TEST(CoordinatorTest, WhereManyIdsAreLiveANameGetsOneForGoodAtItsSecondUse) {
+  Coordinator coordinator(LayoutOf({"a", "a"}), /*most_new=*/0);
+  const auto is_once = [&coordinator](const Description& description) {
+    std::vector<Outgoing> out;
+    Describe(&coordinator, 2, description, &out);
+    return ReadAs<Assignment>(out.back().message).value().once;
+  };
+  for (const bool once : {true, false}) EXPECT_EQ(is_once(Base()), once);
+  // Of unnamed operations with one signature the first is enough.
+  for (int64_t number = 0; number < 3; ++number) {
+    Description unnamed = Base();
+    unnamed.name = "#123." + std::to_string(number);
+    unnamed.sequence_number = number;
+    EXPECT_EQ(is_once(unnamed), number == 0);
+  }
+  Description sets;
+  sets.signature.kind = OpKind::kAddProcessSet;
+  sets.signature.ranks = {0, 1};
+  for (sets.sequence_number = 3; sets.sequence_number < 6; ++sets.sequence_number) {
+    sets.name = "#sets." + std::to_string(sets.sequence_number);
+    EXPECT_TRUE(is_once(sets));
+  }
+}
+
+TEST(SeenNamesTest, TheLatestNamesAreRememberedAndNotAll) {
+  SeenNames seen;
+  Description description;
+  const auto add = [&](int name) {
+    description.name = "loss." + std::to_string(name);
+    return seen.Add(description);
+  };
+  for (int name = 0; name < 100'000; ++name) EXPECT_FALSE(add(name));
+  EXPECT_FALSE(add(0));
+  EXPECT_TRUE(add(100'000 - 4 * kMaxIds));
 }
 
 // The ranks describe one operation of so many floats. Returns whether it gets a span for its data.
@@ -282,8 +326,7 @@ Description InTheLog() {
 TEST(CoordinatorTest, AKnownOperationThatAGroupHasNotComeToIsStalled) {
   Coordinator coordinator(LayoutOf({"a", "b", "b"}));
   std::vector<Outgoing> out;
-  for (int rank = 0; rank < 3; ++rank)
-    ASSERT_TRUE(coordinator.OnMessage(rank, Encode(MessageKind::kDescribe, InTheLog()), &out).ok());
+  Describe(&coordinator, 3, InTheLog(), &out);
   EXPECT_TRUE(coordinator.Absences().empty());
   ASSERT_TRUE(coordinator.OnMessage(0, ReportOf(Completion{0, 1, 1, {{0, {}}}}), &out).ok());
   const auto stalled = coordinator.Absences();

@@ -16,7 +16,10 @@ Layout MakeGroups(const std::vector<int>& sizes) {
 }
 
 SimulatedJob::SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted, Negotiation::Limits limits)
-    : layout_(MakeGroups(groups)), random_(seed), planted_(planted), coordinator_(layout_) {
+    : layout_(MakeGroups(groups)),
+      random_(seed),
+      planted_(planted),
+      coordinator_(layout_, seed % 3 == 0 ? 0 : IdTable::kMostNew) {
   for (const auto& group : layout_.groups)
     memories_.push_back(std::make_unique<Pages>(GroupMemory::BytesFor(static_cast<int>(group.size()))));
   if (seed % 2 == 0) limits.one_phase_bytes = 0;
@@ -206,6 +209,7 @@ bool SimulatedJob::DeliverToCoordinator(int r) {
   if (!more) coordinator_.Flush(&out);
   Distribute(std::move(out));
   ++messages_;
+  descriptions_ += static_cast<MessageKind>(message[0]) == MessageKind::kDescribe;
   return true;
 }
 

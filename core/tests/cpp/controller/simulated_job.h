@@ -66,7 +66,8 @@ class SimulatedJob {
   void Kill(int rank, int after_steps);  // the rank takes no more steps
   void Pause(int rank, bool paused);     // the rank reads nothing while it is paused
 
-  size_t messages() const { return messages_; }  // to the coordinator
+  size_t messages() const { return messages_; }          // to the coordinator
+  size_t descriptions() const { return descriptions_; }  // among them
   int failed(int rank) const;                    // calls of the last run
   int done(int rank) const;
   int lefts_seen(int rank) const;
@@ -174,7 +175,7 @@ class SimulatedJob {
   std::map<std::pair<uint64_t, int>, Call> calls_;          // by tag and rank, of all runs
   Time time_ = Time::kNever;
   int window_ = 4;
-  size_t messages_ = 0;
+  size_t messages_ = 0, descriptions_ = 0;
   bool was_log_full_ = false;
   std::string complaint_;
   std::vector<int> joins_;                                            // as they came to the coordinator

@@ -98,8 +98,8 @@ int Complaints(const std::vector<int>& groups, Planted planted, bool disagree) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SimulatedJob job(groups, seed, planted);
     Scripts scripts(job.size());
-    for (int i = 0; i < 12; ++i) {
-      const std::string name = std::to_string(i % 6);
+    for (int i = 0; i < 20; ++i) {
+      const std::string name = std::to_string(i % 4);
       scripts.All(i % 2 ? Small("s" + name) : Large("l" + name));
       scripts.All(Broadcast("b" + name, 0));
     }
