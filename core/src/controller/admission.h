@@ -96,10 +96,9 @@ struct Admission {
   int64_t sequence_number = -1;     // of an unnamed operation; equal on all ranks that meet in one use
   std::optional<CellBuffer> cells;  // small: where all members put their data, with stamp()
   bool large = false;               // small, but reduced in two phases
-  bool early = false;               // early: leaders exchange their groups' data from now on, with `serial` and `round`
+  bool early = false;               // early: leaders exchange their groups' data from now on, with `serial`
   std::optional<CellBuffer> group_cells;  // early: where the members of this group meet, if it has several
   uint32_t serial = 0;
-  uint32_t round = 0;
   FlightLabel* label = nullptr;  // its name's; valid until the lock is released
   uint64_t stamp() const { return StampOf(use, sequence_number); }
 };
@@ -118,13 +117,12 @@ struct NegotiationEvent {
     kIdRetired,    // no rank begins another use of the early id with this `serial`
     kFailed,       // items[0]: `status`
     kNamesDiffer,  // the ranks have different names for the unnamed `description`: not all of their callers wait
-    kWithdrawn,    // items[0]: this rank has joined, and is out of the operation until it is invited again
-    kInvited,   // this rank has joined and takes part in `description`; items[0].ticket != 0: it is submitted already
-    kJoinEnd,   // all ranks had joined, `rank` last; `sequence_numbers` are the highest of any rank
-    kAsked,     // rank `rank` asks where this rank is
-    kAnswered,  // what rank `answer.rank` says of itself, or which ranks rank 0 knows to be missing
-    kLeft,      // `rank` left in good order; what is still in flight will never complete
-    kAbort,     // `status`: this epoch is over; `rank` is to blame (or -1)
+    kInvited,      // this rank has joined, and takes part in `description` as items[0]
+    kJoinEnd,      // all ranks had joined, `rank` last; `sequence_numbers` are the highest of any rank
+    kAsked,        // rank `rank` asks where this rank is
+    kAnswered,     // what rank `answer.rank` says of itself, or which ranks rank 0 knows to be missing
+    kLeft,         // `rank` left in good order; what is still in flight will never complete
+    kAbort,        // `status`: this epoch is over; `rank` is to blame (or -1)
   } kind = kBatch;
   std::vector<Item> items;
   Status status;
@@ -158,7 +156,7 @@ class Outbox {
     messages_.push_back(std::move(message));
     empty_ = false;
   }
-  void Send(MessageKind kind, int id, uint64_t value = 0) { Send(EncodeIdMessage(kind, id, value)); }
+  void Send(MessageKind kind, int id) { Send(EncodeIdMessage(kind, id)); }
   bool empty() const { return empty_; }  // any thread
   size_t size() const { return messages_.size(); }
   // The caller delivers them.

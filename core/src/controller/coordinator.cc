@@ -83,6 +83,10 @@ bool Coordinator::OnDescribe(int from, Description description, std::vector<Outg
   return true;
 }
 
+bool Coordinator::HasJoined(const ProcessSet& set) const {
+  return std::any_of(joined_.begin(), joined_.end(), [&](int rank) { return set.PositionOf(rank) >= 0; });
+}
+
 // Every rank of the set has described the operation or has joined.
 bool Coordinator::IsComplete(const Gatherings::value_type& entry) const {
   const ProcessSet& set = *sets_.Find(entry.first.first);
@@ -109,7 +113,7 @@ void Coordinator::Decide(const Gathering& gathering, std::vector<Outgoing>* out)
   const ProcessSetPtr set = sets_.Find(signature.set);
   Status decided = Refusal(gathering, *set);
   if (decided.ok()) decided = ChangeSets(signature, out);
-  if (decided.ok()) return ids_.Assign(gathering, out);
+  if (decided.ok()) return ids_.Assign(gathering, HasJoined(*set), out);
   for (const auto& [rank, description] : gathering) {
     if (!description.refusal.empty()) continue;
     const Failure failure{set->id, description.name, decided.code(), decided.message()};
@@ -152,9 +156,7 @@ Status Coordinator::ChangeSets(const Signature& signature, std::vector<Outgoing>
 
 bool Coordinator::OnReport(int from, Report report, std::vector<Outgoing>* out) {
   for (Completion& completion : report.completed) {
-    const int id = completion.id;
     if (!ids_.OnCompleted(from, std::move(completion), out)) return false;
-    OpenFor(id, out);
   }
   for (const Closing& closing : report.closed) {
     if (!ids_.OnClosed(from, closing)) return false;
@@ -179,13 +181,12 @@ bool Coordinator::OnJoin(int from, const Joined& joined, std::vector<Outgoing>* 
     EndJoin(from, out);
     return true;
   }
-  out->push_back({from, Encode(MessageKind::kJoin, joined)});  // before any invitation
+  ids_.RetireWhere([from](const ProcessSet& set) { return set.PositionOf(from) >= 0; }, out);
   // One at a time: a decision may remove a set.
   const auto next = [this] {
     return std::find_if(gatherings_.begin(), gatherings_.end(), [this](const auto& each) { return IsComplete(each); });
   };
   for (auto complete = next(); complete != gatherings_.end(); complete = next()) DecideAt(complete, out);
-  for (int id = 0; id < kMaxIds; ++id) OpenFor(id, out);
   return true;
 }
 
@@ -196,18 +197,6 @@ void Coordinator::EndJoin(int last, std::vector<Outgoing>* out) {
   for (int rank = 0; rank < leaders_.world().size(); ++rank) out->push_back({rank, result});
   joined_.clear();
   gatherings_.clear();  // refusals
-}
-
-// Where all members of a group in the set have joined, none of them arrives, so the coordinator tells them that others
-// wait.
-void Coordinator::OpenFor(int number, std::vector<Outgoing>* out) const {
-  const Completion& partial = ids_.at(number).partial;
-  if (joined_.empty() || partial.counts.empty()) return;
-  for (int rank : ids_.at(number).set->ranks) {
-    const bool waited_for = partial.counts.count(leaders_.GroupOf(rank)) == 0;
-    if (waited_for && joined_.count(rank) > 0)
-      out->push_back({rank, EncodeIdMessage(MessageKind::kOpen, number, partial.stamp)});
-  }
 }
 
 // ---- who waits for whom
@@ -253,7 +242,7 @@ std::vector<Absence> Coordinator::Absences() const {
     const Completion& partial = ids_.at(id).partial;
     if (partial.counts.empty()) continue;
     add(ids_.TitleOf(id, partial.stamp), *ids_.at(id).set,
-        [&](int rank) { return joined_.count(rank) > 0 || partial.counts.count(leaders_.GroupOf(rank)) > 0; });
+        [&](int rank) { return partial.counts.count(leaders_.GroupOf(rank)) > 0; });
   }
   if (!joined_.empty())
     add(NameOf(OpKind::kJoin), *sets_.Find(0), [this](int rank) { return joined_.count(rank) > 0; });

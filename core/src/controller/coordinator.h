@@ -5,7 +5,9 @@
 //                 \--not equal--> ERROR, still unknown
 //
 // id_table.h draws what becomes of an id; messages.h lists the messages. Ranks that have joined describe nothing: an
-// operation is complete without them, and they are invited to it. When all ranks have joined, all go on together.
+// operation is complete without them, and ASSIGN invites them to it. When all ranks have joined, all go on together.
+//
+// Invariant: no id is live whose set has a rank that has joined.
 //
 // A pure state machine on rank 0: messages in, messages out, no clock, no threads, no sockets. Thread rule: the holder
 // of the ProgressLock. Coordinator decides; its members own the state, one each.
@@ -57,13 +59,13 @@ class Coordinator {
   // come to the first: then there are several, in order.
   using Gatherings = std::multimap<std::pair<int, std::string>, Gathering>;
 
+  bool HasJoined(const ProcessSet& set) const;  // one of its ranks
   bool IsComplete(const Gatherings::value_type& entry) const;
   bool IsAwaited(int set) const;
   void DecideAt(Gatherings::iterator complete, std::vector<Outgoing>* out);
   void Decide(const Gathering& gathering, std::vector<Outgoing>* out);
   Status Refusal(const Gathering& gathering, const ProcessSet& set) const;
   Status ChangeSets(const Signature& signature, std::vector<Outgoing>* out);
-  void OpenFor(int id, std::vector<Outgoing>* out) const;
   void EndJoin(int last, std::vector<Outgoing>* out);
 
   // Later members refer to earlier ones.

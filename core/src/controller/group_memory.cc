@@ -68,14 +68,12 @@ struct alignas(64) ArrivalCounters::Counter {
 };
 
 size_t ArrivalCounters::BytesFor(int member_count) {
-  return Pages(sizeof(MemoryLine)) + Pages(sizeof(Counter) * kMaxIds) +
-         Pages(sizeof(uint64_t) * kMaxIds) * static_cast<size_t>(member_count);
+  return Pages(sizeof(Counter) * kMaxIds) + Pages(sizeof(uint64_t) * kMaxIds) * static_cast<size_t>(member_count);
 }
 
 ArrivalCounters::ArrivalCounters(std::byte* memory, int member, int member_count)
     : member_(member), member_count_(member_count) {
-  joined_ = reinterpret_cast<MemoryLine*>(memory);
-  counters_ = reinterpret_cast<Counter*>(memory += Pages(sizeof(MemoryLine)));
+  counters_ = reinterpret_cast<Counter*>(memory);
   arrivals_ = reinterpret_cast<std::atomic<uint64_t>*>(memory + Pages(sizeof(Counter) * kMaxIds));
 }
 
@@ -118,11 +116,6 @@ void ArrivalCounters::Reset(int id) {
 uint64_t ArrivalCounters::LatestOf(int member, int id) const {
   return said(member, id).load(std::memory_order_relaxed);
 }
-
-void ArrivalCounters::ChangeJoined(int by) {
-  joined_->value.fetch_add(static_cast<uint64_t>(static_cast<int64_t>(by)));
-}
-bool ArrivalCounters::AnyJoined() const { return joined_->value.load() != 0; }
 
 // ---- log
 

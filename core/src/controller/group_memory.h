@@ -4,8 +4,7 @@
 // All of it lies in one piece of memory that is handed in (a segment, or the heap in simulations) and holds no
 // pointers:
 //
-//   counters  joined    [ how many members have joined ]
-//             counters  [ id 0 | id 1 | ... ]          one line each: how often members arrived, with the retired flag
+//   counters  counters  [ id 0 | id 1 | ... ]          one line each: how often members arrived, with the retired flag
 //             arrivals  [ member ][ id ]               the stamp of each member's last arrival
 //   log       heads     [ member 0 | member 1 | ... ]  one line each: how far the member has read the log
 //             entries   [ e e e e ... ]                ring of entries in total order, tagged by lap
@@ -89,10 +88,6 @@ class ArrivalCounters {
   void Reset(int id);                           // REQUIRES: AllDoneWith, and the id is not yet given out again
   uint64_t LatestOf(int member, int id) const;  // its last stamp; 0: it never came
 
-  // Changes the number of joined members. Every arrival has to wake these.
-  void ChangeJoined(int by);
-  bool AnyJoined() const;
-
  private:
   struct Counter;
   std::atomic<uint64_t>& said(int member, int id) const {
@@ -101,7 +96,6 @@ class ArrivalCounters {
 
   int member_;
   int member_count_;
-  MemoryLine* joined_;
   Counter* counters_;
   std::atomic<uint64_t>* arrivals_;
 };

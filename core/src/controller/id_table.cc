@@ -136,11 +136,11 @@ std::string IdTable::TitleOf(int id, uint64_t stamp) const {
 
 // ---- giving out
 
-void IdTable::Assign(Gathering gathering, std::vector<Outgoing>* out) {
+void IdTable::Assign(Gathering gathering, bool once, std::vector<Outgoing>* out) {
   const Description& first = gathering.begin()->second;
   const bool is_new = !seen_.Add(first) && live_count_ >= most_new_;
-  const bool once = is_new || ChangesSets(first.signature.kind);
-  waiting_.push_back({std::move(gathering), once});
+  const bool changes_sets = ChangesSets(first.signature.kind);
+  waiting_.push_back({std::move(gathering), once || is_new || changes_sets});
   AssignWaiting(out);
 }
 

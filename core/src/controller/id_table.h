@@ -105,8 +105,8 @@ class IdTable {
   bool IsAwaited(int set) const;
   std::string TitleOf(int id, uint64_t stamp) const;
 
-  // Gives the operation an id, as soon as one is free. REQUIRES: all its ranks agree.
-  void Assign(Gathering gathering, std::vector<Outgoing>* out);
+  // Gives the operation an id, as soon as one is free; `once`: for this use alone. REQUIRES: all its ranks agree.
+  void Assign(Gathering gathering, bool once, std::vector<Outgoing>* out);
   void StartRetiring(int id, std::vector<Outgoing>* out);
   // Retires the live ids of such sets.
   void RetireWhere(const std::function<bool(const ProcessSet&)>& is_chosen, std::vector<Outgoing>* out);
@@ -121,7 +121,7 @@ class IdTable {
  private:
   struct Waiting {
     Gathering gathering;
-    bool once;  // its name has not been seen lately
+    bool once;
   };
 
   bool AreCountsOf(const Id& id, int group, const Completion& completion) const;

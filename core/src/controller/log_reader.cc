@@ -20,7 +20,11 @@ bool LogReader::Consume(const LogEntry& entry, NegotiationEvents* events) {
     events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kLeft, entry.id));
     return true;
   }
-  if (entry.kind == LogKind::kJoinEnd) return EndJoin(events);
+  if (entry.kind == LogKind::kJoinEnd) {
+    if (!join_.HasResult()) return false;
+    join_.End(events);
+    return true;
+  }
   if (entry.kind == LogKind::kEndOfBatch) {
     Emit(&across_, events);
     return true;
@@ -103,8 +107,6 @@ bool LogReader::EndUse(Name* name, uint8_t uses, NegotiationEvents* events) {
   }
   if (completed) {
     in_flight_.EndWith(NegotiationEvent::kTake, name, events);
-  } else if (join_.joined()) {
-    in_flight_.EndWith(NegotiationEvent::kWithdrawn, name, events);
   } else {
     if (name->arrivals) events->push_back(NegotiationEvent::About(NegotiationEvent::kRecalled, name->ticket));
     in_flight_.Uncount(name);
@@ -124,7 +126,6 @@ bool LogReader::ForgetIfRetiring(Name* name) {
 
 void LogReader::Forget(int id) {
   names_.Forget(id);
-  join_.Forget(id);
   finished_.push_back(id);  // has room
   has_finished_.store(true, std::memory_order_relaxed);
 }
@@ -144,16 +145,7 @@ bool LogReader::ReleaseFinished(NegotiationEvents* events) {
   return true;
 }
 
-// ---- joining and leaving
-
-// Small operations are not in the log. Each rank completed its own before it joined, so those here are ready: the
-// driver takes large ones first. Data for the last early operations may still be on their way.
-bool LogReader::EndJoin(NegotiationEvents* events) {
-  if (!join_.HasResult() || in_flight_.early_count() > 0 || in_flight_.HasLarge()) return false;
-  in_flight_.TakeAll(events);
-  join_.End(events);
-  return true;
-}
+// ---- leaving
 
 void LogReader::AddLeaving(std::set<int>* leaving) const {
   uint64_t position = head_;

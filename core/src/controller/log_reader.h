@@ -55,7 +55,6 @@ class LogReader {
   static bool IsCompleted(const Name& name, uint8_t uses);  // its use in flight, as an entry of its retired id says
   void OnRetired(Name* name, const LogEntry& entry, NegotiationEvents* events);
   bool EndUse(Name* name, uint8_t uses, NegotiationEvents* events);
-  bool EndJoin(NegotiationEvents* events);
   void Forget(int id);
 
   GroupMemory& memory_;

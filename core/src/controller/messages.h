@@ -2,15 +2,15 @@
 // one group needs no message at all, that of several groups one per group and batch in each direction.
 //
 //   rank -> coordinator     DESCRIBE   an operation this rank does not know, or knows otherwise, or why it refuses one
-//                           STUCK      an id should be described anew (unnamed ones in several ids, a joined
-//                                      root, an id that was used very often)
+//                           STUCK      an id should be described anew (unnamed ones in several ids, an id that was
+//                                      used very often)
+//                           JOIN       this rank has no more data
 //   leader -> coordinator   REPORT     what its group has completed, closed and finished with
 //   coordinator -> rank     ASSIGN     an id: to the ranks of its set and the leaders of their groups
-//                           ERROR      why an operation is refused    OPEN   an operation waits for joined ranks alone
+//                           ERROR      why an operation is refused
 //                           JOIN_END   all had joined: who came last, sequence numbers
 //   coordinator -> leader   RETIRE     close the id                   LOG    entries to append, in order
-//   both                    JOIN       this rank has no more data; sent back once the coordinator knows
-//                           LEAVE      a rank shuts down in good order; sent on to those that cannot see it
+//   both                    LEAVE      a rank shuts down in good order; sent on to those that cannot see it
 //                           ABORT      this epoch cannot go on; sent on to all
 //                           QUESTION   where these ranks are, sent on to them; or, to no rank, who is missing
 //                           ANSWER     to the rank that asked
@@ -42,7 +42,6 @@ enum class MessageKind : uint8_t {
   kReport,
   kAssign,
   kError,
-  kOpen,
   kJoinEnd,
   kRetire,
   kLog,
@@ -247,12 +246,11 @@ struct Joined {
   FRD_FIELDS(rank, sequence_numbers)
 };
 
-// STUCK, RETIRE, OPEN (what the others said), LEAVE (the rank)
+// STUCK, RETIRE, LEAVE (the rank)
 struct IdMessage {
   int32_t id = 0;
-  uint64_t value = 0;
 
-  FRD_FIELDS(id, value)
+  FRD_FIELDS(id)
   bool IsValid() const { return IsId(id); }
 };
 
@@ -267,9 +265,7 @@ template <typename T>
 Bytes Encode(const T& said) {
   return Encode(T::kKind, said);
 }
-inline Bytes EncodeIdMessage(MessageKind kind, int id, uint64_t value = 0) {
-  return Encode(kind, IdMessage{id, value});
-}
+inline Bytes EncodeIdMessage(MessageKind kind, int id) { return Encode(kind, IdMessage{id}); }
 
 // Null for a message of another kind, or one that cannot be read in full.
 template <typename T>

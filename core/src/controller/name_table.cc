@@ -120,7 +120,6 @@ void UsesInFlight::Uncount(Name* name) {
 
 void UsesInFlight::Leave(Name* name) {
   if (!name->counted) return;
-  if (name->arrivals) --early_count_;
   if (name->small()) LeaveSmall(name);
 }
 
@@ -155,10 +154,6 @@ bool UsesInFlight::IsReady(int id, const CellBuffer& cells, bool large, uint64_t
   return !counters_.IsRetired(id);
 }
 
-bool UsesInFlight::AllHavePut(const Name& name) const {
-  return CellsOf(name, name.next_use - 1).AllHavePut(StampOfUse(name));
-}
-
 bool UsesInFlight::HasReduced(const Name& name, int position) const {
   return CellsOf(name, name.next_use - 1).HasReduced(position, StampOfUse(name));
 }
@@ -183,14 +178,6 @@ std::vector<int> UsesInFlight::AskForBells() const {
     }
   }
   return late;
-}
-
-bool UsesInFlight::HasLarge() const {
-  return std::any_of(small_.begin(), small_.end(), [&](const Name* name) { return IsLarge(*name); });
-}
-
-void UsesInFlight::TakeAll(NegotiationEvents* events) {
-  while (!small_.empty()) EndWith(NegotiationEvent::kTake, small_.back(), events);
 }
 
 }  // namespace farandole

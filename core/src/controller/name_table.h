@@ -167,9 +167,9 @@ class UsesInFlight {
     name->counted = false;
     return name->ticket;
   }
-  // Makes the use in flight the next one of its name's id. Fills in what the submitter must know of it. round: see
-  // JoinState. Inline, since a small operation takes no longer than a few calls.
-  void Count(Name* name, uint32_t round, Admission* admission) {
+  // Makes the use in flight the next one of its name's id. Fills in what the submitter must know of it. Inline, since a
+  // small operation takes no longer than a few calls.
+  void Count(Name* name, Admission* admission) {
     if (name->small()) {
       CountSmall(name, admission);
       Enter(name);
@@ -185,8 +185,6 @@ class UsesInFlight {
                                  name->properties.payload_bytes, name->set().member());
     }
     admission->serial = name->properties.serial;
-    admission->round = round;
-    ++early_count_;
   }
   // Likewise for a small operation that is not in flight yet, and never will be if it is over before Keep.
   void CountSmall(Name* name, Admission* admission) {
@@ -206,7 +204,6 @@ class UsesInFlight {
   void End(Name* name);
   void EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationEvents* events);
   Name* Find(Ticket ticket) const { return tickets_.Find(ticket); }  // null: it has ended
-  size_t early_count() const { return early_count_; }
 
   // ---- small operations
   bool has_small() const { return small_count_.load(std::memory_order_relaxed) > 0; }  // any thread
@@ -222,7 +219,6 @@ class UsesInFlight {
   // See Negotiation::IsReady, for the data of a small operation. False while the id is retired and this rank has not
   // reduced its share. Any thread.
   bool IsReady(int id, const CellBuffer& cells, bool large, uint64_t stamp) const;
-  bool AllHavePut(const Name& name) const;                // even where the id is retired
   bool HasReduced(const Name& name, int position) const;  // its share of a large operation
   bool IsLarge(const Name& name) const {
     return name.properties.payload_bytes > one_phase_bytes_ && CellBuffer::CanShare(name.properties.payload_bytes);
@@ -230,9 +226,6 @@ class UsesInFlight {
   std::vector<Ticket> Ready() const;
   // Returns the ranks whose shares of this rank's large operations are missing although all data are written.
   std::vector<int> AskForBells() const;
-  bool HasLarge() const;
-  // Ends the small operations in flight, all of which are complete. REQUIRES: !HasLarge()
-  void TakeAll(NegotiationEvents* events);
   // Prefetches the lines to which this rank puts next.
   void AskForNextLines(const Name& name) const { CellsOf(name, name.next_use).AskForLinesOf(name.set().position); }
   bool IsSmall(Ticket ticket) const {  // false if it has ended, or is described anew
@@ -262,7 +255,6 @@ class UsesInFlight {
   Tickets<Name> tickets_;
   std::vector<Name*> small_;  // put by this rank
   std::atomic<size_t> small_count_{0};
-  size_t early_count_ = 0;
 };
 
 }  // namespace farandole

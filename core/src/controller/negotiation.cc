@@ -46,7 +46,7 @@ Negotiation::Negotiation(const Layout& layout, int rank, std::byte* memory, cons
       names_(group_),
       in_flight_(memory_.counters, memory_.spans, limits.one_phase_bytes),
       unknown_(group_, names_),
-      join_(group_, &memory_, names_, in_flight_, &outbox_),
+      join_(group_, &outbox_),
       leader_(group_, &memory_, &outbox_),
       log_(&memory_, &names_, &in_flight_, &join_, &outbox_),
       unlogged_(&memory_.log) {}
@@ -64,7 +64,7 @@ Status Negotiation::Submit(const DescribedOperation& operation, Admission* admis
   // Nothing throws from here on.
   if (admission->set != names->set) admission->set = names->set;  // a look costs less than counting references
   admission->ticket = in_flight_.Begin(name);
-  in_flight_.Count(name, join_.round(), admission);
+  in_flight_.Count(name, admission);
   if (has_counts) {
     const std::vector<int64_t>& counts = name->description.counts;
     const size_t first = static_cast<size_t>(name->set().position) * counts.size();
@@ -137,16 +137,11 @@ Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {
 }
 
 // The arrival was not counted, so this rank describes the operation anew.
-bool Negotiation::Redescribe(Ticket ticket) {
+void Negotiation::Redescribe(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   name->id = -1;
-  if (join_.joined()) {
-    in_flight_.End(name);
-    return false;
-  }
   in_flight_.Uncount(name);
   outbox_.Send(Encode(MessageKind::kDescribe, name->description));
-  return true;
 }
 
 bool Negotiation::CompleteTogether(const Admission& admission) {
@@ -175,7 +170,7 @@ void Negotiation::EndEarly(Ticket ticket) {
 // ---- what others say
 
 bool Negotiation::HasNews() const {
-  return log_.HasNews() || !unlogged_.empty() || !waiting_.empty() || join_.joined() || leader_.HasNews();
+  return log_.HasNews() || !unlogged_.empty() || !waiting_.empty() || leader_.HasNews();
 }
 
 bool Negotiation::Advance(NegotiationEvents* events) {
@@ -190,25 +185,22 @@ bool Negotiation::Advance(NegotiationEvents* events) {
     log_.Read(events);
   } while (ReadWaiting(events));
   if (log_.head() != before) log_.PublishHead();
-  const size_t count = events->size();
-  if (join_.takes_part()) join_.Invite(log_.head(), events);
-  return moved || log_.head() != before || events->size() != count;
+  return moved || log_.head() != before;
 }
 
 // ---- messages of the coordinator
 
 Status Negotiation::OnMessage(const Bytes& message, NegotiationEvents* events) {
-  const Reading reading = waiting_.empty() ? Read(message, false, events) : Reading::kEarly;
+  const Reading reading = waiting_.empty() ? Read(message, events) : Reading::kEarly;
   if (reading == Reading::kEarly) waiting_.push_back(message);
   return reading == Reading::kImpossible ? Unreadable(kCoordinatorRank) : Status::Ok();
 }
 
-// Handles waiting messages. REQUIRES: the log is read as far as it can be understood without them. Returns whether it
-// handled any.
+// Handles waiting messages. Returns whether it handled any.
 bool Negotiation::ReadWaiting(NegotiationEvents* events) {
   const size_t before = waiting_.size();
   while (!waiting_.empty()) {
-    const Reading reading = Read(waiting_.front(), true, events);
+    const Reading reading = Read(waiting_.front(), events);
     if (reading == Reading::kEarly) break;
     if (reading == Reading::kImpossible)
       events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAbort, -1, Unreadable(kCoordinatorRank)));
@@ -217,9 +209,8 @@ bool Negotiation::ReadWaiting(NegotiationEvents* events) {
   return waiting_.size() != before;
 }
 
-// log_is_read: the log is read as far as it can be understood without more messages.
-Negotiation::Reading Negotiation::Read(const Bytes& message, bool log_is_read, NegotiationEvents* events) {
-  if (const auto assignment = ReadAs<Assignment>(message)) return OnAssign(*assignment, log_is_read, events);
+Negotiation::Reading Negotiation::Read(const Bytes& message, NegotiationEvents* events) {
+  if (const auto assignment = ReadAs<Assignment>(message)) return OnAssign(*assignment, events);
   return ReadOther(message, events) ? Reading::kDone : Reading::kImpossible;
 }
 
@@ -227,9 +218,7 @@ bool Negotiation::ReadOther(const Bytes& message, NegotiationEvents* events) {
   if (const auto log = ReadAs<LogItems>(message)) return leader_.OnLog(*log);
   if (const auto failure = ReadAs<Failure>(message)) return OnError(*failure, events);
   if (const auto retire = ReadAs<IdMessage>(message, MessageKind::kRetire)) return leader_.OnRetire(retire->id);
-  if (const auto open = ReadAs<IdMessage>(message, MessageKind::kOpen)) return join_.OnOpen(open->id, open->value);
   if (const auto left = ReadAs<IdMessage>(message, MessageKind::kLeave)) return OnLeave(left->id);
-  if (ReadAs<Joined>(message, MessageKind::kJoin)) return join_.OnJoined();
   if (auto result = ReadAs<Joined>(message, MessageKind::kJoinEnd)) return OnJoinEnd(std::move(*result));
   if (const auto question = ReadAs<Asked>(message)) return OnQuestion(*question, events);
   if (auto answer = ReadAs<Answered>(message)) return OnAnswer(std::move(*answer), events);
@@ -238,40 +227,37 @@ bool Negotiation::ReadOther(const Bytes& message, NegotiationEvents* events) {
 }
 
 // This rank has described the operation, has joined, or only leads its group.
-Negotiation::Reading Negotiation::OnAssign(const Assignment& assignment, bool log_is_read, NegotiationEvents* events) {
+Negotiation::Reading Negotiation::OnAssign(const Assignment& assignment, NegotiationEvents* events) {
   const Description& description = assignment.description;
   SetNames* const names = names_.Names(description.signature.set);
   if (names == nullptr && names_.IsFutureSet(description.signature.set)) return Reading::kEarly;
   if (names == nullptr || !FitsSet(description, names->set->size(), group_.world().size())) return Reading::kImpossible;
   const std::optional<IdProperties> properties = PropertiesOf(assignment, *names->set, group_);
   if (!properties || properties->sharers == 0) return Reading::kImpossible;
-  const bool is_member = names->set->contains_me(), is_invited = is_member && join_.takes_part();
-  Name* const name = is_invited ? names_.FindOrAdd(names, description.name) : names->Find(description.name);
-  if (is_invited && !CanBegin(name, log_is_read, events)) return Reading::kEarly;
+  const bool is_member = names->set->contains_me(), is_invited = is_member && join_.joined();
+  Name* name = names->Find(description.name);
+  if (is_invited && name != nullptr && name->in_flight) return Reading::kEarly;  // the log says how that use ends
   const bool is_described = name != nullptr && name->AwaitsId() && name->description.signature == description.signature;
-  if (is_member && !is_invited && !is_described) return Reading::kImpossible;
+  if (is_invited ? !assignment.once : is_member && !is_described) return Reading::kImpossible;
   if (leader_.leads() ? !leader_.Lead(assignment.id, *properties, names->set) : !is_member) return Reading::kImpossible;
-  if (is_invited) name->description = description;
-  if (is_member && !names_.Assign(name, assignment.id, *properties)) return Reading::kImpossible;
-  if (is_member) unknown_.Open(name);
-  if (is_invited) {
-    events->push_back(NegotiationEvent::About(NegotiationEvent::kInvited, in_flight_.Begin(name)));
-    events->back().description = description;
-  } else if (is_member && assignment.names_differ) {
+  if (!is_member) return Reading::kDone;
+  if (is_invited) name = BeginInvited(names, description, events);
+  if (!names_.Assign(name, assignment.id, *properties)) return Reading::kImpossible;
+  unknown_.Open(name);
+  if (assignment.names_differ && !is_invited) {
     events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kNamesDiffer, kCoordinatorRank));
     events->back().description = name->description;
   }
   return Reading::kDone;
 }
 
-// This rank has joined, so it did not describe the operation; it is in flight here all the same. The log says how an
-// earlier use ends, except for a small one that the others have completed: an incomplete one would have been retired in
-// the log before anybody could describe the operation anew. The driver completes a large one.
-bool Negotiation::CanBegin(Name* name, bool log_is_read, NegotiationEvents* events) {
-  const bool is_small = name->in_flight && name->counted && name->small() && !in_flight_.IsLarge(*name);
-  if (log_is_read && is_small && in_flight_.AllHavePut(*name))
-    in_flight_.EndWith(NegotiationEvent::kTake, name, events);
-  return !name->in_flight;
+// This rank has joined, so it did not describe the operation; it is in flight here all the same.
+Name* Negotiation::BeginInvited(SetNames* names, const Description& description, NegotiationEvents* events) {
+  Name* const name = names_.FindOrAdd(names, description.name);
+  name->description = description;
+  events->push_back(NegotiationEvent::About(NegotiationEvent::kInvited, in_flight_.Begin(name)));
+  events->back().description = description;
+  return name;
 }
 
 bool Negotiation::OnError(const Failure& failure, NegotiationEvents* events) {
@@ -373,12 +359,24 @@ std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
   return missing;
 }
 
+// Returns the other ranks that have arrived at the name's next use, with their stamps, as far as this rank can see.
+std::map<int, uint64_t> Negotiation::OthersAt(const Name& name) const {
+  std::map<int, uint64_t> others;
+  if (name.arrivals) others = name.arrivals->ArrivedAt(name.set(), name.next_use);
+  for (int m : group_.MembersIn(name.set())) {
+    if (m == group_.member()) continue;
+    const uint64_t stamp = in_flight_.SaidBy(m, group_.RankOf(m), name, name.next_use);
+    if (UsesIn(stamp) >= name.next_use) others[group_.RankOf(m)] = stamp;
+  }
+  return others;
+}
+
 std::vector<Absence> Negotiation::NeededFor() const {
   std::vector<Absence> needed;
   for (int id = 0; id < kMaxIds; ++id) {
     const Name* const name = names_.Current(id);
     if (name == nullptr || name->in_flight || !name->set().contains_me()) continue;
-    const std::map<int, uint64_t> others = join_.OthersAt(*name);
+    const std::map<int, uint64_t> others = OthersAt(*name);
     if (others.empty()) continue;
     const int64_t sequence_number = SequenceNumberIn(others.begin()->second);
     Absence& absence = needed.emplace_back();

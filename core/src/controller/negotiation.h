@@ -10,22 +10,22 @@
 // Negotiation dispatches. Its members own the state, one each:
 //
 //   NameTable      names, ids, process sets            UsesInFlight     uses in flight, small operations
-//   UnknownArrivals  early, at unknown ids             JoinState    rounds of joining, invitations
+//   UnknownArrivals  early, at unknown ids             JoinState    whether this rank has joined
 //   LogReader      how far the log is read, batches    GroupLeader  what the first member does for its group
 //   Outbox         what is to be sent
 //
 // State machines over a group's memory and messages, without threads or sockets; tests simulate them unchanged.
 //
 // Thread rule: one call at a time, under the lock of Operations, but for what needs no lock: CompleteTogether, IsReady,
-// AnyJoined and has_small from any thread, HasNews from the holder of the ProgressLock. Lock order: ProgressLock, then
+// and has_small from any thread, HasNews from the holder of the ProgressLock. Lock order: ProgressLock, then
 // the lock of Operations. Submit, the copy into the span and Arrive are one step under the lock: nothing else may come
 // between, or the id could change its meaning under the arrival.
 //
-// After a rank has joined, and rank 0 has heard of it, Advance and OnMessage invite it to every operation of the
-// others; the engine then takes part with zeros.
+// After a rank has joined, OnMessage invites it to every operation of the others; the engine then takes part with zeros.
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <set>
 #include <vector>
@@ -85,9 +85,8 @@ class Negotiation {
   enum class Arrived { kCounted, kLast, kRetired };
   // REQUIRES: admission.id >= 0 and the operation is not small.
   Arrived Arrive(const Admission& admission);
-  // Call it after kRetired. Returns false when this rank has joined: it is out of the operation until it is invited
-  // again.
-  bool Redescribe(Ticket ticket);
+  // Call it after kRetired.
+  void Redescribe(Ticket ticket);
   // Call it after kLast, unless the operation is early: the operation then runs in a batch. Returns false when the log
   // is full.
   bool CompleteTogether(const Admission& admission);
@@ -131,10 +130,8 @@ class Negotiation {
   Outbox& outbox() { return outbox_; }
 
   // ---- joining and leaving
-  // Once rank 0 has heard it, this rank takes part in everything with zeros, until all ranks have joined. REQUIRES:
-  // nothing in flight.
+  // From then on this rank takes part in everything with zeros, until all ranks have joined. REQUIRES: nothing in flight.
   void Join(const SequenceNumbers& sequence_numbers) { join_.Join(sequence_numbers); }
-  bool AnyJoined() const { return memory_.counters.AnyJoined(); }
   // Says that this rank leaves. REQUIRES: nothing in flight.
   void Leave();
   // Returns the ranks that have said that they leave, in entries and messages that this rank cannot handle yet. These
@@ -159,10 +156,11 @@ class Negotiation {
   enum class Reading { kDone, kImpossible, kEarly };
 
   Status Describe(const DescribedOperation& operation, Name* name, Admission* admission);
-  Reading Read(const Bytes& message, bool log_is_read, NegotiationEvents* events);
+  Reading Read(const Bytes& message, NegotiationEvents* events);
   bool ReadOther(const Bytes& message, NegotiationEvents* events);
-  Reading OnAssign(const Assignment& assignment, bool log_is_read, NegotiationEvents* events);
-  bool CanBegin(Name* name, bool log_is_read, NegotiationEvents* events);
+  Reading OnAssign(const Assignment& assignment, NegotiationEvents* events);
+  Name* BeginInvited(SetNames* names, const Description& description, NegotiationEvents* events);
+  std::map<int, uint64_t> OthersAt(const Name& name) const;
   bool OnError(const Failure& failure, NegotiationEvents* events);
   bool OnJoinEnd(Joined result);
   bool OnLeave(int rank);

@@ -17,11 +17,10 @@ bool AreLeaders(int from, const ProcessSet& set) {
 
 }  // namespace
 
-std::map<int, uint64_t> PeerArrivals::ArrivedAt(const ProcessSet& set, uint64_t use, uint32_t round) const {
+std::map<int, uint64_t> PeerArrivals::ArrivedAt(const ProcessSet& set, uint64_t use) const {
   std::map<int, uint64_t> arrived;
-  for (const auto& [rank, arrival] : uses_[use & 1]) {
-    if (arrival.round == round && UsesIn(arrival.stamp) >= use && set.PositionOf(rank) >= 0)
-      arrived[rank] = arrival.stamp;
+  for (const auto& [rank, stamp] : uses_[use & 1]) {
+    if (UsesIn(stamp) >= use && set.PositionOf(rank) >= 0) arrived[rank] = stamp;
   }
   return arrived;
 }

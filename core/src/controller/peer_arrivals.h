@@ -23,19 +23,12 @@ class NameTable;
 // Arrivals at the uses of one id that this rank had not arrived at. Thread rule: the lock of Operations.
 class PeerArrivals {
  public:
-  void Note(int from, const MessageTag& tag) { uses_[UsesIn(tag.operation) & 1][from] = {tag.operation, tag.round}; }
-  // Returns the leaders that have arrived at the use in this round of joining, with their stamps. Early messages have
-  // connections of their own, so they may be here before this rank has read that a join has ended. `round` keeps those
-  // of the next round apart.
-  std::map<int, uint64_t> ArrivedAt(const ProcessSet& set, uint64_t use, uint32_t round) const;
+  void Note(int from, const MessageTag& tag) { uses_[UsesIn(tag.operation) & 1][from] = tag.operation; }
+  // Returns the leaders that have arrived at the use, with their stamps.
+  std::map<int, uint64_t> ArrivedAt(const ProcessSet& set, uint64_t use) const;
 
  private:
-  struct Arrival {
-    uint64_t stamp;  // see StampOf
-    uint32_t round;  // how many joins the rank had seen end
-  };
-
-  std::map<int, Arrival> uses_[2];  // use k is at k mod 2, by rank
+  std::map<int, uint64_t> uses_[2];  // use k is at k mod 2: stamps by rank
 };
 
 // Owns the arrivals at ids that this rank does not know yet: early messages have connections of their own, so another

@@ -173,16 +173,15 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
   const bool wants_bell = !polling && operation->request.done != nullptr;
   auto arrived = Negotiation::Arrived::kCounted;
   bool wakes_driver = false;
-  OperationPtr complete;  // the operation, if it is; or a stale invitation, and another one will come
+  OperationPtr complete;  // the operation, if it is
   {
     std::lock_guard<std::mutex> lock(mutex);
-    const bool has_joined = join && !operation->invited && !operation->deferred();
-    if (is_broken || has_joined) return RefuseAfter(this, *operation);
+    if (is_broken || (join && !operation->deferred())) return RefuseAfter(this, *operation);
     if (may_have_cells) operation->SetCellTensors();
     by_ticket.MakeRoom(negotiation.MakeRoom());
     FRD_RETURN_IF_ERROR(negotiation.Submit(*operation, &admission));
     ++entered;
-    if (!operation->invited) CountBytes(size_bytes);
+    CountBytes(size_bytes);
     Begin(operation.get(), Operation::State::kSubmitted);
     by_ticket.Put(operation);
     Record(this, operation.get());
@@ -195,7 +194,7 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
     } else if (admission.id >= 0) {
       arrived = negotiation.Arrive(admission);
       const bool retired = arrived == Negotiation::Arrived::kRetired;
-      if (retired && !negotiation.Redescribe(admission.ticket)) complete = by_ticket.Take(admission.ticket);
+      if (retired) negotiation.Redescribe(admission.ticket);
       if (admission.early && !retired) {
         early.push_back(operation);
         has_early = wakes_driver = true;
@@ -210,7 +209,7 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
   }
   const bool last = arrived == Negotiation::Arrived::kLast && !admission.early;
   if (last) AppendReady(this, admission);
-  if (last || (admission.id >= 0 && negotiation.AnyJoined())) world->group->RingOthers();
+  if (last) world->group->RingOthers();
   if ((last || wakes_driver) && !polling) world->group->RingSelf();
   return Status::Ok();
 }
@@ -257,7 +256,6 @@ bool Operations::EnterBorrowed(const RequestView& request, std::string_view name
       by_ticket.Put(operation);
     }
   }
-  if (negotiation.AnyJoined()) world->group->RingOthers();
   *result = std::move(operation);
   return true;
 }

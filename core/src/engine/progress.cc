@@ -38,24 +38,18 @@ bool AnnounceJoin(Operations* operations) {
   return true;
 }
 
-// This rank has joined, and takes part in an operation of the others. If the negotiation has entered it already, it
-// only needs a place in Operations.
-Status EnterInvited(Operations* operations, const Negotiation::Event& event) {
+// This rank has joined, and takes part in an operation of the others, which the negotiation has submitted already.
+void EnterInvited(Operations* operations, const Negotiation::Event& event) {
   auto operation = std::make_shared<Operation>(Invitation(event.description));
   operation->SetName(event.description.name, event.description.sequence_number);
   operation->invited = true;
   operation->backend = event.description.signature.backend;
-  if (event.items.empty()) {
-    const Status entered = operations->Enter(operation, false);
-    return entered.ok() || operations->is_broken ? Status::Ok() : Internal(entered.message());
-  }
   std::lock_guard<std::mutex> lock(operations->mutex);
   operations->by_ticket.MakeRoom(PlaceOf(event.items[0].ticket));
   operation->admission.ticket = event.items[0].ticket;
   operation->admission.set = operations->negotiation.FindSet(event.description.signature.set);
   operations->Begin(operation.get(), Operation::State::kSubmitted);
   operations->by_ticket.Put(operation);
-  return Status::Ok();
 }
 
 }  // namespace
@@ -191,13 +185,9 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
       return early_.Recall(event.items[0].ticket);
     case Negotiation::Event::kIdRetired:
       return early_.Retire(event.serial);
-    case Negotiation::Event::kWithdrawn:
-      early_.Recall(event.items[0].ticket);
-      return EndWaiting(event.items[0].ticket, Status::Ok());
     case Negotiation::Event::kInvited:
       stalls_.OnInvited();
-      if (const Status taken = EnterInvited(operations_, event); !taken.ok()) Abort({taken, world_->rank});
-      return;
+      return EnterInvited(operations_, event);
     case Negotiation::Event::kJoinEnd:
       return OnJoinEnd(event);
     case Negotiation::Event::kAsked:

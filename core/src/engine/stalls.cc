@@ -23,7 +23,8 @@ bool IsTime(TimePoint before, int64_t interval_ms, TimePoint now) {
   return before == TimePoint() || MillisecondsBetween(before, now) >= interval_ms;
 }
 
-bool Contains(const std::vector<int>& ranks, int64_t rank) {
+template <typename Ranks>
+bool Contains(const Ranks& ranks, int64_t rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
@@ -158,19 +159,23 @@ std::vector<int> StallInspector::MissingRanks(const Operation& operation) const 
   if (missing.empty()) missing = early_sums_->MissingRanks(operation.admission.ticket);
   if (!missing.empty()) return missing;
   const auto absent = absent_.find(operation.Title());
-  return absent == absent_.end() || absent->second.empty() ? std::vector<int>{kUnknownRanks} : absent->second;
+  if (absent == absent_.end() || absent->second.ranks.empty()) return {kUnknownRanks};
+  return {absent->second.ranks.begin(), absent->second.ranks.end()};
 }
 
-// Ranks of one node usually write to one terminal, so only the first of those that have arrived warns. (It is unknown
-// which ranks have joined and so do not wait.)
+// Ranks of one node usually write to one terminal, so only the first of those that have arrived warns. Those that have
+// joined do not wait; then rank 0 knows the others, since every operation is described.
 bool StallInspector::IsReportedByPeer(const Operation& operation, const std::vector<int>& missing) const {
-  const bool is_join = operation.request.kind == OpKind::kJoin;
-  if (missing[0] == kUnknownRanks || (!is_join && operations_->negotiation.AnyJoined())) return false;
+  if (missing[0] == kUnknownRanks) return false;
+  const auto absent = absent_.find(operation.Title());
   const Layout& layout = world_->layout;
   const auto here = static_cast<size_t>(layout.group_of[static_cast<size_t>(world_->rank)]);
   for (int rank : layout.groups[here]) {
     if (rank == world_->rank) return false;
-    if (!Contains(missing, rank) && operation.admission.set->PositionOf(rank) >= 0) return true;
+    const bool waits = absent == absent_.end()
+                           ? !Contains(missing, rank) && operation.admission.set->PositionOf(rank) >= 0
+                           : Contains(absent->second.here, rank);
+    if (waits) return true;
   }
   return false;
 }
@@ -197,7 +202,7 @@ void StallInspector::OnAbsent(const std::vector<Absence>& absences) {
     if (std::find(absence.ranks.begin(), absence.ranks.end(), world_->rank) != absence.ranks.end()) {
       needed_.push_back(absence);
     } else {
-      absent_[absence.title].assign(absence.ranks.begin(), absence.ranks.end());
+      absent_[absence.title] = absence;
     }
   }
 }
@@ -260,7 +265,7 @@ bool StallInspector::IsMissingAt(const ExcludedCalls& calls, int rank, uint64_t 
     if (operation->Title() != title) continue;
     if (Contains(operations_->negotiation.MissingRanks(operation->admission.ticket), rank)) return true;
     const auto absent = absent_.find(title);
-    return answers_ > suspected && absent != absent_.end() && Contains(absent->second, rank);
+    return answers_ > suspected && absent != absent_.end() && Contains(absent->second.ranks, rank);
   }
   return false;
 }

@@ -39,7 +39,7 @@ void EarlySum::Begin(OperationPtr operation) {
 
 MessageTag EarlySum::Tag() const {
   const Admission& mine = admission();
-  return {mine.id, mine.serial, mine.stamp(), mine.round, 0, kPlan.code(), Lane::kEarly};
+  return {mine.id, mine.serial, mine.stamp(), 0, 0, kPlan.code(), Lane::kEarly};
 }
 
 // ---- inside the node

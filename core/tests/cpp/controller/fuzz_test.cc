@@ -95,8 +95,8 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     all.push_back(
         Encode(LogItems{{{ready, id, description.signature.set, 1, counts}, {LogKind::kEndOfBatch, 0, 0, 0, {}}}}));
     all.push_back(Encode(LogItems{{{LogKind::kRetired, id, description.signature.set, 1, {}}}}));
-    for (auto kind : {MessageKind::kStuck, MessageKind::kLeave, MessageKind::kRetire, MessageKind::kOpen})
-      all.push_back(EncodeIdMessage(kind, id, 1));
+    for (auto kind : {MessageKind::kStuck, MessageKind::kLeave, MessageKind::kRetire})
+      all.push_back(EncodeIdMessage(kind, id));
   }
   return all;
 }

@@ -344,7 +344,7 @@ bool SimulatedJob::DeliverPutFrom(int from, int to) {
 }
 
 MessageTag SimulatedJob::TagOf(const Admission& admission) {
-  return {admission.id, admission.serial, admission.stamp(), admission.round, 0, 0, Lane::kEarly};
+  return {admission.id, admission.serial, admission.stamp(), 0, 0, 0, Lane::kEarly};
 }
 
 bool SimulatedJob::HasAll(const Rank& rank, const Operation& operation) const {

@@ -198,7 +198,7 @@ struct SimulatedJob::Operation {
   std::vector<CellTensor> Tensors() {  // of a large one
     std::vector<CellTensor> tensors;
     for (size_t i = 0; i < inputs.size(); ++i)
-      tensors.push_back({invited ? nullptr : inputs[i].data(), sums[i].data(), DType::kInt64, inputs[i].size()});
+      tensors.push_back({inputs[i].data(), sums[i].data(), DType::kInt64, inputs[i].size()});
     return tensors;
   }
 };

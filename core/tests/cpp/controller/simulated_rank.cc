@@ -111,7 +111,7 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
   const Status status = rank->negotiation.Submit(description, &admission);
   if (!status.ok()) {
     const bool later = status.message().find("in flight") != std::string::npos;
-    if (!later || operation->invited) Complain("rank " + std::to_string(rank->number) + ": " + status.message());
+    if (!later) Complain("rank " + std::to_string(rank->number) + ": " + status.message());
     return false;
   }
   rank->in_flight[admission.ticket] = operation;
@@ -120,9 +120,10 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
     if (random_() % 2 == 0 && IsReady(*rank, *operation)) GoOn(rank, operation);
   } else if (admission.id >= 0) {
     const Negotiation::Arrived arrived = rank->negotiation.Arrive(admission);
-    if (arrived == Negotiation::Arrived::kRetired && !rank->negotiation.Redescribe(admission.ticket))
-      Remove(rank, admission.ticket);
-    if (arrived == Negotiation::Arrived::kRetired) admission.early = false;
+    if (arrived == Negotiation::Arrived::kRetired) {
+      rank->negotiation.Redescribe(admission.ticket);
+      admission.early = false;
+    }
     if (admission.early) {
       if (random_() % 2 == 0) GoOnWithEarly(rank, operation);
     } else if (arrived == Negotiation::Arrived::kLast) {
@@ -175,7 +176,7 @@ void SimulatedJob::PutIntoCells(const Operation& operation, CellBuffer cells, in
     const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
     std::vector<int64_t>& values = data.emplace_back(elements, 0);
     Fill(operation, values.data(), elements);
-    tensors.push_back({operation.invited ? nullptr : values.data(), nullptr, tensor.dtype, elements});
+    tensors.push_back({values.data(), nullptr, tensor.dtype, elements});
   }
   cells.Put(member, tensors.data(), tensors.size(), operation.admission.stamp(), wants_bell);
 }
@@ -232,7 +233,7 @@ std::vector<int64_t> SimulatedJob::PartialOf(const Operation& operation) const {
     const auto* const theirs = reinterpret_cast<const int64_t*>(admission.group_cells->payload(m));
     for (size_t i = 0; i < data.size(); ++i) data[i] += theirs[i];
   }
-  if (admission.group_cells || operation.invited) return data;
+  if (admission.group_cells) return data;
   for (const auto& [begin, elements] : TensorsOf(operation)) Fill(operation, data.data() + begin, elements);
   return data;
 }
@@ -327,10 +328,6 @@ void SimulatedJob::Handle(Rank* rank, const Negotiation::Event& event) {
     case Negotiation::Event::kFailed:
       if (const auto operation = Remove(rank, event.items[0].ticket)) Finish(rank, *operation, event.status);
       return;
-    case Negotiation::Event::kWithdrawn:
-      if (const auto operation = Remove(rank, event.items[0].ticket); operation && !operation->invited)
-        Complain("a rank was put out of its own operation");
-      return;
     case Negotiation::Event::kInvited:
       return HandleInvitation(rank, event);
     case Negotiation::Event::kJoinEnd:
@@ -401,10 +398,6 @@ void SimulatedJob::HandleInvitation(Rank* rank, const Negotiation::Event& event)
   operation->call.description = event.description;
   operation->invited = true;
   if (!rank->has_joined) Complain("rank " + std::to_string(rank->number) + " is invited but has not joined");
-  if (event.items.empty()) {
-    Enter(rank, operation);
-    return;
-  }
   operation->admission.ticket = event.items[0].ticket;
   operation->admission.set = rank->negotiation.FindSet(event.description.signature.set);
   rank->in_flight[operation->admission.ticket] = operation;
