@@ -43,41 +43,25 @@ int64_t Rounded(int64_t size_bytes) {
 
 // ---- spans
 
-SpanAllocator::SpanAllocator(int64_t capacity_bytes) {
-  int64_t block = kSpanAlignment;
-  while (block <= capacity_bytes / 2) block *= 2;
-  // Largest first, so that each block starts at a multiple of its size.
-  for (int64_t offset = 0; block >= kSpanAlignment; block /= 2) {
-    if (offset + block > capacity_bytes) continue;
-    free_[block].insert(offset);
-    offset += block;
-  }
-}
-
 int64_t SpanAllocator::Take(int64_t size_bytes) {
-  if (size_bytes <= 0 || free_.empty() || size_bytes > free_.rbegin()->first) return -1;
+  if (size_bytes <= 0 || size_bytes > capacity_bytes_) return -1;
   const int64_t wanted = Rounded(size_bytes);
-  auto fitting = free_.lower_bound(wanted);
-  while (fitting != free_.end() && fitting->second.empty()) ++fitting;
-  if (fitting == free_.end()) return -1;
-  int64_t block = fitting->first;
-  const int64_t offset = *fitting->second.begin();
-  fitting->second.erase(fitting->second.begin());
-  while (block > wanted) {
-    block /= 2;
-    free_[block].insert(offset + block);
+  std::vector<int64_t>& free = free_[wanted];
+  if (!free.empty()) {
+    const int64_t offset = free.back();
+    free.pop_back();
+    return offset;
   }
-  return offset;
+  return end_ + wanted > capacity_bytes_ ? -1 : std::exchange(end_, end_ + wanted);
 }
 
 void SpanAllocator::GiveBack(int64_t offset, int64_t size_bytes) {
-  if (offset < 0) return;
-  int64_t block = Rounded(size_bytes);
-  while (free_[block].erase(offset ^ block) > 0) {
-    offset &= ~block;
-    block *= 2;
-  }
-  free_[block].insert(offset);
+  if (offset >= 0) free_[Rounded(size_bytes)].push_back(offset);
+}
+
+void SpanAllocator::Clear() {
+  end_ = 0;
+  free_.clear();
 }
 
 // ---- names
@@ -313,6 +297,7 @@ bool IdTable::OnFinished(int from, int number, std::vector<Outgoing>* out) {
   if (HasLargeCells(id.protocol, id.signature, *id.set)) large_cells_bytes_ -= span_bytes;
   id = Id();
   free_.push_back(number);
+  if (free_.size() == ids_.size()) spans_.Clear();
   AssignWaiting(out);
   return true;
 }

@@ -15,7 +15,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -33,19 +32,23 @@ using Gathering = std::map<int, Description>;
 
 // Owns which pieces of the span memory are free, and gives them out in powers of two.
 //
-// A buddy allocator: Take splits a block in two until it fits, and GiveBack merges the two parts once both are free. So
-// however the memory was cut, it is in one piece again once all of it is back.
+// A piece that comes back is given out again in its size alone. Once all of them are back, Clear makes one piece of
+// them.
 class SpanAllocator {
  public:
-  explicit SpanAllocator(int64_t capacity_bytes);
+  explicit SpanAllocator(int64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
 
   // Returns the offset of at least size_bytes, or -1 when there is no room or size_bytes is 0.
   int64_t Take(int64_t size_bytes);
   // REQUIRES: offset came from Take(size_bytes).
   void GiveBack(int64_t offset, int64_t size_bytes);
+  // REQUIRES: everything that was taken is given back.
+  void Clear();
 
  private:
-  std::map<int64_t, std::set<int64_t>> free_;  // size, a power of two -> offsets, multiples of the size
+  const int64_t capacity_bytes_;
+  int64_t end_ = 0;                                // everything from here on is free
+  std::map<int64_t, std::vector<int64_t>> free_;  // before it: size, a power of two -> offsets
 };
 
 // Remembers the names of the last kEachGeneration operations at least, and of twice as many at most.

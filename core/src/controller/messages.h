@@ -2,8 +2,7 @@
 // one group needs no message at all, that of several groups one per group and batch in each direction.
 //
 //   rank -> coordinator     DESCRIBE   an operation this rank does not know, or knows otherwise, or why it refuses one
-//                           STUCK      an id should be described anew (unnamed ones in several ids, an id that was
-//                                      used very often)
+//                           STUCK      an id should be described anew (the ranks may use several for one operation)
 //                           JOIN       this rank has no more data
 //   leader -> coordinator   REPORT     what its group has completed, closed and finished with
 //   coordinator -> rank     ASSIGN     an id: to the ranks of its set and the leaders of their groups
@@ -82,8 +81,7 @@ inline uint64_t StampOf(uint64_t use, int64_t sequence_number) {
 }
 inline uint64_t UsesIn(uint64_t stamp) { return static_cast<uint32_t>(stamp); }
 inline int64_t SequenceNumberIn(uint64_t stamp) { return static_cast<int64_t>(stamp >> 32) - 1; }
-// Uses of one id are counted in 32 bits. After this many the name asks for a new id, and gets it long before the count
-// overflows.
+// Uses of one id are counted in 32 bits. After this many the name is described anew, long before the count overflows.
 inline constexpr uint64_t kMostUses = uint64_t{1} << 31;
 
 // ---- the contents of messages, which follow the kind. DESCRIBE has a Description; the kinds without a struct are

@@ -56,11 +56,10 @@ Status Negotiation::Submit(const DescribedOperation& operation, Admission* admis
   FRD_RETURN_IF_ERROR(Refusal(operation.set(), names, group_.rank()));
   Name* const name = names_.FindOrAdd(names, operation.name());
   if (name->in_flight) return AlreadyInFlight(name->description, group_.rank());
-  if (name->id < 0 || !operation.Means(name->known)) return Describe(operation, name, admission);
+  if (!Knows(*name, operation)) return Describe(operation, name, admission);
   Note(name, operation, admission);
   const bool has_counts = name->properties.counts_per_rank > 0;
   if (has_counts) name->description.counts = operation.Counts();
-  if (name->next_use == limits_.most_uses) outbox_.Send(MessageKind::kStuck, name->id);
   // Nothing throws from here on.
   if (admission->set != names->set) admission->set = names->set;  // a look costs less than counting references
   admission->ticket = in_flight_.Begin(name);
@@ -109,10 +108,8 @@ Name* Negotiation::SubmitSmall(const DescribedOperation& operation, Admission* a
   const SetNames* const names = names_.Names(operation.set());
   if (names == nullptr || !names->IsOpen() || !names->set->contains_me()) return nullptr;
   Name* const name = names->Find(operation.name());
-  if (name == nullptr || !name->small() || name->in_flight || name->id < 0 || !operation.Means(name->known))
-    return nullptr;
+  if (name == nullptr || !name->small() || name->in_flight || !Knows(*name, operation)) return nullptr;
   Note(name, operation, admission);
-  if (name->next_use == limits_.most_uses) outbox_.Send(MessageKind::kStuck, name->id);
   in_flight_.CountSmall(name, admission);
   return name;
 }

@@ -49,7 +49,7 @@ class Negotiation {
 
   // Tests use smaller ones.
   struct Limits {
-    uint64_t most_uses = kMostUses;             // of an id, before its name asks for a new one
+    uint64_t most_uses = kMostUses;             // of an id, before its name is described anew
     uint64_t log_entries = GroupLog::kEntries;  // see GroupLog
     size_t one_phase_bytes = kMostInOnePhase;   // of a small operation that every member reduces by itself; larger ones
                                                 // are reduced in two phases
@@ -155,6 +155,10 @@ class Negotiation {
   // adds its process set, or the one that ends the name's use in flight.
   enum class Reading { kDone, kImpossible, kEarly };
 
+  // The operation is the next use of the name's id.
+  bool Knows(const Name& name, const DescribedOperation& operation) const {
+    return name.id >= 0 && name.next_use < limits_.most_uses && operation.Means(name.description.signature);
+  }
   Status Describe(const DescribedOperation& operation, Name* name, Admission* admission);
   Reading Read(const Bytes& message, NegotiationEvents* events);
   bool ReadOther(const Bytes& message, NegotiationEvents* events);

@@ -272,7 +272,7 @@ TEST_P(OneGroupTest, TheSteadyStateNeedsNoMessages) {
   });
 }
 
-TEST_P(OneGroupTest, ANameThatWasUsedVeryOftenAsksForANewId) {
+TEST_P(OneGroupTest, ANameThatWasUsedVeryOftenIsDescribedAnew) {
   const auto uses = [](SimulatedJob& job, uint64_t) {
     const std::vector<Description> calls{Small("a"), Large("b")};
     EXPECT_GT(MessagesOf(&job, 2, calls), 0u);
