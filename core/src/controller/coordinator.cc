@@ -73,7 +73,7 @@ bool Coordinator::OnDescribe(int from, Description description, std::vector<Outg
   const ProcessSetPtr set = sets_.Find(description.signature.set);
   if (!set || set->PositionOf(from) < 0 || joined_.count(from) > 0) return false;
   if (!FitsSet(description, set->size(), leaders_.world().size())) return false;
-  if (const std::optional<int> live = ids_.LiveIdOf(from, set->id, description.name)) ids_.StartRetiring(*live, out);
+  ids_.Replace(description.replaces, set->id, out);
   const auto key = KeyOf(description);
   auto [place, end] = gatherings_.equal_range(key);
   while (place != end && place->second.count(from) > 0) ++place;

@@ -5,21 +5,6 @@
 namespace farandole {
 namespace {
 
-// Stands for all ranks. They nearly always have one name for an id, which is then stored once.
-constexpr int kAllRanks = -1;
-
-std::map<int, std::string> NamesIn(const Gathering& gathering) {
-  std::map<int, std::string> names;
-  const std::string& first = gathering.begin()->second.name;
-  bool equal = true;
-  for (const auto& [rank, description] : gathering) {
-    equal = equal && description.name == first;
-    names[rank] = description.name;
-  }
-  if (equal) return {{kAllRanks, first}};
-  return names;
-}
-
 // The spans of large cells, which only awaited operations have, take no more than this together. Each name has memory
 // of its own, and those that the user has named may all be used in turn, so that their data leave the caches. Unnamed
 // operations have one name for each signature, and a program uses few signatures at a time
@@ -31,7 +16,7 @@ bool HasLargeCells(Protocol protocol, const Signature& signature, const ProcessS
 }
 
 // Some ids are always left for operations that need one only once.
-constexpr int kMostLive = kMaxIds - 256;
+constexpr size_t kMostLive = kMaxIds - 256;
 
 int64_t Rounded(int64_t size_bytes) {
   int64_t rounded = kSpanAlignment;
@@ -101,13 +86,6 @@ IdTable::IdTable(const ProcessSets& sets, const Leaders& leaders, int most_new)
   for (int id = 0; id < kMaxIds; ++id) free_.push_back(id);
 }
 
-std::optional<int> IdTable::LiveIdOf(int rank, int set, const std::string& name) const {
-  auto found = by_name_.find({rank, {set, name}});
-  if (found == by_name_.end()) found = by_name_.find({kAllRanks, {set, name}});
-  if (found == by_name_.end()) return std::nullopt;
-  return found->second;
-}
-
 bool IdTable::IsAwaited(int set) const {
   return std::any_of(waiting_.begin(), waiting_.end(),
                      [&](const Waiting& each) { return each.gathering.begin()->second.signature.set == set; });
@@ -115,14 +93,14 @@ bool IdTable::IsAwaited(int set) const {
 
 std::string IdTable::TitleOf(int id, uint64_t stamp) const {
   const Id& of = at(id);
-  return farandole::TitleOf(of.signature.kind, of.signature.set, of.names.begin()->second, SequenceNumberIn(stamp));
+  return farandole::TitleOf(of.signature.kind, of.signature.set, of.name, SequenceNumberIn(stamp));
 }
 
 // ---- giving out
 
 void IdTable::Assign(Gathering gathering, bool once, std::vector<Outgoing>* out) {
   const Description& first = gathering.begin()->second;
-  const bool is_new = !seen_.Add(first) && live_count_ >= most_new_;
+  const bool is_new = !seen_.Add(first) && static_cast<int>(live_.size()) >= most_new_;
   const bool changes_sets = ChangesSets(first.signature.kind);
   waiting_.push_back({std::move(gathering), once || is_new || changes_sets});
   AssignWaiting(out);
@@ -138,7 +116,7 @@ void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
     const ProcessSetPtr set = sets_.Find(signature.set);
     Protocol protocol = once ? Protocol::kNegotiated : ChooseProtocolOf(gathering, *set);
     const int64_t wanted_bytes = SpanBytesOf(signature, *set, protocol);
-    const bool is_full = !once && live_count_ == kMostLive;
+    const bool is_full = !once && live_.size() == kMostLive;
     const int64_t span_offset = is_full ? -1 : spans_.Take(wanted_bytes);
     const bool no_span = span_offset < 0 && wanted_bytes > 0;
     // Without a span a small tensor is merely slower, but counts have no other place.
@@ -169,16 +147,15 @@ int IdTable::Take(const Waiting& waiting, Protocol protocol, int64_t span_offset
   Id& id = ids_[static_cast<size_t>(number)];
   id = Id();
   id.state = waiting.once ? Id::kRetired : Id::kLive;
-  id.names = NamesIn(gathering);
+  id.name = gathering.begin()->second.name;
   id.signature = gathering.begin()->second.signature;
+  id.serial = ++last_serial_;
   id.set = sets_.Find(id.signature.set);
   id.protocol = protocol;
   id.span_offset = span_offset;
   if (HasLargeCells(protocol, id.signature, *id.set))
     large_cells_bytes_ += SpanBytesOf(id.signature, *id.set, protocol);
-  if (waiting.once) return number;
-  for (const auto& [rank, name] : id.names) by_name_[{rank, {id.set->id, name}}] = number;
-  ++live_count_;
+  if (!waiting.once) live_[id.serial] = number;
   return number;
 }
 
@@ -187,21 +164,18 @@ void IdTable::TellRanks(int number, const Waiting& waiting, std::vector<Outgoing
   const auto& [gathering, once] = waiting;
   const Id& id = at(number);
   const size_t each = id.signature.CountsPerRank(id.set->size());
-  const bool differ = id.names.count(kAllRanks) == 0;
   const Description& first = gathering.begin()->second;
-  Assignment assignment{number, id.protocol, id.span_offset, ++last_serial_, differ, once, first};
+  const bool names_differ =
+      std::any_of(gathering.begin(), gathering.end(), [&](const auto& of) { return of.second.name != first.name; });
+  Assignment assignment{number, id.protocol, id.span_offset, id.serial, names_differ, once, first};
   assignment.description.counts.assign(each, 0);
-  Bytes message = Encode(assignment);
+  const Bytes message = Encode(assignment);
   std::vector<int64_t> counts;
   for (int rank = 0; rank < leaders_.world().size(); ++rank) {
     const bool is_member = id.set->PositionOf(rank) >= 0;
+    if (is_member || leaders_.IsLeaderIn(rank, *id.set)) out->push_back({rank, message});
     const auto theirs = gathering.find(rank);
     const bool described = theirs != gathering.end();
-    if (differ && described) {
-      assignment.description.name = theirs->second.name;
-      message = Encode(assignment);
-    }
-    if (is_member || leaders_.IsLeaderIn(rank, *id.set)) out->push_back({rank, message});
     if (described) counts.insert(counts.end(), theirs->second.counts.begin(), theirs->second.counts.end());
     if (is_member && !described) counts.insert(counts.end(), each, 0);
   }
@@ -307,12 +281,13 @@ bool IdTable::OnFinished(int from, int number, std::vector<Outgoing>* out) {
 void IdTable::StartRetiring(int number, std::vector<Outgoing>* out) {
   Id& id = ids_[static_cast<size_t>(number)];
   id.state = Id::kRetiring;
-  --live_count_;
-  for (const auto& [rank, name] : id.names) {
-    const auto found = by_name_.find({rank, {id.set->id, name}});
-    if (found != by_name_.end() && found->second == number) by_name_.erase(found);
-  }
+  live_.erase(id.serial);
   leaders_.Tell(*id.set, EncodeIdMessage(MessageKind::kRetire, number), out);
+}
+
+void IdTable::Replace(uint32_t serial, int set, std::vector<Outgoing>* out) {
+  const auto live = live_.find(serial);
+  if (live != live_.end() && at(live->second).set->id == set) StartRetiring(live->second, out);
 }
 
 void IdTable::RetireWhere(const std::function<bool(const ProcessSet&)>& is_chosen, std::vector<Outgoing>* out) {

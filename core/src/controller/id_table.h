@@ -16,6 +16,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -91,10 +92,11 @@ class IdTable {
 
   struct Id {
     enum { kFree, kLive, kRetiring, kRetired } state = kFree;
-    std::map<int, std::string> names;  // by rank, or one for kAllRanks
+    std::string name;  // on the first rank that described it
     Signature signature;
     ProcessSetPtr set;
     Protocol protocol{};
+    uint32_t serial = 0;  // of the assignment
     int64_t span_offset = -1;
     Completion partial;  // of the current use, by the groups that have completed it
     Closing closing;     // by the groups that have closed the id
@@ -103,7 +105,6 @@ class IdTable {
     bool IsInUse() const { return state == kLive || state == kRetiring; }
   };
   const Id& at(int id) const { return ids_[static_cast<size_t>(id)]; }
-  std::optional<int> LiveIdOf(int rank, int set, const std::string& name) const;
   // True when some operation of the set waits for an id.
   bool IsAwaited(int set) const;
   std::string TitleOf(int id, uint64_t stamp) const;
@@ -111,6 +112,8 @@ class IdTable {
   // Gives the operation an id, as soon as one is free; `once`: for this use alone. REQUIRES: all its ranks agree.
   void Assign(Gathering gathering, bool once, std::vector<Outgoing>* out);
   void StartRetiring(int id, std::vector<Outgoing>* out);
+  // Retires the id that is live under this assignment, if it is one of the set.
+  void Replace(uint32_t serial, int set, std::vector<Outgoing>* out);
   // Retires the live ids of such sets.
   void RetireWhere(const std::function<bool(const ProcessSet&)>& is_chosen, std::vector<Outgoing>* out);
   // Handle the parts of a report. They return false for what a leader of this job does not report.
@@ -142,9 +145,7 @@ class IdTable {
   int64_t large_cells_bytes_ = 0;  // the spans of large cells
   std::vector<Id> ids_;
   std::deque<int> free_;
-  int live_count_ = 0;
-  // Live ids by rank, set and name, since the ranks may count unnamed operations differently after a disagreement.
-  std::map<std::pair<int, std::pair<int, std::string>>, int> by_name_;
+  std::unordered_map<uint32_t, int> live_;  // by serial
   SeenNames seen_;
   std::deque<Waiting> waiting_;
   std::vector<std::pair<LogItem, ProcessSetPtr>> log_;  // to be sent

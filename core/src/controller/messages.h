@@ -92,10 +92,10 @@ struct Assignment {
   int32_t id = -1;
   Protocol protocol{};  // of its uses, but for the first, which is in the log
   int64_t span_offset = -1;
-  uint32_t serial = 0;        // counts assignments, so that data put to a former name of the id are told apart
-  bool names_differ = false;  // unnamed: the ranks have different names for it
+  uint32_t serial = 0;        // counts assignments from 1, since an id means one name after the other
+  bool names_differ = false;  // unnamed: the ranks have different names for it, and the sequence number says which it is
   bool once = false;          // the id is for the described use alone: every rank forgets it there
-  Description description;    // under the receiver's name, without data
+  Description description;    // without data
 
   FRD_FIELDS(id, protocol, span_offset, serial, names_differ, once, description)
   bool IsValid() const { return IsId(id); }

@@ -65,6 +65,13 @@ Name* NameTable::FindOrAdd(SetNames* names, std::string_view name) {
   return result;
 }
 
+Name* NameTable::FindAwaiting(const SetNames& names, int64_t sequence_number) {
+  const auto found = std::find_if(names.names.begin(), names.names.end(), [&](const auto& each) {
+    return each.second->AwaitsId() && each.second->description.sequence_number == sequence_number;
+  });
+  return found == names.names.end() ? nullptr : found->second.get();
+}
+
 void NameTable::EraseIfIdle(Name* name) {
   if (name->id >= 0 || name->in_flight || name->ids_held > 0) return;
   SetNames* const names = name->of;

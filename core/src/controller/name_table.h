@@ -53,6 +53,7 @@ struct Name {
   inline const ProcessSet& set() const;
   bool small() const { return properties.small(); }
   bool AwaitsId() const { return in_flight && !counted && id < 0; }  // it is described
+  uint32_t serial() const { return id < 0 ? 0 : properties.serial; }  // of the assignment; 0: it has none
 
   SetNames* const of;
   const std::string key;    // under which `of` finds it, also before it is described
@@ -118,6 +119,8 @@ class NameTable {
   // ---- names
   Name* Find(int set, std::string_view name) const;
   Name* FindOrAdd(SetNames* names, std::string_view name);
+  // Returns the name of the unnamed operation with this number that awaits an id, or null.
+  static Name* FindAwaiting(const SetNames& names, int64_t sequence_number);
   // Erases a name that nothing uses, so that names used once do not fill the memory.
   void EraseIfIdle(Name* name);
 

@@ -79,6 +79,7 @@ Status Negotiation::Describe(const DescribedOperation& operation, Name* name, Ad
   const Signature& signature = description.signature;
   const bool removes = signature.kind == OpKind::kRemoveProcessSet;
   if (removes) FRD_RETURN_IF_ERROR(CanRemove(static_cast<int>(signature.ranks.at(0))));
+  description.replaces = name->serial();
   outbox_.Send(Encode(MessageKind::kDescribe, description));
   // Nothing throws from here on.
   if (removes) names_.Close(signature);
@@ -92,11 +93,12 @@ Status Negotiation::Describe(const DescribedOperation& operation, Name* name, Ad
 }
 
 // This rank lets go of the name's id, so that its next use is described, behind the refusal.
-bool Negotiation::Refuse(const Description& refusal) {
+bool Negotiation::Refuse(Description refusal) {
   const SetNames* const names = names_.Names(refusal.signature.set);
   if (names == nullptr || !names->IsOpen() || !names->set->contains_me()) return false;
   if (Name* const name = names->Find(refusal.name)) {
     if (name->in_flight) return false;
+    refusal.replaces = name->serial();
     name->id = -1;
   }
   outbox_.Send(Encode(MessageKind::kDescribe, refusal));
@@ -234,6 +236,7 @@ Negotiation::Reading Negotiation::OnAssign(const Assignment& assignment, Negotia
   const bool is_member = names->set->contains_me(), is_invited = is_member && join_.joined();
   Name* name = names->Find(description.name);
   if (is_invited && name != nullptr && name->in_flight) return Reading::kEarly;  // the log says how that use ends
+  if (assignment.names_differ && !is_invited) name = NameTable::FindAwaiting(*names, description.sequence_number);
   const bool is_described = name != nullptr && name->AwaitsId() && name->description.signature == description.signature;
   if (is_invited ? !assignment.once : is_member && !is_described) return Reading::kImpossible;
   if (leader_.leads() ? !leader_.Lead(assignment.id, *properties, names->set) : !is_member) return Reading::kImpossible;

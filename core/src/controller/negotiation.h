@@ -77,7 +77,7 @@ class Negotiation {
   void Keep(Name* name, Admission* admission) { in_flight_.Keep(name, admission); }
   // Notes that this rank cannot make a call, see RefusalOf: then it fails on all ranks that make it. Returns false, and
   // does nothing, where this rank has no turn to take: it is not in the set, or an operation of that name is in flight.
-  bool Refuse(const Description& refusal);
+  bool Refuse(Description refusal);
   // Returns kInvalid when the set has operations in flight here, so its removal cannot be submitted.
   Status CanRemove(int set) const { return names_.CanRemove(set); }
   ProcessSetPtr FindSet(int id) const { return names_.FindSet(id); }

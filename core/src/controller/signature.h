@@ -84,6 +84,7 @@ struct Description {
   // Why the rank cannot make the call; "" when it can. A refusal takes the rank's turn: the others' call fails, and the
   // next ones match again. Nothing is in flight on the refusing rank, and it knows no more of the call than its set.
   std::string refusal;
+  uint32_t replaces = 0;  // the serial of the assignment that this rank gives up with its description; 0: of none
 
   bool named() const { return sequence_number < 0; }
   std::string Title() const { return TitleOf(signature.kind, signature.set, name, sequence_number); }
@@ -91,7 +92,7 @@ struct Description {
   // True when a rank may send it.
   bool IsValid() const;
 
-  FRD_FIELDS(name, sequence_number, signature, counts, site, awaited, refusal)
+  FRD_FIELDS(name, sequence_number, signature, counts, site, awaited, refusal, replaces)
 };
 
 // `name` is empty for an unnamed operation, which the sequence number identifies.
