@@ -7,24 +7,29 @@ namespace farandole {
 
 // ---- what the coordinator says
 
-bool GroupLeader::Lead(int id, const IdProperties& properties, const ProcessSetPtr& set) {
-  const auto [lead, is_new] = leads_.try_emplace(id, Leading{properties, set});
+void GroupLeader::Lead(int id) {
+  const IdProperties& properties = names_[id].properties;
   // An earlier id with this memory may have left stamps in it.
-  const bool has_stamps = is_new && (properties.small() || properties.collects);
-  for (uint64_t buffer = 0; has_stamps && buffer < 2; ++buffer) lead->second.CellsOf(memory_.spans, buffer).Clear();
-  if (is_new && properties.once) finishing_.push_back(id);
-  return is_new;
+  const bool has_stamps = properties.small() || properties.collects;
+  for (uint64_t buffer = 0; has_stamps && buffer < 2; ++buffer) CellsOf(id, buffer).Clear();
+  if (properties.once) finishing_.push_back(id);
+}
+
+CellBuffer GroupLeader::CellsOf(int id, uint64_t use) const {
+  const auto& [name, properties, set] = names_[id];
+  std::byte* const buffer = memory_.spans.BufferOf(properties.span, use);
+  if (properties.collects) return CellBuffer::WithResult(buffer, properties.sharers, properties.payload_bytes);
+  return {buffer, set->size(), properties.payload_bytes};
 }
 
 bool GroupLeader::IsValid(const LogItem& item) const {
   if (item.kind == LogKind::kEndOfBatch) return true;
-  const auto found = leads_.find(item.id);
-  if (found == leads_.end() || found->second.set->id != item.set) return false;
-  const Leading& leading = found->second;
+  if (!LeadsId(item.id) || names_[item.id].set->id != item.set) return false;
+  const auto& [name, properties, set] = names_[item.id];
   if (item.kind == LogKind::kRetired)
     return std::find(finishing_.begin(), finishing_.end(), item.id) == finishing_.end();
-  const size_t count = leading.properties.counts_per_rank * static_cast<size_t>(leading.set->size());
-  return item.kind == (leading.set->local() ? LogKind::kReady : LogKind::kReadyAcross) && item.counts.size() == count &&
+  const size_t count = properties.counts_per_rank * static_cast<size_t>(set->size());
+  return item.kind == (set->local() ? LogKind::kReady : LogKind::kReadyAcross) && item.counts.size() == count &&
          std::none_of(item.counts.begin(), item.counts.end(), [](int64_t count) { return count < 0; });
 }
 
@@ -32,16 +37,15 @@ bool GroupLeader::OnLog(const LogItems& log) {
   for (const LogItem& item : log.items) {
     if (!leads() || !IsValid(item)) return false;
     if (item.kind == LogKind::kRetired) finishing_.push_back(item.id);
-    if (!item.counts.empty()) memory_.spans.WriteCounts(leads_.at(item.id).properties.span, item.use, 0, item.counts);
+    if (!item.counts.empty()) memory_.spans.WriteCounts(names_[item.id].properties.span, item.use, 0, item.counts);
     Append({item.kind, item.id, static_cast<uint8_t>(item.use), item.set});
   }
   return true;
 }
 
 bool GroupLeader::OnRetire(int id) {
-  const auto lead = leads_.find(id);
-  if (lead == leads_.end()) return false;
-  closed_.push_back(Close(id, lead->second));
+  if (!leads() || !LeadsId(id)) return false;
+  closed_.push_back(Close(id));
   return true;
 }
 
@@ -54,38 +58,39 @@ void GroupLeader::Append(const LogEntry& entry) {
 
 // Closes the id: a member that comes later is told, or finds out, see UsesInFlight::IsReady. A last use with different
 // sequence numbers does not count: the members meant different operations, and none takes its result.
-Closing GroupLeader::Close(int id, const Leading& leading) {
-  const uint64_t arrived = memory_.counters.Retire(id, leading.properties.sharers);
+Closing GroupLeader::Close(int id) {
+  const IdProperties& properties = names_[id].properties;
+  const uint64_t arrived = memory_.counters.Retire(id, properties.sharers);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const std::vector<uint64_t> stamps = StampsHere(id, leading);
+  const std::vector<uint64_t> stamps = StampsHere(id);
   uint64_t most = 0, least = ~uint64_t{0};
   for (uint64_t stamp : stamps) {
     most = std::max(most, UsesIn(stamp));
     least = std::min(least, UsesIn(stamp));
   }
   const bool all_mean = std::all_of(stamps.begin(), stamps.end(), [&](uint64_t stamp) { return stamp == stamps[0]; });
-  uint64_t uses = leading.properties.small() ? least : arrived;
+  uint64_t uses = properties.small() ? least : arrived;
   if (most == uses && !all_mean) --uses;
   Closing closing{id, 1, uses, uses, 0, false};
   // The sequence number of an early use is not known when every member has begun the next one. A member begins the next
   // one only when it has the result, and then all groups had the same stamp.
   const auto last = std::find_if(stamps.begin(), stamps.end(), [&](uint64_t stamp) { return UsesIn(stamp) == uses; });
-  if (leading.properties.early() && last != stamps.end()) closing.stamp = *last;
+  if (properties.early() && last != stamps.end()) closing.stamp = *last;
   return closing;
 }
 
 // Returns the last stamp of each member of the set in this group.
-std::vector<uint64_t> GroupLeader::StampsHere(int id, const Leading& leading) const {
+std::vector<uint64_t> GroupLeader::StampsHere(int id) const {
+  const auto& [name, properties, set] = names_[id];
   std::vector<uint64_t> stamps;
-  for (int m : group_.MembersIn(*leading.set)) {
-    if (!leading.properties.small()) {
+  for (int m : group_.MembersIn(*set)) {
+    if (!properties.small()) {
       stamps.push_back(memory_.counters.LatestOf(m, id));
       continue;
     }
     uint64_t latest = 0;
     for (uint64_t buffer = 0; buffer < 2; ++buffer) {
-      const CellBuffer cells = leading.CellsOf(memory_.spans, buffer);
-      const uint64_t stamp = cells.LatestOf(leading.set->PositionOf(group_.RankOf(m)));
+      const uint64_t stamp = CellsOf(id, buffer).LatestOf(set->PositionOf(group_.RankOf(m)));
       if (UsesIn(stamp) > UsesIn(latest)) latest = stamp;
     }
     stamps.push_back(latest);
@@ -96,9 +101,8 @@ std::vector<uint64_t> GroupLeader::StampsHere(int id, const Leading& leading) co
 // A completed use is reported before the id is reported closed. Uses of sets inside the group are in the log, and need
 // no report.
 bool GroupLeader::CanReport(const Closing& closing) const {
-  const auto leading = leads_.find(closing.id);
-  if (leading == leads_.end() || leading->second.properties.early()) return true;
-  return leading->second.set->local() || completes_sent_[static_cast<size_t>(closing.id)] == closing.least_uses;
+  const auto& [name, properties, set] = names_[closing.id];
+  return set == nullptr || properties.early() || set->local() || completes_sent_[static_cast<size_t>(closing.id)] == closing.least_uses;
 }
 
 // ---- what the coordinator is told
@@ -109,7 +113,7 @@ bool GroupLeader::HasNews() const {
   if (memory_.log.ReadCompleted(completed_head_).has_value()) return true;
   return std::any_of(closed_.begin(), closed_.end(), [this](const Closing& closing) { return CanReport(closing); }) ||
          std::any_of(finishing_.begin(), finishing_.end(),
-                     [this](int id) { return memory_.counters.AllDoneWith(id, leads_.at(id).properties.sharers); });
+                     [this](int id) { return memory_.counters.AllDoneWith(id, names_[id].properties.sharers); });
 }
 
 bool GroupLeader::Advance() {
@@ -126,25 +130,24 @@ bool GroupLeader::Advance() {
 
 void GroupLeader::AddCompleted(Report* report) {
   while (const std::optional<int> id = memory_.log.ReadCompleted(completed_head_)) {
-    const auto found = leads_.find(*id);
-    if (found == leads_.end()) return;  // ASSIGN is still to be read
+    if (!LeadsId(*id)) return;  // ASSIGN is still to be read
     ++completed_head_;
     const uint64_t use = ++completes_sent_[static_cast<size_t>(*id)];
     // All members of the set in this group arrived with the same stamp.
-    const Leading& leading = found->second;
-    const uint64_t stamp = memory_.counters.LatestOf(group_.MembersIn(*leading.set).front(), *id);
-    report->completed.push_back({*id, use, stamp, {{group_.number(), CountsHere(leading, use)}}});
+    const uint64_t stamp = memory_.counters.LatestOf(group_.MembersIn(*names_[*id].set).front(), *id);
+    report->completed.push_back({*id, use, stamp, {{group_.number(), CountsHere(*id, use)}}});
   }
 }
 
 // Returns the counts of this group's members, in the order of their positions.
-std::vector<int64_t> GroupLeader::CountsHere(const Leading& leading, uint64_t use) const {
-  const size_t each = leading.properties.counts_per_rank;
+std::vector<int64_t> GroupLeader::CountsHere(int id, uint64_t use) const {
+  const auto& [name, properties, set] = names_[id];
+  const size_t each = properties.counts_per_rank;
   std::vector<int64_t> counts;
   if (each == 0) return counts;
-  for (int m : group_.MembersIn(*leading.set)) {
-    const auto position = static_cast<size_t>(leading.set->PositionOf(group_.RankOf(m)));
-    const std::vector<int64_t> one = memory_.spans.ReadCounts(leading.properties.span, use, position * each, each);
+  for (int m : group_.MembersIn(*set)) {
+    const auto position = static_cast<size_t>(set->PositionOf(group_.RankOf(m)));
+    const std::vector<int64_t> one = memory_.spans.ReadCounts(properties.span, use, position * each, each);
     counts.insert(counts.end(), one.begin(), one.end());
   }
   return counts;
@@ -159,9 +162,9 @@ void GroupLeader::AddClosed(Report* report) {
 
 void GroupLeader::AddFinished(Report* report) {
   const auto is_finished = [&](int id) {
-    if (!memory_.counters.AllDoneWith(id, leads_.at(id).properties.sharers)) return false;
+    if (!memory_.counters.AllDoneWith(id, names_[id].properties.sharers)) return false;
     memory_.counters.Reset(id);
-    leads_.erase(id);
+    names_.Release(id);
     completes_sent_[static_cast<size_t>(id)] = 0;
     report->finished.push_back(id);
     return true;

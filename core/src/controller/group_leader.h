@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <set>
 #include <vector>
 
@@ -16,15 +15,15 @@
 
 namespace farandole {
 
-// Owns the ids that the group's leader leads, how far it has reported them, and what waits for room in the log.
+// Owns how far the leader has reported the ids that it leads, and what waits for room in the log.
 //
 // The leader goes on reading while the log is full, since it may itself be the slowest reader: what does not fit waits.
 // Thread rule: the holder of the ProgressLock, under the lock of Operations; HasNews needs the ProgressLock alone. A
 // rank that does not lead owns nothing here, and refuses these messages.
 class GroupLeader {
  public:
-  GroupLeader(const GroupMembers& group, GroupMemory* memory, Outbox* outbox)
-      : group_(group), memory_(*memory), outbox_(*outbox), pending_(&memory->log) {}
+  GroupLeader(const GroupMembers& group, GroupMemory* memory, NameTable* names, Outbox* outbox)
+      : group_(group), memory_(*memory), names_(*names), outbox_(*outbox), pending_(&memory->log) {}
 
   bool leads() const { return group_.is_leader(); }
 
@@ -32,8 +31,9 @@ class GroupLeader {
   // Returns whether anything was done.
   bool Advance();
 
-  // Leads an id from now on. Returns false when it does so already.
-  bool Lead(int id, const IdProperties& properties, const ProcessSetPtr& set);
+  // Leads an id from now on. REQUIRES: it has just been assigned.
+  void Lead(int id);
+  bool LeadsId(int id) const { return IsId(id) && names_[id].set != nullptr; }
   // Handle messages from the coordinator. They return false for an impossible message.
   bool OnLog(const LogItems& log);
   bool OnRetire(int id);
@@ -43,22 +43,11 @@ class GroupLeader {
   void AddLeaving(std::set<int>* leaving) const { pending_.AddLeaving(leaving); }
 
  private:
-  struct Leading {
-    IdProperties properties;
-    ProcessSetPtr set;
-
-    // REQUIRES: the id is small, or collects
-    CellBuffer CellsOf(const SpanMemory& spans, uint64_t use) const {
-      std::byte* const buffer = spans.BufferOf(properties.span, use);
-      if (properties.collects) return CellBuffer::WithResult(buffer, properties.sharers, properties.payload_bytes);
-      return {buffer, set->size(), properties.payload_bytes};
-    }
-  };
-
   bool IsValid(const LogItem& item) const;
-  Closing Close(int id, const Leading& leading);
-  std::vector<uint64_t> StampsHere(int id, const Leading& leading) const;
-  std::vector<int64_t> CountsHere(const Leading& leading, uint64_t use) const;
+  CellBuffer CellsOf(int id, uint64_t use) const;  // REQUIRES: the id is small, or collects
+  Closing Close(int id);
+  std::vector<uint64_t> StampsHere(int id) const;
+  std::vector<int64_t> CountsHere(int id, uint64_t use) const;
   bool CanReport(const Closing& closing) const;
   void AddCompleted(Report* report);
   void AddClosed(Report* report);
@@ -66,9 +55,9 @@ class GroupLeader {
 
   const GroupMembers& group_;
   GroupMemory& memory_;
+  NameTable& names_;
   Outbox& outbox_;
   LogQueue pending_;
-  std::map<int, Leading> leads_;
   uint64_t completed_head_ = 0;                     // how far the completed ids are reported
   std::array<uint64_t, kMaxIds> completes_sent_{};  // by id: uses that are reported as completed
   std::vector<Closing> closed_;                     // to be reported

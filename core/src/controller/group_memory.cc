@@ -50,12 +50,6 @@ std::vector<int> GroupMembers::MembersIn(const ProcessSet& set) const {
   return members;
 }
 
-int GroupMembers::SharersOf(const ProcessSet& set) const {
-  if (set.id == 0) return size();
-  if (set.local() && set.contains_me()) return set.size();
-  return static_cast<int>(MembersIn(set).size());
-}
-
 // ---- counters
 
 struct alignas(64) MemoryLine {

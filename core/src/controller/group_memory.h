@@ -51,8 +51,6 @@ class GroupMembers {
 
   // Returns the members that are in the set, ascending.
   std::vector<int> MembersIn(const ProcessSet& set) const;
-  // Returns how many members are in the set.
-  int SharersOf(const ProcessSet& set) const;
 
  private:
   const Layout world_;
@@ -103,7 +101,7 @@ class ArrivalCounters {
 struct LogEntry {
   LogKind kind = LogKind::kReady;
   int id = 0;        // kLeft: the rank
-  uint8_t uses = 0;  // kRetired: how many uses were completed, modulo 256
+  uint8_t uses = 0;  // kRetired: the last use that was completed, modulo 256
   int set = 0;
 };
 

@@ -70,9 +70,9 @@ bool LogReader::Complete(Name* name, int id, NegotiationEvent* batch) {
   const auto set_size = static_cast<size_t>(name->set().size());
   const size_t count = name->properties.counts_per_rank * set_size;
   NegotiationEvent::Item item{name->ticket,
-                              memory_.spans.ReadCounts(name->properties.span, name->next_use - 1, 0, count), -1};
+                              memory_.spans.ReadCounts(name->properties.span, name->use, 0, count), -1};
   in_flight_.End(name);
-  if (!names_.ChangeSets(name->known, &item.new_set)) return false;
+  if (!names_.ChangeSets(name->description.signature, &item.new_set)) return false;
   batch->items.push_back(std::move(item));
   ForgetIfRetiring(name);
   return true;
@@ -81,7 +81,7 @@ bool LogReader::Complete(Name* name, int id, NegotiationEvent* batch) {
 // ---- ids that retire
 
 bool LogReader::IsCompleted(const Name& name, uint8_t uses) {
-  return static_cast<int8_t>(static_cast<uint8_t>(name.use) - uses) < 0;
+  return static_cast<int8_t>(static_cast<uint8_t>(name.use) - uses) <= 0;
 }
 
 void LogReader::OnRetired(Name* name, const LogEntry& entry, NegotiationEvents* events) {
@@ -133,7 +133,7 @@ void LogReader::Forget(int id) {
 bool LogReader::ReleaseFinished(NegotiationEvents* events) {
   if (finished_.empty()) return false;
   for (int id : finished_) {
-    const IdProperties& properties = names_.properties_of(id);
+    const IdProperties& properties = names_[id].properties;
     if (properties.early()) {
       events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kIdRetired, -1));
       events->back().serial = properties.serial;

@@ -75,9 +75,10 @@ inline bool IsId(int32_t id) { return id >= 0 && id < kMaxIds; }
 // ---- stamps: a rank arrives at an operation with a stamp, which holds how often the rank has arrived and the sequence
 // number. Ranks with different stamps mean different operations.
 
-// Never 0, which means that the rank has not arrived. sequence_number: -1 when the user has named the operation.
+// use: of the id, where 0 is the described one, at which nobody arrives. So a stamp is never 0, which means that the
+// rank has not arrived. sequence_number: -1 when the user has named the operation.
 inline uint64_t StampOf(uint64_t use, int64_t sequence_number) {
-  return (static_cast<uint64_t>(sequence_number + 1) & 0x7fffffff) << 32 | static_cast<uint32_t>(use + 1);
+  return (static_cast<uint64_t>(sequence_number + 1) & 0x7fffffff) << 32 | static_cast<uint32_t>(use);
 }
 inline uint64_t UsesIn(uint64_t stamp) { return static_cast<uint32_t>(stamp); }
 inline int64_t SequenceNumberIn(uint64_t stamp) { return static_cast<int64_t>(stamp >> 32) - 1; }
@@ -194,7 +195,7 @@ struct LogItem {
   LogKind kind = LogKind::kReady;
   int32_t id = 0;
   int32_t set = 0;
-  uint64_t use = 0;             // kRetired: how many uses were completed
+  uint64_t use = 0;             // kRetired: the last that was completed
   std::vector<int64_t> counts;  // of all positions, one after the other: for the buffer of this use
 
   FRD_FIELDS(kind, id, set, use, counts)

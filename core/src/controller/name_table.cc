@@ -95,21 +95,19 @@ std::optional<IdProperties> PropertiesOf(const Assignment& assignment, const Pro
   properties.counts_per_rank = signature.CountsPerRank(set.size());
   properties.serial = assignment.serial;
   properties.once = assignment.once;
-  properties.sharers = group.SharersOf(set);
+  properties.sharers = static_cast<int>(group.MembersIn(set).size());
   properties.collects = CollectsInCells(assignment.protocol, set.layout) && properties.sharers > 1;
   return properties;
 }
 
-bool NameTable::Assign(Name* name, int id, const IdProperties& properties) {
-  if (at(id) != nullptr) return false;
+void NameTable::Assign(Name* name, int id, const IdProperties& properties, const ProcessSetPtr& set) {
+  ids_[static_cast<size_t>(id)] = {name, properties, set};
+  if (name == nullptr) return;
   name->id = id;
-  name->known = name->description.signature;
   name->properties = properties;
-  name->next_use = 1;
+  name->use = 0;
   name->retiring = properties.once;
   ++name->ids_held;
-  ids_[static_cast<size_t>(id)] = {name, properties};
-  return true;
 }
 
 void NameTable::Forget(int id) {
@@ -162,13 +160,13 @@ bool UsesInFlight::IsReady(int id, const CellBuffer& cells, bool large, uint64_t
 }
 
 bool UsesInFlight::HasReduced(const Name& name, int position) const {
-  return CellsOf(name, name.next_use - 1).HasReduced(position, StampOfUse(name));
+  return CellsOf(name, name.use).HasReduced(position, StampOfUse(name));
 }
 
 std::vector<Ticket> UsesInFlight::Ready() const {
   std::vector<Ticket> ready;
   for (const Name* name : small_) {
-    const CellBuffer cells = CellsOf(*name, name->next_use - 1);
+    const CellBuffer cells = CellsOf(*name, name->use);
     if (IsReady(name->id, cells, IsLarge(*name), StampOfUse(*name))) ready.push_back(name->ticket);
   }
   return ready;
@@ -178,7 +176,7 @@ std::vector<int> UsesInFlight::AskForBells() const {
   std::vector<int> late;
   for (const Name* name : small_) {
     const ProcessSet& set = name->set();
-    CellsOf(*name, name->next_use - 1).AskForBell(set.position);
+    CellsOf(*name, name->use).AskForBell(set.position);
     if (!IsLarge(*name) || !HasReduced(*name, set.position)) continue;
     for (int p = 0; p < set.size(); ++p) {
       if (!HasReduced(*name, p)) late.push_back(set.ranks[static_cast<size_t>(p)]);

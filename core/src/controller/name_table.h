@@ -62,10 +62,9 @@ struct Name {
 
   // The id and what was assigned with it. -1: the name has no id, and must be described.
   int id = -1;
-  Signature known;
   IdProperties properties;
   std::shared_ptr<PeerArrivals> arrivals;  // of an early one
-  uint64_t next_use = 0;                   // of the id; use 0 is the described one
+  uint64_t use = 0;                        // the last use of the id that began here; 0 is the described one
   // Ids that still mean this name: the current one, and former ones until RETIRED is read.
   int ids_held = 0;
   bool retiring = false;  // the id is forgotten after the use in flight
@@ -74,8 +73,7 @@ struct Name {
   Ticket ticket = 0;
   bool in_flight = false;
   bool counted = false;  // it has arrived at the counter, or put its data, as `use`
-  uint64_t use = 0;
-  size_t small_at = 0;  // its place among the small ones
+  size_t small_at = 0;   // its place among the small ones
 };
 
 // The names of one process set.
@@ -125,25 +123,27 @@ class NameTable {
   void EraseIfIdle(Name* name);
 
   // ---- ids
-  // Gives the name its id. Returns false when another name has it.
-  bool Assign(Name* name, int id, const IdProperties& properties);
-  Name* at(int id) const { return ids_[static_cast<size_t>(id)].name; }
+  // What an id means. Ids that this rank has not heard of mean nothing.
+  struct Id {
+    Name* name = nullptr;      // null where this rank is not in the set, or has forgotten the id
+    IdProperties properties;   // as assigned last
+    ProcessSetPtr set;         // on a leader: null unless it leads the id
+  };
+  const Id& operator[](int id) const { return ids_[static_cast<size_t>(id)]; }
+  // Gives the name its id. name: null where this rank only leads its group. REQUIRES: the id has no name.
+  void Assign(Name* name, int id, const IdProperties& properties, const ProcessSetPtr& set);
+  Name* at(int id) const { return (*this)[id].name; }
   // Likewise, but null for an id that the name had before.
   Name* Current(int id) const {
     Name* const name = at(id);
     return name != nullptr && name->id == id ? name : nullptr;
   }
-  // As it was assigned last.
-  const IdProperties& properties_of(int id) const { return ids_[static_cast<size_t>(id)].properties; }
   // Takes the id from its name. The name stays.
   void Forget(int id);
+  // The leader leads the id no longer.
+  void Release(int id) { ids_[static_cast<size_t>(id)].set.reset(); }
 
  private:
-  struct Id {
-    Name* name = nullptr;
-    IdProperties properties;
-  };
-
   const int rank_;
   ProcessSets sets_;
   std::map<int, std::unique_ptr<SetNames>> by_set_;
@@ -230,7 +230,7 @@ class UsesInFlight {
   // Returns the ranks whose shares of this rank's large operations are missing although all data are written.
   std::vector<int> AskForBells() const;
   // Prefetches the lines to which this rank puts next.
-  void AskForNextLines(const Name& name) const { CellsOf(name, name.next_use).AskForLinesOf(name.set().position); }
+  void AskForNextLines(const Name& name) const { CellsOf(name, name.use + 1).AskForLinesOf(name.set().position); }
   bool IsSmall(Ticket ticket) const {  // false if it has ended, or is described anew
     const Name* const name = Find(ticket);
     return name != nullptr && name->counted && name->small();
@@ -240,8 +240,7 @@ class UsesInFlight {
   uint64_t CountNext(Name* name, Admission* admission) {
     name->counted = true;
     admission->id = name->id;
-    admission->use = name->use = name->next_use - 1;
-    return name->next_use++;
+    return admission->use = ++name->use;
   }
   uint64_t StampOfUse(const Name& name) const { return StampOf(name.use, name.description.sequence_number); }
   void Enter(Name* name) {

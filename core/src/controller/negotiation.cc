@@ -47,7 +47,7 @@ Negotiation::Negotiation(const Layout& layout, int rank, std::byte* memory, cons
       in_flight_(memory_.counters, memory_.spans, limits.one_phase_bytes),
       unknown_(group_, names_),
       join_(group_, &outbox_),
-      leader_(group_, &memory_, &outbox_),
+      leader_(group_, &memory_, &names_, &outbox_),
       log_(&memory_, &names_, &in_flight_, &join_, &outbox_),
       unlogged_(&memory_.log) {}
 
@@ -67,7 +67,7 @@ Status Negotiation::Submit(const DescribedOperation& operation, Admission* admis
   if (has_counts) {
     const std::vector<int64_t>& counts = name->description.counts;
     const size_t first = static_cast<size_t>(name->set().position) * counts.size();
-    memory_.spans.WriteCounts(name->properties.span, name->next_use - 1, first, counts);
+    memory_.spans.WriteCounts(name->properties.span, name->use, first, counts);
   }
   return Status::Ok();
 }
@@ -118,7 +118,7 @@ Name* Negotiation::SubmitSmall(const DescribedOperation& operation, Admission* a
 
 Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {
   const int id = admission.id;
-  const int sharers = names_.properties_of(id).sharers;
+  const int sharers = names_[id].properties.sharers;
   const ArrivalCounters::Arrival arrival = memory_.counters.Arrive(id, admission.stamp(), sharers);
   if (arrival.retired) return Arrived::kRetired;
   if (!arrival.last) return Arrived::kCounted;
@@ -239,10 +239,12 @@ Negotiation::Reading Negotiation::OnAssign(const Assignment& assignment, Negotia
   if (assignment.names_differ && !is_invited) name = NameTable::FindAwaiting(*names, description.sequence_number);
   const bool is_described = name != nullptr && name->AwaitsId() && name->description.signature == description.signature;
   if (is_invited ? !assignment.once : is_member && !is_described) return Reading::kImpossible;
-  if (leader_.leads() ? !leader_.Lead(assignment.id, *properties, names->set) : !is_member) return Reading::kImpossible;
-  if (!is_member) return Reading::kDone;
+  const bool is_in_use = names_.at(assignment.id) != nullptr || (leader_.leads() && leader_.LeadsId(assignment.id));
+  if (is_in_use || (!is_member && !leader_.leads())) return Reading::kImpossible;
   if (is_invited) name = BeginInvited(names, description, events);
-  if (!names_.Assign(name, assignment.id, *properties)) return Reading::kImpossible;
+  names_.Assign(is_member ? name : nullptr, assignment.id, *properties, names->set);
+  if (leader_.leads()) leader_.Lead(assignment.id);
+  if (!is_member) return Reading::kDone;
   unknown_.Open(name);
   if (assignment.names_differ && !is_invited) {
     events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kNamesDiffer, kCoordinatorRank));
@@ -347,12 +349,11 @@ std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
   std::vector<int> missing;
   const Name* const name = in_flight_.Find(ticket);
   if (name == nullptr || !name->counted || name->id < 0) return missing;
-  const uint64_t use = name->next_use - 1;
   const bool awaits_shares =
       name->small() && in_flight_.IsLarge(*name) && in_flight_.HasReduced(*name, name->set().position);
   for (int m : group_.MembersIn(name->set())) {
     const int rank = group_.RankOf(m);
-    const bool has_arrived = UsesIn(in_flight_.SaidBy(m, rank, *name, use)) > name->use;
+    const bool has_arrived = UsesIn(in_flight_.SaidBy(m, rank, *name, name->use)) >= name->use;
     const bool is_awaited = awaits_shares && !in_flight_.HasReduced(*name, name->set().PositionOf(rank));
     if (!has_arrived || is_awaited) missing.push_back(rank);
   }
@@ -361,12 +362,13 @@ std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
 
 // Returns the other ranks that have arrived at the name's next use, with their stamps, as far as this rank can see.
 std::map<int, uint64_t> Negotiation::OthersAt(const Name& name) const {
+  const uint64_t next = name.use + 1;
   std::map<int, uint64_t> others;
-  if (name.arrivals) others = name.arrivals->ArrivedAt(name.set(), name.next_use);
+  if (name.arrivals) others = name.arrivals->ArrivedAt(name.set(), next);
   for (int m : group_.MembersIn(name.set())) {
     if (m == group_.member()) continue;
-    const uint64_t stamp = in_flight_.SaidBy(m, group_.RankOf(m), name, name.next_use);
-    if (UsesIn(stamp) >= name.next_use) others[group_.RankOf(m)] = stamp;
+    const uint64_t stamp = in_flight_.SaidBy(m, group_.RankOf(m), name, next);
+    if (UsesIn(stamp) >= next) others[group_.RankOf(m)] = stamp;
   }
   return others;
 }
@@ -380,7 +382,7 @@ std::vector<Absence> Negotiation::NeededFor() const {
     if (others.empty()) continue;
     const int64_t sequence_number = SequenceNumberIn(others.begin()->second);
     Absence& absence = needed.emplace_back();
-    absence.title = TitleOf(name->known.kind, name->set().id, name->description.name, sequence_number);
+    absence.title = TitleOf(name->description.signature.kind, name->set().id, name->description.name, sequence_number);
     absence.ranks = {group_.rank()};
     for (const auto& [rank, stamp] : others) absence.here.push_back(rank);
   }

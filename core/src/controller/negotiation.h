@@ -157,7 +157,7 @@ class Negotiation {
 
   // The operation is the next use of the name's id.
   bool Knows(const Name& name, const DescribedOperation& operation) const {
-    return name.id >= 0 && name.next_use < limits_.most_uses && operation.Means(name.description.signature);
+    return name.id >= 0 && name.use + 1 < limits_.most_uses && operation.Means(name.description.signature);
   }
   Status Describe(const DescribedOperation& operation, Name* name, Admission* admission);
   Reading Read(const Bytes& message, NegotiationEvents* events);

@@ -43,8 +43,8 @@ Status UnknownArrivals::OnArrival(int from, const MessageTag& tag, bool* wanted)
   *wanted = name != nullptr && tag.serial == name->properties.serial;
   if (!*wanted) return Status::Ok();  // the id was retired
   const uint64_t use = UsesIn(tag.operation);
-  const bool current = name->in_flight && name->counted && use + 1 == name->next_use;
-  if (!name->arrivals || !AreLeaders(from, name->set()) || (use != name->next_use && !current)) return Unreadable(from);
+  const bool current = name->in_flight && name->counted && use == name->use;
+  if (!name->arrivals || !AreLeaders(from, name->set()) || (use != name->use + 1 && !current)) return Unreadable(from);
   name->arrivals->Note(from, tag);
   return Status::Ok();
 }

@@ -103,7 +103,7 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
 
 // Of another rank's early message; some are such as no rank sends.
 MessageTag RandomTag(std::mt19937* random) {
-  MessageTag tag{0, 1, StampOf((*random)() % 3, -1), static_cast<uint32_t>((*random)() % 2), 0, 0, Lane::kEarly};
+  MessageTag tag{0, 1, StampOf(1 + (*random)() % 3, -1), static_cast<uint32_t>((*random)() % 2), 0, 0, Lane::kEarly};
   constexpr int32_t kIds[] = {-1, 1, 7, kMaxIds};
   if ((*random)() % 4 == 0) tag.id = kIds[(*random)() % 4];
   if ((*random)() % 4 == 0) tag.serial = static_cast<uint32_t>((*random)() % 5);
@@ -335,8 +335,8 @@ TEST(RetireTest, AUseWhoseMembersMeantDifferentOperationsIsNotComplete) {
     leader.negotiation.outbox().Take();
     const Assignment assignment = AssignmentOf(id, description, Protocol::kNegotiated, -1);
     ASSERT_TRUE(leader.negotiation.OnMessage(Encode(assignment), &events).ok());
-    GroupMemory(leader.memory.data(), 0, 2).counters.Arrive(id, StampOf(0, sequence_numbers.first), 2);
-    GroupMemory(leader.memory.data(), 1, 2).counters.Arrive(id, StampOf(0, sequence_numbers.second), 2);
+    GroupMemory(leader.memory.data(), 0, 2).counters.Arrive(id, StampOf(1, sequence_numbers.first), 2);
+    GroupMemory(leader.memory.data(), 1, 2).counters.Arrive(id, StampOf(1, sequence_numbers.second), 2);
     ASSERT_TRUE(leader.negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, id), &events).ok());
     leader.negotiation.Advance(&events);
     const std::vector<Bytes> said = leader.negotiation.outbox().Take();

@@ -106,7 +106,7 @@ TEST(SpansTest, NoneOverlapAndClearMakesOnePieceOfAll) {
 // Reports of several groups may be merged in any order.
 TEST(ReportTest, WhatSeveralGroupsHaveClosedCanBeMergedInAnyOrder) {
   const auto early = [](uint64_t uses, int64_t sequence_number) {
-    const uint64_t stamp = sequence_number < 0 ? 0 : StampOf(uses - 1, sequence_number);  // 0: not known any more
+    const uint64_t stamp = sequence_number < 0 ? 0 : StampOf(uses, sequence_number);  // 0: not known any more
     return Closing{3, 1, uses, uses, stamp, false};
   };
   using Closings = std::vector<Closing>;
