@@ -87,10 +87,7 @@ bool LogReader::IsCompleted(const Name& name, uint8_t uses) {
 void LogReader::OnRetired(Name* name, const LogEntry& entry, NegotiationEvents* events) {
   const bool current = name->id == entry.id;
   if (current && name->in_flight && name->counted && !EndUse(name, entry.uses, events)) return;
-  if (current) {
-    name->id = -1;
-    name->arrivals.reset();
-  }
+  if (current) name->id = -1;
   Forget(entry.id);
   names_.EraseIfIdle(name);
 }
@@ -108,7 +105,7 @@ bool LogReader::EndUse(Name* name, uint8_t uses, NegotiationEvents* events) {
   if (completed) {
     in_flight_.EndWith(NegotiationEvent::kTake, name, events);
   } else {
-    if (name->arrivals) events->push_back(NegotiationEvent::About(NegotiationEvent::kRecalled, name->ticket));
+    if (name->properties.early()) events->push_back(NegotiationEvent::About(NegotiationEvent::kRecalled, name->ticket));
     in_flight_.Uncount(name);
     name->id = -1;
     outbox_.Send(Encode(MessageKind::kDescribe, name->description));
@@ -118,7 +115,6 @@ bool LogReader::EndUse(Name* name, uint8_t uses, NegotiationEvents* events) {
 
 bool LogReader::ForgetIfRetiring(Name* name) {
   if (!std::exchange(name->retiring, false)) return false;
-  name->arrivals.reset();
   Forget(std::exchange(name->id, -1));
   names_.EraseIfIdle(name);
   return true;

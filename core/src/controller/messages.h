@@ -14,7 +14,7 @@
 //                           QUESTION   where these ranks are, sent on to them; or, to no rank, who is missing
 //                           ANSWER     to the rank that asked
 //
-// Early operations are announced by their data (peer_arrivals.h).
+// Early operations are announced by their data (execution/early_sum.h).
 //
 // Every message starts with its kind (one byte). Decoding checks limits; a message that cannot be read ends the
 // epoch.

@@ -22,7 +22,6 @@
 #include "controller/admission.h"
 #include "controller/group_memory.h"
 #include "controller/messages.h"
-#include "controller/peer_arrivals.h"
 #include "world/process_set.h"
 
 namespace farandole {
@@ -63,8 +62,7 @@ struct Name {
   // The id and what was assigned with it. -1: the name has no id, and must be described.
   int id = -1;
   IdProperties properties;
-  std::shared_ptr<PeerArrivals> arrivals;  // of an early one
-  uint64_t use = 0;                        // the last use of the id that began here; 0 is the described one
+  uint64_t use = 0;  // the last use of the id that began here; 0 is the described one
   // Ids that still mean this name: the current one, and former ones until RETIRED is read.
   int ids_held = 0;
   bool retiring = false;  // the id is forgotten after the use in flight
@@ -179,7 +177,7 @@ class UsesInFlight {
       return;
     }
     const uint64_t use = CountNext(name, admission);
-    if (!name->arrivals) return;
+    if (!name->properties.early()) return;
     admission->early = true;
     if (name->properties.collects) {
       const auto members = name->set().layout.groups[static_cast<size_t>(name->set().group())].size();

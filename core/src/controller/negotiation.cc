@@ -45,7 +45,6 @@ Negotiation::Negotiation(const Layout& layout, int rank, std::byte* memory, cons
       memory_(memory, group_.member(), group_.size(), limits.log_entries),
       names_(group_),
       in_flight_(memory_.counters, memory_.spans, limits.one_phase_bytes),
-      unknown_(group_, names_),
       join_(group_, &outbox_),
       leader_(group_, &memory_, &names_, &outbox_),
       log_(&memory_, &names_, &in_flight_, &join_, &outbox_),
@@ -160,6 +159,13 @@ void Negotiation::EndSmall(Ticket ticket) {
   log_.ForgetIfRetiring(name);
 }
 
+// Early messages have connections of their own, so another rank's may be here before the coordinator's ASSIGN, which has
+// a higher serial than all that this rank has read. One of a lower serial that is not current was sent for a retired id.
+bool Negotiation::WantsEarly(const MessageTag& tag) const {
+  const Name* const name = IsId(tag.id) ? names_.Current(tag.id) : nullptr;
+  return tag.serial > last_serial_ || (name != nullptr && name->serial() == tag.serial);
+}
+
 void Negotiation::EndEarly(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   in_flight_.End(name);
@@ -243,9 +249,9 @@ Negotiation::Reading Negotiation::OnAssign(const Assignment& assignment, Negotia
   if (is_in_use || (!is_member && !leader_.leads())) return Reading::kImpossible;
   if (is_invited) name = BeginInvited(names, description, events);
   names_.Assign(is_member ? name : nullptr, assignment.id, *properties, names->set);
+  last_serial_ = std::max(last_serial_, assignment.serial);
   if (leader_.leads()) leader_.Lead(assignment.id);
   if (!is_member) return Reading::kDone;
-  unknown_.Open(name);
   if (assignment.names_differ && !is_invited) {
     events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kNamesDiffer, kCoordinatorRank));
     events->back().description = name->description;
@@ -364,7 +370,6 @@ std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
 std::map<int, uint64_t> Negotiation::OthersAt(const Name& name) const {
   const uint64_t next = name.use + 1;
   std::map<int, uint64_t> others;
-  if (name.arrivals) others = name.arrivals->ArrivedAt(name.set(), next);
   for (int m : group_.MembersIn(name.set())) {
     if (m == group_.member()) continue;
     const uint64_t stamp = in_flight_.SaidBy(m, group_.RankOf(m), name, next);

@@ -10,9 +10,8 @@
 // Negotiation dispatches. Its members own the state, one each:
 //
 //   NameTable      names, ids, process sets            UsesInFlight     uses in flight, small operations
-//   UnknownArrivals  early, at unknown ids             JoinState    whether this rank has joined
-//   LogReader      how far the log is read, batches    GroupLeader  what the first member does for its group
-//   Outbox         what is to be sent
+//   JoinState      whether this rank has joined        GroupLeader      what the first member does for its group
+//   LogReader      how far the log is read, batches    Outbox           what is to be sent
 //
 // State machines over a group's memory and messages, without threads or sockets; tests simulate them unchanged.
 //
@@ -38,7 +37,7 @@
 #include "controller/log_reader.h"
 #include "controller/messages.h"
 #include "controller/name_table.h"
-#include "controller/peer_arrivals.h"
+#include "transport/transport.h"
 
 namespace farandole {
 
@@ -112,10 +111,8 @@ class Negotiation {
   bool has_small() const { return in_flight_.has_small(); }
 
   // ---- early operations
-  // Notes that rank `from` has arrived at an operation, at which this rank has not arrived with the same stamp.
-  // *wanted: an operation may need its data; kIdRetired says when none does any more. An error means that the epoch
-  // cannot go on.
-  Status OnArrival(int from, const MessageTag& tag, bool* wanted) { return unknown_.OnArrival(from, tag, wanted); }
+  // Says whether an operation that this rank has not begun may need these data; kIdRetired says when none does any more.
+  bool WantsEarly(const MessageTag& tag) const;
   // Ends an early operation. REQUIRES: all ranks have arrived with the admission's stamp, and their data are folded.
   void EndEarly(Ticket ticket);
 
@@ -146,8 +143,7 @@ class Negotiation {
   void ReportStuck(Ticket ticket);
   // Returns the members of this group that are missing in the operation, or whose share of its result is.
   std::vector<int> MissingRanks(Ticket ticket) const;
-  // Returns known operations that members of this group have arrived at, and this rank has not; on a leader, also early
-  // ones that other groups have arrived at.
+  // Returns known operations that members of this group have arrived at, and this rank has not.
   std::vector<Absence> NeededFor() const;
 
  private:
@@ -180,12 +176,12 @@ class Negotiation {
   Outbox outbox_;
   NameTable names_;
   UsesInFlight in_flight_;
-  UnknownArrivals unknown_;
   JoinState join_;
   GroupLeader leader_;
   LogReader log_;
   LogQueue unlogged_;                // this rank came last to these, and the log was full
   std::deque<Bytes> waiting_;        // the first of these messages is early
+  uint32_t last_serial_ = 0;         // of the assignments that this rank has heard of
   bool coordinator_leaves_ = false;  // rank 0 has told this rank so in a message
 };
 

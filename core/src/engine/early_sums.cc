@@ -140,12 +140,10 @@ void EarlySums::StartExchange(EarlySum* sum) {
 
 // ---- callbacks of the transport
 
-// Only a stranger or a faulty rank sends what this rank refuses, so that ends the epoch.
-Status EarlySums::OnArrival(int peer, const MessageTag& tag, bool* wanted) {
+Status EarlySums::OnArrival(int /*peer*/, const MessageTag& tag, bool* wanted) {
   std::lock_guard<std::mutex> lock(operations_->mutex);
-  const Status status = operations_->negotiation.OnArrival(peer, tag, wanted);
-  if (!status.ok()) signs_.push_back({peer, Sign::kBroken, status});
-  return status;
+  *wanted = operations_->negotiation.WantsEarly(tag);
+  return Status::Ok();
 }
 
 void EarlySums::OnGoodbye(int peer, int left) {

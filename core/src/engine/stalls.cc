@@ -112,12 +112,11 @@ std::vector<Wait> StallInspector::Waits(TimePoint now) {
 }
 
 // How long the operation may wait before it is reported to rank 0, and all ranks that have arrived describe it again.
-// Only rank 0 then knows which rank of another node has not arrived at an early operation.
+// Only rank 0 then knows which ranks of other nodes have not arrived at an early operation, and they learn that they are
+// awaited.
 int64_t StallInspector::StuckAfterMs(const Operation& operation) const {
   if (!operation.named()) return kStuckMs;
-  const Admission& admission = operation.admission;
-  const bool is_between_groups = admission.early && admission.set->layout.largest_group() > 1;
-  return is_between_groups ? patience_ms_ / 2 : std::numeric_limits<int64_t>::max();
+  return operation.admission.early ? patience_ms_ / 2 : std::numeric_limits<int64_t>::max();
 }
 
 // This rank's join, once rank 0 is told of it; else null.

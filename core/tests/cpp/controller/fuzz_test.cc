@@ -209,9 +209,7 @@ void FuzzMember(const std::vector<std::string>& machines, int rank) {
       if (member.negotiation.HasNews()) member.negotiation.Advance(&events);
       member.See(events);
       events.clear();
-      bool wanted = false;
-      static_cast<void>(
-          member.negotiation.OnArrival(static_cast<int>(random() % machines.size()), RandomTag(&random), &wanted));
+      member.negotiation.WantsEarly(RandomTag(&random));
       member.EndEarly();
       if (seed % 3 == 0 && i == 100) member.Join();
       member.negotiation.AskForBells();

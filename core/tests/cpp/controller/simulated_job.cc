@@ -334,12 +334,8 @@ bool SimulatedJob::DeliverPutFrom(int from, int to) {
     const Admission& admission = each.second->admission;
     return admission.early && admission.serial == parcel.tag.serial && admission.stamp() == parcel.tag.operation;
   };
-  bool wanted = std::any_of(rank.in_flight.begin(), rank.in_flight.end(), means);
-  if (!wanted) {
-    const Status status = rank.negotiation.OnArrival(from, parcel.tag, &wanted);
-    if (!status.ok()) Complain("rank " + std::to_string(to) + " refused data: " + status.message());
-  }
-  if (wanted) rank.early[{parcel.tag.serial, parcel.tag.operation, from}] = parcel.data;
+  const bool wanted = std::any_of(rank.in_flight.begin(), rank.in_flight.end(), means);
+  if (wanted || rank.negotiation.WantsEarly(parcel.tag)) rank.early[{parcel.tag.serial, parcel.tag.operation, from}] = parcel.data;
   return true;
 }
 
