@@ -13,11 +13,11 @@ std::pair<int, std::string> KeyOf(const Description& description) {
   return {description.signature.set, name};
 }
 
-// A rank that waits in the operation; null where all that have described it refuse it.
-const Description* FirstOfWaiting(const Gathering& gathering) {
-  const auto found =
-      std::find_if(gathering.begin(), gathering.end(), [](const auto& each) { return each.second.refusal.empty(); });
-  return found == gathering.end() ? nullptr : &found->second;
+// The first description that is not a refusal; null if there is none.
+const Description* FirstOfWaiting(const DescriptionsByRank& descriptions) {
+  const auto found = std::find_if(descriptions.begin(), descriptions.end(),
+                                  [](const auto& each) { return each.second.refusal.empty(); });
+  return found == descriptions.end() ? nullptr : &found->second;
 }
 
 }  // namespace
@@ -75,11 +75,11 @@ bool Coordinator::OnDescribe(int from, Description description, std::vector<Outg
   if (!FitsSet(description, set->size(), leaders_.world().size())) return false;
   ids_.Replace(description.replaces, set->id, out);
   const auto key = KeyOf(description);
-  auto [place, end] = gatherings_.equal_range(key);
+  auto [place, end] = incomplete_.equal_range(key);
   while (place != end && place->second.count(from) > 0) ++place;
-  if (place == end) place = gatherings_.emplace(key, Gathering());
+  if (place == end) place = incomplete_.emplace(key, DescriptionsByRank());
   place->second[from] = std::move(description);
-  if (IsComplete(*place)) DecideAt(place, out);
+  if (IsComplete(*place)) TakeComplete(place, out);
   return true;
 }
 
@@ -88,7 +88,7 @@ bool Coordinator::HasJoined(const ProcessSet& set) const {
 }
 
 // Every rank of the set has described the operation or has joined.
-bool Coordinator::IsComplete(const Gatherings::value_type& entry) const {
+bool Coordinator::IsComplete(const Incomplete::value_type& entry) const {
   const ProcessSet& set = *sets_.Find(entry.first.first);
   return std::all_of(set.ranks.begin(), set.ranks.end(),
                      [&](int rank) { return entry.second.count(rank) > 0 || joined_.count(rank) > 0; });
@@ -96,34 +96,34 @@ bool Coordinator::IsComplete(const Gatherings::value_type& entry) const {
 
 // Some operation of the set waits for descriptions.
 bool Coordinator::IsAwaited(int set) const {
-  return std::any_of(gatherings_.lower_bound({set, ""}), gatherings_.lower_bound({set + 1, ""}),
+  return std::any_of(incomplete_.lower_bound({set, ""}), incomplete_.lower_bound({set + 1, ""}),
                      [](const auto& each) { return FirstOfWaiting(each.second) != nullptr; });
 }
 
-void Coordinator::DecideAt(Gatherings::iterator complete, std::vector<Outgoing>* out) {
-  const Gathering gathering = std::move(complete->second);
-  gatherings_.erase(complete);
-  Decide(gathering, out);
+void Coordinator::TakeComplete(Incomplete::iterator complete, std::vector<Outgoing>* out) {
+  const DescriptionsByRank descriptions = std::move(complete->second);
+  incomplete_.erase(complete);
+  AssignOrRefuse(descriptions, out);
 }
 
 // Nobody waits for an operation that all ranks have refused.
-void Coordinator::Decide(const Gathering& gathering, std::vector<Outgoing>* out) {
-  if (FirstOfWaiting(gathering) == nullptr) return;
-  const Signature& signature = gathering.begin()->second.signature;
+void Coordinator::AssignOrRefuse(const DescriptionsByRank& descriptions, std::vector<Outgoing>* out) {
+  if (FirstOfWaiting(descriptions) == nullptr) return;
+  const Signature& signature = descriptions.begin()->second.signature;
   const ProcessSetPtr set = sets_.Find(signature.set);
-  Status decided = Refusal(gathering, *set);
+  Status decided = Refusal(descriptions, *set);
   if (decided.ok()) decided = ChangeSets(signature, out);
-  if (decided.ok()) return ids_.Assign(gathering, HasJoined(*set), out);
-  for (const auto& [rank, description] : gathering) {
+  if (decided.ok()) return ids_.Assign(descriptions, HasJoined(*set), out);
+  for (const auto& [rank, description] : descriptions) {
     if (!description.refusal.empty()) continue;
     const Failure failure{set->id, description.name, decided.code(), decided.message()};
     out->push_back({rank, Encode(failure)});
   }
 }
 
-Status Coordinator::Refusal(const Gathering& gathering, const ProcessSet& set) const {
-  const Description& first = gathering.begin()->second;
-  FRD_RETURN_IF_ERROR(FindMismatch(gathering));
+Status Coordinator::Refusal(const DescriptionsByRank& descriptions, const ProcessSet& set) const {
+  const Description& first = descriptions.begin()->second;
+  FRD_RETURN_IF_ERROR(FindMismatch(descriptions));
   if (CountsSpanBytes(first.signature, set) > static_cast<int64_t>(kSpanBytes) / 4)
     return Invalid(first.Title(), " has more tensors than fit; call it with fewer at a time");
   if (HasRoot(first.signature.kind) && joined_.count(first.signature.root) > 0) {
@@ -146,7 +146,7 @@ Status Coordinator::ChangeSets(const Signature& signature, std::vector<Outgoing>
     if (IsAwaited(id) || ids_.IsAwaited(id))
       return Invalid("process set ", id, " cannot be removed while it has operations in flight");
     ids_.RetireWhere([id](const ProcessSet& set) { return set.id == id; }, out);
-    gatherings_.erase(gatherings_.lower_bound({id, ""}), gatherings_.lower_bound({id + 1, ""}));  // refusals
+    incomplete_.erase(incomplete_.lower_bound({id, ""}), incomplete_.lower_bound({id + 1, ""}));  // refusals
     sets_.Remove(id);
   }
   return Status::Ok();
@@ -184,9 +184,9 @@ bool Coordinator::OnJoin(int from, const Joined& joined, std::vector<Outgoing>* 
   ids_.RetireWhere([from](const ProcessSet& set) { return set.PositionOf(from) >= 0; }, out);
   // One at a time: a decision may remove a set.
   const auto next = [this] {
-    return std::find_if(gatherings_.begin(), gatherings_.end(), [this](const auto& each) { return IsComplete(each); });
+    return std::find_if(incomplete_.begin(), incomplete_.end(), [this](const auto& each) { return IsComplete(each); });
   };
-  for (auto complete = next(); complete != gatherings_.end(); complete = next()) DecideAt(complete, out);
+  for (auto complete = next(); complete != incomplete_.end(); complete = next()) TakeComplete(complete, out);
   return true;
 }
 
@@ -196,7 +196,7 @@ void Coordinator::EndJoin(int last, std::vector<Outgoing>* out) {
   const Bytes result = Encode(MessageKind::kJoinEnd, Joined{last, std::exchange(sequence_numbers_, {})});
   for (int rank = 0; rank < leaders_.world().size(); ++rank) out->push_back({rank, result});
   joined_.clear();
-  gatherings_.clear();  // refusals
+  incomplete_.clear();  // refusals
 }
 
 // ---- who waits for whom
@@ -232,7 +232,7 @@ std::vector<Absence> Coordinator::Absences() const {
     }
     all.push_back(std::move(absence));
   };
-  for (const auto& [key, described] : gatherings_) {
+  for (const auto& [key, described] : incomplete_) {
     const ProcessSetPtr set = sets_.Find(key.first);
     const Description* const waiting = FirstOfWaiting(described);
     if (!set || waiting == nullptr) continue;

@@ -38,7 +38,7 @@ class Coordinator {
   // Sends what has become ready since the last call as one batch. Call it once all messages at hand are handled.
   void Flush(std::vector<Outgoing>* out) { ids_.Flush(out); }
 
-  // The operations that some ranks wait in, for stall reports. A rank is absent when it has not described the
+  // Operations that some ranks have not reached, for stall reports. A rank is absent when it has not described the
   // operation, when its group has not completed it, or when it has not joined.
   std::vector<Absence> Absences() const;
 
@@ -57,14 +57,14 @@ class Coordinator {
   // Operations that only some ranks of a set have described, by set and name. Unnamed ones are matched by their
   // sequence numbers alone, so that a disagreement is seen. A rank may refuse calls of a name before the others have
   // come to the first: then there are several, in order.
-  using Gatherings = std::multimap<std::pair<int, std::string>, Gathering>;
+  using Incomplete = std::multimap<std::pair<int, std::string>, DescriptionsByRank>;
 
   bool HasJoined(const ProcessSet& set) const;  // one of its ranks
-  bool IsComplete(const Gatherings::value_type& entry) const;
+  bool IsComplete(const Incomplete::value_type& entry) const;
   bool IsAwaited(int set) const;
-  void DecideAt(Gatherings::iterator complete, std::vector<Outgoing>* out);
-  void Decide(const Gathering& gathering, std::vector<Outgoing>* out);
-  Status Refusal(const Gathering& gathering, const ProcessSet& set) const;
+  void TakeComplete(Incomplete::iterator complete, std::vector<Outgoing>* out);
+  void AssignOrRefuse(const DescriptionsByRank& descriptions, std::vector<Outgoing>* out);
+  Status Refusal(const DescriptionsByRank& descriptions, const ProcessSet& set) const;
   Status ChangeSets(const Signature& signature, std::vector<Outgoing>* out);
   void EndJoin(int last, std::vector<Outgoing>* out);
 
@@ -73,7 +73,7 @@ class Coordinator {
   ProcessSets sets_;
   std::set<int> joined_;              // since the last join ended
   SequenceNumbers sequence_numbers_;  // the highest of any of them
-  Gatherings gatherings_;
+  Incomplete incomplete_;
   IdTable ids_;
   bool aborted_ = false;
 };

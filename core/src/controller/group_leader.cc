@@ -7,12 +7,12 @@ namespace farandole {
 
 // ---- what the coordinator says
 
-void GroupLeader::Lead(int id) {
+void GroupLeader::Track(int id) {
   const IdProperties& properties = names_[id].properties;
   // An earlier id with this memory may have left stamps in it.
   const bool has_stamps = properties.small() || properties.collects;
   for (uint64_t buffer = 0; has_stamps && buffer < 2; ++buffer) CellsOf(id, buffer).Clear();
-  if (properties.once) finishing_.push_back(id);
+  if (properties.once) awaiting_readers_.push_back(id);
 }
 
 CellBuffer GroupLeader::CellsOf(int id, uint64_t use) const {
@@ -24,10 +24,10 @@ CellBuffer GroupLeader::CellsOf(int id, uint64_t use) const {
 
 bool GroupLeader::IsValid(const LogItem& item) const {
   if (item.kind == LogKind::kEndOfBatch) return true;
-  if (!LeadsId(item.id) || names_[item.id].set->id != item.set) return false;
+  if (!Tracks(item.id) || names_[item.id].set->id != item.set) return false;
   const auto& [name, properties, set] = names_[item.id];
   if (item.kind == LogKind::kRetired)
-    return std::find(finishing_.begin(), finishing_.end(), item.id) == finishing_.end();
+    return std::find(awaiting_readers_.begin(), awaiting_readers_.end(), item.id) == awaiting_readers_.end();
   const size_t count = properties.counts_per_rank * static_cast<size_t>(set->size());
   return item.kind == (set->local() ? LogKind::kReady : LogKind::kReadyAcross) && item.counts.size() == count &&
          std::none_of(item.counts.begin(), item.counts.end(), [](int64_t count) { return count < 0; });
@@ -35,8 +35,8 @@ bool GroupLeader::IsValid(const LogItem& item) const {
 
 bool GroupLeader::OnLog(const LogItems& log) {
   for (const LogItem& item : log.items) {
-    if (!leads() || !IsValid(item)) return false;
-    if (item.kind == LogKind::kRetired) finishing_.push_back(item.id);
+    if (!is_leader() || !IsValid(item)) return false;
+    if (item.kind == LogKind::kRetired) awaiting_readers_.push_back(item.id);
     if (!item.counts.empty()) memory_.spans.WriteCounts(names_[item.id].properties.span, item.use, 0, item.counts);
     Append({item.kind, item.id, static_cast<uint8_t>(item.use), item.set});
   }
@@ -44,7 +44,7 @@ bool GroupLeader::OnLog(const LogItems& log) {
 }
 
 bool GroupLeader::OnRetire(int id) {
-  if (!leads() || !LeadsId(id)) return false;
+  if (!is_leader() || !Tracks(id)) return false;
   closed_.push_back(Close(id));
   return true;
 }
@@ -72,8 +72,7 @@ Closing GroupLeader::Close(int id) {
   uint64_t uses = properties.small() ? least : arrived;
   if (most == uses && !all_mean) --uses;
   Closing closing{id, 1, uses, uses, 0, false};
-  // The sequence number of an early use is not known when every member has begun the next one. A member begins the next
-  // one only when it has the result, and then all groups had the same stamp.
+  // If every member has stamped the next use, this one is complete everywhere, and its sequence number is not needed.
   const auto last = std::find_if(stamps.begin(), stamps.end(), [&](uint64_t stamp) { return UsesIn(stamp) == uses; });
   if (properties.early() && last != stamps.end()) closing.stamp = *last;
   return closing;
@@ -102,22 +101,23 @@ std::vector<uint64_t> GroupLeader::StampsHere(int id) const {
 // no report.
 bool GroupLeader::CanReport(const Closing& closing) const {
   const auto& [name, properties, set] = names_[closing.id];
-  return set == nullptr || properties.early() || set->local() || completes_sent_[static_cast<size_t>(closing.id)] == closing.least_uses;
+  return set == nullptr || properties.early() || set->local() ||
+         completes_sent_[static_cast<size_t>(closing.id)] == closing.least_uses;
 }
 
 // ---- what the coordinator is told
 
 bool GroupLeader::HasNews() const {
   if (!pending_.empty()) return true;
-  if (!leads()) return false;
+  if (!is_leader()) return false;
   if (memory_.log.ReadCompleted(completed_head_).has_value()) return true;
   return std::any_of(closed_.begin(), closed_.end(), [this](const Closing& closing) { return CanReport(closing); }) ||
-         std::any_of(finishing_.begin(), finishing_.end(),
+         std::any_of(awaiting_readers_.begin(), awaiting_readers_.end(),
                      [this](int id) { return memory_.counters.AllDoneWith(id, names_[id].properties.sharers); });
 }
 
 bool GroupLeader::Advance() {
-  if (!leads()) return false;
+  if (!is_leader()) return false;
   const bool appended = pending_.AppendWaiting();
   if (appended) outbox_.Ring();
   Report report;
@@ -130,7 +130,7 @@ bool GroupLeader::Advance() {
 
 void GroupLeader::AddCompleted(Report* report) {
   while (const std::optional<int> id = memory_.log.ReadCompleted(completed_head_)) {
-    if (!LeadsId(*id)) return;  // ASSIGN is still to be read
+    if (!Tracks(*id)) return;  // ASSIGN is still to be read
     ++completed_head_;
     const uint64_t use = ++completes_sent_[static_cast<size_t>(*id)];
     // All members of the set in this group arrived with the same stamp.
@@ -169,7 +169,8 @@ void GroupLeader::AddFinished(Report* report) {
     report->finished.push_back(id);
     return true;
   };
-  finishing_.erase(std::remove_if(finishing_.begin(), finishing_.end(), is_finished), finishing_.end());
+  awaiting_readers_.erase(std::remove_if(awaiting_readers_.begin(), awaiting_readers_.end(), is_finished),
+                          awaiting_readers_.end());
 }
 
 }  // namespace farandole

@@ -25,15 +25,15 @@ class GroupLeader {
   GroupLeader(const GroupMembers& group, GroupMemory* memory, NameTable* names, Outbox* outbox)
       : group_(group), memory_(*memory), names_(*names), outbox_(*outbox), pending_(&memory->log) {}
 
-  bool leads() const { return group_.is_leader(); }
+  bool is_leader() const { return group_.is_leader(); }
 
   bool HasNews() const;
   // Returns whether anything was done.
   bool Advance();
 
   // Leads an id from now on. REQUIRES: it has just been assigned.
-  void Lead(int id);
-  bool LeadsId(int id) const { return IsId(id) && names_[id].set != nullptr; }
+  void Track(int id);
+  bool Tracks(int id) const { return IsId(id) && names_[id].set != nullptr; }
   // Handle messages from the coordinator. They return false for an impossible message.
   bool OnLog(const LogItems& log);
   bool OnRetire(int id);
@@ -61,7 +61,7 @@ class GroupLeader {
   uint64_t completed_head_ = 0;                     // how far the completed ids are reported
   std::array<uint64_t, kMaxIds> completes_sent_{};  // by id: uses that are reported as completed
   std::vector<Closing> closed_;                     // to be reported
-  std::vector<int> finishing_;                      // retired, but members may still be reading of it
+  std::vector<int> awaiting_readers_;               // retired, but members may still be reading of it
 };
 
 }  // namespace farandole

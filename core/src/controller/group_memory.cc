@@ -71,10 +71,10 @@ ArrivalCounters::ArrivalCounters(std::byte* memory, int member, int member_count
   arrivals_ = reinterpret_cast<std::atomic<uint64_t>*>(memory + Pages(sizeof(Counter) * kMaxIds));
 }
 
-// Stores the stamp first: a member that sees the arrival counted may read it.
+// Invariants 1 and 2 of ArrivalCounters.
 ArrivalCounters::Arrival ArrivalCounters::Arrive(int id, uint64_t stamp, int sharers) {
   FRD_FAILPOINT("board.arrive");
-  said(member_, id).store(stamp, std::memory_order_relaxed);
+  StampAt(member_, id).store(stamp, std::memory_order_relaxed);
   const uint64_t before = counters_[id].count.fetch_add(1);
   if ((before & kRetiredFlag) != 0) return {true, false};
   return {false, (before + 1) % static_cast<uint64_t>(sharers) == 0};
@@ -82,7 +82,7 @@ ArrivalCounters::Arrival ArrivalCounters::Arrive(int id, uint64_t stamp, int sha
 
 void ArrivalCounters::TakeBack(int id, int sharers) { counters_[id].count.fetch_sub(static_cast<uint64_t>(sharers)); }
 
-// One atomic step closes the id and says how often it was used, so no arrival falls in between.
+// Invariant 1: no arrival falls between the flag and the count that is returned.
 uint64_t ArrivalCounters::Retire(int id, int sharers) {
   const uint64_t before = counters_[id].count.fetch_or(kRetiredFlag) & ~kRetiredFlag;
   return before / static_cast<uint64_t>(sharers);
@@ -102,13 +102,13 @@ bool ArrivalCounters::AllDoneWith(int id, int sharers) const {
 
 // Clears the counter last: until then it says that the id is retired.
 void ArrivalCounters::Reset(int id) {
-  for (int m = 0; m < member_count_; ++m) said(m, id).store(0, std::memory_order_relaxed);
+  for (int m = 0; m < member_count_; ++m) StampAt(m, id).store(0, std::memory_order_relaxed);
   counters_[id].done_with.store(0);
   counters_[id].count.store(0);
 }
 
 uint64_t ArrivalCounters::LatestOf(int member, int id) const {
-  return said(member, id).load(std::memory_order_relaxed);
+  return StampAt(member, id).load(std::memory_order_relaxed);
 }
 
 // ---- log
@@ -138,6 +138,7 @@ GroupLog::GroupLog(std::byte* memory, int member, int member_count, uint64_t ent
   completed_ = reinterpret_cast<Ring*>(memory + Pages(sizeof(Ring)));
 }
 
+// Invariant 2 of GroupLog.
 bool GroupLog::TryAppend(const LogEntry& entry) {
   uint64_t position = log_->tail.load(std::memory_order_relaxed);
   do {
@@ -165,6 +166,8 @@ std::optional<LogEntry> GroupLog::Read(uint64_t position) const {
 
 uint64_t GroupLog::end() const { return log_->tail.load(std::memory_order_acquire); }
 
+// Invariant 3: the slot of the batch's lap before was read by all, since a member that still reads that batch has not
+// read its entries.
 uint64_t GroupLog::DecideBatchEnd(uint64_t batch, uint64_t proposed_end) {
   std::atomic<uint64_t>& batch_end = batch_ends_->At(batch);
   uint64_t word = batch_end.load(std::memory_order_acquire);

@@ -61,8 +61,12 @@ class GroupMembers {
 
 struct MemoryLine;  // a number that has a cache line to itself
 
-// Counts how often members arrived at an id, and closes ids. The retired flag and the count share one word, so an
-// arrival is either counted or learns that the id is retired. `sharers`: how many members are in the id's set.
+// Counts how often members arrived at an id, and closes ids. `sharers`: how many members are in the id's set.
+//
+// Invariants:
+// 1. The retired flag and the count are one word, so an arrival is either counted or learns that the id is retired.
+// 2. A member stores its stamp before it counts itself, so whoever sees the count may read the stamp.
+// 3. The counter and the stamps of an id are 0 when it is given out: Reset comes after every member is done with it.
 class ArrivalCounters {
  public:
   static size_t BytesFor(int member_count);
@@ -88,7 +92,7 @@ class ArrivalCounters {
 
  private:
   struct Counter;
-  std::atomic<uint64_t>& said(int member, int id) const {
+  std::atomic<uint64_t>& StampAt(int member, int id) const {
     return arrivals_[static_cast<size_t>(member) * kMaxIds + static_cast<size_t>(id)];
   }
 
@@ -105,9 +109,17 @@ struct LogEntry {
   int set = 0;
 };
 
-// Tells all members in one order what comes next. Its rings do not overflow: an append looks at the slowest reader
-// first, and reading needs no user code, only the engine's thread. Every batch has an entry. An id has at most one
-// ready use that some member has not read. A completed id is reported once until the coordinator has answered.
+// Tells all members in one order what comes next.
+//
+// Invariants:
+// 1. All members read the same entries in the same order; an entry does not change until all have read it.
+// 2. The ring of entries does not overflow: TryAppend looks at the slowest reader first. Reading needs no user code,
+//    only the engine's thread.
+// 3. Every batch has an entry, so the ring of batch ends does not overflow either.
+// 4. An id has at most one ready use that some member has not read, since every member takes part in the next one. So
+//    eight bits of the number of uses tell a reader whether its use in flight was completed.
+// 5. For the same reason an id has at most one completed use that the leader has not read. So PushCompleted needs no
+//    check.
 class GroupLog {
  public:
   static constexpr uint64_t kEntries = 4 * kMaxIds;
@@ -125,7 +137,7 @@ class GroupLog {
   // `proposed_end`.
   uint64_t DecideBatchEnd(uint64_t batch, uint64_t proposed_end);
 
-  // Tells the leader that a use of the id is complete in this group.
+  // Tells the leader that a use of the id is complete in this group (invariant 5).
   void PushCompleted(int id);
   std::optional<int> ReadCompleted(uint64_t position) const;
 

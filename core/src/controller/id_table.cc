@@ -88,7 +88,7 @@ IdTable::IdTable(const ProcessSets& sets, const Leaders& leaders, int most_new)
 
 bool IdTable::IsAwaited(int set) const {
   return std::any_of(waiting_.begin(), waiting_.end(),
-                     [&](const Waiting& each) { return each.gathering.begin()->second.signature.set == set; });
+                     [&](const Waiting& each) { return each.descriptions.begin()->second.signature.set == set; });
 }
 
 std::string IdTable::TitleOf(int id, uint64_t stamp) const {
@@ -98,11 +98,11 @@ std::string IdTable::TitleOf(int id, uint64_t stamp) const {
 
 // ---- giving out
 
-void IdTable::Assign(Gathering gathering, bool once, std::vector<Outgoing>* out) {
-  const Description& first = gathering.begin()->second;
+void IdTable::Assign(DescriptionsByRank descriptions, bool once, std::vector<Outgoing>* out) {
+  const Description& first = descriptions.begin()->second;
   const bool is_new = !seen_.Add(first) && static_cast<int>(live_.size()) >= most_new_;
   const bool changes_sets = ChangesSets(first.signature.kind);
-  waiting_.push_back({std::move(gathering), once || is_new || changes_sets});
+  waiting_.push_back({std::move(descriptions), once || is_new || changes_sets});
   AssignWaiting(out);
 }
 
@@ -111,10 +111,10 @@ void IdTable::Assign(Gathering gathering, bool once, std::vector<Outgoing>* out)
 void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
   while (!waiting_.empty()) {
     if (free_.empty()) return;
-    const auto& [gathering, once] = waiting_.front();
-    const Signature& signature = gathering.begin()->second.signature;
+    const auto& [descriptions, once] = waiting_.front();
+    const Signature& signature = descriptions.begin()->second.signature;
     const ProcessSetPtr set = sets_.Find(signature.set);
-    Protocol protocol = once ? Protocol::kNegotiated : ChooseProtocolOf(gathering, *set);
+    Protocol protocol = once ? Protocol::kNegotiated : ChooseProtocolOf(descriptions, *set);
     const int64_t wanted_bytes = SpanBytesOf(signature, *set, protocol);
     const bool is_full = !once && live_.size() == kMostLive;
     const int64_t span_offset = is_full ? -1 : spans_.Take(wanted_bytes);
@@ -123,32 +123,33 @@ void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
     if (is_full || (no_span && protocol == Protocol::kNegotiated))
       return RetireWhere([](const ProcessSet&) { return true; }, out);
     if (no_span) protocol = Protocol::kNegotiated;
-    TellRanks(Take(waiting_.front(), protocol, span_offset), waiting_.front(), out);
+    SendAssignment(AllocateId(waiting_.front(), protocol, span_offset), waiting_.front(), out);
     waiting_.pop_front();
   }
 }
 
-Protocol IdTable::ChooseProtocolOf(const Gathering& gathering, const ProcessSet& set) const {
-  const Signature& signature = gathering.begin()->second.signature;
+Protocol IdTable::ChooseProtocolOf(const DescriptionsByRank& descriptions, const ProcessSet& set) const {
+  const Signature& signature = descriptions.begin()->second.signature;
   OperationFacts facts = FactsOf(signature, set);
   facts.has_early_lanes = HasEarlyLanes(leaders_.world());
-  facts.awaited = std::all_of(gathering.begin(), gathering.end(), [](const auto& of) { return of.second.awaited; });
+  facts.awaited =
+      std::all_of(descriptions.begin(), descriptions.end(), [](const auto& of) { return of.second.awaited; });
   const Protocol protocol = ChooseProtocol(facts);
   if (!HasLargeCells(protocol, signature, set)) return protocol;
-  const int64_t most_bytes = gathering.begin()->second.named() ? kMostNamedLargeCellsBytes : kMostLargeCellsBytes;
+  const int64_t most_bytes = descriptions.begin()->second.named() ? kMostNamedLargeCellsBytes : kMostLargeCellsBytes;
   const bool has_room = large_cells_bytes_ + SpanBytesOf(signature, set, protocol) <= most_bytes;
   return has_room ? protocol : Protocol::kNegotiated;
 }
 
-int IdTable::Take(const Waiting& waiting, Protocol protocol, int64_t span_offset) {
-  const Gathering& gathering = waiting.gathering;
+int IdTable::AllocateId(const Waiting& waiting, Protocol protocol, int64_t span_offset) {
+  const DescriptionsByRank& descriptions = waiting.descriptions;
   const int number = free_.front();
   free_.pop_front();
   Id& id = ids_[static_cast<size_t>(number)];
   id = Id();
   id.state = waiting.once ? Id::kRetired : Id::kLive;
-  id.name = gathering.begin()->second.name;
-  id.signature = gathering.begin()->second.signature;
+  id.name = descriptions.begin()->second.name;
+  id.signature = descriptions.begin()->second.signature;
   id.serial = ++last_serial_;
   id.set = sets_.Find(id.signature.set);
   id.protocol = protocol;
@@ -160,13 +161,13 @@ int IdTable::Take(const Waiting& waiting, Protocol protocol, int64_t span_offset
 }
 
 // Ranks that described the operation get the id, joined ranks are invited, and leaders lead it. The first use is ready.
-void IdTable::TellRanks(int number, const Waiting& waiting, std::vector<Outgoing>* out) {
-  const auto& [gathering, once] = waiting;
+void IdTable::SendAssignment(int number, const Waiting& waiting, std::vector<Outgoing>* out) {
+  const auto& [descriptions, once] = waiting;
   const Id& id = at(number);
   const size_t each = id.signature.CountsPerRank(id.set->size());
-  const Description& first = gathering.begin()->second;
-  const bool names_differ =
-      std::any_of(gathering.begin(), gathering.end(), [&](const auto& of) { return of.second.name != first.name; });
+  const Description& first = descriptions.begin()->second;
+  const bool names_differ = std::any_of(descriptions.begin(), descriptions.end(),
+                                        [&](const auto& of) { return of.second.name != first.name; });
   Assignment assignment{number, id.protocol, id.span_offset, id.serial, names_differ, once, first};
   assignment.description.counts.assign(each, 0);
   const Bytes message = Encode(assignment);
@@ -174,8 +175,8 @@ void IdTable::TellRanks(int number, const Waiting& waiting, std::vector<Outgoing
   for (int rank = 0; rank < leaders_.world().size(); ++rank) {
     const bool is_member = id.set->PositionOf(rank) >= 0;
     if (is_member || leaders_.IsLeaderIn(rank, *id.set)) out->push_back({rank, message});
-    const auto theirs = gathering.find(rank);
-    const bool described = theirs != gathering.end();
+    const auto theirs = descriptions.find(rank);
+    const bool described = theirs != descriptions.end();
     if (described) counts.insert(counts.end(), theirs->second.counts.begin(), theirs->second.counts.end());
     if (is_member && !described) counts.insert(counts.end(), each, 0);
   }

@@ -1,11 +1,11 @@
 // The coordinator's ids: which name has which, where their spans lie, how they retire, and in which order complete
 // operations run.
 //
-//   id:  free -> live -> retiring (RETIRE to leaders) -> retired (all have closed it: kRetired into the logs)
-//        -> free (all have finished with it)
+//   free --ASSIGN--> live --RETIRE--> retiring --every group has reported it closed--> retired (kRetired in the logs)
+//        --every group has reported that it has finished--> free
 //
-// Once many ids are live, a name that the table has not seen lately gets one for a single use, which is retired from the
-// beginning. So names that never repeat, such as "loss.1", "loss.2" and so on, leave those that repeat in the table.
+// Once many ids are live, a name that the table has not seen lately gets one for a single use, which is retired from
+// the beginning. So names that never repeat, such as "loss.1", "loss.2" and so on, leave the others in the table.
 //
 // Pure state machines on rank 0: messages in, messages out. Thread rule: the holder of the ProgressLock.
 #pragma once
@@ -29,7 +29,7 @@
 namespace farandole {
 
 // Descriptions of one operation, by rank.
-using Gathering = std::map<int, Description>;
+using DescriptionsByRank = std::map<int, Description>;
 
 // Owns which pieces of the span memory are free, and gives them out in powers of two.
 //
@@ -48,7 +48,7 @@ class SpanAllocator {
 
  private:
   const int64_t capacity_bytes_;
-  int64_t end_ = 0;                                // everything from here on is free
+  int64_t end_ = 0;                               // everything from here on is free
   std::map<int64_t, std::vector<int64_t>> free_;  // before it: size, a power of two -> offsets
 };
 
@@ -110,7 +110,7 @@ class IdTable {
   std::string TitleOf(int id, uint64_t stamp) const;
 
   // Gives the operation an id, as soon as one is free; `once`: for this use alone. REQUIRES: all its ranks agree.
-  void Assign(Gathering gathering, bool once, std::vector<Outgoing>* out);
+  void Assign(DescriptionsByRank descriptions, bool once, std::vector<Outgoing>* out);
   void StartRetiring(int id, std::vector<Outgoing>* out);
   // Retires the id that is live under this assignment, if it is one of the set.
   void Replace(uint32_t serial, int set, std::vector<Outgoing>* out);
@@ -126,7 +126,7 @@ class IdTable {
 
  private:
   struct Waiting {
-    Gathering gathering;
+    DescriptionsByRank descriptions;
     bool once;
   };
 
@@ -134,9 +134,9 @@ class IdTable {
   std::vector<int64_t> InPositionOrder(const Id& id) const;
   void AddReady(const Id& id, int number, uint64_t use, std::vector<int64_t> counts);
   void AssignWaiting(std::vector<Outgoing>* out);
-  Protocol ChooseProtocolOf(const Gathering& gathering, const ProcessSet& set) const;
-  int Take(const Waiting& waiting, Protocol protocol, int64_t span_offset);
-  void TellRanks(int id, const Waiting& waiting, std::vector<Outgoing>* out);
+  Protocol ChooseProtocolOf(const DescriptionsByRank& descriptions, const ProcessSet& set) const;
+  int AllocateId(const Waiting& waiting, Protocol protocol, int64_t span_offset);
+  void SendAssignment(int id, const Waiting& waiting, std::vector<Outgoing>* out);
 
   const ProcessSets& sets_;
   const Leaders& leaders_;

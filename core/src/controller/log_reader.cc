@@ -14,7 +14,7 @@ void LogReader::Read(NegotiationEvents* events) {
   }
 }
 
-// Returns false if the entry must be read again later: a message about it has not arrived.
+// Returns false if the entry must be read again later: its ASSIGN has not arrived.
 bool LogReader::Consume(const LogEntry& entry, NegotiationEvents* events) {
   if (entry.kind == LogKind::kLeft) {
     events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kLeft, entry.id));
@@ -37,8 +37,8 @@ bool LogReader::Consume(const LogEntry& entry, NegotiationEvents* events) {
   if (name == nullptr) return false;
   if (entry.kind == LogKind::kRetired) {
     OnRetired(name, entry, events);
-  } else if (!Complete(name, entry.id, entry.kind == LogKind::kReady ? &inside_ : &across_)) {
-    // Only a faulty message leads here.
+  } else if (!HandleReady(name, entry.id, entry.kind == LogKind::kReady ? &inside_ : &across_)) {
+    // Not reachable unless rank 0 sends an invalid LOG.
     events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAbort, -1, Unreadable(kCoordinatorRank)));
   }
   return true;
@@ -65,12 +65,11 @@ void LogReader::Emit(NegotiationEvent* batch, NegotiationEvents* events) {
 }
 
 // Returns false for an impossible entry.
-bool LogReader::Complete(Name* name, int id, NegotiationEvent* batch) {
+bool LogReader::HandleReady(Name* name, int id, NegotiationEvent* batch) {
   if (!name->in_flight || name->id != id) return false;
   const auto set_size = static_cast<size_t>(name->set().size());
   const size_t count = name->properties.counts_per_rank * set_size;
-  NegotiationEvent::Item item{name->ticket,
-                              memory_.spans.ReadCounts(name->properties.span, name->use, 0, count), -1};
+  NegotiationEvent::Item item{name->ticket, memory_.spans.ReadCounts(name->properties.span, name->use, 0, count), -1};
   in_flight_.End(name);
   if (!names_.ChangeSets(name->description.signature, &item.new_set)) return false;
   batch->items.push_back(std::move(item));
@@ -106,7 +105,7 @@ bool LogReader::EndUse(Name* name, uint8_t uses, NegotiationEvents* events) {
     in_flight_.EndWith(NegotiationEvent::kTake, name, events);
   } else {
     if (name->properties.early()) events->push_back(NegotiationEvent::About(NegotiationEvent::kRecalled, name->ticket));
-    in_flight_.Uncount(name);
+    in_flight_.CancelArrival(name);
     name->id = -1;
     outbox_.Send(Encode(MessageKind::kDescribe, name->description));
   }

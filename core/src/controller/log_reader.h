@@ -50,7 +50,7 @@ class LogReader {
   bool Consume(const LogEntry& entry, NegotiationEvents* events);
   void FindEnd();
   uint64_t RunEnd() const;
-  bool Complete(Name* name, int id, NegotiationEvent* batch);
+  bool HandleReady(Name* name, int id, NegotiationEvent* batch);
   static void Emit(NegotiationEvent* batch, NegotiationEvents* events);
   static bool IsCompleted(const Name& name, uint8_t uses);  // its use in flight, as an entry of its retired id says
   void OnRetired(Name* name, const LogEntry& entry, NegotiationEvents* events);

@@ -1,14 +1,16 @@
-// The messages of ranks and the coordinator (on rank 0). They say only what is new or has changed: the steady state of
-// one group needs no message at all, that of several groups one per group and batch in each direction.
+// The messages of ranks and the coordinator (on rank 0). In the steady state one group exchanges no messages, and
+// several groups exchange one message per group and batch in each direction.
 //
-//   rank -> coordinator     DESCRIBE   an operation this rank does not know, or knows otherwise, or why it refuses one
+//   rank -> coordinator     DESCRIBE   an operation whose name has no id here or another signature, or the reason for a
+//                                      refusal
 //                           STUCK      an id should be described anew (the ranks may use several for one operation)
 //                           JOIN       this rank has no more data
 //   leader -> coordinator   REPORT     what its group has completed, closed and finished with
 //   coordinator -> rank     ASSIGN     an id: to the ranks of its set and the leaders of their groups
 //                           ERROR      why an operation is refused
 //                           JOIN_END   all had joined: who came last, sequence numbers
-//   coordinator -> leader   RETIRE     close the id                   LOG    entries to append, in order
+//   coordinator -> leader   RETIRE     stop counting arrivals at the id
+//                           LOG        entries to append, in order
 //   both                    LEAVE      a rank shuts down in good order; sent on to those that cannot see it
 //                           ABORT      this epoch cannot go on; sent on to all
 //                           QUESTION   where these ranks are, sent on to them; or, to no rank, who is missing
@@ -93,10 +95,11 @@ struct Assignment {
   int32_t id = -1;
   Protocol protocol{};  // of its uses, but for the first, which is in the log
   int64_t span_offset = -1;
-  uint32_t serial = 0;        // counts assignments from 1, since an id means one name after the other
-  bool names_differ = false;  // unnamed: the ranks have different names for it, and the sequence number says which it is
-  bool once = false;          // the id is for the described use alone: every rank forgets it there
-  Description description;    // without data
+  uint32_t serial = 0;  // counts assignments from 1, since an id means one name after the other
+  bool names_differ =
+      false;                // unnamed: the ranks have different names for it, and the sequence number says which it is
+  bool once = false;        // the id is for the described use alone: every rank forgets it there
+  Description description;  // without data
 
   FRD_FIELDS(id, protocol, span_offset, serial, names_differ, once, description)
   bool IsValid() const { return IsId(id); }
@@ -122,7 +125,7 @@ struct Aborted {
   FRD_FIELDS(code, culprit, text)
 };
 
-// ---- reports. Those of several groups about one id can be merged, in any order.
+// ---- reports. Merge is associative and commutative.
 
 // All ranks of some groups have arrived at a use.
 struct Completion {
@@ -254,15 +257,15 @@ struct IdMessage {
 };
 
 template <typename T>
-Bytes Encode(MessageKind kind, const T& said) {
+Bytes Encode(MessageKind kind, const T& message) {
   ByteWriter writer;
   writer.Put(kind);
-  Encode(&writer, said);
+  Encode(&writer, message);
   return writer.Take();
 }
 template <typename T>
-Bytes Encode(const T& said) {
-  return Encode(T::kKind, said);
+Bytes Encode(const T& message) {
+  return Encode(T::kKind, message);
 }
 inline Bytes EncodeIdMessage(MessageKind kind, int id) { return Encode(kind, IdMessage{id}); }
 
@@ -271,7 +274,7 @@ template <typename T>
 std::optional<T> ReadAs(const Bytes& message, MessageKind kind = T::kKind) {
   ByteReader reader(message);
   if (reader.Get<MessageKind>() != kind) return std::nullopt;
-  auto said = Decode<T>(&reader);
-  return reader.AtEnd() ? std::optional<T>(std::move(said)) : std::nullopt;
+  auto decoded = Decode<T>(&reader);
+  return reader.AtEnd() ? std::optional<T>(std::move(decoded)) : std::nullopt;
 }
 }  // namespace farandole

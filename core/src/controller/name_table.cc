@@ -118,18 +118,18 @@ void NameTable::Forget(int id) {
 
 // ---- in flight
 
-void UsesInFlight::Uncount(Name* name) {
+void UsesInFlight::CancelArrival(Name* name) {
   Leave(name);
   name->counted = false;
 }
 
 void UsesInFlight::Leave(Name* name) {
   if (!name->counted) return;
-  if (name->small()) LeaveSmall(name);
+  if (name->small()) RemoveSmall(name);
 }
 
 // Moves the last small operation to the place of this one.
-void UsesInFlight::LeaveSmall(Name* name) {
+void UsesInFlight::RemoveSmall(Name* name) {
   small_[name->small_at] = small_.back();
   small_[name->small_at]->small_at = name->small_at;
   small_.pop_back();

@@ -2,8 +2,14 @@
 //
 // Thread rule: the lock of Operations, except where a comment says otherwise.
 //
-// Submit, the copy into the span and Arrive are one step under that lock. Nothing else may come between, or the id
-// could change its meaning under the arrival.
+// Invariants, whenever the lock is free:
+// 1. A name with an id is the name that the table has at this id, and its description has the signature that was
+//    assigned.
+// 2. A use in flight is counted (it has arrived at the counter or put its data), or its description has been sent.
+//    A counted use has an id; a described one has none until ASSIGN is read.
+// 3. Submit, the copy into the span and Arrive are one step under the lock. Otherwise the id could change its meaning
+//    under the arrival.
+// 4. A name is erased only when nothing is in flight, it has no id, and no id of the table points to it.
 #pragma once
 
 #include <array>
@@ -51,7 +57,7 @@ struct Name {
   Name(SetNames* of, std::string_view key) : of(of), key(key) {}
   inline const ProcessSet& set() const;
   bool small() const { return properties.small(); }
-  bool AwaitsId() const { return in_flight && !counted && id < 0; }  // it is described
+  bool AwaitsId() const { return in_flight && !counted && id < 0; }   // it is described
   uint32_t serial() const { return id < 0 ? 0 : properties.serial; }  // of the assignment; 0: it has none
 
   SetNames* const of;
@@ -63,7 +69,7 @@ struct Name {
   int id = -1;
   IdProperties properties;
   uint64_t use = 0;  // the last use of the id that began here; 0 is the described one
-  // Ids that still mean this name: the current one, and former ones until RETIRED is read.
+  // Ids of the table that point to this name: the current one, and former ones until RETIRED is read.
   int ids_held = 0;
   bool retiring = false;  // the id is forgotten after the use in flight
 
@@ -123,9 +129,9 @@ class NameTable {
   // ---- ids
   // What an id means. Ids that this rank has not heard of mean nothing.
   struct Id {
-    Name* name = nullptr;      // null where this rank is not in the set, or has forgotten the id
-    IdProperties properties;   // as assigned last
-    ProcessSetPtr set;         // on a leader: null unless it leads the id
+    Name* name = nullptr;     // null where this rank is not in the set, or has forgotten the id
+    IdProperties properties;  // as assigned last
+    ProcessSetPtr set;        // on a leader: null unless it leads the id
   };
   const Id& operator[](int id) const { return ids_[static_cast<size_t>(id)]; }
   // Gives the name its id. name: null where this rank only leads its group. REQUIRES: the id has no name.
@@ -156,7 +162,7 @@ class UsesInFlight {
   UsesInFlight(const ArrivalCounters& counters, const SpanMemory& spans, size_t one_phase_bytes)
       : counters_(counters), spans_(spans), one_phase_bytes_(one_phase_bytes) {}
 
-  // Begin, Count and Keep do not throw after this. Returns the place of the next ticket.
+  // Begin, Arrive and AddToFlight do not throw after this. Returns the place of the next ticket.
   size_t MakeRoom() {
     const size_t place = tickets_.MakeRoom();
     if (small_.capacity() <= place) small_.reserve(2 * place + 1);
@@ -170,13 +176,13 @@ class UsesInFlight {
   }
   // Makes the use in flight the next one of its name's id. Fills in what the submitter must know of it. Inline, since a
   // small operation takes no longer than a few calls.
-  void Count(Name* name, Admission* admission) {
+  void Arrive(Name* name, Admission* admission) {
     if (name->small()) {
-      CountSmall(name, admission);
-      Enter(name);
+      ArriveSmall(name, admission);
+      AddSmall(name);
       return;
     }
-    const uint64_t use = CountNext(name, admission);
+    const uint64_t use = ArriveAtNext(name, admission);
     if (!name->properties.early()) return;
     admission->early = true;
     if (name->properties.collects) {
@@ -187,21 +193,21 @@ class UsesInFlight {
     }
     admission->serial = name->properties.serial;
   }
-  // Likewise for a small operation that is not in flight yet, and never will be if it is over before Keep.
-  void CountSmall(Name* name, Admission* admission) {
-    const uint64_t use = CountNext(name, admission);
+  // Likewise for a small operation that is not in flight yet, and never will be if it is over before AddToFlight.
+  void ArriveSmall(Name* name, Admission* admission) {
+    const uint64_t use = ArriveAtNext(name, admission);
     // Built in place, without a copy.
     admission->cells.emplace(spans_.BufferOf(name->properties.span, use), name->set().size(),
                              name->properties.payload_bytes, name->set().position);
     admission->large = IsLarge(*name);
   }
-  void Keep(Name* name, Admission* admission) {
+  void AddToFlight(Name* name, Admission* admission) {
     name->in_flight = true;
     admission->ticket = name->ticket = tickets_.Add(name);
-    Enter(name);
+    AddSmall(name);
   }
   // Takes the use in flight from the id; the operation is described anew.
-  void Uncount(Name* name);
+  void CancelArrival(Name* name);
   void End(Name* name);
   void EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationEvents* events);
   Name* Find(Ticket ticket) const { return tickets_.Find(ticket); }  // null: it has ended
@@ -213,7 +219,7 @@ class UsesInFlight {
             name.set().position};
   }
   // Returns the last stamp of a member of this group for the name; for a small one, in the buffer of that use.
-  uint64_t SaidBy(int member, int rank, const Name& name, uint64_t use) const {
+  uint64_t LatestStampOf(int member, int rank, const Name& name, uint64_t use) const {
     if (!name.small()) return counters_.LatestOf(member, name.id);
     return CellsOf(name, use).LatestOf(name.set().PositionOf(rank));
   }
@@ -235,19 +241,19 @@ class UsesInFlight {
   }
 
  private:
-  uint64_t CountNext(Name* name, Admission* admission) {
+  uint64_t ArriveAtNext(Name* name, Admission* admission) {
     name->counted = true;
     admission->id = name->id;
     return admission->use = ++name->use;
   }
   uint64_t StampOfUse(const Name& name) const { return StampOf(name.use, name.description.sequence_number); }
-  void Enter(Name* name) {
+  void AddSmall(Name* name) {
     name->small_at = small_.size();
     small_.push_back(name);
     small_count_.store(small_.size(), std::memory_order_relaxed);
   }
   void Leave(Name* name);
-  void LeaveSmall(Name* name);
+  void RemoveSmall(Name* name);
 
   const ArrivalCounters counters_;
   const SpanMemory spans_;

@@ -22,7 +22,7 @@ Status AlreadyInFlight(const Description& description, int rank) {
 }
 
 // Notes what differs from the use of the name before.
-void Note(Name* name, const DescribedOperation& operation, Admission* admission) {
+void UpdateLastCall(Name* name, const DescribedOperation& operation, Admission* admission) {
   name->description.sequence_number = admission->sequence_number = operation.sequence_number();
   if (name->description.site != operation.site()) {  // nearly always the same
     name->description.site = operation.site();
@@ -56,13 +56,13 @@ Status Negotiation::Submit(const DescribedOperation& operation, Admission* admis
   Name* const name = names_.FindOrAdd(names, operation.name());
   if (name->in_flight) return AlreadyInFlight(name->description, group_.rank());
   if (!Knows(*name, operation)) return Describe(operation, name, admission);
-  Note(name, operation, admission);
+  UpdateLastCall(name, operation, admission);
   const bool has_counts = name->properties.counts_per_rank > 0;
   if (has_counts) name->description.counts = operation.Counts();
   // Nothing throws from here on.
-  if (admission->set != names->set) admission->set = names->set;  // a look costs less than counting references
+  if (admission->set != names->set) admission->set = names->set;  // comparing costs less than counting references
   admission->ticket = in_flight_.Begin(name);
-  in_flight_.Count(name, admission);
+  in_flight_.Arrive(name, admission);
   if (has_counts) {
     const std::vector<int64_t>& counts = name->description.counts;
     const size_t first = static_cast<size_t>(name->set().position) * counts.size();
@@ -110,8 +110,8 @@ Name* Negotiation::SubmitSmall(const DescribedOperation& operation, Admission* a
   if (names == nullptr || !names->IsOpen() || !names->set->contains_me()) return nullptr;
   Name* const name = names->Find(operation.name());
   if (name == nullptr || !name->small() || name->in_flight || !Knows(*name, operation)) return nullptr;
-  Note(name, operation, admission);
-  in_flight_.CountSmall(name, admission);
+  UpdateLastCall(name, operation, admission);
+  in_flight_.ArriveSmall(name, admission);
   return name;
 }
 
@@ -138,7 +138,7 @@ Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {
 void Negotiation::Redescribe(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   name->id = -1;
-  in_flight_.Uncount(name);
+  in_flight_.CancelArrival(name);
   outbox_.Send(Encode(MessageKind::kDescribe, name->description));
 }
 
@@ -159,8 +159,8 @@ void Negotiation::EndSmall(Ticket ticket) {
   log_.ForgetIfRetiring(name);
 }
 
-// Early messages have connections of their own, so another rank's may be here before the coordinator's ASSIGN, which has
-// a higher serial than all that this rank has read. One of a lower serial that is not current was sent for a retired id.
+// Early messages have connections of their own, so another rank's may be here before the coordinator's ASSIGN, which
+// has a higher serial than all that this rank has read. One with a lower serial belongs to a retired id.
 bool Negotiation::WantsEarly(const MessageTag& tag) const {
   const Name* const name = IsId(tag.id) ? names_.Current(tag.id) : nullptr;
   return tag.serial > last_serial_ || (name != nullptr && name->serial() == tag.serial);
@@ -196,8 +196,8 @@ bool Negotiation::Advance(NegotiationEvents* events) {
 // ---- messages of the coordinator
 
 Status Negotiation::OnMessage(const Bytes& message, NegotiationEvents* events) {
-  const Reading reading = waiting_.empty() ? Read(message, events) : Reading::kEarly;
-  if (reading == Reading::kEarly) waiting_.push_back(message);
+  const Reading reading = waiting_.empty() ? Read(message, events) : Reading::kMustWait;
+  if (reading == Reading::kMustWait) waiting_.push_back(message);
   return reading == Reading::kImpossible ? Unreadable(kCoordinatorRank) : Status::Ok();
 }
 
@@ -206,7 +206,7 @@ bool Negotiation::ReadWaiting(NegotiationEvents* events) {
   const size_t before = waiting_.size();
   while (!waiting_.empty()) {
     const Reading reading = Read(waiting_.front(), events);
-    if (reading == Reading::kEarly) break;
+    if (reading == Reading::kMustWait) break;
     if (reading == Reading::kImpossible)
       events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAbort, -1, Unreadable(kCoordinatorRank)));
     waiting_.pop_front();
@@ -216,10 +216,10 @@ bool Negotiation::ReadWaiting(NegotiationEvents* events) {
 
 Negotiation::Reading Negotiation::Read(const Bytes& message, NegotiationEvents* events) {
   if (const auto assignment = ReadAs<Assignment>(message)) return OnAssign(*assignment, events);
-  return ReadOther(message, events) ? Reading::kDone : Reading::kImpossible;
+  return Dispatch(message, events) ? Reading::kDone : Reading::kImpossible;
 }
 
-bool Negotiation::ReadOther(const Bytes& message, NegotiationEvents* events) {
+bool Negotiation::Dispatch(const Bytes& message, NegotiationEvents* events) {
   if (const auto log = ReadAs<LogItems>(message)) return leader_.OnLog(*log);
   if (const auto failure = ReadAs<Failure>(message)) return OnError(*failure, events);
   if (const auto retire = ReadAs<IdMessage>(message, MessageKind::kRetire)) return leader_.OnRetire(retire->id);
@@ -235,22 +235,22 @@ bool Negotiation::ReadOther(const Bytes& message, NegotiationEvents* events) {
 Negotiation::Reading Negotiation::OnAssign(const Assignment& assignment, NegotiationEvents* events) {
   const Description& description = assignment.description;
   SetNames* const names = names_.Names(description.signature.set);
-  if (names == nullptr && names_.IsFutureSet(description.signature.set)) return Reading::kEarly;
+  if (names == nullptr && names_.IsFutureSet(description.signature.set)) return Reading::kMustWait;
   if (names == nullptr || !FitsSet(description, names->set->size(), group_.world().size())) return Reading::kImpossible;
   const std::optional<IdProperties> properties = PropertiesOf(assignment, *names->set, group_);
   if (!properties || properties->sharers == 0) return Reading::kImpossible;
   const bool is_member = names->set->contains_me(), is_invited = is_member && join_.joined();
   Name* name = names->Find(description.name);
-  if (is_invited && name != nullptr && name->in_flight) return Reading::kEarly;  // the log says how that use ends
+  if (is_invited && name != nullptr && name->in_flight) return Reading::kMustWait;  // the log says how that use ends
   if (assignment.names_differ && !is_invited) name = NameTable::FindAwaiting(*names, description.sequence_number);
   const bool is_described = name != nullptr && name->AwaitsId() && name->description.signature == description.signature;
   if (is_invited ? !assignment.once : is_member && !is_described) return Reading::kImpossible;
-  const bool is_in_use = names_.at(assignment.id) != nullptr || (leader_.leads() && leader_.LeadsId(assignment.id));
-  if (is_in_use || (!is_member && !leader_.leads())) return Reading::kImpossible;
+  const bool is_in_use = names_.at(assignment.id) != nullptr || (leader_.is_leader() && leader_.Tracks(assignment.id));
+  if (is_in_use || (!is_member && !leader_.is_leader())) return Reading::kImpossible;
   if (is_invited) name = BeginInvited(names, description, events);
   names_.Assign(is_member ? name : nullptr, assignment.id, *properties, names->set);
   last_serial_ = std::max(last_serial_, assignment.serial);
-  if (leader_.leads()) leader_.Lead(assignment.id);
+  if (leader_.is_leader()) leader_.Track(assignment.id);
   if (!is_member) return Reading::kDone;
   if (assignment.names_differ && !is_invited) {
     events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kNamesDiffer, kCoordinatorRank));
@@ -282,15 +282,15 @@ bool Negotiation::OnError(const Failure& failure, NegotiationEvents* events) {
 
 bool Negotiation::OnJoinEnd(Joined result) {
   if (!join_.OnResult(std::move(result))) return false;
-  if (leader_.leads()) leader_.Append({LogKind::kJoinEnd, 0, 0, 0});
+  if (leader_.is_leader()) leader_.Append({LogKind::kJoinEnd, 0, 0, 0});
   return true;
 }
 
 bool Negotiation::OnLeave(int rank) {
   if (rank < 0 || rank >= group_.world().size()) return false;
-  if (leader_.leads()) leader_.Append({LogKind::kLeft, rank, 0, 0});
+  if (leader_.is_leader()) leader_.Append({LogKind::kLeft, rank, 0, 0});
   coordinator_leaves_ = coordinator_leaves_ || rank == kCoordinatorRank;
-  return leader_.leads() || rank == kCoordinatorRank;
+  return leader_.is_leader() || rank == kCoordinatorRank;
 }
 
 bool Negotiation::OnQuestion(const Asked& question, NegotiationEvents* events) const {
@@ -359,7 +359,7 @@ std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
       name->small() && in_flight_.IsLarge(*name) && in_flight_.HasReduced(*name, name->set().position);
   for (int m : group_.MembersIn(name->set())) {
     const int rank = group_.RankOf(m);
-    const bool has_arrived = UsesIn(in_flight_.SaidBy(m, rank, *name, name->use)) >= name->use;
+    const bool has_arrived = UsesIn(in_flight_.LatestStampOf(m, rank, *name, name->use)) >= name->use;
     const bool is_awaited = awaits_shares && !in_flight_.HasReduced(*name, name->set().PositionOf(rank));
     if (!has_arrived || is_awaited) missing.push_back(rank);
   }
@@ -372,7 +372,7 @@ std::map<int, uint64_t> Negotiation::OthersAt(const Name& name) const {
   std::map<int, uint64_t> others;
   for (int m : group_.MembersIn(name.set())) {
     if (m == group_.member()) continue;
-    const uint64_t stamp = in_flight_.SaidBy(m, group_.RankOf(m), name, next);
+    const uint64_t stamp = in_flight_.LatestStampOf(m, group_.RankOf(m), name, next);
     if (UsesIn(stamp) >= next) others[group_.RankOf(m)] = stamp;
   }
   return others;

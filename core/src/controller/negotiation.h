@@ -17,10 +17,10 @@
 //
 // Thread rule: one call at a time, under the lock of Operations, but for what needs no lock: CompleteTogether, IsReady,
 // and has_small from any thread, HasNews from the holder of the ProgressLock. Lock order: ProgressLock, then
-// the lock of Operations. Submit, the copy into the span and Arrive are one step under the lock: nothing else may come
-// between, or the id could change its meaning under the arrival.
+// the lock of Operations. Submit, the copy into the span and Arrive are one step under the lock (invariant 3 of
+// name_table.h).
 //
-// After a rank has joined, OnMessage invites it to every operation of the others; the engine then takes part with zeros.
+// After a rank has joined, OnMessage invites it to every operation of the others; the engine takes part with zeros.
 #pragma once
 
 #include <deque>
@@ -73,7 +73,7 @@ class Negotiation {
   // Prefetches the lines of the next use of a small operation that is not large.
   void PrefetchNext(const Name& name) const { in_flight_.AskForNextLines(name); }
   // The operation is in flight from now on, and gets its ticket.
-  void Keep(Name* name, Admission* admission) { in_flight_.Keep(name, admission); }
+  void Keep(Name* name, Admission* admission) { in_flight_.AddToFlight(name, admission); }
   // Notes that this rank cannot make a call, see RefusalOf: then it fails on all ranks that make it. Returns false, and
   // does nothing, where this rank has no turn to take: it is not in the set, or an operation of that name is in flight.
   bool Refuse(Description refusal);
@@ -111,7 +111,7 @@ class Negotiation {
   bool has_small() const { return in_flight_.has_small(); }
 
   // ---- early operations
-  // Says whether an operation that this rank has not begun may need these data; kIdRetired says when none does any more.
+  // Whether an operation that this rank has not begun may need these data; kIdRetired says when none does any more.
   bool WantsEarly(const MessageTag& tag) const;
   // Ends an early operation. REQUIRES: all ranks have arrived with the admission's stamp, and their data are folded.
   void EndEarly(Ticket ticket);
@@ -127,7 +127,7 @@ class Negotiation {
   Outbox& outbox() { return outbox_; }
 
   // ---- joining and leaving
-  // From then on this rank takes part in everything with zeros, until all ranks have joined. REQUIRES: nothing in flight.
+  // This rank then takes part in everything with zeros, until all ranks have joined. REQUIRES: nothing in flight.
   void Join(const SequenceNumbers& sequence_numbers) { join_.Join(sequence_numbers); }
   // Says that this rank leaves. REQUIRES: nothing in flight.
   void Leave();
@@ -149,7 +149,7 @@ class Negotiation {
  private:
   // Whether a message is handled, impossible, or refers to log entries that this rank has still to read: the one that
   // adds its process set, or the one that ends the name's use in flight.
-  enum class Reading { kDone, kImpossible, kEarly };
+  enum class Reading { kDone, kImpossible, kMustWait };
 
   // The operation is the next use of the name's id.
   bool Knows(const Name& name, const DescribedOperation& operation) const {
@@ -157,7 +157,7 @@ class Negotiation {
   }
   Status Describe(const DescribedOperation& operation, Name* name, Admission* admission);
   Reading Read(const Bytes& message, NegotiationEvents* events);
-  bool ReadOther(const Bytes& message, NegotiationEvents* events);
+  bool Dispatch(const Bytes& message, NegotiationEvents* events);
   Reading OnAssign(const Assignment& assignment, NegotiationEvents* events);
   Name* BeginInvited(SetNames* names, const Description& description, NegotiationEvents* events);
   std::map<int, uint64_t> OthersAt(const Name& name) const;

@@ -233,26 +233,26 @@ Difference Compare(const Signature& a, const Signature& b) {
 }
 
 // The ranks that agree with each other, the lowest first.
-struct Camp {
+struct AgreeingRanks {
   int rank;
   const Description* description;
   int ranks;
 };
 
-std::vector<Camp> CampsOf(const std::map<int, Description>& descriptions) {
-  std::vector<Camp> camps;
+std::vector<AgreeingRanks> GroupByAgreement(const std::map<int, Description>& descriptions) {
+  std::vector<AgreeingRanks> groups;
   for (const auto& [rank, description] : descriptions) {
     const Signature& signature = description.signature;
-    const auto same = std::find_if(camps.begin(), camps.end(), [&signature](const Camp& camp) {
+    const auto same = std::find_if(groups.begin(), groups.end(), [&signature](const AgreeingRanks& camp) {
       return Compare(camp.description->signature, signature).what.empty();
     });
-    if (same == camps.end()) {
-      camps.push_back({rank, &description, 1});
+    if (same == groups.end()) {
+      groups.push_back({rank, &description, 1});
     } else {
       ++same->ranks;
     }
   }
-  return camps;
+  return groups;
 }
 
 // Ok where no rank has refused the operation.
@@ -275,11 +275,11 @@ Status FindRefusal(const std::map<int, Description>& descriptions) {
 
 Status FindMismatch(const std::map<int, Description>& descriptions) {
   FRD_RETURN_IF_ERROR(FindRefusal(descriptions));
-  const std::vector<Camp> camps = CampsOf(descriptions);
-  if (camps.size() == 1) return Status::Ok();
-  const auto most =
-      std::max_element(camps.begin(), camps.end(), [](const Camp& a, const Camp& b) { return a.ranks < b.ranks; });
-  const Camp& other = camps[most == camps.begin() ? 1 : 0];
+  const std::vector<AgreeingRanks> groups = GroupByAgreement(descriptions);
+  if (groups.size() == 1) return Status::Ok();
+  const auto most = std::max_element(groups.begin(), groups.end(),
+                                     [](const AgreeingRanks& a, const AgreeingRanks& b) { return a.ranks < b.ranks; });
+  const AgreeingRanks& other = groups[most == groups.begin() ? 1 : 0];
   const Difference difference = Compare(most->description->signature, other.description->signature);
   const int all = static_cast<int>(descriptions.size());
   const std::string agree = 2 * most->ranks <= all || all == 2

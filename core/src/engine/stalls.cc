@@ -112,8 +112,8 @@ std::vector<Wait> StallInspector::Waits(TimePoint now) {
 }
 
 // How long the operation may wait before it is reported to rank 0, and all ranks that have arrived describe it again.
-// Only rank 0 then knows which ranks of other nodes have not arrived at an early operation, and they learn that they are
-// awaited.
+// Only rank 0 then knows which ranks of other nodes have not arrived at an early operation, and they learn that they
+// are awaited.
 int64_t StallInspector::StuckAfterMs(const Operation& operation) const {
   if (!operation.named()) return kStuckMs;
   return operation.admission.early ? patience_ms_ / 2 : std::numeric_limits<int64_t>::max();

@@ -335,7 +335,8 @@ bool SimulatedJob::DeliverPutFrom(int from, int to) {
     return admission.early && admission.serial == parcel.tag.serial && admission.stamp() == parcel.tag.operation;
   };
   const bool wanted = std::any_of(rank.in_flight.begin(), rank.in_flight.end(), means);
-  if (wanted || rank.negotiation.WantsEarly(parcel.tag)) rank.early[{parcel.tag.serial, parcel.tag.operation, from}] = parcel.data;
+  if (wanted || rank.negotiation.WantsEarly(parcel.tag))
+    rank.early[{parcel.tag.serial, parcel.tag.operation, from}] = parcel.data;
   return true;
 }
 

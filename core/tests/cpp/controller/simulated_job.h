@@ -68,7 +68,7 @@ class SimulatedJob {
 
   size_t messages() const { return messages_; }          // to the coordinator
   size_t descriptions() const { return descriptions_; }  // among them
-  int failed(int rank) const;                    // calls of the last run
+  int failed(int rank) const;                            // calls of the last run
   int done(int rank) const;
   int lefts_seen(int rank) const;
   bool was_log_full() const { return was_log_full_; }
