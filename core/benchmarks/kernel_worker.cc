@@ -1,4 +1,4 @@
-// A rank of the allreduce of cells in the benchmark, bare: no names, no agreement, no engine around it. Called as
+// A rank of the allreduce of slots in the benchmark, bare: no names, no agreement, no engine around it. Called as
 // the engine calls it, except that it always waits by spinning; so it is measured with no more ranks than cores.
 #include <fcntl.h>
 #include <sched.h>
@@ -22,20 +22,20 @@ class Kernel {
 
   void Sum(float* data, size_t count) {
     if (count != count_) Begin(count);
-    const farandole::CellTensor tensor{data, data, farandole::DType::kFloat32, count};
+    const farandole::SlotTensor tensor{data, data, farandole::DType::kFloat32, count};
     ++uses_;
-    farandole::CellBuffer& cells = *buffers_[uses_ % 2];
+    farandole::SlotBuffer& slots = *buffers_[uses_ % 2];
     if (tensor.size_bytes() <= farandole::kMostInOnePhase) {
-      cells.Put(me_, &tensor, 1, uses_);
-      Await([&] { return cells.AllHavePut(uses_); });
+      slots.Put(me_, &tensor, 1, uses_);
+      Await([&] { return slots.AllHavePut(uses_); });
       buffers_[(uses_ + 1) % 2]->AskForLinesOf(me_);
-      return farandole::ReduceSlots(cells, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, me_);
+      return farandole::ReduceSlots(slots, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, me_);
     }
-    cells.PutForOthers(&tensor, 1, uses_, /*wants_bell=*/false);
-    Await([&] { return cells.AllHavePut(uses_); });
-    farandole::ReduceShare(cells, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, uses_);
-    Await([&] { return cells.AllHaveReduced(uses_); });
-    farandole::CopyShares(cells, &tensor, 1);
+    slots.PutForOthers(&tensor, 1, uses_, /*wants_bell=*/false);
+    Await([&] { return slots.AllHavePut(uses_); });
+    farandole::ReduceShare(slots, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, uses_);
+    Await([&] { return slots.AllHaveReduced(uses_); });
+    farandole::CopyShares(slots, &tensor, 1);
   }
 
  private:
@@ -48,10 +48,10 @@ class Kernel {
   }
 
   void Begin(size_t count) {
-    const size_t half_bytes = (farandole::CellBuffer::BytesFor(ranks_, count * sizeof(float)) + 4095) / 4096 * 4096;
+    const size_t half_bytes = (farandole::SlotBuffer::BytesFor(ranks_, count * sizeof(float)) + 4095) / 4096 * 4096;
     bench::Require(used_bytes_ + 2 * half_bytes <= kMemoryBytes, "no memory for another size of the kernel");
-    for (auto& cells : buffers_) {
-      cells = std::make_unique<farandole::CellBuffer>(memory_ + used_bytes_, ranks_, count * sizeof(float), me_);
+    for (auto& slots : buffers_) {
+      slots = std::make_unique<farandole::SlotBuffer>(memory_ + used_bytes_, ranks_, count * sizeof(float), me_);
       used_bytes_ += half_bytes;
     }
     count_ = count;
@@ -64,7 +64,7 @@ class Kernel {
   size_t used_bytes_ = 0;
   size_t count_ = 0;
   uint64_t uses_ = 0;
-  std::unique_ptr<farandole::CellBuffer> buffers_[2];
+  std::unique_ptr<farandole::SlotBuffer> buffers_[2];
 };
 
 }  // namespace

@@ -212,7 +212,7 @@ class Bench {
   const char* ChosenFor(OpKind kind, size_t size_bytes, bool order_matters) const {
     TaskFacts facts;
     facts.kind = kind;
-    facts.group_count = participants_;
+    facts.node_count = participants_;
     facts.size_bytes = size_bytes;
     facts.order_matters = order_matters;
     return NameOf(ChoosePlan(facts).algorithm);

@@ -54,7 +54,7 @@ void PinTo(int core) {
 // Ranks as threads that share one segment.
 std::vector<std::unique_ptr<World>> MakeWorlds(int size) {
   const SegmentPlan plan{0, NativeStagingBytesPerMember(), 1};
-  const size_t bytes = ShmGroup::SegmentBytes(plan, static_cast<size_t>(size));
+  const size_t bytes = ShmNode::SegmentBytes(plan, static_cast<size_t>(size));
   const std::vector<PeerInfo> peers(static_cast<size_t>(size), PeerInfo{"host", "machine", 1, true, ""});
   SharedSegment first;
   Require(SharedSegment::Create(bytes, &first));
@@ -71,7 +71,7 @@ std::vector<std::unique_ptr<World>> MakeWorlds(int size) {
     for (Descriptor& event : events) Require(MakeEvent(&event));
     SharedSegment segment;
     Require(SharedSegment::Attach(Descriptor(dup(memory)), bytes, &segment));
-    world->group.emplace(std::move(segment), std::move(events), plan, r);
+    world->node.emplace(std::move(segment), std::move(events), plan, r);
     worlds.push_back(std::move(world));
   }
   return worlds;

@@ -21,7 +21,7 @@
 namespace farandole {
 namespace {
 
-// Larger tensors take long to copy where the core does so at once: in a world of one rank, and in cells.
+// Larger tensors take long to copy where the core does so at once: in a world of one rank, and in slots.
 constexpr size_t kMostWithGil = 64 << 10;
 
 // How many frames of Farandole's have called, see CallSite.

@@ -261,9 +261,9 @@ py::dict Info() {
   const World* const world = engine->world();
   py::dict info;
   info["isa"] = ActiveIsa() == Isa::kAvx512 ? "avx512" : ActiveIsa() == Isa::kAvx2 ? "avx2" : "portable";
-  info["groups"] = world != nullptr ? world->layout.groups : std::vector<std::vector<int>>{{engine->rank()}};
+  info["nodes"] = world != nullptr ? world->layout.nodes : std::vector<std::vector<int>>{{engine->rank()}};
   info["shares_cores"] = world != nullptr && world->shares_cores();
-  info["arena_bytes"] = world != nullptr ? world->group->segment_bytes() : 0;
+  info["arena_bytes"] = world != nullptr ? world->node->segment_bytes() : 0;
   info["bytes_submitted"] = engine->bytes_submitted();
   info["negotiation_messages"] = engine->messages_sent();
   return info;

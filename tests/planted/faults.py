@@ -125,7 +125,7 @@ FAULTS = [
     ),
     Fault(
         name="a result is taken although a rank has not reduced its share",
-        path="core/src/transport/shm/cells.cc",
+        path="core/src/transport/shm/slots.cc",
         before="    if (!HasReduced(m, stamp)) return false;\n",
         after="    if (m == self_ && !HasReduced(m, stamp)) return false;\n",
         found_by="cpp TwoPhases",
@@ -202,7 +202,7 @@ FAULTS = [
         found_by="cpp Members",
     ),
     Fault(
-        name="a rank does not expect that two who wait have cells of 1 MB",
+        name="a rank does not expect that two who wait have slots of 1 MB",
         path="core/src/algorithms/plan.cc",
         before="  facts.awaited = true;\n",
         after="",
@@ -218,16 +218,16 @@ FAULTS = [
     Fault(
         name="a rank reduces its share again after it has waited for the others",
         path="core/src/engine/operations.cc",
-        before="  if (!cells.HasReduced(cells.self(), admission.stamp())) {\n",
+        before="  if (!slots.HasReduced(slots.self(), admission.stamp())) {\n",
         after="  {\n",
         found_by="cpp AwaitedOnesOfTwoRanksMayBeLarger",
     ),
     Fault(
-        name="an operation for which not all ranks wait gets large cells",
+        name="an operation for which not all ranks wait gets large slots",
         path="core/src/controller/id_table.cc",
         before="facts.awaited = std::all_of(gathering.begin()",
         after="facts.awaited = std::any_of(gathering.begin()",
-        found_by="cpp LargeCellsAreForOperationsThatAllRanksAwait",
+        found_by="cpp LargeSlotsAreForOperationsThatAllRanksAwait",
     ),
     Fault(
         name="ranks do not hear that their names for an operation differ",
@@ -238,7 +238,7 @@ FAULTS = [
     ),
     Fault(
         name="the stamp of a share outlives the operation",
-        path="core/src/transport/shm/cells.cc",
+        path="core/src/transport/shm/slots.cc",
         before="line(part)->reduced.store(0, std::memory_order_relaxed);",
         after="{\n    }",
         found_by="cpp TwoPhases",

@@ -18,8 +18,8 @@ constexpr size_t kLeastRounds = 4;
 }  // namespace
 
 size_t Partition::ranks_before() const {
-  const auto end = layout->groups.begin() + group;
-  return std::accumulate(layout->groups.begin(), end, size_t{0},
+  const auto end = layout->nodes.begin() + node;
+  return std::accumulate(layout->nodes.begin(), end, size_t{0},
                          [](size_t sum, const std::vector<int>& ranks) { return sum + ranks.size(); });
 }
 
@@ -58,8 +58,8 @@ std::vector<Parts::Piece> Parts::PiecesOf(uint64_t t) const {
   std::vector<Piece> pieces;
   pieces.reserve(part_bytes_.size());
   size_t at = 0;
-  for (const auto& group : layout_->groups) {
-    for (int position : group) {
+  for (const auto& node : layout_->nodes) {
+    for (int position : node) {
       const auto p = static_cast<size_t>(position);
       const auto width = static_cast<int64_t>(element_bytes_);
       const Range elements = BlockRange(static_cast<int64_t>(part_bytes_[p]) / width, element_bytes_,
@@ -77,9 +77,9 @@ std::vector<Range> Parts::RegionsOf(const std::vector<Piece>& pieces) const {
   std::vector<Range> regions;
   size_t i = 0;
   int64_t at = 0;
-  for (const auto& group : layout_->groups) {
+  for (const auto& node : layout_->nodes) {
     Range region{at, at};
-    for (size_t m = 0; m < group.size(); ++m) region.end += static_cast<int64_t>(pieces[i++].size_bytes);
+    for (size_t m = 0; m < node.size(); ++m) region.end += static_cast<int64_t>(pieces[i++].size_bytes);
     at = region.end;
     regions.push_back(region);
   }

@@ -1,18 +1,18 @@
-// Partition and Parts spread vectors over members and groups. Pure; values, any thread.
+// Partition and Parts spread vectors over members and nodes. Pure; values, any thread.
 //
 // Partition: one vector, as one member sees it.
 //
 //   chunk    [ shard 0 | shard 1 | shard 2 ]    K shards, cut by BlockRange
-//   group 0    m0        m1        m2           every shard is combined in each group by its owner, and exchanged
-//   group 1    m0        m0        m1           between the owners of the groups
+//   node 0    m0        m1        m2           every shard is combined in each node by its owner, and exchanged
+//   node 1    m0        m0        m1           between the owners of the nodes
 //
 // Parts: the parts of all positions, of any sizes, in rounds of at most one slot. Every part is cut into as many pieces
 // as there are rounds, so all parts begin and end together, however unequal they are:
 //
 //   vector    [ part 0 | part 1 | part 2 ]                          by position
-//   round t   [ piece t of part 0 | of part 2 || of part 1 ]        group by group: { 0, 2 } and { 1 } here
+//   round t   [ piece t of part 0 | of part 2 || of part 1 ]        node by node: { 0, 2 } and { 1 } here
 //
-// The pieces of a round lie one behind the other. Those of one group, its region, form one range, which can be cut into
+// The pieces of a round lie one behind the other. Those of one node, its region, form one range, which can be cut into
 // shards.
 #pragma once
 
@@ -27,23 +27,23 @@ namespace farandole {
 
 struct Partition {
   const Layout* layout = nullptr;
-  int group = 0;
+  int node = 0;
   int member = 0;
 
-  int group_count() const { return layout->group_count(); }
-  const std::vector<int>& ranks() const { return layout->groups[static_cast<size_t>(group)]; }
+  int node_count() const { return layout->node_count(); }
+  const std::vector<int>& ranks() const { return layout->nodes[static_cast<size_t>(node)]; }
   int member_count() const { return static_cast<int>(ranks().size()); }
-  // The number of ranks in the groups before this one.
+  // The number of ranks in the nodes before this one.
   size_t ranks_before() const;
 
-  // Small vectors of several groups have one shard, owned by the leaders, since smaller shards are not worth their
+  // Small vectors of several nodes have one shard, owned by the leaders, since smaller shards are not worth their
   // messages.
   int ShardCount(size_t total_bytes) const {
     constexpr size_t kOneShardBytes = 32 << 10;
-    return group_count() > 1 && total_bytes <= kOneShardBytes ? 1 : layout->shard_count();
+    return node_count() > 1 && total_bytes <= kOneShardBytes ? 1 : layout->shard_count();
   }
 
-  // Elements that `of_member` of this group owns when element_count elements are cut into shard_count shards.
+  // Elements that `of_member` of this node owns when element_count elements are cut into shard_count shards.
   Range OwnedBy(int of_member, int shard_count, int64_t element_count, size_t element_bytes) const {
     const ShardRange shards = ShardsOf(of_member, member_count(), shard_count);
     if (shards.begin == shards.end) return {};
@@ -80,7 +80,7 @@ class Parts {
   size_t total_bytes() const { return total_bytes_; }
   // The pieces of round t, in the order in which they lie in the round.
   std::vector<Piece> PiecesOf(uint64_t t) const;
-  // The region of each group, in bytes of the round.
+  // The region of each node, in bytes of the round.
   std::vector<Range> RegionsOf(const std::vector<Piece>& pieces) const;
 
   // The part of a piece that lies in a range of the round; may be empty.

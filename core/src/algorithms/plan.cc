@@ -15,15 +15,15 @@ bool SumsOnHost(const OperationFacts& facts) {
          !facts.averages_integers;
 }
 
-bool FitsCells(const OperationFacts& facts) {
+bool FitsSlots(const OperationFacts& facts) {
   const bool takes_part = facts.kind == OpKind::kBarrier || SumsOnHost(facts);
-  return takes_part && facts.group_count == 1 && facts.set_size <= kMostCellMembers &&
-         facts.size_bytes <= CellLimitBytes(facts.set_size, facts.awaited);
+  return takes_part && facts.node_count == 1 && facts.set_size <= kMostSlotMembers &&
+         facts.size_bytes <= SlotLimitBytes(facts.set_size, facts.awaited);
 }
 
 bool FitsEarly(const OperationFacts& facts) {
-  return SumsOnHost(facts) && facts.has_early_lanes && !facts.mixes_dtypes && facts.group_count > 1 &&
-         facts.size_bytes > 0 && facts.size_bytes <= EarlyLimitBytes(facts.group_count, facts.largest_group);
+  return SumsOnHost(facts) && facts.has_early_lanes && !facts.mixes_dtypes && facts.node_count > 1 &&
+         facts.size_bytes > 0 && facts.size_bytes <= EarlyLimitBytes(facts.node_count, facts.largest_node);
 }
 
 // Exchange takes one hop instead of two, but sends n-1 times the data. It wins as long as the additional bytes take
@@ -45,7 +45,7 @@ constexpr size_t kRingBlockBytes = 128 << 10;
 constexpr int kRingGatherers = 8;
 
 // With two levels the rounds of a task overlap, and a ring would need more of them at once.
-bool OverlapsRounds(const TaskFacts& facts) { return facts.largest_group > 1; }
+bool OverlapsRounds(const TaskFacts& facts) { return facts.largest_node > 1; }
 
 // A schedule needs as many rounds at once as it has phases, where these are many; staging.h has room for 16.
 constexpr int kMostRingNodes = 9;    // 2 (n-1) phases
@@ -53,13 +53,13 @@ constexpr int kMostTreeNodes = 256;  // 2 log2(n) phases
 
 bool HasRounds(const TaskFacts& facts, Algorithm algorithm) {
   if (!OverlapsRounds(facts)) return true;
-  if (algorithm == Algorithm::kRing) return facts.group_count <= kMostRingNodes;
-  return algorithm != Algorithm::kTree || facts.group_count <= kMostTreeNodes;
+  if (algorithm == Algorithm::kRing) return facts.node_count <= kMostRingNodes;
+  return algorithm != Algorithm::kTree || facts.node_count <= kMostTreeNodes;
 }
 
 Algorithm ChooseAllreduce(const TaskFacts& facts) {
   if (facts.forced != Algorithm::kAuto) return HasRounds(facts, facts.forced) ? facts.forced : Algorithm::kDirect;
-  const auto n = static_cast<size_t>(facts.group_count);
+  const auto n = static_cast<size_t>(facts.node_count);
   const size_t block_bytes = facts.size_bytes / n;
   if ((n - 1) * facts.size_bytes <= kExchangeSentBytes) return Algorithm::kExchange;
   const bool may_tree = n > kTreeParticipants && HasRounds(facts, Algorithm::kTree);
@@ -71,14 +71,14 @@ Algorithm ChooseAllreduce(const TaskFacts& facts) {
 Algorithm ChooseAllgather(const TaskFacts& facts) {
   if (facts.forced == Algorithm::kRing && HasRounds(facts, Algorithm::kRing)) return Algorithm::kRing;
   if (facts.forced == Algorithm::kDirect || facts.forced == Algorithm::kRing) return Algorithm::kDirect;
-  const bool crowded = facts.group_count >= kRingGatherers && facts.size_bytes >= kRingBlockBytes;
+  const bool crowded = facts.node_count >= kRingGatherers && facts.size_bytes >= kRingBlockBytes;
   return crowded && !OverlapsRounds(facts) ? Algorithm::kRing : Algorithm::kDirect;
 }
 
 PathKind ChoosePath(const TaskFacts& facts) {
   if (facts.backend != 0) return PathKind::kLibrary;
-  if (facts.group_count == 1) return PathKind::kStaged;
-  return facts.largest_group == 1 ? PathKind::kLinks : PathKind::kTwoLevel;
+  if (facts.node_count == 1) return PathKind::kStaged;
+  return facts.largest_node == 1 ? PathKind::kLinks : PathKind::kTwoLevel;
 }
 
 Algorithm ChooseAlgorithm(const TaskFacts& facts) {
@@ -94,14 +94,14 @@ OperationFacts FactsOf(OpKind kind, ReduceOp reduce, const Layout& layout) {
   facts.kind = kind;
   facts.reduce = reduce;
   facts.set_size = layout.size();
-  facts.group_count = layout.group_count();
-  facts.largest_group = layout.largest_group();
+  facts.node_count = layout.node_count();
+  facts.largest_node = layout.largest_node();
   return facts;
 }
 
 Protocol ChooseProtocol(const OperationFacts& facts) {
   if (facts.backend != 0) return Protocol::kNegotiated;
-  if (FitsCells(facts)) return Protocol::kCells;
+  if (FitsSlots(facts)) return Protocol::kSlots;
   return FitsEarly(facts) ? Protocol::kEarly : Protocol::kNegotiated;
 }
 
@@ -110,14 +110,14 @@ bool IsPossible(Protocol protocol, OperationFacts facts) {
   return protocol == Protocol::kNegotiated || ChooseProtocol(facts) == protocol;
 }
 
-int64_t CellLimitBytes(int set_size, bool awaited) {
+int64_t SlotLimitBytes(int set_size, bool awaited) {
   if (set_size > 2) return std::min(32 << 10, (128 << 10) / set_size);
   return awaited ? 1 << 20 : 64 << 10;
 }
 
-int64_t EarlyLimitBytes(int group_count, int largest_group) {
+int64_t EarlyLimitBytes(int node_count, int largest_node) {
   constexpr int64_t kSentBytes = 64 << 10;
-  return group_count == 2 && largest_group == 1 ? kMostEarlyBytes : kSentBytes / (group_count - 1);
+  return node_count == 2 && largest_node == 1 ? kMostEarlyBytes : kSentBytes / (node_count - 1);
 }
 
 Algorithm AlgorithmNamed(const std::string& name) {
@@ -126,7 +126,7 @@ Algorithm AlgorithmNamed(const std::string& name) {
 }
 
 Plan ChoosePlan(const TaskFacts& facts) {
-  return {facts.backend, ChoosePath(facts), facts.group_count > 1 ? ChooseAlgorithm(facts) : Algorithm::kAuto};
+  return {facts.backend, ChoosePath(facts), facts.node_count > 1 ? ChooseAlgorithm(facts) : Algorithm::kAuto};
 }
 
 std::string TextOfPlan(uint32_t code) {

@@ -2,7 +2,7 @@
 //
 //   ChooseProtocol   rank 0, once per name: how later uses of the name begin
 //
-//     one node, small        cells        every rank reduces the inputs of all            collectives/slot_reduction.h
+//     one node, small        slots        every rank reduces the inputs of all            collectives/slot_reduction.h
 //     several nodes, small   early        every node sends its partial to all others      execution/early_sum.h
 //     otherwise              negotiated   a task of a batch, once all ranks have arrived
 //
@@ -35,9 +35,9 @@ namespace farandole {
 
 // ---- how the uses of a name begin
 
-// kCells, kEarly: the data leave at submission, and so announce the operation. kNegotiated: the operation begins when
+// kSlots, kEarly: the data leave at submission, and so announce the operation. kNegotiated: the operation begins when
 // the log says that all ranks have arrived.
-enum class Protocol : uint8_t { kNegotiated, kCells, kEarly };
+enum class Protocol : uint8_t { kNegotiated, kSlots, kEarly };
 constexpr bool IsKnown(Protocol protocol) { return protocol <= Protocol::kEarly; }
 
 // The facts on which the protocol depends. From the first ten a backend of the user's list decides whether it can
@@ -50,18 +50,18 @@ struct OperationFacts {
   bool on_device = false;          // the tensors lie in device memory
   Scale scale{};                   // allreduce, reducescatter: of the result
   bool results_on_device = false;  // allgather, alltoall, reducescatter: results may lie there, too
-  int group_count = 1;             // of ranks that share memory
-  bool has_network = true;         // whether the backend's library has a network between groups
+  int node_count = 1;              // of ranks that share memory
+  bool has_network = true;         // whether the backend's library has a network between nodes
   double prescale = 1.0;           // allreduce, reducescatter: of each operand
-  int largest_group = 1;
+  int largest_node = 1;
   int backend = 0;                 // the number of the backend that performs it; 0: the engine's own
   int64_t size_bytes = 0;          // of all tensors
   bool averages_integers = false;  // some tensor is an average of integers, which only a batch performs
-  bool has_early_lanes = false;    // leaders of groups have connections for early messages
+  bool has_early_lanes = false;    // leaders of nodes have connections for early messages
   bool mixes_dtypes = false;       // the tensors differ in their element types
   bool awaited = false;            // every caller waits for each such operation before the next one
 
-  bool is_cut_off() const { return !has_network && group_count > 1; }
+  bool is_cut_off() const { return !has_network && node_count > 1; }
 };
 
 // The facts that follow from the operation and the layout of its process set.
@@ -74,21 +74,21 @@ bool IsPossible(Protocol protocol, OperationFacts facts);
 constexpr bool IsSolo(int set_size) { return set_size == 1; }
 
 // With more ranks each member would have to read too much.
-inline constexpr int kMostCellMembers = 64;
+inline constexpr int kMostSlotMembers = 64;
 // The largest allreduce whose data go through buffer slots. Where callers wait for each operation before the next one,
 // two ranks have larger slots, which save the negotiation; other operations take longer that way, since each name has
 // memory of its own (docs/benchmarks/shared-memory.md#slots-or-staging).
-int64_t CellLimitBytes(int set_size, bool awaited = false);
+int64_t SlotLimitBytes(int set_size, bool awaited = false);
 // True if some process set can have buffer slots of this size.
-inline bool MayHaveCells(OpKind kind, int64_t size_bytes) {
-  return kind == OpKind::kAllreduce && size_bytes <= CellLimitBytes(2, /*awaited=*/true);
+inline bool MayHaveSlots(OpKind kind, int64_t size_bytes) {
+  return kind == OpKind::kAllreduce && size_bytes <= SlotLimitBytes(2, /*awaited=*/true);
 }
 inline constexpr int64_t kMostEarlyBytes = 512 << 10;
-// The largest early allreduce. Every group sends its whole partial to all others, which takes one hop instead of four
+// The largest early allreduce. Every node sends its whole partial to all others, which takes one hop instead of four
 // (two of the negotiation and two of the data). It wins as long as the bytes take less time than the saved hops. Two
-// ranks send no more bytes than on other paths. Where a group has several members, its leader alone folds and sends,
+// ranks send no more bytes than on other paths. Where a node has several members, its leader alone folds and sends,
 // which its members share on other paths.
-int64_t EarlyLimitBytes(int group_count, int largest_group);
+int64_t EarlyLimitBytes(int node_count, int largest_node);
 
 // ---- how a task runs
 
@@ -111,8 +111,8 @@ std::string TextOfPlan(uint32_t code);  // "inter-node links with the ring sched
 struct TaskFacts {
   OpKind kind = OpKind::kAllreduce;
   int backend = 0;
-  int group_count = 1;
-  int largest_group = 1;
+  int node_count = 1;
+  int largest_node = 1;
   size_t size_bytes = 0;       // allreduce: of one shard; allgather: of the largest part
   bool order_matters = false;  // false for integers, min and max, and when the user allows any order
   bool in_steps = false;       // several direct collectives, as for Adasum

@@ -3,7 +3,7 @@
 // it and repeats it for every chunk. Values; any thread may read a schedule that is complete.
 //
 // A chunk is cut into `block_count` blocks; partition.h says where. Participants have the numbers 0 .. participants-1
-// (shared-memory groups by lowest rank, or ranks); the caller maps them to links.
+// (shared-memory nodes by lowest rank, or ranks); the caller maps them to links.
 //
 //   data     [ block 0 | block 1 | ... ]      the caller's memory, reduced or filled in place
 //   scratch  [ slot 0 ][ slot 1 ] ...         received partials, one block each, owned by the loop

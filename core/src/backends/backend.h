@@ -19,7 +19,7 @@
 
 namespace farandole {
 
-// Libraries of collectives know these five, and neither join nor barrier; a kind that is added later has an empty cell.
+// Libraries of collectives know these five, and neither join nor barrier; a kind that is added later has an empty slot.
 // They reduce element by element, so reductions of whole tensors (Adasum) stay with the native backend. Pure; any
 // thread.
 inline bool LibrariesPerform(const OperationFacts& facts) {

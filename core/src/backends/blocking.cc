@@ -201,7 +201,7 @@ class Blocking final : public Backend {
   Blocking(const BackendKind& kind, World* world, Backend* host_backend, std::shared_ptr<BlockingLibrary> library,
            std::chrono::milliseconds patience)
       : kind_(kind), patience_(patience), allgather_(host_backend), library_(std::move(library)), thread_([world] {
-          world->group->RingSelf();
+          world->node->RingSelf();
         }) {}
 
   ~Blocking() override {

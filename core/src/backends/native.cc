@@ -21,7 +21,7 @@ namespace {
 // Returns the set's members that share this rank's segment, as members of the segment.
 std::vector<int> SegmentMembers(const World& world, const ProcessSet& set) {
   std::vector<int> members;
-  for (int position : set.layout.groups[static_cast<size_t>(set.group())]) {
+  for (int position : set.layout.nodes[static_cast<size_t>(set.node())]) {
     const int rank = set.ranks[static_cast<size_t>(position)];
     members.push_back(world.layout.member_of[static_cast<size_t>(rank)]);
   }
@@ -33,8 +33,8 @@ struct SetState {
   // before: this rank's former set on the same channel, or -1.
   SetState(World* world, const ProcessSet& of, int before)
       : set(of),
-        staging(&*world->group, set.channel, set.id, SegmentMembers(*world, set), set.member(),
-                set.layout.group_count() > 1 ? kCrossingDepth : 3),
+        staging(&*world->node, set.channel, set.id, SegmentMembers(*world, set), set.member(),
+                set.layout.node_count() > 1 ? kCrossingDepth : 3),
         exchange(world, &set),
         old_set_id(before),
         next_round(FirstRound(set.id)) {}

@@ -23,13 +23,13 @@ namespace farandole {
 // a backend depends only on what all backends share. A signature carries the number, and all ranks have the same
 // version, so a row may stand anywhere behind the first.
 //
-//   kNative   this library: shared memory inside a group, links between groups, all in host memory
+//   kNative   this library: shared memory inside a node, links between nodes, all in host memory
 //   kGloo     its own TCP connections, by a library that the user has built (core/gloo)
 //   kMpi      an MPI library that is found at run time, started by its own launcher
 //   kNccl     tensors on CUDA devices, without copies to the host
 extern const BackendKind kNative, kGloo, kMpi, kNccl;
 
-// How much of the shared segment the native backend needs for each member of a group, and among how many ranks it can
+// How much of the shared segment the native backend needs for each member of a node, and among how many ranks it can
 // perform an operation. Pure; any thread.
 size_t NativeStagingBytesPerMember();
 int NativeMostRanks(OpKind kind);
@@ -38,7 +38,7 @@ int NativeMostRanks(OpKind kind);
 class BackendList {
  public:
   // kInvalid names an entry that is no backend of this build, or that occurs twice. without_network: the backends whose
-  // library has no network between groups, so they perform nothing there.
+  // library has no network between nodes, so they perform nothing there.
   static Status Read(const std::vector<std::string>& names, BackendList* backend_list,
                      const std::set<std::string>& without_network = {});
 

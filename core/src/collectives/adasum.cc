@@ -9,7 +9,7 @@ namespace farandole {
 namespace {
 
 // Up to this many positions every rank gathers all products and adds them in the order of positions, so that the bits
-// do not depend on the groups. The number of products grows with the third power of the positions.
+// do not depend on the nodes. The number of products grows with the third power of the positions.
 constexpr size_t kMostGathered = 64;
 
 // About a millisecond of work before Advance returns.

@@ -1,13 +1,13 @@
 // Allgather through staging.
 //
-//              one group                           several groups, some with several members
+//              one node                           several nodes, some with several members
 //   put        my chunk -> my slot                 my piece -> my slot, at its place in the round (partition.h)
-//   make       the others' slots -> output         the slots of my group -> output; the shards of my group's region
+//   make       the others' slots -> output         the slots of my node -> output; the shards of my node's region
 //                                                  that I own -> my result; then these go to their owners in the
-//                                                  other groups, whose shards come into my result
-//   finish     wait until all have read my slot    the other groups' regions: the owners' results -> output
+//                                                  other nodes, whose shards come into my result
+//   finish     wait until all have read my slot    the other nodes' regions: the owners' results -> output
 //
-// The bytes of every group cross once per shard.
+// The bytes of every node cross once per shard.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -20,7 +20,7 @@
 namespace farandole {
 namespace {
 
-// In one group each member's piece has a slot of its own.
+// In one node each member's piece has a slot of its own.
 uint64_t RoundsOf(const Task& task) {
   if (!task.set->local()) return Parts::RoundsInOneSlot(task.rank_bytes, kSlotBytes);
   return SlotsFor(*std::max_element(task.rank_bytes.begin(), task.rank_bytes.end()));
@@ -42,27 +42,27 @@ class StagedAllgather final : public StagedOperation {
   }
 
   void Make(uint64_t t) override {
-    if (!one_group()) StartCrossing(t);
+    if (!one_node()) StartCrossing(t);
     const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
     for (int k = 1; k < staging_->count(); ++k) {
       const auto member = static_cast<size_t>((staging_->member() + k) % staging_->count());
       const Parts::Piece& piece = pieces[first_ + member];
       WriteOutput(task_->buffers[0], piece.vector_offset, piece.size_bytes, SlotOf(piece, t));
-      if (one_group() && staging_->count() == 2) TakeLines(SlotOf(piece, t), piece.size_bytes);
+      if (one_node() && staging_->count() == 2) TakeLines(SlotOf(piece, t), piece.size_bytes);
     }
   }
 
   bool Finish(uint64_t t) override {
     if (!staging_->AllCombined(number(t) + 1)) return false;
-    if (one_group()) return true;
+    if (one_node()) return true;
     const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
     const std::vector<Range> regions = parts_.RegionsOf(pieces);
     for (int shard = 0; shard < shard_count_; ++shard) {
       const int owner = OwnerOfShard(partition().member_count(), shard, shard_count_);
       for (const Parts::Piece& whole : pieces) {
-        const int group = partition().layout->group_of[static_cast<size_t>(whole.position)];
-        if (group == partition().group) continue;
-        const Range region = regions[static_cast<size_t>(group)];
+        const int node = partition().layout->node_of[static_cast<size_t>(whole.position)];
+        if (node == partition().node) continue;
+        const Range region = regions[static_cast<size_t>(node)];
         const Parts::Piece piece = Parts::Within(whole, ShardOf(region, 1, shard, shard_count_));
         WriteOutput(task_->buffers[0], piece.vector_offset, piece.size_bytes,
                     staging_->result(owner, number(t)) + piece.round_offset);
@@ -72,10 +72,10 @@ class StagedAllgather final : public StagedOperation {
   }
 
  private:
-  // Of a member of my group.
+  // Of a member of my node.
   std::byte* SlotOf(const Parts::Piece& piece, uint64_t t) const {
     const int member = partition().layout->member_of[static_cast<size_t>(piece.position)];
-    return staging_->slot(member, number(t)) + (one_group() ? 0 : piece.round_offset);
+    return staging_->slot(member, number(t)) + (one_node() ? 0 : piece.round_offset);
   }
 
   void StartCrossing(uint64_t t) {
@@ -84,7 +84,7 @@ class StagedAllgather final : public StagedOperation {
     std::byte* const result = staging_->result(staging_->member(), number(t));
     const ShardRange shards = ShardsOf(partition().member, partition().member_count(), shard_count_);
     for (int shard = shards.begin; shard < shards.end; ++shard) {
-      const Range mine = ShardOf(regions[static_cast<size_t>(partition().group)], 1, shard, shard_count_);
+      const Range mine = ShardOf(regions[static_cast<size_t>(partition().node)], 1, shard, shard_count_);
       for (const Parts::Piece& whole : pieces) {
         const Parts::Piece piece = Parts::Within(whole, mine);
         if (piece.size_bytes > 0) std::memcpy(result + piece.round_offset, SlotOf(piece, t), piece.size_bytes);
@@ -97,7 +97,7 @@ class StagedAllgather final : public StagedOperation {
 
   const Parts parts_;
   const int shard_count_;
-  const size_t first_;  // the piece of the group's first member among those of a round
+  const size_t first_;  // the piece of the node's first member among those of a round
 };
 
 // ---- over links

@@ -1,8 +1,8 @@
-// Allreduce through staging: reduce-scatter in the group, exchange of each shard between the groups, allgather in the
-// group, all three chunk by chunk. The division is that of Thakur, Rabenseifner and Gropp, see algorithms/schedule.h.
+// Allreduce through staging: reduce-scatter in the node, exchange of each shard between the nodes, allgather in the
+// node, all three chunk by chunk. The division is that of Thakur, Rabenseifner and Gropp, see algorithms/schedule.h.
 //
 //   put      my whole chunk -> my slot                    (without the shards I own when they can be read in place)
-//   make     my shards of all members -> their results     (one fold in order R), then across the groups
+//   make     my shards of all members -> their results     (one fold in order R), then across the nodes
 //   finish   the other members' shards <- their results, from my slot
 //
 // A member writes the results of its shards into the slots of all others, where the shards came from. So only two
@@ -32,18 +32,18 @@ uint64_t Rounds(size_t total_bytes, size_t chunk_bytes) { return (total_bytes + 
 
 // One round while it fits the second-level cache twice, then at least two, so that copying in, folding and copying out
 // overlap. Three rounds are under way, each with its slots and its part of the tensor, and the output should still fit
-// the cache. Among several groups a round has 64 KB for each shard; `shard_count` is the same in all groups
+// the cache. Among several nodes a round has 64 KB for each shard; `shard_count` is the same in all nodes
 // (docs/benchmarks/shared-memory.md#rounds).
-size_t ChunkBytes(size_t total_bytes, int shard_count, int group_count) {
+size_t ChunkBytes(size_t total_bytes, int shard_count, int node_count) {
   constexpr size_t kRoundBytes = 256 << 10, kShardRoundBytes = 64 << 10, kGrain = 4096;
   if (total_bytes <= kRoundBytes) return std::max(total_bytes, size_t{1});
-  const size_t among_groups = std::min(kSlotBytes, static_cast<size_t>(shard_count) * kShardRoundBytes);
-  return std::min(group_count > 1 ? among_groups : kRoundBytes, (total_bytes / 2 + kGrain - 1) / kGrain * kGrain);
+  const size_t among_nodes = std::min(kSlotBytes, static_cast<size_t>(shard_count) * kShardRoundBytes);
+  return std::min(node_count > 1 ? among_nodes : kRoundBytes, (total_bytes / 2 + kGrain - 1) / kGrain * kGrain);
 }
 
 size_t ChunkBytesOf(const OperationStart& start) {
   const Partition& partition = start.exchange->partition();
-  return ChunkBytes(start.task->TotalBytes(), partition.layout->shard_count(), partition.group_count());
+  return ChunkBytes(start.task->TotalBytes(), partition.layout->shard_count(), partition.node_count());
 }
 
 void AskForLines(const std::byte* begin, size_t size_bytes) {
@@ -76,14 +76,14 @@ class StagedAllreduce final : public StagedOperation {
 
   void Make(uint64_t t) override {
     FoldOwnShards(t);
-    if (one_group()) return;
-    exchange_->Allreduce(*task_, ScalesInGroup() ? Scale() : task_->scale,
+    if (one_node()) return;
+    exchange_->Allreduce(*task_, ScalesInNode() ? Scale() : task_->scale,
                          ResultPlace(t) + OwnedBy(staging_->member(), t).begin, chunk(t).element_count, shard_count_);
   }
 
-  // In one group FoldOwnShards has delivered what is final.
+  // In one node FoldOwnShards has delivered what is final.
   void Exchanged(uint64_t t) override {
-    if (one_group()) return;
+    if (one_node()) return;
     const Range own = OwnedBy(staging_->member(), t);
     Deliver(t, own, ResultPlace(t) + own.begin);
   }
@@ -131,7 +131,7 @@ class StagedAllreduce final : public StagedOperation {
     const auto begin = static_cast<size_t>(own.begin), size_bytes = static_cast<size_t>(own.size());
     FindInputs(t, own);
     auto* const output =
-        static_cast<std::byte*>(one_group() ? vector_.Output(chunk(t).offset_bytes + begin, size_bytes) : nullptr);
+        static_cast<std::byte*>(one_node() ? vector_.Output(chunk(t).offset_bytes + begin, size_bytes) : nullptr);
     std::byte* const place = ResultPlace(t) + begin;
     if (staging_->count() != 2 || output == nullptr) return FoldInPieces(t, own, output != nullptr ? output : place);
     FoldTwice(task_->dtype, task_->reduce, inputs_[0], inputs_[1], size_bytes / element_bytes_, task_->scale, output,
@@ -145,9 +145,9 @@ class StagedAllreduce final : public StagedOperation {
       const auto next_bytes = static_cast<size_t>(std::min(kPiece, own.end - piece.end));
       if (staging_->count() == 2) AskForLines(ResultPlace(t) + piece.end, next_bytes);
       Fold(task_->dtype, task_->reduce, inputs_.data(), inputs_.size(),
-           static_cast<size_t>(piece.size()) / element_bytes_, ScalesInGroup() ? task_->scale : Scale(), result);
+           static_cast<size_t>(piece.size()) / element_bytes_, ScalesInNode() ? task_->scale : Scale(), result);
       for (const void*& input : inputs_) input = static_cast<const std::byte*>(input) + piece.size();
-      if (one_group()) Deliver(t, piece, result);
+      if (one_node()) Deliver(t, piece, result);
       result += piece.size();
     }
   }
@@ -177,8 +177,8 @@ class StagedAllreduce final : public StagedOperation {
                         from);
   }
 
-  // In one group the fold there is the last one.
-  bool ScalesInGroup() const { return one_group() || ScalesBeforeCrossing(*task_); }
+  // In one node the fold there is the last one.
+  bool ScalesInNode() const { return one_node() || ScalesBeforeCrossing(*task_); }
 
   IoVector vector_;
   size_t element_bytes_;

@@ -1,4 +1,4 @@
-// Alltoall within a group: each member streams its parts through its slots, and takes its own parts from the others'
+// Alltoall within a node: each member streams its parts through its slots, and takes its own parts from the others'
 // slots.
 //
 //   stream of m   [ sizes | part for m+1 | part for m+2 | ... ]     modulo the number of members; m's own part is
@@ -109,20 +109,20 @@ class StagedAlltoall final : public StagedOperation {
     ExtendTo(SlotsFor(longest));
   }
 
-  const std::vector<int>& positions_;  // of the members of this group
+  const std::vector<int>& positions_;  // of the members of this node
   std::vector<Stretch> sent_;          // by distance - 1
   std::vector<Stretch> received_;      // by distance behind - 1
   uint64_t stream_bytes_ = 0;
 };
 
-// ---- between groups, and over links
+// ---- between nodes, and over links
 
 const std::byte* At(const void* memory, size_t offset) {
   return memory ? static_cast<const std::byte*>(memory) + offset : nullptr;
 }
 std::byte* At(void* memory, size_t offset) { return memory ? static_cast<std::byte*>(memory) + offset : nullptr; }
 
-// Copies this rank's own part, and starts the exchange with other groups, straight between the tensors.
+// Copies this rank's own part, and starts the exchange with other nodes, straight between the tensors.
 void StartElsewhere(const Task& task, ShardExchange* exchange) {
   const IoBuffer& buffer = task.buffers[0];
   const std::vector<size_t> send_at = PartOffsets(task.send_bytes), recv_at = PartOffsets(task.recv_bytes);
@@ -136,7 +136,7 @@ void StartElsewhere(const Task& task, ShardExchange* exchange) {
   plan.blocks.resize(2 * count);
   plan.window_bytes = DefaultWindowBytes(static_cast<int>(2 * count));
   for (size_t p = 0; p < count; ++p) {
-    const bool elsewhere = task.set->layout.group_of[p] != exchange->partition().group;
+    const bool elsewhere = task.set->layout.node_of[p] != exchange->partition().node;
     plan.blocks[p] = {At(buffer.input, send_at[p]), nullptr, elsewhere ? task.send_bytes[p] : 0};
     plan.blocks[count + p] = {nullptr, At(buffer.output, recv_at[p]), elsewhere ? task.recv_bytes[p] : 0};
   }
@@ -161,7 +161,7 @@ std::vector<int64_t> SplitRows(const ReportedRows& reported, Task* task) {
   return received;
 }
 
-// One stage: through staging between members of a group, over the links between all others, both at once.
+// One stage: through staging between members of a node, over the links between all others, both at once.
 Status StartAlltoall(const OperationStart& start, std::unique_ptr<StagedOperation>* staged) {
   StartElsewhere(*start.task, start.exchange);
   if (start.staging->count() > 1) *staged = std::make_unique<StagedAlltoall>(start);

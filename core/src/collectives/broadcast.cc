@@ -1,9 +1,9 @@
-// Broadcast through staging. Every group receives each byte once, spread over its shards.
+// Broadcast through staging. Every node receives each byte once, spread over its shards.
 //
 //   put      root: chunk -> its slot, and its output
-//   make     root's group: slot of the root -> output; owners also send their shards to the other groups' owners
-//            other groups: owners receive their shards into their result
-//   finish   root: all have read its slot      other groups: the owners' results -> output
+//   make     root's node: slot of the root -> output; owners also send their shards to the other nodes' owners
+//            other nodes: owners receive their shards into their result
+//   finish   root: all have read its slot      other nodes: the owners' results -> output
 #include <algorithm>
 #include <memory>
 
@@ -19,9 +19,9 @@ class StagedBroadcast final : public StagedOperation {
   explicit StagedBroadcast(const OperationStart& start)
       : StagedOperation(start, SlotsFor(start.task->TotalBytes())), vector_(&task_->buffers) {
     const Layout& layout = *partition().layout;
-    root_group_ = layout.group_of[static_cast<size_t>(task_->root)];
+    root_node_ = layout.node_of[static_cast<size_t>(task_->root)];
     root_member_ = layout.member_of[static_cast<size_t>(task_->root)];
-    in_root_group_ = partition().group == root_group_;
+    in_root_node_ = partition().node == root_node_;
     shard_count_ = layout.shard_count();
   }
 
@@ -34,27 +34,27 @@ class StagedBroadcast final : public StagedOperation {
   }
 
   bool MayMake(uint64_t t) const override {
-    // Where results are written, all members must have left that memory (staging.h). In the root's group only the root
+    // Where results are written, all members must have left that memory (staging.h). In the root's node only the root
     // writes.
-    if (!in_root_group_) return staging_->AllPublished(number(t) + 1);
+    if (!in_root_node_) return staging_->AllPublished(number(t) + 1);
     return IsRoot() || staging_->HasPublished(root_member_, number(t) + 1);
   }
 
   void Make(uint64_t t) override {
-    if (one_group()) return;
+    if (one_node()) return;
     const auto size_bytes = static_cast<int64_t>(size(t));
     const Range carried = partition().OwnedBy(staging_->member(), shard_count_, size_bytes, 1);
-    exchange_->Broadcast(PlaceOf(t) + carried.begin, size_bytes, shard_count_, root_group_);
+    exchange_->Broadcast(PlaceOf(t) + carried.begin, size_bytes, shard_count_, root_node_);
   }
 
   void Exchanged(uint64_t t) override {
-    if (!in_root_group_ || IsRoot()) return;
+    if (!in_root_node_ || IsRoot()) return;
     vector_.WriteOutput(offset(t), size(t), PlaceOf(t));
     if (IsOnlyReader()) TakeLines(PlaceOf(t), size(t));
   }
 
   bool Finish(uint64_t t) override {
-    if (in_root_group_) return !IsRoot() || staging_->AllCombined(number(t) + 1);
+    if (in_root_node_) return !IsRoot() || staging_->AllCombined(number(t) + 1);
     if (!staging_->AllCombined(number(t) + 1)) return false;
     for (int m = 0; m < staging_->count(); ++m) {
       const Range shard = partition().OwnedBy(m, shard_count_, static_cast<int64_t>(size(t)), 1);
@@ -65,19 +65,19 @@ class StagedBroadcast final : public StagedOperation {
   }
 
  private:
-  bool IsRoot() const { return in_root_group_ && staging_->member() == root_member_; }
-  bool IsOnlyReader() const { return staging_->count() == 2 && one_group(); }
+  bool IsRoot() const { return in_root_node_ && staging_->member() == root_member_; }
+  bool IsOnlyReader() const { return staging_->count() == 2 && one_node(); }
   size_t offset(uint64_t t) const { return t * kSlotBytes; }
   size_t size(uint64_t t) const { return std::min(kSlotBytes, vector_.size_bytes() - offset(t)); }
 
   std::byte* PlaceOf(uint64_t t) const {
-    return in_root_group_ ? staging_->slot(root_member_, number(t)) : staging_->result(staging_->member(), number(t));
+    return in_root_node_ ? staging_->slot(root_member_, number(t)) : staging_->result(staging_->member(), number(t));
   }
 
   IoVector vector_;
-  int root_group_;
+  int root_node_;
   int root_member_;
-  bool in_root_group_;
+  bool in_root_node_;
   int shard_count_;
 };
 

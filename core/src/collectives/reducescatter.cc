@@ -1,10 +1,10 @@
-// Reduce-scatter through staging. In one group every member folds its own part. Among several groups every member folds
-// the shards that it owns of all groups' parts; then the owners in the groups where these belong fold them across the
-// groups.
+// Reduce-scatter through staging. In one node every member folds its own part. Among several nodes every member folds
+// the shards that it owns of all nodes' parts; then the owners in the nodes where these belong fold them across the
+// nodes.
 //
-//                one group                                 several groups
+//                one node                                 several nodes
 //   put          the others' pieces -> my slot (partition.h)   all pieces -> my slot
-//   make         my piece of all members -> output         my shards of all regions -> my result; then across groups
+//   make         my piece of all members -> output         my shards of all regions -> my result; then across nodes
 //   finish       wait until all have read my slot          my piece <- the results of its owners
 //
 // The folds and their order are those of allreduce, and so are the bits of the results.
@@ -29,14 +29,14 @@ class StagedReducescatter final : public StagedOperation {
     std::byte* const slot = staging_->slot(staging_->member(), number(t));
     for (const Parts::Piece& piece : parts_.PiecesOf(t)) {
       const bool read_in_place =
-          one_group() && piece.position == task_->set->position && task_->buffers[0].input != nullptr;
+          one_node() && piece.position == task_->set->position && task_->buffers[0].input != nullptr;
       if (!read_in_place)
         ReadInput(task_->buffers[0], piece.vector_offset, piece.size_bytes, slot + piece.round_offset);
     }
   }
 
   void Make(uint64_t t) override {
-    if (one_group()) return ReduceOwnPart(t);
+    if (one_node()) return ReduceOwnPart(t);
     const Scale scale = ScalesBeforeCrossing(*task_) ? task_->scale : Scale();
     for (const Range& region : parts_.RegionsOf(parts_.PiecesOf(t))) {
       const Range mine = OwnedIn(region, staging_->member());
@@ -47,8 +47,8 @@ class StagedReducescatter final : public StagedOperation {
 
   bool Finish(uint64_t t) override {
     if (!staging_->AllCombined(number(t) + 1)) return false;
-    if (one_group()) return true;
-    const Range region = parts_.RegionsOf(parts_.PiecesOf(t))[static_cast<size_t>(partition().group)];
+    if (one_node()) return true;
+    const Range region = parts_.RegionsOf(parts_.PiecesOf(t))[static_cast<size_t>(partition().node)];
     const Parts::Piece mine = MyPiece(t);
     for (int m = 0; m < staging_->count(); ++m) {
       const Parts::Piece piece = Parts::Within(mine, OwnedIn(region, m));

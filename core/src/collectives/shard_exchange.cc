@@ -18,7 +18,7 @@ RunPlan PlanOfReduction(const Task& task, Scale scale) {
 ShardExchange::ShardExchange(World* world, const ProcessSet* set)
     : world_(world),
       set_(set),
-      partition_{&set->layout, set->layout.group_of[static_cast<size_t>(set->position)],
+      partition_{&set->layout, set->layout.node_of[static_cast<size_t>(set->position)],
                  set->layout.member_of[static_cast<size_t>(set->position)]} {}
 
 void ShardExchange::Begin(Algorithm algorithm, const MessageTag& tag) {
@@ -45,8 +45,8 @@ void ShardExchange::Allreduce(const Task& task, Scale scale, std::byte* data, in
   AddVector(Kind::kAllreduce, PlanOfReduction(task, scale), data, source, element_count, shard_count, 0);
 }
 
-void ShardExchange::Broadcast(std::byte* data, int64_t size_bytes, int shard_count, int root_group) {
-  AddVector(Kind::kBroadcast, {}, data, nullptr, size_bytes, shard_count, root_group);
+void ShardExchange::Broadcast(std::byte* data, int64_t size_bytes, int shard_count, int root_node) {
+  AddVector(Kind::kBroadcast, {}, data, nullptr, size_bytes, shard_count, root_node);
 }
 
 // Adds the shards of a vector that this member owns.
@@ -97,31 +97,31 @@ void ShardExchange::Start(Prepared* prepared, RunPlan plan) {
 }
 
 Schedule ShardExchange::MakeSchedule(Kind kind, int detail) const {
-  const int groups = partition_.group_count(), me = partition_.group;
+  const int nodes = partition_.node_count(), me = partition_.node;
   const auto algorithm = static_cast<Algorithm>(detail);
   switch (kind) {
     case Kind::kBroadcast:
-      return TreeBroadcast(groups, me, detail);
+      return TreeBroadcast(nodes, me, detail);
     case Kind::kAllgather:
-      return algorithm == Algorithm::kRing ? RingAllgather(groups, me) : DirectAllgather(groups, me);
+      return algorithm == Algorithm::kRing ? RingAllgather(nodes, me) : DirectAllgather(nodes, me);
     case Kind::kReduceScatter:
-      return PairwiseReduceScatter(groups, me);
+      return PairwiseReduceScatter(nodes, me);
     case Kind::kAlltoall:
       return PairwiseAlltoall(set_->size(), set_->position);
     case Kind::kAllreduce:
       break;
   }
-  if (algorithm == Algorithm::kRing) return RingAllreduce(groups, me);
-  if (algorithm == Algorithm::kTree) return TreeAllreduce(groups, me);
-  return algorithm == Algorithm::kExchange ? ExchangeAll(groups, me) : DirectAllreduce(groups, me);
+  if (algorithm == Algorithm::kRing) return RingAllreduce(nodes, me);
+  if (algorithm == Algorithm::kTree) return TreeAllreduce(nodes, me);
+  return algorithm == Algorithm::kExchange ? ExchangeAll(nodes, me) : DirectAllreduce(nodes, me);
 }
 
-// Returns the owners of the shard, by group.
+// Returns the owners of the shard, by node.
 std::vector<int> ShardExchange::OwnersOf(int shard, int shard_count) const {
   const Layout& layout = *partition_.layout;
   std::vector<int> ranks;
-  for (int g = 0; g < layout.group_count(); ++g) {
-    const auto size = static_cast<int>(layout.groups[static_cast<size_t>(g)].size());
+  for (int g = 0; g < layout.node_count(); ++g) {
+    const auto size = static_cast<int>(layout.nodes[static_cast<size_t>(g)].size());
     ranks.push_back(set_->ranks[static_cast<size_t>(layout.RankOf(g, OwnerOfShard(size, shard, shard_count)))]);
   }
   return ranks;

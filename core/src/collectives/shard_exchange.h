@@ -1,5 +1,5 @@
-// Exchanges between the groups of a process set: for each shard that this member owns, a schedule with the shard's
-// owners in the other groups; for alltoall, one with all positions elsewhere. The runners of an operation go on side by
+// Exchanges between the nodes of a process set: for each shard that this member owns, a schedule with the shard's
+// owners in the other nodes; for alltoall, one with all positions elsewhere. The runners of an operation go on side by
 // side: no two shards share a link (layout.h). Resumable; the driver alone uses it.
 //
 // An operation in rounds adds the same shards in each round. Its rounds overlap, since each shard's runner takes them
@@ -25,9 +25,9 @@ RunPlan PlanOfReduction(const Task& task, Scale scale);  // without its blocks
 
 class ShardExchange {
  public:
-  // kAllgather: one block per group; this group's block is in place, and goes to all others. kReduceScatter: one block
-  // per group; this group's block is reduced, the others are only read. kAlltoall: one block per position that goes
-  // there, then one per position that comes from there; empty for those of this group.
+  // kAllgather: one block per node; this node's block is in place, and goes to all others. kReduceScatter: one block
+  // per node; this node's block is reduced, the others are only read. kAlltoall: one block per position that goes
+  // there, then one per position that comes from there; empty for those of this node.
   enum class Kind { kAllreduce, kBroadcast, kAllgather, kReduceScatter, kAlltoall };
 
   // REQUIRES: *set outlives this.
@@ -50,9 +50,9 @@ class ShardExchange {
   // data), and gets the results at data.
   void Allreduce(const Task& task, Scale scale, std::byte* data, int64_t element_count, int shard_count,
                  const std::byte* source = nullptr);
-  // Spreads size_bytes from the group root_group; data as above, in bytes.
-  void Broadcast(std::byte* data, int64_t size_bytes, int shard_count, int root_group);
-  // Adds one shard that this member owns. detail: of a broadcast, the root's group.
+  // Spreads size_bytes from the node root_node; data as above, in bytes.
+  void Broadcast(std::byte* data, int64_t size_bytes, int shard_count, int root_node);
+  // Adds one shard that this member owns. detail: of a broadcast, the root's node.
   void Add(Kind kind, int shard, int shard_count, RunPlan plan, int detail = 0);
 
   // Whether an allgather passes blocks on, so that they need memory.
@@ -64,7 +64,7 @@ class ShardExchange {
   void Abort() { running_.clear(); }
 
  private:
-  using RunnerKey = std::tuple<Kind, int, int, int, bool>;  // algorithm or root group, shard, shard count, in rounds
+  using RunnerKey = std::tuple<Kind, int, int, int, bool>;  // algorithm or root node, shard, shard count, in rounds
   struct Prepared {
     Schedule schedule;
     std::vector<int> ranks;  // of the world, by participant

@@ -15,16 +15,16 @@ constexpr size_t kLeastPrefetchedBytes = 1 << 10;
 
 }  // namespace
 
-TensorFold::TensorFold(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor& tensor, size_t offset,
+TensorFold::TensorFold(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor& tensor, size_t offset,
                        int own)
     : tensor_(tensor) {
-  const auto members = static_cast<size_t>(cells.member_count());
-  for (size_t m = 0; m < members; ++m) inputs_[m] = cells.payload(static_cast<int>(m)) + offset;
+  const auto members = static_cast<size_t>(slots.member_count());
+  for (size_t m = 0; m < members; ++m) inputs_[m] = slots.payload(static_cast<int>(m)) + offset;
   const bool reads_own = own != kNoMember && tensor.input != nullptr;
   if (reads_own) inputs_[own] = tensor.input;
   const size_t size_bytes = tensor.size_bytes();
   call_ = {inputs_, members, tensor.element_count, scale, tensor.output};
-  if (cells.payload_is_in_line() && size_bytes < kStepBytes && offset + kStepBytes <= CellBuffer::kInLineBytes) {
+  if (slots.payload_is_in_line() && size_bytes < kStepBytes && offset + kStepBytes <= SlotBuffer::kInLineBytes) {
     std::memset(own_, 0, kStepBytes);
     if (reads_own) inputs_[own] = std::memcpy(own_, tensor.input, size_bytes);
     call_.element_count = kStepBytes / SizeOf(tensor.dtype);
@@ -44,28 +44,28 @@ void TensorFold::Run() const {
   if (call_.output == result_) std::memcpy(tensor_.output, result_, tensor_.size_bytes());
 }
 
-void ReduceSlots(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
+void ReduceSlots(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor* tensors, size_t tensor_count,
                  int own) {
-  FRD_FAILPOINT("cells.fold");
+  FRD_FAILPOINT("slots.fold");
   size_t offset = 0;
   for (size_t i = 0; i < tensor_count; offset += tensors[i++].size_bytes()) {
-    if (tensors[i].output != nullptr) TensorFold(cells, reduce, scale, tensors[i], offset, own).Run();
+    if (tensors[i].output != nullptr) TensorFold(slots, reduce, scale, tensors[i], offset, own).Run();
   }
 }
 
-void ReduceShare(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
+void ReduceShare(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor* tensors, size_t tensor_count,
                  uint64_t stamp) {
-  FRD_FAILPOINT("cells.fold");
-  const int members = cells.member_count(), self = cells.self();
+  FRD_FAILPOINT("slots.fold");
+  const int members = slots.member_count(), self = slots.self();
   size_t offset = 0;
   for (size_t i = 0; i < tensor_count; offset += tensors[i++].size_bytes()) {
-    const CellTensor& tensor = tensors[i];
-    const CellBuffer::Elements share = cells.ShareOf(tensor, i, self);
+    const SlotTensor& tensor = tensors[i];
+    const SlotBuffer::Elements share = slots.ShareOf(tensor, i, self);
     const size_t at = share.first * SizeOf(tensor.dtype);
-    const void* inputs[kMostCellMembers];
-    for (int m = 0; m < members; ++m) inputs[m] = cells.payload(m) + offset + at;
+    const void* inputs[kMostSlotMembers];
+    for (int m = 0; m < members; ++m) inputs[m] = slots.payload(m) + offset + at;
     if (tensor.input != nullptr) inputs[self] = static_cast<const std::byte*>(tensor.input) + at;
-    std::byte* const shared = cells.slot_of_share(self) + offset + at;
+    std::byte* const shared = slots.slot_of_share(self) + offset + at;
     std::byte* const output = tensor.output != nullptr ? static_cast<std::byte*>(tensor.output) + at : nullptr;
     if (members == 2 && output != nullptr) {
       FoldTwice(tensor.dtype, reduce, inputs[0], inputs[1], share.count, scale, output, shared);
@@ -74,19 +74,19 @@ void ReduceShare(const CellBuffer& cells, ReduceOp reduce, Scale scale, const Ce
     Fold(tensor.dtype, reduce, inputs, static_cast<size_t>(members), share.count, scale, shared);
     if (output != nullptr) std::memcpy(output, shared, share.count * SizeOf(tensor.dtype));
   }
-  cells.StampShare(stamp);
+  slots.StampShare(stamp);
 }
 
-void CopyShares(const CellBuffer& cells, const CellTensor* tensors, size_t tensor_count) {
-  FRD_FAILPOINT("cells.copy");
+void CopyShares(const SlotBuffer& slots, const SlotTensor* tensors, size_t tensor_count) {
+  FRD_FAILPOINT("slots.copy");
   size_t offset = 0;
   for (size_t i = 0; i < tensor_count; offset += tensors[i++].size_bytes()) {
-    const CellTensor& tensor = tensors[i];
-    for (int m = 0; m < cells.member_count(); ++m) {
-      if (m == cells.self() || tensor.output == nullptr) continue;
-      const CellBuffer::Elements share = cells.ShareOf(tensor, i, m);
+    const SlotTensor& tensor = tensors[i];
+    for (int m = 0; m < slots.member_count(); ++m) {
+      if (m == slots.self() || tensor.output == nullptr) continue;
+      const SlotBuffer::Elements share = slots.ShareOf(tensor, i, m);
       const size_t at = share.first * SizeOf(tensor.dtype);
-      CopyReadingAhead(static_cast<std::byte*>(tensor.output) + at, cells.slot_of_share(m) + offset + at,
+      CopyReadingAhead(static_cast<std::byte*>(tensor.output) + at, slots.slot_of_share(m) + offset + at,
                        share.count * SizeOf(tensor.dtype), kCoreReadAheadBytes);
     }
   }

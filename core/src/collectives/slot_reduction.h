@@ -1,4 +1,4 @@
-// The reduction of small operations, whose inputs lie in buffer slots in shared memory (transport/shm/cells.h).
+// The reduction of small operations, whose inputs lie in buffer slots in shared memory (transport/shm/slots.h).
 //
 //   one phase    every member reduces all slots by itself (ReduceSlots): n times the bytes of a reduce-scatter, but
 //                only one wait, which is all that matters for the smallest payloads
@@ -15,7 +15,7 @@
 
 #include "algorithms/plan.h"
 #include "reduce/reduce.h"
-#include "transport/shm/cells.h"
+#include "transport/shm/slots.h"
 
 namespace farandole {
 
@@ -28,7 +28,7 @@ class TensorFold {
  public:
   // offset: of the tensor in the payload. own: as in ReduceSlots. REQUIRES: as ReduceSlots, except for AllHavePut; the
   // tensor has an output.
-  TensorFold(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor& tensor, size_t offset, int own);
+  TensorFold(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor& tensor, size_t offset, int own);
   TensorFold(const TensorFold&) = delete;  // call_ points at its own members
   void Run() const;                        // REQUIRES: AllHavePut
 
@@ -38,8 +38,8 @@ class TensorFold {
   // is faster than a loop of the exact length.
   static constexpr size_t kStepBytes = 32;
 
-  const CellTensor& tensor_;
-  const void* inputs_[kMostCellMembers];
+  const SlotTensor& tensor_;
+  const void* inputs_[kMostSlotMembers];
   alignas(kStepBytes) std::byte own_[kStepBytes];
   alignas(kStepBytes) std::byte result_[kStepBytes];
   FoldCall call_;
@@ -52,14 +52,14 @@ class TensorFold {
 
 // Reduces all members' tensors into the outputs. own: the member whose inputs are still in the user's memory, or
 // kNoMember. REQUIRES: AllHavePut.
-void ReduceSlots(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
+void ReduceSlots(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor* tensors, size_t tensor_count,
                  int own);
 
 // Reduces this member's share of each tensor, into the output and for the others. REQUIRES: AllHavePut; all members
 // have written with PutForOthers.
-void ReduceShare(const CellBuffer& cells, ReduceOp reduce, Scale scale, const CellTensor* tensors, size_t tensor_count,
+void ReduceShare(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor* tensors, size_t tensor_count,
                  uint64_t stamp);
 // Copies the others' shares into the outputs. REQUIRES: AllHaveReduced.
-void CopyShares(const CellBuffer& cells, const CellTensor* tensors, size_t tensor_count);
+void CopyShares(const SlotBuffer& slots, const SlotTensor* tensors, size_t tensor_count);
 
 }  // namespace farandole

@@ -23,9 +23,9 @@ struct Staging::Counters {
 
 size_t Staging::BytesPerMember() { return kCountersBytes + 2 * kMostDepth * kSlotBytes; }
 
-Staging::Staging(const ShmGroup* group, int channel, int set_id, std::vector<int> segment_members, int member,
+Staging::Staging(const ShmNode* node, int channel, int set_id, std::vector<int> segment_members, int member,
                  uint64_t depth)
-    : group_(group),
+    : node_(node),
       channel_(channel),
       user_(UserOf(set_id)),
       segment_members_(std::move(segment_members)),
@@ -33,11 +33,11 @@ Staging::Staging(const ShmGroup* group, int channel, int set_id, std::vector<int
       depth_(depth) {}
 
 Staging::Counters* Staging::segment_counters(int segment_member) const {
-  return reinterpret_cast<Counters*>(group_->staging(channel_, segment_member));
+  return reinterpret_cast<Counters*>(node_->staging(channel_, segment_member));
 }
 
 bool Staging::HasBeenLeft(int old_set_id) const {
-  for (int m = 0; m < group_->count(); ++m) {
+  for (int m = 0; m < node_->count(); ++m) {
     if (segment_counters(m)->user.load(std::memory_order_acquire) == UserOf(old_set_id)) return false;
   }
   return true;
@@ -47,19 +47,19 @@ void Staging::Enter() const { counters(member_)->user.store(user_, std::memory_o
 
 void Staging::Leave() const {
   counters(member_)->user.store(0, std::memory_order_release);
-  group_->RingOthers();
+  node_->RingOthers();
 }
 
 // A set of all the segment's members rings with one fence.
 void Staging::RingOthers() const {
-  if (count() == group_->count()) return group_->RingOthers();
+  if (count() == node_->count()) return node_->RingOthers();
   for (int m = 0; m < count(); ++m) {
-    if (m != member_) group_->RingMember(segment_members_[static_cast<size_t>(m)]);
+    if (m != member_) node_->RingMember(segment_members_[static_cast<size_t>(m)]);
   }
 }
 
 std::byte* Staging::slot(int member, uint64_t round) const {
-  return group_->staging(channel_, segment_members_[static_cast<size_t>(member)]) + kCountersBytes +
+  return node_->staging(channel_, segment_members_[static_cast<size_t>(member)]) + kCountersBytes +
          (round % depth_) * kSlotBytes;
 }
 
@@ -115,7 +115,7 @@ StagedOperation::StagedOperation(const OperationStart& start, uint64_t rounds, b
       exchange_(start.exchange),
       first_(start.first_round),
       rounds_(rounds),
-      crosses_(crosses && start.exchange->partition().group_count() > 1) {
+      crosses_(crosses && start.exchange->partition().node_count() > 1) {
   if (crosses_) exchange_->BeginRounds(rounds, staging_->depth());
 }
 

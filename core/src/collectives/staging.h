@@ -3,7 +3,7 @@
 // Members are counted within the set.
 //
 // A task is cut into rounds, numbered consecutively across operations. A round uses slot (round mod d) of every
-// member's staging, where d, the depth, is 3 for a set in one group and kCrossingDepth for one of several groups:
+// member's staging, where d, the depth, is 3 for a set in one node and kCrossingDepth for one of several nodes:
 //
 //   member   [ user | published | combined ]  [ slot 0 | slot 1 | slot 2 | ... ]  [ result 0 | result 1 | ... ]
 //
@@ -37,16 +37,16 @@
 #include "collectives/shard_exchange.h"
 #include "collectives/task.h"
 #include "common/status.h"
-#include "world/shm_group.h"
+#include "world/shm_node.h"
 
 namespace farandole {
 
 // Half of a common second-level cache, so that a slot and the data it is reduced with fit.
 inline constexpr size_t kSlotBytes = 512 << 10;
 
-// The depth for several groups: the rounds that may be under way at once. The last phase of a round comes after the
+// The depth for several nodes: the rounds that may be under way at once. The last phase of a round comes after the
 // first one of eight later rounds (kRoundsUnderWay); the others are made, copied in and copied out meanwhile. In one
-// group more than three would only take cache.
+// node more than three would only take cache.
 inline constexpr uint64_t kCrossingDepth = 16;
 
 inline uint64_t SlotsFor(uint64_t size_bytes) { return (size_bytes + kSlotBytes - 1) / kSlotBytes; }
@@ -55,7 +55,7 @@ class Staging {
  public:
   static size_t BytesPerMember();
   // segment_members[m] is the place of member m in the segment; `member` is this rank's m. `depth` is equal on all.
-  Staging(const ShmGroup* group, int channel, int set_id, std::vector<int> segment_members, int member,
+  Staging(const ShmNode* node, int channel, int set_id, std::vector<int> segment_members, int member,
           uint64_t depth = 3);
 
   int member() const { return member_; }
@@ -86,7 +86,7 @@ class Staging {
   Counters* segment_counters(int segment_member) const;
   void RingOthers() const;
 
-  const ShmGroup* group_;
+  const ShmNode* node_;
   int channel_;
   uint64_t user_;  // the value of `user` for this set
   std::vector<int> segment_members_;
@@ -103,7 +103,7 @@ class Staging {
 // Putting the next round before waiting for this one keeps both directions of the memory bus busy. Resumable: Advance
 // goes on where it had to wait. The driver alone uses it.
 //
-// In one group a round is combined once it is made. Among several groups it is exchanged in between, and as many rounds
+// In one node a round is combined once it is made. Among several nodes it is exchanged in between, and as many rounds
 // are under way as there are slots:
 //
 //   links      | exchange t, t+1, t+2, ...
@@ -117,7 +117,7 @@ struct OperationStart {
   const Task* task;
   bool on_links;  // no two ranks of the set share memory, and there are several
   const Staging* staging;
-  uint64_t first_round;  // the group's running number
+  uint64_t first_round;  // the node's running number
   ShardExchange* exchange;
   Scratch* scratch;
   std::byte** result;  // on links: set to where the result of one vector is made, to be copied to its outputs
@@ -133,7 +133,7 @@ class StagedOperation {
   uint64_t rounds() const { return rounds_; }
 
  protected:
-  // crosses: among several groups each round is exchanged. REQUIRES: the same rounds on all members.
+  // crosses: among several nodes each round is exchanged. REQUIRES: the same rounds on all members.
   StagedOperation(const OperationStart& start, uint64_t rounds, bool crosses = true);
 
   // The stages of round t of this operation. Finish returns false when it must be called again later.
@@ -149,9 +149,9 @@ class StagedOperation {
   // For operations whose members learn in round 0 how many rounds there are. REQUIRES: one round so far.
   void ExtendTo(uint64_t rounds) { rounds_ = rounds; }
 
-  uint64_t number(uint64_t t) const { return first_ + t; }  // of round t among all rounds of the group
+  uint64_t number(uint64_t t) const { return first_ + t; }  // of round t among all rounds of the node
   const Partition& partition() const { return exchange_->partition(); }
-  bool one_group() const { return partition().group_count() == 1; }
+  bool one_node() const { return partition().node_count() == 1; }
 
   const Staging* const staging_;
   const Task* const task_;

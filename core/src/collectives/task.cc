@@ -44,8 +44,8 @@ Plan PlanOf(const Task& task, const Settings& settings) {
   TaskFacts facts;
   facts.kind = task.kind;
   facts.backend = task.backend;
-  facts.group_count = layout.group_count();
-  facts.largest_group = layout.largest_group();
+  facts.node_count = layout.node_count();
+  facts.largest_node = layout.largest_node();
   const bool gathers = task.kind == OpKind::kAllgather;
   const size_t total_bytes = task.TotalBytes();
   facts.size_bytes = gathers ? *std::max_element(task.rank_bytes.begin(), task.rank_bytes.end())

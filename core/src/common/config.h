@@ -37,7 +37,7 @@ struct Settings {
   std::string cuda_driver = "libcuda.so.1";     // FARANDOLE_CUDA_DRIVER: the driver's library, a name or a path
   std::string nvtx;                  // FARANDOLE_NVTX: the NVTX library, which marks ranges for profilers; "": none
   int log_level = 1;                 // FARANDOLE_LOG_LEVEL: error, warning, info, debug = 0 .. 3
-  uint64_t log_entries = 0;          // for tests: capacity of a group's log, in entries; 0: the default
+  uint64_t log_entries = 0;          // for tests: capacity of a node's log, in entries; 0: the default
   int64_t abort_patience_ms = 5000;  // for tests: how long the core waits for a library to obey an abort
   std::string failpoints;            // FARANDOLE_FAILPOINTS: test builds only, see failpoint.h
 };

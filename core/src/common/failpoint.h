@@ -19,18 +19,18 @@
 //   segment.create*  segment.attach*  shared memory
 //   link.listen*                      the endpoint for data connections
 //   board.arrive                      an arrival counter goes up
-//   cells.put  cells.fold             small payloads in shared memory
+//   slots.put  slots.fold             small payloads in shared memory
 //   native.put                        staged operations: a round of inputs goes into shared memory
 //   native.combine                    staged operations: a round is folded
 //   native.finish                     staged operations and links: results go to the outputs
-//   native.make                       between groups: data for other groups are prepared
-//   native.exchange                   between groups: the data of other groups have arrived
-//   run.fold                          between groups: received data are folded
+//   native.make                       between nodes: data for other nodes are prepared
+//   native.exchange                   between nodes: the data of other nodes have arrived
+//   run.fold                          between nodes: received data are folded
 //   link.send*  link.recv*            data over tcp, by schedule
 //   early.send*  early.recv*          data over tcp, of sums that begin at submission
-//   early.partial  early.result       a leader has the data of its group, or of all groups
+//   early.partial  early.result       a leader has the data of its node, or of all nodes
 //   engine.break                      the epoch ends
-//   abort.write                       the reason of the end is written for the group
+//   abort.write                       the reason of the end is written for the node
 #pragma once
 
 #include <string>

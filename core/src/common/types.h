@@ -135,7 +135,7 @@ constexpr bool ChangesSets(OpKind kind) { return Has(kind, kChangesSets); }
 constexpr bool ConcernsWholeWorld(OpKind kind) { return Has(kind, kOfWholeWorld); }
 
 // Makes a table, indexed by number, of a library's names for our element types or reductions. A value without a pair
-// gets an empty cell: the library does not support it.
+// gets an empty slot: the library does not support it.
 template <typename Name>
 struct LibraryName {
   int number;
@@ -145,10 +145,10 @@ struct LibraryName {
 };
 template <size_t kCount, typename Name, size_t kNamed>
 constexpr std::array<Name, kCount> ByNumber(Name empty, const LibraryName<Name> (&names)[kNamed]) {
-  std::array<Name, kCount> cells{};
-  for (Name& cell : cells) cell = empty;
-  for (const LibraryName<Name>& each : names) cells[static_cast<size_t>(each.number)] = each.name;
-  return cells;
+  std::array<Name, kCount> slots{};
+  for (Name& slot : slots) slot = empty;
+  for (const LibraryName<Name>& each : names) slots[static_cast<size_t>(each.number)] = each.name;
+  return slots;
 }
 
 // Elements that lie one after the other in memory that the caller owns.

@@ -14,7 +14,7 @@
 
 #include "common/status.h"
 #include "controller/messages.h"
-#include "transport/shm/cells.h"
+#include "transport/shm/slots.h"
 #include "world/process_set.h"
 
 namespace farandole {
@@ -93,11 +93,11 @@ struct Admission {
   ProcessSetPtr set;
   int id = -1;  // -1: it was described; nothing more to do until an event names the ticket
   uint64_t use = 0;
-  int64_t sequence_number = -1;     // of an unnamed operation; equal on all ranks that meet in one use
-  std::optional<CellBuffer> cells;  // small: where all members put their data, with stamp()
-  bool large = false;               // small, but reduced in two phases
-  bool early = false;               // early: leaders exchange their groups' data from now on, with `serial`
-  std::optional<CellBuffer> group_cells;  // early: where the members of this group meet, if it has several
+  int64_t sequence_number = -1;          // of an unnamed operation; equal on all ranks that meet in one use
+  std::optional<SlotBuffer> slots;       // small: where all members put their data, with stamp()
+  bool large = false;                    // small, but reduced in two phases
+  bool early = false;                    // early: leaders exchange their nodes' data from now on, with `serial`
+  std::optional<SlotBuffer> node_slots;  // early: where the members of this node meet, if it has several
   uint32_t serial = 0;
   FlightLabel* label = nullptr;  // its name's; valid until the lock is released
   uint64_t stamp() const { return StampOf(use, sequence_number); }
@@ -149,7 +149,7 @@ struct NegotiationEvent {
 using NegotiationEvents = std::vector<NegotiationEvent>;
 
 // Outbox collects what this rank has to send: messages to the coordinator, and a wake-up for sleeping members of its
-// group. Thread rule: the lock of Operations.
+// node. Thread rule: the lock of Operations.
 class Outbox {
  public:
   void Send(Bytes message) {
@@ -165,7 +165,7 @@ class Outbox {
     return std::exchange(messages_, {});
   }
 
-  // Notes that the group's memory holds news for sleeping members.
+  // Notes that the node's memory holds news for sleeping members.
   void Ring() { ring_ = true; }
   bool TakeRing() { return std::exchange(ring_, false); }
 

@@ -42,16 +42,16 @@ bool Coordinator::Read(int from, const Bytes& message, std::vector<Outgoing>* ou
   return false;
 }
 
-// A rank that leaves tells its own group. The coordinator tells the leaders of the others, after everything that was
+// A rank that leaves tells its own node. The coordinator tells the leaders of the others, after everything that was
 // ready before. When rank 0 leaves, it tells each of their ranks, since its connections end, and a leader may be slow
 // to write to the log.
 bool Coordinator::OnLeave(int from, const Bytes& message, std::vector<Outgoing>* out) {
   if (ReadAs<IdMessage>(message, MessageKind::kLeave)->id != from) return false;
   Flush(out);
-  for (const auto& group : leaders_.world().groups) {
-    if (leaders_.GroupOf(from) == leaders_.GroupOf(group[0])) continue;
-    for (int rank : group) {
-      if (rank == group[0] || from == kCoordinatorRank) out->push_back({rank, message});
+  for (const auto& node : leaders_.world().nodes) {
+    if (leaders_.NodeOf(from) == leaders_.NodeOf(node[0])) continue;
+    for (int rank : node) {
+      if (rank == node[0] || from == kCoordinatorRank) out->push_back({rank, message});
     }
   }
   return true;
@@ -217,7 +217,7 @@ bool Coordinator::OnAnswer(int from, const Answered& answer, const Bytes& messag
   return true;
 }
 
-// When only some groups have completed a known operation, all ranks of the others count as absent: the coordinator
+// When only some nodes have completed a known operation, all ranks of the others count as absent: the coordinator
 // cannot tell which of them are.
 std::vector<Absence> Coordinator::Absences() const {
   std::vector<Absence> all;
@@ -242,7 +242,7 @@ std::vector<Absence> Coordinator::Absences() const {
     const Completion& partial = ids_.at(id).partial;
     if (partial.counts.empty()) continue;
     add(ids_.TitleOf(id, partial.stamp), *ids_.at(id).set,
-        [&](int rank) { return partial.counts.count(leaders_.GroupOf(rank)) > 0; });
+        [&](int rank) { return partial.counts.count(leaders_.NodeOf(rank)) > 0; });
   }
   if (!joined_.empty())
     add(NameOf(OpKind::kJoin), *sets_.Find(0), [this](int rank) { return joined_.count(rank) > 0; });

@@ -1,5 +1,5 @@
-// Coordinator decides what one group cannot decide alone. It gives names their ids, finds that ranks disagree, retires
-// ids, and, where there are several groups, puts completed operations into one order and cuts it into batches.
+// Coordinator decides what one node cannot decide alone. It gives names their ids, finds that ranks disagree, retires
+// ids, and, where there are several nodes, puts completed operations into one order and cuts it into batches.
 //
 //   name: unknown --all ranks DESCRIBE, equal--> ASSIGN id --> live --DESCRIBE (changed), STUCK, full table--> retiring
 //                 \--not equal--> ERROR, still unknown
@@ -39,7 +39,7 @@ class Coordinator {
   void Flush(std::vector<Outgoing>* out) { ids_.Flush(out); }
 
   // Operations that some ranks have not reached, for stall reports. A rank is absent when it has not described the
-  // operation, when its group has not completed it, or when it has not joined.
+  // operation, when its node has not completed it, or when it has not joined.
   std::vector<Absence> Absences() const;
 
  private:

@@ -5,14 +5,14 @@
 namespace farandole {
 namespace {
 
-// The spans of large cells, which only awaited operations have, take no more than this together. Each name has memory
+// The spans of large slots, which only awaited operations have, take no more than this together. Each name has memory
 // of its own, and those that the user has named may all be used in turn, so that their data leave the caches. Unnamed
 // operations have one name for each signature, and a program uses few signatures at a time
 // (docs/benchmarks/shared-memory.md#slots-or-staging).
-constexpr int64_t kMostLargeCellsBytes = 64 << 20, kMostNamedLargeCellsBytes = 16 << 20;
+constexpr int64_t kMostLargeSlotsBytes = 64 << 20, kMostNamedLargeSlotsBytes = 16 << 20;
 
-bool HasLargeCells(Protocol protocol, const Signature& signature, const ProcessSet& set) {
-  return protocol == Protocol::kCells && signature.TotalBytes() > CellLimitBytes(set.size());
+bool HasLargeSlots(Protocol protocol, const Signature& signature, const ProcessSet& set) {
+  return protocol == Protocol::kSlots && signature.TotalBytes() > SlotLimitBytes(set.size());
 }
 
 // Some ids are always left for operations that need one only once.
@@ -63,19 +63,19 @@ bool SeenNames::Add(const Description& description) {
 
 // ---- leaders
 
-int Leaders::MembersOf(int group, const ProcessSet& set) const {
-  const auto& ranks = world_.groups[static_cast<size_t>(group)];
+int Leaders::MembersOf(int node, const ProcessSet& set) const {
+  const auto& ranks = world_.nodes[static_cast<size_t>(node)];
   return static_cast<int>(
       std::count_if(ranks.begin(), ranks.end(), [&](int rank) { return set.PositionOf(rank) >= 0; }));
 }
 
 bool Leaders::IsLeaderIn(int rank, const ProcessSet& set) const {
-  return world_.member_of[static_cast<size_t>(rank)] == 0 && MembersOf(GroupOf(rank), set) > 0;
+  return world_.member_of[static_cast<size_t>(rank)] == 0 && MembersOf(NodeOf(rank), set) > 0;
 }
 
 void Leaders::Tell(const ProcessSet& set, const Bytes& message, std::vector<Outgoing>* out) const {
-  for (int g = 0; g < world_.group_count(); ++g) {
-    if (MembersOf(g, set) > 0) out->push_back({world_.groups[static_cast<size_t>(g)][0], message});
+  for (int g = 0; g < world_.node_count(); ++g) {
+    if (MembersOf(g, set) > 0) out->push_back({world_.nodes[static_cast<size_t>(g)][0], message});
   }
 }
 
@@ -135,9 +135,9 @@ Protocol IdTable::ChooseProtocolOf(const DescriptionsByRank& descriptions, const
   facts.awaited =
       std::all_of(descriptions.begin(), descriptions.end(), [](const auto& of) { return of.second.awaited; });
   const Protocol protocol = ChooseProtocol(facts);
-  if (!HasLargeCells(protocol, signature, set)) return protocol;
-  const int64_t most_bytes = descriptions.begin()->second.named() ? kMostNamedLargeCellsBytes : kMostLargeCellsBytes;
-  const bool has_room = large_cells_bytes_ + SpanBytesOf(signature, set, protocol) <= most_bytes;
+  if (!HasLargeSlots(protocol, signature, set)) return protocol;
+  const int64_t most_bytes = descriptions.begin()->second.named() ? kMostNamedLargeSlotsBytes : kMostLargeSlotsBytes;
+  const bool has_room = large_slots_bytes_ + SpanBytesOf(signature, set, protocol) <= most_bytes;
   return has_room ? protocol : Protocol::kNegotiated;
 }
 
@@ -154,8 +154,8 @@ int IdTable::AllocateId(const Waiting& waiting, Protocol protocol, int64_t span_
   id.set = sets_.Find(id.signature.set);
   id.protocol = protocol;
   id.span_offset = span_offset;
-  if (HasLargeCells(protocol, id.signature, *id.set))
-    large_cells_bytes_ += SpanBytesOf(id.signature, *id.set, protocol);
+  if (HasLargeSlots(protocol, id.signature, *id.set))
+    large_slots_bytes_ += SpanBytesOf(id.signature, *id.set, protocol);
   if (!waiting.once) live_[id.serial] = number;
   return number;
 }
@@ -190,11 +190,11 @@ void IdTable::AddReady(const Id& id, int number, uint64_t use, std::vector<int64
   log_.emplace_back(LogItem{kind, number, id.set->id, use, std::move(counts)}, id.set);
 }
 
-// Each leader gets all that concerns its group in one message, so that all groups of a set cut the same batches.
+// Each leader gets all that concerns its node in one message, so that all nodes of a set cut the same batches.
 void IdTable::Flush(std::vector<Outgoing>* out) {
   if (log_.empty()) return;
   const Layout& world = leaders_.world();
-  for (int g = 0; g < world.group_count(); ++g) {
+  for (int g = 0; g < world.node_count(); ++g) {
     LogItems log;
     bool has_batch = false;
     for (const auto& [item, set] : log_) {
@@ -203,7 +203,7 @@ void IdTable::Flush(std::vector<Outgoing>* out) {
       has_batch = has_batch || item.kind == LogKind::kReadyAcross;
     }
     if (has_batch) log.items.push_back({LogKind::kEndOfBatch, 0, 0, 0, {}});
-    if (!log.items.empty()) out->push_back({world.groups[static_cast<size_t>(g)][0], Encode(log)});
+    if (!log.items.empty()) out->push_back({world.nodes[static_cast<size_t>(g)][0], Encode(log)});
   }
   log_.clear();
 }
@@ -214,48 +214,48 @@ bool IdTable::OnCompleted(int from, Completion completion, std::vector<Outgoing>
   const int number = completion.id;
   Id& id = ids_[static_cast<size_t>(number)];
   if (!id.IsInUse() || id.protocol == Protocol::kEarly || !leaders_.IsLeaderIn(from, *id.set)) return false;
-  if (!AreCountsOf(id, leaders_.GroupOf(from), completion)) return false;
+  if (!AreCountsOf(id, leaders_.NodeOf(from), completion)) return false;
   const uint64_t use = completion.use;
   if (!id.partial.Merge(std::move(completion))) {
-    // These groups disagreed before about unnamed operations. Their ranks describe the operation anew, and the
+    // These nodes disagreed before about unnamed operations. Their ranks describe the operation anew, and the
     // coordinator pairs them by sequence number.
     id.closing.least_uses = std::min(id.closing.least_uses, use - 1);
     if (id.state == Id::kLive) StartRetiring(number, out);
-  } else if (id.partial.counts.size() == static_cast<size_t>(id.set->layout.group_count())) {
+  } else if (id.partial.counts.size() == static_cast<size_t>(id.set->layout.node_count())) {
     AddReady(id, number, use, InPositionOrder(id));
     id.partial = Completion();
   }
   return true;
 }
 
-bool IdTable::AreCountsOf(const Id& id, int group, const Completion& completion) const {
-  const auto found = completion.counts.find(group);
+bool IdTable::AreCountsOf(const Id& id, int node, const Completion& completion) const {
+  const auto found = completion.counts.find(node);
   if (completion.counts.size() != 1 || found == completion.counts.end()) return false;
   const size_t each = id.signature.CountsPerRank(id.set->size());
-  if (found->second.size() != each * static_cast<size_t>(leaders_.MembersOf(group, *id.set))) return false;
+  if (found->second.size() != each * static_cast<size_t>(leaders_.MembersOf(node, *id.set))) return false;
   return std::all_of(found->second.begin(), found->second.end(), [](int64_t count) { return count >= 0; });
 }
 
-// Merges the counts of the groups, each of which are in the order of its members' positions.
+// Merges the counts of the nodes, each of which are in the order of its members' positions.
 std::vector<int64_t> IdTable::InPositionOrder(const Id& id) const {
   const size_t each = id.signature.CountsPerRank(id.set->size());
   std::vector<int64_t> counts;
   if (each == 0) return counts;
-  std::map<int, size_t> read;  // by group: how many of its members are merged
+  std::map<int, size_t> read;  // by node: how many of its members are merged
   for (int rank : id.set->ranks) {
-    const int group = leaders_.GroupOf(rank);
-    const auto begin = id.partial.counts.at(group).begin() + static_cast<std::ptrdiff_t>(each * read[group]++);
+    const int node = leaders_.NodeOf(rank);
+    const auto begin = id.partial.counts.at(node).begin() + static_cast<std::ptrdiff_t>(each * read[node]++);
     counts.insert(counts.end(), begin, begin + static_cast<std::ptrdiff_t>(each));
   }
   return counts;
 }
 
-// Ready operations come first in every log; an operation that only some groups had completed is described again.
+// Ready operations come first in every log; an operation that only some nodes had completed is described again.
 bool IdTable::OnClosed(int from, const Closing& closing) {
   Id& id = ids_[static_cast<size_t>(closing.id)];
-  if (id.state != Id::kRetiring || closing.groups != 1 || !leaders_.IsLeaderIn(from, *id.set)) return false;
+  if (id.state != Id::kRetiring || closing.nodes != 1 || !leaders_.IsLeaderIn(from, *id.set)) return false;
   id.closing.Merge(closing);
-  if (id.closing.groups < id.set->layout.group_count()) return true;
+  if (id.closing.nodes < id.set->layout.node_count()) return true;
   id.state = Id::kRetired;
   id.partial = Completion();
   log_.emplace_back(LogItem{LogKind::kRetired, closing.id, id.set->id, id.closing.uses(), {}}, id.set);
@@ -266,10 +266,10 @@ bool IdTable::OnFinished(int from, int number, std::vector<Outgoing>* out) {
   if (!IsId(number)) return false;
   Id& id = ids_[static_cast<size_t>(number)];
   if (id.state != Id::kRetired || !leaders_.IsLeaderIn(from, *id.set)) return false;
-  if (++id.finished < id.set->layout.group_count()) return true;
+  if (++id.finished < id.set->layout.node_count()) return true;
   const int64_t span_bytes = SpanBytesOf(id.signature, *id.set, id.protocol);
   spans_.GiveBack(id.span_offset, span_bytes);
-  if (HasLargeCells(id.protocol, id.signature, *id.set)) large_cells_bytes_ -= span_bytes;
+  if (HasLargeSlots(id.protocol, id.signature, *id.set)) large_slots_bytes_ -= span_bytes;
   id = Id();
   free_.push_back(number);
   if (free_.size() == ids_.size()) spans_.Clear();

@@ -1,8 +1,8 @@
 // The coordinator's ids: which name has which, where their spans lie, how they retire, and in which order complete
 // operations run.
 //
-//   free --ASSIGN--> live --RETIRE--> retiring --every group has reported it closed--> retired (kRetired in the logs)
-//        --every group has reported that it has finished--> free
+//   free --ASSIGN--> live --RETIRE--> retiring --every node has reported it closed--> retired (kRetired in the logs)
+//        --every node has reported that it has finished--> free
 //
 // Once many ids are live, a name that the table has not seen lately gets one for a single use, which is retired from
 // the beginning. So names that never repeat, such as "loss.1", "loss.2" and so on, leave the others in the table.
@@ -64,17 +64,17 @@ class SeenNames {
   std::unordered_set<size_t> latest_, before_;
 };
 
-// The leaders: the first rank of each group speaks for it. A value that does not change.
+// The leaders: the first rank of each node speaks for it. A value that does not change.
 class Leaders {
  public:
   explicit Leaders(const Layout& world) : world_(world) {}
 
   const Layout& world() const { return world_; }
   bool IsRank(int rank) const { return rank >= 0 && rank < world_.size(); }
-  int GroupOf(int rank) const { return world_.group_of[static_cast<size_t>(rank)]; }
-  // Returns how many members of that group are in the set.
-  int MembersOf(int group, const ProcessSet& set) const;
-  // True when the rank leads a group that has members in the set.
+  int NodeOf(int rank) const { return world_.node_of[static_cast<size_t>(rank)]; }
+  // Returns how many members of that node are in the set.
+  int MembersOf(int node, const ProcessSet& set) const;
+  // True when the rank leads a node that has members in the set.
   bool IsLeaderIn(int rank, const ProcessSet& set) const;
   void Tell(const ProcessSet& set, const Bytes& message, std::vector<Outgoing>* out) const;
 
@@ -98,9 +98,9 @@ class IdTable {
     Protocol protocol{};
     uint32_t serial = 0;  // of the assignment
     int64_t span_offset = -1;
-    Completion partial;  // of the current use, by the groups that have completed it
-    Closing closing;     // by the groups that have closed the id
-    int finished = 0;    // groups that have finished with it
+    Completion partial;  // of the current use, by the nodes that have completed it
+    Closing closing;     // by the nodes that have closed the id
+    int finished = 0;    // nodes that have finished with it
 
     bool IsInUse() const { return state == kLive || state == kRetiring; }
   };
@@ -130,7 +130,7 @@ class IdTable {
     bool once;
   };
 
-  bool AreCountsOf(const Id& id, int group, const Completion& completion) const;
+  bool AreCountsOf(const Id& id, int node, const Completion& completion) const;
   std::vector<int64_t> InPositionOrder(const Id& id) const;
   void AddReady(const Id& id, int number, uint64_t use, std::vector<int64_t> counts);
   void AssignWaiting(std::vector<Outgoing>* out);
@@ -142,7 +142,7 @@ class IdTable {
   const Leaders& leaders_;
   const int most_new_;
   SpanAllocator spans_;
-  int64_t large_cells_bytes_ = 0;  // the spans of large cells
+  int64_t large_slots_bytes_ = 0;  // the spans of large slots
   std::vector<Id> ids_;
   std::deque<int> free_;
   std::unordered_map<uint32_t, int> live_;  // by serial

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "controller/admission.h"
-#include "controller/group_memory.h"
 #include "controller/messages.h"
+#include "controller/node_memory.h"
 
 namespace farandole {
 
@@ -17,7 +17,7 @@ namespace farandole {
 // a rank that helps another to its last operation is never heard of behind it.
 class JoinState {
  public:
-  JoinState(const GroupMembers& group, Outbox* outbox) : group_(group), outbox_(*outbox) {}
+  JoinState(const NodeMembers& node, Outbox* outbox) : node_(node), outbox_(*outbox) {}
 
   bool joined() const { return joined_; }
   bool HasResult() const { return result_.has_value(); }
@@ -25,11 +25,11 @@ class JoinState {
   // REQUIRES: nothing in flight.
   void Join(const SequenceNumbers& sequence_numbers) {
     joined_ = true;
-    outbox_.Send(Encode(MessageKind::kJoin, Joined{group_.rank(), sequence_numbers}));
+    outbox_.Send(Encode(MessageKind::kJoin, Joined{node_.rank(), sequence_numbers}));
   }
   // Handles JOIN_END. Returns false for an impossible message.
   bool OnResult(Joined result) {
-    if (!joined_ || result.rank < 0 || result.rank >= group_.world().size()) return false;
+    if (!joined_ || result.rank < 0 || result.rank >= node_.world().size()) return false;
     result_ = NegotiationEvent::OfRank(NegotiationEvent::kJoinEnd, result.rank);
     result_->sequence_numbers = std::move(result.sequence_numbers);
     return true;
@@ -42,7 +42,7 @@ class JoinState {
   }
 
  private:
-  const GroupMembers& group_;
+  const NodeMembers& node_;
   Outbox& outbox_;
   bool joined_ = false;
   std::optional<NegotiationEvent> result_;

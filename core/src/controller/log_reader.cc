@@ -52,7 +52,7 @@ void LogReader::FindEnd() {
   batch_end_ = memory_.log.DecideBatchEnd(next_batch_++, RunEnd());
 }
 
-// Returns where the run of entries before the next one of a set across groups ends, as far as it is written.
+// Returns where the run of entries before the next one of a set across nodes ends, as far as it is written.
 uint64_t LogReader::RunEnd() const {
   for (uint64_t position = head_;; ++position) {
     const std::optional<LogEntry> entry = memory_.log.Read(position);

@@ -1,4 +1,4 @@
-// Reads the group's log: batches to run, ids that retire, ranks that leave, the end of a join.
+// Reads the node's log: batches to run, ids that retire, ranks that leave, the end of a join.
 //
 //   kReady                        its batch ends at a position of the log; the first reader decides where
 //   kReadyAcross                  its batch ends at the next kEndOfBatch
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "controller/admission.h"
-#include "controller/group_memory.h"
 #include "controller/join.h"
 #include "controller/name_table.h"
+#include "controller/node_memory.h"
 
 namespace farandole {
 
@@ -23,7 +23,7 @@ namespace farandole {
 // Thread rule: the holder of the ProgressLock, under the lock of Operations; HasNews needs the ProgressLock alone.
 class LogReader {
  public:
-  LogReader(GroupMemory* memory, NameTable* names, UsesInFlight* in_flight, JoinState* join, Outbox* outbox)
+  LogReader(NodeMemory* memory, NameTable* names, UsesInFlight* in_flight, JoinState* join, Outbox* outbox)
       : memory_(*memory), names_(*names), in_flight_(*in_flight), join_(*join), outbox_(*outbox) {
     finished_.reserve(kMaxIds);
   }
@@ -57,13 +57,13 @@ class LogReader {
   bool EndUse(Name* name, uint8_t uses, NegotiationEvents* events);
   void Forget(int id);
 
-  GroupMemory& memory_;
+  NodeMemory& memory_;
   NameTable& names_;
   UsesInFlight& in_flight_;
   JoinState& join_;
   Outbox& outbox_;
   uint64_t head_ = 0;
-  uint64_t batch_end_ = 0;                 // where the current batch of sets inside the group ends
+  uint64_t batch_end_ = 0;                 // where the current batch of sets inside the node ends
   uint64_t next_batch_ = 0;                // the number of the next one
   NegotiationEvent inside_, across_;       // what this rank runs of the current batches
   std::atomic<bool> has_finished_{false};  // finished_ is not empty

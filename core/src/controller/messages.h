@@ -1,12 +1,12 @@
-// The messages of ranks and the coordinator (on rank 0). In the steady state one group exchanges no messages, and
-// several groups exchange one message per group and batch in each direction.
+// The messages of ranks and the coordinator (on rank 0). In the steady state one node exchanges no messages, and
+// several nodes exchange one message per node and batch in each direction.
 //
 //   rank -> coordinator     DESCRIBE   an operation whose name has no id here or another signature, or the reason for a
 //                                      refusal
 //                           STUCK      an id should be described anew (the ranks may use several for one operation)
 //                           JOIN       this rank has no more data
-//   leader -> coordinator   REPORT     what its group has completed, closed and finished with
-//   coordinator -> rank     ASSIGN     an id: to the ranks of its set and the leaders of their groups
+//   leader -> coordinator   REPORT     what its node has completed, closed and finished with
+//   coordinator -> rank     ASSIGN     an id: to the ranks of its set and the leaders of their nodes
 //                           ERROR      why an operation is refused
 //                           JOIN_END   all had joined: who came last, sequence numbers
 //   coordinator -> leader   RETIRE     stop counting arrivals at the id
@@ -127,12 +127,12 @@ struct Aborted {
 
 // ---- reports. Merge is associative and commutative.
 
-// All ranks of some groups have arrived at a use.
+// All ranks of some nodes have arrived at a use.
 struct Completion {
   int32_t id = 0;
   uint64_t use = 0;
   uint64_t stamp = 0;                              // of all their members, see StampOf
-  std::map<int32_t, std::vector<int64_t>> counts;  // by group: of its members, in the order of their positions
+  std::map<int32_t, std::vector<int64_t>> counts;  // by node: of its members, in the order of their positions
 
   FRD_FIELDS(id, use, stamp, counts)
   bool IsValid() const { return IsId(id); }
@@ -147,23 +147,23 @@ struct Completion {
   }
 };
 
-// Some groups have closed an id. An arrival at an early use is final, so the use is complete once all ranks have
+// Some nodes have closed an id. An arrival at an early use is final, so the use is complete once all ranks have
 // arrived, unless they meant different operations.
 struct Closing {
   int32_t id = 0;
-  int32_t groups = 0;
-  uint64_t least_uses = ~uint64_t{0};  // that a group has completed
+  int32_t nodes = 0;
+  uint64_t least_uses = ~uint64_t{0};  // that a node has completed
   uint64_t most_uses = 0;
-  uint64_t stamp = 0;   // early: of the last complete use of a group; 0 where none knows it
+  uint64_t stamp = 0;   // early: of the last complete use of a node; 0 where none knows it
   bool differ = false;  // early: another had another stamp
 
-  FRD_FIELDS(id, groups, least_uses, most_uses, stamp, differ)
+  FRD_FIELDS(id, nodes, least_uses, most_uses, stamp, differ)
   bool IsValid() const { return IsId(id); }
-  // Returns how many uses all of the groups have completed.
+  // Returns how many uses all of the nodes have completed.
   uint64_t uses() const { return least_uses - (differ && least_uses == most_uses ? 1 : 0); }
   void Merge(const Closing& other) {
     id = other.id;
-    groups += other.groups;
+    nodes += other.nodes;
     least_uses = std::min(least_uses, other.least_uses);
     most_uses = std::max(most_uses, other.most_uses);
     differ = differ || other.differ || (stamp != 0 && other.stamp != 0 && stamp != other.stamp);
@@ -175,7 +175,7 @@ struct Report {
   static constexpr MessageKind kKind = MessageKind::kReport;
   std::vector<Completion> completed;
   std::vector<Closing> closed;
-  std::vector<int32_t> finished;  // ids that nobody in the group will touch again
+  std::vector<int32_t> finished;  // ids that nobody in the node will touch again
 
   FRD_FIELDS(completed, closed, finished)
   bool empty() const { return completed.empty() && closed.empty() && finished.empty(); }
@@ -184,16 +184,16 @@ struct Report {
 // ---- the log
 
 enum class LogKind : uint8_t {
-  kReady = 1,        // all ranks of a set inside the group have arrived: run it in a batch
-  kReadyAcross = 2,  // the same of a set across groups
-  kEndOfBatch = 3,   // of a set across groups
+  kReady = 1,        // all ranks of a set inside the node have arrived: run it in a batch
+  kReadyAcross = 2,  // the same of a set across nodes
+  kEndOfBatch = 3,   // of a set across nodes
   kRetired = 4,      // the id means nothing from here on
   kLeft = 5,         // a rank has left the job
   kJoinEnd = 6,      // all ranks had joined; they go on together
 };
 inline bool IsKnown(LogKind kind) { return kind >= LogKind::kReady && kind <= LogKind::kJoinEnd; }
 
-// An entry that a leader appends to its group's log.
+// An entry that a leader appends to its node's log.
 struct LogItem {
   LogKind kind = LogKind::kReady;
   int32_t id = 0;

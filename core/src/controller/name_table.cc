@@ -8,7 +8,7 @@
 namespace farandole {
 // ---- process sets
 
-NameTable::NameTable(const GroupMembers& group) : rank_(group.rank()), sets_(group.world(), group.rank()) {
+NameTable::NameTable(const NodeMembers& node) : rank_(node.rank()), sets_(node.world(), node.rank()) {
   everybody_ = (by_set_[0] = std::make_unique<SetNames>(sets_.Find(0))).get();
 }
 
@@ -79,11 +79,10 @@ void NameTable::EraseIfIdle(Name* name) {
   if (names->removed && names->names.empty()) by_set_.erase(names->set->id);
 }
 
-std::optional<IdProperties> PropertiesOf(const Assignment& assignment, const ProcessSet& set,
-                                         const GroupMembers& group) {
+std::optional<IdProperties> PropertiesOf(const Assignment& assignment, const ProcessSet& set, const NodeMembers& node) {
   const Signature& signature = assignment.description.signature;
   OperationFacts facts = FactsOf(signature, set);
-  facts.has_early_lanes = HasEarlyLanes(group.world());
+  facts.has_early_lanes = HasEarlyLanes(node.world());
   if (!IsPossible(assignment.protocol, facts)) return std::nullopt;
   IdProperties properties;
   properties.span = {assignment.span_offset, SpanBytesOf(signature, set, assignment.protocol)};
@@ -95,8 +94,8 @@ std::optional<IdProperties> PropertiesOf(const Assignment& assignment, const Pro
   properties.counts_per_rank = signature.CountsPerRank(set.size());
   properties.serial = assignment.serial;
   properties.once = assignment.once;
-  properties.sharers = static_cast<int>(group.MembersIn(set).size());
-  properties.collects = CollectsInCells(assignment.protocol, set.layout) && properties.sharers > 1;
+  properties.sharers = static_cast<int>(node.MembersIn(set).size());
+  properties.collects = CollectsInSlots(assignment.protocol, set.layout) && properties.sharers > 1;
   return properties;
 }
 
@@ -152,22 +151,22 @@ void UsesInFlight::EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationE
 // A leader that retires the id sets the flag first and counts then. This rank looks for the flag after it has seen all
 // data. If it does not see the flag, the leader sees all data, too, and the use counts as completed for all. So once a
 // rank has reduced its share, the others will reduce theirs.
-bool UsesInFlight::IsReady(int id, const CellBuffer& cells, bool large, uint64_t stamp) const {
-  if (large && cells.HasReduced(cells.self(), stamp)) return cells.AllHaveReduced(stamp);
-  if (!cells.AllHavePut(stamp)) return false;
+bool UsesInFlight::IsReady(int id, const SlotBuffer& slots, bool large, uint64_t stamp) const {
+  if (large && slots.HasReduced(slots.self(), stamp)) return slots.AllHaveReduced(stamp);
+  if (!slots.AllHavePut(stamp)) return false;
   LoadLoadFence();
   return !counters_.IsRetired(id);
 }
 
 bool UsesInFlight::HasReduced(const Name& name, int position) const {
-  return CellsOf(name, name.use).HasReduced(position, StampOfUse(name));
+  return SlotsOf(name, name.use).HasReduced(position, StampOfUse(name));
 }
 
 std::vector<Ticket> UsesInFlight::Ready() const {
   std::vector<Ticket> ready;
   for (const Name* name : small_) {
-    const CellBuffer cells = CellsOf(*name, name->use);
-    if (IsReady(name->id, cells, IsLarge(*name), StampOfUse(*name))) ready.push_back(name->ticket);
+    const SlotBuffer slots = SlotsOf(*name, name->use);
+    if (IsReady(name->id, slots, IsLarge(*name), StampOfUse(*name))) ready.push_back(name->ticket);
   }
   return ready;
 }
@@ -176,7 +175,7 @@ std::vector<int> UsesInFlight::AskForBells() const {
   std::vector<int> late;
   for (const Name* name : small_) {
     const ProcessSet& set = name->set();
-    CellsOf(*name, name->use).AskForBell(set.position);
+    SlotsOf(*name, name->use).AskForBell(set.position);
     if (!IsLarge(*name) || !HasReduced(*name, set.position)) continue;
     for (int p = 0; p < set.size(); ++p) {
       if (!HasReduced(*name, p)) late.push_back(set.ranks[static_cast<size_t>(p)]);

@@ -26,31 +26,30 @@
 
 #include "common/status.h"
 #include "controller/admission.h"
-#include "controller/group_memory.h"
 #include "controller/messages.h"
+#include "controller/node_memory.h"
 #include "world/process_set.h"
 
 namespace farandole {
 
 struct SetNames;
 
-// What an assignment says of an id, and what follows from it. Equal on all members of the group.
+// What an assignment says of an id, and what follows from it. Equal on all members of the node.
 struct IdProperties {
   IdSpan span;
   Protocol protocol{};
   size_t payload_bytes = 0;  // of a small or early one
   size_t counts_per_rank = 0;
   uint32_t serial = 0;    // of the assignment
-  int sharers = 0;        // members of this group in the set
-  bool collects = false;  // early, and this group has several members in the set
+  int sharers = 0;        // members of this node in the set
+  bool collects = false;  // early, and this node has several members in the set
   bool once = false;      // the name forgets the id after its described use
 
-  bool small() const { return protocol == Protocol::kCells; }
+  bool small() const { return protocol == Protocol::kSlots; }
   bool early() const { return protocol == Protocol::kEarly; }
 };
 // Null for an impossible assignment. REQUIRES: the description fits the set.
-std::optional<IdProperties> PropertiesOf(const Assignment& assignment, const ProcessSet& set,
-                                         const GroupMembers& group);
+std::optional<IdProperties> PropertiesOf(const Assignment& assignment, const ProcessSet& set, const NodeMembers& node);
 
 // Everything known about one name in one process set.
 struct Name {
@@ -102,7 +101,7 @@ const ProcessSet& Name::set() const { return *of->set; }
 // that have read equally far.
 class NameTable {
  public:
-  explicit NameTable(const GroupMembers& group);
+  explicit NameTable(const NodeMembers& node);
 
   // ---- process sets
   ProcessSetPtr FindSet(int id) const { return sets_.Find(id); }
@@ -134,7 +133,7 @@ class NameTable {
     ProcessSetPtr set;        // on a leader: null unless it leads the id
   };
   const Id& operator[](int id) const { return ids_[static_cast<size_t>(id)]; }
-  // Gives the name its id. name: null where this rank only leads its group. REQUIRES: the id has no name.
+  // Gives the name its id. name: null where this rank only leads its node. REQUIRES: the id has no name.
   void Assign(Name* name, int id, const IdProperties& properties, const ProcessSetPtr& set);
   Name* at(int id) const { return (*this)[id].name; }
   // Likewise, but null for an id that the name had before.
@@ -186,9 +185,9 @@ class UsesInFlight {
     if (!name->properties.early()) return;
     admission->early = true;
     if (name->properties.collects) {
-      const auto members = name->set().layout.groups[static_cast<size_t>(name->set().group())].size();
-      admission->group_cells =
-          CellBuffer::WithResult(spans_.BufferOf(name->properties.span, use), static_cast<int>(members),
+      const auto members = name->set().layout.nodes[static_cast<size_t>(name->set().node())].size();
+      admission->node_slots =
+          SlotBuffer::WithResult(spans_.BufferOf(name->properties.span, use), static_cast<int>(members),
                                  name->properties.payload_bytes, name->set().member());
     }
     admission->serial = name->properties.serial;
@@ -197,7 +196,7 @@ class UsesInFlight {
   void ArriveSmall(Name* name, Admission* admission) {
     const uint64_t use = ArriveAtNext(name, admission);
     // Built in place, without a copy.
-    admission->cells.emplace(spans_.BufferOf(name->properties.span, use), name->set().size(),
+    admission->slots.emplace(spans_.BufferOf(name->properties.span, use), name->set().size(),
                              name->properties.payload_bytes, name->set().position);
     admission->large = IsLarge(*name);
   }
@@ -214,27 +213,27 @@ class UsesInFlight {
 
   // ---- small operations
   bool has_small() const { return small_count_.load(std::memory_order_relaxed) > 0; }  // any thread
-  CellBuffer CellsOf(const Name& name, uint64_t use) const {                           // of a small one
+  SlotBuffer SlotsOf(const Name& name, uint64_t use) const {                           // of a small one
     return {spans_.BufferOf(name.properties.span, use), name.set().size(), name.properties.payload_bytes,
             name.set().position};
   }
-  // Returns the last stamp of a member of this group for the name; for a small one, in the buffer of that use.
+  // Returns the last stamp of a member of this node for the name; for a small one, in the buffer of that use.
   uint64_t LatestStampOf(int member, int rank, const Name& name, uint64_t use) const {
     if (!name.small()) return counters_.LatestOf(member, name.id);
-    return CellsOf(name, use).LatestOf(name.set().PositionOf(rank));
+    return SlotsOf(name, use).LatestOf(name.set().PositionOf(rank));
   }
   // See Negotiation::IsReady, for the data of a small operation. False while the id is retired and this rank has not
   // reduced its share. Any thread.
-  bool IsReady(int id, const CellBuffer& cells, bool large, uint64_t stamp) const;
+  bool IsReady(int id, const SlotBuffer& slots, bool large, uint64_t stamp) const;
   bool HasReduced(const Name& name, int position) const;  // its share of a large operation
   bool IsLarge(const Name& name) const {
-    return name.properties.payload_bytes > one_phase_bytes_ && CellBuffer::CanShare(name.properties.payload_bytes);
+    return name.properties.payload_bytes > one_phase_bytes_ && SlotBuffer::CanShare(name.properties.payload_bytes);
   }
   std::vector<Ticket> Ready() const;
   // Returns the ranks whose shares of this rank's large operations are missing although all data are written.
   std::vector<int> AskForBells() const;
   // Prefetches the lines to which this rank puts next.
-  void AskForNextLines(const Name& name) const { CellsOf(name, name.use + 1).AskForLinesOf(name.set().position); }
+  void AskForNextLines(const Name& name) const { SlotsOf(name, name.use + 1).AskForLinesOf(name.set().position); }
   bool IsSmall(Ticket ticket) const {  // false if it has ended, or is described anew
     const Name* const name = Find(ticket);
     return name != nullptr && name->counted && name->small();

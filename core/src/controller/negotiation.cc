@@ -41,20 +41,20 @@ bool AreRanks(const std::vector<int64_t>& ranks, const Layout& world) {
 
 Negotiation::Negotiation(const Layout& layout, int rank, std::byte* memory, const Limits& limits)
     : limits_(limits),
-      group_(layout, rank),
-      memory_(memory, group_.member(), group_.size(), limits.log_entries),
-      names_(group_),
+      node_(layout, rank),
+      memory_(memory, node_.member(), node_.size(), limits.log_entries),
+      names_(node_),
       in_flight_(memory_.counters, memory_.spans, limits.one_phase_bytes),
-      join_(group_, &outbox_),
-      leader_(group_, &memory_, &names_, &outbox_),
+      join_(node_, &outbox_),
+      leader_(node_, &memory_, &names_, &outbox_),
       log_(&memory_, &names_, &in_flight_, &join_, &outbox_),
       unlogged_(&memory_.log) {}
 
 Status Negotiation::Submit(const DescribedOperation& operation, Admission* admission) {
   SetNames* const names = names_.Names(operation.set());
-  FRD_RETURN_IF_ERROR(Refusal(operation.set(), names, group_.rank()));
+  FRD_RETURN_IF_ERROR(Refusal(operation.set(), names, node_.rank()));
   Name* const name = names_.FindOrAdd(names, operation.name());
-  if (name->in_flight) return AlreadyInFlight(name->description, group_.rank());
+  if (name->in_flight) return AlreadyInFlight(name->description, node_.rank());
   if (!Knows(*name, operation)) return Describe(operation, name, admission);
   UpdateLastCall(name, operation, admission);
   const bool has_counts = name->properties.counts_per_rank > 0;
@@ -122,7 +122,7 @@ Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {
   if (arrival.retired) return Arrived::kRetired;
   if (!arrival.last) return Arrived::kCounted;
   if (admission.sequence_number < 0) return Arrived::kLast;
-  const std::vector<int> members = group_.MembersIn(*admission.set);
+  const std::vector<int> members = node_.MembersIn(*admission.set);
   const bool all_mean = std::all_of(members.begin(), members.end(), [&](int member) {
     return memory_.counters.LatestOf(member, id) == admission.stamp();
   });
@@ -231,13 +231,13 @@ bool Negotiation::Dispatch(const Bytes& message, NegotiationEvents* events) {
   return false;
 }
 
-// This rank has described the operation, has joined, or only leads its group.
+// This rank has described the operation, has joined, or only leads its node.
 Negotiation::Reading Negotiation::OnAssign(const Assignment& assignment, NegotiationEvents* events) {
   const Description& description = assignment.description;
   SetNames* const names = names_.Names(description.signature.set);
   if (names == nullptr && names_.IsFutureSet(description.signature.set)) return Reading::kMustWait;
-  if (names == nullptr || !FitsSet(description, names->set->size(), group_.world().size())) return Reading::kImpossible;
-  const std::optional<IdProperties> properties = PropertiesOf(assignment, *names->set, group_);
+  if (names == nullptr || !FitsSet(description, names->set->size(), node_.world().size())) return Reading::kImpossible;
+  const std::optional<IdProperties> properties = PropertiesOf(assignment, *names->set, node_);
   if (!properties || properties->sharers == 0) return Reading::kImpossible;
   const bool is_member = names->set->contains_me(), is_invited = is_member && join_.joined();
   Name* name = names->Find(description.name);
@@ -287,7 +287,7 @@ bool Negotiation::OnJoinEnd(Joined result) {
 }
 
 bool Negotiation::OnLeave(int rank) {
-  if (rank < 0 || rank >= group_.world().size()) return false;
+  if (rank < 0 || rank >= node_.world().size()) return false;
   if (leader_.is_leader()) leader_.Append({LogKind::kLeft, rank, 0, 0});
   coordinator_leaves_ = coordinator_leaves_ || rank == kCoordinatorRank;
   return leader_.is_leader() || rank == kCoordinatorRank;
@@ -295,13 +295,13 @@ bool Negotiation::OnLeave(int rank) {
 
 bool Negotiation::OnQuestion(const Asked& question, NegotiationEvents* events) const {
   events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAsked, question.asker));
-  return AreRanks({question.asker}, group_.world());
+  return AreRanks({question.asker}, node_.world());
 }
 
 bool Negotiation::OnAnswer(Answered answer, NegotiationEvents* events) const {
-  bool are_ranks = answer.rank == Answered::kNobody || AreRanks({answer.rank}, group_.world());
+  bool are_ranks = answer.rank == Answered::kNobody || AreRanks({answer.rank}, node_.world());
   for (const Absence& absence : answer.absences)
-    are_ranks = are_ranks && AreRanks(absence.ranks, group_.world()) && AreRanks(absence.here, group_.world());
+    are_ranks = are_ranks && AreRanks(absence.ranks, node_.world()) && AreRanks(absence.here, node_.world());
   if (!are_ranks) return false;
   events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAnswered, answer.rank));
   events->back().answer = std::move(answer);
@@ -312,7 +312,7 @@ bool Negotiation::OnAnswer(Answered answer, NegotiationEvents* events) const {
 bool Negotiation::OnAbort(const Aborted& aborted, NegotiationEvents* events) const {
   const auto code = static_cast<Code>(aborted.code);
   Status status(IsKnown(code) && code != Code::kOk ? code : Code::kInternal, aborted.text);
-  const int culprit = AreRanks({aborted.culprit}, group_.world()) ? aborted.culprit : -1;
+  const int culprit = AreRanks({aborted.culprit}, node_.world()) ? aborted.culprit : -1;
   events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAbort, culprit, std::move(status)));
   return true;
 }
@@ -322,9 +322,9 @@ bool Negotiation::OnAbort(const Aborted& aborted, NegotiationEvents* events) con
 void Negotiation::Leave() {
   // A log that stays full has a reader that is dead, and then no rank needs to be told.
   constexpr int kMostTries = 10'000;
-  for (int i = 0; i < kMostTries && !memory_.log.TryAppend({LogKind::kLeft, group_.rank(), 0, 0}); ++i) log_.SkipAll();
+  for (int i = 0; i < kMostTries && !memory_.log.TryAppend({LogKind::kLeft, node_.rank(), 0, 0}); ++i) log_.SkipAll();
   outbox_.Ring();
-  if (!group_.one_group()) outbox_.Send(MessageKind::kLeave, group_.rank());
+  if (!node_.one_node()) outbox_.Send(MessageKind::kLeave, node_.rank());
 }
 
 std::set<int> Negotiation::Leaving() const {
@@ -339,11 +339,11 @@ std::set<int> Negotiation::Leaving() const {
 }
 
 void Negotiation::Ask(const std::vector<int>& ranks) {
-  outbox_.Send(Encode(Asked{group_.rank(), {ranks.begin(), ranks.end()}}));
+  outbox_.Send(Encode(Asked{node_.rank(), {ranks.begin(), ranks.end()}}));
 }
 
 void Negotiation::Answer(int asker, const std::string& text) {
-  outbox_.Send(Encode(Answered{asker, group_.rank(), text, {}}));
+  outbox_.Send(Encode(Answered{asker, node_.rank(), text, {}}));
 }
 
 void Negotiation::ReportStuck(Ticket ticket) {
@@ -357,8 +357,8 @@ std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
   if (name == nullptr || !name->counted || name->id < 0) return missing;
   const bool awaits_shares =
       name->small() && in_flight_.IsLarge(*name) && in_flight_.HasReduced(*name, name->set().position);
-  for (int m : group_.MembersIn(name->set())) {
-    const int rank = group_.RankOf(m);
+  for (int m : node_.MembersIn(name->set())) {
+    const int rank = node_.RankOf(m);
     const bool has_arrived = UsesIn(in_flight_.LatestStampOf(m, rank, *name, name->use)) >= name->use;
     const bool is_awaited = awaits_shares && !in_flight_.HasReduced(*name, name->set().PositionOf(rank));
     if (!has_arrived || is_awaited) missing.push_back(rank);
@@ -370,10 +370,10 @@ std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
 std::map<int, uint64_t> Negotiation::OthersAt(const Name& name) const {
   const uint64_t next = name.use + 1;
   std::map<int, uint64_t> others;
-  for (int m : group_.MembersIn(name.set())) {
-    if (m == group_.member()) continue;
-    const uint64_t stamp = in_flight_.LatestStampOf(m, group_.RankOf(m), name, next);
-    if (UsesIn(stamp) >= next) others[group_.RankOf(m)] = stamp;
+  for (int m : node_.MembersIn(name.set())) {
+    if (m == node_.member()) continue;
+    const uint64_t stamp = in_flight_.LatestStampOf(m, node_.RankOf(m), name, next);
+    if (UsesIn(stamp) >= next) others[node_.RankOf(m)] = stamp;
   }
   return others;
 }
@@ -388,7 +388,7 @@ std::vector<Absence> Negotiation::NeededFor() const {
     const int64_t sequence_number = SequenceNumberIn(others.begin()->second);
     Absence& absence = needed.emplace_back();
     absence.title = TitleOf(name->description.signature.kind, name->set().id, name->description.name, sequence_number);
-    absence.ranks = {group_.rank()};
+    absence.ranks = {node_.rank()};
     for (const auto& [rank, stamp] : others) absence.here.push_back(rank);
   }
   return needed;

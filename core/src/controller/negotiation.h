@@ -1,19 +1,19 @@
-// This rank's side of the negotiation: which operation has which id, what this rank has in flight, and what the group's
+// This rank's side of the negotiation: which operation has which id, what this rank has in flight, and what the node's
 // log says next.
 //
-//   Submit ---- small ----> the span (cells.h), where every member sees by itself when all have come
+//   Submit ---- small ----> the span (slots.h), where every member sees by itself when all have come
 //          |--- early ----> Arrive, and the data to all others ---> OnArrival, where they are early
-//          |--- known ----> Arrive (counter) - last of the group -> the log, or the coordinator (a set across groups)
+//          |--- known ----> Arrive (counter) - last of the node -> the log, or the coordinator (a set across nodes)
 //          \--- unknown --> DESCRIBE ------> coordinator ---------> ASSIGN, READY -> the log
 //   Advance reads the log: batches to run, ids that retire, ranks that leave.
 //
 // Negotiation dispatches. Its members own the state, one each:
 //
 //   NameTable      names, ids, process sets            UsesInFlight     uses in flight, small operations
-//   JoinState      whether this rank has joined        GroupLeader      what the first member does for its group
+//   JoinState      whether this rank has joined        NodeLeader      what the first member does for its node
 //   LogReader      how far the log is read, batches    Outbox           what is to be sent
 //
-// State machines over a group's memory and messages, without threads or sockets; tests simulate them unchanged.
+// State machines over a node's memory and messages, without threads or sockets; tests simulate them unchanged.
 //
 // Thread rule: one call at a time, under the lock of Operations, but for what needs no lock: CompleteTogether, IsReady,
 // and has_small from any thread, HasNews from the holder of the ProgressLock. Lock order: ProgressLock, then
@@ -31,12 +31,12 @@
 
 #include "common/status.h"
 #include "controller/admission.h"
-#include "controller/group_leader.h"
-#include "controller/group_memory.h"
 #include "controller/join.h"
 #include "controller/log_reader.h"
 #include "controller/messages.h"
 #include "controller/name_table.h"
+#include "controller/node_leader.h"
+#include "controller/node_memory.h"
 #include "transport/transport.h"
 
 namespace farandole {
@@ -48,12 +48,12 @@ class Negotiation {
 
   // Tests use smaller ones.
   struct Limits {
-    uint64_t most_uses = kMostUses;             // of an id, before its name is described anew
-    uint64_t log_entries = GroupLog::kEntries;  // see GroupLog
-    size_t one_phase_bytes = kMostInOnePhase;   // of a small operation that every member reduces by itself; larger ones
-                                                // are reduced in two phases
+    uint64_t most_uses = kMostUses;            // of an id, before its name is described anew
+    uint64_t log_entries = NodeLog::kEntries;  // see NodeLog
+    size_t one_phase_bytes = kMostInOnePhase;  // of a small operation that every member reduces by itself; larger ones
+                                               // are reduced in two phases
   };
-  // memory: GroupMemory::BytesFor the members of this rank's group.
+  // memory: NodeMemory::BytesFor the members of this rank's node.
   Negotiation(const Layout& layout, int rank, std::byte* memory, const Limits& limits);
   Negotiation(const Layout& layout, int rank, std::byte* memory) : Negotiation(layout, rank, memory, {}) {}
   Negotiation(const Negotiation&) = delete;
@@ -96,7 +96,7 @@ class Negotiation {
   // True when this rank can go on: all have put their data or, once it has reduced its share, all have reduced theirs.
   // A rank that finds this true after its own step wakes the others.
   bool IsReady(const Admission& admission) const {
-    return in_flight_.IsReady(admission.id, *admission.cells, admission.large, admission.stamp());
+    return in_flight_.IsReady(admission.id, *admission.slots, admission.large, admission.stamp());
   }
   // False if the operation has ended, or is described anew: then its data in the span must not be touched.
   bool IsSmall(Ticket ticket) const { return in_flight_.IsSmall(ticket); }
@@ -141,9 +141,9 @@ class Negotiation {
   void Answer(int asker, const std::string& text);
   // Asks whether others wait for this unnamed operation under another id. Harmless when they do not.
   void ReportStuck(Ticket ticket);
-  // Returns the members of this group that are missing in the operation, or whose share of its result is.
+  // Returns the members of this node that are missing in the operation, or whose share of its result is.
   std::vector<int> MissingRanks(Ticket ticket) const;
-  // Returns known operations that members of this group have arrived at, and this rank has not.
+  // Returns known operations that members of this node have arrived at, and this rank has not.
   std::vector<Absence> NeededFor() const;
 
  private:
@@ -171,13 +171,13 @@ class Negotiation {
 
   // Members are values, since every pointer costs a small operation time. Later members refer to earlier ones.
   const Limits limits_;
-  const GroupMembers group_;
-  GroupMemory memory_;
+  const NodeMembers node_;
+  NodeMemory memory_;
   Outbox outbox_;
   NameTable names_;
   UsesInFlight in_flight_;
   JoinState join_;
-  GroupLeader leader_;
+  NodeLeader leader_;
   LogReader log_;
   LogQueue unlogged_;                // this rank came last to these, and the log was full
   std::deque<Bytes> waiting_;        // the first of these messages is early

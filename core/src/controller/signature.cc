@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "transport/shm/cells.h"
+#include "transport/shm/slots.h"
 
 namespace farandole {
 namespace {
@@ -305,11 +305,11 @@ int64_t CountsSpanBytes(const Signature& signature, const ProcessSet& set) {
 }
 
 int64_t SpanBytesOf(const Signature& signature, const ProcessSet& set, Protocol protocol) {
-  const bool collects = CollectsInCells(protocol, set.layout);
-  if (protocol != Protocol::kCells && !collects) return CountsSpanBytes(signature, set);
+  const bool collects = CollectsInSlots(protocol, set.layout);
+  if (protocol != Protocol::kSlots && !collects) return CountsSpanBytes(signature, set);
   const auto payload_bytes = static_cast<size_t>(signature.TotalBytes());
-  const size_t buffer_bytes = collects ? CellBuffer::BytesWithResult(set.layout.largest_group(), payload_bytes)
-                                       : CellBuffer::BytesFor(set.size(), payload_bytes);
+  const size_t buffer_bytes = collects ? SlotBuffer::BytesWithResult(set.layout.largest_node(), payload_bytes)
+                                       : SlotBuffer::BytesFor(set.size(), payload_bytes);
   return 2 * static_cast<int64_t>(buffer_bytes);
 }
 

@@ -111,11 +111,11 @@ Status FindMismatch(const std::map<int, Description>& descriptions);
 
 // Bytes of span that the counts of all positions take, both buffers.
 int64_t CountsSpanBytes(const Signature& signature, const ProcessSet& set);
-// True when a group with several members collects their data in cells before its leader sends the partial.
-inline bool CollectsInCells(Protocol protocol, const Layout& set) {
-  return protocol == Protocol::kEarly && set.group_count() < set.size();
+// True when a node with several members collects their data in slots before its leader sends the partial.
+inline bool CollectsInSlots(Protocol protocol, const Layout& set) {
+  return protocol == Protocol::kEarly && set.node_count() < set.size();
 }
-// Bytes of span that an operation needs under its protocol, both buffers: for counts, or for the data in cells. 0: it
+// Bytes of span that an operation needs under its protocol, both buffers: for counts, or for the data in slots. 0: it
 // needs none.
 int64_t SpanBytesOf(const Signature& signature, const ProcessSet& set, Protocol protocol);
 

@@ -22,7 +22,7 @@ namespace farandole {
 
 // The purpose of a descriptor in the poller.
 enum class TagKind : uint32_t {
-  kBell = 0,     // a member of the group rang
+  kBell = 0,     // a member of the node rang
   kControl = 1,  // a message of `rank`
   kDeath = 2,    // the process of `rank` has ended
   kData = 3,     // the transport has something to do; its own number instead of a rank

@@ -15,7 +15,7 @@ Status Driver::Start() {
     progress_.GiveUp(opened);
     return opened;
   }
-  Arm(world_->group->bell());
+  Arm(world_->node->bell());
   thread_ = std::thread(&Driver::Run, this);
   return Status::Ok();
 }
@@ -24,7 +24,7 @@ Status Driver::Start() {
 void Driver::Leave() {
   if (!thread_.joinable()) return;
   stopping_ = true;
-  SignalEvent(world_->group->event());
+  SignalEvent(world_->node->event());
   thread_.join();
   while (!progress_lock_.TryTake())
     operations_->waiting.SleepUntil([this] { return progress_lock_.is_free(); }, std::chrono::milliseconds(1));
@@ -34,7 +34,7 @@ void Driver::Leave() {
 }
 
 bool Driver::BecomesDone(const OperationPtr& operation) const {
-  const bool is_small = !operation->deferred() && operation->admission.cells.has_value();
+  const bool is_small = !operation->deferred() && operation->admission.slots.has_value();
   return is_small && Waiter::OfCaller(operations_->pauses).Until([&] { return operations_->Poll(operation); });
 }
 
@@ -48,7 +48,7 @@ bool Driver::Wait(const OperationPtr& operation, int64_t limit_ms) {
     if (!progress_lock_.TryTake()) {
       if (BecomesDone(operation)) return true;
       operations_->AskForBells();
-      world_->group->RingSelf();  // the thread that drives polls once more
+      world_->node->RingSelf();  // the thread that drives polls once more
       const auto left = std::chrono::milliseconds(MillisecondsBetween(Now(), limit) + 1);
       const auto may_go_on = [&] { return operation->done() || progress_lock_.is_free(); };
       operations_->waiting.SleepUntil(may_go_on, left);
@@ -64,7 +64,7 @@ bool Driver::Wait(const OperationPtr& operation, int64_t limit_ms) {
         if (Now() >= limit || stopping_) break;
         PrepareToSleep();
         if (!progress_.Drive()) progress_.SleepAndLook(kSleepMs);
-        Disarm(world_->group->bell());
+        Disarm(world_->node->bell());
         waiter.Reset();
       }
     }
@@ -76,7 +76,7 @@ bool Driver::Wait(const OperationPtr& operation, int64_t limit_ms) {
 // The caller then drives once more before it sleeps (see the invariant).
 void Driver::PrepareToSleep() {
   operations_->AskForBells();
-  Arm(world_->group->bell());
+  Arm(world_->node->bell());
 }
 
 // Leaves the events since the last poll to the loop thread.
@@ -84,7 +84,7 @@ void Driver::ReleaseProgressLock() {
   PrepareToSleep();
   const bool left_over = operations_->in_flight > 0 && progress_.Drive();
   progress_lock_.Release();
-  if (left_over) SignalEvent(world_->group->event());
+  if (left_over) SignalEvent(world_->node->event());
   if (operations_->in_flight > 0 && parked_) {
     std::lock_guard<std::mutex> lock(park_mutex_);
     unpark_.notify_all();
@@ -108,7 +108,7 @@ void Driver::Run() {
 
 // Leaves the bell armed.
 void Driver::DriveWhileBusy() {
-  Disarm(world_->group->bell());
+  Disarm(world_->node->bell());
   progress_.LookAtDescriptors();
   for (Waiter waiter = Waiter::OfEngineThread();;) {
     if (progress_.Drive()) {
@@ -116,7 +116,7 @@ void Driver::DriveWhileBusy() {
     } else if (!waiter.Again()) {
       PrepareToSleep();
       if (!progress_.Drive()) return;
-      Disarm(world_->group->bell());
+      Disarm(world_->node->bell());
       waiter.Reset();
     }
   }

@@ -39,7 +39,7 @@ class Driver {
   // A caller drives while this lives. REQUIRES: it has taken the ProgressLock.
   class Turn {
    public:
-    explicit Turn(Driver* driver) : driver_(driver) { Disarm(driver_->world_->group->bell()); }
+    explicit Turn(Driver* driver) : driver_(driver) { Disarm(driver_->world_->node->bell()); }
     ~Turn() { driver_->ReleaseProgressLock(); }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;

@@ -14,9 +14,9 @@ constexpr size_t kMostIdle = 32;  // of a process set; each keeps the memory of 
 // Wakes the other members of this node that take part.
 void RingNode(const World& world, const EarlySum& sum) {
   const ProcessSet& set = sum.set();
-  for (int position : set.layout.groups[static_cast<size_t>(set.group())]) {
+  for (int position : set.layout.nodes[static_cast<size_t>(set.node())]) {
     const int rank = set.ranks[static_cast<size_t>(position)];
-    if (rank != world.rank) world.group->RingMember(world.layout.member_of[static_cast<size_t>(rank)]);
+    if (rank != world.rank) world.node->RingMember(world.layout.member_of[static_cast<size_t>(rank)]);
   }
 }
 
@@ -93,9 +93,9 @@ void EarlySums::Begin(OperationPtr operation) {
   if (!sum->collects()) return StartExchange(sum);
   sum->WriteInput();
   RingFence();
-  const int leader = sum->set().LeaderOf(sum->set().group());
+  const int leader = sum->set().LeaderOf(sum->set().node());
   if (!sum->leads() && sum->HasAllInputs())
-    world_->group->RingMember(world_->layout.member_of[static_cast<size_t>(leader)]);
+    world_->node->RingMember(world_->layout.member_of[static_cast<size_t>(leader)]);
 }
 
 std::unique_ptr<EarlySum> EarlySums::TakeIdle(const ProcessSetPtr& set) {
@@ -208,7 +208,7 @@ void EarlySums::Drop() {
 // Reports a closed connection only while an operation waits for it: ranks may also leave.
 void EarlySums::ReportClosed() {
   for (const auto& sum : running_) {
-    for (int node = 0; sum->leads() && node < sum->set().layout.group_count(); ++node) {
+    for (int node = 0; sum->leads() && node < sum->set().layout.node_count(); ++node) {
       const int leader = sum->set().LeaderOf(node);
       if (!sum->WaitsFor(node) || transport().CanSendEarly(leader)) continue;
       if (reported_closed_.insert(leader).second) signs_.push_back({leader, Sign::kClosed});
@@ -222,8 +222,8 @@ std::vector<int> EarlySums::MissingRanks(Ticket ticket) const {
   const EarlySum* const sum = Find(ticket);
   if (sum == nullptr || !sum->leads()) return missing;
   const ProcessSet& set = sum->set();
-  for (int node = 0; node < set.layout.group_count(); ++node) {
-    const bool is_alone = set.layout.groups[static_cast<size_t>(node)].size() == 1;
+  for (int node = 0; node < set.layout.node_count(); ++node) {
+    const bool is_alone = set.layout.nodes[static_cast<size_t>(node)].size() == 1;
     if (is_alone && sum->WaitsFor(node)) missing.push_back(set.LeaderOf(node));
   }
   return missing;
@@ -241,14 +241,14 @@ bool EarlySums::MayComplete(const Operation& operation, const std::vector<int>& 
 bool EarlySums::MayHaveSent(const EarlySum& sum, int left) const {
   const ProcessSet& set = sum.set();
   if (sum.collects() && (sum.HasGivenUp() || !sum.HasAllInputs())) return false;
-  const int node = set.layout.group_of[static_cast<size_t>(set.PositionOf(left))];
-  if (node == set.group() || !sum.leads()) return true;  // the leader ends what cannot be completed
+  const int node = set.layout.node_of[static_cast<size_t>(set.PositionOf(left))];
+  if (node == set.node() || !sum.leads()) return true;  // the leader ends what cannot be completed
   const int leader = set.LeaderOf(node);
   return !HasGoodbye(leader, left) || !sum.has_started() || transport().HasHeard(leader, sum.Tag());
 }
 
 void EarlySums::SendGoodbyes(int left) {
-  const std::vector<int>& node_of = world_->layout.group_of;
+  const std::vector<int>& node_of = world_->layout.node_of;
   if (node_of[static_cast<size_t>(left)] != node_of[static_cast<size_t>(world_->rank)]) return;
   for (int other = 0; other < world_->size; ++other) {
     if (transport().CanSendEarly(other)) transport().PostGoodbye(other, left);

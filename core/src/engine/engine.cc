@@ -26,7 +26,7 @@ Status OrShort(Make make) noexcept {
 }  // namespace
 
 SegmentPlan Engine::PlanFor(int world_size) {
-  return {GroupMemory::BytesFor(world_size), NativeStagingBytesPerMember(), kMaxChannels};
+  return {NodeMemory::BytesFor(world_size), NativeStagingBytesPerMember(), kMaxChannels};
 }
 
 // Rank 0 compares what must be equal on all ranks: settings, the list of backends, their libraries and networks, which
@@ -184,7 +184,7 @@ Status Engine::AfterException(const char* cause, const RequestView& call, const 
 void Engine::EndEpoch(const char* cause) {
   if (!operations_) return;
   operations_->thrown = cause;
-  world_->group->RingSelf();
+  world_->node->RingSelf();
 }
 
 void Engine::Refuse(int set, std::string_view name, std::string_view site, const std::string& why,
@@ -208,7 +208,7 @@ void Engine::RefuseOrThrow(int set, std::string_view name, std::string_view site
     if (operations_->is_broken || operations_->join) return;
     operations_->negotiation.Refuse(RefusalOf(set, std::string(name), number, std::string(site), why));
   }
-  world_->group->RingSelf();
+  world_->node->RingSelf();
 }
 
 // Numbers are unique in the process, since Allow may be called on an engine that has replaced this one.
@@ -284,7 +284,7 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
     operations_->RecordJoin(operation.get());
     operations_->Begin(operation.get(), Operation::State::kSubmitted);
   }
-  world_->group->RingSelf();
+  world_->node->RingSelf();
   return Status::Ok();
 }
 
@@ -294,7 +294,7 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
 bool Engine::Poll(const OperationPtr& operation) {
   constexpr uint32_t kPollsBeforeBells = 16;
   if (operation->done() || operations_->Poll(operation)) return true;
-  const bool is_small = !operation->deferred() && operation->admission.cells;
+  const bool is_small = !operation->deferred() && operation->admission.slots;
   if (is_small && ++operation->vain_polls % kPollsBeforeBells == 0) operations_->AskForBells();
   return false;
 }

@@ -53,16 +53,16 @@ std::optional<EpochEnd> FailureMonitor::Judge(TimePoint now) {
 // ---- the reason
 
 // Wakes members that sleep; they read the word in their next pass.
-bool FailureMonitor::TellGroup(const EpochEnd& failure) {
-  AbortWord& word = world_->group->abort_word();
+bool FailureMonitor::TellNode(const EpochEnd& failure) {
+  AbortWord& word = world_->node->abort_word();
   if (word.set()) return false;
   word.Set(failure.status.code(), failure.culprit, failure.status.message());
-  world_->group->RingOthers();
+  world_->node->RingOthers();
   return true;
 }
 
 EpochEnd FailureMonitor::Told() const {
-  const AbortWord& word = world_->group->abort_word();
+  const AbortWord& word = world_->node->abort_word();
   return {{static_cast<Code>(word.code), word.text}, word.culprit};
 }
 

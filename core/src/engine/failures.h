@@ -1,7 +1,7 @@
 // The failure monitor finds why an epoch ends, and because of which rank.
 //
 //   signs (control plane, early messages, backends) --> Liveness --> Judge: an EpochEnd, if a rank is to blame
-//   an EpochEnd that this rank finds                --> TellGroup: the abort word, which all members read: Told
+//   an EpochEnd that this rank finds                --> TellNode: the abort word, which all members read: Told
 //   one that another rank may contradict             --> Hold, TakeOverdue: the other's counts, if it comes in time
 //   the first EpochEnd                              --> Break: Operations::broken, with which later calls are refused
 //
@@ -49,9 +49,9 @@ class FailureMonitor {
   // REQUIRES: the log is read as far as it can be, since a rank may have said there that it leaves.
   std::optional<EpochEnd> Judge(TimePoint now);
 
-  // Tells the group. Returns false when there is a reason already, since the first one counts.
-  bool TellGroup(const EpochEnd& failure);
-  bool is_told() const { return world_->group->abort_word().set(); }
+  // Tells the node. Returns false when there is a reason already, since the first one counts.
+  bool TellNode(const EpochEnd& failure);
+  bool is_told() const { return world_->node->abort_word().set(); }
   EpochEnd Told() const;  // REQUIRES: is_told()
 
   // A broken connection between two live ranks ends for both, and each would blame the other. Rank 0 hears both and

@@ -43,13 +43,13 @@ void Record(Operations* operations, Operation* operation) {
 // ---- the data of small operations. Under the lock; nothing here allocates
 
 void PutSmall(const Operation& operation, const ProcessSet& set, bool wants_bell) {
-  const Span<const CellTensor> tensors = operation.cell_tensors();
+  const Span<const SlotTensor> tensors = operation.slot_tensors();
   const Admission& admission = operation.admission;
-  CellBuffer cells = *admission.cells;
+  SlotBuffer slots = *admission.slots;
   if (admission.large) {
-    cells.PutForOthers(tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
+    slots.PutForOthers(tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
   } else {
-    cells.Put(set.position, tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
+    slots.Put(set.position, tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
   }
   RingFence();
 }
@@ -58,19 +58,19 @@ void PutSmall(const Operation& operation, const ProcessSet& set, bool wants_bell
 // written.
 void Reduce(const Operation& operation, const ProcessSet& set) {
   const FloatingPointScope scope;
-  const Span<const CellTensor> tensors = operation.cell_tensors();
+  const Span<const SlotTensor> tensors = operation.slot_tensors();
   const auto [reduce, scale] = ReductionOf(operation.request, set.size());
   const Admission& admission = operation.admission;
-  const CellBuffer& cells = *admission.cells;
-  if (admission.large) return ReduceShare(cells, reduce, scale, tensors.begin(), tensors.size(), admission.stamp());
-  ReduceSlots(cells, reduce, scale, tensors.begin(), tensors.size(), set.position);
+  const SlotBuffer& slots = *admission.slots;
+  if (admission.large) return ReduceShare(slots, reduce, scale, tensors.begin(), tensors.size(), admission.stamp());
+  ReduceSlots(slots, reduce, scale, tensors.begin(), tensors.size(), set.position);
 }
 
 // Prepares the reduction of an operation that is not large, before the others' data arrive.
 TensorFold PrepareFold(const Operation& operation, const ProcessSet& set) {
   const Reduction reduction = ReductionOf(operation.request, set.size());
-  return {*operation.admission.cells,  reduction.reduce, reduction.scale,
-          operation.cell_tensors()[0], /*offset=*/0,     set.position};
+  return {*operation.admission.slots,  reduction.reduce, reduction.scale,
+          operation.slot_tensors()[0], /*offset=*/0,     set.position};
 }
 
 // Checks at least once, and before the first pause (docs/benchmarks/shared-memory.md#waiting).
@@ -84,7 +84,7 @@ int LooksFor(const Operations& operations, const Operation& operation) {
   constexpr int kFactor = 4;
   if (!operation.admission.large) return std::max(operations.pauses, 1);
   size_t size_bytes = 0;
-  for (const CellTensor& tensor : operation.cell_tensors()) size_bytes += tensor.size_bytes();
+  for (const SlotTensor& tensor : operation.slot_tensors()) size_bytes += tensor.size_bytes();
   return operations.pauses > 0 ? kFactor * operations.pauses + static_cast<int>(size_bytes >> 10) : 1;
 }
 
@@ -93,9 +93,9 @@ int LooksFor(const Operations& operations, const Operation& operation) {
 // REQUIRES: RingFence since the step, then IsReady.
 void RingForSmall(const World& world, const Admission& admission, const ProcessSet& set) {
   for (int position = 0; position < set.size(); ++position) {
-    if (position == set.position || !admission.cells->WantsBell(position)) continue;
+    if (position == set.position || !admission.slots->WantsBell(position)) continue;
     const auto rank = static_cast<size_t>(set.ranks[static_cast<size_t>(position)]);
-    world.group->RingMember(world.layout.member_of[rank]);
+    world.node->RingMember(world.layout.member_of[rank]);
   }
 }
 
@@ -103,19 +103,19 @@ void RingForSmall(const World& world, const Admission& admission, const ProcessS
 // shares and copies them. Returns whether the result is complete.
 bool TakeSteps(const Operations& operations, const Operation& operation, const ProcessSet& set, int looks) {
   const Admission& admission = operation.admission;
-  const CellBuffer& cells = *admission.cells;
+  const SlotBuffer& slots = *admission.slots;
   if (!admission.large) {
     Reduce(operation, set);
     return true;
   }
-  if (!cells.HasReduced(cells.self(), admission.stamp())) {
+  if (!slots.HasReduced(slots.self(), admission.stamp())) {
     Reduce(operation, set);
     RingFence();
     if (!BecomesReady(operations, admission, looks)) return false;
     RingForSmall(*operations.world, admission, set);
   }
-  if (!cells.AllHaveReduced(admission.stamp())) return false;
-  CopyShares(cells, operation.cell_tensors().begin(), operation.cell_tensors().size());
+  if (!slots.AllHaveReduced(admission.stamp())) return false;
+  CopyShares(slots, operation.slot_tensors().begin(), operation.slot_tensors().size());
   return true;
 }
 
@@ -130,8 +130,8 @@ OperationPtr AdvanceSlots(Operations* operations, Ticket ticket, int looks = 1) 
   return operations->by_ticket.Take(ticket);
 }
 
-// As AdvanceSlots, for a blocking call that is not in flight: polls for the others' data, and then for their shares. Returns
-// whether the result is complete.
+// As AdvanceSlots, for a blocking call that is not in flight: polls for the others' data, and then for their shares.
+// Returns whether the result is complete.
 bool CompletesAtOnce(const Operations& operations, const Operation& operation, const Name& name,
                      const ProcessSet& set) {
   const Admission& admission = operation.admission;
@@ -146,7 +146,7 @@ bool CompletesAtOnce(const Operations& operations, const Operation& operation, c
   operations.negotiation.PrefetchNext(name);
   RingForSmall(*operations.world, admission, set);
   const FloatingPointScope scope;
-  FRD_FAILPOINT("cells.fold");
+  FRD_FAILPOINT("slots.fold");
   fold.Run();
   return true;
 }
@@ -167,7 +167,7 @@ void AppendReady(Operations* operations, const Admission& admission) {
 Status Operations::Enter(const OperationPtr& operation, bool polling) {
   Admission& admission = operation->admission;
   const uint64_t size_bytes = BytesOf(operation->request);
-  const auto may_have_cells = MayHaveCells(operation->request.kind, static_cast<int64_t>(size_bytes));
+  const auto may_have_slots = MayHaveSlots(operation->request.kind, static_cast<int64_t>(size_bytes));
   // A thread that waits for a handle polls, and asks for bells only before it sleeps. So nobody wakes the loop thread
   // while a caller is about to wait (docs/benchmarks/shared-memory.md#waiting).
   const bool wants_bell = !polling && operation->request.done != nullptr;
@@ -177,7 +177,7 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
   {
     std::lock_guard<std::mutex> lock(mutex);
     if (is_broken || (join && !operation->deferred())) return RefuseAfter(this, *operation);
-    if (may_have_cells) operation->SetCellTensors();
+    if (may_have_slots) operation->SetSlotTensors();
     by_ticket.MakeRoom(negotiation.MakeRoom());
     FRD_RETURN_IF_ERROR(negotiation.Submit(*operation, &admission));
     ++entered;
@@ -185,7 +185,7 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
     Begin(operation.get(), Operation::State::kSubmitted);
     by_ticket.Put(operation);
     Record(this, operation.get());
-    if (admission.cells) {
+    if (admission.slots) {
       PutSmall(*operation, *admission.set, wants_bell);
       if (negotiation.IsReady(admission)) {
         RingForSmall(*world, admission, *admission.set);
@@ -209,8 +209,8 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
   }
   const bool last = arrived == Negotiation::Arrived::kLast && !admission.early;
   if (last) AppendReady(this, admission);
-  if (last) world->group->RingOthers();
-  if ((last || wakes_driver) && !polling) world->group->RingSelf();
+  if (last) world->node->RingOthers();
+  if ((last || wakes_driver) && !polling) world->node->RingSelf();
   return Status::Ok();
 }
 
@@ -233,7 +233,7 @@ bool Operations::EnterBorrowed(const RequestView& request, std::string_view name
     }
     // Until Own nothing below throws.
     const ProcessSet& set = *known->of->set;
-    const CellTensor& tensor = operation->cell_tensors()[0];
+    const SlotTensor& tensor = operation->slot_tensors()[0];
     ++entered;
     CountBytes(tensor.size_bytes());
     PutSmall(*operation, set, /*wants_bell=*/false);
@@ -268,7 +268,7 @@ Status Operations::Defer(const OperationPtr& operation, OperationPtr before) {
     Begin(operation.get(), Operation::State::kDeferred);
     has_deferred = true;
   }
-  world->group->RingSelf();  // `before` may be done already
+  world->node->RingSelf();  // `before` may be done already
   return Status::Ok();
 }
 
@@ -309,13 +309,13 @@ void Operations::AskForBells() {
   }
   if (late.empty()) return;
   RingFence();
-  for (const int rank : late) world->group->RingMember(world->layout.member_of[static_cast<size_t>(rank)]);
+  for (const int rank : late) world->node->RingMember(world->layout.member_of[static_cast<size_t>(rank)]);
 }
 
 bool Operations::Poll(const OperationPtr& operation) {
   if (operation->done()) return true;
   const Admission& admission = operation->admission;
-  if (operation->deferred() || !admission.cells || !negotiation.IsReady(admission)) return false;
+  if (operation->deferred() || !admission.slots || !negotiation.IsReady(admission)) return false;
   OperationPtr complete;
   {
     std::lock_guard<std::mutex> lock(mutex);
@@ -362,7 +362,7 @@ void Operations::TakeSlots(Ticket ticket) {
 
 void Operations::CompleteOk(const OperationPtr& operation) {
   Complete(operation, Status::Ok());
-  if (has_deferred || negotiation.HasFinished()) world->group->RingSelf();
+  if (has_deferred || negotiation.HasFinished()) world->node->RingSelf();
 }
 
 }  // namespace farandole

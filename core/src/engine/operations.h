@@ -101,7 +101,7 @@ struct Deferred {
 
 struct Operations {
   explicit Operations(World* its_world, const Negotiation::Limits& limits = {})
-      : world(its_world), negotiation(its_world->layout, its_world->rank, its_world->group->control_memory(), limits) {}
+      : world(its_world), negotiation(its_world->layout, its_world->rank, its_world->node->control_memory(), limits) {}
 
   // Enters an operation into the negotiation. A known name is counted, an unknown one described, and the data of a
   // small operation are written. polling: the caller waits next, and calls AskForBells before it sleeps, so it needs no

@@ -14,7 +14,7 @@ constexpr int64_t kLinksMs = 500;
 
 // Early operations need no messages.
 unsigned DescriptorInterval(const World& world, const Operations& operations, const EarlySums& early) {
-  if (world.one_group()) return kSeldom;
+  if (world.one_node()) return kSeldom;
   return early.asks() && operations.in_flight == early.count() ? kSometimes : kOften;
 }
 
@@ -158,7 +158,7 @@ bool ProgressLoop::Negotiate(const Bytes* message) {
     }
     ring = negotiation.outbox().TakeRing();
   }
-  if (ring) world_->group->RingOthers();
+  if (ring) world_->node->RingOthers();
   for (const Negotiation::Event& event : events) {
     if (event.kind == Negotiation::Event::kBatch) {
       StartBatch(event);
@@ -386,7 +386,7 @@ void ProgressLoop::Abort(const EpochEnd& end) {
 
 // The abort word tells the ranks of this node, and the coordinator tells the others.
 void ProgressLoop::TellAll(const EpochEnd& end) {
-  if (failures_.holds_sure_end() || !failures_.TellGroup(end)) return;
+  if (failures_.holds_sure_end() || !failures_.TellNode(end)) return;
   control_.ToCoordinator({Encode(ToWire(end))});
   if (!CheckAbortWord()) failures_.Hold(end, Now());  // another member is writing the word, or died while it did
 }
@@ -396,7 +396,7 @@ void ProgressLoop::TellAll(const EpochEnd& end) {
 void ProgressLoop::EndIfOverdue(TimePoint now) {
   const std::optional<EpochEnd> own = failures_.TakeOverdue(now);
   if (!own) return;
-  failures_.TellGroup(*own);
+  failures_.TellNode(*own);
   if (!CheckAbortWord()) EndEpoch(*own);
 }
 
@@ -406,7 +406,7 @@ bool ProgressLoop::CheckAbortWord() {
     const EpochEnd told = failures_.Told();
     EndEpoch(told);
     // The member that wrote the word has told the coordinator, unless that member is the one that is gone.
-    if (world_->rank == kCoordinatorRank && !world_->one_group()) control_.ToCoordinator({Encode(ToWire(told))});
+    if (world_->rank == kCoordinatorRank && !world_->one_node()) control_.ToCoordinator({Encode(ToWire(told))});
   }
   return true;
 }
@@ -442,7 +442,7 @@ void ProgressLoop::Leave() {
       std::lock_guard<std::mutex> lock(operations_->mutex);
       operations_->negotiation.Leave();
     }
-    world_->group->RingOthers();
+    world_->node->RingOthers();
     SendOutgoing();
     early_.SendGoodbyes(world_->rank);
   }

@@ -168,8 +168,8 @@ bool StallInspector::IsReportedByPeer(const Operation& operation, const std::vec
   if (missing[0] == kUnknownRanks) return false;
   const auto absent = absent_.find(operation.Title());
   const Layout& layout = world_->layout;
-  const auto here = static_cast<size_t>(layout.group_of[static_cast<size_t>(world_->rank)]);
-  for (int rank : layout.groups[here]) {
+  const auto here = static_cast<size_t>(layout.node_of[static_cast<size_t>(world_->rank)]);
+  for (int rank : layout.nodes[here]) {
     if (rank == world_->rank) return false;
     const bool waits = absent == absent_.end()
                            ? !Contains(missing, rank) && operation.admission.set->PositionOf(rank) >= 0

@@ -9,7 +9,7 @@
 namespace farandole {
 
 WorkQueue::WorkQueue(World* world, const Settings& settings, const BackendList& backend_list)
-    : world_(world), settings_(settings), backends_(world, settings, backend_list), copies_(world->group->event()) {}
+    : world_(world), settings_(settings), backends_(world, settings, backend_list), copies_(world->node->event()) {}
 
 // Queues the copies in for the whole batch, so that they begin in the order of the log.
 void WorkQueue::Add(const std::vector<ReadyOperation>& batch, std::vector<PlannedTask> tasks) {

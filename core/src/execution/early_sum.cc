@@ -17,10 +17,10 @@ constexpr Plan kPlan{0, PathKind::kEarly, Algorithm::kExchange};
 }  // namespace
 
 EarlySum::EarlySum(ProcessSetPtr set, Transport* transport)
-    : set_(std::move(set)), schedule_(ExchangeAll(set_->layout.group_count(), set_->group())) {
+    : set_(std::move(set)), schedule_(ExchangeAll(set_->layout.node_count(), set_->node())) {
   if (!leads()) return;
   std::vector<int> leaders;
-  for (int node = 0; node < set_->layout.group_count(); ++node) leaders.push_back(set_->LeaderOf(node));
+  for (int node = 0; node < set_->layout.node_count(); ++node) leaders.push_back(set_->LeaderOf(node));
   runner_.emplace(&schedule_, transport, std::move(leaders));
 }
 
@@ -45,7 +45,7 @@ MessageTag EarlySum::Tag() const {
 // ---- inside the node
 
 void EarlySum::WriteInput() const {
-  CellBuffer slots = this->slots();
+  SlotBuffer slots = this->slots();
   slots.Put(set().member(), tensors_.data(), tensors_.size(), admission().stamp());
 }
 
@@ -53,7 +53,7 @@ void EarlySum::WriteInput() const {
 void EarlySum::ReduceInputs() {
   const Scale scale = ScalesFirst() ? reduction_.scale : Scale();
   size_t offset = 0;
-  for (const CellTensor& tensor : tensors_) {
+  for (const SlotTensor& tensor : tensors_) {
     operands_.clear();
     if (!collects()) operands_.push_back(tensor.input);
     for (int m = 0; collects() && m < slots().member_count(); ++m) operands_.push_back(slots().payload(m) + offset);
@@ -68,7 +68,7 @@ void EarlySum::ReduceInputs() {
 }
 
 void EarlySum::CopyOut(const std::byte* from) const {
-  for (const CellTensor& tensor : tensors_) {
+  for (const SlotTensor& tensor : tensors_) {
     if (tensor.output != nullptr && tensor.output != from) std::memcpy(tensor.output, from, tensor.size_bytes());
     from += tensor.size_bytes();
   }
@@ -82,7 +82,7 @@ bool EarlySum::ScalesFirst() const { return ScalesBeforeCrossing(tensors_.front(
 Status EarlySum::StartExchange() {
   FRD_FAILPOINT("early.partial");
   const FloatingPointScope scope;
-  const CellTensor& first = tensors_.front();
+  const SlotTensor& first = tensors_.front();
   const bool is_scaled = ScalesFirst() && !reduction_.scale.IsIdentity();
   const bool is_in_place = !collects() && tensors_.size() == 1 && first.input != nullptr && !is_scaled;
   if (!is_in_place) {

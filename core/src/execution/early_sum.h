@@ -24,7 +24,7 @@
 #include "algorithms/schedule.h"
 #include "collectives/runner.h"
 #include "operation/operation.h"
-#include "transport/shm/cells.h"
+#include "transport/shm/slots.h"
 
 namespace farandole {
 
@@ -41,7 +41,7 @@ class EarlySum {
   const ProcessSet& set() const { return *set_; }
   MessageTag Tag() const;
   bool leads() const { return set().member() == 0; }
-  bool collects() const { return admission().group_cells.has_value(); }  // this node has several members
+  bool collects() const { return admission().node_slots.has_value(); }  // this node has several members
 
   // ---- inside the node. REQUIRES: collects()
   void WriteInput() const;  // into this rank's slot
@@ -66,7 +66,7 @@ class EarlySum {
   }
 
  private:
-  const CellBuffer& slots() const { return *admission().group_cells; }
+  const SlotBuffer& slots() const { return *admission().node_slots; }
   bool ScalesFirst() const;
   void ReduceInputs();
   void CopyOut(const std::byte* from) const;
@@ -78,7 +78,7 @@ class EarlySum {
   // Of the current sum.
   OperationPtr operation_;
   Reduction reduction_;
-  std::vector<CellTensor> tensors_;
+  std::vector<SlotTensor> tensors_;
   std::vector<const void*> operands_;
   size_t payload_bytes_ = 0;
   bool has_started_ = false;

@@ -16,13 +16,13 @@ constexpr size_t kMostWindows = 1024;     // signatures remembered
 
 size_t NamesFor(const Signature& signature) {
   const int64_t bytes = signature.TotalBytes();
-  if (signature.kind != OpKind::kAllreduce || bytes > CellLimitBytes(2)) return kMostNames;
+  if (signature.kind != OpKind::kAllreduce || bytes > SlotLimitBytes(2)) return kMostNames;
   return std::min(kMostNames, static_cast<size_t>(kNamesBytes / std::max(bytes, int64_t{1})));
 }
 
 // Calls that wait are never in flight at the same time, unless they come from several threads.
 size_t NamesForAwaited(const Signature& signature) {
-  return MayHaveCells(signature.kind, signature.TotalBytes()) ? 1 : NamesFor(signature);
+  return MayHaveSlots(signature.kind, signature.TotalBytes()) ? 1 : NamesFor(signature);
 }
 
 // Returns null when the operation is done or destroyed.

@@ -135,7 +135,7 @@ Status CheckRoot(const Request& request, const ProcessSet& set, int world_size) 
 }
 
 template <typename AnyTensor>
-CellTensor ToCellTensor(const AnyTensor& tensor) {
+SlotTensor ToSlotTensor(const AnyTensor& tensor) {
   return {tensor.input, tensor.output, tensor.dtype, UncheckedCount(tensor.shape)};
 }
 
@@ -259,7 +259,7 @@ void Operation::Borrow(const RequestView& asked, std::string_view name, int64_t 
   borrowed_ = &asked;
   borrowed_name_ = name;
   sequence_number_ = sequence_number;
-  one_ = ToCellTensor(asked.tensors[0]);
+  one_ = ToSlotTensor(asked.tensors[0]);
   blocking = true;
   record = nullptr;
   submitted = TimePoint();
@@ -274,11 +274,11 @@ void Operation::Own() {
   borrowed_ = nullptr;
 }
 
-void Operation::SetCellTensors() {
+void Operation::SetSlotTensors() {
   if (request.tensors.size() == 1) {
-    one_ = ToCellTensor(request.tensors[0]);
+    one_ = ToSlotTensor(request.tensors[0]);
   } else {
-    std::transform(request.tensors.begin(), request.tensors.end(), std::back_inserter(several_), ToCellTensor<Tensor>);
+    std::transform(request.tensors.begin(), request.tensors.end(), std::back_inserter(several_), ToSlotTensor<Tensor>);
   }
 }
 

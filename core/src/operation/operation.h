@@ -6,9 +6,9 @@
 //     early sum         the data are on their way --all data are here--> reduced
 //     any other         described, or counted --all ranks have arrived--> agreed: in a batch --task--> performed
 //
-// A failure, or the end of the epoch, also leads to kEnding from any earlier state: the first thread that calls ClaimEnd
-// completes the operation. The rows below kSubmitted are states of the negotiation (controller/admission.h), of the
-// slots (transport/shm/cells.h), of EarlySum and of WorkQueue; the operation itself does not keep them.
+// A failure, or the end of the epoch, also leads to kEnding from any earlier state: the first thread that calls
+// ClaimEnd completes the operation. The rows below kSubmitted are states of the negotiation (controller/admission.h),
+// of the slots (transport/shm/slots.h), of EarlySum and of WorkQueue; the operation itself does not keep them.
 //
 // Thread safety: the submitting thread fills in an Operation before it begins. Afterwards any thread may call state(),
 // done() and deferred(); comments on the other members say who may use them.
@@ -96,12 +96,12 @@ class Operation final : public DescribedOperation {
   std::pair<std::string_view, std::string> Texts() const;
 
   // The tensors of a small operation in the form that slot_reduction.h takes. They are stored at submission, so that
-  // the end allocates nothing. REQUIRES: Borrow or SetCellTensors was called.
-  Span<const CellTensor> cell_tensors() const {
-    return several_.empty() ? Span<const CellTensor>{&one_, 1}
-                            : Span<const CellTensor>{several_.data(), several_.size()};
+  // the end allocates nothing. REQUIRES: Borrow or SetSlotTensors was called.
+  Span<const SlotTensor> slot_tensors() const {
+    return several_.empty() ? Span<const SlotTensor>{&one_, 1}
+                            : Span<const SlotTensor>{several_.data(), several_.size()};
   }
-  void SetCellTensors();
+  void SetSlotTensors();
 
   // While borrowed, only its RequestFields are set. Apart from that it does not change.
   Request request;
@@ -139,8 +139,8 @@ class Operation final : public DescribedOperation {
   bool done() const { return state() == State::kDone; }
   const Status& status() const { return status_; }  // REQUIRES: done()
 
-  // Completes an operation that is not in flight: in a world of one rank, or if it could not be submitted. The latter is not
-  // announced, since Submit returns the error.
+  // Completes an operation that is not in flight: in a world of one rank, or if it could not be submitted. The latter
+  // is not announced, since Submit returns the error.
   void CompleteAlone(Status status, bool announced) {
     if (State was; ClaimEnd(&was)) Complete(std::move(status), announced);
   }
@@ -163,8 +163,8 @@ class Operation final : public DescribedOperation {
   int64_t sequence_number_ = -1;
   const RequestView* borrowed_ = nullptr;  // null: `request` has everything
   std::string_view borrowed_name_;
-  CellTensor one_;
-  std::vector<CellTensor> several_;
+  SlotTensor one_;
+  std::vector<SlotTensor> several_;
   Status status_;
   std::atomic<State> state_{State::kMade};
 };

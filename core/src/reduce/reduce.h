@@ -1,11 +1,11 @@
 // Element-wise folds. Only this folder of the core reads the values of tensors.
 //
 // Order. R over a list S is the value itself if |S| = 1, else R(first p) + R(rest) with p the largest power of two
-// below |S|. The order is our own. Every fold obeys R over its inputs: first those of a group in the order of its
-// ranks, then those of the groups. So the bits of a result depend on which ranks take part and which of them share
+// below |S|. The order is our own. Every fold obeys R over its inputs: first those of a node in the order of its
+// ranks, then those of the nodes. So the bits of a result depend on which ranks take part and which of them share
 // memory, never on the order of arrival or the chunks. docs/design/data-plane.md lists where R is decided, and which
 // settings and libraries give it up. float16 and bfloat16 are widened, folded and scaled in float32, and rounded once
-// (to nearest even); between groups see FoldRounded. NaN propagates through min and max, -0 is less than +0; a NaN that
+// (to nearest even); between nodes see FoldRounded. NaN propagates through min and max, -0 is less than +0; a NaN that
 // was computed is the positive quiet one without payload. Integers wrap, before they are scaled; their
 // averages do not come here (integer_average.h). A complex number is two reals. For bool, sum = max =
 // or, product = min = and.
@@ -59,13 +59,13 @@ using FoldFunction = void (*)(const FoldCall& call);
 // elements, so a caller who waits for data chooses before they are there. REQUIRES: as Fold, of at least two inputs.
 FoldFunction ChooseFold(DType dtype, ReduceOp reduce, size_t size_bytes);
 
-// As Fold of 16-bit floats, but rounds after each fold of two. Between groups the tree sends partial results, which are
+// As Fold of 16-bit floats, but rounds after each fold of two. Between nodes the tree sends partial results, which are
 // rounded, so every other schedule must round where the tree does. The inputs serve as scratch and are lost.
 void FoldRounded(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
                  Scale scale, void* output);
 
-// Returns whether a group scales its partial result before the exchange between groups. Sums of 16-bit floats
-// are rounded for the first time when they leave their group, and are scaled before that; everything else is scaled
+// Returns whether a node scales its partial result before the exchange between nodes. Sums of 16-bit floats
+// are rounded for the first time when they leave their node, and are scaled before that; everything else is scaled
 // after the last fold.
 inline bool ScalesBeforeCrossing(DType dtype, ReduceOp reduce) { return IsHalf(dtype) && reduce == ReduceOp::kSum; }
 

@@ -1,13 +1,13 @@
-// The layout says which ranks share memory, and which rank owns which part of a vector between the groups. All
+// The layout says which ranks share memory, and which rank owns which part of a vector between the nodes. All
 // functions are pure and depend only on the PeerInfos of the ranks, so all ranks compute the same layout; any thread
 // may call them. The World and each process set own a layout as a value.
 //
-//   group 0: ranks 0 1 2   shards 0 1 2
-//   group 1: ranks 3 4     shards 0,1 2
+//   node 0: ranks 0 1 2   shards 0 1 2
+//   node 1: ranks 3 4     shards 0,1 2
 //
-// A vector is cut into K shards (1 for small messages). In group g member floor(s * |g| / K) owns shard s.
+// A vector is cut into K shards (1 for small messages). In node g member floor(s * |g| / K) owns shard s.
 //
-// A rank without shared memory is a group of one, so tcp on one machine runs the same algorithms as tcp between
+// A rank without shared memory is a node of one, so tcp on one machine runs the same algorithms as tcp between
 // machines.
 #pragma once
 
@@ -18,19 +18,19 @@
 namespace farandole {
 
 struct Layout {
-  std::vector<std::vector<int>> groups;  // ordered by lowest rank, ranks ascending
-  std::vector<int> group_of;             // by rank
-  std::vector<int> member_of;            // by rank: its position in its group
+  std::vector<std::vector<int>> nodes;  // ordered by lowest rank, ranks ascending
+  std::vector<int> node_of;             // by rank
+  std::vector<int> member_of;           // by rank: its position in its node
 
   // The number of ranks. In the layout of a process set all ranks are positions in the set.
-  int size() const { return static_cast<int>(group_of.size()); }
-  int group_count() const { return static_cast<int>(groups.size()); }
-  int largest_group() const;  // its size
-  // K: the size of the only group; of several groups, that of the second smallest. So at most one group has members
+  int size() const { return static_cast<int>(node_of.size()); }
+  int node_count() const { return static_cast<int>(nodes.size()); }
+  int largest_node() const;  // its size
+  // K: the size of the only node; of several nodes, that of the second smallest. So at most one node has members
   // with several shards, and no two shards share a link.
   int shard_count() const;
-  // The inverse of group_of and member_of.
-  int RankOf(int group, int member) const { return groups[static_cast<size_t>(group)][static_cast<size_t>(member)]; }
+  // The inverse of node_of and member_of.
+  int RankOf(int node, int member) const { return nodes[static_cast<size_t>(node)][static_cast<size_t>(member)]; }
 };
 
 Layout MakeLayout(const std::vector<PeerInfo>& peers);
@@ -39,18 +39,18 @@ Layout MakeLayout(const std::vector<PeerInfo>& peers);
 // memory in the world share it in the set. REQUIRES: ranks ascend.
 Layout Restrict(const Layout& layout, const std::vector<int>& ranks);
 
-// The member of a group of group_size that owns `shard` of shard_count.
-int OwnerOfShard(int group_size, int shard, int shard_count);
+// The member of a node of node_size that owns `shard` of shard_count.
+int OwnerOfShard(int node_size, int shard, int shard_count);
 
-// The shards that `member` of a group owns: [begin, end). In a smaller group a member may own several, in a larger one
+// The shards that `member` of a node owns: [begin, end). In a smaller node a member may own several, in a larger one
 // none.
 struct ShardRange {
   int begin = 0;
   int end = 0;
 };
-ShardRange ShardsOf(int member, int group_size, int shard_count);
+ShardRange ShardsOf(int member, int node_size, int shard_count);
 
-// The ranks of other groups, ascending. This rank may exchange data with each of them.
+// The ranks of other nodes, ascending. This rank may exchange data with each of them.
 std::vector<int> Counterparts(const Layout& layout, int rank);
 
 // Returns whether ranks of different nodes have early lanes (transport.h). They do if the world is small enough for one

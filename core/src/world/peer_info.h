@@ -24,13 +24,13 @@ struct PeerInfo {
   std::string machine;  // ranks with equal machines can share memory: boot id, network namespace, user
   int64_t pid = 0;
   bool shares_memory = true;     // false: FARANDOLE_ARENAS=0, or sharing_error
-  std::string segment_endpoint;  // where this rank hands out the segment if it leads its group
+  std::string segment_endpoint;  // where this rank hands out the segment if it leads its node
   std::string version = CoreVersion();
   int size = 0;  // the number of ranks that this one was started for
   SharedSettings settings = {};
   std::vector<uint64_t> cores = {};  // which ones it may use: bit k % 64 of word k / 64; empty: unknown
   std::string sharing_error = {};    // why this rank cannot share memory
-  std::string data_endpoint = {};    // where ranks of other groups connect
+  std::string data_endpoint = {};    // where ranks of other nodes connect
   std::string listening_error = {};  // why there is none
 
   // Version and host are the first fields in all versions, so that messages can name ranks of other versions.

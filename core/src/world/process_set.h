@@ -39,13 +39,13 @@ struct ProcessSet {
   bool contains_me() const { return position >= 0; }
   int size() const { return static_cast<int>(ranks.size()); }
   int PositionOf(int rank) const;  // -1 when it is not in the set
-  // The first member of a group, by the group's number in the layout, speaks for the group in early operations.
-  int LeaderOf(int group) const { return ranks[static_cast<size_t>(layout.RankOf(group, 0))]; }
+  // The first member of a node, by the node's number in the layout, speaks for the node in early operations.
+  int LeaderOf(int node) const { return ranks[static_cast<size_t>(layout.RankOf(node, 0))]; }
   // REQUIRES (both): contains_me().
-  int group() const { return layout.group_of[static_cast<size_t>(position)]; }
+  int node() const { return layout.node_of[static_cast<size_t>(position)]; }
   int member() const { return layout.member_of[static_cast<size_t>(position)]; }
   // All members of the set share memory.
-  bool local() const { return layout.group_count() == 1; }
+  bool local() const { return layout.node_count() == 1; }
 };
 
 // REQUIRES: ranks ascend and are in the layout.

@@ -2,8 +2,8 @@
 // WorldSpec.
 //
 //   peers     what each rank said about itself           layout  which ranks share memory
-//   group     shared memory and bells of this machine    pidfds  become readable when a rank of this machine ends
-//   control   every rank <-> rank 0, small messages      transport  tensor data, to the ranks of other groups
+//   node     shared memory and bells of this machine    pidfds  become readable when a rank of this machine ends
+//   control   every rank <-> rank 0, small messages      transport  tensor data, to the ranks of other nodes
 //
 // The engine owns the World until the epoch ends. Its connections belong to the thread that drives the progress loop;
 // peers and layout do not change, and any thread may read them.
@@ -21,7 +21,7 @@
 #include "transport/message_stream.h"
 #include "transport/transport.h"
 #include "world/layout.h"
-#include "world/shm_group.h"
+#include "world/shm_node.h"
 
 namespace farandole {
 
@@ -30,14 +30,14 @@ struct World {
   int size = 1;
   std::vector<PeerInfo> peers;
   Layout layout;
-  std::optional<ShmGroup> group;         // always set once the world is made
+  std::optional<ShmNode> node;           // always set once the world is made
   std::vector<MessageStream> control;    // by rank: all but itself on rank 0, only [0] elsewhere
-  std::unique_ptr<Transport> transport;  // never null, but in one group nothing is connected
+  std::unique_ptr<Transport> transport;  // never null, but in one node nothing is connected
   std::vector<Descriptor> pidfds;        // by rank, invalid where there is none
 
-  bool one_group() const { return layout.group_count() == 1; }
+  bool one_node() const { return layout.node_count() == 1; }
   bool shares_cores() const { return SharesCores(peers, rank); }
-  bool leader() const { return group->member() == 0; }
+  bool leader() const { return node->member() == 0; }
   // "rank 3 (host b, pid 4711)"
   std::string NameOf(int other) const { return NameOfRank(peers, other); }
 };

@@ -42,10 +42,10 @@ class Nccl final : public Backend {
         settings_(std::move(settings)),
         patience_(settings_.abort_patience_ms),
         host_backend_(host_backend),
-        waker_(world->group->event()) {}
+        waker_(world->node->event()) {}
 
   ~Nccl() override {
-    if (communicators_ && !communicators_->Close(!world_->group->abort_word().set())) LeaveStreams();
+    if (communicators_ && !communicators_->Close(!world_->node->abort_word().set())) LeaveStreams();
   }
 
   Status Open() override {

@@ -1,6 +1,6 @@
 // Doorbells, by which ranks wake one another.
 //
-// Each rank owns an eventfd, and one word in the group's shared memory that its peers can see. A rank that stops
+// Each rank owns an eventfd, and one word in the node's shared memory that its peers can see. A rank that stops
 // polling arms its word, looks once more for work, and sleeps in epoll on the eventfd, its sockets and its peers'
 // pidfds. So a ring, a message and a death all end the sleep. Ringing a rank that polls costs a fence and a load;
 // ringing a sleeper also costs one write.

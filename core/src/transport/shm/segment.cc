@@ -71,7 +71,7 @@ namespace {
 Status Map(int memfd, size_t size_bytes, std::byte** data) {
   void* const memory = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
   if (memory == MAP_FAILED) return SystemError("mapping " + std::to_string(size_bytes >> 20) + " MB of shared memory");
-  // A forked child, such as a data loader, must not touch the memory of its parent's group.
+  // A forked child, such as a data loader, must not touch the memory of its parent's node.
   madvise(memory, size_bytes, MADV_DONTFORK);
   *data = static_cast<std::byte*>(memory);
   return Status::Ok();

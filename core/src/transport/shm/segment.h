@@ -5,7 +5,7 @@
 // under a reader would cause SIGBUS. The receiver checks the seals before it maps. Pages are zero until first touched,
 // and cost nothing until then.
 //
-// ShmGroup owns the segment of its group. Move-only; the mapping lives as long as the SharedSegment. One thread at a
+// ShmNode owns the segment of its node. Move-only; the mapping lives as long as the SharedSegment. One thread at a
 // time uses an object; the data in the memory have their own rules.
 //
 // Two ranks see a segment at two addresses. This also holds for ranks that are threads of one test, so tests find a

@@ -40,8 +40,8 @@ void RendezvousClient::OnPeers(const RendezvousMessage& message, TimePoint now) 
   if (static_cast<size_t>(rank_) >= message.peers.size()) return GiveUp(Internal("rank 0 sent too few peers"), {0});
   peers_ = message.peers;
   layout_ = MakeLayout(peers_);
-  group_ = layout_.groups[static_cast<size_t>(layout_.group_of[static_cast<size_t>(rank_)])];
-  if (leader() == rank_) absent_ = {group_.begin() + 1, group_.end()};
+  node_ = layout_.nodes[static_cast<size_t>(layout_.node_of[static_cast<size_t>(rank_)])];
+  if (leader() == rank_) absent_ = {node_.begin() + 1, node_.end()};
   const std::vector<int> peers = Counterparts(layout_, rank_);
   unlinked_ = {peers.begin(), peers.end()};
   const std::chrono::milliseconds left(message.left_ms);
@@ -75,7 +75,7 @@ void RendezvousClient::ReportWhenSetUp() {
 
 void RendezvousClient::OnNotShared(const std::string& why) {
   if (phase_ != kSettingUp) return;
-  const bool is_alone = group_.size() == 1;
+  const bool is_alone = node_.size() == 1;
   GiveUp(Internal(NameOfRank(peers_, rank_), is_alone ? ": " : " cannot share memory with the ranks of its machine: ",
                   why, is_alone ? "" : "; with FARANDOLE_ARENAS=0 it uses tcp instead"),
          {rank_});

@@ -3,9 +3,9 @@
 //
 //   kConnecting  connects to rank 0
 //   kWaiting     has sent its PeerInfo, and waits for those of the others
-//   kSettingUp   shares a memory segment with the ranks of its group, and makes data connections to all others. The
-//                leader, the lowest rank of the group, makes the segment; the members connect to it. Of two ranks of
-//                different groups the higher one connects
+//   kSettingUp   shares a memory segment with the ranks of its node, and makes data connections to all others. The
+//                leader, the lowest rank of the node, makes the segment; the members connect to it. Of two ranks of
+//                different nodes the higher one connects
 //   kReady       has told rank 0 that it is ready
 //   kOver        done, or failed
 //
@@ -69,8 +69,8 @@ class RendezvousClient {
   const Layout& layout() const { return layout_; }
 
   // ---- setting up. REQUIRES: kSetUp was requested
-  const std::vector<int>& group() const { return group_; }
-  int leader() const { return group_.front(); }
+  const std::vector<int>& node() const { return node_; }
+  int leader() const { return node_.front(); }
   bool is_absent(int member) const { return absent_.count(member) > 0; }
   // The lower ranks to which this rank must still connect.
   std::vector<int> ToOpen() const { return {unlinked_.begin(), unlinked_.lower_bound(rank_)}; }
@@ -104,9 +104,9 @@ class RendezvousClient {
   const PeerInfo mine_;
   const TimePoint began_, deadline_;
   Phase phase_ = kConnecting;
-  std::vector<int> group_;
+  std::vector<int> node_;
   std::set<int> absent_;  // on the leader: members that have not given their descriptors
-  bool shared_ = false;   // the group shares memory
+  bool shared_ = false;   // the node shares memory
   std::set<int> unlinked_;
   TimePoint first_limit_ = {}, last_limit_ = {};  // of kSettingUp, for a rank that knows whom it misses, and for others
   std::vector<PeerInfo> peers_;

@@ -16,7 +16,7 @@ struct RendezvousMessage {
   enum Kind : uint8_t {
     kPeerInfo = 0xE0,  // to rank 0      text: its PeerInfo, left_ms: until its deadline
     kPeers,            // from rank 0    peers: of all ranks, left_ms: until rank 0 gives up
-    kReady,            // to rank 0      this rank shares memory with its group and is linked to all others
+    kReady,            // to rank 0      this rank shares memory with its node and is linked to all others
     kGo,               // from rank 0    all ranks are ready
     kGiveUp,           // both           code, text: why the job cannot start, ranks: the culprits
   };

@@ -74,9 +74,9 @@ void RendezvousServer::OnPeerInfo(int rank, const RendezvousMessage& message, Ti
   SendPeers(now);
 }
 
-// Data connections are needed between groups only, so a rank that cannot listen for them is an error only there.
+// Data connections are needed between nodes only, so a rank that cannot listen for them is an error only there.
 void RendezvousServer::SendPeers(TimePoint now) {
-  const bool needs_links = MakeLayout(peers_).group_count() > 1;
+  const bool needs_links = MakeLayout(peers_).node_count() > 1;
   for (int r = 0; needs_links && r < size_; ++r) {
     const std::string& why = peers_[static_cast<size_t>(r)].listening_error;
     if (!why.empty()) return GiveUp(Internal(NameOfRank(peers_, r) + ": " + why), {r});

@@ -56,14 +56,14 @@ size_t ShmSetup::IndexOf(int rank) const {
 }
 
 void ShmSetup::Begin(TimePoint now, RendezvousClient* client) {
-  ranks_ = client->group();
+  ranks_ = client->node();
   member_ = IndexOf(spec_.rank);
   events_.resize(ranks_.size());
   pidfds_.resize(ranks_.size());
   pidfds_[member_] = std::move(pidfd_);
   Status status = MakeEvent(&events_[member_]);
   if (status.ok() && member_ == 0)
-    status = SharedSegment::Create(ShmGroup::SegmentBytes(spec_.plan, ranks_.size()), &segment_);
+    status = SharedSegment::Create(ShmNode::SegmentBytes(spec_.plan, ranks_.size()), &segment_);
   if (!status.ok()) return client->OnNotShared(status.message());
   if (member_ != 0 || ranks_.size() == 1) acceptor_.Close();
   if (ranks_.size() == 1) return client->OnShared();
@@ -159,13 +159,13 @@ Status ShmSetup::TakeShared() {
     events_[m] = std::move(all[1 + m]);
     pidfds_[m] = std::move(all[1 + ranks_.size() + m]);
   }
-  return SharedSegment::Attach(std::move(all[0]), ShmGroup::SegmentBytes(spec_.plan, ranks_.size()), &segment_);
+  return SharedSegment::Attach(std::move(all[0]), ShmNode::SegmentBytes(spec_.plan, ranks_.size()), &segment_);
 }
 
-void ShmSetup::TellGroup(const Status& why, int culprit) {
+void ShmSetup::TellNode(const Status& why, int culprit) {
   if (segment_.size_bytes() == 0 || ranks_.size() == 1) return;
-  ShmGroup group(std::move(segment_), std::move(events_), spec_.plan, static_cast<int>(member_));
-  group.abort_word().Set(why.code(), culprit, why.message());
+  ShmNode node(std::move(segment_), std::move(events_), spec_.plan, static_cast<int>(member_));
+  node.abort_word().Set(why.code(), culprit, why.message());
 }
 
 void ShmSetup::MoveInto(World* world) {
@@ -173,7 +173,7 @@ void ShmSetup::MoveInto(World* world) {
     if (m != member_) world->pidfds[static_cast<size_t>(ranks_[m])] = std::move(pidfds_[m]);
   }
   segment_.CloseDescriptor();
-  world->group.emplace(std::move(segment_), std::move(events_), spec_.plan, static_cast<int>(member_));
+  world->node.emplace(std::move(segment_), std::move(events_), spec_.plan, static_cast<int>(member_));
 }
 
 // ---- LinkSetup
@@ -189,7 +189,7 @@ Status LinkSetup::Open(std::string* endpoint) {
 }
 
 void LinkSetup::Begin(TimePoint now, RendezvousClient* client) {
-  if (client->layout().group_count() == 1) return acceptor_.Close();
+  if (client->layout().node_count() == 1) return acceptor_.Close();
   const auto connect = [&](int peer, const char* purpose) {
     const std::string& endpoint = client->peers()[static_cast<size_t>(peer)].data_endpoint;
     const Hello mine{purpose, static_cast<uint32_t>(spec_.rank), 0};

@@ -1,4 +1,4 @@
-// ShmSetup makes the shared memory of a group, LinkSetup the data connections between groups, while a job starts. A
+// ShmSetup makes the shared memory of a node, LinkSetup the data connections between nodes, while a job starts. A
 // RendezvousClient decides; these two act, and tell it the result.
 //
 // bootstrap.cc owns one of each per start, and calls them in the thread of Bootstrap. No call waits for a single peer,
@@ -17,7 +17,7 @@
 
 namespace farandole {
 
-// Shares a memory segment of the leader among the ranks of a group.
+// Shares a memory segment of the leader among the ranks of a node.
 //
 //   member                                               leader
 //     connects to the endpoint in the leader's PeerInfo    admits the ranks that its client names
@@ -41,9 +41,9 @@ class ShmSetup {
 
   // REQUIRES: the client is done.
   void MoveInto(World* world);
-  // Called last, when the start has failed for this rank. For other ranks of its group it may have succeeded. When they
+  // Called last, when the start has failed for this rank. For other ranks of its node it may have succeeded. When they
   // see that this process ends, they read in the segment which rank is to blame.
-  void TellGroup(const Status& why, int culprit);
+  void TellNode(const Status& why, int culprit);
 
  private:
   size_t IndexOf(int rank) const;
@@ -55,22 +55,22 @@ class ShmSetup {
   const WorldSpec& spec_;
   Acceptor acceptor_;
   Descriptor pidfd_;        // of this process
-  std::vector<int> ranks_;  // of the group, once it is known; member m has rank ranks_[m]
+  std::vector<int> ranks_;  // of the node, once it is known; member m has rank ranks_[m]
   size_t member_ = 0;       // the index of this rank in ranks_
   SharedSegment segment_;
   std::vector<Descriptor> events_, pidfds_;  // by member
-  std::map<int, Descriptor> peers_;          // connections of members, by rank; they may come before the group is known
+  std::map<int, Descriptor> peers_;          // connections of members, by rank; they may come before the node is known
   std::optional<Connector> connector_;       // on a member, until the leader has admitted it
   Descriptor leader_;                        // on a member, from then on until the member has the segment
 };
 
-// Makes the data connections to the ranks of other groups. The higher rank connects to the lower one, twice where there
+// Makes the data connections to the ranks of other nodes. The higher rank connects to the lower one, twice where there
 // are early lanes; a link is made when both connections are.
 class LinkSetup {
  public:
   explicit LinkSetup(const WorldSpec& spec) : spec_(spec) {}
 
-  // Listens, before it is known whether there are other groups.
+  // Listens, before it is known whether there are other nodes.
   Status Open(std::string* endpoint);
   void Begin(TimePoint now, RendezvousClient* client);  // kSetUp
   void Watch(PollSet* set) const;

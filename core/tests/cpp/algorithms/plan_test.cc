@@ -15,31 +15,31 @@ namespace {
 
 constexpr size_t kKilobyte = 1 << 10, kMegabyte = 1 << 20;
 
-// The facts of a sum of four bytes in host memory over groups of these sizes.
-OperationFacts SumAmong(const std::vector<int>& group_sizes) {
+// The facts of a sum of four bytes in host memory over nodes of these sizes.
+OperationFacts SumAmong(const std::vector<int>& node_sizes) {
   OperationFacts facts;
-  facts.set_size = std::accumulate(group_sizes.begin(), group_sizes.end(), 0);
-  facts.group_count = static_cast<int>(group_sizes.size());
-  facts.largest_group = *std::max_element(group_sizes.begin(), group_sizes.end());
+  facts.set_size = std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
+  facts.node_count = static_cast<int>(node_sizes.size());
+  facts.largest_node = *std::max_element(node_sizes.begin(), node_sizes.end());
   facts.size_bytes = 4;
-  facts.has_early_lanes = facts.group_count > 1;
+  facts.has_early_lanes = facts.node_count > 1;
   return facts;
 }
 
 TEST(ChooseProtocol, SmallSumsBeginAtSubmission) {
   const struct {
-    std::vector<int> groups;
+    std::vector<int> nodes;
     Protocol small;
   } kCases[] = {
-      {{2}, Protocol::kCells},       {{64}, Protocol::kCells},   {{65}, Protocol::kNegotiated},
+      {{2}, Protocol::kSlots},       {{64}, Protocol::kSlots},   {{65}, Protocol::kNegotiated},
       {{1, 1, 1}, Protocol::kEarly}, {{2, 1}, Protocol::kEarly},
   };
   for (const auto& c : kCases) {
-    OperationFacts facts = SumAmong(c.groups);
-    EXPECT_EQ(ChooseProtocol(facts), c.small) << c.groups.size() << " groups, first of " << c.groups[0];
+    OperationFacts facts = SumAmong(c.nodes);
+    EXPECT_EQ(ChooseProtocol(facts), c.small) << c.nodes.size() << " nodes, first of " << c.nodes[0];
     facts.backend = 1;
     EXPECT_EQ(ChooseProtocol(facts), Protocol::kNegotiated);
-    facts = SumAmong(c.groups);
+    facts = SumAmong(c.nodes);
     facts.size_bytes = 64 * kMegabyte;
     EXPECT_EQ(ChooseProtocol(facts), Protocol::kNegotiated);
   }
@@ -48,34 +48,34 @@ TEST(ChooseProtocol, SmallSumsBeginAtSubmission) {
 // A rank does not know whether a span is free, nor whether the others wait.
 TEST(ChooseProtocol, ARankAcceptsWhatRankZeroMayHaveChosen) {
   OperationFacts pair = SumAmong({2}), far = SumAmong({1, 1}), mixed = SumAmong({2, 1});
-  EXPECT_TRUE(IsPossible(Protocol::kCells, pair));
+  EXPECT_TRUE(IsPossible(Protocol::kSlots, pair));
   EXPECT_TRUE(IsPossible(Protocol::kNegotiated, pair)) << "no span was free";
   EXPECT_FALSE(IsPossible(Protocol::kEarly, pair));
   EXPECT_TRUE(IsPossible(Protocol::kEarly, far));
-  EXPECT_FALSE(IsPossible(Protocol::kCells, far));
+  EXPECT_FALSE(IsPossible(Protocol::kSlots, far));
   EXPECT_TRUE(IsPossible(Protocol::kNegotiated, mixed));
   EXPECT_TRUE(IsPossible(Protocol::kEarly, mixed));
   pair.size_bytes = far.size_bytes = mixed.size_bytes = 64 * kMegabyte;
-  EXPECT_FALSE(IsPossible(Protocol::kCells, pair));
+  EXPECT_FALSE(IsPossible(Protocol::kSlots, pair));
   EXPECT_FALSE(IsPossible(Protocol::kEarly, far));
   EXPECT_FALSE(IsPossible(Protocol::kEarly, mixed));
 }
 
-TEST(ChooseProtocol, LimitsAreTheLargestSizesOfCellsAndEarly) {
-  OperationFacts cells = SumAmong({3}), early = SumAmong({1, 1, 1});
-  cells.size_bytes = CellLimitBytes(3);
+TEST(ChooseProtocol, LimitsAreTheLargestSizesOfSlotsAndEarly) {
+  OperationFacts slots = SumAmong({3}), early = SumAmong({1, 1, 1});
+  slots.size_bytes = SlotLimitBytes(3);
   early.size_bytes = EarlyLimitBytes(3, 1);
-  EXPECT_EQ(ChooseProtocol(cells), Protocol::kCells);
+  EXPECT_EQ(ChooseProtocol(slots), Protocol::kSlots);
   EXPECT_EQ(ChooseProtocol(early), Protocol::kEarly);
-  EXPECT_EQ(ChooseProtocol((++cells.size_bytes, cells)), Protocol::kNegotiated);
+  EXPECT_EQ(ChooseProtocol((++slots.size_bytes, slots)), Protocol::kNegotiated);
   EXPECT_EQ(ChooseProtocol((++early.size_bytes, early)), Protocol::kNegotiated);
   early.size_bytes = 0;
   EXPECT_EQ(ChooseProtocol(early), Protocol::kNegotiated) << "nothing to send";
 }
 
 TEST(ChooseProtocol, OnlySumsOfElementsInHostMemoryBeginBeforeTheLogSaysSo) {
-  for (const std::vector<int>& groups : {std::vector<int>{2}, {1, 1}}) {
-    OperationFacts on_device = SumAmong(groups), adasum = on_device, gather = on_device, integers = on_device;
+  for (const std::vector<int>& nodes : {std::vector<int>{2}, {1, 1}}) {
+    OperationFacts on_device = SumAmong(nodes), adasum = on_device, gather = on_device, integers = on_device;
     on_device.on_device = true;
     adasum.reduce = ReduceOp::kAdasum;
     gather.kind = OpKind::kAllgather;
@@ -86,29 +86,29 @@ TEST(ChooseProtocol, OnlySumsOfElementsInHostMemoryBeginBeforeTheLogSaysSo) {
   OperationFacts barrier = SumAmong({2});
   barrier.kind = OpKind::kBarrier;
   barrier.size_bytes = 0;
-  EXPECT_EQ(ChooseProtocol(barrier), Protocol::kCells);
+  EXPECT_EQ(ChooseProtocol(barrier), Protocol::kSlots);
 }
 
-TEST(ChooseProtocol, TwoRanksThatWaitForEachSumHaveLargerCells) {
+TEST(ChooseProtocol, TwoRanksThatWaitForEachSumHaveLargerSlots) {
   OperationFacts pair = SumAmong({2}), crowd = SumAmong({3});
-  pair.size_bytes = CellLimitBytes(2, true);
-  crowd.size_bytes = CellLimitBytes(3) + 1;
+  pair.size_bytes = SlotLimitBytes(2, true);
+  crowd.size_bytes = SlotLimitBytes(3) + 1;
   for (OperationFacts* facts : {&pair, &crowd}) EXPECT_EQ(ChooseProtocol(*facts), Protocol::kNegotiated);
-  EXPECT_TRUE(IsPossible(Protocol::kCells, pair)) << "a rank does not know whether the others wait";
+  EXPECT_TRUE(IsPossible(Protocol::kSlots, pair)) << "a rank does not know whether the others wait";
   pair.awaited = crowd.awaited = true;
-  EXPECT_EQ(ChooseProtocol(pair), Protocol::kCells);
+  EXPECT_EQ(ChooseProtocol(pair), Protocol::kSlots);
   EXPECT_EQ(ChooseProtocol(crowd), Protocol::kNegotiated);
-  EXPECT_EQ(ChooseProtocol((++pair.size_bytes, pair)), Protocol::kNegotiated) << "cells have no memory for more";
+  EXPECT_EQ(ChooseProtocol((++pair.size_bytes, pair)), Protocol::kNegotiated) << "slots have no memory for more";
 }
 
 // ---- plans
 
-TaskFacts TaskOf(OpKind kind, size_t size_bytes, int groups, int largest_group = 1) {
+TaskFacts TaskOf(OpKind kind, size_t size_bytes, int nodes, int largest_node = 1) {
   TaskFacts facts;
   facts.kind = kind;
   facts.size_bytes = size_bytes;
-  facts.group_count = groups;
-  facts.largest_group = largest_group;
+  facts.node_count = nodes;
+  facts.largest_node = largest_node;
   facts.order_matters = true;
   return facts;
 }
@@ -123,16 +123,16 @@ TaskFacts InAnyOrder(TaskFacts facts) {
   return facts;
 }
 
-Algorithm AllreduceBy(size_t size_bytes, int groups) {
-  return ChoosePlan(TaskOf(OpKind::kAllreduce, size_bytes, groups)).algorithm;
+Algorithm AllreduceBy(size_t size_bytes, int nodes) {
+  return ChoosePlan(TaskOf(OpKind::kAllreduce, size_bytes, nodes)).algorithm;
 }
 
-Algorithm AllreduceInAnyOrderBy(size_t size_bytes, int groups) {
-  return ChoosePlan(InAnyOrder(TaskOf(OpKind::kAllreduce, size_bytes, groups))).algorithm;
+Algorithm AllreduceInAnyOrderBy(size_t size_bytes, int nodes) {
+  return ChoosePlan(InAnyOrder(TaskOf(OpKind::kAllreduce, size_bytes, nodes))).algorithm;
 }
 
-Algorithm AllgatherBy(size_t size_bytes, int groups, Algorithm forced = Algorithm::kAuto) {
-  return ChoosePlan(Forced(TaskOf(OpKind::kAllgather, size_bytes, groups), forced)).algorithm;
+Algorithm AllgatherBy(size_t size_bytes, int nodes, Algorithm forced = Algorithm::kAuto) {
+  return ChoosePlan(Forced(TaskOf(OpKind::kAllgather, size_bytes, nodes), forced)).algorithm;
 }
 
 TEST(ChoosePlan, ThePathFollowsFromTheBackendAndTheLayout) {

@@ -125,7 +125,7 @@ class Threads final : public BlockingLibrary {
       to += size_bytes;
     }
   }
-  // In the order of the rule, so that the expectations hold to the bit for a set in one group.
+  // In the order of the rule, so that the expectations hold to the bit for a set in one node.
   static void Reduce(const Task& task, MemberExchange& exchange, char* to) {
     const auto me = static_cast<size_t>(task.set->position);
     const bool scatters = task.kind == OpKind::kReducescatter;

@@ -69,8 +69,8 @@ TEST(Channels, AreSharedBySetsWithoutACommonRank) {
 
 // Rank 1 is in both sets. Ranks 0 and 2 run ahead as far as it lets them.
 TEST(Channels, SetsThatOverlapDoNotDisturbEachOther) {
-  for (const std::vector<int>& groups : {std::vector<int>{3}, {2, 1}, {1, 1, 1}}) {
-    EXPECT_EQ(RunBackends(groups,
+  for (const std::vector<int>& nodes : {std::vector<int>{3}, {2, 1}, {1, 1, 1}}) {
+    EXPECT_EQ(RunBackends(nodes,
                           [](Rank& rank) -> std::string {
                             const Layout& layout = rank.world().layout;
                             const ProcessSet low = MakeProcessSet(layout, rank.rank(), 1, {0, 1}, 1);

@@ -1,5 +1,5 @@
-// The native backend, ranks as threads: random sequences of all collectives over one group, ranks without shared memory
-// and unequal groups, in overlapping sets, compared with the definitions. FARANDOLE_LONG=1 takes a hundred times as
+// The native backend, ranks as threads: random sequences of all collectives over one node, ranks without shared memory
+// and unequal nodes, in overlapping sets, compared with the definitions. FARANDOLE_LONG=1 takes a hundred times as
 // many.
 #include <gtest/gtest.h>
 
@@ -10,10 +10,10 @@
 namespace farandole::tests {
 namespace {
 
-using GroupSizes = std::vector<int>;
+using NodeSizes = std::vector<int>;
 
-std::string NameOfGroups(const ::testing::TestParamInfo<GroupSizes>& info) {
-  std::string name = "groups";
+std::string NameOfNodes(const ::testing::TestParamInfo<NodeSizes>& info) {
+  std::string name = "nodes";
   for (int size : info.param) name += "_" + std::to_string(size);
   return name;
 }
@@ -53,7 +53,7 @@ std::string PerformSequence(Rank& rank, uint32_t seed, int length, size_t most_e
   return first_complaint;
 }
 
-class Native : public ::testing::TestWithParam<GroupSizes> {};
+class Native : public ::testing::TestWithParam<NodeSizes> {};
 
 TEST_P(Native, AnySequenceOfCollectivesGivesWhatTheDefinitionsSay) {
   const uint32_t seeds = std::getenv("FARANDOLE_LONG") ? 300 : 3;
@@ -94,11 +94,11 @@ TEST_P(Native, TheRingGivesWhatDoesNotDependOnTheOrder) {
       RunBackends(GetParam(), [&](Rank& rank) { return PerformSequence(rank, 6, 25, 20000, true); }, settings), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, Native,
-                         ::testing::Values(GroupSizes{1, 1}, GroupSizes{2}, GroupSizes{3}, GroupSizes{1, 1, 1},
-                                           GroupSizes{2, 1}, GroupSizes{1, 2}, GroupSizes{2, 2}, GroupSizes{3, 1, 2},
-                                           GroupSizes{2, 2, 2}, GroupSizes{1, 1, 1, 1, 1}, GroupSizes{5}),
-                         NameOfGroups);
+INSTANTIATE_TEST_SUITE_P(Nodes, Native,
+                         ::testing::Values(NodeSizes{1, 1}, NodeSizes{2}, NodeSizes{3}, NodeSizes{1, 1, 1},
+                                           NodeSizes{2, 1}, NodeSizes{1, 2}, NodeSizes{2, 2}, NodeSizes{3, 1, 2},
+                                           NodeSizes{2, 2, 2}, NodeSizes{1, 1, 1, 1, 1}, NodeSizes{5}),
+                         NameOfNodes);
 
 }  // namespace
 }  // namespace farandole::tests

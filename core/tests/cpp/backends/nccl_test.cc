@@ -478,8 +478,8 @@ TEST(NcclSupports, NothingBetweenHostsWithoutANetwork) {
   BackendList backend_list;
   ASSERT_TRUE(BackendList::Read({"nccl", "native"}, &backend_list, {"nccl"}).ok());
   for (const OpKind kind : {OpKind::kAllreduce, OpKind::kBroadcast, OpKind::kAllgather, OpKind::kAlltoall}) {
-    const auto chosen = [&](int group_count) {
-      return backend_list.Choose({{kind, DType::kInt32, ReduceOp::kSum, 4, true, Scale(), true, group_count}});
+    const auto chosen = [&](int node_count) {
+      return backend_list.Choose({{kind, DType::kInt32, ReduceOp::kSum, 4, true, Scale(), true, node_count}});
     };
     EXPECT_EQ(BackendTable::Names()[static_cast<size_t>(chosen(1))], "nccl");
     EXPECT_EQ(chosen(2), 0) << "native";

@@ -28,8 +28,8 @@ class Performed {
     AddBuffers(whole);
     for (size_t count : c.parts) task_.rank_bytes.push_back(count * c.width());
     for (int p = 0; p < set.size(); ++p) {
-      task_.send_bytes.push_back(Cell(me_, p) * c.width());
-      task_.recv_bytes.push_back(Cell(p, me_) * c.width());
+      task_.send_bytes.push_back(Slot(me_, p) * c.width());
+      task_.recv_bytes.push_back(Slot(p, me_) * c.width());
     }
   }
   Performed(const Performed&) = delete;
@@ -51,7 +51,7 @@ class Performed {
 
  private:
   bool Joined(int position) const { return case_.joined[static_cast<size_t>(position)]; }
-  size_t Cell(int from, int to) const { return case_.matrix[static_cast<size_t>(from)][static_cast<size_t>(to)]; }
+  size_t Slot(int from, int to) const { return case_.matrix[static_cast<size_t>(from)][static_cast<size_t>(to)]; }
 
   size_t InputCount(int position) const {
     if (case_.kind == OpKind::kAllgather) return case_.parts[static_cast<size_t>(position)];
@@ -64,7 +64,7 @@ class Performed {
     if (case_.kind == OpKind::kReducescatter) return case_.parts[static_cast<size_t>(me_)];
     if (case_.kind != OpKind::kAlltoall) return Sum(case_.counts);
     size_t count = 0;
-    for (int p = 0; p < set_.size(); ++p) count += Cell(p, me_);
+    for (int p = 0; p < set_.size(); ++p) count += Slot(p, me_);
     return count;
   }
 
@@ -106,7 +106,7 @@ class Performed {
       } else {
         const auto& row = case_.matrix[static_cast<size_t>(p)];
         const size_t before = std::accumulate(row.begin(), row.begin() + me_, size_t{0});
-        rows += contribution.substr(before * case_.width(), Cell(p, me_) * case_.width());
+        rows += contribution.substr(before * case_.width(), Slot(p, me_) * case_.width());
       }
     }
     return rows;

@@ -56,11 +56,11 @@ class Rank {
   std::chrono::milliseconds pause_{0};
 };
 
-// Runs body(rank) in a thread per rank of groups of the given sizes. Returns "" or the first error. With a seed over
+// Runs body(rank) in a thread per rank of nodes of the given sizes. Returns "" or the first error. With a seed over
 // loopback, else over sockets.
-inline std::string RunBackends(const std::vector<int>& group_sizes, const std::function<std::string(Rank&)>& body,
+inline std::string RunBackends(const std::vector<int>& node_sizes, const std::function<std::string(Rank&)>& body,
                                const Settings& settings = Settings(), uint32_t loopback_seed = 0) {
-  const std::vector<std::unique_ptr<World>> worlds = ThreadWorlds(group_sizes);
+  const std::vector<std::unique_ptr<World>> worlds = ThreadWorlds(node_sizes);
   if (loopback_seed > 0) ConnectByLoopback(worlds, loopback_seed);
   std::vector<std::string> complaints(worlds.size());
   std::vector<std::thread> threads;

@@ -1,4 +1,4 @@
-// A reduction over groups of ranks by its definition (reduce/reduce.h and docs/design/data-plane.md), one element at a
+// A reduction over nodes of ranks by its definition (reduce/reduce.h and docs/design/data-plane.md), one element at a
 // time.
 #pragma once
 
@@ -27,29 +27,29 @@ class ReductionOracle {
   std::string Of(const Layout& layout, const std::vector<const char*>& inputs, size_t element_count) const {
     std::string output(element_count * Type::kBytes, '\0');
     for (size_t i = 0; i < element_count; ++i) {
-      std::vector<Value> of_groups;
-      for (const auto& group : layout.groups) of_groups.push_back(OfGroup(layout, group, inputs, i));
-      const bool crossed = of_groups.size() > 1;
-      const Value value = crossed ? Across(of_groups, !ScalesInGroup(layout)) : of_groups[0];
+      std::vector<Value> of_nodes;
+      for (const auto& node : layout.nodes) of_nodes.push_back(OfNode(layout, node, inputs, i));
+      const bool crossed = of_nodes.size() > 1;
+      const Value value = crossed ? Across(of_nodes, !ScalesInNode(layout)) : of_nodes[0];
       Type::Write(value, &output[i * Type::kBytes]);
     }
     return output;
   }
 
  private:
-  bool ScalesInGroup(const Layout& layout) const {
-    return layout.group_count() == 1 || (narrow_ && case_.reduce == ReduceOp::kSum);
+  bool ScalesInNode(const Layout& layout) const {
+    return layout.node_count() == 1 || (narrow_ && case_.reduce == ReduceOp::kSum);
   }
 
-  Value OfGroup(const Layout& layout, const std::vector<int>& group, const std::vector<const char*>& inputs,
-                size_t i) const {
+  Value OfNode(const Layout& layout, const std::vector<int>& node, const std::vector<const char*>& inputs,
+               size_t i) const {
     std::vector<Value> values;
-    for (int position : group) values.push_back(Type::Read(inputs[static_cast<size_t>(position)] + i * Type::kBytes));
+    for (int position : node) values.push_back(Type::Read(inputs[static_cast<size_t>(position)] + i * Type::kBytes));
     const Value folded = OracleTree<Value>(case_.reduce, values);
-    return Rounded(ScalesInGroup(layout) ? Scaled(folded) : folded);
+    return Rounded(ScalesInNode(layout) ? Scaled(folded) : folded);
   }
 
-  // R over the groups, with a rounding after each fold.
+  // R over the nodes, with a rounding after each fold.
   Value Across(const std::vector<Value>& values, bool scales) const {
     if (values.size() == 1) return values[0];
     size_t first = 1;

@@ -55,7 +55,7 @@ struct Rig {
   const std::unique_ptr<Backend> backend;
 
  private:
-  // Sums of 16-bit floats are scaled before they are sent, and products after; in one group the native backend rounds
+  // Sums of 16-bit floats are scaled before they are sent, and products after; in one node the native backend rounds
   // both once less.
   static bool IsRoundedOtherwise(const Case& c) {
     const bool rounds = c.reduce == ReduceOp::kSum || c.reduce == ReduceOp::kProduct;

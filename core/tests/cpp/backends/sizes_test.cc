@@ -9,7 +9,7 @@
 namespace farandole::tests {
 namespace {
 
-const std::vector<int> kGroups[] = {{3}, {1, 1, 1}, {2, 1}, {1, 2}};
+const std::vector<int> kNodes[] = {{3}, {1, 1, 1}, {2, 1}, {1, 2}};
 
 std::string PerformCase(Rank& rank, const Case& c) {
   const Performed performed(c, WholeWorld(rank.world().layout, rank.rank()));
@@ -29,9 +29,9 @@ Case Empty(OpKind kind) {
 }
 
 TEST(Sizes, NothingAtAllIsDone) {
-  for (const auto& groups : kGroups) {
+  for (const auto& nodes : kNodes) {
     for (int kind : {0, 1, 2, 3, 4, 5}) {
-      EXPECT_EQ(RunBackends(groups, [&](Rank& rank) { return PerformCase(rank, Empty(static_cast<OpKind>(kind))); }),
+      EXPECT_EQ(RunBackends(nodes, [&](Rank& rank) { return PerformCase(rank, Empty(static_cast<OpKind>(kind))); }),
                 "");
     }
   }
@@ -39,9 +39,9 @@ TEST(Sizes, NothingAtAllIsDone) {
 
 TEST(Sizes, OneRankMayGetOrGiveEverything) {
   constexpr size_t kMany = 150001;  // several rounds
-  for (const auto& groups : kGroups) {
+  for (const auto& nodes : kNodes) {
     for (size_t one = 0; one < 3; ++one) {
-      EXPECT_EQ(RunBackends(groups,
+      EXPECT_EQ(RunBackends(nodes,
                             [&](Rank& rank) -> std::string {
                               Case parts = Empty(OpKind::kReducescatter), rows = Empty(OpKind::kAllgather),
                                    to = Empty(OpKind::kAlltoall);
@@ -82,8 +82,8 @@ TEST(Sizes, ElementsAreCountedInMoreThan32Bits) {
   const bool huge = std::getenv("FARANDOLE_LONG") != nullptr;
   const size_t element_count = (size_t{1} << (huge ? 31 : 21)) + 7;
   const size_t places[] = {0, element_count / 2, element_count - 8, element_count - 7, element_count - 1};
-  for (const std::vector<int>& groups : {std::vector<int>{2}, {1, 1}, {2, 1}}) {
-    EXPECT_EQ(RunBackends(groups,
+  for (const std::vector<int>& nodes : {std::vector<int>{2}, {1, 1}, {2, 1}}) {
+    EXPECT_EQ(RunBackends(nodes,
                           [&](Rank& rank) -> std::string {
                             const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
                             const LazyBytes data(element_count);
@@ -110,8 +110,8 @@ TEST(Sizes, ElementsAreCountedInMoreThan32Bits) {
 }
 
 TEST(Sizes, WorkThatIsAbortedLeavesMemoryAlone) {
-  for (const auto& groups : kGroups) {
-    EXPECT_EQ(RunBackends(groups,
+  for (const auto& nodes : kNodes) {
+    EXPECT_EQ(RunBackends(nodes,
                           [](Rank& rank) -> std::string {
                             if (rank.rank() != 0) return "";  // the others do not come
                             const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());

@@ -24,15 +24,15 @@ TEST(BackendList, WhatNobodySupportsIsGivenToNobody) {
   EXPECT_EQ(backend_list.Choose({gathered, adasum}), 0);
 }
 
-TEST(BackendList, ALibraryWithoutANetworkPerformsNothingBetweenGroups) {
+TEST(BackendList, ALibraryWithoutANetworkPerformsNothingBetweenNodes) {
   for (const char* name : {"mpi", "gloo"}) {
     BackendList backend_list;
     ASSERT_TRUE(BackendList::Read({name, "native"}, &backend_list, {name}).ok());
     OperationFacts facts;
     const int inside = backend_list.Choose({facts});
-    facts.group_count = 2;
+    facts.node_count = 2;
     EXPECT_GT(inside, 0) << name;
-    EXPECT_EQ(backend_list.Choose({facts}), 0) << name << ": between groups it is ours";
+    EXPECT_EQ(backend_list.Choose({facts}), 0) << name << ": between nodes it is ours";
   }
 }
 

@@ -1,4 +1,4 @@
-// Adasum through the native backend: any groups, any number of ranks, all floating types.
+// Adasum through the native backend: any nodes, any number of ranks, all floating types.
 #include "reduce/adasum.h"
 
 #include <gtest/gtest.h>
@@ -87,13 +87,13 @@ std::string Compare(const Case& c, const std::vector<double>& got, const std::ve
   return "";
 }
 
-const std::vector<int> kGroups[] = {{2}, {1, 1}, {2, 1}, {3, 1, 2}, {5}, {1, 1, 1, 1, 1, 1, 1}};
+const std::vector<int> kNodes[] = {{2}, {1, 1}, {2, 1}, {3, 1, 2}, {5}, {1, 1, 1, 1, 1, 1, 1}};
 constexpr DType kDTypes[] = {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
 
-TEST(NativeAdasum, IsTheRecursionOverThePositionsInAnyGroups) {
-  for (const auto& groups : kGroups) {
+TEST(NativeAdasum, IsTheRecursionOverThePositionsInAnyNodes) {
+  for (const auto& nodes : kNodes) {
     EXPECT_EQ(
-        RunBackends(groups,
+        RunBackends(nodes,
                     [](Rank& rank) {
                       const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
                       std::string complaint;
@@ -114,11 +114,11 @@ TEST(NativeAdasum, IsTheRecursionOverThePositionsInAnyGroups) {
   }
 }
 
-TEST(NativeAdasum, OneGroupAndAllApartGiveTheSameBits) {
+TEST(NativeAdasum, OneNodeAndAllApartGiveTheSameBits) {
   std::string bits[2];
-  const std::vector<int> groups[] = {{4}, {1, 1, 1, 1}};
+  const std::vector<int> nodes[] = {{4}, {1, 1, 1, 1}};
   for (int i = 0; i < 2; ++i) {
-    EXPECT_EQ(RunBackends(groups[i],
+    EXPECT_EQ(RunBackends(nodes[i],
                           [&](Rank& rank) {
                             const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
                             const Case c = CaseOf(DType::kFloat32, {});
@@ -135,8 +135,8 @@ TEST(NativeAdasum, OneGroupAndAllApartGiveTheSameBits) {
 }
 
 TEST(NativeAdasum, ARankThatHasJoinedAddsNothing) {
-  for (const auto& groups : kGroups) {
-    EXPECT_EQ(RunBackends(groups,
+  for (const auto& nodes : kNodes) {
+    EXPECT_EQ(RunBackends(nodes,
                           [](Rank& rank) -> std::string {
                             const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
                             const Case c = CaseOf(DType::kFloat64, {});

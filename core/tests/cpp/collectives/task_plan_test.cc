@@ -9,9 +9,9 @@
 namespace farandole {
 namespace {
 
-Plan PlanOfSum(const std::vector<int>& groups, size_t size_bytes, const std::string& algorithm = "auto") {
+Plan PlanOfSum(const std::vector<int>& nodes, size_t size_bytes, const std::string& algorithm = "auto") {
   std::vector<PeerInfo> peers;
-  const ProcessSet set = WholeWorld(LayoutOfGroups(groups, &peers), 0);
+  const ProcessSet set = WholeWorld(LayoutOfNodes(nodes, &peers), 0);
   Task task;
   task.set = &set;
   task.buffers = {{nullptr, nullptr, size_bytes}};

@@ -78,8 +78,8 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     const Description& description = Descriptions()[static_cast<size_t>(id)];
     const size_t each = description.signature.CountsPerRank(layout.size());
     const std::vector<int64_t> counts(each * static_cast<size_t>(layout.size()), 4);
-    const LogKind ready = layout.group_count() == 1 ? LogKind::kReady : LogKind::kReadyAcross;
-    const Completion completion{id, 1, 1, {{id % layout.group_count(), std::vector<int64_t>(each, 4)}}};
+    const LogKind ready = layout.node_count() == 1 ? LogKind::kReady : LogKind::kReadyAcross;
+    const Completion completion{id, 1, 1, {{id % layout.node_count(), std::vector<int64_t>(each, 4)}}};
     all.push_back(Encode(MessageKind::kDescribe, description));
     all.push_back(Encode(Failure{description.signature.set, description.name, Code::kInvalid, "no"}));
     all.push_back(Encode(AssignmentOf(id, layout)));
@@ -142,7 +142,7 @@ TEST(FuzzTest, TheCoordinatorSurvivesAnyMessage) {
 }
 
 struct Member {
-  Member(const Layout& layout, int rank) : memory(GroupMemory::BytesFor(2)), negotiation(layout, rank, memory.data()) {}
+  Member(const Layout& layout, int rank) : memory(NodeMemory::BytesFor(2)), negotiation(layout, rank, memory.data()) {}
   Pages memory;
   Negotiation negotiation;
   Ticket latest = 0;
@@ -178,7 +178,7 @@ struct Member {
     if (!negotiation.Submit(ReadyDescription(description), &admission).ok()) return;
     latest = admission.ticket;
     if (admission.id < 0) return;
-    if (admission.cells) return Put(description, &admission);
+    if (admission.slots) return Put(description, &admission);
     const Negotiation::Arrived arrived = negotiation.Arrive(admission);
     if (arrived == Negotiation::Arrived::kRetired) negotiation.Redescribe(admission.ticket);
     if (arrived == Negotiation::Arrived::kLast && admission.early) early = admission;
@@ -186,8 +186,8 @@ struct Member {
   }
   void Put(const Description& description, Admission* admission) {
     const float data[6] = {1, 2, 3, 4, 5, 6};
-    const CellTensor tensor{data, nullptr, DType::kFloat32, 6};
-    admission->cells->Put(admission->set->position, &tensor, description.signature.tensors.size(), admission->stamp());
+    const SlotTensor tensor{data, nullptr, DType::kFloat32, 6};
+    admission->slots->Put(admission->set->position, &tensor, description.signature.tensors.size(), admission->stamp());
     if (negotiation.IsReady(*admission) && negotiation.IsSmall(admission->ticket))
       negotiation.EndSmall(admission->ticket);
   }
@@ -222,7 +222,7 @@ void FuzzMember(const std::vector<std::string>& machines, int rank) {
 }
 
 // A leader clears the stamps of a span as soon as it hears of the id.
-TEST(LeadTest, AnEarlyIdOfAGroupNeedsItsSpan) {
+TEST(LeadTest, AnEarlyIdOfANodeNeedsItsSpan) {
   const Layout& layout = CachedLayout({"a", "a", "b"});
   const Assignment valid = AssignmentOf(0, layout);
   ASSERT_EQ(valid.protocol, Protocol::kEarly);
@@ -238,8 +238,8 @@ TEST(LeadTest, AnEarlyIdOfAGroupNeedsItsSpan) {
 }
 
 TEST(FuzzTest, ALeaderSurvivesAnyMessage) { FuzzMember({"a", "a", "b"}, 0); }
-TEST(FuzzTest, TheLeaderOfTheOnlyGroupSurvivesAnyMessage) { FuzzMember({"a", "a"}, 0); }
-TEST(FuzzTest, AGroupOfOneSurvivesAnyMessage) { FuzzMember({"a", "a", "b"}, 2); }
+TEST(FuzzTest, TheLeaderOfTheOnlyNodeSurvivesAnyMessage) { FuzzMember({"a", "a"}, 0); }
+TEST(FuzzTest, ANodeOfOneSurvivesAnyMessage) { FuzzMember({"a", "a", "b"}, 2); }
 TEST(FuzzTest, ARankThatSharesNoMemorySurvivesAnyMessage) { FuzzMember({"a", "b", "c"}, 0); }
 TEST(FuzzTest, ARankThatDoesNotLeadSurvivesAnyMessage) { FuzzMember({"a", "a", "b"}, 1); }
 
@@ -262,19 +262,19 @@ Status Decoded(const Description& description) {
 TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   const Layout& layout = CachedLayout({"a", "a"});
   Member member(layout, 0);
-  const GroupMemory group(member.memory.data(), 0, 2);
+  const NodeMemory node(member.memory.data(), 0, 2);
   Negotiation& negotiation = member.negotiation;
   std::vector<Negotiation::Event> events;
   Admission admission;
   ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &admission).ok());
-  const Assignment assignment = AssignmentOf(5, Descriptions()[0], Protocol::kCells, 0);
+  const Assignment assignment = AssignmentOf(5, Descriptions()[0], Protocol::kSlots, 0);
   ASSERT_TRUE(negotiation.OnMessage(Encode(assignment), &events).ok());
   ASSERT_TRUE(negotiation.OnMessage(Encode(LogItems{{{LogKind::kReady, 5, 0, 0, {}}}}), &events).ok());
   ASSERT_TRUE(negotiation.Advance(&events));
   ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &admission).ok());
   const float data[6] = {};
-  const CellTensor tensor{data, nullptr, DType::kFloat32, 6};
-  for (int each : {0, 1}) admission.cells->Put(each, &tensor, 1, admission.stamp());
+  const SlotTensor tensor{data, nullptr, DType::kFloat32, 6};
+  for (int each : {0, 1}) admission.slots->Put(each, &tensor, 1, admission.stamp());
   ASSERT_TRUE(negotiation.IsReady(admission));
   ASSERT_TRUE(negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, 5), &events).ok());
   EXPECT_FALSE(negotiation.IsReady(admission)) << "the log says what it is worth";
@@ -283,8 +283,8 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   ASSERT_TRUE(negotiation.Advance(&events));
   ASSERT_EQ(events.size(), 1u);
   ASSERT_EQ(events[0].kind, Negotiation::Event::kTake);
-  GroupMemory(member.memory.data(), 1, 2).counters.DoneWith(5, 2);
-  EXPECT_FALSE(group.counters.AllDoneWith(5, 2));
+  NodeMemory(member.memory.data(), 1, 2).counters.DoneWith(5, 2);
+  EXPECT_FALSE(node.counters.AllDoneWith(5, 2));
   EXPECT_TRUE(negotiation.HasNews()) << "the driver must come back";
   negotiation.outbox().TakeRing();
   negotiation.outbox().Take();
@@ -297,7 +297,7 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
 TEST(BatchTest, MayHaveMoreEntriesThanTheLog) {
   constexpr int kOperations = 6;
   const Layout& layout = CachedLayout({"a", "b"});
-  Pages memory(GroupMemory::BytesFor(1));
+  Pages memory(NodeMemory::BytesFor(1));
   Negotiation::Limits limits;
   limits.log_entries = 4;
   Negotiation negotiation(layout, 0, memory.data(), limits);
@@ -333,8 +333,8 @@ TEST(RetireTest, AUseWhoseMembersMeantDifferentOperationsIsNotComplete) {
     leader.negotiation.outbox().Take();
     const Assignment assignment = AssignmentOf(id, description, Protocol::kNegotiated, -1);
     ASSERT_TRUE(leader.negotiation.OnMessage(Encode(assignment), &events).ok());
-    GroupMemory(leader.memory.data(), 0, 2).counters.Arrive(id, StampOf(1, sequence_numbers.first), 2);
-    GroupMemory(leader.memory.data(), 1, 2).counters.Arrive(id, StampOf(1, sequence_numbers.second), 2);
+    NodeMemory(leader.memory.data(), 0, 2).counters.Arrive(id, StampOf(1, sequence_numbers.first), 2);
+    NodeMemory(leader.memory.data(), 1, 2).counters.Arrive(id, StampOf(1, sequence_numbers.second), 2);
     ASSERT_TRUE(leader.negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, id), &events).ok());
     leader.negotiation.Advance(&events);
     const std::vector<Bytes> said = leader.negotiation.outbox().Take();
@@ -352,7 +352,7 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   std::vector<Negotiation::Event> events;
   Admission admission;
   Description addition = Descriptions()[4];
-  addition.signature.ranks = {1};  // this rank is not in the set, and only leads the group
+  addition.signature.ranks = {1};  // this rank is not in the set, and only leads the node
   ASSERT_TRUE(negotiation.Submit(ReadyDescription(addition), &admission).ok());
   const auto assigned = [&](int id, const Description& description) {
     return negotiation.OnMessage(Encode(AssignmentOf(id, description, Protocol::kNegotiated, -1)), &events).ok();

@@ -22,9 +22,9 @@ class Job {
  public:
   explicit Job(const std::vector<std::string>& machines) : layout_(LayoutOf(machines)), coordinator_(layout_) {
     for (int rank = 0; rank < layout_.size(); ++rank) {
-      const int members = static_cast<int>(layout_.groups[0].size());
-      if (rank < layout_.group_count()) memories_.push_back(std::make_unique<Pages>(GroupMemory::BytesFor(members)));
-      std::byte* const memory = memories_[static_cast<size_t>(layout_.group_of[static_cast<size_t>(rank)])]->data();
+      const int members = static_cast<int>(layout_.nodes[0].size());
+      if (rank < layout_.node_count()) memories_.push_back(std::make_unique<Pages>(NodeMemory::BytesFor(members)));
+      std::byte* const memory = memories_[static_cast<size_t>(layout_.node_of[static_cast<size_t>(rank)])]->data();
       ranks_.push_back(std::make_unique<Negotiation>(layout_, rank, memory));
     }
   }
@@ -68,7 +68,7 @@ class Job {
 
   const Layout layout_;
   Coordinator coordinator_;
-  std::vector<std::unique_ptr<Pages>> memories_;  // by group
+  std::vector<std::unique_ptr<Pages>> memories_;  // by node
   std::vector<std::unique_ptr<Negotiation>> ranks_;
   size_t completed_ = 0;
   int descriptions_ = 0;

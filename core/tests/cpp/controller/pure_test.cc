@@ -103,8 +103,8 @@ TEST(SpansTest, NoneOverlapAndClearMakesOnePieceOfAll) {
   }
 }
 
-// Reports of several groups may be merged in any order.
-TEST(ReportTest, WhatSeveralGroupsHaveClosedCanBeMergedInAnyOrder) {
+// Reports of several nodes may be merged in any order.
+TEST(ReportTest, WhatSeveralNodesHaveClosedCanBeMergedInAnyOrder) {
   const auto early = [](uint64_t uses, int64_t sequence_number) {
     const uint64_t stamp = sequence_number < 0 ? 0 : StampOf(uses, sequence_number);  // 0: not known any more
     return Closing{3, 1, uses, uses, stamp, false};
@@ -123,7 +123,7 @@ TEST(ReportTest, WhatSeveralGroupsHaveClosedCanBeMergedInAnyOrder) {
       nested.Merge(right);
       EXPECT_EQ(left.uses(), static_cast<uint64_t>(uses));
       EXPECT_EQ(nested.uses(), static_cast<uint64_t>(uses));
-      EXPECT_EQ(nested.groups, 3);
+      EXPECT_EQ(nested.nodes, 3);
     } while (std::next_permutation(order.begin(), order.end()));
   }
 }
@@ -200,7 +200,7 @@ TEST(CoordinatorTest, CountsGetTheirSpanHoweverFullTheSpansAre) {
   constexpr int kRanks = 8;
   Coordinator coordinator(LayoutOf(std::vector<std::string>(kRanks, "a")));
   Description small;
-  small.signature.tensors = {{DType::kFloat32, {CellLimitBytes(kRanks) / 4}}};
+  small.signature.tensors = {{DType::kFloat32, {SlotLimitBytes(kRanks) / 4}}};
   for (int i = 0; i < 200; ++i) {
     small.name = "w" + std::to_string(i);
     EXPECT_EQ(DescribeByAll(&coordinator, kRanks, small), (std::vector<std::string>{small.name}));
@@ -277,7 +277,7 @@ TEST(CoordinatorTest, WhetherASumHasASpanDependsOnItsSizeAndTheNumberOfRanks) {
   EXPECT_FALSE(has_span(3, kUpTo32Kb + 1));
 }
 
-TEST(CoordinatorTest, LargeCellsAreForOperationsThatAllRanksAwait) {
+TEST(CoordinatorTest, LargeSlotsAreForOperationsThatAllRanksAwait) {
   Coordinator coordinator(LayoutOf({"a", "a"}));
   constexpr int64_t kLarge = 256 << 10;  // 1 MB
   EXPECT_TRUE(GetsSpan(&coordinator, "both", kLarge, {true, true}));
@@ -286,7 +286,7 @@ TEST(CoordinatorTest, LargeCellsAreForOperationsThatAllRanksAwait) {
   EXPECT_FALSE(GetsSpan(&coordinator, "larger", kLarge + 1, {true, true}));
 }
 
-TEST(CoordinatorTest, LargeCellsOfNamesThatTheUserGaveAreFew) {
+TEST(CoordinatorTest, LargeSlotsOfNamesThatTheUserGaveAreFew) {
   Coordinator coordinator(LayoutOf({"a", "a"}));
   constexpr int64_t kLarge = 128 << 10;  // 512 KB, of which two ranks have two buffers each
   int large = 0;
@@ -325,7 +325,7 @@ Description InTheLog() {
   return description;
 }
 
-TEST(CoordinatorTest, AKnownOperationThatAGroupHasNotComeToIsStalled) {
+TEST(CoordinatorTest, AKnownOperationThatANodeHasNotComeToIsStalled) {
   Coordinator coordinator(LayoutOf({"a", "b", "b"}));
   std::vector<Outgoing> out;
   Describe(&coordinator, 3, InTheLog(), &out);
@@ -364,7 +364,7 @@ TEST(CoordinatorTest, WhoAsksForWhomItWaitsIsToldThoseThatHaveNotCome) {
   ASSERT_TRUE(coordinator.OnMessage(1, Encode(MessageKind::kDescribe, InTheLog()), &out).ok());
   EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{})) << "known, and nobody has come";
   ASSERT_TRUE(coordinator.OnMessage(0, ReportOf(Completion{0, 1, 1, {{0, {}}}}), &out).ok());
-  EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{1, 2})) << "known, and a group has come";
+  EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{1, 2})) << "known, and a node has come";
 }
 
 TEST(CoordinatorTest, TheRanksThatAreAskedForAreToldWhoAsks) {

@@ -7,7 +7,7 @@
 
 namespace farandole {
 
-Layout MakeGroups(const std::vector<int>& sizes) {
+Layout MakeNodes(const std::vector<int>& sizes) {
   std::vector<PeerInfo> peers;
   for (size_t g = 0; g < sizes.size(); ++g) {
     for (int i = 0; i < sizes[g]; ++i) peers.push_back({"host", "machine" + std::to_string(g), 1, true, ""});
@@ -15,16 +15,16 @@ Layout MakeGroups(const std::vector<int>& sizes) {
   return MakeLayout(peers);
 }
 
-SimulatedJob::SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted, Negotiation::Limits limits)
-    : layout_(MakeGroups(groups)),
+SimulatedJob::SimulatedJob(const std::vector<int>& nodes, uint64_t seed, Planted planted, Negotiation::Limits limits)
+    : layout_(MakeNodes(nodes)),
       random_(seed),
       planted_(planted),
       coordinator_(layout_, seed % 3 == 0 ? 0 : IdTable::kMostNew) {
-  for (const auto& group : layout_.groups)
-    memories_.push_back(std::make_unique<Pages>(GroupMemory::BytesFor(static_cast<int>(group.size()))));
+  for (const auto& node : layout_.nodes)
+    memories_.push_back(std::make_unique<Pages>(NodeMemory::BytesFor(static_cast<int>(node.size()))));
   if (seed % 2 == 0) limits.one_phase_bytes = 0;
   for (int r = 0; r < layout_.size(); ++r) {
-    std::byte* const memory = memories_[static_cast<size_t>(layout_.group_of[static_cast<size_t>(r)])]->data();
+    std::byte* const memory = memories_[static_cast<size_t>(layout_.node_of[static_cast<size_t>(r)])]->data();
     ranks_.push_back(std::make_unique<Rank>(layout_, r, memory, limits));
   }
   to_rank_.resize(ranks_.size());
@@ -256,7 +256,7 @@ bool SimulatedJob::TakeSmall(int r) {
     ready = rank.negotiation.ReadySmall();
   } else {
     for (const auto& [ticket, operation] : rank.in_flight) {
-      if (operation->admission.cells && IsReady(rank, *operation)) ready.push_back(ticket);
+      if (operation->admission.slots && IsReady(rank, *operation)) ready.push_back(ticket);
     }
   }
   bool moved = false;
@@ -271,7 +271,7 @@ bool SimulatedJob::TakeSmall(int r) {
 bool SimulatedJob::GoOn(Rank* rank, const std::shared_ptr<Operation>& operation) {
   const Admission& admission = operation->admission;
   const Ticket ticket = admission.ticket;
-  const bool had_reduced = admission.large && admission.cells->HasReduced(admission.cells->self(), admission.stamp());
+  const bool had_reduced = admission.large && admission.slots->HasReduced(admission.slots->self(), admission.stamp());
   if (admission.large && !ReduceLarge(rank, operation.get())) return !had_reduced;
   rank->negotiation.EndSmall(ticket);
   if (!admission.large) {
@@ -290,20 +290,20 @@ void SimulatedJob::PutLarge(Operation* operation) {
     operation->sums.emplace_back(elements, 0);
     Fill(*operation, operation->inputs.back().data(), elements);
   }
-  CellBuffer cells = *admission.cells;
-  const std::vector<CellTensor> tensors = operation->Tensors();
-  cells.PutForOthers(tensors.data(), tensors.size(), admission.stamp(), random_() % 2 == 0);
+  SlotBuffer slots = *admission.slots;
+  const std::vector<SlotTensor> tensors = operation->Tensors();
+  slots.PutForOthers(tensors.data(), tensors.size(), admission.stamp(), random_() % 2 == 0);
 }
 
 // Returns whether the operation is complete.
 bool SimulatedJob::ReduceLarge(Rank* rank, Operation* operation) {
   const Admission& admission = operation->admission;
-  const CellBuffer& cells = *admission.cells;
-  const std::vector<CellTensor> tensors = operation->Tensors();
-  if (!cells.HasReduced(cells.self(), admission.stamp()))
-    ReduceShare(cells, ReduceOp::kSum, {1.0, 1.0}, tensors.data(), tensors.size(), admission.stamp());
-  if (!cells.AllHaveReduced(admission.stamp())) return false;
-  CopyShares(cells, tensors.data(), tensors.size());
+  const SlotBuffer& slots = *admission.slots;
+  const std::vector<SlotTensor> tensors = operation->Tensors();
+  if (!slots.HasReduced(slots.self(), admission.stamp()))
+    ReduceShare(slots, ReduceOp::kSum, {1.0, 1.0}, tensors.data(), tensors.size(), admission.stamp());
+  if (!slots.AllHaveReduced(admission.stamp())) return false;
+  CopyShares(slots, tensors.data(), tensors.size());
   for (const std::vector<int64_t>& sums : operation->sums) CheckSmall(*rank, *operation, sums);
   return true;
 }
@@ -347,9 +347,9 @@ MessageTag SimulatedJob::TagOf(const Admission& admission) {
 bool SimulatedJob::HasAll(const Rank& rank, const Operation& operation) const {
   const Admission& admission = operation.admission;
   int here = 0;
-  for (int g = 0; g < admission.set->layout.group_count(); ++g)
+  for (int g = 0; g < admission.set->layout.node_count(); ++g)
     here += IsHere(rank, admission, admission.set->LeaderOf(g));
-  return here == admission.set->layout.group_count() - 1;
+  return here == admission.set->layout.node_count() - 1;
 }
 
 bool SimulatedJob::IsHere(const Rank& rank, const Admission& admission, int leader) const {
@@ -398,8 +398,8 @@ std::set<int> SimulatedJob::MissingFor(int rank) const {
     all.insert(missing.begin(), missing.end());
     const Admission& admission = operation->admission;
     if (!missing.empty() || !admission.early || admission.set->member() != 0) continue;
-    for (int g = 0; g < admission.set->layout.group_count(); ++g) {
-      const bool is_alone = admission.set->layout.groups[static_cast<size_t>(g)].size() == 1;
+    for (int g = 0; g < admission.set->layout.node_count(); ++g) {
+      const bool is_alone = admission.set->layout.nodes[static_cast<size_t>(g)].size() == 1;
       const int leader = admission.set->LeaderOf(g);
       if (is_alone && leader != rank && !IsHere(here, admission, leader)) all.insert(leader);
     }

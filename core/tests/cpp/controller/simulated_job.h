@@ -1,4 +1,4 @@
-// A whole job in one thread: negotiations, their groups' memory, the coordinator and the messages between them, which
+// A whole job in one thread: negotiations, their nodes' memory, the coordinator and the messages between them, which
 // make one step at a time in an order drawn from a seed. The job does by itself what the engine does with threads,
 // queues and sockets, and relies only on what the controller's headers promise.
 //
@@ -30,7 +30,7 @@
 
 namespace farandole {
 
-Layout MakeGroups(const std::vector<int>& sizes);
+Layout MakeNodes(const std::vector<int>& sizes);
 
 // Bugs that a test can plant in a job, to see that the simulation finds them.
 enum class Planted {
@@ -46,7 +46,7 @@ enum class Time { kNever, kAtStandstill, kAnytime };
 
 class SimulatedJob {
  public:
-  SimulatedJob(const std::vector<int>& groups, uint64_t seed, Planted planted = Planted::kNone,
+  SimulatedJob(const std::vector<int>& nodes, uint64_t seed, Planted planted = Planted::kNone,
                Negotiation::Limits limits = {});
   ~SimulatedJob();
 
@@ -127,7 +127,7 @@ class SimulatedJob {
   bool EnterCall(Rank* rank, const std::shared_ptr<Operation>& operation);
   void Put(const Operation& operation);
   static void Fill(const Operation& operation, int64_t* elements, size_t count);
-  void PutIntoCells(const Operation& operation, CellBuffer cells, int member, bool wants_bell);
+  void PutIntoSlots(const Operation& operation, SlotBuffer slots, int member, bool wants_bell);
   bool GoOnWithEarly(Rank* rank, const std::shared_ptr<Operation>& operation);
   void PutToOthers(int r, const Operation& operation);
   static std::vector<std::pair<size_t, size_t>> TensorsOf(const Operation& operation);
@@ -168,7 +168,7 @@ class SimulatedJob {
   std::mt19937_64 random_;
   const Planted planted_;
   Coordinator coordinator_;
-  std::vector<std::unique_ptr<Pages>> memories_;  // by group
+  std::vector<std::unique_ptr<Pages>> memories_;  // by node
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::deque<Bytes>> to_rank_, to_coordinator_;
   std::map<std::pair<int, int>, std::deque<Parcel>> puts_;  // by sender and receiver
@@ -191,12 +191,12 @@ struct SimulatedJob::Operation {
   bool invited = false;
   std::vector<std::vector<int64_t>> inputs, sums;  // large: of each tensor
   bool begun = false;                              // early: it has put what it puts
-  bool has_partial = false;                        // early: it has put its group's partial to the others
+  bool has_partial = false;                        // early: it has put its node's partial to the others
   bool stuck_reported = false;
   std::vector<int64_t> counts;
   int set() const { return call.description.signature.set; }
-  std::vector<CellTensor> Tensors() {  // of a large one
-    std::vector<CellTensor> tensors;
+  std::vector<SlotTensor> Tensors() {  // of a large one
+    std::vector<SlotTensor> tensors;
     for (size_t i = 0; i < inputs.size(); ++i)
       tensors.push_back({inputs[i].data(), sums[i].data(), DType::kInt64, inputs[i].size()});
     return tensors;
@@ -211,10 +211,10 @@ struct SimulatedJob::Work {
 struct SimulatedJob::Rank {
   Rank(const Layout& layout, int number, std::byte* memory, const Negotiation::Limits& limits)
       : number(number),
-        group(layout.group_of[static_cast<size_t>(number)]),
+        node(layout.node_of[static_cast<size_t>(number)]),
         negotiation(layout, number, memory, limits) {}
   const int number;
-  const int group;
+  const int node;
   Negotiation negotiation;
   std::deque<Call> script;
   std::map<Ticket, std::shared_ptr<Operation>> in_flight;

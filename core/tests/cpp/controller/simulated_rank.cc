@@ -115,7 +115,7 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
     return false;
   }
   rank->in_flight[admission.ticket] = operation;
-  if (admission.cells) {
+  if (admission.slots) {
     admission.large ? PutLarge(operation.get()) : Put(*operation);
     if (random_() % 2 == 0 && IsReady(*rank, *operation)) GoOn(rank, operation);
   } else if (admission.id >= 0) {
@@ -157,7 +157,7 @@ bool SimulatedJob::EnterCall(Rank* rank, const std::shared_ptr<Operation>& opera
 }
 
 void SimulatedJob::Put(const Operation& operation) {
-  PutIntoCells(operation, *operation.admission.cells, operation.admission.set->position, random_() % 2 == 0);
+  PutIntoSlots(operation, *operation.admission.slots, operation.admission.set->position, random_() % 2 == 0);
 }
 
 // The data say whose they are and of which call: the rank at position p of n fills the elements p, p + n, p + 2n ...
@@ -168,17 +168,17 @@ void SimulatedJob::Fill(const Operation& operation, int64_t* elements, size_t co
     elements[i] = static_cast<int64_t>(operation.call.tag);
 }
 
-void SimulatedJob::PutIntoCells(const Operation& operation, CellBuffer cells, int member, bool wants_bell) {
+void SimulatedJob::PutIntoSlots(const Operation& operation, SlotBuffer slots, int member, bool wants_bell) {
   const Signature& signature = operation.call.description.signature;
   std::vector<std::vector<int64_t>> data;
-  std::vector<CellTensor> tensors;
+  std::vector<SlotTensor> tensors;
   for (const TensorSpec& tensor : signature.tensors) {
     const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
     std::vector<int64_t>& values = data.emplace_back(elements, 0);
     Fill(operation, values.data(), elements);
     tensors.push_back({values.data(), nullptr, tensor.dtype, elements});
   }
-  cells.Put(member, tensors.data(), tensors.size(), operation.admission.stamp(), wants_bell);
+  slots.Put(member, tensors.data(), tensors.size(), operation.admission.stamp(), wants_bell);
 }
 
 // ---- early operations, as EarlySum (execution/early_sum.h) and EarlySums do them
@@ -189,10 +189,10 @@ bool SimulatedJob::GoOnWithEarly(Rank* rank, const std::shared_ptr<Operation>& o
   const bool leads = admission.set->member() == 0;
   if (!operation->begun) {
     operation->begun = true;
-    if (admission.group_cells) PutIntoCells(*operation, *admission.group_cells, admission.set->member(), false);
+    if (admission.node_slots) PutIntoSlots(*operation, *admission.node_slots, admission.set->member(), false);
     return true;
   }
-  const bool collected = !admission.group_cells || admission.group_cells->AllHavePut(admission.stamp());
+  const bool collected = !admission.node_slots || admission.node_slots->AllHavePut(admission.stamp());
   if (leads && collected && !operation->has_partial) {
     operation->has_partial = true;
     PutToOthers(rank->number, *operation);
@@ -200,15 +200,15 @@ bool SimulatedJob::GoOnWithEarly(Rank* rank, const std::shared_ptr<Operation>& o
   }
   if (leads && operation->has_partial && HasAll(*rank, *operation)) {
     const std::vector<int64_t> sums = SumOfAll(*rank, *operation);
-    if (admission.group_cells) {
-      std::memcpy(admission.group_cells->result(), sums.data(), sums.size() * sizeof(int64_t));
-      admission.group_cells->AnnounceResult(admission.stamp());
+    if (admission.node_slots) {
+      std::memcpy(admission.node_slots->result(), sums.data(), sums.size() * sizeof(int64_t));
+      admission.node_slots->AnnounceResult(admission.stamp());
     }
     EndEarly(rank, operation, sums);
     return true;
   }
-  if (leads || !admission.group_cells->HasResult(admission.stamp())) return false;
-  const auto* const result = reinterpret_cast<const int64_t*>(admission.group_cells->result());
+  if (leads || !admission.node_slots->HasResult(admission.stamp())) return false;
+  const auto* const result = reinterpret_cast<const int64_t*>(admission.node_slots->result());
   const int64_t bytes = operation->call.description.signature.TotalBytes();
   EndEarly(rank, operation, {result, result + bytes / static_cast<int64_t>(sizeof(int64_t))});
   return true;
@@ -229,11 +229,11 @@ std::vector<int64_t> SimulatedJob::PartialOf(const Operation& operation) const {
   const Admission& admission = operation.admission;
   std::vector<int64_t> data(static_cast<size_t>(operation.call.description.signature.TotalBytes()) / sizeof(int64_t),
                             0);
-  for (int m = 0; admission.group_cells && m < admission.group_cells->member_count(); ++m) {
-    const auto* const theirs = reinterpret_cast<const int64_t*>(admission.group_cells->payload(m));
+  for (int m = 0; admission.node_slots && m < admission.node_slots->member_count(); ++m) {
+    const auto* const theirs = reinterpret_cast<const int64_t*>(admission.node_slots->payload(m));
     for (size_t i = 0; i < data.size(); ++i) data[i] += theirs[i];
   }
-  if (admission.group_cells) return data;
+  if (admission.node_slots) return data;
   for (const auto& [begin, elements] : TensorsOf(operation)) Fill(operation, data.data() + begin, elements);
   return data;
 }
@@ -241,7 +241,7 @@ std::vector<int64_t> SimulatedJob::PartialOf(const Operation& operation) const {
 std::vector<int64_t> SimulatedJob::SumOfAll(const Rank& rank, const Operation& operation) const {
   const Admission& admission = operation.admission;
   std::vector<int64_t> sums = PartialOf(operation);
-  for (int g = 0; g < admission.set->layout.group_count(); ++g) {
+  for (int g = 0; g < admission.set->layout.node_count(); ++g) {
     const auto found = rank.early.find({admission.serial, admission.stamp(), admission.set->LeaderOf(g)});
     if (found == rank.early.end()) continue;
     for (size_t i = 0; i < std::min(sums.size(), found->second.size()); ++i) sums[i] += found->second[i];
@@ -251,7 +251,7 @@ std::vector<int64_t> SimulatedJob::SumOfAll(const Rank& rank, const Operation& o
 
 void SimulatedJob::EndEarly(Rank* rank, const std::shared_ptr<Operation>& operation, const std::vector<int64_t>& sums) {
   const Admission& admission = operation->admission;
-  for (int g = 0; g < admission.set->layout.group_count(); ++g)
+  for (int g = 0; g < admission.set->layout.node_count(); ++g)
     rank->early.erase({admission.serial, admission.stamp(), admission.set->LeaderOf(g)});
   for (const auto& [begin, elements] : TensorsOf(*operation)) {
     const auto first = sums.begin() + static_cast<std::ptrdiff_t>(begin);
@@ -266,7 +266,7 @@ void SimulatedJob::EndEarly(Rank* rank, const std::shared_ptr<Operation>& operat
 void SimulatedJob::PutToOthers(int r, const Operation& operation) {
   const Admission& admission = operation.admission;
   const std::vector<int64_t> data = PartialOf(operation);
-  for (int g = 0; g < admission.set->layout.group_count(); ++g) {
+  for (int g = 0; g < admission.set->layout.node_count(); ++g) {
     const int other = admission.set->LeaderOf(g);
     if (other == r) continue;
     std::deque<Parcel>& queue = puts_[{r, other}];
@@ -371,9 +371,9 @@ void SimulatedJob::HandleBatch(Rank* rank, std::vector<Negotiation::Item> items)
   constexpr int64_t kThresholdBytes = 1 << 20;
   std::vector<const Task*> unfused;
   for (const Task& task : tasks) unfused.push_back(&task);
-  for (const std::vector<size_t>& group : Fuse(unfused, kThresholdBytes)) {
+  for (const std::vector<size_t>& node : Fuse(unfused, kThresholdBytes)) {
     Work work;
-    for (size_t i : group) work.operations.push_back(batch[i]);
+    for (size_t i : node) work.operations.push_back(batch[i]);
     work.set = work.operations[0]->admission.set;
     rank->works.push_back(std::move(work));
   }
@@ -417,14 +417,14 @@ void SimulatedJob::HandleJoinEnd(Rank* rank, const Negotiation::Event& event) {
 // Everything that the rank took part in is done here or can be done now.
 void SimulatedJob::HandleLeft(Rank* rank, int left) {
   ++rank->lefts_seen;
-  // The connections of its group end, or say that it has left, after what was sent for its operations.
-  for (int member : layout_.groups[static_cast<size_t>(layout_.group_of[static_cast<size_t>(left)])]) {
+  // The connections of its node end, or say that it has left, after what was sent for its operations.
+  for (int member : layout_.nodes[static_cast<size_t>(layout_.node_of[static_cast<size_t>(left)])]) {
     while (DeliverPutFrom(member, rank->number)) continue;
   }
   for (const auto& [ticket, operation] : rank->in_flight) {
     const bool took_part = CallOf(operation->call.tag, left) != nullptr;
     const Admission& admission = operation->admission;
-    bool ready = admission.cells && rank->negotiation.IsReady(admission);
+    bool ready = admission.slots && rank->negotiation.IsReady(admission);
     if (took_part && admission.early) ready = WillComplete(*rank, admission, left);
     if (took_part && !ready)
       Complain("rank " + std::to_string(left) + " left before " + operation->call.description.name);
@@ -434,10 +434,10 @@ void SimulatedJob::HandleLeft(Rank* rank, int left) {
 // As EarlySums::MayHaveSent has it.
 bool SimulatedJob::WillComplete(const Rank& rank, const Admission& admission, int left) const {
   const ProcessSet& set = *admission.set;
-  if (admission.group_cells && !admission.group_cells->AllHavePut(admission.stamp())) return false;
-  const int group = set.layout.group_of[static_cast<size_t>(set.PositionOf(left))];
-  if (group == set.group() || set.member() != 0) return true;
-  const auto found = rank.early.find({admission.serial, admission.stamp(), set.LeaderOf(group)});
+  if (admission.node_slots && !admission.node_slots->AllHavePut(admission.stamp())) return false;
+  const int node = set.layout.node_of[static_cast<size_t>(set.PositionOf(left))];
+  if (node == set.node() || set.member() != 0) return true;
+  const auto found = rank.early.find({admission.serial, admission.stamp(), set.LeaderOf(node)});
   return found != rank.early.end() && !found->second.empty();
 }
 
@@ -459,7 +459,7 @@ bool SimulatedJob::IsReady(const Rank& rank, const Operation& operation) const {
   if (planted_ != Planted::kEarlyReady) return false;
   int here = 0;
   for (int p = 0; p < operation.admission.set->size(); ++p)
-    here += operation.admission.cells->HasPut(p, operation.admission.stamp());
+    here += operation.admission.slots->HasPut(p, operation.admission.stamp());
   return here >= operation.admission.set->size() - 1;
 }
 
@@ -475,12 +475,12 @@ void SimulatedJob::Fold(Rank* rank, const Operation& operation) {
     if (tensor.dtype != DType::kInt64) return Complain("not a tensor of ours");
   }
   std::vector<std::vector<int64_t>> data;
-  std::vector<CellTensor> tensors;
+  std::vector<SlotTensor> tensors;
   for (const TensorSpec& tensor : operation.call.description.signature.tensors) {
     data.emplace_back(static_cast<size_t>(ElementCount(tensor.shape)), 0);
     tensors.push_back({nullptr, data.back().data(), tensor.dtype, data.back().size()});
   }
-  ReduceSlots(*operation.admission.cells, ReduceOp::kSum, {1.0, 1.0}, tensors.data(), tensors.size(), kNoMember);
+  ReduceSlots(*operation.admission.slots, ReduceOp::kSum, {1.0, 1.0}, tensors.data(), tensors.size(), kNoMember);
   for (const std::vector<int64_t>& sums : data) CheckSmall(*rank, operation, sums);
 }
 

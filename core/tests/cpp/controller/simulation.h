@@ -13,7 +13,7 @@
 
 namespace farandole {
 
-using Sizes = std::vector<int>;  // of the groups
+using Sizes = std::vector<int>;  // of the nodes
 
 // FARANDOLE_SEED runs that seed alone; FARANDOLE_SEEDS is how many jobs all tests together run, about.
 inline uint64_t NumberFrom(const char* variable, uint64_t otherwise) {
@@ -37,7 +37,7 @@ class Simulated : public testing::TestWithParam<Sizes> {
     const uint64_t first = only > 0 ? only : 1, last = only > 0 ? only : count;
     for (uint64_t seed = first; seed <= last && !HasFailure(); ++seed) {
       SCOPED_TRACE("FARANDOLE_SEED=" + std::to_string(seed));
-      SimulatedJob job(GetParam(), seed, planted, {most_uses, seed % 4 == 0 ? 16 : GroupLog::kEntries});
+      SimulatedJob job(GetParam(), seed, planted, {most_uses, seed % 4 == 0 ? 16 : NodeLog::kEntries});
       body(job, seed);
       if (planted != Planted::kNone) continue;
       EXPECT_EQ(job.complaint(), "");
@@ -90,7 +90,7 @@ inline void AnyCall(Scripts* scripts, const Ranks& ranks, const Ranks& members, 
   }
 }
 
-inline const auto kAllGroups =
+inline const auto kAllNodes =
     testing::Values(Sizes{1}, Sizes{2}, Sizes{4}, Sizes{1, 1}, Sizes{1, 1, 1}, Sizes{2, 1}, Sizes{3, 2, 2});
 inline const auto kSeveralRanks =
     testing::Values(Sizes{2}, Sizes{4}, Sizes{1, 1}, Sizes{1, 1, 1}, Sizes{2, 1}, Sizes{3, 2, 2});

@@ -8,7 +8,7 @@ class DeathTest : public Simulated {};
 class LeaveTest : public Simulated {};
 class PlantedControllerBugTest : public Simulated {};
 
-// Every wait for the dead rank is explained: by the rank itself, another member of the dead rank's group, rank 0, or
+// Every wait for the dead rank is explained: by the rank itself, another member of the dead rank's node, rank 0, or
 // the first task.
 TEST_P(DeathTest, TheOthersStopAndKnowForWhom) {
   ForSeeds(20, [](SimulatedJob& job, uint64_t seed) {
@@ -25,8 +25,8 @@ TEST_P(DeathTest, TheOthersStopAndKnowForWhom) {
     for (int rank = 0; rank < job.size(); ++rank) {
       if (rank == dead) continue;
       const std::set<int> missing = job.MissingFor(rank);
-      const bool in_group = missing.empty() || missing == std::set<int>{dead};
-      EXPECT_TRUE(in_group) << "rank " << rank << " blames others than the dead";
+      const bool in_node = missing.empty() || missing == std::set<int>{dead};
+      EXPECT_TRUE(in_node) << "rank " << rank << " blames others than the dead";
       named.insert(missing.begin(), missing.end());
       if (job.NotInFront(rank).count(dead) > 0) named.insert(dead);
     }
@@ -40,11 +40,11 @@ TEST_P(DeathTest, TheOthersStopAndKnowForWhom) {
 
 // Kills a rank after ever more steps, with each `every`-th seed. Where rank 0 waits then, it or the coordinator names
 // the dead rank and no other. Returns how often it waits.
-int WaitsOfRank0(const std::vector<int>& groups, int dead, uint64_t last_seed, uint64_t every, int steps) {
+int WaitsOfRank0(const std::vector<int>& nodes, int dead, uint64_t last_seed, uint64_t every, int steps) {
   int waited = 0;
   for (uint64_t seed = every; seed <= last_seed; seed += every) {
     SCOPED_TRACE(seed);
-    SimulatedJob job(groups, seed);
+    SimulatedJob job(nodes, seed);
     Scripts scripts(job.size());
     for (int i = 0; i < 40; ++i) scripts.All(Small("s"));
     job.Kill(dead, static_cast<int>(seed) * steps);
@@ -61,8 +61,8 @@ int WaitsOfRank0(const std::vector<int>& groups, int dead, uint64_t last_seed, u
 // It has put its data, and not reduced its share. (With an even seed, all small operations take two phases.)
 TEST(DeathBetweenTwoPhases, IsSeenByTheOtherRank) { EXPECT_GT(WaitsOfRank0({2}, 1, 200, 2, 4), 50); }
 
-// No member of its group is left to say that it is missing.
-TEST(DeathInAGroupOfOne, IsSeenByTheLeaderThatWaitsForItsData) { EXPECT_GT(WaitsOfRank0({2, 1}, 2, 50, 1, 16), 25); }
+// No member of its node is left to say that it is missing.
+TEST(DeathInANodeOfOne, IsSeenByTheLeaderThatWaitsForItsData) { EXPECT_GT(WaitsOfRank0({2, 1}, 2, 50, 1, 16), 25); }
 
 TEST_P(LeaveTest, WhatTheRankTookPartInIsDoneBeforeItHasLeft) {
   ForSeeds(20, [](SimulatedJob& job, uint64_t seed) {
@@ -86,17 +86,17 @@ TEST_P(LeaveTest, WhatTheRankTookPartInIsDoneBeforeItHasLeft) {
       EXPECT_EQ(job.failed(rank), 0);
       const bool leads = job.layout().member_of[static_cast<size_t>(leaver)] == 0;
       const bool same =
-          job.layout().group_of[static_cast<size_t>(leaver)] == job.layout().group_of[static_cast<size_t>(rank)];
+          job.layout().node_of[static_cast<size_t>(leaver)] == job.layout().node_of[static_cast<size_t>(rank)];
       EXPECT_EQ(job.lefts_seen(rank), 1) << leads << same;
     }
   });
 }
 
 // How many of some jobs complain.
-int Complaints(const std::vector<int>& groups, Planted planted, bool disagree) {
+int Complaints(const std::vector<int>& nodes, Planted planted, bool disagree) {
   int found = 0;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
-    SimulatedJob job(groups, seed, planted);
+    SimulatedJob job(nodes, seed, planted);
     Scripts scripts(job.size());
     for (int i = 0; i < 20; ++i) {
       const std::string name = std::to_string(i % 4);
@@ -122,9 +122,9 @@ TEST_P(PlantedControllerBugTest, BugsAreFound) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, DeathTest, kSeveralRanks);
-INSTANTIATE_TEST_SUITE_P(Groups, LeaveTest, kSeveralRanks);
-INSTANTIATE_TEST_SUITE_P(Groups, PlantedControllerBugTest, kSeveralRanks);
+INSTANTIATE_TEST_SUITE_P(Nodes, DeathTest, kSeveralRanks);
+INSTANTIATE_TEST_SUITE_P(Nodes, LeaveTest, kSeveralRanks);
+INSTANTIATE_TEST_SUITE_P(Nodes, PlantedControllerBugTest, kSeveralRanks);
 
 }  // namespace
 }  // namespace farandole

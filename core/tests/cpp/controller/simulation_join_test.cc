@@ -172,8 +172,8 @@ TEST_P(SeveralRanksJoinTest, DisagreementOfThoseThatAreLeft) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, JoinTest, kAllGroups);
-INSTANTIATE_TEST_SUITE_P(Groups, SeveralRanksJoinTest, kSeveralRanks);
+INSTANTIATE_TEST_SUITE_P(Nodes, JoinTest, kAllNodes);
+INSTANTIATE_TEST_SUITE_P(Nodes, SeveralRanksJoinTest, kSeveralRanks);
 
 }  // namespace
 }  // namespace farandole

@@ -1,4 +1,4 @@
-// Simulated jobs whose ranks also work in process sets: inside a group, across groups, overlapping, of one rank.
+// Simulated jobs whose ranks also work in process sets: inside a node, across nodes, overlapping, of one rank.
 #include "controller/simulation.h"
 
 namespace farandole {
@@ -136,8 +136,8 @@ TEST_P(ProcessSetsTest, MoreSetsThanChannelsAreRefused) {
 // lost.
 TEST_P(SlowReaderTest, AFullLogOnlyWaits) {
   ForSeeds(1, [](SimulatedJob& job, uint64_t) {
-    const Ranks pair{0, job.layout().groups.back()[0] == 0 ? 1 : job.layout().groups.back()[0]};
-    const int slow = job.layout().groups[0].back();
+    const Ranks pair{0, job.layout().nodes.back()[0] == 0 ? 1 : job.layout().nodes.back()[0]};
+    const int slow = job.layout().nodes[0].back();
     Scripts first(job.size());
     first.AddSet(pair);
     first.Wait();
@@ -146,14 +146,14 @@ TEST_P(SlowReaderTest, AFullLogOnlyWaits) {
     Scripts scripts(job.size());
     for (int i = 0; i < 17'000; ++i) scripts.On(pair, Large("x" + std::to_string(i % 8), 1));
     EXPECT_TRUE(job.RunToStandstill(scripts));
-    EXPECT_LT(job.done(0), 17'000) << "the log of a group never filled";
+    EXPECT_LT(job.done(0), 17'000) << "the log of a node never filled";
     job.Pause(slow, false);
     EXPECT_TRUE(job.Run(Scripts(job.size())));
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, ProcessSetsTest, kAllGroups);
-INSTANTIATE_TEST_SUITE_P(Groups, SlowReaderTest, testing::Values(Sizes{3}, Sizes{3, 2, 2}));
+INSTANTIATE_TEST_SUITE_P(Nodes, ProcessSetsTest, kAllNodes);
+INSTANTIATE_TEST_SUITE_P(Nodes, SlowReaderTest, testing::Values(Sizes{3}, Sizes{3, 2, 2}));
 
 }  // namespace
 }  // namespace farandole

@@ -1,4 +1,4 @@
-// Negotiations, their groups' memory and the coordinator in one thread, in random order: messages wait, ranks run
+// Negotiations, their nodes' memory and the coordinator in one thread, in random order: messages wait, ranks run
 // ahead, names change their meaning, ids run out. A failure replays from its seed (FARANDOLE_SEED).
 #include "controller/simulation.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 class SimulationTest : public Simulated {};
 class SeveralRanksTest : public Simulated {};  // one rank cannot disagree
-class OneGroupTest : public Simulated {};      // several groups talk once per batch
+class OneNodeTest : public Simulated {};       // several nodes talk once per batch
 
 TEST_P(SimulationTest, RanksThatSubmitInDifferentOrderRunTheSame) {
   ForSeeds(10, [](SimulatedJob& job, uint64_t) {
@@ -259,7 +259,7 @@ size_t MessagesOf(SimulatedJob* job, int steps, const std::vector<Description>& 
   return job->messages() - before;
 }
 
-TEST_P(OneGroupTest, TheSteadyStateNeedsNoMessages) {
+TEST_P(OneNodeTest, TheSteadyStateNeedsNoMessages) {
   ForSeeds(5, [](SimulatedJob& job, uint64_t) {
     const std::vector<Description> calls{Small("a"), Large("b"), Allgather("c", 2), Of(OpKind::kBarrier, "d")};
     EXPECT_GT(MessagesOf(&job, 2, calls), 0u);
@@ -272,7 +272,7 @@ TEST_P(OneGroupTest, TheSteadyStateNeedsNoMessages) {
   });
 }
 
-TEST_P(OneGroupTest, ANameThatWasUsedVeryOftenIsDescribedAnew) {
+TEST_P(OneNodeTest, ANameThatWasUsedVeryOftenIsDescribedAnew) {
   const auto uses = [](SimulatedJob& job, uint64_t) {
     const std::vector<Description> calls{Small("a"), Large("b")};
     EXPECT_GT(MessagesOf(&job, 2, calls), 0u);
@@ -282,7 +282,7 @@ TEST_P(OneGroupTest, ANameThatWasUsedVeryOftenIsDescribedAnew) {
   ForSeeds(5, uses, Planted::kNone, kFewUses);
 }
 
-TEST_P(OneGroupTest, AfterADisagreementOfUnnamedOperationsTheSteadyStateComesBack) {
+TEST_P(OneNodeTest, AfterADisagreementOfUnnamedOperationsTheSteadyStateComesBack) {
   ForSeeds(5, [](SimulatedJob& job, uint64_t) {
     job.set_window(64);
     EXPECT_GT(MessagesOf(&job, 64, {Small("")}, true), 0u);
@@ -306,9 +306,9 @@ TEST_P(OneGroupTest, AfterADisagreementOfUnnamedOperationsTheSteadyStateComesBac
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, SimulationTest, kAllGroups);
-INSTANTIATE_TEST_SUITE_P(Groups, SeveralRanksTest, kSeveralRanks);
-INSTANTIATE_TEST_SUITE_P(Groups, OneGroupTest, testing::Values(Sizes{2}, Sizes{4}));
+INSTANTIATE_TEST_SUITE_P(Nodes, SimulationTest, kAllNodes);
+INSTANTIATE_TEST_SUITE_P(Nodes, SeveralRanksTest, kSeveralRanks);
+INSTANTIATE_TEST_SUITE_P(Nodes, OneNodeTest, testing::Values(Sizes{2}, Sizes{4}));
 
 }  // namespace
 }  // namespace farandole

@@ -77,7 +77,7 @@ TEST(BlameTest, RanksThatLoseEachOtherHearFromRankZeroWhichOfThemIsLost) {
   EXPECT_EQ(lost[static_cast<size_t>(3 - blamed)], blamed);
 }
 
-TEST(BlameTest, RanksOfAGroupThatLoseEachOtherTakeWhatTheFirstIsWriting) {
+TEST(BlameTest, RanksOfANodeThatLoseEachOtherTakeWhatTheFirstIsWriting) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({2});
   const Descriptor between = Duplicate(worlds[0]->control[1].descriptor());
   std::atomic<int> begun{0};

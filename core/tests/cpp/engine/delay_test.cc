@@ -86,7 +86,7 @@ TEST_P(LateRankTest, OneRankOfEachMachineNamesWhoIsLateInOneWarning) {
   EXPECT_EQ(CountOf(text, " waiting for "), warnings) << text;
 }
 
-// The name is known, so no rank describes the operation, and other machines see only that a group has not come.
+// The name is known, so no rank describes the operation, and other machines see only that a node has not come.
 TEST_P(LateRankTest, ARankThatIsLateToAKnownSumIsNamedOnEachMachine) {
   const size_t warnings = GetParam().size() == 1 ? 1 : 2;
   Settings settings;
@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Worlds, LateRankTest,
 
 // Rank 0 has more batches than rank 1, which goes on to something else. Names are known where they were used before.
 struct MutualWait {
-  std::vector<int> groups;
+  std::vector<int> nodes;
   bool known;
 };
 class MutualWaitTest : public testing::TestWithParam<MutualWait> {};
@@ -132,14 +132,14 @@ TEST_P(MutualWaitTest, IsToldWithBothCallsAndTheRule) {
         "make the same calls";
     EXPECT_EQ(CountOf(status.message(), told), 1u) << status.message();
   };
-  RunRanks(GetParam().groups, body, settings);
+  RunRanks(GetParam().nodes, body, settings);
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, MutualWaitTest,
                          testing::Values(MutualWait{{2}, false}, MutualWait{{2}, true}, MutualWait{{1, 1}, false},
                                          MutualWait{{1, 1}, true}),
                          [](const auto& info) {
-                           return std::string(info.param.groups.size() == 1 ? "Together" : "Apart") +
+                           return std::string(info.param.nodes.size() == 1 ? "Together" : "Apart") +
                                   (info.param.known ? "Known" : "Unknown");
                          });
 

@@ -265,7 +265,7 @@ TEST_P(DeviceBackend, ARankThatLeavesMeanwhileIsNamed) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, DeviceBackend,
+INSTANTIATE_TEST_SUITE_P(Nodes, DeviceBackend,
                          testing::Values(std::vector<int>{2}, std::vector<int>{3}, std::vector<int>{2, 1}));
 
 // ---- several hosts, between which NCCL has no network
@@ -326,7 +326,7 @@ TEST_P(DeviceHosts, ARankThatHasJoinedTakesPartWithZeros) {
       settings_);
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, DeviceHosts, testing::Values(std::vector<int>{2, 1}, std::vector<int>{2, 2}));
+INSTANTIATE_TEST_SUITE_P(Nodes, DeviceHosts, testing::Values(std::vector<int>{2, 1}, std::vector<int>{2, 2}));
 
 // Rank 1 is killed when both have called their devices; rank 0 says so through a pipe.
 // tests/collectives/backends/test_nccl_faults.py kills ranks while they are connected.

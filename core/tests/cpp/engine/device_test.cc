@@ -24,11 +24,11 @@ class DeviceEngine : public testing::TestWithParam<std::vector<int>> {
     for (const std::string& misuse : fake_.misuses()) ADD_FAILURE() << misuse;
     EXPECT_EQ(fake_.pinned_bytes(), pinned_before_) << "pinned memory is left behind";
   }
-  void Run(const std::function<void(Engine&, Framework&)>& body, const std::vector<int>& groups) {
+  void Run(const std::function<void(Engine&, Framework&)>& body, const std::vector<int>& nodes) {
     Settings settings;
     settings.cuda_driver = FakeCudaPath();
     RunRanks(
-        groups,
+        nodes,
         [&](Engine& engine) {
           Framework framework(fake_, engine.rank() % 2);
           body(engine, framework);
@@ -234,12 +234,12 @@ TEST_P(DeviceEngine, ACopyOutThatFailsIsTheErrorOfThatRankAlone) {
   pinned_before_ = fake_.pinned_bytes();
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, DeviceEngine,
+INSTANTIATE_TEST_SUITE_P(Nodes, DeviceEngine,
                          testing::Values(std::vector<int>{2}, std::vector<int>{3}, std::vector<int>{1, 1},
                                          std::vector<int>{2, 1}));
 
 class DeviceEngineOfTwo : public DeviceEngine {};
-INSTANTIATE_TEST_SUITE_P(Groups, DeviceEngineOfTwo, testing::Values(std::vector<int>{2}));
+INSTANTIATE_TEST_SUITE_P(Nodes, DeviceEngineOfTwo, testing::Values(std::vector<int>{2}));
 
 TEST_P(DeviceEngineOfTwo, AHostTensorAndADeviceTensorDisagree) {
   Run([](Engine& engine, Framework& framework) {
@@ -354,7 +354,7 @@ class DeviceEngineOfOne : public DeviceEngine {
     body(*engine, framework);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Groups, DeviceEngineOfOne, testing::Values(std::vector<int>{1}));
+INSTANTIATE_TEST_SUITE_P(Nodes, DeviceEngineOfOne, testing::Values(std::vector<int>{1}));
 
 TEST_P(DeviceEngineOfOne, TheResultIsTheOwnContribution) {
   fake_.SetDelay(milliseconds(2));

@@ -1,4 +1,4 @@
-// Allreduces between several groups: from the second use of a name on they are early, and the results do not show it.
+// Allreduces between several nodes: from the second use of a name on they are early, and the results do not show it.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -94,11 +94,11 @@ TEST_P(EarlyTest, ASteadyStateSendsNoMessageToTheCoordinator) {
 
 // Three times the data for which a rank has credit, in another order on each rank.
 TEST_P(EarlyTest, ManyInFlightInAnyOrderComeToAnEnd) {
-  const std::vector<int>& groups = GetParam();
-  const int largest = *std::max_element(groups.begin(), groups.end());
-  const auto limit = static_cast<size_t>(EarlyLimitBytes(static_cast<int>(groups.size()), largest));
-  const size_t credit_bytes = Transport::kEarlyBytes / (groups.size() - 1);
-  RunRanks(groups, [limit, credit_bytes](Engine& engine) {
+  const std::vector<int>& nodes = GetParam();
+  const int largest = *std::max_element(nodes.begin(), nodes.end());
+  const auto limit = static_cast<size_t>(EarlyLimitBytes(static_cast<int>(nodes.size()), largest));
+  const size_t credit_bytes = Transport::kEarlyBytes / (nodes.size() - 1);
+  RunRanks(nodes, [limit, credit_bytes](Engine& engine) {
     const size_t count = limit / sizeof(float), names = 3 * credit_bytes / limit;
     std::mt19937 random(static_cast<unsigned>(engine.rank()));
     std::vector<std::vector<float>> values(names);
@@ -152,7 +152,7 @@ TEST_P(EarlyTest, WhoLeavesLeavesNobodyWaiting) {
   }
 }
 
-// The others have begun the sum, and neither its group nor another one waits for it for ever.
+// The others have begun the sum, and neither its node nor another one waits for it for ever.
 TEST_P(EarlyTest, WhoLeavesWithoutASumEndsItOnEveryOtherRank) {
   RunRanks(GetParam(), [](Engine& engine) {
     for (int i = 0; i < kUses; ++i) {

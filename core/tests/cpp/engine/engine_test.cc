@@ -1,4 +1,4 @@
-// The engine end to end, ranks as threads, over one group, several groups of one, and groups of different sizes.
+// The engine end to end, ranks as threads, over one node, several nodes of one, and nodes of different sizes.
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
@@ -91,7 +91,7 @@ TEST_P(EngineTest, GroupedAllreduceMixesDtypesAndSizes) {
       auto c = Values<int64_t>(engine.rank(), 77);
       auto d = Values<double>(engine.rank(), 0);
       Request request =
-          Make(OpKind::kAllreduce, {TensorOf(a, &a), TensorOf(c, &c), TensorOf(b, &b), TensorOf(d, &d)}, "group");
+          Make(OpKind::kAllreduce, {TensorOf(a, &a), TensorOf(c, &c), TensorOf(b, &b), TensorOf(d, &d)}, "node");
       ASSERT_TRUE(SubmitAndWait(engine, std::move(request)).ok());
       ExpectSum(a, engine.size());
       ExpectSum(b, engine.size());
@@ -144,7 +144,7 @@ TEST_P(EngineTest, MinimumWithNegativePrescaleIsTheNegatedMaximum) {
   });
 }
 
-TEST_P(EngineTest, SixteenBitMinimumAndProductScaleAsOneGroupWould) {
+TEST_P(EngineTest, SixteenBitMinimumAndProductScaleAsOneNodeWould) {
   RunRanks(GetParam(), [](Engine& engine) {
     for (size_t count : {size_t{9}, size_t{50'000}}) {
       for (const ReduceOp reduce : {ReduceOp::kMin, ReduceOp::kProduct}) {
@@ -271,10 +271,10 @@ TEST_P(EngineTest, ALeavingRankFailsWhatTheOthersStillWaitFor) {
 }
 
 // Rank 0 knows of it before it calls, is refused at once and ends, while the others still wait.
-void ExpectTheFirstToLeaveIsNamed(const std::vector<int>& groups, bool with_one_in_flight) {
+void ExpectTheFirstToLeaveIsNamed(const std::vector<int>& nodes, bool with_one_in_flight) {
   std::vector<float> kept(4);
   std::atomic<int> summed{0};
-  RunRanks(groups, [&kept, &summed, with_one_in_flight](Engine& engine) {
+  RunRanks(nodes, [&kept, &summed, with_one_in_flight](Engine& engine) {
     if (engine.size() < 3) return;
     auto values = Values<float>(engine.rank(), 4);
     ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x")).ok());
@@ -331,11 +331,11 @@ TEST_P(EngineTest, CallbacksComeOncePerOperationAndMaySubmit) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, EngineTest,
+INSTANTIATE_TEST_SUITE_P(Nodes, EngineTest,
                          testing::Values(std::vector<int>{2}, std::vector<int>{4}, std::vector<int>{1, 1},
                                          std::vector<int>{1, 1, 1}, std::vector<int>{2, 2}, std::vector<int>{3, 1, 2}));
 
-TEST(OneGroupTest, SumsHaveTheSameBitsHoweverOperationsAreFused) {
+TEST(OneNodeTest, SumsHaveTheSameBitsHoweverOperationsAreFused) {
   // Values whose sum depends on the order of additions.
   const auto inputs = [](int rank, size_t count) {
     std::mt19937 random(static_cast<unsigned>(rank) + 1);
@@ -345,7 +345,7 @@ TEST(OneGroupTest, SumsHaveTheSameBitsHoweverOperationsAreFused) {
     return values;
   };
   constexpr size_t kCount = 70'000;
-  std::vector<float> fused_bits, apart_bits, groups_bits;
+  std::vector<float> fused_bits, apart_bits, nodes_bits;
   RunRanks({4}, [&](Engine& engine) {
     auto apart = inputs(engine.rank(), kCount), fused = apart;
     ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(apart, &apart)})).ok());
@@ -359,14 +359,14 @@ TEST(OneGroupTest, SumsHaveTheSameBitsHoweverOperationsAreFused) {
   RunRanks({1, 1, 1, 1}, [&](Engine& engine) {
     auto values = inputs(engine.rank(), kCount);
     ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)})).ok());
-    if (engine.rank() == 0) groups_bits = values;
+    if (engine.rank() == 0) nodes_bits = values;
   });
   EXPECT_EQ(std::memcmp(apart_bits.data(), fused_bits.data(), kCount * sizeof(float)), 0);
-  EXPECT_EQ(std::memcmp(apart_bits.data(), groups_bits.data(), kCount * sizeof(float)), 0)
-      << "one group of all and all apart differ";
+  EXPECT_EQ(std::memcmp(apart_bits.data(), nodes_bits.data(), kCount * sizeof(float)), 0)
+      << "one node of all and all apart differ";
 }
 
-TEST(OneGroupTest, TheSteadyStateSendsNoMessages) {
+TEST(OneNodeTest, TheSteadyStateSendsNoMessages) {
   RunRanks({3}, [](Engine& engine) {
     uint64_t before = 0;
     for (int step = 0; step < 10; ++step) {
@@ -379,7 +379,7 @@ TEST(OneGroupTest, TheSteadyStateSendsNoMessages) {
   });
 }
 
-TEST(OneGroupTest, ADuplicateNameIsRefusedOnThatRankAlone) {
+TEST(OneNodeTest, ADuplicateNameIsRefusedOnThatRankAlone) {
   std::atomic<bool> refused{false};
   RunRanks({2}, [&refused](Engine& engine) {
     auto values = Values<float>(engine.rank(), 4), again = values;
@@ -398,7 +398,7 @@ TEST(OneGroupTest, ADuplicateNameIsRefusedOnThatRankAlone) {
   });
 }
 
-TEST(OneGroupTest, AnAbsentRankIsADeadlineErrorThatNamesIt) {
+TEST(OneNodeTest, AnAbsentRankIsADeadlineErrorThatNamesIt) {
   Settings settings;
   settings.timeout_ms = 1000;
   settings.log_level = 0;

@@ -23,12 +23,12 @@ constexpr int kMostAllocations = 300;
 
 // Runs body(engine, fails_at) on every rank, for rank 1 with fails_at = 1, 2, ... Each rank's operation succeeds, or
 // fails with an error that names `culprit`. Returns after some runs in which nothing failed.
-void FailEachAllocation(const std::vector<int>& groups, const std::function<Status(Engine&, int fails_at)>& body,
+void FailEachAllocation(const std::vector<int>& nodes, const std::function<Status(Engine&, int fails_at)>& body,
                         const std::string& culprit = "rank 1") {
   int in_a_row = 0, failed = 0;
   for (int fails_at = 1; fails_at < kMostAllocations && in_a_row < 5; ++fails_at) {
     std::atomic<int> failures{0};
-    RunRanks(groups, [&](Engine& engine) {
+    RunRanks(nodes, [&](Engine& engine) {
       const Status status = body(engine, engine.rank() == 1 ? fails_at : 0);
       if (status.ok()) return;
       ++failures;
@@ -70,8 +70,8 @@ Status SumsFailing(Engine& engine, int fails_at) {
     std::vector<OperationPtr> begun(3);
     const auto submit = [&](Request request, OperationPtr* to) { return SubmitTo(engine, request, to, true); };
     Status status = submit(Make(OpKind::kAllreduce, {TensorOf(large, &large)}, "large"), &begun[0]);
-    const std::vector<Tensor> group = {TensorOf(first, &first), TensorOf(second, &second)};
-    if (status.ok()) status = submit(Make(OpKind::kAllreduce, group, "group"), &begun[1]);
+    const std::vector<Tensor> node = {TensorOf(first, &first), TensorOf(second, &second)};
+    if (status.ok()) status = submit(Make(OpKind::kAllreduce, node, "node"), &begun[1]);
     if (status.ok()) status = submit(Make(OpKind::kBarrier, {}), &begun[2]);
     for (const OperationPtr& each : begun) {
       if (!each) continue;
@@ -83,10 +83,10 @@ Status SumsFailing(Engine& engine, int fails_at) {
   return Status::Ok();
 }
 
-TEST(ExceptionsTest, AnAllgatherInOneGroup) { FailEachAllocation({2}, &GatherFailing); }
-TEST(ExceptionsTest, AnAllgatherBetweenGroups) { FailEachAllocation({1, 1}, &GatherFailing); }
-TEST(ExceptionsTest, SumsInOneGroup) { FailEachAllocation({2}, &SumsFailing); }
-TEST(ExceptionsTest, SumsBetweenGroups) { FailEachAllocation({2, 1}, &SumsFailing); }
+TEST(ExceptionsTest, AnAllgatherInOneNode) { FailEachAllocation({2}, &GatherFailing); }
+TEST(ExceptionsTest, AnAllgatherBetweenNodes) { FailEachAllocation({1, 1}, &GatherFailing); }
+TEST(ExceptionsTest, SumsInOneNode) { FailEachAllocation({2}, &SumsFailing); }
+TEST(ExceptionsTest, SumsBetweenNodes) { FailEachAllocation({2, 1}, &SumsFailing); }
 
 // Nobody waits, so the engine's own thread drives.
 TEST(ExceptionsTest, InTheLoopThread) {

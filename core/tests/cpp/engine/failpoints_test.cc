@@ -19,7 +19,7 @@
 namespace farandole {
 namespace {
 
-// One operation of each kind, of several rounds and, between groups, several chunks; and a small one.
+// One operation of each kind, of several rounds and, between nodes, several chunks; and a small one.
 Status PerformEach(Engine& engine) {
   const auto n = static_cast<size_t>(engine.size());
   constexpr size_t kCount = 60'000 * 12;  // a multiple of the ranks
@@ -46,33 +46,33 @@ Status PerformEach(Engine& engine) {
 }
 
 struct Place {
-  std::vector<int> groups;  // their sizes
+  std::vector<int> nodes;  // their sizes
   const char* failpoint;
 };
 
-constexpr const char* kInGroup[] = {"board.arrive", "native.put", "native.make", "native.combine", "native.finish"};
-constexpr const char* kSmall[] = {"cells.put", "cells.fold"};  // where all ranks are one group
+constexpr const char* kInNode[] = {"board.arrive", "native.put", "native.make", "native.combine", "native.finish"};
+constexpr const char* kSmall[] = {"slots.put", "slots.fold"};  // where all ranks are one node
 constexpr const char* kBetween[] = {"native.exchange", "run.fold", "link.send", "link.recv"};
 constexpr const char* kEarly[] = {"early.send", "early.recv"};
-constexpr const char* kEarlyInGroup[] = {"cells.put", "early.partial", "early.result"};
+constexpr const char* kEarlyInNode[] = {"slots.put", "early.partial", "early.result"};
 
 std::vector<Place> Places() {
   std::vector<Place> places;
   for (const char* point : kSmall) places.push_back({{2}, point});
-  for (const char* point : kInGroup) places.insert(places.end(), {{{2}, point}, {{3}, point}, {{2, 1}, point}});
+  for (const char* point : kInNode) places.insert(places.end(), {{{2}, point}, {{3}, point}, {{2, 1}, point}});
   for (const char* point : kBetween) places.insert(places.end(), {{{1, 1}, point}, {{2, 1}, point}});
   for (const char* point : kEarly) places.insert(places.end(), {{{1, 1}, point}, {{1, 1, 1}, point}});
-  // In the first of these worlds rank 1, the one that dies, leads its group, in the second it does not.
+  // In the first of these worlds rank 1, the one that dies, leads its node, in the second it does not.
   for (const char* point : kEarly) places.push_back({{1, 2}, point});
-  for (const char* point : kEarlyInGroup) places.push_back({{1, 2}, point});
-  places.push_back({{2, 1}, "cells.put"});
+  for (const char* point : kEarlyInNode) places.push_back({{1, 2}, point});
+  places.push_back({{2, 1}, "slots.put"});
   for (const char* point : {"board.arrive", "native.finish"}) places.push_back({{1, 1}, point});
   return places;
 }
 
 std::string NameOfPlace(const testing::TestParamInfo<Place>& info) {
   std::string name = info.param.failpoint;
-  for (int size : info.param.groups) name += "_" + std::to_string(size);
+  for (int size : info.param.nodes) name += "_" + std::to_string(size);
   name[name.find('.')] = '_';
   return name;
 }
@@ -84,7 +84,7 @@ class DelayedAtStepTest : public testing::TestWithParam<Place> {
 
 TEST_P(DelayedAtStepTest, ChangesNoResult) {
   ASSERT_TRUE(SetFailpoints(std::string(GetParam().failpoint) + "=delay:1%30").ok());
-  RunRanks(GetParam().groups, [](Engine& engine) {
+  RunRanks(GetParam().nodes, [](Engine& engine) {
     for (int i = 0; i < 2; ++i) {
       const Status status = PerformEach(engine);
       ASSERT_TRUE(status.ok()) << status.message();
@@ -118,12 +118,12 @@ int BeRank(WorldSpec spec, bool shares_memory, const std::string& failpoint) {
 
 void KillAtVisit(const Place& place, int visit) {
   int size = 0;
-  for (int members : place.groups) size += members;
+  for (int members : place.nodes) size += members;
   const std::vector<WorldSpec> specs = SpecsOf(size, FreshEndpoint());
   const std::string failpoint = std::string(place.failpoint) + "=kill@" + std::to_string(visit);
-  // The members of the largest group share memory; the others are alone.
-  const auto largest = std::max_element(place.groups.begin(), place.groups.end());
-  const int first = std::accumulate(place.groups.begin(), largest, 0);
+  // The members of the largest node share memory; the others are alone.
+  const auto largest = std::max_element(place.nodes.begin(), place.nodes.end());
+  const int first = std::accumulate(place.nodes.begin(), largest, 0);
   const std::vector<int> statuses = ForkRanks(size, [&](int rank) {
     const bool together = *largest > 1 && rank >= first && rank < first + *largest;
     return BeRank(specs[static_cast<size_t>(rank)], together, failpoint);
@@ -149,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(All, KilledAtStepTest, testing::ValuesIn(Places()), Nam
 TEST(HalfAnAbortTest, IsNoReasonToWait) {
   RunRanks({2}, [](Engine& engine) {
     ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kBarrier, {}, "start")).ok());
-    engine.world()->group->abort_word().state = 1;
+    engine.world()->node->abort_word().state = 1;
     ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kBarrier, {}, "written")).ok());
     auto values = Values<float>(engine.rank(), 5);
     const std::string name = "of rank " + std::to_string(engine.rank());
@@ -208,7 +208,7 @@ TEST_P(HalfAStartTest, RankZeroIsNamedNotWhoEndedBecauseOfIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HalfAStartTest,
-                         testing::Values(HalfAStart{"OneGroup", {true, true, true}},
+                         testing::Values(HalfAStart{"OneNode", {true, true, true}},
                                          HalfAStart{"ZeroAlone", {false, true, true}},
                                          HalfAStart{"TwoAlone", {true, true, false}},
                                          HalfAStart{"AllAlone", {false, false, false}}),

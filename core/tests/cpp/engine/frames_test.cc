@@ -121,7 +121,7 @@ TEST(FramesTest, ASumOfFourBytesPassesFourteen) {
   EXPECT_GE(samples.deepest(), 4) << "a fold is deeper than that: samples miss it";
 }
 
-TEST(FramesTest, ASumOf64MegabytesBetweenTwoGroupsPassesTwentyFive) {
+TEST(FramesTest, ASumOf64MegabytesBetweenTwoNodesPassesTwentyFive) {
   Samples samples;
   RunRanks({2, 2}, [&samples](Engine& engine) {
     std::vector<float> values(size_t{16} << 20);

@@ -1,4 +1,4 @@
-// A group's log is full because some rank does not read it: Submit does not wait for that.
+// A node's log is full because some rank does not read it: Submit does not wait for that.
 #include <gtest/gtest.h>
 
 #include <atomic>

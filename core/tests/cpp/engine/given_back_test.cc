@@ -79,9 +79,9 @@ void UseUntilLost(Engine& engine, Memory* memory, std::atomic<int>* failed) {
     EXPECT_EQ(*values, std::vector<float>(kCount, kPoison)) << "written after it was given back";
 }
 
-int SizeOf(const std::vector<int>& groups) {
+int SizeOf(const std::vector<int>& nodes) {
   int size = 0;
-  for (int members : groups) size += members;
+  for (int members : nodes) size += members;
   return size;
 }
 
@@ -130,9 +130,9 @@ TEST_P(GivenBackTest, NothingIsWrittenAfterALossInAnyMoveOfTheLoopback) {
 TEST_P(GivenBackTest, NothingIsWrittenAfterALossAtAnyStepOverSockets) {
   for (const char* point : {"link.send", "link.recv", "run.fold", "native.exchange", "native.put", "native.make",
                             "native.combine", "native.finish"}) {
-    const bool only_in_groups = std::string(point) != "native.finish" && std::string(point).rfind("native", 0) == 0 &&
-                                std::string(point) != "native.exchange";
-    if (only_in_groups && SizeOf(GetParam()) == static_cast<int>(GetParam().size())) continue;
+    const bool only_in_nodes = std::string(point) != "native.finish" && std::string(point).rfind("native", 0) == 0 &&
+                               std::string(point) != "native.exchange";
+    if (only_in_nodes && SizeOf(GetParam()) == static_cast<int>(GetParam().size())) continue;
     for (int visit : {1, 2, 7}) {
       SCOPED_TRACE(std::string(point) + ", visit " + std::to_string(visit));
       Sockets sockets;
@@ -152,10 +152,10 @@ TEST_P(GivenBackTest, NothingIsWrittenAfterALossAtAnyStepOverSockets) {
   GoOn(ThreadWorlds(GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, GivenBackTest,
+INSTANTIATE_TEST_SUITE_P(Nodes, GivenBackTest,
                          testing::Values(std::vector<int>{1, 1}, std::vector<int>{1, 1, 1}, std::vector<int>{2, 1}),
                          [](const auto& info) {
-                           std::string name = "groups";
+                           std::string name = "nodes";
                            for (int size : info.param) name += "_" + std::to_string(size);
                            return name;
                          });

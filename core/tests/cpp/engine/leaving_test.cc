@@ -77,9 +77,9 @@ void ExpectDone(Engine& engine, const OperationPtr& operation) {
   EXPECT_TRUE(operation->status().ok()) << operation->status().message();
 }
 
-// Rank 0's connections end at once; the message that it leaves comes through the leader of the other group, which is
+// Rank 0's connections end at once; the message that it leaves comes through the leader of the other node, which is
 // slow.
-TEST(LeavingTest, RankZeroIsNotTakenForDeadWhereTheFirstOfAGroupIsSlow) {
+TEST(LeavingTest, RankZeroIsNotTakenForDeadWhereTheFirstOfANodeIsSlow) {
   Hold hold;
   std::atomic<bool> has_left{false};
   RunRanks({1, 2}, [&](Engine& engine) {
@@ -102,13 +102,13 @@ TEST(LeavingTest, RankZeroIsNotTakenForDeadWhereTheFirstOfAGroupIsSlow) {
   });
 }
 
-// Four groups: rank 1 sends its values to all, by way of rank 3 to rank 0, and leaves. Rank 3 is slow, so they are to
+// Four nodes: rank 1 sends its values to all, by way of rank 3 to rank 0, and leaves. Rank 3 is slow, so they are to
 // come to rank 0 yet, and rank 0 is slow to hear that rank 1 has left.
-void CastAndLeave(const std::vector<int>& groups, const std::function<OperationPtr(Engine&)>& begin_what_fails,
+void CastAndLeave(const std::vector<int>& nodes, const std::function<OperationPtr(Engine&)>& begin_what_fails,
                   int rank_that_fails) {
   Hold hold_0, hold_3;
   std::atomic<bool> has_left{false}, has_begun{false}, is_over{false};
-  RunRanks(groups, [&](Engine& engine) {
+  RunRanks(nodes, [&](Engine& engine) {
     auto values = Values<float>(engine.rank(), 1000);
     auto known = values;
     ExpectDone(engine, Begin(engine, Sum(&known)));
@@ -156,7 +156,7 @@ void CastAndLeave(const std::vector<int>& groups, const std::function<OperationP
   });
 }
 
-// The name now stands for another operation, of which rank 0 tells the leader of each group.
+// The name now stands for another operation, of which rank 0 tells the leader of each node.
 TEST(LeavingTest, ThatARankLeavesIsReadThoughItCannotBeSentAnythingAnyMore) {
   std::vector<double> others(7);
   CastAndLeave(

@@ -18,13 +18,13 @@ namespace {
 
 struct PlanCase {
   std::string name;
-  std::vector<int> groups;  // their sizes
+  std::vector<int> nodes;  // their sizes
   OpKind kind;
   std::string others, own;  // the schedule of the rank that differs is `own`
   int rank;                 // that one
   size_t count;             // of floats
 
-  int size() const { return std::accumulate(groups.begin(), groups.end(), 0); }
+  int size() const { return std::accumulate(nodes.begin(), nodes.end(), 0); }
 };
 
 std::ostream& operator<<(std::ostream& stream, const PlanCase& each) { return stream << each.name; }
@@ -36,13 +36,13 @@ constexpr size_t kLeaderAlone = 32 << 10;  // of several ranks in a node only th
 // ---- the cases
 
 std::string OnPath(const PlanCase& each) {
-  const bool alone = *std::max_element(each.groups.begin(), each.groups.end()) == 1;
+  const bool alone = *std::max_element(each.nodes.begin(), each.nodes.end()) == 1;
   return alone ? "inter-node links" : "two levels";
 }
 
 // Rank 0, the last rank, and the leader of the last node.
 std::vector<int> RanksToDiffer(const PlanCase& each) {
-  std::vector<int> ranks = {0, each.size() - each.groups.back(), each.size() - 1};
+  std::vector<int> ranks = {0, each.size() - each.nodes.back(), each.size() - 1};
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
 }
@@ -63,7 +63,7 @@ class PlanCaseList {
   static std::string NameOf(const PlanCase& each) {
     std::string name = std::string(farandole::NameOf(each.kind)) + "_" + each.others + "_but_" + each.own + "_on_" +
                        std::to_string(each.rank) + "_of";
-    for (const int members : each.groups) name += "_" + std::to_string(members);
+    for (const int members : each.nodes) name += "_" + std::to_string(members);
     name += "_count_" + std::to_string(each.count);
     return name;
   }
@@ -85,10 +85,10 @@ void AddSchedules(OpKind kind, const std::vector<const char*>& schedules, PlanCa
 
 std::vector<PlanCase> PlanCases() {
   PlanCaseList list;
-  for (const auto& groups : {std::vector<int>{1, 1}, std::vector<int>{1, 1, 1}, std::vector<int>{2, 2}}) {
+  for (const auto& nodes : {std::vector<int>{1, 1}, std::vector<int>{1, 1, 1}, std::vector<int>{2, 2}}) {
     for (const size_t bytes : {size_t{1} << 10, size_t{64} << 10, size_t{1} << 20}) {
       const size_t count = bytes / sizeof(float) / 12 * 12;  // a multiple of the ranks
-      PlanCase each{"", groups, OpKind::kAllreduce, "", "", 0, count};
+      PlanCase each{"", nodes, OpKind::kAllreduce, "", "", 0, count};
       AddSchedules(OpKind::kAllreduce, {"direct", "ring", "tree", "exchange"}, each, &list);
       AddSchedules(OpKind::kAllgather, {"direct", "ring"}, each, &list);
     }
@@ -105,7 +105,7 @@ class OtherPlanTest : public testing::TestWithParam<PlanCase> {
   // A rank that exchanges nothing with other nodes may have any plan.
   static bool IsHarmless() {
     const PlanCase& param = GetParam();
-    const bool leads = param.rank == 0 || param.rank == param.size() - param.groups.back();
+    const bool leads = param.rank == 0 || param.rank == param.size() - param.nodes.back();
     const size_t bytes = param.count * sizeof(float);
     const size_t all_bytes = param.kind == OpKind::kAllgather ? bytes * static_cast<size_t>(param.size()) : bytes;
     return !leads && all_bytes <= kLeaderAlone;
@@ -160,7 +160,7 @@ TEST_P(OtherPlanTest, IsToldToAllRanksAndNoneGetsAWrongResult) {
   std::atomic<int> errors{0};
   const TimePoint begin = Now();
   RunWorlds(
-      ThreadWorlds(param.groups),
+      ThreadWorlds(param.nodes),
       [&](Engine& engine) {
         const Status status = Perform(engine);
         end_of_[static_cast<size_t>(engine.rank())] = Now();

@@ -94,13 +94,13 @@ TEST(WorkQueueTest, AFailureIsFinal) {
 
 // ---- FailureMonitor
 
-TEST(FailureMonitorTest, TheFirstReasonCountsInTheGroupAndOnEachRank) {
+TEST(FailureMonitorTest, TheFirstReasonCountsInTheNodeAndOnEachRank) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({2});
   Operations first(worlds[0].get()), second(worlds[1].get());
   FailureMonitor here(&first), there(&second);
   EXPECT_FALSE(there.is_told());
-  EXPECT_TRUE(here.TellGroup({{Code::kPeerLost, "rank 7 died"}, 7}));
-  EXPECT_FALSE(there.TellGroup({{Code::kDeadline, "too late"}, -1}));
+  EXPECT_TRUE(here.TellNode({{Code::kPeerLost, "rank 7 died"}, 7}));
+  EXPECT_FALSE(there.TellNode({{Code::kDeadline, "too late"}, -1}));
   ASSERT_TRUE(there.is_told());
   EXPECT_EQ(there.Told().status.message(), "rank 7 died");
   EXPECT_EQ(there.Told().culprit, 7);

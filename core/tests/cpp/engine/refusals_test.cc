@@ -1,4 +1,4 @@
-// Requests that the engine refuses, and the errors that the ranks get: over one group, several groups, and in a world
+// Requests that the engine refuses, and the errors that the ranks get: over one node, several nodes, and in a world
 // of one.
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ int64_t NumberIn(const OperationPtr& operation) {
   return *reinterpret_cast<const int64_t*>(operation->outputs.at(0).memory.get());
 }
 
-// In worlds of 1, of 2 in one group, of 2 in two groups.
+// In worlds of 1, of 2 in one node, of 2 in two nodes.
 class RefusalTest : public testing::TestWithParam<std::vector<int>> {
  protected:
   void Run(const std::function<void(Engine&)>& body) {
@@ -250,9 +250,9 @@ TEST_P(RefusalTest, AReductionThatTheTypeLacksIsToldWhatToDo) {
 // Too many ranks to start here, so this tests only the check before anything is sent.
 TEST(RequestTest, AnOperationAmongMoreRanksThanItCanBeIsToldHowManyAndWhatToDo) {
   std::vector<PeerInfo> peers;
-  const ProcessSet most = WholeWorld(LayoutOfGroups({2048}, &peers), 0);
+  const ProcessSet most = WholeWorld(LayoutOfNodes({2048}, &peers), 0);
   peers.clear();
-  const ProcessSet more = WholeWorld(LayoutOfGroups({2049}, &peers), 0);
+  const ProcessSet more = WholeWorld(LayoutOfNodes({2049}, &peers), 0);
   std::vector<float> values(2, 1);
   for (const OpKind kind : {OpKind::kAllgather, OpKind::kReducescatter}) {
     Request request = Make(kind, {TensorOf<float>(values, nullptr)}, "x");

@@ -53,16 +53,16 @@ Tensor WithoutEvent(float* memory, size_t count) {
   return tensor;
 }
 
-using Case = std::tuple<std::vector<int>, std::vector<std::string>>;  // groups, backends
+using Case = std::tuple<std::vector<int>, std::vector<std::string>>;  // nodes, backends
 
 class Streamless : public OnFakeGpus<testing::TestWithParam<Case>> {
  protected:
   void Run(const std::function<void(Engine&, Framework&)>& body) {
-    const auto& [groups, backends] = GetParam();
+    const auto& [nodes, backends] = GetParam();
     Settings settings = SettingsOfFakes();
     settings.backends = backends;
     RunRanks(
-        groups,
+        nodes,
         [&](Engine& engine) {
           Framework framework(cuda_, engine.rank());
           body(engine, framework);

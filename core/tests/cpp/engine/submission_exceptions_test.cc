@@ -215,10 +215,10 @@ struct SeenFailures {
 };
 
 struct FailingWorld {
-  std::vector<int> groups;
+  std::vector<int> nodes;
   int victim;  // the rank whose allocation fails
 
-  friend void PrintTo(const FailingWorld& world, std::ostream* out) { *out << testing::PrintToString(world.groups); }
+  friend void PrintTo(const FailingWorld& world, std::ostream* out) { *out << testing::PrintToString(world.nodes); }
 };
 
 class SubmissionExceptionsTest : public testing::TestWithParam<std::tuple<FailingWorld, FailingCall>> {
@@ -238,7 +238,7 @@ class SubmissionExceptionsTest : public testing::TestWithParam<std::tuple<Failin
       Meet(engine, "later");
       Count(Meet(engine, "latest"), &seen->later_ones);
     };
-    RunRanks(world.groups, body, Settings(), std::chrono::seconds(110), /*records=*/true);
+    RunRanks(world.nodes, body, Settings(), std::chrono::seconds(110), /*records=*/true);
   }
 
  private:
@@ -259,7 +259,7 @@ TEST_P(SubmissionExceptionsTest, EndTheCallOrTheEpochOnAllRanks) {
     SeenFailures seen;
     Run(fails_at, &seen);
     int size = 0;
-    for (int members : std::get<0>(GetParam()).groups) size += members;
+    for (int members : std::get<0>(GetParam()).nodes) size += members;
     const bool goes_on = seen.later_ones == 0;
     EXPECT_EQ(seen.later_ones, goes_on ? 0 : size);
     if (goes_on && seen.calls != 0) {
@@ -278,7 +278,7 @@ std::vector<FailingWorld> FailingWorlds() { return {{{2}, 1}, {{1, 1}, 0}, {{1, 
 std::string NameOfFailing(const testing::TestParamInfo<std::tuple<FailingWorld, FailingCall>>& info) {
   const auto& [world, call] = info.param;
   std::string name = call.name;
-  for (int members : world.groups) name += "_" + std::to_string(members);
+  for (int members : world.nodes) name += "_" + std::to_string(members);
   return name + "_victim_" + std::to_string(world.victim);
 }
 
@@ -302,7 +302,7 @@ TEST(LeavingAfterAnExceptionTest, TellsTheOthersTheReason) {
     EXPECT_NE(message.find("rank 1"), std::string::npos) << message;
     EXPECT_NE(message.find("out of memory"), std::string::npos) << message;
   };
-  for (const FailingWorld& world : FailingWorlds()) RunRanks(world.groups, body);
+  for (const FailingWorld& world : FailingWorlds()) RunRanks(world.nodes, body);
 }
 
 }  // namespace

@@ -140,7 +140,7 @@ constexpr int kStarRanks = 64, kMeasured = 0, kPartner = 1;
 // One rank per node. Only the measured one has links, one to each of the others.
 class Star {
  public:
-  Star() : layout_(LayoutOfGroups(std::vector<int>(kStarRanks, 1), &peers_)) {
+  Star() : layout_(LayoutOfNodes(std::vector<int>(kStarRanks, 1), &peers_)) {
     for (int r = 1; r < kStarRanks; ++r) {
       for (Line* line : {&control_, &ordered_, &early_}) {
         auto [hub, spoke] = SocketPair();
@@ -160,7 +160,7 @@ class Star {
     std::vector<std::unique_ptr<World>> worlds(kStarRanks);
     for (int r = begin; r < end; ++r) {
       worlds[static_cast<size_t>(r)] = MakeWorld(r);
-      JoinGroup(worlds, {r}, Engine::PlanFor(kStarRanks));
+      JoinNode(worlds, {r}, Engine::PlanFor(kStarRanks));
     }
     return {std::make_move_iterator(worlds.begin() + begin), std::make_move_iterator(worlds.begin() + end)};
   }

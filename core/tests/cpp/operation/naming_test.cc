@@ -103,8 +103,8 @@ TEST(NamingTest, AwaitedOperationsHaveOneNameUntilOneIsNot) {
   const OperationPtr next = Named(&naming, request, true);
   EXPECT_NE(next->name(), name);
   EXPECT_FALSE(next->awaited) << "it shares its name with others";
-  const Request has_no_cells = Make(OpKind::kAllreduce, {TensorOf(larger, &larger)});
-  EXPECT_NE(Named(&naming, has_no_cells, true)->name(), Named(&naming, has_no_cells, true)->name());
+  const Request has_no_slots = Make(OpKind::kAllreduce, {TensorOf(larger, &larger)});
+  EXPECT_NE(Named(&naming, has_no_slots, true)->name(), Named(&naming, has_no_slots, true)->name());
 }
 
 TEST(NamingTest, AWidenedWindowHasAllNames) {

@@ -1,5 +1,5 @@
 // Memory like that of a fresh segment: zero, and aligned to a page, on which the counters' cache lines rely. Only
-// touched pages cost memory, so a test may make thousands of groups.
+// touched pages cost memory, so a test may make thousands of nodes.
 #pragma once
 
 #include <sys/mman.h>

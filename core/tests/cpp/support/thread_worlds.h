@@ -21,7 +21,7 @@
 
 namespace farandole {
 
-inline Layout LayoutOfGroups(const std::vector<int>& sizes, std::vector<PeerInfo>* peers) {
+inline Layout LayoutOfNodes(const std::vector<int>& sizes, std::vector<PeerInfo>* peers) {
   for (size_t g = 0; g < sizes.size(); ++g) {
     for (int i = 0; i < sizes[g]; ++i)
       peers->push_back({"host" + std::to_string(g), "machine" + std::to_string(g), 1, true, ""});
@@ -37,20 +37,20 @@ inline std::pair<Descriptor, Descriptor> SocketPair() {
 
 inline Descriptor Duplicate(int descriptor) { return Descriptor(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)); }
 
-inline void JoinGroup(std::vector<std::unique_ptr<World>>& worlds, const std::vector<int>& ranks,
-                      const SegmentPlan& plan) {
+inline void JoinNode(std::vector<std::unique_ptr<World>>& worlds, const std::vector<int>& ranks,
+                     const SegmentPlan& plan) {
   std::vector<Descriptor> events(ranks.size());
   for (Descriptor& event : events) EXPECT_TRUE(MakeEvent(&event).ok());
   SharedSegment first;
-  const size_t bytes = ShmGroup::SegmentBytes(plan, ranks.size());
+  const size_t bytes = ShmNode::SegmentBytes(plan, ranks.size());
   EXPECT_TRUE(SharedSegment::Create(bytes, &first).ok());
   for (size_t m = ranks.size(); m-- > 0;) {
     std::vector<Descriptor> copies;
     for (const Descriptor& event : events) copies.push_back(Duplicate(event.get()));
     SharedSegment segment;
     EXPECT_TRUE(SharedSegment::Attach(Duplicate(first.descriptor()), bytes, &segment).ok());
-    worlds[static_cast<size_t>(ranks[m])]->group.emplace(std::move(segment), std::move(copies), plan,
-                                                         static_cast<int>(m));
+    worlds[static_cast<size_t>(ranks[m])]->node.emplace(std::move(segment), std::move(copies), plan,
+                                                        static_cast<int>(m));
   }
 }
 
@@ -79,11 +79,11 @@ inline void ConnectAll(const std::vector<std::unique_ptr<World>>& worlds, Socket
     worlds[r]->transport = MakeTransport(std::move(connections[r]), static_cast<int>(worlds.size()));
 }
 
-// One world for each rank of groups of the given sizes: {2, 1} is ranks 0 and 1 on one machine, rank 2 on another.
-inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& group_sizes,
+// One world for each rank of nodes of the given sizes: {2, 1} is ranks 0 and 1 on one machine, rank 2 on another.
+inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& node_sizes,
                                                         Sockets* sockets = nullptr) {
   std::vector<PeerInfo> peers;
-  const Layout layout = LayoutOfGroups(group_sizes, &peers);
+  const Layout layout = LayoutOfNodes(node_sizes, &peers);
   const auto size = static_cast<size_t>(layout.size());
   std::vector<std::unique_ptr<World>> worlds;
   for (size_t r = 0; r < size; ++r) {
@@ -96,7 +96,7 @@ inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& 
     world->pidfds.resize(size);
     worlds.push_back(std::move(world));
   }
-  for (const auto& ranks : layout.groups) JoinGroup(worlds, ranks, Engine::PlanFor(static_cast<int>(size)));
+  for (const auto& ranks : layout.nodes) JoinNode(worlds, ranks, Engine::PlanFor(static_cast<int>(size)));
   for (size_t r = 1; r < size; ++r) {
     auto [hub, spoke] = SocketPair();
     worlds[0]->control[r] = MessageStream(std::move(hub));
@@ -122,8 +122,8 @@ void AwaitThat(Condition condition) {
   EXPECT_TRUE(condition());
 }
 
-// Runs body(engine) for every rank in a separate thread. The test fails when one does not return in time. `records`: the
-// ranks record their operations, in memory of their own.
+// Runs body(engine) for every rank in a separate thread. The test fails when one does not return in time. `records`:
+// the ranks record their operations, in memory of their own.
 inline void RunWorlds(std::vector<std::unique_ptr<World>> worlds, const std::function<void(Engine&)>& body,
                       const std::function<Settings(int rank)>& settings_of,
                       std::chrono::seconds limit = std::chrono::seconds(110), bool records = false) {
@@ -157,10 +157,10 @@ inline void RunWorlds(std::vector<std::unique_ptr<World>> worlds, const std::fun
   RunWorlds(std::move(worlds), body, [&settings](int) { return settings; }, limit, records);
 }
 
-inline void RunRanks(const std::vector<int>& group_sizes, const std::function<void(Engine&)>& body,
+inline void RunRanks(const std::vector<int>& node_sizes, const std::function<void(Engine&)>& body,
                      const Settings& settings = Settings(), std::chrono::seconds limit = std::chrono::seconds(110),
                      bool records = false) {
-  RunWorlds(ThreadWorlds(group_sizes), body, settings, limit, records);
+  RunWorlds(ThreadWorlds(node_sizes), body, settings, limit, records);
 }
 
 }  // namespace farandole

@@ -31,12 +31,12 @@ TEST(BootstrapTest, RanksOfOneMachineShareOneSegment) {
     ASSERT_TRUE(status.ok()) << status.message();
   for (int r = 0; r < 4; ++r) {
     World& world = *worlds[static_cast<size_t>(r)];
-    EXPECT_TRUE(world.one_group());
-    EXPECT_EQ(world.group->member(), r);
-    world.group->staging(0, r)[0] = static_cast<std::byte>(r + 1);
+    EXPECT_TRUE(world.one_node());
+    EXPECT_EQ(world.node->member(), r);
+    world.node->staging(0, r)[0] = static_cast<std::byte>(r + 1);
   }
   for (const auto& world : worlds) {
-    for (int m = 0; m < 4; ++m) EXPECT_EQ(world->group->staging(0, m)[0], static_cast<std::byte>(m + 1));
+    for (int m = 0; m < 4; ++m) EXPECT_EQ(world->node->staging(0, m)[0], static_cast<std::byte>(m + 1));
   }
 }
 
@@ -46,7 +46,7 @@ TEST(BootstrapTest, RanksWithoutSharedMemoryAreLinked) {
   specs[1].shares_memory = specs[3].shares_memory = false;
   std::vector<std::unique_ptr<World>> worlds;
   for (const Status& status : StartAll(specs, &worlds)) ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_EQ(worlds[0]->layout.groups, (std::vector<std::vector<int>>{{0, 2}, {1}, {3}}));
+  EXPECT_EQ(worlds[0]->layout.nodes, (std::vector<std::vector<int>>{{0, 2}, {1}, {3}}));
   for (int r = 0; r < 4; ++r) {
     char byte = 0;
     Transport& transport = *worlds[static_cast<size_t>(r)]->transport;
@@ -183,8 +183,8 @@ TEST(BootstrapTest, ARankThatCannotShareMemoryUsesTcpAndTheOthersStillShareTheir
   for (const Status& status : statuses) ASSERT_TRUE(status.ok()) << status.message();
   size_t together = 0;
   for (const auto& world : worlds) {
-    EXPECT_EQ(world->layout.groups, worlds[0]->layout.groups);
-    together += world->group->count() == 3 ? 1 : 0;
+    EXPECT_EQ(world->layout.nodes, worlds[0]->layout.nodes);
+    together += world->node->count() == 3 ? 1 : 0;
   }
   EXPECT_EQ(together, 3u);
   EXPECT_NE(warning.find("cannot share memory, tcp is used: "), std::string::npos) << warning;

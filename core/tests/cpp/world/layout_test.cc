@@ -13,30 +13,30 @@ std::vector<PeerInfo> PeerInfos(const std::vector<std::string>& machines) {
   return peers;
 }
 
-TEST(LayoutTest, RanksOfOneMachineFormAGroupWhereverTheyStand) {
+TEST(LayoutTest, RanksOfOneMachineFormANodeWhereverTheyStand) {
   const Layout layout = MakeLayout(PeerInfos({"a", "b", "a", "b", "a"}));
-  EXPECT_EQ(layout.groups, (std::vector<std::vector<int>>{{0, 2, 4}, {1, 3}}));
-  EXPECT_EQ(layout.group_of, (std::vector<int>{0, 1, 0, 1, 0}));
+  EXPECT_EQ(layout.nodes, (std::vector<std::vector<int>>{{0, 2, 4}, {1, 3}}));
+  EXPECT_EQ(layout.node_of, (std::vector<int>{0, 1, 0, 1, 0}));
   EXPECT_EQ(layout.member_of, (std::vector<int>{0, 0, 1, 1, 2}));
-  EXPECT_EQ(layout.largest_group(), 3);
-  EXPECT_EQ(layout.shard_count(), 3);  // of two groups, each shard has links of its own
+  EXPECT_EQ(layout.largest_node(), 3);
+  EXPECT_EQ(layout.shard_count(), 3);  // of two nodes, each shard has links of its own
 }
 
 TEST(LayoutTest, RanksThatCannotShareMemoryAreAlone) {
   std::vector<PeerInfo> peers = PeerInfos({"a", "a", "a", "a"});
   peers[1].shares_memory = peers[2].shares_memory = false;
   const Layout layout = MakeLayout(peers);
-  EXPECT_EQ(layout.groups, (std::vector<std::vector<int>>{{0, 3}, {1}, {2}}));
+  EXPECT_EQ(layout.nodes, (std::vector<std::vector<int>>{{0, 3}, {1}, {2}}));
 }
 
-TEST(LayoutTest, EveryShardHasOneOwnerInEveryGroupAndOwnersKnowTheirShards) {
+TEST(LayoutTest, EveryShardHasOneOwnerInEveryNodeAndOwnersKnowTheirShards) {
   for (int shard_count = 1; shard_count <= 17; ++shard_count) {
-    for (int group_size = 1; group_size <= shard_count; ++group_size) {
+    for (int node_size = 1; node_size <= shard_count; ++node_size) {
       int carried = 0;
-      for (int member = 0; member < group_size; ++member) {
-        const ShardRange shards = ShardsOf(member, group_size, shard_count);
+      for (int member = 0; member < node_size; ++member) {
+        const ShardRange shards = ShardsOf(member, node_size, shard_count);
         for (int shard = shards.begin; shard < shards.end; ++shard)
-          EXPECT_EQ(OwnerOfShard(group_size, shard, shard_count), member);
+          EXPECT_EQ(OwnerOfShard(node_size, shard, shard_count), member);
         carried += shards.end - shards.begin;
       }
       EXPECT_EQ(carried, shard_count);
@@ -47,13 +47,13 @@ TEST(LayoutTest, EveryShardHasOneOwnerInEveryGroupAndOwnersKnowTheirShards) {
 TEST(LayoutTest, NoTwoShardsShareALink) {
   for (const std::vector<int>& sizes : std::vector<std::vector<int>>{{8, 1}, {8, 4, 4}, {3, 1, 2}, {5, 1, 1}, {2, 7}}) {
     Layout layout;
-    for (int size : sizes) layout.groups.emplace_back(static_cast<size_t>(size));
-    std::set<std::vector<int>> links;  // group and member, twice
+    for (int size : sizes) layout.nodes.emplace_back(static_cast<size_t>(size));
+    std::set<std::vector<int>> links;  // node and member, twice
     for (int shard = 0; shard < layout.shard_count(); ++shard) {
-      for (int a = 0; a < layout.group_count(); ++a) {
+      for (int a = 0; a < layout.node_count(); ++a) {
         for (int b = 0; b < a; ++b) {
-          const auto owner = [&](int group) {
-            return OwnerOfShard(sizes[static_cast<size_t>(group)], shard, layout.shard_count());
+          const auto owner = [&](int node) {
+            return OwnerOfShard(sizes[static_cast<size_t>(node)], shard, layout.shard_count());
           };
           EXPECT_TRUE(links.insert({a, owner(a), b, owner(b)}).second) << layout.shard_count() << " shards";
         }
@@ -67,11 +67,11 @@ TEST(LayoutTest, MembersBeyondASingleShardOwnNothing) {
   for (int member = 1; member < 4; ++member) EXPECT_EQ(ShardsOf(member, 4, 1).begin, ShardsOf(member, 4, 1).end);
 }
 
-TEST(LayoutTest, CounterpartsAreMutualAndInOtherGroups) {
+TEST(LayoutTest, CounterpartsAreMutualAndInOtherNodes) {
   const Layout layout = MakeLayout(PeerInfos({"a", "a", "a", "b", "b", "c"}));
   for (int rank = 0; rank < 6; ++rank) {
     for (int peer : Counterparts(layout, rank)) {
-      EXPECT_NE(layout.group_of[static_cast<size_t>(rank)], layout.group_of[static_cast<size_t>(peer)]);
+      EXPECT_NE(layout.node_of[static_cast<size_t>(rank)], layout.node_of[static_cast<size_t>(peer)]);
       const std::vector<int> back = Counterparts(layout, peer);
       EXPECT_TRUE(std::set<int>(back.begin(), back.end()).count(rank)) << rank << " and " << peer;
     }

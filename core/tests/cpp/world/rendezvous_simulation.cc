@@ -300,13 +300,13 @@ void RendezvousSimulation::Share(int r) {
   RendezvousClient& client = *each.client;
   if (client.leader() != r) return Come(r, client.leader());
   // A rank alone needs little memory, so it succeeds.
-  if (each.cannot_make_segment && client.group().size() > 1) return client.OnNotShared("no memory");
+  if (each.cannot_make_segment && client.node().size() > 1) return client.OnNotShared("no memory");
   each.segment = next_segment_++;
-  if (client.group().size() == 1) return client.OnShared();
+  if (client.node().size() == 1) return client.OnShared();
   for (int member : std::exchange(each.come, {})) client.OnMember(member);
 }
 
-// The member waits where the leader does not know its group yet.
+// The member waits where the leader does not know its node yet.
 void RendezvousSimulation::Come(int r, int leader) {
   if (rank(r).cannot_reach_leader) return;
   At(now_ + Delay(), leader, [this, r, leader] {
@@ -322,7 +322,7 @@ void RendezvousSimulation::Come(int r, int leader) {
 
 void RendezvousSimulation::HandOut(int r) {
   Rank& host = rank(r);
-  for (int member : host.client->group()) {
+  for (int member : host.client->node()) {
     if (member == r) continue;
     At(now_ + Delay(), member, [this, member, segment = host.segment] {
       Rank& each = rank(member);

@@ -58,7 +58,7 @@ class RendezvousSimulation {
     bool cannot_make_segment = false, cannot_reach_leader = false, cannot_attach = false, cannot_listen = false;
     bool other_setting = false;
     int segment = 0;     // the one it holds
-    std::set<int> come;  // members that have come before the leader knew its group
+    std::set<int> come;  // members that have come before the leader knew its node
     std::set<int> linked, waiting;
     Traffic traffic;
     // of a rank that is ready

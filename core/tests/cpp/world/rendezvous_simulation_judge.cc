@@ -54,16 +54,16 @@ std::string RendezvousSimulation::JudgeRank(int r, const std::set<int>& faulty) 
 // Ranks that are ready agree on layout, shared memory and links.
 std::string RendezvousSimulation::JudgeReady() const {
   const Layout* layout = nullptr;
-  std::map<int, int> segment_by_group;
+  std::map<int, int> segment_by_node;
   for (int r = 0; r < size_; ++r) {
     const Rank& each = ranks_[static_cast<size_t>(r)];
     if (!each.done) continue;
     const Layout& mine = each.client->layout();
     if (layout == nullptr) layout = &mine;
-    if (mine.groups != layout->groups) return "ready ranks disagree about their groups";
-    const int group = mine.group_of[static_cast<size_t>(r)];
-    if (each.segment == 0 || segment_by_group.emplace(group, each.segment).first->second != each.segment)
-      return "rank " + std::to_string(r) + " does not share the segment of its group";
+    if (mine.nodes != layout->nodes) return "ready ranks disagree about their nodes";
+    const int node = mine.node_of[static_cast<size_t>(r)];
+    if (each.segment == 0 || segment_by_node.emplace(node, each.segment).first->second != each.segment)
+      return "rank " + std::to_string(r) + " does not share the segment of its node";
     for (int peer : Counterparts(mine, r)) {
       if (each.linked.count(peer) == 0) return "rank " + std::to_string(r) + " is ready without all its links";
     }

@@ -1,6 +1,6 @@
 // Ranks that are ready: the signs of other ranks' ends, late and in any order, and the engines' conclusions. The abort
-// word of the group counts first, then the verdict of Liveness over all signs. A rank that blames another tells its
-// group by the abort word and all others through rank 0, and ends soon after. A rank that only sees closed connections
+// word of the node counts first, then the verdict of Liveness over all signs. A rank that blames another tells its
+// node by the abort word and all others through rank 0, and ends soon after. A rank that only sees closed connections
 // asks rank 0 first, unless they are those of rank 0.
 #include <algorithm>
 
@@ -36,13 +36,13 @@ void RendezvousSimulation::ShowEnd(int r) {
   }
 }
 
-// A rank gives up because of another. It sets the abort word, which the ready ranks of its group read.
+// A rank gives up because of another. It sets the abort word, which the ready ranks of its node read.
 void RendezvousSimulation::EndLater(int r, int culprit) {
   if (rank(r).segment != 0 && planted_ != Planted::kSilentEnd) abort_words_.emplace(rank(r).segment, culprit);
   At(now_ + microseconds(random_() % microseconds(kLongestLife).count()), r, [this, r] { ShowEnd(r); });
 }
 
-// Ranks of the same group see the end of the process, other ranks the end of its connections. Rank 0 has a connection
+// Ranks of the same node see the end of the process, other ranks the end of its connections. Rank 0 has a connection
 // with every rank.
 void RendezvousSimulation::ShowSign(int from, int to, std::vector<int> Rank::* signs) {
   At(now_ + SignDelay(), to, [this, from, to, signs] {

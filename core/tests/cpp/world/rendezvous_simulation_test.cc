@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(All, PlantedTest,
                              case Planted::kSwappedOrder:
                                return "AGoBeforeTheLinks";
                              case Planted::kSilentEnd:
-                               return "ARankThatEndsWithoutAWordToItsGroup";
+                               return "ARankThatEndsWithoutAWordToItsNode";
                              default:
                                return "ARankThatIsNotToldWhoIsApart";
                            }

@@ -1,5 +1,5 @@
-// The first member of a group leads it: it writes what the coordinator says into the log, and tells the coordinator
-// what the group has completed and closed.
+// The first member of a node leads it: it writes what the coordinator says into the log, and tells the coordinator
+// what the node has completed and closed.
 #pragma once
 
 #include <array>
@@ -9,9 +9,9 @@
 
 #include "common/status.h"
 #include "controller/admission.h"
-#include "controller/group_memory.h"
 #include "controller/messages.h"
 #include "controller/name_table.h"
+#include "controller/node_memory.h"
 
 namespace farandole {
 
@@ -20,12 +20,12 @@ namespace farandole {
 // The leader goes on reading while the log is full, since it may itself be the slowest reader: what does not fit waits.
 // Thread rule: the holder of the ProgressLock, under the lock of Operations; HasNews needs the ProgressLock alone. A
 // rank that does not lead owns nothing here, and refuses these messages.
-class GroupLeader {
+class NodeLeader {
  public:
-  GroupLeader(const GroupMembers& group, GroupMemory* memory, NameTable* names, Outbox* outbox)
-      : group_(group), memory_(*memory), names_(*names), outbox_(*outbox), pending_(&memory->log) {}
+  NodeLeader(const NodeMembers& node, NodeMemory* memory, NameTable* names, Outbox* outbox)
+      : node_(node), memory_(*memory), names_(*names), outbox_(*outbox), pending_(&memory->log) {}
 
-  bool is_leader() const { return group_.is_leader(); }
+  bool is_leader() const { return node_.is_leader(); }
 
   bool HasNews() const;
   // Returns whether anything was done.
@@ -44,7 +44,7 @@ class GroupLeader {
 
  private:
   bool IsValid(const LogItem& item) const;
-  CellBuffer CellsOf(int id, uint64_t use) const;  // REQUIRES: the id is small, or collects
+  SlotBuffer SlotsOf(int id, uint64_t use) const;  // REQUIRES: the id is small, or collects
   Closing Close(int id);
   std::vector<uint64_t> StampsHere(int id) const;
   std::vector<int64_t> CountsHere(int id, uint64_t use) const;
@@ -53,8 +53,8 @@ class GroupLeader {
   void AddClosed(Report* report);
   void AddFinished(Report* report);
 
-  const GroupMembers& group_;
-  GroupMemory& memory_;
+  const NodeMembers& node_;
+  NodeMemory& memory_;
   NameTable& names_;
   Outbox& outbox_;
   LogQueue pending_;

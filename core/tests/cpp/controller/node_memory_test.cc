@@ -1,5 +1,5 @@
-// The memory of a group by itself: counters, the log, where batches end.
-#include "controller/group_memory.h"
+// The memory of a node by itself: counters, the log, where batches end.
+#include "controller/node_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "controller/messages.h"
 #include "support/pages.h"
-#include "transport/shm/cells.h"
+#include "transport/shm/slots.h"
 
 namespace farandole {
 namespace {
@@ -21,7 +21,7 @@ struct CounterPages : Pages {
 };
 
 struct LogPages : Pages {
-  explicit LogPages(int members) : Pages(GroupLog::BytesFor(members)) {}
+  explicit LogPages(int members) : Pages(NodeLog::BytesFor(members)) {}
 };
 
 TEST(ArrivalCountersTest, TheLastArriverOfEachUseIsToldSo) {
@@ -67,7 +67,7 @@ TEST(ArrivalCountersTest, AUseThatIsTakenBackIsNotCounted) {
 
 TEST(LogTest, EntriesAreReadInOrderOverManyRoundsOfTheRing) {
   LogPages memory(1);
-  GroupLog log(memory.data(), 0, 1, kRing);
+  NodeLog log(memory.data(), 0, 1, kRing);
   for (uint64_t i = 0; i < 100'000; ++i) {
     EXPECT_FALSE(log.Read(i).has_value());
     ASSERT_TRUE(log.TryAppend({LogKind::kRetired, static_cast<int>(i % kMaxIds), static_cast<uint8_t>(i),
@@ -84,7 +84,7 @@ TEST(LogTest, EntriesAreReadInOrderOverManyRoundsOfTheRing) {
 
 TEST(LogTest, AFullLogTakesNothingUntilTheSlowestHasRead) {
   LogPages memory(2);
-  GroupLog fast(memory.data(), 0, 2, kRing), slow(memory.data(), 1, 2, kRing);
+  NodeLog fast(memory.data(), 0, 2, kRing), slow(memory.data(), 1, 2, kRing);
   for (uint64_t i = 0; i < kRing; ++i) {
     ASSERT_TRUE(fast.TryAppend({LogKind::kReady, 1, 0, 0})) << i;
     fast.PublishHead(i + 1);
@@ -102,7 +102,7 @@ TEST(LogTest, AFullLogTakesNothingUntilTheSlowestHasRead) {
 
 TEST(LogTest, AllReadersGetTheBatchEndOfTheFirst) {
   LogPages memory(2);
-  GroupLog first(memory.data(), 0, 2, kRing), second(memory.data(), 1, 2, kRing);
+  NodeLog first(memory.data(), 0, 2, kRing), second(memory.data(), 1, 2, kRing);
   for (uint64_t batch = 0; batch < 40'000; ++batch) {
     const uint64_t end = batch * 3 + 5;
     ASSERT_EQ(first.DecideBatchEnd(batch, end), end);
@@ -137,7 +137,7 @@ TEST(StampTest, UseAndSequenceNumberAreInItAndItIsNeverZero) {
     for (int64_t sequence_number : {int64_t{-1}, int64_t{0}, int64_t{64}, int64_t{1} << 29}) {
       const uint64_t stamp = StampOf(use, sequence_number);
       EXPECT_NE(stamp, 0u);
-      EXPECT_EQ(stamp & CellBuffer::kWantsBell, 0u);
+      EXPECT_EQ(stamp & SlotBuffer::kWantsBell, 0u);
       EXPECT_EQ(UsesIn(stamp), use);
       EXPECT_EQ(SequenceNumberIn(stamp), sequence_number);
     }

@@ -1,5 +1,5 @@
-// This rank's shared-memory group: the memory that its members share and the bells that wake them. A rank without
-// shared memory is the only member of its group, whose memory has the same layout, so the layers above need no second
+// This rank's shared-memory node: the memory that its members share and the bells that wake them. A rank without
+// shared memory is the only member of its node, whose memory has the same layout, so the layers above need no second
 // case.
 //
 //   segment   [ header: abort word | doorbell words, one per member | control memory | channel 0 | channel 1 | ... ]
@@ -8,7 +8,7 @@
 // The layers above define the size and the use of both: the controller keeps its counters and its log in control
 // memory, the data paths their chunks in staging.
 //
-// The World owns the group, and the group its segment and events. Any thread may use it, since it changes only atomic
+// The World owns the node, and the node its segment and events. Any thread may use it, since it changes only atomic
 // words in the shared memory.
 #pragma once
 
@@ -25,7 +25,7 @@
 
 namespace farandole {
 
-// The reason why the epoch ended, for the whole group. The first writer wins; readers see all fields or none. A writer
+// The reason why the epoch ended, for the whole node. The first writer wins; readers see all fields or none. A writer
 // that dies while it writes leaves `state` 1 forever. So a rank that finds state 1 waits a moment, and then acts on
 // what it knows.
 struct AbortWord {
@@ -44,12 +44,12 @@ struct SegmentPlan {
   size_t channel_count = 1;  // one staging area for each channel, see process_set.h
 };
 
-class ShmGroup {
+class ShmNode {
  public:
   static size_t SegmentBytes(const SegmentPlan& plan, size_t member_count);
 
   // events[m] wakes member m. REQUIRES: the segment was made with SegmentBytes of the same plan and as many members.
-  ShmGroup(SharedSegment segment, std::vector<Descriptor> events, const SegmentPlan& plan, int member);
+  ShmNode(SharedSegment segment, std::vector<Descriptor> events, const SegmentPlan& plan, int member);
 
   int member() const { return member_; }
   int count() const { return static_cast<int>(events_.size()); }

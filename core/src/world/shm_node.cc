@@ -1,4 +1,4 @@
-#include "world/shm_group.h"
+#include "world/shm_node.h"
 
 #include <cstring>
 
@@ -27,12 +27,12 @@ void AbortWord::Set(Code abort_code, int abort_culprit, const std::string& abort
   state.store(2, std::memory_order_release);
 }
 
-size_t ShmGroup::SegmentBytes(const SegmentPlan& plan, size_t member_count) {
+size_t ShmNode::SegmentBytes(const SegmentPlan& plan, size_t member_count) {
   return kHeaderBytes + Pages(member_count * sizeof(DoorbellWord)) + Pages(plan.control_bytes) +
          plan.channel_count * member_count * Pages(plan.staging_bytes_per_member);
 }
 
-ShmGroup::ShmGroup(SharedSegment segment, std::vector<Descriptor> events, const SegmentPlan& plan, int member)
+ShmNode::ShmNode(SharedSegment segment, std::vector<Descriptor> events, const SegmentPlan& plan, int member)
     : segment_(std::move(segment)), events_(std::move(events)), plan_(plan), member_(member) {
   plan_.staging_bytes_per_member = Pages(plan.staging_bytes_per_member);
   bells_ = reinterpret_cast<DoorbellWord*>(segment_.data() + kHeaderBytes);
@@ -40,10 +40,10 @@ ShmGroup::ShmGroup(SharedSegment segment, std::vector<Descriptor> events, const 
   staging_ = control_memory_ + Pages(plan.control_bytes);
 }
 
-AbortWord& ShmGroup::abort_word() const { return *reinterpret_cast<AbortWord*>(segment_.data()); }
+AbortWord& ShmNode::abort_word() const { return *reinterpret_cast<AbortWord*>(segment_.data()); }
 
-// One fence serves all bells. A group of one needs none.
-void ShmGroup::RingOthers() const {
+// One fence serves all bells. A node of one needs none.
+void ShmNode::RingOthers() const {
   if (count() == 1) return;
   RingFence();
   for (int m = 0; m < count(); ++m) {
@@ -52,7 +52,7 @@ void ShmGroup::RingOthers() const {
 }
 
 // `member` may be this rank itself, when another of its threads sleeps.
-void ShmGroup::RingMember(int member) const {
+void ShmNode::RingMember(int member) const {
   RingFence();
   Ring(bells_[member], events_[static_cast<size_t>(member)].get());
 }

@@ -1,4 +1,4 @@
-#include "transport/shm/cells.h"
+#include "transport/shm/slots.h"
 
 #include <cstring>
 
@@ -7,17 +7,17 @@
 
 namespace farandole {
 // Each member has whole pairs of lines, because processors fetch a line together with its neighbour.
-size_t CellBuffer::StrideOf(size_t payload_bytes) {
+size_t SlotBuffer::StrideOf(size_t payload_bytes) {
   constexpr size_t kGrain = 2 * sizeof(Line);
   const size_t behind = payload_bytes > kInLineBytes ? payload_bytes : 0;
   return (sizeof(Line) + behind + kGrain - 1) / kGrain * kGrain;
 }
 
-size_t CellBuffer::BytesFor(int member_count, size_t payload_bytes) {
+size_t SlotBuffer::BytesFor(int member_count, size_t payload_bytes) {
   return static_cast<size_t>(member_count) * StrideOf(payload_bytes);
 }
 
-CellBuffer::CellBuffer(std::byte* memory, int member_count, size_t payload_bytes, int self)
+SlotBuffer::SlotBuffer(std::byte* memory, int member_count, size_t payload_bytes, int self)
     : memory_(memory),
       stride_bytes_(StrideOf(payload_bytes)),
       payload_offset_(payload_bytes > kInLineBytes ? sizeof(Line) : 0),
@@ -26,7 +26,7 @@ CellBuffer::CellBuffer(std::byte* memory, int member_count, size_t payload_bytes
   static_assert(sizeof(Line) == 64 && std::atomic<uint64_t>::is_always_lock_free);
 }
 
-void CellBuffer::Clear() {
+void SlotBuffer::Clear() {
   const int parts = member_count_ + (has_result_ ? 1 : 0);
   for (int part = 0; part < parts; ++part) {
     if (!payload_is_in_line()) line(part)->reduced.store(0, std::memory_order_relaxed);
@@ -34,13 +34,13 @@ void CellBuffer::Clear() {
   }
 }
 
-void CellBuffer::AskForLinesOf(int member) const {
+void SlotBuffer::AskForLinesOf(int member) const {
   const std::byte* const lines = memory_ + static_cast<size_t>(member) * stride_bytes_;
   for (size_t at = 0; at < stride_bytes_; at += kLineBytes) AskForLine(lines + at);
 }
 
-void CellBuffer::Put(int member, const CellTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell) {
-  FRD_FAILPOINT("cells.put");
+void SlotBuffer::Put(int member, const SlotTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell) {
+  FRD_FAILPOINT("slots.put");
   std::byte* at = payload_to_write(member);
   for (size_t i = 0; i < tensor_count; ++i) {
     const size_t size_bytes = tensors[i].size_bytes();
@@ -57,7 +57,7 @@ void CellBuffer::Put(int member, const CellTensor* tensors, size_t tensor_count,
 
 // In whole lines, which do not cross between members twice. The remainder that fills no line goes to a different member
 // for each tensor, so that many small tensors do not all go to one.
-CellBuffer::Elements CellBuffer::ShareOf(const CellTensor& tensor, size_t index, int member) const {
+SlotBuffer::Elements SlotBuffer::ShareOf(const SlotTensor& tensor, size_t index, int member) const {
   const size_t line_elements = kLineBytes / SizeOf(tensor.dtype), lines = tensor.element_count / line_elements;
   const auto members = static_cast<size_t>(member_count_), m = (static_cast<size_t>(member) + index) % members;
   const size_t first = lines * m / members * line_elements;
@@ -65,11 +65,11 @@ CellBuffer::Elements CellBuffer::ShareOf(const CellTensor& tensor, size_t index,
   return {first, end - first};
 }
 
-void CellBuffer::PutForOthers(const CellTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell) {
-  FRD_FAILPOINT("cells.put");
+void SlotBuffer::PutForOthers(const SlotTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell) {
+  FRD_FAILPOINT("slots.put");
   std::byte* at = payload_to_write(self_);
   for (size_t i = 0; i < tensor_count; ++i) {
-    const CellTensor& tensor = tensors[i];
+    const SlotTensor& tensor = tensors[i];
     const Elements own = ShareOf(tensor, i, self_);
     const size_t own_begin = own.first * SizeOf(tensor.dtype), own_end = own_begin + own.count * SizeOf(tensor.dtype);
     const size_t size_bytes = tensor.size_bytes();
@@ -87,7 +87,7 @@ void CellBuffer::PutForOthers(const CellTensor* tensors, size_t tensor_count, ui
 // Its own line comes first, which is up to twice as fast for the smallest payloads: presumably the processor loads its
 // own line early, while the other is on its way, and again when another core has looked at it meanwhile
 // (docs/benchmarks/shared-memory.md#prefetching).
-bool CellBuffer::AllHavePut(uint64_t stamp) const {
+bool SlotBuffer::AllHavePut(uint64_t stamp) const {
   if (!HasPut(self_, stamp)) return false;
   for (int m = 0; m < member_count_; ++m) {
     if (m != self_ && !HasPut(m, stamp)) return false;
@@ -95,7 +95,7 @@ bool CellBuffer::AllHavePut(uint64_t stamp) const {
   return true;
 }
 
-bool CellBuffer::AllHaveReduced(uint64_t stamp) const {
+bool SlotBuffer::AllHaveReduced(uint64_t stamp) const {
   for (int m = 0; m < member_count_; ++m) {
     if (!HasReduced(m, stamp)) return false;
   }

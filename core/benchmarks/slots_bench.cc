@@ -1,6 +1,6 @@
-// The allreduce of cells beside what it cannot beat: two cores that pass one cache line each to the other.
+// The allreduce of slots beside what it cannot beat: two cores that pass one cache line each to the other.
 //
-//   cells_bench [seconds per size = 0.5]
+//   slots_bench [seconds per size = 0.5]
 //
 // Two threads, each on its own core, float32 sum in place. "line" is the bare exchange: store into my line, wait until
 // the other's has come. Nanoseconds per operation, minimum over short interleaved runs, of the slower thread.
@@ -26,7 +26,7 @@ namespace {
 struct alignas(128) Line {
   std::atomic<uint64_t> value;
 };
-Line lines[2][2];  // [cells][member]
+Line lines[2][2];  // [slots][member]
 Line meeting[2];
 double nanoseconds_of[2];
 bool time_is_up;
@@ -50,28 +50,28 @@ class Member {
  public:
   Member(int member, std::byte* memory, size_t payload_bytes)
       : me_(member), values_(payload_bytes / sizeof(float), 0.0f) {
-    const size_t half_bytes = CellBuffer::BytesFor(2, payload_bytes);
-    buffers_ = {CellBuffer(memory, 2, payload_bytes, member),
-                CellBuffer(memory + half_bytes, 2, payload_bytes, member)};
+    const size_t half_bytes = SlotBuffer::BytesFor(2, payload_bytes);
+    buffers_ = {SlotBuffer(memory, 2, payload_bytes, member),
+                SlotBuffer(memory + half_bytes, 2, payload_bytes, member)};
     segment_ = {values_.data(), values_.data(), DType::kFloat32, values_.size()};
   }
 
   void Exchange() {
     ++exchanges_;
-    Line* const cells = lines[exchanges_ & 1];
-    cells[me_].value.store(exchanges_, std::memory_order_release);
-    WaitFor(cells[1 - me_].value, exchanges_);
+    Line* const slots = lines[exchanges_ & 1];
+    slots[me_].value.store(exchanges_, std::memory_order_release);
+    WaitFor(slots[1 - me_].value, exchanges_);
   }
 
   void Allreduce() {
     ++uses_;
-    CellBuffer& cells = buffers_[uses_ & 1];
-    cells.Put(me_, &segment_, 1, uses_);
-    for (int pauses = 0; !cells.AllHavePut(uses_); ++pauses) {
+    SlotBuffer& slots = buffers_[uses_ & 1];
+    slots.Put(me_, &segment_, 1, uses_);
+    for (int pauses = 0; !slots.AllHavePut(uses_); ++pauses) {
       CpuPause();
       if (pauses > 5000) sched_yield();
     }
-    ReduceSlots(cells, ReduceOp::kSum, Scale{}, &segment_, 1, me_);
+    ReduceSlots(slots, ReduceOp::kSum, Scale{}, &segment_, 1, me_);
   }
 
   void Meet() {
@@ -92,7 +92,7 @@ class Member {
     return slower;
   }
 
-  void Run(double seconds, int repeats, double* line, double* cells) {
+  void Run(double seconds, int repeats, double* line, double* slots) {
     PinTo(me_);
     const auto start = std::chrono::steady_clock::now();
     while (true) {
@@ -101,7 +101,7 @@ class Member {
                                     while (count-- > 0) Exchange();
                                   },
                                   repeats));
-      *cells = std::min(*cells, Time(
+      *slots = std::min(*slots, Time(
                                     [&](int count) {
                                       while (count-- > 0) Allreduce();
                                     },
@@ -116,8 +116,8 @@ class Member {
  private:
   int me_;
   std::vector<float> values_;
-  std::vector<CellBuffer> buffers_;
-  CellTensor segment_;
+  std::vector<SlotBuffer> buffers_;
+  SlotTensor segment_;
   uint64_t exchanges_ = 0, uses_ = 0, meetings_ = 0;
 };
 
@@ -126,21 +126,21 @@ class Member {
 int main(int argc, char** argv) {
   const double seconds = argc > 1 ? std::atof(argv[1]) : 0.5;
   const FloatingPointScope ieee;
-  std::printf("%9s %10s %10s %8s\n", "bytes", "line ns", "cells ns", "ratio");
+  std::printf("%9s %10s %10s %8s\n", "bytes", "line ns", "slots ns", "ratio");
   for (const size_t bytes : {4, 56, 64, 256, 1024, 4096, 16384, 65536, 131072, 262144}) {
-    for (auto& cells : lines) cells[0].value = cells[1].value = 0;
+    for (auto& slots : lines) slots[0].value = slots[1].value = 0;
     meeting[0].value = meeting[1].value = 0;
     constexpr size_t kMemoryBytes = 4 << 20;
     auto* const memory = static_cast<std::byte*>(std::aligned_alloc(4096, kMemoryBytes));
     std::fill(memory, memory + kMemoryBytes, std::byte{0});
     const int repeats = static_cast<int>(std::max<size_t>(20, 1000 - std::min<size_t>(1000, bytes / 16)));
-    double line[2] = {1e18, 1e18}, cells[2] = {1e18, 1e18};
+    double line[2] = {1e18, 1e18}, slots[2] = {1e18, 1e18};
     Member zero(0, memory, bytes), one(1, memory, bytes);
-    std::thread other([&] { one.Run(seconds, repeats, &line[1], &cells[1]); });
-    std::thread self([&] { zero.Run(seconds, repeats, &line[0], &cells[0]); });
+    std::thread other([&] { one.Run(seconds, repeats, &line[1], &slots[1]); });
+    std::thread self([&] { zero.Run(seconds, repeats, &line[0], &slots[0]); });
     other.join();
     self.join();
-    std::printf("%9zu %10.1f %10.1f %8.2f\n", bytes, line[0], cells[0], cells[0] / line[0]);
+    std::printf("%9zu %10.1f %10.1f %8.2f\n", bytes, line[0], slots[0], slots[0] / line[0]);
     std::fflush(stdout);
     std::free(memory);
   }

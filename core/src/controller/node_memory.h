@@ -1,4 +1,4 @@
-// The memory in which a shared-memory group negotiates: counters of arrival, the log that tells all members what comes
+// The memory in which a shared-memory node negotiates: counters of arrival, the log that tells all members what comes
 // next, and memory for small data.
 //
 // All of it lies in one piece of memory that is handed in (a segment, or the heap in simulations) and holds no
@@ -8,8 +8,8 @@
 //             arrivals  [ member ][ id ]               the stamp of each member's last arrival
 //   log       heads     [ member 0 | member 1 | ... ]  one line each: how far the member has read the log
 //             entries   [ e e e e ... ]                ring of entries in total order, tagged by lap
-//             ends      [ n n n ... ]                  where batches of sets inside this group end
-//             completed [ e e ... ]                    several groups only: what the leader has to tell the coordinator
+//             ends      [ n n n ... ]                  where batches of sets inside this node end
+//             completed [ e e ... ]                    several nodes only: what the leader has to tell the coordinator
 //   spans     [ bytes ]                                per-id memory from the coordinator: small data, counts
 //
 // Thread rule of counters and log: every operation is one atomic step, so any thread of any member may call it at any
@@ -25,29 +25,29 @@
 #include <vector>
 
 #include "controller/messages.h"
-#include "transport/shm/cells.h"
+#include "transport/shm/slots.h"
 #include "world/layout.h"
 #include "world/process_set.h"
 
 namespace farandole {
 
 // This rank and the ranks it shares memory with. A value that does not change.
-class GroupMembers {
+class NodeMembers {
  public:
-  GroupMembers(const Layout& world, int rank)
+  NodeMembers(const Layout& world, int rank)
       : world_(world),
         rank_(rank),
         member_(world.member_of[static_cast<size_t>(rank)]),
-        group_(static_cast<size_t>(world.group_of[static_cast<size_t>(rank)])) {}
+        node_(static_cast<size_t>(world.node_of[static_cast<size_t>(rank)])) {}
 
   const Layout& world() const { return world_; }
   int rank() const { return rank_; }
-  bool one_group() const { return world_.group_count() == 1; }
-  int size() const { return static_cast<int>(world_.groups[group_].size()); }
-  int number() const { return static_cast<int>(group_); }
+  bool one_node() const { return world_.node_count() == 1; }
+  int size() const { return static_cast<int>(world_.nodes[node_].size()); }
+  int number() const { return static_cast<int>(node_); }
   int member() const { return member_; }
   bool is_leader() const { return member_ == 0; }
-  int RankOf(int member) const { return world_.groups[group_][static_cast<size_t>(member)]; }
+  int RankOf(int member) const { return world_.nodes[node_][static_cast<size_t>(member)]; }
 
   // Returns the members that are in the set, ascending.
   std::vector<int> MembersIn(const ProcessSet& set) const;
@@ -56,7 +56,7 @@ class GroupMembers {
   const Layout world_;
   const int rank_;
   const int member_;
-  const size_t group_;
+  const size_t node_;
 };
 
 struct MemoryLine;  // a number that has a cache line to itself
@@ -120,24 +120,24 @@ struct LogEntry {
 //    eight bits of the number of uses tell a reader whether its use in flight was completed.
 // 5. For the same reason an id has at most one completed use that the leader has not read. So PushCompleted needs no
 //    check.
-class GroupLog {
+class NodeLog {
  public:
   static constexpr uint64_t kEntries = 4 * kMaxIds;
   static size_t BytesFor(int member_count);
   // entries: the log is full when some member has not read so many; equal on all members. REQUIRES: as ArrivalCounters;
   // entries <= kEntries.
-  GroupLog(std::byte* memory, int member, int member_count, uint64_t entries);
+  NodeLog(std::byte* memory, int member, int member_count, uint64_t entries);
 
   // False when the slowest reader is a whole ring behind; try again.
   bool TryAppend(const LogEntry& entry);
   std::optional<LogEntry> Read(uint64_t position) const;
   uint64_t end() const;
   void PublishHead(uint64_t position);  // this member has read everything before `position`
-  // Returns where the batch of sets inside the group ends for all readers. The first to ask decides that it is
+  // Returns where the batch of sets inside the node ends for all readers. The first to ask decides that it is
   // `proposed_end`.
   uint64_t DecideBatchEnd(uint64_t batch, uint64_t proposed_end);
 
-  // Tells the leader that a use of the id is complete in this group (invariant 5).
+  // Tells the leader that a use of the id is complete in this node (invariant 5).
   void PushCompleted(int id);
   std::optional<int> ReadCompleted(uint64_t position) const;
 
@@ -158,7 +158,7 @@ class GroupLog {
 // Owns entries that wait for room in the log. Thread rule: one thread at a time, but empty() from any.
 class LogQueue {
  public:
-  explicit LogQueue(GroupLog* log) : log_(*log) {}
+  explicit LogQueue(NodeLog* log) : log_(*log) {}
 
   bool empty() const { return empty_; }
   // Appends to the log, or behind the entries that wait.
@@ -170,7 +170,7 @@ class LogQueue {
   void AddLeaving(std::set<int>* leaving) const;
 
  private:
-  GroupLog& log_;
+  NodeLog& log_;
   std::deque<LogEntry> waiting_;
   std::atomic<bool> empty_{true};
 };
@@ -206,13 +206,13 @@ class SpanMemory {
   std::byte* memory_;
 };
 
-// All three in one piece of memory. REQUIRES: as ArrivalCounters and GroupLog.
-struct GroupMemory {
+// All three in one piece of memory. REQUIRES: as ArrivalCounters and NodeLog.
+struct NodeMemory {
   static size_t BytesFor(int member_count);
-  GroupMemory(std::byte* memory, int member, int member_count, uint64_t log_entries = GroupLog::kEntries);
+  NodeMemory(std::byte* memory, int member, int member_count, uint64_t log_entries = NodeLog::kEntries);
 
   ArrivalCounters counters;
-  GroupLog log;
+  NodeLog log;
   SpanMemory spans;
 };
 

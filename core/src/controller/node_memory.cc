@@ -1,4 +1,4 @@
-#include "controller/group_memory.h"
+#include "controller/node_memory.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,7 +9,7 @@ namespace farandole {
 namespace {
 
 constexpr uint64_t kRetiredFlag = 1ull << 63;
-constexpr size_t kRingEntries = GroupLog::kEntries;
+constexpr size_t kRingEntries = NodeLog::kEntries;
 constexpr size_t kPage = 4096;
 constexpr int kRings = 3;
 
@@ -42,7 +42,7 @@ LogEntry Unpack(uint64_t payload) {
 
 }  // namespace
 
-std::vector<int> GroupMembers::MembersIn(const ProcessSet& set) const {
+std::vector<int> NodeMembers::MembersIn(const ProcessSet& set) const {
   std::vector<int> members;
   for (int m = 0; m < size(); ++m) {
     if (set.PositionOf(RankOf(m)) >= 0) members.push_back(m);
@@ -113,7 +113,7 @@ uint64_t ArrivalCounters::LatestOf(int member, int id) const {
 
 // ---- log
 
-struct GroupLog::Ring {
+struct NodeLog::Ring {
   alignas(128) std::atomic<uint64_t> tail;
   alignas(128) std::atomic<uint64_t> words[kRingEntries];
 
@@ -126,11 +126,11 @@ struct GroupLog::Ring {
   }
 };
 
-size_t GroupLog::BytesFor(int member_count) {
+size_t NodeLog::BytesFor(int member_count) {
   return Pages(sizeof(MemoryLine) * static_cast<size_t>(member_count)) + Pages(sizeof(Ring)) * kRings;
 }
 
-GroupLog::GroupLog(std::byte* memory, int member, int member_count, uint64_t entries)
+NodeLog::NodeLog(std::byte* memory, int member, int member_count, uint64_t entries)
     : member_(member), member_count_(member_count), entries_(entries) {
   heads_ = reinterpret_cast<MemoryLine*>(memory);
   log_ = reinterpret_cast<Ring*>(memory += Pages(sizeof(MemoryLine) * static_cast<size_t>(member_count)));
@@ -138,8 +138,8 @@ GroupLog::GroupLog(std::byte* memory, int member, int member_count, uint64_t ent
   completed_ = reinterpret_cast<Ring*>(memory + Pages(sizeof(Ring)));
 }
 
-// Invariant 2 of GroupLog.
-bool GroupLog::TryAppend(const LogEntry& entry) {
+// Invariant 2 of NodeLog.
+bool NodeLog::TryAppend(const LogEntry& entry) {
   uint64_t position = log_->tail.load(std::memory_order_relaxed);
   do {
     if (position - known_head_.load(std::memory_order_relaxed) < entries_) continue;
@@ -151,33 +151,33 @@ bool GroupLog::TryAppend(const LogEntry& entry) {
   return true;
 }
 
-uint64_t GroupLog::SlowestHead() const {
+uint64_t NodeLog::SlowestHead() const {
   uint64_t slowest = ~uint64_t{0};
   for (int m = 0; m < member_count_; ++m) slowest = std::min(slowest, heads_[m].value.load(std::memory_order_acquire));
   return slowest;
 }
 
-void GroupLog::PublishHead(uint64_t position) { heads_[member_].value.store(position, std::memory_order_release); }
+void NodeLog::PublishHead(uint64_t position) { heads_[member_].value.store(position, std::memory_order_release); }
 
-std::optional<LogEntry> GroupLog::Read(uint64_t position) const {
+std::optional<LogEntry> NodeLog::Read(uint64_t position) const {
   const std::optional<uint64_t> payload = log_->Read(position);
   return payload ? std::optional(Unpack(*payload)) : std::nullopt;
 }
 
-uint64_t GroupLog::end() const { return log_->tail.load(std::memory_order_acquire); }
+uint64_t NodeLog::end() const { return log_->tail.load(std::memory_order_acquire); }
 
 // Invariant 3: the slot of the batch's lap before was read by all, since a member that still reads that batch has not
 // read its entries.
-uint64_t GroupLog::DecideBatchEnd(uint64_t batch, uint64_t proposed_end) {
+uint64_t NodeLog::DecideBatchEnd(uint64_t batch, uint64_t proposed_end) {
   std::atomic<uint64_t>& batch_end = batch_ends_->At(batch);
   uint64_t word = batch_end.load(std::memory_order_acquire);
   if (const std::optional<uint64_t> decided = PayloadAt(batch, word)) return *decided;
   return batch_end.compare_exchange_strong(word, Tagged(batch, proposed_end)) ? proposed_end : word & kPayloadMask;
 }
 
-void GroupLog::PushCompleted(int id) { completed_->Write(completed_->tail.fetch_add(1), static_cast<uint64_t>(id)); }
+void NodeLog::PushCompleted(int id) { completed_->Write(completed_->tail.fetch_add(1), static_cast<uint64_t>(id)); }
 
-std::optional<int> GroupLog::ReadCompleted(uint64_t position) const { return completed_->Read(position); }
+std::optional<int> NodeLog::ReadCompleted(uint64_t position) const { return completed_->Read(position); }
 
 // ---- entries that wait
 
@@ -218,13 +218,13 @@ std::vector<int64_t> SpanMemory::ReadCounts(const IdSpan& span, uint64_t use, si
 
 // ---- all of it
 
-size_t GroupMemory::BytesFor(int member_count) {
-  return ArrivalCounters::BytesFor(member_count) + GroupLog::BytesFor(member_count) + kSpanBytes;
+size_t NodeMemory::BytesFor(int member_count) {
+  return ArrivalCounters::BytesFor(member_count) + NodeLog::BytesFor(member_count) + kSpanBytes;
 }
 
-GroupMemory::GroupMemory(std::byte* memory, int member, int member_count, uint64_t log_entries)
+NodeMemory::NodeMemory(std::byte* memory, int member, int member_count, uint64_t log_entries)
     : counters(memory, member, member_count),
       log(memory + ArrivalCounters::BytesFor(member_count), member, member_count, log_entries),
-      spans(memory + ArrivalCounters::BytesFor(member_count) + GroupLog::BytesFor(member_count)) {}
+      spans(memory + ArrivalCounters::BytesFor(member_count) + NodeLog::BytesFor(member_count)) {}
 
 }  // namespace farandole

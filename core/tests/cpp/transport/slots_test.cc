@@ -63,8 +63,8 @@ std::string FoldOf(const std::vector<std::string>& inputs, const std::vector<Par
 }
 
 // The payload's tensors at `input`, results in place or at `output`.
-std::vector<CellTensor> TensorsOf(const std::vector<Part>& parts, const char* input, char* output) {
-  std::vector<CellTensor> tensors;
+std::vector<SlotTensor> TensorsOf(const std::vector<Part>& parts, const char* input, char* output) {
+  std::vector<SlotTensor> tensors;
   size_t offset = 0;
   for (const Part& part : parts) {
     tensors.push_back({input + offset, output + offset, part.dtype, part.element_count});
@@ -76,18 +76,18 @@ std::vector<CellTensor> TensorsOf(const std::vector<Part>& parts, const char* in
 // One payload that is reduced many times, as the tensors of one name are in training.
 struct Payload {
   Payload(int member_count, std::vector<Part> all_parts)
-      : parts(std::move(all_parts)), memory(2 * CellBuffer::BytesFor(member_count, BytesOf(parts))) {
-    const size_t half_bytes = CellBuffer::BytesFor(member_count, BytesOf(parts));
+      : parts(std::move(all_parts)), memory(2 * SlotBuffer::BytesFor(member_count, BytesOf(parts))) {
+    const size_t half_bytes = SlotBuffer::BytesFor(member_count, BytesOf(parts));
     for (int member = 0; member < member_count; ++member) {
-      for (size_t cells : {0, 1})
-        buffers.emplace_back(memory.get() + cells * half_bytes, member_count, BytesOf(parts), member);
+      for (size_t slots : {0, 1})
+        buffers.emplace_back(memory.get() + slots * half_bytes, member_count, BytesOf(parts), member);
     }
   }
-  CellBuffer& BufferOf(int member, uint64_t use) { return buffers[2 * static_cast<size_t>(member) + (use & 1)]; }
+  SlotBuffer& BufferOf(int member, uint64_t use) { return buffers[2 * static_cast<size_t>(member) + (use & 1)]; }
 
   std::vector<Part> parts;
   Memory memory;
-  std::vector<CellBuffer> buffers;  // two of each member
+  std::vector<SlotBuffer> buffers;  // two of each member
 };
 
 void Yield(const std::function<bool()>& ready) {
@@ -96,20 +96,20 @@ void Yield(const std::function<bool()>& ready) {
 
 // Every second use of a payload for which that is possible is reduced in two phases.
 std::string Allreduce(Payload& payload, uint64_t use, int member, std::string input, ReduceOp reduce, Scale scale) {
-  CellBuffer& cells = payload.BufferOf(member, use);
-  const std::vector<CellTensor> tensors = TensorsOf(payload.parts, input.data(), input.data());
-  if (CellBuffer::CanShare(input.size()) && use / 2 % 2 == 0) {
-    cells.PutForOthers(tensors.data(), tensors.size(), use, /*wants_bell=*/false);
-    Yield([&] { return cells.AllHavePut(use); });
-    ReduceShare(cells, reduce, scale, tensors.data(), tensors.size(), use);
-    Yield([&] { return cells.AllHaveReduced(use); });
-    CopyShares(cells, tensors.data(), tensors.size());
+  SlotBuffer& slots = payload.BufferOf(member, use);
+  const std::vector<SlotTensor> tensors = TensorsOf(payload.parts, input.data(), input.data());
+  if (SlotBuffer::CanShare(input.size()) && use / 2 % 2 == 0) {
+    slots.PutForOthers(tensors.data(), tensors.size(), use, /*wants_bell=*/false);
+    Yield([&] { return slots.AllHavePut(use); });
+    ReduceShare(slots, reduce, scale, tensors.data(), tensors.size(), use);
+    Yield([&] { return slots.AllHaveReduced(use); });
+    CopyShares(slots, tensors.data(), tensors.size());
     return input;
   }
-  cells.Put(member, tensors.data(), tensors.size(), use);
-  Yield([&] { return cells.AllHavePut(use); });
+  slots.Put(member, tensors.data(), tensors.size(), use);
+  Yield([&] { return slots.AllHavePut(use); });
   const bool reads_own = use % 3 != 0;  // both kinds, with both buffers
-  ReduceSlots(cells, reduce, scale, tensors.data(), tensors.size(), reads_own ? member : kNoMember);
+  ReduceSlots(slots, reduce, scale, tensors.data(), tensors.size(), reads_own ? member : kNoMember);
   return input;
 }
 
@@ -170,19 +170,19 @@ TEST_P(Members, MayReduceManyPayloadsInARandomOrderWithoutBarriers) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Cells, Members, ::testing::Values(2, 3, 4, 7));
+INSTANTIATE_TEST_SUITE_P(Slots, Members, ::testing::Values(2, 3, 4, 7));
 
-TEST(Cells, AMemberWithoutMemoryContributesZerosAndGetsNoResult) {
+TEST(Slots, AMemberWithoutMemoryContributesZerosAndGetsNoResult) {
   Payload payload(2, {{DType::kInt32, 3}, {DType::kInt32, 2000}});
-  for (CellBuffer& cells : payload.buffers)
-    std::memset(cells.payload_to_write(cells.self()), 1, BytesOf(payload.parts));  // of an operation before
+  for (SlotBuffer& slots : payload.buffers)
+    std::memset(slots.payload_to_write(slots.self()), 1, BytesOf(payload.parts));  // of an operation before
   std::vector<int32_t> values(2003, 7);
   auto* const bytes = reinterpret_cast<char*>(values.data());
-  const std::vector<CellTensor> mine = TensorsOf(payload.parts, bytes, bytes);
-  const std::vector<CellTensor> none = {{nullptr, nullptr, DType::kInt32, 3}, {nullptr, nullptr, DType::kInt32, 2000}};
+  const std::vector<SlotTensor> mine = TensorsOf(payload.parts, bytes, bytes);
+  const std::vector<SlotTensor> none = {{nullptr, nullptr, DType::kInt32, 3}, {nullptr, nullptr, DType::kInt32, 2000}};
   for (uint64_t use = 1; use <= 4; ++use) {
-    CellBuffer& first = payload.BufferOf(0, use);
-    CellBuffer& second = payload.BufferOf(1, use);
+    SlotBuffer& first = payload.BufferOf(0, use);
+    SlotBuffer& second = payload.BufferOf(1, use);
     if (use % 2 == 0) {
       first.PutForOthers(mine.data(), mine.size(), use, false);
       second.PutForOthers(none.data(), none.size(), use, false);
@@ -200,35 +200,35 @@ TEST(Cells, AMemberWithoutMemoryContributesZerosAndGetsNoResult) {
   EXPECT_EQ(values, std::vector<int32_t>(2003, 7));
 }
 
-TEST(Cells, ReportsWhichMembersHavePut) {
+TEST(Slots, ReportsWhichMembersHavePut) {
   Payload payload(3, {{DType::kFloat32, 1}});
   float value = 1;
-  const CellTensor tensor{&value, &value, DType::kFloat32, 1};
-  CellBuffer& cells = payload.BufferOf(0, 1);
-  cells.Put(2, &tensor, 1, 1);
-  EXPECT_FALSE(cells.HasPut(0, 1));
-  EXPECT_TRUE(cells.HasPut(2, 1));
-  EXPECT_FALSE(cells.HasPut(2, 3));
-  EXPECT_FALSE(cells.AllHavePut(1));
-  cells.Put(0, &tensor, 1, 1);
-  cells.Put(1, &tensor, 1, 1);
-  EXPECT_TRUE(cells.AllHavePut(1));
+  const SlotTensor tensor{&value, &value, DType::kFloat32, 1};
+  SlotBuffer& slots = payload.BufferOf(0, 1);
+  slots.Put(2, &tensor, 1, 1);
+  EXPECT_FALSE(slots.HasPut(0, 1));
+  EXPECT_TRUE(slots.HasPut(2, 1));
+  EXPECT_FALSE(slots.HasPut(2, 3));
+  EXPECT_FALSE(slots.AllHavePut(1));
+  slots.Put(0, &tensor, 1, 1);
+  slots.Put(1, &tensor, 1, 1);
+  EXPECT_TRUE(slots.AllHavePut(1));
 }
 
 // Each member's own object, and one of another member.
-TEST(Cells, SayTheSameToEachMemberOfWhoHasPut) {
+TEST(Slots, SayTheSameToEachMemberOfWhoHasPut) {
   constexpr int kMembers = 3;
-  const Memory memory(CellBuffer::BytesFor(kMembers, sizeof(float)));
-  std::vector<CellBuffer> sides;
+  const Memory memory(SlotBuffer::BytesFor(kMembers, sizeof(float)));
+  std::vector<SlotBuffer> sides;
   for (int self = 0; self < kMembers; ++self) sides.emplace_back(memory.get(), kMembers, sizeof(float), self);
   float value = 1;
-  const CellTensor tensor{&value, &value, DType::kFloat32, 1};
+  const SlotTensor tensor{&value, &value, DType::kFloat32, 1};
   for (uint64_t use = 1; use <= 3; ++use) {
     for (int late = 0; late < kMembers; ++late) {
-      for (const CellBuffer& side : sides) EXPECT_FALSE(side.AllHavePut(use)) << "use " << use << ", member " << late;
+      for (const SlotBuffer& side : sides) EXPECT_FALSE(side.AllHavePut(use)) << "use " << use << ", member " << late;
       sides[static_cast<size_t>(late)].Put(late, &tensor, 1, use);
     }
-    for (const CellBuffer& side : sides) EXPECT_TRUE(side.AllHavePut(use)) << "use " << use;
+    for (const SlotBuffer& side : sides) EXPECT_TRUE(side.AllHavePut(use)) << "use " << use;
   }
 }
 
@@ -238,17 +238,17 @@ class TwoPhases : public testing::Test {
   static constexpr size_t kCount = 3001;
   static constexpr int kMembers = 3;
 
-  CellBuffer& cells(int member, uint64_t use = 1) { return payload_.BufferOf(member, use); }
-  void Put(int member, uint64_t use = 1) { cells(member, use).PutForOthers(&tensors_[member], 1, use, false); }
+  SlotBuffer& slots(int member, uint64_t use = 1) { return payload_.BufferOf(member, use); }
+  void Put(int member, uint64_t use = 1) { slots(member, use).PutForOthers(&tensors_[member], 1, use, false); }
   void Reduce(int member, uint64_t use = 1) {
-    ReduceShare(cells(member, use), ReduceOp::kSum, {}, &tensors_[member], 1, use);
+    ReduceShare(slots(member, use), ReduceOp::kSum, {}, &tensors_[member], 1, use);
   }
-  void Copy(int member, uint64_t use = 1) { CopyShares(cells(member, use), &tensors_[member], 1); }
+  void Copy(int member, uint64_t use = 1) { CopyShares(slots(member, use), &tensors_[member], 1); }
 
   Payload payload_{kMembers, {{DType::kFloat32, kCount}}};
   std::vector<float> values_[kMembers] = {std::vector<float>(kCount, 1), std::vector<float>(kCount, 2),
                                           std::vector<float>(kCount, 4)};
-  CellTensor tensors_[kMembers] = {{values_[0].data(), values_[0].data(), DType::kFloat32, kCount},
+  SlotTensor tensors_[kMembers] = {{values_[0].data(), values_[0].data(), DType::kFloat32, kCount},
                                    {values_[1].data(), values_[1].data(), DType::kFloat32, kCount},
                                    {values_[2].data(), values_[2].data(), DType::kFloat32, kCount}};
   const std::vector<float> sums_ = std::vector<float>(kCount, 7);
@@ -256,10 +256,10 @@ class TwoPhases : public testing::Test {
 
 TEST_F(TwoPhases, TheSharesAreWholeLinesAndCoverEachElementOnce) {
   for (const size_t count : {0, 1, 15, 16, 17, 31, 33, 47, 3001}) {
-    const CellTensor tensor{nullptr, nullptr, DType::kFloat32, count};
+    const SlotTensor tensor{nullptr, nullptr, DType::kFloat32, count};
     size_t end = 0;
     for (int member = 0; member < kMembers; ++member) {
-      const CellBuffer::Elements share = cells(0).ShareOf(tensor, 0, member);
+      const SlotBuffer::Elements share = slots(0).ShareOf(tensor, 0, member);
       EXPECT_EQ(share.first, end);
       EXPECT_EQ(share.first % 16, 0u);
       end += share.count;
@@ -270,14 +270,14 @@ TEST_F(TwoPhases, TheSharesAreWholeLinesAndCoverEachElementOnce) {
 
 TEST_F(TwoPhases, TheResultIsThereOnceAllHaveReduced) {
   for (int member : {2, 0, 1}) Put(member);
-  EXPECT_TRUE(cells(0).AllHavePut(1));
+  EXPECT_TRUE(slots(0).AllHavePut(1));
   for (int member : {1, 2}) Reduce(member);
-  EXPECT_TRUE(cells(0).HasReduced(1, 1));
-  EXPECT_FALSE(cells(0).HasReduced(0, 1));
-  EXPECT_FALSE(cells(1).AllHaveReduced(1)) << "member 0 has not";
+  EXPECT_TRUE(slots(0).HasReduced(1, 1));
+  EXPECT_FALSE(slots(0).HasReduced(0, 1));
+  EXPECT_FALSE(slots(1).AllHaveReduced(1)) << "member 0 has not";
   Reduce(0);
   for (int member : {0, 2, 1}) {
-    EXPECT_TRUE(cells(member).AllHaveReduced(1));
+    EXPECT_TRUE(slots(member).AllHaveReduced(1));
     Copy(member);
     EXPECT_EQ(values_[member], sums_);
   }
@@ -293,13 +293,13 @@ TEST_F(TwoPhases, TheNextUseLeavesTheSharesOfThisOne) {
   }
   Copy(0);
   EXPECT_EQ(values_[0], sums_);
-  EXPECT_FALSE(cells(1, 2).AllHavePut(2));
+  EXPECT_FALSE(slots(1, 2).AllHavePut(2));
 }
 
 TEST_F(TwoPhases, AMemberTakesItsOwnShareFromItsInputOnly) {
   for (int member : {0, 1, 2}) Put(member);
-  const CellBuffer::Elements share = cells(1).ShareOf(tensors_[1], 0, 1);
-  reinterpret_cast<float*>(cells(1).payload_to_write(1))[share.first] = 100;  // nobody reads or writes this
+  const SlotBuffer::Elements share = slots(1).ShareOf(tensors_[1], 0, 1);
+  reinterpret_cast<float*>(slots(1).payload_to_write(1))[share.first] = 100;  // nobody reads or writes this
   for (int member : {0, 1, 2}) Reduce(member);
   for (int member : {0, 1, 2}) Copy(member);
   EXPECT_EQ(values_[0], sums_);
@@ -309,15 +309,15 @@ TEST_F(TwoPhases, AMemberTakesItsOwnShareFromItsInputOnly) {
 TEST_F(TwoPhases, AnotherOperationInTheSameMemoryHasNoSharesOfTheOneBefore) {
   for (int member : {0, 1, 2}) Put(member);
   for (int member : {0, 1, 2}) Reduce(member);
-  cells(0).Clear();
-  EXPECT_FALSE(cells(0).AllHavePut(1));
-  for (int member : {0, 1, 2}) EXPECT_FALSE(cells(0).HasReduced(member, 1));
+  slots(0).Clear();
+  EXPECT_FALSE(slots(0).AllHavePut(1));
+  for (int member : {0, 1, 2}) EXPECT_FALSE(slots(0).HasReduced(member, 1));
 }
 
 // For a small payload only one line of 64 bytes crosses. No two members share a line.
-TEST(Cells, SmallPayloadsFitTheLineOfTheirSequenceNumber) {
-  EXPECT_EQ(CellBuffer::BytesFor(2, 4), CellBuffer::BytesFor(2, 56));
-  EXPECT_GE(CellBuffer::BytesFor(2, 57), 2u * (64 + 57));
+TEST(Slots, SmallPayloadsFitTheLineOfTheirSequenceNumber) {
+  EXPECT_EQ(SlotBuffer::BytesFor(2, 4), SlotBuffer::BytesFor(2, 56));
+  EXPECT_GE(SlotBuffer::BytesFor(2, 57), 2u * (64 + 57));
 }
 
 }  // namespace

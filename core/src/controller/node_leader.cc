@@ -1,4 +1,4 @@
-#include "controller/group_leader.h"
+#include "controller/node_leader.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,22 +7,22 @@ namespace farandole {
 
 // ---- what the coordinator says
 
-void GroupLeader::Track(int id) {
+void NodeLeader::Track(int id) {
   const IdProperties& properties = names_[id].properties;
   // An earlier id with this memory may have left stamps in it.
   const bool has_stamps = properties.small() || properties.collects;
-  for (uint64_t buffer = 0; has_stamps && buffer < 2; ++buffer) CellsOf(id, buffer).Clear();
+  for (uint64_t buffer = 0; has_stamps && buffer < 2; ++buffer) SlotsOf(id, buffer).Clear();
   if (properties.once) awaiting_readers_.push_back(id);
 }
 
-CellBuffer GroupLeader::CellsOf(int id, uint64_t use) const {
+SlotBuffer NodeLeader::SlotsOf(int id, uint64_t use) const {
   const auto& [name, properties, set] = names_[id];
   std::byte* const buffer = memory_.spans.BufferOf(properties.span, use);
-  if (properties.collects) return CellBuffer::WithResult(buffer, properties.sharers, properties.payload_bytes);
+  if (properties.collects) return SlotBuffer::WithResult(buffer, properties.sharers, properties.payload_bytes);
   return {buffer, set->size(), properties.payload_bytes};
 }
 
-bool GroupLeader::IsValid(const LogItem& item) const {
+bool NodeLeader::IsValid(const LogItem& item) const {
   if (item.kind == LogKind::kEndOfBatch) return true;
   if (!Tracks(item.id) || names_[item.id].set->id != item.set) return false;
   const auto& [name, properties, set] = names_[item.id];
@@ -33,7 +33,7 @@ bool GroupLeader::IsValid(const LogItem& item) const {
          std::none_of(item.counts.begin(), item.counts.end(), [](int64_t count) { return count < 0; });
 }
 
-bool GroupLeader::OnLog(const LogItems& log) {
+bool NodeLeader::OnLog(const LogItems& log) {
   for (const LogItem& item : log.items) {
     if (!is_leader() || !IsValid(item)) return false;
     if (item.kind == LogKind::kRetired) awaiting_readers_.push_back(item.id);
@@ -43,13 +43,13 @@ bool GroupLeader::OnLog(const LogItems& log) {
   return true;
 }
 
-bool GroupLeader::OnRetire(int id) {
+bool NodeLeader::OnRetire(int id) {
   if (!is_leader() || !Tracks(id)) return false;
   closed_.push_back(Close(id));
   return true;
 }
 
-void GroupLeader::Append(const LogEntry& entry) {
+void NodeLeader::Append(const LogEntry& entry) {
   pending_.Append(entry);
   outbox_.Ring();
 }
@@ -58,7 +58,7 @@ void GroupLeader::Append(const LogEntry& entry) {
 
 // Closes the id: a member that comes later is told, or finds out, see UsesInFlight::IsReady. A last use with different
 // sequence numbers does not count: the members meant different operations, and none takes its result.
-Closing GroupLeader::Close(int id) {
+Closing NodeLeader::Close(int id) {
   const IdProperties& properties = names_[id].properties;
   const uint64_t arrived = memory_.counters.Retire(id, properties.sharers);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -78,18 +78,18 @@ Closing GroupLeader::Close(int id) {
   return closing;
 }
 
-// Returns the last stamp of each member of the set in this group.
-std::vector<uint64_t> GroupLeader::StampsHere(int id) const {
+// Returns the last stamp of each member of the set in this node.
+std::vector<uint64_t> NodeLeader::StampsHere(int id) const {
   const auto& [name, properties, set] = names_[id];
   std::vector<uint64_t> stamps;
-  for (int m : group_.MembersIn(*set)) {
+  for (int m : node_.MembersIn(*set)) {
     if (!properties.small()) {
       stamps.push_back(memory_.counters.LatestOf(m, id));
       continue;
     }
     uint64_t latest = 0;
     for (uint64_t buffer = 0; buffer < 2; ++buffer) {
-      const uint64_t stamp = CellsOf(id, buffer).LatestOf(set->PositionOf(group_.RankOf(m)));
+      const uint64_t stamp = SlotsOf(id, buffer).LatestOf(set->PositionOf(node_.RankOf(m)));
       if (UsesIn(stamp) > UsesIn(latest)) latest = stamp;
     }
     stamps.push_back(latest);
@@ -97,9 +97,9 @@ std::vector<uint64_t> GroupLeader::StampsHere(int id) const {
   return stamps;
 }
 
-// A completed use is reported before the id is reported closed. Uses of sets inside the group are in the log, and need
+// A completed use is reported before the id is reported closed. Uses of sets inside the node are in the log, and need
 // no report.
-bool GroupLeader::CanReport(const Closing& closing) const {
+bool NodeLeader::CanReport(const Closing& closing) const {
   const auto& [name, properties, set] = names_[closing.id];
   return set == nullptr || properties.early() || set->local() ||
          completes_sent_[static_cast<size_t>(closing.id)] == closing.least_uses;
@@ -107,7 +107,7 @@ bool GroupLeader::CanReport(const Closing& closing) const {
 
 // ---- what the coordinator is told
 
-bool GroupLeader::HasNews() const {
+bool NodeLeader::HasNews() const {
   if (!pending_.empty()) return true;
   if (!is_leader()) return false;
   if (memory_.log.ReadCompleted(completed_head_).has_value()) return true;
@@ -116,7 +116,7 @@ bool GroupLeader::HasNews() const {
                      [this](int id) { return memory_.counters.AllDoneWith(id, names_[id].properties.sharers); });
 }
 
-bool GroupLeader::Advance() {
+bool NodeLeader::Advance() {
   if (!is_leader()) return false;
   const bool appended = pending_.AppendWaiting();
   if (appended) outbox_.Ring();
@@ -128,39 +128,39 @@ bool GroupLeader::Advance() {
   return appended || !report.empty();
 }
 
-void GroupLeader::AddCompleted(Report* report) {
+void NodeLeader::AddCompleted(Report* report) {
   while (const std::optional<int> id = memory_.log.ReadCompleted(completed_head_)) {
     if (!Tracks(*id)) return;  // ASSIGN is still to be read
     ++completed_head_;
     const uint64_t use = ++completes_sent_[static_cast<size_t>(*id)];
-    // All members of the set in this group arrived with the same stamp.
-    const uint64_t stamp = memory_.counters.LatestOf(group_.MembersIn(*names_[*id].set).front(), *id);
-    report->completed.push_back({*id, use, stamp, {{group_.number(), CountsHere(*id, use)}}});
+    // All members of the set in this node arrived with the same stamp.
+    const uint64_t stamp = memory_.counters.LatestOf(node_.MembersIn(*names_[*id].set).front(), *id);
+    report->completed.push_back({*id, use, stamp, {{node_.number(), CountsHere(*id, use)}}});
   }
 }
 
-// Returns the counts of this group's members, in the order of their positions.
-std::vector<int64_t> GroupLeader::CountsHere(int id, uint64_t use) const {
+// Returns the counts of this node's members, in the order of their positions.
+std::vector<int64_t> NodeLeader::CountsHere(int id, uint64_t use) const {
   const auto& [name, properties, set] = names_[id];
   const size_t each = properties.counts_per_rank;
   std::vector<int64_t> counts;
   if (each == 0) return counts;
-  for (int m : group_.MembersIn(*set)) {
-    const auto position = static_cast<size_t>(set->PositionOf(group_.RankOf(m)));
+  for (int m : node_.MembersIn(*set)) {
+    const auto position = static_cast<size_t>(set->PositionOf(node_.RankOf(m)));
     const std::vector<int64_t> one = memory_.spans.ReadCounts(properties.span, use, position * each, each);
     counts.insert(counts.end(), one.begin(), one.end());
   }
   return counts;
 }
 
-void GroupLeader::AddClosed(Report* report) {
+void NodeLeader::AddClosed(Report* report) {
   const auto kept = std::stable_partition(closed_.begin(), closed_.end(),
                                           [this](const Closing& closing) { return !CanReport(closing); });
   report->closed.assign(kept, closed_.end());
   closed_.erase(kept, closed_.end());
 }
 
-void GroupLeader::AddFinished(Report* report) {
+void NodeLeader::AddFinished(Report* report) {
   const auto is_finished = [&](int id) {
     if (!memory_.counters.AllDoneWith(id, names_[id].properties.sharers)) return false;
     memory_.counters.Reset(id);

@@ -1,5 +1,5 @@
 // Buffer slots of one small operation: every member writes its input into a slot of shared memory and then a sequence
-// number (stamp). Two buffers are used in turns; a CellBuffer is one of them:
+// number (stamp). Two buffers are used in turns; a SlotBuffer is one of them:
 //
 //   member 0   [ payload up to 56 bytes, or a share stamp   | stamp ] [ larger payload ...            ]
 //   member 1   [ payload up to 56 bytes, or a share stamp   | stamp ] [ larger payload ...            ]
@@ -10,7 +10,7 @@
 //   two phases   PutForOthers; AllHavePut; each member reduces one share of the elements for all, then StampShare;
 //                AllHaveReduced; each copies the others' shares. For payloads above kMostInOnePhase
 //
-// Thread safety: one thread at a time uses the slot of a member; CellBuffer points into the node's segment and owns no
+// Thread safety: one thread at a time uses the slot of a member; SlotBuffer points into the node's segment and owns no
 // memory.
 //
 // Invariants:
@@ -40,7 +40,7 @@ namespace farandole {
 inline constexpr size_t kMostInOnePhase = 2 << 10;
 
 // A tensor of the payload. A null input reads as zeros; the result for a null output is dropped.
-struct CellTensor {
+struct SlotTensor {
   const void* input = nullptr;
   void* output = nullptr;  // may be the input
   DType dtype = DType::kFloat32;
@@ -48,7 +48,7 @@ struct CellTensor {
   size_t size_bytes() const { return element_count * SizeOf(dtype); }
 };
 
-class CellBuffer {
+class SlotBuffer {
  public:
   // A bit of the stamp word: this member may sleep, so the one that puts or reduces last rings its bell.
   static constexpr uint64_t kWantsBell = uint64_t{1} << 63;
@@ -57,13 +57,13 @@ class CellBuffer {
 
   // REQUIRES: `memory` is aligned to a cache line, was zero or cleared before the first use, and has BytesFor(...)
   // bytes; the payload is as large for all members and uses. `self` is the member that uses this object.
-  CellBuffer(std::byte* memory, int member_count, size_t payload_bytes, int self = 0);
+  SlotBuffer(std::byte* memory, int member_count, size_t payload_bytes, int self = 0);
 
   // Forgets all uses, for another operation. A thread that still polls an operation that has just ended can only see 0,
   // which no use has.
   void Clear();
   // REQUIRES: this member has read everything of the use before.
-  void Put(int member, const CellTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell = false);
+  void Put(int member, const SlotTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell = false);
   // The number of the use that the member put last in this buffer; 0 before its first.
   uint64_t LatestOf(int member) const { return line(member)->stamp.load(std::memory_order_acquire) & ~kWantsBell; }
   bool HasPut(int member, uint64_t stamp) const { return LatestOf(member) == stamp; }
@@ -75,9 +75,9 @@ class CellBuffer {
     size_t first, count;
   };
   // The elements of tensor `index` of a payload that a member reduces for all.
-  Elements ShareOf(const CellTensor& tensor, size_t index, int member) const;
+  Elements ShareOf(const SlotTensor& tensor, size_t index, int member) const;
   // As Put, by this member, without its own share, which it takes from its input.
-  void PutForOthers(const CellTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell);
+  void PutForOthers(const SlotTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell);
   // This member has written its share of the result.
   void StampShare(uint64_t stamp) const { line(self_)->reduced.store(stamp, std::memory_order_release); }
   bool HasReduced(int member, uint64_t stamp) const {
@@ -97,8 +97,8 @@ class CellBuffer {
   void AskForBell(int member) { line(member)->stamp.fetch_or(kWantsBell); }
 
   // ---- the result, behind the parts of the members
-  static CellBuffer WithResult(std::byte* memory, int member_count, size_t payload_bytes, int self = 0) {
-    CellBuffer buffer(memory, member_count, payload_bytes, self);
+  static SlotBuffer WithResult(std::byte* memory, int member_count, size_t payload_bytes, int self = 0) {
+    SlotBuffer buffer(memory, member_count, payload_bytes, self);
     buffer.has_result_ = true;
     return buffer;
   }
