@@ -63,8 +63,8 @@ CASES = (
         steps={
             "address read": "LookByExchange",
             "name found": "SetNames::Find",
-            "value written": "CellBuffer::Put",
-            "peers seen": "CellBuffer::AllHavePut",
+            "value written": "SlotBuffer::Put",
+            "peers seen": "SlotBuffer::AllHavePut",
             "values reduced": "TensorFold::Run",
         },
     ),
@@ -84,7 +84,7 @@ CASES = (
             "send posted": "OrderedLane::PostSend",
             "receive posted": "OrderedLane::PostReceive",
             "bytes sent": "FrameStream::Flush",
-            "bytes received": "FrameStream::Distribute",  # not Receive, which often finds nothing
+            "bytes received": "FrameStream::Dispatch",  # not Receive, which often finds nothing
             "chunk reduced": "Fold",
             "operation ended": "Operations::Complete",
         },
