@@ -10,6 +10,17 @@ namespace {
 
 std::array<PyObject*, 8> g_error_types{};
 
+// Sets the attribute `operations` of a MismatchError: the operations that the ranks called, if they differ.
+void SetMismatchError(PyObject* type, const Status& status) {
+  pybind11::set names;
+  for (int kind = 0; kind < kOpKindCount; ++kind) {
+    if ((status.kinds() >> kind & 1U) != 0) names.add(NameOf(static_cast<OpKind>(kind)));
+  }
+  pybind11::object error = pybind11::handle(type)(status.message());
+  error.attr("operations") = pybind11::frozenset(names);
+  PyErr_SetObject(type, error.ptr());
+}
+
 // A wrong type or number sets a Python error.
 bool IsTuple(PyObject* object, Py_ssize_t least, const char* what) {
   if (PyTuple_Check(object) && PyTuple_GET_SIZE(object) >= least) return true;
@@ -50,6 +61,7 @@ void SetErrorTypes(const std::map<int, pybind11::object>& types) {
 
 void SetPythonError(const Status& status) {
   PyObject* const type = g_error_types[static_cast<size_t>(status.code())];
+  if (type != nullptr && status.kinds() != 0) return SetMismatchError(type, status);
   PyErr_SetString(type != nullptr ? type : PyExc_RuntimeError, status.message().c_str());
 }
 

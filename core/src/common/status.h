@@ -50,14 +50,22 @@ class Status {
   template <typename... Parts>
   Status(Code code, const Parts&... parts) : code_(code), message_(Text(parts...)) {}
   static Status Ok() { return {}; }
+  static Status OfKinds(Code code, const std::string& message, uint32_t kinds) {
+    Status status(code, message);
+    status.kinds_ = kinds;
+    return status;
+  }
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
   const std::string& message() const { return message_; }
+  // For kMismatch: a bit 1 << OpKind for each kind of operation that ranks called; 0 if all called the same kind.
+  uint32_t kinds() const { return kinds_; }
 
  private:
   Code code_ = Code::kOk;
   std::string message_;
+  uint32_t kinds_ = 0;
 };
 
 template <typename... Parts>

@@ -116,7 +116,7 @@ void Coordinator::AssignOrRefuse(const DescriptionsByRank& descriptions, std::ve
   if (decided.ok()) return ids_.Assign(descriptions, HasJoined(*set), out);
   for (const auto& [rank, description] : descriptions) {
     if (!description.refusal.empty()) continue;
-    const Failure failure{set->id, description.name, decided.code(), decided.message()};
+    const Failure failure{set->id, description.name, decided.code(), decided.message(), decided.kinds()};
     out->push_back({rank, Encode(failure)});
   }
 }

@@ -112,8 +112,9 @@ struct Failure {
   std::string name;
   Code code = Code::kInvalid;
   std::string text;
+  uint32_t kinds = 0;  // as in Status
 
-  FRD_FIELDS(set, name, code, text)
+  FRD_FIELDS(set, name, code, text, kinds)
 };
 
 struct Aborted {

@@ -275,7 +275,7 @@ bool Negotiation::OnError(const Failure& failure, NegotiationEvents* events) {
   const Signature& signature = name->description.signature;
   if (signature.kind == OpKind::kRemoveProcessSet) names_.Reopen(signature);
   in_flight_.EndWith(NegotiationEvent::kFailed, name, events);
-  events->back().status = Status(failure.code, failure.text);
+  events->back().status = Status::OfKinds(failure.code, failure.text, failure.kinds);
   names_.EraseIfIdle(name);
   return true;
 }

@@ -255,6 +255,14 @@ std::vector<AgreeingRanks> GroupByAgreement(const std::map<int, Description>& de
   return groups;
 }
 
+// As in Status.
+uint32_t DifferentKinds(const std::map<int, Description>& descriptions) {
+  uint32_t kinds = 0;
+  for (const auto& [rank, description] : descriptions) kinds |= 1U << static_cast<uint32_t>(description.signature.kind);
+  const bool differ = (kinds & (kinds - 1)) != 0;
+  return differ ? kinds : 0;
+}
+
 // Ok where no rank has refused the operation.
 Status FindRefusal(const std::map<int, Description>& descriptions) {
   const auto is_refusal = [](const auto& each) { return !each.second.refusal.empty(); };
@@ -285,16 +293,11 @@ Status FindMismatch(const std::map<int, Description>& descriptions) {
   const std::string agree = 2 * most->ranks <= all || all == 2
                                 ? ""
                                 : Text("; ", most->ranks, " of ", all, " ranks agree with rank ", most->rank);
-  return {Code::kMismatch,
-          most->description->Title(),
-          ": the ranks disagree about its ",
-          difference.what,
-          ": ",
-          Side(most->rank, *most->description, difference.left),
-          ", ",
-          Side(other.rank, *other.description, difference.right),
-          agree,
-          "; call it with the same arguments, in the same order, on every rank"};
+  const std::string text = Text(most->description->Title(), ": the ranks disagree about its ", difference.what, ": ",
+                                Side(most->rank, *most->description, difference.left), ", ",
+                                Side(other.rank, *other.description, difference.right), agree,
+                                "; call it with the same arguments, in the same order, on every rank");
+  return Status::OfKinds(Code::kMismatch, text, DifferentKinds(descriptions));
 }
 
 // ---- spans

@@ -1,7 +1,10 @@
 import pickle
 
 import farandole
+import farandole.numpy as fnp
+import numpy as np
 import pytest
+from farandole.testing import world
 
 
 def test_the_tree_of_exceptions():
@@ -38,6 +41,23 @@ def test_arguments_that_are_not_there_yet_are_refused():
         with pytest.raises(ValueError, match=r"process set|process_sets"):
             farandole.init(process_sets=wrong)
     assert not farandole.is_initialized()
+
+
+def operations_of(call):
+    with pytest.raises(farandole.MismatchError) as caught:
+        call()
+    return pickle.loads(pickle.dumps(caught.value)).operations
+
+
+def call_different_things():
+    rows = np.ones(fnp.rank() + 1)
+    different = fnp.allgather_async if fnp.rank() else fnp.allreduce_async
+    told = operations_of(lambda: different(rows, name="allgather").wait())
+    return told, operations_of(lambda: fnp.allreduce(rows, name="allgather"))
+
+
+def test_a_mismatch_says_which_operations_the_ranks_called_where_they_differ():
+    assert world(2).run(call_different_things, timeout=60) == [({"allreduce", "allgather"}, frozenset())] * 2
 
 
 def test_shutdown_without_init_does_nothing():

@@ -51,6 +51,9 @@ class MismatchError(FarandoleError, ValueError):
     world, since they cannot meet again.
     """
 
+    operations: frozenset[str] = frozenset()
+    """What the ranks called, such as "allreduce" and "allgather"; empty where all called the same."""
+
 
 class MembershipError(FarandoleError):
     """An elastic job cannot go on for this rank: too few ranks are left, or nobody can decide who they are."""

@@ -54,6 +54,14 @@ TEST(ValidateTest, TheRankThatDiffersFromMostIsNamedLast) {
   EXPECT_NE(tie.find("rank 0 has (3, 5), rank 1 has (3, 4); call"), tie.npos) << "nobody can tell: " << tie;
 }
 
+TEST(ValidateTest, OperationsThatDifferAreToldBesideTheSentence) {
+  std::map<int, Description> all{{0, Base()}, {1, Base()}, {2, Base()}};
+  all[1].signature.tensors[0].dtype = DType::kInt32;
+  EXPECT_EQ(FindMismatch(all).kinds(), 0U);
+  all[2].signature.kind = OpKind::kAllgather;  // the message is about the dtype
+  EXPECT_EQ(FindMismatch(all).kinds(), 1U << 0 | 1U << 1);
+}
+
 TEST(SpansTest, ReturnedSpansAreGivenOutAgainAndNoneOverlap) {
   SpanAllocator spans(4096);
   const int64_t a = spans.Take(300), b = spans.Take(512), c = spans.Take(1);
