@@ -131,6 +131,7 @@ struct NegotiationEvent {
   SequenceNumbers sequence_numbers;
   Answered answer;
   uint32_t serial = 0;
+  ProcessSetPtr set;  // of `description`, which may be removed before the event is handled
 
   static NegotiationEvent About(Kind kind, Ticket ticket) {
     NegotiationEvent event;

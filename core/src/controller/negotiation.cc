@@ -265,6 +265,7 @@ Name* Negotiation::BeginInvited(SetNames* names, const Description& description,
   name->description = description;
   events->push_back(NegotiationEvent::About(NegotiationEvent::kInvited, in_flight_.Begin(name)));
   events->back().description = description;
+  events->back().set = names->set;
   return name;
 }
 

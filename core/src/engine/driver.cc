@@ -46,7 +46,7 @@ bool Driver::Wait(const OperationPtr& operation, int64_t limit_ms) {
   const TimePoint limit = Now() + std::chrono::milliseconds(limit_ms);
   while (!operation->done() && Now() < limit) {
     if (!progress_lock_.TryTake()) {
-      if (BecomesDone(operation)) return true;
+      if (operations_->in_flight == 1 && BecomesDone(operation)) return true;  // else others need the driver meanwhile
       operations_->AskForBells();
       world_->node->RingSelf();  // the thread that drives polls once more
       const auto left = std::chrono::milliseconds(MillisecondsBetween(Now(), limit) + 1);

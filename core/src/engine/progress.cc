@@ -45,9 +45,10 @@ void EnterInvited(Operations* operations, const Negotiation::Event& event) {
   operation->invited = true;
   operation->backend = event.description.signature.backend;
   std::lock_guard<std::mutex> lock(operations->mutex);
+  if (operations->is_broken) return;
   operations->by_ticket.MakeRoom(PlaceOf(event.items[0].ticket));
   operation->admission.ticket = event.items[0].ticket;
-  operation->admission.set = operations->negotiation.FindSet(event.description.signature.set);
+  operation->admission.set = event.set;
   operations->Begin(operation.get(), Operation::State::kSubmitted);
   operations->by_ticket.Put(operation);
 }

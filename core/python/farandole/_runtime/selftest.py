@@ -57,4 +57,4 @@ def exercise() -> dict[str, object]:
                 )
     info = core.info()
     farandole.shutdown()
-    return {"rank": rank, "size": size, "isa": info["isa"], "groups": info["groups"], "lengths": _LENGTHS}
+    return {"rank": rank, "size": size, "isa": info["isa"], "nodes": info["nodes"], "lengths": _LENGTHS}

@@ -81,6 +81,11 @@ void RendezvousClient::OnNotShared(const std::string& why) {
          {rank_});
 }
 
+void RendezvousClient::OnListenerLost(const std::string& why) {
+  if (over() || phase_ == kConnecting) return;  // nobody knows the endpoint before the PEER_INFO
+  GiveUp(Internal("rank ", rank_, " cannot take connections of other ranks: ", why), {rank_});
+}
+
 void RendezvousClient::OnNoLink(int peer, const std::string& why) {
   if (phase_ != kSettingUp) return;
   const std::string name = NameOfRank(peers_, peer);

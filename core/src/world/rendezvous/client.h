@@ -56,6 +56,7 @@ class RendezvousClient {
   void OnNotShared(const std::string& why);
   void OnLink(int peer);
   void OnNoLink(int peer, const std::string& why);
+  void OnListenerLost(const std::string& why);
   // `detail` is the last refusal, for messages.
   void OnTime(TimePoint now, const std::string& detail);
   // When OnTime must be called next.

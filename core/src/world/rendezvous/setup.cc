@@ -85,7 +85,7 @@ void ShmSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client)
   std::vector<AuthenticatedPeer> arrived;
   if (const Status status = acceptor_.Step(set, now, &arrived); !status.ok()) {
     acceptor_.Close();
-    client->OnNotShared(status.message());
+    client->OnListenerLost(status.message());
   }
   for (AuthenticatedPeer& peer : arrived) {
     if (peer.hello.purpose == kSegment) peers_[static_cast<int>(peer.hello.rank)] = std::move(peer.connection);
@@ -102,8 +102,12 @@ void ShmSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client)
 void ShmSetup::TakeHandles(int rank, RendezvousClient* client) {
   std::vector<Descriptor> handles;
   const bool is_expected = client->is_absent(rank);  // else the member has closed the connection, or is none
-  if (!is_expected || !RecvDescriptors(peers_[rank].get(), 2, &handles, After(kPassTimeout)).ok()) {
+  const Status received =
+      is_expected ? RecvDescriptors(peers_[rank].get(), 2, &handles, After(kPassTimeout)) : Status::Ok();
+  if (!is_expected || !received.ok()) {
     peers_.erase(rank);
+    const bool is_of_the_peer = received.code() == Code::kPeerLost || received.code() == Code::kDeadline;
+    if (!received.ok() && !is_of_the_peer) client->OnNotShared(received.message());
     return;
   }
   events_[IndexOf(rank)] = std::move(handles[0]);
@@ -211,7 +215,7 @@ void LinkSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client
   std::vector<AuthenticatedPeer> arrived;
   if (const Status status = acceptor_.Step(set, now, &arrived); !status.ok()) {
     acceptor_.Close();
-    client->OnNoLink(spec_.rank, status.message());
+    client->OnListenerLost(status.message());
   }
   for (AuthenticatedPeer& peer : arrived) {
     const bool known = peer.hello.purpose == kOrdered || peer.hello.purpose == kEarly;
