@@ -256,6 +256,11 @@ def status_file() -> str:
     return os.environ.get("FARANDOLE_STATUS_FILE", "")
 
 
+def flight_recorder() -> str:
+    """Where operations are recorded: a folder, or "0" for nowhere; by default one of this user."""
+    return os.environ.get("FARANDOLE_FLIGHT_RECORDER", "")
+
+
 def log_level() -> str:
     """The level of FARANDOLE_LOG_LEVEL, as Python's logging names it; WARNING where it is not set."""
     level = os.environ.get("FARANDOLE_LOG_LEVEL", "").upper()

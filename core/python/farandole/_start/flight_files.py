@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farandole._runtime.native import core
+from farandole._start import environment
 
-_VARIABLE = "FARANDOLE_FLIGHT_RECORDER"
 _RUN_DIGITS = 12
 _MAGIC = b"FRDFLT02"
 _HEADER = struct.Struct("<8s12xi8xII40xq24x16s")  # magic, process, state, epoch, late_ns, run
@@ -81,7 +81,7 @@ def prepare(size: int, key: bytes, epoch: int) -> FlightFile:
     except OSError as error:
         core.warn(
             f"operations are not recorded for farandole inspect, since {path} cannot be made in a folder of this user "
-            f"alone (mode 0700): {error.strerror}; name another folder in {_VARIABLE}, or set it to 0"
+            f"alone (mode 0700): {error.strerror}; name another folder in FARANDOLE_FLIGHT_RECORDER, or set it to 0"
         )
         return FlightFile("", run, epoch)
     _sweep(folder)
@@ -111,7 +111,7 @@ def remove_if_all_have_left(ours: FlightFile) -> None:
 
 
 def _folder() -> Path | None:
-    given = os.environ.get(_VARIABLE, "")
+    given = environment.flight_recorder()
     if given == "0":
         return None
     where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp"
