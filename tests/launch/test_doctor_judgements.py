@@ -13,14 +13,14 @@ MACHINE = machine.Facts("Linux", "x86_64", "6.1.0", (3, 12, 1), "CPython", "/usr
 LIMITS = limits.Facts(8 << 30, limits.UNLIMITED, 0, 4096, 8192, 100, True, 8 << 20, False, 8, 8, limits.UNLIMITED)
 NETWORK = network.Facts("", "h0", ("10.0.0.1",), 0.01, "")
 LOADED = build.Trial(({"version": "0.1.0", "abi": build.EXPECTED_ABI, "path": "/p/_core.so"},))
-ANSWER = {"rank": 0, "size": 1, "isa": "avx2", "groups": [[0]]}
+ANSWER = {"rank": 0, "size": 1, "isa": "avx2", "nodes": [[0]]}
 BUILD = build.Facts(
     "0.1.0",
     ("/p",),
     LOADED,
     build.Trial(({"found": [["native", "", ""], ["gloo", "Gloo 0.5.0", ""], ["other", "", "it needs libother"]]},)),
     build.Trial((ANSWER,), "", 0.2),
-    build.Trial(({**ANSWER, "groups": [[0, 1]]},) * 2, "", 0.3),
+    build.Trial(({**ANSWER, "nodes": [[0, 1]]},) * 2, "", 0.3),
 )
 PLUGIN = packages.Plugin("torch", "farandole_torch", "farandole-torch", "0.1.3", True)
 PACKAGES = packages.Facts("0.1.0", "1.23.5", {"torch": "2.13.0+cpu"}, (PLUGIN,))
@@ -122,7 +122,7 @@ def test_network(change: dict[str, object], check: str, level: str, words: str) 
         ({"distribution": "0.0.9"}, "core", WARN, "0.0.9"),
         ({"alone": build.Trial(error="it was killed by SIGILL")}, "one rank", FAIL, "SIGILL"),
         ({"together": build.Trial(error="no answer within 60 s")}, "two ranks", FAIL, "within 60 s"),
-        ({"together": build.Trial(({**ANSWER, "groups": [[0], [1]]},) * 2)}, "two ranks", WARN, "FARANDOLE_ARENAS"),
+        ({"together": build.Trial(({**ANSWER, "nodes": [[0], [1]]},) * 2)}, "two ranks", WARN, "FARANDOLE_ARENAS"),
     ],
 )
 def test_build(change: dict[str, object], check: str, level: str, words: str) -> None:

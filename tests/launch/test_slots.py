@@ -165,7 +165,7 @@ def test_options_of_elastic_jobs_are_understood() -> None:
 def test_options_of_elastic_jobs_without_effect_are_named() -> None:
     assert without_effect(options(num_proc="4")) == ""
     assert without_effect(options(reset_limit=3, slots_per_host=2)).startswith(
-        "no effect here: --reset-limit, --slots-per-host; "
+        "no effect here: --slots-per-host, --reset-limit; "
     )
 
 

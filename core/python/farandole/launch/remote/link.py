@@ -194,6 +194,8 @@ class Link:
             data = os.read(descriptor, _CHUNK)
         except BlockingIOError:
             return b""
+        except ConnectionResetError:  # as an end, where the other process had not read everything
+            data = b""
         except OSError as error:  # of a connection
             self.why, data = error.strerror or str(error), b""
         if not data:
