@@ -138,13 +138,6 @@ FAULTS = [
         found_by="cpp ReleaseTest",
     ),
     Fault(
-        name="a span is given up while a thread copies or folds it",
-        path="core/src/controller/log_reader.cc",
-        before="    if (in_flight_.MustWaitFor(name->reserved && name->id == entry.id)) return false;\n",
-        after="",
-        found_by="cpp SimulationTest",
-    ),
-    Fault(
         name="the last to be done with an id does not wake the leader",
         path="core/src/controller/log_reader.cc",
         before="    if (memory_.counters.DoneWith(id, properties.sharers)) outbox_.Ring();  // the leader waits\n",
@@ -225,15 +218,15 @@ FAULTS = [
     Fault(
         name="an operation for which not all ranks wait gets large slots",
         path="core/src/controller/id_table.cc",
-        before="facts.awaited = std::all_of(gathering.begin()",
-        after="facts.awaited = std::any_of(gathering.begin()",
+        before="std::all_of(descriptions.begin(), descriptions.end(), [](const auto& of) { return of.second.awaited",
+        after="std::any_of(descriptions.begin(), descriptions.end(), [](const auto& of) { return of.second.awaited",
         found_by="cpp LargeSlotsAreForOperationsThatAllRanksAwait",
     ),
     Fault(
         name="ranks do not hear that their names for an operation differ",
         path="core/src/controller/id_table.cc",
-        before="const bool differ = id.names.count(kAllRanks) == 0;",
-        after="const bool differ = false;",
+        before="id.serial, names_differ, once, first};",
+        after="id.serial, names_differ && false, once, first};",
         found_by="cpp AllHearThatTheirNamesForAnOperationDiffer",
     ),
     Fault(
