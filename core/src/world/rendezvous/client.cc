@@ -122,7 +122,8 @@ void RendezvousClient::OnLimit(TimePoint now, const std::string& detail) {
   if (is_linked && leader() != rank_) missing = {leader()};
   GiveUp({Code::kDeadline, Waited(now) + (is_linked ? " to share memory with " : " for a data connection with ") +
                                NamesOfRanks(peers_, missing) + " before the start timeout (FARANDOLE_START_TIMEOUT)" +
-                               (detail.empty() ? "" : "; last: " + detail)},
+                               (detail.empty() ? "" : "; last: " + detail) +
+                               (is_linked ? "; if they run, set FARANDOLE_ARENAS=0 to use TCP" : "")},
          missing);
 }
 
