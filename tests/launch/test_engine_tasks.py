@@ -15,8 +15,9 @@ from contextlib import ExitStack, contextmanager
 import farandole
 import psutil
 import pytest
-from farandole._engines import places, wire
+from farandole._engines import places
 from farandole._engines.places import Task
+from farandole._start import connection
 from farandole.engine import Call, DriverLog, Hub, listed
 
 SECONDS = 30
@@ -73,8 +74,8 @@ def test_a_stranger_is_not_taken_in() -> None:
     with Hub("127.0.0.1") as hub:
         with socket.create_connection(hub.endpoint) as stranger:
             stranger.settimeout(SECONDS)
-            with pytest.raises(wire.WireError):
-                wire.prove(stranger, b"another key", is_listener=False)
+            with pytest.raises(connection.FAILURES):
+                connection.prove(stranger, b"another key", is_listener=False)
         assert not hub.wait(1, 0.2)
 
 

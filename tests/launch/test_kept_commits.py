@@ -16,8 +16,9 @@ from pathlib import Path
 
 import farandole
 import pytest
-from farandole._engines import copies, keeper, wire
+from farandole._engines import copies, keeper
 from farandole._engines.keeper import Keeper, Where
+from farandole._start.connection import FAILURES, hear, prove, say
 from farandole.engine import Call, Folder, Hub, Shelf, listed
 
 SECONDS = 20
@@ -180,8 +181,8 @@ def test_a_folder_is_used_where_one_is_named(hub: Hub, tmp_path: Path) -> None:
 
 def giver(hub: Hub, key: bytes) -> socket.socket:
     connection = socket.create_connection(hub.endpoint, timeout=SECONDS)
-    wire.prove(connection, key, is_listener=False)
-    wire.send(connection, {"has": "commits"})
+    prove(connection, key, is_listener=False)
+    say(connection, "keeps commits")
     return connection
 
 
@@ -190,19 +191,19 @@ def test_a_copy_that_is_half_sent_is_never_used(hub: Hub) -> None:
     assert not shelf.put(whole(1))
     data = whole(2, b"x" * 1000)
     with giver(hub, hub.key) as connection:
-        wire.send(connection, {"size": len(data)})
-        assert wire.receive(connection) == {"refused": ""}
+        say(connection, "copy", size=len(data))
+        assert hear(connection) == {"kind": "ready"}
         connection.sendall(data[:-1])
     with giver(hub, hub.key) as connection:  # waits until the one before has gone
-        wire.send(connection, {"size": len(data)})
-        assert wire.receive(connection) == {"refused": ""}
+        say(connection, "copy", size=len(data))
+        assert hear(connection) == {"kind": "ready"}
         connection.sendall(bytes(data[:-1]) + b"y")
-        assert "not arrived whole" in str(wire.receive(connection)["refused"])
+        assert "not arrived whole" in str(hear(connection)["why"])
     assert shelf.commits() == 1
 
 
 def test_a_stranger_gives_no_copy(hub: Hub) -> None:
-    with pytest.raises(wire.WireError):
+    with pytest.raises(FAILURES):
         giver(hub, b"another key" * 3)
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from farandole._start import outcome_channel
+from farandole._start import frames, outcome_channel
 from farandole.launch import placement
 from farandole.launch.options import HostOptions
-from farandole.launch.remote import frames, reach, ssh
+from farandole.launch.remote import reach, ssh
 from farandole.launch.remote.assembly import Assembly, AssemblyError, HostPlan
 from farandole.launch.remote.probe import Prober
 from farandole.launch.remote.telling import heard

@@ -4,7 +4,6 @@
     hub       where tasks meet the driver, and the launcher the tasks
     places    which tasks share a host, and which of them has its agent   (pure)
     task      the task's part: meets the hub, runs the agent, ends with the job
-    wire      the messages between a task and the hub
     rank      the program of a rank
     copies    commits that are kept outside of the ranks; the driver's shelf for them
     copy_folder    the same in a folder that hosts share

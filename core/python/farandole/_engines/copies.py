@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from farandole._engines import wire
+from farandole._start.connection import hear, hear_bytes, say
 
 MOST_BYTES = 4 << 30  # on the driver
 _MARK = b"farandole commit 1\n"
@@ -95,18 +95,19 @@ class Shelf:
         return ""
 
     def serve(self, connection: socket.socket) -> None:
-        """Answer a rank that has proved the hub's key, until it ends. Raises WireError and OSError."""
+        """Answer a rank that has proved the hub's key, until it ends. Raises one of `connection.FAILURES`."""
         while True:
-            asked = wire.receive(connection)
-            if asked.get("asks") == "newest":
+            asked = hear(connection)
+            if asked["kind"] == "newest":
                 here = self._newest.data if self._newest else memoryview(b"")
-                wire.send(connection, {"size": len(here)})
+                say(connection, "copy", size=len(here))
                 connection.sendall(here)
                 continue
             size = int(asked["size"])
             if not 0 < size <= self._most_bytes:
-                wire.send(connection, {"refused": f"the driver keeps at most {self._most_bytes >> 20} MiB"})
+                say(connection, "refused", why=f"the driver keeps at most {self._most_bytes >> 20} MiB")
                 continue
-            wire.send(connection, {"refused": ""})
+            say(connection, "ready")
             with self._one:
-                wire.send(connection, {"refused": self.put(wire.receive_bytes(connection, size))})
+                why = self.put(hear_bytes(connection, size))
+                say(connection, "refused" if why else "kept", why=why)

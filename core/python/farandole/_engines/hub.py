@@ -16,10 +16,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from farandole._engines import places, wire
+from farandole._engines import places
 from farandole._engines.copies import Shelf
 from farandole._engines.places import Host, Task
 from farandole._start import environment, sockets
+from farandole._start.connection import FAILURES, hear, prove, say
 
 _MEET_SECONDS = 20.0  # for the proof and the message of one task
 _ASK_SECONDS = 5.0
@@ -108,10 +109,10 @@ class Hub:
             by_order = {met.task.order: met for met in self._met}
             for host in hosts:
                 first, *others = [by_order[task.order] for task in host.tasks]
-                self._tell(first, {"leads": True, "gpus": host.gpus})
+                self._tell(first, leads=True, gpus=host.gpus)
                 first.host = host.name
                 for other in others:
-                    self._tell(other, {"leads": False, "with": host.name})
+                    self._tell(other, leads=False)
                     other.host = f"{host.name}#{other.task.order}"  # nobody asks for it
             return hosts
 
@@ -132,15 +133,15 @@ class Hub:
         try:
             sockets.notice_lost_hosts(connection, self._silence_s)
             connection.settimeout(_MEET_SECONDS)
-            wire.prove(connection, self.key, is_listener=True)
-            said = wire.receive(connection)
+            prove(connection, self.key, is_listener=True)
+            said = hear(connection)
             connection.settimeout(None)
-            if said.get("has") == "commits" and self.shelf is not None:
+            if said["kind"] == "keeps commits" and self.shelf is not None:
                 self._take_commits(connection, self.shelf)
                 return
             gpus = tuple(map(str, said["gpus"]))
             task = Task(int(said["order"]), str(said["identity"]), str(said["name"]), int(said["slots"]), gpus)
-        except (wire.WireError, OSError, KeyError, TypeError, ValueError):
+        except (*FAILURES, KeyError, TypeError, ValueError):
             _close(connection)  # a stranger, or a task that has gone
             return
         with self._changed:
@@ -164,9 +165,9 @@ class Hub:
                     self._givers.remove(connection)
 
     @staticmethod
-    def _tell(met: _Met, message: wire.Message) -> None:
+    def _tell(met: _Met, **content: Any) -> None:
         with contextlib.suppress(OSError):  # the launcher finds that it has gone
-            wire.send(met.connection, message)
+            say(met.connection, "part", **content)
 
     def _answer(self, launcher: socket.socket) -> None:
         """The launcher asks for a host."""

@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from farandole._engines import copies, wire
+from farandole._engines import copies
 from farandole._engines.copies import Copy, Piece
 from farandole._engines.copy_folder import Folder
-from farandole._start import environment, sockets
+from farandole._start import connection, environment, sockets
+from farandole._start.connection import FAILURES, hear, hear_bytes, say
+from farandole._start.frames import FrameError, Message
 from farandole._start.log import logger
 
 _CONNECT_SECONDS = 10.0
@@ -31,10 +33,10 @@ class Place(Protocol):
     name: str
 
     def write(self, commits: int, pieces: Sequence[Piece]) -> None:
-        """Put a copy there. Raises OSError, and WireError."""
+        """Put a copy there. Raises one of `connection.FAILURES`."""
 
     def newest(self) -> Copy | None:
-        """The whole copy with the most commits. Raises OSError, and WireError."""
+        """The whole copy with the most commits. Raises one of `connection.FAILURES`."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,8 @@ class Keeper:
         """The content of the newest copy. Raises OSError."""
         try:
             found = self._place.newest()
-        except wire.WireError as error:
-            raise OSError(str(error)) from error
+        except FAILURES as error:
+            raise error if isinstance(error, OSError) else OSError(str(error)) from error
         return found.content if found else None
 
     def flush(self, seconds: float) -> bool:
@@ -114,7 +116,7 @@ class Keeper:
             try:
                 self._place.write(commits, pieces)
                 self._told = ""
-            except (OSError, wire.WireError) as error:
+            except FAILURES as error:
                 self._tell(commits, error)
             del pieces  # not until the next commit
 
@@ -153,18 +155,18 @@ class _OnDriver:
 
     def write(self, commits: int, pieces: Sequence[Piece]) -> None:
         whole = [copies.head(self._key, commits, pieces), *pieces]
-        with self._at_hub() as connection:
-            wire.send(connection, {"size": sum(len(each) for each in whole)})
-            _check(wire.receive(connection))
+        with self._at_hub() as hub:
+            say(hub, "copy", size=sum(len(each) for each in whole))
+            _check(hear(hub))
             for piece in whole:
-                connection.sendall(piece)
-            _check(wire.receive(connection))
+                hub.sendall(piece)
+            _check(hear(hub))
 
     def newest(self) -> Copy | None:
-        with self._at_hub() as connection:
-            wire.send(connection, {"asks": "newest"})
-            size = int(wire.receive(connection)["size"])
-            return copies.read(self._key, wire.receive_bytes(connection, size))
+        with self._at_hub() as hub:
+            say(hub, "newest")
+            size = int(hear(hub)["size"])
+            return copies.read(self._key, hear_bytes(hub, size))
 
     @contextlib.contextmanager
     def _at_hub(self) -> Any:
@@ -172,29 +174,29 @@ class _OnDriver:
             self._connection = self._connected()
         try:
             yield self._connection
-        except (OSError, wire.WireError) as error:
+        except FAILURES as error:
             if not isinstance(error, _RefusedError):
                 self._connection.close()
                 self._connection = None
             raise
 
     def _connected(self) -> socket.socket:
-        connection = socket.create_connection(self._endpoint, timeout=_CONNECT_SECONDS)
+        made = socket.create_connection(self._endpoint, timeout=_CONNECT_SECONDS)
         try:
-            sockets.notice_lost_hosts(connection, environment.silence_timeout_s())
-            wire.prove(connection, self._hub_key, is_listener=False)
-            wire.send(connection, {"has": "commits"})
-            connection.settimeout(None)
-        except (OSError, wire.WireError):
-            connection.close()
+            sockets.notice_lost_hosts(made, environment.silence_timeout_s())
+            connection.prove(made, self._hub_key, is_listener=False)
+            say(made, "keeps commits")
+            made.settimeout(None)
+        except FAILURES:
+            made.close()
             raise
-        return connection
+        return made
 
 
-class _RefusedError(wire.WireError):
+class _RefusedError(FrameError):
     """The driver does not take a copy; the connection is as before."""
 
 
-def _check(answer: wire.Message) -> None:
-    if answer.get("refused"):
-        raise _RefusedError(str(answer["refused"]))
+def _check(answer: Message) -> None:
+    if answer["kind"] == "refused":
+        raise _RefusedError(str(answer["why"]))

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 
 from farandole._api.errors import FarandoleError
-from farandole._engines import wire
 from farandole._engines.keeper import Where
 from farandole._start import engine_environment, environment, sockets, this_host
+from farandole._start.connection import FAILURES, hear, prove, say
 
 _CONNECT_SECONDS = 10.0
 _MEET_SECONDS = 20.0
@@ -55,8 +55,8 @@ def serve(
     """
     with _connected(endpoint, key, order, name, slots, list(gpus)) as connection:
         try:
-            told = wire.receive(connection)
-        except (wire.WireError, OSError):  # the job has ended before it began: the driver says why
+            told = hear(connection)
+        except FAILURES:  # the job has ended before it began: the driver says why
             return
         if not told.get("leads"):
             _wait_for_end(connection)
@@ -88,11 +88,11 @@ def _connected(
     try:
         sockets.notice_lost_hosts(connection, environment.silence_timeout_s())
         connection.settimeout(_MEET_SECONDS)
-        wire.prove(connection, key, is_listener=False)
+        prove(connection, key, is_listener=False)
         about = {"order": order, "identity": this_host.identity(), "name": name or host, "slots": slots, "gpus": gpus}
-        wire.send(connection, about)
+        say(connection, "task", **about)
         connection.settimeout(None)
-    except (wire.WireError, OSError) as error:
+    except FAILURES as error:
         connection.close()
         raise FarandoleError(f"the driver at {where} does not take {host} into its job: {error}.") from error
     return connection

@@ -17,6 +17,7 @@ import os
 _HELLO = b"farandole nodes 1\n"
 _NONCE_BYTES = 16
 _MAC_BYTES = 32
+_OTHER_KEY = "it does not have the key of this job"
 
 
 class ProofError(Exception):
@@ -66,7 +67,7 @@ class Proof:
             answer = self._mine + self._mac(b"caller", self._theirs, self._mine)
         proof = self._take(_MAC_BYTES)
         if proof and not hmac.compare_digest(proof, self._mac(b"listener", self._theirs, self._mine)):
-            raise ProofError
+            raise ProofError(_OTHER_KEY)
         return answer, self._end() if proof else b""
 
     def _hear_caller(self) -> tuple[bytes, bytes]:
@@ -75,7 +76,7 @@ class Proof:
             return b"", b""
         theirs, proof = content[:_NONCE_BYTES], content[_NONCE_BYTES:]
         if not hmac.compare_digest(proof, self._mac(b"caller", self._mine, theirs)):
-            raise ProofError
+            raise ProofError(_OTHER_KEY)
         self._theirs = theirs
         return self._mac(b"listener", self._mine, theirs), self._end()
 

@@ -7,13 +7,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from farandole._start import frames
 from farandole._start.proof import job_key
 from farandole.launch import verdict
 from farandole.launch.events import JobEnded
 from farandole.launch.placement import Placement
 from farandole.launch.processes import LocalSupervisor
 from farandole.launch.relay import OutputError, Relay
-from farandole.launch.remote import frames
 from farandole.launch.remote.agent import Agent
 from farandole.launch.remote.outgoing import Outgoing
 from farandole.launch.remote.telling import heard

@@ -27,12 +27,12 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from farandole._start import sockets
+from farandole._start import frames, sockets
 from farandole._start.proof import OtherProgramError, Proof, ProofError
 from farandole.launch import environment, guard
 from farandole.launch.nodes import roll
 from farandole.launch.nodes.options import NodeOptions
-from farandole.launch.remote import frames, reach
+from farandole.launch.remote import reach
 from farandole.launch.remote.agent import about_this_host
 from farandole.launch.version import own_version
 

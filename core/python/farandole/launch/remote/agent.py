@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
 
-from farandole._start import this_host
+from farandole._start import frames, this_host
 from farandole._start.membership_channel import Message
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local, verdict
@@ -30,7 +30,6 @@ from farandole.launch.inspection.sight import Sight
 from farandole.launch.placement import Placement
 from farandole.launch.processes import LocalSupervisor
 from farandole.launch.relay import OutputOptions, Relay
-from farandole.launch.remote import frames
 from farandole.launch.remote.examiner import Examiner
 from farandole.launch.remote.forwarder import Forwarder
 from farandole.launch.remote.outgoing import Outgoing

@@ -10,8 +10,8 @@ import time
 from abc import abstractmethod
 from dataclasses import dataclass, field
 
+from farandole._start import frames
 from farandole.launch import verdict
-from farandole.launch.remote import frames
 from farandole.launch.remote.link import Link
 from farandole.launch.supervise import Supervisor
 

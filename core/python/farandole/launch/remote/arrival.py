@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from farandole._start.frames import Message
 from farandole.launch.remote import reach
 from farandole.launch.remote.assembly import AssemblyError, Send, check_version, twins
-from farandole.launch.remote.frames import Message
 
 
 @dataclass(frozen=True)

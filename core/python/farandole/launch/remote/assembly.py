@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from farandole._start.frames import Message
 from farandole.launch.placement import Placement
 from farandole.launch.remote import reach
-from farandole.launch.remote.frames import Message
 
 
 class AssemblyError(ValueError):

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 
+from farandole._start import frames
 from farandole._start.membership_channel import Message
 from farandole.launch import verdict
 from farandole.launch.events import JobEnded, RankStarted
 from farandole.launch.placement import Placement
-from farandole.launch.remote import frames, ssh
+from farandole.launch.remote import ssh
 from farandole.launch.remote.agents import AgentsSupervisor
 from farandole.launch.remote.assembly import Assembly, AssemblyError, Send
 from farandole.launch.remote.follow import Follower

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from farandole._start import frames
 from farandole.launch import environment, guard
 from farandole.launch.doctor import hosts_report
 from farandole.launch.doctor.hosts import HostFacts, HostFinding, judge
@@ -16,7 +17,7 @@ from farandole.launch.events import JobEnded
 from farandole.launch.hosts import is_local
 from farandole.launch.options import HostOptions
 from farandole.launch.relay import OutputOptions
-from farandole.launch.remote import frames, link, ssh
+from farandole.launch.remote import link, ssh
 from farandole.launch.remote.agents import AgentsSupervisor
 from farandole.launch.remote.assembly import Send
 from farandole.launch.remote.examination import GREETING_SECONDS, Examination

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from farandole._start import frames
 from farandole.launch.discovery.complaints import Complaints, Trouble
 from farandole.launch.discovery.inquiry import Inquiry
 from farandole.launch.discovery.roster import Roster
@@ -19,7 +20,7 @@ from farandole.launch.ending import Ending
 from farandole.launch.hosts import HostList, Slots
 from farandole.launch.membership import Lease
 from farandole.launch.relay import Relay
-from farandole.launch.remote import frames, ssh
+from farandole.launch.remote import ssh
 from farandole.launch.remote.arrival import Arrival, Present
 from farandole.launch.remote.assembly import Assembly, AssemblyError, Send
 from farandole.launch.remote.link import Link

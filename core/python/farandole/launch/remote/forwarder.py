@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from farandole._start import frames
 from farandole.launch.relay import OutputOptions, Relay, Stream
-from farandole.launch.remote import frames
 from farandole.launch.remote.outgoing import Outgoing
 
 _CHUNK = 1 << 16

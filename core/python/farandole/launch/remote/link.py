@@ -19,9 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from farandole._start import frames
 from farandole.launch import guard
 from farandole.launch.relay import ShownStream
-from farandole.launch.remote import frames, ssh
+from farandole.launch.remote import ssh
 from farandole.launch.remote.outgoing import Outgoing
 
 NO_AGENT_REMEDY = "look for what its shell prints at a login without a terminal"

@@ -12,9 +12,9 @@ import sys
 from functools import partial
 from typing import NoReturn
 
+from farandole._start import frames
 from farandole._start.proof import job_key
 from farandole.launch import guard
-from farandole.launch.remote import frames
 from farandole.launch.remote.agent import Agent, work
 
 _MOST_BYTES = 4096

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from farandole._start.frames import Message
 from farandole._start.rank_records import Parting
 from farandole.launch import verdict
 from farandole.launch.placement import Placement
-from farandole.launch.remote.frames import Message
 
 
 def told(death: verdict.Death, joins: int) -> dict[str, Any]:

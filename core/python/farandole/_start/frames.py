@@ -1,7 +1,7 @@
-"""Frames between a launcher and an agent: messages, the output of ranks, and the function that ranks call.
+"""Frames between the processes of a job: messages, the output of ranks, and the function that ranks call.
 
-A frame is a length, a kind and a content. Messages are JSON. A reader passes over everything before the greeting, which
-the start files of a shell may print. Pure.
+A frame is a length, a kind and a content. Messages are JSON. A reader passes over everything before the greeting of an
+agent, which the start files of a shell may print. Pure.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ GREETING = b"\n\0farandole-agent\0\n"
 MOST_NOISE_BYTES = 1 << 18
 MOST_BYTES = 1 << 26  # of a frame: a job's message holds the whole environment
 _HEAD = struct.Struct("!IB")
+HEAD_BYTES = _HEAD.size
 _OUTPUT_HEAD = struct.Struct("!IB")
 _MESSAGE, _OUTPUT, _CALL = 1, 2, 3
 STDOUT, STDERR, OUTCOME = 0, 1, 2  # the pipes of a rank
@@ -61,6 +62,25 @@ def call_piece(data: bytes) -> bytes:
     return _HEAD.pack(len(data), _CALL) + data
 
 
+def size_of(head: bytes) -> int:
+    """The size of the message that follows this head. Raises FrameError where none does."""
+    size, kind = _HEAD.unpack(head)
+    if size > MOST_BYTES or kind != _MESSAGE:
+        raise FrameError(f"a frame of {size} bytes and kind {kind} is no message")
+    return int(size)
+
+
+def content_of(data: bytes) -> Message:
+    """The message with this content. Raises FrameError."""
+    try:
+        found = json.loads(data)
+    except ValueError as error:
+        raise FrameError("a message is no JSON") from error
+    if not isinstance(found, dict) or not isinstance(found.get("kind"), str):
+        raise FrameError("a message has no kind")
+    return found
+
+
 class FrameReader:
     """Bytes in, frames out. `greeted`: the greeting has come already, or none is expected."""
 
@@ -104,10 +124,4 @@ def _decoded(kind: int, content: bytes) -> Message | Output | CallPiece:
         if pipe > OUTCOME:
             raise FrameError("a rank has no such pipe")
         return Output(rank, pipe, content[_OUTPUT_HEAD.size :])
-    try:
-        found = json.loads(content)
-    except ValueError as error:
-        raise FrameError("a message is no JSON") from error
-    if not isinstance(found, dict) or not isinstance(found.get("kind"), str):
-        raise FrameError("a message has no kind")
-    return found
+    return content_of(content)
