@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from tree import Source
 
 CORE = "core/python/farandole/"
-LAUNCH = CORE + "launch/"
+LAUNCH = (CORE + "launch/", CORE + "observe/")  # one layer
 TESTING = CORE + "testing/"
 
 # Packages that may be imported beside the standard library; farandole's own modules are judged apart.
@@ -40,12 +40,13 @@ _SHARED = (
 )  # also of the launcher
 BETWEEN = {f"farandole._start.{name}" for name in _SHARED}
 LIBRARY = "farandole.launch"  # for `farandole.run`, cluster engines and plugins of these
+LAUNCHER = (LIBRARY, "farandole.observe")
 LIBRARY_MODULES = {f"{LIBRARY}.{name}" for name in ("events", "job", "output", "spec")}  # for the first two
 USES_LAUNCHER = (CORE + "_functions/", CORE + "_engines/", CORE + "engine.py")
 
 DROP_INS = (DROP_IN, "plugins/horovod/src/sparkdl/")
 
-ENVIRONMENT_FILES = {CORE + "_start/environment.py", LAUNCH + "environment.py"}
+ENVIRONMENT_FILES = {CORE + "_start/environment.py", CORE + "launch/environment.py"}
 ENVIRONMENT_FILES |= {CORE + "_start/engine_environment.py"}  # of a task of an engine
 ENVIRONMENT_FILES |= {DROP_IN + "_environment.py", "plugins/ray/src/farandole_ray/_environment.py"}
 ENVIRONMENT_FILES |= {TESTING + "_template.py"}  # a fork takes over the environment of the process that it becomes
@@ -101,7 +102,8 @@ def core_import_violations(files: Iterable[Source]) -> list[str]:
             allowed = top in sys.stdlib_module_names or top in packages
             if top == "farandole":
                 is_library = module == LIBRARY or any(_below(module, each) for each in LIBRARY_MODULES)
-                allowed = testing or _below(module, LIBRARY) == launch or _is_between(f"{module}.{name}")
+                of_launcher = any(_below(module, each) for each in LAUNCHER)
+                allowed = testing or of_launcher == launch or _is_between(f"{module}.{name}")
                 allowed |= is_library and source.path.startswith(USES_LAUNCHER)
             if not allowed:
                 found.append(f"{source.path}:{line}: {'launch' if launch else 'the core'} may not import {module}")
@@ -143,7 +145,7 @@ def plugin_import_violations(files: Iterable[Source]) -> list[str]:
                 found.append(f"{source.path}:{line}: {module} is private to farandole")
             if source.path.startswith(DROP_INS):
                 continue
-            if _below(module, LIBRARY) and origin != LIBRARY:
+            if any(_below(module, each) for each in LAUNCHER) and origin != LIBRARY:
                 found.append(f"{source.path}:{line}: a plugin may not know the launcher")
             if top.startswith("farandole_") and not f"{top}_".startswith(f"{match[1]}_"):
                 found.append(f"{source.path}:{line}: a plugin may not know the plugin {top}")

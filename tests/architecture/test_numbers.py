@@ -10,7 +10,7 @@ _TABLE = "core/src/common/types.def"
 _HEADERS = ("core/include/farandole/farandole.h", "core/tests/first_release/farandole.h")
 _RANDOM_CASES = "tests/collectives/meaning/operations.py"
 _ADAPTER, _WORDS = "core/python/farandole/_api/adapter.py", "core/python/farandole/_api/ops.py"
-_RECORDS = "core/python/farandole/launch/inspection/records.py"
+_RECORDS = "core/python/farandole/observe/records.py"
 
 Row = tuple[str, ...]
 

@@ -225,7 +225,7 @@ def test_unsorted_missing_and_absent_names_are_found(plant: Plant) -> None:
 
 
 def test_programs_read_events_and_not_sentences() -> None:
-    """Outside of farandole/launch nothing looks for words in text that the launcher prints."""
+    """Outside of the launcher nothing looks for words in text that the launcher prints."""
     looks = r"(re\.\w+|startswith|removeprefix|partition|split|\bin)\b[^\n]*[\"'](farandole: |rank \(?\\?d|its last)"
     inside = (CORE, "plugins/")
     files = [each for each in python_sources() if each.path.startswith(inside) and "/tests/" not in each.path]

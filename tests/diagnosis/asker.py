@@ -10,8 +10,8 @@ import os
 import sys
 import time
 
-from farandole.launch.inspection.command import inspect
-from farandole.launch.inspection.jobs import InspectionError
+from farandole.observe.inspect import inspect
+from farandole.observe.jobs import InspectionError
 
 
 def ask() -> dict[str, object]:

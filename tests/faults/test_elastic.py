@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from farandole.launch import timeline
-from farandole.launch.report.analysis import analyse
-from farandole.launch.report.trace import read
+from farandole.observe import timeline
+from farandole.observe.report.analysis import analyse
+from farandole.observe.report.trace import read
 
 LONG = bool(os.environ.get("FARANDOLE_LONG"))
 LIMIT_S = 60

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from farandole.launch.inspection.diagnosis import Activity, Rank
-from farandole.launch.inspection.records import KINDS, Link, Operation, Recording, State
+from farandole.observe.diagnosis import Activity, Rank
+from farandole.observe.records import KINDS, Link, Operation, Recording, State
 
 NOW_NS = 100_000_000_000
 RECORDS, TEXTS = 8, 16

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from farandole.launch.doctor import build, examine, libraries, limits, machine, packages, report, settings
-from farandole.launch.doctor.finding import FAIL, OK, WARN, Finding
+from farandole.observe.doctor import build, examine, libraries, limits, machine, packages, report, settings
+from farandole.observe.doctor.finding import FAIL, OK, WARN, Finding
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from farandole.launch.doctor import build, libraries, limits, machine, network, packages, settings
-from farandole.launch.doctor.finding import FAIL, OK, WARN, Finding
+from farandole.observe.doctor import build, libraries, limits, machine, network, packages, settings
+from farandole.observe.doctor.finding import FAIL, OK, WARN, Finding
 
 MACHINE = machine.Facts("Linux", "x86_64", "6.1.0", (3, 12, 1), "CPython", "/usr/bin/python3", "", "", 1000, "ada", "")
 LIMITS = limits.Facts(8 << 30, limits.UNLIMITED, 0, 4096, 8192, 100, True, 8 << 20, False, 8, 8, limits.UNLIMITED)

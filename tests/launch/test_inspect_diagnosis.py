@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from farandole.launch.inspection import show, stacks
-from farandole.launch.inspection.diagnosis import Activity, Kind, Rank, diagnose
-from farandole.launch.inspection.processes import Look, activity
-from farandole.launch.inspection.records import State
+from farandole.observe import show, stacks
+from farandole.observe.diagnosis import Activity, Kind, Rank, diagnose
+from farandole.observe.processes import Look, activity
+from farandole.observe.records import State
 from inspection_samples import NOW_NS, done, operation, rank
 
 GRAD, FORMER = operation("grad", 2), done("grad", 1)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from farandole.launch.inspection.command import inspect
-from farandole.launch.inspection.jobs import InspectionError
+from farandole.observe.inspect import inspect
+from farandole.observe.jobs import InspectionError
 from inspection_samples import NOW_NS, Written, file_of
 from other_launcher import two_ranks
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from farandole.launch.inspection.pace import Pace
-from farandole.launch.inspection.records import Link
-from farandole.launch.inspection.sight import Sight
-from farandole.launch.inspection.slow_links import SlowLink, SlowLinks
-from farandole.launch.inspection.watch import JobWatch
+from farandole.observe.pace import Pace
+from farandole.observe.records import Link
+from farandole.observe.sight import Sight
+from farandole.observe.slow_links import SlowLink, SlowLinks
+from farandole.observe.watch import JobWatch
 
 Pair = tuple[int, int]
 MB = 1e6

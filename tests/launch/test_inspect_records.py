@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from farandole.launch.inspection import jobs, records
-from farandole.launch.inspection.records import ALL, Link, RecordError, State, TornError, parse
-from farandole.launch.inspection.tails import Tails
+from farandole.observe import jobs, records
+from farandole.observe.records import ALL, Link, RecordError, State, TornError, parse
+from farandole.observe.tails import Tails
 from inspection_samples import NOW_NS, RECORDS, Written, file_of
 
 _CORE = Path(__file__).parents[2] / "core" / "src"

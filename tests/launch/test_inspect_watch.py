@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from farandole.launch.inspection.diagnosis import Activity, Rank
-from farandole.launch.inspection.pace import Meter, Pace
-from farandole.launch.inspection.records import Link, Operation, Recording, State
-from farandole.launch.inspection.sight import Sight, sight_of
-from farandole.launch.inspection.stragglers import Cause, Stragglers, Straggling
-from farandole.launch.inspection.tails import Seen, Tails
-from farandole.launch.inspection.watch import HostWatch, JobWatch
+from farandole.observe.diagnosis import Activity, Rank
+from farandole.observe.pace import Meter, Pace
+from farandole.observe.records import Link, Operation, Recording, State
+from farandole.observe.sight import Sight, sight_of
+from farandole.observe.stragglers import Cause, Stragglers, Straggling
+from farandole.observe.tails import Seen, Tails
+from farandole.observe.watch import HostWatch, JobWatch
 
 MS = 1_000_000
 STEP_S = 0.1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from farandole._start.timeline_files import path_of
-from farandole.launch import timeline
+from farandole.observe import timeline
 
 SCRIPT = """
 import farandole.numpy as hvd, numpy as np

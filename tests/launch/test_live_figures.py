@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from farandole.launch.inspection.diagnosis import Rank
-from farandole.launch.inspection.tails import Seen
-from farandole.launch.live.figures import figures
+from farandole.observe.diagnosis import Rank
+from farandole.observe.live.figures import figures
+from farandole.observe.tails import Seen
 from inspection_samples import NOW_NS, operation, rank
 
 

@@ -8,13 +8,13 @@ import time
 from dataclasses import replace
 
 import pytest
-from farandole.launch.inspection.diagnosis import Activity, Rank
-from farandole.launch.inspection.records import Link
-from farandole.launch.inspection.tails import Seen
-from farandole.launch.live.figures import figures
-from farandole.launch.live.hub import Hub, Reader
-from farandole.launch.live.metrics import as_text
-from farandole.launch.live.model import MOST_OPERATIONS, Model, arrivals_of, measure, step_ns, verdict
+from farandole.observe.diagnosis import Activity, Rank
+from farandole.observe.live.figures import figures
+from farandole.observe.live.hub import Hub, Reader
+from farandole.observe.live.metrics import as_text
+from farandole.observe.live.model import MOST_OPERATIONS, Model, arrivals_of, measure, step_ns, verdict
+from farandole.observe.records import Link
+from farandole.observe.tails import Seen
 from inspection_samples import NOW_NS, SECOND, done, operation, rank
 
 MOST_BYTES = 512 << 10  # of a frame

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from farandole.launch.inspection.tails import Tails
-from farandole.launch.live import server as live
-from farandole.launch.live.command import Live
-from farandole.launch.live.hub import Hub
-from farandole.launch.live.server import LiveServer, MetricsServer, open_server
 from farandole.launch.plan import _served
 from farandole.launch.spec import JobSpec
+from farandole.observe.live import server as live
+from farandole.observe.live.command import Live
+from farandole.observe.live.hub import Hub
+from farandole.observe.live.server import LiveServer, MetricsServer, open_server
+from farandole.observe.tails import Tails
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from farandole.launch.report.analysis import Analysis, analyse
-from farandole.launch.report.page import amount, as_html
-from farandole.launch.report.trace import TraceError, read
+from farandole.observe.report.analysis import Analysis, analyse
+from farandole.observe.report.page import amount, as_html
+from farandole.observe.report.trace import TraceError, read
 
 
 def operation(rank: int, name: str, begin: float, end: float, **given: float) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from farandole.launch.waits import Call, Span, covered, waited_for
+from farandole.observe.waits import Call, Span, covered, waited_for
 
 
 @pytest.mark.parametrize(

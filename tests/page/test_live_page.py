@@ -13,14 +13,14 @@ from pathlib import Path
 
 import chromium
 import pytest
-from farandole.launch.inspection.diagnosis import Activity, Rank
-from farandole.launch.inspection.records import Operation, Recording, State
-from farandole.launch.inspection.tails import Seen
-from farandole.launch.live.command import event
-from farandole.launch.live.hub import Hub
-from farandole.launch.live.model import Model
-from farandole.launch.live.server import LiveServer
-from farandole.launch.report.write import report
+from farandole.observe.diagnosis import Activity, Rank
+from farandole.observe.live.command import event
+from farandole.observe.live.hub import Hub
+from farandole.observe.live.model import Model
+from farandole.observe.live.server import LiveServer
+from farandole.observe.records import Operation, Recording, State
+from farandole.observe.report.write import report
+from farandole.observe.tails import Seen
 
 SECOND = 1_000_000_000
 COLOURS = {"data": (13, 148, 136), "waits": (233, 162, 59)}

@@ -1,6 +1,6 @@
 """The file of this rank's flight recorder: where it is, and what is removed when.
 
-The core writes it (core/src/operation/flight_recorder.h has the layout), and `launch/inspection` reads it.
+The core writes it (core/src/operation/flight_recorder.h has the layout), and `observe` reads it.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class StepScalars:
         if size() > 1:
             import subprocess  # which `import farandole` does without
 
-            command = [sys.executable, "-m", "farandole.launch.live.figures", str(os.getpid())]
+            command = [sys.executable, "-m", "farandole.observe.live.figures", str(os.getpid())]
             pipe, null = subprocess.PIPE, subprocess.DEVNULL
             self._reader = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, start_new_session=True)
             os.set_blocking(_output(self._reader), False)

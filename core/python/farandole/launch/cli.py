@@ -18,8 +18,8 @@ from farandole.launch.shared_options import (
     version_option,
 )
 from farandole.launch.spec import JobSpec, SpecError, groups, leaves
-from farandole.launch.trace_verbs import report, timeline
 from farandole.launch.verbs import bench, doctor, inspect, k8s, live
+from farandole.observe.trace_verbs import report, timeline
 
 if TYPE_CHECKING:
     from farandole.launch.description import Job

@@ -17,7 +17,7 @@ from farandole.launch.placement import Placement
 from farandole.launch.relay import OutputOptions
 
 if TYPE_CHECKING:
-    from farandole.launch.live.command import Wanted
+    from farandole.observe.live.command import Wanted
 
 
 @dataclass(frozen=True)

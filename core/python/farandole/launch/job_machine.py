@@ -89,7 +89,7 @@ def this_machine(base: Mapping[str, str]) -> Machine:
     import psutil
 
     from farandole.launch import environment, gpus
-    from farandole.launch.doctor import limits
+    from farandole.observe.doctor import limits
 
     limit, _ = limits.memory_of_groups(Path("/proc"), Path("/sys/fs/cgroup"))
     memory = psutil.virtual_memory().total

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from farandole.launch.discovery.source import Source
     from farandole.launch.engines import Engine
     from farandole.launch.job_file import JobFile
-    from farandole.launch.live.command import Wanted
+    from farandole.observe.live.command import Wanted
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def plan(
 def hints(planned: Job) -> list[str]:
     """Sentences about variables that do not do what they seem to."""
     from farandole.launch import horovod
-    from farandole.launch.doctor.settings import likely_slips
+    from farandole.observe.doctor.settings import likely_slips
 
     found = [horovod.about_settings(planned.base), gpus.sharing(planned.base, planned.placements[0].local_size)]
     return [*likely_slips(planned.base), *filter(None, found)]
@@ -131,7 +131,7 @@ def _served(spec: JobSpec) -> Wanted | None:
     page = 0 if spec.observe.live and spec.observe.live_port is None else spec.observe.live_port
     if page is None and spec.metrics == Metrics():
         return None  # without importing the server
-    from farandole.launch.live.options import wanted
+    from farandole.observe.live.options import wanted
 
     return wanted(page, spec.metrics)
 

@@ -12,13 +12,13 @@ from farandole._start.membership_channel import Message
 from farandole._start.rank_records import RankRecords
 from farandole.launch import guard, verdict
 from farandole.launch.events import RankStarted
-from farandole.launch.inspection.aftermath import Flights
-from farandole.launch.inspection.sight import Sight
-from farandole.launch.inspection.watch import HostWatch
 from farandole.launch.local import Rank
 from farandole.launch.membership import MembershipServer
 from farandole.launch.placement import Placement
 from farandole.launch.supervise import ENDING, Supervisor
+from farandole.observe.aftermath import Flights
+from farandole.observe.sight import Sight
+from farandole.observe.watch import HostWatch
 
 
 @dataclass(kw_only=True)

@@ -12,12 +12,12 @@ from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local
 from farandole.launch.description import Job
 from farandole.launch.events import JobEnded
-from farandole.launch.inspection.aftermath import Flights
 from farandole.launch.messages import one_line, shown, spoken
 from farandole.launch.placement import Placement
 from farandole.launch.processes import LocalSupervisor
 from farandole.launch.relay import OutputError
 from farandole.launch.shared_options import print_error
+from farandole.observe.aftermath import Flights
 
 CANNOT_START = 1
 
@@ -32,7 +32,7 @@ def run_job(job: Job) -> int:
 def _page(job: Job) -> contextlib.AbstractContextManager[None]:
     if job.served is None:
         return contextlib.nullcontext()
-    from farandole.launch.live.command import beside
+    from farandole.observe.live.command import beside
 
     return beside(job.base, job.served, print_error)
 

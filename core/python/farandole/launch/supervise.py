@@ -20,12 +20,12 @@ from farandole._start.membership_channel import Message
 from farandole.launch import guard, verdict
 from farandole.launch.ending import Ending
 from farandole.launch.events import JobEnded, MembershipChanged, RankEnded, RanksLate
-from farandole.launch.inspection.sight import Sight, sight_of
-from farandole.launch.inspection.watch import JobWatch
 from farandole.launch.membership import Answer, Lease
 from farandole.launch.placement import Placement
 from farandole.launch.relay import OutputOptions, Relay, Stream
 from farandole.launch.slots import Slots
+from farandole.observe.sight import Sight, sight_of
+from farandole.observe.watch import JobWatch
 
 KILL_EVERY_SECONDS = 0.02
 RESTART = -1  # with fewer hosts

@@ -73,7 +73,7 @@ def doctor(as_json: bool, limit_s: float, **given: Any) -> int:
     Starts ranks of its own for a moment. Ends with 1 if something is FAIL, else 0.
     """
     from farandole.launch import environment
-    from farandole.launch.doctor import examine, report
+    from farandole.observe.doctor import examine, report
 
     where = Where(**given)
     if where.hosts is not None or where.hostfile is not None:
@@ -88,10 +88,10 @@ def doctor(as_json: bool, limit_s: float, **given: Any) -> int:
 def _examine_hosts(as_json: bool, limit_s: float, where: Where) -> int:
     from farandole.launch import environment
     from farandole.launch import hosts as names_of_hosts
-    from farandole.launch.doctor import hosts_report
     from farandole.launch.options import reach_options
     from farandole.launch.remote.examine import Order, examine_hosts
     from farandole.launch.spec import SpecError
+    from farandole.observe.doctor import hosts_report
 
     if where.hosts is not None and where.hostfile is not None:
         raise click.UsageError("give one of --hosts and --hostfile: both name the hosts.")
@@ -124,8 +124,8 @@ def inspect(job: str, as_json: bool, stacks: bool, native: bool) -> int:
     Reads what the ranks have recorded, also those that hang or were killed.
     """
     from farandole.launch import environment
-    from farandole.launch.inspection.command import inspect as look
-    from farandole.launch.inspection.jobs import InspectionError
+    from farandole.observe.inspect import inspect as look
+    from farandole.observe.jobs import InspectionError
 
     try:
         text, hint = look(environment.inherited(), job, as_json=as_json, with_stacks=stacks, native=native)
@@ -150,10 +150,10 @@ def live(job: str, port: int, **given: Any) -> int:
     """
     from farandole.launch import environment
     from farandole.launch.files import FileError
-    from farandole.launch.inspection.jobs import InspectionError
-    from farandole.launch.live.command import Wanted, watch
-    from farandole.launch.live.options import wanted
     from farandole.launch.spec import SpecError
+    from farandole.observe.jobs import InspectionError
+    from farandole.observe.live.command import Wanted, watch
+    from farandole.observe.live.options import wanted
 
     try:
         served = wanted(port, Metrics(**given)) or Wanted()

@@ -25,8 +25,6 @@ from farandole._start.membership_channel import Message
 from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local, verdict
 from farandole.launch.events import JobEnded
-from farandole.launch.inspection.aftermath import Flights
-from farandole.launch.inspection.sight import Sight
 from farandole.launch.placement import Placement
 from farandole.launch.processes import LocalSupervisor
 from farandole.launch.relay import OutputOptions, Relay
@@ -37,6 +35,8 @@ from farandole.launch.remote.probe import Prober
 from farandole.launch.remote.telling import told
 from farandole.launch.supervise import ENDING
 from farandole.launch.version import own_version
+from farandole.observe.aftermath import Flights
+from farandole.observe.sight import Sight
 
 _CHUNK = 1 << 16
 _CANNOT_START = 2

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farandole._start.frames import Message
-from farandole.launch.doctor.finding import FAIL, OK, WARN, Finding
-from farandole.launch.doctor.hosts import Clock, HostFacts, Versions
 from farandole.launch.remote import reach
 from farandole.launch.remote.assembly import Send
+from farandole.observe.doctor.finding import FAIL, OK, WARN, Finding
+from farandole.observe.doctor.hosts import Clock, HostFacts, Versions
 
 GREETING_SECONDS = 10.0
 _TRIALS = 4  # of the core, each of `limit_s` at most

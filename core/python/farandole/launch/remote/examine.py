@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 from farandole._start import frames
 from farandole.launch import environment, guard
-from farandole.launch.doctor import hosts_report
-from farandole.launch.doctor.hosts import HostFacts, HostFinding, judge
 from farandole.launch.ending import CLOSED_STDOUT
 from farandole.launch.events import JobEnded
 from farandole.launch.hosts import is_local
@@ -24,6 +22,8 @@ from farandole.launch.remote.examination import GREETING_SECONDS, Examination
 from farandole.launch.remote.link import NO_AGENT_REMEDY
 from farandole.launch.supervise import ENDING
 from farandole.launch.version import own_version
+from farandole.observe.doctor import hosts_report
+from farandole.observe.doctor.hosts import HostFacts, HostFinding, judge
 
 _CANNOT_START = 1
 

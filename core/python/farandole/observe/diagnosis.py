@@ -1,0 +1,422 @@
+"""One sentence of what all ranks have recorded, and of what their processes do: who waits for whom, and why. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+
+from farandole.observe.records import Operation, Recording, State
+
+WAITS_FROM_S = 1.0  # a wait that is shorter is no news
+_STUCK_FROM_S = 0.5  # in another operation
+_MOST_NAMED = 6  # of ranks in a list
+_JOIN = "join"
+
+
+class Activity(Enum):
+    """The doing of a process, as far as the kernel tells."""
+
+    GONE = "its process has ended"
+    STOPPED = "it is stopped by a signal or a debugger"
+    COMPUTING = "it computes"
+    NOT_SCHEDULED = "it is not scheduled: others use its processors"
+    ON_STORAGE = "it waits for storage, or swaps"
+    SLEEPING = "it sleeps"
+    UNKNOWN = ""
+
+
+class Kind(Enum):
+    """The cause that holds the ranks up."""
+
+    MOVES = "moves"
+    LOST = "lost"
+    FAILED = "failed"
+    LEFT = "left"
+    STOPPED = "stopped"
+    LATE = "late"
+    DIVERGED = "diverged"
+    SETS = "process sets"
+    DATA = "data"
+    UNSEEN = "unseen"
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A rank that has a recorder on this host."""
+
+    recording: Recording
+    activity: Activity = Activity.UNKNOWN
+
+    @property
+    def number(self) -> int:
+        """Its rank."""
+        return self.recording.rank
+
+    @property
+    def pending(self) -> list[Operation]:
+        """Its operations in flight, in the order in which it began them."""
+        return [operation for operation in self.recording.operations if operation.ended_ns is None]
+
+    @property
+    def last(self) -> Operation | None:
+        """The operation that it began last."""
+        return self.recording.operations[-1] if self.recording.operations else None
+
+    @property
+    def is_there(self) -> bool:
+        """False once it has left, has failed, or is dead."""
+        return self.recording.state is State.RUNNING and self.activity is not Activity.GONE
+
+    def has_come_to(self, other: Operation) -> bool:
+        """True when it has begun the operation that another rank has begun."""
+        return any(_meets(operation, other) for operation in self.recording.operations)
+
+    def takes_part_in(self, process_set: int) -> bool:
+        """True when it has used the set. All ranks are in set 0."""
+        return process_set == 0 or any(each.process_set == process_set for each in self.recording.operations)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The sentence, and the facts that it tells, for programs."""
+
+    kind: Kind
+    sentence: str
+    culprits: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    waited_s: float = 0.0
+
+
+def diagnose(ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
+    """Say what holds the job up. `ranks` are of one job, in any order; at least one.
+
+    `now_ns`: before the first rank was read. Reading takes seconds where the machine is busy, and what happens in the
+    meantime is then no wait.
+    """
+    ranks = sorted(ranks, key=lambda rank: rank.number)
+    waits = _longest_wait(ranks, now_ns)
+    found = _lost(ranks, now_ns) or _failed(ranks)
+    if found is not None:
+        return found
+    if waits is None:
+        return _stopped(ranks, now_ns) or Diagnosis(Kind.MOVES, _all_is_well(ranks))
+    return _why(waits, ranks, now_ns)
+
+
+# ---- ends
+
+
+def _lost(ranks: Sequence[Rank], now_ns: int) -> Diagnosis | None:
+    """A process that has ended without a word: by a signal, mostly."""
+    lost = [rank for rank in ranks if rank.recording.state is State.RUNNING and rank.activity is Activity.GONE]
+    if not lost:
+        return None
+    first = min(lost, key=lambda rank: rank.recording.late_ns)
+    others = f", and so were ranks {_list(rank.number for rank in lost if rank is not first)}" if lost[1:] else ""
+    sentence = f"rank {first.number} (pid {first.recording.pid}) was lost{others}: its process ended without leaving"
+    waiting = tuple(rank.number for rank in ranks if rank.is_there and rank.pending)
+    return Diagnosis(
+        Kind.LOST, f"{sentence}; {_last_seen(first, now_ns)}", tuple(rank.number for rank in lost), waiting
+    )
+
+
+def _failed(ranks: Sequence[Rank]) -> Diagnosis | None:
+    """The reason by which most ranks have ended; they all name the rank that was to blame."""
+    ended = [rank.recording for rank in ranks if rank.recording.state is State.ENDED]
+    if not ended:
+        return None
+    (blamed, reason), _ = Counter((each.blamed, each.reason) for each in ended).most_common(1)[0]
+    numbers = _list(each.rank for each in ended)
+    culprits = (blamed,) if blamed >= 0 else ()
+    return Diagnosis(Kind.FAILED, f"{_ranks(numbers)} ended with an error: {reason}", culprits)
+
+
+def _stopped(ranks: Sequence[Rank], now_ns: int) -> Diagnosis | None:
+    """Ranks that are stopped hold others up, who may be on other hosts, or have not waited for long."""
+    stopped = [rank for rank in ranks if rank.is_there and rank.activity is Activity.STOPPED]
+    if not stopped:
+        return None
+    are = "is" if len(stopped) == 1 else "are"
+    sentence = f"rank{_numbers(stopped)} {are} stopped by a signal or a debugger; "
+    sentence += _last_seen(stopped[0], now_ns, len(stopped) == 1)
+    return Diagnosis(Kind.STOPPED, sentence, _numbers_of(stopped))
+
+
+# ---- waits
+
+
+@dataclass(frozen=True)
+class _Wait:
+    operation: Operation
+    waiting: tuple[Rank, ...]
+    absent: tuple[Rank, ...]  # ranks of this host that have not come
+    waited_s: float
+
+
+def _longest_wait(ranks: Sequence[Rank], now_ns: int) -> _Wait | None:
+    """Of the operations that have been in flight for long, the one that began first: what came later follows it."""
+    pending = [(operation, rank) for rank in ranks if rank.is_there for operation in rank.pending]
+    pending = [(operation, rank) for operation, rank in pending if operation.kind != _JOIN]
+    if not pending:
+        return None
+    first, _ = min(pending, key=lambda each: each[0].submitted_ns)
+    found = _wait_in(first, ranks, now_ns)
+    return found if found.waited_s >= WAITS_FROM_S else None
+
+
+def _wait_in(first: Operation, ranks: Sequence[Rank], now_ns: int) -> _Wait:
+    waiting = tuple(rank for rank in ranks if any(_meets(operation, first) for operation in rank.pending))
+    absent = tuple(
+        rank
+        for rank in ranks
+        if rank.takes_part_in(first.process_set) and not rank.has_come_to(first) and not _has_joined(rank)
+    )
+    return _Wait(first, waiting, absent, (now_ns - first.submitted_ns) / 1e9)
+
+
+def _why(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
+    gone = [rank for rank in wait.absent if rank.recording.state is State.LEFT]
+    busy_elsewhere = [rank for rank in wait.absent if rank.is_there and _is_stuck(rank, wait, now_ns)]
+    late = [rank for rank in wait.absent if rank.is_there and rank not in busy_elsewhere]
+    if gone:
+        return _about(Kind.LEFT, wait, gone, _of_leavers(wait, gone, now_ns))
+    if late:
+        stopped = [rank for rank in late if rank.activity is Activity.STOPPED]
+        return _about(
+            Kind.STOPPED if stopped else Kind.LATE, wait, stopped or late, _of_late(wait, stopped or late, now_ns)
+        )
+    if busy_elsewhere:
+        return _of_divergence(*_of_most(wait, busy_elsewhere, ranks, now_ns))
+    return _of_nobody_absent(wait, ranks, now_ns)
+
+
+def _of_most(
+    wait: _Wait, elsewhere: Sequence[Rank], ranks: Sequence[Rank], now_ns: int
+) -> tuple[_Wait, Sequence[Rank]]:
+    """The wait of most ranks, and those elsewhere: the rarer course of a program is the wrong one.
+
+    Only ranks that are in the process sets of both operations have had the choice. Where as many wait in either, those
+    are wrong whose last call has never followed the one before it.
+    """
+    blocking = [operation for rank in elsewhere if (operation := _blocks(rank, wait)) is not None]
+    (most, _), *_ = Counter(map(_call, blocking)).most_common(1)
+    other = next(operation for operation in blocking if _call(operation) == most)
+    theirs = _wait_in(other, ranks, now_ns)
+
+    def torn(found: Sequence[Rank]) -> list[Rank]:
+        sets = wait.operation.process_set, other.process_set
+        return [rank for rank in found if all(map(rank.takes_part_in, sets))]
+
+    here, there = torn(wait.waiting), torn(theirs.waiting)
+    odd_here = len(there) > len(here)
+    if len(there) == len(here):
+        odd_here = any(_is_new(rank, wait.operation) for rank in here) and not any(
+            _is_new(rank, other) for rank in there
+        )
+    return (theirs, here) if odd_here and here else (wait, torn(elsewhere) or elsewhere)
+
+
+def _of_leavers(wait: _Wait, gone: Sequence[Rank], now_ns: int) -> str:
+    first = gone[0]
+    behind = _behind(first, wait.operation)
+    early = f" after {behind} calls fewer of {wait.operation.title}" if behind > 1 else ""
+    return (
+        f"rank{_numbers(gone)} left the job{early}; {_last_seen(first, now_ns)}; {_waiting(wait)}: let each rank call "
+        "join() at its end, or give all of them as many batches"
+    )
+
+
+def _of_late(wait: _Wait, late: Sequence[Rank], now_ns: int) -> str:
+    first, one = late[0], len(late) == 1
+    does = f"; {first.activity.value}" if one and first.activity.value else ""
+    return (
+        f"rank{_numbers(late)} {'has' if one else 'have'} not called {wait.operation.title}; "
+        f"{_last_seen(first, now_ns, one)}{does}; {_waiting(wait)}"
+    )
+
+
+def _of_divergence(wait: _Wait, elsewhere: Sequence[Rank]) -> Diagnosis:
+    """Ranks wait in operations of which each lacks those that are in the other."""
+    other = elsewhere[0]
+    blocking = _blocks(other, wait)
+    assert blocking is not None
+    numbers = tuple(rank.number for rank in elsewhere)
+    first = f"{_ranks(_list(rank.number for rank in wait.waiting))} {_verb(wait.waiting)} in {_named(wait.operation)}"
+    second = f"rank{_numbers([other])} waits in {_named(blocking)}"
+    if blocking.process_set != wait.operation.process_set:
+        why = "they use two process sets in different orders: let all ranks that are in both begin with the same"
+        return _about(Kind.SETS, wait, elsewhere, f"{first} and {second}: {why}")
+    if blocking.kind == wait.operation.kind and blocking.name == wait.operation.name:
+        why = "one of them has called it more often: the ranks do not take the same number of steps"
+    else:
+        why = "they take different branches, or call in different orders"
+        if (behind := _behind(other, wait.operation)) > 1:
+            why = (
+                f"rank {other.number} has called the former {behind} times fewer, so it has fewer batches or ended its "
+                "loop early: let each rank call join() at its end, or give all of them as many"
+            )
+    return Diagnosis(Kind.DIVERGED, f"{first}, but {second}: {why}", numbers, _numbers_of(wait.waiting), wait.waited_s)
+
+
+def _of_nobody_absent(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
+    size = ranks[0].recording.size
+    seen = {rank.number for rank in ranks}
+    unseen = [number for number in range(size) if number not in seen] if len(seen) < size else []
+    agreed = any(
+        each.agreed_ns is not None for rank in wait.waiting for each in rank.pending if _meets(each, wait.operation)
+    )
+    stopped = [rank for rank in ranks if rank.activity is Activity.STOPPED]
+    if stopped:
+        return _about(
+            Kind.STOPPED,
+            wait,
+            stopped,
+            f"rank{_numbers(stopped)} is stopped by a signal or a debugger; {_waiting(wait)}",
+        )
+    if unseen and not agreed:
+        sentence = (
+            f"{_waiting(wait)}, and all ranks of this host have come: look at the hosts of rank{_numbers_text(unseen)}"
+        )
+        return Diagnosis(Kind.UNSEEN, sentence, (), _numbers_of(wait.waiting), wait.waited_s)
+    if (now_ns - _latest_arrival(wait, ranks)) / 1e9 < WAITS_FROM_S:
+        return Diagnosis(Kind.MOVES, _all_is_well(ranks))
+    sentence = (
+        f"{_waiting(wait)}, and all have come: its data do not arrive; look at the network, and at the machines' load"
+    )
+    return Diagnosis(Kind.DATA, sentence, (), _numbers_of(wait.waiting), wait.waited_s)
+
+
+def _about(kind: Kind, wait: _Wait, culprits: Sequence[Rank], sentence: str) -> Diagnosis:
+    return Diagnosis(kind, sentence, _numbers_of(culprits), _numbers_of(wait.waiting), wait.waited_s)
+
+
+# ---- facts
+
+
+def _meets(one: Operation, other: Operation) -> bool:
+    """True when ranks that have begun these are in the same operation, or would be if nothing else differed."""
+    return (one.process_set, one.name, one.count) == (other.process_set, other.name, other.count) and (
+        one.kind == other.kind or bool(one.name)
+    )
+
+
+def _latest_arrival(wait: _Wait, ranks: Sequence[Rank]) -> int:
+    """When the last rank has begun it. Files are read one after the other, so that may be after "now"."""
+    operations = [operation for rank in ranks for operation in rank.recording.operations]
+    return max(operation.submitted_ns for operation in operations if _meets(operation, wait.operation))
+
+
+def _has_joined(rank: Rank) -> bool:
+    return any(operation.kind == _JOIN for operation in rank.pending)
+
+
+def _blocks(rank: Rank, wait: _Wait) -> Operation | None:
+    """The operation in which an absent rank waits for those that wait for it; None when there is none."""
+    return next((each for each in rank.pending if not all(other.has_come_to(each) for other in wait.waiting)), None)
+
+
+def _call(operation: Operation) -> tuple[object, ...]:
+    """The same for ranks that meet in an operation."""
+    return operation.kind, operation.process_set, operation.name, operation.count
+
+
+def _is_new(rank: Rank, other: Operation) -> bool:
+    """True when the rank's call of this operation has never followed the call before it so far."""
+    calls = [_call(operation)[:-1] for operation in rank.recording.operations]
+    pairs = list(pairwise(calls))
+    place = next((i for i, each in enumerate(rank.recording.operations) if _meets(each, other)), 0)
+    return place > 0 and pairs[place - 1] not in pairs[: place - 1]
+
+
+def _is_stuck(rank: Rank, wait: _Wait, now_ns: int) -> bool:
+    """False for a rank that has only just begun something else, such as gradients that come in another order."""
+    blocking = _blocks(rank, wait)
+    return blocking is not None and (now_ns - blocking.submitted_ns) / 1e9 >= _STUCK_FROM_S
+
+
+def _behind(rank: Rank, other: Operation) -> int:
+    """How many times fewer than another rank it has called what that one waits in; 0 where it is not known."""
+    if not other.name:
+        return 0
+    same = [each.count for each in rank.recording.operations if _is_of(each, other)]
+    return max(0, other.count - max(same)) if same else 0
+
+
+def _is_of(one: Operation, other: Operation) -> bool:
+    return (one.kind, one.process_set, one.name) == (other.kind, other.process_set, other.name)
+
+
+# ---- words
+
+
+def _all_is_well(ranks: Sequence[Rank]) -> str:
+    last = [rank.last for rank in ranks if rank.last is not None]
+    if not last:
+        return f"{_ranks(_list(rank.number for rank in ranks))} have begun no operation yet"
+    latest = max(last, key=lambda operation: operation.submitted_ns)
+    return f"no rank waits for another: the latest operation was {_named(latest)}"
+
+
+def _last_seen(rank: Rank, now_ns: int, is_it: bool = True) -> str:
+    """`is_it`: the sentence was about this rank alone so far."""
+    last, who = rank.last, "it" if is_it else f"rank {rank.number}"
+    if last is None:
+        return f"{who} has begun no operation"
+    if last.ended_ns is None:
+        return f"{who} was in {_named(last)}"
+    whose = "its last operation" if is_it else f"the last operation of {who}"
+    return f"{whose}, {_named(last)}, ended {_seconds((now_ns - last.ended_ns) / 1e9)} ago"
+
+
+def _waiting(wait: _Wait) -> str:
+    ranks = _ranks(_list(rank.number for rank in wait.waiting))
+    verb = "has" if len(wait.waiting) == 1 else "have"
+    return f"{ranks} {verb} waited {_seconds(wait.waited_s)} in {_named(wait.operation)}"
+
+
+def _verb(ranks: Sequence[Rank]) -> str:
+    return "waits" if len(ranks) == 1 else "wait"
+
+
+def _named(operation: Operation) -> str:
+    return operation.title + operation.place
+
+
+def _seconds(seconds: float) -> str:
+    return f"{max(seconds, 0.0):.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def _numbers_of(ranks: Sequence[Rank]) -> tuple[int, ...]:
+    return tuple(rank.number for rank in ranks)
+
+
+def _numbers(ranks: Sequence[Rank]) -> str:
+    """The text behind the word rank: a blank and "3 (pid 71)", or "s 3, 4"."""
+    if len(ranks) == 1:
+        return f" {ranks[0].number} (pid {ranks[0].recording.pid})"
+    return f"s {_list(rank.number for rank in ranks)}"
+
+
+def _numbers_text(numbers: Sequence[int]) -> str:
+    return f" {numbers[0]}" if len(numbers) == 1 else f"s {_list(numbers)}"
+
+
+def _ranks(numbers: str) -> str:
+    return f"ranks {numbers}" if "," in numbers or "-" in numbers else f"rank {numbers}"
+
+
+def _list(numbers: Iterable[int]) -> str:
+    """As "0-2, 4-7": runs of three and more are shortened."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts = [part for run in runs for part in ([f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run))]
+    return ", ".join(parts[:_MOST_NAMED]) + (
+        f" and {len(parts) - _MOST_NAMED} more" if len(parts) > _MOST_NAMED else ""
+    )

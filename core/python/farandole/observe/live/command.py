@@ -1,0 +1,180 @@
+"""Looks at the ranks, makes frames, and serves the page: beside a launcher in a process of its own, or for a job."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType
+
+from farandole.launch import guard
+from farandole.observe import jobs, processes
+from farandole.observe.live.hub import Hub
+from farandole.observe.live.metrics import as_text
+from farandole.observe.live.model import Model
+from farandole.observe.live.server import ADDRESS, LiveServer, MetricsServer, open_server
+from farandole.observe.records import Recording
+from farandole.observe.tails import Seen, Tails, descends, pause_s
+
+_EVERY_S = 0.5
+_UNREAD_EVERY_S = 2.0  # while nobody looks at the page
+_SHARE, _MOST_S = 0.005, 4.0  # of all processors: frames come more rarely where they cost more, up to so far apart
+_LINGER_S = 0.5  # for readers to take the last frame
+_NICE = 10  # ranks come first
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The page, the metrics, or both. A port of 0 is any."""
+
+    page_port: int | None = None
+    metrics_port: int | None = None
+    metrics_address: str = ADDRESS
+    metrics_secret: str = ""  # "": one is made
+
+
+class Live:
+    """A page, metrics, or both: looks, publishes, and knows when the job is over."""
+
+    def __init__(self, tails: Tails, wanted: Wanted, say: Say) -> None:
+        self._tails, self._hub = tails, Hub()
+        self._model = Model(time.monotonic_ns())
+        self._servers: list[LiveServer] = []
+        self._metrics: MetricsServer | None = None
+        if wanted.page_port is not None:
+            server, about_port = open_server(wanted.page_port, self._hub)
+            self._servers.append(server)
+            if about_port:
+                say(about_port)
+            say(f"live page: {server.url} (on this machine only; the address is a secret).")
+        if wanted.metrics_port is not None:
+            self._serve_metrics(wanted, say)
+        self._woken, self._waker = os.pipe()
+
+    def _serve_metrics(self, wanted: Wanted, say: Say) -> None:
+        try:
+            server = MetricsServer(wanted.metrics_port or 0, wanted.metrics_address, wanted.metrics_secret)
+        except OSError as error:
+            where = f"{wanted.metrics_address}:{wanted.metrics_port}"
+            say(f"there are no metrics at {where}: {error.strerror or error}.")
+            return
+        server.text = as_text([], 0).encode()
+        self._metrics = server
+        self._servers.append(server)
+        if not wanted.metrics_secret:
+            say(f"metrics: {server.url} (the address is a secret).")
+        elif not wanted.metrics_port:
+            say(f"metrics: http://{wanted.metrics_address}:{server.port}/metrics (for the key of --metrics-key-file).")
+
+    def run(self, is_over: Callable[[list[Seen]], bool]) -> None:
+        """Publish frames until the job is over or `stop` is called."""
+        for server in self._servers:
+            threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
+        stopped, spent_s = not self._servers, time.process_time()
+        while not stopped:
+            now_ns = time.monotonic_ns()  # before the look, which takes time: else what ends meanwhile looks long
+            seen = self._tails.look()
+            self._publish(seen, now_ns)
+            if is_over(seen):
+                break
+            cost_s, spent_s = time.process_time() - spent_s, time.process_time()
+            every_s = pause_s(cost_s, _SHARE, _EVERY_S, _MOST_S) if self._hub.readers else _UNREAD_EVERY_S
+            stopped = bool(select.select([self._woken], [], [], every_s)[0])
+        self._hub.publish(event("end", {}), is_last=True)
+        until = time.monotonic() + _LINGER_S
+        while self._hub.readers and time.monotonic() < until:
+            time.sleep(0.02)
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+
+    def _publish(self, seen: list[Seen], now_ns: int) -> None:
+        if self._metrics is not None:
+            self._metrics.text = as_text(seen, now_ns).encode()
+        if seen:
+            self._hub.publish(event("frame", self._model.frame(seen, now_ns)))
+
+    def stop(self) -> None:
+        """Make `run` end soon. A handler of signals may call it."""
+        os.write(self._waker, b".")
+
+
+def event(name: str, data: Mapping[str, object]) -> bytes:
+    """A message of a stream of events."""
+    text = json.dumps(data, separators=(",", ":"))
+    return f"event: {name}\ndata: {text}\n\n".encode()
+
+
+def watch(base: Mapping[str, str], named: str, wanted: Wanted, say: Say) -> None:
+    """Serve a page for a job that runs, until it has ended. Raises InspectionError, OSError."""
+    job = jobs.choose(jobs.find(base), named, _is_alive)
+    latest = [*job.recordings]
+
+    def is_over(seen: list[Seen]) -> bool:
+        """No file does not mean the end: between two epochs of an elastic job there is none, nor for one rank alone."""
+        latest[:] = [each.rank.recording for each in seen] or latest
+        return not any(map(_is_alive, latest))
+
+    Live(Tails(base, lambda recording: recording.run == job.run), wanted, say).run(is_over)
+
+
+def _is_alive(recording: Recording) -> bool:
+    return not processes.look(recording, time.monotonic_ns()).is_gone
+
+
+@contextlib.contextmanager
+def beside(base: Mapping[str, str], wanted: Wanted, say: Say) -> Iterator[None]:
+    """Serve what is wanted of the ranks that this process will start, from a process of its own.
+
+    REQUIRES one thread.
+    """
+    launcher = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _be_server(base, wanted, say, launcher)
+    try:
+        yield
+    finally:
+        _end(child)
+
+
+def _be_server(base: Mapping[str, str], wanted: Wanted, say: Say, launcher: int) -> None:
+    """In the child. The job goes on without a page where this fails."""
+    try:
+        guard.die_with_parent(launcher)
+        os.setsid()  # signals of the terminal are for the launcher
+        os.nice(_NICE)
+        live = Live(Tails(base, lambda recording: descends(recording.pid, launcher)), wanted, say)
+
+        def stop(_signum: int, _frame: FrameType | None) -> None:
+            live.stop()
+
+        signal.signal(signal.SIGTERM, stop)
+        live.run(lambda _: False)
+    except OSError as error:
+        say(f"there is no live page: {error.strerror or error}.")
+    except Exception as error:
+        say(f"the live page has failed, and the job goes on without it: {type(error).__name__}: {error}.")
+    finally:
+        os._exit(0)
+
+
+def _end(child: int) -> None:
+    """Let the server send its last frame, and see it end."""
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(child, signal.SIGTERM)
+        until = time.monotonic() + 2 * _LINGER_S + _EVERY_S
+        while os.waitpid(child, os.WNOHANG)[0] == 0:
+            if time.monotonic() > until:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return
+            time.sleep(0.01)

@@ -1,0 +1,76 @@
+"""Figures of one rank for its own program, as lines of JSON: the live page's numbers, made beside the rank.
+
+    python -m farandole.observe.live.figures PID     until stdin ends, or the process does
+
+A rank cannot import the launcher, and would spend its own time under the GIL; see StepScalars in the core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from farandole.launch import environment
+from farandole.observe import jobs
+from farandole.observe.live.model import arrivals_of, measure
+from farandole.observe.records import Recording
+from farandole.observe.tails import Seen, Tails
+
+_FIRST_S, _EVERY_S = 1.0, 5.0  # the second is the window of the figures
+_NICE = 10
+
+
+def figures(seen: Sequence[Seen], pid: int, now_ns: int) -> dict[str, float]:
+    """The figures of the rank with this pid, among those of its job on this host; none for one that is not there.
+
+    The rank that all others wait for is known where all ranks are on this host.
+    """
+    own = [each.rank.recording for each in seen if each.rank.recording.pid == pid]
+    if not own:
+        return {}
+    ranks = [each.rank for each in seen]
+    arrivals = arrivals_of(ranks, now_ns)
+    measured = measure(own[0].operations, now_ns, arrivals)
+    found = {
+        "bytes_per_second": measured.bytes_per_s,
+        "in_operations_ratio": measured.in_flight,
+        "waiting_ratio": measured.waiting,
+    }
+    if arrivals.last:
+        share, rank = max((arrivals.kept_share(each.number), each.number) for each in ranks)
+        found |= {"last_rank": rank, "last_rank_ratio": share}
+    return found
+
+
+def serve(base: Mapping[str, str], pid: int, ends: Sequence[int]) -> None:
+    """Print a line now and then until one of the descriptors is readable."""
+    run, pause_s = "", _FIRST_S
+
+    def is_of_job(recording: Recording) -> bool:
+        return recording.run == run
+
+    tails = Tails(base, is_of_job)
+    while not select.select(ends, [], [], pause_s)[0]:
+        pause_s = _EVERY_S
+        current = next((job.run for job in jobs.find(base) if pid in job.pids), "")
+        if current != run:  # at first, and around the start of an elastic job's next epoch, when there is no file
+            run, tails = current, Tails(base, is_of_job)
+        now_ns = time.monotonic_ns()  # before the look, which takes time
+        print(json.dumps(figures(tails.look(), pid, now_ns)), flush=True)
+
+
+def main() -> None:
+    """Serve the process whose id is given."""
+    pid = int(sys.argv[1])
+    os.nice(_NICE)
+    with contextlib.suppress(ProcessLookupError, BrokenPipeError, KeyboardInterrupt):
+        serve(environment.inherited(), pid, [sys.stdin.fileno(), os.pidfd_open(pid)])
+
+
+if __name__ == "__main__":
+    main()

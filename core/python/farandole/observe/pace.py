@@ -1,0 +1,143 @@
+"""The steps of a rank, as its operations show them: how long they take, and how long it waits for others. Pure.
+
+A group of operations ends where none is in flight any more. The rank's wait in it is that of the operation which it
+submitted last: what it waited for earlier, in a backward pass say, it computed beside. A step has several groups where
+metrics are averaged, too; the next one begins with a name that comes again. Unnamed groups are steps.
+
+    | compute | a b c | loss |  compute  | a b c | loss |
+              ^                          ^     '-' waits here, until all ranks have come to the last one
+              '-------- one step --------'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farandole.observe.records import Operation
+
+_WARM_AFTER = 10  # steps: the first ones compile, and wait for ranks that have started later
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Sums over the steps of a rank since it began. The difference of two is what was between."""
+
+    steps: int = 0
+    length_s: float = 0.0
+    waited_s: float = 0.0
+    squares: float = 0.0  # of the waits, in s²
+    run_s: float = 0.0  # its threads' time on processors
+    queued_s: float = 0.0  # their time of waiting for one
+    at_s: float = 0.0  # when these two were read
+    longest_s: float = 0.0  # of the waits, without those of the first steps
+
+    def __sub__(self, earlier: Pace) -> Pace:
+        return Pace(
+            self.steps - earlier.steps,
+            self.length_s - earlier.length_s,
+            self.waited_s - earlier.waited_s,
+            self.squares - earlier.squares,
+            self.run_s - earlier.run_s,
+            self.queued_s - earlier.queued_s,
+            self.at_s - earlier.at_s,
+            self.longest_s,
+        )
+
+    @property
+    def waiting(self) -> float:
+        """The share of the time in which it waits for others."""
+        return self.waited_s / self.length_s if self.length_s > 0 else 0.0
+
+    @property
+    def variance(self) -> float:
+        """Of that share, which is a mean over the steps: the square of its standard error."""
+        if self.steps < 2 or self.length_s <= 0:
+            return float("inf")
+        of_one = self.squares / self.steps - (self.waited_s / self.steps) ** 2
+        return max(0.0, of_one) / self.steps / (self.length_s / self.steps) ** 2
+
+    @property
+    def queued(self) -> float:
+        """The share of the time in which a thread was ready to run, while others used the processors."""
+        return self.queued_s / self.at_s if self.at_s > 0 else 0.0
+
+    @property
+    def idle(self) -> float:
+        """The share of the time in which it neither ran nor was ready to."""
+        return max(0.0, 1.0 - self.run_s / self.at_s - self.queued) if self.at_s > 0 else 0.0
+
+
+class Meter:
+    """Adds up the steps of one rank."""
+
+    def __init__(self) -> None:
+        self._steps, self._length_ns, self._waited_ns = 0, 0, 0
+        self._squares, self._longest_ns = 0.0, 0
+        self._names: set[str] = set()  # of the step that goes on
+        self._waited_in_step_ns = 0
+        self._epoch = 0  # of an elastic job
+        self._reached = -1  # the number of the last operation that is in a step
+        self._end_ns: int | None = None  # of that step
+
+    def feed(self, operations: Sequence[Operation], epoch: int = 0) -> None:
+        """Take what is new among a rank's operations. They are by number; those of one process set are left out."""
+        if epoch != self._epoch or (operations and operations[-1].number < self._reached):  # numbers have begun anew
+            self._epoch, self._reached, self._end_ns = epoch, -1, None
+        new = [each for each in operations if each.number > self._reached and each.process_set == 0]
+        if new and self._reached >= 0 and not any(each.number <= self._reached for each in operations):
+            self._end_ns = None  # operations between were not seen
+        for group in _groups(new):
+            if any(each.ended_ns is None for each in group):
+                return
+            self._add(group)
+
+    def _add(self, group: Sequence[Operation]) -> None:
+        last, end_ns = group[-1], max(each.ended_ns or 0 for each in group)
+        all_came_ns = last.agreed_ns or last.ended_ns or last.submitted_ns
+        self._reached = last.number
+        if self._end_ns is not None:
+            self._begin_step_with({each.name for each in group})
+            waited_ns = max(0, all_came_ns - last.submitted_ns)
+            self._length_ns += end_ns - self._end_ns
+            self._waited_ns += waited_ns
+            self._squares += ((self._waited_in_step_ns + waited_ns) ** 2 - self._waited_in_step_ns**2) / 1e18
+            self._waited_in_step_ns += waited_ns
+            if self._steps > _WARM_AFTER:
+                self._longest_ns = max(self._longest_ns, waited_ns)
+        self._end_ns = end_ns
+
+    def _begin_step_with(self, names: set[str]) -> None:
+        """A name that comes again ends the step before. Waits are alike from step to step, not within one."""
+        if not self._names or "" in names or not names.isdisjoint(self._names):
+            self._steps += 1
+            self._waited_in_step_ns = 0
+            self._names = set()
+        self._names |= names
+
+    def pace(self, run_ns: int = 0, queued_ns: int = 0, at_ns: int = 0) -> Pace:
+        """The sums so far, beside those that the kernel has of the process."""
+        return Pace(
+            self._steps,
+            self._length_ns / 1e9,
+            self._waited_ns / 1e9,
+            self._squares,
+            run_ns / 1e9,
+            queued_ns / 1e9,
+            at_ns / 1e9,
+            self._longest_ns / 1e9,
+        )
+
+
+def _groups(operations: Sequence[Operation]) -> list[list[Operation]]:
+    """Operations of which each was submitted while one before it was in flight. One in flight ends the last group."""
+    groups: list[list[Operation]] = []
+    end_ns = 0
+    for each in operations:
+        if not groups or each.submitted_ns > end_ns:
+            groups.append([])
+        groups[-1].append(each)
+        if each.ended_ns is None:
+            return groups
+        end_ns = max(end_ns, each.ended_ns)
+    return groups

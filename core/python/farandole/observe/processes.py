@@ -1,0 +1,80 @@
+"""The doing of a process, as /proc tells: without a signal to it, and without stopping it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from farandole.observe.diagnosis import Activity
+from farandole.observe.records import Recording
+
+LOOK_S = 0.25  # between two looks at the times of a process
+_COMPUTES_FROM = 0.5  # of a processor
+_QUEUES_FROM = 0.5
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at a process: its threads' states, and their times in nanoseconds."""
+
+    states: str  # a letter of each thread, see proc(5); "" where the process is gone
+    run_ns: int = 0
+    queued_ns: int = 0  # ready to run, while others ran
+    at_ns: int = 0
+
+    @property
+    def is_gone(self) -> bool:
+        """Also true of a process that has ended and waits for its parent."""
+        return not self.states or set(self.states) <= {"Z", "X"}
+
+
+def look(recording: Recording, now_ns: int) -> Look:
+    """Look at the rank's process; one that has its number by now is another."""
+    folder = Path(f"/proc/{recording.pid}")
+    try:
+        fields = _after_name((folder / "stat").read_text(errors="replace"))
+        if int(fields[19]) != recording.process_start:
+            return Look("")
+        threads = os.listdir(folder / "task")
+    except (OSError, IndexError, ValueError):
+        return Look("")
+    states, run_ns, queued_ns = fields[0] if not threads else "", 0, 0
+    for thread in threads:
+        try:
+            states += _after_name((folder / "task" / thread / "stat").read_text(errors="replace"))[0]
+            run, queued = (folder / "task" / thread / "schedstat").read_text().split()[:2]
+        except (OSError, IndexError, ValueError):  # it has just ended, or the kernel counts no times
+            continue
+        run_ns, queued_ns = run_ns + int(run), queued_ns + int(queued)
+    return Look(states, run_ns, queued_ns, now_ns)
+
+
+def activity(before: Look, after: Look) -> Activity:
+    """The doing of a process between two looks."""
+    if after.is_gone:
+        return Activity.GONE
+    if set(after.states) & {"T", "t"}:
+        return Activity.STOPPED
+    passed = max(after.at_ns - before.at_ns, 1)
+    computed, queued = (after.run_ns - before.run_ns) / passed, (after.queued_ns - before.queued_ns) / passed
+    if queued >= _QUEUES_FROM and queued > computed:
+        return Activity.NOT_SCHEDULED
+    if computed >= _COMPUTES_FROM:
+        return Activity.COMPUTING
+    if "D" in after.states and "D" in before.states:
+        return Activity.ON_STORAGE
+    return Activity.SLEEPING
+
+
+def command_of(pid: int) -> str:
+    """The process's command line; "" where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _after_name(stat: str) -> list[str]:
+    """The fields from the state on; the name before them may hold blanks and brackets."""
+    return stat[stat.rindex(")") + 1 :].split()

@@ -1,0 +1,26 @@
+"""Files of timelines in, the text of a report out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from farandole.observe import timeline
+from farandole.observe.report import trace
+from farandole.observe.report.analysis import analyse
+from farandole.observe.report.page import as_html
+
+_STYLE = Path(__file__).with_name("page.css")
+
+
+def report(runs: Sequence[Sequence[Path]]) -> tuple[str, list[str]]:
+    """The page about one run or two, and sentences for the user. Raises TimelineError, TraceError, OSError."""
+    judged, notes = [], []
+    for given in runs:
+        files, about_others = timeline.of_one_run(timeline.find(given))
+        notes += [about_others] if about_others else []
+        try:
+            judged.append((given[0].name, analyse(trace.read(timeline.events(files)))))
+        except trace.TraceError as error:
+            raise trace.TraceError(f"{given[0]} {error}.") from error
+    return as_html(judged, _STYLE.read_text()), notes

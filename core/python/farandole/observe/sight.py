@@ -1,0 +1,79 @@
+"""The ranks of one host at one look, and the message in which another host hears of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, dataclass, field, replace
+from typing import Any
+
+from farandole.observe.diagnosis import Activity, Rank
+from farandole.observe.pace import Pace
+from farandole.observe.records import Link, Operation, Recording, State
+from farandole.observe.slow_links import Links
+
+_SENT_OPERATIONS = 32  # of a rank that is stuck
+
+
+@dataclass(frozen=True)
+class Sight:
+    """The ranks of one host, by rank; in an elastic job by their numbers in the order of start.
+
+    `links`: to ranks of other hosts. `stuck`: what the ranks do, where no operation has ended for a while.
+    `warn_after_s`: FARANDOLE_WARN_AFTER of the ranks.
+    """
+
+    paces: Mapping[int, Pace]
+    links: Links = field(default_factory=dict)
+    stuck: tuple[Rank, ...] = ()
+    warn_after_s: float = 0.0  # not set
+    epoch: int = 0  # of an elastic job
+
+    def message(self, now_ns: int) -> dict[str, Any]:
+        """For a launcher elsewhere. Times travel as distances, since hosts' clocks differ."""
+        return {
+            "paces": [[rank, *astuple(pace)] for rank, pace in self.paces.items()],
+            "links": [[rank, *astuple(link)] for (rank, _), link in self.links.items()],
+            "stuck": [_packed(rank, now_ns) for rank in self.stuck],
+            "warn_after_s": self.warn_after_s,
+            "epoch": self.epoch,
+        }
+
+
+def sight_of(message: Mapping[str, Any], now_ns: int) -> Sight:
+    """The sight that was sent. Raises KeyError, TypeError or ValueError for what is no such message."""
+    paces = {int(rank): Pace(int(steps), *map(float, rest)) for rank, steps, *rest in message["paces"]}
+    links = {(int(rank), int(counts[0])): Link(*map(int, counts)) for rank, *counts in message["links"]}
+    stuck = tuple(_unpacked(each, now_ns) for each in message["stuck"])
+    return Sight(paces, links, stuck, float(message["warn_after_s"]), int(message["epoch"]))
+
+
+def _packed(rank: Rank, now_ns: int) -> dict[str, Any]:
+    operations = rank.recording.operations
+    latest = operations[-_SENT_OPERATIONS:]
+    waits = [each for each in operations[:-_SENT_OPERATIONS] if each.ended_ns is None][:_SENT_OPERATIONS]
+    return {
+        **asdict(replace(rank.recording, operations=(), links=())),
+        "state": rank.recording.state.value,
+        "operations": [asdict(_shifted(each, -now_ns)) for each in (*waits, *latest)],
+        "activity": rank.activity.name,
+    }
+
+
+def _unpacked(message: Mapping[str, Any], now_ns: int) -> Rank:
+    operations = tuple(_shifted(Operation(**each), now_ns) for each in message["operations"])
+    of_recording = {name: value for name, value in message.items() if name != "activity"}
+    recording = Recording(**{**of_recording, "state": State(message["state"]), "operations": operations})
+    return Rank(recording, Activity[message["activity"]])
+
+
+def _shifted(operation: Operation, by_ns: int) -> Operation:
+    def moved(at_ns: int | None) -> int | None:
+        return None if at_ns is None else at_ns + by_ns
+
+    return replace(
+        operation,
+        submitted_ns=operation.submitted_ns + by_ns,
+        agreed_ns=moved(operation.agreed_ns),
+        started_ns=moved(operation.started_ns),
+        ended_ns=moved(operation.ended_ns),
+    )

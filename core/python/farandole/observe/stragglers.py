@@ -1,0 +1,151 @@
+"""The ranks that make the others wait step after step, and why. Pure."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from statistics import stdev
+
+from farandole.observe.pace import Pace
+
+_WINDOWS_S = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 35.0, 60.0)  # the shortest that is sure tells
+_REMEMBERED_S = 600.0
+_ALL_REMEMBERED_S, _RARELY_S = 60.0, 5.0  # looks; and older ones, so far apart
+_FEWEST_STEPS = 10
+_WORTH = 0.08  # of the others' time: less is not worth a sentence
+_SURE = 5.0  # standard errors: a job has thousands of windows in an hour
+_FEWEST_WINDOWS = 8  # before the last one: they tell how much it differs from one to the next anyway
+_IN_A_ROW = 2  # looks that must agree
+_HALF = 0.5  # of the loss: a cause explains it from there on
+
+_Paces = Mapping[int, Pace]
+
+
+class Cause(Enum):
+    """The reason for which a rank comes late."""
+
+    COMPUTES = "longer computation than theirs"
+    SLEEPS = "sleep between operations, as in a data loader, a file or a lock that it waits for"
+    QUEUES = "too few processors for it: other processes use them while it is ready to run"
+    UNKNOWN = ""  # the kernel counts no times
+
+
+@dataclass(frozen=True)
+class Straggling:
+    """Ranks that come late, the share of the others' time that this costs, and over which time it was seen."""
+
+    ranks: tuple[int, ...]
+    cause: Cause
+    lost: float
+    steps: int
+    seconds: float
+
+
+class Stragglers:
+    """Remembers the paces of all ranks for ten minutes."""
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+        self._paces: list[_Paces] = []
+        self._before: tuple[int, ...] = ()
+        self._looks = 0
+
+    def find(self, paces: _Paces, now_s: float) -> Straggling | None:
+        """Take the paces of all ranks as they are now. Returns who has been late for so long that it is no chance."""
+        self._forget(now_s, is_all=bool(self._paces) and not _goes_on(self._paces[-1], paces))
+        self._times.append(now_s)
+        self._paces.append(dict(paces))
+        found = next((each for each in map(self._look, _WINDOWS_S) if each), None)
+        ranks = () if found is None else found.ranks
+        self._looks = self._looks + 1 if ranks == self._before else 1
+        self._before = ranks
+        return found if self._looks >= _IN_A_ROW else None
+
+    def _forget(self, now_s: float, is_all: bool) -> None:
+        gone = len(self._times) if is_all else bisect_right(self._times, now_s - _REMEMBERED_S)
+        del self._times[:gone], self._paces[:gone]
+        old = bisect_right(self._times, now_s - _ALL_REMEMBERED_S) - 1
+        while old > 0 and self._times[old] - self._times[old - 1] < _RARELY_S:
+            del self._times[old], self._paces[old]
+            old -= 1
+
+    def _look(self, window_s: float) -> Straggling | None:
+        """Judge the last window by itself, and by those before it."""
+        borders = self._borders(window_s)
+        now, since = next(borders), next(borders, None)
+        between = _difference(now, since) if since is not None else {}
+        if since is None or min(each.steps for each in between.values()) < _FEWEST_STEPS:
+            return None
+        late, others = _split(between)
+        last, first = late[-1], others[0]
+        lost = between[first].waiting - between[last].waiting
+        if lost < max(_WORTH, _SURE * math.sqrt(between[first].variance + between[last].variance)):
+            return None
+        usual = _gaps([since, *borders], last, first)
+        if len(usual) < _FEWEST_WINDOWS or lost < _SURE * _noise(usual):
+            return None
+        cause = _cause([between[rank] for rank in late], [between[rank] for rank in others], lost)
+        return Straggling(tuple(sorted(late)), cause, lost, between[last].steps, window_s)
+
+    def _borders(self, window_s: float) -> Iterator[_Paces]:
+        """The paces at the ends of windows, the latest first."""
+        at_s = self._times[-1]
+        while (place := bisect_right(self._times, at_s)) > 0:
+            yield self._paces[place - 1]
+            at_s = self._times[place - 1] - window_s
+
+
+def _goes_on(before: _Paces, now: _Paces) -> bool:
+    """False when ranks have come or gone, or begun anew."""
+    return before.keys() == now.keys() and all(now[rank].steps >= each.steps for rank, each in before.items())
+
+
+def _difference(now: _Paces, before: _Paces) -> dict[int, Pace]:
+    return {rank: pace - before[rank] for rank, pace in now.items()}
+
+
+def _split(paces: _Paces) -> tuple[list[int], list[int]]:
+    """The ranks by their waits, split where these differ most: those that are late, at most half, and the others."""
+    by_wait = sorted(paces, key=lambda rank: paces[rank].waiting)
+    places = range(1, max(1, len(by_wait) // 2) + 1)
+    place = max(places, key=lambda at: paces[by_wait[at]].waiting - paces[by_wait[at - 1]].waiting)
+    return by_wait[:place], by_wait[place:]
+
+
+def _gaps(borders: Sequence[_Paces], one: int, other: int) -> list[float]:
+    """How far apart two ranks' waits were in each window: noise may last for longer than a step."""
+    pairs = [(later[one] - before[one], later[other] - before[other]) for later, before in pairwise(borders)]
+    return [second.waiting - first.waiting for first, second in pairs]
+
+
+def _noise(gaps: Sequence[float]) -> float:
+    """The standard deviation of the gaps, the latest first; or around two means, where they have changed for good.
+
+    Else a rank that was not named at once would hide behind its own slowness for as long as that is remembered. The
+    time before the change must be known as well as it must be without one.
+    """
+    count, whole, squares = len(gaps), sum(gaps), sum(gap * gap for gap in gaps)
+    least = stdev(gaps)
+    sum_since = 0.0
+    for since in range(1, count - _FEWEST_WINDOWS + 1):
+        sum_since += gaps[since - 1]
+        rest = squares - sum_since**2 / since - (whole - sum_since) ** 2 / (count - since)
+        least = min(least, math.sqrt(max(0.0, rest) / (count - 2)))
+    return least
+
+
+def _cause(late: Sequence[Pace], others: Sequence[Pace], lost: float) -> Cause:
+    """The others are idle while they wait, so they tell nothing about the late ranks' sleep; but about queues."""
+    if min(each.at_s for each in late) <= 0:
+        return Cause.UNKNOWN
+    if _mean([each.queued for each in late]) - _mean([each.queued for each in others]) >= _HALF * lost:
+        return Cause.QUEUES
+    return Cause.SLEEPS if _mean([each.idle for each in late]) >= _HALF * lost else Cause.COMPUTES
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,153 @@
+"""The flight recorders of one job's ranks on this host, read again and again at little cost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from farandole.observe import jobs, processes
+from farandole.observe.diagnosis import Activity, Rank
+from farandole.observe.records import Operation, RecordError, Recording, Wanted
+
+_KEPT = 4096  # operations in memory, of all ranks
+_READ = 1024  # new operations of one look, of all ranks
+_FEWEST = 32  # of a rank
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_LOOK_EVERY_S = 1.0  # at what processes do
+_FOLDERS_EVERY_S = 1.0
+
+IsOfJob = Callable[[Recording], bool]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A rank at one look, and its process at the latest look at that: the memory that it holds, and its times."""
+
+    rank: Rank
+    memory_bytes: int = 0
+    look: processes.Look | None = None
+
+
+class Tail:
+    """One recorder's file: what was read before, and what came since."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._operations: dict[int, Operation] = {}
+        self._epoch = 0
+
+    def read(self, ranks: int, room: jobs.Room) -> Recording:
+        """The rank's latest operations, fewer the more ranks there are. Raises OSError, RecordError."""
+        pending = {number for number, each in self._operations.items() if each.ended_ns is None}
+        last = max(self._operations, default=-1)
+        recording = jobs.read(self._path, Wanted(last + 1, max(_FEWEST, _READ // ranks), pending), room)
+        if recording.epoch != self._epoch or recording.begun < last:
+            self._operations, self._epoch = {}, recording.epoch
+            return self.read(ranks, room)
+        for number in pending:  # the ring has gone round since
+            self._operations.pop(number)
+        self._operations |= {each.number: each for each in recording.operations}
+        kept = sorted(self._operations)[-max(_FEWEST, _KEPT // ranks) :]
+        waits = [number for number, each in self._operations.items() if each.ended_ns is None]
+        self._operations = {number: self._operations[number] for number in sorted({*kept, *waits})}
+        return replace(recording, operations=tuple(self._operations.values()))
+
+
+class Tails:
+    """All ranks of a job on this host. A file belongs to it if `is_of_job` says so of what it holds.
+
+    `names`: how the names of its files begin, where that is known.
+    """
+
+    def __init__(self, base: Mapping[str, str], is_of_job: IsOfJob, names: str = "") -> None:
+        self._folders, self._is_of_job, self._names = jobs.folders(base), is_of_job, names
+        self._room = jobs.Room()
+        self._tails: dict[tuple[Path, int], Tail] = {}
+        self._strangers: set[tuple[Path, int]] = set()
+        self._looks: dict[int, processes.Look] = {}
+        self._activities: dict[int, Activity] = {}
+        self._listed_s = self._looked_s = float("-inf")
+
+    def look(self) -> list[Seen]:
+        """The ranks as they are now, by rank; none while no rank has a recorder."""
+        now_s = time.monotonic()
+        if now_s - self._listed_s >= _FOLDERS_EVERY_S:
+            self._listed_s = now_s
+            self._list()
+        recordings = self._read()
+        if now_s - self._looked_s >= _LOOK_EVERY_S:
+            self._looked_s = now_s
+            self._look_at(recordings)
+        return [
+            Seen(
+                Rank(each, self._activities.get(each.pid, Activity.UNKNOWN)),
+                memory_of(each.pid),
+                self._looks.get(each.pid),
+            )
+            for each in recordings
+        ]
+
+    def _list(self) -> None:
+        found = {}
+        for folder in self._folders:
+            for path in sorted(folder.glob(f"{self._names}*.flight")):
+                with contextlib.suppress(OSError):
+                    found[path, path.stat().st_ino] = path
+        self._tails = {key: tail for key, tail in self._tails.items() if key in found}
+        self._strangers &= set(found)
+        for key, path in found.items():
+            if key not in self._tails and key not in self._strangers:
+                with contextlib.suppress(OSError, RecordError):
+                    if self._is_of_job(jobs.read(path, Wanted(most=0))):
+                        self._tails[key] = Tail(path)
+                    else:
+                        self._strangers.add(key)
+
+    def _read(self) -> Sequence[Recording]:
+        found = []
+        for tail in self._tails.values():
+            with contextlib.suppress(OSError, RecordError):
+                found.append(tail.read(len(self._tails), self._room))
+        return jobs.of_last_epoch(found)
+
+    def _look_at(self, recordings: Sequence[Recording]) -> None:
+        looks = {each.pid: processes.look(each, time.monotonic_ns()) for each in recordings}
+        self._activities = {
+            pid: processes.activity(self._looks[pid], look) if pid in self._looks else _at_first(look)
+            for pid, look in looks.items()
+        }
+        self._looks = looks
+
+
+def pause_s(spent_s: float, share: float, least_s: float, most_s: float) -> float:
+    """Until the next look, when the last one has cost so much processor time: a share of all processors is allowed."""
+    return min(most_s, max(least_s, spent_s / (share * len(os.sched_getaffinity(0)))))
+
+
+def _at_first(look: processes.Look) -> Activity:
+    return Activity.GONE if look.is_gone else Activity.UNKNOWN
+
+
+def memory_of(pid: int) -> int:
+    """The bytes that a process holds in memory; 0 where it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def descends(pid: int, ancestor: int) -> bool:
+    """Returns whether a process was started by another, or by one that it has started."""
+    for _ in range(64):
+        if pid == ancestor or pid <= 1:
+            break
+        try:
+            text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+            pid = int(text[text.rindex(")") + 1 :].split()[1])
+        except (OSError, IndexError, ValueError):
+            return False
+    return pid == ancestor

@@ -1,0 +1,180 @@
+"""The launcher's watch over a job that runs: it says who makes the others wait, as soon as that is sure.
+
+    recorders, /proc -> HostWatch.look -> Sight --(from other hosts: as a message)--> JobWatch.hear -> sentences
+
+Each host looks at its own ranks. One launcher hears all hosts, since only together they show who is missing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from farandole.observe.diagnosis import Activity, Diagnosis, Kind, Rank, diagnose
+from farandole.observe.pace import Meter, Pace
+from farandole.observe.sight import Sight
+from farandole.observe.slow_links import Links, SlowLinks
+from farandole.observe.stragglers import Stragglers, Straggling
+from farandole.observe.tails import Seen, Tails, pause_s
+
+EVERY_S = 0.5
+_SHARE, _MOST_S = 0.0025, 2.0  # of all processors: looks that cost more come more rarely, up to so far apart
+_STUCK_S = 1.0  # without the end of an operation: then what the ranks do is worth a message
+_FRESH_S = 3.0  # a sight that is older says nothing of now
+_AGAIN_S = 60.0  # the same again; then after twice as long, and so on
+_STEADY_STEPS = 20
+_STALL_S, _FIRST_STALL_S = 5.0, 10.0  # in steps that are steady, and before
+_UNUSUAL = 3.0  # times the longest wait so far
+_NOT_OURS = (Kind.MOVES, Kind.LOST, Kind.FAILED, Kind.UNSEEN)  # the launcher sees all hosts, and the ends of ranks
+
+
+class HostWatch:
+    """Looks at the ranks of this host whose job has this name. `members`: of the epochs of an elastic job."""
+
+    def __init__(self, base: Mapping[str, str], run: str, members: Mapping[int, Sequence[int]]) -> None:
+        self._tails = Tails(base, lambda recording: recording.run == run, f"{run}.")
+        self._members = members
+        self._meters: dict[tuple[int, int], Meter] = {}  # by rank and process
+        self._warn_after_s = _seconds(base.get("FARANDOLE_WARN_AFTER", ""))
+        self._due_s = time.monotonic() + EVERY_S
+
+    def next_due(self, now: float) -> float:
+        """In how many seconds it wants to look."""
+        return max(0.0, self._due_s - now)
+
+    def look(self, now: float) -> Sight | None:
+        """The ranks as they are now, if it is time to look, and if one has a recorder."""
+        if now < self._due_s:
+            return None
+        began_s = time.thread_time()
+        seen = [self._numbered(each) for each in self._tails.look()]
+        paces = {each.rank.number: self._pace(each) for each in seen if each.rank.is_there}
+        self._due_s = now + pause_s(time.thread_time() - began_s, _SHARE, EVERY_S, _MOST_S)
+        if not seen:
+            return None
+        recordings = [each.rank.recording for each in seen if each.rank.is_there]
+        links = {(each.rank, link.peer): link for each in recordings for link in each.links if link.sent_bytes}
+        are_stuck = all(_is_stuck(each.rank, now) for each in seen)
+        stuck = tuple(each.rank for each in seen) if are_stuck else ()
+        return Sight(paces, links, stuck, self._warn_after_s, seen[0].rank.recording.epoch)
+
+    def _numbered(self, seen: Seen) -> Seen:
+        recording = seen.rank.recording.numbered(self._members)
+        return replace(seen, rank=replace(seen.rank, recording=recording))
+
+    def _pace(self, seen: Seen) -> Pace:
+        recording, look = seen.rank.recording, seen.look
+        meter = self._meters.setdefault((recording.rank, recording.pid), Meter())
+        meter.feed(recording.operations, recording.epoch)
+        if look is None or not look.run_ns:
+            return meter.pace()
+        return meter.pace(look.run_ns, look.queued_ns, look.at_ns)
+
+
+def _seconds(text: str) -> float:
+    """0 for what is no number: the ranks complain about it."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _is_stuck(rank: Rank, now: float) -> bool:
+    """True while nothing of the rank ends, once it is known what the rank does: that takes two looks at its process."""
+    if rank.activity is Activity.UNKNOWN:
+        return False
+    ends = [each.ended_ns for each in rank.recording.operations if each.ended_ns is not None]
+    return now - max(ends, default=0) / 1e9 >= _STUCK_S
+
+
+@dataclass
+class _Told:
+    """When a sentence about the same was said, and how long the next one must wait."""
+
+    at_s: float
+    pause_s: float = _AGAIN_S
+
+
+@dataclass
+class JobWatch:
+    """Hears all hosts. `hosts`: the name of each rank's host, where there are several."""
+
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    _sights: dict[str, tuple[float, Sight]] = field(default_factory=dict)
+    _stragglers: Stragglers = field(default_factory=Stragglers)
+    _slow_links: SlowLinks = field(default_factory=SlowLinks)
+    _told: dict[object, _Told] = field(default_factory=dict)
+    _looked_s: float = 0.0
+
+    def hear(self, source: str, sight: Sight, now: float, size: int) -> list[str]:
+        """Take what one host has seen. `size`: how many ranks run, on all hosts. Returns sentences, mostly none.
+
+        `now`: by time.monotonic, before the host was looked at; so are the times in the sight.
+        """
+        self._sights[source] = now, sight
+        if now - self._looked_s < EVERY_S / 2:
+            return []
+        self._looked_s = now
+        fresh = [each for at_s, each in self._sights.values() if now - at_s <= _FRESH_S]
+        epoch = max((each.epoch for each in fresh), default=0)
+        fresh = [each for each in fresh if each.epoch == epoch]
+        paces = {rank: pace for each in fresh for rank, pace in each.paces.items()}
+        sentences = self._about_links({pair: link for each in fresh for pair, link in each.links.items()}, now)
+        if len(paces) == size > 1:
+            late = self._stragglers.find(paces, now)
+            if late is not None and self._is_news((late.ranks, late.cause), now):
+                sentences.append(self._about(late))
+        ranks = [rank for each in fresh for rank in each.stuck]
+        warn_after_s = max((each.warn_after_s for each in fresh), default=0.0)
+        stall = self._stall(ranks, paces, warn_after_s, now) if 0 < size <= len(ranks) else None
+        if stall is not None and self._is_news((stall.culprits, stall.kind), now):
+            sentences.append(stall.sentence)
+        return sentences
+
+    def _about_links(self, links: Links, now: float) -> list[str]:
+        """The slowest link, if one is slow: its slowness is often the host's, and then others are as slow."""
+        slow = self._slow_links.find(links, now)
+        if not slow or not self._is_news("links", now):
+            return []
+        link = slow[0]
+        more = f"; {len(slow) - 1} other links are slow, too" if slow[1:] else ""
+        return [
+            f"the network from rank {self._named(link.sender)} to rank {self._named(link.receiver)} is slow: "
+            f"{link.rate / 1e6:.3g} MB/s while it sends, {link.usual / 1e6:.3g} MB/s before{more}"
+        ]
+
+    @staticmethod
+    def _stall(ranks: list[Rank], paces: Mapping[int, Pace], warn_after_s: float, now: float) -> Diagnosis | None:
+        """The cause that holds the job up, once it has done so for longer than is usual in it."""
+        found = diagnose(ranks, round(now * 1e9))
+        if found.kind in _NOT_OURS:
+            return None
+        steady = min((each.steps for each in paces.values()), default=0) >= _STEADY_STEPS
+        longest_s = max((each.longest_s for each in paces.values()), default=0.0)
+        usual_s = warn_after_s or (_STALL_S if steady else _FIRST_STALL_S)
+        patience_s = max(usual_s, _UNUSUAL * longest_s)
+        return found if found.waited_s >= patience_s else None
+
+    def _is_news(self, about: object, now: float) -> bool:
+        told = self._told.get(about)
+        if told is None:
+            self._told[about] = _Told(now)
+        elif now - told.at_s < told.pause_s:
+            return False
+        else:
+            told.at_s, told.pause_s = now, 2 * told.pause_s
+        return True
+
+    def _about(self, late: Straggling) -> str:
+        one = len(late.ranks) == 1
+        named = ", ".join(map(self._named, late.ranks))
+        who = f"rank {named} makes" if one else f"ranks {named} make"
+        why = f"; the reason is {late.cause.value}" if late.cause.value else ""
+        return (
+            f"{who} the others wait for {late.lost:.0%} of the time (over {late.seconds:g} s and {late.steps} steps)"
+            f"{why}"
+        )
+
+    def _named(self, rank: int) -> str:
+        return f"{rank} on {self.hosts[rank]}" if rank in self.hosts else str(rank)
