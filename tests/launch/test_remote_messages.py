@@ -15,7 +15,7 @@ from farandole.launch.options import HostOptions
 from farandole.launch.remote import reach, ssh
 from farandole.launch.remote.assembly import Assembly, AssemblyError, HostPlan
 from farandole.launch.remote.probe import Prober
-from farandole.launch.remote.telling import heard
+from farandole.launch.verdict import heard
 
 KEY = bytes(range(32))
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from farandole._start.membership_channel import Message
-from farandole._start.rank_records import RankRecords
-from farandole.launch import guard, verdict
+from farandole._start.rank_records import RankRecords, make_memory
+from farandole.launch import environment, guard, local, verdict
 from farandole.launch.events import RankStarted
-from farandole.launch.local import Rank
 from farandole.launch.membership import MembershipServer
 from farandole.launch.placement import Placement
 from farandole.launch.supervise import ENDING, Supervisor
@@ -21,47 +21,99 @@ from farandole.observe.sight import Sight
 from farandole.observe.watch import HostWatch
 
 
-@dataclass(kw_only=True)
-class LocalSupervisor(Supervisor):
-    """Supervises ranks that are our children."""
+class Listener(Protocol):
+    """Who judges about the ranks of this host: its own supervisor, or through an agent the launcher elsewhere."""
 
-    records: RankRecords
-    server: MembershipServer | None = None  # of an elastic job
-    start_rank: Callable[[Placement, int], Rank] | None = None  # starts one that joins under this number
-    alive: dict[int, Rank] = field(default_factory=dict)  # by process
-    flights: Flights | None = None  # what the ranks have recorded
+    def note_death(self, death: verdict.Death) -> None:
+        """A rank has ended."""
+
+    def hear_member(self, rank: int, message: Message) -> None:
+        """A rank says something about the membership of its elastic job."""
+
+    def note_sight(self, sight: Sight, now: float) -> None:
+        """The ranks of this host were looked at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """All that the ranks of this host are started with, but for their places."""
+
+    command: Sequence[str]
+    base: dict[str, str]  # the environment
+    secret: bytes
+    capacity: int  # how many numbers of ranks there may be
+    store: str
+    master: tuple[str, int]  # the address and port at which rank 0 may listen for torch.distributed
+    start_timeout_s: float | None
+    bind_to: str
+    address: str = ""  # at which other hosts reach this one
+    call: int = -1  # descriptor of the function that the ranks call
+    is_elastic: bool = False
+    gets_stdin: bool = True  # rank 0 has ours
+
+
+@dataclass(eq=False)
+class Children:
+    """The ranks of this host, which are our children. Their key and records live as long as this process."""
+
+    supervisor: Supervisor
+    listener: Listener
+    records: RankRecords = field(init=False)
+    alive: dict[int, local.Rank] = field(default_factory=dict)  # by process
+    others_may_come: bool = False  # so without ranks nothing needs to be cleaned up yet
+    _start: Start = field(init=False)
+    _common: dict[str, Any] = field(default_factory=dict)  # to the environments of all
+    _server: MembershipServer | None = None  # of an elastic job
+    _flights: Flights | None = None  # what the ranks have recorded
     _children_left: bool = True
     _leftovers_told: bool = False
     _told_groups: set[int] = field(default_factory=set)
     _asked: set[int] = field(default_factory=set)  # ranks, by their process, that were told to end
 
-    def add(self, rank: Rank) -> None:
-        """Supervise this rank too."""
+    def prepare(self, start: Start) -> None:
+        """Before the first rank. Raises OSError."""
+        memory = make_memory(start.capacity)
+        self._start, self.records = start, RankRecords(memory, start.capacity)
+        self._flights = Flights(start.base, start.secret)
+        if start.is_elastic:
+            self._server = MembershipServer(self.supervisor.selector, self.listener.hear_member)
+        self._common = {
+            "store": start.store,
+            "master": start.master,
+            "address": start.address,
+            "start_timeout_s": start.start_timeout_s,
+            "key_file": local.path_for_ranks(local.make_key(start.secret)),
+            "status_file": local.path_for_ranks(memory),
+            "membership": self._server.name if self._server else "",
+            "cores": environment.available_cores(),
+        }
+
+    def start(self, placement: Placement, joins: int = -1) -> None:
+        """Start a rank; one that joins an elastic job, under this number. Raises CommandError, OSError."""
+        start = self._start
+        variables = environment.for_rank(start.base, placement, joins=joins, **self._common)
+        call = local.path_for_ranks(start.call) if start.call >= 0 else ""
+        is_late = joins >= 0
+        rank = local.start(start.command, placement, variables, start.gets_stdin, start.bind_to, call, is_late)
         self.alive[rank.pid] = rank
         self._children_left = True
-        self.relay.add(rank.placement.rank, rank.stdout, rank.stderr, rank.outcome)
-        self.relay.emit(RankStarted(rank.placement.rank, rank.placement.host, rank.pid))
-
-    def serve_membership(self) -> str:
-        """Make the socket at which the ranks of this host speak of their elastic job; its name. Raises OSError."""
-        self.server = MembershipServer(self.selector, self.hear_member)
-        return self.server.name
+        self.supervisor.relay.add(placement.rank, rank.stdout, rank.stderr, rank.outcome)
+        self.supervisor.relay.emit(RankStarted(placement.rank, placement.host, rank.pid))
 
     def tell_member(self, rank: int, message: Message) -> None:
-        """See Supervisor."""
-        if self.flights and message["kind"] == "epoch":
-            self.flights.enter_epoch(message["number"], message["members"])
-        if self.server is not None:
-            self.server.send(rank, message)
+        """See Members."""
+        if self._flights and message["kind"] == "epoch":
+            self._flights.enter_epoch(message["number"], message["members"])
+        if self._server is not None:
+            self._server.send(rank, message)
 
     def start_newcomer(self, placement: Placement) -> None:
-        """See Supervisor."""
-        assert self.start_rank is not None
-        self.relay.open_logs([placement.rank])
-        self.add(self.start_rank(placement, placement.rank))
+        """See Members."""
+        self.supervisor.relay.open_logs([placement.rank])
+        self.start(placement, joins=placement.rank)
 
     def evict(self, rank: int) -> None:
-        """See Supervisor."""
+        """See Members."""
         for pid in self._pids_of([rank]):
             with contextlib.suppress(PermissionError):
                 os.killpg(pid, signal.SIGKILL)
@@ -76,14 +128,14 @@ class LocalSupervisor(Supervisor):
     def _pids_of(self, ranks: Collection[int]) -> list[int]:
         return [pid for pid, each in self.alive.items() if each.placement.rank in ranks]
 
-    def forget_ranks(self) -> None:
-        """See Supervisor."""
-        if self.flights:
-            self.flights.remove()
+    def forget(self) -> None:
+        """All is told: remove what the ranks left for readers."""
+        if self._flights:
+            self._flights.remove()
 
     @property
     def running(self) -> int:
-        """See Supervisor."""
+        """See Ranks."""
         return len(self.alive)
 
     @property
@@ -91,8 +143,8 @@ class LocalSupervisor(Supervisor):
         """Returns whether we have a child."""
         return self._children_left
 
-    def tell_ranks(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
-        """See Supervisor. A rank not yet reaped keeps its id, so none is missed."""
+    def tell(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
+        """See Ranks. A rank not yet reaped keeps its id, so none is missed."""
         for pid in [each for each in self.alive if not (spare_ending and self._ends_by_itself(each))]:
             if signum in ENDING:
                 self._asked.add(pid)
@@ -100,19 +152,18 @@ class LocalSupervisor(Supervisor):
                 (os.killpg if groups else os.kill)(pid, signum)
         if groups and signum in ENDING:
             self._told_groups.update(self.alive)
-        if signum in ENDING and self.suspended:
-            self.go_on()
+        if signum in ENDING and self.supervisor.suspended:
+            self.supervisor.go_on()
 
     def _ends_by_itself(self, pid: int) -> bool:
         """The rank has said that it ends: its own exit code is worth waiting for."""
         return self.records.parting(self.alive[pid].placement.rank) is not None
 
     def reap(self, now: float) -> None:
-        """See Supervisor."""
+        """See Ranks."""
         for pid, code in self._dead_children():
             rank = self.alive.pop(pid, None)
-            if rank is None:
-                self.other_child_ended(pid)
+            if rank is None:  # an orphan that a rank has left to us
                 continue
             rank.process.returncode = code
             asked = pid in self._asked
@@ -121,11 +172,8 @@ class LocalSupervisor(Supervisor):
                 self._told_groups.add(pid)  # a wrapper script went; its program should have its chance to end well too
                 with contextlib.suppress(PermissionError):
                     os.killpg(pid, signal.SIGTERM)  # the dead leader, not yet reaped, keeps the group's id ours
-        if self._children_left and not self.alive and not self._leftovers_told:
+        if self._children_left and not (self.alive or self._leftovers_told or self.others_may_come):
             self._leave_nothing(now)
-
-    def other_child_ended(self, pid: int) -> None:
-        """A child that is no rank: an orphan that a rank left to us."""
 
     def _dead_children(self) -> Iterator[tuple[int, int]]:
         """(pid, exit code or minus signal) of each; it is reaped when the next is asked for."""
@@ -140,48 +188,39 @@ class LocalSupervisor(Supervisor):
             yield info.si_pid, info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
             os.waitpid(info.si_pid, 0)
 
-    def _judge(self, rank: Rank, code: int, now: float, asked: bool) -> None:
+    def _judge(self, rank: local.Rank, code: int, now: float, asked: bool) -> None:
         number = rank.placement.rank
-        if self.server is not None:
-            self.server.drain()
+        if self._server is not None:
+            self._server.drain()
         joined, said = self.records.joins(number) > 0, self.records.parting(number)
         self.records.end(number, rank.pid, code)
-        recorded = self.flights.last_words(number) if self.flights and code < 0 and not asked else ""
+        recorded = self._flights.last_words(number) if self._flights and code < 0 and not asked else ""
         ran_s = now - rank.started_at
         death = verdict.Death(rank.placement, rank.pid, code, now, ran_s, asked, joined, said, recorded=recorded)
-        self.rank_ended(death)
-
-    def rank_ended(self, death: verdict.Death) -> None:
-        """A rank of this host has ended."""
-        self.note_death(death, self.running)
+        self.listener.note_death(death)
 
     def _leave_nothing(self, now: float) -> None:
         self._leftovers_told = True
-        self.ending.ranks_gone(now)
+        self.supervisor.ending.ranks_gone(now)
         guard.signal_descendants(signal.SIGTERM, spare=lambda pid: os.getpgid(pid) in self._told_groups)
 
     # The watch over ranks that run
 
     @property
     def _watch_of_host(self) -> HostWatch | None:
-        is_time = bool(self.alive) and not self.suspended and self.ending.began_at is None
-        return self.flights.watch if self.flights and is_time else None
+        is_time = bool(self.alive) and not self.supervisor.suspended and self.supervisor.ending.began_at is None
+        return self._flights.watch if self._flights and is_time else None
 
     def next_due(self, now: float) -> float | None:
-        """See Supervisor."""
+        """See Ranks."""
         return None if (watch := self._watch_of_host) is None else watch.next_due(now)
 
     def act(self, now: float) -> None:
-        """See Supervisor."""
+        """See Ranks."""
         if (watch := self._watch_of_host) is not None and (sight := watch.look(now)):
-            self.take_sight(sight, now)
-        super().act(now)
-
-    def take_sight(self, sight: Sight, now: float) -> None:
-        """The ranks of this host were looked at."""
-        self.say_of_sight("", sight, now, len(self.alive))
+            self.listener.note_sight(sight, now)
 
     def kill(self) -> None:
-        """See Supervisor."""
+        """See Ranks."""
         self._asked.update(self.alive)
         guard.signal_descendants(signal.SIGKILL)

@@ -8,16 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment, guard, local
 from farandole.launch.description import Job
 from farandole.launch.events import JobEnded
 from farandole.launch.messages import one_line, shown, spoken
-from farandole.launch.placement import Placement
-from farandole.launch.processes import LocalSupervisor
+from farandole.launch.processes import Children, Start
 from farandole.launch.relay import OutputError
 from farandole.launch.shared_options import print_error
-from farandole.observe.aftermath import Flights
+from farandole.launch.supervise import Supervisor
 
 CANNOT_START = 1
 
@@ -78,13 +76,16 @@ def _run_on_hosts(job: Job, lifeline: int) -> int:
 def _run_inner(job: Job, lifeline: int) -> int:
     try:
         lease, slots = (None, None) if job.elastic is None else job.elastic.for_ranks(job.placements)
-        capacity = slots.capacity if slots else len(job.placements)
-        memory = make_memory(capacity)  # open as long as this process lives
-        records = RankRecords(memory, capacity)
-        supervisor = LocalSupervisor(job.output, job.grace_s, lifeline, lease=lease, slots=slots, records=records)
+        supervisor = Supervisor(job.output, job.grace_s, lifeline, lease, slots)
+        ranks = supervisor.ranks = supervisor.members = Children(supervisor, supervisor)
         supervisor.relay.open_logs(placement.rank for placement in job.placements)
         port = local.reserve_port()  # open as long as the ranks run
-        _start_ranks(job, supervisor, port.getsockname()[1], local.path_for_ranks(memory))
+        capacity = slots.capacity if slots else len(job.placements)
+        ranks.prepare(_start(job, capacity, port.getsockname()[1]))
+        if job.output.verbose:
+            supervisor.relay.say(_plan(job, environment.available_cores()))
+        for placement in job.placements:
+            ranks.start(placement)
     except OutputError as error:
         return _refuse(job, str(error), 2)
     except local.CommandError as error:
@@ -93,38 +94,24 @@ def _run_inner(job: Job, lifeline: int) -> int:
         wanted = f"{len(job.placements)} ranks"
         return _refuse(job, f"cannot start {wanted} here: {error.strerror}; see ulimit -n and -u.", CANNOT_START)
     with port:
-        return supervisor.run()
+        code = supervisor.run()
+    ranks.forget()
+    return code
 
 
-def _start_ranks(job: Job, supervisor: LocalSupervisor, port: int, status_file: str) -> None:
-    secret = os.urandom(local.KEY_BYTES)
-    supervisor.flights = Flights(job.base, secret)
-    key = local.make_key(secret)  # open as long as this process lives
-    store, key_file, cores = local.make_store(), local.path_for_ranks(key), environment.available_cores()
-    call = local.path_for_ranks(job.call) if job.call >= 0 else ""
-    membership = supervisor.serve_membership() if job.elastic is not None else ""
-    if job.output.verbose:
-        supervisor.relay.say(_plan(job, cores))
-
-    def start(placement: Placement, joins: int = -1) -> local.Rank:
-        rank_environment = environment.for_rank(
-            job.base,
-            placement,
-            store=store,
-            key_file=key_file,
-            status_file=status_file,
-            master=("127.0.0.1", port),
-            cores=cores,
-            start_timeout_s=job.start_timeout_s,
-            membership=membership,
-            joins=joins,
-        )
-        bind_to, is_late = job.hosts.bind_to, joins >= 0
-        return local.start(job.command, placement, rank_environment, bind_to=bind_to, call=call, has_threads=is_late)
-
-    supervisor.start_rank = start
-    for placement in job.placements:
-        supervisor.add(start(placement))
+def _start(job: Job, capacity: int, port: int) -> Start:
+    return Start(
+        command=job.command,
+        base=job.base,
+        secret=os.urandom(local.KEY_BYTES),
+        capacity=capacity,
+        store=local.make_store(),
+        master=("127.0.0.1", port),
+        start_timeout_s=job.start_timeout_s,
+        bind_to=job.hosts.bind_to,
+        call=job.call,
+        is_elastic=job.elastic is not None,
+    )
 
 
 def _plan(job: Job, cores: int) -> str:

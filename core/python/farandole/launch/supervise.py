@@ -1,8 +1,8 @@
 """The loop around a running job: the output of its ranks, their deaths, the user's signals, the end.
 
 One thread; it never blocks but in select. Two things wake it: a pipe (signals as their number, writers as 0) and the
-lifeline to the outer process (guard.py). ending.py and verdict.py decide; this file acts, through subclasses that know
-where the ranks run: processes.py on this host, cluster.py on several.
+lifeline to the outer process (guard.py). ending.py and verdict.py decide; this file acts, through `Ranks`, which knows
+where the ranks run: processes.py on this host, remote/cluster.py on several.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import os
 import selectors
 import signal
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from farandole._start.membership_channel import Message
 from farandole.launch import guard, verdict
@@ -37,15 +37,65 @@ _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 _OF_THE_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends these to whole process groups
 
 
+class Ranks(Protocol):
+    """The ranks of a supervisor, wherever they run; or no ranks, where agents only answer questions."""
+
+    @property
+    def anything_left(self) -> bool:
+        """Returns whether a process of the job may be alive."""
+
+    @property
+    def running(self) -> int:
+        """How many ranks run."""
+
+    def reap(self, now: float) -> None:
+        """Note who has ended since the last call, by `Supervisor.note_death`."""
+
+    def tell(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
+        """Signal the ranks. `groups`: and what they started; `spare_ending`: but those that end by themselves."""
+
+    def kill(self) -> None:
+        """SIGKILL all that is left. Is called again and again until nothing is."""
+
+    def act(self, now: float) -> None:
+        """Do whatever is due now."""
+
+    def next_due(self, now: float) -> float | None:
+        """In how many seconds `act` is wanted."""
+
+
+class Members(Protocol):
+    """The ranks of an elastic job."""
+
+    def evict(self, rank: int) -> None:
+        """SIGKILL a rank, and what it has started: the others wait for it in vain."""
+
+    def tell_member(self, rank: int, message: Message) -> None:
+        """Send a rank a message about the membership."""
+
+    def start_newcomer(self, placement: Placement) -> None:
+        """Start a rank that joins the job. Raises OSError where there is no room for one more process."""
+
+
 @dataclass
-class Supervisor(ABC):
-    """Runs one job to its end. Make it before the ranks, call `run` once."""
+class Supervisor:
+    """Runs one job to its end. Make it before the ranks, set `ranks`, call `run` once.
+
+    Some ranks have their own way to take the user's signals (`on_signal`; 0 is a writer that has got on), the end of
+    the outer process (`on_orphaned`), and the end of the job (`conclude`, which returns None where it begins anew).
+    """
 
     options: OutputOptions
     grace_s: float
     lifeline: int
     lease: Lease | None = None  # of an elastic job that this launcher decides about
     slots: Slots | None = None  # of one that gets new ranks for those that it has lost
+    ranks: Ranks = field(init=False)
+    members: Members = field(init=False)  # where there is a lease
+    on_signal: Callable[[int], None] = field(init=False)
+    on_orphaned: Callable[[], None] = field(init=False)
+    conclude: Callable[[], JobEnded | None] = field(init=False)
+    where_output_is: Callable[[int], str] = lambda _rank: ""  # for a rank whose output does not come through us
     deaths: list[verdict.Death] = field(default_factory=list)
     survived: list[verdict.Death] = field(default_factory=list)  # failures without which an elastic job has gone on
     suspended: bool = False
@@ -60,42 +110,12 @@ class Supervisor(ABC):
         for descriptor in (self._wake_reader, self._wake_writer):
             os.set_blocking(descriptor, False)
         self.selector.register(self._wake_reader, selectors.EVENT_READ, self._hear)
-        self.selector.register(self.lifeline, selectors.EVENT_READ, self.launcher_gone)
+        self.selector.register(self.lifeline, selectors.EVENT_READ, self._lose_outer_process)
         self.ending = Ending(self.grace_s)
         self._watch = JobWatch(self.options.hosts)
-        self.relay = self.make_relay()
+        self.relay = Relay(self.options, self.selector, self.wake)
+        self.on_signal, self.on_orphaned, self.conclude = self.obey_signal, self.launcher_gone, self.judge
         self._catch_signals()
-
-    def make_relay(self) -> Relay:
-        """Where the output of the ranks goes."""
-        return Relay(self.options, self.selector, self.wake)
-
-    # The ranks, wherever they run
-
-    @property
-    @abstractmethod
-    def anything_left(self) -> bool:
-        """Returns whether a process of the job may be alive."""
-
-    @property
-    @abstractmethod
-    def running(self) -> int:
-        """How many ranks run."""
-
-    @abstractmethod
-    def tell_ranks(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
-        """Signal the ranks. `groups`: and what they started; `spare_ending`: but those that end by themselves."""
-
-    def evict(self, rank: int) -> None:  # noqa: B027  # many jobs are not elastic
-        """SIGKILL a rank, and what it has started: the others wait for it in vain."""
-
-    @abstractmethod
-    def reap(self, now: float) -> None:
-        """Note who has ended since the last call, by `note_death`."""
-
-    @abstractmethod
-    def kill(self) -> None:
-        """SIGKILL all that is left. Is called again and again until nothing is."""
 
     # The loop
 
@@ -103,7 +123,7 @@ class Supervisor(ABC):
         """Until nothing of the job is left and all its output is written. Returns the exit code of the job."""
         signal.pthread_sigmask(signal.SIG_UNBLOCK, guard.HANDLED)
         self.relay.start()
-        while self.anything_left and not self.ending.given_up(time.monotonic()):
+        while self.ranks.anything_left and not self.ending.given_up(time.monotonic()):
             self._turn()
         gone_at = time.monotonic()
         while self.relay.streams and not self._leaves(gone_at):
@@ -112,7 +132,6 @@ class Supervisor(ABC):
         ended = self.conclude()
         if ended is not None:
             self.relay.end(ended)
-        self.forget_ranks()
         said_at = time.monotonic()
         while not self.relay.flushed and not self._leaves(said_at):
             self._turn()
@@ -125,25 +144,22 @@ class Supervisor(ABC):
             else:
                 key.data()
         now = time.monotonic()
-        self.reap(now)
+        self.ranks.reap(now)
         self.relay.tick(now)
-        self.act(now)
+        self.ranks.act(now)
+        self._act(now)
 
     def _wait_at_most(self) -> float | None:
         now = time.monotonic()
-        times = [self.relay.wait_at_most(), self.next_due(now)]
+        times = [self.relay.wait_at_most(), self.ranks.next_due(now)]
         times.append(None if self.lease is None else self.lease.next_due(now))
         if self.slots is not None and self.lease is not None:
-            times += [self.slots.next_due(now, self.running), self.slots.next_tardy(now, self.lease.timeout_s)]
-        if not self.anything_left or self.ending.kill_due(now):
+            times += [self.slots.next_due(now, self.ranks.running), self.slots.next_tardy(now, self.lease.timeout_s)]
+        if not self.ranks.anything_left or self.ending.kill_due(now):
             times.append(KILL_EVERY_SECONDS)
         else:
             times.append(self.ending.wait_at_most(now))
         return min((seconds for seconds in times if seconds is not None), default=None)
-
-    def next_due(self, now: float) -> float | None:
-        """In how many seconds `act` is wanted, apart from the end."""
-        return None
 
     def wake(self) -> None:
         """End the wait of the loop. Any thread."""
@@ -154,18 +170,14 @@ class Supervisor(ABC):
         """Do not wait for ever for who should read the output."""
         return self._hurried and time.monotonic() >= since + _LEAVE_AFTER_SECONDS
 
-    def launcher_gone(self) -> None:
-        """The outer process has died, so the job ends."""
-        self._hurried = True
+    def _lose_outer_process(self) -> None:
         self.selector.unregister(self.lifeline)
+        self._hurried = True
+        self.on_orphaned()
+
+    def launcher_gone(self) -> None:
+        """There is nobody left to wait for."""
         self.ending.launcher_gone(time.monotonic())
-
-    def where_output_is(self, rank: int) -> str:
-        """Where the user finds the output of a rank that does not come through us; "" for others."""
-        return ""
-
-    def forget_ranks(self) -> None:  # noqa: B027  # many have no rank on this host
-        """The ranks have ended, and all is told: remove what they left for readers."""
 
     def say_of_sight(self, source: str, sight: Sight, now: float, ranks: int) -> None:
         """Tell the user who makes the others wait. `source`: the host; `ranks`: that run, on all hosts.
@@ -177,6 +189,10 @@ class Supervisor(ABC):
         for sentence in self._watch.hear(source, sight, now, ranks):
             self.relay.say(f"farandole: {sentence}.")
             self.relay.emit(RanksLate(sentence))
+
+    def note_sight(self, sight: Sight, now: float) -> None:
+        """The ranks of this host were looked at."""
+        self.say_of_sight("", sight, now, self.ranks.running)
 
     def hear_sight(self, source: str, message: Message, ranks: int) -> None:
         """Another host has sent what it sees. Nonsense is no news of its ranks."""
@@ -196,30 +212,30 @@ class Supervisor(ABC):
         for signum in os.read(self._wake_reader, 4096):
             self.on_signal(signum)
 
-    def on_signal(self, signum: int) -> None:
-        """The user's signal; 0 is a writer that has got on."""
+    def obey_signal(self, signum: int) -> None:
+        """Do what a signal of the user's means."""
         if signum in ENDING:
             self._hurried = True
             if self.ending.interrupted(signum, time.monotonic()):
-                self.tell_ranks(signum, groups=signum in _OF_THE_KEYBOARD)
+                self.ranks.tell(signum, groups=signum in _OF_THE_KEYBOARD)
         elif signum in _PASSED_ON:
-            self.tell_ranks(signum)
+            self.ranks.tell(signum)
         elif signum == signal.SIGTSTP:
             self.suspended = True
-            self.tell_ranks(signal.SIGSTOP, groups=True)
+            self.ranks.tell(signal.SIGSTOP, groups=True)
         elif signum == signal.SIGCONT:
             self.go_on()
 
     def go_on(self) -> None:
         """Continue what SIGTSTP has stopped."""
         self.suspended = False
-        self.tell_ranks(signal.SIGCONT, groups=True)
+        self.ranks.tell(signal.SIGCONT, groups=True)
 
     # Deaths and the end
 
-    def note_death(self, death: verdict.Death, others: int) -> None:
-        """A rank has ended; `others` are still running."""
-        place, is_survived = death.placement, self._survives(death)
+    def note_death(self, death: verdict.Death) -> None:
+        """A rank has ended."""
+        place, is_survived, others = death.placement, self._survives(death), self.ranks.running
         self.relay.emit(RankEnded(place.rank, place.host, death.pid, death.code, death.ran_s, death.asked, is_survived))
         if is_survived:
             self.survived.append(death)
@@ -274,15 +290,10 @@ class Supervisor(ABC):
             self._generation = decided["number"]
             self.relay.emit(MembershipChanged(self._generation, tuple(decided["members"])))
         for rank, message in answers:
-            self.tell_member(rank, message)
+            self.members.tell_member(rank, message)
 
-    def tell_member(self, rank: int, message: Message) -> None:  # noqa: B027  # many jobs are not elastic
-        """Send a rank a message about the membership."""
-
-    def start_newcomer(self, placement: Placement) -> None:  # noqa: B027  # many jobs get none
-        """Start a rank that joins the elastic job. Raises OSError where there is no room for one more process."""
-
-    def _look_after_slots(self, now: float, running: int) -> None:
+    def _look_after_slots(self, now: float) -> None:
+        running = self.ranks.running
         if self.slots is None or self.ending.began_at is not None or not running:
             return
         if self.lease is not None and self.lease.is_at_limit:
@@ -292,11 +303,11 @@ class Supervisor(ABC):
                 f"farandole: rank {rank} on {host} did not come to elastic.run within FARANDOLE_ELASTIC_TIMEOUT, so "
                 "the launcher kills it."
             )
-            self.evict(rank)
+            self.members.evict(rank)
         placement = self.slots.due(now, running)
         if placement is not None:
             try:
-                self.start_newcomer(placement)
+                self.members.start_newcomer(placement)
             except OSError as error:
                 self.slots.lost(placement.rank, now)
                 self.relay.say(
@@ -312,22 +323,21 @@ class Supervisor(ABC):
         if sentence:
             self.relay.say(sentence)
         for rank in overdue:
-            self.evict(rank)
+            self.members.evict(rank)
         sentence, answers = self.lease.tick(now)
         if sentence:
             self.relay.say(sentence)
         self.answer(answers)
 
-    def act(self, now: float) -> None:
-        """Do whatever is due now."""
+    def _act(self, now: float) -> None:
         self._look_after_lease(now)
-        self._look_after_slots(now, self.running)
+        self._look_after_slots(now)
         if self.relay.stdout_error is not None:
             self._stdout_failed(self.relay.stdout_error, now)
         if self.ending.term_due(now):
-            self.tell_ranks(signal.SIGTERM, spare_ending=True)
-        if self.anything_left and self.ending.kill_due(now):
-            self.kill()
+            self.ranks.tell(signal.SIGTERM, spare_ending=True)
+        if self.ranks.anything_left and self.ending.kill_due(now):
+            self.ranks.kill()
 
     def _stdout_failed(self, error: OSError, now: float) -> None:
         if isinstance(error, BrokenPipeError):
@@ -336,15 +346,15 @@ class Supervisor(ABC):
             self._stdout_warned = True
             self.relay.say(f"farandole: cannot write to stdout: {error.strerror}; training goes on without it.")
 
-    def conclude(self) -> JobEnded | None:
-        """How the job has ended; None where it begins anew."""
-        if self.anything_left:
+    def judge(self) -> JobEnded:
+        """How the job has ended, by its ranks."""
+        if self.ranks.anything_left:
             self.relay.say(
                 "farandole: some processes of this job sit in the kernel and could not be killed yet; dmesg may say "
                 "why (a device, or a network file system that does not answer)."
             )
         if self.ending.exit_code is not None:
-            if self.ending.first_signal is not None and not self.anything_left:
+            if self.ending.first_signal is not None and not self.ranks.anything_left:
                 everybody = [*self.deaths, *self.survived]
                 self.relay.say(verdict.describe_interruption(self.ending.first_signal, everybody))
             return JobEnded(self.ending.exit_code)

@@ -12,11 +12,8 @@ from farandole._start.proof import job_key
 from farandole.launch import verdict
 from farandole.launch.events import JobEnded
 from farandole.launch.placement import Placement
-from farandole.launch.processes import LocalSupervisor
-from farandole.launch.relay import OutputError, Relay
+from farandole.launch.relay import OutputError
 from farandole.launch.remote.agent import Agent
-from farandole.launch.remote.outgoing import Outgoing
-from farandole.launch.remote.telling import heard
 
 # Nothing vouches for messages after the proof, so none can make us run a program.
 _BELIEVED = ("tell", "beat", "kill")
@@ -38,10 +35,9 @@ class NodeAgent(Agent):
     _refused: JobEnded | None = None
     _began_at: float = field(default_factory=time.monotonic)
 
-    def make_relay(self) -> Relay:
-        """See Supervisor."""
-        self._out = Outgoing(self.answers, self.selector)
-        return Relay(self.options, self.selector, self.wake)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.supervisor.where_output_is = self._where_output_is
 
     # Node 0
 
@@ -54,12 +50,12 @@ class NodeAgent(Agent):
             placement = self._elsewhere.pop(int(message["rank"]), None)
             if placement is not None:
                 super().obey(message)
-                self.note_death(heard(message, placement, time.monotonic()), self.running)
+                self.supervisor.note_death(verdict.heard(message, placement, time.monotonic()))
         elif kind == "ending":
             self._node_0_ended_by = str(message["why"]), int(message["code"])
         elif kind == "refused":
             self._refused = JobEnded(int(message["code"]), (str(message["why"]),), is_refused=True)
-            self.ending.launcher_gone(time.monotonic())
+            self.supervisor.launcher_gone()
         elif kind in _BELIEVED:
             super().obey(message)
 
@@ -68,7 +64,7 @@ class NodeAgent(Agent):
         try:
             super().hear_launcher()
         except (KeyError, TypeError, ValueError):  # a message that makes no sense
-            self.selector.unregister(self.commands)
+            self.supervisor.selector.unregister(self.commands)
             self.lose_launcher()
 
     def lose_launcher(self) -> None:
@@ -78,9 +74,9 @@ class NodeAgent(Agent):
         self._elsewhere.clear()
         why = "the connection to its launcher ended"
         for each in lost:
-            self.records.end(each.rank, 0, verdict.LOST)
+            self.children.records.end(each.rank, 0, verdict.LOST)
             death = verdict.Death(each, 0, verdict.LOST, now, now - self._began_at, lost=why)
-            self.note_death(death, self.running)
+            self.supervisor.note_death(death)
 
     # The ranks
 
@@ -89,15 +85,15 @@ class NodeAgent(Agent):
         nodes = [[Placement(**each) for each in ranks] for ranks in message["nodes"]]
         for node, ranks in enumerate(nodes):
             for each in ranks:
-                self._nodes[each.rank], self.options.hosts[each.rank] = node, each.host
+                self._nodes[each.rank], self.supervisor.options.hosts[each.rank] = node, each.host
                 if node != self.number:
                     self._elsewhere[each.rank] = each
         ranks = nodes[self.number]
-        if self.options.verbose:
+        if self.supervisor.options.verbose:
             first, last = ranks[0].rank, ranks[-1].rank
-            self.relay.say(f"farandole: node {self.number} ({self.own['address']}): ranks {first} to {last}")
+            self.supervisor.relay.say(f"farandole: node {self.number} ({self.own['address']}): ranks {first} to {last}")
         try:
-            self.relay.open_logs(each.rank for each in ranks)
+            self.supervisor.relay.open_logs(each.rank for each in ranks)
         except OutputError as error:
             self.refuse(str(error), 2)
             return
@@ -114,8 +110,8 @@ class NodeAgent(Agent):
 
     @property
     def running(self) -> int:
-        """See Supervisor."""
-        return len(self.alive) + len(self._elsewhere)
+        """See Ranks. Of all nodes."""
+        return super().running + len(self._elsewhere)
 
     @property
     def anything_left(self) -> bool:
@@ -123,22 +119,21 @@ class NodeAgent(Agent):
         return super().anything_left or bool(self._elsewhere)
 
     def kill(self) -> None:
-        """See Supervisor. The other nodes end theirs, so nothing is worth waiting for once ours are gone."""
+        """See Ranks. The other nodes end theirs, so nothing is worth waiting for once ours are gone."""
         super().kill()
-        if not self.alive:
+        if not self.children.alive:
             self._elsewhere.clear()
 
-    def where_output_is(self, rank: int) -> str:
-        """See Supervisor."""
+    def _where_output_is(self, rank: int) -> str:
         node = self._nodes.get(rank, self.number)
         return "" if node == self.number else f"the output of node {node}"
 
     def conclude(self) -> JobEnded | None:
         """See Supervisor. Our user is told here."""
-        self.say("done")
+        super().conclude()
         if self._refused is not None:
             return self._refused
-        if self._node_0_ended_by is not None and self.ending.exit_code is not None:
+        if self._node_0_ended_by is not None and self.supervisor.ending.exit_code is not None:
             why, code = self._node_0_ended_by
             return JobEnded(code, (f"somebody ended the launcher of node 0 by {why}.",))
-        return LocalSupervisor.conclude(self)
+        return self.supervisor.judge()

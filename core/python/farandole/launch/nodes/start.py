@@ -14,7 +14,6 @@ import sys
 from dataclasses import replace
 
 from farandole._start.proof import job_key
-from farandole._start.rank_records import RankRecords, make_memory
 from farandole.launch import environment
 from farandole.launch.description import Job
 from farandole.launch.events import JobEnded
@@ -24,10 +23,11 @@ from farandole.launch.nodes.meeting import CANNOT_START, Guest, MeetingError, Me
 from farandole.launch.relay import OutputError
 from farandole.launch.remote import ssh, start
 from farandole.launch.remote.assembly import Assembly, HostPlan
-from farandole.launch.remote.cluster import ClusterSupervisor
+from farandole.launch.remote.cluster import Cluster
 from farandole.launch.remote.link import Link
 from farandole.launch.remote.link import start as start_way
 from farandole.launch.shared_options import print_error
+from farandole.launch.supervise import Supervisor
 from farandole.launch.version import own_version
 
 _PART_SECONDS = 2.0
@@ -52,16 +52,16 @@ def _be_node_0(job: Job, lifeline: int) -> int:
     meeting = MeetingPoint(job.nodes, lifeline, print_error)
     members = meeting.gather()
     try:
-        return _supervisor(job, lifeline, agent, meeting, members).run()
+        return _cluster(job, lifeline, agent, meeting, members).supervisor.run()
     except (OutputError, OSError) as error:
         why = f"node 0 cannot start its ranks: {getattr(error, 'strerror', None) or error}".rstrip(".") + "."
         meeting.refuse(why, CANNOT_START)
         raise MeetingError(why) from error
 
 
-def _supervisor(
+def _cluster(
     job: Job, lifeline: int, agent: subprocess.Popen[bytes], meeting: MeetingPoint, members: list[roll.Member]
-) -> ClusterSupervisor:
+) -> Cluster:
     """With the ways to all agents. `agent`: of this node. Raises OutputError, OSError."""
     assert job.nodes is not None
     ranks, salt = roll.placements(members), os.urandom(16)
@@ -71,10 +71,9 @@ def _supervisor(
         HostPlan(f"node {node}", ranks[node], member.address, node > 0, meeting.guests[node].greeting if node else None)
         for node, member in enumerate(members)
     ]
-    supervisor = ClusterSupervisor(
-        replace(job.output, hosts=hosts),
-        job.grace_s,
-        lifeline,
+    supervisor = Supervisor(replace(job.output, hosts=hosts), job.grace_s, lifeline)
+    cluster = Cluster(
+        supervisor=supervisor,
         assembly=Assembly(
             hosts=plans,
             job=told,
@@ -87,23 +86,21 @@ def _supervisor(
         silence_s=job.hosts.silence_s,
     )
     supervisor.relay.open_logs(each.rank for each in ranks[0])
-    selector, on_frame = supervisor.selector, supervisor.on_frame
-    supervisor.add(Link("node 0", selector, on_frame, agent, is_local=True))
+    selector, on_frame = supervisor.selector, cluster.on_frame
+    cluster.add(Link("node 0", selector, on_frame, agent, is_local=True))
     for plan, (_, guest) in zip(plans[1:], sorted(meeting.guests.items()), strict=True):
         way = Link(plan.name, selector, on_frame, connection=guest.socket, reader=guest.reader)
         way.is_launcher = way.greeted = True
-        supervisor.add(way)
-    return supervisor
+        cluster.add(way)
+    return cluster
 
 
 def _be_node(job: Job, lifeline: int) -> int:
     assert job.nodes is not None
     connection = Guest(job.nodes, lifeline, print_error).dial()
+    supervisor = Supervisor(replace(job.output, hosts={}), job.grace_s, lifeline)
     agent = NodeAgent(
-        replace(job.output, hosts={}),
-        job.grace_s,
-        lifeline,
-        records=RankRecords(make_memory(1), 1),
+        supervisor=supervisor,
         commands=connection.socket.fileno(),
         answers=os.dup(connection.socket.fileno()),
         reader=connection.reader,
@@ -118,7 +115,7 @@ def _be_node(job: Job, lifeline: int) -> int:
     )
     for message in connection.messages:
         agent.obey(message)
-    code = agent.run()
+    code = supervisor.run()
     _part(connection.socket)
     return code
 

@@ -22,20 +22,18 @@ from typing import Any, NoReturn
 
 from farandole._start import frames, this_host
 from farandole._start.membership_channel import Message
-from farandole._start.rank_records import RankRecords, make_memory
+from farandole._start.proof import job_key
 from farandole.launch import environment, guard, local, verdict
 from farandole.launch.events import JobEnded
 from farandole.launch.placement import Placement
-from farandole.launch.processes import LocalSupervisor
-from farandole.launch.relay import OutputOptions, Relay
+from farandole.launch.processes import Children, Start
+from farandole.launch.relay import OutputOptions
 from farandole.launch.remote.examiner import Examiner
 from farandole.launch.remote.forwarder import Forwarder
-from farandole.launch.remote.outgoing import Outgoing
 from farandole.launch.remote.probe import Prober
-from farandole.launch.remote.telling import told
-from farandole.launch.supervise import ENDING
+from farandole.launch.supervise import ENDING, Supervisor
 from farandole.launch.version import own_version
-from farandole.observe.aftermath import Flights
+from farandole.launch.writer import Outgoing
 from farandole.observe.sight import Sight
 
 _CHUNK = 1 << 16
@@ -43,14 +41,18 @@ _CANNOT_START = 2
 
 
 @dataclass(kw_only=True)
-class Agent(LocalSupervisor):
-    """Supervises the ranks of this host; what the user's signals are for others, a launcher's messages are here."""
+class Agent:
+    """Has the ranks of this host; what the user's signals are for others, a launcher's messages are here."""
 
+    supervisor: Supervisor
     commands: int  # descriptor
     answers: int
     gets_stdin: bool = False  # rank 0, if it is here
+    secret: bytes = (
+        b""  # of the tasks of an engine: the key of the ranks is made of it, and the launcher does not know it
+    )
     reader: frames.FrameReader = field(default_factory=lambda: frames.FrameReader(greeted=True))
-    _out: Outgoing = field(init=False)
+    children: Children = field(init=False)
     _prober: Prober | None = None
     _examiner: Examiner | None = None
     _reserved: list[socket.socket] = field(default_factory=list)
@@ -61,29 +63,23 @@ class Agent(LocalSupervisor):
     _dismissed: bool = False
     _patience_s: float = verdict.Death.orphaned_s  # with a launcher that sends something each second
     _is_elastic: bool = False
-    _stays: bool = False  # without ranks, too, until it is dismissed: others may come
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.gets_stdin:
             self._patience_s = math.inf  # the launcher is on this host, so its end shows
+        supervisor = self.supervisor
+        self._out = Outgoing(self.answers, supervisor.selector)
+        self.children = Children(supervisor, self)
+        supervisor.ranks, supervisor.conclude = self, self.conclude
+        supervisor.on_signal, supervisor.on_orphaned = self.on_signal, self.on_orphaned
         os.set_blocking(self.commands, False)
-        self.selector.register(self.commands, selectors.EVENT_READ, self.hear_launcher)
-
-    def make_relay(self) -> Relay:
-        """See Supervisor."""
-        self._out = Outgoing(self.answers, self.selector)
-        return Forwarder(self.options, self.selector, self.wake, self._out)
+        supervisor.selector.register(self.commands, selectors.EVENT_READ, self.hear_launcher)
 
     def greet(self) -> None:
-        """Say who we are."""
+        """Say who we are, and send the output of the ranks to the launcher."""
+        self.supervisor.relay = Forwarder(self.supervisor.options, self.supervisor.selector, self._out)
         self._out.write(frames.GREETING)
         self.say("greeting", **about_this_host())
-
-    @property
-    def anything_left(self) -> bool:
-        """Before the start the agent itself is what is left."""
-        return not self._dismissed and (not self._started or self._stays or super().anything_left)
 
     # The launcher's messages
 
@@ -96,7 +92,7 @@ class Agent(LocalSupervisor):
         except OSError:  # a connection's
             data = b""
         if not data:
-            self.selector.unregister(self.commands)
+            self.supervisor.selector.unregister(self.commands)
             self.lose_launcher()
             return
         self._heard_at = time.monotonic()
@@ -108,9 +104,9 @@ class Agent(LocalSupervisor):
 
     def lose_launcher(self) -> None:
         """Nobody is left to work for."""
-        self.ending.launcher_gone(time.monotonic())
-        self._stays = False
-        if not self.alive:
+        self.supervisor.launcher_gone()
+        self.children.others_may_come = False
+        if not self.children.alive:
             self._dismissed = True
 
     def obey(self, message: frames.Message) -> None:
@@ -119,7 +115,7 @@ class Agent(LocalSupervisor):
         if kind in ("listen", "quiet") and self._prober is not None:
             self._prober.close()
         if kind == "listen":
-            self._prober = Prober(message["host"], bytes.fromhex(message["probe_key"]), self.selector)
+            self._prober = Prober(message["host"], bytes.fromhex(message["probe_key"]), self.supervisor.selector)
             self.say("listening", ports=self._prober.listen(message["addresses"]))
         elif kind == "probe" and self._prober is not None:
             targets = [(int(host), str(address), int(port)) for host, address, port in message["targets"]]
@@ -127,7 +123,7 @@ class Agent(LocalSupervisor):
         elif kind == "clock":
             self.say("clock", time_s=time.time())
         elif kind == "examine":
-            self._examiner = Examiner(self.selector, lambda answer: self.say("examined", **answer))
+            self._examiner = Examiner(self.supervisor.selector, lambda answer: self.say("examined", **answer))
             self._examiner.start({**environment.inherited(), **message["environment"]}, message["limit_s"])
         elif kind == "reserve":
             self._reserve(message["address"])
@@ -139,26 +135,27 @@ class Agent(LocalSupervisor):
         elif kind == "more":
             self._start_one_more(Placement(**message["placement"]))
         elif kind == "membership":
-            self.tell_member(message["rank"], message["message"])
+            self.children.tell_member(message["rank"], message["message"])
         elif kind == "leave":
-            self.ask_to_leave(message["ranks"])
+            self.children.ask_to_leave(message["ranks"])
         elif kind == "evict":
-            self.evict(message["rank"])
+            self.children.evict(message["rank"])
         elif kind == "dismiss":
-            self._stays = False
+            self.children.others_may_come = False
         elif kind == "beat" and message["answer"]:
             self.say("beat")
         elif kind == "ended" and self._started:  # else no rank here has heard of it
-            self.records.end(message["rank"], message["pid"], message["code"], message["joins"])
+            self.children.records.end(message["rank"], message["pid"], message["code"], message["joins"])
         elif kind == "kill":
-            self.ending.launcher_gone(time.monotonic())
+            self.supervisor.launcher_gone()
 
     def _pass_on(self, message: frames.Message) -> None:
         signum = message["signum"]
         if signum in ENDING and not message["spare_ending"]:
-            self.ending.interrupted(signum, time.monotonic())
-        self.suspended = signum == signal.SIGSTOP or (self.suspended and signum != signal.SIGCONT)
-        self.tell_ranks(signum, message["groups"], message["spare_ending"])
+            self.supervisor.ending.interrupted(signum, time.monotonic())
+        was_suspended = self.supervisor.suspended and signum != signal.SIGCONT
+        self.supervisor.suspended = signum == signal.SIGSTOP or was_suspended
+        self.tell(signum, message["groups"], message["spare_ending"])
 
     def _reserve(self, address: str) -> None:
         """Hold two ports, which rank 0 will listen at: of the store, and for torch.distributed."""
@@ -197,127 +194,137 @@ class Agent(LocalSupervisor):
         except OSError as error:
             self.refuse(f"it cannot start {len(message['placements'])} ranks: {error.strerror}.", _CANNOT_START)
         else:
-            self.say("started", pids={rank.placement.rank: rank.pid for rank in self.alive.values()})
+            self.say("started", pids={rank.placement.rank: rank.pid for rank in self.children.alive.values()})
         self._started = True
 
     def refuse(self, why: str, code: int) -> None:
         """Our ranks cannot start."""
         self.say("refused", why=why, exit_code=code)
-        self.ending.launcher_gone(time.monotonic())
+        self.supervisor.launcher_gone()
 
     def _start_ranks(self, message: frames.Message) -> None:
-        placements = [Placement(**each) for each in message["placements"]]
-        self.ending.grace_s = message["grace_s"]  # the launcher's, whatever is set on this host
+        self.supervisor.ending.grace_s = message["grace_s"]  # the launcher's, whatever is set on this host
         _enter(message["folder"])
         base = {**environment.inherited(), **message["environment"]}
         self._patience_s = max(self._patience_s, environment.silence_s(base))
         command = local.resolve_command(message["command"], message["module"], base.get("PATH"))
         _check_timeline(base.get("FARANDOLE_TIMELINE", ""))
-        memory = make_memory(message["capacity"])  # open as long as this process lives
-        self.records = RankRecords(memory, message["capacity"])
-        self.flights = Flights(base, bytes.fromhex(message["key"]))
-        key = local.make_key(bytes.fromhex(message["key"]))
-        call = local.path_for_ranks(self._call) if self._call >= 0 else ""
-        cores = environment.available_cores()
-        self._is_elastic, self._stays = message["elastic"], message["stays"]
-        membership = self.serve_membership() if self._is_elastic else ""
-
-        def start(placement: Placement, joins: int = -1) -> local.Rank:
-            variables = environment.for_rank(
-                base,
-                placement,
+        key = bytes.fromhex(message["key"])
+        self._is_elastic, self.children.others_may_come = message["elastic"], message["stays"]
+        self.children.prepare(
+            Start(
+                command=command,
+                base=base,
+                secret=job_key(key, self.secret) if self.secret else key,
+                capacity=message["capacity"],
                 store=message["store"],
-                key_file=local.path_for_ranks(key),
-                status_file=local.path_for_ranks(memory),
-                address=message["address"],
                 master=(message["master_address"], message["master_port"]),
-                cores=cores,
                 start_timeout_s=message["start_timeout_s"],
-                membership=membership,
-                joins=joins,
+                bind_to=message["bind_to"],
+                address=message["address"],
+                call=self._call,
+                is_elastic=self._is_elastic,
+                gets_stdin=self.gets_stdin,
             )
-            bind_to, is_late = message["bind_to"], joins >= 0
-            return local.start(command, placement, variables, self.gets_stdin, bind_to, call, is_late)
-
-        self.start_rank = start
+        )
         signal.pthread_sigmask(signal.SIG_BLOCK, guard.HANDLED)
         try:
-            for placement in placements:
-                self.add(start(placement))
+            for each in message["placements"]:
+                self.children.start(Placement(**each))
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, guard.HANDLED)
 
     def _start_one_more(self, placement: Placement) -> None:
         """A rank joins the job. Where there is no room for its process, the launcher hears that it has ended."""
         try:
-            self.start_newcomer(placement)
+            self.children.start_newcomer(placement)
         except (OSError, local.CommandError):
-            self.say("death", **told(verdict.Death(placement, 0, 1, 0.0, 0.0), joins=0))
+            self.say("death", **verdict.told(verdict.Death(placement, 0, 1, 0.0, 0.0), joins=0))
 
-    def rank_ended(self, death: verdict.Death) -> None:
-        """See LocalSupervisor; the launcher judges, and decides whether an elastic job goes on."""
-        self.say("death", **told(death, self.records.joins(death.placement.rank)))
-        if self._is_elastic:
-            self.deaths.append(death)
-        else:
-            super().rank_ended(death)
+    # What the ranks do
 
-    def take_sight(self, sight: Sight, now: float) -> None:
-        """See LocalSupervisor. Only the launcher of all hosts can tell who waits for whom."""
+    def note_death(self, death: verdict.Death) -> None:
+        """See Listener; the launcher judges, and decides whether an elastic job goes on."""
+        self.say("death", **verdict.told(death, self.children.records.joins(death.placement.rank)))
+        if not self._is_elastic:
+            self.supervisor.note_death(death)
+
+    def note_sight(self, sight: Sight, now: float) -> None:
+        """See Listener. Only the launcher of all hosts can tell who waits for whom."""
         self.say("sight", **sight.message(round(now * 1e9)))
 
-    def _leave_nothing(self, now: float) -> None:
-        if not self._stays:
-            super()._leave_nothing(now)
-
     def hear_member(self, rank: int, message: Message) -> None:
-        """See Supervisor; the launcher decides."""
+        """See Listener; the launcher decides."""
         self.say("membership", rank=rank, message=message)
+
+    # The supervisor's questions
+
+    @property
+    def running(self) -> int:
+        """See Ranks."""
+        return len(self.children.alive)
+
+    @property
+    def anything_left(self) -> bool:
+        """Before the start the agent itself is what is left; it stays without ranks where others may come."""
+        is_waiting = not self._started or self.children.others_may_come
+        return not self._dismissed and (is_waiting or self.children.anything_left)
+
+    def tell(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
+        """See Ranks."""
+        self.children.tell(signum, groups, spare_ending)
+
+    def reap(self, now: float) -> None:
+        """See Ranks."""
+        self.children.reap(now)
+
+    def kill(self) -> None:
+        """See Ranks."""
+        self.children.kill()
 
     def on_signal(self, signum: int) -> None:
         """See Supervisor. The user's own signal is for the launcher, which passes it on, so this one is for us.
 
         SIGTERM is a notice for the ranks of an elastic job that this host goes away.
         """
-        if signum in ENDING and self._stays:
-            self._stays = False
+        if signum in ENDING and self.children.others_may_come:
+            self.children.others_may_come = False
             self.say("leaving")
-        if self._is_elastic and signum == signal.SIGTERM and self.alive:
-            self.tell_ranks(signum)
+        if self._is_elastic and signum == signal.SIGTERM and self.children.alive:
+            self.tell(signum)
             return
         if signum in ENDING:
             self.say("ending", why=signal.Signals(signum).name, code=128 + signum)
-        super().on_signal(signum)
+        self.supervisor.obey_signal(signum)
 
-    def launcher_gone(self) -> None:
+    def on_orphaned(self) -> None:
         """See Supervisor: of our two processes the outer one is gone."""
         self.say("ending", why="SIGKILL", code=128 + signal.SIGKILL)
-        super().launcher_gone()
-
-    # The loop
+        self.supervisor.launcher_gone()
 
     def next_due(self, now: float) -> float | None:
-        """See Supervisor."""
+        """See Ranks."""
         silent_s = self._heard_at + self._patience_s - now
-        times = [max(0.0, silent_s)] if math.isfinite(silent_s) and not self.suspended else []
-        if (look_due := super().next_due(now)) is not None:
+        times = [max(0.0, silent_s)] if math.isfinite(silent_s) and not self.supervisor.suspended else []
+        if (look_due := self.children.next_due(now)) is not None:
             times.append(look_due)
         if self._prober is not None and (due := self._prober.next_due()) is not None:
             times.append(due)
         return min(times, default=None)
 
     def act(self, now: float) -> None:
-        """See Supervisor."""
+        """See Ranks."""
         if self._prober is not None:
             self._prober.tick()
-        is_silent = now - self._heard_at >= self._patience_s and not self.suspended
+        is_silent = now - self._heard_at >= self._patience_s and not self.supervisor.suspended
         if is_silent or self._out.error is not None:
             self.lose_launcher()
-        super().act(now)
+        self.children.act(now)
 
     def conclude(self) -> JobEnded | None:
         """See Supervisor. The launcher tells the user."""
-        self.say("done", stuck=self._started and self.anything_left)
+        self.say("done")
+        self.children.forget()
         return JobEnded(0)
 
     def say(self, kind: str, **content: Any) -> None:
@@ -353,7 +360,7 @@ def _check_timeline(path: str) -> None:
         raise local.CommandError(f"it has no folder {folder} for the timeline: make it there.", 2)
 
 
-def work(lifeline: int, kind: type[Agent] = Agent, stdin: int = -1) -> int:
+def work(lifeline: int, stdin: int = -1, secret: bytes = b"") -> int:
     """Be an agent. The launcher's pipes leave 0 and 1, where what Python and libraries print would mix with frames.
 
     `stdin`: of rank 0; -1: none.
@@ -361,13 +368,11 @@ def work(lifeline: int, kind: type[Agent] = Agent, stdin: int = -1) -> int:
     commands, answers = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDWR) if stdin < 0 else stdin, 0)
     os.dup2(2, 1)
-    memory = make_memory(1)
-    agent = kind(
-        OutputOptions(), environment.settings(environment.inherited()).grace_s, lifeline,
-        records=RankRecords(memory, 1), commands=commands, answers=answers, gets_stdin=stdin >= 0,
-    )  # fmt: skip
+    grace_s = environment.settings(environment.inherited()).grace_s
+    supervisor = Supervisor(OutputOptions(), grace_s, lifeline)
+    agent = Agent(supervisor=supervisor, commands=commands, answers=answers, gets_stdin=stdin >= 0, secret=secret)
     agent.greet()
-    return agent.run()
+    return supervisor.run()
 
 
 def main() -> NoReturn:

@@ -15,12 +15,10 @@ from farandole.launch import verdict
 from farandole.launch.events import JobEnded, RankStarted
 from farandole.launch.placement import Placement
 from farandole.launch.remote import ssh
-from farandole.launch.remote.agents import AgentsSupervisor
 from farandole.launch.remote.assembly import Assembly, AssemblyError, Send
 from farandole.launch.remote.follow import Follower
-from farandole.launch.remote.link import NO_AGENT_REMEDY, Link
-from farandole.launch.remote.telling import heard, told
-from farandole.launch.supervise import ENDING
+from farandole.launch.remote.link import NO_AGENT_REMEDY, Agents, Link
+from farandole.launch.supervise import ENDING, Supervisor
 
 CANNOT_START = 2
 _STEP_SECONDS = 30.0  # for one answer of all agents, once ssh has connected
@@ -32,9 +30,10 @@ _QUIET_START_SECONDS = 2.0  # a start that takes no longer needs no explanation
 
 
 @dataclass(kw_only=True)
-class ClusterSupervisor(AgentsSupervisor):
-    """Supervises the agents of all hosts, and the ranks through them."""
+class Cluster:
+    """The agents of all hosts, and the ranks through them."""
 
+    supervisor: Supervisor
     assembly: Assembly
     python: str = ""  # on other hosts
     program: str = "ssh"  # that reaches the hosts
@@ -52,6 +51,15 @@ class ClusterSupervisor(AgentsSupervisor):
     _refused_at: float | None = None
     _refusal_code: int = CANNOT_START
 
+    def __post_init__(self) -> None:
+        supervisor = self.supervisor
+        self.agents = Agents(self._on_link_end, supervisor.lease is not None, self._on_other_child)
+        self.links, self.relay, self.ending = self.agents.links, supervisor.relay, supervisor.ending
+        self.lease, self.slots = supervisor.lease, supervisor.slots
+        supervisor.ranks = supervisor.members = self
+        supervisor.on_signal, supervisor.on_orphaned = self.on_signal, self.on_orphaned
+        supervisor.conclude, supervisor.where_output_is = self.conclude, self.where_output_is
+
     def add(self, link: Link) -> None:
         """The link to the next host of the assembly."""
         plan = self.assembly.hosts[len(self.links)]
@@ -61,8 +69,13 @@ class ClusterSupervisor(AgentsSupervisor):
             link.streams[placement.rank] = self.relay.add_remote(placement.rank)
 
     @property
+    def anything_left(self) -> bool:
+        """See Ranks: an agent, or our way to it."""
+        return self.agents.are_left
+
+    @property
     def running(self) -> int:
-        """See Supervisor."""
+        """See Ranks."""
         return len(self._placements)
 
     @property
@@ -75,7 +88,7 @@ class ClusterSupervisor(AgentsSupervisor):
         return [rank for rank in link.streams if rank in self._placements]
 
     def evict(self, rank: int) -> None:
-        """See Supervisor. A host that says nothing is lost as a whole."""
+        """See Members. A host that says nothing is lost as a whole."""
         for link in self.links:
             if rank in link.streams and time.monotonic() - link.heard_at >= self._patience_s:
                 link.kill()
@@ -83,7 +96,7 @@ class ClusterSupervisor(AgentsSupervisor):
                 link.say("evict", rank=rank)
 
     def start_newcomer(self, placement: Placement) -> None:
-        """See Supervisor."""
+        """See Members."""
         link = next((link for link in self.links if link.name == placement.host and link.code is None), None)
         if link is None:
             raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
@@ -98,34 +111,37 @@ class ClusterSupervisor(AgentsSupervisor):
         dialled = [each.name for each in self.links if each.is_launcher and rank in each.streams]
         return f"the output of {dialled[0]}" if dialled else ""
 
-    # Supervisor's questions
+    # The supervisor's questions
 
-    def tell_ranks(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
-        """See Supervisor."""
+    def tell(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
+        """See Ranks."""
         if not self.assembly.is_complete:
-            self.hang_up()
-        for link in self.links:
-            link.say("tell", signum=signum, groups=groups, spare_ending=spare_ending)
+            self.agents.hang_up()
+        self.agents.say("tell", signum=signum, groups=groups, spare_ending=spare_ending)
+
+    def reap(self, now: float) -> None:
+        """See Ranks."""
+        self.agents.reap(now)
+
+    def kill(self) -> None:
+        """See Ranks."""
+        self.agents.kill()
 
     def on_signal(self, signum: int) -> None:
         """See Supervisor. Agents that have dialled in tell their users why the job ends."""
         if signum in ENDING:
-            self._tell_why(signal.Signals(signum).name, 128 + signum)
-        super().on_signal(signum)
+            self.agents.say("ending", why=signal.Signals(signum).name, code=128 + signum)
+        self.supervisor.obey_signal(signum)
 
-    def launcher_gone(self) -> None:
+    def on_orphaned(self) -> None:
         """See Supervisor."""
-        self._tell_why("SIGKILL", 128 + signal.SIGKILL)
-        super().launcher_gone()
-
-    def _tell_why(self, why: str, code: int) -> None:
-        for link in self.links:
-            link.say("ending", why=why, code=code)
+        self.agents.say("ending", why="SIGKILL", code=128 + signal.SIGKILL)
+        self.supervisor.launcher_gone()
 
     # The agents' messages
 
     def on_frame(self, link: Link, frame: frames.Message | frames.Output) -> None:
-        """See AgentsSupervisor. The output of a rank that is not of its host is dropped."""
+        """An agent has said something. The output of a rank that is not of its host is dropped."""
         if isinstance(frame, frames.Output):
             self._relay(link, frame)
             return
@@ -136,9 +152,9 @@ class ClusterSupervisor(AgentsSupervisor):
             return
         elif frame["kind"] == "membership":
             if frame["rank"] in link.streams:
-                self.hear_member(frame["rank"], frame["message"])
+                self.supervisor.hear_member(frame["rank"], frame["message"])
         elif frame["kind"] == "sight":
-            self.hear_sight(link.name, frame, len(self._placements))
+            self.supervisor.hear_sight(link.name, frame, len(self._placements))
         elif frame["kind"] == "ending":
             link.ended_by = frame["why"], frame["code"]
         elif frame["kind"] == "done":
@@ -176,7 +192,7 @@ class ClusterSupervisor(AgentsSupervisor):
         if self.assembly.is_complete and not self._started_at:
             self._started_at = time.monotonic()
             self.relay.status("")
-            if self.options.verbose:
+            if self.supervisor.options.verbose:
                 self.relay.say(self.assembly.summary())
 
     def _send(self, sends: Sequence[Send]) -> None:
@@ -186,7 +202,7 @@ class ClusterSupervisor(AgentsSupervisor):
             self.links[number].say(kind, **content)
 
     def tell_member(self, rank: int, message: Message) -> None:
-        """See Supervisor."""
+        """See Members."""
         for link in self.links:
             if rank in link.streams:
                 link.say("membership", rank=rank, message=message)
@@ -205,11 +221,10 @@ class ClusterSupervisor(AgentsSupervisor):
         placement = self._placements.pop(message["rank"], None) if message["rank"] in link.streams else None
         if placement is None:
             return
-        death = heard(message, placement, now, link.agent, None if self.told_to_end else link.ended_by)
+        death = verdict.heard(message, placement, now, link.agent, None if self.agents.told_to_end else link.ended_by)
         self._note_end(link, death, message["joins"])
 
-    def on_link_end(self, link: Link, now: float) -> None:
-        """See AgentsSupervisor."""
+    def _on_link_end(self, link: Link, now: float) -> None:
         assert link.code is not None
         for pair in link.streams.values():
             for stream in pair:
@@ -224,7 +239,7 @@ class ClusterSupervisor(AgentsSupervisor):
         if not link.greeted:
             self._refuse(f"{self.why_no_agent(link, text)}.", [link.name])
             return
-        if not self.assembly.is_complete and not self.told_to_end:
+        if not self.assembly.is_complete and not self.agents.told_to_end:
             self._refuse(f"{link.name} was lost while the job started{ssh.last_line(text)}.", [link.name])
         if self.slots is not None:
             self.slots.close(link.name)
@@ -239,7 +254,7 @@ class ClusterSupervisor(AgentsSupervisor):
                 code,
                 now,
                 ran_s,
-                self.told_to_end,
+                self.agents.told_to_end,
                 lost=how,
                 orphaned_s=max(verdict.Death.orphaned_s, self.silence_s),
             )
@@ -247,10 +262,10 @@ class ClusterSupervisor(AgentsSupervisor):
 
     def _note_end(self, link: Link, death: verdict.Death, joins: int) -> None:
         """A rank has ended, which the other agents hear of."""
-        self.note_death(death, len(self._placements))
+        self.supervisor.note_death(death)
         for other in self.links:
             if other is not link:
-                other.say("ended", **told(death, joins))
+                other.say("ended", **verdict.told(death, joins))
 
     def why_no_agent(self, link: Link, stderr: str) -> str:
         """The sentence about a way that has ended before its agent greeted."""
@@ -267,7 +282,7 @@ class ClusterSupervisor(AgentsSupervisor):
 
     def _refuse(self, sentence: str, hosts: Sequence[str], code: int = CANNOT_START) -> None:
         """The job cannot start, at least not with these hosts. Others that fail soon are told of, too."""
-        if self.told_to_end:
+        if self.agents.told_to_end:
             return
         self._sentences.append(sentence)
         self.refused.update(dict.fromkeys(hosts, sentence.rstrip(".")))
@@ -277,16 +292,14 @@ class ClusterSupervisor(AgentsSupervisor):
     # The loop
 
     def next_due(self, now: float) -> float | None:
-        """See Supervisor."""
-        due = super().next_due(now)
+        """See Ranks."""
+        due = self.agents.next_due(now)
         if self.follower is not None and (wanted := self.follower.next_due(now)) is not None:
-            due = wanted if due is None else min(due, wanted)
-        if self._refused_at is None or due is None:
-            return due
-        return max(0.0, min(due, self._refused_at + _GATHER_SECONDS - now))
+            due = min(due, wanted)
+        return due if self._refused_at is None else max(0.0, min(due, self._refused_at + _GATHER_SECONDS - now))
 
     def act(self, now: float) -> None:
-        """See Supervisor."""
+        """See Ranks."""
         for link in self.links:
             link.pause(self.relay.is_full and link.code is None)
         if not self.assembly.is_complete and self._refused_at is None:
@@ -296,16 +309,15 @@ class ClusterSupervisor(AgentsSupervisor):
         self._look_for_silent(now)
         if self.follower is not None:
             self.follower.act(now)
-        if self._refused_at is not None and not self.told_to_end:
+        if self._refused_at is not None and not self.agents.told_to_end:
             resolved = all(link.greeted or link.code is not None for link in self.links)
             if resolved or now - self._refused_at >= _GATHER_SECONDS:
-                for link in self.links:
-                    link.say("refused", why=" ".join(self._sentences[:_MOST_SENTENCES]), code=self._refusal_code)
-                self.hang_up()
-        super().act(now)
+                self.agents.say("refused", why=" ".join(self._sentences[:_MOST_SENTENCES]), code=self._refusal_code)
+                self.agents.hang_up()
+        self.agents.act(now)
 
-    def other_child_ended(self, pid: int, code: int) -> None:
-        """See AgentsSupervisor: a question to a source of hosts."""
+    def _on_other_child(self, pid: int, code: int) -> None:
+        """A question to a source of hosts has ended."""
         if self.follower is not None:
             self.follower.inquiry.reaped(pid, code)
 
@@ -334,7 +346,7 @@ class ClusterSupervisor(AgentsSupervisor):
         """See Supervisor."""
         self.relay.status("")
         if not self._sentences:
-            return super().conclude()
+            return self.supervisor.judge()
         if self.ending.began_at is None and self.can_start_without(self.refused):
             for sentence in dict.fromkeys(self.refused.values()):
                 self.relay.say(f"farandole: {sentence}; the job starts without it.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import sys
 import time
@@ -16,11 +17,10 @@ from farandole.launch.hosts import is_local
 from farandole.launch.options import HostOptions
 from farandole.launch.relay import OutputOptions
 from farandole.launch.remote import link, ssh
-from farandole.launch.remote.agents import AgentsSupervisor
 from farandole.launch.remote.assembly import Send
 from farandole.launch.remote.examination import GREETING_SECONDS, Examination
 from farandole.launch.remote.link import NO_AGENT_REMEDY
-from farandole.launch.supervise import ENDING
+from farandole.launch.supervise import ENDING, Supervisor
 from farandole.launch.version import own_version
 from farandole.observe.doctor import hosts_report
 from farandole.observe.doctor.hosts import HostFacts, HostFinding, judge
@@ -48,17 +48,16 @@ def examine_hosts(order: Order, show: Callable[[Sequence[HostFinding]], str]) ->
 
 
 def _work(order: Order, show: Callable[[Sequence[HostFinding]], str], lifeline: int) -> int:
-    supervisor = _Supervisor(
-        OutputOptions(), 0.0, lifeline, examination=_examination(order), python=order.options.python
-    )
+    supervisor = Supervisor(OutputOptions(), 0.0, lifeline)
+    carrier = _Carrier(supervisor, _examination(order), order.options.python)
     try:
-        _connect(order, supervisor)
+        _connect(order, carrier)
     except OSError as error:
         print(f"farandole: cannot start {error.filename or 'ssh'}: {error.strerror}.", file=sys.stderr)
         return _CANNOT_START
     if code := supervisor.run():
         return code
-    found = judge(supervisor.examination.hosts)
+    found = judge(carrier.examination.hosts)
     try:
         print(show(found), flush=True)
     except BrokenPipeError:
@@ -77,30 +76,43 @@ def _examination(order: Order) -> Examination:
     )
 
 
-def _connect(order: Order, supervisor: _Supervisor) -> None:
+def _connect(order: Order, carrier: _Carrier) -> None:
     words_of_ssh = environment.settings(order.base).ssh
     for name in order.hosts:
         here = is_local(name, order.local_names)
         words = ssh.reach(name, here, order.options, words_of_ssh)
         process = link.start(words, environment.without_outer_job(order.base))
-        supervisor.links.append(link.Link(name, supervisor.selector, supervisor.on_frame, process, is_local=here))
+        selector = carrier.supervisor.selector
+        carrier.links.append(link.Link(name, selector, carrier.on_frame, process, is_local=here))
 
 
-@dataclass(kw_only=True)
-class _Supervisor(AgentsSupervisor):
+@dataclass
+class _Carrier:
     """Carries messages between an examination and the agents. There are no ranks."""
 
+    supervisor: Supervisor
     examination: Examination
     python: str  # on other hosts
+    running: int = 0
     _began_at: float = field(default_factory=time.monotonic)
 
-    def tell_ranks(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
-        """See Supervisor: the user ends this."""
+    def __post_init__(self) -> None:
+        self.agents = link.Agents(self._on_link_end)
+        self.links, self.reap, self.kill = self.agents.links, self.agents.reap, self.agents.kill
+        self.supervisor.ranks, self.supervisor.conclude = self, self._conclude
+
+    @property
+    def anything_left(self) -> bool:
+        """See Ranks: an agent, or our way to it."""
+        return self.agents.are_left
+
+    def tell(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
+        """See Ranks: the user ends this."""
         if signum in ENDING:
-            self.hang_up()
+            self.agents.hang_up()
 
     def on_frame(self, link: link.Link, frame: frames.Message | frames.Output) -> None:
-        """See AgentsSupervisor."""
+        """An agent has said something."""
         if isinstance(frame, frames.Output):
             return
         link.greeted = True
@@ -110,10 +122,9 @@ class _Supervisor(AgentsSupervisor):
             number = self.links.index(link)
             self._send(self.examination.on_message(number, frame, time.monotonic(), time.time()))
 
-    def on_link_end(self, link: link.Link, now: float) -> None:
-        """See AgentsSupervisor."""
+    def _on_link_end(self, link: link.Link, now: float) -> None:
         assert link.code is not None
-        if self.told_to_end:
+        if self.agents.told_to_end:
             return
         text = link.stderr.decode(errors="replace")
         if link.error:
@@ -130,7 +141,7 @@ class _Supervisor(AgentsSupervisor):
             self.links[number].say(kind, **content)
 
     def act(self, now: float) -> None:
-        """See Supervisor."""
+        """See Ranks."""
         passed_s = now - self._began_at
         for number in self.examination.late(passed_s):
             name = self.links[number].name
@@ -138,16 +149,15 @@ class _Supervisor(AgentsSupervisor):
             self._send(self.examination.fail(number, problem, f"try it: ssh {name} true"))
             self.links[number].hang_up()
             self.links[number].kill()
-        if self.examination.is_complete and not self.told_to_end:
-            self.hang_up()
-        super().act(now)
+        if self.examination.is_complete and not self.agents.told_to_end:
+            self.agents.hang_up()
+        self.agents.act(now)
 
-    def next_due(self, now: float) -> float | None:
-        """See Supervisor."""
-        due = super().next_due(now)
+    def next_due(self, now: float) -> float:
+        """See Ranks."""
         late_s = self._began_at + GREETING_SECONDS - now
-        return min(due, late_s) if due is not None and late_s > 0 else due
+        return min(self.agents.next_due(now), late_s if late_s > 0 else math.inf)
 
-    def conclude(self) -> JobEnded:
-        """See Supervisor: well unless the user, or the end of the launcher, ended this."""
-        return JobEnded(self.ending.exit_code or 0)
+    def _conclude(self) -> JobEnded:
+        """Well unless the user, or the end of the launcher, ended this."""
+        return JobEnded(self.supervisor.ending.exit_code or 0)

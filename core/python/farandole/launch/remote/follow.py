@@ -30,7 +30,7 @@ _LATE_SECONDS = 30.0 + ssh.CONNECT_SECONDS  # for an answer of a newcomer, or of
 
 
 class Cluster(Protocol):
-    """The part of ClusterSupervisor that is needed here."""
+    """The part of the supervisor's cluster that is needed here."""
 
     assembly: Assembly
     links: list[Link]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import selectors
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from farandole._start import frames
 from farandole.launch.relay import OutputOptions, Relay, Stream
-from farandole.launch.remote.outgoing import Outgoing
+from farandole.launch.writer import Outgoing
 
 _CHUNK = 1 << 16
 
@@ -26,10 +26,8 @@ class _Pipe(Stream):
 class Forwarder(Relay):
     """Sends output as frames. All methods are for the supervisor's thread; none of them blocks."""
 
-    def __init__(
-        self, options: OutputOptions, selector: selectors.BaseSelector, wake: Callable[[], None], out: Outgoing
-    ) -> None:
-        self.options, self.selector, self.wake, self.streams = options, selector, wake, []
+    def __init__(self, options: OutputOptions, selector: selectors.BaseSelector, out: Outgoing) -> None:
+        self.options, self.selector, self.streams = options, selector, []
         self._out, self._paused = out, False
 
     def open_logs(self, ranks: Iterable[int]) -> None:

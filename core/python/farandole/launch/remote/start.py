@@ -18,9 +18,9 @@ from farandole.launch.local import KEY_BYTES
 from farandole.launch.placement import Placement, place
 from farandole.launch.remote import link, ssh
 from farandole.launch.remote.assembly import Assembly, HostPlan
-from farandole.launch.remote.cluster import ClusterSupervisor
+from farandole.launch.remote.cluster import Cluster
 from farandole.launch.remote.follow import Follower, Ways
-from farandole.launch.supervise import RESTART
+from farandole.launch.supervise import RESTART, Supervisor
 from farandole.launch.version import own_version
 
 
@@ -31,26 +31,25 @@ def run(job: Job, lifeline: int) -> int:
     """
     refused: dict[str, str] = {}
     while True:
-        supervisor = _supervisor(job, lifeline, refused)
-        code = supervisor.run()
+        cluster = _cluster(job, lifeline, refused)
+        code = cluster.supervisor.run()
         if code != RESTART:
             return code
         signal.pthread_sigmask(signal.SIG_BLOCK, guard.HANDLED)  # until the next supervisor hears them
-        refused |= supervisor.refused
+        refused |= cluster.refused
         job = _without(job, refused) or job
 
 
-def _supervisor(job: Job, lifeline: int, refused: Mapping[str, str]) -> ClusterSupervisor:
+def _cluster(job: Job, lifeline: int, refused: Mapping[str, str]) -> Cluster:
     """With a way to each host. `refused`: hosts without which an earlier try begins anew, and why."""
     plans = _plans(job)
     words_of_ssh = environment.settings(job.base).ssh
     lease, slots = (None, None) if job.elastic is None else job.elastic.for_ranks(job.placements)
     # A host that is the only one needs no name before each line.
     output = replace(job.output, hosts={each.rank: each.host for each in job.placements if job.has_other_hosts})
-    supervisor = ClusterSupervisor(
-        output,
-        job.grace_s,
-        lifeline,
+    supervisor = Supervisor(output, job.grace_s, lifeline, lease, slots)
+    cluster = Cluster(
+        supervisor=supervisor,
         assembly=Assembly(
             hosts=plans,
             job=content(job, slots.capacity if slots else len(job.placements)),
@@ -63,8 +62,6 @@ def _supervisor(job: Job, lifeline: int, refused: Mapping[str, str]) -> ClusterS
         program=job.hosts.engine.program if job.hosts.engine else "ssh",
         silence_s=job.hosts.silence_s,
         call=job.call,
-        lease=lease,
-        slots=slots,
         can_start_without=lambda hosts: _without(job, hosts) is not None,
     )
 
@@ -72,19 +69,19 @@ def _supervisor(job: Job, lifeline: int, refused: Mapping[str, str]) -> ClusterS
         engine = job.hosts.engine
         if engine is not None and engine.connect is not None:
             end = "its task has ended, or was lost"
-            return link.Link(name, supervisor.selector, supervisor.on_frame, connection=engine.connect(name), why=end)
+            return link.Link(name, supervisor.selector, cluster.on_frame, connection=engine.connect(name), why=end)
         is_local = job.is_local(name)
         words = ssh.reach(name, is_local, job.hosts, words_of_ssh)
         process = link.start(words, environment.without_outer_job(job.base), has_threads)
-        return link.Link(name, supervisor.selector, supervisor.on_frame, process, is_local=is_local)
+        return link.Link(name, supervisor.selector, cluster.on_frame, process, is_local=is_local)
 
-    supervisor.follower = _follower(job, partial(open_way, has_threads=True), refused)
-    if supervisor.follower is not None:
-        supervisor.follower.attach(supervisor, supervisor.selector)
+    cluster.follower = _follower(job, partial(open_way, has_threads=True), refused)
+    if cluster.follower is not None:
+        cluster.follower.attach(cluster, supervisor.selector)
     supervisor.relay.open_logs(placement.rank for placement in job.placements)
     for plan in plans:
-        supervisor.add(open_way(plan.name, has_threads=bool(refused)))  # an earlier try has left writers
-    return supervisor
+        cluster.add(open_way(plan.name, has_threads=bool(refused)))  # an earlier try has left writers
+    return cluster
 
 
 def _without(job: Job, hosts: Collection[str]) -> Job | None:

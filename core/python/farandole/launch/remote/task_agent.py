@@ -12,23 +12,10 @@ import sys
 from functools import partial
 from typing import NoReturn
 
-from farandole._start import frames
-from farandole._start.proof import job_key
 from farandole.launch import guard
-from farandole.launch.remote.agent import Agent, work
+from farandole.launch.remote.agent import work
 
 _MOST_BYTES = 4096
-
-
-class TaskAgent(Agent):
-    """An agent whose ranks have a key that the launcher does not know."""
-
-    secret: bytes = b""
-
-    def start_all(self, message: frames.Message) -> None:
-        """See Agent."""
-        key = job_key(bytes.fromhex(message["key"]), self.secret)
-        super().start_all({**message, "key": key.hex()})
 
 
 def main() -> NoReturn:
@@ -36,8 +23,8 @@ def main() -> NoReturn:
     parent, secret = map(int, sys.argv[1:3])
     guard.die_with_parent(parent)  # the inner process then finds its lifeline closed, and ends the ranks
     with open(secret, "rb") as reader:
-        TaskAgent.secret = reader.read(_MOST_BYTES)
-    sys.exit(guard.run_guarded(partial(work, kind=TaskAgent)))
+        said = reader.read(_MOST_BYTES)
+    sys.exit(guard.run_guarded(partial(work, secret=said)))
 
 
 if __name__ == "__main__":
