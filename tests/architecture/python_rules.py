@@ -33,6 +33,7 @@ _SHARED = (
     "outcome_channel",
     "proof",
     "rank_records",
+    "reception",
     "slurm",
     "sockets",
     "this_host",

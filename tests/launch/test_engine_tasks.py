@@ -17,8 +17,9 @@ import psutil
 import pytest
 from farandole._engines import places
 from farandole._engines.places import Task
-from farandole._start import connection
-from farandole.engine import Call, DriverLog, Hub, listed
+from farandole._start import connection, frames
+from farandole.engine import Call, DriverLog, Hub
+from farandole.launch.engines import tasks
 
 SECONDS = 30
 SERVE = """
@@ -32,8 +33,8 @@ serve(tuple(endpoint), bytes.fromhex(key), order=order, secret=b"s" * 32, slots=
 def test_tasks_of_one_machine_are_one_host() -> None:
     tasks = [Task(2, "b", "h2"), Task(0, "a", "10.0.0.1"), Task(1, "b", "h2", slots=2, gpus=("0", "1"))]
     tasks.append(Task(3, "a", "10.0.0.1", gpus=("5",)))
-    hosts = places.by_host(tasks)
-    assert listed(hosts) == "10.0.0.1:2,h2:3"
+    hosts = places.by_host(tasks, {})
+    assert places.listed(hosts) == "10.0.0.1:2,h2:3"
     assert [[task.order for task in host.tasks] for host in hosts] == [[0, 3], [1, 2]]
     assert [host.gpus for host in hosts] == [["5"], ["0", "1"]]
 
@@ -55,9 +56,9 @@ def test_the_launcher_gets_names_that_it_accepts_elsewhere(wanted: str, name: st
 
 
 def test_two_hosts_have_two_names() -> None:
-    hosts = places.by_host([Task(order, str(order), "fd00::1") for order in range(3)])
-    assert listed(hosts) == "[fd00::1]:1,host-2:1,host-3:1"
-    assert [host.name for host in places.by_host([Task(0, "a", "H"), Task(1, "b", "h")])] == ["H", "h-2"]
+    hosts = places.by_host([Task(order, str(order), "fd00::1") for order in range(3)], {})
+    assert places.listed(hosts) == "[fd00::1]:1,host-2:1,host-3:1"
+    assert [host.name for host in places.by_host([Task(0, "a", "H"), Task(1, "b", "h")], {})] == ["H", "h-2"]
 
 
 @pytest.mark.parametrize(("shows_all", "text"), [(True, "[0] a\n[0] b\nrest"), (False, "[0] b\n")])
@@ -84,7 +85,7 @@ def test_a_task_that_has_gone_is_no_longer_counted() -> None:
         assert hub.wait(1, SECONDS)
         task.kill()
         task.wait()
-        assert _within(lambda: hub.count() == 0)
+        assert _within(lambda: not hub.tasks())
 
 
 @contextmanager
@@ -133,8 +134,7 @@ def _sum(base: int) -> tuple[list[int], int, bool]:
 def test_results_come_in_order_and_tasks_end_with_the_job() -> None:
     shown = io.StringIO()
     with _job(_sum, 2, 10) as (call, hub, tasks):
-        hosts = hub.arrange()
-        results = call.run(hub, "Tests", 2, listed(hosts), stdout=DriverLog(shown, shows_all=False))
+        results = call.run(hub, "Tests", 2, stdout=DriverLog(shown, shows_all=False))
         assert results == [([21], 0, False), ([21], 1, False)]
         hub.__exit__()
         assert [task.wait(SECONDS) for task in tasks] == [0, 0]
@@ -153,7 +153,7 @@ def _fail() -> None:
 
 def test_the_first_failure_reaches_the_caller() -> None:
     with _job(_fail, 2) as (call, hub, _), pytest.raises(LookupError, match="on purpose") as caught:
-        call.run(hub, "Tests", 2, listed(hub.arrange()))
+        call.run(hub, "Tests", 2)
     assert "rank 1 of 2" in str(caught.value.__cause__)
 
 
@@ -177,20 +177,39 @@ def test_a_killed_task_leaves_nothing_and_is_named() -> None:
 
     lost = pytest.raises(farandole.FarandoleError, match=r"rank [01] on .* was lost first")
     with _job(_sleep, 2) as (call, hub, tasks), lost:
-        call.run(hub, "Tests", 2, listed(hub.arrange()), stdout=Killer())
+        call.run(hub, "Tests", 2, stdout=Killer())
     assert len(pids) == 2
     assert _within(lambda: not any(map(psutil.pid_exists, pids)))
 
 
 def test_a_task_that_ends_before_the_job_starts_is_named() -> None:
     with _job(_sleep, 2) as (call, hub, tasks):
-        hosts = listed(hub.arrange())
         tasks[0].kill()
         tasks[0].wait()
-        with pytest.raises(farandole.FarandoleError, match="its task has ended, or was lost"):
-            call.run(hub, "Tests", 2, hosts)
-        with pytest.raises(farandole.FarandoleError, match="its task has ended, or was lost"):
-            call.run(hub, "Tests", 2, hosts)  # the hub has no connection any more
+        with pytest.raises(farandole.FarandoleError, match="a task has ended, or was lost, before the job began"):
+            call.run(hub, "Tests", 2)
+
+
+def test_the_next_task_of_a_host_leads_when_the_first_has_gone() -> None:
+    with Hub("127.0.0.1") as hub, _task(hub, 0) as first, _task(hub, 1) as second:
+        assert hub.wait(2, SECONDS)
+        (host,) = hub.hosts()
+        connect = tasks.engine("Tests", hub.name).connect
+        assert connect is not None
+
+        def greets(way: socket.socket) -> bool:
+            way.settimeout(SECONDS)
+            return way.recv(4096).startswith(frames.GREETING)
+
+        with connect(host.name) as way:
+            assert greets(way)
+            first.kill()
+            assert _within(lambda: [task.order for task in hub.tasks()] == [1])
+        with connect(host.name) as way, connect(host.name) as nobody:
+            assert greets(way) and not greets(nobody)
+        assert second.poll() is None and [task.order for task in hub.tasks()] == [1]
+        hub.release(1)
+        assert not hub.hosts()
 
 
 def test_a_part_that_cannot_be_pickled_is_named() -> None:
@@ -200,12 +219,12 @@ def test_a_part_that_cannot_be_pickled_is_named() -> None:
 
 DRIVER = """
 import sys
-from farandole.engine import Call, Hub, listed
+from farandole.engine import Call, Hub
 from test_engine_tasks import _sleep
 with Call(_sleep, (), None, "test.run") as call, Hub("127.0.0.1") as hub:
     print(hub.port, hub.key.hex(), flush=True)
     assert hub.wait(2, 30)
-    call.run(hub, "Tests", 2, listed(hub.arrange()))
+    call.run(hub, "Tests", 2)
 """
 
 

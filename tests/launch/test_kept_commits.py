@@ -19,7 +19,7 @@ import pytest
 from farandole._engines import copies, keeper
 from farandole._engines.keeper import Keeper, Where
 from farandole._start.connection import FAILURES, hear, prove, say
-from farandole.engine import Call, Folder, Hub, Shelf, listed
+from farandole.engine import Call, Folder, Hub, Shelf
 
 SECONDS = 20
 KEY = b"k" * 32
@@ -168,7 +168,7 @@ def test_the_driver_keeps_the_newest_for_the_next_stage(hub: Hub) -> None:
     with Hub("127.0.0.1", shelf=hub.shelf) as later:
         found = keeper_at(later).newest()
     assert found is not None and bytes(found) == b"state 2"
-    assert hub.count() == 0  # a rank that gives commits is no task
+    assert not hub.tasks()  # a rank that gives commits is no task
 
 
 def test_a_folder_is_used_where_one_is_named(hub: Hub, tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def _stage(call: Call, shelf: Shelf, stage: int, ranks: int) -> list[list[tuple[
             task = stack.enter_context(subprocess.Popen([sys.executable, "-c", SERVE, about]))
             stack.callback(task.kill)
         assert hub.wait(ranks, SECONDS)
-        return call.run(hub, "Tests", ranks, listed(hub.arrange()))
+        return call.run(hub, "Tests", ranks)
 
 
 @pytest.mark.timeout(90)

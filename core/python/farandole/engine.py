@@ -3,7 +3,7 @@
 driver    with Call(fn, args, kwargs, "my.run") as call, Hub(address) as hub:
               start the engine's tasks, with hub.endpoint and hub.key
               hub.wait(tasks, seconds)
-              results = call.run(hub, "My engine", ranks, listed(hub.arrange()))
+              results = call.run(hub, "My engine", ranks)
 task      serve(endpoint, key, order=its number, secret=...)
 
 An engine that ends all ranks together keeps their commits outside of them, for the next job:
@@ -24,7 +24,7 @@ from farandole._engines.copy_folder import Folder
 from farandole._engines.driver_log import DriverLog, log_to_driver
 from farandole._engines.hub import Hub
 from farandole._engines.keeper import Where
-from farandole._engines.places import Host, Task, listed
+from farandole._engines.places import Host, Task
 from farandole._engines.task import serve
 from farandole._functions.outcome import of_call as outcome_of
 from farandole._functions.outcome import result_in, traceback_in
@@ -42,7 +42,6 @@ __all__ = [
     "Task",
     "Where",
     "is_name_of_rank",
-    "listed",
     "log_to_driver",
     "outcome_of",
     "pack_call",

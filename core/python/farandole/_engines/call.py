@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from farandole._api.errors import FarandoleError
+from farandole._engines import places
 from farandole._engines.driver_log import DriverLog
 from farandole._engines.hub import Hub
 from farandole._functions import arguments, outcome, parcel
@@ -48,35 +50,40 @@ class Call:
         hub: Hub,
         engine: str,
         ranks: int,
-        hosts: str,
         *,
         env: Mapping[str, str] | None = None,
         options: Mapping[str, object] | None = None,
         stdout: job.Shown | None = None,
         stderr: job.Shown | None = None,
+        stop: job.Stop | None = None,
     ) -> list[Any]:
         """Call it on the ranks of a job, and return the results in their order.
 
         Args:
             hub: with the tasks.
             engine: its name, for messages.
-            ranks: their number.
-            hosts: where they run, as `Hub.arrange` tells and `listed` writes it.
+            ranks: their number, at the start of an elastic job.
             env: variables for the ranks.
             options: more leaves of `farandole.launch.JobSpec`.
             stdout: where the lines of ranks appear, by default all of them here; see `DriverLog`.
             stderr: the same for their stderr.
+            stop: lets another thread end the job.
 
         Raises:
             FarandoleError: a rank or its task is lost, or the job cannot start.
             Exception: as the function raised it on the rank that failed first.
         """
         variables = [f"{name}={value}" for name, value in {**(env or {}), DRIVER_LOG: "1"}.items()]
-        spec = JobSpec.of([_RANK], num_proc=ranks, hosts=hosts, env=variables, module=True, **(options or {}))
+        hosts = hub.hosts()
+        if sum(host.slots for host in hosts) < ranks:
+            raise FarandoleError("a task has ended, or was lost, before the job began.")
+        spec = JobSpec.of(
+            [_RANK], num_proc=ranks, hosts=places.listed(hosts), env=variables, module=True, **(options or {})
+        )
         shown = stdout or DriverLog(sys.stdout), stderr or DriverLog(sys.stderr)
         function = job.Function(self._memory, engine, hub.name)
         try:
-            result = job.run(spec, stdout=shown[0], stderr=shown[1], function=function)
+            result = job.run(spec, stdout=shown[0], stderr=shown[1], stop=stop, function=function)
         except SpecError as error:
             raise outcome.refused(error) from None
-        return outcome.results(result, ranks)
+        return outcome.results(result, ranks, is_elastic=spec.elastic.min_np is not None)

@@ -1,12 +1,13 @@
-"""Where the tasks of an engine meet the driver, and where the launcher's ways to agents find them.
+"""Where the tasks of an engine meet the driver, and where the launcher asks for them.
 
-A task connects by TCP, proves the hub's key and says what it is. Once the caller has arranged the tasks, each hears
-whether it has the agent of its host: then the launcher gets the connection, which asks for the host by its name at a
-Unix socket of this user. Other tasks wait until the hub closes.
+A task connects by TCP, proves the hub's key and says what it is. The launcher asks at a Unix socket of this user which
+hosts there are, and for the agent of one: then the first task of that host hears that it leads, and the launcher gets
+its connection. The other tasks wait until the hub closes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import select
@@ -14,31 +15,31 @@ import socket
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 from farandole._engines import places
 from farandole._engines.copies import Shelf
 from farandole._engines.places import Host, Task
-from farandole._start import environment, sockets
-from farandole._start.connection import FAILURES, hear, prove, say
+from farandole._start import connection, environment, sockets
+from farandole._start.frames import Message
+from farandole._start.reception import Reception, hear, say
 
-_MEET_SECONDS = 20.0  # for the proof and the message of one task
 _ASK_SECONDS = 5.0
 _POLL_SECONDS = 0.1
 
 
-@dataclass
+@dataclass(eq=False)
 class _Met:
-    """A task that nobody has taken, with its connection."""
+    """A task with its connection, of which the launcher has a copy once the task leads."""
 
     task: Task
     connection: socket.socket
-    host: str = ""  # for which it has the agent
+    leads: bool = False
+    is_released: bool = False
 
 
 @dataclass
 class Hub:
-    """Meets tasks at `address`. Use it as a context: leaving it ends all connections that nobody has taken.
+    """Meets tasks at `address`. Use it as a context: leaving it ends all connections.
 
     `bind`: another address to listen at, where the driver is behind a translation of addresses.
     `shelf`: takes the commits that ranks keep outside.
@@ -51,9 +52,9 @@ class Hub:
     key: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
     _met: list[_Met] = field(default_factory=list, repr=False)
     _givers: list[socket.socket] = field(default_factory=list, repr=False)  # ranks that give commits
+    _names: dict[str, str] = field(default_factory=dict, repr=False)  # of hosts, by their identities
 
     def __enter__(self) -> Hub:
-        self._silence_s = environment.silence_timeout_s()
         where = self.bind or self.address
         family = socket.AF_INET6 if ":" in where else socket.AF_INET
         self._listener = socket.create_server((where, self.port), family=family, backlog=1024)
@@ -62,39 +63,44 @@ class Hub:
         self._asked = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._asked.bind(f"\0{self.name}")
         self._asked.listen(1024)
-        self._changed = threading.Condition()
-        self._closed = False
-        for listener, serve in ((self._listener, self._meet), (self._asked, self._answer)):
-            threading.Thread(target=self._accept, args=(listener, serve), daemon=True).start()
+        self._changed, is_ready = threading.Condition(), threading.Event()
+        reception = Reception(self.key, environment.silence_timeout_s(), self._welcome)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(reception, is_ready)), daemon=True)
+        self._thread.start()
+        is_ready.wait()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._closed = True
-            for met in self._met:
-                _close(met.connection)
-            for giver in self._givers:
-                _close(giver)
-            self._met.clear()
-            self._givers.clear()
-        _close(self._listener)
-        _close(self._asked)
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join()
+        for each in [*(met.connection for met in self._met), *self._givers]:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits there
+            each.close()
+        self._met.clear()
 
     @property
     def endpoint(self) -> tuple[str, int]:
         """Where tasks connect to."""
         return self.address, self.port
 
-    def count(self) -> int:
-        """How many tasks are here; those that have gone before they were arranged are not."""
+    def tasks(self) -> list[Task]:
+        """The tasks that are here, also those with agents."""
         with self._changed:
-            self._met[:] = [met for met in self._met if met.host or not _is_gone(met)]
-            return len(self._met)
+            for met in [each for each in self._met if _is_gone(each.connection)]:
+                met.connection.close()
+                self._met.remove(met)
+            return [met.task for met in self._met if not met.is_released]
+
+    def hosts(self) -> list[Host]:
+        """The hosts of these tasks, in the order of their ranks. A host keeps its name."""
+        return places.by_host(self.tasks(), self._names)
 
     def wait(self, tasks: int, seconds: float) -> bool:
         """Wait for so many tasks. Returns whether they are all here."""
         deadline = time.monotonic() + seconds
-        while self.count() < tasks:
+        while len(self.tasks()) < tasks:
             with self._changed:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -102,97 +108,69 @@ class Hub:
                 self._changed.wait(min(left, _POLL_SECONDS))
         return True
 
-    def arrange(self) -> list[Host]:
-        """Tell every task its part. Returns the hosts, in the order of their ranks."""
+    def release(self, order: int) -> None:
+        """Count this task no longer, as its host will go away. It may go on until then."""
         with self._changed:
-            hosts = places.by_host(met.task for met in self._met)
-            by_order = {met.task.order: met for met in self._met}
-            for host in hosts:
-                first, *others = [by_order[task.order] for task in host.tasks]
-                self._tell(first, leads=True, gpus=host.gpus)
-                first.host = host.name
-                for other in others:
-                    self._tell(other, leads=False)
-                    other.host = f"{host.name}#{other.task.order}"  # nobody asks for it
-            return hosts
+            for met in self._met:
+                met.is_released |= met.task.order == order
 
-    # Threads
+    # The thread
 
-    def _accept(self, listener: socket.socket, serve: Any) -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                if self._closed:
-                    return
-                time.sleep(_POLL_SECONDS)  # no descriptor is left, for instance
-                continue
-            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+    async def _serve(self, reception: Reception, is_ready: threading.Event) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        is_ready.set()
+        with self._listener, self._asked:
+            serving = [asyncio.ensure_future(each) for each in (reception.serve(self._listener), self._answer_all())]
+            await self._end.wait()
+            for each in serving:
+                each.cancel()
+            await asyncio.wait(serving)
 
-    def _meet(self, connection: socket.socket) -> None:
-        try:
-            sockets.notice_lost_hosts(connection, self._silence_s)
-            connection.settimeout(_MEET_SECONDS)
-            prove(connection, self.key, is_listener=True)
-            said = hear(connection)
-            connection.settimeout(None)
-            if said["kind"] == "keeps commits" and self.shelf is not None:
-                self._take_commits(connection, self.shelf)
-                return
-            gpus = tuple(map(str, said["gpus"]))
-            task = Task(int(said["order"]), str(said["identity"]), str(said["name"]), int(said["slots"]), gpus)
-        except (*FAILURES, KeyError, TypeError, ValueError):
-            _close(connection)  # a stranger, or a task that has gone
+    async def _welcome(self, made: socket.socket, said: Message) -> None:
+        if said["kind"] == "keeps commits" and self.shelf is not None:
+            made.setblocking(True)
+            threading.Thread(target=self._take_commits, args=(made, self.shelf), daemon=True).start()
             return
+        gpus = tuple(map(str, said["gpus"]))
+        task = Task(int(said["order"]), str(said["identity"]), str(said["name"]), int(said["slots"]), gpus)
         with self._changed:
-            if self._closed:
-                _close(connection)
-                return
-            self._met.append(_Met(task, connection))
+            self._met.append(_Met(task, made))
             self._changed.notify_all()
 
-    def _take_commits(self, connection: socket.socket, shelf: Shelf) -> None:
-        with self._changed:
-            if self._closed:
-                _close(connection)
-                return
-            self._givers.append(connection)
-        try:
-            shelf.serve(connection)
-        finally:
-            with self._changed:
-                if connection in self._givers:
-                    self._givers.remove(connection)
+    def _take_commits(self, giver: socket.socket, shelf: Shelf) -> None:
+        """In a thread of its own, as copies are large."""
+        self._givers.append(giver)
+        with giver, contextlib.suppress(*connection.FAILURES, KeyError, TypeError, ValueError):
+            shelf.serve(giver)
+        self._givers.remove(giver)
 
-    @staticmethod
-    def _tell(met: _Met, **content: Any) -> None:
-        with contextlib.suppress(OSError):  # the launcher finds that it has gone
-            say(met.connection, "part", **content)
+    async def _answer_all(self) -> None:
+        self._asked.setblocking(False)
+        while True:
+            try:
+                launcher, _ = await asyncio.get_running_loop().sock_accept(self._asked)
+            except OSError:  # no descriptor is left, for instance
+                await asyncio.sleep(_POLL_SECONDS)
+                continue
+            with launcher, contextlib.suppress(OSError, asyncio.TimeoutError, KeyError, TypeError, ValueError):
+                if sockets.is_ours(launcher):
+                    await asyncio.wait_for(self._answer(launcher), _ASK_SECONDS)
 
-    def _answer(self, launcher: socket.socket) -> None:
-        """The launcher asks for a host."""
-        with launcher, contextlib.suppress(OSError):
-            launcher.settimeout(_ASK_SECONDS)
-            if sockets.is_ours(launcher):
-                self._hand_over(launcher, launcher.recv(4096).decode())
-
-    def _hand_over(self, launcher: socket.socket, host: str) -> None:
-        with self._changed:
-            met = next((each for each in self._met if each.host == host), None)
-            if met is not None:
-                socket.send_fds(launcher, [b"1"], [met.connection.fileno()])
-                met.connection.close()
-                self._met.remove(met)
+    async def _answer(self, launcher: socket.socket) -> None:
+        asked, hosts = await hear(launcher), self.hosts()
+        if asked["kind"] == "hosts":
+            await say(launcher, "hosts", hosts=[[host.name, host.slots] for host in hosts])
+            return
+        for host in [each for each in hosts if each.name == asked["host"]]:
+            if waiting := [met for met in self._met if met.task in host.tasks and not met.leads]:
+                first = min(waiting, key=lambda met: met.task.order)
+                first.leads = True
+                await say(first.connection, "lead", gpus=host.gpus)
+                socket.send_fds(launcher, [b"1"], [first.connection.fileno()])
 
 
-def _is_gone(met: _Met) -> bool:
-    """Returns whether the other end of a connection that nobody has taken is closed. It says nothing before that."""
+def _is_gone(connected: socket.socket) -> bool:
+    """Returns whether the other end is closed. Reads nothing: the launcher may have a copy of the connection."""
     poll = select.poll()
-    poll.register(met.connection, select.POLLIN | select.POLLRDHUP)
-    return any(events & (select.POLLRDHUP | select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
-
-
-def _close(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits there
-    connection.close()
+    poll.register(connected, select.POLLRDHUP)
+    return bool(poll.poll(0))

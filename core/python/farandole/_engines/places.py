@@ -43,12 +43,16 @@ class Host:
         return list(dict.fromkeys(gpu for task in self.tasks for gpu in task.gpus))
 
 
-def by_host(tasks: Iterable[Task]) -> list[Host]:
-    """The hosts of these tasks; ranks follow the order of the tasks as far as those of a host can stay together."""
+def by_host(tasks: Iterable[Task], names: dict[str, str]) -> list[Host]:
+    """The hosts of these tasks; ranks follow the order of the tasks as far as those of a host can stay together.
+
+    `names`: of hosts so far, by identity; gets those of new ones.
+    """
     hosts: dict[str, Host] = {}
     for task in sorted(tasks, key=lambda each: each.order):
-        if task.identity not in hosts:
-            hosts[task.identity] = Host(free_name(task.name, [host.name for host in hosts.values()]))
+        if task.identity not in names:
+            names[task.identity] = free_name(task.name, [*names.values()])
+        hosts.setdefault(task.identity, Host(names[task.identity]))
         hosts[task.identity].tasks.append(task)
     return list(hosts.values())
 

@@ -28,6 +28,7 @@ def serve(
     order: int,
     secret: bytes = b"",
     name: str = "",
+    identity: str = "",
     slots: int = 1,
     gpus: Iterable[str] = (),
     variables: Mapping[str, str] | None = None,
@@ -44,6 +45,7 @@ def serve(
         order: the number of this task; ranks follow it.
         secret: the same for all tasks of the job; the hub does not know it.
         name: of this host, for messages; by default its own.
+        identity: the same for all tasks of this host; by default that of this machine and network.
         slots: ranks that may run here for this task.
         gpus: the addresses of the task's GPUs.
         variables: for the ranks; they replace those of this process.
@@ -53,13 +55,18 @@ def serve(
     Raises:
         FarandoleError: the driver cannot be reached, or does not know this job.
     """
-    with _connected(endpoint, key, order, name, slots, list(gpus)) as connection:
+    identity = identity or this_host.identity()
+    about = {
+        "order": order,
+        "identity": identity,
+        "name": name or socket.gethostname(),
+        "slots": slots,
+        "gpus": [*gpus],
+    }
+    with _connected(endpoint, key, about) as connection:
         try:
             told = hear(connection)
-        except FAILURES:  # the job has ended before it began: the driver says why
-            return
-        if not told.get("leads"):
-            _wait_for_end(connection)
+        except FAILURES:  # the job has ended, or needs no agent of this task
             return
         visible = engine_environment.visible_gpus([str(each) for each in told["gpus"]])
         with ExitStack() as lent:
@@ -74,9 +81,7 @@ def _lent(lent: ExitStack, descriptor: int) -> dict[str, str]:
     return {engine_environment.COMMITS: f"/proc/{os.getpid()}/fd/{descriptor}"}
 
 
-def _connected(
-    endpoint: tuple[str, int], key: bytes, order: int, name: str, slots: int, gpus: list[str]
-) -> socket.socket:
+def _connected(endpoint: tuple[str, int], key: bytes, about: Mapping[str, object]) -> socket.socket:
     where, host = "{}:{}".format(*endpoint), socket.gethostname()
     try:
         connection = socket.create_connection(endpoint, timeout=_CONNECT_SECONDS)
@@ -89,19 +94,12 @@ def _connected(
         sockets.notice_lost_hosts(connection, environment.silence_timeout_s())
         connection.settimeout(_MEET_SECONDS)
         prove(connection, key, is_listener=False)
-        about = {"order": order, "identity": this_host.identity(), "name": name or host, "slots": slots, "gpus": gpus}
         say(connection, "task", **about)
         connection.settimeout(None)
     except FAILURES as error:
         connection.close()
         raise FarandoleError(f"the driver at {where} does not take {host} into its job: {error}.") from error
     return connection
-
-
-def _wait_for_end(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while connection.recv(4096):
-            continue
 
 
 def _run_agent(connection: socket.socket, secret: bytes, around: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 import farandole
-from farandole.engine import Call, Hub, Where, listed
+from farandole.engine import Call, Hub, Where
 
 from farandole_spark._cluster import Cluster
 from farandole_spark._stage import Stage
@@ -66,7 +66,7 @@ class Job:
         """Wait for all of them. Raises FarandoleError."""
         tell = Teller(_TELL_SECONDS)
         while not self._hub.wait(self._ranks, POLL_SECONDS):
-            here = self._hub.count()
+            here = len(self._hub.tasks())
             if self._stage.is_over:
                 why = self._stage.reason or "it ended before all of its tasks had begun"
                 raise farandole.FarandoleError(f"Spark's stage has failed: {why}.")
@@ -86,11 +86,8 @@ class Job:
         stderr: TextIO | None,
     ) -> list[Any]:
         """Returns the results. Raises what `Call.run` does; a lost task comes with Spark's reason."""
-        hosts = listed(self._hub.arrange())
         try:
-            results = call.run(
-                self._hub, "Spark", self._ranks, hosts, env=env, options=options, stdout=stdout, stderr=stderr
-            )
+            results = call.run(self._hub, "Spark", self._ranks, env=env, options=options, stdout=stdout, stderr=stderr)
         except farandole.FarandoleError as error:
             if type(error) is not farandole.FarandoleError or "lost" not in str(error):
                 raise

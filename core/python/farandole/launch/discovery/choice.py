@@ -68,6 +68,8 @@ def source_of_list(
     """The source of a job whose hosts were listed at its start; None where they stay as they are: without --max-np."""
     if spec.elastic.max_np is None:
         return None
+    if engine is not None and engine.hosts is not None:
+        return source.known(engine.program, engine.hosts)
     if engine is not None and engine.program == "srun":
         return source.slurm(base, listed, spec.elastic.slots_per_host)
     if listed is None:

@@ -97,9 +97,14 @@ def _node_list(text: str, name: str) -> str:
 
 def fixed(hosts: HostList) -> Source:
     """The hosts of -H, which stay; those of them that are lost may come back."""
+    return known(hosts.origin, lambda: hosts)
+
+
+def known(name: str, hosts: Callable[[], HostList]) -> Source:
+    """Hosts that this process knows, or hears of at once: `hosts` raises JobError."""
 
     def ask() -> Asking:
-        return hosts
+        return hosts()
         yield  # makes this a generator
 
-    return Source(hosts.origin, ask)
+    return Source(name, ask)

@@ -5,7 +5,7 @@
     slurm.py   SLURM_JOB_NODELIST, by scontrol          srun
     lsf.py     LSB_MCPU_HOSTS                           blaunch
     pbs.py     PBS_NODEFILE                             ssh: PBS's own programs connect no stdin and stdout
-    tasks.py   told by a caller of ours, as in Spark    a connection from the caller's hub
+    tasks.py   the caller's hub, as of Ray and Spark    a connection from that hub
 
 Tests run Slurm's. The others follow their documentation, with recorded or written environments as tests.
 """
@@ -28,6 +28,7 @@ class Engine:
     program: str = "ssh"  # that reaches a host
     command: Callable[[str, list[str]], list[str]] | None = None  # of this host and an agent's words; None: by ssh
     connect: Callable[[str], socket.socket] | None = None  # to the agent of this host, which runs already
+    hosts: Callable[[], HostList] | None = None  # with agents, where they may come and go; raises JobError
 
     @property
     def has_agents(self) -> bool:

@@ -1,40 +1,61 @@
-"""An engine whose tasks have agents already, and connect them to a hub of the caller: Spark."""
+"""An engine whose tasks have agents already, and connect them to a hub of the caller: Ray, Spark."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from farandole._start import sockets
+from farandole._start.connection import FAILURES, hear, say
 from farandole.launch.engines import Engine
+from farandole.launch.hosts import HostList, JobError, Slots
 
-_ASK_SECONDS = 10.0
+_ASK_SECONDS = 2.0  # for less time than agents wait for a word of the launcher, which waits here
 _TRAVELS = ("FARANDOLE_", "HOROVOD_", "NCCL_")
 _STAYS = ("FARANDOLE_RUN_", "FARANDOLE_ADDRESS", "FARANDOLE_SSH", "FARANDOLE_TIMELINE")
 
 
 def engine(name: str, hub: str) -> Engine:
     """The engine of this name. `hub`: the abstract name of the Unix socket that has the connections to agents."""
-    return Engine(lambda _environ: None, name, connect=partial(_connect, hub))
+    return Engine(lambda _environ: None, name, connect=partial(_connect, hub), hosts=partial(_hosts, name, hub))
 
 
 def _connect(hub: str, host: str) -> socket.socket:
     """The connection to the agent of a host; one that is at its end where there is none."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
-        asked.settimeout(_ASK_SECONDS)
-        try:
-            asked.connect(f"\0{hub}")
-            if sockets.is_ours(asked):
-                asked.sendall(host.encode())
-                _, descriptors, _, _ = socket.recv_fds(asked, 1, 1)
-                if descriptors:
-                    return socket.socket(fileno=descriptors[0])
-        except OSError:
-            pass
+    with contextlib.suppress(OSError), _asked(hub, "agent", host=host) as asked:
+        _, descriptors, _, _ = socket.recv_fds(asked, 1, 1)
+        if descriptors:
+            return socket.socket(fileno=descriptors[0])
     ended, other = socket.socketpair()
     other.close()
     return ended
+
+
+def _hosts(name: str, hub: str) -> HostList:
+    """The hosts with tasks that are there now. Raises JobError where the hub does not answer."""
+    try:
+        with _asked(hub, "hosts") as asked:
+            return HostList(tuple(Slots(str(host), int(count)) for host, count in hear(asked)["hosts"]), name)
+    except FAILURES as error:
+        raise JobError(f"the driver does not say which hosts {name} has: {error}.") from error
+
+
+def _asked(hub: str, kind: str, **content: Any) -> socket.socket:
+    """A connection to the hub on which an answer comes. Raises OSError."""
+    asked = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        asked.settimeout(_ASK_SECONDS)
+        asked.connect(f"\0{hub}")
+        if not sockets.is_ours(asked):
+            raise PermissionError("another user listens there")
+        say(asked, kind, **content)
+    except OSError:
+        asked.close()
+        raise
+    return asked
 
 
 def variables(base: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

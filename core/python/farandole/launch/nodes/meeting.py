@@ -28,7 +28,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from farandole._start import frames, sockets
-from farandole._start.proof import OtherProgramError, Proof, ProofError
+from farandole._start.frames import FrameError, Message
+from farandole._start.proof import OtherProgramError, ProofError
+from farandole._start.reception import PROOF_SECONDS, Reception, hear, prove, say
 from farandole.launch import environment, guard
 from farandole.launch.nodes import roll
 from farandole.launch.nodes.options import NodeOptions
@@ -37,14 +39,11 @@ from farandole.launch.remote.agent import about_this_host
 from farandole.launch.version import own_version
 
 CANNOT_START = 2
-_CHUNK = 1 << 16
-_PROOF_SECONDS = 5.0  # from the first packet to the end of the proof
 _TURN_SECONDS = 0.2
 _LOOK_SECONDS = 0.02
 _AGAIN_SECONDS = 0.5  # between two looks at a name, or two tries of an address
 _TELL_AFTER_SECONDS = 10.0  # a start that takes no longer needs no explanation
 _FLUSH_SECONDS = 2.0
-_MOST_GUESTS = 512  # that have not proved themselves
 _LATER_SECONDS = 10.0
 _REFUSALS = 2  # the first may be a node 0 that has just ended
 
@@ -59,49 +58,12 @@ class MeetingError(Exception):
         self.exit_code = exit_code
 
 
-class Connection:
-    """A connection between two launchers, from the proof of the key to the first messages."""
+@dataclass(frozen=True)
+class Arrived:
+    """A connection between two nodes whose key is proved, and the greeting of the one that has come."""
 
-    def __init__(self, made: socket.socket, silence_s: float) -> None:
-        sockets.notice_lost_hosts(made, silence_s)
-        self.socket, self.reader = made, frames.FrameReader(greeted=True)
-        self.messages: list[frames.Message] = []  # that have come, and were not asked for
-        self.greeting: frames.Message = {}
-
-    async def prove(self, key: bytes, is_listener: bool) -> None:
-        """Both ends have the key. Raises ProofError, OSError."""
-        proof = Proof(key, is_listener)
-        await self._send(proof.first())
-        while not proof.is_done:
-            data = await self._receive()
-            if not data and proof.has_proved:
-                raise ProofError
-            if not data:
-                raise ConnectionError("it closed the connection")
-            answer, data = proof.feed(data)
-            await self._send(answer)
-            self._take(data)
-
-    async def say(self, kind: str, **content: Any) -> None:
-        """Send a message. Raises OSError."""
-        await self._send(frames.message(kind, **content))
-
-    async def hear(self) -> frames.Message:
-        """The next message. Raises OSError at the end, and ValueError where there is no sense in what comes."""
-        while not self.messages:
-            if not (data := await self._receive()):
-                raise ConnectionError("it closed the connection")
-            self._take(data)
-        return self.messages.pop(0)
-
-    def _take(self, data: bytes) -> None:
-        self.messages += [frame for frame in self.reader.feed(data) if isinstance(frame, dict)]
-
-    async def _send(self, data: bytes) -> None:
-        await asyncio.get_running_loop().sock_sendall(self.socket, data)
-
-    async def _receive(self) -> bytes:
-        return await asyncio.get_running_loop().sock_recv(self.socket, _CHUNK)
+    socket: socket.socket
+    greeting: Message
 
 
 @dataclass
@@ -181,11 +143,13 @@ class Meeting(ABC):
 class MeetingPoint(Meeting):
     """Node 0. `guests`: the nodes that have come, by their numbers."""
 
-    guests: dict[int, Connection] = field(default_factory=dict)
-    _strangers: set[str] = field(default_factory=set)  # addresses that came with another key
+    guests: dict[int, Arrived] = field(default_factory=dict)
     _roll: roll.Roll | None = None
     _looked_up: list[str] = field(default_factory=list)
     _complete: asyncio.Future[list[roll.Member]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reception = Reception(self.options.key, self.options.silence_s, self._welcome)
 
     def gather(self) -> list[roll.Member]:
         """Wait for all nodes; these are all, node 0 included. Raises MeetingError."""
@@ -214,7 +178,7 @@ class MeetingPoint(Meeting):
                 "by an address at which the others reach it."
             )
         point, seconds = self.options.meeting_point, self.options.wait_s
-        return roll.late(self._roll.missing, self.options.count, point, seconds, self._strangers)
+        return roll.late(self._roll.missing, self.options.count, point, seconds, self._reception.strangers)
 
     def waits_for(self) -> str:
         """See Meeting."""
@@ -229,7 +193,7 @@ class MeetingPoint(Meeting):
         self._complete = asyncio.get_running_loop().create_future()
         self._look_whether_complete()
         with listener:
-            accepting = asyncio.ensure_future(self._accept(listener))
+            accepting = asyncio.ensure_future(self._reception.serve(listener))
             members = await self._complete
             accepting.cancel()
         return members
@@ -242,7 +206,6 @@ class MeetingPoint(Meeting):
             for address in (each for each in self._looked_up if each.lower() in here):
                 try:
                     listener = socket.create_server((address, self.options.port), family=_family(address), backlog=512)
-                    listener.setblocking(False)
                     return listener, address
                 except OSError as error:
                     raise MeetingError(
@@ -251,50 +214,25 @@ class MeetingPoint(Meeting):
                     ) from error
             await asyncio.sleep(_AGAIN_SECONDS)
 
-    async def _accept(self, listener: socket.socket) -> None:
-        room, tasks = asyncio.Semaphore(_MOST_GUESTS), set()
-        while True:
-            await room.acquire()
-            made, peer = await asyncio.get_running_loop().sock_accept(listener)
-            task = asyncio.ensure_future(self._receive(made, str(peer[0]).partition("%")[0], room))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-
-    async def _receive(self, made: socket.socket, address: str, room: asyncio.Semaphore) -> None:
+    async def _welcome(self, made: socket.socket, greeting: Message) -> None:
         """One guest, until it goes or all have come."""
-        number = -1
-        try:
-            try:
-                guest = Connection(made, self.options.silence_s)
-                await asyncio.wait_for(guest.prove(self.options.key, is_listener=True), _PROOF_SECONDS)
-            finally:
-                room.release()
-            number = await self._take_in(guest)
-            await guest.hear()  # it has nothing to say now: this is its end
-        except ProofError:
-            self._strangers.add(address)
-        except (asyncio.TimeoutError, OSError, KeyError, TypeError, ValueError):
-            pass
-        finally:
-            if number < 0:
-                made.close()
-            elif self._roll is not None and not self._complete.done():  # else it is the job's
-                self._roll.leave(number)
-                self.guests.pop(number).socket.close()
-
-    async def _take_in(self, guest: Connection) -> int:
         assert self._roll is not None
-        guest.greeting = await guest.hear()
         try:
-            number = self._roll.join(guest.greeting)
+            number = self._roll.join(greeting)
         except roll.RollError as error:
-            await guest.say("refused", why=str(error), code=CANNOT_START)
+            await say(made, "refused", why=str(error), code=CANNOT_START)
             if error.ends_the_start and not self._complete.done():
                 self._complete.set_exception(MeetingError(str(error)))
             raise
-        self.guests[number] = guest
+        self.guests[number] = Arrived(made, greeting)
         self._look_whether_complete()
-        return number
+        try:
+            await hear(made)
+            raise FrameError("it has nothing to say now")
+        finally:
+            if not self._complete.done():  # else the guest is the job's
+                self._roll.leave(number)
+                del self.guests[number]
 
     def _look_whether_complete(self) -> None:
         if self._roll is not None and not self._roll.missing and not self._complete.done():
@@ -308,11 +246,8 @@ class Guest(Meeting):
     _last: str = "it was not looked for yet"  # why it was not reached; "" once it was
     _refusals: int = 0
 
-    def dial(self) -> Connection:
-        """Come to node 0, and wait with it for the others; its order to start is among the messages of the connection.
-
-        Raises MeetingError.
-        """
+    def dial(self) -> tuple[Arrived, Message]:
+        """Come to node 0, and wait with it for the others. Returns its order to start. Raises MeetingError."""
         return asyncio.run(self.watch(self._dial()))
 
     def late(self) -> str:
@@ -334,7 +269,7 @@ class Guest(Meeting):
         who, last = f"node {self.options.number}", f" ({self._last})" if self._last else ""
         return f"{who} waits for the start by node 0 at {self.options.meeting_point}{last}."
 
-    async def _dial(self) -> Connection:
+    async def _dial(self) -> tuple[Arrived, Message]:
         while True:
             found = await self.look_up()
             if not found:
@@ -355,27 +290,26 @@ class Guest(Meeting):
                 made.close()
             await asyncio.sleep(_AGAIN_SECONDS)
 
-    async def _join(self, made: socket.socket, address: str) -> Connection:
-        connection = Connection(made, self.options.silence_s)
+    async def _join(self, made: socket.socket, address: str) -> tuple[Arrived, Message]:
+        sockets.notice_lost_hosts(made, self.options.silence_s)
         loop = asyncio.get_running_loop()
-        await asyncio.wait_for(loop.sock_connect(made, (address, self.options.port)), _PROOF_SECONDS)
-        await asyncio.wait_for(self._prove(connection, address), _PROOF_SECONDS)
+        await asyncio.wait_for(loop.sock_connect(made, (address, self.options.port)), PROOF_SECONDS)
+        await asyncio.wait_for(self._prove(made, address), PROOF_SECONDS)
         self._last = ""
         number, count, slots = self.options.number, self.options.count, self.options.slots
         address = self.address_for_ranks(str(made.getsockname()[0]).partition("%")[0])
-        connection.greeting = {**about_this_host(), "node": number, "count": count, "slots": slots, "address": address}
-        await connection.say("greeting", **connection.greeting)
-        while (message := await connection.hear())["kind"] != "start":
+        greeting = {**about_this_host(), "node": number, "count": count, "slots": slots, "address": address}
+        await say(made, "greeting", **greeting)
+        while (message := await hear(made))["kind"] != "start":
             if message["kind"] == "refused":
                 raise MeetingError(str(message["why"]), int(message["code"]))
             if message["kind"] == "ending":
                 raise MeetingError(f"somebody ended the launcher of node 0 by {message['why']}.", int(message["code"]))
-        connection.messages.insert(0, message)
-        return connection
+        return Arrived(made, greeting), message
 
-    async def _prove(self, connection: Connection, address: str) -> None:
+    async def _prove(self, made: socket.socket, address: str) -> None:
         try:
-            await connection.prove(self.options.key, is_listener=False)
+            await prove(made, self.options.key, is_listener=False)
         except OtherProgramError:
             raise MeetingError(
                 f"another program answers at {self.options.meeting_point} ({address}), no launcher of this release: "

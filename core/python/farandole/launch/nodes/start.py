@@ -13,6 +13,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+from farandole._start.frames import FrameReader
 from farandole._start.proof import job_key
 from farandole.launch import environment
 from farandole.launch.description import Job
@@ -89,7 +90,7 @@ def _cluster(
     selector, on_frame = supervisor.selector, cluster.on_frame
     cluster.add(Link("node 0", selector, on_frame, agent, is_local=True))
     for plan, (_, guest) in zip(plans[1:], sorted(meeting.guests.items()), strict=True):
-        way = Link(plan.name, selector, on_frame, connection=guest.socket, reader=guest.reader)
+        way = Link(plan.name, selector, on_frame, connection=guest.socket, reader=FrameReader(greeted=True))
         way.is_launcher = way.greeted = True
         cluster.add(way)
     return cluster
@@ -97,26 +98,24 @@ def _cluster(
 
 def _be_node(job: Job, lifeline: int) -> int:
     assert job.nodes is not None
-    connection = Guest(job.nodes, lifeline, print_error).dial()
+    node_0, order = Guest(job.nodes, lifeline, print_error).dial()
     supervisor = Supervisor(replace(job.output, hosts={}), job.grace_s, lifeline)
     agent = NodeAgent(
         supervisor=supervisor,
-        commands=connection.socket.fileno(),
-        answers=os.dup(connection.socket.fileno()),
-        reader=connection.reader,
+        commands=node_0.socket.fileno(),
+        answers=os.dup(node_0.socket.fileno()),
         number=job.nodes.number,
         own={
             **start.content(job, 0),
             "module": False,
             "environment": dict(job.base),
-            "address": connection.greeting["address"],
+            "address": node_0.greeting["address"],
         },
         key=job.nodes.key,
     )
-    for message in connection.messages:
-        agent.obey(message)
+    agent.obey(order)
     code = supervisor.run()
-    _part(connection.socket)
+    _part(node_0.socket)
     return code
 
 
