@@ -5,7 +5,8 @@
 //
 // Polling saves a few microseconds if the others are about to arrive, and slows down their computation if it goes on
 // for long. With more ranks than cores, a pausing thread keeps the rank that it waits for from running, so it yields at
-// once (docs/benchmarks/shared-memory.md#waiting).
+// once (docs/benchmarks/shared-memory.md#waiting). Where other programs compute, each yield may last for their slices of
+// several milliseconds, so yielding has a limit of time, too.
 #pragma once
 
 #include <atomic>
@@ -22,6 +23,7 @@ namespace farandole {
 class Waiter {
  public:
   static constexpr int kPauses = 20, kYields = 50;
+  static constexpr std::chrono::milliseconds kMostYielding{1};
 
   // pauses: kPauses, or 0 if there are more ranks than cores.
   static Waiter OfCaller(int pauses) { return {pauses, kYields}; }
@@ -33,7 +35,13 @@ class Waiter {
   // Pauses or yields once. Returns false once it is time to sleep.
   bool Again() {
     if (waits_ >= end_) return false;
-    waits_++ < pauses_ ? CpuPause() : std::this_thread::yield();
+    if (waits_++ < pauses_) {
+      CpuPause();
+      return true;
+    }
+    if (waits_ == pauses_ + 1) yields_until_ = Now() + kMostYielding;
+    std::this_thread::yield();
+    if (Now() >= yields_until_) waits_ = end_;  // one more look, then sleep
     return true;
   }
   void Reset() { waits_ = 0; }
@@ -50,6 +58,7 @@ class Waiter {
  private:
   const int pauses_, end_;
   int waits_ = 0;
+  TimePoint yields_until_;
 };
 
 // Thread safety: any thread. Make `done` true with a sequentially consistent store before Notify: then either Notify
