@@ -36,7 +36,7 @@ HERE = Path(__file__).resolve().parent
 HOME = MADE.parent / "call-paths"
 PAGE = ROOT / "docs" / "design" / "call-paths.md"
 # Kernels call the functions of a vector for every few elements.
-NOT_RECORDED = ("/usr/", "/pybind11/", "/reduce/kernels.h", "/reduce/vectors.h", "/reduce/half.h")
+NOT_RECORDED = ("/usr/", "/pybind11/", "/reduce/kernels.h", "/reduce/vectors.h", "/reduce/conversions.h")
 FLAGS = f"-O0 -g1 -finstrument-functions -finstrument-functions-exclude-file-list={','.join(NOT_RECORDED)}"
 LIMIT_S = 300
 

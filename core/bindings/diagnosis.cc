@@ -8,8 +8,8 @@
 
 #include "bindings/bindings.h"
 #include "common/log.h"
-#include "engine/diagnosis.h"
 #include "engine/process.h"
+#include "operation/diagnosis.h"
 
 namespace py = pybind11;
 

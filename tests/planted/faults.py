@@ -30,7 +30,7 @@ FAULTS = [
     ),
     Fault(
         name="narrowing to bfloat16 rounds ties up instead of to even",
-        path="core/src/reduce/half.h",
+        path="core/src/reduce/conversions.h",
         before="return bits + 0x7fffu + ((bits >> 16) & 1u);",
         after="return bits + 0x8000u;",
         found_by="cpp NarrowingTakesTheNearestAndTheEvenOneOfTwo",

@@ -31,7 +31,6 @@
 
 #include "common/status.h"
 #include "controller/admission.h"
-#include "controller/join.h"
 #include "controller/log_reader.h"
 #include "controller/messages.h"
 #include "controller/name_table.h"

@@ -23,7 +23,7 @@
 
 #include "common/waiting.h"
 #include "controller/negotiation.h"
-#include "engine/diagnosis.h"
+#include "operation/diagnosis.h"
 #include "operation/naming.h"
 #include "operation/operation.h"
 #include "world/world.h"

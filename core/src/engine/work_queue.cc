@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/stalls.h"
-#include "execution/integer_average.h"
 #include "reduce/reduce.h"
 
 namespace farandole {

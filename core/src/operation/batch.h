@@ -28,12 +28,22 @@ struct PlannedTask {
   std::vector<OperationPtr> operations;
   std::vector<size_t> tensors;
   int64_t started_ns = 0;    // for a timeline
-  std::optional<Task> wide;  // what the backend performs in its place, see integer_average.h
+  std::optional<Task> wide;  // what the backend performs in its place, see WidenIntegerAverage
 };
 
 // Appends the tasks of `batch`, allocates outputs (AllocatesOutput) and counts tasks_left. When there is no memory for
 // a result the epoch cannot go on, since the other ranks count on this one.
 Status PlanBatch(const std::vector<ReadyOperation>& batch, int64_t fusion_threshold_bytes,
                  std::vector<PlannedTask>* tasks);
+
+// ---- averages of integers, for any backend: it sums wide copies of the inputs (reduce/integer_average.h), and the
+// averages of these sums are the results. The copies belong to the operations, since posts may touch them as long as
+// tensors.
+
+// Gives an average of integers the wide sum that the backend performs instead (PlannedTask::wide); no-op for other
+// tasks. kInternal when memory is short. REQUIRES: the inputs are there, in host memory.
+Status WidenIntegerAverage(PlannedTask* planned);
+// Writes the results of such an average, once the backend is done; no-op for other tasks.
+void NarrowIntegerAverage(PlannedTask* planned);
 
 }  // namespace farandole

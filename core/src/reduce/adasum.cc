@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "reduce/half.h"
+#include "reduce/conversions.h"
 
 namespace farandole {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "reduce/truncate.h"
+#include "reduce/conversions.h"
 
 namespace farandole {
 namespace {

@@ -9,7 +9,7 @@
 // REQUIRES: the including file has included isa.h. Pure functions; any thread may call them.
 #pragma once
 
-#include "reduce/truncate.h"
+#include "reduce/conversions.h"
 
 namespace farandole {
 namespace {

@@ -12,7 +12,7 @@
 #pragma once
 
 // Included here, not earlier: clang requires that the target is set before functions on wide vectors are defined.
-#include "reduce/half.h"
+#include "reduce/conversions.h"
 
 namespace farandole {
 namespace {

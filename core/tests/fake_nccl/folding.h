@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "reduce/half.h"
+#include "reduce/conversions.h"
 
 namespace {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "backends/mpi/communicator.h"
-#include "reduce/half.h"
+#include "reduce/conversions.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "common/dynamic_library.h"
-#include "reduce/half.h"
+#include "reduce/conversions.h"
 
 namespace farandole {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "backends/ranks.h"
 #include "backends/reduction_oracle.h"
-#include "reduce/half.h"
+#include "reduce/conversions.h"
 #include "support/reductions.h"
 
 namespace farandole::tests {

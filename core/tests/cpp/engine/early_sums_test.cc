@@ -9,7 +9,7 @@
 
 #include "common/failpoint.h"
 #include "engine/early_sums.h"
-#include "reduce/half.h"
+#include "reduce/conversions.h"
 #include "support/requests.h"
 #include "support/thread_worlds.h"
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <random>
 
-#include "reduce/half.h"
+#include "reduce/conversions.h"
 #include "support/requests.h"
 #include "support/thread_worlds.h"
 

@@ -1,5 +1,5 @@
 // float16 and bfloat16 by their definition, for tests: values are computed with ldexp, and a number is rounded by
-// looking for its neighbours among all values of the type. Shares nothing with reduce/half.h.
+// looking for its neighbours among all values of the type. Shares nothing with reduce/conversions.h.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "reduce/half.h"
+#include "reduce/conversions.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "reduce/half.h"
+#include "reduce/conversions.h"
 #include "reduce/reduce.h"
 
 #if defined(__x86_64__)

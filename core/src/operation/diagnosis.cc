@@ -1,4 +1,4 @@
-#include "engine/diagnosis.h"
+#include "operation/diagnosis.h"
 
 #include <signal.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // What the core and the diagnosis of its process tell each other; a thread of C++ stands in for Python's.
-#include "engine/diagnosis.h"
+#include "operation/diagnosis.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
-// float16 (IEEE 754 binary16) and bfloat16, to and from float32.
+// Conversions of elements: float16 (IEEE 754 binary16) and bfloat16 to and from float32, and double to integers.
 //
-// C++17 has neither type, so both are stored in a uint16_t. Narrowing rounds to nearest even; subnormals and infinities
+// C++17 has no 16-bit float, so both are stored in a uint16_t. Narrowing rounds to nearest even; subnormals and infinities
 // are exact; a NaN stays a NaN, becomes quiet and keeps its sign and as much of its payload as fits. The templates work
 // on one value or on a vector of values (GCC's vector_size), so scalar and vector code give the same bits. Results are
 // the same on a processor that flushes subnormals to zero. Pure functions; any thread may call them.
@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 // Functions on vectors must be inlined: how a call passes vectors depends on the instruction set of each side.
 #define FRD_INLINE inline __attribute__((always_inline))
@@ -80,6 +81,20 @@ inline uint16_t FloatToBfloat16(float value) {
   const uint32_t bits = half_internal::Reinterpret<uint32_t>(value);
   const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
   return static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x0040u : half_internal::RoundToUpperHalf(bits) >> 16);
+}
+
+// Rounds toward zero. A value that does not fit becomes the nearest one that does, and a NaN becomes 0. The code has no
+// branches, so the compiler can vectorize it.
+template <class T>
+FRD_INLINE T Truncate(double value) {
+  // Both limits are exact in double; kAbove is the first whole number that does not fit.
+  constexpr double kLowest = static_cast<double>(std::numeric_limits<T>::min());
+  constexpr double kAbove = static_cast<double>(std::numeric_limits<T>::max() / 2 + 1) * 2.0;
+  const bool below = value <= kLowest;
+  const bool above = value >= kAbove;
+  const bool fits = value > kLowest && value < kAbove;
+  const T truncated = static_cast<T>(fits ? value : 0.0);
+  return below ? std::numeric_limits<T>::min() : above ? std::numeric_limits<T>::max() : truncated;
 }
 
 }  // namespace farandole
