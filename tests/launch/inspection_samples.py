@@ -6,7 +6,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from farandole.observe.diagnosis import Activity, Rank
+from farandole.observe.diagnosis import Rank
+from farandole.observe.processes import Activity
 from farandole.observe.records import KINDS, Link, Operation, Recording, State
 
 NOW_NS = 100_000_000_000

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 from farandole.observe import show, stacks
-from farandole.observe.diagnosis import Activity, Kind, Rank, diagnose
-from farandole.observe.processes import Look, activity
+from farandole.observe.diagnosis import Kind, Rank, diagnose
+from farandole.observe.processes import Activity, Look, activity
 from farandole.observe.records import State
 from inspection_samples import NOW_NS, done, operation, rank
 

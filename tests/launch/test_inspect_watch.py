@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from farandole.observe.diagnosis import Activity, Rank
+from farandole.observe.diagnosis import Rank
 from farandole.observe.pace import Meter, Pace
+from farandole.observe.processes import Activity
 from farandole.observe.records import Link, Operation, Recording, State
 from farandole.observe.sight import Sight, sight_of
 from farandole.observe.stragglers import Cause, Stragglers, Straggling

@@ -8,11 +8,12 @@ import time
 from dataclasses import replace
 
 import pytest
-from farandole.observe.diagnosis import Activity, Rank
+from farandole.observe.diagnosis import Rank
 from farandole.observe.live.figures import figures
 from farandole.observe.live.hub import Hub, Reader
 from farandole.observe.live.metrics import as_text
 from farandole.observe.live.model import MOST_OPERATIONS, Model, arrivals_of, measure, step_ns, verdict
+from farandole.observe.processes import Activity
 from farandole.observe.records import Link
 from farandole.observe.tails import Seen
 from inspection_samples import NOW_NS, SECOND, done, operation, rank

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import chromium
 import pytest
-from farandole.observe.diagnosis import Activity, Rank
+from farandole.observe.diagnosis import Rank
 from farandole.observe.live.command import event
 from farandole.observe.live.hub import Hub
 from farandole.observe.live.model import Model
 from farandole.observe.live.server import LiveServer
+from farandole.observe.processes import Activity
 from farandole.observe.records import Operation, Recording, State
 from farandole.observe.report.write import report
 from farandole.observe.tails import Seen

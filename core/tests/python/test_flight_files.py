@@ -29,9 +29,15 @@ def dead():
 
 def write(path, pid, late_ns=0, run="abc", epoch=0, state=1):
     """As FlightHeader of the core has it."""
-    header = struct.pack("<8s3I3i2I5Qq", b"FRDFLT02", 1, 1, 1, pid, 0, 2, state, epoch, 0, 0, 0, 0, 0, 0)
+    start = started(pid) if pid == os.getpid() else 0
+    header = struct.pack("<8s3I3i2I5Qq", b"FRDFLT02", 1, 1, 1, pid, 0, 2, state, epoch, start, 0, 0, 0, 0, 0)
     header = header[:80] + struct.pack("<q2QiI16s", late_ns, 0, 0, -1, 0, run.encode())
     path.write_bytes(header.ljust(4096, b"\0"))
+
+
+def started(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[19])
 
 
 def names(folder):

@@ -1,27 +1,23 @@
 """The file of this rank's flight recorder: where it is, and what is removed when.
 
-The core writes it (core/src/operation/flight_recorder.h has the layout), and `observe` reads it.
+The core writes it (core/src/operation/flight_recorder.h has the layout), and observe/recorders.py reads it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
 import os
 import stat
-import struct
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from farandole._runtime.native import core
 from farandole._start import environment
+from farandole.observe import recorders
+from farandole.observe.processes import is_alive
+from farandole.observe.records import Recording, State
 
-_RUN_DIGITS = 12
-_MAGIC = b"FRDFLT02"
-_HEADER = struct.Struct("<8s12xi8xII40xq24x16s")  # magic, process, state, epoch, late_ns, run
-_LEFT = 2  # the state of a rank that has left in good order
 # Of processes that are dead: so long, and so many files.
 _KEPT_NS = 3600 * 10**9
 _KEPT_FILES = 64
@@ -36,25 +32,6 @@ class FlightFile:
     epoch: int
 
 
-@dataclass(frozen=True)
-class _Found:
-    path: Path
-    pid: int
-    state: int
-    epoch: int
-    late_ns: int
-    run: str
-
-    def is_of_dead(self) -> bool:
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return self.pid > 0
-        except OSError:
-            return False
-        return False
-
-
 def prepare(size: int, key: bytes, epoch: int) -> FlightFile:
     """Choose the file for a world of this process, and make room for it.
 
@@ -66,14 +43,14 @@ def prepare(size: int, key: bytes, epoch: int) -> FlightFile:
         key: the secret of the job's ranks, which the name of the job does not reveal; its launcher knows it, too.
         epoch: of an elastic job: the number of the world.
     """
-    run = hmac.new(key, b"flight recorder", "sha256").hexdigest()[:_RUN_DIGITS]
+    run = recorders.name_of_job(key)
     folder = _folder()
     if folder is None:
         return FlightFile("", run, epoch)
     if size == 1:
-        for found in _all_in(folder) if epoch > 0 else ():
-            if found.run == run and found.epoch < epoch:
-                _remove(found.path)
+        for path, found in _files_of(folder, run).items() if epoch > 0 else ():
+            if found.epoch < epoch:
+                _remove(path)
         return FlightFile("", run, epoch)
     path = folder / f"{run}.{os.getpid()}.flight"
     try:
@@ -95,18 +72,14 @@ def remove_if_all_have_left(ours: FlightFile) -> None:
     """
     if not ours.path:
         return
-    old = []
-    for found in _all_in(Path(ours.path).parent):
-        if found.run != ours.run:
-            continue
-        if found.epoch > ours.epoch:
-            if found.is_of_dead():
-                continue  # of a job that had the same key before
-            return
-        if found.epoch == ours.epoch and found.state != _LEFT:
-            return
-        old.append(found.path)
-    for path in old:
+    files = _files_of(Path(ours.path).parent, ours.run)
+    # One with a later epoch is of the job that goes on, or dead: of a job that had the same key before.
+    later = {path: found for path, found in files.items() if found.epoch > ours.epoch}
+    if any(map(is_alive, later.values())):
+        return
+    if any(found.epoch == ours.epoch and found.state is not State.LEFT for found in files.values()):
+        return
+    for path in files.keys() - later.keys():
         _remove(path)
 
 
@@ -114,8 +87,13 @@ def _folder() -> Path | None:
     given = environment.flight_recorder()
     if given == "0":
         return None
-    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp"
-    return Path(given or f"{where}/farandole-{os.getuid()}")
+    found = recorders.folders(given)
+    return next((each for each in found if os.access(each.parent, os.W_OK)), found[-1])
+
+
+def _files_of(folder: Path, run: str = "") -> dict[Path, Recording]:
+    found = recorders.outlines(recorders.paths([folder]))
+    return {path: each for path, each in found.items() if run in ("", each.run)}
 
 
 def _make(folder: Path) -> None:
@@ -134,27 +112,11 @@ def _sweep(folder: Path) -> None:
     machine's last start.
     """
     now_ns = time.monotonic_ns()
-    dead = [found for found in _all_in(folder) if found.is_of_dead()]
-    ages = sorted((now_ns - found.late_ns if found.late_ns <= now_ns else 2**63, found.path) for found in dead)
+    dead = [(path, found.late_ns) for path, found in _files_of(folder).items() if not is_alive(found)]
+    ages = sorted((now_ns - late_ns if late_ns <= now_ns else 2**63, path) for path, late_ns in dead)
     for number, (age_ns, path) in enumerate(ages):
         if number >= _KEPT_FILES or age_ns > _KEPT_NS:
             _remove(path)
-
-
-def _all_in(folder: Path) -> Iterator[_Found]:
-    for path in folder.glob("*.flight"):
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            header = os.pread(descriptor, _HEADER.size, 0)
-        finally:
-            os.close(descriptor)
-        if len(header) < _HEADER.size or not header.startswith(_MAGIC):
-            continue
-        _, pid, state, epoch, late_ns, run = _HEADER.unpack(header)
-        yield _Found(path, pid, state, epoch, late_ns, run.rstrip(b"\0").decode("ascii", "replace"))
 
 
 def _remove(path: Path) -> None:

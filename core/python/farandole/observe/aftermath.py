@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from farandole.observe import jobs, processes
-from farandole.observe.diagnosis import Activity, Kind, Rank, diagnose
-from farandole.observe.records import RecordError, Recording, Wanted
+from farandole.observe import jobs, recorders
+from farandole.observe.diagnosis import Kind, Rank, diagnose
+from farandole.observe.processes import Activity, is_alive
+from farandole.observe.records import Wanted
 from farandole.observe.watch import HostWatch
 
-_RUN_DIGITS = 12
-_MOST_OPERATIONS = 512  # of a rank, for a sentence about it
-
-
-def run_of(key: bytes) -> str:
-    """The name that ranks with this key give their job: `prepare` in _start/flight_files.py."""
-    return hmac.new(key, b"flight recorder", hashlib.sha256).hexdigest()[:_RUN_DIGITS]
+_WANTED = Wanted(most=512)  # operations of a rank, for a sentence about it
 
 
 class Flights:
     """The recorders' files of one job. `watch`: looks at them while it runs."""
 
     def __init__(self, base: Mapping[str, str], key: bytes) -> None:
-        self._folders = jobs.folders(base)
-        self._run = run_of(key)
+        self._folders = recorders.folders(base.get(recorders.VARIABLE, ""))
+        self._run = recorders.name_of_job(key)
         self._members: dict[int, Sequence[int]] = {}  # by epoch; none for the first, where a rank is its number
         self.watch = HostWatch(base, self._run, self._members)
 
@@ -41,29 +34,24 @@ class Flights:
 
         In an elastic job ranks are named in the order of start, in the sentence, too.
         """
-        recordings = [each.numbered(self._members) for each in self._recordings(_MOST_OPERATIONS).values()]
+        found = recorders.read_all(self._paths(), _WANTED)
+        recordings = [each.numbered(self._members) for each in found]
         epoch = max((each.epoch for each in recordings if each.rank == rank), default=None)
         if epoch is None:
             return ""
-        ranks = []
-        for recording in jobs.of_last_epoch([each for each in recordings if each.epoch == epoch]):
-            gone = processes.look(recording, time.monotonic_ns()).is_gone
-            ranks.append(Rank(recording, Activity.GONE if gone else Activity.UNKNOWN))
-        found = diagnose(ranks, time.monotonic_ns())
-        return found.sentence if found.kind is Kind.LOST and rank in found.culprits else ""
+        ranks = [
+            Rank(each, Activity.UNKNOWN if is_alive(each) else Activity.GONE)
+            for each in jobs.of_last_epoch([each for each in recordings if each.epoch == epoch])
+        ]
+        told = diagnose(ranks, time.monotonic_ns())
+        return told.sentence if told.kind is Kind.LOST and rank in told.culprits else ""
 
     def remove(self) -> None:
         """Remove the files of the processes that have ended."""
-        for path, recording in self._recordings(0).items():
-            if processes.look(recording, time.monotonic_ns()).is_gone:
+        for path, recording in recorders.outlines(self._paths()).items():
+            if not is_alive(recording):
                 with contextlib.suppress(OSError):
                     path.unlink()
 
-    def _recordings(self, operations: int) -> dict[Path, Recording]:
-        """`operations`: so many of each rank, the latest, beside those in flight."""
-        found = {}
-        for folder in self._folders:
-            for path in sorted(folder.glob(f"{self._run}.*.flight")):
-                with contextlib.suppress(OSError, RecordError):
-                    found[path] = jobs.read(path, Wanted(most=operations))
-        return found
+    def _paths(self) -> list[Path]:
+        return recorders.paths(self._folders, f"{self._run}.")

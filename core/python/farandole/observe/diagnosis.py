@@ -8,24 +8,13 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
+from farandole.observe.processes import Activity
 from farandole.observe.records import Operation, Recording, State
 
 WAITS_FROM_S = 1.0  # a wait that is shorter is no news
 _STUCK_FROM_S = 0.5  # in another operation
 _MOST_NAMED = 6  # of ranks in a list
 _JOIN = "join"
-
-
-class Activity(Enum):
-    """The doing of a process, as far as the kernel tells."""
-
-    GONE = "its process has ended"
-    STOPPED = "it is stopped by a signal or a debugger"
-    COMPUTING = "it computes"
-    NOT_SCHEDULED = "it is not scheduled: others use its processors"
-    ON_STORAGE = "it waits for storage, or swaps"
-    SLEEPING = "it sleeps"
-    UNKNOWN = ""
 
 
 class Kind(Enum):

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
-from farandole.observe.diagnosis import Activity
 from farandole.observe.records import Recording
 
 LOOK_S = 0.25  # between two looks at the times of a process
 _COMPUTES_FROM = 0.5  # of a processor
 _QUEUES_FROM = 0.5
+
+
+class Activity(Enum):
+    """The doing of a process, as far as the kernel tells."""
+
+    GONE = "its process has ended"
+    STOPPED = "it is stopped by a signal or a debugger"
+    COMPUTING = "it computes"
+    NOT_SCHEDULED = "it is not scheduled: others use its processors"
+    ON_STORAGE = "it waits for storage, or swaps"
+    SLEEPING = "it sleeps"
+    UNKNOWN = ""
 
 
 @dataclass(frozen=True)
@@ -67,12 +80,9 @@ def activity(before: Look, after: Look) -> Activity:
     return Activity.SLEEPING
 
 
-def command_of(pid: int) -> str:
-    """The process's command line; "" where it is gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
-        return ""
+def is_alive(recording: Recording) -> bool:
+    """Returns whether the rank's process still runs."""
+    return not look(recording, time.monotonic_ns()).is_gone
 
 
 def _after_name(stat: str) -> list[str]:

@@ -174,42 +174,48 @@ class Wanted:
 ALL = Wanted()
 
 
+def outline(header: bytes | bytearray) -> Recording:
+    """What the beginning of a file says: all but operations and links. Raises RecordError."""
+    _, _, _, _, pid, rank, size, state, epoch, start, *_, late_ns, begun, lost, blamed, reason_bytes, run, reason = (
+        _header(header)
+    )
+    return Recording(
+        run=run.rstrip(b"\0").decode("ascii", "replace"),
+        rank=rank,
+        size=size,
+        pid=pid,
+        process_start=start,
+        state=State(state),
+        blamed=blamed,
+        reason=reason[: min(reason_bytes, len(reason))].decode("utf-8", "replace"),
+        late_ns=late_ns,
+        begun=begun,
+        lost=lost,
+        operations=(),
+        epoch=epoch,
+    )
+
+
 def parse(copies: Sequence[bytes | bytearray], wanted: Wanted = ALL) -> Recording:
     """Read what is alike in three copies of a file, taken one after the other. Raises RecordError."""
     before, copy, after = copies
-    header = _header(copy)
-    clocks = {bytes(each[48:56]) for each in copies}
-    if len(clocks) > 1 or header[10] % 2:
+    found = outline(copy)
+    _, record_count, text_count, link_count, *_, clock_sequence = (header := _header(copy))[:11]
+    if len({bytes(each[48:56]) for each in copies}) > 1 or clock_sequence % 2:
         raise TornError("its clock was being set")
-    _, record_count, text_count, link_count, pid, rank, size, state, epoch, start, *_ = header
-    _, first_ticks, first_ns, late_ticks, late_ns, begun, lost, blamed, reason_bytes, run, reason = header[10:]
-    links_at = HEADER_BYTES + record_count * RECORD_BYTES + text_count * TEXT_BYTES
+    texts_at = HEADER_BYTES + record_count * RECORD_BYTES
+    links_at = texts_at + text_count * TEXT_BYTES
     whole = links_at + link_count * LINK_BYTES
     if min(map(len, copies)) < whole:
         raise RecordError(f"it has {len(copy)} bytes, not {whole}")
-    texts = _Texts(copies, HEADER_BYTES + record_count * RECORD_BYTES, text_count)
-    clock = _Clock(first_ticks, first_ns, late_ticks, late_ns)
+    texts, clock = _Texts(copies, texts_at, text_count), _Clock(*header[11:15])
     operations = []
-    for offset in _offsets(memoryview(copy)[HEADER_BYTES:][: record_count * RECORD_BYTES], wanted):
+    for offset in _offsets(memoryview(copy)[HEADER_BYTES:texts_at], wanted):
         sequences = {int.from_bytes(each[offset : offset + 8], "little") for each in (before, copy, after)}
         if len(sequences) == 1 and sequences.pop() % 2 == 1:
             operations.append(_operation(_RECORD.unpack_from(copy, offset), clock, texts))
-    return Recording(
-        run.rstrip(b"\0").decode("ascii", "replace"),
-        rank,
-        size,
-        pid,
-        start,
-        State(state),
-        blamed,
-        reason[: min(reason_bytes, len(reason))].decode("utf-8", "replace"),
-        late_ns,
-        begun,
-        lost,
-        tuple(sorted(operations, key=lambda operation: operation.number)),
-        _links(copy, links_at, link_count),
-        epoch,
-    )
+    operations.sort(key=lambda operation: operation.number)
+    return replace(found, operations=tuple(operations), links=_links(copy, links_at, link_count))
 
 
 def _links(copy: bytes | bytearray, at: int, count: int) -> tuple[Link, ...]:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
-from farandole.observe.diagnosis import Activity, Rank
+from farandole.observe.diagnosis import Rank
 from farandole.observe.pace import Pace
+from farandole.observe.processes import Activity
 from farandole.observe.records import Link, Operation, Recording, State
 from farandole.observe.slow_links import Links
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from farandole.observe import jobs, processes
-from farandole.observe.diagnosis import Activity, Rank
+from farandole.observe import jobs, processes, recorders
+from farandole.observe.diagnosis import Rank
+from farandole.observe.processes import Activity
 from farandole.observe.records import Operation, RecordError, Recording, Wanted
 
 _KEPT = 4096  # operations in memory, of all ranks
@@ -40,11 +41,11 @@ class Tail:
         self._operations: dict[int, Operation] = {}
         self._epoch = 0
 
-    def read(self, ranks: int, room: jobs.Room) -> Recording:
+    def read(self, ranks: int, room: recorders.Room) -> Recording:
         """The rank's latest operations, fewer the more ranks there are. Raises OSError, RecordError."""
         pending = {number for number, each in self._operations.items() if each.ended_ns is None}
         last = max(self._operations, default=-1)
-        recording = jobs.read(self._path, Wanted(last + 1, max(_FEWEST, _READ // ranks), pending), room)
+        recording = recorders.read(self._path, Wanted(last + 1, max(_FEWEST, _READ // ranks), pending), room)
         if recording.epoch != self._epoch or recording.begun < last:
             self._operations, self._epoch = {}, recording.epoch
             return self.read(ranks, room)
@@ -64,8 +65,12 @@ class Tails:
     """
 
     def __init__(self, base: Mapping[str, str], is_of_job: IsOfJob, names: str = "") -> None:
-        self._folders, self._is_of_job, self._names = jobs.folders(base), is_of_job, names
-        self._room = jobs.Room()
+        self._folders, self._is_of_job, self._names = (
+            recorders.folders(base.get(recorders.VARIABLE, "")),
+            is_of_job,
+            names,
+        )
+        self._room = recorders.Room()
         self._tails: dict[tuple[Path, int], Tail] = {}
         self._strangers: set[tuple[Path, int]] = set()
         self._looks: dict[int, processes.Look] = {}
@@ -93,19 +98,17 @@ class Tails:
 
     def _list(self) -> None:
         found = {}
-        for folder in self._folders:
-            for path in sorted(folder.glob(f"{self._names}*.flight")):
-                with contextlib.suppress(OSError):
-                    found[path, path.stat().st_ino] = path
+        for path in recorders.paths(self._folders, self._names):
+            with contextlib.suppress(OSError):
+                found[path, path.stat().st_ino] = path
         self._tails = {key: tail for key, tail in self._tails.items() if key in found}
         self._strangers &= set(found)
-        for key, path in found.items():
-            if key not in self._tails and key not in self._strangers:
-                with contextlib.suppress(OSError, RecordError):
-                    if self._is_of_job(jobs.read(path, Wanted(most=0))):
-                        self._tails[key] = Tail(path)
-                    else:
-                        self._strangers.add(key)
+        new = {path: key for key, path in found.items() if key not in self._tails and key not in self._strangers}
+        for path, recording in recorders.outlines(new).items():
+            if self._is_of_job(recording):
+                self._tails[new[path]] = Tail(path)
+            else:
+                self._strangers.add(new[path])
 
     def _read(self) -> Sequence[Recording]:
         found = []

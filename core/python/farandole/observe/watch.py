@@ -11,8 +11,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from farandole.observe.diagnosis import Activity, Diagnosis, Kind, Rank, diagnose
+from farandole.observe.diagnosis import Diagnosis, Kind, Rank, diagnose
 from farandole.observe.pace import Meter, Pace
+from farandole.observe.processes import Activity
 from farandole.observe.sight import Sight
 from farandole.observe.slow_links import Links, SlowLinks
 from farandole.observe.stragglers import Stragglers, Straggling

@@ -19,7 +19,6 @@ from farandole.observe.live.hub import Hub
 from farandole.observe.live.metrics import as_text
 from farandole.observe.live.model import Model
 from farandole.observe.live.server import ADDRESS, LiveServer, MetricsServer, open_server
-from farandole.observe.records import Recording
 from farandole.observe.tails import Seen, Tails, descends, pause_s
 
 _EVERY_S = 0.5
@@ -115,19 +114,15 @@ def event(name: str, data: Mapping[str, object]) -> bytes:
 
 def watch(base: Mapping[str, str], named: str, wanted: Wanted, say: Say) -> None:
     """Serve a page for a job that runs, until it has ended. Raises InspectionError, OSError."""
-    job = jobs.choose(jobs.find(base), named, _is_alive)
+    job = jobs.choose(jobs.find(base), named)
     latest = [*job.recordings]
 
     def is_over(seen: list[Seen]) -> bool:
         """No file does not mean the end: between two epochs of an elastic job there is none, nor for one rank alone."""
         latest[:] = [each.rank.recording for each in seen] or latest
-        return not any(map(_is_alive, latest))
+        return not any(map(processes.is_alive, latest))
 
     Live(Tails(base, lambda recording: recording.run == job.run), wanted, say).run(is_over)
-
-
-def _is_alive(recording: Recording) -> bool:
-    return not processes.look(recording, time.monotonic_ns()).is_gone
 
 
 @contextlib.contextmanager

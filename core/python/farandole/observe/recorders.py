@@ -1,0 +1,103 @@
+"""The files of flight recorders: where they are, and how they are read while their ranks write them.
+
+The core imports this file, too: _start/flight_files.py makes and removes what is read here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from farandole.observe.records import (
+    ALL,
+    COPIES,
+    HEADER_BYTES,
+    RecordError,
+    Recording,
+    TornError,
+    Wanted,
+    outline,
+    parse,
+)
+
+VARIABLE = "FARANDOLE_FLIGHT_RECORDER"
+_RUN_DIGITS = 12
+_ATTEMPTS = 5  # at a file that changes
+_MOST_BYTES = 64 << 20  # of a file; a recorder's has half a megabyte
+
+
+def name_of_job(key: bytes) -> str:
+    """The name of a job, equal on all its ranks, which does not reveal their key."""
+    return hmac.new(key, b"flight recorder", "sha256").hexdigest()[:_RUN_DIGITS]
+
+
+def folders(given: str) -> list[Path]:
+    """Where recorders of this user make their files, the preferred folder first. `given`: the value of VARIABLE."""
+    if given not in ("", "0"):
+        return [Path(given)]
+    return [Path(where) / f"farandole-{os.getuid()}" for where in ("/dev/shm", "/tmp")]
+
+
+def paths(where: Iterable[Path], run: str = "") -> list[Path]:
+    """The files of jobs whose name begins so."""
+    return [path for folder in where for path in sorted(folder.glob(f"{run}*.flight"))]
+
+
+def outlines(found: Iterable[Path]) -> dict[Path, Recording]:
+    """The headers of these files, without operations. What cannot be read is left out."""
+    result = {}
+    for path in found:
+        with contextlib.suppress(OSError, RecordError), _opened(path) as (descriptor, _):
+            result[path] = outline(os.pread(descriptor, HEADER_BYTES, 0))
+    return result
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[int, int]]:
+    """A descriptor, and the size of the file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.getuid() or not HEADER_BYTES <= found.st_size <= _MOST_BYTES:
+            raise RecordError("it is another user's, or has no recorder's size")
+        yield descriptor, found.st_size
+    finally:
+        os.close(descriptor)
+
+
+class Room:
+    """Memory for the copies of a file: new memory for each look would cost more than the look."""
+
+    def __init__(self) -> None:
+        self._copies = [bytearray() for _ in range(COPIES)]
+
+    def take(self, descriptor: int, size: int) -> list[bytearray]:
+        """Copies of the file, one taken after the other, which are good until the next ones."""
+        for place, copy in enumerate(self._copies):
+            if len(copy) != size:
+                self._copies[place] = copy = bytearray(size)
+            if (found := os.preadv(descriptor, [copy], 0)) != size:
+                raise RecordError(f"it has {found} bytes, not {size}")
+        return self._copies
+
+
+def read(path: Path, wanted: Wanted = ALL, room: Room | None = None) -> Recording:
+    """Read a file while its rank writes it. Raises OSError, RecordError."""
+    room = room or Room()
+    with _opened(path) as (descriptor, size):
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(TornError):
+                return parse(room.take(descriptor, size), wanted)
+        return parse(room.take(descriptor, size), wanted)
+
+
+def read_all(found: Iterable[Path], wanted: Wanted) -> list[Recording]:
+    """Read these files, but for those that cannot be read."""
+    room, result = Room(), []
+    for path in found:
+        with contextlib.suppress(OSError, RecordError):
+            result.append(read(path, wanted, room))
+    return result
