@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,25 +61,22 @@ class Terminal:
         return self.text
 
 
-def events(url: str) -> Any:
-    """(name, data) of each event, to the end of the stream."""
-    with urllib.request.urlopen(f"{url}events", timeout=30) as stream:
-        name = ""
-        for line in stream:
-            if line.startswith(b"event: "):
-                name = line.decode().split()[1]
-            elif line.startswith(b"data: "):
-                yield name, json.loads(line[len(b"data: ") :])
+def frames(url: str) -> Iterator[Any]:
+    """Each frame, to the end."""
+    number, over = 0, False
+    while not over:
+        with urllib.request.urlopen(f"{url}frames?{number}", timeout=30) as answer:
+            news = json.load(answer)
+        yield from news["frames"]
+        number, over = news["next"], news["over"]
+        time.sleep(0.1)
 
 
 def test_a_job_that_is_shown_while_it_runs(launch: Callable, script: Callable, tmp_path: Path) -> None:
     job = launch("-np", 2, "--live", script(STEPS), env=environment(tmp_path))
     terminal = Terminal(job)
-    names, late, operations = [], 0.0, 0
-    for name, frame in events(terminal.url()):
-        names.append(name)
-        if name != "frame":
-            continue
+    late, operations = 0.0, 0
+    for frame in frames(terminal.url()):
         late = max(late, *(row[13] for row in frame["ranks"] if row[0] == 1))
         operations += len(frame["operations"]) + frame["left_out"]
         if frame["culprits"] == [1] and late > 0.1 and operations > 20 and not (tmp_path / "go").exists():
@@ -87,7 +84,7 @@ def test_a_job_that_is_shown_while_it_runs(launch: Callable, script: Callable, t
             assert [row[0] for row in frame["ranks"]] == [0, 1] and all(row[12] > 1 << 20 for row in frame["ranks"])
             assert all(1000 < row[11] < 1_000_000 for row in frame["ranks"]), "a step of 20 ms and more"
             (tmp_path / "go").touch()
-    assert names[-1] == "end" and (tmp_path / "go").exists()
+    assert (tmp_path / "go").exists()
     assert job.process.wait(30) == 0
     assert terminal.rest().count("farandole: ") == 1, "it is told once"
     job.wait_until_nothing_is_left(5)
@@ -130,12 +127,11 @@ def test_a_job_of_another_launcher(launch: Callable, script: Callable, tmp_path:
             assert time.monotonic() < until
             time.sleep(0.05)
         page = launch(str(ranks[0].pid), verb="live", env=environment(tmp_path))
-        came = events(Terminal(page).url())
-        name, frame = next(came)
-        assert name == "frame" and frame["ranks"][0][1] == ranks[0].pid
+        came = frames(Terminal(page).url())
+        assert next(came)["ranks"][0][1] == ranks[0].pid
         (tmp_path / "go").touch()
         assert [each.wait(30) for each in ranks] == [0, 0]
-        assert [name for name, _ in came][-1] == "end"
+        assert all(frame["ranks"] for frame in came), "and it has an end"
         assert page.process.wait(30) == 0
 
 
@@ -172,9 +168,7 @@ def test_an_elastic_job_is_shown_in_all_its_epochs(launch: Callable, script: Cal
         time.sleep(0.05)
     page = launch(verb="live", env=environment(tmp_path))
     sizes = []
-    for name, frame in events(Terminal(page).url()):
-        if name != "frame":
-            break
+    for frame in frames(Terminal(page).url()):
         sizes.append((frame["size"], len(frame["ranks"])))
         if sizes[-1] == (3, 3):
             (tmp_path / "kill0").touch()

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from farandole.observe.diagnosis import Rank
 from farandole.observe.live.figures import figures
-from farandole.observe.live.hub import Hub, Reader
+from farandole.observe.live.history import History
 from farandole.observe.live.metrics import as_text
 from farandole.observe.live.model import MOST_OPERATIONS, Model, arrivals_of, measure, step_ns, verdict
 from farandole.observe.processes import Activity
@@ -234,42 +234,24 @@ def test_metrics_of_a_rank_that_waits_and_of_one_that_is_dead() -> None:
 # ---- Queues
 
 
-def test_a_reader_that_takes_nothing_loses_the_oldest_frames_and_is_told_how_many() -> None:
-    reader = Reader((), most=3)
+def asked(history: History, number: int) -> dict[str, object]:
+    return dict(json.loads(history.since(number)))
+
+
+def test_a_slow_page_is_told_how_many_frames_it_missed() -> None:
+    history = History(most_bytes=3)
     for number in range(10):
-        reader.put(b"%d" % number)
-    assert [reader.take(0) for _ in range(4)] == [
-        (b"7", 7, False),
-        (b"8", 0, False),
-        (b"9", 0, False),
-        (None, 0, False),
-    ]
+        history.publish(b"%d" % number)
+    assert asked(history, 2) == {"next": 10, "missed": 5, "over": False, "frames": [7, 8, 9]}
+    assert asked(history, 10) == {"next": 10, "missed": 0, "over": False, "frames": []}
 
 
-def test_a_new_reader_gets_the_latest_frames_within_a_limit() -> None:
-    hub = Hub(most_history=25)
+def test_a_page_that_is_opened_late_gets_the_latest_frames_and_the_end() -> None:
+    history = History(most_bytes=25)
+    assert not history.is_watched
     for number in range(9):
-        hub.publish(b"%010d" % number)
-    reader = hub.join()
-    assert reader is not None
-    assert [reader.take(0)[0] for _ in range(3)] == [b"0000000007", b"0000000008", None]
-    hub.publish(b"end", is_last=True)
-    assert reader.take(0) == (b"end", 0, True)
-
-
-def test_there_is_a_limit_of_readers() -> None:
-    hub = Hub()
-    readers = [hub.join() for _ in range(9)]
-    assert readers[8] is None and readers[7] is not None
-    hub.leave(readers[7])
-    assert hub.join() is not None
-
-
-def test_a_reader_of_a_job_that_has_ended_gets_its_last_frames() -> None:
-    hub = Hub()
-    hub.publish(b"frame")
-    hub.publish(b"end", is_last=True)
-    reader = hub.join()
-    assert reader is not None
-    taken = [reader.take(0) for _ in range(3)]
-    assert [each[0] for each in taken][:2] == [b"frame", b"end"] and taken[-1][2]
+        history.publish(b"1%09d" % number)
+    assert asked(history, 0) == {"next": 9, "missed": 0, "over": False, "frames": [1000000007, 1000000008]}
+    history.end()
+    assert asked(history, 9) == {"next": 9, "missed": 0, "over": True, "frames": []}
+    assert history.is_watched

@@ -14,10 +14,9 @@ from pathlib import Path
 import chromium
 import pytest
 from farandole.observe.diagnosis import Rank
-from farandole.observe.live.command import event
-from farandole.observe.live.hub import Hub
+from farandole.observe.live.history import History
 from farandole.observe.live.model import Model
-from farandole.observe.live.server import LiveServer
+from farandole.observe.live.server import Server, page
 from farandole.observe.processes import Activity
 from farandole.observe.records import Operation, Recording, State
 from farandole.observe.report.write import report
@@ -36,11 +35,11 @@ class Job:
 
     def __init__(self, ranks: int, size: int = 0) -> None:
         self.ranks, self.size = ranks, size or ranks
-        self.model, self.hub = Model(0), Hub()
+        self.model, self.history = Model(0), History()
 
     def publish(self, seconds: float) -> None:
         seen = [Seen(Rank(self._recording(rank, seconds), Activity.SLEEPING), 50_000_000) for rank in range(self.ranks)]
-        self.hub.publish(event("frame", self.model.frame(seen, int(seconds * SECOND))))
+        self.history.publish(json.dumps(self.model.frame(seen, int(seconds * SECOND))).encode())
 
     def _recording(self, rank: int, seconds: float) -> Recording:
         steps = round(seconds * 10)
@@ -64,7 +63,7 @@ def serve(tab: chromium.Browser) -> Iterator[Callable[[Job], str]]:
     tab.errors.clear()
 
     def start(job: Job) -> str:
-        server = LiveServer(0, job.hub)
+        server = Server(page(job.history), 0)
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         servers.append(server)
         return server.url
@@ -145,7 +144,7 @@ def test_zoom_pause_and_the_trace(tab: chromium.Browser, serve: Callable, tmp_pa
 def test_dark_and_the_end(tab: chromium.Browser, serve: Callable) -> None:
     job = Job(2, size=4)
     ten_seconds(job)
-    job.hub.publish(event("end", {}), is_last=True)
+    job.history.end()
     tab.open(serve(job), dark=True)
     tab.until("document.getElementById('connection').textContent === 'the job has ended'")
     tab.until("document.getElementById('ranks').textContent === '2 of 4'")

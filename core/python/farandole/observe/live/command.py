@@ -15,16 +15,16 @@ from types import FrameType
 
 from farandole.launch import guard
 from farandole.observe import jobs, processes
-from farandole.observe.live.hub import Hub
-from farandole.observe.live.metrics import as_text
+from farandole.observe.live.history import History
+from farandole.observe.live.metrics import CONTENT_TYPE, as_text
 from farandole.observe.live.model import Model
-from farandole.observe.live.server import ADDRESS, LiveServer, MetricsServer, open_server
+from farandole.observe.live.server import ADDRESS, Content, Server, page
 from farandole.observe.tails import Seen, Tails, descends, pause_s
 
 _EVERY_S = 0.5
 _UNREAD_EVERY_S = 2.0  # while nobody looks at the page
 _SHARE, _MOST_S = 0.005, 4.0  # of all processors: frames come more rarely where they cost more, up to so far apart
-_LINGER_S = 0.5  # for readers to take the last frame
+_LINGER_S = 0.8  # for pages to take the last frame: they ask three times a second
 _NICE = 10  # ranks come first
 
 Say = Callable[[str], None]
@@ -44,33 +44,43 @@ class Live:
     """A page, metrics, or both: looks, publishes, and knows when the job is over."""
 
     def __init__(self, tails: Tails, wanted: Wanted, say: Say) -> None:
-        self._tails, self._hub = tails, Hub()
+        self._tails, self._history = tails, History()
         self._model = Model(time.monotonic_ns())
-        self._servers: list[LiveServer] = []
-        self._metrics: MetricsServer | None = None
+        self._metrics = as_text([], 0)
+        self._serves_metrics = wanted.metrics_port is not None
+        self._servers: list[Server] = []
         if wanted.page_port is not None:
-            server, about_port = open_server(wanted.page_port, self._hub)
-            self._servers.append(server)
-            if about_port:
-                say(about_port)
-            say(f"live page: {server.url} (on this machine only; the address is a secret).")
+            self._serve_page(wanted.page_port, say)
         if wanted.metrics_port is not None:
-            self._serve_metrics(wanted, say)
+            self._serve_metrics(wanted, wanted.metrics_port, say)
         self._woken, self._waker = os.pipe()
 
-    def _serve_metrics(self, wanted: Wanted, say: Say) -> None:
+    def _serve_page(self, port: int, say: Say) -> None:
+        answer = page(self._history)
         try:
-            server = MetricsServer(wanted.metrics_port or 0, wanted.metrics_address, wanted.metrics_secret)
+            server = Server(answer, port)
         except OSError as error:
-            where = f"{wanted.metrics_address}:{wanted.metrics_port}"
-            say(f"there are no metrics at {where}: {error.strerror or error}.")
+            if port == 0:
+                raise
+            server = Server(answer, 0)
+            why = (error.strerror or str(error)).lower()
+            say(f"port {port} cannot be had ({why}), so the page has port {server.port}.")
+        self._servers.append(server)
+        say(f"live page: {server.url} (on this machine only; the address is a secret).")
+
+    def _serve_metrics(self, wanted: Wanted, port: int, say: Say) -> None:
+        def answer(name: str, _query: str) -> Content | None:
+            return Content(self._metrics.encode(), CONTENT_TYPE) if name == "metrics" else None
+
+        try:
+            server = Server(answer, port, wanted.metrics_address, wanted.metrics_secret)
+        except OSError as error:
+            say(f"there are no metrics at {wanted.metrics_address}:{port}: {error.strerror or error}.")
             return
-        server.text = as_text([], 0).encode()
-        self._metrics = server
         self._servers.append(server)
         if not wanted.metrics_secret:
-            say(f"metrics: {server.url} (the address is a secret).")
-        elif not wanted.metrics_port:
+            say(f"metrics: {server.url}metrics (the address is a secret).")
+        elif port == 0:
             say(f"metrics: http://{wanted.metrics_address}:{server.port}/metrics (for the key of --metrics-key-file).")
 
     def run(self, is_over: Callable[[list[Seen]], bool]) -> None:
@@ -85,31 +95,25 @@ class Live:
             if is_over(seen):
                 break
             cost_s, spent_s = time.process_time() - spent_s, time.process_time()
-            every_s = pause_s(cost_s, _SHARE, _EVERY_S, _MOST_S) if self._hub.readers else _UNREAD_EVERY_S
+            every_s = pause_s(cost_s, _SHARE, _EVERY_S, _MOST_S) if self._history.is_watched else _UNREAD_EVERY_S
             stopped = bool(select.select([self._woken], [], [], every_s)[0])
-        self._hub.publish(event("end", {}), is_last=True)
-        until = time.monotonic() + _LINGER_S
-        while self._hub.readers and time.monotonic() < until:
-            time.sleep(0.02)
+        self._history.end()
+        if self._history.is_watched:
+            time.sleep(_LINGER_S)
         for server in self._servers:
             server.shutdown()
             server.server_close()
 
     def _publish(self, seen: list[Seen], now_ns: int) -> None:
-        if self._metrics is not None:
-            self._metrics.text = as_text(seen, now_ns).encode()
+        if self._serves_metrics:
+            self._metrics = as_text(seen, now_ns)
         if seen:
-            self._hub.publish(event("frame", self._model.frame(seen, now_ns)))
+            frame = self._model.frame(seen, now_ns)
+            self._history.publish(json.dumps(frame, separators=(",", ":")).encode())
 
     def stop(self) -> None:
         """Make `run` end soon. A handler of signals may call it."""
         os.write(self._waker, b".")
-
-
-def event(name: str, data: Mapping[str, object]) -> bytes:
-    """A message of a stream of events."""
-    text = json.dumps(data, separators=(",", ":"))
-    return f"event: {name}\ndata: {text}\n\n".encode()
 
 
 def watch(base: Mapping[str, str], named: str, wanted: Wanted, say: Say) -> None:

@@ -1,8 +1,8 @@
-"""The answers to the browser: the page and a stream of events, only with the secret, and only on this machine.
+"""The answers to a browser or a monitoring system: only with the secret, and the page only on this machine.
 
 Other users of the machine can reach the port, and web pages can make a browser send requests to it. A request is
-refused without content unless its path begins with the secret, its Host is ours, as after DNS rebinding it is not, and
-no other site has caused it.
+refused without content unless its path begins with the secret or a header has it, its Host is ours, as after DNS
+rebinding it is not, and no other site has caused it.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ import secrets
 import socket
 import socketserver
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from farandole.observe.live.hub import Hub
-from farandole.observe.live.metrics import CONTENT_TYPE
+from farandole.observe.live.history import History
 
 ADDRESS = "127.0.0.1"
-_REQUEST_S = 5.0  # for a request to be whole
-_WRITE_S = 20.0  # for a frame to be taken
-_QUIET_S = 10.0  # after which a line keeps the connection
+_REQUEST_S = 20.0  # for a request to come and its answer to be taken
 _MOST_CONNECTIONS = 32
+_REFUSED = "/"  # no name
 _PAGE = Path(__file__).with_name("page")
 _FILES = {
     "": ("index.html", "text/html; charset=utf-8"),
@@ -47,21 +46,41 @@ _HEADERS = {
 }
 
 
-class LiveServer(socketserver.ThreadingTCPServer):
-    """Listens on this machine's own address. Raises OSError for a port that is taken."""
+class Content(NamedTuple):
+    """An answer, and its type."""
+
+    body: bytes
+    kind: str
+
+
+Answer = Callable[[str, str], Content | None]  # a name and its query -> what is there; None: nothing
+
+
+def page(history: History) -> Answer:
+    """The page, its files, and `frames?NUMBER`: the frames from that number on."""
+
+    def answer(name: str, query: str) -> Content | None:
+        if name == "frames":
+            return Content(history.since(int(query) if query.isdecimal() else 0), "application/json")
+        if name not in _FILES:
+            return None
+        file, kind = _FILES[name]
+        return Content((_PAGE / file).read_bytes(), kind)
+
+    return answer
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """Listens on one address of this machine. Raises OSError for a port that is taken."""
 
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = 32
 
-    def __init__(self, port: int, hub: Hub, address: str = ADDRESS, token: str = "") -> None:
-        self.hub, self.token = hub, token or secrets.token_urlsafe(24)
+    def __init__(self, answer: Answer, port: int, address: str = ADDRESS, token: str = "") -> None:
+        self.answer, self.token = answer, token or secrets.token_urlsafe(24)
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        super().__init__((address, port), self.handler())
-
-    def handler(self) -> type[_Handler]:
-        """The class that answers a request."""
-        return _Handler
+        super().__init__((address, port), _Handler)
 
     @property
     def port(self) -> int:
@@ -70,12 +89,13 @@ class LiveServer(socketserver.ThreadingTCPServer):
 
     @property
     def url(self) -> str:
-        """The page's address, which is a secret."""
-        return f"http://{ADDRESS}:{self.port}/{self.token}/"
+        """Its address, which is a secret."""
+        return f"http://{self.server_address[0]!s}:{self.port}/{self.token}/"
 
     def knows_host(self, hosts: list[str]) -> bool:
-        """Returns whether a request's Host headers are one that names us."""
-        return len(hosts) == 1 and hosts[0].strip().lower() in (f"{ADDRESS}:{self.port}", f"localhost:{self.port}")
+        """Returns whether a request's Host headers name us. Any name may lead to an address that others reach."""
+        ours = f"{ADDRESS}:{self.port}", f"localhost:{self.port}"
+        return len(hosts) == 1 and (self.server_address[0] != ADDRESS or hosts[0].strip().lower() in ours)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread; hang up where there are too many."""
@@ -96,50 +116,45 @@ class LiveServer(socketserver.ThreadingTCPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: LiveServer
-    timeout = _WRITE_S
+    server: Server
 
     def handle(self) -> None:
-        """One request, which has to be whole soon."""
+        """One request; who takes too long for it is cut off."""
         watch = threading.Timer(_REQUEST_S, self._hang_up)
         watch.daemon = True
         watch.start()
-        self._watch = watch
-        try:
-            with contextlib.suppress(OSError):
-                self.handle_one_request()
-        finally:
-            watch.cancel()
+        with contextlib.suppress(OSError):
+            self.handle_one_request()
+        watch.cancel()
 
     def _hang_up(self) -> None:
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
-        """The page, one of its files, or the events."""
-        name = self._allowed()
-        if name is None:
-            self._answer(403)
-        elif name == "events":
-            self._watch.cancel()
-            self._stream()
-        elif name in _FILES:
-            file, kind = _FILES[name]
-            self._answer(200, (_PAGE / file).read_bytes(), kind)
+        """What the server has under this name."""
+        name, _, query = self._allowed_name().partition("?")
+        if name == _REFUSED:
+            self._send(403)
+        elif content := self.server.answer(name, query):
+            self._send(200, content)
         else:
-            self._answer(404)
+            self._send(404)
 
     def _refuse_method(self) -> None:
-        self._answer(403 if self._allowed() is None else 405)
+        self._send(403 if self._allowed_name() == _REFUSED else 405)
 
     do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = do_TRACE = do_CONNECT = _refuse_method
 
-    def _allowed(self) -> str | None:
-        """The name behind the secret, for a request that may be answered."""
-        token, slash, name = self.path.partition("?")[0].removeprefix("/").partition("/")
+    def _allowed_name(self) -> str:
+        """The name in `/SECRET/NAME`, or in `/NAME` with the secret in a header; _REFUSED without it."""
+        token, slash, name = self.path.removeprefix("/").partition("/")
+        if not slash:
+            (scheme, _, token), name = self.headers.get("Authorization", "").partition(" "), token
+            token = token if scheme == "Bearer" else ""
         knows_secret = hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode())
         knows_host = self.server.knows_host(self.headers.get_all("Host", []))
-        return name if knows_secret and knows_host and slash and not self._is_of_another_site() else None
+        return name if knows_secret and knows_host and not self._is_of_another_site() else _REFUSED
 
     def _is_of_another_site(self) -> bool:
         origin = self.headers.get("Origin")
@@ -148,88 +163,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """For requests that cannot be read: without a word about us."""
-        self._answer(int(code))
+        self._send(int(code))
 
-    def _answer(self, code: int, body: bytes = b"", kind: str = "") -> None:
+    def _send(self, code: int, content: Content | None = None) -> None:
         self.request_version = "HTTP/1.0"
         self.send_response_only(code)
-        for name, value in {**({"Content-Type": kind} if kind else {}), **(_HEADERS if code == 200 else {})}.items():
+        body, headers = (content.body, {"Content-Type": content.kind, **_HEADERS}) if content else (b"", {})
+        for name, value in {**headers, "Content-Length": str(len(body)), "Connection": "close"}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
 
-    def _stream(self) -> None:
-        reader = self.server.hub.join()
-        if reader is None:
-            self._answer(503)
-            return
-        try:
-            self.send_response_only(200)
-            for name, value in {"Content-Type": "text/event-stream; charset=utf-8", **_HEADERS}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            over = False
-            while not over:
-                frame, missed, over = reader.take(_QUIET_S)
-                if missed:
-                    self.wfile.write(b"event: missed\ndata: %d\n\n" % missed)
-                self.wfile.write(b": here\n\n" if frame is None else frame)
-        except OSError:  # it went, or took nothing for too long; a browser comes again by itself
-            pass
-        finally:
-            self.server.hub.leave(reader)
-
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: the path is a secret, and the terminal is the ranks'."""
-
-
-class MetricsServer(LiveServer):
-    """Answers /metrics alone: behind the secret as the page, or to `Authorization: Bearer SECRET`."""
-
-    def __init__(self, port: int, address: str = ADDRESS, token: str = "") -> None:
-        self.text = b""
-        super().__init__(port, Hub(), address, token)
-
-    def handler(self) -> type[_Handler]:
-        """The class that answers a request."""
-        return _MetricsHandler
-
-    @property
-    def url(self) -> str:
-        """The address of the metrics, which is a secret."""
-        return f"http://{self.server_address[0]!s}:{self.port}/{self.token}/metrics"
-
-    def knows_host(self, hosts: list[str]) -> bool:
-        """As for the page; on another address than this machine's own any name may lead here."""
-        return super().knows_host(hosts) or (self.server_address[0] != ADDRESS and len(hosts) == 1)
-
-
-class _MetricsHandler(_Handler):
-    server: MetricsServer
-
-    def do_GET(self) -> None:
-        """The metrics."""
-        given = self.headers.get("Authorization", "").encode("utf-8", "replace")
-        if self.path == "/metrics" and hmac.compare_digest(given, f"Bearer {self.server.token}".encode()):
-            self.path = f"/{self.server.token}/metrics"
-        name = self._allowed()
-        if name is None:
-            self._answer(403)
-        elif name == "metrics":
-            self._answer(200, self.server.text, CONTENT_TYPE)
-        else:
-            self._answer(404)
-
-
-def open_server(port: int, hub: Hub) -> tuple[LiveServer, str]:
-    """A server on this port, or on another with a sentence why. Port 0: any. Raises OSError."""
-    try:
-        return LiveServer(port, hub), ""
-    except OSError as error:
-        if port == 0:
-            raise
-        why = error.strerror or str(error)
-        server = LiveServer(0, hub)
-        return server, f"port {port} cannot be had ({why.lower()}), so the page has port {server.port}."

@@ -2,6 +2,7 @@
 "use strict";
 
 const MOST_OPERATIONS = 200000, MOST_POINTS = 240;
+const POLL_MS = 300;
 const MANY_RANKS = 32; // more than are seen at once
 
 /** The operations that came, and each rank as the latest frame has it. */
@@ -14,7 +15,7 @@ class Store {
     this.count = 0;
     this.dropped = 0; // by this page, which keeps the latest
     this.leftOut = 0; // by the server, in frames
-    this.missed = 0; // frames that did not fit
+    this.missed = 0; // frames that the server has forgotten
     this.now = 0;
     this.job = "";
     this.size = 0;
@@ -116,10 +117,8 @@ class Store {
 class Page {
   constructor() {
     this.store = new Store();
-    this.shown = this.store;
     this.lanes = new Lanes(this.store);
     this.paused = false;
-    this.over = false;
     this.rows = new Map();
     this.on("pause", () => this.pause());
     this.on("nearer", () => this.lanes.zoom(0.5));
@@ -127,7 +126,7 @@ class Page {
     this.on("follow", () => { if (this.paused) this.pause(); this.lanes.follow(); });
     this.on("save", () => this.save());
     addEventListener("keydown", (event) => this.onKey(event));
-    this.connect();
+    this.poll();
   }
 
   on(id, act) { document.getElementById(id).addEventListener("click", act); }
@@ -139,27 +138,20 @@ class Page {
     document.getElementById(button).click();
   }
 
-  connect() {
-    const source = new EventSource("events");
-    source.addEventListener("open", () => {
-      if (this.store.count) this.start(); // the server tells the latest frames once more
-      this.say("live");
-    });
-    source.addEventListener("error", () => this.say(this.over ? "the job has ended" : "connection lost; trying again"));
-    source.addEventListener("frame", (event) => this.take(JSON.parse(event.data)));
-    source.addEventListener("missed", (event) => { this.store.missed += Number(event.data); });
-    source.addEventListener("end", () => {
-      this.over = true;
-      source.close();
-      this.say("the job has ended");
-      document.getElementById("verdict").dataset.kind = "over";
-    });
-  }
-
-  /** Begin with nothing, as after a connection that was lost. */
-  start() {
-    this.store = new Store();
-    this.lanes.store = this.store;
+  /** Asks for the frames since the last one, again and again. */
+  async poll() {
+    for (let next = 0, over = false; !over;) {
+      const news = await fetch(`frames?${next}`).then((answer) => answer.json()).catch(() => null);
+      this.say(news ? "live" : "connection lost; trying again");
+      if (news) {
+        this.store.missed += news.missed;
+        news.frames.forEach((frame) => this.take(frame));
+        ({ next, over } = news);
+      }
+      await new Promise((resolve) => { setTimeout(resolve, POLL_MS); });
+    }
+    this.say("the job has ended");
+    document.getElementById("verdict").dataset.kind = "over";
   }
 
   say(text) { document.getElementById("connection").textContent = text; }
