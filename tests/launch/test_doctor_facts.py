@@ -6,10 +6,12 @@ import os
 import re
 import signal
 import sys
+from math import inf
 from pathlib import Path
 
 import pytest
-from farandole.observe.doctor import build, examine, libraries, limits, machine, packages, report, settings
+from farandole.launch import cgroups as groups_of
+from farandole.observe.doctor import build, examine, libraries, machine, packages, report, settings
 from farandole.observe.doctor.finding import FAIL, OK, WARN, Finding
 
 ROOT = Path(__file__).parents[2]
@@ -39,8 +41,8 @@ def test_the_tightest_group_of_version_2_counts(proc: Path, cgroups: Path) -> No
     write(cgroups / "memory.current", "1900000\n")
     write(cgroups / "pod/container/cpu.max", "max 100000\n")
     write(cgroups / "pod/cpu.max", "150000 100000\n")
-    assert limits.memory_of_groups(proc, cgroups) == (2000000, 1900000)
-    assert limits.quota_of_groups(proc, cgroups) == 1.5
+    assert groups_of.memory(proc, cgroups) == (2000000, 1900000)
+    assert groups_of.cores(proc, cgroups) == 1.5
 
 
 def test_groups_of_version_1_count(proc: Path, cgroups: Path) -> None:
@@ -49,16 +51,16 @@ def test_groups_of_version_1_count(proc: Path, cgroups: Path) -> None:
     write(cgroups / "memory/job/memory.usage_in_bytes", "40\n")
     write(cgroups / "memory/memory.limit_in_bytes", "9223372036854771712\n")  # none
     write(cgroups / "cpu/job/cpu.cfs_quota_us", "-1\n")
-    assert limits.memory_of_groups(proc, cgroups) == (5000, 40)
-    assert limits.quota_of_groups(proc, cgroups) == limits.UNLIMITED
+    assert groups_of.memory(proc, cgroups) == (5000, 40)
+    assert groups_of.cores(proc, cgroups) == inf
     write(cgroups / "cpu/job/cpu.cfs_quota_us", "50000\n")
     write(cgroups / "cpu/job/cpu.cfs_period_us", "100000\n")
-    assert limits.quota_of_groups(proc, cgroups) == 0.5
+    assert groups_of.cores(proc, cgroups) == 0.5
 
 
 def test_no_groups_are_no_limits(proc: Path, cgroups: Path) -> None:
-    assert limits.memory_of_groups(proc, cgroups) == (limits.UNLIMITED, 0)
-    assert limits.quota_of_groups(proc, cgroups) == limits.UNLIMITED
+    assert groups_of.memory(proc, cgroups) == (inf, 0)
+    assert groups_of.cores(proc, cgroups) == inf
 
 
 @pytest.mark.parametrize(
@@ -74,8 +76,8 @@ def test_containers_are_known_by_their_traces(
     tmp_path: Path, file: str, environment: dict[str, str], words: str
 ) -> None:
     write(tmp_path / file, "")
-    assert words in machine.container(environment, tmp_path)
-    assert machine.container({}, tmp_path / "empty") == ""
+    assert words in machine.container_of(environment, tmp_path)
+    assert machine.container_of({}, tmp_path / "empty") == ""
 
 
 def test_two_copies_on_the_path_are_found_once_each(tmp_path: Path) -> None:
@@ -84,7 +86,7 @@ def test_two_copies_on_the_path_are_found_once_each(tmp_path: Path) -> None:
     write(tmp_path / "sources/farandole/__init__.py", "")
     (tmp_path / "link").symlink_to(tmp_path / "a")
     paths = [str(tmp_path / name) for name in ("sources", "b", "link", "a", "absent")]
-    assert build.copies(paths) == (str(tmp_path / "b/farandole"), str(tmp_path / "a/farandole"))
+    assert build.copies(paths) == [str(tmp_path / "b/farandole"), str(tmp_path / "a/farandole")]
 
 
 def test_how_a_child_ended() -> None:
@@ -98,9 +100,9 @@ def test_a_core_that_crashes_is_a_finding(tmp_path: Path, monkeypatch: pytest.Mo
     write(tmp_path / "farandole/__init__.py", "__version__ = '0'\n")
     write(tmp_path / "farandole/_runtime/selftest.py", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    facts = build.gather(dict(os.environ), 30.0)
-    levels = {finding.check: finding.level for finding in build.judge(facts)}
-    assert "SIGSEGV" in facts.load.error
+    trials = build.attempt(dict(os.environ), 30.0)
+    levels = {finding.check: finding.level for finding in build.judge(trials, "")}
+    assert "SIGSEGV" in trials.describe.error
     assert {name: levels[name] for name in ("core", "one rank", "two ranks")} == dict.fromkeys(
         ("core", "one rank", "two ranks"), FAIL
     )
@@ -110,7 +112,7 @@ def test_a_core_that_hangs_is_ended_at_the_limit(tmp_path: Path, monkeypatch: py
     write(tmp_path / "farandole/__init__.py", "")
     write(tmp_path / "farandole/_runtime/selftest.py", "import time\ntime.sleep(600)\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    assert build.gather(dict(os.environ), 0.5).load.error == "no answer within 0.5 s"
+    assert build.attempt(dict(os.environ), 0.5).describe.error == "no answer within 0.5 s"
 
 
 def test_the_rank_that_fails_is_named_beside_the_one_that_waits(
@@ -128,44 +130,36 @@ def main():
 """
     write(tmp_path / "farandole/_runtime/selftest.py", main)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    facts = build.gather(dict(os.environ), 5.0)
-    assert facts.alone.error == "no room"
-    assert facts.together.error == "rank 0: no answer within 5 s; rank 1: no room"
+    trials = build.attempt(dict(os.environ), 30.0)
+    assert trials.alone.error == "no room"
+    assert re.fullmatch(r"rank 1 failed first: exit code 1 after [\d.]+ s: no room", trials.together.error)
+
+
+def test_two_ranks_that_hang_are_ended_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "farandole/__init__.py", "")
+    main = (
+        "import os, time\ndef main():\n    time.sleep(60 if 'FARANDOLE_RANK' in os.environ else 0)\n    print('{}')\n"
+    )
+    write(tmp_path / "farandole/_runtime/selftest.py", main)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert build.attempt(dict(os.environ), 2.0).together.error == "no answer within 2 s"
 
 
 def test_a_core_that_cannot_be_imported_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "farandole/__init__.py", "")
     write(tmp_path / "farandole/_runtime/selftest.py", "raise ImportError('GLIBC_2.99 not found')\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    assert build.gather(dict(os.environ), 30.0).load.error == "ImportError: GLIBC_2.99 not found"
+    assert build.attempt(dict(os.environ), 30.0).describe.error == "ImportError: GLIBC_2.99 not found"
 
 
-@pytest.mark.parametrize(
-    ("size", "mode", "words"), [(32, 0o600, ""), (31, 0o600, "32 bytes"), (33, 0o600, "32 bytes"), (32, 0o644, "other")]
-)
-def test_a_key_file(tmp_path: Path, size: int, mode: int, words: str) -> None:
-    path = tmp_path / "key"
-    path.write_bytes(bytes(size))
-    path.chmod(mode)
-    error = settings.key_file_error(str(path))
-    assert bool(error) == bool(words)
-    assert words in error
-    assert "cannot be read" in settings.key_file_error(str(tmp_path / "absent"))
-
-
-def test_libraries_are_found_by_name_and_once(tmp_path: Path) -> None:
+def test_the_driver_on_the_users_path_comes_first_and_once(tmp_path: Path) -> None:
     real = tmp_path / "libcuda.so.580.159"
-    real.write_text("")
+    write(real, "")
     (tmp_path / "libcuda.so.1").symlink_to(real)
     (tmp_path / "other").mkdir()
     (tmp_path / "other/libcuda.so.1").symlink_to(real)
-    files = [str(tmp_path / "libcuda.so.1"), str(tmp_path / "other/libcuda.so.1"), str(real), "/l/libcudart.so.1"]
-    assert libraries.matching(files, libraries.DRIVER) == (str(tmp_path / "libcuda.so.1"),)
-
-
-def test_libraries_on_the_users_path_come_first(tmp_path: Path) -> None:
-    write(tmp_path / "libcuda.so.1", "")
-    assert libraries.gather({"LD_LIBRARY_PATH": str(tmp_path)}).drivers[0] == str(tmp_path / "libcuda.so.1")
+    found = libraries.drivers(f"{tmp_path}:{tmp_path}/other:{tmp_path}/none")
+    assert found[0] == str(tmp_path / "libcuda.so.1") and str(tmp_path / "other/libcuda.so.1") not in found
 
 
 def test_this_python_knows_its_packages_without_importing_them() -> None:
@@ -220,19 +214,3 @@ def test_only_a_failure_is_an_exit_code(level: str, code: int) -> None:
     findings = [Finding(OK, "a", "text"), Finding(level, "b", "text", "mend" if level != OK else "")]
     assert report.exit_code(findings) == code
     assert f"{int(code == 1)} FAIL" in report.as_text(findings).splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    ("environment", "launcher"),
-    [
-        ({}, ""),
-        ({"FARANDOLE_RANK": "0", "OMPI_COMM_WORLD_RANK": "1"}, "farandole run"),
-        ({"TORCHELASTIC_RUN_ID": "none"}, "torchrun"),
-        ({"OMPI_COMM_WORLD_RANK": "1", "SLURM_STEP_NUM_TASKS": "1"}, "Open MPI's mpirun"),
-        ({"PMI_RANK": "1", "MPI_LOCALRANKID": "1", "SLURM_STEP_NUM_TASKS": "1"}, "MPICH's mpiexec"),
-        ({"PMI_RANK": "1", "SLURM_STEP_NUM_TASKS": "2"}, "Slurm's srun"),
-        ({"SLURM_STEP_NUM_TASKS": "1"}, ""),
-    ],
-)
-def test_launchers_are_known_by_their_variables(environment: dict[str, str], launcher: str) -> None:
-    assert settings.gather(environment).launcher == launcher

@@ -13,10 +13,10 @@ from typing import Any
 import psutil
 import pytest
 from farandole.launch.remote.examination import GREETING_SECONDS, Examination
-from farandole.observe.doctor.finding import FAIL, OK, WARN, fail, ok
+from farandole.observe.doctor.finding import FAIL, OK, WARN, Finding, fail, ok
 from farandole.observe.doctor.here import digest
-from farandole.observe.doctor.hosts import ALL, Clock, HostFacts, HostFinding, Versions, judge
-from farandole.observe.doctor.hosts_report import as_json, as_text, exit_code
+from farandole.observe.doctor.hosts import Clock, HostFacts, Versions, judge
+from farandole.observe.doctor.report import exit_code, hosts_as_json, hosts_as_text
 
 VERSIONS = Versions(
     {"farandole": "0.1.0", "farandole-torch": "0.1.0"},
@@ -54,14 +54,14 @@ def host(number: int, **changes: Any) -> HostFacts:
     return replace(facts, **changes)
 
 
-def judged(*hosts: HostFacts) -> list[HostFinding]:
-    return [each for each in judge(hosts) if each.finding.level != OK]
+def judged(*hosts: HostFacts) -> list[Finding]:
+    return [each for each in judge(hosts) if each.level != OK]
 
 
 def test_nothing_is_wrong_with_good_hosts() -> None:
     found = judge([host(number) for number in range(3)])
-    assert {each.finding.level for each in found} == {OK} and exit_code(found) == 0
-    text = as_text(found)
+    assert {each.level for each in found} == {OK} and exit_code(found) == 0
+    text = hosts_as_text(found)
     assert "OK    h1:        3 checks OK; all others reach it at 10.0.0.1; 172.17.0.1 by none" in text.splitlines()
     assert "jobs run on these hosts." in text
 
@@ -86,8 +86,8 @@ def changed(part: str, **values: str) -> Versions:
 )
 def test_versions_that_differ_are_told_with_their_hosts(versions: Versions, level: str, check: str, words: str) -> None:
     (found,) = judged(host(0), host(1), host(2, versions=versions))
-    assert (found.host, found.finding.level, found.finding.check) == (ALL, level, check)
-    assert words in found.finding.text and found.finding.mend
+    assert (found.host, found.level, found.check) == ("", level, check)
+    assert words in found.text and found.mend
 
 
 def test_wheels_of_other_platforms_and_unknown_ones_are_not_compared() -> None:
@@ -97,8 +97,8 @@ def test_wheels_of_other_platforms_and_unknown_ones_are_not_compared() -> None:
 
 def test_an_agent_of_another_version_is_told_without_its_examination() -> None:
     found = judged(host(0), host(1, version="0.0.9", versions=None, findings=None, problem="h1 was lost"))
-    assert [each.finding.check for each in found] == ["examination", "farandole"]
-    assert "0.0.9 on h1" in found[1].finding.text
+    assert [each.check for each in found] == ["examination", "farandole"]
+    assert "0.0.9 on h1" in found[1].text
 
 
 def test_a_wheel_is_known_by_its_own_files() -> None:
@@ -123,33 +123,33 @@ def test_a_wheel_is_known_by_its_own_files() -> None:
 )
 def test_clocks_more_than_a_second_apart_are_told(clocks: Sequence[Clock], late: str) -> None:
     found = judged(*(host(number, clock=clock) for number, clock in enumerate(clocks)))
-    assert [each.finding.level for each in found] == [WARN] * bool(late)
-    assert not late or late in found[0].finding.text
+    assert [each.level for each in found] == [WARN] * bool(late)
+    assert not late or late in found[0].text
 
 
 def test_a_host_that_another_does_not_reach_fails() -> None:
     (found,) = judged(host(0, reached={(2, "10.0.0.2")}), host(1), host(2))
-    assert (found.host, found.finding.level) == ("h1", FAIL)
-    assert "h0 cannot connect to h1 (10.0.0.1, 172.17.0.1)" in found.finding.text
-    assert "firewall" in found.finding.mend
+    assert (found.host, found.level) == ("h1", FAIL)
+    assert "h0 cannot connect to h1 (10.0.0.1, 172.17.0.1)" in found.text
+    assert "firewall" in found.mend
 
 
 def test_hosts_that_have_not_answered_count_for_nothing_else() -> None:
     lost = HostFacts("me@h1", problem="me@h1 cannot be reached", remedy="is it up?")
     found = judged(host(0), lost, host(2))
-    assert [(each.host, each.finding) for each in found] == [("me@h1", fail("agent", lost.problem, "Is it up?"))]
+    assert found == [replace(fail("agent", lost.problem, "Is it up?"), host="me@h1")]
     (found_alone,) = judged(replace(lost, remedy=""))
-    assert found_alone.finding.mend == "Try it: ssh h1 true"
+    assert found_alone.mend == "Try it: ssh h1 true"
 
 
 def test_one_machine_with_two_names_fails() -> None:
     (found,) = judged(host(0), host(1, identity="machine 0"), host(2))
-    assert found.finding.level == FAIL and "h0, h1 are one machine" in found.finding.text
+    assert found.level == FAIL and "h0, h1 are one machine" in found.text
 
 
 def test_json_is_a_list_with_hosts() -> None:
     found = judge([host(0, findings=[fail("memory", "none", "Buy some.")]), host(1), host(2)])
-    rows = json.loads(as_json(found))
+    rows = json.loads(hosts_as_json(found))
     assert {"host": "h0", "level": "FAIL", "check": "memory", "text": "none", "mend": "Buy some."} in rows
     assert {row["host"] for row in rows} == {"h0", "h1", "h2", ""} and exit_code(found) == 1
 

@@ -2,30 +2,81 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 import pytest
 from farandole.observe.doctor import build, libraries, limits, machine, network, packages, settings
 from farandole.observe.doctor.finding import FAIL, OK, WARN, Finding
 
-MACHINE = machine.Facts("Linux", "x86_64", "6.1.0", (3, 12, 1), "CPython", "/usr/bin/python3", "", "", 1000, "ada", "")
-LIMITS = limits.Facts(8 << 30, limits.UNLIMITED, 0, 4096, 8192, 100, True, 8 << 20, False, 8, 8, limits.UNLIMITED)
-NETWORK = network.Facts("", "h0", ("10.0.0.1",), 0.01, "")
-LOADED = build.Trial(({"version": "0.1.0", "abi": build.EXPECTED_ABI, "path": "/p/_core.so"},))
+GIB, MIB = 1 << 30, 1 << 20
+LOADED = build.Trial({"version": "0.1.0", "abi": build.EXPECTED_ABI, "path": "/p/_core.so"})
 ANSWER = {"rank": 0, "size": 1, "isa": "avx2", "nodes": [[0]]}
-BUILD = build.Facts(
-    "0.1.0",
-    ("/p",),
+PAIR = {**ANSWER, "size": 2, "nodes": [[0, 1]]}
+TRIALS = build.Trials(
     LOADED,
-    build.Trial(({"found": [["native", "", ""], ["gloo", "Gloo 0.5.0", ""], ["other", "", "it needs libother"]]},)),
-    build.Trial((ANSWER,), "", 0.2),
-    build.Trial(({**ANSWER, "nodes": [[0, 1]]},) * 2, "", 0.3),
+    build.Trial({"found": [["native", "", ""], ["gloo", "Gloo 0.5.0", ""], ["other", "", "it needs libother"]]}),
+    build.Trial(ANSWER, "", 0.2),
+    build.Trial(PAIR, "", 0.3),
 )
 PLUGIN = packages.Plugin("torch", "farandole_torch", "farandole-torch", "0.1.3", True)
 PACKAGES = packages.Facts("0.1.0", "1.23.5", {"torch": "2.13.0+cpu"}, (PLUGIN,))
-SETTINGS = settings.Facts({}, "", "", "", "")
-LIBRARIES = libraries.Facts((), ())
+NOWHERE = {"launcher": "", "refusal": "", "doubt": "", "key_error": ""}
+GOOD = [
+    machine.platform("Linux", "6.1.0", "x86_64"),
+    machine.python("CPython", (3, 12, 1), "/usr/bin/python3"),
+    machine.memfd(""),
+    machine.pidfd("", "6.1.0"),
+    machine.user(1000, "ada"),
+    machine.container(""),
+    machine.container("a Kubernetes pod"),
+    limits.memory(8 * GIB, inf, 0),
+    limits.memory(8 * GIB, 4 * GIB, 900 * MIB),
+    limits.open_files(4096),
+    limits.open_files(inf),
+    limits.processes(8192, 100),
+    limits.processes(inf, 8000),
+    limits.locked_memory(8 * MIB, has_rdma=False),
+    limits.locked_memory(inf, has_rdma=True),
+    limits.cores(8, 8, inf),
+    limits.cores(8, 2, inf),
+    network.loopback(""),
+    network.host_name("h0", ["10.0.0.1"], 0.01, ""),
+    *build.several_copies(["/p"]),
+    *build.judge(TRIALS, "0.1.0"),
+    *packages.judge(PACKAGES),
+    settings.launcher(NOWHERE),
+    settings.key(NOWHERE, ""),
+    libraries.cuda_driver([], 0),
+    libraries.cuda_driver(["/l/libcuda.so.1"], 0),
+    libraries.cuda_driver(["/l/libcuda.so.1"], 1),
+]
+BAD = [
+    (machine.platform("Darwin", "22", "x86_64"), FAIL, "Linux on x86-64 or aarch64"),
+    (machine.platform("Linux", "6.1.0", "riscv64"), FAIL, "riscv64"),
+    (machine.python("CPython", (3, 9, 18), "/py"), FAIL, "3.10 or newer"),
+    (machine.python("PyPy", (3, 11, 0), "/py"), FAIL, "CPython"),
+    (machine.memfd("Function not implemented"), FAIL, "seccomp"),
+    (machine.pidfd("Function not implemented", "4.18"), WARN, "Linux 5.3"),
+    (machine.user(4711, ""), WARN, "4711"),
+    (limits.memory(100 * MIB, inf, 0), WARN, "100 MiB"),
+    (limits.memory(8 * GIB, GIB, 900 * MIB), WARN, "900 MiB of 1.0 GiB"),
+    (limits.open_files(256), WARN, "ulimit -n 1024"),
+    (limits.processes(300, 100), WARN, "ulimit -u 1124"),
+    (limits.locked_memory(64 << 10, has_rdma=True), WARN, "ulimit -l unlimited"),
+    (limits.cores(8, 8, 2.5), WARN, "OMP_NUM_THREADS"),
+    (limits.cores(8, 8, 0.5), WARN, "at least one core"),
+    (network.loopback("Network is unreachable"), FAIL, "ip link set lo up"),
+    (network.host_name("h0", [], 0.1, "Name or service not known"), WARN, "127.0.1.1 h0"),
+    (network.host_name("h0", ["10.0.0.1"], 3.2, ""), WARN, "3200 ms"),
+    (*build.several_copies(["/a/farandole", "/b/farandole"]), WARN, "/a/farandole, /b/farandole; the first"),
+    (settings.launcher({**NOWHERE, "refusal": "replace `horovodrun` by `farandole run`"}), FAIL, "horovodrun"),
+    (settings.launcher({**NOWHERE, "doubt": "JOB_COMPLETION_INDEX=0 is set"}), WARN, "JOB_COMPLETION_INDEX=0"),
+    (settings.key({**NOWHERE, "key_error": "other users may open it"}, "/k"), FAIL, "umask 077"),
+    (libraries.cuda_driver([], 1), WARN, "--gpus all"),
+]
 
 
 def check_the_one(findings: Sequence[Finding], check: str, level: str, words: str) -> None:
@@ -35,98 +86,50 @@ def check_the_one(findings: Sequence[Finding], check: str, level: str, words: st
 
 
 def test_nothing_is_wrong_with_a_good_machine() -> None:
-    findings = [
-        *machine.judge(MACHINE),
-        *limits.judge(LIMITS),
-        *network.judge(NETWORK),
-        *build.judge(BUILD),
-        *packages.judge(PACKAGES),
-        *settings.judge(SETTINGS),
-        *libraries.judge(LIBRARIES),
-    ]
-    assert [finding for finding in findings if finding.level != OK or finding.mend] == []
-    assert len(findings) == 26
+    assert [finding for finding in GOOD if finding.level != OK or finding.mend] == []
+    words = " ".join(finding.text for finding in GOOD)
+    for each in ("900 MiB of 4.0 GiB", "unlimited", "2 of 8", "network namespace", "no GPU is visible", "1 GPU"):
+        assert each in words
+
+
+@pytest.mark.parametrize(("finding", "level", "words"), BAD)
+def test_what_is_wrong_is_told_with_what_to_do(finding: Finding, level: str, words: str) -> None:
+    assert finding.level == level
+    assert words in finding.text + finding.mend
+    assert len(finding.mend) >= 20 and "\n" not in finding.text + finding.mend
 
 
 @pytest.mark.parametrize(
     ("change", "check", "level", "words"),
     [
-        ({"system": "Darwin"}, "platform", FAIL, "Linux on x86-64 or aarch64"),
-        ({"machine": "riscv64"}, "platform", FAIL, "riscv64"),
-        ({"python": (3, 9, 18)}, "python", FAIL, "3.10 or newer"),
-        ({"implementation": "PyPy"}, "python", FAIL, "CPython"),
-        ({"memfd_error": "Function not implemented"}, "memfd", FAIL, "seccomp"),
-        ({"pidfd_error": "Function not implemented", "kernel": "4.18"}, "pidfd", WARN, "Linux 5.3"),
-        ({"user": "", "uid": 4711}, "user", WARN, "4711"),
-        ({"container": "a Kubernetes pod"}, "container", OK, "network namespace"),
-    ],
-)
-def test_machine(change: dict[str, object], check: str, level: str, words: str) -> None:
-    check_the_one(machine.judge(replace(MACHINE, **change)), check, level, words)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("change", "check", "level", "words"),
-    [
-        ({"memory_available": 100 << 20}, "memory", WARN, "100 MiB"),
-        ({"memory_limit": 1 << 30, "memory_used": 900 << 20}, "memory", WARN, "900 MiB of 1.0 GiB"),
-        ({"memory_limit": 4 << 30, "memory_used": 900 << 20}, "memory", OK, "900 MiB of 4.0 GiB"),
-        ({"open_files": 256}, "open files", WARN, "ulimit -n 1024"),
-        ({"open_files": limits.UNLIMITED}, "open files", OK, "unlimited"),
-        ({"processes": 300}, "processes", WARN, "ulimit -u 1124"),
-        ({"processes": 300, "processes_are_limited": False}, "processes", OK, "300"),
-        ({"locked": 64 << 10, "has_rdma": True}, "locked memory", WARN, "ulimit -l unlimited"),
-        ({"locked": limits.UNLIMITED, "has_rdma": True}, "locked memory", OK, "unlimited"),
-        ({"cpus_by_affinity": 2}, "cores", OK, "2 of 8"),
-        ({"cpus_by_quota": 2.5}, "cores", WARN, "OMP_NUM_THREADS"),
-        ({"cpus_by_quota": 0.5}, "cores", WARN, "at least one core"),
-    ],
-)
-def test_limits(change: dict[str, object], check: str, level: str, words: str) -> None:
-    check_the_one(limits.judge(replace(LIMITS, **change)), check, level, words)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("change", "check", "level", "words"),
-    [
-        ({"loopback_error": "Network is unreachable"}, "loopback", FAIL, "ip link set lo up"),
-        ({"resolve_error": "Name or service not known", "addresses": ()}, "host name", WARN, "127.0.1.1 h0"),
-        ({"resolve_s": 3.2}, "host name", WARN, "3200 ms"),
-    ],
-)
-def test_network(change: dict[str, object], check: str, level: str, words: str) -> None:
-    check_the_one(network.judge(replace(NETWORK, **change)), check, level, words)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("change", "check", "level", "words"),
-    [
-        ({"copies": ("/a/farandole", "/b/farandole")}, "copies", WARN, "/a/farandole, /b/farandole; the first"),
         ({}, "backend gloo", OK, "Gloo 0.5.0; the job's key does not guard"),
         ({}, "backend other", OK, "needed with FARANDOLE_BACKEND=other only: it needs libother"),
         (
-            {"backends": build.Trial(({"found": [["other", "", "it needs libother"]], "asked_for": ["other"]},))},
+            {"backends": build.Trial({"found": [["other", "", "it needs libother"]], "asked_for": ["other"]})},
             "backend other",
             FAIL,
             "it needs libother",
         ),
         (
-            {"backends": build.Trial(({"found": [["native", "", ""]], "asked_for": ["nctl"]},))},
+            {"backends": build.Trial({"found": [["native", "", ""]], "asked_for": ["nctl"]})},
             "backends",
             FAIL,
             "asks for 'nctl', which is none",
         ),
         ({"backends": build.Trial(error="killed by SIGSEGV")}, "backends", WARN, "killed by SIGSEGV"),
-        ({"load": build.Trial(error="ImportError: no _core")}, "core", FAIL, "ImportError: no _core"),
-        ({"load": build.Trial(({"version": "0.1.0", "abi": 9, "path": "/p"},))}, "core", FAIL, "ABI 9"),
-        ({"distribution": "0.0.9"}, "core", WARN, "0.0.9"),
+        ({"describe": build.Trial(error="ImportError: no _core")}, "core", FAIL, "ImportError: no _core"),
+        ({"describe": build.Trial({"version": "0.1.0", "abi": 9, "path": "/p"})}, "core", FAIL, "ABI 9"),
         ({"alone": build.Trial(error="it was killed by SIGILL")}, "one rank", FAIL, "SIGILL"),
         ({"together": build.Trial(error="no answer within 60 s")}, "two ranks", FAIL, "within 60 s"),
-        ({"together": build.Trial(({**ANSWER, "nodes": [[0], [1]]},) * 2)}, "two ranks", WARN, "FARANDOLE_ARENAS"),
+        ({"together": build.Trial({**PAIR, "nodes": [[0], [1]]})}, "two ranks", WARN, "FARANDOLE_ARENAS"),
     ],
 )
 def test_build(change: dict[str, object], check: str, level: str, words: str) -> None:
-    check_the_one(build.judge(replace(BUILD, **change)), check, level, words)  # type: ignore[arg-type]
+    check_the_one(build.judge(replace(TRIALS, **change), "0.1.0"), check, level, words)  # type: ignore[arg-type]
+
+
+def test_a_distribution_of_another_version_is_told() -> None:
+    check_the_one(build.judge(TRIALS, "0.0.9"), "core", WARN, "0.0.9")
 
 
 @pytest.mark.parametrize(
@@ -172,56 +175,43 @@ def test_packages(change: dict[str, object], check: str, level: str, words: str)
     ],
 )
 def test_a_variable(name: str, value: str, level: str, words: str) -> None:
-    check_the_one(settings.judge(replace(SETTINGS, variables={name: value})), "settings", level, words)
+    check_the_one([settings.variable(name, value)], "settings", level, words)
 
 
 @pytest.mark.parametrize(
-    ("facts", "level", "words"),
+    ("launcher", "path", "words"),
     [
-        (settings.Facts({}, "farandole run", "", "", ""), OK, "as secret as your user account"),
-        (settings.Facts({}, "torchrun", "", "", ""), OK, "the kernel vouches for the user"),
-        (settings.Facts({"FARANDOLE_REQUIRE_KEY": "1"}, "torchrun", "", "", ""), FAIL, "FARANDOLE_KEY_FILE"),
-        (settings.Facts({"FARANDOLE_KEY_FILE": "/k"}, "torchrun", "", "", ""), OK, "as secret as that file"),
-        (settings.Facts({"FARANDOLE_KEY_FILE": "/k"}, "", "", "", "other users may open it"), FAIL, "umask 077"),
-        (settings.Facts({}, "farandole run", "", "", ""), OK, "as secret as your user account"),
+        ("farandole run", "", "as secret as your user account"),
+        ("torchrun", "", "the kernel vouches for the user"),
+        ("torchrun", "/k", "as secret as that file"),
+        ("Open MPI's mpirun", "", "as secret as its connections"),
     ],
 )
-def test_the_key_is_as_secret_as_its_channel(facts: settings.Facts, level: str, words: str) -> None:
-    check_the_one(settings.judge(facts), "job key", level, words)
+def test_the_key_is_as_secret_as_its_channel(launcher: str, path: str, words: str) -> None:
+    check_the_one([settings.key({**NOWHERE, "launcher": launcher}, path)], "job key", OK, words)
+
+
+KEY = "/proc/self/exe"  # no file of 32 bytes
 
 
 @pytest.mark.parametrize(
-    ("environment", "level", "words"),
+    ("environment", "check", "level", "words"),
     [
-        ({}, OK, "no rank of a job"),
-        ({"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2"}, OK, "a rank of torchrun"),
-        ({"HOROVOD_SIZE": "2"}, FAIL, "replace `horovodrun` by `farandole run`"),
-        ({"JOB_COMPLETION_INDEX": "0"}, WARN, "JOB_COMPLETION_INDEX=0"),
+        ({}, "launcher", OK, "no rank of a job"),
+        ({"FARANDOLE_RANK": "0", "FARANDOLE_SIZE": "1"}, "launcher", OK, "a rank of farandole run"),
+        ({"TORCHELASTIC_RUN_ID": "x", "RANK": "9", "WORLD_SIZE": "2"}, "launcher", FAIL, "RANK='9' cannot be right"),
+        ({"HOROVOD_SIZE": "2"}, "launcher", FAIL, "replace `horovodrun` by `farandole run`"),
+        ({"JOB_COMPLETION_INDEX": "0"}, "launcher", WARN, "JOB_COMPLETION_INDEX=0"),
+        ({"FARANDOLE_KEY_FILE": KEY}, "job key", FAIL, "bytes, not 32"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "h0", "FARANDOLE_REQUIRE_KEY": "1"},
+            "launcher",
+            FAIL,
+            "asks for a job key",
+        ),
     ],
 )
-def test_one_of_several_ranks_is_told(environment: dict[str, str], level: str, words: str) -> None:
-    check_the_one(settings.judge(settings.gather(environment)), "launcher", level, words)
-
-
-@pytest.mark.parametrize(
-    ("change", "check", "level", "words"),
-    [
-        ({"gpus": ("/dev/nvidia0",)}, "CUDA driver", WARN, "--gpus all"),
-        ({"drivers": ("/l/libcuda.so.1",)}, "CUDA driver", OK, "no GPU is visible"),
-        ({"drivers": ("/l/libcuda.so.1",), "gpus": ("/dev/nvidia0",)}, "CUDA driver", OK, "1 GPU"),
-    ],
-)
-def test_libraries(change: dict[str, object], check: str, level: str, words: str) -> None:
-    check_the_one(libraries.judge(replace(LIBRARIES, **change)), check, level, words)  # type: ignore[arg-type]
-
-
-def test_what_is_not_ok_has_a_mend_of_one_sentence() -> None:
-    bad = [
-        *machine.judge(machine.Facts("Plan 9", "vax", "4", (2, 7, 0), "PyPy", "/py", "no", "no", 1, "", "a pod")),
-        *limits.judge(limits.Facts(1, 1, 1, 1, 1, 1, True, 1, True, 8, 8, 0.1)),
-        *network.judge(network.Facts("no", "h", (), 9.0, "no")),
-        *build.judge(build.Facts("", ("/a", "/b"), *[build.Trial(error="no")] * 4)),
-    ]
-    assert [finding.check for finding in bad if finding.level == OK] == ["/dev/shm", "container"]
-    assert [finding for finding in bad if finding.level != OK and len(finding.mend) < 20] == []
-    assert [finding for finding in bad if "\n" in finding.text + finding.mend] == []
+def test_what_init_would_say_is_told(environment: dict[str, str], check: str, level: str, words: str) -> None:
+    base = {name: value for name, value in os.environ.items() if not name.startswith("FARANDOLE_")} | environment
+    described = build.attempt_to_describe(base, 60.0)
+    check_the_one(settings.examine(environment, described), check, level, words)

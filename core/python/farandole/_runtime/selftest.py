@@ -1,6 +1,6 @@
 """The trials of the compiled core by `farandole doctor`, each in a process of its own: a crash does not end doctor.
 
-describe   load the core                                         -> where it is, its ABI
+describe   load the core, and look at the environment as init() does -> where it is, its ABI, our place
 backends  look for the libraries of all backends               -> which are found or missing, which are asked for
 exercise   init, sums against a closed formula, shutdown         -> rank, size, instruction set, groups
 """
@@ -26,7 +26,31 @@ def describe() -> dict[str, object]:
     from farandole._runtime.native import core
 
     struct_size, abi = (ctypes.c_uint32 * 2).from_address(core.api_address)
-    return {"version": farandole.__version__, "path": core.__file__, "abi": abi, "api_bytes": struct_size}
+    return {
+        "version": farandole.__version__,
+        "path": core.__file__,
+        "abi": abi,
+        "api_bytes": struct_size,
+        "place": place(),
+    }
+
+
+def place() -> dict[str, str]:
+    """This process's launcher, and what init() would say: an error, a warning, an error about the key's file."""
+    from farandole._start import environment, key_exchange
+
+    found = {"launcher": "", "refusal": "", "doubt": "", "key_error": ""}
+    try:
+        if path := environment.given_key_file():
+            key_exchange.read_key(path)
+    except ValueError as error:
+        found["key_error"] = str(error)
+    try:
+        world = environment.discover()
+        found |= {"launcher": world.launcher, "doubt": environment.doubt(world)}
+    except ValueError as error:
+        found["refusal"] = str(error)
+    return found
 
 
 def backends() -> dict[str, object]:

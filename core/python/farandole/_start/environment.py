@@ -256,6 +256,11 @@ def status_file() -> str:
     return os.environ.get("FARANDOLE_STATUS_FILE", "")
 
 
+def given_key_file() -> str:
+    """Path of the job's key, FARANDOLE_KEY_FILE; "" where it is not set. `key_file` may ask for it."""
+    return os.environ.get("FARANDOLE_KEY_FILE", "")
+
+
 def flight_recorder() -> str:
     """Where operations are recorded: a folder, or "0" for nowhere; by default one of this user."""
     return os.environ.get("FARANDOLE_FLIGHT_RECORDER", "")

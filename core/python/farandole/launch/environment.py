@@ -25,6 +25,7 @@ from pathlib import Path
 
 from farandole._start import sockets, this_host
 from farandole._start.horovod_names import horovod_variables
+from farandole.launch import cgroups
 from farandole.launch.hosts import bracketed
 from farandole.launch.messages import shown
 from farandole.launch.placement import Placement
@@ -277,28 +278,6 @@ def for_rank(
     return result
 
 
-def available_cores(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Cores this process may use: its affinity, cut by every cgroup v2 quota above it; at least 1."""
-    cores = len(os.sched_getaffinity(0))
-    try:
-        groups = (proc / "self/cgroup").read_text().splitlines()
-    except OSError:
-        return cores
-    path = next((line[len("0::") :] for line in groups if line.startswith("0::")), None)
-    if path is None:
-        return cores
-    here = cgroups / path.lstrip("/")
-    for folder in (here, *here.parents):
-        if not folder.is_relative_to(cgroups):
-            break
-        cores = min(cores, _quota_cores(folder / "cpu.max", cores))
-    return max(1, cores)
-
-
-def _quota_cores(cpu_max: Path, otherwise: int) -> int:
-    """`cpu.max` holds "<quota or max> <period>", both in microseconds."""
-    try:
-        quota, period = cpu_max.read_text().split()
-        return otherwise if quota == "max" else max(1, int(quota) // int(period))
-    except (OSError, ValueError, ZeroDivisionError):
-        return otherwise
+def available_cores(proc: Path = cgroups.PROC, groups: Path = cgroups.GROUPS) -> int:
+    """Cores this process may use: its affinity, cut by every quota of cgroups above it; at least 1."""
+    return max(1, int(min(len(os.sched_getaffinity(0)), cgroups.cores(proc, groups))))

@@ -88,12 +88,9 @@ def this_machine(base: Mapping[str, str]) -> Machine:
     """Look at this machine. `base`: variables of the launcher."""
     import psutil
 
-    from farandole.launch import environment, gpus
-    from farandole.observe.doctor import limits
+    from farandole.launch import cgroups, environment, gpus
 
-    limit, _ = limits.memory_of_groups(Path("/proc"), Path("/sys/fs/cgroup"))
-    memory = psutil.virtual_memory().total
-    memory = memory if limit == limits.UNLIMITED else min(memory, limit)
+    memory = int(min(psutil.virtual_memory().total, cgroups.memory()[0]))
     return Machine(gpus.count(base), environment.available_cores(), memory)
 
 

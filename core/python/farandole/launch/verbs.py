@@ -91,7 +91,7 @@ def _examine_hosts(as_json: bool, limit_s: float, where: Where) -> int:
     from farandole.launch.options import reach_options
     from farandole.launch.remote.examine import Order, examine_hosts
     from farandole.launch.spec import SpecError
-    from farandole.observe.doctor import hosts_report
+    from farandole.observe.doctor import report
 
     if where.hosts is not None and where.hostfile is not None:
         raise click.UsageError("give one of --hosts and --hostfile: both name the hosts.")
@@ -107,7 +107,7 @@ def _examine_hosts(as_json: bool, limit_s: float, where: Where) -> int:
     except (names_of_hosts.JobError, SpecError, environment.SettingError) as error:
         raise click.UsageError(str(error)) from error
     order = Order(names, local, options, base, limit_s)
-    return examine_hosts(order, hosts_report.as_json if as_json else hosts_report.as_text)
+    return examine_hosts(order, report.hosts_as_json if as_json else report.hosts_as_text)
 
 
 @click.command(context_settings=CONTEXT, short_help="Say what the ranks of a running job wait for.")

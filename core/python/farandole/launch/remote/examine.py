@@ -22,8 +22,9 @@ from farandole.launch.remote.examination import GREETING_SECONDS, Examination
 from farandole.launch.remote.link import NO_AGENT_REMEDY
 from farandole.launch.supervise import ENDING, Supervisor
 from farandole.launch.version import own_version
-from farandole.observe.doctor import hosts_report
-from farandole.observe.doctor.hosts import HostFacts, HostFinding, judge
+from farandole.observe.doctor import report
+from farandole.observe.doctor.finding import Finding
+from farandole.observe.doctor.hosts import HostFacts, judge
 
 _CANNOT_START = 1
 
@@ -39,7 +40,7 @@ class Order:
     limit_s: float
 
 
-def examine_hosts(order: Order, show: Callable[[Sequence[HostFinding]], str]) -> int:
+def examine_hosts(order: Order, show: Callable[[Sequence[Finding]], str]) -> int:
     """Print the text that `show` makes of the findings, and leave nothing behind.
 
     Returns 1 where something is FAIL, else 0; the code of a signal that ended it.
@@ -47,7 +48,7 @@ def examine_hosts(order: Order, show: Callable[[Sequence[HostFinding]], str]) ->
     return guard.run_guarded(lambda lifeline: _work(order, show, lifeline))
 
 
-def _work(order: Order, show: Callable[[Sequence[HostFinding]], str], lifeline: int) -> int:
+def _work(order: Order, show: Callable[[Sequence[Finding]], str], lifeline: int) -> int:
     supervisor = Supervisor(OutputOptions(), 0.0, lifeline)
     carrier = _Carrier(supervisor, _examination(order), order.options.python)
     try:
@@ -62,7 +63,7 @@ def _work(order: Order, show: Callable[[Sequence[HostFinding]], str], lifeline: 
         print(show(found), flush=True)
     except BrokenPipeError:
         return CLOSED_STDOUT
-    return hosts_report.exit_code(found)
+    return report.exit_code(found)
 
 
 def _examination(order: Order) -> Examination:

@@ -1,7 +1,7 @@
 """`farandole doctor`: what is built and found on this machine, and what would go wrong in a job.
 
-Each topic is a module of two halves: `gather` asks the machine, `judge` turns the facts into findings and is pure, so
-that the tests can show it machines that they do not have.
+Each topic is a module: `examine` asks the machine, and pure functions, one for each check, make findings of the
+answers, so that the tests can show them machines that they do not have.
 
     machine    platform, Python, kernel calls, user, container
     limits     memory, open files, processes, locked memory, cores
@@ -13,8 +13,7 @@ that the tests can show it machines that they do not have.
     examine    all topics in order
     report     findings -> text or JSON, exit code
 
-With -H an agent on each host (launch/remote) runs `here`; `hosts` judges what all of them found, and `hosts_report`
-prints it.
+With -H an agent on each host (launch/remote) runs `here`, and `hosts` judges what all of them found.
 """
 
 __all__: list[str] = []

@@ -10,14 +10,15 @@ from farandole.observe.doctor.finding import Finding, warn
 
 def examine(environment: Mapping[str, str], limit_s: float) -> list[Finding]:
     """Ask this machine everything; `limit_s` is the time that each trial of the core may take."""
+    trials = build.attempt(environment, limit_s)
     topics: dict[str, Callable[[], list[Finding]]] = {
-        "machine": lambda: machine.judge(machine.gather(environment)),
-        "limits": lambda: limits.judge(limits.gather()),
-        "network": lambda: network.judge(network.gather()),
-        "settings": lambda: settings.judge(settings.gather(environment)),
-        "build": lambda: build.judge(build.gather(environment, limit_s)),
+        "machine": lambda: machine.examine(environment),
+        "limits": limits.examine,
+        "network": network.examine,
+        "settings": lambda: settings.examine(environment, trials.describe),
+        "build": lambda: build.examine(trials),
         "packages": lambda: packages.judge(packages.gather()),
-        "libraries": lambda: libraries.judge(libraries.gather(environment)),
+        "libraries": lambda: libraries.examine(environment),
     }
     return [finding for name, topic in topics.items() for finding in findings_of(name, topic)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 OK, WARN, FAIL = "OK", "WARN", "FAIL"
@@ -15,6 +16,7 @@ class Finding:
     check: str
     text: str
     mend: str = ""
+    host: str = ""  # of several that are examined; "" for a finding about all of them
 
 
 def ok(check: str, text: str) -> Finding:
@@ -30,3 +32,12 @@ def warn(check: str, text: str, mend: str) -> Finding:
 def fail(check: str, text: str, mend: str) -> Finding:
     """A job cannot run like this."""
     return Finding(FAIL, check, text, mend)
+
+
+def error_of(trial: Callable[[], object]) -> str:
+    """The error of a system call; "" where it works."""
+    try:
+        trial()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""

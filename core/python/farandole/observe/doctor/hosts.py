@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from farandole.launch.remote import reach
-from farandole.observe.doctor.finding import FAIL, OK, WARN, Finding, fail, ok, warn
+from farandole.observe.doctor.finding import FAIL, WARN, Finding, fail, ok, warn
 
-ALL = ""
-"""The host of a finding about several hosts."""
 MOST_SECONDS_APART = 1.0
 _NONE = "none"
 
@@ -54,22 +52,13 @@ class HostFacts:
         return bool(self.identity)
 
 
-@dataclass(frozen=True)
-class HostFinding:
-    """A finding, and the host that it is about."""
-
-    host: str
-    finding: Finding
-
-
-def judge(hosts: Sequence[HostFacts]) -> list[HostFinding]:
+def judge(hosts: Sequence[HostFacts]) -> list[Finding]:
     """Facts about the hosts -> findings, those of each host together, those about several at the end."""
-    found: list[HostFinding] = []
+    found: list[Finding] = []
     for index, host in enumerate(hosts):
         own = [*_answer(host), *_reach(index, hosts), *(host.findings or ())]
-        found += [HostFinding(host.name, each) for each in own]
-    common = [*_twins(hosts), *_versions(hosts), *_wheels(hosts), *_clocks(hosts)]
-    return [*found, *(HostFinding(ALL, each) for each in common)]
+        found += [replace(each, host=host.name) for each in own]
+    return [*found, *_twins(hosts), *_versions(hosts), *_wheels(hosts), *_clocks(hosts)]
 
 
 def _answer(host: HostFacts) -> list[Finding]:
@@ -198,9 +187,3 @@ def _clocks(hosts: Sequence[HostFacts]) -> list[Finding]:
 def _list(names: Sequence[str]) -> str:
     """Host names for a sentence."""
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
-def ok_counts(found: Sequence[HostFinding]) -> dict[str, int]:
-    """Host -> how many findings are OK."""
-    hosts = dict.fromkeys(each.host for each in found)
-    return {host: sum(each.host == host and each.finding.level == OK for each in found) for host in hosts}

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 
+from farandole.launch.job_machine import installed_version
 from farandole.observe.doctor.finding import Finding, fail, ok, warn
 
 GROUP = "farandole.plugins"
@@ -48,8 +49,8 @@ def gather() -> Facts:
     found = {name: _framework(name, distributions) for name, distributions in FRAMEWORKS.items()}
     entries = sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name)
     return Facts(
-        farandole=_version("farandole"),
-        numpy=_version("numpy"),
+        farandole=installed_version("farandole"),
+        numpy=installed_version("numpy"),
         frameworks={name: version for name, version in found.items() if version},
         plugins=tuple(_plugin(entry) for entry in entries),
     )
@@ -58,20 +59,13 @@ def gather() -> Facts:
 def _framework(name: str, distributions: tuple[str, ...]) -> str:
     if not _is_importable(name):
         return ""
-    return next((version for version in map(_version, distributions) if version), UNKNOWN)
+    return next((version for version in map(installed_version, distributions) if version), UNKNOWN)
 
 
 def _plugin(entry: metadata.EntryPoint) -> Plugin:
     distribution = entry.dist
     name, version = (distribution.name, distribution.version) if distribution else ("?", UNKNOWN)
     return Plugin(entry.name, entry.module, name, version, _is_importable(entry.module))
-
-
-def _version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _is_importable(module: str) -> bool:

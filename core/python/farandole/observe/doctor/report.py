@@ -6,25 +6,50 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from farandole.launch.messages import printable
 from farandole.observe.doctor.finding import FAIL, OK, WARN, Finding
 
 _WIDTH = 15
-_INDENT = " " * (len("WARN  ") + _WIDTH + 1)
+_ALL_HOSTS = "all hosts"
 
 
 def as_text(findings: Sequence[Finding]) -> str:
     """One line for each finding, its mend below it, a summary at the end."""
-    lines = []
-    for finding in findings:
-        lines.append(f"{finding.level:<5} {finding.check:<{_WIDTH}} {finding.text}")
-        if finding.mend:
-            lines.append(f"{_INDENT}-> {finding.mend}")
-    return "\n".join([*lines, "", summary(findings, "here")])
+    return "\n".join([*(line for each in findings for line in _lines(each)), "", _summary(findings, "here")])
+
+
+def hosts_as_text(findings: Sequence[Finding]) -> str:
+    """One line for each finding that is not OK, one for those of a host that are, a summary at the end."""
+    lines: list[str] = []
+    hosts = dict.fromkeys(each.host for each in findings)
+    width = max(len(host or _ALL_HOSTS) for host in hosts) + 1
+    for host in hosts:
+        prefix = f"{host or _ALL_HOSTS}:".ljust(width)
+        good = [each for each in findings if each.host == host and each.level == OK]
+        if good:
+            reach = [f"; {each.text}" for each in good if each.check == "reach"]
+            checks = f"{len(good)} {'check' if len(good) == 1 else 'checks'} OK"
+            lines.append(f"OK    {prefix} {checks}{''.join(reach)}")
+        bad = [each for each in findings if each.host == host and each.level != OK]
+        lines += [line for each in bad for line in _lines(each, f"{prefix} ")]
+    return "\n".join([*map(printable, lines), "", _summary(findings, "on these hosts")])
+
+
+def _lines(finding: Finding, prefix: str = "") -> list[str]:
+    begin = f"{finding.level:<5} {prefix}{finding.check:<{_WIDTH}} "
+    mend = [f"{' ' * (len(prefix) + _WIDTH + 7)}-> {finding.mend}"] if finding.mend else []
+    return [f"{begin}{finding.text}", *mend]
 
 
 def as_json(findings: Sequence[Finding]) -> str:
     """For programs: `ok` is false where something is FAIL."""
-    return json.dumps({"ok": exit_code(findings) == 0, "findings": [asdict(each) for each in findings]}, indent=2)
+    rows = [{name: value for name, value in asdict(each).items() if name != "host"} for each in findings]
+    return json.dumps({"ok": exit_code(findings) == 0, "findings": rows}, indent=2)
+
+
+def hosts_as_json(findings: Sequence[Finding]) -> str:
+    """For programs: a list; the host of a finding about several is ""."""
+    return json.dumps([{"host": each.host, **asdict(each)} for each in findings], indent=2)
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
@@ -32,7 +57,7 @@ def exit_code(findings: Sequence[Finding]) -> int:
     return int(any(finding.level == FAIL for finding in findings))
 
 
-def summary(findings: Sequence[Finding], place: str) -> str:
+def _summary(findings: Sequence[Finding], place: str) -> str:
     """The last line; `place` is where jobs run or not."""
     count = {level: sum(finding.level == level for finding in findings) for level in (OK, WARN, FAIL)}
     text = f"{count[OK]} OK, {count[WARN]} WARN, {count[FAIL]} FAIL: "

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from farandole._start import other_launchers, slurm
+from farandole._start import slurm
 from farandole.launch.local import KEY_BYTES
+from farandole.observe.doctor.build import Trial
 from farandole.observe.doctor.finding import Finding, fail, ok, warn
 
 _PREFIX = "FARANDOLE_"
@@ -77,63 +76,17 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "WARN_AFTER": SECONDS,
 }
 
-# launcher -> the variable by which a rank of it is known
-_LAUNCHERS = {
-    "farandole run": "FARANDOLE_RANK",
-    "torchrun": "TORCHELASTIC_RUN_ID",
-    "Open MPI's mpirun": "OMPI_COMM_WORLD_RANK",
-    "MPICH's mpiexec": "MPI_LOCALRANKID",  # PMI_RANK is set by srun, too
-}
 
-
-@dataclass(frozen=True)
-class Facts:
-    """The variables of the environment."""
-
-    variables: Mapping[str, str]  # ours
-    launcher: str  # "" where no rank of a launcher runs this
-    refusal: str  # what init() would say here; "" where it would not
-    doubt: str  # what it would warn of
-    key_file_error: str  # "" where FARANDOLE_KEY_FILE is not set or names a good file
-
-
-def gather(environment: Mapping[str, str]) -> Facts:
-    """Read the environment, and the file that FARANDOLE_KEY_FILE names."""
-    launcher = next((title for title, name in _LAUNCHERS.items() if name in environment), "")
-    if not launcher and environment.get(slurm.NUM_TASKS, "1") != "1":
-        launcher = slurm.TITLE
-    return Facts(
-        variables={name: value for name, value in environment.items() if name.startswith(_PREFIX)},
-        launcher=launcher,
-        refusal="" if launcher else other_launchers.one_of_several(environment),
-        doubt="" if launcher else other_launchers.perhaps_one_of_several(environment),
-        key_file_error=key_file_error(environment.get("FARANDOLE_KEY_FILE", "")),
-    )
-
-
-def key_file_error(path: str) -> str:
-    """Why this file cannot hold the job's key; "" if it can, or `path` is empty."""
-    if not path:
-        return ""
-    try:
-        facts = os.stat(path)
-        with open(path, "rb") as file:
-            size = len(file.read(KEY_BYTES + 1))
-    except OSError as error:
-        return f"it cannot be read ({error.strerror})"
-    if size != KEY_BYTES:
-        return f"it must hold {KEY_BYTES} bytes"
-    if stat.S_IMODE(facts.st_mode) & 0o077 and not path.startswith("/proc/"):
-        return "other users may open it"
-    return ""
-
-
-def judge(facts: Facts) -> list[Finding]:
-    """Variables -> findings."""
-    found = [_judge_variable(name, value) for name, value in sorted(facts.variables.items())]
+def examine(environment: Mapping[str, str], described: Trial) -> list[Finding]:
+    """Read the environment. `described`: what the core makes of it."""
+    variables = {name: value for name, value in environment.items() if name.startswith(_PREFIX)}
+    found = [variable(name, value) for name, value in sorted(variables.items())]
     if not found:
         found = [ok("settings", "no FARANDOLE_ variable is set: all settings are the defaults")]
-    return [*found, _launcher(facts), _key(facts)]
+    if described.answer is not None:  # else what init() would say is not known
+        place = described.answer["place"]
+        found += [launcher(place), key(place, variables.get("FARANDOLE_KEY_FILE", ""))]
+    return found
 
 
 def likely_slips(environment: Mapping[str, str]) -> list[str]:
@@ -151,7 +104,8 @@ def _nearest(name: str, cutoff: float) -> str:
     return _PREFIX + near[0] if near else ""
 
 
-def _judge_variable(name: str, value: str) -> Finding:
+def variable(name: str, value: str) -> Finding:
+    """Whether its name is known, and its value."""
     known = TEXT if name.startswith(_OPTIONS) else KNOWN.get(name.removeprefix(_PREFIX))
     if known is None:
         mend = f"Did you mean {_nearest(name, cutoff=0.0)}? Else unset it."
@@ -177,48 +131,36 @@ def _words(known: tuple[str, ...] | Number) -> str:
     return known[0] if len(known) == 1 else f"{', '.join(known[:-1])} or {known[-1]}"
 
 
-def _launcher(facts: Facts) -> Finding:
+def launcher(place: Mapping[str, str]) -> Finding:
+    """What init() says about the place of this process; see `place` in _runtime/selftest.py."""
     check = "launcher"
-    if facts.refusal:
-        return fail(
-            check, "this process is one of several ranks, and init() refuses to make each of them alone", facts.refusal
-        )
-    if facts.doubt:
-        return warn(check, "this process may be one of several ranks, and init() makes it a world of one", facts.doubt)
-    return ok(
-        check, f"this process is a rank of {facts.launcher}" if facts.launcher else "this process is no rank of a job"
-    )
+    if place["refusal"]:
+        return fail(check, "init() refuses to start in this environment", place["refusal"])
+    if place["doubt"]:
+        text = "this process may be one of several ranks, and init() makes it a world of one"
+        return warn(check, text, place["doubt"])
+    who = place["launcher"]
+    return ok(check, f"this process is a rank of {who}" if who else "this process is no rank of a job")
 
 
-def _key(facts: Facts) -> Finding:
-    check = "job key"
-    if facts.key_file_error:
-        path = facts.variables.get("FARANDOLE_KEY_FILE", "")
-        return fail(
-            check,
-            f"FARANDOLE_KEY_FILE={path} cannot be used: {facts.key_file_error}",
-            f"Make one: (umask 077; head -c {KEY_BYTES} /dev/urandom > key)",
-        )
-    if facts.variables.get("FARANDOLE_KEY_FILE"):
+def key(place: Mapping[str, str], path: str) -> Finding:
+    """How secret the job's key is. `path`: FARANDOLE_KEY_FILE."""
+    check, who = "job key", place["launcher"]
+    if place["key_error"]:
+        return fail(check, place["key_error"], f"Make one: (umask 077; head -c {KEY_BYTES} /dev/urandom > key)")
+    if path:
         return ok(check, "FARANDOLE_KEY_FILE: as secret as that file")
-    if facts.launcher in ("", "farandole run"):
-        who = "" if facts.launcher else "no launcher's variables are here; "
-        return ok(
-            check, f"{who}`farandole run` makes a new key for each job, in memory: as secret as your user account"
-        )
-    if facts.variables.get("FARANDOLE_REQUIRE_KEY", "0") not in ("", "0"):
-        return fail(
-            check,
-            f"{facts.launcher} hands out no key, and FARANDOLE_REQUIRE_KEY asks for one",
-            "Start the job with `farandole run`, or let FARANDOLE_KEY_FILE name 32 bytes that only you can read.",
-        )
+    if who in ("", "farandole run"):
+        other = "" if who else "no launcher's variables are here; "
+        text = f"{other}`farandole run` makes a new key for each job, in memory: as secret as your user account"
+        return ok(check, text)
     over_hosts = ""
-    if facts.launcher == slurm.TITLE:
+    if who == slurm.TITLE:
         over_hosts = ", and over several hosts through Slurm's PMI, sealed by MUNGE where the hosts have it"
-    elif "mpi" in facts.launcher:
+    elif "mpi" in who:
         over_hosts = ", and over several hosts through MPI: as secret as its connections"
     return ok(
         check,
-        f"{facts.launcher}: rank 0 hands a new key out over a Unix socket, where the kernel vouches for the user: as "
-        f"secret as your user account{over_hosts}",
+        f"{who}: rank 0 hands a new key out over a Unix socket, where the kernel vouches for the user: as secret as "
+        f"your user account{over_hosts}",
     )
