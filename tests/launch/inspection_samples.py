@@ -126,3 +126,8 @@ def rank(
         "ab12", number, size, 100 + number, 7, state, blamed, reason, NOW_NS, len(operations), 0, operations
     )
     return Rank(recording, does)
+
+
+def called(name: str, begin_ns: int, end_ns: int) -> Operation:
+    """A call that has ended, without phases."""
+    return Operation(0, "allreduce", name, "", "", 0, 0, 1, 4, "", begin_ns, ended_ns=end_ns)

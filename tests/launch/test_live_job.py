@@ -77,12 +77,13 @@ def test_a_job_that_is_shown_while_it_runs(launch: Callable, script: Callable, t
     terminal = Terminal(job)
     late, operations = 0.0, 0
     for frame in frames(terminal.url()):
-        late = max(late, *(row[13] for row in frame["ranks"] if row[0] == 1))
+        late = max(late, *(row["waited_for_ratio"] for row in frame["ranks"] if row["rank"] == 1))
         operations += len(frame["operations"]) + frame["left_out"]
         if frame["culprits"] == [1] and late > 0.1 and operations > 20 and not (tmp_path / "go").exists():
             assert frame["sentence"].startswith("all other ranks wait for rank 1 for ")
-            assert [row[0] for row in frame["ranks"]] == [0, 1] and all(row[12] > 1 << 20 for row in frame["ranks"])
-            assert all(1000 < row[11] < 1_000_000 for row in frame["ranks"]), "a step of 20 ms and more"
+            assert [row["rank"] for row in frame["ranks"]] == [0, 1]
+            assert all(row["resident_memory_bytes"] > 1 << 20 for row in frame["ranks"])
+            assert all(0.001 < row["step_seconds"] < 1 for row in frame["ranks"]), "a step of 20 ms and more"
             (tmp_path / "go").touch()
     assert (tmp_path / "go").exists()
     assert job.process.wait(30) == 0
@@ -128,7 +129,7 @@ def test_a_job_of_another_launcher(launch: Callable, script: Callable, tmp_path:
             time.sleep(0.05)
         page = launch(str(ranks[0].pid), verb="live", env=environment(tmp_path))
         came = frames(Terminal(page).url())
-        assert next(came)["ranks"][0][1] == ranks[0].pid
+        assert next(came)["ranks"][0]["pid"] == ranks[0].pid
         (tmp_path / "go").touch()
         assert [each.wait(30) for each in ranks] == [0, 0]
         assert all(frame["ranks"] for frame in came), "and it has an end"

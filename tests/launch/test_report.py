@@ -125,7 +125,8 @@ def test_uses_that_cannot_be_paired_are_not_compared() -> None:
     ],
 )
 def test_other_events_are_left_out(event: str) -> None:
-    assert len(read([event, *operation(0, "a", 0, 1)]).spans) == 1
+    (epoch,) = read([event, *operation(0, "a", 0, 1)]).epochs
+    assert [(rank, len(found)) for rank, found in epoch.ranks.items()] == [(0, 1)]
 
 
 def test_operations_without_an_end_are_counted() -> None:

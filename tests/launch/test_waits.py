@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from farandole.observe.waits import Call, Span, covered, waited_for
+from farandole.observe.waits import Span, arrivals_of, covered
+from inspection_samples import called
 
 
 @pytest.mark.parametrize(
@@ -16,20 +17,22 @@ def test_time_that_is_covered_twice_counts_once(spans: list[Span], time: float) 
     assert covered(spans, 5, 35) == max(0, time - 10 if len(spans) == 3 else time - 5)
 
 
+def waited_for(calls: dict[int, list[tuple[str, int, int]]]) -> dict[int, list[Span]]:
+    ranks = {rank: [called(*each) for each in made] for rank, made in calls.items()}
+    return arrivals_of(ranks, len(ranks), 0, 100).waits
+
+
 def test_the_others_wait_where_all_of_them_do() -> None:
-    found = waited_for({0: [Call(0, 9, 8, 2)], 1: [Call(3, 9, 8, 2)], 2: [Call(8, 9, 8, 2)]})
-    assert found == {2: [(3, 8)]}
+    assert waited_for({0: [("a", 0, 9)], 1: [("a", 3, 9)], 2: [("a", 8, 9)]}) == {2: [(3, 8)]}
 
 
 def test_a_rank_computes_beside_a_call_that_is_in_flight_when_it_makes_another() -> None:
-    first, second = Call(0, 60, 50, 1), Call(40, 60, 51, 1)
-    late = [Call(50, 60, 50, 1), Call(51, 60, 51, 1)]
-    assert waited_for({0: [first, second], 1: late}) == {1: [(40, 51)]}
+    assert waited_for({0: [("a", 0, 60), ("b", 40, 60)], 1: [("a", 50, 60), ("b", 51, 60)]}) == {1: [(40, 51)]}
 
 
 def test_calls_whose_last_rank_is_not_known_are_left_out() -> None:
-    assert waited_for({0: [Call(0, 9)], 1: [Call(5, 9)]}) == {}
-    assert waited_for({0: [Call(0, 1, 0, 0)]}) == {}
+    assert waited_for({0: [("a", 0, 9)], 1: [("b", 5, 9)]}) == {}
+    assert waited_for({0: [("a", 0, 1)]}) == {}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -38,17 +41,18 @@ def test_nobody_is_waited_for_longer_than_anybody_waits(seed: int) -> None:
     draw, size, count = random.Random(seed), 3, 12
     begins = {rank: sorted(draw.sample(range(100), count)) for rank in range(size)}
     ends = [max(begins[rank][number] for rank in range(size)) + draw.randrange(3) for number in range(count)]
-    calls: dict[int, list[Call]] = {}
-    for rank in range(size):
-        last = [max((begins[each][number], each) for each in range(size)) for number in range(count)]
-        calls[rank] = [Call(begins[rank][n], ends[n], *last[n]) for n in range(count)]
+    last = [max((begins[each][number], each) for each in range(size)) for number in range(count)]
+    calls = {rank: [(f"{n}", begins[rank][n], ends[n]) for n in range(count)] for rank in range(size)}
     for late, spans in waited_for(calls).items():
         for moment in range(100):
-            waits = [any(_blocks(calls[rank], each, late, moment + 0.5) for each in range(count)) for rank in calls]
+            waits = [any(_blocks(calls[rank], last, n, late, moment + 0.5) for n in range(count)) for rank in calls]
             inside = any(begin < moment + 0.5 < end for begin, end in spans)
             assert inside == all(waits[rank] for rank in calls if rank != late)
 
 
-def _blocks(calls: list[Call], number: int, late: int, moment: float) -> bool:
-    call, after = calls[number], calls[number + 1].begin if number + 1 < len(calls) else 1e9
-    return call.last_rank == late and call.begin < moment < call.all_came and call.end <= after
+def _blocks(
+    calls: list[tuple[str, int, int]], last: list[tuple[int, int]], number: int, late: int, moment: float
+) -> bool:
+    (_, begin, end), (all_came, last_rank) = calls[number], last[number]
+    after = calls[number + 1][1] if number + 1 < len(calls) else 1e9
+    return last_rank == late and begin < moment < all_came and end <= after

@@ -18,7 +18,7 @@ from farandole.observe.live.history import History
 from farandole.observe.live.model import Model
 from farandole.observe.live.server import Server, page
 from farandole.observe.processes import Activity
-from farandole.observe.records import Operation, Recording, State
+from farandole.observe.records import Link, Operation, Recording, State
 from farandole.observe.report.write import report
 from farandole.observe.tails import Seen
 
@@ -46,7 +46,8 @@ class Job:
         first = max(0, steps - 60)
         operations = tuple(self._operation(rank, step) for step in range(first, steps))
         place = rank, self.size, 1000 + rank, 7, State.RUNNING
-        return Recording("cafe01", *place, -1, "", int(seconds * SECOND), steps, 0, operations)
+        links = (Link(3, int(seconds * 2_000_000), 0, 0, 5, 150),) if rank == 0 and self.size > self.ranks else ()
+        return Recording("cafe01", *place, -1, "", int(seconds * SECOND), steps, 0, operations, links)
 
     def _operation(self, rank: int, step: int) -> Operation:
         begin = step * SECOND // 10
@@ -149,6 +150,8 @@ def test_dark_and_the_end(tab: chromium.Browser, serve: Callable) -> None:
     tab.until("document.getElementById('connection').textContent === 'the job has ended'")
     tab.until("document.getElementById('ranks').textContent === '2 of 4'")
     assert text(tab, "notes").startswith("2 ranks are not on this host;")
+    links = tab.run("[...document.querySelectorAll('#link-rows td')].map(cell => cell.textContent)")
+    assert links == ["0", "3", "2.00 MB/s", "150 µs", "5"]
     picture = pixels(tab.picture())
     assert close(picture[-2][2], DARK_GROUND)
     assert tab.errors == []

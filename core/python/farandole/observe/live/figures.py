@@ -17,12 +17,17 @@ from collections.abc import Mapping, Sequence
 
 from farandole.launch import environment
 from farandole.observe import jobs
-from farandole.observe.live.model import arrivals_of, measure
+from farandole.observe.live.metrics import arrivals_of_ranks, numbers
 from farandole.observe.records import Recording
 from farandole.observe.tails import Seen, Tails
 
 _FIRST_S, _EVERY_S = 1.0, 5.0  # the second is the window of the figures
 _NICE = 10
+_SCALARS = {  # for TensorBoard -> as metrics have it
+    "bytes_per_second": "operand_bytes_per_second",
+    "in_operations_ratio": "in_operations_ratio",
+    "waiting_ratio": "waiting_ratio",
+}
 
 
 def figures(seen: Sequence[Seen], pid: int, now_ns: int) -> dict[str, float]:
@@ -30,17 +35,13 @@ def figures(seen: Sequence[Seen], pid: int, now_ns: int) -> dict[str, float]:
 
     The rank that all others wait for is known where all ranks are on this host.
     """
-    own = [each.rank.recording for each in seen if each.rank.recording.pid == pid]
+    own = [each for each in seen if each.rank.recording.pid == pid]
     if not own:
         return {}
     ranks = [each.rank for each in seen]
-    arrivals = arrivals_of(ranks, now_ns)
-    measured = measure(own[0].operations, now_ns, arrivals)
-    found = {
-        "bytes_per_second": measured.bytes_per_s,
-        "in_operations_ratio": measured.in_flight,
-        "waiting_ratio": measured.waiting,
-    }
+    arrivals = arrivals_of_ranks(ranks, now_ns)
+    of_rank = numbers(own[0], arrivals, now_ns)
+    found = {scalar: of_rank[name] or 0.0 for scalar, name in _SCALARS.items()}
     if arrivals.last:
         share, rank = max((arrivals.kept_share(each.number), each.number) for each in ranks)
         found |= {"last_rank": rank, "last_rank_ratio": share}

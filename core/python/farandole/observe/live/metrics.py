@@ -4,44 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from farandole.observe.live.model import Arrivals, Measured, arrivals_of, measure
+from farandole.observe.diagnosis import Rank
 from farandole.observe.records import Link
 from farandole.observe.tails import Seen
+from farandole.observe.waits import WINDOW_NS, Arrivals, arrivals_of, measure
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 _Value = int | float | None
 _MOST_LINKS = 16  # of a rank: those that have sent most
 
-# name -> type, unit, help
+# name behind farandole_ -> type, unit, help
 _FAMILIES = {
-    "farandole_job_ranks": ("gauge", "", "Ranks of the job."),
-    "farandole_operations": ("counter", "", "Operations that the rank has begun."),
-    "farandole_operations_in_flight": ("gauge", "", "Operations that have not ended."),
-    "farandole_oldest_operation_seconds": ("gauge", "seconds", "Age of the oldest operation in flight."),
-    "farandole_operand_bytes_per_second": ("gauge", "", "Bytes given to operations each second."),
-    "farandole_in_operations_ratio": ("gauge", "ratio", "Share of the time with an operation in flight."),
-    "farandole_waiting_ratio": ("gauge", "ratio", "Share of the time waiting for calls of other ranks."),
-    "farandole_waited_for_ratio": ("gauge", "ratio", "Share of the time in which all others waited for the rank."),
-    "farandole_step_seconds": ("gauge", "seconds", "Median time between uses of the largest named operation."),
-    "farandole_resident_memory_bytes": ("gauge", "bytes", "Memory that the process holds."),
-    "farandole_up": ("gauge", "", "1 while the rank takes part in the job."),
+    "job_ranks": ("gauge", "", "Ranks of the job."),
+    "operations": ("counter", "", "Operations that the rank has begun."),
+    "operations_in_flight": ("gauge", "", "Operations that have not ended."),
+    "oldest_operation_seconds": ("gauge", "seconds", "Age of the oldest operation in flight."),
+    "operand_bytes_per_second": ("gauge", "", "Bytes given to operations each second."),
+    "in_operations_ratio": ("gauge", "ratio", "Share of the time with an operation in flight."),
+    "waiting_ratio": ("gauge", "ratio", "Share of the time waiting for calls of other ranks."),
+    "waited_for_ratio": ("gauge", "ratio", "Share of the time in which all others waited for the rank."),
+    "step_seconds": ("gauge", "seconds", "Median time between uses of the largest named operation."),
+    "resident_memory_bytes": ("gauge", "bytes", "Memory that the process holds."),
+    "up": ("gauge", "", "1 while the rank takes part in the job."),
 }
 # Of each rank of another host to which the rank has sent data over TCP.
 _OF_LINKS = {
-    "farandole_link_sent_bytes": ("counter", "bytes", "Bytes sent to the peer, which it has acknowledged."),
-    "farandole_link_received_bytes": ("counter", "bytes", "Bytes received from the peer."),
-    "farandole_link_sending_seconds": ("counter", "seconds", "Time with data on their way to the peer."),
-    "farandole_link_retransmits": ("counter", "", "Packets that were sent again."),
-    "farandole_link_round_trip_seconds": ("gauge", "seconds", "Time to the peer and back, smoothed."),
+    "link_sent_bytes": ("counter", "bytes", "Bytes sent to the peer, which it has acknowledged."),
+    "link_received_bytes": ("counter", "bytes", "Bytes received from the peer."),
+    "link_sending_seconds": ("counter", "seconds", "Time with data on their way to the peer."),
+    "link_retransmits": ("counter", "", "Packets that were sent again."),
+    "link_round_trip_seconds": ("gauge", "seconds", "Time to the peer and back, smoothed."),
 }
+
+
+def arrivals_of_ranks(ranks: Sequence[Rank], now_ns: int) -> Arrivals:
+    """The ranks that came last to the operations of all ranks in the last seconds."""
+    used = {rank.number: [each for each in rank.recording.operations if each.process_set == 0] for rank in ranks}
+    size = max((rank.recording.size for rank in ranks), default=0)
+    return arrivals_of(used, size, now_ns - WINDOW_NS, now_ns)
 
 
 def as_text(seen: Sequence[Seen], now_ns: int) -> str:
     """All metrics. `seen`: the ranks of this host; none before the first has begun."""
-    arrivals = arrivals_of([each.rank for each in seen], now_ns) if seen else Arrivals()
-    values = [(each, _values(each, arrivals, now_ns)) for each in sorted(seen, key=lambda each: each.rank.number)]
-    samples = [(_labels(each), numbers) for each, numbers in values]
+    arrivals = arrivals_of_ranks([each.rank for each in seen], now_ns)
+    values = [(each, numbers(each, arrivals, now_ns)) for each in sorted(seen, key=lambda each: each.rank.number)]
+    samples = [(_labels(each), found) for each, found in values]
     of_links = [
         (f'{_labels(each)},peer="{link.peer}"', _values_of_link(link))
         for each, _ in values
@@ -53,10 +61,11 @@ def as_text(seen: Sequence[Seen], now_ns: int) -> str:
 def _families(
     families: Mapping[str, tuple[str, str, str]], samples: Sequence[tuple[str, Mapping[str, _Value]]]
 ) -> Iterator[str]:
-    for name, (kind, unit, text) in families.items():
+    for short, (kind, unit, text) in families.items():
+        name = f"farandole_{short}"
         yield from (f"# TYPE {name} {kind}", *([f"# UNIT {name} {unit}"] if unit else []), f"# HELP {name} {text}")
-        for labels, numbers in samples:
-            if (value := numbers[name]) is not None:
+        for labels, values in samples:
+            if (value := values[short]) is not None:
                 yield f"{name}{'_total' if kind == 'counter' else ''}{{{labels}}} {value}"
 
 
@@ -66,31 +75,32 @@ def _labels(seen: Seen) -> str:
 
 def _values_of_link(link: Link) -> dict[str, _Value]:
     return {
-        "farandole_link_sent_bytes": link.sent_bytes,
-        "farandole_link_received_bytes": link.received_bytes,
-        "farandole_link_sending_seconds": link.sending_us / 1e6,
-        "farandole_link_retransmits": link.retransmits,
-        "farandole_link_round_trip_seconds": link.round_trip_us / 1e6,
+        "link_sent_bytes": link.sent_bytes,
+        "link_received_bytes": link.received_bytes,
+        "link_sending_seconds": link.sending_us / 1e6,
+        "link_retransmits": link.retransmits,
+        "link_round_trip_seconds": link.round_trip_us / 1e6,
     }
 
 
-def _values(seen: Seen, arrivals: Arrivals, now_ns: int) -> dict[str, _Value]:
+def numbers(seen: Seen, arrivals: Arrivals, now_ns: int) -> dict[str, _Value]:
+    """The numbers of a rank, which the page and TensorBoard show, too."""
     rank, recording = seen.rank, seen.rank.recording
-    measured: Measured = measure(recording.operations, now_ns, arrivals)
+    measured = measure(recording.operations, now_ns, arrivals)
     pending = rank.pending if rank.is_there else []
     oldest = min((each.submitted_ns for each in pending), default=now_ns)
     return {
-        "farandole_job_ranks": recording.size,
-        "farandole_operations": recording.begun,
-        "farandole_operations_in_flight": len(pending),
-        "farandole_oldest_operation_seconds": max(0, now_ns - oldest) / 1e9,
-        "farandole_operand_bytes_per_second": round(measured.bytes_per_s, 1),
-        "farandole_in_operations_ratio": round(measured.in_flight, 6),
-        "farandole_waiting_ratio": round(measured.waiting, 6),
-        "farandole_waited_for_ratio": round(arrivals.kept_share(rank.number), 6),
-        "farandole_step_seconds": None if measured.step_ns is None else measured.step_ns / 1e9,
-        "farandole_resident_memory_bytes": seen.memory_bytes,
-        "farandole_up": int(rank.is_there),
+        "job_ranks": recording.size,
+        "operations": recording.begun,
+        "operations_in_flight": len(pending),
+        "oldest_operation_seconds": max(0, now_ns - oldest) / 1e9,
+        "operand_bytes_per_second": round(measured.bytes_per_s, 1),
+        "in_operations_ratio": round(measured.in_flight, 6),
+        "waiting_ratio": round(measured.waiting, 6),
+        "waited_for_ratio": round(arrivals.kept_share(rank.number), 6),
+        "step_seconds": None if measured.step_ns is None else measured.step_ns / 1e9,
+        "resident_memory_bytes": seen.memory_bytes,
+        "up": int(rank.is_there),
     }
 
 

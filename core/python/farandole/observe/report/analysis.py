@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import NamedTuple
 
-from farandole.observe.report.trace import Epoch, Run, Span
-from farandole.observe.waits import Call, covered, waited_for
+from farandole.observe.records import Operation
+from farandole.observe.report.trace import Epoch, Run
+from farandole.observe.waits import NONE, Span, arrivals_of, covered, key, times_of
 
 _MOST_NAMES = 12
 _WORTH = 0.03  # of the time, from which on advice is given
@@ -25,6 +28,11 @@ class OfRank:
     waiting: float  # for other ranks' calls
     moving: float  # queues and data
     kept: float  # for so long all others waited for this one
+
+    @property
+    def seconds(self) -> float:
+        """For which it took part in the job."""
+        return self.outside + self.waiting + self.moving
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ class Analysis:
     def share(self, field: str) -> float:
         """The mean over all ranks, as a share of the time that they took part."""
         total: float = sum(getattr(rank, field) for rank in self.ranks)
-        return total / sum(rank.outside + rank.waiting + rank.moving for rank in self.ranks)
+        return total / max(sum(rank.seconds for rank in self.ranks), 1e-9)
 
     @property
     def slowest(self) -> OfRank:
@@ -73,116 +81,110 @@ class Analysis:
 
 def analyse(run: Run) -> Analysis:
     """Judge a run."""
-    epochs, spans, count = run.epochs, run.spans, len(run.ranks)
-    begin, end = min(each.begin for each in epochs.values()), max(each.end for each in epochs.values())
-    seconds = max((end - begin) / 1e6, 1e-9)
-    last, kept = _arrivals(run)
-    ranks = tuple(
-        _of_rank(rank, of_rank, last, kept[rank], _seconds_of(rank, epochs.values()))
-        for rank, of_rank in run.ranks.items()
-    )
-    compared = sum(span in last for span in spans) / len(spans)
-    small = sum(_blocked(of_rank, last) for of_rank in run.ranks.values()) / count
+    epochs = [_judge(epoch) for epoch in run.epochs]
+    begin_ns, end_ns = min(each.begin_ns for each in epochs), max(each.end_ns for each in epochs)
+    by_rank: dict[int, list[Operation]] = defaultdict(list)
+    for epoch in epochs:
+        for rank, operations in epoch.ranks.items():
+            by_rank[rank] += operations
+    ranks = tuple(_of_rank(rank, [each for each in epochs if rank in each.ranks]) for rank in sorted(by_rank))
+    used, count = list(chain(*by_rank.values())), len(ranks)
+    seconds = max((end_ns - begin_ns) / 1e9, 1e-9)
+    small = sum(map(_blocked, by_rank.values())) / count
     return Analysis(
         seconds,
         ranks,
-        _names(spans, last, count),
-        round(len(spans) / count),
-        sum(span.bytes for span in spans) / sum(_seconds_of(rank, epochs.values()) for rank in run.ranks),
-        compared,
+        _names(used, count),
+        round(len(used) / count),
+        sum(each.bytes for each in used) / max(sum(each.seconds for each in ranks), 1e-9),
+        sum(each.compared for each in epochs) / len(used),
         run.unended,
-        _advice(ranks, spans, seconds, small),
-        tuple(each.ranks for each in epochs.values()),
+        _advice(ranks, used, seconds, small),
+        tuple(tuple(each.ranks) for each in epochs),
     )
 
 
-def _seconds_of(rank: int, epochs: Iterable[Epoch]) -> float:
-    """How long a rank took part in the job."""
-    return max(sum(each.end - each.begin for each in epochs if rank in each.ranks) / 1e6, 1e-9)
+class _Judged(NamedTuple):
+    """An epoch whose operations have the time at which all ranks had come, wherever that is known."""
+
+    begin_ns: int
+    end_ns: int
+    ranks: dict[int, list[Operation]]
+    waits: dict[int, list[Span]]  # by rank: when all others waited for it
+    compared: int  # operations of which the arrivals of all ranks are known
 
 
-def _arrivals(run: Run) -> tuple[dict[Span, float], dict[int, float]]:
-    """When the last rank came to each operation; and for how long all others waited for each rank, in seconds."""
-    uses: dict[tuple[int, int, str, str], dict[int, list[Span]]] = defaultdict(lambda: defaultdict(list))
-    for span in run.spans:
-        uses[span.epoch, span.process_set, span.kind, span.name][span.rank].append(span)
-    latest: dict[Span, Span] = {}
-    epochs = run.epochs
-    for (epoch, process_set, *_), by_rank in uses.items():
-        if len(by_rank) < 2 or (process_set == 0 and len(by_rank) < len(epochs[epoch].ranks)):
-            continue
-        for together in _paired(list(by_rank.values())):
-            latest |= dict.fromkeys(together, max(together, key=lambda span: span.begin))
-    return {span: last.begin for span, last in latest.items()}, _kept(run, latest)
+def _judge(epoch: Epoch) -> _Judged:
+    by_set: dict[int, dict[int, list[Operation]]] = defaultdict(lambda: defaultdict(list))
+    for rank, operations in epoch.ranks.items():
+        for each in operations:
+            by_set[each.process_set][rank].append(each)
+    # All ranks are in set 0, in others those that have used them.
+    arrivals = {
+        number: arrivals_of(ranks, len(ranks) if number else len(epoch.ranks), epoch.begin_ns, epoch.end_ns)
+        for number, ranks in by_set.items()
+    }
+    waits: dict[int, list[Span]] = defaultdict(list)
+    for found in arrivals.values():
+        for rank, spans in found.waits.items():
+            waits[rank] += spans
+    ranks = {
+        rank: [replace(each, agreed_ns=arrivals[each.process_set].agreed_ns(each)) for each in operations]
+        for rank, operations in epoch.ranks.items()
+    }
+    compared = sum(key(each) in arrivals[each.process_set].last for each in chain(*ranks.values()))
+    return _Judged(epoch.begin_ns, epoch.end_ns, ranks, waits, compared)
 
 
-def _paired(ranks: Sequence[Sequence[Span]]) -> list[tuple[Span, ...]]:
-    """The uses of a name that belong together: the n-th of each rank, where all have used it equally often.
-
-    A rank that is killed has recorded fewer. Then they do if each began everywhere before it ended anywhere.
-    """
-    pairs = list(zip(*ranks, strict=False))
-    alike = len({len(spans) for spans in ranks}) == 1
-    if alike or all(max(span.begin for span in pair) <= min(span.end for span in pair) for pair in pairs):
-        return pairs
-    return []
+def _of_rank(rank: int, epochs: Sequence[_Judged]) -> OfRank:
+    """`epochs`: in which it took part."""
+    took = sum(each.end_ns - each.begin_ns for each in epochs)
+    inside, waiting = times_of(chain.from_iterable(each.ranks[rank] for each in epochs), NONE)
+    kept = covered(span for each in epochs for span in each.waits.get(rank, ()))
+    parts = max(0.0, took - inside), waiting, max(0.0, inside - waiting), kept
+    return OfRank(rank, *(each / 1e9 for each in parts))
 
 
-def _kept(run: Run, latest: dict[Span, Span]) -> dict[int, float]:
-    """For how long all others waited for each rank. `latest`: the call that came last to the operation of each."""
-    calls: dict[tuple[int, int], dict[int, list[Call]]] = defaultdict(lambda: defaultdict(list))
-    for span in run.spans:
-        last = latest.get(span)
-        call = Call(span.begin, span.end, last.begin, last.rank) if last else Call(span.begin, span.end)
-        calls[span.epoch, span.process_set][span.rank].append(call)
-    waits = [waited_for(of_set) for of_set in calls.values()]
-    return {rank: covered(span for each in waits for span in each.get(rank, ())) / 1e6 for rank in run.ranks}
+def _moving(operation: Operation) -> float:
+    """Seconds from the time at which all ranks had come to the end."""
+    begin_ns = operation.submitted_ns if operation.agreed_ns is None else operation.agreed_ns
+    return max(0, (operation.ended_ns or 0) - begin_ns) / 1e9
 
 
-def _of_rank(rank: int, spans: Sequence[Span], last: dict[Span, float], kept: float, seconds: float) -> OfRank:
-    inside = covered((span.begin, span.end) for span in spans) / 1e6
-    waiting = covered((span.begin, _agreed(span, last)) for span in spans) / 1e6
-    return OfRank(rank, max(0.0, seconds - inside), waiting, max(0.0, inside - waiting), kept)
+def _took(operation: Operation) -> float:
+    return ((operation.ended_ns or 0) - operation.submitted_ns) / 1e9
 
 
-def _agreed(span: Span, last: dict[Span, float]) -> float:
-    at = span.agreed if span.agreed is not None else last.get(span, span.begin)
-    return min(max(at, span.begin), span.end)
-
-
-def _names(spans: Sequence[Span], last: dict[Span, float], ranks: int) -> tuple[OfName, ...]:
-    by_name: dict[tuple[str, str], list[Span]] = defaultdict(list)
-    for span in spans:
-        by_name[span.kind, span.name].append(span)
+def _names(used: Sequence[Operation], ranks: int) -> tuple[OfName, ...]:
+    by_name: dict[tuple[str, str], list[Operation]] = defaultdict(list)
+    for each in used:
+        by_name[each.kind, each.name].append(each)
     rows = [
         OfName(
             name if name.startswith((kind, "unnamed ")) else f"{kind} {name}",
-            round(len(each) / ranks),
-            round(sum(span.bytes for span in each) / len(each)),
-            sum(span.end - span.begin for span in each) / ranks / 1e6,
-            sum(_agreed(span, last) - span.begin for span in each) / ranks / 1e6,
+            round(len(all_of_it) / ranks),
+            round(sum(each.bytes for each in all_of_it) / len(all_of_it)),
+            sum(map(_took, all_of_it)) / ranks,
+            sum(_took(each) - _moving(each) for each in all_of_it) / ranks,
         )
-        for (kind, name), each in by_name.items()
+        for (kind, name), all_of_it in by_name.items()
     ]
     return tuple(heapq.nlargest(_MOST_NAMES, rows, key=lambda row: row.total))
 
 
-def _blocked(spans: Sequence[Span], last: dict[Span, float]) -> float:
-    """Seconds in small operations that came one after the other, apart from waits."""
-    alone = (
-        span for span, after in zip(spans, [*spans[1:], None], strict=True) if not after or after.begin >= span.end
-    )
-    small = (span for span in alone if span.bytes <= _SMALL_BYTES)
-    return sum(span.end - _agreed(span, last) for span in small) / 1e6
+def _blocked(operations: Sequence[Operation]) -> float:
+    """Seconds in small operations of a rank that came one after the other, apart from waits."""
+    pairs = zip(operations, [*operations[1:], None], strict=True)
+    alone = (each for each, after in pairs if after is None or after.submitted_ns >= (each.ended_ns or 0))
+    return sum(_moving(each) for each in alone if each.bytes <= _SMALL_BYTES)
 
 
-def _advice(ranks: Sequence[OfRank], spans: Sequence[Span], seconds: float, small: float) -> tuple[Advice, ...]:
+def _advice(ranks: Sequence[OfRank], used: Sequence[Operation], seconds: float, small: float) -> tuple[Advice, ...]:
     slowest = max(ranks, key=lambda rank: rank.kept)
     alone = slowest.kept - max((rank.kept for rank in ranks if rank is not slowest), default=0.0)
     in_turns = sum(rank.kept for rank in ranks) - alone
     moving = sum(rank.moving for rank in ranks) / len(ranks)
-    large = [span for span in spans if span.bytes >= _LARGE_BYTES]
-    of_large = sum(span.end - _agreed(span, {}) for span in large) / len(ranks) / 1e6
+    of_large = sum(_moving(each) for each in used if each.bytes >= _LARGE_BYTES) / len(ranks)
     waiting = sum(rank.waiting for rank in ranks) / len(ranks)
     found = [
         Advice(

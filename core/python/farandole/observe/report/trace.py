@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-_PHASES = ("NEGOTIATE", "QUEUE")
+from farandole.observe.records import Operation
+
+_PHASES = {"NEGOTIATE": "agreed_ns", "QUEUE": "started_ns"}  # the moment at the end of each
 
 
 class TraceError(ValueError):
@@ -16,106 +18,89 @@ class TraceError(ValueError):
 
 
 @dataclass(frozen=True)
-class Span:
-    """An operation of a rank. Times are microseconds."""
-
-    rank: int  # that the process had at the start of the job
-    kind: str
-    name: str
-    begin: float
-    end: float
-    bytes: int = 0
-    process_set: int = 0
-    agreed: float | None = None  # all ranks had come
-    started: float | None = None  # its data began to move
-    epoch: int = 0  # in an elastic job: the number of the world
-
-
-@dataclass(frozen=True)
 class Epoch:
-    """Its ranks, as they were at the start, and from its first operation to its last."""
+    """The operations of a world by rank, in the order in which they began. Ranks have the numbers of their start."""
 
-    ranks: tuple[int, ...]
-    begin: float
-    end: float
+    ranks: dict[int, list[Operation]]
+
+    @property
+    def begin_ns(self) -> int:
+        """When the first operation began."""
+        return min(operations[0].submitted_ns for operations in self.ranks.values())
+
+    @property
+    def end_ns(self) -> int:
+        """When the last operation ended."""
+        return max(each.ended_ns or 0 for operations in self.ranks.values() for each in operations)
 
 
 @dataclass(frozen=True)
 class Run:
-    """The operations of all ranks, by rank and time."""
+    """The worlds that have operations, in their order: one, but for elastic jobs."""
 
-    ranks: dict[int, list[Span]]
+    epochs: tuple[Epoch, ...]
     unended: int = 0  # operations without an end, as of a rank that was killed
-
-    @property
-    def spans(self) -> list[Span]:
-        """Of all ranks."""
-        return [span for spans in self.ranks.values() for span in spans]
-
-    @property
-    def epochs(self) -> dict[int, Epoch]:
-        """Those that have operations, by number; the only one of a job that is not elastic is 0."""
-        by_number: dict[int, list[Span]] = defaultdict(list)
-        for span in self.spans:
-            by_number[span.epoch].append(span)
-        return {
-            number: Epoch(
-                tuple(sorted({span.rank for span in spans})),
-                min(span.begin for span in spans),
-                max(span.end for span in spans),
-            )
-            for number, spans in sorted(by_number.items())
-        }
 
 
 def read(events: Iterable[str]) -> Run:
     """Read the events of all ranks, each rank's in their order; other events are left out. Raises TraceError."""
-    epochs: dict[object, int] = {}
-    open_spans: dict[tuple[int, str, str], Span] = {}
-    open_phases: dict[tuple[tuple[int, str, str], str], float] = {}
-    ranks: dict[int, list[Span]] = defaultdict(list)
+    epoch_of: dict[object, int] = defaultdict(int)  # by rank
+    begun: dict[tuple[int, str, str], Operation] = {}
+    epochs: dict[int, dict[int, list[Operation]]] = defaultdict(lambda: defaultdict(list))
     for text in events:
         event = json.loads(text)
-        if event.get("ph") == "i":
-            _enter_epoch(epochs, event)
+        if event.get("ph") == "i" and isinstance(number := (event.get("args") or {}).get("epoch"), int):
+            epoch_of[event.get("pid")] = number  # a rank has entered a later world of an elastic job
         if event.get("ph") not in ("b", "e") or not _is_sound(event):
             continue
-        key = event["pid"], event["cat"], str(event["id"])
-        name, at = str(event["name"]), float(event["ts"])
-        is_phase = name in _PHASES or name == event["cat"].upper()
-        if event["ph"] == "b" and is_phase:
-            open_phases[key, name] = at
+        rank, kind, name, at_ns = event["pid"], event["cat"], str(event["name"]), round(1000 * event["ts"])
+        key = rank, kind, str(event["id"])
+        if name in _PHASES:
+            if event["ph"] == "e" and key in begun:
+                begun[key] = replace(begun[key], **{_PHASES[name]: at_ns})
+        elif name == kind.upper():
+            continue
         elif event["ph"] == "b":
-            given = event.get("args") or {}
-            size, of_set = int(given.get("bytes", 0)), int(given.get("process_set", 0))
-            open_spans[key] = Span(
-                event["pid"], event["cat"], name, at, at, size, of_set, epoch=epochs.get(event["pid"], 0)
-            )
-        elif is_phase:
-            _end_phase(open_spans, open_phases.pop((key, name), None), key, name, at)
-        elif key in open_spans:
-            ranks[event["pid"]].append(replace(open_spans.pop(key), end=at))
-    if not ranks:
+            begun[key] = _begun(kind, name, event.get("args") or {}, at_ns)
+        elif key in begun:
+            epochs[epoch_of[rank]][rank].append(replace(begun.pop(key), ended_ns=at_ns))
+    if not epochs:
         raise TraceError("holds no operation that has ended")
-    return Run({rank: sorted(ranks[rank], key=lambda span: span.begin) for rank in sorted(ranks)}, len(open_spans))
+    return Run(tuple(Epoch(_counted(epochs[number])) for number in sorted(epochs)), len(begun))
 
 
-def _end_phase(
-    spans: dict[tuple[int, str, str], Span], begun: float | None, key: tuple[int, str, str], name: str, at: float
-) -> None:
-    if begun is None or key not in spans:
-        return
-    if name == "NEGOTIATE":
-        spans[key] = replace(spans[key], agreed=at)
-    elif name == "QUEUE":
-        spans[key] = replace(spans[key], started=at)
+def _begun(kind: str, name: str, given: dict[str, Any], at_ns: int) -> Operation:
+    size, of_set = int(given.get("bytes", 0)), int(given.get("process_set", 0))
+    return Operation(0, kind, name, "", "", of_set, 0, 1, size, "", at_ns)
 
 
-def _enter_epoch(epochs: dict[object, int], event: dict[str, Any]) -> None:
-    """An instant of a rank, which may tell that it has entered a later world of an elastic job."""
-    given = event.get("args")
-    if isinstance(given, dict) and isinstance(number := given.get("epoch"), int):
-        epochs[event.get("pid")] = number
+def _counted(ranks: dict[int, list[Operation]]) -> dict[int, list[Operation]]:
+    """The same, by time and numbered: the n-th use of a name on one rank is that on the others.
+
+    Names that the ranks have used unequally often get numbers that differ by rank, unless they tell themselves that the
+    uses belong together: a rank that is killed has recorded fewer.
+    """
+    uses: dict[tuple[object, ...], dict[int, list[Operation]]] = defaultdict(lambda: defaultdict(list))
+    for rank, operations in ranks.items():
+        for each in sorted(operations, key=lambda each: each.submitted_ns):
+            uses[each.process_set, each.kind, each.name][rank].append(each)
+    counted: dict[int, list[Operation]] = defaultdict(list)
+    for by_rank in uses.values():
+        belong = _belong_together(list(by_rank.values()))
+        for rank, operations in by_rank.items():
+            first = 0 if belong else (rank + 1) << 32
+            counted[rank] += [replace(each, count=first + number) for number, each in enumerate(operations)]
+    return {rank: sorted(counted[rank], key=lambda each: each.submitted_ns) for rank in sorted(counted)}
+
+
+def _belong_together(ranks: Sequence[Sequence[Operation]]) -> bool:
+    """True where all have used a name equally often, or each use began everywhere before it ended anywhere."""
+    if len(Counter(map(len, ranks))) == 1:
+        return True
+    return all(
+        max(each.submitted_ns for each in together) <= min(each.ended_ns or 0 for each in together)
+        for together in zip(*ranks, strict=False)
+    )
 
 
 def _is_sound(event: dict[str, Any]) -> bool:

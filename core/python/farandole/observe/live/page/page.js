@@ -19,21 +19,26 @@ class Store {
     this.now = 0;
     this.job = "";
     this.size = 0;
-    this.links = []; // to ranks of other hosts, the busiest first
+    this.links = []; // to ranks of other hosts
     this.points = { step: [], rate: [], share: [], waits: [] };
   }
 
   take(frame) {
+    const seconds = (frame.t - this.now) / 1e6, before = new Map(this.ranks.map((each) => [each.rank, each]));
+    const perSecond = (now, then) => (then <= now && seconds > 0 ? (now - then) / seconds : 0);
+    const sent = new Map(this.links.map((each) => [`${each.rank} ${each.peer}`, each.sent]));
     this.now = frame.t;
     this.job = frame.job;
     this.size = frame.size;
     this.culprits = new Set(frame.culprits);
     this.waiting = new Set(frame.waiting);
     this.leftOut += frame.left_out;
-    this.links = frame.links;
-    this.ranks = frame.ranks.map(([rank, pid, state, activity, place, since, begun, rate, bytes, share, waits, step, memory, late]) => ({
-      rank, pid, state, activity, in: place < 0 ? "" : frame.names[place], since, begun, rate, bytes, share, waits, step, memory, late,
-    }));
+    this.links = frame.links.map(([bytes, rank, peer, trip, again]) => (
+      { rank, peer, sent: bytes, rate: perSecond(bytes, sent.get(`${rank} ${peer}`)), trip, again }
+    ));
+    this.ranks = frame.ranks.map((each) => (
+      { ...each, rate: perSecond(each.operations, before.get(each.rank)?.operations) }
+    ));
     if (this.ranks.length > MANY_RANKS) { // those to blame are seen at once
       this.ranks.sort((one, other) => this.culprits.has(other.rank) - this.culprits.has(one.rank) || one.rank - other.rank);
     }
@@ -79,14 +84,14 @@ class Store {
   }
 
   summary() {
-    const steps = this.ranks.map((each) => each.step).filter((each) => each >= 0).sort((one, other) => one - other);
+    const steps = this.ranks.map((each) => each.step_seconds).filter((each) => each !== null).sort((one, other) => one - other);
     const sum = (of) => this.ranks.reduce((total, each) => total + of(each), 0), count = Math.max(1, this.ranks.length);
     return {
       step: steps.length ? steps[steps.length >> 1] : 0,
-      rate: sum((each) => each.bytes),
-      share: sum((each) => each.share) / count,
-      waits: sum((each) => each.waits) / count,
-      memory: sum((each) => each.memory),
+      rate: sum((each) => each.operand_bytes_per_second),
+      share: sum((each) => each.in_operations_ratio) / count,
+      waits: sum((each) => each.waiting_ratio) / count,
+      memory: sum((each) => each.resident_memory_bytes),
     };
   }
 
@@ -169,7 +174,7 @@ class Page {
   show() {
     const total = this.store.summary(), here = this.store.ranks.length;
     this.set("ranks", here === this.store.size ? `${here}` : `${here} of ${this.store.size}`);
-    this.set("step", total.step ? duration(total.step) : "–");
+    this.set("step", total.step ? duration(1e6 * total.step) : "–");
     this.set("rate", `${amount(total.rate)}/s`);
     this.set("share", percent(total.share));
     this.set("waits", percent(total.waits));
@@ -222,9 +227,9 @@ class Page {
     const { links } = this.store, body = document.getElementById("link-rows");
     document.getElementById("links").hidden = !links.length;
     while (body.rows.length > links.length) body.deleteRow(-1);
-    links.forEach(([bytes, rank, peer, trip, again], place) => {
+    links.forEach(({ rank, peer, rate, trip, again }, place) => {
       const row = body.rows[place] ?? body.insertRow();
-      [`${rank}`, `${peer}`, `${amount(bytes)}/s`, duration(trip), again.toLocaleString("en")].forEach((text, cell) => {
+      [`${rank}`, `${peer}`, `${amount(rate)}/s`, duration(trip), again.toLocaleString("en")].forEach((text, cell) => {
         const shown = row.cells[cell] ?? row.insertCell();
         if (shown.textContent !== text) shown.textContent = text;
       });
@@ -253,8 +258,9 @@ function cells(rank, now) {
   const state = rank.state === "running" ? does[rank.activity] ?? "" : rank.state === "left" ? "has left" : "failed";
   return [
     `${rank.rank}`, `${rank.pid}`, state, rank.in, rank.in ? duration(Math.max(0, now - rank.since)) : "",
-    rank.step < 0 ? "–" : duration(rank.step), Math.round(rank.rate).toLocaleString("en"), `${amount(rank.bytes)}/s`,
-    percent(rank.share), percent(rank.waits), percent(rank.late), amount(rank.memory),
+    rank.step_seconds === null ? "–" : duration(1e6 * rank.step_seconds), Math.round(rank.rate).toLocaleString("en"), `${amount(rank.operand_bytes_per_second)}/s`,
+    percent(rank.in_operations_ratio), percent(rank.waiting_ratio), percent(rank.waited_for_ratio),
+    amount(rank.resident_memory_bytes),
   ];
 }
 
