@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from farandole.launch import cgroups as groups_of
-from farandole.observe.doctor import build, examine, libraries, machine, packages, report, settings
+from farandole.observe.doctor import build, examine, machine, packages, report, settings
 from farandole.observe.doctor.finding import FAIL, OK, WARN, Finding
 
 ROOT = Path(__file__).parents[2]
@@ -158,7 +158,7 @@ def test_the_driver_on_the_users_path_comes_first_and_once(tmp_path: Path) -> No
     (tmp_path / "libcuda.so.1").symlink_to(real)
     (tmp_path / "other").mkdir()
     (tmp_path / "other/libcuda.so.1").symlink_to(real)
-    found = libraries.drivers(f"{tmp_path}:{tmp_path}/other:{tmp_path}/none")
+    found = machine.drivers(f"{tmp_path}:{tmp_path}/other:{tmp_path}/none")
     assert found[0] == str(tmp_path / "libcuda.so.1") and str(tmp_path / "other/libcuda.so.1") not in found
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 from farandole.launch.remote.examination import GREETING_SECONDS, Examination
+from farandole.observe.doctor.examine import digest
 from farandole.observe.doctor.finding import FAIL, OK, WARN, Finding, fail, ok
-from farandole.observe.doctor.here import digest
 from farandole.observe.doctor.hosts import Clock, HostFacts, Versions, judge
 from farandole.observe.doctor.report import exit_code, hosts_as_json, hosts_as_text
 
@@ -247,7 +247,7 @@ def test_a_silent_host_is_given_up_and_nothing_is_left(launch: Callable[..., Any
 def test_ended_early_it_leaves_nothing(launch: Callable[..., Any], env: dict[str, str], signum: int) -> None:
     job = launch("-H", "slow,there", verb="doctor", env=env)
     deadline = time.monotonic() + 20
-    while not any("farandole.observe.doctor.here" in words for words in job.of_each(psutil.Process.cmdline)):
+    while not any("farandole.observe.doctor.examine" in words for words in job.of_each(psutil.Process.cmdline)):
         assert time.monotonic() < deadline
     job.process.send_signal(signum)
     assert job.finish().code == (-9 if signum == signal.SIGKILL else 128 + signum)

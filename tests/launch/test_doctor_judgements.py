@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from farandole.observe.doctor import build, libraries, limits, machine, network, packages, settings
+from farandole.observe.doctor import build, limits, machine, network, packages, settings
 from farandole.observe.doctor.finding import FAIL, OK, WARN, Finding
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -49,9 +49,9 @@ GOOD = [
     *packages.judge(PACKAGES),
     settings.launcher(NOWHERE),
     settings.key(NOWHERE, ""),
-    libraries.cuda_driver([], 0),
-    libraries.cuda_driver(["/l/libcuda.so.1"], 0),
-    libraries.cuda_driver(["/l/libcuda.so.1"], 1),
+    machine.cuda_driver([], 0),
+    machine.cuda_driver(["/l/libcuda.so.1"], 0),
+    machine.cuda_driver(["/l/libcuda.so.1"], 1),
 ]
 BAD = [
     (machine.platform("Darwin", "22", "x86_64"), FAIL, "Linux on x86-64 or aarch64"),
@@ -75,7 +75,7 @@ BAD = [
     (settings.launcher({**NOWHERE, "refusal": "replace `horovodrun` by `farandole run`"}), FAIL, "horovodrun"),
     (settings.launcher({**NOWHERE, "doubt": "JOB_COMPLETION_INDEX=0 is set"}), WARN, "JOB_COMPLETION_INDEX=0"),
     (settings.key({**NOWHERE, "key_error": "other users may open it"}, "/k"), FAIL, "umask 077"),
-    (libraries.cuda_driver([], 1), WARN, "--gpus all"),
+    (machine.cuda_driver([], 1), WARN, "--gpus all"),
 ]
 
 
@@ -214,4 +214,4 @@ KEY = "/proc/self/exe"  # no file of 32 bytes
 def test_what_init_would_say_is_told(environment: dict[str, str], check: str, level: str, words: str) -> None:
     base = {name: value for name, value in os.environ.items() if not name.startswith("FARANDOLE_")} | environment
     described = build.attempt_to_describe(base, 60.0)
-    check_the_one(settings.examine(environment, described), check, level, words)
+    check_the_one(settings.examine(environment, (described.answer or {}).get("place")), check, level, words)

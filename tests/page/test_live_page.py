@@ -19,7 +19,7 @@ from farandole.observe.live.model import Model
 from farandole.observe.live.server import Server, page
 from farandole.observe.processes import Activity
 from farandole.observe.records import Link, Operation, Recording, State
-from farandole.observe.report.write import report
+from farandole.observe.report import report
 from farandole.observe.tails import Seen
 
 SECOND = 1_000_000_000

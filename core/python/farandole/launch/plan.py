@@ -131,7 +131,7 @@ def _served(spec: JobSpec) -> Wanted | None:
     page = 0 if spec.observe.live and spec.observe.live_port is None else spec.observe.live_port
     if page is None and spec.metrics == Metrics():
         return None  # without importing the server
-    from farandole.observe.live.options import wanted
+    from farandole.observe.live.command import wanted
 
     return wanted(page, spec.metrics)
 

@@ -152,8 +152,7 @@ def live(job: str, port: int, **given: Any) -> int:
     from farandole.launch.files import FileError
     from farandole.launch.spec import SpecError
     from farandole.observe.jobs import InspectionError
-    from farandole.observe.live.command import Wanted, watch
-    from farandole.observe.live.options import wanted
+    from farandole.observe.live.command import Wanted, wanted, watch
 
     try:
         served = wanted(port, Metrics(**given)) or Wanted()

@@ -104,8 +104,9 @@ def _lost(ranks: Sequence[Rank], now_ns: int) -> Diagnosis | None:
     if not lost:
         return None
     first = min(lost, key=lambda rank: rank.recording.late_ns)
-    others = f", and so were ranks {_list(rank.number for rank in lost if rank is not first)}" if lost[1:] else ""
-    sentence = f"rank {first.number} (pid {first.recording.pid}) was lost{others}: its process ended without leaving"
+    others = [rank.number for rank in lost if rank is not first]
+    also = f", and so {'were' if others[1:] else 'was'} {_numbered(others)}" if others else ""
+    sentence = f"rank {first.number} (pid {first.recording.pid}) was lost{also}: its process ended without leaving"
     waiting = tuple(rank.number for rank in ranks if rank.is_there and rank.pending)
     return Diagnosis(
         Kind.LOST, f"{sentence}; {_last_seen(first, now_ns)}", tuple(rank.number for rank in lost), waiting
@@ -118,9 +119,9 @@ def _failed(ranks: Sequence[Rank]) -> Diagnosis | None:
     if not ended:
         return None
     (blamed, reason), _ = Counter((each.blamed, each.reason) for each in ended).most_common(1)[0]
-    numbers = _list(each.rank for each in ended)
     culprits = (blamed,) if blamed >= 0 else ()
-    return Diagnosis(Kind.FAILED, f"{_ranks(numbers)} ended with an error: {reason}", culprits)
+    who = _numbered([each.rank for each in ended])
+    return Diagnosis(Kind.FAILED, f"{who} ended with an error: {reason}", culprits)
 
 
 def _stopped(ranks: Sequence[Rank], now_ns: int) -> Diagnosis | None:
@@ -128,10 +129,12 @@ def _stopped(ranks: Sequence[Rank], now_ns: int) -> Diagnosis | None:
     stopped = [rank for rank in ranks if rank.is_there and rank.activity is Activity.STOPPED]
     if not stopped:
         return None
-    are = "is" if len(stopped) == 1 else "are"
-    sentence = f"rank{_numbers(stopped)} {are} stopped by a signal or a debugger; "
-    sentence += _last_seen(stopped[0], now_ns, len(stopped) == 1)
+    sentence = f"{_are_stopped(stopped)}; {_last_seen(stopped[0], now_ns, len(stopped) == 1)}"
     return Diagnosis(Kind.STOPPED, sentence, _numbers_of(stopped))
+
+
+def _are_stopped(ranks: Sequence[Rank]) -> str:
+    return f"{_who(ranks)} {'is' if len(ranks) == 1 else 'are'} stopped by a signal or a debugger"
 
 
 # ---- waits
@@ -213,7 +216,7 @@ def _of_leavers(wait: _Wait, gone: Sequence[Rank], now_ns: int) -> str:
     behind = _behind(first, wait.operation)
     early = f" after {behind} calls fewer of {wait.operation.title}" if behind > 1 else ""
     return (
-        f"rank{_numbers(gone)} left the job{early}; {_last_seen(first, now_ns)}; {_waiting(wait)}: let each rank call "
+        f"{_who(gone)} left the job{early}; {_last_seen(first, now_ns)}; {_waiting(wait)}: let each rank call "
         "join() at its end, or give all of them as many batches"
     )
 
@@ -222,7 +225,7 @@ def _of_late(wait: _Wait, late: Sequence[Rank], now_ns: int) -> str:
     first, one = late[0], len(late) == 1
     does = f"; {first.activity.value}" if one and first.activity.value else ""
     return (
-        f"rank{_numbers(late)} {'has' if one else 'have'} not called {wait.operation.title}; "
+        f"{_who(late)} {'has' if one else 'have'} not called {wait.operation.title}; "
         f"{_last_seen(first, now_ns, one)}{does}; {_waiting(wait)}"
     )
 
@@ -232,9 +235,9 @@ def _of_divergence(wait: _Wait, elsewhere: Sequence[Rank]) -> Diagnosis:
     other = elsewhere[0]
     blocking = _blocks(other, wait)
     assert blocking is not None
-    numbers = tuple(rank.number for rank in elsewhere)
-    first = f"{_ranks(_list(rank.number for rank in wait.waiting))} {_verb(wait.waiting)} in {_named(wait.operation)}"
-    second = f"rank{_numbers([other])} waits in {_named(blocking)}"
+    wait_or_waits = "waits" if len(wait.waiting) == 1 else "wait"
+    first = f"{_numbered(_numbers_of(wait.waiting))} {wait_or_waits} in {_named(wait.operation)}"
+    second = f"{_who([other])} waits in {_named(blocking)}"
     if blocking.process_set != wait.operation.process_set:
         why = "they use two process sets in different orders: let all ranks that are in both begin with the same"
         return _about(Kind.SETS, wait, elsewhere, f"{first} and {second}: {why}")
@@ -247,7 +250,7 @@ def _of_divergence(wait: _Wait, elsewhere: Sequence[Rank]) -> Diagnosis:
                 f"rank {other.number} has called the former {behind} times fewer, so it has fewer batches or ended its "
                 "loop early: let each rank call join() at its end, or give all of them as many"
             )
-    return Diagnosis(Kind.DIVERGED, f"{first}, but {second}: {why}", numbers, _numbers_of(wait.waiting), wait.waited_s)
+    return _about(Kind.DIVERGED, wait, elsewhere, f"{first}, but {second}: {why}")
 
 
 def _of_nobody_absent(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
@@ -259,23 +262,14 @@ def _of_nobody_absent(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagno
     )
     stopped = [rank for rank in ranks if rank.activity is Activity.STOPPED]
     if stopped:
-        return _about(
-            Kind.STOPPED,
-            wait,
-            stopped,
-            f"rank{_numbers(stopped)} is stopped by a signal or a debugger; {_waiting(wait)}",
-        )
+        return _about(Kind.STOPPED, wait, stopped, f"{_are_stopped(stopped)}; {_waiting(wait)}")
     if unseen and not agreed:
-        sentence = (
-            f"{_waiting(wait)}, and all ranks of this host have come: look at the hosts of rank{_numbers_text(unseen)}"
-        )
-        return Diagnosis(Kind.UNSEEN, sentence, (), _numbers_of(wait.waiting), wait.waited_s)
+        where = f"look at the hosts of {_numbered(unseen)}"
+        return _about(Kind.UNSEEN, wait, (), f"{_waiting(wait)}, and all ranks of this host have come: {where}")
     if (now_ns - _latest_arrival(wait, ranks)) / 1e9 < WAITS_FROM_S:
         return Diagnosis(Kind.MOVES, _all_is_well(ranks))
-    sentence = (
-        f"{_waiting(wait)}, and all have come: its data do not arrive; look at the network, and at the machines' load"
-    )
-    return Diagnosis(Kind.DATA, sentence, (), _numbers_of(wait.waiting), wait.waited_s)
+    why = "its data do not arrive; look at the network, and at the machines' load"
+    return _about(Kind.DATA, wait, (), f"{_waiting(wait)}, and all have come: {why}")
 
 
 def _about(kind: Kind, wait: _Wait, culprits: Sequence[Rank], sentence: str) -> Diagnosis:
@@ -344,7 +338,8 @@ def _is_of(one: Operation, other: Operation) -> bool:
 def _all_is_well(ranks: Sequence[Rank]) -> str:
     last = [rank.last for rank in ranks if rank.last is not None]
     if not last:
-        return f"{_ranks(_list(rank.number for rank in ranks))} have begun no operation yet"
+        has = "has" if len(ranks) == 1 else "have"
+        return f"{_numbered(_numbers_of(ranks))} {has} begun no operation yet"
     latest = max(last, key=lambda operation: operation.submitted_ns)
     return f"no rank waits for another: the latest operation was {_named(latest)}"
 
@@ -361,13 +356,8 @@ def _last_seen(rank: Rank, now_ns: int, is_it: bool = True) -> str:
 
 
 def _waiting(wait: _Wait) -> str:
-    ranks = _ranks(_list(rank.number for rank in wait.waiting))
     verb = "has" if len(wait.waiting) == 1 else "have"
-    return f"{ranks} {verb} waited {_seconds(wait.waited_s)} in {_named(wait.operation)}"
-
-
-def _verb(ranks: Sequence[Rank]) -> str:
-    return "waits" if len(ranks) == 1 else "wait"
+    return f"{_numbered(_numbers_of(wait.waiting))} {verb} waited {_seconds(wait.waited_s)} in {_named(wait.operation)}"
 
 
 def _named(operation: Operation) -> str:
@@ -382,19 +372,13 @@ def _numbers_of(ranks: Sequence[Rank]) -> tuple[int, ...]:
     return tuple(rank.number for rank in ranks)
 
 
-def _numbers(ranks: Sequence[Rank]) -> str:
-    """The text behind the word rank: a blank and "3 (pid 71)", or "s 3, 4"."""
-    if len(ranks) == 1:
-        return f" {ranks[0].number} (pid {ranks[0].recording.pid})"
-    return f"s {_list(rank.number for rank in ranks)}"
+def _who(ranks: Sequence[Rank]) -> str:
+    """As "rank 3 (pid 71)" or "ranks 3, 4"."""
+    return _numbered(_numbers_of(ranks)) + (f" (pid {ranks[0].recording.pid})" if len(ranks) == 1 else "")
 
 
-def _numbers_text(numbers: Sequence[int]) -> str:
-    return f" {numbers[0]}" if len(numbers) == 1 else f"s {_list(numbers)}"
-
-
-def _ranks(numbers: str) -> str:
-    return f"ranks {numbers}" if "," in numbers or "-" in numbers else f"rank {numbers}"
+def _numbered(numbers: Sequence[int]) -> str:
+    return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {_list(numbers)}"
 
 
 def _list(numbers: Iterable[int]) -> str:

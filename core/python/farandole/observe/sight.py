@@ -30,11 +30,12 @@ class Sight:
     epoch: int = 0  # of an elastic job
 
     def message(self, now_ns: int) -> dict[str, Any]:
-        """For a launcher elsewhere. Times travel as distances, since hosts' clocks differ."""
+        """For a launcher elsewhere."""
         return {
             "paces": [[rank, *astuple(pace)] for rank, pace in self.paces.items()],
             "links": [[rank, *astuple(link)] for (rank, _), link in self.links.items()],
-            "stuck": [_packed(rank, now_ns) for rank in self.stuck],
+            "stuck": [_packed(rank) for rank in self.stuck],
+            "now_ns": now_ns,
             "warn_after_s": self.warn_after_s,
             "epoch": self.epoch,
         }
@@ -44,37 +45,27 @@ def sight_of(message: Mapping[str, Any], now_ns: int) -> Sight:
     """The sight that was sent. Raises KeyError, TypeError or ValueError for what is no such message."""
     paces = {int(rank): Pace(int(steps), *map(float, rest)) for rank, steps, *rest in message["paces"]}
     links = {(int(rank), int(counts[0])): Link(*map(int, counts)) for rank, *counts in message["links"]}
-    stuck = tuple(_unpacked(each, now_ns) for each in message["stuck"])
+    ahead_ns = now_ns - message["now_ns"]  # hosts' clocks differ
+    stuck = tuple(_unpacked(each, ahead_ns) for each in message["stuck"])
     return Sight(paces, links, stuck, float(message["warn_after_s"]), int(message["epoch"]))
 
 
-def _packed(rank: Rank, now_ns: int) -> dict[str, Any]:
+def _packed(rank: Rank) -> dict[str, Any]:
     operations = rank.recording.operations
     latest = operations[-_SENT_OPERATIONS:]
     waits = [each for each in operations[:-_SENT_OPERATIONS] if each.ended_ns is None][:_SENT_OPERATIONS]
-    return {
-        **asdict(replace(rank.recording, operations=(), links=())),
-        "state": rank.recording.state.value,
-        "operations": [asdict(_shifted(each, -now_ns)) for each in (*waits, *latest)],
-        "activity": rank.activity.name,
-    }
+    sent = asdict(replace(rank.recording, operations=(*waits, *latest), links=()))
+    return {"recording": {**sent, "state": rank.recording.state.value}, "activity": rank.activity.name}
 
 
-def _unpacked(message: Mapping[str, Any], now_ns: int) -> Rank:
-    operations = tuple(_shifted(Operation(**each), now_ns) for each in message["operations"])
-    of_recording = {name: value for name, value in message.items() if name != "activity"}
-    recording = Recording(**{**of_recording, "state": State(message["state"]), "operations": operations})
+def _unpacked(message: Mapping[str, Any], ahead_ns: int) -> Rank:
+    sent = message["recording"]
+    operations = tuple(_shifted(Operation(**each), ahead_ns) for each in sent["operations"])
+    recording = Recording(**{**sent, "state": State(sent["state"]), "operations": operations, "links": ()})
     return Rank(recording, Activity[message["activity"]])
 
 
 def _shifted(operation: Operation, by_ns: int) -> Operation:
-    def moved(at_ns: int | None) -> int | None:
-        return None if at_ns is None else at_ns + by_ns
-
-    return replace(
-        operation,
-        submitted_ns=operation.submitted_ns + by_ns,
-        agreed_ns=moved(operation.agreed_ns),
-        started_ns=moved(operation.started_ns),
-        ended_ns=moved(operation.ended_ns),
-    )
+    names = ("submitted_ns", "agreed_ns", "started_ns", "ended_ns")
+    moments = {name: at_ns + by_ns for name in names if (at_ns := getattr(operation, name)) is not None}
+    return replace(operation, **moments)

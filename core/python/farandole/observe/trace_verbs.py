@@ -25,12 +25,12 @@ def report(files: tuple[Path, ...], beside: Path | None, output: Path | None) ->
         farandole report trace.json
     """  # noqa: D301  (click wants the character)
     from farandole.observe import timeline as traces
-    from farandole.observe.report import write
+    from farandole.observe.report import report as page_about
     from farandole.observe.report.trace import TraceError
 
     target = output or Path("report.html")
     try:
-        text, notes = write.report([files] if beside is None else [[beside], files])
+        text, notes = page_about([files] if beside is None else [[beside], files])
         target.write_text(text, encoding="utf-8")
     except (traces.TimelineError, TraceError, OSError) as error:
         print_error(str(error))

@@ -14,7 +14,7 @@ from typing import Any
 from farandole.launch import guard
 from farandole.launch.remote.ssh import last_line
 
-_MODULE = "farandole.observe.doctor.here"
+_MODULE = "farandole.observe.doctor.examine"
 _CHUNK = 1 << 16
 _MOST_BYTES = 1 << 22
 

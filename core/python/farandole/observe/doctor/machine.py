@@ -1,19 +1,22 @@
-"""Platform, Python, the kernel calls that shared memory needs, who we are and in what container."""
+"""Platform, Python, the kernel calls that shared memory needs, who we are, in what container, and CUDA's driver."""
 
 from __future__ import annotations
 
 import os
 import platform as this_platform
 import pwd
+import re
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from farandole.launch import local
+from farandole.launch import gpus, local
 from farandole.observe.doctor.finding import Finding, error_of, fail, ok, warn
 
 OLDEST_PYTHON = (3, 10)
 MACHINES = ("x86_64", "aarch64")
+_LDCONFIG = ("/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig")
 
 
 def examine(environment: Mapping[str, str]) -> list[Finding]:
@@ -26,6 +29,7 @@ def examine(environment: Mapping[str, str]) -> list[Finding]:
         pidfd(error_of(lambda: os.close(os.pidfd_open(os.getpid()))), uname.release),
         user(os.getuid(), _user_name()),
         container(container_of(environment)),
+        cuda_driver(drivers(environment.get("LD_LIBRARY_PATH", "")), gpus.count(environment)),
     ]
 
 
@@ -47,6 +51,29 @@ def _user_name() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return ""
+
+
+def drivers(library_path: str) -> list[str]:
+    """The paths of CUDA's driver in LD_LIBRARY_PATH and the linker's cache, the preferred first; links count once.
+
+    It is not loaded. The libraries of the backends are looked for by the core itself (build.py).
+    """
+    files = [str(Path(folder, "libcuda.so.1")) for folder in library_path.split(":") if folder]
+    files += re.findall(r" => (\S+/libcuda\.so\.1)$", _linker_cache(), re.MULTILINE)
+    found: dict[Path, str] = {}
+    for file in files:
+        if Path(file).exists():
+            found.setdefault(Path(file).resolve(), file)
+    return list(found.values())
+
+
+def _linker_cache() -> str:
+    for program in _LDCONFIG:
+        try:
+            return subprocess.run([program, "-p"], capture_output=True, text=True, timeout=10, check=True).stdout
+        except (OSError, subprocess.SubprocessError):
+            continue
+    return ""
 
 
 def platform(system: str, kernel: str, machine: str) -> Finding:
@@ -110,3 +137,14 @@ def container(kind: str) -> Finding:
         f"{kind}: ranks in different containers of a machine share memory only where these share their network "
         "namespace and user ids, else they talk by TCP",
     )
+
+
+def cuda_driver(paths: list[str], visible: int) -> Finding:
+    """`visible`: how many GPUs ranks would see."""
+    check, text = "CUDA driver", ", ".join(paths)
+    if not paths and visible:
+        text = f"{visible} NVIDIA GPU(s) are here, but no libcuda.so.1"
+        return warn(check, text, "Install the driver's user library; in a container, start it with --gpus all.")
+    if not paths:
+        return ok(check, "not found; needed for GPU tensors only")
+    return ok(check, f"{text}, {visible} GPU(s)" if visible else f"{text}, but no GPU is visible")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from farandole._start import slurm
 from farandole.launch.local import KEY_BYTES
-from farandole.observe.doctor.build import Trial
 from farandole.observe.doctor.finding import Finding, fail, ok, warn
 
 _PREFIX = "FARANDOLE_"
@@ -25,66 +24,38 @@ class Number:
     least: int = 0
 
 
-PLACE, BYTES, SECONDS = Number("ranks", 2**31), Number("bytes", 1e18), Number("seconds", 1e9)
+_SECONDS, _SWITCH = Number("seconds", 1e9), ("0", "1")
 
-# name without prefix -> the words it may hold, or its number, or TEXT; a test compares the names with who reads them.
+# Name without prefix -> the words it may hold, its number, or TEXT, which is for others to judge: init() judges the
+# place of a rank. A test compares the names and words with who reads them.
 KNOWN: dict[str, tuple[str, ...] | Number] = {
-    "ADDRESS": TEXT,
-    "SSH": TEXT,
+    **dict.fromkeys(
+        (
+            *("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "JOINS", "MEMBERSHIP"),
+            *("STORE", "KEY_FILE", "REQUIRE_KEY", "STATUS_FILE", "ADDRESS", "JOB_ID", "NODE", "SSH", "TEST_LAUNCHER"),
+            *("BACKEND", "CUDA_DRIVER", "GLOO_LIB", "MPI_LIB", "NCCL_LIB", "NVTX", "FAILPOINTS", "COMMITS"),
+            *("FLIGHT_RECORDER", "TIMELINE", "RAY_FOLDER", "RAY_PYTHON", "RAY_SOCKET"),
+        ),
+        TEXT,
+    ),
+    **dict.fromkeys(("ELASTIC_TIMEOUT", "START_TIMEOUT", "TIMEOUT", "WARN_AFTER"), _SECONDS),
+    **dict.fromkeys(("ARENAS", "CHECK_PARAMETERS", "DRIVER_LOG", "NCCL_NETWORK", "TIMELINE_MARK_CYCLES"), _SWITCH),
     "ALGORITHM": ("auto", "direct", "ring", "tree", "exchange"),
-    "ARENAS": ("0", "1"),
-    "BACKEND": TEXT,
-    "CHECK_PARAMETERS": ("0", "1"),
-    "COMMITS": TEXT,
-    "CROSS_RANK": PLACE,
-    "CROSS_SIZE": PLACE,
-    "CUDA_DRIVER": TEXT,
-    "DRIVER_LOG": ("0", "1"),
-    "ELASTIC_TIMEOUT": SECONDS,
-    "FAILPOINTS": TEXT,
-    "FLIGHT_RECORDER": TEXT,
-    "FUSION_THRESHOLD": BYTES,
-    "GLOO_LIB": TEXT,
+    "FUSION_THRESHOLD": Number("bytes", 1e18),
     "GRACE_SECONDS": Number("seconds", 86400),
-    "JOB_ID": TEXT,
-    "JOINS": PLACE,
-    "KEY_FILE": TEXT,
-    "LOCAL_RANK": PLACE,
-    "LOCAL_SIZE": PLACE,
     "LOG_LEVEL": ("error", "warning", "info", "debug"),
-    "MEMBERSHIP": TEXT,
-    "MPI_LIB": TEXT,
-    "NCCL_LIB": TEXT,
-    "NCCL_NETWORK": ("0", "1"),
-    "NODE": TEXT,
-    "NVTX": TEXT,
     "ORDER": ("fixed", "any"),
-    "RANK": PLACE,
-    "RAY_FOLDER": TEXT,
-    "RAY_PYTHON": TEXT,
-    "RAY_SOCKET": TEXT,
-    "REQUIRE_KEY": TEXT,
     "SILENCE_TIMEOUT": Number("seconds", 86400, 1),
-    "SIZE": PLACE,
-    "START_TIMEOUT": SECONDS,
-    "STATUS_FILE": TEXT,
-    "STORE": TEXT,
-    "TEST_LAUNCHER": TEXT,
-    "TIMELINE": TEXT,
-    "TIMELINE_MARK_CYCLES": ("0", "1"),
-    "TIMEOUT": SECONDS,
-    "WARN_AFTER": SECONDS,
 }
 
 
-def examine(environment: Mapping[str, str], described: Trial) -> list[Finding]:
-    """Read the environment. `described`: what the core makes of it."""
+def examine(environment: Mapping[str, str], place: Mapping[str, str] | None) -> list[Finding]:
+    """Read the environment. `place`: what init() makes of it, see _runtime/selftest.py; None: the core is broken."""
     variables = {name: value for name, value in environment.items() if name.startswith(_PREFIX)}
     found = [variable(name, value) for name, value in sorted(variables.items())]
     if not found:
         found = [ok("settings", "no FARANDOLE_ variable is set: all settings are the defaults")]
-    if described.answer is not None:  # else what init() would say is not known
-        place = described.answer["place"]
+    if place is not None:
         found += [launcher(place), key(place, variables.get("FARANDOLE_KEY_FILE", ""))]
     return found
 
@@ -132,7 +103,7 @@ def _words(known: tuple[str, ...] | Number) -> str:
 
 
 def launcher(place: Mapping[str, str]) -> Finding:
-    """What init() says about the place of this process; see `place` in _runtime/selftest.py."""
+    """What init() says about the place of this process."""
     check = "launcher"
     if place["refusal"]:
         return fail(check, "init() refuses to start in this environment", place["refusal"])

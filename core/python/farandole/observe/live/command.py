@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
+import re
 import select
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
 from farandole.launch import guard
+from farandole.launch.files import read_text
+from farandole.launch.messages import shown
+from farandole.launch.spec import Metrics, SpecError
 from farandole.observe import jobs, processes
 from farandole.observe.live.history import History
 from farandole.observe.live.metrics import CONTENT_TYPE, as_text
@@ -38,6 +44,33 @@ class Wanted:
     metrics_port: int | None = None
     metrics_address: str = ADDRESS
     metrics_secret: str = ""  # "": one is made
+
+
+_SECRET = re.compile(r"[A-Za-z0-9_.~+-]{16,256}")
+
+
+def wanted(page_port: int | None, given: Metrics) -> Wanted | None:
+    """The page and the metrics that are asked for; None: neither. Raises SpecError, FileError."""
+    address, secret_file = given.metrics_address, given.metrics_key_file
+    if given.metrics is None and (address is not None or secret_file is not None):
+        raise SpecError("--metrics-address and --metrics-key-file need --metrics PORT.", "metrics")
+    if page_port is None and given.metrics is None:
+        return None
+    try:
+        where = ADDRESS if address is None else str(ipaddress.IPv4Address(address))
+    except ValueError as error:
+        raise SpecError(
+            f"--metrics-address wants an IPv4 address of this host, not {shown(address)}.", "metrics_address"
+        ) from error
+    return Wanted(page_port, given.metrics, where, "" if secret_file is None else _secret(secret_file))
+
+
+def _secret(path: Path) -> str:
+    where = f"--metrics-key-file {path}"
+    text = read_text(path, where, "file of a secret", 4096).strip()
+    if not _SECRET.fullmatch(text):
+        raise SpecError(f"{where} must hold one word of 16 to 256 letters, digits and _.~+-; make one with uuidgen.")
+    return text
 
 
 class Live:

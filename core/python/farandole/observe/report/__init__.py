@@ -1,4 +1,29 @@
 """`farandole report`: one page about a run from its timeline.
 
-write opens files, trace reads their events, analysis judges, and page makes the HTML; the last three are pure.
+trace reads events, analysis judges, and page makes the HTML; they are pure.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from farandole.observe import timeline
+from farandole.observe.report.analysis import analyse
+from farandole.observe.report.page import as_html
+from farandole.observe.report.trace import TraceError, read
+
+_STYLE = Path(__file__).with_name("page.css")
+
+
+def report(runs: Sequence[Sequence[Path]]) -> tuple[str, list[str]]:
+    """The page about one run or two, and sentences for the user. Raises TimelineError, TraceError, OSError."""
+    judged, notes = [], []
+    for given in runs:
+        files, about_others = timeline.of_one_run(timeline.find(given))
+        notes += [about_others] if about_others else []
+        try:
+            judged.append((given[0].name, analyse(read(timeline.events(files)))))
+        except TraceError as error:
+            raise TraceError(f"{given[0]} {error}.") from error
+    return as_html(judged, _STYLE.read_text()), notes
