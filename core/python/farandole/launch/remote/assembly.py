@@ -13,6 +13,7 @@ from typing import Any
 from farandole._start.frames import Message
 from farandole.launch.placement import Placement
 from farandole.launch.remote import reach
+from farandole.launch.remote.reach import Send
 
 
 class AssemblyError(ValueError):
@@ -32,9 +33,6 @@ class HostPlan:
     address: str = ""  # where the others reach it, if that is known
     is_told_places_only: bool = False  # its agent has the rest of the job from its own user
     greeting: Message | None = None
-    offered: list[str] = field(default_factory=list)
-    ports: dict[str, int] | None = None
-    reached: set[tuple[int, str]] | None = None
     started: bool = False
 
     @property
@@ -45,8 +43,6 @@ class HostPlan:
 
 
 _LOOPBACK = "127.0.0.1"
-Send = tuple[int, str, dict[str, Any]]
-"""A host's number, a message's kind, and its content."""
 
 
 @dataclass
@@ -60,6 +56,7 @@ class Assembly:
     probe_key: str
     interfaces: Sequence[str] = ()
     places: dict[str, Any] = field(default_factory=dict)  # of all ranks: all that some agents are told
+    _search: reach.Search | None = None  # for addresses
     _addresses: list[str] = field(default_factory=list)
     _master: dict[str, Any] = field(default_factory=dict)
 
@@ -88,11 +85,10 @@ class Assembly:
 
     def waiting_for(self) -> list[str]:
         """The hosts that have not answered the last question."""
-        for answer in ("greeting", "ports", "reached", "started"):
-            late = [host.name for host in self.hosts if getattr(host, answer) in (None, False)]
-            if late:
-                return late
-        return []
+        late = [host.name for host in self.hosts if host.greeting is None]
+        if not late and self._search is not None:
+            late = [self.hosts[number].name for number in self._search.late]
+        return late or [host.name for host in self.hosts if not host.started]
 
     def on_message(self, index: int, message: Message) -> list[Send]:
         """An agent's answer. Returns what to send next. Raises AssemblyError."""
@@ -100,12 +96,9 @@ class Assembly:
         kind = message["kind"]
         if kind == "greeting":
             return self._greeted(index, message)
-        if kind == "listening":
-            host.ports = dict(message["ports"])
-            return self._probe() if all(each.ports is not None for each in self.hosts) else []
-        if kind == "reached":
-            host.reached = {(int(to), str(address)) for to, address in message["reached"]}
-            return self._choose() if all(each.reached is not None for each in self.hosts) else []
+        if kind in ("listening", "reached") and self._search is not None:
+            sends = self._search.on_message(index, message)
+            return self._choose(self._search) if self._search.is_complete else sends
         if kind == "reserved":
             return self._start(message["store"], message["master_port"])
         if kind == "started":
@@ -125,14 +118,11 @@ class Assembly:
             self._addresses = [each.address for each in self.hosts]
             return self._reserve()
         self._check_twins()
-        for each in self.hosts:
-            assert each.greeting is not None
-            found = [reach.Address(name, address) for name, address in each.greeting["addresses"]]
-            each.offered = reach.candidates(found, self.interfaces)
-        return [
-            (number, "listen", {"host": number, "addresses": each.offered, "probe_key": self.probe_key})
-            for number, each in enumerate(self.hosts)
-        ]
+        offered = {
+            number: reach.offered_by(each.greeting or {}, self.interfaces) for number, each in enumerate(self.hosts)
+        }
+        self._search = reach.Search(self.probe_key, offered)
+        return self._search.begin()
 
     def _check_twins(self) -> None:
         seen: dict[str, str] = {}
@@ -142,36 +132,25 @@ class Assembly:
             if other != host.name:
                 raise AssemblyError(f"{twins(other, host.name)}.", [host.name])
 
-    def _probe(self) -> list[Send]:
-        targets = [
-            (number, address, port)
-            for number, host in enumerate(self.hosts)
-            for address, port in (host.ports or {}).items()
-        ]
-        return [
-            (number, "probe", {"targets": [each for each in targets if each[0] != number]})
-            for number in range(len(self.hosts))
-        ]
-
-    def _choose(self) -> list[Send]:
-        if len(self.hosts) == 1 and not self.hosts[0].offered:  # of a job on one host that has an agent all the same
+    def _choose(self, search: reach.Search) -> list[Send]:
+        if len(self.hosts) == 1 and not search.offered[0]:  # of a job on one host that has an agent all the same
             self._addresses = [_LOOPBACK]
             return self._reserve()
         names = [host.name for host in self.hosts]
-        reached = {number: host.reached or set() for number, host in enumerate(self.hosts)}
         try:
-            self._addresses = reach.choose(names, [host.offered for host in self.hosts], reached)
+            self._addresses = reach.choose(names, list(search.offered.values()), search.reached)
         except reach.ReachError as error:
-            raise AssemblyError(str(error), [names[each] for each in self._strangers(reached)]) from error
+            raise AssemblyError(str(error), [names[each] for each in self._strangers(search)]) from error
         return self._reserve()
 
     def _reserve(self) -> list[Send]:
         return [(0, "reserve", {"address": self._addresses[0]})]
 
-    def _strangers(self, reached: reach.Reached) -> Sequence[int]:
+    def _strangers(self, search: reach.Search) -> Sequence[int]:
         """Of hosts that do not all reach each other, those that keep the others from it: the smaller side."""
-        for index, host in enumerate(self.hosts):
-            if not reach.shared(index, host.offered, reached):
+        reached = search.reached
+        for index, offered in search.offered.items():
+            if not reach.shared(index, offered, reached):
                 deaf = [each for each in reached if each != index and all(to != index for to, _ in reached[each])]
                 return deaf if deaf and 2 * len(deaf) <= len(self.hosts) else [index]
         return []

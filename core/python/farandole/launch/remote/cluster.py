@@ -15,9 +15,10 @@ from farandole.launch import verdict
 from farandole.launch.events import JobEnded, RankStarted
 from farandole.launch.placement import Placement
 from farandole.launch.remote import ssh
-from farandole.launch.remote.assembly import Assembly, AssemblyError, Send
+from farandole.launch.remote.assembly import Assembly, AssemblyError
 from farandole.launch.remote.follow import Follower
 from farandole.launch.remote.link import NO_AGENT_REMEDY, Agents, Link
+from farandole.launch.remote.reach import Send
 from farandole.launch.supervise import ENDING, Supervisor
 
 CANNOT_START = 2

@@ -17,7 +17,7 @@ from typing import Any
 
 from farandole._start.frames import Message
 from farandole.launch.remote import reach
-from farandole.launch.remote.assembly import Send
+from farandole.launch.remote.reach import Send
 from farandole.observe.doctor.finding import FAIL, OK, WARN, Finding
 from farandole.observe.doctor.hosts import Clock, HostFacts, Versions
 
@@ -36,9 +36,7 @@ class Examination:
     probe_key: str  # hexadecimal
     interfaces: Sequence[str] = ()
     _clock_asked: dict[int, tuple[float, float]] = field(default_factory=dict)
-    _ports: dict[int, dict[str, int]] = field(default_factory=dict)
-    _listens: bool = False
-    _probes: bool = False
+    _search: reach.Search | None = None
 
     def on_message(self, index: int, message: Message, now: float, wall_s: float) -> list[Send]:
         """An agent's answer. Returns what to send next. One that makes no sense is a problem of its host."""
@@ -54,26 +52,25 @@ class Examination:
         if kind == "greeting":
             self._greeted(host, message)
             self._clock_asked[index] = now, wall_s
-            return [(index, "clock", {}), *self._next()]
+            return [(index, "clock", {}), *self._search_if_all_are_here()]
         if kind == "clock":
             asked_at, asked_wall_s = self._clock_asked[index]
             half_s = (now - asked_at) / 2
             host.clock = Clock(float(message["time_s"]) - asked_wall_s - half_s, half_s)
             return [(index, "examine", {"environment": self.environments[index], "limit_s": self.limit_s})]
-        if kind == "listening":
-            self._ports[index] = {str(address): int(port) for address, port in message["ports"].items()}
-        elif kind == "reached":
-            host.reached = {(int(to), str(address)) for to, address in message["reached"]}
-        elif kind == "examined" and "error" in message:
+        if kind in ("listening", "reached") and self._search is not None:
+            sends = self._search.on_message(index, message)
+            host.reached = self._search.reached.get(index)
+            return sends
+        if kind == "examined" and "error" in message:
             return self.fail(index, str(message["error"]), f"run farandole doctor on {host.name}")
-        elif kind == "examined":
+        if kind == "examined":
             host.versions = _versions(message["versions"])
             host.findings = [_finding(each) for each in message["findings"]]
-        return self._next()
+        return []
 
     def _greeted(self, host: HostFacts, greeting: Message) -> None:
-        found = [reach.Address(str(name), str(address)) for name, address in greeting["addresses"]]
-        host.offered = reach.candidates(found, self.interfaces)
+        host.offered = reach.offered_by(greeting, self.interfaces)
         host.python, host.version = str(greeting["python"]), str(greeting["version"])
         host.identity = str(greeting["identity"])
 
@@ -81,25 +78,14 @@ class Examination:
         """A host cannot be examined, or not to the end; the others no longer wait for it."""
         host = self.hosts[index]
         host.problem, host.remedy = host.problem or problem, host.remedy if host.problem else remedy
-        return self._next()
+        return self._search_if_all_are_here() if self._search is None else self._search.forget(index)
 
-    def _next(self) -> list[Send]:
-        """The next step of the probe, where no host is waited for."""
-        there = [number for number, host in enumerate(self.hosts) if host.answered and not host.problem]
-        if not self._listens and all(host.answered or host.problem for host in self.hosts):
-            self._listens = True
-            return [(number, "listen", self._listen(number)) for number in there]
-        if self._listens and not self._probes and all(number in self._ports for number in there):
-            self._probes = True
-            return [(number, "probe", {"targets": self._targets(number, there)}) for number in there]
-        return []
-
-    def _listen(self, number: int) -> dict[str, Any]:
-        return {"host": number, "addresses": self.hosts[number].offered, "probe_key": self.probe_key}
-
-    def _targets(self, number: int, there: Sequence[int]) -> list[tuple[int, str, int]]:
-        others = [other for other in there if other != number]
-        return [(other, address, port) for other in others for address, port in self._ports[other].items()]
+    def _search_if_all_are_here(self) -> list[Send]:
+        if not all(host.answered or host.problem for host in self.hosts):
+            return []
+        there = {number: list(host.offered) for number, host in enumerate(self.hosts) if not host.problem}
+        self._search = reach.Search(self.probe_key, there)
+        return self._search.begin()
 
     @property
     def is_complete(self) -> bool:

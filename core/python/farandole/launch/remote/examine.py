@@ -17,9 +17,9 @@ from farandole.launch.hosts import is_local
 from farandole.launch.options import HostOptions
 from farandole.launch.relay import OutputOptions
 from farandole.launch.remote import link, ssh
-from farandole.launch.remote.assembly import Send
 from farandole.launch.remote.examination import GREETING_SECONDS, Examination
 from farandole.launch.remote.link import NO_AGENT_REMEDY
+from farandole.launch.remote.reach import Send
 from farandole.launch.supervise import ENDING, Supervisor
 from farandole.launch.version import own_version
 from farandole.observe.doctor import report

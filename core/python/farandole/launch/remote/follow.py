@@ -22,8 +22,9 @@ from farandole.launch.membership import Lease
 from farandole.launch.relay import Relay
 from farandole.launch.remote import ssh
 from farandole.launch.remote.arrival import Arrival, Present
-from farandole.launch.remote.assembly import Assembly, AssemblyError, Send
+from farandole.launch.remote.assembly import Assembly, AssemblyError
 from farandole.launch.remote.link import Link
+from farandole.launch.remote.reach import Send
 from farandole.launch.slots import Slots as Places
 
 _LATE_SECONDS = 30.0 + ssh.CONNECT_SECONDS  # for an answer of a newcomer, or of others about it

@@ -1,13 +1,23 @@
-"""Chooses the address at which each host is reached by all others. Pure."""
+"""Finds out at which addresses hosts reach each other, and chooses one of each. Pure.
+
+launcher    each host
+listen      its ports: probe.py
+probe       which addresses of others it has reached, once all listen
+"""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+from farandole._start.frames import Message
 
 Reached = Mapping[int, Collection[tuple[int, str]]]
 """Host -> the hosts and addresses that it has reached."""
+Send = tuple[int, str, dict[str, Any]]
+"""A host's number, a message's kind, and its content."""
 
 
 class ReachError(ValueError):
@@ -20,6 +30,66 @@ class Address:
 
     interface: str
     address: str  # "10.0.0.7", "2001:db8::7"
+
+
+@dataclass
+class Search:
+    """Which addresses of hosts the others reach. Hosts have numbers."""
+
+    key: str  # hexadecimal
+    offered: dict[int, list[str]]  # the addresses of each host
+    newcomer: int | None = None  # the only one from and to which ways are tried
+    reached: dict[int, set[tuple[int, str]]] = field(default_factory=dict)
+    _ports: dict[int, dict[str, int]] = field(default_factory=dict)
+    _probes: bool = False
+
+    def begin(self) -> list[Send]:
+        """Ask all to listen."""
+        return [
+            (number, "listen", {"host": number, "addresses": addresses, "probe_key": self.key})
+            for number, addresses in self.offered.items()
+        ]
+
+    def on_message(self, number: int, message: Message) -> list[Send]:
+        """A host's answer; one that an earlier search asked for is passed over. Raises errors of what has no sense."""
+        if message["kind"] == "listening":
+            ports = {str(address): int(port) for address, port in dict(message["ports"]).items()}
+            self._ports |= {} if self._probes else {number: ports}
+        elif message["kind"] == "reached":
+            found = {(int(to), str(address)) for to, address in message["reached"]}
+            self.reached |= {number: found} if self._probes else {}
+        return self._next()
+
+    def forget(self, number: int) -> list[Send]:
+        """A host is lost, or goes."""
+        for each in (self.offered, self._ports, self.reached):
+            each.pop(number, None)
+        return self._next()
+
+    @property
+    def late(self) -> list[int]:
+        """The hosts whose answer is awaited."""
+        return [number for number in self.offered if number not in (self.reached if self._probes else self._ports)]
+
+    @property
+    def is_complete(self) -> bool:
+        """Returns whether all have tried the others' addresses."""
+        return self._probes and not self.late
+
+    def _next(self) -> list[Send]:
+        if self._probes or self.late:
+            return []
+        self._probes = True
+        return [(number, "probe", {"targets": self._targets(number)}) for number in self.offered]
+
+    def _targets(self, number: int) -> list[tuple[int, str, int]]:
+        others = [other for other in self.offered if other != number and self.newcomer in (None, number, other)]
+        return [(other, address, port) for other in others for address, port in self._ports[other].items()]
+
+
+def offered_by(greeting: Message, interfaces: Collection[str]) -> list[str]:
+    """The addresses of an agent's greeting that other hosts may reach."""
+    return candidates([Address(str(name), str(address)) for name, address in greeting["addresses"]], interfaces)
 
 
 def candidates(found: Sequence[Address], interfaces: Collection[str] = ()) -> list[str]:
@@ -62,7 +132,9 @@ def shared(index: int, offered: Sequence[str], reached: Reached) -> list[str]:
     return [each for each in offered if all((index, each) in reached[other] for other in others)]
 
 
-def why_none(index: int, hosts: Sequence[str], offered: Sequence[str], reached: Reached) -> tuple[str, str]:
+def why_none(
+    index: int, hosts: Sequence[str] | Mapping[int, str], offered: Sequence[str], reached: Reached
+) -> tuple[str, str]:
     """The cause and the remedy where `shared` finds none."""
     name = hosts[index]
     if not offered:
