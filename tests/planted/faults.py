@@ -368,12 +368,11 @@ FAULTS = [
     ),
     Fault(
         name="ranks are started with their signals blocked",
-        path="core/python/farandole/launch/local.py",
+        path="core/python/farandole/launch/guard.py",
         before=(
-            "                signal.signal(signum, signal.SIG_DFL)\n"
-            "        signal.pthread_sigmask(signal.SIG_SETMASK, ())\n"
+            "            signal.signal(signum, signal.SIG_DFL)\n    signal.pthread_sigmask(signal.SIG_SETMASK, ())\n"
         ),
-        after="                signal.signal(signum, signal.SIG_DFL)\n",
+        after="            signal.signal(signum, signal.SIG_DFL)\n",
         found_by="tests/launch/test_launch_run.py::test_ranks_start_with_no_signal_blocked",
     ),
     # ---- plugins

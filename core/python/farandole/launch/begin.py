@@ -2,7 +2,7 @@
 
     python -m farandole.launch.begin PARENT CORES COMMAND [ARGS]...
 
-CORES is a list such as 0,1; or "" for all. See `local.start`.
+CORES is a list such as 0,1; or "" for all. See processes.py.
 """
 
 from __future__ import annotations

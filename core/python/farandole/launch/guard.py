@@ -61,6 +61,18 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(128 + signal.SIGKILL)
 
 
+def become_child(parent_pid: int, spared: int = 0) -> None:
+    """In a new child that is about to execute a program: signals are as usual, and it ends with its parent.
+
+    `spared`: a signal that stays as it is.
+    """
+    die_with_parent(parent_pid)
+    for signum in HANDLED:
+        if signum != spared:
+            signal.signal(signum, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def _nobody(_pid: int) -> bool:
     return False
 

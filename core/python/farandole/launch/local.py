@@ -1,4 +1,4 @@
-"""Starts ranks on this machine: finds the command, makes the job's secret, forks one process per rank."""
+"""What ranks are started with on this machine: the command, the job's secret, ports that are held for them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import socket
-import subprocess
 import sys
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from farandole.launch import guard
 from farandole.launch.hosts import bracketed
-from farandole.launch.placement import JobError, Placement
+from farandole.launch.placement import JobError
 
 KEY_BYTES = 32
 NOT_FOUND = 127
@@ -33,23 +28,6 @@ class CommandError(Exception):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
-
-
-@dataclass(eq=False)
-class Rank:
-    """A running rank. The pipes belong to whoever relays them."""
-
-    placement: Placement
-    process: subprocess.Popen[bytes]
-    started_at: float
-    stdout: int
-    stderr: int
-    outcome: int = -1  # of a rank that calls a function
-
-    @property
-    def pid(self) -> int:
-        """Its process, session and process group."""
-        return self.process.pid
 
 
 def resolve_command(words: Sequence[str], module: bool, path: str | None) -> list[str]:
@@ -144,69 +122,3 @@ def reserve_endpoints(address: str) -> tuple[list[socket.socket], str, int]:
     held = [reserve_port(address) for _ in range(2)]
     store, master = (each.getsockname()[1] for each in held)
     return held, f"tcp:{bracketed(address)}:{store}", master
-
-
-def cores_of(placement: Placement, cores: Sequence[int]) -> list[int]:
-    """The cores of a rank that is bound: its share of these. Where there are more ranks than cores, they take turns."""
-    share = max(1, len(cores) // placement.local_size)
-    first = placement.local_rank * share % len(cores)
-    return list(cores[first : first + share])
-
-
-def start(
-    command: Sequence[str],
-    placement: Placement,
-    environment: Mapping[str, str],
-    gets_stdin: bool = True,
-    bind_to: str = "none",
-    call: str = "",
-    has_threads: bool = False,
-) -> Rank:
-    """Start one rank; rank 0 gets our stdin, unless that is for nobody. `bind_to`: "core" gives each its own cores.
-
-    `call`: where the rank reads the function that it calls. This path, and the number of the descriptor to which it
-    writes its outcome, are its last two arguments.
-
-    REQUIRES one thread and signals of guard.HANDLED blocked: the child runs Python until it executes the command. Where
-    the launcher `has_threads`, another program does in its place, which takes 50 ms.
-    Raises CommandError if it cannot be executed, OSError if there is no room for one more process.
-    """
-    launcher = os.getpid()
-    cores = cores_of(placement, sorted(os.sched_getaffinity(0))) if bind_to == "core" else []
-
-    def prepare() -> None:
-        guard.die_with_parent(launcher)
-        if cores:
-            os.sched_setaffinity(0, cores)
-        for signum in guard.HANDLED:
-            if signum != signal.SIGHUP:  # nohup is for the ranks as well
-                signal.signal(signum, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-    stdout, stdout_of_rank = os.pipe()
-    stderr, stderr_of_rank = os.pipe()
-    outcome, outcome_of_rank = os.pipe() if call else (-1, -1)
-    words = [*command, *([call, str(outcome_of_rank)] if call else [])]
-    if has_threads:
-        words = [sys.executable, "-m", "farandole.launch.begin", str(launcher), ",".join(map(str, cores)), *words]
-    try:
-        process = subprocess.Popen(
-            words,
-            env=environment,
-            stdin=None if placement.rank == 0 and gets_stdin else subprocess.DEVNULL,
-            stdout=stdout_of_rank,
-            stderr=stderr_of_rank,
-            start_new_session=True,
-            pass_fds=[outcome_of_rank] if call else [],
-            preexec_fn=None if has_threads else prepare,  # noqa: PLW1509  (we have one thread)
-        )
-    except OSError as error:
-        if error.filename is None:  # fork, not exec
-            raise
-        raise CommandError(f"{command[0]} cannot be executed: {error.strerror}.", NOT_EXECUTABLE) from error
-    finally:
-        os.close(stdout_of_rank)
-        os.close(stderr_of_rank)
-        if call:
-            os.close(outcome_of_rank)
-    return Rank(placement, process, time.monotonic(), stdout, stderr, outcome)

@@ -1,11 +1,14 @@
-"""The ranks that run as processes of this host: their signals, their deaths, what they leave behind."""
+"""The ranks that run as processes of this host: their start, their signals, their deaths, what they leave behind."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-from collections.abc import Collection, Iterator, Sequence
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,6 +22,23 @@ from farandole.launch.supervise import ENDING, Supervisor
 from farandole.observe.aftermath import Flights
 from farandole.observe.sight import Sight
 from farandole.observe.watch import HostWatch
+
+
+@dataclass(eq=False)
+class Rank:
+    """A running rank. The pipes belong to whoever relays them."""
+
+    placement: Placement
+    process: subprocess.Popen[bytes]
+    started_at: float
+    stdout: int
+    stderr: int
+    outcome: int = -1  # of a rank that calls a function
+
+    @property
+    def pid(self) -> int:
+        """Its process, session and process group."""
+        return self.process.pid
 
 
 class Listener(Protocol):
@@ -45,7 +65,7 @@ class Start:
     store: str
     master: tuple[str, int]  # the address and port at which rank 0 may listen for torch.distributed
     start_timeout_s: float | None
-    bind_to: str
+    bind_to: str  # "core" gives each rank its own cores
     address: str = ""  # at which other hosts reach this one
     call: int = -1  # descriptor of the function that the ranks call
     is_elastic: bool = False
@@ -59,7 +79,7 @@ class Children:
     supervisor: Supervisor
     listener: Listener
     records: RankRecords = field(init=False)
-    alive: dict[int, local.Rank] = field(default_factory=dict)  # by process
+    alive: dict[int, Rank] = field(default_factory=dict)  # by process
     others_may_come: bool = False  # so without ranks nothing needs to be cleaned up yet
     _start: Start = field(init=False)
     _common: dict[str, Any] = field(default_factory=dict)  # to the environments of all
@@ -90,11 +110,8 @@ class Children:
 
     def start(self, placement: Placement, joins: int = -1) -> None:
         """Start a rank; one that joins an elastic job, under this number. Raises CommandError, OSError."""
-        start = self._start
-        variables = environment.for_rank(start.base, placement, joins=joins, **self._common)
-        call = local.path_for_ranks(start.call) if start.call >= 0 else ""
-        is_late = joins >= 0
-        rank = local.start(start.command, placement, variables, start.gets_stdin, start.bind_to, call, is_late)
+        variables = environment.for_rank(self._start.base, placement, joins=joins, **self._common)
+        rank = _fork(self._start, placement, variables, has_threads=joins >= 0)
         self.alive[rank.pid] = rank
         self._children_left = True
         self.supervisor.relay.add(placement.rank, rank.stdout, rank.stderr, rank.outcome)
@@ -188,7 +205,7 @@ class Children:
             yield info.si_pid, info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
             os.waitpid(info.si_pid, 0)
 
-    def _judge(self, rank: local.Rank, code: int, now: float, asked: bool) -> None:
+    def _judge(self, rank: Rank, code: int, now: float, asked: bool) -> None:
         number = rank.placement.rank
         if self._server is not None:
             self._server.drain()
@@ -224,3 +241,55 @@ class Children:
         """See Ranks."""
         self._asked.update(self.alive)
         guard.signal_descendants(signal.SIGKILL)
+
+
+def _cores_of(placement: Placement, cores: Sequence[int]) -> list[int]:
+    """The cores of a rank that is bound: its share of these. Where there are more ranks than cores, they take turns."""
+    share = max(1, len(cores) // placement.local_size)
+    first = placement.local_rank * share % len(cores)
+    return list(cores[first : first + share])
+
+
+def _fork(start: Start, placement: Placement, environment: Mapping[str, str], has_threads: bool) -> Rank:
+    """Start one rank; rank 0 gets our stdin, unless that is for nobody.
+
+    A rank that calls a function has two more arguments: where it reads that, and the descriptor for its outcome.
+
+    REQUIRES one thread and signals of guard.HANDLED blocked: the child runs Python until it executes the command. Where
+    the launcher `has_threads`, another program does in its place, which takes 50 ms.
+    Raises CommandError if it cannot be executed, OSError if there is no room for one more process.
+    """
+    launcher, calls = os.getpid(), start.call >= 0
+    cores = _cores_of(placement, sorted(os.sched_getaffinity(0))) if start.bind_to == "core" else []
+
+    def prepare() -> None:
+        guard.become_child(launcher, spared=signal.SIGHUP)  # nohup is for the ranks as well
+        if cores:
+            os.sched_setaffinity(0, cores)
+
+    stdout, stdout_of_rank = os.pipe()
+    stderr, stderr_of_rank = os.pipe()
+    outcome, outcome_of_rank = os.pipe() if calls else (-1, -1)
+    words = [*start.command, *([local.path_for_ranks(start.call), str(outcome_of_rank)] if calls else [])]
+    if has_threads:
+        words = [sys.executable, "-m", "farandole.launch.begin", str(launcher), ",".join(map(str, cores)), *words]
+    try:
+        process = subprocess.Popen(
+            words,
+            env=environment,
+            stdin=None if placement.rank == 0 and start.gets_stdin else subprocess.DEVNULL,
+            stdout=stdout_of_rank,
+            stderr=stderr_of_rank,
+            start_new_session=True,
+            pass_fds=[outcome_of_rank] if calls else [],
+            preexec_fn=None if has_threads else prepare,  # noqa: PLW1509  (we have one thread)
+        )
+    except OSError as error:
+        if error.filename is None:  # fork, not exec
+            raise
+        why = f"{start.command[0]} cannot be executed: {error.strerror}."
+        raise local.CommandError(why, local.NOT_EXECUTABLE) from error
+    finally:
+        for descriptor in (stdout_of_rank, stderr_of_rank, *([outcome_of_rank] if calls else [])):
+            os.close(descriptor)
+    return Rank(placement, process, time.monotonic(), stdout, stderr, outcome)

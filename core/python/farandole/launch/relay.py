@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import selectors
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from farandole._start import frames
 from farandole._start.outcome_channel import piece
 from farandole.launch.events import Event, JobEnded
 from farandole.launch.output import (
@@ -24,7 +26,7 @@ from farandole.launch.output import (
     name_of_rank,
 )
 from farandole.launch.verdict import TAIL_LINES
-from farandole.launch.writer import Writer
+from farandole.launch.writer import Outgoing, Writer
 
 STDIN = 0
 STDOUT = 1
@@ -54,25 +56,86 @@ class OutputError(Exception):
     """The log files cannot be made; the message is one sentence for the user."""
 
 
-@dataclass
+@dataclass(eq=False)
+class Pipe:
+    """One pipe from a rank. It is not read while the writer of what it brings is full."""
+
+    descriptor: int
+    writer: Writer | Outgoing
+    feed: Callable[[bytes, float], None]
+    finish: Callable[[], None] = lambda: None
+
+
+class Pipes:
+    """The ranks' pipes on this host. All methods are for the supervisor's thread; none of them blocks."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self.open: list[Pipe] = []
+        self._selector = selector
+        self._paused: set[Writer | Outgoing] = set()
+
+    def add(self, pipe: Pipe) -> None:
+        """Read it from now on, and close it at its end."""
+        os.set_blocking(pipe.descriptor, False)
+        self.open.append(pipe)
+        if pipe.writer not in self._paused:
+            self._listen(pipe)
+
+    def pace(self) -> None:
+        """Stop or go on reading as the writers get on."""
+        for writer in {pipe.writer for pipe in self.open}:
+            if writer.full and writer not in self._paused:
+                self._paused.add(writer)
+                for pipe in self._of(writer):
+                    self._selector.unregister(pipe.descriptor)
+            elif not writer.full and writer in self._paused:
+                self._paused.remove(writer)
+                for pipe in self._of(writer):
+                    self._listen(pipe)
+
+    def read(self, pipe: Pipe, now: float) -> bool:
+        """Take one chunk. False if there was nothing to read."""
+        try:
+            data = os.read(pipe.descriptor, _CHUNK)
+        except BlockingIOError:
+            return False
+        if data:
+            pipe.feed(data, now)
+        else:
+            self._close(pipe)
+        return True
+
+    def drain(self, now: float) -> None:
+        """All ranks are gone: read what their pipes still hold and close them, whoever else has them open."""
+        for pipe in list(self.open):
+            if not pipe.writer.full and not self.read(pipe, now):
+                self._close(pipe)
+
+    def _of(self, writer: Writer | Outgoing) -> list[Pipe]:
+        return [pipe for pipe in self.open if pipe.writer is writer]
+
+    def _listen(self, pipe: Pipe) -> None:
+        self._selector.register(pipe.descriptor, selectors.EVENT_READ, pipe)
+
+    def _close(self, pipe: Pipe) -> None:
+        pipe.finish()
+        if pipe.writer not in self._paused:
+            self._selector.unregister(pipe.descriptor)
+        os.close(pipe.descriptor)
+        self.open.remove(pipe)
+
+
+@dataclass(eq=False)
 class Destination:
     """Our stdout or stderr; one object for both when they are the same terminal, pipe or file."""
 
     screen: Screen
     writer: Writer
-    paused: bool = False
 
 
 @dataclass(eq=False)
 class Stream:
-    """One pipe from a rank."""
-
-    descriptor: int
-
-
-@dataclass(eq=False)
-class ShownStream(Stream):
-    """One that a destination shows. The descriptor is -1 where an agent on another host reads the pipe."""
+    """The stdout or stderr of a rank, on this host or another."""
 
     source: Source
     destination: Destination
@@ -80,37 +143,23 @@ class ShownStream(Stream):
     log: int | None
 
 
-@dataclass(eq=False)
-class OutcomeStream(Stream):
-    """One that brings what the rank's function returned or raised."""
-
-    rank: int
-    destination: Destination
-
-
-@dataclass
 class Relay:
-    """Owns the ranks' pipes. All methods are for the supervisor's thread; none of them blocks."""
+    """Shows the output of ranks. All methods are for the supervisor's thread; none of them blocks."""
 
-    options: OutputOptions
-    selector: selectors.BaseSelector
-    wake: Callable[[], None]
-    streams: list[Stream] = field(default_factory=list)  # pipes of this host
-    _shown: list[ShownStream] = field(default_factory=list)  # these, and those of other hosts
-    _tails: dict[int, deque[tuple[bytes, Destination]]] = field(default_factory=dict)
-    logs_failed: bool = False
-    _shown_lines: int = 0  # of all ranks, where our own messages go
-    _shown_at_last: dict[int, int] = field(default_factory=dict)  # rank -> that number at its last line there
-
-    def __post_init__(self) -> None:
-        self._stdout = _destination(STDOUT, self.options, self.wake)
+    def __init__(self, options: OutputOptions, selector: selectors.BaseSelector, wake: Callable[[], None]) -> None:
+        self.options, self.pipes = options, Pipes(selector)
+        self.logs_failed = False
+        self._shown: list[Stream] = []
+        self._tails: dict[int, deque[tuple[bytes, Destination]]] = {}
+        self._shown_lines = 0  # of all ranks, where our own messages go
+        self._shown_at_last: dict[int, int] = {}  # rank -> that number at its last line there
+        self._stdout = _destination(STDOUT, options, wake)
         same = _identity(STDOUT) == _identity(STDERR)
-        self._stderr = self._stdout if same else _destination(STDERR, self.options, self.wake)
-        self._events = Destination(PlainScreen(Style(), prompts=False), Writer(self.options.events, self.wake))
-        self._outcomes = Destination(PlainScreen(Style(), prompts=False), Writer(self.options.outcomes, self.wake))
-        self._destinations = [self._stdout] if same else [self._stdout, self._stderr]
-        self._destinations += [self._outcomes] if self.options.outcomes >= 0 else []
-        self._destinations += [self._events] if self.options.events >= 0 else []
+        self._stderr = self._stdout if same else _destination(STDERR, options, wake)
+        self._events, self._outcomes = Writer(options.events, wake), Writer(options.outcomes, wake)
+        writers = [self._stdout.writer, *([] if same else [self._stderr.writer])]
+        writers += [self._outcomes] if options.outcomes >= 0 else []
+        self._writers = [*writers, self._events] if options.events >= 0 else writers
         self._us = Source(LAUNCHER)
         self._waiting = Source(LAUNCHER)  # the line of `status`
         self._logs: dict[int, int] = {}
@@ -133,19 +182,17 @@ class Relay:
 
     def add(self, rank: int, stdout: int, stderr: int, outcome: int = -1) -> None:
         """Relay these pipes of `rank` from now on and close them at their end."""
-        added: list[Stream] = [*self.add_remote(rank)]
-        added[0].descriptor, added[1].descriptor = stdout, stderr
-        added += [OutcomeStream(outcome, rank, self._outcomes)] if outcome >= 0 else []
-        for stream in added:
-            os.set_blocking(stream.descriptor, False)
-            self.streams.append(stream)
-            self._listen(stream)
+        for descriptor, stream in zip((stdout, stderr), self.add_remote(rank), strict=True):
+            feed, finish = partial(self.feed, stream), partial(self.finish, stream)
+            self.pipes.add(Pipe(descriptor, stream.destination.writer, feed, finish))
+        if outcome >= 0:
+            self.pipes.add(Pipe(outcome, self._outcomes, lambda data, _now: self.feed_outcome(rank, data)))
 
-    def add_remote(self, rank: int) -> tuple[ShownStream, ShownStream]:
+    def add_remote(self, rank: int) -> tuple[Stream, Stream]:
         """The stdout and stderr of a rank elsewhere, for `feed` and `finish`."""
         tail = self._tails[rank] = deque(maxlen=TAIL_LINES)
         out, err = (
-            ShownStream(-1, Source(rank), destination, tail, self._logs.get(rank))
+            Stream(Source(rank), destination, tail, self._logs.get(rank))
             for destination in (self._stdout, self._stderr)
         )
         self._shown += [out, err]
@@ -153,8 +200,8 @@ class Relay:
 
     def start(self) -> None:
         """Begin to write what is there and what comes. REQUIRES that nothing is forked any more."""
-        for destination in self._destinations:
-            destination.writer.start()
+        for writer in self._writers:
+            writer.start()
 
     def say(self, message: str) -> None:
         """Print lines of our own on stderr, never inside a rank's line."""
@@ -164,7 +211,7 @@ class Relay:
     def emit(self, event: Event) -> None:
         """Hand an event to the program that runs this job, if there is one."""
         if self.options.events >= 0:
-            self._events.writer.write(event.to_json().encode() + b"\n")
+            self._events.write(event.to_json().encode() + b"\n")
 
     def end(self, ended: JobEnded) -> None:
         """Tell how the job has ended: the program that runs it, or the user."""
@@ -203,7 +250,7 @@ class Relay:
     @property
     def flushed(self) -> bool:
         """Everything read is written."""
-        return all(destination.writer.idle for destination in self._destinations)
+        return all(writer.idle for writer in self._writers)
 
     def wait_at_most(self) -> float | None:
         """In how many seconds `tick` is wanted."""
@@ -214,25 +261,9 @@ class Relay:
         for stream in self._shown:
             if stream.source.waiting_since is not None:
                 stream.destination.writer.write(stream.destination.screen.unfinished(stream.source, now))
-        for destination in self._destinations:
-            if destination.paused != destination.writer.full:
-                self._pause(destination, not destination.paused)
+        self.pipes.pace()
 
-    def read(self, stream: Stream, now: float) -> bool:
-        """Relay one chunk. False if there was nothing to read."""
-        try:
-            data = os.read(stream.descriptor, _CHUNK)
-        except BlockingIOError:
-            return False
-        if data and isinstance(stream, OutcomeStream):
-            self.feed_outcome(stream.rank, data)
-        elif data and isinstance(stream, ShownStream):
-            self.feed(stream, data, now)
-        else:
-            self._close(stream)
-        return True
-
-    def feed(self, stream: ShownStream, data: bytes, now: float) -> None:
+    def feed(self, stream: Stream, data: bytes, now: float) -> None:
         """Show what a rank has written."""
         self._pass_on(stream, stream.source.take(data, now))
         if stream.source.progress and len(data) < _CHUNK:  # a full chunk: there is more of this line to come
@@ -240,9 +271,9 @@ class Relay:
 
     def feed_outcome(self, rank: int, data: bytes) -> None:
         """Pass on some of what a rank's function returned or raised."""
-        self._outcomes.writer.write(piece(rank, data))
+        self._outcomes.write(piece(rank, data))
 
-    def finish(self, stream: ShownStream) -> None:
+    def finish(self, stream: Stream) -> None:
         """Nothing more comes from it."""
         self._pass_on(stream, stream.source.rest())
         self._shown.remove(stream)
@@ -250,25 +281,9 @@ class Relay:
     @property
     def is_full(self) -> bool:
         """Returns whether a destination is behind, so that `feed` should wait."""
-        return any(destination.writer.full for destination in self._destinations)
+        return any(writer.full for writer in self._writers)
 
-    def drain(self, now: float) -> None:
-        """All ranks are gone: read what their pipes still hold and close them, whoever else has them open."""
-        for stream in list(self.streams):
-            assert isinstance(stream, ShownStream | OutcomeStream)
-            if not stream.destination.writer.full and not self.read(stream, now):
-                self._close(stream)
-
-    def _pause(self, destination: Destination, paused: bool) -> None:
-        destination.paused = paused
-        for stream in self.streams:
-            if isinstance(stream, ShownStream | OutcomeStream) and stream.destination is destination:
-                if paused:
-                    self.selector.unregister(stream.descriptor)
-                else:
-                    self._listen(stream)
-
-    def _pass_on(self, stream: ShownStream, lines: bytes) -> None:
+    def _pass_on(self, stream: Stream, lines: bytes) -> None:
         if not lines:
             return
         stream.destination.writer.write(stream.destination.screen.lines(stream.source, lines))
@@ -295,17 +310,50 @@ class Relay:
             "training goes on without its log files."
         )
 
-    def _listen(self, stream: Stream) -> None:
-        self.selector.register(stream.descriptor, selectors.EVENT_READ, stream)
 
-    def _close(self, stream: Stream) -> None:
-        assert isinstance(stream, ShownStream | OutcomeStream)
-        if isinstance(stream, ShownStream):
-            self.finish(stream)
-        if not stream.destination.paused:
-            self.selector.unregister(stream.descriptor)
-        os.close(stream.descriptor)
-        self.streams.remove(stream)
+class Forwarder(Relay):
+    """The relay of an agent: what its ranks write goes to the launcher as it comes; the launcher makes lines of it."""
+
+    def __init__(self, options: OutputOptions, selector: selectors.BaseSelector, out: Outgoing) -> None:
+        self.options, self.pipes, self._out = options, Pipes(selector), out
+
+    def open_logs(self, ranks: Iterable[int]) -> None:
+        """The launcher has the log files."""
+
+    def add(self, rank: int, stdout: int, stderr: int, outcome: int = -1) -> None:
+        """See Relay."""
+
+        def send(pipe: int, data: bytes, _now: float) -> None:
+            self._out.write(frames.output(rank, pipe, data))
+
+        for descriptor, pipe in ((stdout, frames.STDOUT), (stderr, frames.STDERR), (outcome, frames.OUTCOME)):
+            if descriptor >= 0:
+                self.pipes.add(Pipe(descriptor, self._out, partial(send, pipe)))
+
+    def start(self) -> None:
+        """Writes without a thread, since ranks are still to be forked."""
+
+    def say(self, message: str) -> None:
+        """Lines of our own: ssh shows them to the launcher, which shows them if the host is lost."""
+        print(message, file=sys.stderr, flush=True)
+
+    @property
+    def stdout_error(self) -> OSError | None:
+        """The agent itself notices that the launcher gets nothing any more."""
+        return None
+
+    @property
+    def flushed(self) -> bool:
+        """See Relay."""
+        return self._out.idle
+
+    def wait_at_most(self) -> float | None:
+        """See Relay."""
+        return None
+
+    def tick(self, now: float) -> None:
+        """See Relay."""
+        self.pipes.pace()
 
 
 def _identity(descriptor: int) -> tuple[int, int, int] | None:

@@ -22,7 +22,7 @@ from farandole.launch.ending import Ending
 from farandole.launch.events import JobEnded, MembershipChanged, RankEnded, RanksLate
 from farandole.launch.membership import Answer, Lease
 from farandole.launch.placement import Placement
-from farandole.launch.relay import OutputOptions, Relay, Stream
+from farandole.launch.relay import OutputOptions, Pipe, Relay
 from farandole.launch.slots import Slots
 from farandole.observe.sight import Sight, sight_of
 from farandole.observe.watch import JobWatch
@@ -126,8 +126,8 @@ class Supervisor:
         while self.ranks.anything_left and not self.ending.given_up(time.monotonic()):
             self._turn()
         gone_at = time.monotonic()
-        while self.relay.streams and not self._leaves(gone_at):
-            self.relay.drain(time.monotonic())
+        while self.relay.pipes.open and not self._leaves(gone_at):
+            self.relay.pipes.drain(time.monotonic())
             self._turn()
         ended = self.conclude()
         if ended is not None:
@@ -139,8 +139,8 @@ class Supervisor:
 
     def _turn(self) -> None:
         for key, _ in self.selector.select(self._wait_at_most()):
-            if isinstance(key.data, Stream):
-                self.relay.read(key.data, time.monotonic())
+            if isinstance(key.data, Pipe):
+                self.relay.pipes.read(key.data, time.monotonic())
             else:
                 key.data()
         now = time.monotonic()

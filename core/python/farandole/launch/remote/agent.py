@@ -27,9 +27,8 @@ from farandole.launch import environment, guard, local, verdict
 from farandole.launch.events import JobEnded
 from farandole.launch.placement import Placement
 from farandole.launch.processes import Children, Start
-from farandole.launch.relay import OutputOptions
+from farandole.launch.relay import Forwarder, OutputOptions
 from farandole.launch.remote.examiner import Examiner
-from farandole.launch.remote.forwarder import Forwarder
 from farandole.launch.remote.probe import Prober
 from farandole.launch.supervise import ENDING, Supervisor
 from farandole.launch.version import own_version

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from farandole.launch import guard
@@ -70,19 +70,11 @@ class Examiner:
 
 
 def _start(environment: Mapping[str, str], limit_s: float) -> subprocess.Popen[bytes]:
-    agent = os.getpid()
-
-    def prepare() -> None:
-        guard.die_with_parent(agent)
-        for signum in guard.HANDLED:
-            signal.signal(signum, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
     return subprocess.Popen(
         [sys.executable, "-m", _MODULE, str(limit_s)],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=prepare,  # noqa: PLW1509  (the agent has one thread)
+        preexec_fn=partial(guard.become_child, os.getpid()),  # noqa: PLW1509  (the agent has one thread)
     )

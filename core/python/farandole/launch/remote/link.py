@@ -17,11 +17,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from farandole._start import frames
 from farandole.launch import guard, verdict
-from farandole.launch.relay import ShownStream
+from farandole.launch.relay import Stream
 from farandole.launch.remote import ssh
 from farandole.launch.writer import Outgoing
 
@@ -49,7 +50,7 @@ class Link:
     connection: socket.socket | None = None
     is_local: bool = False  # the process is the agent itself, on this host
     is_launcher: bool = False
-    streams: dict[int, tuple[ShownStream, ShownStream]] = field(default_factory=dict)  # of ranks that live there
+    streams: dict[int, tuple[Stream, Stream]] = field(default_factory=dict)  # of ranks that live there
     reader: frames.FrameReader = field(default_factory=frames.FrameReader)
     stderr: bytearray = field(default_factory=bytearray)  # its last bytes
     greeted: bool = False
@@ -291,19 +292,13 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start the command that reaches an agent. It dies with us. Raises OSError. `inherits`: descriptors.
 
-    REQUIRES one thread, unless the launcher `has_threads`: then another program does in its place, see `local.start`.
+    REQUIRES one thread, unless the launcher `has_threads`: then another program does in its place, see processes.py.
     """
     launcher = os.getpid()
     if has_threads:
         if (path := shutil.which(words[0])) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), words[0])
         words = [sys.executable, "-m", "farandole.launch.begin", str(launcher), "", path, *words[1:]]
-
-    def prepare() -> None:
-        guard.die_with_parent(launcher)
-        for signum in guard.HANDLED:
-            signal.signal(signum, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     return subprocess.Popen(
         words,
@@ -313,5 +308,5 @@ def start(
         stderr=subprocess.PIPE,
         pass_fds=inherits,
         start_new_session=True,  # Ctrl-C is for us, which pass it on
-        preexec_fn=None if has_threads else prepare,  # noqa: PLW1509  (we have one thread)
+        preexec_fn=None if has_threads else partial(guard.become_child, launcher),  # noqa: PLW1509  (we have one thread)
     )
