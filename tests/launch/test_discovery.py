@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from farandole.launch.discovery import inquiry as inquiries
 from farandole.launch.discovery import source
-from farandole.launch.discovery.complaints import WELL_SECONDS, Complaints, Trouble
-from farandole.launch.discovery.first import await_hosts
-from farandole.launch.discovery.inquiry import Inquiry
+from farandole.launch.discovery.choice import await_hosts
+from farandole.launch.discovery.inquiry import WELL_SECONDS, Complaints, Inquiry, Trouble
 from farandole.launch.discovery.roster import Roster
 from farandole.launch.discovery.source import Asking, Source
 from farandole.launch.hosts import HostList, JobError, Slots, one_name_here, parse_hosts

@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
-from farandole.launch import measure
-from farandole.launch.placement import JobError
+from farandole.launch import verbs
 
 FOLDED = {"allreduce": 2 * 2 / 3, "allgather": 2 / 3, "broadcast": 1.0}  # bus over algorithm with 3 ranks
 
@@ -70,11 +70,11 @@ def test_a_wrong_command_line_is_one_sentence_and_exit_code_2(
 
 
 def test_sizes_are_read_in_powers_of_1024() -> None:
-    assert measure.parse_sizes("4, 64k,1M,2G") == [4, 1 << 16, 1 << 20, 2 << 30]
-    assert measure.parse_sizes(measure.DEFAULT_SIZES)[-1] == 64 << 20
+    assert verbs.parse_sizes("4, 64k,1M,2G") == [4, 1 << 16, 1 << 20, 2 << 30]
+    assert verbs.parse_sizes(verbs.DEFAULT_SIZES)[-1] == 64 << 20
     for text in ("1e3", "4.0", "K", "\u0661", "9" * 13):
-        with pytest.raises(JobError):
-            measure.parse_sizes(text)
+        with pytest.raises(click.UsageError):
+            verbs.parse_sizes(text)
 
 
 def test_it_runs_in_the_folder_where_it_was_called(bench: Callable, tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ import pytest
 from farandole._start import frames
 from farandole._start.proof import OtherProgramError, Proof, ProofError
 from farandole.launch import placement
+from farandole.launch.environment import own_version
 from farandole.launch.hosts import JobError
 from farandole.launch.nodes import roll
 from farandole.launch.nodes.options import NodeOptions, node_options
 from farandole.launch.spec import JobSpec, SpecError
-from farandole.launch.version import own_version
 
 KEY = bytes(range(32))
 

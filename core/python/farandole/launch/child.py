@@ -7,9 +7,8 @@ import sys
 from typing import NoReturn
 
 from farandole.launch import environment, files, guard, local, placement
-from farandole.launch.description import Caller
 from farandole.launch.events import JobEnded
-from farandole.launch.plan import hints, plan
+from farandole.launch.plan import Caller, hints, plan
 from farandole.launch.run import run_job
 from farandole.launch.shared_options import USAGE, print_error
 from farandole.launch.spec import JobSpec, SpecError

@@ -22,7 +22,7 @@ from farandole.launch.verbs import bench, doctor, inspect, k8s, live
 from farandole.observe.trace_verbs import report, timeline
 
 if TYPE_CHECKING:
-    from farandole.launch.description import Job
+    from farandole.launch.plan import Job
 
 
 @click.group(name="farandole", invoke_without_command=True, context_settings=CONTEXT)
@@ -128,7 +128,6 @@ def run(
     """  # noqa: D301  (click wants the character)
     from farandole.launch import config, environment, files, local, placement
     from farandole.launch.plan import plan
-    from farandole.launch.preview import preview
     from farandole.launch.run import run_job
 
     base = config.with_settings(context, environment.inherited())
@@ -147,7 +146,7 @@ def run(
     for sentence in planned.notes:
         print_error(sentence)
     if dry_run:
-        click.echo(preview(planned.placements, planned.command, planned.lines))
+        click.echo(planned.preview())
         return 0
     for sentence in _hints(context, planned):
         print_error(sentence)

@@ -278,6 +278,16 @@ def for_rank(
     return result
 
 
+def own_version() -> str:
+    """The version of the installed distribution; "(run from its source tree)" where there is none."""
+    from importlib import metadata  # 10 ms that a job on one host does not pay
+
+    try:
+        return metadata.version("farandole")
+    except metadata.PackageNotFoundError:
+        return "(run from its source tree)"
+
+
 def available_cores(proc: Path = cgroups.PROC, groups: Path = cgroups.GROUPS) -> int:
     """Cores this process may use: its affinity, cut by every quota of cgroups above it; at least 1."""
     return max(1, int(min(len(os.sched_getaffinity(0)), cgroups.cores(proc, groups))))

@@ -17,13 +17,15 @@ parameters: the keys for these have no effect, and a note tells what to do inste
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
-from farandole.launch import files, parameters
+from farandole.launch import files
+from farandole.launch.files import FileError
 from farandole.launch.hosts import MAX_RANKS
-from farandole.launch.yaml_nodes import Entry
+from farandole.launch.messages import did_you_mean, shown
 
 MAX_FILE_BYTES = 256 << 10  # PyYAML reads so much in about 3 s
 _LONGEST_LINE = (128 << 10) - 1  # bytes: Linux allows no longer argument
@@ -46,6 +48,11 @@ _WITHOUT_EFFECT = {
 }
 _UNITS = {f"{letter}iB": 1 << 10 * power for power, letter in enumerate("KMGT", 1)}
 _UNITS |= {f"{letter}B": 1000**power for power, letter in enumerate(("k", "M", "G", "T"), 1)}
+_NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,9})?")
+_WHOLE = re.compile(r"0|[1-9][0-9]{0,8}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_USE = re.compile(r"\{\{ *([A-Za-z_][A-Za-z0-9_]*) *\}\}")
+_ONE_VALUE = "write one value, and start one job for each"
 _SIZE = re.compile(rf"(?P<number>[0-9]{{1,9}}(?:\.[0-9]{{1,9}})?) ?(?P<unit>{'|'.join(_UNITS)})")
 
 
@@ -87,10 +94,10 @@ def read(path: Path) -> JobFile:
 
 def parse(text: str, origin: str) -> JobFile:
     """The content of this text. Raises FileError."""
-    node = files.parse_yaml(origin, lambda yaml: yaml.compose(text, Loader=yaml.SafeLoader))
-    if node is None:
-        raise files.FileError(f"{origin} is empty; write project: NAME, and train: with run: below it.")
-    top = Entry(node, "", origin, 1).fields(("project", "train"))
+    content = files.parse_yaml(origin, lambda yaml: yaml.load(text, Loader=_loader(yaml)))
+    if content is None:
+        raise FileError(f"{origin} is empty; write project: NAME, and train: with run: below it.")
+    top = _Entry(content, "", origin, 1).fields(("project", "train"))
     project = _wanted(top, "project", origin).text()
     train = _wanted(top, "train", origin)
     fields = train.fields(
@@ -98,8 +105,8 @@ def parse(text: str, origin: str) -> JobFile:
     )
     notes: list[str] = []
     _note(fields, notes)
-    given = parameters.read(fields.get("parameters"))
-    notes += given.notes
+    values, searched = _parameters(fields.get("parameters"))
+    notes += [f"{each.place}: {each.path} has no effect; {_ONE_VALUE}." for each in searched.values()]
     framework, section = _framework(fields)
     inner = section.fields(("version", "horovod", "distributed", "tensorboard")) if section else {}
     _note(inner, notes)
@@ -108,30 +115,129 @@ def parse(text: str, origin: str) -> JobFile:
     return JobFile(
         project,
         framework,
-        inner["version"].spelling() if "version" in inner else "",
+        inner["version"].text() if "version" in inner else "",
         workers,
         processes,
         resources,
-        tuple(map(given.filled, _lines(_wanted(fields, "run", train.place)))),
+        tuple(_filled(line, values, searched) for line in _lines(_wanted(fields, "run", train.place))),
         origin,
         tuple(notes),
-        given.variables,
+        {name.upper(): value for name, value in values.items()},
     )
 
 
-def _wanted(fields: dict[str, Entry], name: str, place: str) -> Entry:
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+class _Keys(dict[str, Any]):
+    """A mapping of the file. `lines`: of each key, from 1."""
+
+    lines: dict[str, int]
+
+
+def _loader(yaml: Any) -> Any:
+    """Makes texts of all scalars, as they are spelt: 1.10 is not 1.1. Other tags than YAML's own are errors."""
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+        def construct_yaml_map(self, node: Any) -> Iterator[_Keys]:
+            keys = _Keys()
+            keys.lines = {}
+            yield keys
+            for key, value in node.value:
+                name = self.construct_object(key, deep=True)
+                if not isinstance(name, str) or name in keys:
+                    what = f"{name} stands there twice" if isinstance(name, str) else "a key has several values"
+                    raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
+                keys[name], keys.lines[name] = self.construct_object(value, deep=True), key.start_mark.line + 1
+
+    Loader.add_constructor("tag:yaml.org,2002:map", Loader.construct_yaml_map)
+    return Loader
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One value of the file, with the keys that lead to it."""
+
+    value: Any  # a text, a list, or _Keys
+    path: str  # train.resources.gpus; "" for the whole file
+    origin: str  # what messages begin with: --file job.yml
+    line: int  # of its key, from 1
+
+    @property
+    def place(self) -> str:
+        """`--file job.yml, line 3`."""
+        return f"{self.origin}, line {self.line}"
+
+    def error(self, text: str) -> FileError:
+        """The error that begins with the place and the keys."""
+        return FileError(f"{self.place}: {f'{self.path} ' if self.path else ''}{text}")
+
+    def wants(self, wanted: str) -> FileError:
+        """The error for a value of another type."""
+        found = "keys with values" if isinstance(self.value, _Keys) else "a list"
+        if isinstance(self.value, str):
+            found = shown(self.value) if self.value else "nothing"
+        return self.error(f"must be {wanted}, not {found}.")
+
+    def fields(self, known: Collection[str] | None) -> dict[str, _Entry]:
+        """The values of a mapping, which may have the known keys, or any for None. Raises FileError."""
+        if not isinstance(self.value, _Keys):
+            raise self.wants("keys with values")
+        found = {}
+        for name, value in self.value.items():
+            entry = _Entry(value, f"{self.path}.{name}" if self.path else name, self.origin, self.value.lines[name])
+            if known is not None and name not in known:
+                near = did_you_mean(name, known) or f"; known are {', '.join(known)}."
+                inside = f"{self.path} has" if self.path else "there is"
+                raise FileError(f"{entry.place}: {inside} an unknown key, {shown(name)}{near}")
+            found[name] = entry
+        return found
+
+    def text(self) -> str:
+        """A text that is not empty and fits into the arguments of a program."""
+        if not isinstance(self.value, str) or not self.value.strip():
+            raise self.wants("a text")
+        if "\0" in self.value or (
+            not self.value.isprintable() and any("\ud800" <= each <= "\udfff" for each in self.value)
+        ):
+            raise self.error("has a character that no argument of a program can hold.")
+        return self.value.strip()
+
+    def number(self) -> float:
+        """A number from 0 on."""
+        if not isinstance(self.value, str) or not _NUMBER.fullmatch(self.value):
+            raise self.wants("a number from 0 on")
+        return float(self.value)
+
+    def whole(self, least: int) -> int:
+        """A whole number, at least `least`."""
+        if not isinstance(self.value, str) or not _WHOLE.fullmatch(self.value) or int(self.value) < least:
+            raise self.wants(f"a whole number from {least} on")
+        return int(self.value)
+
+    def items(self) -> list[_Entry]:
+        """The values of a list; a value that is none is its own only one."""
+        if not isinstance(self.value, list):
+            return [self]
+        path = f"{self.path}, item"
+        return [_Entry(each, f"{path} {number},", self.origin, self.line) for number, each in enumerate(self.value, 1)]
+
+
+def _wanted(fields: dict[str, _Entry], name: str, place: str) -> _Entry:
     if name not in fields:
-        raise files.FileError(f"{place}: {name} is missing.")
+        raise FileError(f"{place}: {name} is missing.")
     return fields[name]
 
 
-def _note(fields: dict[str, Entry], notes: list[str]) -> None:
+def _note(fields: dict[str, _Entry], notes: list[str]) -> None:
     for name, entry in fields.items():
         if name in _WITHOUT_EFFECT:
             notes.append(f"{entry.place}: {entry.path} has no effect; {_WITHOUT_EFFECT[name]}.")
 
 
-def _framework(fields: dict[str, Entry]) -> tuple[str, Entry | None]:
+def _framework(fields: dict[str, _Entry]) -> tuple[str, _Entry | None]:
     """The name of the framework, and its section."""
     name = ""
     if "framework" in fields:
@@ -145,7 +251,7 @@ def _framework(fields: dict[str, Entry]) -> tuple[str, Entry | None]:
     return name, fields.get(name)
 
 
-def _of_horovod(section: dict[str, Entry]) -> Entry | None:
+def _of_horovod(section: dict[str, _Entry]) -> _Entry | None:
     """The workers of a framework's section, in either nesting."""
     older = None
     if "distributed" in section:
@@ -158,18 +264,18 @@ def _of_horovod(section: dict[str, Entry]) -> Entry | None:
     return None if entry is None else _wanted(entry.fields(("workers",)), "workers", entry.place)
 
 
-def _only(first: Entry | None, second: Entry | None) -> Entry | None:
+def _only(first: _Entry | None, second: _Entry | None) -> _Entry | None:
     if first is not None and second is not None:
         raise second.error(f"says the same as {first.path} in line {first.line}; leave one out.")
     return first or second
 
 
-def _workers(entry: Entry | None, gpus: int) -> tuple[int, int]:
+def _workers(entry: _Entry | None, gpus: int) -> tuple[int, int]:
     """How many workers, and how many processes each."""
     if entry is None:
         return 1, 1
     processes = max(1, gpus)
-    if entry.is_mapping:
+    if isinstance(entry.value, _Keys):
         fields = entry.fields(("count", "processes"))
         count = _wanted(fields, "count", entry.place).whole(1)
         processes = fields["processes"].whole(1) if "processes" in fields else processes
@@ -180,7 +286,7 @@ def _workers(entry: Entry | None, gpus: int) -> tuple[int, int]:
     return count, processes
 
 
-def _resources(entry: Entry | None, notes: list[str]) -> Resources:
+def _resources(entry: _Entry | None, notes: list[str]) -> Resources:
     fields = {} if entry is None else entry.fields(("gpus", "cpus", "mem"))
     return Resources(
         fields["gpus"].whole(0) if "gpus" in fields else 0,
@@ -189,24 +295,56 @@ def _resources(entry: Entry | None, notes: list[str]) -> Resources:
     )
 
 
-def _memory(entry: Entry, notes: list[str]) -> int:
+def _memory(entry: _Entry, notes: list[str]) -> int:
     """`4GiB` -> bytes. A bare number is in MiB from 512 on, else in GiB, as RiseML's pages have both."""
-    if entry.is_number:
+    if isinstance(entry.value, str) and _NUMBER.fullmatch(entry.value):
         number = entry.number()
         unit, size = ("MiB", _MIB) if number >= _LEAST_MIB else ("GiB", _GIB)
         notes.append(f"{entry.place}: {entry.path} is taken as {number:.12g}{unit}; write the unit.")
         return int(number * size)
-    found = _SIZE.fullmatch(entry.spelling())
+    found = _SIZE.fullmatch(entry.text())
     if found is None:
         raise entry.wants("a size such as 32GiB")
     return int(float(found["number"]) * _UNITS[found["unit"]])
 
 
-def _lines(entry: Entry) -> tuple[str, ...]:
-    entries: Collection[Entry] = list(entry.items()) if entry.is_list else [entry]
+def _lines(entry: _Entry) -> tuple[str, ...]:
+    entries = entry.items()
     if not entries:
         raise entry.wants("a line, or a list of lines")
     for each in entries:
         if len(each.text().encode()) > _LONGEST_LINE:
             raise each.error(f"has more than {_LONGEST_LINE} bytes, the most that Linux takes; write a script.")
-    return tuple(each.text().strip() for each in entries)
+    return tuple(each.text() for each in entries)
+
+
+# ---- parameters ------------------------------------------------------------------------------------------------------
+
+
+def _parameters(entry: _Entry | None) -> tuple[dict[str, str], dict[str, _Entry]]:
+    """Those of one value, which are variables in capitals and fill {{name}} in the lines; those of several."""
+    values: dict[str, str] = {}
+    searched: dict[str, _Entry] = {}
+    names: dict[str, _Entry] = {}
+    for name, each in ({} if entry is None else entry.fields(None)).items():
+        if not _NAME.fullmatch(name) or name.upper().startswith("FARANDOLE_"):
+            raise FileError(f"{each.place}: {each.path} becomes a variable: name it by letters, digits and _.")
+        if (other := names.setdefault(name.upper(), each)) is not each:
+            raise each.error(f"is the variable {name.upper()}, as is {other.path} in line {other.line}; rename one.")
+        choices = each.items()
+        if len(choices) == 1 and not isinstance(choices[0].value, _Keys):
+            values[name] = choices[0].text()
+        else:
+            searched[name] = each
+    return values, searched
+
+
+def _filled(line: str, values: Mapping[str, str], searched: Mapping[str, _Entry]) -> str:
+    """The line with values in the place of {{name}}; names of no parameter stay. Raises FileError for a search."""
+
+    def value_of(use: re.Match[str]) -> str:
+        if (entry := searched.get(use[1])) is not None:
+            raise entry.error(f"is to be searched, and a job has one value for {use[0]}; {_ONE_VALUE}.")
+        return values.get(use[1], use[0])
+
+    return _USE.sub(value_of, line)

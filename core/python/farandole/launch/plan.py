@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farandole._start.timeline_files import file_of
 from farandole.launch import engines, environment, gpus, hosts, job_machine, local, placement
-from farandole.launch.description import Caller, Job
 from farandole.launch.discovery import choice
+from farandole.launch.events import JobEnded
 from farandole.launch.guard import tell_user
+from farandole.launch.hosts import LOCAL_HOST, is_local
+from farandole.launch.messages import table
 from farandole.launch.nodes.options import NodeOptions, node_options
-from farandole.launch.options import elastic, host_options, interfaces, without_effect
+from farandole.launch.options import Elastic, HostOptions, elastic, host_options, interfaces, without_effect
 from farandole.launch.relay import OutputOptions
 from farandole.launch.spec import JobSpec, Metrics, SpecError
 
@@ -23,6 +27,63 @@ if TYPE_CHECKING:
     from farandole.launch.engines import Engine
     from farandole.launch.job_file import JobFile
     from farandole.observe.live.command import Wanted
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The program that has called `farandole.launch.run`, as descriptors that it has handed to us."""
+
+    call: int  # memory with the function of `farandole.run` and its arguments; -1: none
+    outcomes: int  # a pipe for what its ranks leave; -1: none
+    events: int  # a pipe
+    engine: str = ""  # in whose tasks the agents run; "": the caller started none
+    hub: str = ""  # the abstract name of the socket that has the ways to them
+
+    def tell(self, ended: JobEnded) -> None:
+        """Tell how the job has ended, where no supervisor does."""
+        os.write(self.events, ended.to_json().encode() + b"\n")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job, from the options of `farandole run` or `farandole bench`."""
+
+    command: Sequence[str]  # resolved; as typed where there are several hosts, which resolve it each for itself
+    placements: Sequence[placement.Placement]
+    base: dict[str, str]  # the environment that the launcher was given
+    grace_s: float
+    output: OutputOptions
+    start_timeout_s: float | None = None
+    hosts: HostOptions = field(default_factory=HostOptions)
+    module: bool = False  # the command is the name of one
+    local_names: Collection[str] = (LOCAL_HOST,)
+    lines: Sequence[str] = ()  # of a job file: each replaces the last word of the command in turn
+    notes: Sequence[str] = ()  # sentences for the user, before the job starts
+    nodes: NodeOptions | None = None  # this one of several; the placements are then those of nodes that are alike
+    call: int = -1  # descriptor of the memory with the function that the ranks call
+    elastic: Elastic | None = None
+    source: Source | None = None  # of hosts, of an elastic job that follows it
+    served: Wanted | None = None  # a page that shows the job, and metrics
+    end: Callable[[JobEnded], None] = tell_user  # tells how the job has ended, where no supervisor does
+
+    def is_local(self, host: str) -> bool:
+        """Returns whether this machine has that name."""
+        return is_local(host, self.local_names)
+
+    @property
+    def has_other_hosts(self) -> bool:
+        """Returns whether some ranks run elsewhere, or may run there later."""
+        return self.source is not None or not all(self.is_local(placement.host) for placement in self.placements)
+
+    def preview(self) -> str:
+        """The text of `farandole run --dry-run`: a line for each rank; after it, the lines of a job file."""
+        places = [(str(each.rank), each.host, str(each.local_rank)) for each in self.placements]
+        columns = ("rank", "host", "local rank")
+        if not self.lines:
+            words = shlex.join(self.command)
+            return table([(*columns, "command"), *((*place, words) for place in places)])
+        steps = [(str(number), line) for number, line in enumerate(self.lines, 1)]
+        return f"{table([columns, *places])}\n\n{table([('line', 'command of all ranks'), *steps])}"
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import partial
 
 from farandole.launch import environment, guard, local
-from farandole.launch.description import Job
 from farandole.launch.events import JobEnded
 from farandole.launch.messages import one_line, shown, spoken
+from farandole.launch.plan import Job
 from farandole.launch.processes import Children, Start
 from farandole.launch.relay import OutputError
 from farandole.launch.shared_options import print_error

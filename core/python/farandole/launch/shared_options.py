@@ -20,7 +20,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if not wanted or context.resilient_parsing:
         return
-    from farandole.launch.version import own_version
+    from farandole.launch.environment import own_version
 
     click.echo(f"farandole {own_version()}")
     context.exit()

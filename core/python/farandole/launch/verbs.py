@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ from farandole.launch.shared_options import CONTEXT, Count, num_proc_option, opt
 from farandole.launch.spec import Metrics, Where
 
 _COUNT = Count(1, 65536)
+DEFAULT_SIZES = "4,1K,16K,64K,256K,1M,4M,16M,64M"
+MOST_BYTES = 64 << 30
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SIZE = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>[KMG]?)", re.IGNORECASE)
 
 
 @click.command(context_settings=CONTEXT, short_help="Measure collectives on this machine.")
@@ -31,8 +36,8 @@ def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json
         farandole bench -np 4 --sizes 4,64K,16M
         farandole bench --operation allgather --json rows.json
     """  # noqa: D301  (click wants the character)
-    from farandole.launch import environment, measure, placement
-    from farandole.launch.description import Job
+    from farandole.launch import environment, placement
+    from farandole.launch.plan import Job
     from farandole.launch.relay import OutputOptions
     from farandole.launch.run import run_job
 
@@ -43,15 +48,33 @@ def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json
         settings = environment.settings(base)
         environment.check_backends(base)
         placements = placement.plan(num_proc, None, environment.local_names())
-        byte_sizes = measure.parse_sizes(measure.DEFAULT_SIZES if sizes is None else sizes)
+        byte_sizes = parse_sizes(DEFAULT_SIZES if sizes is None else sizes)
     except (placement.JobError, environment.SettingError) as error:
         raise click.UsageError(str(error)) from error
     if not 0 < seconds <= 3600:
         raise click.UsageError(f"--seconds must be above 0 and at most 3600, not {seconds:g}.")
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise click.UsageError(f"--json {json_path}: there is no folder {json_path.absolute().parent}.")
-    words = measure.command(operation, byte_sizes, seconds, None if json_path is None else str(json_path))
+    words = [sys.executable, "-m", "farandole.benchmark", "--operation", operation, "--seconds", f"{seconds:g}"]
+    words += ["--sizes", *map(str, byte_sizes), *([] if json_path is None else ["--json", str(json_path)])]
     return run_job(Job(words, placements, base, settings.grace_s, OutputOptions(prefix=False)))
+
+
+def parse_sizes(text: str) -> list[int]:
+    """`4,64K,1M` -> bytes."""
+    return [_parse_size(word.strip()) for word in text.split(",")]
+
+
+def _parse_size(word: str) -> int:
+    match = _SIZE.fullmatch(word)
+    if match is None:
+        raise click.UsageError(f"--sizes wants bytes with K, M or G for powers of 1024, as in 4,64K,1M, not {word!r}.")
+    size = int(match["number"]) * _UNITS[match["unit"].upper()]
+    if size == 0 or size % 4:
+        raise click.UsageError(f"a size must be a positive multiple of 4 bytes, the size of a float32, not {word!r}.")
+    if size > MOST_BYTES:
+        raise click.UsageError(f"a size may be 64G at most, not {word!r}.")
+    return size
 
 
 @click.command(context_settings=CONTEXT, short_help="Look for what would go wrong in a job, here or on several hosts.")

@@ -32,11 +32,11 @@ from farandole._start.frames import FrameError, Message
 from farandole._start.proof import OtherProgramError, ProofError
 from farandole._start.reception import PROOF_SECONDS, Reception, hear, prove, say
 from farandole.launch import environment, guard
+from farandole.launch.environment import own_version
 from farandole.launch.nodes import roll
 from farandole.launch.nodes.options import NodeOptions
 from farandole.launch.remote import reach
 from farandole.launch.remote.agent import about_this_host
-from farandole.launch.version import own_version
 
 CANNOT_START = 2
 _TURN_SECONDS = 0.2

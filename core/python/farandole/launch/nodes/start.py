@@ -16,11 +16,12 @@ from dataclasses import replace
 from farandole._start.frames import FrameReader
 from farandole._start.proof import job_key
 from farandole.launch import environment
-from farandole.launch.description import Job
+from farandole.launch.environment import own_version
 from farandole.launch.events import JobEnded
 from farandole.launch.nodes import roll
 from farandole.launch.nodes.agent import NodeAgent
 from farandole.launch.nodes.meeting import CANNOT_START, Guest, MeetingError, MeetingPoint
+from farandole.launch.plan import Job
 from farandole.launch.relay import OutputError
 from farandole.launch.remote import ssh, start
 from farandole.launch.remote.assembly import Assembly, HostPlan
@@ -29,7 +30,6 @@ from farandole.launch.remote.link import Link
 from farandole.launch.remote.link import start as start_way
 from farandole.launch.shared_options import print_error
 from farandole.launch.supervise import Supervisor
-from farandole.launch.version import own_version
 
 _PART_SECONDS = 2.0
 

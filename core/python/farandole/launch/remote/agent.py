@@ -24,6 +24,7 @@ from farandole._start import frames, this_host
 from farandole._start.membership_channel import Message
 from farandole._start.proof import job_key
 from farandole.launch import environment, guard, local, verdict
+from farandole.launch.environment import own_version
 from farandole.launch.events import JobEnded
 from farandole.launch.placement import Placement
 from farandole.launch.processes import Children, Start
@@ -31,7 +32,6 @@ from farandole.launch.relay import Forwarder, OutputOptions
 from farandole.launch.remote.examiner import Examiner
 from farandole.launch.remote.probe import Prober
 from farandole.launch.supervise import ENDING, Supervisor
-from farandole.launch.version import own_version
 from farandole.launch.writer import Outgoing
 from farandole.observe.sight import Sight
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from farandole._start import frames
 from farandole.launch import environment, guard
 from farandole.launch.ending import CLOSED_STDOUT
+from farandole.launch.environment import own_version
 from farandole.launch.events import JobEnded
 from farandole.launch.hosts import is_local
 from farandole.launch.options import HostOptions
@@ -21,7 +22,6 @@ from farandole.launch.remote.examination import GREETING_SECONDS, Examination
 from farandole.launch.remote.link import NO_AGENT_REMEDY
 from farandole.launch.remote.reach import Send
 from farandole.launch.supervise import ENDING, Supervisor
-from farandole.launch.version import own_version
 from farandole.observe.doctor import report
 from farandole.observe.doctor.finding import Finding
 from farandole.observe.doctor.hosts import HostFacts, judge

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from farandole._start import frames
-from farandole.launch.discovery.complaints import Complaints, Trouble
-from farandole.launch.discovery.inquiry import Inquiry
+from farandole.launch.discovery.inquiry import Complaints, Inquiry, Trouble
 from farandole.launch.discovery.roster import Roster
 from farandole.launch.discovery.source import Source
 from farandole.launch.ending import Ending

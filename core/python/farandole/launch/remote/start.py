@@ -10,18 +10,18 @@ from dataclasses import replace
 from functools import partial
 
 from farandole.launch import environment, guard
-from farandole.launch.description import Job
 from farandole.launch.discovery.roster import Roster
 from farandole.launch.engines import tasks
+from farandole.launch.environment import own_version
 from farandole.launch.hosts import LOCAL_HOST, Slots, one_name_here
 from farandole.launch.local import KEY_BYTES
 from farandole.launch.placement import Placement, place
+from farandole.launch.plan import Job
 from farandole.launch.remote import link, ssh
 from farandole.launch.remote.assembly import Assembly, HostPlan
 from farandole.launch.remote.cluster import Cluster
 from farandole.launch.remote.follow import Follower, Ways
 from farandole.launch.supervise import RESTART, Supervisor
-from farandole.launch.version import own_version
 
 
 def run(job: Job, lifeline: int) -> int:
