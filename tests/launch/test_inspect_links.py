@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from farandole.observe.pace import Pace
 from farandole.observe.records import Link
-from farandole.observe.sight import Sight
 from farandole.observe.slow_links import SlowLink, SlowLinks
+from farandole.observe.snapshot import Snapshot
+from farandole.observe.step_times import StepTimes
 from farandole.observe.watch import JobWatch
 
 Pair = tuple[int, int]
@@ -79,7 +79,7 @@ def test_the_sentence_names_ranks_hosts_and_rates() -> None:
     said: list[str] = []
     while network.now_s < 60.0:
         network.go_on()
-        said += watch.hear("", Sight({rank: Pace() for rank in range(4)}, network.links), network.now_s, 4)
+        said += watch.hear("", Snapshot({rank: StepTimes() for rank in range(4)}, network.links), network.now_s, 4)
     assert said == [
         "the network from rank 1 on h0 to rank 2 on h1 is slow: 12.5 MB/s while it sends, 118 MB/s before; 1 other "
         "links are slow, too"

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pytest
 from farandole.observe.diagnosis import Rank
-from farandole.observe.pace import Meter, Pace
 from farandole.observe.processes import Activity
 from farandole.observe.records import Link, Operation, Recording, State
-from farandole.observe.sight import Sight, sight_of
+from farandole.observe.snapshot import Snapshot, snapshot_of
+from farandole.observe.step_times import Meter, StepTimes
 from farandole.observe.stragglers import Cause, Stragglers, Straggling
 from farandole.observe.tails import Seen, Tails
 from farandole.observe.watch import HostWatch, JobWatch
@@ -35,22 +35,22 @@ def operation(
     )  # fmt: skip
 
 
-def pace_of(*operations: Operation) -> Pace:
+def step_times_of(*operations: Operation) -> StepTimes:
     meter = Meter()
     meter.feed(operations)
-    return meter.pace()
+    return meter.times()
 
 
 def test_a_step_ends_where_nothing_is_in_flight_and_its_wait_is_that_of_its_last_operation() -> None:
-    pace = pace_of(
+    times = step_times_of(
         operation(0, 0, 1, 2),
         operation(1, 100, 140, 150),  # these two are one step: it computes beside the first
         operation(2, 120, 145, 160),
         operation(3, 200, 201, 202),
     )
-    assert pace.steps == 2
-    assert (pace.length_s, pace.waited_s) == pytest.approx((0.200, 0.025 + 0.001))
-    assert pace.waiting == pytest.approx(0.13)
+    assert times.steps == 2
+    assert (times.length_s, times.waited_s) == pytest.approx((0.200, 0.025 + 0.001))
+    assert times.waiting == pytest.approx(0.13)
 
 
 def test_a_step_goes_on_until_a_name_comes_again() -> None:
@@ -60,19 +60,19 @@ def test_a_step_goes_on_until_a_name_comes_again() -> None:
         at_ms = 100 * step
         operations.append(operation(2 * step, at_ms, at_ms + 20, at_ms + 30))
         operations.append(operation(2 * step + 1, at_ms + 50, at_ms + 50, at_ms + 51, name="loss"))
-    pace = pace_of(*operations)
-    assert (pace.steps, pace.waited_s) == (4, pytest.approx(0.08))
-    assert pace.variance == pytest.approx(0.0, abs=1e-9)
+    times = step_times_of(*operations)
+    assert (times.steps, times.waited_s) == (4, pytest.approx(0.08))
+    assert times.variance == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_step_that_is_not_over_is_counted_once_it_is() -> None:
     meter = Meter()
     meter.feed([operation(0, 0, 1, 2), operation(1, 100, None, None)])
-    assert meter.pace().steps == 0
+    assert meter.times().steps == 0
     meter.feed([operation(0, 0, 1, 2), operation(1, 100, 180, 190)])
-    assert (meter.pace().steps, meter.pace().waited_s) == (1, pytest.approx(0.08))
+    assert (meter.times().steps, meter.times().waited_s) == (1, pytest.approx(0.08))
     meter.feed([operation(0, 0, 1, 2), operation(1, 100, 180, 190)])
-    assert meter.pace().steps == 1
+    assert meter.times().steps == 1
 
 
 def test_operations_that_were_not_seen_leave_a_gap_and_those_of_other_sets_are_left_out() -> None:
@@ -80,8 +80,8 @@ def test_operations_that_were_not_seen_leave_a_gap_and_those_of_other_sets_are_l
     meter.feed([operation(0, 0, 1, 2), operation(1, 100, 101, 102)])
     meter.feed([operation(900, 90_000, 90_001, 90_002), operation(901, 90_100, 90_101, 90_102)])
     meter.feed([operation(900, 90_000, 90_001, 90_002), operation(901, 90_100, 90_101, 90_102)])
-    assert (meter.pace().steps, meter.pace().length_s) == (2, pytest.approx(0.2))
-    assert pace_of(operation(0, 0, 1, 2), operation(1, 100, 190, 190, process_set=1)).steps == 0
+    assert (meter.times().steps, meter.times().length_s) == (2, pytest.approx(0.2))
+    assert step_times_of(operation(0, 0, 1, 2), operation(1, 100, 190, 190, process_set=1)).steps == 0
 
 
 Durations = Callable[[float, int], float]  # time, rank -> of a step
@@ -93,20 +93,20 @@ class Job:
     def __init__(
         self, size: int, durations: Durations, runs: Sequence[float] = (), queues: Sequence[float] = ()
     ) -> None:
-        self.paces = {rank: Pace() for rank in range(size)}
+        self.step_times = {rank: StepTimes() for rank in range(size)}
         self._durations, self._runs, self._queues = durations, runs, queues
         self.now_s, self.steps = 0.0, 0
 
     def step(self) -> None:
-        took = [self._durations(self.now_s, rank) for rank in self.paces]
+        took = [self._durations(self.now_s, rank) for rank in self.step_times]
         self.now_s, self.steps = self.now_s + max(took), self.steps + 1
-        for rank, pace in self.paces.items():
+        for rank, times in self.step_times.items():
             waited_s = max(took) - took[rank]
-            self.paces[rank] = Pace(
-                pace.steps + 1,
-                pace.length_s + max(took),
-                pace.waited_s + waited_s,
-                pace.squares + waited_s**2,
+            self.step_times[rank] = StepTimes(
+                times.steps + 1,
+                times.length_s + max(took),
+                times.waited_s + waited_s,
+                times.squares + waited_s**2,
                 self._runs[rank] * self.now_s if self._runs else 0.0,
                 self._queues[rank] * self.now_s if self._queues else 0.0,
                 self.now_s if self._runs else 0.0,
@@ -119,7 +119,7 @@ class Job:
             self.step()
             if self.now_s >= 0.5 * looks:
                 looks += 1
-                if found := watch.find(self.paces, self.now_s):
+                if found := watch.find(self.step_times, self.now_s):
                     return found, self.now_s, self.steps
         return None
 
@@ -159,7 +159,7 @@ def test_a_rank_that_was_not_named_at_once_is_named_later() -> None:
         job.step()
         if job.now_s >= next_s and not 12.0 < job.now_s < 17.0:
             next_s = job.now_s + 1.2
-            found = watch.find(job.paces, job.now_s)
+            found = watch.find(job.step_times, job.now_s)
     assert found is not None and found.ranks == (1,)
 
 
@@ -205,9 +205,9 @@ def test_ranks_that_begin_anew_are_no_straggler() -> None:
     for look in itertools.count():
         for _ in range(5):
             job.step()
-        assert watch.find(job.paces, job.now_s) is None
+        assert watch.find(job.step_times, job.now_s) is None
         if look == 40:
-            job.paces[1] = Pace()  # another process
+            job.step_times[1] = StepTimes()  # another process
         if look == 80:
             break
 
@@ -234,59 +234,59 @@ def test_a_rank_counts_as_stuck_once_its_doing_is_known(monkeypatch: pytest.Monk
     for seconds, activity in enumerate([Activity.UNKNOWN, Activity.SLEEPING]):
         ranks = [replace(each, activity=activity) for each in stuck(2.0, now_s)]
         monkeypatch.setattr(Tails, "look", lambda _, ranks=ranks: [Seen(each) for each in ranks])
-        sight = watch.look(now_s + 10 * seconds)
-        assert sight is not None
-        assert sight.stuck == (tuple(ranks) if activity is Activity.SLEEPING else ())
+        snapshot = watch.look(now_s + 10 * seconds)
+        assert snapshot is not None
+        assert snapshot.stuck == (tuple(ranks) if activity is Activity.SLEEPING else ())
 
 
-STEADY = {number: Pace(100, 10.0) for number in (0, 1)}
+STEADY = {number: StepTimes(100, 10.0) for number in (0, 1)}
 
 
 def test_a_wait_is_told_when_it_is_longer_than_is_usual() -> None:
     watch = JobWatch()
-    assert watch.hear("", Sight(STEADY, stuck=stuck(4.0, 100.0)), 100.0, 2) == []
-    (sentence,) = watch.hear("", Sight(STEADY, stuck=stuck(5.5, 101.5)), 101.5, 2)
+    assert watch.hear("", Snapshot(STEADY, stuck=stuck(4.0, 100.0)), 100.0, 2) == []
+    (sentence,) = watch.hear("", Snapshot(STEADY, stuck=stuck(5.5, 101.5)), 101.5, 2)
     assert sentence.startswith("rank 1 (pid 71) has not called allreduce 'grad'")
     assert "rank 0 has waited 5.5 s" in sentence
-    assert watch.hear("", Sight(STEADY, stuck=stuck(6.0, 102.0)), 102.0, 2) == []
-    assert len(watch.hear("", Sight(STEADY, stuck=stuck(66.0, 162.0)), 162.0, 2)) == 1
-    assert watch.hear("", Sight(STEADY, stuck=stuck(126.0, 222.0)), 222.0, 2) == []
+    assert watch.hear("", Snapshot(STEADY, stuck=stuck(6.0, 102.0)), 102.0, 2) == []
+    assert len(watch.hear("", Snapshot(STEADY, stuck=stuck(66.0, 162.0)), 162.0, 2)) == 1
+    assert watch.hear("", Snapshot(STEADY, stuck=stuck(126.0, 222.0)), 222.0, 2) == []
 
 
-@pytest.mark.parametrize("pace", [Pace(3, 0.3), Pace(100, 300.0, longest_s=40.0)])
-def test_the_first_steps_and_a_job_that_waits_for_long_now_and_then_have_more_time(pace: Pace) -> None:
-    assert JobWatch().hear("", Sight({0: pace, 1: pace}, stuck=stuck(8.0, 100.0)), 100.0, 2) == []
-    assert JobWatch().hear("", Sight({0: pace, 1: pace}, stuck=stuck(130.0, 100.0)), 100.0, 2) != []
+@pytest.mark.parametrize("times", [StepTimes(3, 0.3), StepTimes(100, 300.0, longest_s=40.0)])
+def test_the_first_steps_and_a_job_that_waits_for_long_now_and_then_have_more_time(times: StepTimes) -> None:
+    assert JobWatch().hear("", Snapshot({0: times, 1: times}, stuck=stuck(8.0, 100.0)), 100.0, 2) == []
+    assert JobWatch().hear("", Snapshot({0: times, 1: times}, stuck=stuck(130.0, 100.0)), 100.0, 2) != []
 
 
 def test_who_raises_the_time_of_the_ranks_warnings_is_told_later() -> None:
-    assert JobWatch().hear("", Sight(STEADY, stuck=stuck(50.0, 100.0), warn_after_s=60.0), 100.0, 2) == []
-    assert JobWatch().hear("", Sight(STEADY, stuck=stuck(61.0, 100.0), warn_after_s=60.0), 100.0, 2) != []
+    assert JobWatch().hear("", Snapshot(STEADY, stuck=stuck(50.0, 100.0), warn_after_s=60.0), 100.0, 2) == []
+    assert JobWatch().hear("", Snapshot(STEADY, stuck=stuck(61.0, 100.0), warn_after_s=60.0), 100.0, 2) != []
 
 
 def test_nothing_is_said_before_all_hosts_are_heard() -> None:
     here, there = stuck(9.0, 100.0)
     watch = JobWatch({0: "h0", 1: "h1"})
-    assert watch.hear("h0", Sight({0: STEADY[0]}, stuck=(here,)), 100.0, 2) == []
-    assert len(watch.hear("h1", Sight({1: STEADY[1]}, stuck=(there,)), 100.5, 2)) == 1
+    assert watch.hear("h0", Snapshot({0: STEADY[0]}, stuck=(here,)), 100.0, 2) == []
+    assert len(watch.hear("h1", Snapshot({1: STEADY[1]}, stuck=(there,)), 100.5, 2)) == 1
 
 
 def test_ranks_of_a_later_epoch_are_named_in_the_order_of_start(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = time.monotonic() + 10
     ranks = [replace(each, recording=replace(each.recording, epoch=1)) for each in stuck(20.0, now_s)]
     monkeypatch.setattr(Tails, "look", lambda _: [Seen(each) for each in ranks])
-    sight = HostWatch({}, "run", {1: (1, 4)}).look(now_s)
-    assert sight is not None
-    assert sight.epoch == 1 and list(sight.paces) == [1, 4]
-    (sentence,) = JobWatch().hear("", sight, now_s, 2)
+    snapshot = HostWatch({}, "run", {1: (1, 4)}).look(now_s)
+    assert snapshot is not None
+    assert snapshot.epoch == 1 and list(snapshot.step_times) == [1, 4]
+    (sentence,) = JobWatch().hear("", snapshot, now_s, 2)
     assert sentence.startswith("rank 4 (pid ") and "rank 1 has waited" in sentence
 
 
 def test_what_a_host_saw_of_an_earlier_epoch_says_nothing_of_this_one() -> None:
     watch = JobWatch()
-    assert watch.hear("h0", Sight({0: STEADY[0], 1: STEADY[1]}, stuck=stuck(9.0, 100.0)), 100.0, 3) == []
+    assert watch.hear("h0", Snapshot({0: STEADY[0], 1: STEADY[1]}, stuck=stuck(9.0, 100.0)), 100.0, 3) == []
     (here, _) = stuck(9.0, 101.0)
-    assert watch.hear("h1", Sight({2: STEADY[0]}, stuck=(here,), epoch=1), 101.0, 3) == []
+    assert watch.hear("h1", Snapshot({2: STEADY[0]}, stuck=(here,), epoch=1), 101.0, 3) == []
 
 
 def test_a_straggler_is_named_with_its_host() -> None:
@@ -295,7 +295,7 @@ def test_a_straggler_is_named_with_its_host() -> None:
     while job.now_s < 40.0 and not sentences:
         for _ in range(5):
             job.step()
-        sentences = watch.hear("", Sight(job.paces), job.now_s, 2)
+        sentences = watch.hear("", Snapshot(job.step_times), job.now_s, 2)
     (sentence,) = sentences
     assert sentence.startswith("rank 1 on h1 makes the others wait for 1")
     assert "longer computation" in sentence
@@ -303,11 +303,11 @@ def test_a_straggler_is_named_with_its_host() -> None:
 
 def test_a_sight_travels_as_a_message() -> None:
     ranks = stuck(3.0, 100.0)
-    pace = Pace(3, 1.5, 0.25, 0.1, 2.0, 0.5, 9.0, 0.2)
-    sent = Sight({0: pace}, {(0, 3): Link(3, 10, 20, 30, 4, 50)}, ranks, epoch=2)
+    times = StepTimes(3, 1.5, 0.25, 0.1, 2.0, 0.5, 9.0, 0.2)
+    sent = Snapshot({0: times}, {(0, 3): Link(3, 10, 20, 30, 4, 50)}, ranks, epoch=2)
     message = json.loads(json.dumps(sent.message(0)))
-    got = sight_of(message, 7 * 1000 * MS)
-    assert (got.paces, got.links, got.epoch) == (sent.paces, sent.links, sent.epoch)
+    got = snapshot_of(message, 7 * 1000 * MS)
+    assert (got.step_times, got.links, got.epoch) == (sent.step_times, sent.links, sent.epoch)
     assert [each.number for each in got.stuck] == [0, 1]
     (before,), (after,) = ranks[0].pending, got.stuck[0].pending
     assert after.title == before.title
@@ -316,8 +316,12 @@ def test_a_sight_travels_as_a_message() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [{}, {"paces": [[0]], "links": [], "stuck": [], "warn_after_s": 0}, {"paces": [], "stuck": [{"run": ""}]}],
+    [
+        {},
+        {"step_times": [[0]], "links": [], "stuck": [], "warn_after_s": 0},
+        {"step_times": [], "stuck": [{"run": ""}]},
+    ],
 )
-def test_nonsense_is_no_sight(message: dict[str, object]) -> None:
+def test_nonsense_is_no_snapshot(message: dict[str, object]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
-        sight_of(message, 0)
+        snapshot_of(message, 0)

@@ -68,8 +68,7 @@ def test_what_was_cut_off_is_lost_alone(tmp_path: Path) -> None:
     (tmp_path / "t.rank1.json").write_text('[\n{"ph":"b","pid":1}\n]\n')
     files = timeline.find([tmp_path / "t.json"])
     assert [each.name for each in files] == ["t.rank0.json", "t.rank1.json"]
-    with (tmp_path / "all.json").open("w") as output:
-        assert timeline.merge(files, output) == 2
+    assert timeline.merge(tmp_path / "all.json", files) == 2
     assert json.loads((tmp_path / "all.json").read_text()) == [{"ph": "b", "pid": 0}, {"ph": "b", "pid": 1}]
 
 

@@ -19,8 +19,8 @@ from farandole.launch.events import RankStarted
 from farandole.launch.membership import MembershipServer
 from farandole.launch.placement import Placement
 from farandole.launch.supervise import ENDING, Supervisor
-from farandole.observe.aftermath import Flights
-from farandole.observe.sight import Sight
+from farandole.observe.crash_report import JobRecorders
+from farandole.observe.snapshot import Snapshot
 from farandole.observe.watch import HostWatch
 
 
@@ -50,7 +50,7 @@ class Listener(Protocol):
     def hear_member(self, rank: int, message: Message) -> None:
         """A rank says something about the membership of its elastic job."""
 
-    def note_sight(self, sight: Sight, now: float) -> None:
+    def note_snapshot(self, snapshot: Snapshot, now: float) -> None:
         """The ranks of this host were looked at."""
 
 
@@ -84,7 +84,7 @@ class Children:
     _start: Start = field(init=False)
     _common: dict[str, Any] = field(default_factory=dict)  # to the environments of all
     _server: MembershipServer | None = None  # of an elastic job
-    _flights: Flights | None = None  # what the ranks have recorded
+    _flights: JobRecorders | None = None  # what the ranks have recorded
     _children_left: bool = True
     _leftovers_told: bool = False
     _told_groups: set[int] = field(default_factory=set)
@@ -94,7 +94,7 @@ class Children:
         """Before the first rank. Raises OSError."""
         memory = make_memory(start.capacity)
         self._start, self.records = start, RankRecords(memory, start.capacity)
-        self._flights = Flights(start.base, start.secret)
+        self._flights = JobRecorders(start.base, start.secret)
         if start.is_elastic:
             self._server = MembershipServer(self.supervisor.selector, self.listener.hear_member)
         self._common = {
@@ -234,8 +234,8 @@ class Children:
 
     def act(self, now: float) -> None:
         """See Ranks."""
-        if (watch := self._watch_of_host) is not None and (sight := watch.look(now)):
-            self.listener.note_sight(sight, now)
+        if (watch := self._watch_of_host) is not None and (snapshot := watch.look(now)):
+            self.listener.note_snapshot(snapshot, now)
 
     def kill(self) -> None:
         """See Ranks."""

@@ -32,7 +32,7 @@ def _page(job: Job) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
     from farandole.observe.live.command import beside
 
-    return beside(job.base, job.served, print_error)
+    return beside(job.base, job.served)
 
 
 def _run_line(job: Job, index: int, lifeline: int) -> int:

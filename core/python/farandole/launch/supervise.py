@@ -24,13 +24,13 @@ from farandole.launch.membership import Answer, Lease
 from farandole.launch.placement import Placement
 from farandole.launch.relay import OutputOptions, Pipe, Relay
 from farandole.launch.slots import Slots
-from farandole.observe.sight import Sight, sight_of
+from farandole.observe.snapshot import Snapshot, snapshot_of
 from farandole.observe.watch import JobWatch
 
 KILL_EVERY_SECONDS = 0.02
 RESTART = -1  # with fewer hosts
-_LINES_IN_SIGHT = 8  # of others after a rank's last line, so that the user still sees it
-_TRACEBACKS_IN_SIGHT = 40  # likewise after a traceback, which is easier to find
+_LINES_IN_VIEW = 8  # of others after a rank's last line, so that the user still sees it
+_TRACEBACKS_IN_VIEW = 40  # likewise after a traceback, which is easier to find
 _LEAVE_AFTER_SECONDS = 1.0  # a job that was interrupted waits so long for a stuck stdout
 ENDING = guard.ENDING
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
@@ -179,26 +179,26 @@ class Supervisor:
         """There is nobody left to wait for."""
         self.ending.launcher_gone(time.monotonic())
 
-    def say_of_sight(self, source: str, sight: Sight, now: float, ranks: int) -> None:
+    def say_of_snapshot(self, source: str, snapshot: Snapshot, now: float, ranks: int) -> None:
         """Tell the user who makes the others wait. `source`: the host; `ranks`: that run, on all hosts.
 
         In an elastic job the members of the epoch count instead: others may run before they join, and after they left.
         """
         if self.lease is not None:
             ranks = len(self.lease.living)
-        for sentence in self._watch.hear(source, sight, now, ranks):
+        for sentence in self._watch.hear(source, snapshot, now, ranks):
             self.relay.say(f"farandole: {sentence}.")
             self.relay.emit(RanksLate(sentence))
 
-    def note_sight(self, sight: Sight, now: float) -> None:
+    def note_snapshot(self, snapshot: Snapshot, now: float) -> None:
         """The ranks of this host were looked at."""
-        self.say_of_sight("", sight, now, self.ranks.running)
+        self.say_of_snapshot("", snapshot, now, self.ranks.running)
 
-    def hear_sight(self, source: str, message: Message, ranks: int) -> None:
+    def hear_snapshot(self, source: str, message: Message, ranks: int) -> None:
         """Another host has sent what it sees. Nonsense is no news of its ranks."""
         now = time.monotonic()
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            self.say_of_sight(source, sight_of(message, round(now * 1e9)), now, ranks)
+            self.say_of_snapshot(source, snapshot_of(message, round(now * 1e9)), now, ranks)
 
     # Signals
 
@@ -368,7 +368,7 @@ class Supervisor:
             found,
             self.relay.tail(rank),
             str(self.options.directory) if has_logs else None,
-            are_shown=self.relay.shows_tail(rank, _TRACEBACKS_IN_SIGHT if is_told else _LINES_IN_SIGHT, is_told),
+            are_shown=self.relay.shows_tail(rank, _TRACEBACKS_IN_VIEW if is_told else _LINES_IN_VIEW, is_told),
             elsewhere=self.where_output_is(rank),
             more=[self._why_no_more],
         )

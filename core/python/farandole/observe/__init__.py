@@ -1,13 +1,16 @@
 """What users see of a running or finished job: inspect, the live page and metrics, the report, timelines, doctor.
 
-records      a file of a rank's flight recorder -> Recording; pure
-jobs, tails  the recorders of this user, read once, and again and again; processes has what /proc says
-diagnosis    the ranks at one moment -> who holds the job up; pure
-pace, stragglers, slow_links, sight, watch    the launcher's watch over a job that runs
-aftermath    what a rank that died did last
-inspect, show, stacks    `farandole inspect`
-live         the page in the browser, metrics, and scalars for TensorBoard
-timeline, report    traces: merged, and analysed
-waits        the time in which ranks wait for one of them; pure
-doctor       checks of this machine, or of several
+Its sources are flight recorders, /proc and timelines:
+
+    records             a file of a rank's flight recorder -> Recording; pure
+    recorders, jobs     where these files are, and the jobs of this user
+    processes, tails    what /proc says of a rank; recorders and /proc again and again
+    diagnosis           ranks at one moment -> who holds the job up; pure
+    step_times, stragglers, slow_links, snapshot, watch     the launcher's watch over a job that runs
+    crash_report        what a rank that died did last
+    inspect, show, stacks                                   `farandole inspect`
+    live                the page in the browser, metrics, and scalars for TensorBoard
+    timeline, report    traces: merged, and analysed
+    waits               who waits for whom, and how long steps take, for live and report; pure
+    doctor              checks of this machine, or of several
 """

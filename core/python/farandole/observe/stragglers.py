@@ -10,7 +10,7 @@ from enum import Enum
 from itertools import pairwise
 from statistics import stdev
 
-from farandole.observe.pace import Pace
+from farandole.observe.step_times import StepTimes
 
 _WINDOWS_S = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 35.0, 60.0)  # the shortest that is sure tells
 _REMEMBERED_S = 600.0
@@ -22,7 +22,7 @@ _FEWEST_WINDOWS = 8  # before the last one: they tell how much it differs from o
 _IN_A_ROW = 2  # looks that must agree
 _HALF = 0.5  # of the loss: a cause explains it from there on
 
-_Paces = Mapping[int, Pace]
+_ByRank = Mapping[int, StepTimes]
 
 
 class Cause(Enum):
@@ -46,19 +46,19 @@ class Straggling:
 
 
 class Stragglers:
-    """Remembers the paces of all ranks for ten minutes."""
+    """Remembers the step times of all ranks for ten minutes."""
 
     def __init__(self) -> None:
         self._times: list[float] = []
-        self._paces: list[_Paces] = []
+        self._step_times: list[_ByRank] = []
         self._before: tuple[int, ...] = ()
         self._looks = 0
 
-    def find(self, paces: _Paces, now_s: float) -> Straggling | None:
-        """Take the paces of all ranks as they are now. Returns who has been late for so long that it is no chance."""
-        self._forget(now_s, is_all=bool(self._paces) and not _goes_on(self._paces[-1], paces))
+    def find(self, step_times: _ByRank, now_s: float) -> Straggling | None:
+        """Take the step times of all ranks as they are now. Returns who has been late for too long to be chance."""
+        self._forget(now_s, is_all=bool(self._step_times) and not _goes_on(self._step_times[-1], step_times))
         self._times.append(now_s)
-        self._paces.append(dict(paces))
+        self._step_times.append(dict(step_times))
         found = next((each for each in map(self._look, _WINDOWS_S) if each), None)
         ranks = () if found is None else found.ranks
         self._looks = self._looks + 1 if ranks == self._before else 1
@@ -67,10 +67,10 @@ class Stragglers:
 
     def _forget(self, now_s: float, is_all: bool) -> None:
         gone = len(self._times) if is_all else bisect_right(self._times, now_s - _REMEMBERED_S)
-        del self._times[:gone], self._paces[:gone]
+        del self._times[:gone], self._step_times[:gone]
         old = bisect_right(self._times, now_s - _ALL_REMEMBERED_S) - 1
         while old > 0 and self._times[old] - self._times[old - 1] < _RARELY_S:
-            del self._times[old], self._paces[old]
+            del self._times[old], self._step_times[old]
             old -= 1
 
     def _look(self, window_s: float) -> Straggling | None:
@@ -91,32 +91,32 @@ class Stragglers:
         cause = _cause([between[rank] for rank in late], [between[rank] for rank in others], lost)
         return Straggling(tuple(sorted(late)), cause, lost, between[last].steps, window_s)
 
-    def _borders(self, window_s: float) -> Iterator[_Paces]:
-        """The paces at the ends of windows, the latest first."""
+    def _borders(self, window_s: float) -> Iterator[_ByRank]:
+        """The step times at the ends of windows, the latest first."""
         at_s = self._times[-1]
         while (place := bisect_right(self._times, at_s)) > 0:
-            yield self._paces[place - 1]
+            yield self._step_times[place - 1]
             at_s = self._times[place - 1] - window_s
 
 
-def _goes_on(before: _Paces, now: _Paces) -> bool:
+def _goes_on(before: _ByRank, now: _ByRank) -> bool:
     """False when ranks have come or gone, or begun anew."""
     return before.keys() == now.keys() and all(now[rank].steps >= each.steps for rank, each in before.items())
 
 
-def _difference(now: _Paces, before: _Paces) -> dict[int, Pace]:
-    return {rank: pace - before[rank] for rank, pace in now.items()}
+def _difference(now: _ByRank, before: _ByRank) -> dict[int, StepTimes]:
+    return {rank: times - before[rank] for rank, times in now.items()}
 
 
-def _split(paces: _Paces) -> tuple[list[int], list[int]]:
+def _split(step_times: _ByRank) -> tuple[list[int], list[int]]:
     """The ranks by their waits, split where these differ most: those that are late, at most half, and the others."""
-    by_wait = sorted(paces, key=lambda rank: paces[rank].waiting)
+    by_wait = sorted(step_times, key=lambda rank: step_times[rank].waiting)
     places = range(1, max(1, len(by_wait) // 2) + 1)
-    place = max(places, key=lambda at: paces[by_wait[at]].waiting - paces[by_wait[at - 1]].waiting)
+    place = max(places, key=lambda at: step_times[by_wait[at]].waiting - step_times[by_wait[at - 1]].waiting)
     return by_wait[:place], by_wait[place:]
 
 
-def _gaps(borders: Sequence[_Paces], one: int, other: int) -> list[float]:
+def _gaps(borders: Sequence[_ByRank], one: int, other: int) -> list[float]:
     """How far apart two ranks' waits were in each window: noise may last for longer than a step."""
     pairs = [(later[one] - before[one], later[other] - before[other]) for later, before in pairwise(borders)]
     return [second.waiting - first.waiting for first, second in pairs]
@@ -138,7 +138,7 @@ def _noise(gaps: Sequence[float]) -> float:
     return least
 
 
-def _cause(late: Sequence[Pace], others: Sequence[Pace], lost: float) -> Cause:
+def _cause(late: Sequence[StepTimes], others: Sequence[StepTimes], lost: float) -> Cause:
     """The others are idle while they wait, so they tell nothing about the late ranks' sleep; but about queues."""
     if min(each.at_s for each in late) <= 0:
         return Cause.UNKNOWN

@@ -145,12 +145,9 @@ def memory_of(pid: int) -> int:
 
 def descends(pid: int, ancestor: int) -> bool:
     """Returns whether a process was started by another, or by one that it has started."""
-    for _ in range(64):
-        if pid == ancestor or pid <= 1:
-            break
-        try:
-            text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-            pid = int(text[text.rindex(")") + 1 :].split()[1])
-        except (OSError, IndexError, ValueError):
-            return False
-    return pid == ancestor
+    import psutil
+
+    try:
+        return ancestor in (each.pid for each in psutil.Process(pid).parents())
+    except psutil.Error:
+        return False

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
 
 _RUN = re.compile(r" of run (\w+)$")  # in the first event, the title of the rank
 _MARK = re.compile(r"\.rank(\d+)(?=(\.[^.]*)?$)")  # before the suffix, which need not be there
@@ -28,11 +27,11 @@ def find(given: Sequence[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for path in given:
-        more = [each for each in path.parent.glob(f"{glob.escape(path.stem)}.*") if _is_of_rank(each, path)]
+        beside = path.parent.glob(f"{glob.escape(path.stem)}.*")
+        more = [each for each in beside if _parsed(each)[1] is not None and _parsed(each)[0] == path]
         if not more and not path.is_file():
             raise TimelineError(f"there is neither {path} nor {path.stem}.rank0{path.suffix} beside it")
-        of_ranks = [each for each in more if _parsed(each)[1] is not None]
-        is_of_them = _parsed(path)[1] is None and path.is_file() and _run(path) in map(_run, of_ranks)
+        is_of_them = _parsed(path)[1] is None and path.is_file() and _run(path) in map(_run, more)
         found += more if is_of_them or not path.is_file() else [path, *more]
     return sorted(dict.fromkeys(found), key=_order)
 
@@ -44,12 +43,6 @@ def _order(path: Path) -> tuple[int, str]:
 def ranks_of(files: Sequence[Path]) -> int:
     """How many ranks have written them."""
     return len({_parsed(path) for path in files})
-
-
-def _is_of_rank(path: Path, given: Path) -> bool:
-    """True for a rank's file of what was written under the name that is given."""
-    whole, rank = _parsed(path)
-    return rank is not None and whole == given
 
 
 def of_one_run(files: Sequence[Path]) -> tuple[list[Path], str]:
@@ -70,27 +63,17 @@ def default_output(files: Sequence[Path]) -> Path:
     return whole.with_name(f"{whole.stem}.all{whole.suffix}") if rank is None else whole
 
 
-def merge_into(target: Path, files: Sequence[Path]) -> int:
-    """`merge` to a file, which is made or replaced only when all is well."""
-    unfinished = target.with_name(f".{target.name}.unfinished")
+def merge(target: Path, files: Sequence[Path]) -> int:
+    """Write the events of all files as one JSON array, and return how many there are. A failure leaves no target."""
+    unfinished, count = target.with_name(f".{target.name}.unfinished"), 0
     try:
         with unfinished.open("w", encoding="utf-8") as output:
-            count = merge(files, output)
+            for count, event in enumerate(events(files), 1):
+                output.write(f"{'[' if count == 1 else ','}\n{event}")
+            output.write("\n]\n" if count else "[\n]\n")
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
-    return count
-
-
-def merge(files: Sequence[Path], output: TextIO) -> int:
-    """Write the events of all files as one JSON array; returns how many there are."""
-    count = 0
-    output.write("[")
-    for event in events(files):
-        output.write(",\n" if count else "\n")
-        output.write(event)
-        count += 1
-    output.write("\n]\n")
     return count
 
 

@@ -62,7 +62,7 @@ def timeline(files: tuple[Path, ...], output: Path | None) -> int:
         target = output or traces.default_output(found)
         if target in found:
             raise traces.TimelineError(f"--output {target} is one of the files to be merged")
-        count = traces.merge_into(target, found)
+        count = traces.merge(target, found)
     except (traces.TimelineError, OSError) as error:
         print_error(str(error))
         return 1

@@ -1,6 +1,6 @@
 """The launcher's watch over a job that runs: it says who makes the others wait, as soon as that is sure.
 
-    recorders, /proc -> HostWatch.look -> Sight --(from other hosts: as a message)--> JobWatch.hear -> sentences
+    recorders, /proc -> HostWatch.look -> Snapshot --(from other hosts: as a message)--> JobWatch.hear -> sentences
 
 Each host looks at its own ranks. One launcher hears all hosts, since only together they show who is missing.
 """
@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from farandole.observe.diagnosis import Diagnosis, Kind, Rank, diagnose
-from farandole.observe.pace import Meter, Pace
 from farandole.observe.processes import Activity
-from farandole.observe.sight import Sight
 from farandole.observe.slow_links import Links, SlowLinks
+from farandole.observe.snapshot import Snapshot
+from farandole.observe.step_times import Meter, StepTimes
 from farandole.observe.stragglers import Stragglers, Straggling
 from farandole.observe.tails import Seen, Tails, pause_s
 
 EVERY_S = 0.5
 _SHARE, _MOST_S = 0.0025, 2.0  # of all processors: looks that cost more come more rarely, up to so far apart
 _STUCK_S = 1.0  # without the end of an operation: then what the ranks do is worth a message
-_FRESH_S = 3.0  # a sight that is older says nothing of now
+_FRESH_S = 3.0  # a snapshot that is older says nothing of now
 _AGAIN_S = 60.0  # the same again; then after twice as long, and so on
 _STEADY_STEPS = 20
 _STALL_S, _FIRST_STALL_S = 5.0, 10.0  # in steps that are steady, and before
@@ -44,13 +44,13 @@ class HostWatch:
         """In how many seconds it wants to look."""
         return max(0.0, self._due_s - now)
 
-    def look(self, now: float) -> Sight | None:
+    def look(self, now: float) -> Snapshot | None:
         """The ranks as they are now, if it is time to look, and if one has a recorder."""
         if now < self._due_s:
             return None
         began_s = time.thread_time()
         seen = [self._numbered(each) for each in self._tails.look()]
-        paces = {each.rank.number: self._pace(each) for each in seen if each.rank.is_there}
+        step_times = {each.rank.number: self._step_times(each) for each in seen if each.rank.is_there}
         self._due_s = now + pause_s(time.thread_time() - began_s, _SHARE, EVERY_S, _MOST_S)
         if not seen:
             return None
@@ -58,19 +58,19 @@ class HostWatch:
         links = {(each.rank, link.peer): link for each in recordings for link in each.links if link.sent_bytes}
         are_stuck = all(_is_stuck(each.rank, now) for each in seen)
         stuck = tuple(each.rank for each in seen) if are_stuck else ()
-        return Sight(paces, links, stuck, self._warn_after_s, seen[0].rank.recording.epoch)
+        return Snapshot(step_times, links, stuck, self._warn_after_s, seen[0].rank.recording.epoch)
 
     def _numbered(self, seen: Seen) -> Seen:
         recording = seen.rank.recording.numbered(self._members)
         return replace(seen, rank=replace(seen.rank, recording=recording))
 
-    def _pace(self, seen: Seen) -> Pace:
+    def _step_times(self, seen: Seen) -> StepTimes:
         recording, look = seen.rank.recording, seen.look
         meter = self._meters.setdefault((recording.rank, recording.pid), Meter())
         meter.feed(recording.operations, recording.epoch)
         if look is None or not look.run_ns:
-            return meter.pace()
-        return meter.pace(look.run_ns, look.queued_ns, look.at_ns)
+            return meter.times()
+        return meter.times(look.run_ns, look.queued_ns, look.at_ns)
 
 
 def _seconds(text: str) -> float:
@@ -102,33 +102,33 @@ class JobWatch:
     """Hears all hosts. `hosts`: the name of each rank's host, where there are several."""
 
     hosts: Mapping[int, str] = field(default_factory=dict)
-    _sights: dict[str, tuple[float, Sight]] = field(default_factory=dict)
+    _snapshots: dict[str, tuple[float, Snapshot]] = field(default_factory=dict)
     _stragglers: Stragglers = field(default_factory=Stragglers)
     _slow_links: SlowLinks = field(default_factory=SlowLinks)
     _told: dict[object, _Told] = field(default_factory=dict)
     _looked_s: float = 0.0
 
-    def hear(self, source: str, sight: Sight, now: float, size: int) -> list[str]:
+    def hear(self, source: str, snapshot: Snapshot, now: float, size: int) -> list[str]:
         """Take what one host has seen. `size`: how many ranks run, on all hosts. Returns sentences, mostly none.
 
-        `now`: by time.monotonic, before the host was looked at; so are the times in the sight.
+        `now`: by time.monotonic, before the host was looked at; so are the times in the snapshot.
         """
-        self._sights[source] = now, sight
+        self._snapshots[source] = now, snapshot
         if now - self._looked_s < EVERY_S / 2:
             return []
         self._looked_s = now
-        fresh = [each for at_s, each in self._sights.values() if now - at_s <= _FRESH_S]
+        fresh = [each for at_s, each in self._snapshots.values() if now - at_s <= _FRESH_S]
         epoch = max((each.epoch for each in fresh), default=0)
         fresh = [each for each in fresh if each.epoch == epoch]
-        paces = {rank: pace for each in fresh for rank, pace in each.paces.items()}
+        step_times = {rank: times for each in fresh for rank, times in each.step_times.items()}
         sentences = self._about_links({pair: link for each in fresh for pair, link in each.links.items()}, now)
-        if len(paces) == size > 1:
-            late = self._stragglers.find(paces, now)
+        if len(step_times) == size > 1:
+            late = self._stragglers.find(step_times, now)
             if late is not None and self._is_news((late.ranks, late.cause), now):
                 sentences.append(self._about(late))
         ranks = [rank for each in fresh for rank in each.stuck]
         warn_after_s = max((each.warn_after_s for each in fresh), default=0.0)
-        stall = self._stall(ranks, paces, warn_after_s, now) if 0 < size <= len(ranks) else None
+        stall = self._stall(ranks, step_times, warn_after_s, now) if 0 < size <= len(ranks) else None
         if stall is not None and self._is_news((stall.culprits, stall.kind), now):
             sentences.append(stall.sentence)
         return sentences
@@ -146,13 +146,15 @@ class JobWatch:
         ]
 
     @staticmethod
-    def _stall(ranks: list[Rank], paces: Mapping[int, Pace], warn_after_s: float, now: float) -> Diagnosis | None:
+    def _stall(
+        ranks: list[Rank], step_times: Mapping[int, StepTimes], warn_after_s: float, now: float
+    ) -> Diagnosis | None:
         """The cause that holds the job up, once it has done so for longer than is usual in it."""
         found = diagnose(ranks, round(now * 1e9))
         if found.kind in _NOT_OURS:
             return None
-        steady = min((each.steps for each in paces.values()), default=0) >= _STEADY_STEPS
-        longest_s = max((each.longest_s for each in paces.values()), default=0.0)
+        steady = min((each.steps for each in step_times.values()), default=0) >= _STEADY_STEPS
+        longest_s = max((each.longest_s for each in step_times.values()), default=0.0)
         usual_s = warn_after_s or (_STALL_S if steady else _FIRST_STALL_S)
         patience_s = max(usual_s, _UNUSUAL * longest_s)
         return found if found.waited_s >= patience_s else None

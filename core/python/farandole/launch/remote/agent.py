@@ -33,7 +33,7 @@ from farandole.launch.remote.examiner import Examiner
 from farandole.launch.remote.probe import Prober
 from farandole.launch.supervise import ENDING, Supervisor
 from farandole.launch.writer import Outgoing
-from farandole.observe.sight import Sight
+from farandole.observe.snapshot import Snapshot
 
 _CHUNK = 1 << 16
 _CANNOT_START = 2
@@ -248,9 +248,9 @@ class Agent:
         if not self._is_elastic:
             self.supervisor.note_death(death)
 
-    def note_sight(self, sight: Sight, now: float) -> None:
+    def note_snapshot(self, snapshot: Snapshot, now: float) -> None:
         """See Listener. Only the launcher of all hosts can tell who waits for whom."""
-        self.say("sight", **sight.message(round(now * 1e9)))
+        self.say("snapshot", **snapshot.message(round(now * 1e9)))
 
     def hear_member(self, rank: int, message: Message) -> None:
         """See Listener; the launcher decides."""

@@ -154,8 +154,8 @@ class Cluster:
         elif frame["kind"] == "membership":
             if frame["rank"] in link.streams:
                 self.supervisor.hear_member(frame["rank"], frame["message"])
-        elif frame["kind"] == "sight":
-            self.supervisor.hear_sight(link.name, frame, len(self._placements))
+        elif frame["kind"] == "snapshot":
+            self.supervisor.hear_snapshot(link.name, frame, len(self._placements))
         elif frame["kind"] == "ending":
             link.ended_by = frame["why"], frame["code"]
         elif frame["kind"] == "done":

@@ -8,17 +8,19 @@ import json
 import os
 import re
 import select
-import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 
-from farandole.launch import guard
+from farandole.launch import environment
 from farandole.launch.files import read_text
+from farandole.launch.job import python
 from farandole.launch.messages import shown
+from farandole.launch.shared_options import print_error
 from farandole.launch.spec import Metrics, SpecError
 from farandole.observe import jobs, processes
 from farandole.observe.live.history import History
@@ -30,6 +32,7 @@ from farandole.observe.tails import Seen, Tails, descends, pause_s
 _EVERY_S = 0.5
 _UNREAD_EVERY_S = 2.0  # while nobody looks at the page
 _SHARE, _MOST_S = 0.005, 4.0  # of all processors: frames come more rarely where they cost more, up to so far apart
+_END_S = 3.0  # for the process beside a launcher to end
 _LINGER_S = 0.8  # for pages to take the last frame: they ask three times a second
 _NICE = 10  # ranks come first
 
@@ -86,7 +89,6 @@ class Live:
             self._serve_page(wanted.page_port, say)
         if wanted.metrics_port is not None:
             self._serve_metrics(wanted, wanted.metrics_port, say)
-        self._woken, self._waker = os.pipe()
 
     def _serve_page(self, port: int, say: Say) -> None:
         answer = page(self._history)
@@ -116,8 +118,8 @@ class Live:
         elif port == 0:
             say(f"metrics: http://{wanted.metrics_address}:{server.port}/metrics (for the key of --metrics-key-file).")
 
-    def run(self, is_over: Callable[[list[Seen]], bool]) -> None:
-        """Publish frames until the job is over or `stop` is called."""
+    def run(self, is_over: Callable[[list[Seen]], bool], ends: Sequence[int] = ()) -> None:
+        """Publish frames until the job is over, or one of these descriptors ends."""
         for server in self._servers:
             threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
         stopped, spent_s = not self._servers, time.process_time()
@@ -129,7 +131,7 @@ class Live:
                 break
             cost_s, spent_s = time.process_time() - spent_s, time.process_time()
             every_s = pause_s(cost_s, _SHARE, _EVERY_S, _MOST_S) if self._history.is_watched else _UNREAD_EVERY_S
-            stopped = bool(select.select([self._woken], [], [], every_s)[0])
+            stopped = bool(select.select(ends, [], [], every_s)[0])
         self._history.end()
         if self._history.is_watched:
             time.sleep(_LINGER_S)
@@ -143,10 +145,6 @@ class Live:
         if seen:
             frame = self._model.frame(seen, now_ns)
             self._history.publish(json.dumps(frame, separators=(",", ":")).encode())
-
-    def stop(self) -> None:
-        """Make `run` end soon. A handler of signals may call it."""
-        os.write(self._waker, b".")
 
 
 def watch(base: Mapping[str, str], named: str, wanted: Wanted, say: Say) -> None:
@@ -163,50 +161,38 @@ def watch(base: Mapping[str, str], named: str, wanted: Wanted, say: Say) -> None
 
 
 @contextlib.contextmanager
-def beside(base: Mapping[str, str], wanted: Wanted, say: Say) -> Iterator[None]:
+def beside(base: Mapping[str, str], wanted: Wanted) -> Iterator[None]:
     """Serve what is wanted of the ranks that this process will start, from a process of its own.
 
-    REQUIRES one thread.
+    That one ends with its stdin, and so with this process, however it ends.
     """
-    launcher = os.getpid()
-    child = os.fork()
-    if child == 0:
-        _be_server(base, wanted, say, launcher)
+    command = [*python("farandole.observe.live.command"), str(os.getpid())]
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    process = subprocess.Popen(command, env=dict(base), stdin=pipe, stdout=null, start_new_session=True)
+    assert process.stdin is not None
     try:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(asdict(wanted)).encode() + b"\n")  # no command line shows the secret
+            process.stdin.flush()
         yield
     finally:
-        _end(child)
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
-def _be_server(base: Mapping[str, str], wanted: Wanted, say: Say, launcher: int) -> None:
-    """In the child. The job goes on without a page where this fails."""
+def main() -> None:
+    """Serve beside the launcher whose id is given; stdin says what. The job goes on without a page where this fails."""
+    launcher, wanted = int(sys.argv[1]), Wanted(**json.loads(sys.stdin.buffer.readline()))
+    os.nice(_NICE)
     try:
-        guard.die_with_parent(launcher)
-        os.setsid()  # signals of the terminal are for the launcher
-        os.nice(_NICE)
-        live = Live(Tails(base, lambda recording: descends(recording.pid, launcher)), wanted, say)
-
-        def stop(_signum: int, _frame: FrameType | None) -> None:
-            live.stop()
-
-        signal.signal(signal.SIGTERM, stop)
-        live.run(lambda _: False)
+        tails = Tails(environment.inherited(), lambda recording: descends(recording.pid, launcher))
+        Live(tails, wanted, print_error).run(lambda _: False, [sys.stdin.fileno()])
     except OSError as error:
-        say(f"there is no live page: {error.strerror or error}.")
+        print_error(f"there is no live page: {error.strerror or error}.")
     except Exception as error:
-        say(f"the live page has failed, and the job goes on without it: {type(error).__name__}: {error}.")
-    finally:
-        os._exit(0)
-
-
-def _end(child: int) -> None:
-    """Let the server send its last frame, and see it end."""
-    with contextlib.suppress(ProcessLookupError, ChildProcessError):
-        os.kill(child, signal.SIGTERM)
-        until = time.monotonic() + 2 * _LINGER_S + _EVERY_S
-        while os.waitpid(child, os.WNOHANG)[0] == 0:
-            if time.monotonic() > until:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-                return
-            time.sleep(0.01)
+        print_error(f"the live page has failed, and the job goes on without it: {type(error).__name__}: {error}.")

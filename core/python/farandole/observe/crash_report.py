@@ -16,7 +16,7 @@ from farandole.observe.watch import HostWatch
 _WANTED = Wanted(most=512)  # operations of a rank, for a sentence about it
 
 
-class Flights:
+class JobRecorders:
     """The recorders' files of one job. `watch`: looks at them while it runs."""
 
     def __init__(self, base: Mapping[str, str], key: bytes) -> None:

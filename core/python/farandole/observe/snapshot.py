@@ -7,23 +7,23 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 from farandole.observe.diagnosis import Rank
-from farandole.observe.pace import Pace
 from farandole.observe.processes import Activity
 from farandole.observe.records import Link, Operation, Recording, State
 from farandole.observe.slow_links import Links
+from farandole.observe.step_times import StepTimes
 
 _SENT_OPERATIONS = 32  # of a rank that is stuck
 
 
 @dataclass(frozen=True)
-class Sight:
+class Snapshot:
     """The ranks of one host, by rank; in an elastic job by their numbers in the order of start.
 
     `links`: to ranks of other hosts. `stuck`: what the ranks do, where no operation has ended for a while.
     `warn_after_s`: FARANDOLE_WARN_AFTER of the ranks.
     """
 
-    paces: Mapping[int, Pace]
+    step_times: Mapping[int, StepTimes]
     links: Links = field(default_factory=dict)
     stuck: tuple[Rank, ...] = ()
     warn_after_s: float = 0.0  # not set
@@ -32,7 +32,7 @@ class Sight:
     def message(self, now_ns: int) -> dict[str, Any]:
         """For a launcher elsewhere."""
         return {
-            "paces": [[rank, *astuple(pace)] for rank, pace in self.paces.items()],
+            "step_times": [[rank, *astuple(times)] for rank, times in self.step_times.items()],
             "links": [[rank, *astuple(link)] for (rank, _), link in self.links.items()],
             "stuck": [_packed(rank) for rank in self.stuck],
             "now_ns": now_ns,
@@ -41,13 +41,13 @@ class Sight:
         }
 
 
-def sight_of(message: Mapping[str, Any], now_ns: int) -> Sight:
-    """The sight that was sent. Raises KeyError, TypeError or ValueError for what is no such message."""
-    paces = {int(rank): Pace(int(steps), *map(float, rest)) for rank, steps, *rest in message["paces"]}
+def snapshot_of(message: Mapping[str, Any], now_ns: int) -> Snapshot:
+    """The snapshot that was sent. Raises KeyError, TypeError or ValueError for what is no such message."""
+    step_times = {int(rank): StepTimes(int(steps), *map(float, rest)) for rank, steps, *rest in message["step_times"]}
     links = {(int(rank), int(counts[0])): Link(*map(int, counts)) for rank, *counts in message["links"]}
     ahead_ns = now_ns - message["now_ns"]  # hosts' clocks differ
     stuck = tuple(_unpacked(each, ahead_ns) for each in message["stuck"])
-    return Sight(paces, links, stuck, float(message["warn_after_s"]), int(message["epoch"]))
+    return Snapshot(step_times, links, stuck, float(message["warn_after_s"]), int(message["epoch"]))
 
 
 def _packed(rank: Rank) -> dict[str, Any]:

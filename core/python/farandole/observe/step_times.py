@@ -11,8 +11,9 @@ metrics are averaged, too; the next one begins with a name that comes again. Unn
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 
 from farandole.observe.records import Operation
 
@@ -20,7 +21,7 @@ _WARM_AFTER = 10  # steps: the first ones compile, and wait for ranks that have 
 
 
 @dataclass(frozen=True)
-class Pace:
+class StepTimes:
     """Sums over the steps of a rank since it began. The difference of two is what was between."""
 
     steps: int = 0
@@ -32,17 +33,9 @@ class Pace:
     at_s: float = 0.0  # when these two were read
     longest_s: float = 0.0  # of the waits, without those of the first steps
 
-    def __sub__(self, earlier: Pace) -> Pace:
-        return Pace(
-            self.steps - earlier.steps,
-            self.length_s - earlier.length_s,
-            self.waited_s - earlier.waited_s,
-            self.squares - earlier.squares,
-            self.run_s - earlier.run_s,
-            self.queued_s - earlier.queued_s,
-            self.at_s - earlier.at_s,
-            self.longest_s,
-        )
+    def __sub__(self, earlier: StepTimes) -> StepTimes:
+        between = StepTimes(*map(operator.sub, astuple(self), astuple(earlier)))
+        return replace(between, longest_s=self.longest_s)
 
     @property
     def waiting(self) -> float:
@@ -115,9 +108,9 @@ class Meter:
             self._names = set()
         self._names |= names
 
-    def pace(self, run_ns: int = 0, queued_ns: int = 0, at_ns: int = 0) -> Pace:
+    def times(self, run_ns: int = 0, queued_ns: int = 0, at_ns: int = 0) -> StepTimes:
         """The sums so far, beside those that the kernel has of the process."""
-        return Pace(
+        return StepTimes(
             self._steps,
             self._length_ns / 1e9,
             self._waited_ns / 1e9,
