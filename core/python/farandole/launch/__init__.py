@@ -5,11 +5,12 @@ module: it meets the ranks through the environment variables of `environment.py`
 
     cli          what the user typed -> spec                               spec: the description of a job
     job          `run`: the launcher as a child of a program               child: its other end
-    plan         spec -> description, from which run.py starts the job     events: what happens to a job, for programs
+    plan         spec -> job, which run.py starts                          events: what happens to a job, for programs
     placement    -np and -H -> who is which rank, where                    (pure)
     environment  the environment we were given -> the environment of a rank
     guard        two processes that outlive each other long enough to clean up; the process tree
-    local        starts one process per rank on this machine
+    processes    the ranks of this host
+    remote       the ranks of several hosts, through agents
     supervise    the loop: signals, deaths, output                         ending: what to do when (pure)
     relay        pipes -> lines -> writers, logs, last lines               output: whole lines on one screen (pure)
     verdict      who failed first, and how to say it                       (pure)

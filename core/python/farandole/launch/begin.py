@@ -1,14 +1,13 @@
-"""Becomes a rank that is started while the launcher has threads, so that nothing may run between its fork and exec.
+"""Becomes a child that is started while the launcher has threads, so that nothing may run between its fork and exec.
 
     python -m farandole.launch.begin PARENT CORES COMMAND [ARGS]...
 
-CORES is a list such as 0,1; or "" for all. See processes.py.
+CORES is a list such as 0,1; or "" for all. See `guard.start_child`.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 from farandole.launch import guard
@@ -17,10 +16,7 @@ from farandole.launch import guard
 def main() -> None:
     """Does not return."""
     parent, cores, *command = sys.argv[1:]
-    guard.die_with_parent(int(parent))
-    if cores:
-        os.sched_setaffinity(0, map(int, cores.split(",")))
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    guard.become_child(int(parent), [int(each) for each in cores.split(",") if each])
     os.execv(command[0], command)
 
 

@@ -20,10 +20,15 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from farandole.launch.events import JobEnded
+
+if TYPE_CHECKING:
+    import subprocess
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -61,16 +66,38 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(128 + signal.SIGKILL)
 
 
-def become_child(parent_pid: int, spared: int = 0) -> None:
-    """In a new child that is about to execute a program: signals are as usual, and it ends with its parent.
-
-    `spared`: a signal that stays as it is.
-    """
+def become_child(parent_pid: int, cores: Collection[int] = ()) -> None:
+    """In a new child that executes a program: it ends with us, and signals are as usual but for nohup's SIGHUP."""
     die_with_parent(parent_pid)
+    if cores:
+        os.sched_setaffinity(0, cores)
     for signum in HANDLED:
-        if signum != spared:
+        if signum != signal.SIGHUP:
             signal.signal(signum, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def start_child(
+    words: Sequence[str], has_threads: bool = False, cores: Collection[int] = (), **options: Any
+) -> subprocess.Popen[bytes]:
+    """Start a program that ends with us, in a session of its own. Raises OSError.
+
+    REQUIRES one thread and signals of HANDLED blocked, unless the launcher `has_threads`: then begin.py becomes the
+    program, which takes 50 ms.
+
+    Args:
+        words: the command; the first word is a path where we have threads.
+        has_threads: see above.
+        cores: to which it is bound; none: it is not.
+        options: of subprocess.Popen.
+    """
+    import subprocess  # late, as begin.py does without
+
+    parent = os.getpid()
+    prepare = None if has_threads else partial(become_child, parent, cores)
+    if has_threads:
+        words = [sys.executable, "-m", "farandole.launch.begin", str(parent), ",".join(map(str, cores)), *words]
+    return subprocess.Popen(words, start_new_session=True, preexec_fn=prepare, **options)  # noqa: PLW1509
 
 
 def _nobody(_pid: int) -> bool:

@@ -6,9 +6,8 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -80,6 +79,7 @@ class Children:
     listener: Listener
     records: RankRecords = field(init=False)
     alive: dict[int, Rank] = field(default_factory=dict)  # by process
+    on_other_child: Callable[[int, int], None] = lambda _pid, _code: None  # one that is no rank has ended
     others_may_come: bool = False  # so without ranks nothing needs to be cleaned up yet
     _start: Start = field(init=False)
     _common: dict[str, Any] = field(default_factory=dict)  # to the environments of all
@@ -180,7 +180,8 @@ class Children:
         """See Ranks."""
         for pid, code in self._dead_children():
             rank = self.alive.pop(pid, None)
-            if rank is None:  # an orphan that a rank has left to us
+            if rank is None:  # perhaps an orphan that a rank has left to us
+                self.on_other_child(pid, code)
                 continue
             rank.process.returncode = code
             asked = pid in self._asked
@@ -254,35 +255,24 @@ def _fork(start: Start, placement: Placement, environment: Mapping[str, str], ha
     """Start one rank; rank 0 gets our stdin, unless that is for nobody.
 
     A rank that calls a function has two more arguments: where it reads that, and the descriptor for its outcome.
-
-    REQUIRES one thread and signals of guard.HANDLED blocked: the child runs Python until it executes the command. Where
-    the launcher `has_threads`, another program does in its place, which takes 50 ms.
     Raises CommandError if it cannot be executed, OSError if there is no room for one more process.
     """
-    launcher, calls = os.getpid(), start.call >= 0
-    cores = _cores_of(placement, sorted(os.sched_getaffinity(0))) if start.bind_to == "core" else []
-
-    def prepare() -> None:
-        guard.become_child(launcher, spared=signal.SIGHUP)  # nohup is for the ranks as well
-        if cores:
-            os.sched_setaffinity(0, cores)
-
+    calls = start.call >= 0
     stdout, stdout_of_rank = os.pipe()
     stderr, stderr_of_rank = os.pipe()
     outcome, outcome_of_rank = os.pipe() if calls else (-1, -1)
+    of_rank = [outcome_of_rank] if calls else []
     words = [*start.command, *([local.path_for_ranks(start.call), str(outcome_of_rank)] if calls else [])]
-    if has_threads:
-        words = [sys.executable, "-m", "farandole.launch.begin", str(launcher), ",".join(map(str, cores)), *words]
     try:
-        process = subprocess.Popen(
+        process = guard.start_child(
             words,
+            has_threads,
+            _cores_of(placement, sorted(os.sched_getaffinity(0))) if start.bind_to == "core" else (),
             env=environment,
             stdin=None if placement.rank == 0 and start.gets_stdin else subprocess.DEVNULL,
             stdout=stdout_of_rank,
             stderr=stderr_of_rank,
-            start_new_session=True,
-            pass_fds=[outcome_of_rank] if calls else [],
-            preexec_fn=None if has_threads else prepare,  # noqa: PLW1509  (we have one thread)
+            pass_fds=of_rank,
         )
     except OSError as error:
         if error.filename is None:  # fork, not exec
@@ -290,6 +280,6 @@ def _fork(start: Start, placement: Placement, environment: Mapping[str, str], ha
         why = f"{start.command[0]} cannot be executed: {error.strerror}."
         raise local.CommandError(why, local.NOT_EXECUTABLE) from error
     finally:
-        for descriptor in (stdout_of_rank, stderr_of_rank, *([outcome_of_rank] if calls else [])):
+        for descriptor in (stdout_of_rank, stderr_of_rank, *of_rank):
             os.close(descriptor)
     return Rank(placement, process, time.monotonic(), stdout, stderr, outcome)

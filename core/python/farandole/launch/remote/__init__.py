@@ -11,5 +11,6 @@
 `farandole doctor -H` sends others (examination.py): listen and probe as above, `clock`, and `examine`, for which the
 agent has a child (examiner.py).
 
-Everything travels in frames (frames.py) on the agent's stdin and stdout. The end of stdin ends the agent and its ranks.
+Everything travels in frames (_start/frames.py) on the agent's stdin and stdout. The end of stdin ends the agent and its
+ranks.
 """

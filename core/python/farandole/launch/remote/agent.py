@@ -68,7 +68,7 @@ class Agent:
             self._patience_s = math.inf  # the launcher is on this host, so its end shows
         supervisor = self.supervisor
         self._out = Outgoing(self.answers, supervisor.selector)
-        self.children = Children(supervisor, self)
+        self.children = Children(supervisor, self, on_other_child=self._on_other_child)
         supervisor.ranks, supervisor.conclude = self, self.conclude
         supervisor.on_signal, supervisor.on_orphaned = self.on_signal, self.on_orphaned
         os.set_blocking(self.commands, False)
@@ -122,8 +122,7 @@ class Agent:
         elif kind == "clock":
             self.say("clock", time_s=time.time())
         elif kind == "examine":
-            self._examiner = Examiner(self.supervisor.selector, lambda answer: self.say("examined", **answer))
-            self._examiner.start({**environment.inherited(), **message["environment"]}, message["limit_s"])
+            self._examine(message)
         elif kind == "reserve":
             self._reserve(message["address"])
         elif kind == "start":
@@ -147,6 +146,16 @@ class Agent:
             self.children.records.end(message["rank"], message["pid"], message["code"], message["joins"])
         elif kind == "kill":
             self.supervisor.launcher_gone()
+
+    def _examine(self, message: frames.Message) -> None:
+        try:
+            self._examiner = Examiner({**environment.inherited(), **message["environment"]}, message["limit_s"])
+        except OSError as error:
+            self.say("examined", error=f"a process cannot be started: {error.strerror}")
+
+    def _on_other_child(self, pid: int, code: int) -> None:
+        if self._examiner is not None and pid == self._examiner.pid:
+            self.say("examined", **self._examiner.answer(code))
 
     def _pass_on(self, message: frames.Message) -> None:
         signum = message["signum"]

@@ -13,11 +13,9 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from farandole._start import frames
@@ -290,23 +288,9 @@ class Agents:
 def start(
     words: Sequence[str], environment: Mapping[str, str], has_threads: bool = False, inherits: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start the command that reaches an agent. It dies with us. Raises OSError. `inherits`: descriptors.
-
-    REQUIRES one thread, unless the launcher `has_threads`: then another program does in its place, see processes.py.
-    """
-    launcher = os.getpid()
-    if has_threads:
-        if (path := shutil.which(words[0])) is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), words[0])
-        words = [sys.executable, "-m", "farandole.launch.begin", str(launcher), "", path, *words[1:]]
-
-    return subprocess.Popen(
-        words,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        pass_fds=inherits,
-        start_new_session=True,  # Ctrl-C is for us, which pass it on
-        preexec_fn=None if has_threads else partial(guard.become_child, launcher),  # noqa: PLW1509  (we have one thread)
-    )
+    """Start the command that reaches an agent. Raises OSError. `inherits`: descriptors. See guard.start_child."""
+    path = shutil.which(words[0]) if has_threads else words[0]
+    if path is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), words[0])
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return guard.start_child([path, *words[1:]], has_threads, env=environment, pass_fds=inherits, **pipes)
