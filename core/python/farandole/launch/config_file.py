@@ -33,13 +33,6 @@ _HOROVOD_OPTIONS = {
     "logging.with_timestamp": "timestamp",
     "library_options.gloo_timeout_seconds": "start-timeout",
 }
-_HOROVOD_SETTINGS = {
-    "params.fusion_threshold_mb": "FARANDOLE_FUSION_THRESHOLD",
-    "stall_check.enabled": "FARANDOLE_WARN_AFTER",
-    "stall_check.warning_time_seconds": "FARANDOLE_WARN_AFTER",
-    "stall_check.shutdown_time_seconds": "FARANDOLE_TIMEOUT",
-    "logging.level": "FARANDOLE_LOG_LEVEL",
-}
 _WITHOUT_EFFECT = frozenset(
     {
         "controller",
@@ -115,8 +108,9 @@ def _of_horovod(content: Mapping[Any, Any], where: str, kinds: Mapping[str, str]
             if value is not None:
                 _check(key, value, kinds[option], where)
                 options[option] = value
-        elif variable := _HOROVOD_SETTINGS.get(key):
-            if value is not None and (text := _SETTING[key](key, value, where)):
+        elif setting := _HOROVOD_SETTINGS.get(key):
+            variable, text_of = setting
+            if value is not None and (text := text_of(key, value, where)):
                 settings[variable] = text
         elif key in _WITHOUT_EFFECT:
             ignored.append(key)
@@ -158,12 +152,13 @@ def _level(key: str, value: Any, where: str) -> str:
     return level
 
 
-_SETTING: dict[str, Callable[[str, Any, str], str]] = {
-    "params.fusion_threshold_mb": _megabytes,
-    "stall_check.enabled": _enabled,
-    "stall_check.warning_time_seconds": _seconds,
-    "stall_check.shutdown_time_seconds": _seconds,
-    "logging.level": _level,
+# key of horovodrun's file -> the variable with its meaning, and what makes its value
+_HOROVOD_SETTINGS: dict[str, tuple[str, Callable[[str, Any, str], str]]] = {
+    "params.fusion_threshold_mb": ("FARANDOLE_FUSION_THRESHOLD", _megabytes),
+    "stall_check.enabled": ("FARANDOLE_WARN_AFTER", _enabled),
+    "stall_check.warning_time_seconds": ("FARANDOLE_WARN_AFTER", _seconds),
+    "stall_check.shutdown_time_seconds": ("FARANDOLE_TIMEOUT", _seconds),
+    "logging.level": ("FARANDOLE_LOG_LEVEL", _level),
 }
 
 

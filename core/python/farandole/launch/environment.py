@@ -278,14 +278,19 @@ def for_rank(
     return result
 
 
-def own_version() -> str:
-    """The version of the installed distribution; "(run from its source tree)" where there is none."""
+def version_of(distribution: str) -> str:
+    """The version of an installed distribution; "" where there is none."""
     from importlib import metadata  # 10 ms that a job on one host does not pay
 
     try:
-        return metadata.version("farandole")
+        return metadata.version(distribution)
     except metadata.PackageNotFoundError:
-        return "(run from its source tree)"
+        return ""
+
+
+def own_version() -> str:
+    """The version of this installation."""
+    return version_of("farandole") or "(run from its source tree)"
 
 
 def available_cores(proc: Path = cgroups.PROC, groups: Path = cgroups.GROUPS) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.launch import job_file
+from farandole.launch import environment, job_file
 from farandole.launch.hosts import LOCAL_HOST, HostList, JobError, Slots, is_local, parse_count
 from farandole.launch.job_file import FRAMEWORKS, JobFile
 from farandole.launch.messages import shown
@@ -88,23 +88,13 @@ def this_machine(base: Mapping[str, str]) -> Machine:
     """Look at this machine. `base`: variables of the launcher."""
     import psutil
 
-    from farandole.launch import cgroups, environment, gpus
+    from farandole.launch import cgroups, gpus
 
     memory = int(min(psutil.virtual_memory().total, cgroups.memory()[0]))
     return Machine(gpus.count(base), environment.available_cores(), memory)
 
 
-def installed_version(distribution: str) -> str:
-    """The version of an installed distribution; "" where there is none."""
-    from importlib import metadata
-
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-def about_version(file: JobFile, installed: Callable[[str], str] = installed_version) -> str:
+def about_version(file: JobFile, installed: Callable[[str], str] = environment.version_of) -> str:
     """A sentence for a framework that has another version than the file wants, or is missing; "" where all is well."""
     if not file.version:
         return ""

@@ -39,6 +39,8 @@ class Arrival:
     version: str
     probe_key: str
     interfaces: Sequence[str] = ()
+    since: float = 0.0  # of the last progress
+    why: str = ""  # it is turned away
     greeting: Message | None = None
     offered: list[str] = field(default_factory=list)
     address: str = ""  # once it is chosen
@@ -49,6 +51,11 @@ class Arrival:
         """Its agent is there. Raises AssemblyError."""
         check_version(self.name, greeting, self.version)
         self.offered, self.greeting = reach.offered_by(greeting, self.interfaces), greeting
+
+    @property
+    def waits(self) -> bool:
+        """Returns whether it can be examined, and has not been."""
+        return self.greeting is not None and not self.address and not self.why
 
     @property
     def identity(self) -> str:

@@ -61,20 +61,6 @@ class Ways:
 
 
 @dataclass(eq=False)
-class _Guest:
-    """A host that is on its way into the job."""
-
-    arrival: Arrival
-    since: float  # of the last progress
-    why: str = ""  # it is turned away
-
-    @property
-    def waits(self) -> bool:
-        """Returns whether it can be examined, and has not been."""
-        return bool(self.arrival.greeting) and not self.arrival.address and not self.why
-
-
-@dataclass(eq=False)
 class Follower:
     """Of one job. `attach` before its loop runs."""
 
@@ -85,7 +71,7 @@ class Follower:
     version: str
     refused: Mapping[str, str]  # hosts without which the job has started, and why
     _present: dict[Link, tuple[int, Present]] = field(default_factory=dict)
-    _guests: dict[Link, _Guest] = field(default_factory=dict)
+    _guests: dict[Link, Arrival] = field(default_factory=dict)  # hosts on their way into the job
     _examined: Link | None = None
     _leaving: dict[Link, float] = field(default_factory=dict)  # to the pause after which each may come back, in seconds
     _dismissed: set[Link] = field(default_factory=set)
@@ -201,8 +187,8 @@ class Follower:
                 continue
             self._cluster.links.append(link)
             assembly = self._cluster.assembly
-            arrival = Arrival(self._next_number, name, self.version, assembly.probe_key, assembly.interfaces)
-            self._guests[link] = _Guest(arrival, self._now)
+            key, interfaces = assembly.probe_key, assembly.interfaces
+            self._guests[link] = Arrival(self._next_number, name, self.version, key, interfaces, since=self._now)
             self._next_number += 1
 
     def _look_after_guests(self) -> None:
@@ -213,15 +199,15 @@ class Follower:
                 others = {number: host for other, (number, host) in self._present.items() if other not in self._leaving}
                 self._examine_on(lambda arrival: arrival.examine(others))
         for link, guest in self._guests.items():
-            if guest.arrival.address and self._cluster.call >= 0:
+            if guest.address and self._cluster.call >= 0:
                 link.send_call(self._cluster.call)
             if not guest.why and self._now - guest.since >= _LATE_SECONDS:
                 self._turn_away(link, f"{link.name} was not ready within {_LATE_SECONDS:.0f} s")
 
-    def _hear_guest(self, link: Link, guest: _Guest, message: frames.Message) -> None:
+    def _hear_guest(self, link: Link, guest: Arrival, message: frames.Message) -> None:
         try:
             if message["kind"] == "greeting":
-                guest.arrival.greet(message)
+                guest.greet(message)
             elif message["kind"] == "started":
                 self._take_in(link, guest)
             elif message["kind"] == "refused":
@@ -239,23 +225,22 @@ class Follower:
         guest = None if link is None else self._guests.get(link)
         if link is None or guest is None or guest.why:
             return
-        arrival = guest.arrival
         try:
-            self._send(step(arrival))
+            self._send(step(guest))
         except AssemblyError as error:
             self._turn_away(link, str(error))
             return
         except (KeyError, TypeError, ValueError):
             self._turn_away(link, f"{link.name}: an answer about it makes no sense")
             return
-        if arrival.address:
+        if guest.address:
             self._end_examination(link)
-            order = self._cluster.assembly.order(arrival.address, self.ways.environment(link.name), [])
+            order = self._cluster.assembly.order(guest.address, self.ways.environment(link.name), [])
             link.say("start", **order)
 
     def _send(self, sends: Sequence[Send]) -> None:
         links = {number: link for link, (number, _) in self._present.items()}
-        links |= {guest.arrival.number: link for link, guest in self._guests.items()}
+        links |= {guest.number: link for link, guest in self._guests.items()}
         for number, kind, content in sends:
             if number in links:
                 links[number].say(kind, **content)
@@ -266,13 +251,12 @@ class Follower:
             for other in self._present:
                 other.say("quiet")
 
-    def _take_in(self, link: Link, guest: _Guest) -> None:
+    def _take_in(self, link: Link, guest: Arrival) -> None:
         del self._guests[link]
         self._end_examination(link)
-        arrival = guest.arrival
-        self._present[link] = arrival.number, Present(link.name, arrival.address, arrival.identity)
+        self._present[link] = guest.number, Present(link.name, guest.address, guest.identity)
         self.roster.arrived(link.name, self._now)
-        self._tell(f"{link.name} ({arrival.address}) has joined the job's hosts.")
+        self._tell(f"{link.name} ({guest.address}) has joined the job's hosts.")
 
     def _turn_away(self, link: Link, why: str) -> None:
         """Nothing of the job is there yet."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from farandole import launch
 from farandole.launch import environment
-from farandole.launch.job_machine import installed_version
+from farandole.launch.environment import version_of
 from farandole.observe.doctor.finding import Finding, fail, ok, warn
 
 EXPECTED_ABI = 1
@@ -134,7 +134,7 @@ def copies(paths: Sequence[str]) -> list[str]:
 
 def examine(trials: Trials) -> list[Finding]:
     """Look at this installation."""
-    return [*several_copies(copies(sys.path)), *judge(trials, installed_version("farandole"))]
+    return [*several_copies(copies(sys.path)), *judge(trials, version_of("farandole"))]
 
 
 def several_copies(found: Sequence[str]) -> list[Finding]:

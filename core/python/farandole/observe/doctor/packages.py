@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 
-from farandole.launch.job_machine import installed_version
+from farandole.launch.environment import version_of
 from farandole.observe.doctor.finding import Finding, fail, ok, warn
 
 GROUP = "farandole.plugins"
@@ -49,8 +49,8 @@ def gather() -> Facts:
     found = {name: _framework(name, distributions) for name, distributions in FRAMEWORKS.items()}
     entries = sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name)
     return Facts(
-        farandole=installed_version("farandole"),
-        numpy=installed_version("numpy"),
+        farandole=version_of("farandole"),
+        numpy=version_of("numpy"),
         frameworks={name: version for name, version in found.items() if version},
         plugins=tuple(_plugin(entry) for entry in entries),
     )
@@ -59,7 +59,7 @@ def gather() -> Facts:
 def _framework(name: str, distributions: tuple[str, ...]) -> str:
     if not _is_importable(name):
         return ""
-    return next((version for version in map(installed_version, distributions) if version), UNKNOWN)
+    return next((version for version in map(version_of, distributions) if version), UNKNOWN)
 
 
 def _plugin(entry: metadata.EntryPoint) -> Plugin:
