@@ -30,7 +30,6 @@ _SHARED = (
     "horovod_names",
     "membership_channel",
     "other_launchers",
-    "outcome_channel",
     "proof",
     "rank_records",
     "reception",

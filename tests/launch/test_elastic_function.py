@@ -14,7 +14,7 @@ import farandole
 import pytest
 from farandole import elastic
 from farandole._functions import outcome
-from farandole._start import outcome_channel
+from farandole._start import frames
 from farandole.launch import JobResult
 from farandole.launch.events import JobEnded
 
@@ -133,8 +133,8 @@ def test_what_cannot_be_is_one_sentence(options: dict[str, Any], error: type[Exc
 
 
 def _left(payload: object, traceback: str = "") -> bytearray:
-    words, packed = pickle.dumps((traceback, traceback)), pickle.dumps(payload)
-    return bytearray(outcome_channel.head(len(words), len(packed)) + words + packed)
+    packed = pickle.dumps(payload)
+    return bytearray(frames.message("outcome", traceback=traceback, size=len(packed)) + packed)
 
 
 def test_errors_of_ranks_without_which_the_job_has_gone_on_are_no_failure() -> None:

@@ -9,8 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from farandole._start import frames, outcome_channel
+from farandole import FarandoleError
+from farandole._functions import outcome, parcel
+from farandole._start import frames
 from farandole.launch import placement
+from farandole.launch.events import JobEnded
+from farandole.launch.job import JobResult
 from farandole.launch.options import HostOptions
 from farandole.launch.remote import reach, ssh
 from farandole.launch.remote.assembly import Assembly, AssemblyError, HostPlan
@@ -71,15 +75,19 @@ def test_a_host_that_prints_without_end_is_an_error() -> None:
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
 def test_pieces_of_outcomes_arrive_whole_however_they_are_cut(size: int) -> None:
     sent = [(0, b"a" * 300), (70_000, b""), (0, b"\0\xff")]
-    data = b"".join(outcome_channel.piece(*each) for each in sent)
-    reader = outcome_channel.PieceReader()
-    assert [each for at in range(0, len(data), size) for each in reader.feed(data[at : at + size])] == sent
+    data = b"".join(frames.output(rank, frames.OUTCOME, piece) for rank, piece in sent)
+    reader = frames.FrameReader(greeted=True)
+    found: list[Any] = [each for at in range(0, len(data), size) for each in reader.feed(data[at : at + size])]
+    assert [(each.rank, each.data) for each in found] == sent
 
 
 def test_an_outcome_that_is_not_all_there_is_none() -> None:
-    whole = bytearray(outcome_channel.head(3, 4) + b"abcdefg")
-    assert outcome_channel.parts(whole) == (b"abc", b"defg")
-    assert [outcome_channel.parts(whole[:length]) for length in range(len(whole))] == [None] * len(whole)
+    whole, error = outcome.of_call(parcel.for_elsewhere(lambda: [7], (), {}, "test"), 0)
+    assert error is None and outcome.result_in(whole, 0, 1) == [7]
+    left = [JobResult(0, JobEnded(0), {0: bytearray(whole[:length])}) for length in range(len(whole))]
+    for each in left:
+        with pytest.raises(FarandoleError, match="rank 0 ended with exit code 0 before its function returned"):
+            outcome.results(each, 1)
 
 
 # ---- addresses

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from farandole import DeadlineError
 from farandole._start import key_exchange
+from farandole._start.frames import message
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -47,7 +48,8 @@ def test_a_stranger_who_says_nonsense_does_not_stop_the_others(meeting):
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(key_exchange.exchange, meeting, 0, 2, 30)
         address = "\0" + meeting.removeprefix("unix:") + "-key"
-        for hello in (b"", b"abc", b"\0\0\0\7\0\0\0\2", b"\0\0\0\1\0\0\0\3"):  # nothing, short, bad rank, bad size
+        wrong = [message("rank", rank=rank, size=size) for rank, size in ((7, 2), (1, 3), ("x", 2))]
+        for hello in (b"", b"abc", b"\xff" * 5, *wrong):
             with _connected(address) as stranger:
                 stranger.sendall(hello)
                 stranger.shutdown(socket.SHUT_WR)
@@ -107,7 +109,7 @@ def test_who_came_and_died_has_not_come(meeting):
     with ThreadPoolExecutor(1) as pool:
         served = pool.submit(key_exchange.exchange, meeting, 0, 3, 1.5)
         with _connected("\0" + meeting.removeprefix("unix:") + "-key") as dying:
-            dying.sendall(b"\0\0\0\2\0\0\0\3")
+            dying.sendall(message("rank", rank=2, size=3))
         with pytest.raises(DeadlineError, match=r"rank 0 waits in init\(\) for rank\(s\) 1, 2,"):
             served.result(30)
 

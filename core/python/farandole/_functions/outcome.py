@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from farandole._api.errors import FarandoleError
 from farandole._functions import parcel
 from farandole._runtime.uncaught import Uncaught
-from farandole._start import outcome_channel
+from farandole._start import frames
 
 if TYPE_CHECKING:
     from farandole.launch.job import JobResult
@@ -42,15 +42,23 @@ class without_our_frames:
 
 
 class _Outcome(NamedTuple):
-    """The bytes of one rank, understood."""
+    """What one rank leaves: a message, and the payload, whose size it tells."""
 
     payload: bytes | memoryview  # a pickled result or exception; b"" where it cannot be pickled
-    traceback: str  # "" for a result
-    summary: str  # the last line of the traceback
+    traceback: str = ""  # "" for a result
+
+    @property
+    def message(self) -> bytes:
+        """The bytes before the payload."""
+        return frames.message("outcome", traceback=self.traceback, size=len(self.payload))
 
 
 def write_result(descriptor: int, rank: int, result: object) -> None:
     """Leave a result for the caller. Raises TypeError where it cannot be pickled."""
+    _write(descriptor, _of_result(rank, result))
+
+
+def _of_result(rank: int, result: object) -> _Outcome:
     from farandole._runtime import pickling
 
     try:
@@ -58,45 +66,43 @@ def write_result(descriptor: int, rank: int, result: object) -> None:
     except Exception as error:
         what = f"the result of rank {rank}, of type {type(result).__name__}, cannot be pickled ({error})"
         raise TypeError(f"{what}; return numbers, arrays or a state_dict().") from error
-    _write(descriptor, _Outcome(payload, "", ""))
+    return _Outcome(payload)
 
 
-def write_error(descriptor: int, error: BaseException, text: str) -> None:
+def write_error(descriptor: int, error: BaseException) -> None:
     """Leave an exception and its traceback for the caller."""
-    _write(descriptor, _failure(error, text))
-
-
-def _failure(error: BaseException, text: str) -> _Outcome:
-    return _Outcome(_packed(error), text, text.rstrip().rpartition("\n")[2])
+    _write(descriptor, _Outcome(_packed(error), _text_of(error)))
 
 
 def of_call(call: bytes, rank: int) -> tuple[bytes, Exception | None]:
-    """Make a pickled call: its outcome, and what it raised, from `raised` on without our own frames."""
-    from farandole._runtime import pickling
-
+    """Make a pickled call: its outcome, and what it raised."""
+    raised = None
     try:
         fn, args, kwargs = parcel.load(call)
-        result = fn(*args, **kwargs)
-        try:
-            return pickle.dumps(_Outcome(bytes(pickling.dumps(result)), "", "")), None
-        except Exception as error:
-            what = f"the result of rank {rank}, of type {type(result).__name__}, cannot be pickled ({error})"
-            raise TypeError(f"{what}; return numbers, arrays or a state_dict().") from error
+        found = _of_result(rank, fn(*args, **kwargs))
     except Exception as error:
-        trace = error.__traceback__
-        text = Uncaught(error, trace and trace.tb_next).text
-        return pickle.dumps(_failure(error, text)), error
+        raised, found = error, _Outcome(_packed(error), _text_of(error))
+    return b"".join((found.message, found.payload)), raised
+
+
+def _text_of(error: BaseException) -> str:
+    """The traceback of what a call has raised, without the frames of ours and of our plugins that made the call."""
+    trace = error.__traceback__
+    while trace and trace.tb_next and str(trace.tb_frame.f_globals.get("__name__")).startswith("farandole"):
+        trace = trace.tb_next
+    return Uncaught(error, trace).text
 
 
 def traceback_in(data: bytes) -> str:
-    """The traceback in what `of_call` has made; "" where there is a result."""
-    found: _Outcome = pickle.loads(data)
-    return found.traceback
+    """The traceback in what `of_call` has made; "" where there is a result, or nothing whole."""
+    found = _read(data)
+    return "" if found is None else found.traceback
 
 
 def result_in(data: bytes, rank: int, ranks: int) -> Any:
     """The result in what `of_call` has made. Raises what the call raised on that rank, its traceback as the cause."""
-    found: _Outcome = pickle.loads(data)
+    found = _read(data)
+    assert found is not None
     if found.traceback:
         raise _error(found, rank, ranks)
     return pickle.loads(found.payload)
@@ -114,20 +120,16 @@ def _packed(error: BaseException) -> bytes:
 
 
 def _write(descriptor: int, outcome: _Outcome) -> None:
-    words = pickle.dumps((outcome.traceback, outcome.summary))
-    for part in (outcome_channel.head(len(words), len(outcome.payload)), words, outcome.payload):
+    for part in (outcome.message, outcome.payload):
         view = memoryview(part)
         while view:
             view = view[os.write(descriptor, view) :]
 
 
-def _read(data: bytearray) -> _Outcome | None:
+def _read(data: bytes | bytearray) -> _Outcome | None:
     """None where the rank died before it had left all."""
-    parts = outcome_channel.parts(data)
-    if parts is None:
-        return None
-    traceback, summary = pickle.loads(parts[0])
-    return _Outcome(parts[1], traceback, summary)
+    told, payload = frames.split(data)
+    return _Outcome(payload, told["traceback"]) if told and told["size"] == len(payload) else None
 
 
 def refused(error: SpecError) -> FarandoleError:
@@ -180,7 +182,8 @@ def _error(outcome: _Outcome, rank: int, ranks: int) -> BaseException:
     except Exception:
         error = None
     if error is None:
-        error = FarandoleError(f"{name} raised {outcome.summary}")
+        _, _, last_line = outcome.traceback.rstrip().rpartition("\n")
+        error = FarandoleError(f"{name} raised {last_line}")
     else:
         vars(error).setdefault("__notes__", []).append(f"raised on {name}")
     BaseException.__setattr__(error, "__cause__", RankTraceback(f"{name}:\n{outcome.traceback}"))

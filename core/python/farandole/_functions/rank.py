@@ -6,7 +6,6 @@ import os
 import sys
 
 from farandole._functions import outcome, parcel
-from farandole._runtime.uncaught import Uncaught
 from farandole._start import ending, environment
 
 
@@ -32,8 +31,6 @@ def main(has_path: bool = False) -> None:
     except Exception as error:
         if os.getpid() != pid:  # a child that the function has forked
             raise
-        trace = error.__traceback__
-        text = Uncaught(error, trace and trace.tb_next).text  # without this frame
-        outcome.write_error(descriptor, error, text)
+        outcome.write_error(descriptor, error)
         ending.raised(error)
         sys.exit(1)

@@ -81,6 +81,13 @@ def content_of(data: bytes) -> Message:
     return found
 
 
+def split(data: bytes | bytearray) -> tuple[Message, memoryview]:
+    """The message with which bytes begin, and those behind it; no message where it is not all there."""
+    view = memoryview(data)
+    end = HEAD_BYTES + (size_of(bytes(view[:HEAD_BYTES])) if len(data) >= HEAD_BYTES else len(data))
+    return (content_of(bytes(view[HEAD_BYTES:end])), view[end:]) if end <= len(data) else ({}, view)
+
+
 class FrameReader:
     """Bytes in, frames out. `greeted`: the greeting has come already, or none is expected."""
 

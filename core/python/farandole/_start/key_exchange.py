@@ -4,9 +4,9 @@
     bind, listen on "<meeting name>-key"           connect, again and again until rank 0 is there
     accept            ---------------------------
     check that the peer is this user (SO_PEERCRED) check that the peer is this user (SO_PEERCRED)
-                      <-- rank, size (8 bytes)
-                      when all have come: --> 1, key (32 bytes), store name
-                      at its deadline:    --> 0, who has not come
+                      <-- "rank": rank, size
+                      when all have come: --> "key": key, store name
+                      at its deadline:    --> "late": who has not come
 
 The channel is as secret as the user's account: the kernel vouches for the user id on both sides, so a process of
 another user that took the name first is refused. The store's name is random, so it cannot be taken beforehand.
@@ -17,21 +17,21 @@ from __future__ import annotations
 import os
 import select
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from farandole._api.errors import DeadlineError
 from farandole._start import sockets
+from farandole._start.connection import FAILURES, hear, say
 from farandole._start.environment import OURS
+from farandole._start.frames import Message
 
 KEY_BYTES = 32
 ANSWER_S = 5.0  # the others wait so much longer than rank 0, which then tells them who did not come
-_HELLO = struct.Struct("!II")  # rank, size
-_YES, _NO = b"\1", b"\0"
 _WARN_AFTER_S = 10.0
 
 
@@ -75,9 +75,9 @@ def _serve(address: str, size: int, timeout_s: float) -> tuple[str, bytes]:
                 reminder.look(deadline, lambda: f"rank 0 waits in init() for rank(s) {listed(_missing(come, size))}")
                 with suppress(TimeoutError):
                     _admit(listener.accept()[0], size, come)
-            _tell(come, _YES + key + store.encode())
+            _tell(come, "key", key=key.hex(), store=store)
         except DeadlineError as error:
-            _tell(come, _NO + str(error).encode())
+            _tell(come, "late", why=str(error))
             raise
         finally:
             for connection in come.values():
@@ -104,21 +104,21 @@ def _listener(address: str, size: int) -> socket.socket:
 def _admit(connection: socket.socket, size: int, come: dict[int, socket.socket]) -> None:
     """Hear who it is; one that is none of ours is dropped, and the job goes on waiting."""
     connection.settimeout(10.0)
-    hello = b""
+    hello: Message = {}
     if sockets.is_ours(connection):
-        with suppress(OSError):  # it died half way; whoever comes next is served
-            hello = _receive(connection, _HELLO.size)
-    rank, its_size = _HELLO.unpack(hello) if len(hello) == _HELLO.size else (0, 0)
-    if its_size == size and 0 < rank < size and rank not in come:
+        with suppress(*FAILURES):  # it died half way; whoever comes next is served
+            hello = hear(connection)
+    rank: Any = hello.get("rank")
+    if hello.get("size") == size and rank in range(1, size) and rank not in come:
         come[rank] = connection
     else:
         connection.close()
 
 
-def _tell(come: dict[int, socket.socket], answer: bytes) -> None:
+def _tell(come: dict[int, socket.socket], kind: str, **content: Any) -> None:
     for connection in come.values():
         with suppress(OSError):  # the core finds out who died
-            connection.sendall(answer)
+            say(connection, kind, **content)
 
 
 def _missing(come: dict[int, socket.socket], size: int) -> set[int]:
@@ -139,43 +139,32 @@ def _ask(address: str, rank: int, size: int, timeout_s: float) -> tuple[str, byt
         reminder.look(deadline, lambda: f"rank {rank} waits in init() for rank 0")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             answer = _answer(connection, address, rank, size, timeout_s, reminder)
-        if answer.startswith(_YES):
-            return answer[1 + KEY_BYTES :].decode(), answer[1 : 1 + KEY_BYTES]
-        if answer.startswith(_NO):
-            raise DeadlineError(f"rank {rank} leaves init(): {answer[1:].decode()}")
+        if answer.get("kind") == "key":
+            return str(answer["store"]), bytes.fromhex(answer["key"])
+        if answer.get("kind") == "late":
+            raise DeadlineError(f"rank {rank} leaves init(): {answer['why']}")
         time.sleep(0.02)
 
 
 def _answer(
     connection: socket.socket, address: str, rank: int, size: int, timeout_s: float, reminder: Reminder
-) -> bytes:
-    """Rank 0's answer; b"" while rank 0 is not there yet, or does not know this rank."""
+) -> Message:
+    """Rank 0's answer; none while rank 0 is not there yet, or does not know this rank."""
     connection.settimeout(10.0)
     try:
         connection.connect(address)
         owner = sockets.peer_uid(connection)
         if owner != os.getuid():
             raise PermissionError(f"the socket @{address[1:]} belongs to user id {owner}, not to ours")
-        connection.sendall(_HELLO.pack(rank, size))
+        say(connection, "rank", rank=rank, size=size)
         deadline = time.monotonic() + timeout_s + ANSWER_S  # later than that of rank 0, which was there already
         while not is_readable(connection, 0.5):
             reminder.look(deadline, lambda: f"rank {rank} waits in init() for rank 0 and those that it waits for")
-        return _receive(connection, 4096)
+        return hear(connection)
     except PermissionError:
         raise
-    except OSError:
-        return b""
-
-
-def _receive(connection: socket.socket, limit: int) -> bytes:
-    """Up to `limit` bytes; fewer only where the peer closed."""
-    received = b""
-    while len(received) < limit:
-        piece = connection.recv(limit - len(received))
-        if not piece:
-            break
-        received += piece
-    return received
+    except FAILURES:
+        return {}
 
 
 def listed(ranks: set[int]) -> str:

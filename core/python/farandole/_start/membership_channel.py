@@ -4,22 +4,19 @@
                             report: its epoch has ended for it
     launcher  -> ranks      epoch: the next membership          end: the job cannot go on, and why
 
-A socket of kind SOCK_SEQPACKET keeps messages apart. Its name is abstract and cannot be guessed; each end asks the
-kernel whose process the other one is.
+A socket of kind SOCK_SEQPACKET keeps messages apart, so a packet is the content of a frame (frames.py). Its name is
+abstract and cannot be guessed; each end asks the kernel whose process the other one is.
 """
 
 from __future__ import annotations
 
 import json
 import socket
-from typing import Any
 
-from farandole._start import sockets
+from farandole._start import frames, sockets
 
 MOST_BYTES = 1 << 20
-
-Message = dict[str, Any]
-"""Has "kind", and what belongs to that kind."""
+Message = frames.Message
 
 
 def listen(name: str) -> socket.socket:
@@ -60,7 +57,4 @@ def receive(connection: socket.socket) -> Message | None:
         return None
     if not data:
         return None
-    found = json.loads(data)
-    if not isinstance(found, dict) or not isinstance(found.get("kind"), str):
-        raise ValueError("a message has no kind")
-    return found
+    return frames.content_of(data)

@@ -8,7 +8,7 @@ in the cell whose thread writes them.
     spec                         memory of the child
     stdout, stderr of ranks      straight to ours; where sys.stdout or sys.stderr is another object, by a pipe
     events                       a pipe of JSON lines (events.py)
-    outcomes of ranks            a pipe, for `farandole.run` (outcome_channel.py)
+    outcomes of ranks            a pipe, for `farandole.run` in frames
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from farandole._start.outcome_channel import PieceReader
+from farandole._start.frames import FrameReader, Output
 from farandole.launch import events
 from farandole.launch.events import Event, JobEnded
 from farandole.launch.spec import JobSpec, SpecError
@@ -193,12 +193,13 @@ class _Outcomes:
     """The outcomes of the ranks, as far as they have come."""
 
     found: dict[int, bytearray] = field(default_factory=dict)
-    reader: PieceReader = field(default_factory=PieceReader)
+    reader: FrameReader = field(default_factory=lambda: FrameReader(greeted=True))
 
     def feed(self, data: bytes) -> None:
         """Take some."""
-        for rank, piece in self.reader.feed(data):
-            self.found.setdefault(rank, bytearray()).extend(piece)
+        for frame in self.reader.feed(data):
+            if isinstance(frame, Output):
+                self.found.setdefault(frame.rank, bytearray()).extend(frame.data)
 
 
 @dataclass

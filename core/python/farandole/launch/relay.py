@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 from farandole._start import frames
-from farandole._start.outcome_channel import piece
 from farandole.launch.events import Event, JobEnded
 from farandole.launch.output import (
     LAUNCHER,
@@ -271,7 +270,7 @@ class Relay:
 
     def feed_outcome(self, rank: int, data: bytes) -> None:
         """Pass on some of what a rank's function returned or raised."""
-        self._outcomes.write(piece(rank, data))
+        self._outcomes.write(frames.output(rank, frames.OUTCOME, data))
 
     def finish(self, stream: Stream) -> None:
         """Nothing more comes from it."""
