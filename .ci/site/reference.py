@@ -294,11 +294,12 @@ PAGES = (
     Page(
         "farandole.engine",
         {
-            "On the driver": ["Call", "Hub", "Host", "Task", "listed", "DriverLog"],
+            "On the driver": ["Call", "Hub", "Invitation", "Host", "Task", "DriverLog", "Teller"],
             "In a task": ["serve"],
             "In a rank": ["log_to_driver"],
-            "Commits outside of the ranks": ["Shelf", "Folder", "Where"],
-            "Calls as bytes": ["pack_call", "outcome_of", "tell_failure", "traceback_in", "result_in"],
+            "Commits outside of the ranks": ["Kept", "Where"],
+            "Calls as bytes": ["pack_call", "unpack_call", "outcome_of", "traceback_in", "result_in"],
+            "Messages": ["say", "hear", "hear_bytes", "is_ours"],
             "Output": ["is_name_of_rank"],
         },
         "For plugins that run ranks in the tasks of an engine, as `farandole-spark` does.",

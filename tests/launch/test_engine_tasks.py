@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import farandole
 import psutil
@@ -24,9 +27,11 @@ from farandole.launch.engines import tasks
 SECONDS = 30
 SERVE = """
 import json, sys
-from farandole.engine import serve
-endpoint, key, order, slots = json.loads(sys.argv[1])
-serve(tuple(endpoint), bytes.fromhex(key), order=order, secret=b"s" * 32, slots=slots, leave_out=["SECRET_"])
+from farandole.engine import Invitation, serve
+endpoint, key, order, node = json.loads(sys.argv[1])
+invitation = Invitation(tuple(endpoint), bytes.fromhex(key))
+own = {"name": node, "identity": node, "variables": {"FARANDOLE_NODE": node}} if node else {}
+serve(invitation, order=order, secret=b"s" * 32, leave_out=["SECRET_"], **own)
 """
 
 
@@ -89,10 +94,11 @@ def test_a_task_that_has_gone_is_no_longer_counted() -> None:
 
 
 @contextmanager
-def _task(hub: Hub, order: int, slots: int = 1) -> Iterator[subprocess.Popen[bytes]]:
+def _task(hub: Hub, order: int, node: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """`node`: a host of its own; by default this machine."""
     import json
 
-    about = json.dumps([hub.endpoint, hub.key.hex(), order, slots])
+    about = json.dumps([hub.endpoint, hub.key.hex(), order, node])
     around = {**os.environ, "SECRET_OF_ENGINE": "1"}
     with subprocess.Popen([sys.executable, "-c", SERVE, about], env=around) as task:
         try:
@@ -210,6 +216,56 @@ def test_the_next_task_of_a_host_leads_when_the_first_has_gone() -> None:
         assert second.poll() is None and [task.order for task in hub.tasks()] == [1]
         hub.release(1)
         assert not hub.hosts()
+
+
+def _count_steps(folder: str) -> list[int]:
+    import farandole.elastic
+    import farandole.numpy as hvd
+    import numpy
+
+    hvd.init()
+    state = farandole.elastic.ObjectState(sizes=[])
+
+    @farandole.elastic.run
+    def train(state: farandole.elastic.ObjectState) -> None:
+        while not hvd.allreduce(numpy.array(float(os.path.exists(f"{folder}/stop"))), op=hvd.Max):
+            state.sizes = [*state.sizes, hvd.size()]
+            if hvd.rank() == 0:
+                Path(folder, "size").write_text(f"{hvd.size()}")
+            time.sleep(0.02)
+            state.commit()
+
+    train(state)
+    return [size for size, _ in itertools.groupby(state.sizes)]
+
+
+@pytest.mark.timeout(90)
+def test_tasks_come_and_go_while_an_elastic_job_runs(tmp_path: Path) -> None:
+    results: list[list[int]] = []
+
+    def trains_with(ranks: int) -> bool:
+        size = tmp_path / "size"
+        return _within(lambda: size.exists() and size.read_text() == str(ranks))
+
+    with ExitStack() as stack:
+        call = stack.enter_context(Call(_count_steps, (str(tmp_path),), None, "test.run"))
+        hub = stack.enter_context(Hub("127.0.0.1"))
+        stack.enter_context(_task(hub, 0, "n0"))
+        lost = stack.enter_context(_task(hub, 1, "n1"))
+        assert hub.wait(2, SECONDS)
+        options = {"min_np": 1, "max_np": 2}
+        job = threading.Thread(target=lambda: results.extend(call.run(hub, "Tests", 2, options=options)))
+        job.start()
+        assert trains_with(2)
+        lost.kill()
+        assert trains_with(1)
+        stack.enter_context(_task(hub, 2, "n2"))
+        assert trains_with(2)
+        hub.release(2)
+        assert trains_with(1)
+        (tmp_path / "stop").touch()
+        job.join(SECONDS)
+    assert results == [[2, 1, 2, 1]]
 
 
 def test_a_part_that_cannot_be_pickled_is_named() -> None:

@@ -12,23 +12,26 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import farandole
 import pytest
 from farandole._engines import copies, keeper
+from farandole._engines.copies import Shelf
+from farandole._engines.copy_folder import Folder
 from farandole._engines.keeper import Keeper, Where
 from farandole._start.connection import FAILURES, hear, prove, say
-from farandole.engine import Call, Folder, Hub, Shelf
+from farandole.engine import Call, Hub
 
 SECONDS = 20
 KEY = b"k" * 32
 SERVE = """
 import json, sys
-from farandole.engine import Where, serve
+from farandole.engine import Invitation, Where, serve
 endpoint, key, order, stage = json.loads(sys.argv[1])
 where = Where("a1", b"k" * 32, stage, has_earlier=stage > 0)
-serve(tuple(endpoint), bytes.fromhex(key), order=order, secret=b"s" * 32, commits=where)
+serve(Invitation(tuple(endpoint), bytes.fromhex(key), where), order=order, secret=b"s" * 32)
 """
 
 
@@ -62,9 +65,9 @@ def test_the_newest_has_the_most_commits() -> None:
 def test_a_folder_has_the_newest_copy_of_its_job_alone(tmp_path: Path) -> None:
     folder, other = Folder(tmp_path, "a1", KEY), Folder(tmp_path, "a12", KEY)
     assert folder.newest() is None and folder.commits() == 0
-    folder.write(0, 5, [b"five"])
-    folder.write(1, 3, [b"three"])
-    other.write(0, 99, [b"other"])
+    folder.write(5, [b"five"])
+    replace(folder, stage=1).write(3, [b"three"])
+    other.write(99, [b"other"])
     (tmp_path / "farandole-a1-7.commit").write_bytes(whole(88, b"half")[:-1])
     (tmp_path / "farandole-a1-8.commit").write_bytes(whole(88, key=b"stranger"))
     found = folder.newest()
@@ -76,14 +79,14 @@ def test_a_folder_has_the_newest_copy_of_its_job_alone(tmp_path: Path) -> None:
 
 def test_on_a_full_disk_the_former_copy_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder(tmp_path, "a1", KEY)
-    folder.write(0, 1, [b"one"])
+    folder.write(1, [b"one"])
 
     def full(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        folder.write(0, 2, [b"two"])
+        folder.write(2, [b"two"])
     assert folder.commits() == 1
     assert len([*tmp_path.iterdir()]) == 1  # nor is a half one left
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import farandole
 import pytest
+from farandole.engine import Kept
 from farandole_spark import _elastic, _job
 from farandole_spark._again import Ledger, would_come_again
 from farandole_spark._arguments import Sizes, folder_of, limit_of, sizes_of
@@ -103,15 +104,18 @@ class _Cluster:
     def __init__(self, *slots: Slots) -> None:
         self._slots = [*slots]
 
+    def setting(self, _name: str) -> str:
+        return ""
+
     def slots(self) -> Slots:
         return self._slots.pop(0) if len(self._slots) > 1 else self._slots[0]
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_elastic, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(_job, "_POLL_SECONDS", 0.0)
     monkeypatch.setattr("farandole_spark._slots.SETTLE_SECONDS", 0.0)
-    monkeypatch.setattr(_job, "_TELL_SECONDS", 0.0)
+    monkeypatch.setattr("farandole._engines.waiting._AGAIN_SECONDS", 0.0)
 
 
 def test_fewer_slots_than_the_least_are_waited_for(quick: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,28 +126,26 @@ def test_fewer_slots_than_the_least_are_waited_for(quick: None, capsys: pytest.C
         _elastic._await_ranks(_Cluster(Slots(2, 1)), Sizes(2, 2), 0.0)  # type: ignore[arg-type]
 
 
-def stages(
-    slots: list[Slots], attempt: Callable[..., Any], sizes: Sizes, kept: _elastic._Kept, limit: int | None = None
-) -> Any:
+def stages(slots: list[Slots], attempt: Callable[..., Any], sizes: Sizes, kept: Kept, limit: int | None = None) -> Any:
     return _elastic._stages(_Cluster(*slots), sizes, [60.0, 60.0], Ledger(limit), kept, attempt)  # type: ignore[arg-type]
 
 
 def test_a_lost_stage_is_followed_by_one_with_the_slots_that_are_left(
     quick: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    kept = _elastic._Kept(str(tmp_path))
+    kept = Kept(str(tmp_path))
     seen = []
 
-    def attempt(where: Any, ranks: int, _deadline: float) -> list[str]:
-        seen.append((where.stage, where.has_earlier, ranks))
+    def attempt(stage: int, ranks: int, _deadline: float) -> list[str]:
+        seen.append((kept.of_stage(stage).has_earlier, ranks))
         if len(seen) == 2:
             return ["done"]
-        assert kept._folder is not None
-        kept._folder.write(0, 7, [b"state"])
+        assert kept.folder is not None
+        kept.folder.write(7, [b"state"])
         raise farandole.FarandoleError("rank 1 on h2 was lost.")
 
     assert stages([Slots(2, 2), Slots(1, 1)], attempt, Sizes(1, 2), kept) == ["done"]
-    assert seen == [(0, False, 2), (1, True, 1)]
+    assert seen == [(False, 2), (True, 1)]
     assert "rank 1 on h2 was lost. The job goes on from commit 7 in a new stage." in capsys.readouterr().err
 
 
@@ -155,8 +157,8 @@ def test_a_lost_stage_is_followed_by_one_with_the_slots_that_are_left(
     ],
 )
 def test_other_ends_are_the_jobs(quick: None, error: Exception, said: str) -> None:
-    def attempt(_where: Any, _ranks: int, _deadline: float) -> list[str]:
+    def attempt(_stage: int, _ranks: int, _deadline: float) -> list[str]:
         raise error
 
     with pytest.raises(type(error), match=said):
-        stages([Slots(2, 2)], attempt, Sizes(2, 2), _elastic._Kept(""))
+        stages([Slots(2, 2)], attempt, Sizes(2, 2), Kept(""))

@@ -140,7 +140,7 @@ def test_dynamic_allocation_is_refused() -> None:
 
 
 def test_a_job_waits_for_slots_that_others_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_run, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr("farandole_spark._job._POLL_SECONDS", 0.0)
     cluster = _Settings([Slots(2, 0), Slots(2, 1), Slots(2, 2)])
     assert _run._await_slots(cluster, None, float("inf")) == 2  # type: ignore[arg-type]
     with pytest.raises(farandole.FarandoleError, match="within its start timeout: still waiting for 2 slots, 1 free"):

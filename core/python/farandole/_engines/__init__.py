@@ -5,7 +5,9 @@
     places    which tasks share a host, and which of them has its agent   (pure)
     task      the task's part: meets the hub, runs the agent, ends with the job
     rank      the program of a rank
-    copies    commits that are kept outside of the ranks; the driver's shelf for them
+    waiting   sentences about what a driver waits for
+    kept      commits that are kept outside of the ranks, for the next stage of a job
+    copies    their form; the driver's shelf for them
     copy_folder    the same in a folder that hosts share
     keeper    the rank's part: sends or writes them in the background
     driver_log    lines that ranks write for the driver alone

@@ -37,6 +37,7 @@ class Call:
         self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, caller: str
     ) -> None:
         arguments.check_call(fn, args, kwargs, caller)
+        self.title = f"{caller}: {getattr(fn, '__name__', 'a function')}"
         self._memory = parcel.write(fn, tuple(args), dict(kwargs or {}), caller=caller, is_elsewhere=True)
 
     def __enter__(self) -> Call:

@@ -18,16 +18,22 @@ _PRIVATE = 0o600
 class Folder:
     """The copies of one job, a file for each stage; other jobs may have theirs beside them.
 
-    `job`: its number, of letters and digits; `key`: of its copies.
+    `job`: its number, of letters and digits; `key`: of its copies; `stage`: of this process.
     """
 
     path: Path
     job: str
     key: bytes
+    stage: int = 0
 
-    def write(self, stage: int, commits: int, pieces: Sequence[Piece]) -> None:
-        """Replace the copy of a stage; the former one stays until the new one is on the disk. Raises OSError."""
-        name = self.path / f"{self._prefix}{stage}.commit"
+    @property
+    def name(self) -> str:
+        """For a sentence."""
+        return f"in {self.path}"
+
+    def write(self, commits: int, pieces: Sequence[Piece]) -> None:
+        """Replace the copy of our stage; the former one stays until the new one is on the disk. Raises OSError."""
+        name = self.path / f"{self._prefix}{self.stage}.commit"
         beside = name.with_suffix(".part")
         try:
             descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _PRIVATE)

@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 
 from farandole._engines import places
 from farandole._engines.copies import Shelf
+from farandole._engines.keeper import Where
 from farandole._engines.places import Host, Task
+from farandole._engines.task import Invitation
 from farandole._start import connection, environment, sockets
 from farandole._start.frames import Message
 from farandole._start.reception import Reception, hear, say
@@ -84,6 +86,10 @@ class Hub:
     def endpoint(self) -> tuple[str, int]:
         """Where tasks connect to."""
         return self.address, self.port
+
+    def invite(self, commits: Where | None = None) -> Invitation:
+        """What a task needs; see `Invitation`."""
+        return Invitation(self.endpoint, self.key, commits)
 
     def tasks(self) -> list[Task]:
         """The tasks that are here, also those with agents."""

@@ -30,7 +30,9 @@ _CONNECT_SECONDS = 10.0
 class Place(Protocol):
     """Where copies go."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """For a sentence."""
 
     def write(self, commits: int, pieces: Sequence[Piece]) -> None:
         """Put a copy there. Raises one of `connection.FAILURES`."""
@@ -66,7 +68,7 @@ def of_file(path: str) -> Keeper:
     key = bytes.fromhex(facts["key"])
     place: Place
     if facts["folder"]:
-        place = _InFolder(Folder(Path(facts["folder"]), facts["job"], key), facts["stage"])
+        place = Folder(Path(facts["folder"]), facts["job"], key, facts["stage"])
     else:
         place = _OnDriver(tuple(facts["endpoint"]), bytes.fromhex(facts["hub_key"]), key)
     return Keeper(place, facts["has_earlier"])
@@ -130,18 +132,6 @@ class Keeper:
                 self._place.name,
                 why,
             )
-
-
-class _InFolder:
-    def __init__(self, folder: Folder, stage: int) -> None:
-        self._folder, self._stage = folder, stage
-        self.name = f"in {folder.path}"
-
-    def write(self, commits: int, pieces: Sequence[Piece]) -> None:
-        self._folder.write(self._stage, commits, pieces)
-
-    def newest(self) -> Copy | None:
-        return self._folder.newest()
 
 
 class _OnDriver:

@@ -10,7 +10,9 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 
+from farandole import __version__
 from farandole._api.errors import FarandoleError
 from farandole._engines.keeper import Where
 from farandole._start import engine_environment, environment, sockets, this_host
@@ -21,9 +23,25 @@ _MEET_SECONDS = 20.0
 _END_SECONDS = 15.0  # of an agent whose connection has ended; it kills ranks that do not end by themselves
 
 
+def _own_versions() -> dict[str, str]:
+    return {"Python": ".".join(map(str, sys.version_info[:2])), "Farandole": __version__}
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """What a task needs to take part in the job of a hub. `commits`: where ranks keep theirs outside of themselves.
+
+    Its key may travel by disks, so it is not that of the ranks.
+    """
+
+    endpoint: tuple[str, int]
+    key: bytes = field(repr=False)
+    commits: Where | None = None
+    versions: Mapping[str, str] = field(default_factory=_own_versions)
+
+
 def serve(
-    endpoint: tuple[str, int],
-    key: bytes,
+    invitation: Invitation,
     *,
     order: int,
     secret: bytes = b"",
@@ -33,15 +51,13 @@ def serve(
     gpus: Iterable[str] = (),
     variables: Mapping[str, str] | None = None,
     leave_out: Iterable[str] = (),
-    commits: Where | None = None,
 ) -> None:
     """Take part in the job of this hub, until it ends.
 
     The agent dies with the thread that calls this, so call it on one that lives as long as the task.
 
     Args:
-        endpoint: of the hub.
-        key: of the hub.
+        invitation: by the hub.
         order: the number of this task; ranks follow it.
         secret: the same for all tasks of the job; the hub does not know it.
         name: of this host, for messages; by default its own.
@@ -50,10 +66,9 @@ def serve(
         gpus: the addresses of the task's GPUs.
         variables: for the ranks; they replace those of this process.
         leave_out: beginnings of names of variables of this process that ranks must not see.
-        commits: where ranks keep their commits outside of themselves.
 
     Raises:
-        FarandoleError: the driver cannot be reached, or does not know this job.
+        FarandoleError: this host has other versions than the driver, cannot reach it, or is not known to it.
     """
     identity = identity or this_host.identity()
     about = {
@@ -63,28 +78,39 @@ def serve(
         "slots": slots,
         "gpus": [*gpus],
     }
-    with _connected(endpoint, key, about) as connection:
+    _check_versions(invitation)
+    with _connected(invitation, about) as connection:
         try:
             told = hear(connection)
         except FAILURES:  # the job has ended, or needs no agent of this task
             return
         visible = engine_environment.visible_gpus([str(each) for each in told["gpus"]])
         with ExitStack() as lent:
-            file = _lent(lent, commits.lent(endpoint, key)) if commits is not None else {}
+            file = {} if invitation.commits is None else _lent(lent, invitation, invitation.commits)
             around = engine_environment.around_agent(leave_out, sys.path, {**visible, **(variables or {}), **file})
             _run_agent(connection, secret, around)
 
 
-def _lent(lent: ExitStack, descriptor: int) -> dict[str, str]:
+def _check_versions(invitation: Invitation) -> None:
+    for what, version in _own_versions().items():
+        if version != invitation.versions[what]:
+            raise FarandoleError(
+                f"{socket.gethostname()} has {what} {version}, and the driver has {invitation.versions[what]}; install "
+                "the same on all nodes."
+            )
+
+
+def _lent(lent: ExitStack, invitation: Invitation, commits: Where) -> dict[str, str]:
     """The variable by which ranks read a file in the memory of this process."""
+    descriptor = commits.lent(invitation.endpoint, invitation.key)
     lent.callback(os.close, descriptor)
     return {engine_environment.COMMITS: f"/proc/{os.getpid()}/fd/{descriptor}"}
 
 
-def _connected(endpoint: tuple[str, int], key: bytes, about: Mapping[str, object]) -> socket.socket:
-    where, host = "{}:{}".format(*endpoint), socket.gethostname()
+def _connected(invitation: Invitation, about: Mapping[str, object]) -> socket.socket:
+    where, host = "{}:{}".format(*invitation.endpoint), socket.gethostname()
     try:
-        connection = socket.create_connection(endpoint, timeout=_CONNECT_SECONDS)
+        connection = socket.create_connection(invitation.endpoint, timeout=_CONNECT_SECONDS)
     except OSError as error:
         raise FarandoleError(
             f"{host} cannot connect to the driver at {where} ({error}); open the way from executors to the driver, or "
@@ -93,7 +119,7 @@ def _connected(endpoint: tuple[str, int], key: bytes, about: Mapping[str, object
     try:
         sockets.notice_lost_hosts(connection, environment.silence_timeout_s())
         connection.settimeout(_MEET_SECONDS)
-        prove(connection, key, is_listener=False)
+        prove(connection, invitation.key, is_listener=False)
         say(connection, "task", **about)
         connection.settimeout(None)
     except FAILURES as error:

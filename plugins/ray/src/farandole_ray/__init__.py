@@ -3,14 +3,13 @@
 from farandole_ray import RayExecutor          Horovod's names: start, run, execute, shutdown
 from farandole_ray import FarandoleConfig      a back end for Ray Train's DataParallelTrainer and TorchTrainer
 
-_executor    the public class; _elastic where nodes come and go
+_executor    the public class
 _discovery   the cluster's nodes, by Horovod's names
 _request     what Ray is asked for                                          (pure)
 _places      Ray's actors that hold it
-_actor       such an actor: the launcher's agent of its node, calls for the ranks there
-_desk, _way  what `farandole run` on the driver's host has in the place of ssh and of a list of hosts
-_launcher    `farandole run` as a child of the driver
-_trainer     the program of a rank; _log: its values for callbacks on the driver
+_actor       such an actor: a task of farandole.engine, calls for the ranks of its node
+_job         the launcher of the job, in a thread of the driver
+_trainer     the functions that ranks call; _log: their values for callbacks on the driver
 """
 
 from __future__ import annotations

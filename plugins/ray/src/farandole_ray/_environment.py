@@ -1,44 +1,28 @@
-"""The only file here that reads the environment: of the driver, of an actor, of a rank.
+"""The only file here that reads the environment: of an actor, of a rank.
 
-An actor gives the agent of its node, and so the ranks there:
+An actor gives the agent of its node, and so the ranks there, these variables:
 
     FARANDOLE_RAY_SOCKET   the abstract socket at which it hands out calls
-    FARANDOLE_RAY_PYTHON   the Python of Ray's workers on that node
-    FARANDOLE_RAY_FOLDER   their working directory
     FARANDOLE_NODE         Ray's id of the node: two on one machine are two hosts
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 
-_SOCKET, _PYTHON, _FOLDER = (f"FARANDOLE_RAY_{name}" for name in ("SOCKET", "PYTHON", "FOLDER"))
-_GPUS = "CUDA_VISIBLE_DEVICES"
-_KEPT = ("FARANDOLE_", "HOROVOD_", "NCCL_", "LC_")
-_KEPT_WHOLE = {"HOME", "LANG", "LD_LIBRARY_PATH", "TMPDIR", "TZ"}
-_PROGRAM = "from farandole_ray._trainer import main"
-COMMAND = ("sh", "-c", f'exec "${_PYTHON}" -c "{_PROGRAM}; main()"')
+_SOCKET = "FARANDOLE_RAY_SOCKET"
+OF_AN_ACTOR = ("OMP_NUM_THREADS",)  # Ray sets the threads of one actor, and ranks find their own number
 
 
-def of_launcher(extra: Mapping[str, str]) -> dict[str, str]:
-    """Settings of ours, and no paths of this host, which would replace those of nodes."""
-    kept = {name: each for name, each in os.environ.items() if name.startswith(_KEPT) or name in _KEPT_WHOLE}
-    return {**kept, **extra}
+def for_ranks(socket: str, node: str) -> dict[str, str]:
+    """The variables of the ranks of an actor."""
+    return {_SOCKET: socket, "FARANDOLE_NODE": node}
 
 
-def of_agent(socket: str, node: str, gpus: str) -> dict[str, str]:
-    """That of the actor. Ray has hidden the GPUs of this node's other actors, and set the threads of one."""
-    own = {name: value for name, value in os.environ.items() if name not in (_GPUS, "OMP_NUM_THREADS")}
-    own |= {_GPUS: gpus} if gpus or _GPUS in os.environ else {}
-    return {**own, _SOCKET: socket, _PYTHON: sys.executable, _FOLDER: os.getcwd(), "FARANDOLE_NODE": node}
-
-
-def of_rank() -> tuple[int, str, str]:
-    """Its number, which it keeps in an elastic job; the actor's socket; the working directory."""
-    number = int(os.environ.get("FARANDOLE_JOINS") or os.environ["FARANDOLE_RANK"])
-    return number, os.environ[_SOCKET], os.environ[_FOLDER]
+def of_rank() -> tuple[int, str]:
+    """The number of this rank, and the actor's socket."""
+    return int(os.environ["FARANDOLE_RANK"]), os.environ[_SOCKET]
 
 
 def update(values: Mapping[str, str]) -> None:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
 
 import ray
 from farandole import ArgumentError, ArgumentTypeError, FarandoleError
-from farandole.engine import pack_call, result_in, traceback_in
-from farandole.launch import JobSpec
+from farandole.engine import Call, Hub, Teller, pack_call, result_in, traceback_in
 
-from farandole_ray import _environment, _request, _trainer, _way
+from farandole_ray import _request, _trainer
 from farandole_ray._actor import GONE
-from farandole_ray._desk import Desk
-from farandole_ray._elastic import Elastic
-from farandole_ray._launcher import Launcher, new_mark
-from farandole_ray._places import Group, Place
+from farandole_ray._job import Job, new_mark
+from farandole_ray._places import Group, Place, Pool
 from farandole_ray._settings import Settings
-from farandole_ray._wire import Keys, new_keys
 
 Callback = Callable[[Any], object]
 
@@ -30,6 +24,8 @@ _LOOK_S = 0.05
 _LINES_S = 5.0  # for the last lines of a call, where a rank has closed its stdout
 _SHORT_S = 0.005
 _GRACE_S = 10.0  # from the first failure to the end of the other ranks
+_PATIENCE_S = 5.0  # before the user hears what is waited for: actors take some seconds to start
+_SETTLE_S = 1.0  # for more places than are needed, before an elastic job starts
 
 
 class RayExecutor:
@@ -114,7 +110,6 @@ class RayExecutor:
             ArgumentError: arguments that contradict each other, or numbers that cannot be.
         """
         self.settings = settings or Settings()
-        self._elastic: Elastic | None = None
         if min_workers is None:
             if max_workers is not None or reset_limit is not None or cooldown_range is not None:
                 raise ArgumentError("RayExecutor: max_workers, reset_limit and cooldown_range need min_workers=N, too.")
@@ -126,14 +121,17 @@ class RayExecutor:
         self._request = _request.make(
             num_workers, num_hosts, num_workers_per_host, cpus_per_worker, use_gpu, gpus_per_worker
         )
-        if min_workers is not None:
-            self._elastic = Elastic(
-                self._request, self.settings, min_workers, reset_limit, cooldown_range, elastic_timeout
-            )
+        self._least, self._elastic_timeout = min_workers, elastic_timeout
+        self._elastic_leaves = {
+            "min_np": min_workers,
+            "max_np": num_workers,
+            "elastic_timeout": elastic_timeout,
+            "reset_limit": reset_limit,
+            "blacklist_cooldown_range": cooldown_range,
+        }
         self._use_current = use_current_placement_group
-        self._group: Group | None = None
-        self._desk: Desk | None = None
-        self._launcher: Launcher | None = None
+        self._open: ExitStack | None = None  # all that `shutdown` gives back
+        self._job: Job | None = None
         self._variables: dict[str, str] = {}
         self._where: list[Place] = []  # by rank, the place whose actor hands it calls
 
@@ -160,19 +158,18 @@ class RayExecutor:
         Raises:
             FarandoleError: the cluster has too few places, or they are not free in time, or the ranks do not start.
         """
-        if self._group is not None:
+        if self._open is not None:
             raise FarandoleError("RayExecutor is started already; call shutdown() before another start().")
         if not ray.is_initialized():
             ray.init()
         self._variables = {name: str(value) for name, value in (extra_env_vars or {}).items()}
-        if self._elastic is not None:
+        if self._least is not None:
             if executable_cls is not None:
                 raise ArgumentError("RayExecutor: ranks that come later have no objects: leave executable_cls out.")
             return
-        keys = new_keys()
-        self._group = Group(self._request, self.settings, keys, self._use_current)
+        self._open = ExitStack()
         try:
-            self._start_ranks(keys)
+            self._start_ranks(self._open)
             if executable_cls is not None:
                 arguments = executable_cls, tuple(executable_args or ()), dict(executable_kwargs or {})
                 self._call_all(pack_call(_trainer.make_object, arguments, {}, _NAME))
@@ -180,23 +177,18 @@ class RayExecutor:
             self.shutdown()
             raise
 
-    def _start_ranks(self, keys: Keys) -> None:
-        assert self._group is not None
-        self._desk = Desk(self._group, keys.ways)
-        hosts = self._desk.hosts()
-        ways = shlex.join([sys.executable, "-I", "-S", str(Path(_way.__file__)), self._desk.name, "reach"])
-        where = ",".join(f"{host}:{slots}" for host, slots in hosts.items())
-        variables = _environment.of_launcher({**self._variables, "FARANDOLE_SSH": ways})
-        spec = JobSpec.of(_environment.COMMAND, num_proc=self._request.workers, hosts=where, **leaves_of(self.settings))
-        self._launcher = Launcher(spec, variables)
-        ready: list[Any] = []
-        self._where, rank = [], 0
+    def _start_ranks(self, given_back: ExitStack) -> None:
+        call = given_back.enter_context(Call(_trainer.serve_calls, (), None, _NAME))
+        hub = given_back.enter_context(_hub())
+        group = Group(self._request, self.settings, hub, self._use_current)
+        given_back.callback(group.close)
+        self._where = group.by_rank()
+        self._job = self._launch(call, hub, self.num_workers, self.settings.leaves)
         waits_s = self.settings.timeout_s
-        for host, slots in hosts.items():
-            first = next(each for each in self._group.places if each.host == host)
-            self._where += [first] * slots
-            ready.append(first.actor.await_ranks.remote(list(range(rank, rank + slots)), waits_s))
-            rank += slots
+        ready = [
+            place.actor.await_ranks.remote([rank for rank, each in enumerate(self._where) if each is place], waits_s)
+            for place in dict.fromkeys(self._where)
+        ]
         if not all(self._await(ready)):
             raise FarandoleError(f"RayExecutor: not all ranks have started within {waits_s:g} s; see their output.")
 
@@ -216,8 +208,8 @@ class RayExecutor:
         """
         callbacks = _checked(callbacks)
         call = pack_call(fn, tuple(args or ()), dict(kwargs or {}), _NAME)
-        if self._elastic is not None:
-            return self._elastic.run(call, self._variables, callbacks)
+        if self._least is not None:
+            return self._run_elastic(call, callbacks)
         return self._call_all(call, callbacks=callbacks)
 
     def run_remote(
@@ -238,94 +230,101 @@ class RayExecutor:
 
     def shutdown(self) -> None:
         """End the ranks, and give Ray back what they had."""
-        if self._launcher is not None:
+        if self._job is not None:
             for place in dict.fromkeys(self._where):
                 place.actor.end.remote()
-            self._launcher.ended.wait(_GRACE_S)
-            self._launcher.end()
-            self._launcher.show()
-        if self._desk is not None:
-            self._desk.close()
-        if self._group is not None:
-            self._group.close()
-        self._launcher = self._desk = self._group = None
-        self._where = []
+            self._job.ended.wait(_GRACE_S)
+            self._job.end()
+        if self._open is not None:
+            self._open.close()
+        self._job, self._open, self._where = None, None, []
 
     # Calls
 
-    def _check_started(self) -> None:
-        if self._elastic is not None:
+    def _check_started(self) -> Job:
+        if self._least is not None:
             raise ArgumentError("RayExecutor: an elastic job (min_workers) has ranks only during run(); use run().")
-        if self._launcher is None:
+        if self._job is None:
             raise FarandoleError("RayExecutor has no ranks: call start() first, and again after shutdown().")
-        if self._launcher.ended.is_set():
-            self._launcher.show()
-            why = self._launcher.said or "they were told to"
+        if self._job.ended.is_set():
+            self._job.show()
+            why = self._job.why
             raise FarandoleError(f"RayExecutor: the ranks have ended: {why}\nCall shutdown() and start() for new ones.")
+        return self._job
 
     def _call_all(
         self, call: bytes, ranks: Sequence[int] | None = None, callbacks: Sequence[Callback] = ()
     ) -> list[Any]:
-        self._check_started()
-        assert self._launcher is not None
-        mark, chosen = new_mark(), range(len(self._where)) if ranks is None else ranks
-        self._launcher.listen(mark, callbacks)
+        job, mark = self._check_started(), new_mark()
+        chosen = range(len(self._where)) if ranks is None else ranks
+        job.listen(mark, callbacks)
         try:
             reference = ray.put(call)
-            references = [self._where[rank].actor.outcome.remote(rank, reference, mark) for rank in chosen]
-            outcomes = dict(zip(chosen, self._await(references), strict=True))
-            self._show_all(mark, len(references))
+            outcomes = self._await([self._where[rank].actor.outcome.remote(rank, reference, mark) for rank in chosen])
+            self._show_all(job, mark, len(chosen))
         except BaseException:  # an interrupt, or a callback's own error
-            self._launcher.end()
-            self._launcher.show()
+            job.end()
             raise
-        return [result_in(outcome, rank, len(self._where)) for rank, outcome in outcomes.items()]
+        return [result_in(outcome, rank, len(self._where)) for rank, outcome in zip(chosen, outcomes, strict=True)]
+
+    def _launch(self, call: Call, hub: Hub, ranks: int, leaves: Mapping[str, object]) -> Job:
+        return Job(lambda **how: call.run(hub, "Ray", ranks, env=self._variables, options=leaves, **how))
 
     def _await(self, references: list[Any]) -> list[Any]:
-        """The values. Raises what the rank that failed first has raised, or the launcher's words."""
-        assert self._launcher is not None
+        """The values. Raises what the rank that failed first has raised, or why the job has ended."""
+        assert self._job is not None
         left = list(references)
-        while left:
-            ready, left = ray.wait(left, num_returns=len(left), timeout=_LOOK_S)
-            self._launcher.show()
-            if self._launcher.ended.is_set() or any(_has_failed(each) for each in ready):
-                self._fail(references)
-        values: list[Any] = ray.get(references)
+        while left and not self._job.ended.is_set():
+            _, left = ray.wait(left, num_returns=len(left), timeout=_LOOK_S)
+            self._job.show()
+        values = [] if left else [_value(each) for each in references]
+        if left or any(value == GONE or (isinstance(value, bytes) and traceback_in(value)) for value in values):
+            self._job.ended.wait(_GRACE_S)  # each rank's end has its time, so that the launcher knows who was first
+            self._job.end()
+            self._job.result()
+            raise FarandoleError("the ranks have ended without a word; see their output.")
         return values
 
-    def _show_all(self, mark: bytes, ranks: int) -> None:
+    def _show_all(self, job: Job, mark: str, ranks: int) -> None:
         """Results are here sooner than lines, which go through the launcher."""
-        assert self._launcher is not None
         until = time.monotonic() + _LINES_S
-        while not self._launcher.has_all(mark, ranks) and time.monotonic() < until:
+        while not job.has_all(mark, ranks) and time.monotonic() < until:
             time.sleep(_SHORT_S)
-        self._launcher.show()
+        job.show()
 
-    def _fail(self, references: list[Any]) -> None:
-        """Raises: each rank's end has its time first, so that the launcher knows who was first."""
-        assert self._launcher is not None
-        self._launcher.ended.wait(_GRACE_S)
-        self._launcher.end()
-        self._launcher.show()
-        ready, _ = ray.wait(references, num_returns=len(references), timeout=0)
-        outcomes = {references.index(each): _value(each) for each in ready}
-        raised = {
-            rank: each for rank, each in outcomes.items() if isinstance(each, bytes) and each and traceback_in(each)
-        }
-        first = self._launcher.blamed if self._launcher.blamed in raised else next(iter(raised), None)
-        if first is not None and self._launcher.blamed in (None, first):
-            result_in(raised[first], first, len(self._where))
-        raise FarandoleError(self._launcher.said or "the ranks have ended without a word; see their output.")
+    def _run_elastic(self, function: bytes, callbacks: Sequence[Callback]) -> list[Any]:
+        """The results of the ranks that are there at the end. Raises what the rank that failed first has raised."""
+        assert self._least is not None
+        nodes, mark = [node["Resources"] for node in ray.nodes() if node["Alive"]], new_mark()
+        if not self.settings.autoscales and (sentence := _request.refusal(nodes, self._request, self._least)):
+            raise FarandoleError(sentence)
+        with Call(_trainer.make_call, (function, mark), None, _NAME) as call, _hub() as hub, Pool(self._request, hub):
+            self._await_places(hub, self._least)
+            job = self._launch(call, hub, len(hub.tasks()), {**self.settings.leaves, **self._elastic_leaves})
+            job.listen(mark, callbacks)
+            try:
+                while not job.ended.wait(_LOOK_S):
+                    job.show()
+            finally:
+                job.end()
+            return job.result()
+
+    def _await_places(self, hub: Hub, least: int) -> None:
+        limit_s = self._elastic_timeout
+        until, tell = time.monotonic() + limit_s, Teller(_PATIENCE_S)
+        while not hub.wait(least, _LOOK_S):
+            words = f"waiting for {least} places, {len(hub.tasks())} there"
+            if time.monotonic() > until:
+                raise FarandoleError(
+                    f"RayExecutor: {words}, after {limit_s:g} s: other programs use the rest of the cluster; end them, "
+                    "ask for fewer, or raise elastic_timeout."
+                )
+            tell(f"{words} (for {limit_s:g} s at most).")
+        hub.wait(self.num_workers, _SETTLE_S)
 
 
-def leaves_of(settings: Settings) -> dict[str, Any]:
-    """The part of a job's spec that the settings have."""
-    return {
-        "start_timeout": settings.timeout_s,
-        "verbose": settings.verbose,
-        "network_interfaces": ",".join(settings.nics) if settings.nics else None,
-        "timestamp": settings.timestamp,
-    }
+def _hub() -> Hub:
+    return Hub(ray.util.get_node_ip_address())
 
 
 def _checked(callbacks: Sequence[Callback] | None) -> Sequence[Callback]:
@@ -340,10 +339,5 @@ def _checked(callbacks: Sequence[Callback] | None) -> Sequence[Callback]:
 def _value(reference: Any) -> Any:
     try:
         return ray.get(reference)
-    except ray.exceptions.RayError as error:
-        return error
-
-
-def _has_failed(reference: Any) -> bool:
-    value = _value(reference)
-    return isinstance(value, Exception) or value == GONE or (isinstance(value, bytes) and bool(traceback_in(value)))
+    except ray.exceptions.RayError:  # the actor has died
+        return GONE

@@ -14,12 +14,12 @@ from typing import Any
 
 from farandole import ArgumentError, ArgumentTypeError
 
-BETWEEN = b"="  # mark and values
+BETWEEN = "="  # mark and values
 _MOST_BYTES = 256 << 10  # as pickled: the launcher cuts lines that are far longer
-_mark = b""  # of the call that this process makes
+_mark = ""  # of the call that this process makes
 
 
-def begin(mark: bytes) -> None:
+def begin(mark: str) -> None:
     """This rank makes the call with this mark."""
     global _mark
     _mark = mark
@@ -48,11 +48,11 @@ def log(values: Any) -> None:
             f"farandole_ray.log sends at most {_MOST_BYTES >> 10} KiB, not {len(pickled) >> 10}; return larger results."
         )
     sys.stdout.flush()
-    line = memoryview(_mark + BETWEEN + base64.b64encode(pickled) + b"\n")
+    line = memoryview(f"{_mark}{BETWEEN}{base64.b64encode(pickled).decode()}\n".encode())
     while line:
         line = line[os.write(1, line) :]
 
 
-def read(text: bytes) -> Any:
+def read(text: str) -> Any:
     """The values in a line, behind its mark. The driver unpickles what its ranks return, too."""
     return pickle.loads(base64.b64decode(text))

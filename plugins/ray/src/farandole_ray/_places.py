@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import secrets
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-import farandole
 import ray
 from farandole import FarandoleError
+from farandole.engine import Hub, Teller
 from ray.util.placement_group import (
     PlacementGroup,
     get_current_placement_group,
@@ -24,67 +26,63 @@ from farandole_ray import _private, _request
 from farandole_ray._actor import Actor
 from farandole_ray._request import Request
 from farandole_ray._settings import Settings
-from farandole_ray._wire import Keys
 
+_SECRET_BYTES = 32
 _METHODS_AT_A_TIME = 1000
 _PATIENCE_S = 1.0  # before the user hears what is waited for
 _START_PATIENCE_S = 10.0
 _LOOK_S = 0.2
-_AGAIN_S = 10.0  # until Ray is asked for other actors than those of nodes with other versions
+_AGAIN_S = 10.0  # until Ray is asked for other actors than those of nodes that cannot take part
 
 
 @dataclass(eq=False)
 class Place:
-    """An actor, once it is up."""
+    """An actor, which is a task of the hub with the number `order`."""
 
     actor: Any
-    slots: int
-    facts: dict[str, Any]
-    stays: Any  # reference that is ready when the actor has died
-    port: int = 0  # for ways, once it is the actor of the agent
-    lock: Any = field(default_factory=threading.Lock)
-
-    @property
-    def host(self) -> str:
-        """The name of its node for the launcher and for messages."""
-        return f"{self.facts['name'].partition('.')[0]}-{self.facts['node'][:8]}"
+    order: int
+    life: Any  # reference that is ready when its part has ended, or it has died
+    is_here: bool = False  # the hub has met it
 
 
-def by_host(places: Sequence[Place]) -> dict[str, list[Place]]:
-    """The places of each node, nodes in the order of their first place: never by address, as nodes may share one."""
-    found: dict[str, list[Place]] = {}
-    for place in places:
-        found.setdefault(place.host, []).append(place)
-    return found
+class Starter:
+    """Starts the actors of a job, numbered as they come."""
+
+    def __init__(self, request: Request, hub: Hub) -> None:
+        self._request, self._invitation, self._numbers = request, hub.invite(), itertools.count()
+        self._secret = secrets.token_bytes(_SECRET_BYTES)  # Ray carries it, and the hub does not know it
+
+    def start(self, slots: int, **options: Any) -> Place:
+        """An actor with the resources of so many ranks."""
+        needs = {name: each * slots for name, each in self._request.per_worker.items()}
+        kind = ray.remote(Actor).options(
+            num_cpus=needs.pop("CPU", 0),
+            num_gpus=needs.pop("GPU", 0),
+            max_concurrency=_METHODS_AT_A_TIME,
+            max_restarts=0,
+            **options,
+        )
+        actor, order = kind.remote(), next(self._numbers)
+        return Place(actor, order, actor.take_part.remote(self._invitation, self._secret, order, slots))
 
 
-def _actor(request: Request, together: int, keys: Keys, **options: Any) -> Any:
-    needs = {name: each * together for name, each in request.per_worker.items()}
-    kind = ray.remote(Actor).options(
-        num_cpus=needs.pop("CPU", 0),
-        num_gpus=needs.pop("GPU", 0),
-        max_concurrency=_METHODS_AT_A_TIME,
-        max_restarts=0,
-        **options,
-    )
-    return kind.remote(*keys)
-
-
-def _check(facts: dict[str, Any]) -> None:
-    ours = {"python": ".".join(map(str, sys.version_info[:2])), "farandole": farandole.__version__}
-    for what, version in ours.items():
-        if facts[what] != version:
-            raise FarandoleError(
-                f"Ray's node {facts['name']} has {what} {facts[what]}, and the driver has {version}: install the same "
-                "there (runtime_env={'pip': [...]}), or another here."
-            )
+def _refusal(life: Any) -> str:
+    """Why a node does not take part; "" where its part has ended otherwise, or goes on."""
+    try:
+        ray.get(life, timeout=0)
+    except ray.exceptions.RayTaskError as error:
+        return str(error.cause)
+    except (ray.exceptions.RayError, TimeoutError):
+        pass
+    return ""
 
 
 class Group:
     """The places of a job whose size does not change."""
 
-    def __init__(self, request: Request, settings: Settings, keys: Keys, use_current: bool) -> None:
-        self._request, self._settings, self._keys = request, settings, keys
+    def __init__(self, request: Request, settings: Settings, hub: Hub, use_current: bool) -> None:
+        self._request, self._settings, self._hub = request, settings, hub
+        self._starter = Starter(request, hub)
         current = get_current_placement_group() if use_current else None
         self._own: PlacementGroup | None = None
         self.places: list[Place] = []
@@ -97,24 +95,22 @@ class Group:
             self.close()
             raise
 
+    def by_rank(self) -> list[Place]:
+        """The place of each rank, whose actor hands it calls: that of the agent."""
+        return [self.places[host.tasks[0].order] for host in self._hub.hosts() for _ in range(host.slots)]
+
     def _make(self) -> None:
         request = self._request
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if not self._settings.autoscales and (sentence := _request.refusal(nodes, request, request.workers)):
             raise FarandoleError(sentence)
         self._own = placement_group(request.bundles, strategy=request.strategy)
-        self._await(self._own.ready())
-        together = request.per_host or 1
-        actors = [
-            _actor(
-                request,
-                together,
-                self._keys,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(self._own, placement_group_bundle_index=index),
-            )
-            for index in range(len(request.bundles))
-        ]
-        self._take(actors, together, has_places=True)
+        ready = [self._own.ready()]
+        self._await(lambda: bool(ray.wait(ready, timeout=_LOOK_S)[0]), is_scheduled=True)
+        for index in range(len(request.bundles)):
+            strategy = PlacementGroupSchedulingStrategy(self._own, placement_group_bundle_index=index)
+            self.places.append(self._starter.start(request.per_host or 1, scheduling_strategy=strategy))
+        self._await(self._are_here, is_scheduled=False)
 
     def _enter(self, current: PlacementGroup) -> None:
         """Into that of the program that we run in, Ray Tune's trial, say."""
@@ -125,40 +121,34 @@ class Group:
                 f"{self._request.words}; give it more bundles, or use_current_placement_group=False."
             )
         strategy = PlacementGroupSchedulingStrategy(current)
-        actors = [
-            _actor(self._request, 1, self._keys, scheduling_strategy=strategy) for _ in range(self._request.workers)
-        ]
-        self._take(actors, 1, has_places=False)
+        self.places = [self._starter.start(1, scheduling_strategy=strategy) for _ in range(self._request.workers)]
+        self._await(self._are_here, is_scheduled=True)
 
-    def _take(self, actors: list[Any], slots: int, has_places: bool) -> None:
-        stays = [each.stay.remote() for each in actors]
-        self.places = [Place(actor, slots, {}, stay) for actor, stay in zip(actors, stays, strict=True)]
-        facts = [each.facts.remote() for each in actors]
-        self._await(*facts, is_scheduled=not has_places)
-        for place, found in zip(self.places, ray.get(facts), strict=True):
-            _check(found)
-            place.facts = found
-        self.places = [place for places in by_host(self.places).values() for place in places]
+    def _are_here(self) -> bool:
+        """Returns whether all actors are. Raises FarandoleError where one has ended."""
+        lives = [place.life for place in self.places]
+        for life in ray.wait(lives, timeout=0)[0]:
+            try:
+                ray.get(life)
+            except ray.exceptions.RayError as error:
+                why = _refusal(life) or str(error).strip().rpartition("\n")[2]
+                raise FarandoleError(f"RayExecutor: an actor of Ray has ended: {why}") from None
+        return self._hub.wait(len(self.places), _LOOK_S)
 
-    def _await(self, *references: Any, is_scheduled: bool = True) -> None:
+    def _await(self, is_there: Callable[[], bool], is_scheduled: bool) -> None:
         """Until Ray has given places; or until it has started actors, which have theirs."""
-        starting = f"waiting for Ray to start {len(references)} actors"
-        began, told, limit_s = time.monotonic(), False, self._settings.placement_group_timeout_s
-        while len(ray.wait(list(references), num_returns=len(references), timeout=_LOOK_S)[0]) < len(references):
-            waited = time.monotonic() - began
-            words = _request.waiting(ray.available_resources(), self._request) if is_scheduled else starting
-            if waited > limit_s:
+        limit_s = self._settings.placement_group_timeout_s
+        until, tell = time.monotonic() + limit_s, Teller(_PATIENCE_S if is_scheduled else _START_PATIENCE_S)
+        words = f"waiting for Ray to start {len(self.places)} actors"
+        while not is_there():
+            if is_scheduled:
+                words = _request.waiting(ray.available_resources(), self._request)
+            if time.monotonic() > until:
                 raise FarandoleError(
                     f"RayExecutor: {words}, after {limit_s:g} s: other programs of the cluster may use the rest; end "
                     "them, ask for fewer, or wait longer with create_settings(placement_group_timeout_s=...)."
                 )
-            if waited > (_PATIENCE_S if is_scheduled else _START_PATIENCE_S) and not told:
-                told = True
-                print(f"farandole: {words} (for {limit_s:g} s at most).", file=sys.stderr, flush=True)
-        ray.get(list(references))
-
-    def lose(self, host: str, port: int) -> None:
-        """The way to this host has ended: all others end with it."""
+            tell(f"{words} (for {limit_s:g} s at most).")
 
     def close(self) -> None:
         """Give everything back to Ray."""
@@ -170,24 +160,29 @@ class Group:
 
 
 class Pool:
-    """The places of an elastic job. Ray is asked for as many as there may be; it has some when nodes have room."""
+    """The places of an elastic job. Ray is asked for as many as there may be; it has some when nodes have room.
 
-    def __init__(self, request: Request, keys: Keys, least: int) -> None:
-        self._request, self._keys = request, keys
-        self._coming: dict[Any, tuple[Any, Any]] = {}  # reference of facts -> actor, reference of its life
-        self.places: list[Place] = []
-        self.left: list[Place] = []  # that have died, or will: their ranks may still be told
-        self._lost: list[str] = []
+    Use it as a context, which goes on asking.
+    """
+
+    def __init__(self, request: Request, hub: Hub) -> None:
+        self._request, self._hub, self._starter = request, hub, Starter(request, hub)
+        self._places: list[Place] = []
+        self._leaving: list[Place] = []  # whose nodes will go: their ranks may still be told
         self._ending = threading.Event()
         self._ask_at = 0.0
         self._told = set[str]()
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        self.refusal = _request.refusal(nodes, request, least)
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
-    def start(self) -> None:
-        """Ask for places, and go on doing so."""
+    def __enter__(self) -> Pool:
         self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join()
+        for place in (*self._places, *self._leaving):
+            ray.kill(place.actor)
 
     def _follow(self) -> None:
         while not self._ending.wait(_LOOK_S):
@@ -203,56 +198,23 @@ class Pool:
             print(f"farandole: {words}", file=sys.stderr, flush=True)
 
     def _look(self) -> None:
-        self._ask()
-        self._take_ready()
-        self._let_go()
+        here, leaving = {task.order: task for task in self._hub.tasks()}, _private.draining()
+        for place in list(self._places):
+            task = here.get(place.order)
+            if ray.wait([place.life], timeout=0)[0] or (place.is_here and task is None):
+                self._drop(place)
+            elif task is not None and task.identity in leaving:
+                self._hub.release(place.order)
+                self._places.remove(place)
+                self._leaving.append(place)
+            place.is_here |= task is not None
+        while len(self._places) < self._request.workers and time.monotonic() >= self._ask_at:
+            self._places.append(self._starter.start(1))
 
-    def _ask(self) -> None:
-        if time.monotonic() < self._ask_at:
-            return
-        while len(self.places) + len(self._coming) < self._request.workers:
-            actor = _actor(self._request, 1, self._keys)
-            self._coming[actor.facts.remote()] = actor, actor.stay.remote()
-
-    def _take_ready(self) -> None:
-        coming = list(self._coming)
-        for reference in ray.wait(coming, num_returns=len(coming), timeout=0)[0] if coming else []:
-            actor, stays = self._coming.pop(reference)
-            try:
-                facts = ray.get(reference)
-                _check(facts)
-            except ray.exceptions.RayError:
-                ray.kill(actor)
-            except FarandoleError as error:
-                self._tell(f"{error} The job goes on without it.")
-                self._ask_at = time.monotonic() + _AGAIN_S
-                ray.kill(actor)
-            else:
-                self.places.append(Place(actor, 1, facts, stays))
-
-    def _let_go(self) -> None:
-        leaving, lost = _private.draining(), [self._lost.pop() for _ in range(len(self._lost))]
-        for place in list(self.places):
-            is_lost = place.host in lost or bool(ray.wait([place.stays], timeout=0)[0])
-            if is_lost or place.facts["node"] in leaving:
-                self.places.remove(place)
-                self.left.append(place)
-            if is_lost:
-                ray.kill(place.actor)
-
-    def lose(self, host: str, port: int) -> None:
-        """The way to the actor with this port has ended: Ray takes up to 15 s to see a node's end, so others are asked
-        for now.
-        """
-        if any(place.host == host and place.port == port for place in self.places):
-            self._lost.append(host)
-
-    def close(self) -> None:
-        """Give everything back to Ray."""
-        self._ending.set()
-        self._thread.join()
-        for actor in [
-            *(place.actor for place in (*self.places, *self.left)),
-            *(actor for actor, _ in self._coming.values()),
-        ]:
-            ray.kill(actor)
+    def _drop(self, place: Place) -> None:
+        """It has ended, or its connection has: Ray takes up to 15 s to see a node's end, so ask for others now."""
+        self._places.remove(place)
+        if why := _refusal(place.life):
+            self._tell(f"{why} The job goes on without it.")
+            self._ask_at = time.monotonic() + _AGAIN_S
+        ray.kill(place.actor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -15,3 +16,13 @@ class Settings:
     autoscales: bool = False  # nodes come when they are asked for: wait for more than the cluster has
     timestamp: bool = False  # each line of a rank begins with the time
     verbose: bool = False
+
+    @property
+    def leaves(self) -> dict[str, Any]:
+        """What they are in the spec of a job."""
+        return {
+            "start_timeout": self.timeout_s,
+            "verbose": self.verbose,
+            "network_interfaces": ",".join(self.nics) or None,
+            "timestamp": self.timestamp,
+        }

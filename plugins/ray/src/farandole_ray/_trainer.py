@@ -1,7 +1,7 @@
-"""The program of a rank: makes the calls that the actor of its node passes on, one after the other.
+"""The functions that ranks call for the executor.
 
-    actor -> rank    a mark, a pickled call; the end of the stream is the end of the job
-    rank -> actor    hello: its number; then for each call length, outcome
+    actor -> rank    "call": its mark, the size of the pickled call, which follows; the stream ends with the job
+    rank -> actor    "rank": its number; then for each call "outcome": the size of the outcome, which follows
 
 After a call the rank writes its mark to stdout and stderr, as the last of the call's output. A call that raises ends
 the rank, so that the others do not wait for it in their next operation.
@@ -15,9 +15,10 @@ import socket
 import sys
 from typing import Any
 
+from farandole.engine import hear, hear_bytes, outcome_of, say, unpack_call
+
 from farandole_ray import _log
 from farandole_ray._environment import of_rank
-from farandole_ray._wire import MARK_BYTES, NUMBER, receive, send
 
 _objects: list[Any] = []  # of the executor's class
 
@@ -32,29 +33,41 @@ def with_object(fn: Any) -> Any:
     return fn(_objects[0] if _objects else None)
 
 
-def main() -> None:
-    """Serve until the actor closes the stream. Exits with 1 after a call that raised."""
-    from farandole.engine import outcome_of, tell_failure
+def make_call(call: bytes, mark: str) -> Any:
+    """The only call of a rank of an elastic job."""
+    fn, args, kwargs = unpack_call(call)
+    _log.begin(mark)
+    return fn(*args, **kwargs)
 
-    number, name, folder = of_rank()
-    os.chdir(folder)
+
+def serve_calls() -> None:
+    """Make the calls that the actor of this node passes on, until it closes the stream. Raises what a call raises."""
+    number, name = of_rank()
     with socket.socket(socket.AF_UNIX) as actor:
-        os.set_inheritable(actor.fileno(), False)
         actor.connect(f"\0{name}")
-        actor.sendall(NUMBER.pack(number))
-        while (message := receive(actor)) is not None:
-            mark, call = message[:MARK_BYTES], message[MARK_BYTES:]
+        say(actor, "rank", number=number)
+        while (asked := _next(actor)) is not None:
+            call, mark = asked
             _log.begin(mark)
             outcome, error = outcome_of(call, number)
             _end_output(mark)
-            send(actor, outcome)
+            say(actor, "outcome", size=len(outcome))
+            actor.sendall(outcome)
             if error is not None:
-                tell_failure(error)
-                sys.exit(1)
+                raise error
 
 
-def _end_output(mark: bytes) -> None:
+def _next(actor: socket.socket) -> tuple[bytes, str] | None:
+    """The next call and its mark; None at the end of the stream, and when a rank is interrupted that has none."""
+    try:
+        asked = hear(actor)
+        return bytes(hear_bytes(actor, asked["size"])), str(asked["mark"])
+    except (ConnectionError, KeyboardInterrupt):
+        return None
+
+
+def _end_output(mark: str) -> None:
     for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
         with contextlib.suppress(OSError, ValueError):  # the call has closed it
             stream.flush()
-            os.write(descriptor, mark + b"\n")
+            os.write(descriptor, f"{mark}\n".encode())

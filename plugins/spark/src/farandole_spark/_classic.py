@@ -10,8 +10,7 @@ from typing import Any
 
 from farandole_spark import _private
 from farandole_spark._slots import Slots
-from farandole_spark._stage import Stage
-from farandole_spark._tasks import Plan, take_part
+from farandole_spark._stage import Part, Stage
 
 _YOUNG_SECONDS = 30.0
 
@@ -41,7 +40,7 @@ class Classic:
         """The driver's address for executors, and the one to listen at."""
         return self.setting("spark.driver.host", "127.0.0.1"), self.setting("spark.driver.bindAddress")
 
-    def start(self, plan: Plan, tasks: int, title: str) -> Stage:
+    def start(self, part: Part, tasks: int, title: str) -> Stage:
         """Start the stage."""
         from pyspark import InheritableThread
 
@@ -50,6 +49,6 @@ class Classic:
         def job() -> None:
             self.context.setJobGroup(group, title, interruptOnCancel=True)
             stage = self.context.parallelize(range(tasks), tasks).barrier()
-            stage.mapPartitions(partial(take_part, plan)).collect()
+            stage.mapPartitions(part).collect()
 
         return Stage(job, partial(self.context.cancelJobGroup, group), InheritableThread)

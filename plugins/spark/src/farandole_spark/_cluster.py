@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import farandole
 
 from farandole_spark._classic import Classic
 from farandole_spark._connect import Connect
-from farandole_spark._slots import Slots
-from farandole_spark._stage import Stage
-from farandole_spark._tasks import Plan
 
-
-class Cluster(Protocol):
-    """The questions of a job to a cluster."""
-
-    def setting(self, name: str, otherwise: str = "") -> str:
-        """A setting of Spark."""
-
-    def slots(self) -> Slots:
-        """Count them."""
-
-    def addresses(self) -> tuple[str, str]:
-        """The address for executors, and the one to listen at, "" for the same."""
-
-    def start(self, plan: Plan, tasks: int, title: str) -> Stage:
-        """Start a barrier stage."""
+Cluster = Classic | Connect
+"""Answers the questions of a job: settings, slots, addresses; and starts its barrier stage."""
 
 
 def find(spark: Any = None) -> Cluster:

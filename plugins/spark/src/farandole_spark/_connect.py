@@ -6,14 +6,12 @@ import re
 import socket
 import threading
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from farandole_spark._slots import Slots
-from farandole_spark._stage import Stage
-from farandole_spark._tasks import Plan, take_part
+from farandole_spark._stage import Part, Stage
 
 _LOCAL = re.compile(r"local\[(\d+)(?:,\s*\d+)?\]")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]")
@@ -49,17 +47,14 @@ class Connect:
         except OSError:
             return socket.gethostname(), ""
 
-    def start(self, plan: Plan, tasks: int, title: str) -> Stage:
+    def start(self, part: Part, tasks: int, title: str) -> Stage:
         """Start the stage."""
         tag = f"farandole-{uuid.uuid4().hex}"
-
-        def batches(_batches: Iterator[Any]) -> Iterator[Any]:
-            return take_part(plan, _batches)
 
         def job() -> None:
             self.session.addTag(tag)
             frame = self.session.range(0, tasks, 1, tasks)
-            frame.mapInArrow(batches, "nothing int", barrier=True).collect()
+            frame.mapInArrow(part, "nothing int", barrier=True).collect()
 
         return Stage(job, partial(self.session.interruptTag, tag), threading.Thread)
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 import farandole
-from farandole.engine import Call, Folder, Shelf, Where
+from farandole.engine import Call, Kept
 
 from farandole_spark import _arguments, _cluster, _slots
 from farandole_spark._again import Ledger, would_come_again
 from farandole_spark._arguments import Sizes
 from farandole_spark._cluster import Cluster
-from farandole_spark._job import POLL_SECONDS, Job, Teller
-from farandole_spark._run import START_SECONDS, check_allocation, hub_of, options_of
+from farandole_spark._job import await_ranks, run_stage
+from farandole_spark._run import START_SECONDS, how_of, hub_of
+from farandole_spark._slots import Slots
 
 T = TypeVar("T")
 
@@ -85,42 +85,17 @@ def run_elastic(
         Exception: what the function raised on the rank that failed first: it would come again.
     """
     sizes = _arguments.sizes_of(num_proc, min_num_proc, max_num_proc)
-    ledger, kept = Ledger(_arguments.limit_of(reset_limit)), _Kept(_arguments.folder_of(commits))
-    options = options_of(verbose, timestamp, output_dir, network_interfaces)
+    ledger, kept = Ledger(_arguments.limit_of(reset_limit)), Kept(_arguments.folder_of(commits))
+    how = how_of(env, stdout, stderr, bool(verbose), bool(timestamp), output_dir, network_interfaces)
     timeouts = [START_SECONDS if each is None else float(each) for each in (start_timeout, elastic_timeout)]
-    with Call(fn, args, kwargs, "farandole_spark.run_elastic") as call:
+    with Call(fn, args, kwargs, "farandole_spark.run_elastic") as call, contextlib.closing(kept):
         cluster = _cluster.find(spark)
-        check_allocation(cluster)
-        title = f"farandole_spark.run_elastic: {getattr(fn, '__name__', 'a function')}"
 
-        def attempt(where: Where, ranks: int, deadline: float) -> list[T]:
-            hub = hub_of(cluster, driver_address, driver_port, kept.shelf)
-            with Job(cluster, hub, ranks, title, where) as job:
-                job.await_tasks(deadline)
-                return job.run(call, env, options, stdout, stderr)
+        def attempt(stage: int, ranks: int, deadline: float) -> list[T]:
+            hub = hub_of(cluster, driver_address, driver_port, kept)
+            return run_stage(cluster, hub, ranks, deadline, call, kept.of_stage(stage), **how)
 
-        try:
-            return _stages(cluster, sizes, timeouts, ledger, kept, attempt)
-        finally:
-            kept.clear()
-
-
-class _Kept:
-    """The commits of a job, as its driver sees them."""
-
-    def __init__(self, folder: str) -> None:
-        self.where = Where(os.urandom(8).hex(), os.urandom(32), 0, folder)
-        self.shelf = None if folder else Shelf(self.where.key)
-        self._folder = Folder(Path(folder), self.where.job, self.where.key) if folder else None
-
-    def commits(self) -> int:
-        """How many commits are in the newest copy."""
-        return self.shelf.commits() if self.shelf else self._folder.commits() if self._folder else 0
-
-    def clear(self) -> None:
-        """Remove what lies in a folder."""
-        if self._folder:
-            self._folder.clear()
+        return _stages(cluster, sizes, timeouts, ledger, kept, attempt)
 
 
 def _stages(
@@ -128,46 +103,33 @@ def _stages(
     sizes: Sizes,
     timeouts: Sequence[float],
     ledger: Ledger,
-    kept: _Kept,
-    attempt: Callable[[Where, int, float], list[T]],
+    kept: Kept,
+    attempt: Callable[[int, int, float], list[T]],
 ) -> list[T]:
     """One after the other, until one comes to its end or none may follow."""
     while True:
-        stage = ledger.resets
-        deadline = time.monotonic() + timeouts[min(stage, 1)]
+        deadline = time.monotonic() + timeouts[min(ledger.resets, 1)]
         ranks = _await_ranks(cluster, sizes, deadline)
         if sizes.least is None:
             sizes = Sizes(ranks, sizes.most)
         try:
-            return attempt(replace(kept.where, stage=stage, has_earlier=stage > 0), ranks, deadline)
+            return attempt(ledger.resets, ranks, deadline)
         except Exception as error:
             if would_come_again(error):
                 raise
-            if refusal := ledger.refusal(kept.commits()):
-                raise farandole.FarandoleError(f"{str(error).rstrip()} {refusal}") from None
-            print(
-                f"farandole: {str(error).rstrip()} The job goes on from commit {ledger.commits} in a new stage.",
-                file=sys.stderr,
-                flush=True,
-            )
+            said = str(error).rstrip()
+            if refusal := ledger.refusal(kept.count()):
+                raise farandole.FarandoleError(f"{said} {refusal}") from None
+            then = f"The job goes on from commit {ledger.commits} in a new stage."
+            print(f"farandole: {said} {then}", file=sys.stderr, flush=True)
 
 
 def _await_ranks(cluster: Cluster, sizes: Sizes, deadline: float) -> int:
     """Returns the number of ranks of a stage. Raises FarandoleError after the time."""
-    tell, began = Teller(_slots.SETTLE_SECONDS), time.monotonic()
-    while True:
-        slots = cluster.slots()
-        if slots.total is None and sizes.most is None:
-            raise farandole.ArgumentError("this cluster does not tell how many slots it has; give num_proc.")
-        if ranks := _slots.fitting(sizes.least, sizes.most, slots, time.monotonic() - began):
-            return ranks
-        waits = _slots.waiting(sizes.least or 1, slots)
-        if time.monotonic() >= deadline:
-            least = sizes.least or 1
-            raise farandole.FarandoleError(
-                f"the job needs at least {least} slots, and did not get them within its timeout"
-                f"{f': still {waits}' if waits else ''}; free slots, or lower min_num_proc."
-            )
-        if waits:
-            tell(waits)
-        time.sleep(POLL_SECONDS)
+    least = sizes.least or 1
+    late = f"the job needs at least {least} slots, and did not get them within its timeout: still {{}}; free slots, or "
+
+    def fit(slots: Slots, waited_s: float) -> tuple[int, str]:
+        return _slots.fitting(sizes.least, sizes.most, slots, waited_s), _slots.waiting(least, slots)
+
+    return await_ranks(cluster, fit, sizes.most, deadline, f"{late}lower min_num_proc.", _slots.SETTLE_SECONDS)

@@ -1,98 +1,106 @@
-"""A stage with its hub, and sentences about a wait."""
+"""A stage with its hub, and the wait for its slots."""
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Mapping
-from typing import Any, TextIO
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import farandole
-from farandole.engine import Call, Hub, Where
+from farandole.engine import Call, Hub, Teller, Where
 
 from farandole_spark._cluster import Cluster
+from farandole_spark._slots import Slots
 from farandole_spark._stage import Stage
-from farandole_spark._tasks import Plan
+from farandole_spark._tasks import take_part
 
-POLL_SECONDS = 0.2
-_TELL_SECONDS = 5.0  # between two sentences about the same wait
+_POLL_SECONDS = 0.2
+_QUIET_SECONDS = 5.0
 _REASON_SECONDS = 3.0  # Spark tells why an executor is gone some time after its connections end
 
 
-class Teller:
-    """Writes a sentence where the user sees it: at once if it is new, else now and then."""
+def await_ranks(
+    cluster: Cluster,
+    fit: Callable[[Slots, float], tuple[int, str]],
+    wanted: int | None,
+    deadline: float,
+    late: str,
+    quiet_s: float = 1.0,
+) -> int:
+    """Look at a cluster until it has slots for ranks. Returns their number.
 
-    def __init__(self, quiet_s: float = 1.0) -> None:
-        self._said, self._due = "", time.monotonic() + quiet_s
+    `fit` tells of slots and of the seconds of the wait how many ranks can start, and what is waited for. `wanted` is
+    None where the slots decide. `late`: the sentence after the deadline, with a place for what is waited for.
 
-    def __call__(self, sentence: str) -> None:
-        now = time.monotonic()
-        if now >= self._due:
-            self._said, self._due = sentence, now + _TELL_SECONDS
-            print(f"farandole: {sentence}", file=sys.stderr, flush=True)
+    Raises ArgumentError where the cluster runs no barrier stage, or does not tell its slots where they decide; and
+    FarandoleError after the deadline.
+    """
+    if cluster.setting("spark.dynamicAllocation.enabled").lower() == "true":
+        raise farandole.ArgumentError(
+            "Spark runs no barrier stage with dynamic allocation; set spark.dynamicAllocation.enabled to false."
+        )
+    tell, began = Teller(quiet_s), time.monotonic()
+    while True:
+        slots = cluster.slots()
+        if wanted is None and slots.total is None:
+            raise farandole.ArgumentError("this cluster does not tell how many slots it has; give num_proc.")
+        ranks, waits = fit(slots, time.monotonic() - began)
+        if ranks:
+            return ranks
+        if time.monotonic() >= deadline:
+            raise farandole.FarandoleError(late.format(waits or "waiting for slots"))
+        tell(waits)
+        time.sleep(_POLL_SECONDS)
 
 
-class Job:
-    """A stage with its hub, from its start to the end of its last task."""
+def run_stage(
+    cluster: Cluster, hub: Hub, ranks: int, deadline: float, call: Call, commits: Where | None, **how: Any
+) -> list[Any]:
+    """Run a job in a stage of its own, from its start to the end of its last task. Returns the results.
 
-    def __init__(self, cluster: Cluster, hub: Hub, ranks: int, title: str, commits: Where | None = None) -> None:
-        self._cluster, self._hub, self._ranks, self._title = cluster, hub, ranks, title
-        self._commits = commits
-        self._ended_well = False
-
-    def __enter__(self) -> Job:
+    `deadline`: for the tasks to come; `how`: see `Call.run`. Raises what that does; a lost task comes with Spark's
+    reason. Raises FarandoleError where the stage fails, or tasks do not come.
+    """
+    has_threads, ended_well = bool(cluster.setting("spark.executorEnv.OMP_NUM_THREADS")), False
+    with _listening(hub):
+        stage = cluster.start(partial(take_part, hub.invite(commits), has_threads), ranks, call.title)
         try:
-            self._hub.__enter__()
-        except OSError as error:
-            where = self._hub.bind or self._hub.address
-            raise farandole.FarandoleError(
-                f"the driver cannot listen at {where}, port {self._hub.port or 'any'} ({error.strerror}); give another "
-                "driver_address or driver_port."
-            ) from error
-        try:
-            has_threads = bool(self._cluster.setting("spark.executorEnv.OMP_NUM_THREADS"))
-            plan = Plan(self._hub.endpoint, self._hub.key, has_threads, self._commits)
-            self._stage: Stage = self._cluster.start(plan, self._ranks, self._title)
-        except BaseException:
-            self._hub.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._hub.__exit__()
-        self._stage.end(at_once=not self._ended_well)
-
-    def await_tasks(self, deadline: float) -> None:
-        """Wait for all of them. Raises FarandoleError."""
-        tell = Teller(_TELL_SECONDS)
-        while not self._hub.wait(self._ranks, POLL_SECONDS):
-            here = len(self._hub.tasks())
-            if self._stage.is_over:
-                why = self._stage.reason or "it ended before all of its tasks had begun"
-                raise farandole.FarandoleError(f"Spark's stage has failed: {why}.")
-            if time.monotonic() >= deadline:
-                raise farandole.FarandoleError(
-                    f"{here} of {self._ranks} tasks came to the driver at {'{}:{}'.format(*self._hub.endpoint)} within "
-                    "the start timeout; free slots, or give a longer start_timeout."
-                )
-            tell(f"waiting for Spark to start tasks: {here} of {self._ranks} so far")
-
-    def run(
-        self,
-        call: Call,
-        env: Mapping[str, str] | None,
-        options: Mapping[str, object],
-        stdout: TextIO | None,
-        stderr: TextIO | None,
-    ) -> list[Any]:
-        """Returns the results. Raises what `Call.run` does; a lost task comes with Spark's reason."""
-        try:
-            results = call.run(self._hub, "Spark", self._ranks, env=env, options=options, stdout=stdout, stderr=stderr)
+            _await_tasks(hub, stage, ranks, deadline)
+            results = call.run(hub, "Spark", ranks, **how)
+            ended_well = True
+            return results
         except farandole.FarandoleError as error:
             if type(error) is not farandole.FarandoleError or "lost" not in str(error):
                 raise
-            self._stage.await_end(_REASON_SECONDS)
-            why = f" Spark says: {self._stage.reason}." if self._stage.reason else ""
+            stage.await_end(_REASON_SECONDS)
+            why = f" Spark says: {stage.reason}." if stage.reason else ""
             raise farandole.FarandoleError(f"{error}{why}") from None
-        self._ended_well = True
-        return results
+        finally:
+            hub.__exit__()  # at which tasks end that have no agent
+            stage.end(at_once=not ended_well)
+
+
+def _listening(hub: Hub) -> Hub:
+    try:
+        return hub.__enter__()
+    except OSError as error:
+        raise farandole.FarandoleError(
+            f"the driver cannot listen at {hub.bind or hub.address}, port {hub.port or 'any'} ({error.strerror}); give "
+            "another driver_address or driver_port."
+        ) from error
+
+
+def _await_tasks(hub: Hub, stage: Stage, ranks: int, deadline: float) -> None:
+    tell = Teller(_QUIET_SECONDS)
+    while not hub.wait(ranks, _POLL_SECONDS):
+        here = len(hub.tasks())
+        if stage.is_over:
+            why = stage.reason or "it ended before all of its tasks had begun"
+            raise farandole.FarandoleError(f"Spark's stage has failed: {why}.")
+        if time.monotonic() >= deadline:
+            raise farandole.FarandoleError(
+                f"{here} of {ranks} tasks came to the driver at {'{}:{}'.format(*hub.endpoint)} within the start "
+                "timeout; free slots, or give a longer start_timeout."
+            )
+        tell(f"waiting for Spark to start tasks: {here} of {ranks} so far")

@@ -7,16 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO, TypeVar
 
 import farandole
-from farandole.engine import Call, Hub, Shelf
+from farandole.engine import Call, Hub, Kept
 
 from farandole_spark import _cluster, _slots
 from farandole_spark._arguments import count_of
 from farandole_spark._cluster import Cluster
-from farandole_spark._job import POLL_SECONDS, Job, Teller
+from farandole_spark._job import await_ranks, run_stage
+from farandole_spark._slots import Slots
 
 T = TypeVar("T")
 
 START_SECONDS = 600.0
+_OPTIONS = ("verbose", "timestamp", "output_dir", "network_interfaces")
 
 
 def run(
@@ -69,58 +71,36 @@ def run(
         FarandoleError: a rank or its executor was lost, or the tasks do not start.
         Exception: what the function raised on the rank that failed first. Its cause has that rank's traceback.
     """
-    options = options_of(verbose, timestamp, output_dir, network_interfaces)
+    how = how_of(env, stdout, stderr, bool(verbose), bool(timestamp), output_dir, network_interfaces)
     with Call(fn, args, kwargs, "farandole_spark.run") as call:
         cluster = _cluster.find(spark)
         deadline = time.monotonic() + (START_SECONDS if start_timeout is None else float(start_timeout))
         ranks = _await_slots(cluster, count_of(num_proc), deadline)
         hub = hub_of(cluster, driver_address, driver_port)
-        with Job(cluster, hub, ranks, f"farandole_spark.run: {getattr(fn, '__name__', 'a function')}") as job:
-            job.await_tasks(deadline)
-            return job.run(call, env, options, stdout, stderr)
+        return run_stage(cluster, hub, ranks, deadline, call, None, **how)
 
 
 def _await_slots(cluster: Cluster, wanted: int | None, deadline: float) -> int:
     """Returns the number of ranks. Raises ArgumentError where the cluster is too small, else waits until the time."""
-    check_allocation(cluster)
-    tell, began = Teller(), time.monotonic()
-    while True:
-        slots = cluster.slots()
-        if wanted is None and slots.total is None:
-            raise farandole.ArgumentError("this cluster does not tell how many slots it has; give num_proc.")
+
+    def fit(slots: Slots, asked_for_s: float) -> tuple[int, str]:
         ranks = wanted or slots.total or 1
-        if why := _slots.too_few(ranks, slots, time.monotonic() - began):
+        if why := _slots.too_few(ranks, slots, asked_for_s):
             raise farandole.ArgumentError(why)
         waits = _slots.waiting(ranks, slots)
-        if not waits and slots.total != 0:
-            return ranks
-        if time.monotonic() >= deadline:
-            raise farandole.FarandoleError(f"the job did not start within its start timeout: still {waits}.")
-        tell(waits)
-        time.sleep(POLL_SECONDS)
+        return (0 if waits or slots.total == 0 else ranks), waits
+
+    return await_ranks(cluster, fit, wanted, deadline, "the job did not start within its start timeout: still {}.")
 
 
-def check_allocation(cluster: Cluster) -> None:
-    """Raises ArgumentError where the cluster runs no barrier stage."""
-    if cluster.setting("spark.dynamicAllocation.enabled").lower() == "true":
-        raise farandole.ArgumentError(
-            "Spark runs no barrier stage with dynamic allocation; set spark.dynamicAllocation.enabled to false."
-        )
+def how_of(
+    env: Mapping[str, str] | None, stdout: TextIO | None, stderr: TextIO | None, *options: object
+) -> dict[str, Any]:
+    """The arguments of `Call.run`. `options`: of the launcher, as _OPTIONS names them."""
+    return {"env": env, "stdout": stdout, "stderr": stderr, "options": dict(zip(_OPTIONS, options, strict=True))}
 
 
-def options_of(
-    verbose: bool, timestamp: bool, output_dir: str | None, network_interfaces: str | None
-) -> dict[str, object]:
-    """Of the launcher."""
-    return {
-        "verbose": bool(verbose),
-        "timestamp": bool(timestamp),
-        "output_dir": output_dir,
-        "network_interfaces": network_interfaces,
-    }
-
-
-def hub_of(cluster: Cluster, driver_address: str | None, port: int, shelf: Shelf | None = None) -> Hub:
+def hub_of(cluster: Cluster, driver_address: str | None, port: int, kept: Kept | None = None) -> Hub:
     """The hub at the driver's address as executors reach it."""
     address, bind = cluster.addresses()
-    return Hub(driver_address or address, "0.0.0.0" if driver_address else bind, port, shelf=shelf)
+    return Hub(driver_address or address, "0.0.0.0" if driver_address else bind, port, kept.shelf if kept else None)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
+Part = Callable[[Iterator[Any]], Iterator[Any]]
+"""What a task does."""
 _END_SECONDS = 10.0
 _CANCEL_SECONDS = 5.0
 # Patterns of the text of Spark's error -> a sentence; the first that is found counts.

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from farandole.engine import Where, serve
+from farandole.engine import Invitation, serve
 
 # Secrets of Spark's own, with which a process could speak for the task or the driver.
 _SECRETS = ("PYTHON_WORKER_", "PYSPARK_GATEWAY_", "SPARK_AUTH", "_SPARK_AUTH")
 _GPU = "gpu"
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The same for all tasks. `has_threads`: the cluster has its own OMP_NUM_THREADS for executors.
+def take_part(invitation: Invitation, has_threads: bool, _items: Iterator[Any]) -> Iterator[Any]:
+    """The function of a partition of an RDD, or of batches of Arrow: yields nothing, and ends with the job.
 
-    `commits`: where ranks keep theirs outside of themselves.
+    `has_threads`: the cluster has its own OMP_NUM_THREADS for executors.
     """
-
-    endpoint: tuple[str, int]
-    key: bytes
-    has_threads: bool = False
-    commits: Where | None = None
-
-
-def take_part(plan: Plan, _items: Iterator[Any]) -> Iterator[Any]:
-    """The function of a partition of an RDD, or of batches of Arrow: yields nothing, and ends with the job."""
     from pyspark import BarrierTaskContext
 
     context = BarrierTaskContext.get()
@@ -38,14 +27,12 @@ def take_part(plan: Plan, _items: Iterator[Any]) -> Iterator[Any]:
     cores = context.cpus() or 1
     gpus = context.resources().get(_GPU)
     serve(
-        plan.endpoint,
-        plan.key,
+        invitation,
         order=context.partitionId(),
         secret=bytes.fromhex(secret),
         name=own.address.rpartition(":")[0] or own.address,
         gpus=[] if gpus is None else gpus.addresses,
-        variables={} if plan.has_threads else {"OMP_NUM_THREADS": str(cores)},
+        variables={} if has_threads else {"OMP_NUM_THREADS": str(cores)},
         leave_out=_SECRETS,
-        commits=plan.commits,
     )
     return iter(())
