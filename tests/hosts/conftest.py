@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +37,15 @@ class Job:
             line = self.process.stdout.readline()
             assert line, self.process.stderr.read()
             count -= word in line
+
+    def await_error(self, word: str) -> str:
+        """Reads stderr until `word` is there; returns what was read."""
+        text = ""
+        while word not in text:
+            data = os.read(self.process.stderr.fileno(), 1 << 16)
+            assert data, text
+            text += data.decode()
+        return text
 
     def kill(self) -> tuple[str, str]:
         """Ends it at once, and returns what it has printed since."""

@@ -158,10 +158,10 @@ if LONG:
         found.lists("h0:1", "h1:1")
         job.await_lines(2, "world of 2")
         found.lists("h0:1", "h1:1", f"{found.hosts[1].address}:1", "h2:1")
-        time.sleep(3.0)
+        told = job.await_error("h2 cannot connect to h1")
         found.hosts[2].run(["ip", "route", "del", "unreachable", found.hosts[1].address])
         job.await_lines(3, "world of 3")
-        _, err = found.stop(job)
+        err = told + found.stop(job)[1]
         assert err.count("h1 and 10.77.0.11 are one machine; name it once") == 1, err
         assert err.count("h2 cannot connect to h1 (10.77.0.11), where the job expects it") == 1, err
         assert "leaves" not in err and "was lost" not in err, err
