@@ -1,5 +1,8 @@
 #include "engine/control.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace farandole {
 namespace {
 
@@ -56,14 +59,11 @@ bool ControlPlane::Receive(int rank) {
   std::vector<Bytes> messages;
   const Status status = stream(rank).Receive(&messages);
   const bool any = !messages.empty();
-  for (Bytes& message : messages) {
-    if (coordinator_) {
-      Coordinate(rank, message);
-    } else {
-      signs_.messages.push_back(std::move(message));
-    }
+  if (coordinator_) {
+    Coordinate(rank, messages);
+  } else {
+    std::move(messages.begin(), messages.end(), std::back_inserter(signs_.messages));
   }
-  FlushCoordinator();
   if (!status.ok() && stream(rank).open()) {
     poller_.Forget(stream(rank).descriptor());
     stream(rank) = MessageStream();
@@ -72,47 +72,28 @@ bool ControlPlane::Receive(int rank) {
   return any;
 }
 
-// Only a stranger or a faulty rank sends a message that the coordinator cannot read, so that ends the epoch.
-void ControlPlane::Coordinate(int from, const Bytes& message) {
-  std::vector<Outgoing> out;
-  const Status status = coordinator_->OnMessage(from, message, &out);
-  Deliver(out);
-  if (!status.ok()) signs_.ends.push_back({status, from});
-}
-
-// Sends what the coordinator has kept until all messages at hand were handled.
-void ControlPlane::FlushCoordinator() {
-  if (!coordinator_) return;
-  std::vector<Outgoing> out;
-  coordinator_->Flush(&out);
-  Deliver(out);
-}
-
-// On rank 0 the coordinator reads the messages at once. Its answers to rank 0 itself become signs.
-void ControlPlane::ToCoordinator(const std::vector<Bytes>& messages) {
+// Answers once all messages at hand are handled. Only a stranger or a faulty rank sends a message that the coordinator
+// cannot read, so that ends the epoch.
+void ControlPlane::Coordinate(int from, const std::vector<Bytes>& messages) {
+  std::vector<Outgoing> answers;
   for (const Bytes& message : messages) {
-    if (coordinator_) {
-      Coordinate(world_->rank, message);
-    } else {
-      Send(kCoordinatorRank, message);
-    }
+    const Status status = coordinator_->OnMessage(from, message, &answers);
+    if (!status.ok()) signs_.ends.push_back({status, from});
   }
-  FlushCoordinator();
+  coordinator_->Flush(&answers);
+  for (const Outgoing& each : answers) Send(each.rank, each.message);
 }
 
-// Keeps a message to this rank itself as a sign: a call of the negotiation here would come in the middle of a look.
-void ControlPlane::Deliver(const std::vector<Outgoing>& messages) {
-  for (const Outgoing& each : messages) {
-    if (each.rank == world_->rank) {
-      signs_.messages.push_back(each.message);
-    } else {
-      Send(each.rank, each.message);
-    }
-  }
+// On rank 0 the coordinator reads the messages at once.
+void ControlPlane::ToCoordinator(const std::vector<Bytes>& messages) {
+  if (coordinator_) return Coordinate(world_->rank, messages);
+  for (const Bytes& message : messages) Send(kCoordinatorRank, message);
 }
 
-// A rank that never reads would let its messages fill this rank's memory, so there is a limit.
+// Keeps a message to this rank itself as a sign: a call of the negotiation here would come in the middle of a look. A
+// rank that never reads would let its messages fill this rank's memory, so there is a limit.
 void ControlPlane::Send(int rank, const Bytes& message) {
+  if (rank == world_->rank) return signs_.messages.push_back(message);
   MessageStream& to = stream(rank);
   if (!to.open()) return;
   to.Queue(message);

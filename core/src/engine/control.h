@@ -66,9 +66,7 @@ class ControlPlane {
 
  private:
   bool Receive(int rank);
-  void Coordinate(int from, const Bytes& message);
-  void FlushCoordinator();
-  void Deliver(const std::vector<Outgoing>& messages);
+  void Coordinate(int from, const std::vector<Bytes>& messages);
   void Send(int rank, const Bytes& message);
   void Flush(int rank);
   MessageStream& stream(int rank) { return world_->control[static_cast<size_t>(rank)]; }
