@@ -114,6 +114,10 @@ bool ProgressLoop::Drive() noexcept {
     moved |= operations_->wants_join && work_.empty() && AnnounceJoin(operations_);
     moved |= Negotiate(nullptr);
     const WorkQueue::Outcome outcome = work_.Run(&ended_);
+    if (outcome.removed_set) {
+      early_.Forget(*outcome.removed_set);
+      operations_->naming.Forget(*outcome.removed_set);
+    }
     FinishAll(&ended_);
     // A backend may fail because another rank is gone. Then connections that have ended, or soon will, show which rank
     // that is, and Judge ends the epoch.
@@ -233,16 +237,12 @@ void ProgressLoop::StartBatch(const Negotiation::Event& event) {
   batch_.clear();
 }
 
-// Operations without tensors are complete once every rank has arrived.
+// Operations without tensors are complete once every rank has arrived. Only the removal of a process set waits in the
+// queue, behind tasks of that set whose data still move.
 bool ProgressLoop::FinishWithoutTask(const OperationPtr& operation, const Negotiation::Item& item) {
-  const Request& request = operation->request;
-  if (CarriesTensors(request.kind)) return false;
+  const OpKind kind = operation->request.kind;
+  if (CarriesTensors(kind) || kind == OpKind::kRemoveProcessSet) return false;
   if (item.new_set >= 0) operation->outputs = {NumbersOutput({item.new_set}, true)};
-  if (request.kind == OpKind::kRemoveProcessSet) {
-    work_.Forget(static_cast<int>(request.ranks[0]));
-    early_.Forget(static_cast<int>(request.ranks[0]));
-    operations_->naming.Forget(static_cast<int>(request.ranks[0]));
-  }
   operations_->Complete(operation, Status::Ok());
   return true;
 }

@@ -14,6 +14,11 @@ WorkQueue::WorkQueue(World* world, const Settings& settings, const BackendList& 
 void WorkQueue::Add(const std::vector<ReadyOperation>& batch, std::vector<PlannedTask> tasks) {
   for (const ReadyOperation& ready : batch) copies_.Await(ready.operation);
   for (PlannedTask& task : tasks) tasks_.push_back(std::move(task));
+  for (const ReadyOperation& ready : batch) {
+    if (ready.operation->request.kind != OpKind::kRemoveProcessSet) continue;
+    tasks_.emplace_back().operations = {ready.operation};
+    tasks_.back().task.kind = OpKind::kRemoveProcessSet;
+  }
 }
 
 // Only the first task moves. All ranks perform the tasks in the same order, so a later one would wait for ranks that
@@ -22,6 +27,7 @@ WorkQueue::Outcome WorkQueue::Run(std::vector<Ended>* ended) {
   if (failed_) return *failed_;
   Outcome outcome;
   if (tasks_.empty()) return outcome;
+  if (tasks_.front().task.kind == OpKind::kRemoveProcessSet) return RemoveSet(ended);
   const FloatingPointScope scope;
   const auto fail = [this, &outcome](EpochEnd end) {
     outcome.end = std::move(end);
@@ -50,6 +56,19 @@ WorkQueue::Outcome WorkQueue::Run(std::vector<Ended>* ended) {
   copies_.FreeSurplus();
   FinishTask(&front, ended);
   tasks_.pop_front();
+  return outcome;
+}
+
+WorkQueue::Outcome WorkQueue::RemoveSet(std::vector<Ended>* ended) {
+  Outcome outcome;
+  const OperationPtr& operation = tasks_.front().operations.front();
+  const auto set = static_cast<int>(operation->request.ranks[0]);
+  ended->push_back({operation, Status::Ok()});
+  backends_.Forget(set);
+  started_.erase(set);
+  tasks_.pop_front();
+  outcome.moved = true;
+  outcome.removed_set = set;
   return outcome;
 }
 

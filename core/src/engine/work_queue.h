@@ -30,18 +30,14 @@ class WorkQueue {
   WorkQueue(World* world, const Settings& settings, const BackendList& backend_list);
   Status Open() { return backends_.Open(); }  // see BackendTable::Open
 
-  // Appends the tasks of a batch.
+  // Appends the tasks of a batch, and then its removals of process sets: no later task belongs to such a set.
   void Add(const std::vector<ReadyOperation>& batch, std::vector<PlannedTask> tasks);
-  // Forgets a removed process set. REQUIRES: none of its tasks is in the queue.
-  void Forget(int set) {
-    backends_.Forget(set);
-    started_.erase(set);
-  }
 
   using Ended = HostCopies::Completed;  // an operation that is over, with its status
   struct Outcome {
     bool moved = false;
-    bool finished = false;        // the task is done
+    bool finished = false;  // the task is done
+    std::optional<int> removed_set;
     std::optional<EpochEnd> end;  // the epoch cannot go on
     bool may_be_a_link = false;   // another rank's end may be the cause of `end`, and is then to blame
   };
@@ -74,6 +70,7 @@ class WorkQueue {
   void NoteLongestSleep();  // at the end of a pass
 
  private:
+  Outcome RemoveSet(std::vector<Ended>* ended);
   Status SetUp(PlannedTask* planned, Task** to_run);
   void BeginInLibrary(const Task& task);
   void FinishTask(PlannedTask* planned, std::vector<Ended>* ended);

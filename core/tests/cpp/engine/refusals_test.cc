@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <limits>
 #include <mutex>
 #include <set>
+#include <thread>
 
+#include "common/failpoint.h"
 #include "support/requests.h"
 #include "support/thread_worlds.h"
 
@@ -70,6 +73,43 @@ TEST_P(RefusalTest, RemovingASetThatIsNotThereIsInvalid) {
       EXPECT_EQ(status.message(), "there is no process set " + std::to_string(id) + " to remove");
     }
   });
+}
+
+// The removal is accepted once the log has been read that far, which here is long before the sums have ended.
+TEST_P(RefusalTest, ASetIsRemovedBehindItsOperationsWhoseDataStillMove) {
+  constexpr size_t kCount = 1 << 20;
+  constexpr int kSums = 3;
+  ASSERT_TRUE(SetFailpoints("native.put=delay:5;native.make=delay:5").ok());
+  Run([&](Engine& engine) {
+    const std::vector<int64_t> ranks = engine.size() == 1 ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1};
+    for (int round = 0; round < 2; ++round) {
+      OperationPtr added;
+      Request add = ChangeSets(OpKind::kAddProcessSet, {});
+      add.ranks = ranks;
+      ASSERT_TRUE(SubmitAndWait(engine, std::move(add), &added).ok());
+      const int64_t set = NumberIn(added);
+      std::vector<std::vector<float>> values;
+      std::vector<OperationPtr> sums(kSums);
+      for (int use = 0; use < kSums; ++use) values.push_back(Values<float>(engine.rank(), kCount, use));
+      for (int use = 0; use < kSums; ++use) {
+        auto& own = values[static_cast<size_t>(use)];
+        Request sum = Make(OpKind::kAllreduce, {TensorOf(own, &own)}, "sum" + std::to_string(use));
+        sum.process_set = static_cast<int>(set);
+        ASSERT_TRUE(SubmitTo(engine, sum, &sums[static_cast<size_t>(use)]).ok());
+      }
+      Status removed;
+      do {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        removed = SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {set}));
+      } while (removed.message().find("is in flight") != std::string::npos);
+      EXPECT_TRUE(removed.ok()) << removed.message();
+      for (int use = 0; use < kSums; ++use) {
+        ASSERT_TRUE(engine.Wait(sums[static_cast<size_t>(use)], kWaitMs));
+        ExpectSum(values[static_cast<size_t>(use)], engine.size(), use);
+      }
+    }
+  });
+  EXPECT_TRUE(SetFailpoints("").ok());
 }
 
 Request UnnamedSum(std::vector<float>* values) {
