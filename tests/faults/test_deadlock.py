@@ -28,17 +28,20 @@ def told(call):
     return str(caught.value)
 
 
-def call_different_things():
+def call_different_things(are_known=False):
     farandole.init()
-    reduce("both")
+    for name in ("here", "there") * 3 if are_known else ["both"]:
+        reduce(name)
     if farandole.rank() == 1:
         threading.Thread(target=lambda: None).start()  # one that is over
     return told(lambda: reduce("here" if farandole.rank() == 0 else "there"))
 
 
+@pytest.mark.parametrize("are_known", [False, True])
 @pytest.mark.parametrize("shares_memory", ["0", "1"])
-def test_two_ranks_that_call_different_things(shares_memory):
-    texts = spawn(2, call_different_things, timeout=60, env={**PATIENT, "FARANDOLE_ARENAS": shares_memory})
+def test_two_ranks_that_call_different_things(shares_memory, are_known):
+    env = {**PATIENT, "FARANDOLE_ARENAS": shares_memory}
+    texts = spawn(2, call_different_things, are_known, timeout=60, env=env)
     for text in texts:
         assert "neither has a thread that could still call what the other needs" in text
         assert "allreduce 'here'" in text and "allreduce 'there'" in text

@@ -169,11 +169,12 @@ void EarlySums::OnEnd(int peer, const Status& status) {
 
 // ---- ending
 
-// The members of the node end the operation by themselves, for the reason that this rank has, or once they see that
-// there will be no result.
+// The members of the node end the sum by themselves, for the reason that this rank has, or once they see that there will
+// be no result. Described anew, the operation waits for the programs of the other ranks.
 void EarlySums::Recall(Ticket ticket) {
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);
+    if (Operation* const operation = operations_->by_ticket.Find(ticket)) operation->admission.early = false;
     std::vector<OperationPtr>& submitted = operations_->early;  // since the last pass
     const auto is_it = [ticket](const OperationPtr& operation) { return operation->admission.ticket == ticket; };
     submitted.erase(std::remove_if(submitted.begin(), submitted.end(), is_it), submitted.end());

@@ -194,8 +194,11 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
     } else if (admission.id >= 0) {
       arrived = negotiation.Arrive(admission);
       const bool retired = arrived == Negotiation::Arrived::kRetired;
-      if (retired) negotiation.Redescribe(admission.ticket);
-      if (admission.early && !retired) {
+      if (retired) {
+        admission.early = false;
+        negotiation.Redescribe(admission.ticket);
+      }
+      if (admission.early) {
         early.push_back(operation);
         has_early = wakes_driver = true;
       }

@@ -45,7 +45,7 @@ class OperationsByTicket {
     ++count_;
   }
   // Returns null if the operation has been taken.
-  const Operation* Find(Ticket ticket) const {
+  Operation* Find(Ticket ticket) const {
     const size_t place = PlaceOf(ticket);
     if (IsAt(place, ticket)) return operations_[place].get();
     const auto found = late_.find(ticket);
