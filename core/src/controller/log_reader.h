@@ -77,8 +77,6 @@ class LogReader {
   void Read(NegotiationEvents* events);
   // Tells the members that append how far this rank has read.
   void PublishHead() { memory_.log.PublishHead(head_); }
-  // Skips all entries, for a rank that leaves.
-  void SkipAll() { memory_.log.PublishHead(head_ = memory_.log.end()); }
   // Gives up the spans of forgotten ids. REQUIRES: the events of the last Read are handled.
   bool ReleaseFinished(NegotiationEvents* events);
 

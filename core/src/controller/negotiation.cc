@@ -320,11 +320,9 @@ bool Negotiation::OnAbort(const Aborted& aborted, NegotiationEvents* events) con
 
 // ---- leaving and reporting
 
-void Negotiation::Leave() {
-  // A log that stays full has a reader that is dead, and then no rank needs to be told.
-  constexpr int kMostTries = 10'000;
-  for (int i = 0; i < kMostTries && !memory_.log.TryAppend({LogKind::kLeft, node_.rank(), 0, 0}); ++i) log_.SkipAll();
-  outbox_.Ring();
+bool Negotiation::LogLeaving() { return memory_.log.TryAppend({LogKind::kLeft, node_.rank(), 0, 0}); }
+
+void Negotiation::SendLeaving() {
   if (!node_.one_node()) outbox_.Send(MessageKind::kLeave, node_.rank());
 }
 

@@ -128,8 +128,10 @@ class Negotiation {
   // ---- joining and leaving
   // This rank then takes part in everything with zeros, until all ranks have joined. REQUIRES: nothing in flight.
   void Join(const SequenceNumbers& sequence_numbers) { join_.Join(sequence_numbers); }
-  // Says that this rank leaves. REQUIRES: nothing in flight.
-  void Leave();
+  // Tell that this rank leaves: the other members of its node, and the other nodes. LogLeaving returns false while the
+  // log is full. REQUIRES: nothing in flight.
+  bool LogLeaving();
+  void SendLeaving();
   // Returns the ranks that have said that they leave, in entries and messages that this rank cannot handle yet. These
   // may wait for a message, for a batch's end or for room in the log longer than the leaving takes.
   std::set<int> Leaving() const;

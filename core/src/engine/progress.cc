@@ -11,6 +11,8 @@ namespace {
 constexpr unsigned kOften = 8, kSometimes = 32, kSeldom = 256;
 constexpr int64_t kTickMs = 20;
 constexpr int64_t kLinksMs = 500;
+// How long a rank that leaves waits for members that do not read the log; on a busy machine they may be slow.
+constexpr std::chrono::milliseconds kLogPatience{2000};
 
 // Early operations need no messages.
 unsigned DescriptorInterval(const World& world, const Operations& operations, const EarlySums& early) {
@@ -439,11 +441,7 @@ void ProgressLoop::Leave() {
     EndIfOverdue(TimePoint::max());
   } else if (!failures_.is_told()) {
     // A rank that ends because another has left sends this, too, so that others do not take it for dead.
-    {
-      std::lock_guard<std::mutex> lock(operations_->mutex);
-      operations_->negotiation.Leave();
-    }
-    world_->node->RingOthers();
+    AnnounceLeaving();
     SendOutgoing();
     early_.SendGoodbyes(world_->rank);
   }
@@ -451,6 +449,24 @@ void ProgressLoop::Leave() {
   do {
     FinishWithheld();
   } while (!world_->transport->is_quiet());
+}
+
+// The log is full if some member does not read it, which may be descheduled, asleep or this rank itself. A log that
+// stays full has a reader that is dead, and then no rank needs to be told.
+void ProgressLoop::AnnounceLeaving() {
+  const auto is_logged = [this] {
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    return operations_->negotiation.LogLeaving();
+  };
+  const TimePoint limit = Now() + kLogPatience;
+  while (!is_logged() && Now() < limit && !failures_.is_told()) {
+    world_->node->RingOthers();
+    SleepAndLook(1);
+    Drive();
+  }
+  world_->node->RingOthers();
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  operations_->negotiation.SendLeaving();
 }
 
 void ProgressLoop::GiveUp(const Status& reason) {

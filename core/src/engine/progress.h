@@ -109,6 +109,7 @@ class ProgressLoop {
   bool SendOutgoing();
   void Tick();
   void Judge(TimePoint now);
+  void AnnounceLeaving();
 
   // The end of operations.
   void FinishAll(std::vector<WorkQueue::Ended>* ended);

@@ -299,7 +299,8 @@ bool SimulatedJob::JoinIfIdle(Rank* rank) {
 bool SimulatedJob::LeaveIfIdle(Rank* rank) {
   if (!rank->to_append.empty()) return false;
   HandleAll(rank, &rank->unhandled);
-  rank->negotiation.Leave();
+  if (!rank->negotiation.LogLeaving()) return false;
+  rank->negotiation.SendLeaving();
   Collect(rank->number);
   rank->gone = rank->left = true;
   return true;

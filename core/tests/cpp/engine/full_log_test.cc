@@ -14,25 +14,25 @@
 namespace farandole::tests {
 namespace {
 
-constexpr int kOperations = 100;
+constexpr size_t kOperations = 100;
+constexpr size_t kLogEntries = 16;
 constexpr size_t kElements = 20'000;  // too many for a small operation
 
 Settings WithShortLog() {
   Settings settings;
-  settings.log_entries = 16;
+  settings.log_entries = kLogEntries;
   return settings;
 }
 
 // Operations with names of their own, of one process set.
 class Sums {
  public:
-  Sums(Engine& engine, int set, int size) : engine_(engine), set_(set), size_(size) {
-    for (int i = 0; i < kOperations; ++i) values_.emplace_back(kElements);
-  }
+  Sums(Engine& engine, int set, int size, size_t count = kOperations)
+      : engine_(engine), set_(set), size_(size), values_(count, std::vector<float>(kElements)) {}
 
   void Submit() {
-    operations_.assign(kOperations, nullptr);
-    for (size_t i = 0; i < kOperations; ++i) {
+    operations_.assign(values_.size(), nullptr);
+    for (size_t i = 0; i < values_.size(); ++i) {
       values_[i] = Values<float>(engine_.rank(), kElements, static_cast<int>(i));
       Request request = Make(OpKind::kAllreduce, {TensorOf(values_[i], &values_[i])}, "sum" + std::to_string(i));
       request.process_set = set_;
@@ -41,7 +41,7 @@ class Sums {
   }
 
   void Wait() {
-    for (size_t i = 0; i < kOperations; ++i) {
+    for (size_t i = 0; i < values_.size(); ++i) {
       ASSERT_TRUE(engine_.Wait(operations_[i], kWaitMs));
       ASSERT_TRUE(operations_[i]->status().ok()) << operations_[i]->status().message();
       ExpectSum(values_[i], size_, static_cast<int>(i));
@@ -109,6 +109,46 @@ TEST(FullLog, RanksGoOnSubmittingWhileAnotherOneIsStuck) {
         ASSERT_TRUE(engine.Wait(before, kWaitMs));
         AwaitThat([&] { return callback.called.load(); });
         ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kBarrier, {})).ok());
+      },
+      WithShortLog());
+}
+
+// Rank 1 leaves while rank 2 has still to read a whole log. So nobody takes it for dead.
+TEST(FullLog, WhoLeavesIsHeardOnceTheLogHasRoom) {
+  std::atomic<int> summed{0};
+  std::atomic<bool> leaves{false};
+  RunRanks(
+      {3},
+      [&](Engine& engine) {
+        const int pair = AddSet(engine, {0, 1});
+        const bool inside = engine.rank() < 2;
+        Sums sums(engine, pair, 2, kLogEntries);
+        if (inside) sums.Submit(), sums.Wait();
+        Callback callback;
+        callback.action = [&] {
+          if (inside) return;
+          AwaitThat([&] { return leaves.load(); });
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));  // as a thread that is descheduled
+        };
+        std::vector<float> values;
+        OperationPtr before;
+        SumThen(engine, &callback, &values, &before);
+        if (inside) {
+          ASSERT_TRUE(engine.Wait(before, kWaitMs));
+          sums.Submit();
+          sums.Wait();
+          ++summed;
+        }
+        if (engine.rank() == 1) {
+          AwaitThat([&] { return summed == 2; });
+          leaves = true;
+          return engine.Shutdown();
+        }
+        ASSERT_TRUE(engine.Wait(before, kWaitMs));
+        const Status status = SubmitAndWait(engine, Make(OpKind::kBarrier, {}));
+        EXPECT_EQ(status.code(), Code::kPeerLost);
+        EXPECT_NE(status.message().find("rank 1"), std::string::npos) << status.message();
+        EXPECT_NE(status.message().find("has left the job"), std::string::npos) << status.message();
       },
       WithShortLog());
 }
