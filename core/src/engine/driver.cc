@@ -40,17 +40,17 @@ bool Driver::BecomesDone(const OperationPtr& operation) const {
 
 // A thread that polls holds the ProgressLock if it can: its bell is disarmed, so no rank wakes the loop thread for what
 // this thread is about to see. A thread that times out leaves its operation to the loop thread, which sleeps, so this
-// one asks for bells.
+// one asks for bells. While another thread leaves, it takes no ProgressLock: the leaving ends all operations.
 bool Driver::Wait(const OperationPtr& operation, int64_t limit_ms) {
   constexpr int kSleepMs = 20;
   const TimePoint limit = Now() + std::chrono::milliseconds(limit_ms);
   while (!operation->done() && Now() < limit) {
-    if (!progress_lock_.TryTake()) {
+    if (stopping_ || !progress_lock_.TryTake()) {
       if (operations_->in_flight == 1 && BecomesDone(operation)) return true;  // else others need the driver meanwhile
       operations_->AskForBells();
       world_->node->RingSelf();  // the thread that drives polls once more
       const auto left = std::chrono::milliseconds(MillisecondsBetween(Now(), limit) + 1);
-      const auto may_go_on = [&] { return operation->done() || progress_lock_.is_free(); };
+      const auto may_go_on = [&] { return operation->done() || (progress_lock_.is_free() && !stopping_); };
       operations_->waiting.SleepUntil(may_go_on, left);
       continue;
     }
