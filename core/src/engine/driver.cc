@@ -126,7 +126,8 @@ void Driver::DriveWhileBusy() {
 void Driver::Park() {
   std::unique_lock<std::mutex> lock(park_mutex_);
   parked_ = true;
-  unpark_.wait_for(lock, std::chrono::milliseconds(2));
+  // The caller may have released the lock before it could see parked_.
+  if (!progress_lock_.is_free()) unpark_.wait_for(lock, std::chrono::milliseconds(2));
   parked_ = false;
 }
 
