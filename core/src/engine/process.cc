@@ -15,9 +15,25 @@ namespace farandole {
 namespace {
 
 std::mutex g_init_mutex;  // one InitProcess at a time; held while it waits for the other ranks
-std::mutex g_mutex;       // guards Slot()
-std::atomic<bool> g_starting{false};
+std::mutex g_mutex;       // guards Slot() and g_starting; a fork waits for it
+int g_starting = 0;       // threads in InitProcess
 std::atomic<bool> g_forked{false};
+
+// Lasts from before g_init_mutex is taken until an engine, if any, is in Slot(). So a child that is forked meanwhile,
+// whose copy of g_init_mutex may stay locked for ever, is refused.
+class Starting {
+ public:
+  Starting() { Add(1); }
+  ~Starting() { Add(-1); }
+  Starting(const Starting&) = delete;
+  Starting& operator=(const Starting&) = delete;
+
+ private:
+  static void Add(int threads) {
+    std::lock_guard<std::mutex> lock(g_mutex);
+    g_starting += threads;
+  }
+};
 
 Status ForkedStatus() {
   return {
@@ -35,7 +51,7 @@ std::shared_ptr<Engine>& Slot() {
 // Runs in the child alone, right after fork.
 void ForgetInChild() {
   const std::shared_ptr<Engine>& engine = Slot();
-  if (engine || g_starting) g_forked = true;
+  if (engine || g_starting > 0) g_forked = true;
   Timeline::ForgetInChild();
   Descriptor::CloseInChild();
   if (engine) new std::shared_ptr<Engine>(engine);  // never destroyed: its threads do not exist here
@@ -52,19 +68,17 @@ void InstallForkHandler() {
 // g_mutex is free while the ranks connect, so other threads learn that there is no engine yet and do not wait.
 Status InitProcess(const WorldSpec& spec) {
   if (g_forked) return ForkedStatus();
+  InstallForkHandler();
+  const Starting starting;
   std::lock_guard<std::mutex> lock(g_init_mutex);
   if (CurrentEngine()) return Status::Ok();
-  InstallForkHandler();
   Settings settings;
   FRD_RETURN_IF_ERROR(ReadSettings(&settings));
   FRD_RETURN_IF_ERROR(SetFailpoints(settings.failpoints));
   SetSilenceTimeout(settings.silence_timeout_ms);
   Nvtx::Open(settings.nvtx);
   std::unique_ptr<Engine> engine;
-  g_starting = true;
-  const Status status = Engine::Start(spec, settings, &engine);
-  g_starting = false;
-  FRD_RETURN_IF_ERROR(status);
+  FRD_RETURN_IF_ERROR(Engine::Start(spec, settings, &engine));
   std::lock_guard<std::mutex> slot_lock(g_mutex);
   Slot() = std::move(engine);
   return Status::Ok();

@@ -1,8 +1,12 @@
 // An allocation that fails in a call of the C interface: either the call has begun, and the caller has its operation
 // and hears of its end; or it returns an error, and nothing else happens.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
+#include <thread>
 
 #include "farandole/farandole.h"
 #include "support/failing_allocations.h"
@@ -62,6 +66,47 @@ TEST_F(CallsWithoutMemory, HaveBegunOrHaveNot) {
   int fails_at = 1;
   while (Enqueue(fails_at)) ++fails_at;
   EXPECT_GT(fails_at, 5) << "it sees too few allocations";
+}
+
+// Returns what the init of a forked child returns; -1 if it does not return.
+int InitInChild(const frd_api* api, const frd_world& world) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    _exit(api->init(&world));
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// A process whose init has failed is no rank, and neither are its children.
+TEST(InitTest, WithoutMemoryLeavesForkedChildrenFree) {
+  const frd_api* const api = frd_get_api();
+  const frd_world world = {sizeof(frd_world), 0, 1, nullptr, nullptr};
+  int fails_at = 1;
+  const auto has_failed = [&] {
+    const FailingAllocation failing(fails_at);
+    return api->init(&world) != FRD_OK;
+  };
+  for (; has_failed(); ++fails_at) ASSERT_EQ(InitInChild(api, world), FRD_OK) << "allocation " << fails_at;
+  api->shutdown();
+  EXPECT_GT(fails_at, 5) << "it sees too few allocations";
+}
+
+// Whatever init is doing when the process forks: a child never waits for a thread that it does not have.
+TEST(InitTest, ReturnsInAChildThatIsForkedMeanwhile) {
+  const frd_api* const api = frd_get_api();
+  const frd_world world = {sizeof(frd_world), 0, 1, nullptr, nullptr};
+  std::atomic<bool> is_over{false};
+  std::thread other([&] {
+    for (; !is_over; api->shutdown()) EXPECT_EQ(api->init(&world), FRD_OK);
+  });
+  bool has_returned = true;
+  for (int i = 0; i < 100 && has_returned; ++i) has_returned = InitInChild(api, world) != -1;
+  is_over = true;
+  other.join();
+  EXPECT_TRUE(has_returned);
 }
 
 }  // namespace
