@@ -188,6 +188,7 @@ void EarlySums::Recall(Ticket ticket) {
     RingNode(*world_, sum);
   }
   sum.Drop();
+  sum.TakeOperation();  // its memory must not outlive it here
   MakeIdle(found);
 }
 

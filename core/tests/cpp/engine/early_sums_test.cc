@@ -161,7 +161,12 @@ TEST_P(EarlyTest, WhoLeavesWithoutASumEndsItOnEveryOtherRank) {
     }
     if (engine.rank() == engine.size() - 1) return engine.Shutdown();
     auto values = Values<float>(engine.rank(), 100);
-    const Status status = SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "last"));
+    OperationPtr operation;
+    const Status status =
+        SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "last"), &operation);
+    const std::weak_ptr<Operation> ended = operation;
+    operation.reset();
+    AwaitThat([&] { return ended.expired(); });  // nobody keeps its outputs
     EXPECT_EQ(status.code(), Code::kPeerLost);
     EXPECT_NE(status.message().find("rank " + std::to_string(engine.size() - 1)), std::string::npos)
         << status.message();
