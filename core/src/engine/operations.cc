@@ -280,12 +280,10 @@ std::vector<OperationPtr> Operations::TakeDeferred() {
   std::vector<OperationPtr> taken;
   std::lock_guard<std::mutex> lock(mutex);
   taken.reserve(deferred.size());  // so that an exception cannot lose a removed operation
-  const auto waits = [&taken](const Deferred& waiting) {
-    if (!waiting.before->done()) return true;
-    taken.push_back(waiting.operation);
-    return false;
-  };
-  deferred.erase(std::stable_partition(deferred.begin(), deferred.end(), waits), deferred.end());
+  const auto waits = [](const Deferred& each) { return !each.before->done(); };
+  const auto ready = std::stable_partition(deferred.begin(), deferred.end(), waits);
+  for (auto each = ready; each != deferred.end(); ++each) taken.push_back(std::move(each->operation));
+  deferred.erase(ready, deferred.end());
   has_deferred = !deferred.empty();
   return taken;
 }
