@@ -73,6 +73,7 @@ class FrameStream {
   // The payload is read until the message is sent, or copied; then Flush completes its context.
   void Queue(const FrameHeader& header, const void* payload, uint64_t context, bool copies = false);
   bool flushed() const { return outgoing_.empty(); }
+  bool is_dropped() const { return dropped_; }  // what is queued is dropped
   size_t unsent_bytes() const { return unsent_bytes_; }
   // Sends a part of what is queued, if the socket takes it. Sets *moved if bytes were sent.
   Status Flush(std::vector<Transport::Completion>* sent, bool* moved);

@@ -117,7 +117,8 @@ class Transport {
                            uint64_t context) = 0;
   // Moves what can be moved now, and appends completions; on the ordered lane, those of one peer, channel and direction
   // come in their order. Returns whether it moved or completed anything; then calling again may do more. A post on the
-  // early lane never fails: the sink hears that the connection has ended.
+  // early lane never fails: the sink hears that the connection has ended, receives without data never complete, and
+  // sends complete even if nothing is sent any more.
   virtual bool Poll(std::vector<Completion>* completions) = 0;
   // True while Poll reads all awaited sockets itself, so the caller need not ask the poller.
   virtual bool finds_by_itself() const = 0;

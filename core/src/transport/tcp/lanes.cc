@@ -125,6 +125,7 @@ void OrderedLane::Quiesce() {
 // ---- the early lane: posts
 
 void EarlyLane::PostSend(const Post& post) {
+  if (is_dropped()) return done_.push_back({post.context, {}});  // as DropSends
   if (sent_bytes_ - peer_took_bytes_ + post.message.size_bytes <= shared_->credit_bytes) {
     sent_bytes_ += post.message.size_bytes;
     QueueFrame(FrameKind::kData, post.message, post.data, post.context);

@@ -305,9 +305,10 @@ class Loopback final : public Transport {
     LoopbackNet::Post& post = posts->front();
     const bool may_still_come = receives && possible_bytes > 0;
     if (net_->IsLost(me_, peer) || (net_->ends_[at(peer)].closed && !may_still_come)) {
-      if (IsEarly(*channel)) return false;
-      const std::string why = " left: it closed the connection to this rank";
-      mine_->held_back.push_back({{post.context, {Code::kPeerLost, "rank " + std::to_string(peer) + why}}, 0, 0});
+      if (IsEarly(*channel) && receives) return false;
+      const Status lost(Code::kPeerLost, "rank ", peer, " left: it closed the connection to this rank");
+      mine_->held_back.push_back(
+          {{post.context, IsEarly(*channel) ? Status::Ok() : lost}, channel->tag.serial, channel->tag.operation});
       posts->clear();
       return true;
     }

@@ -177,6 +177,7 @@ TEST_P(EarlySuite, TheEndOfThePeerIsReportedOnceBehindAllThatItHasSent) {
   EXPECT_EQ(second().sink.ends[0].second.code(), Code::kPeerLost);
   EXPECT_NE(second().sink.ends[0].second.message().find("rank 0"), std::string::npos);
   EXPECT_FALSE(second().HasCompleted(3));
+  EXPECT_TRUE(second().HasCompleted(4)) << "what cannot be sent any more counts as sent";
   for (const auto& each : second().completions) EXPECT_TRUE(each.status.ok()) << "posts of this lane never fail";
 }
 
