@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import inspect
 import io
+import socket
 import sys
+import threading
 from types import ModuleType
 
 import farandole
 import farandole_spark
 import pytest
+from farandole.engine import Call, Hub
 from farandole_spark import HorovodRunner, _cluster, _run
 from farandole_spark._arguments import count_of
 from farandole_spark._connect import slots_of_settings
+from farandole_spark._job import run_stage
 from farandole_spark._slots import Slots, too_few, waiting
-from farandole_spark._stage import explain
+from farandole_spark._stage import Part, Stage, explain
 
 
 @pytest.mark.parametrize(
@@ -145,6 +149,28 @@ def test_a_job_waits_for_slots_that_others_have(monkeypatch: pytest.MonkeyPatch)
     assert _run._await_slots(cluster, None, float("inf")) == 2  # type: ignore[arg-type]
     with pytest.raises(farandole.FarandoleError, match="within its start timeout: still waiting for 2 slots, 1 free"):
         _run._await_slots(_Settings([Slots(2, 1)]), 2, 0.0)  # type: ignore[arg-type]
+
+
+class _Started(_Settings):
+    """A cluster whose stage ends at once."""
+
+    def start(self, _part: Part, _tasks: int, _title: str) -> Stage:
+        return Stage(lambda: None, lambda: None, threading.Thread)
+
+
+def test_a_stage_that_ends_before_its_tasks_begin_has_failed() -> None:
+    with (
+        Call(print, (), None, "test.run") as call,
+        pytest.raises(farandole.FarandoleError, match="has failed: it ended"),
+    ):
+        run_stage(_Started([]), Hub("127.0.0.1"), 1, float("inf"), call, None)  # type: ignore[arg-type]
+
+
+def test_a_port_that_another_program_has_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, Call(print, (), None, "test.run") as call:
+        hub = Hub("127.0.0.1", port=taken.getsockname()[1])
+        with pytest.raises(farandole.FarandoleError, match=r"the driver cannot listen at 127\.0\.0\.1, port [0-9]+ "):
+            run_stage(_Started([]), hub, 1, float("inf"), call, None)  # type: ignore[arg-type]
 
 
 def test_a_stranger_is_no_session(monkeypatch: pytest.MonkeyPatch) -> None:

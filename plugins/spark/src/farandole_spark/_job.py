@@ -59,31 +59,32 @@ def run_stage(
 ) -> list[Any]:
     """Run a job in a stage of its own, from its start to the end of its last task. Returns the results.
 
-    `deadline`: for the tasks to come; `how`: see `Call.run`. Raises what that does; a lost task comes with Spark's
-    reason. Raises FarandoleError where the stage fails, or tasks do not come.
+    `deadline`: for the tasks to come. `how`, and what it raises: see `Call.run`; a lost task comes with Spark's reason.
     """
-    has_threads, ended_well = bool(cluster.setting("spark.executorEnv.OMP_NUM_THREADS")), False
-    with _listening(hub):
+    has_threads = bool(cluster.setting("spark.executorEnv.OMP_NUM_THREADS"))
+    stage, ended_well = None, False
+    _listen(hub)
+    try:
         stage = cluster.start(partial(take_part, hub.invite(commits), has_threads), ranks, call.title)
-        try:
-            _await_tasks(hub, stage, ranks, deadline)
-            results = call.run(hub, "Spark", ranks, **how)
-            ended_well = True
-            return results
-        except farandole.FarandoleError as error:
-            if type(error) is not farandole.FarandoleError or "lost" not in str(error):
-                raise
-            stage.await_end(_REASON_SECONDS)
-            why = f" Spark says: {stage.reason}." if stage.reason else ""
-            raise farandole.FarandoleError(f"{error}{why}") from None
-        finally:
-            hub.__exit__()  # at which tasks end that have no agent
+        _await_tasks(hub, stage, ranks, deadline)
+        results = call.run(hub, "Spark", ranks, **how)
+        ended_well = True
+        return results
+    except farandole.FarandoleError as error:
+        if stage is None or type(error) is not farandole.FarandoleError or "lost" not in str(error):
+            raise
+        stage.await_end(_REASON_SECONDS)
+        why = f" Spark says: {stage.reason}." if stage.reason else ""
+        raise farandole.FarandoleError(f"{error}{why}") from None
+    finally:
+        hub.__exit__()  # at which tasks end that have no agent
+        if stage is not None:
             stage.end(at_once=not ended_well)
 
 
-def _listening(hub: Hub) -> Hub:
+def _listen(hub: Hub) -> None:
     try:
-        return hub.__enter__()
+        hub.__enter__()
     except OSError as error:
         raise farandole.FarandoleError(
             f"the driver cannot listen at {hub.bind or hub.address}, port {hub.port or 'any'} ({error.strerror}); give "
