@@ -1,21 +1,33 @@
-"""Gives an object of the user's, such as an optimizer, members of ours without making another object of it."""
+"""Adds methods to an existing object of the user's, such as an optimizer."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-def subclass_with(additions: type, plain: type, module: str = "") -> type:
-    """Returns a subclass of `plain` with the members of `additions` in front.
+def extend(thing: Any, additions: type, module: str = "") -> type:
+    """Make `thing` an instance of a subclass of its class with the members of `additions` in front, and return that.
 
-    It has the name, the documentation and the module of `plain`, so that messages, pickles and saved configurations
-    name the user's class. `module`: the module that it names instead.
+    It remains the same object. There is one such class for each class. It has the name, the documentation and the
+    module of the user's class, so that messages, pickles and saved configurations name that.
+
+    Args:
+        thing: the object to extend.
+        additions: a class without a constructor.
+        module: the module that the class names instead of the user's.
     """
-    body = {"__module__": module or plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
-    made: type = type(plain)(plain.__name__, (additions, plain), body)
+    plain = type(thing)
+    made = _existing(plain, additions) or _subclass(plain, additions, module)
+    object.__setattr__(thing, "__class__", made)  # past a `__setattr__` of the user's class
     return made
 
 
-def extend(thing: Any, additions: type) -> None:
-    """Make `thing` an instance of `subclass_with(additions, type(thing))`; it remains the same object."""
-    thing.__class__ = subclass_with(additions, type(thing))
+def _existing(plain: type[Any], additions: type) -> type | None:
+    """The class made before, if something still uses it: a class refers to its subclasses weakly."""
+    return next((each for each in type.__subclasses__(plain) if each.__bases__ == (additions, plain)), None)
+
+
+def _subclass(plain: type, additions: type, module: str) -> type:
+    body = {"__module__": module or plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
+    made: type = type(plain)(plain.__name__, (additions, plain), body)
+    return made

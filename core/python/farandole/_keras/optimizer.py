@@ -19,7 +19,7 @@ from functools import wraps
 from inspect import signature
 from typing import Any
 
-from farandole._api.mixing import subclass_with
+from farandole._api.mixing import extend
 from farandole._keras.exchange import Exchange, Gradient
 from farandole._keras.private import create_state, own_variables
 
@@ -155,17 +155,15 @@ def _become_distributed(keras: Any, optimizer: Optimizer, exchange: Exchange) ->
     mixin = _OfKeras3 if hasattr(plain, "apply") else _OfKeras2
     public = getattr(keras.optimizers, plain.__name__, None) is plain
     module = "keras.optimizers" if public else plain.__module__
-    made = subclass_with(mixin, plain, module)
-    _register_as(keras, made, plain)
     object.__setattr__(optimizer, "_farandole", exchange)  # past Keras, which would track it as a part of the model
-    object.__setattr__(optimizer, "__class__", made)
+    _register_as(keras, extend(optimizer, mixin, module), plain)
 
 
 def _register_as(keras: Any, made: type, plain: type) -> None:
     """Where the user has registered the class for saving: save the distributed one under its name, load the plain."""
     name = keras.utils.get_registered_name(plain)
     package, _, short = name.rpartition(">")
-    if package:
+    if package and keras.utils.get_registered_name(made) != name:
         known = keras.utils.get_custom_objects()
         known.pop(name, None)
         keras.utils.register_keras_serializable(package, short)(made)
