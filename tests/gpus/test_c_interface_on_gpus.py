@@ -6,7 +6,7 @@ import c_interface as c
 import pytest
 import torch
 import torch_device
-from farandole.plugin import api_address
+from farandole.plugin.native import api_address
 from farandole.testing import spawn
 
 pytestmark = pytest.mark.timeout(120)

@@ -146,7 +146,7 @@ def torch_with_gpu(ordinal: int) -> Gpu:
 def mxnet_with_gpu(ordinal: int) -> Gpu:
     """Have MXNet and farandole_mxnet, in this process, take arrays of the context cpu(1) for arrays on this GPU."""
     import mxnet as mx
-    from farandole.plugin import api_address
+    from farandole.plugin.native import api_address
     from farandole_mxnet import _native
 
     real = mx.libinfo.find_lib_path()[0]

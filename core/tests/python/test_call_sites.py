@@ -9,7 +9,7 @@ import farandole.numpy as fnp
 import numpy as np
 import pytest
 from farandole import MismatchError
-from farandole._runtime.call_sites import pass_over, place_of_call, register_plugin
+from farandole._runtime.call_sites import place_of_call, register_plugin
 from farandole._runtime.native import core
 from farandole.testing import spawn, world
 
@@ -38,8 +38,7 @@ def test_files_below_the_working_directory_are_named_from_there(tmp_path, monkey
 
 @pytest.mark.parametrize("module", ["farandole_torch._operations", "farandole", "someones_framework.hooks"])
 def test_our_own_frames_and_the_frameworks_are_passed_over(module):
-    pass_over("someones_framework")
-    register_plugin("farandole_torch._adapter")
+    register_plugin("farandole_torch._adapter", "someones_framework")
     space = {"__name__": module, "asked": _asked}
     exec(compile("def call():\n    return asked()\n", "inside.py", "exec"), space)
     assert os.path.basename(space["call"]()).startswith("test_call_sites.py:")

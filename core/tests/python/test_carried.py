@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from farandole._api import earlier
 from farandole._runtime.native import core
-from farandole.plugin import carried_allreduce
+from farandole.plugin.distributed import carried_allreduce
 from farandole.testing import spawn
 
 WANTED = (("blocks", True), ("op", "SUM"))

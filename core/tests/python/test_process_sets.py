@@ -11,7 +11,7 @@ import farandole.numpy as fnp
 import numpy as np
 import pytest
 from farandole import ProcessSet
-from farandole.plugin import carried_allreduce
+from farandole.plugin.distributed import carried_allreduce
 from farandole.testing import spawn
 
 pytestmark = pytest.mark.timeout(120)

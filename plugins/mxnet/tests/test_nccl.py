@@ -8,7 +8,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from fake_gpus import mxnet_with_gpu, variables
-from farandole.plugin import takes_device_memory
+from farandole.plugin.native import takes_device_memory
 from farandole.testing import spawn
 
 pytestmark = pytest.mark.timeout(150)

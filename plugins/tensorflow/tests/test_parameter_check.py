@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from digits_like import data, keras, network
 from farandole._start import world as start
-from farandole.plugin import world_number
+from farandole.plugin.parameter_check import world_number
 from farandole.testing import World, spawn, world
 from fitting import compiled, fit
 from fitting import start as broadcasting

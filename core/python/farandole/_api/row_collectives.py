@@ -12,7 +12,7 @@ from farandole._api.handles import Handle
 from farandole._api.ops import Average, Kind, ReduceOp, check_not_adasum
 from farandole._api.process_sets import ProcessSet, size_of
 from farandole._api.refusals import Turn
-from farandole._runtime.call_sites import pass_over, register_plugin
+from farandole._runtime.call_sites import register_plugin
 from farandole._runtime.submit import Submitter
 from farandole._training.compression import Compression, Compressor, check_compressor
 from farandole._training.recorder import Recorder
@@ -25,9 +25,7 @@ class RowCollectives(Generic[T]):
 
     def __init__(self, adapter: Adapter[T], recorder: Recorder[T] | None = None) -> None:
         """`recorder`: makes new tensors remember those that they came from; without it they have no gradient."""
-        register_plugin(type(adapter).__module__)
-        if adapter.package:
-            pass_over(adapter.package)
+        register_plugin(type(adapter).__module__, *([adapter.package] if adapter.package else []))
         self.adapter = adapter
         self.Compression: Compression[T] = Compression(adapter)
         self._submitter: Submitter[T] = Submitter(adapter, recorder)

@@ -60,13 +60,12 @@ def public_call() -> str:
     return name
 
 
-def pass_over(package: str) -> None:
-    """From now on, frames of this framework are not the user's: its hooks call us."""
-    _frameworks.add(package)
+def register_plugin(module: str, *frameworks: str) -> None:
+    """Count the module's top-level package as Farandole's. No prefix is compared: a user's may be farandole_x.
 
-
-def register_plugin(module: str) -> None:
-    """Count the module's top-level package as Farandole's. No prefix is compared: a user's may be farandole_x."""
+    frameworks: packages that call the plugin, say from their hooks, so that their frames are not the user's either.
+    """
+    _frameworks.update(frameworks)
     if module != "__main__":  # an adapter in the user's own script makes no other code of it ours
         _ours.add(module.partition(".")[0])
 

@@ -6,15 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from farandole import Average, ProcessSet
-from farandole.plugin import (
-    Compressor,
-    Kind,
-    check_compressor,
-    even_groups,
-    is_alone,
-    predivide_factors,
-    reducing,
-)
+from farandole.plugin import Compressor, Kind, check_compressor, even_groups, is_alone, predivide_factors, reducing
 
 from farandole_mxnet import _native
 from farandole_mxnet._adapter import NDArray

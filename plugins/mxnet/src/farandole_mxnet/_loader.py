@@ -7,7 +7,7 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
-from farandole.plugin import ElasticLoader, PlannedBatches
+from farandole.plugin.elastic import ElasticLoader, PlannedBatches
 
 
 class DataLoader(ElasticLoader, mx.gluon.data.DataLoader):  # type: ignore[misc]

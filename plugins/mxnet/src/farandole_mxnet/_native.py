@@ -11,7 +11,8 @@ from typing import Any
 
 import mxnet as mx
 from farandole import ArgumentTypeError, is_initialized
-from farandole.plugin import Kind, Parameters, api_address, call_site, check_types, takes_device_memory
+from farandole.plugin import Kind, Parameters
+from farandole.plugin.native import api_address, call_site, check_types, takes_device_memory
 
 from farandole_mxnet._errors import error_of
 from farandole_mxnet._private import library_path, version

@@ -18,13 +18,13 @@ from farandole.plugin import (
     Kind,
     Parameters,
     Turn,
-    before_unnamed,
     check_compressor,
     check_not_adasum,
     check_sequence,
     reducing,
     rooted,
 )
+from farandole.plugin.native import before_unnamed
 
 from farandole_mxnet import _native
 from farandole_mxnet._adapter import NDArray, NDArrayAdapter

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 from farandole import ProcessSet
-from farandole.plugin import NOT_COMPARED, checks_parameters, checksum, compare_parameters, is_alone, world_number
+from farandole.plugin import is_alone
+from farandole.plugin.parameter_check import NOT_COMPARED, checks_parameters, checksum, compare_parameters, world_number
 
 _REMEDY = "broadcast_parameters(net.collect_params(), root_rank=0)"
 

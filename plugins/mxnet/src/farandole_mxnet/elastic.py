@@ -21,7 +21,7 @@ import numpy as np
 from farandole import HostsUpdatedInterrupt, RecoverableError
 from farandole.elastic import Batches, ObjectState, State
 from farandole.elastic import ElasticSampler as _ElasticSampler
-from farandole.plugin import StateDictHandler, StateHandler, VariablesHandler, run_within
+from farandole.plugin.elastic import StateDictHandler, StateHandler, VariablesHandler, run_within
 from mxnet.gluon.parameter import DeferredInitializationError
 
 from farandole_mxnet import _native

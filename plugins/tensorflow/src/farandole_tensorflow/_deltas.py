@@ -16,7 +16,8 @@ from typing import Any
 
 import tensorflow as tf
 from farandole import Adasum
-from farandole.plugin import ExchangeOptions, check_compressor, is_alone, predivide_factors
+from farandole.plugin import check_compressor, is_alone, predivide_factors
+from farandole.plugin.keras import ExchangeOptions
 
 from farandole_tensorflow._exchange import Variable, key_of, own_variable
 from farandole_tensorflow._operations import allreduce

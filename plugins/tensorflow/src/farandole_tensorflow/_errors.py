@@ -20,7 +20,8 @@ from typing import Any
 
 import farandole
 import tensorflow as tf
-from farandole.plugin import Kind, lost_rank, translate_errors
+from farandole.plugin import Kind
+from farandole.plugin.native import lost_rank, translate_errors
 
 _FUNCTIONS = r"(?:\{\{function_node [^}]*\}\} ?)*"
 _FRAME = re.compile(rf"^{_FUNCTIONS}|\s*\[Op:\w+\](?: name:.*)?$", re.DOTALL)

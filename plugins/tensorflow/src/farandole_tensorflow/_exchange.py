@@ -7,8 +7,9 @@ from typing import Any
 
 import farandole
 import tensorflow as tf
-from farandole.plugin import ExchangeOptions, check_compressor, even_groups, is_alone, predivide_factors, reduction
-from farandole.plugin import key_of as key_of_keras
+from farandole.plugin import check_compressor, even_groups, is_alone, predivide_factors, reduction
+from farandole.plugin.keras import ExchangeOptions
+from farandole.plugin.keras import key_of as key_of_keras
 
 from farandole_tensorflow._dtypes import Tensor
 from farandole_tensorflow._operations import allreduce, grouped_allreduce

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 from farandole.elastic import Batches
-from farandole.plugin import ElasticLoader
+from farandole.plugin.elastic import ElasticLoader
 
 
 class Dataset(ElasticLoader):

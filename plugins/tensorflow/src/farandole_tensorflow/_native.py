@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from farandole.plugin import api_address, environment_default, may_take_device_memory
+from farandole.plugin.native import api_address, environment_default, may_take_device_memory
 
 _DEVICE = "FARANDOLE_TENSORFLOW_DEVICE"
 OLDEST = (2, 13)  # kernels that end later can be written since

@@ -15,11 +15,11 @@ from farandole.plugin import (
     check_compressor,
     check_not_adasum,
     check_sequence,
-    note_join,
     plain,
     reducing,
     rooted,
 )
+from farandole.plugin.parameter_check import note_join
 
 from farandole_tensorflow._dtypes import Compression, Tensor, as_tensor
 from farandole_tensorflow._native import operations

@@ -8,15 +8,8 @@ from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 from farandole import Adasum, ArgumentError, Average, ProcessSet, ReduceOp
-from farandole.plugin import (
-    Compressor,
-    ExchangeOptions,
-    Groups,
-    check_keras_op,
-    chosen_groups,
-    distribute_keras,
-    extend,
-)
+from farandole.plugin import Compressor, extend
+from farandole.plugin.keras import ExchangeOptions, Groups, check_op, chosen_groups, distribute
 
 from farandole_tensorflow._deltas import AdasumDistributed, Deltas
 from farandole_tensorflow._dtypes import Compression, Tensor
@@ -84,7 +77,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
         compression=compression,
         sparse_as_dense=sparse_as_dense,
         passes=backward_passes_per_step,
-        op=check_keras_op(op) if is_of_keras else op,
+        op=check_op(op) if is_of_keras else op,
         predivide_factor=gradient_predivide_factor,
         average_passes=average_aggregated_gradients,
         groups=chosen_groups(num_groups, groups),
@@ -93,7 +86,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
         name=name,
     )
     if is_of_keras:
-        return cast(Optimizer, distribute_keras(tf.keras, optimizer, Exchange(options)))
+        return cast(Optimizer, distribute(tf.keras, optimizer, Exchange(options)))
     if isinstance(optimizer, Distributed | AdasumDistributed):
         raise ValueError("this optimizer is distributed already; wrap it once")
     wrapped: Any = optimizer

@@ -30,15 +30,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from farandole import ProcessSet
-from farandole.plugin import (
+from farandole.plugin import Kind, plain
+from farandole.plugin.parameter_check import (
     COMPARISON,
     NOT_COMPARED,
-    Kind,
     awaits_broadcast,
     checks_parameters,
     checksum,
     join_count,
-    plain,
     row_of,
     sums_by_rank,
     warn_about_differences,

@@ -16,25 +16,15 @@ from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import tensorflow as tf
-from farandole.plugin import (
-    Kind,
-    Parameters,
-    Turn,
-    await_earlier,
-    call_site,
-    no_calls_while,
-    pass_over,
-    register_plugin,
-)
+from farandole.plugin import Kind, Parameters, Turn, register_plugin
+from farandole.plugin.native import await_earlier, call_site, no_calls_while
 
 from farandole_tensorflow import _xla
 from farandole_tensorflow._dtypes import Tensor, as_tensor
 from farandole_tensorflow._errors import as_ours
 from farandole_tensorflow._native import is_asynchronous, operations
 
-register_plugin(__name__)
-for _package in ("tensorflow", "keras", "tf_keras"):
-    pass_over(_package)  # they call us, from what the user has given them
+register_plugin(__name__, "tensorflow", "keras", "tf_keras")  # they call us, from what the user has given them
 no_calls_while(lambda: not tf.executing_eagerly())
 
 # Our operations in a graph, by name: an operation would keep its graph alive.

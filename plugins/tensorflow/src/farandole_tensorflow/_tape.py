@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import tensorflow as tf
 from farandole import Average, ProcessSet, ReduceOp
-from farandole.plugin import Compressor, ExchangeOptions, Groups, chosen_groups, extend, with_local_layers
+from farandole.plugin import Compressor, extend
+from farandole.plugin.keras import ExchangeOptions, Groups, chosen_groups, with_local_layers
 
 from farandole_tensorflow._dtypes import Compression, Tensor
 from farandole_tensorflow._exchange import Exchange

@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 from farandole import ReduceOp
-from farandole.plugin import Kind, Parameters, call_site, check_linear
+from farandole.plugin import Kind, Parameters, check_linear
+from farandole.plugin.native import call_site
 
 from farandole_tensorflow._dtypes import Tensor
 from farandole_tensorflow._native import call_from_xla

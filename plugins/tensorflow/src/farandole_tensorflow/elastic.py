@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import tensorflow as tf
 from farandole.elastic import Batches, ElasticSampler, ObjectState, State
-from farandole.plugin import StateHandler, VariablesHandler, run_within
+from farandole.plugin.elastic import StateHandler, VariablesHandler, run_within
 
 from farandole_tensorflow import _copies
 from farandole_tensorflow._errors import recoverable

@@ -15,7 +15,7 @@ from typing import Any as _Any
 import farandole
 import tensorflow as _tf
 from farandole import *  # noqa: F403
-from farandole.plugin import build_keras as _build_keras
+from farandole.plugin.keras import build as _build_keras
 
 from farandole_tensorflow import _copies, _operations, _xla
 from farandole_tensorflow._dtypes import Compression

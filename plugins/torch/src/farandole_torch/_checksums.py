@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from farandole.plugin import NOT_COMPARED, checks_parameters
+from farandole.plugin.parameter_check import NOT_COMPARED, checks_parameters
 
 from farandole_torch._adapter import Tensor
 from farandole_torch._owners import Parameter

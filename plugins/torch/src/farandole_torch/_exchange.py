@@ -12,7 +12,8 @@ from typing import Any
 
 import farandole
 import torch
-from farandole.plugin import ExchangeOptions, GradientReducer, Groups, even_groups, is_alone, key_of
+from farandole.plugin import GradientReducer, even_groups, is_alone
+from farandole.plugin.keras import ExchangeOptions, Groups, key_of
 
 from farandole_torch._adapter import Tensor, collectives, span
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from farandole import Handle, MismatchError, ProcessSet, allgather_object, rank
-from farandole.plugin import NOT_COMPARED, warn_about_differences
+from farandole.plugin.parameter_check import NOT_COMPARED, warn_about_differences
 
 from farandole_torch._adapter import Tensor, collectives
 

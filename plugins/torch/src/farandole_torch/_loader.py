@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from farandole.plugin import ElasticLoader, PlannedBatches
+from farandole.plugin.elastic import ElasticLoader, PlannedBatches
 from torch.utils.data import Dataset, DistributedSampler, IterableDataset, Sampler
 
 

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import torch
 from farandole import Adasum, Average, ProcessSet, ReduceOp
-from farandole.plugin import (
-    Compressor,
-    GradientReducer,
-    even_groups,
-    extend,
-    is_alone,
-    predivide_factors,
-    reduction,
-)
+from farandole.plugin import Compressor, GradientReducer, even_groups, extend, is_alone, predivide_factors, reduction
 
 from farandole_torch._adapter import Compression, Tensor, collectives
 from farandole_torch._deltas import Deltas

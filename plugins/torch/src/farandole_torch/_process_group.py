@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from farandole import Average, Handle, Max, Min, ProcessSet, Product, ReduceOp, Sum
-from farandole.plugin import carried_allreduce
+from farandole.plugin.distributed import carried_allreduce
 
 from farandole_torch._adapter import Tensor, collectives
 from farandole_torch._futures import Completer, Futures

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.distributed as dist
 from farandole import DeadlineError
-from farandole.plugin import TORCHRUN, Exchange, register_exchange
+from farandole.plugin.distributed import TORCHRUN, Exchange, register_exchange
 
 _made = 0  # exchanges of this process: as many on all ranks
 

@@ -24,7 +24,8 @@ import farandole
 import farandole_torch_autoload
 import torch.distributed as dist
 from farandole import ArgumentError, ProcessSet
-from farandole.plugin import add_own_process_set, init_as, own_address, register_plugin
+from farandole.plugin import register_plugin
+from farandole.plugin.distributed import add_own_process_set, init_as, own_address
 
 from farandole_torch._process_group import ProcessGroup
 from farandole_torch._versions import require

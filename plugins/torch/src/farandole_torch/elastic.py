@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from farandole.elastic import Batches, ObjectState, State, run
 from farandole.elastic import ElasticSampler as _ElasticSampler
-from farandole.plugin import StateDictHandler
-from farandole.plugin import StateHandler as _Handler
+from farandole.plugin.elastic import StateDictHandler
+from farandole.plugin.elastic import StateHandler as _Handler
 
 from farandole_torch._copies import Tensors
 from farandole_torch._loader import DataLoader

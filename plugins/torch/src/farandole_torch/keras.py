@@ -16,7 +16,7 @@ import farandole
 import torch as _torch
 from farandole import *  # noqa: F403
 from farandole.elastic import run as _run
-from farandole.plugin import build_keras as _build_keras
+from farandole.plugin.keras import build as _build_keras
 
 try:
     import keras

@@ -1,0 +1,50 @@
+"""For a plugin with a native part that calls the core itself (farandole.h), or that begins operations later."""
+
+from farandole._api.calls import check_types
+from farandole._api.earlier import await_earlier, before_unnamed
+from farandole._api.refusals import no_calls_while
+from farandole._runtime.native import core as _core
+from farandole._runtime.uncaught import translate_errors
+from farandole._start.environment import environment_default
+
+__all__ = [
+    "api_address",
+    "await_earlier",
+    "before_unnamed",
+    "call_site",
+    "check_types",
+    "environment_default",
+    "lost_rank",
+    "may_take_device_memory",
+    "no_calls_while",
+    "takes_device_memory",
+    "translate_errors",
+]
+
+
+def api_address() -> int:
+    """Address of the function table of farandole.h, for a plugin's native part. Valid as long as the process lives."""
+    return _core.api_address
+
+
+def takes_device_memory() -> bool:
+    """Returns whether a backend of this world performs operations on tensors as they lie on a device.
+
+    Those that none performs there the core stages in pinned host memory. False before `init`, and in a world of one.
+    """
+    return _core.takes_device_memory()
+
+
+def may_take_device_memory() -> bool:
+    """Returns whether the settings list a backend that takes tensors as they lie on a device. Before `init`, too."""
+    return _core.settings_take_device_memory()
+
+
+def lost_rank() -> tuple[int, str] | None:
+    """The rank whose loss has ended this world, and how; None while there is none."""
+    return _core.lost_rank()
+
+
+def call_site() -> str:
+    """Where the user's program called, "train.py:12", above Farandole's and the framework's frames; for messages."""
+    return _core.call_site(1)
