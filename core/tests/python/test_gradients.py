@@ -172,11 +172,11 @@ def test_gradients_can_be_added_between_steps(gradients):
     reducer = GradientReducer(noted, ["a", "b"], groups=[[0, 1]])
     reducer.ready(0, gradients[0])
     with pytest.raises(ValueError, match="before adding parameters"):
-        reducer.extend(["c"])
+        reducer.add(["c"])
     reducer.finish([0, 1], gradients.__getitem__)
     with pytest.raises(ValueError, match=r"unique.*b"):
-        reducer.extend(["c", "b"])
-    reducer.extend(["c", "d"])
+        reducer.add(["c", "b"])
+    reducer.add(["c", "d"])
     reducer.ready(3, gradients[3])
     reducer.finish(range(4), gradients.__getitem__)
     assert noted.names == ["gradients.a", "gradient.d", "gradients.a", "gradient.c"]
@@ -220,13 +220,14 @@ def test_what_cannot_be_submitted_is_told_after_all_others_are_complete(gradient
 def test_sparse_gradients_go_another_way_even_out_of_a_group(gradients):
     noted, sent = Noted(), []
 
-    def sparse(index, gradient, name):
-        if index != 1:
-            return None
-        sent.append(name)
-        return Pending(lambda: gradient), 100
+    class WithSparse(GradientReducer):
+        is_sparse = staticmethod(lambda gradient: gradient is gradients[1])
 
-    reducer = GradientReducer(noted, list("abc"), groups=[[0, 1, 2]], sparse=sparse)
+        def start_sparse(self, index, gradient, name):
+            sent.append(name)
+            return Pending(lambda: gradient), 100
+
+    reducer = WithSparse(noted, list("abc"), groups=[[0, 1, 2]])
     for index in range(3):
         reducer.ready(index, gradients[index])
     assert (sent, noted.calls, reducer.submitted_bytes) == (["gradient.b"], [("gradients.a", 2)], 116)
@@ -267,7 +268,8 @@ def test_threads_may_report_gradients_at_once():
     values = [np.zeros(2, np.float32) for _ in names]
     groups = [[2 * i, 2 * i + 1] for i in range(pairs)]
     noted, meet, errors = Noted(), threading.Barrier(2), []
-    reducer = GradientReducer(noted, names, groups=groups, sparse=lambda *_: time.sleep(0.002))
+    reducer = GradientReducer(noted, names, groups=groups)
+    reducer.is_sparse = lambda _: time.sleep(0.002)
     reducer._group_of = TakesTime(reducer._group_of)
 
     def report(first):

@@ -90,7 +90,7 @@ def a_hook_that_raises(options):
             loss_of(model).backward()
     if hook is not None:
         hook.remove()
-        if optimizer._farandole.reducer.in_flight:
+        if optimizer._farandole.in_flight:
             with pytest.raises(ValueError, match=r"call synchronize\(\) first"):
                 optimizer.zero_grad()
     optimizer.synchronize()

@@ -22,7 +22,6 @@ from farandole._api.process_sets import ProcessSet
 from farandole._training.compression import Compressor, check_compressor
 
 T = TypeVar("T")
-Sparse = Callable[[int, T, str], tuple[Handle[T], int] | None]
 
 
 def even_groups(count: int, groups: int) -> list[list[int]]:
@@ -40,8 +39,19 @@ def even_groups(count: int, groups: int) -> list[list[int]]:
 class GradientReducer(Generic[T]):
     """Reduces one gradient per name, in place, as early as possible.
 
-    `ready` may be called from several threads at once (autograd has one per device), all else by one at a time.
+    Thread safety: `ready` may be called from several threads at once (autograd has one per device), all else by one at
+    a time. From `ready` to the submission in the core each gradient passes few functions, since models have many.
     """
+
+    is_sparse: Callable[[T], bool] | None = None
+    """A subclass for a framework with sparse gradients sets this, and overrides `start_sparse`."""
+
+    def start_sparse(self, index: int, gradient: T, name: str) -> tuple[Handle[T], int]:
+        """Start the reduction `name` of a gradient that is sparse. Returns its handle and the bytes that are sent.
+
+        The handle's result must be the gradient that was given; what becomes of the reduction, the subclass decides.
+        """
+        raise NotImplementedError
 
     def __init__(
         self,
@@ -54,7 +64,6 @@ class GradientReducer(Generic[T]):
         predivide_factor: float = 1.0,
         compression: Compressor[T] | None = None,
         process_set: ProcessSet | None = None,
-        sparse: Sparse[T] | None = None,
     ) -> None:
         """Start with no gradient reported.
 
@@ -67,9 +76,6 @@ class GradientReducer(Generic[T]):
             predivide_factor: divides before the sum, and is undone after; only with Average.
             compression: what travels instead of the gradients.
             process_set: the ranks whose gradients are reduced with each other, this one among them; by default all.
-            sparse: is asked first, with a gradient's index, the gradient and the operation's name: it returns None for
-                what is dense, else it starts the reduction and returns its handle and the bytes that are sent. The
-                handle's result must be the gradient that was given; what becomes of the reduction, `sparse` decides.
 
         Raises:
             ValueError: names that are not unique, an index in two groups, or an argument out of range.
@@ -78,7 +84,7 @@ class GradientReducer(Generic[T]):
         self._how = op, *predivide_factors(op, predivide_factor), process_set
         self._compression = compression or collectives.Compression.none
         check_compressor(self._compression)
-        self._sparse = sparse
+        self._compresses = self._compression is not collectives.Compression.none
         self._groups = _with_singles(groups, len(self._names))
         self._group_of = {index: group for group, indices in enumerate(self._groups) for index in indices}
         _check_unique(self._names)
@@ -157,31 +163,28 @@ class GradientReducer(Generic[T]):
             ValueError: the gradient was already submitted: more backward passes than announced.
         """
         with self._lock:
-            return self._ready(index, gradient)
+            if index in self._submitted or (self._holds and index in self._waiting):
+                raise self._too_many_passes(index)
+            self._seen[index] += 1
+            if self._seen[index] < self._passes:
+                return False
+            self._due(index, gradient)
+            return True
 
-    def _ready(self, index: int, gradient: T) -> bool:
-        if index in self._submitted or (self._holds and index in self._waiting):
-            raise ValueError(
-                f"the gradient of {self._names[index]!r} was computed again before the optimizer's step(): "
-                f"backward_passes_per_step is {self._passes}; {self._too_many_passes()}"
-            )
-        self._seen[index] += 1
-        if self._seen[index] < self._passes:
-            return False
-        self._due(index, gradient)
-        return True
-
-    def _too_many_passes(self) -> str:
-        remedy = "raise it, or call step() or synchronize() in between"
-        if self._passes == 1:
-            return remedy
-        return (
-            f"{remedy}. If a pass over the data ended in the middle of a step, because its number of batches is no "
-            f"multiple of {self._passes}, call step() after its last batch, which then reduces what is there, or leave "
-            "the last batches out (drop_last=True)"
+    def _too_many_passes(self, index: int) -> ValueError:
+        text = (
+            f"the gradient of {self._names[index]!r} was computed again before the optimizer's step(): "
+            f"backward_passes_per_step is {self._passes}; raise it, or call step() or synchronize() in between"
         )
+        if self._passes > 1:
+            text += (
+                ". If a pass over the data ended in the middle of a step, because its number of batches is no "
+                f"multiple of {self._passes}, call step() after its last batch, which then reduces what is there, or "
+                "leave the last batches out (drop_last=True)"
+            )
+        return ValueError(text)
 
-    def extend(self, names: Sequence[str]) -> None:
+    def add(self, names: Sequence[str]) -> None:
         """More gradients, each reduced alone; their indices follow those that there are.
 
         Raises:
@@ -228,73 +231,74 @@ class GradientReducer(Generic[T]):
             except Exception as error:
                 refusal = refusal or error
         for group in sorted({self._group_of[index] for index in self._waiting}):  # not all members are among `indices`
+            members = self._groups[group]
             try:
-                self._submit(group, [i for i in self._groups[group] if i in self._waiting])
+                if len(members) == 1:
+                    self._submit_alone(members[0], self._waiting.pop(members[0]))
+                else:
+                    self._submit_together([i for i in members if i in self._waiting])
             except Exception as error:
                 refusal = refusal or error
         return refusal
 
     def _due(self, index: int, gradient: T) -> None:
-        group = self._group_of[index]
-        members = self._groups[group]
-        if len(members) == 1 and not self._holds:
+        members = self._groups[self._group_of[index]]
+        if self._holds:
+            self._waiting[index] = gradient
+        elif len(members) == 1:
             self._submit_alone(index, gradient)
-            return
-        self._waiting[index] = gradient
-        if not self._holds and all(member in self._waiting for member in members):
-            self._submit(group, members)
-
-    def _submit(self, group: int, members: Sequence[int]) -> None:
-        """Start the reduction of these members of a group, which wait for it."""
-        if len(self._groups[group]) == 1:
-            self._submit_alone(members[0], self._waiting.pop(members[0]))
-            return
-        members = [index for index in members if not self._submit_sparse(index, self._waiting[index])]
-        gradients = [self._waiting.pop(index) for index in members]
-        if members:
-            sent, contexts = zip(*map(self._compression.compress, gradients), strict=True)
-            name, _ = self.operation_of(members[0])
-            handle = self._collectives.grouped_allreduce_async_(sent, None, name, *self._how)
-            self._together.append((handle, gradients, sent, contexts))
-            self._submitted.update(members)
+        else:
+            self._waiting[index] = gradient
+            if all(member in self._waiting for member in members):
+                self._submit_together(members)
 
     def _submit_alone(self, index: int, gradient: T) -> None:
-        """Start the reduction of a gradient that is in no group. A model has many, so this takes a short way."""
-        if not self._submit_sparse(index, gradient):
-            sent, context = self._compression.compress(gradient)
-            handle = self._collectives.allreduce_async_(sent, None, self._own_operations[index], *self._how)
+        """Start the reduction of a gradient that is in no group."""
+        name = self._own_operations[index]
+        if self.is_sparse is not None and self.is_sparse(gradient):
+            handle, size_bytes = self.start_sparse(index, gradient, name)
+            self._alone.append((handle, gradient, None, None))
+            self._sparse_bytes += size_bytes
+        else:
+            sent, context = self._compression.compress(gradient) if self._compresses else (gradient, None)
+            handle = self._collectives.allreduce_async_(sent, None, name, *self._how)
             self._alone.append((handle, gradient, sent, context))
-            self._submitted.add(index)
-
-    def _submit_sparse(self, index: int, gradient: T) -> bool:
-        started = None if self._sparse is None else self._sparse(index, gradient, self._own_operations[index])
-        if started is None:
-            return False
-        self._waiting.pop(index, None)
-        self._alone.append((started[0], gradient, None, None))
-        self._sparse_bytes += started[1]
         self._submitted.add(index)
-        return True
+
+    def _submit_together(self, members: Sequence[int]) -> None:
+        """Start the reduction of these members of a group, which wait for it; sparse ones go alone."""
+        if self.is_sparse is not None:
+            for index in [i for i in members if self.is_sparse(self._waiting[i])]:
+                self._submit_alone(index, self._waiting.pop(index))
+        gradients = {index: self._waiting.pop(index) for index in members if index in self._waiting}
+        if gradients:
+            sent, contexts = zip(*map(self._compression.compress, gradients.values()), strict=True)
+            name, _ = self.operation_of(members[0])
+            handle = self._collectives.grouped_allreduce_async_(sent, None, name, *self._how)
+            self._together.append((handle, list(gradients.values()), sent, contexts))
+            self._submitted.update(gradients)
 
     def _wait(self) -> Exception | None:
         """Wait for all; returns the first error."""
         first_error: Exception | None = None
         for handle, gradient, _, context in self._alone:
             try:
-                self._arrived(gradient, handle.wait(), context)
+                reduced = handle.wait()
+                if reduced is not gradient:
+                    self._write_back(gradient, reduced, context)
             except Exception as error:
                 first_error = first_error or error
         for handles, gradients, _, contexts in self._together:
             try:
-                for each in zip(gradients, handles.wait(), contexts, strict=True):
-                    self._arrived(*each)
+                for gradient, reduced, context in zip(gradients, handles.wait(), contexts, strict=True):
+                    if reduced is not gradient:
+                        self._write_back(gradient, reduced, context)
             except Exception as error:
                 first_error = first_error or error
         return first_error
 
-    def _arrived(self, gradient: T, reduced: T, context: object) -> None:
-        if reduced is not gradient:
-            self._collectives.adapter.assign(gradient, self._compression.decompress(reduced, context))
+    def _write_back(self, gradient: T, reduced: T, context: object) -> None:
+        self._collectives.adapter.assign(gradient, self._compression.decompress(reduced, context))
 
     def _bytes(self, tensor: T) -> int:
         dtype, shape = self._collectives.adapter.describe(tensor)

@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 from farandole import Adasum, Handle, MismatchError, ProcessSet
-from farandole.plugin import Compressor, check_compressor, is_alone
+from farandole.plugin import Compressor, check_compressor
 
 from farandole_torch._adapter import Tensor, collectives, span
+from farandole_torch._agreement import Agreement, Plan, Required
 from farandole_torch._checksums import checksums
-from farandole_torch._frozen import Agreement, Plan, Required
-from farandole_torch._owners import Parameter, check_free, check_owned, reducing, take
+from farandole_torch._owners import Parameter, check_free, reducing
 from farandole_torch._private import after_each_step
 
 
@@ -43,8 +43,11 @@ class _Change:
         self.parameter.copy_(self.start)
 
 
-class Deltas:
-    """The steps of one optimizer; what `Reduction` is for gradients, with the same functions."""
+class Deltas(Agreement):
+    """The steps of one optimizer; what `Reduction` is for gradients, with the same functions.
+
+    Gradients are each rank's own anyway: inside `no_sync` only a step is refused.
+    """
 
     def __init__(
         self,
@@ -53,23 +56,17 @@ class Deltas:
         compression: Compressor[Tensor],
         process_set: ProcessSet | None,
     ) -> None:
-        self._parameters, self._names = list(parameters), list(names)
+        super().__init__(parameters, names, process_set)
         check_compressor(compression)
-        self._compression, self._process_set = compression, process_set
+        self._compression = compression
         self._changes: list[_Change] = []  # of a step that is under way
-        self._agreement = Agreement(process_set)
         self._required: Required = ()  # in the step that is under way
-        self._taken: set[int] = set()  # indices of parameters
-        self.pauses = False  # `no_sync`: only a step inside is refused, since gradients are each rank's own anyway
-        self.has_lost = False  # another optimizer has taken a parameter
-        self.in_flight = False  # the optimizer has stepped, and what it has changed is being combined
-        self._is_alone = True
+        self._has_stepped = False  # and what that has changed is being combined
 
-    def start(self, optimizer: Any, alone: bool) -> None:
-        """Begin to watch the optimizer's steps."""
-        self._is_alone, self._optimizer = alone, weakref.ref(optimizer)
-        if not alone:
-            self._begin_watching(optimizer)
+    @property
+    def in_flight(self) -> bool:
+        """Returns whether the optimizer has stepped, and what it has changed is being combined."""
+        return self._has_stepped
 
     def _begin_watching(self, optimizer: Any) -> None:
         self._take()
@@ -92,22 +89,17 @@ class Deltas:
                 self._agree()
                 self._combine()
         except Exception as error:
-            self._forget()
-            self._agreement.explain(self._plan(), self._required, error)
+            self._end()
+            self._explain(self._required, error)
             raise
-        self._forget()
+        self._end()
 
     def forget(self) -> None:
-        """As of `Reduction`."""
-        self._forget()
-        self._agreement.forget()
-        optimizer = self._optimizer()
-        if self._is_alone and optimizer is not None and not is_alone(self._process_set):
-            self._is_alone = False
-            self._begin_watching(optimizer)
+        self._end()
+        super().forget()
 
-    def _forget(self) -> None:
-        self._changes, self.in_flight = [], False
+    def _end(self) -> None:
+        self._changes, self._has_stepped = [], False
 
     def _combine(self) -> None:
         error: Exception | None = None
@@ -128,17 +120,16 @@ class Deltas:
             change.parameter.copy_(change.start + result)  # interrupted here, it can be done again
 
     def _agree(self) -> None:
-        """Raises MismatchError where the ranks have not frozen the same parameters; see `_frozen`."""
-        before, required = self._agreement.required, self._required
+        """Raises MismatchError where the ranks have not frozen the same parameters; see `_agreement`."""
+        before, required = self._agreed, self._required
         if before is None:
-            sums = checksums(self._parameters, required)
-            refusal = self._agreement.ask_at_first(self._plan(), required, sums)
+            refusal = self._ask_at_first(required, checksums(self._parameters, required))
         elif before == required or any(change.handle for change in self._changes):
             return
         else:
             first, *others = [i for i, each in enumerate(before) if each] or [0]
             try:
-                refusal = self._agreement.ask(self._plan(), required, f"delta.{self._names[first]}")
+                refusal = self._ask(required, f"delta.{self._names[first]}")
             except MismatchError:  # some have not changed, and wait for the others
                 for i in others:
                     self._reduced(self._names[i], torch.zeros_like(self._parameters[i])).wait()
@@ -186,12 +177,6 @@ class Deltas:
                 f"{call} came after a step() that was interrupted: call synchronize() first, which completes the step"
             )
 
-    def _take(self) -> None:
-        """The parameters that are no longer frozen, too."""
-        new = [i for i, each in enumerate(self._parameters) if each.requires_grad and i not in self._taken]
-        self._taken.update(new)
-        take([self._parameters[i] for i in new], self)
-
     def _before_step(self) -> None:
         self._check_complete("step()")
         if self.pauses:
@@ -199,8 +184,7 @@ class Deltas:
                 "step() came inside no_sync(), and with op=Adasum it reduces what it has changed: leave no_sync() "
                 "before the last backward() of a step"
             )
-        if self.has_lost:
-            check_owned({self._names[i]: self._parameters[i] for i in self._taken}, self)
+        self._check_owned()
         self._take()
         self._required = tuple(parameter.requires_grad for parameter in self._parameters)
         self._changes = [
@@ -210,7 +194,7 @@ class Deltas:
         ]
 
     def _after_step(self) -> None:
-        self.in_flight = True
+        self._has_stepped = True
         with span("farandole.DistributedOptimizer.combine"):
             self.synchronize()
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import torch
 from farandole import Adasum, Average, ProcessSet, ReduceOp
-from farandole.plugin import Compressor, GradientReducer, even_groups, extend, is_alone, predivide_factors, reduction
+from farandole.plugin import Compressor, even_groups, extend, is_alone, predivide_factors, reduction
 
-from farandole_torch._adapter import Compression, Tensor, collectives
+from farandole_torch._adapter import Compression, Tensor
 from farandole_torch._deltas import Deltas
 from farandole_torch._owners import Parameter, check_free
 from farandole_torch._private import complete
@@ -94,9 +93,8 @@ def DistributedOptimizer(  # the name that Horovod's users know
         deltas = Deltas(parameters, names.chosen, compression, process_set)
         _make_distributed(optimizer, deltas, names).start(optimizer, alone)
         return cast(Distributed, optimizer)
-    watching = Reduction(parameters, names.chosen, sparse_as_dense, op, process_set, overlap)
-    reducer: GradientReducer[Tensor] = GradientReducer(
-        collectives,
+    watching = Reduction(
+        parameters,
         names.chosen,
         groups=indices,
         passes=backward_passes_per_step,
@@ -104,9 +102,10 @@ def DistributedOptimizer(  # the name that Horovod's users know
         predivide_factor=gradient_predivide_factor,
         compression=compression,
         process_set=process_set,
-        sparse=_weakly(watching),
+        sparse_as_dense=sparse_as_dense,
+        overlap=overlap,
     )
-    _make_distributed(optimizer, watching, names).start(optimizer, reducer, alone)
+    _make_distributed(optimizer, watching, names).start(optimizer, alone)
     return cast(Distributed, optimizer)
 
 
@@ -245,19 +244,6 @@ def _make_distributed(optimizer: Any, watching: Watching, names: _Names) -> Watc
     optimizer._farandole, optimizer._farandole_names = watching, names
     complete(optimizer)
     return watching
-
-
-def _weakly(watching: Reduction) -> Any:
-    """Its `reduce_sparse`, for the reducer: which must not keep a discarded optimizer at work."""
-    weak = weakref.WeakMethod(watching.reduce_sparse)
-
-    def reduce_sparse(index: int, gradient: Tensor, name: str) -> Any:
-        if gradient.layout is not torch.sparse_coo:  # as most are, which need not ask whether the optimizer lives
-            return None
-        method = weak()
-        return method(index, gradient, name) if method is not None else None
-
-    return reduce_sparse
 
 
 class _Names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from operator import attrgetter
 
 import farandole
 import torch
@@ -19,7 +20,7 @@ def pays(parameters: Iterable[Parameter]) -> bool:
     with it (docs/design/training-steps.md has figures). The cores are those that this rank may use. Where each rank is
     bound to cores of its own, they are counted as if the ranks shared them, so idle ones may go unused.
     """
-    if farandole.local_size() < farandole.size() or any(not each.is_cpu for each in parameters):
+    if farandole.local_size() < farandole.size() or not all(map(attrgetter("is_cpu"), parameters)):
         return True
     threads: int = torch.get_num_threads()
     return farandole.local_size() * threads < len(os.sched_getaffinity(0))

@@ -1,7 +1,7 @@
-"""Between an optimizer's hooks and its GradientReducer.
+"""The gradients of one optimizer, from its hooks to their reduction.
 
-backward --hook of each parameter--> GradientReducer.ready
-step     --hook before it---------> GradientReducer.finish, unless `synchronize` came first
+backward --hook of each parameter--> ready
+step     --hook before it---------> finish, unless `synchronize` came first
 """
 
 from __future__ import annotations
@@ -10,77 +10,66 @@ import contextlib
 import logging
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
 from farandole import Average, Handle, MismatchError, ProcessSet, ReduceOp, Sum
-from farandole.plugin import GradientReducer, is_alone
+from farandole.plugin import GradientReducer
 
 from farandole_torch._adapter import Tensor, collectives, span
+from farandole_torch._agreement import Agreement, Plan, Required
 from farandole_torch._checksums import checksums
-from farandole_torch._frozen import Agreement, Plan, Required
 from farandole_torch._overlap import pays
-from farandole_torch._owners import Parameter, check_free, check_owned, reducing, take
+from farandole_torch._owners import Parameter, check_free, reducing
 from farandole_torch._private import before_each_step, version_of
 from farandole_torch._sparse import begin
 
 
-class Reduction:
-    """The gradients of one optimizer."""
+class Reduction(GradientReducer[Tensor], Agreement):
+    """The gradients of one optimizer: hooks hand them over, and a step waits until they are reduced."""
+
+    is_sparse = staticmethod(attrgetter("is_sparse"))
 
     def __init__(
         self,
         parameters: Sequence[Parameter],
         names: Sequence[str],
-        sparse_as_dense: bool,
+        *,
         op: ReduceOp,
         process_set: ProcessSet | None,
+        sparse_as_dense: bool,
         overlap: bool | None,
+        **how: Any,
     ) -> None:
-        """The reducer, which is told the same, follows: see `start`."""
+        """`how`: what else GradientReducer takes."""
         if overlap not in (None, True, False):
             raise ValueError(f"overlap={overlap!r} must be True, False or None")
+        GradientReducer.__init__(self, collectives, names, op=op, process_set=process_set, **how)
+        Agreement.__init__(self, parameters, names, process_set)
         self.skips = False  # steps reduce nothing
-        self.pauses = False  # `no_sync`: backward adds to gradients that stay this rank's own
         self.synchronized = False  # reduced since the last backward
-        self._parameters, self._names = list(parameters), list(names)
-        self._op, self._process_set, self._overlap = op, process_set, overlap
+        self._op, self._overlap = op, overlap
         self._sparse_as_dense = sparse_as_dense
         self._sparse_dims: dict[int, int] = {}  # index -> of the last sparse gradient
         self._reduced_as_dense: dict[int, int] = {}  # index -> the same, where dense ones are reduced in its place
-        self._hooked: set[int] = set()
-        self._agreement = Agreement(process_set)
         self._required: Required | None = None  # in the step that has begun
         self._handed: dict[int, tuple[Tensor, int]] = {}  # index -> the gradient that backward left, and its version
-        self.has_lost = False  # another optimizer has taken a parameter
-        self._is_alone = True
         self._told_of_leftover = False
         self._wants_sparse = False
 
-    def start(self, optimizer: Any, reducer: GradientReducer[Tensor], alone: bool) -> None:
-        """Begin to watch the parameters and the optimizer's steps. `alone`: there is nobody to reduce with."""
-        self.reducer, self._is_alone = reducer, alone
-        self._wants_sparse = isinstance(optimizer, torch.optim.SparseAdam)  # which refuses others
-        self._optimizer = weakref.ref(optimizer)
-        if not alone:
-            self._begin_watching(optimizer)
-
     def _begin_watching(self, optimizer: Any) -> None:
+        self._wants_sparse = isinstance(optimizer, torch.optim.SparseAdam)  # which refuses others
         self._watch()
-        weak = weakref.ref(self)
         # Ours comes first: hooks that the user registered before, say to clip, are to see the reduced gradients.
-        before_each_step(optimizer, lambda _, args, kwargs: _before_step(weak, args, kwargs))
+        before_each_step(optimizer, partial(_before_step, weakref.ref(self)))
 
     def forget(self) -> None:
-        """The world in which a step began is no more: forget the step, and ask the ranks of the next world again."""
-        self.reducer.forget()
+        GradientReducer.forget(self)
         self.synchronized = False
         self._required, self._handed = None, {}
-        self._agreement.forget()
-        optimizer = self._optimizer()
-        if self._is_alone and optimizer is not None and not is_alone(self._process_set):
-            self._is_alone = False
-            self._begin_watching(optimizer)
+        Agreement.forget(self)
 
     def synchronize(self) -> None:
         """Reduce all gradients and wait for them."""
@@ -91,8 +80,7 @@ class Reduction:
                 "the gradients were to be reduced inside no_sync(), where they stay this rank's own: leave no_sync() "
                 "before the last backward() of a step, and call step(), synchronize() and unscale_() after it"
             )
-        if self.has_lost:
-            check_owned({self._names[i]: self._parameters[i] for i in self._hooked}, self)
+        self._check_owned()
         self._watch()
         with span("farandole.DistributedOptimizer.synchronize"), reducing(self._names, self._process_set):
             self._reduce()
@@ -101,11 +89,10 @@ class Reduction:
     def _reduce(self) -> None:
         begun = self._required if self.in_flight else None
         required = self._begin() if begun is None else begun
-        if self._agreement.required is None:
-            sums = checksums(self._parameters, required)
-            self._obey(self._agreement.ask_at_first(self._plan(), required, sums))
-        elif required != self._agreement.required and (self.reducer.holds or not self.in_flight):
-            self._obey(self._ask(required, self._agreement.required))
+        if self._agreed is None:
+            self._obey(self._ask_at_first(required, checksums(self._parameters, required)))
+        elif required != self._agreed and (self.holds or not self.in_flight):
+            self._obey(self._ask_again(required, self._agreed))
         wanted = [i for i, each in enumerate(self._parameters) if each.requires_grad or required[i]]
         changed = self._changed()
         self._finish(wanted, required)
@@ -118,7 +105,7 @@ class Reduction:
             )
 
     def _plan(self) -> Plan:
-        operations = [[self._names[i] for i in indices] for indices in self.reducer.groups]
+        operations = [[self._names[i] for i in indices] for indices in self.groups]
         return Plan("gradients", self._names, operations)
 
     def _changed(self) -> str | None:
@@ -134,19 +121,19 @@ class Reduction:
 
     def _begin(self) -> Required:
         """Of a step: what it reduces is what requires a gradient now. Where that is new, the ranks are asked before."""
-        self._required = required = tuple(each.requires_grad for each in self._parameters)
+        self._required = required = tuple(map(attrgetter("requires_grad"), self._parameters))
         overlaps = pays(self._parameters) if self._overlap is None else self._overlap
-        if self._agreement.required != required or not overlaps:
-            self.reducer.hold()
+        if self._agreed != required or not overlaps:
+            self.hold()
         return required
 
-    def _ask(self, required: Required, before: Required) -> MismatchError | None:
-        operation, together = self.reducer.operation_of(before.index(True) if True in before else 0)
+    def _ask_again(self, required: Required, before: Required) -> MismatchError | None:
+        operation, together = self.operation_of(before.index(True) if True in before else 0)
         try:
-            return self._agreement.ask(self._plan(), required, operation)
+            return self._ask(required, operation)
         except MismatchError as error:  # some have not changed
             self._give_up([i for i, each in enumerate(before) if each and i not in together])
-            self._agreement.explain(self._plan(), required, error)
+            self._explain(required, error)
             raise
 
     def _obey(self, refusal: MismatchError | None) -> None:
@@ -157,15 +144,15 @@ class Reduction:
     def _give_up(self, expected: Sequence[int]) -> None:
         """Reduce nothing in this step but what other ranks wait for."""
         self._required, self._handed = None, {}
-        self.reducer.withdraw(range(len(self._names)))
+        self.withdraw(range(len(self._names)))
         with contextlib.suppress(Exception):  # there is an error to be told already
-            self.reducer.finish(expected, self._gradient)
+            self.finish(expected, self._gradient)
 
     def _finish(self, wanted: Sequence[int], required: Required) -> None:
         try:
-            self.reducer.finish(wanted, self._gradient)
+            self.finish(wanted, self._gradient)
         except Exception as error:
-            self._agreement.explain(self._plan(), required, error)
+            self._explain(required, error)
             raise
         finally:
             if not self.in_flight:
@@ -173,7 +160,7 @@ class Reduction:
 
     def before_step(self) -> None:
         """Does all that `step()` needs before it uses the gradients."""
-        if self.skips and not self.synchronized and self.reducer.in_flight:
+        if self.skips and not self.synchronized and self.in_flight:
             raise ValueError(
                 "step() under skip_synchronize() came while gradients are being reduced: call synchronize() before it"
             )
@@ -202,7 +189,7 @@ class Reduction:
                 "backward(), or call synchronize() first"
             )
         self.synchronized = False
-        if self.reducer.begun_passes:
+        if self.begun_passes:
             self._drop_leftover()
 
     def _drop_leftover(self) -> None:
@@ -212,31 +199,12 @@ class Reduction:
                 "zero_grad() drops the gradients of %d of %d backward passes: a pass over the data probably ended in "
                 "the middle of a step. Call step() before it, which reduces what is there, or leave the last batches "
                 "of the pass out (drop_last=True)",
-                self.reducer.begun_passes,
+                self.begun_passes,
                 self.passes,
             )
         self._told_of_leftover = True
         self._required = None
-        self.reducer.forget()
-
-    @property
-    def in_flight(self) -> bool:
-        """Returns whether gradients are on their way."""
-        return self.reducer.in_flight
-
-    @property
-    def passes(self) -> int:
-        """How many backward passes come before each step."""
-        return self.reducer.passes
-
-    @passes.setter
-    def passes(self, passes: int) -> None:
-        self.reducer.passes = passes
-
-    @property
-    def submitted_bytes(self) -> int:
-        """Bytes of gradients submitted since the last synchronization."""
-        return self.reducer.submitted_bytes
+        GradientReducer.forget(self)
 
     def before_extending(self) -> None:
         """Raises ValueError when gradients are on their way."""
@@ -247,28 +215,33 @@ class Reduction:
             )
 
     def extend(self, parameters: Sequence[Parameter], names: Sequence[str]) -> None:
-        """The optimizer has more parameters. Raises like GradientReducer.extend and `check_free`."""
+        """The optimizer has more parameters. Raises like `add` and `check_free`."""
         check_free(parameters, names)
-        self.reducer.extend(names)
+        self.add(names)
         self._required = None
         self._parameters += parameters
-        self._names += names
         if not self._is_alone:
             self._watch()
 
-    def accumulated(self, index: int) -> None:
-        """Backward has added to the gradient."""
+    @staticmethod
+    def _accumulated(weak: weakref.ref[Reduction], index: int, parameter: Parameter) -> None:
+        """Called by backward each time it has added to the parameter's gradient."""
+        self = weak()
+        if self is None:
+            return
         self.synchronized = False
-        if not self.has_lost and not self.pauses:
-            if self._required is None:
-                self._begin()
+        if self.has_lost or self.pauses:
+            return
+        if self._required is None:
+            self._begin()
+        gradient = parameter.grad
+        if gradient is None or gradient.layout is not torch.strided:
             gradient = self._gradient(index)
-            self._handed.pop(index, None)  # where `ready` raises, it is told already that this was changed
-            if self.reducer.ready(index, gradient):  # before the last pass it is this rank's own
-                self._handed[index] = gradient, version_of(gradient)
+        self._handed.pop(index, None)  # where `ready` raises, it is told already that this was changed
+        if self.ready(index, gradient):  # before the last pass it is this rank's own
+            self._handed[index] = gradient, version_of(gradient)
 
-    def reduce_sparse(self, index: int, gradient: Tensor, name: str) -> tuple[Handle[Tensor], int]:
-        """Start the reduction of a sparse gradient; returns what GradientReducer's `sparse` does."""
+    def start_sparse(self, index: int, gradient: Tensor, name: str) -> tuple[Handle[Tensor], int]:
         parameter = self._parameters[index]
         self._sparse_dims[index] = gradient.sparse_dim()
         handle, size_bytes = begin(gradient, name, self._op, self._process_set)
@@ -282,11 +255,8 @@ class Reduction:
     def _watch(self) -> None:
         """Hook the parameters that have none; a frozen one gets its hook when it is no longer frozen."""
         weak = weakref.ref(self)  # a hook must not keep a discarded optimizer at work
-        for index, parameter in enumerate(self._parameters):
-            if parameter.requires_grad and index not in self._hooked:
-                self._hooked.add(index)
-                parameter.register_post_accumulate_grad_hook(_Hook(weak, index))
-                take([parameter], self)
+        for index in self._take():
+            self._parameters[index].register_post_accumulate_grad_hook(partial(self._accumulated, weak, index))
 
     def _gradient(self, index: int) -> Tensor:
         parameter = self._parameters[index]
@@ -312,20 +282,8 @@ class Reduction:
         return zeros if index not in self._sparse_dims else zeros.to_sparse(self._sparse_dims[index])
 
 
-class _Hook:
-    """Called by backward each time it has added to the parameter's gradient."""
-
-    def __init__(self, reduction: weakref.ref[Reduction], index: int) -> None:
-        self._reduction, self._index = reduction, index
-
-    def __call__(self, parameter: Parameter) -> None:
-        reduction = self._reduction()
-        if reduction is not None:
-            reduction.accumulated(self._index)
-
-
 def _before_step(
-    weak: weakref.ref[Reduction], args: tuple[Any, ...], kwargs: dict[str, Any]
+    weak: weakref.ref[Reduction], _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """Reduce before step(); with a closure, each time after it, for that is where the gradients come from."""
     reduction = weak()

@@ -1,4 +1,4 @@
-"""Checks that the ranks reduce the same parameters: in the first step, and when a rank's frozen parameters change.
+"""The ranks agree on the parameters that they reduce: in the first step, and when a rank's frozen parameters change.
 
 first step, before anything is reduced --names, groups and own set, allgathered--> equal on all, or an error on all
                                        --checksums of the parameters with them--> equal on all, or a warning
@@ -12,16 +12,20 @@ sets to say about which parameter.
 from __future__ import annotations
 
 import itertools
+import weakref
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from farandole import Handle, MismatchError, ProcessSet, allgather_object, rank
+from farandole.plugin import is_alone
 from farandole.plugin.parameter_check import NOT_COMPARED, warn_about_differences
 
 from farandole_torch._adapter import Tensor, collectives
+from farandole_torch._owners import Parameter, check_owned, take
 
 Required = tuple[bool, ...]  # of each parameter, whether it requires a gradient
 _NAMED = 3  # parameters in a message
@@ -37,45 +41,85 @@ class Plan:
     operations: Sequence[Sequence[str]]  # what is reduced together
 
 
-class Agreement:
-    """The parameters that the ranks agree to reduce."""
+class Agreement(ABC):
+    """The parameters of one optimizer, which the ranks agree to reduce: the base of what reduces them."""
 
-    def __init__(self, process_set: ProcessSet | None) -> None:
-        self.required: Required | None = None  # of the last step
-        self._process_set = process_set
+    def __init__(self, parameters: Sequence[Parameter], names: Sequence[str], process_set: ProcessSet | None) -> None:
+        self._parameters, self._names, self._process_set = list(parameters), list(names), process_set
+        self.pauses = False  # `no_sync`
+        self.has_lost = False  # another optimizer has taken a parameter
+        self._owned: set[int] = set()  # indices of the parameters that are, or were, not frozen
+        self._is_alone = True
+        self._agreed: Required | None = None  # in the last step
         self._asked: Handle[Tensor] | None = None  # what Ctrl-C has interrupted is taken up again
 
-    def forget(self) -> None:
-        """The next step is the first one again, of other ranks."""
-        self.required, self._asked = None, None
+    @property
+    @abstractmethod
+    def in_flight(self) -> bool:
+        """Returns whether a reduction is on its way."""
 
-    def ask_at_first(self, plan: Plan, required: Required, sums: Sequence[int] = ()) -> MismatchError | None:
+    @abstractmethod
+    def _begin_watching(self, optimizer: Any) -> None:
+        """There are other ranks now: call this object in each step, and take the parameters."""
+
+    @abstractmethod
+    def _plan(self) -> Plan:
+        """What is reduced while no parameter is frozen."""
+
+    def start(self, optimizer: Any, alone: bool) -> None:
+        """Begin to watch the optimizer's steps. `alone`: there is nobody to reduce with."""
+        self._is_alone, self._optimizer = alone, weakref.ref(optimizer)
+        if not alone:
+            self._begin_watching(optimizer)
+
+    def forget(self) -> None:
+        """The world in which a step began is no more: forget the step, and ask the ranks of the next world again."""
+        self._agreed, self._asked = None, None
+        optimizer = self._optimizer()
+        if self._is_alone and optimizer is not None and not is_alone(self._process_set):
+            self._is_alone = False
+            self._begin_watching(optimizer)
+
+    def _take(self) -> list[int]:
+        """Own the parameters that are no longer frozen, too. Returns the indices of the new ones."""
+        new = [i for i, each in enumerate(self._parameters) if each.requires_grad and i not in self._owned]
+        self._owned.update(new)
+        take([self._parameters[i] for i in new], self)
+        return new
+
+    def _check_owned(self) -> None:
+        """Raises ValueError where another optimizer has taken a parameter and is still there."""
+        if self.has_lost:
+            check_owned({self._names[i]: self._parameters[i] for i in self._owned}, self)
+
+    def _ask_at_first(self, required: Required, sums: Sequence[int] = ()) -> MismatchError | None:
         """Compare this rank's set with those of all others, whose first step it is, too; blocks.
 
         sums: checksums of the parameters, which are compared with it; ranks whose parameters differ are warned about.
         """
-        return self._judged(plan, required, self._ask(plan, required, _first_step(plan), sums))
+        return self._judged(required, self._gathered(required, _first_step(self._names), sums))
 
-    def ask(self, plan: Plan, required: Required, operation: str) -> MismatchError | None:
+    def _ask(self, required: Required, operation: str) -> MismatchError | None:
         """Likewise, where others may not ask, but begin the reduction of this name.
 
-        Raises MismatchError if they do: `explain` follows when all operations that they wait for are complete.
+        Raises MismatchError if they do: `_explain` follows when all operations that they wait for are complete.
         """
-        return self._judged(plan, required, self._ask(plan, required, operation))
+        return self._judged(required, self._gathered(required, operation))
 
-    def explain(self, plan: Plan, required: Required, error: Exception) -> None:
+    def _explain(self, required: Required, error: Exception) -> None:
         """Where `error` is that only some ranks have asked, compare the sets. Raises MismatchError if they differ."""
         told = next((each for each in (error, error.__cause__) if isinstance(each, MismatchError)), None)
         if told is not None and "allgather" in told.operations:
-            refusal = self.ask_at_first(plan, required)
+            refusal = self._ask_at_first(required)
             if refusal is not None:
                 raise refusal from error
 
-    def _ask(self, plan: Plan, required: Required, name: str, sums: Sequence[int] = ()) -> Tensor:
+    def _gathered(self, required: Required, name: str, sums: Sequence[int] = ()) -> Tensor:
         """Of each rank: its number, that of its parameters, what its plan amounts to, its set, and its checksums."""
         if self._asked is None:
-            compared = sums or [NOT_COMPARED] * len(plan.names)
-            mine = [rank(), len(plan.names), zlib.crc32(repr(plan).encode()), *required, *compared]
+            count = len(self._names)
+            compared = sums or [NOT_COMPARED] * count
+            mine = [rank(), count, zlib.crc32(repr(self._plan()).encode()), *required, *compared]
             self._asked = collectives.allgather_async(torch.tensor(mine), name, self._process_set)
         try:
             gathered = self._asked.wait()
@@ -85,7 +129,7 @@ class Agreement:
         self._asked = None
         return gathered
 
-    def _judged(self, plan: Plan, required: Required, gathered: Tensor) -> MismatchError | None:
+    def _judged(self, required: Required, gathered: Tensor) -> MismatchError | None:
         values, kinds, sets, sums = gathered.tolist(), set(), {}, {}
         while values:
             of_rank, count, plan_of_rank = values[:3]
@@ -93,25 +137,26 @@ class Agreement:
             sets[of_rank], sums[of_rank] = values[3 : 3 + count], values[3 + count : 3 + 2 * count]
             values = values[3 + 2 * count :]
         if len(kinds) > 1:
-            of_ranks = allgather_object((rank(), plan), name=f"{_first_step(plan)}.plan", process_set=self._process_set)
+            name = f"{_first_step(self._names)}.plan"
+            of_ranks = allgather_object((rank(), self._plan()), name=name, process_set=self._process_set)
             return MismatchError(f"the ranks' optimizers {_difference(of_ranks)}")
-        told = [text for i, name in enumerate(plan.names) if (text := _differing(name, sets, i))]
+        told = [text for i, name in enumerate(self._names) if (text := _differing(name, sets, i))]
         if told:
             return MismatchError(
                 f"the ranks have not frozen the same parameters: {_some(told)}; set requires_grad alike on all "
                 "ranks before the same step"
             )
-        warn_about_differences(plan.names, sums, _REMEDY)
-        self.required = required
+        warn_about_differences(self._names, sums, _REMEDY)
+        self._agreed = required
         return None
 
 
-def _first_step(plan: Plan) -> str:
+def _first_step(names: Sequence[str]) -> str:
     """The name of the exchange: another one for each optimizer, and equal on ranks that disagree about some parameters.
 
     So that optimizers in several threads do not take part in each other's.
     """
-    return f"DistributedOptimizer.first_step.{min(plan.names, default='')}"
+    return f"DistributedOptimizer.first_step.{min(names, default='')}"
 
 
 def _difference(of_ranks: Sequence[tuple[int, Plan]]) -> str:
