@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import torch
@@ -159,10 +161,8 @@ class Distributed(_Optimizer):  # type: ignore[misc, unused-ignore]  # torch is 
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """As in torch. A caller that unscales the gradients, such as a GradScaler, gets the reduced ones."""
-        # torch's calls its method _unscale_grads_, as do those that derive from it (FSDP's); unscale_grads and the like
-        # are others' own.
-        if "unscale" in sys._getframe(1).f_code.co_name:
+        """As in torch. A GradScaler gets the reduced gradients, since it asks for the groups to unscale them."""
+        if _is_method(sys._getframe(1).f_code, torch.amp.GradScaler):
             self._farandole.before_unscaling()
         own = self.__dict__
         groups: list[dict[str, Any]] = own["param_groups"] if "param_groups" in own else super().param_groups
@@ -237,6 +237,13 @@ def _parameters_of(optimizer: Any) -> list[Parameter]:
     if isinstance(optimizer, Distributed):
         raise ValueError("this optimizer is distributed already; wrap it once")
     return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _is_method(code: CodeType, kind: type[Any]) -> bool:
+    """Returns whether this is the code of a method of the class, or of one that derives from it, such as FSDP's."""
+    method: Any = vars(kind).get(code.co_name)
+    own = getattr(inspect.unwrap(method), "__code__", None)
+    return own is code or any(_is_method(code, each) for each in kind.__subclasses__())
 
 
 def _make_distributed(optimizer: Any, watching: Watching, names: _Names) -> Watching:

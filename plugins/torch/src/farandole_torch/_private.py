@@ -11,13 +11,12 @@ Checked on PyTorch 2.3 to 2.13; docs/guide/torch.md says when, and how far.
 | `Optimizer._optimizer_step_pre_hooks`, `_optimizer_step_post_hooks` | our hooks come before the user's | here |
 | `Optimizer.__setstate__` | makes the hooks of an optimizer whose class does not call torch's `__init__` | here |
 | `Variable._execution_engine.queue_callback` | a call when backward is over | here |
-| `torch.autograd.graph._engine_run_backward` | as a caller, by its name: what backward calls without Python | here |
+| `torch.autograd.graph._engine_run_backward` | as a caller: what backward calls without Python | here |
 | `torch._C._dynamo.eval_frame.set_code_exec_strategy` | keeps Dynamo from what a function runs (2.13 only) | here |
 | `torch._C._current_autograd_node` | tells whether a backward pass still runs nodes | here |
 | `function._torchdynamo_disable` | tells Dynamo not to look into it | here |
 | `Tensor._version` | tells a gradient that was changed while it was being reduced | here |
 | `_BatchNorm._check_input_dim` | is replaced by one that says more | _normalization.py |
-| `GradScaler._unscale_grads_` | as a caller, by its name: reduction comes before it | _optimizer.py |
 | `ProcessGroup._allgather_base`, `_reduce_scatter_base` | are what some versions call of ours | _process_group.py |
 
 A rule of tests/architecture lets no other module reach for such names.
@@ -36,6 +35,7 @@ import torch
 BatchNorm = torch.nn.modules.batchnorm._BatchNorm
 is_profiler_on = torch.autograd._profiler_enabled
 version_of = attrgetter("_version")  # of a tensor: how often it was written
+_RUN_BACKWARD = getattr(torch.autograd.graph._engine_run_backward, "__code__", None)
 
 
 def when_cuda_is_initialized(call: Callable[[], None]) -> None:
@@ -66,8 +66,7 @@ def hide_from_dynamo(function: Any) -> None:
 
 def is_called_by_engine(frame: FrameType) -> bool:
     """Returns whether autograd's engine has called this frame: C++ did, and no hook or callback in Python."""
-    caller = frame.f_back
-    return caller is not None and caller.f_code.co_name == "_engine_run_backward"
+    return frame.f_back is not None and frame.f_back.f_code is _RUN_BACKWARD
 
 
 def is_called_by_backward(frame: FrameType) -> bool:
