@@ -26,7 +26,7 @@ class Kernel {
     ++uses_;
     farandole::SlotBuffer& slots = *buffers_[uses_ % 2];
     if (tensor.size_bytes() <= farandole::kMostInOnePhase) {
-      slots.Put(me_, &tensor, 1, uses_);
+      slots.Put(&tensor, 1, uses_);
       Await([&] { return slots.AllHavePut(uses_); });
       buffers_[(uses_ + 1) % 2]->AskForLinesOf(me_);
       return farandole::ReduceSlots(slots, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, me_);

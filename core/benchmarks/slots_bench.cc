@@ -66,7 +66,7 @@ class Member {
   void Allreduce() {
     ++uses_;
     SlotBuffer& slots = buffers_[uses_ & 1];
-    slots.Put(me_, &segment_, 1, uses_);
+    slots.Put(&segment_, 1, uses_);
     for (int pauses = 0; !slots.AllHavePut(uses_); ++pauses) {
       CpuPause();
       if (pauses > 5000) sched_yield();

@@ -42,14 +42,14 @@ void Record(Operations* operations, Operation* operation) {
 
 // ---- the data of small operations. Under the lock; nothing here allocates
 
-void PutSmall(const Operation& operation, const ProcessSet& set, bool wants_bell) {
+void PutSmall(const Operation& operation, bool wants_bell) {
   const Span<const SlotTensor> tensors = operation.slot_tensors();
   const Admission& admission = operation.admission;
   SlotBuffer slots = *admission.slots;
   if (admission.large) {
     slots.PutForOthers(tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
   } else {
-    slots.Put(set.position, tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
+    slots.Put(tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
   }
   RingFence();
 }
@@ -186,7 +186,7 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
     by_ticket.Put(operation);
     Record(this, operation.get());
     if (admission.slots) {
-      PutSmall(*operation, *admission.set, wants_bell);
+      PutSmall(*operation, wants_bell);
       if (negotiation.IsReady(admission)) {
         RingForSmall(*world, admission, *admission.set);
         complete = AdvanceSlots(this, admission.ticket);
@@ -239,7 +239,7 @@ bool Operations::EnterBorrowed(const RequestView& request, std::string_view name
     const SlotTensor& tensor = operation->slot_tensors()[0];
     ++entered;
     CountBytes(tensor.size_bytes());
-    PutSmall(*operation, set, /*wants_bell=*/false);
+    PutSmall(*operation, /*wants_bell=*/false);
     Record(this, operation.get());  // after the write, to overlap with the transfer
     if (CompletesAtOnce(*this, *operation, *known, set)) {
       // A small one ends without another look at the clock.

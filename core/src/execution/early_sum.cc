@@ -46,7 +46,7 @@ MessageTag EarlySum::Tag() const {
 
 void EarlySum::WriteInput() const {
   SlotBuffer slots = this->slots();
-  slots.Put(set().member(), tensors_.data(), tensors_.size(), admission().stamp());
+  slots.Put(tensors_.data(), tensors_.size(), admission().stamp());
 }
 
 // A rank that has joined sends zeros.

@@ -39,9 +39,9 @@ void SlotBuffer::AskForLinesOf(int member) const {
   for (size_t at = 0; at < stride_bytes_; at += kLineBytes) AskForLine(lines + at);
 }
 
-void SlotBuffer::Put(int member, const SlotTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell) {
+void SlotBuffer::Put(const SlotTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell) {
   FRD_FAILPOINT("slots.put");
-  std::byte* at = payload_to_write(member);
+  std::byte* at = payload_to_write(self_);
   for (size_t i = 0; i < tensor_count; ++i) {
     const size_t size_bytes = tensors[i].size_bytes();
     if (tensors[i].input != nullptr) {
@@ -52,7 +52,7 @@ void SlotBuffer::Put(int member, const SlotTensor* tensors, size_t tensor_count,
     at += size_bytes;
   }
   // The release publishes the payload along with the number.
-  line(member)->stamp.store(wants_bell ? stamp | kWantsBell : stamp, std::memory_order_release);
+  line(self_)->stamp.store(wants_bell ? stamp | kWantsBell : stamp, std::memory_order_release);
 }
 
 // In whole lines, which do not cross between members twice. The remainder that fills no line goes to a different member

@@ -62,8 +62,8 @@ class SlotBuffer {
   // Forgets all uses, for another operation. A thread that still polls an operation that has just ended can only see 0,
   // which no use has.
   void Clear();
-  // REQUIRES: this member has read everything of the use before.
-  void Put(int member, const SlotTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell = false);
+  // Writes this member's inputs. REQUIRES: this member has read everything of the use before.
+  void Put(const SlotTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell = false);
   // The number of the use that the member put last in this buffer; 0 before its first.
   uint64_t LatestOf(int member) const { return line(member)->stamp.load(std::memory_order_acquire) & ~kWantsBell; }
   bool HasPut(int member, uint64_t stamp) const { return LatestOf(member) == stamp; }
@@ -76,7 +76,7 @@ class SlotBuffer {
   };
   // The elements of tensor `index` of a payload that a member reduces for all.
   Elements ShareOf(const SlotTensor& tensor, size_t index, int member) const;
-  // As Put, by this member, without its own share, which it takes from its input.
+  // As Put, without this member's own share, which it takes from its input.
   void PutForOthers(const SlotTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell);
   // This member has written its share of the result.
   void StampShare(uint64_t stamp) const { line(self_)->reduced.store(stamp, std::memory_order_release); }

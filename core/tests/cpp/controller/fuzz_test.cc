@@ -187,7 +187,7 @@ struct Member {
   void Put(const Description& description, Admission* admission) {
     const float data[6] = {1, 2, 3, 4, 5, 6};
     const SlotTensor tensor{data, nullptr, DType::kFloat32, 6};
-    admission->slots->Put(admission->set->position, &tensor, description.signature.tensors.size(), admission->stamp());
+    admission->slots->Put(&tensor, description.signature.tensors.size(), admission->stamp());
     if (negotiation.IsReady(*admission) && negotiation.IsSmall(admission->ticket))
       negotiation.EndSmall(admission->ticket);
   }
@@ -274,7 +274,10 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &admission).ok());
   const float data[6] = {};
   const SlotTensor tensor{data, nullptr, DType::kFloat32, 6};
-  for (int each : {0, 1}) admission.slots->Put(each, &tensor, 1, admission.stamp());
+  admission.slots->Put(&tensor, 1, admission.stamp());
+  ASSERT_TRUE(admission.slots->payload_is_in_line());  // so the memory begins with the first payload
+  SlotBuffer other(admission.slots->payload_to_write(0), 2, sizeof data, /*self=*/1);
+  other.Put(&tensor, 1, admission.stamp());
   ASSERT_TRUE(negotiation.IsReady(admission));
   ASSERT_TRUE(negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, 5), &events).ok());
   EXPECT_FALSE(negotiation.IsReady(admission)) << "the log says what it is worth";

@@ -127,7 +127,7 @@ class SimulatedJob {
   bool EnterCall(Rank* rank, const std::shared_ptr<Operation>& operation);
   void Put(const Operation& operation);
   static void Fill(const Operation& operation, int64_t* elements, size_t count);
-  void PutIntoSlots(const Operation& operation, SlotBuffer slots, int member, bool wants_bell);
+  void PutIntoSlots(const Operation& operation, SlotBuffer slots, bool wants_bell);
   bool GoOnWithEarly(Rank* rank, const std::shared_ptr<Operation>& operation);
   void PutToOthers(int r, const Operation& operation);
   static std::vector<std::pair<size_t, size_t>> TensorsOf(const Operation& operation);

@@ -157,7 +157,7 @@ bool SimulatedJob::EnterCall(Rank* rank, const std::shared_ptr<Operation>& opera
 }
 
 void SimulatedJob::Put(const Operation& operation) {
-  PutIntoSlots(operation, *operation.admission.slots, operation.admission.set->position, random_() % 2 == 0);
+  PutIntoSlots(operation, *operation.admission.slots, random_() % 2 == 0);
 }
 
 // The data say whose they are and of which call: the rank at position p of n fills the elements p, p + n, p + 2n ...
@@ -168,7 +168,7 @@ void SimulatedJob::Fill(const Operation& operation, int64_t* elements, size_t co
     elements[i] = static_cast<int64_t>(operation.call.tag);
 }
 
-void SimulatedJob::PutIntoSlots(const Operation& operation, SlotBuffer slots, int member, bool wants_bell) {
+void SimulatedJob::PutIntoSlots(const Operation& operation, SlotBuffer slots, bool wants_bell) {
   const Signature& signature = operation.call.description.signature;
   std::vector<std::vector<int64_t>> data;
   std::vector<SlotTensor> tensors;
@@ -178,7 +178,7 @@ void SimulatedJob::PutIntoSlots(const Operation& operation, SlotBuffer slots, in
     Fill(operation, values.data(), elements);
     tensors.push_back({values.data(), nullptr, tensor.dtype, elements});
   }
-  slots.Put(member, tensors.data(), tensors.size(), operation.admission.stamp(), wants_bell);
+  slots.Put(tensors.data(), tensors.size(), operation.admission.stamp(), wants_bell);
 }
 
 // ---- early operations, as EarlySum (execution/early_sum.h) and EarlySums do them
@@ -189,7 +189,7 @@ bool SimulatedJob::GoOnWithEarly(Rank* rank, const std::shared_ptr<Operation>& o
   const bool leads = admission.set->member() == 0;
   if (!operation->begun) {
     operation->begun = true;
-    if (admission.node_slots) PutIntoSlots(*operation, *admission.node_slots, admission.set->member(), false);
+    if (admission.node_slots) PutIntoSlots(*operation, *admission.node_slots, false);
     return true;
   }
   const bool collected = !admission.node_slots || admission.node_slots->AllHavePut(admission.stamp());

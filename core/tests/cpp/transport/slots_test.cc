@@ -106,7 +106,7 @@ std::string Allreduce(Payload& payload, uint64_t use, int member, std::string in
     CopyShares(slots, tensors.data(), tensors.size());
     return input;
   }
-  slots.Put(member, tensors.data(), tensors.size(), use);
+  slots.Put(tensors.data(), tensors.size(), use);
   Yield([&] { return slots.AllHavePut(use); });
   const bool reads_own = use % 3 != 0;  // both kinds, with both buffers
   ReduceSlots(slots, reduce, scale, tensors.data(), tensors.size(), reads_own ? member : kNoMember);
@@ -191,8 +191,8 @@ TEST(Slots, AMemberWithoutMemoryContributesZerosAndGetsNoResult) {
       CopyShares(first, mine.data(), mine.size());
       CopyShares(second, none.data(), none.size());
     } else {
-      first.Put(0, mine.data(), mine.size(), use);
-      second.Put(1, none.data(), none.size(), use);
+      first.Put(mine.data(), mine.size(), use);
+      second.Put(none.data(), none.size(), use);
       ReduceSlots(first, ReduceOp::kSum, {}, mine.data(), mine.size(), use == 1 ? 0 : kNoMember);
       ReduceSlots(second, ReduceOp::kSum, {}, none.data(), none.size(), 1);
     }
@@ -204,14 +204,14 @@ TEST(Slots, ReportsWhichMembersHavePut) {
   Payload payload(3, {{DType::kFloat32, 1}});
   float value = 1;
   const SlotTensor tensor{&value, &value, DType::kFloat32, 1};
-  SlotBuffer& slots = payload.BufferOf(0, 1);
-  slots.Put(2, &tensor, 1, 1);
+  const SlotBuffer& slots = payload.BufferOf(0, 1);
+  payload.BufferOf(2, 1).Put(&tensor, 1, 1);
   EXPECT_FALSE(slots.HasPut(0, 1));
   EXPECT_TRUE(slots.HasPut(2, 1));
   EXPECT_FALSE(slots.HasPut(2, 3));
   EXPECT_FALSE(slots.AllHavePut(1));
-  slots.Put(0, &tensor, 1, 1);
-  slots.Put(1, &tensor, 1, 1);
+  payload.BufferOf(0, 1).Put(&tensor, 1, 1);
+  payload.BufferOf(1, 1).Put(&tensor, 1, 1);
   EXPECT_TRUE(slots.AllHavePut(1));
 }
 
@@ -226,7 +226,7 @@ TEST(Slots, SayTheSameToEachMemberOfWhoHasPut) {
   for (uint64_t use = 1; use <= 3; ++use) {
     for (int late = 0; late < kMembers; ++late) {
       for (const SlotBuffer& side : sides) EXPECT_FALSE(side.AllHavePut(use)) << "use " << use << ", member " << late;
-      sides[static_cast<size_t>(late)].Put(late, &tensor, 1, use);
+      sides[static_cast<size_t>(late)].Put(&tensor, 1, use);
     }
     for (const SlotBuffer& side : sides) EXPECT_TRUE(side.AllHavePut(use)) << "use " << use;
   }
