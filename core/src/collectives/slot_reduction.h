@@ -33,9 +33,9 @@ class TensorFold {
   void Run() const;                        // REQUIRES: AllHavePut
 
  private:
-  // Every instruction set reduces this many bytes in whole steps. A shorter tensor in the line of the sequence number
-  // is followed by zeros or another tensor, so the kernel may read past its end and write to a temporary buffer. That
-  // is faster than a loop of the exact length.
+  // Every instruction set reduces this many bytes in whole steps. Behind a shorter tensor in the line of the sequence
+  // number lies another tensor or the bytes of a former use. The kernel reads past its end and writes to a temporary
+  // buffer, and the results for what lies behind are dropped. That is faster than a loop of the exact length.
   static constexpr size_t kStepBytes = 32;
 
   const SlotTensor& tensor_;

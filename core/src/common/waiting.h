@@ -5,8 +5,8 @@
 //
 // Polling saves a few microseconds if the others are about to arrive, and slows down their computation if it goes on
 // for long. With more ranks than cores, a pausing thread keeps the rank that it waits for from running, so it yields at
-// once (docs/benchmarks/shared-memory.md#waiting). Where other programs compute, each yield may last for their slices of
-// several milliseconds, so yielding has a limit of time, too.
+// once (docs/benchmarks/shared-memory.md#waiting). Where other programs compute, each yield may last for their slices
+// of several milliseconds, so no yield begins after a millisecond.
 #pragma once
 
 #include <atomic>
@@ -35,11 +35,13 @@ class Waiter {
   // Pauses or yields once. Returns false once it is time to sleep.
   bool Again() {
     if (waits_ >= end_) return false;
-    if (waits_++ < pauses_) {
+    if (waits_ < pauses_) {
+      ++waits_;
       CpuPause();
       return true;
     }
-    if (waits_ == pauses_ + 1) yields_until_ = Now() + kMostYielding;
+    if (waits_ == pauses_) yields_until_ = Now() + kMostYielding;
+    ++waits_;
     std::this_thread::yield();
     if (Now() >= yields_until_) waits_ = end_;  // one more look, then sleep
     return true;

@@ -19,12 +19,13 @@
 
 namespace farandole {
 
-// A rank without data, which takes part in the operations of the others until all have joined. Owns whether this rank has
-// joined. Thread rule: the lock of Operations.
+// A rank without data, which takes part in the operations of the others until all have joined. Owns whether this rank
+// has joined. Thread rule: the lock of Operations.
 //
 // Rank 0 closes the ids of a rank that joins, and assigns ids only for single uses until all have joined. So a rank
-// that has joined counts no arrivals, and ASSIGN is its invitation. Rank 0 sends that after it has heard of the join:
-// a rank that helps another to its last operation is never heard of behind it.
+// that has joined counts no arrivals, and ASSIGN is its invitation. Rank 0 sends that after it has heard of the join.
+// So it hears the JOIN of a rank that helps with an operation before the JOINs of the ranks that have submitted it, and
+// never reports the helper as the last to join.
 class JoinState {
  public:
   JoinState(const NodeMembers& node, Outbox* outbox) : node_(node), outbox_(*outbox) {}

@@ -148,9 +148,10 @@ void UsesInFlight::EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationE
 
 // ---- small operations
 
-// A leader that retires the id sets the flag first and counts then. This rank looks for the flag after it has seen all
-// data. If it does not see the flag, the leader sees all data, too, and the use counts as completed for all. So once a
-// rank has reduced its share, the others will reduce theirs.
+// A leader that retires the id sets the flag first and counts then, with a full fence in between. This rank looks for
+// the flag after it has seen all data. If it does not see the flag, the leader sees all data, too, and the use counts
+// as completed for all. So once a rank has reduced its share, the others will reduce theirs. For the data of others the
+// order of two loads suffices; for this rank's own it takes the fence since it wrote them.
 bool UsesInFlight::IsReady(int id, const SlotBuffer& slots, bool large, uint64_t stamp) const {
   if (large && slots.HasReduced(slots.self(), stamp)) return slots.AllHaveReduced(stamp);
   if (!slots.AllHavePut(stamp)) return false;

@@ -223,7 +223,7 @@ class UsesInFlight {
     return SlotsOf(name, use).LatestOf(name.set().PositionOf(rank));
   }
   // See Negotiation::IsReady, for the data of a small operation. False while the id is retired and this rank has not
-  // reduced its share. Any thread.
+  // reduced its share. Any thread. REQUIRES: a full fence (RingFence) since this rank wrote its data.
   bool IsReady(int id, const SlotBuffer& slots, bool large, uint64_t stamp) const;
   bool HasReduced(const Name& name, int position) const;  // its share of a large operation
   bool IsLarge(const Name& name) const {

@@ -51,7 +51,7 @@ void PutSmall(const Operation& operation, bool wants_bell) {
   } else {
     slots.Put(tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
   }
-  RingFence();
+  RingFence();  // for bells, and for UsesInFlight::IsReady, which REQUIRES it
 }
 
 // Reduces: a small operation, which is then complete, or this rank's share of a large one. REQUIRES: all inputs are

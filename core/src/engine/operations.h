@@ -8,7 +8,8 @@
 // 1. Locks are taken in this order: ProgressLock, the lock of Naming, `mutex`.
 // 2. An operation ends without the lock of Naming and without `mutex`, since `done` may submit the next operation.
 // 3. Once is_broken is true, `broken` does not change.
-// 4. in_flight counts the operations between Begin and Complete.
+// 4. in_flight counts the operations that have begun, until their end is claimed. So where it is 0, all have been
+//    claimed, but a thread may still be in the `done` of one.
 #pragma once
 
 #include <atomic>
@@ -128,7 +129,7 @@ struct Operations {
 
   // Asks the other ranks to ring this rank's bell: the last one to write data for one of its small operations does.
   // Also rings those whose shares are missing, since their threads may have something else to do.
-  // REQUIRES: the caller then arms the bell, and polls once more afterwards.
+  // A caller that sleeps itself then arms the bell, and polls once more afterwards.
   void AskForBells();
 
   // Completes a small operation if all ranks have written their data and no other thread has completed it; a large one

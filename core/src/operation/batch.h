@@ -37,8 +37,8 @@ Status PlanBatch(const std::vector<ReadyOperation>& batch, int64_t fusion_thresh
                  std::vector<PlannedTask>* tasks);
 
 // ---- averages of integers, for any backend: it sums wide copies of the inputs (reduce/integer_average.h), and the
-// averages of these sums are the results. The copies belong to the operations, since posts may touch them as long as
-// tensors.
+// averages of these sums are the results. The copies belong to the operations, because transfers may access the copies
+// for as long as they may access the tensors.
 
 // Gives an average of integers the wide sum that the backend performs instead (PlannedTask::wide); no-op for other
 // tasks. kInternal when memory is short. REQUIRES: the inputs are there, in host memory.

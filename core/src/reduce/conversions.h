@@ -1,9 +1,9 @@
 // Conversions of elements: float16 (IEEE 754 binary16) and bfloat16 to and from float32, and double to integers.
 //
-// C++17 has no 16-bit float, so both are stored in a uint16_t. Narrowing rounds to nearest even; subnormals and infinities
-// are exact; a NaN stays a NaN, becomes quiet and keeps its sign and as much of its payload as fits. The templates work
-// on one value or on a vector of values (GCC's vector_size), so scalar and vector code give the same bits. Results are
-// the same on a processor that flushes subnormals to zero. Pure functions; any thread may call them.
+// C++17 has no 16-bit float, so both are stored in a uint16_t. Narrowing rounds to nearest even; subnormals and
+// infinities are exact; a NaN stays a NaN, becomes quiet and keeps its sign and as much of its payload as fits. The
+// templates work on one value or on a vector of values (GCC's vector_size), so scalar and vector code give the same
+// bits. Results are the same on a processor that flushes subnormals to zero. Pure functions; any thread may call them.
 #pragma once
 
 #include <cstdint>

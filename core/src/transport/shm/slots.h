@@ -59,8 +59,8 @@ class SlotBuffer {
   // bytes; the payload is as large for all members and uses. `self` is the member that uses this object.
   SlotBuffer(std::byte* memory, int member_count, size_t payload_bytes, int self = 0);
 
-  // Forgets all uses, for another operation. A thread that still polls an operation that has just ended can only see 0,
-  // which no use has.
+  // Forgets all uses, for another operation. A thread that still polls an operation that has just ended may see
+  // anything, so callers check the ticket under the lock.
   void Clear();
   // Writes this member's inputs. REQUIRES: this member has read everything of the use before.
   void Put(const SlotTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell = false);
@@ -120,7 +120,8 @@ class SlotBuffer {
   std::byte* payload_to_write(int member) const { return const_cast<std::byte*>(payload(member)); }
   int member_count() const { return member_count_; }
   int self() const { return self_; }
-  // Returns whether the payload shares the line of the stamp, followed by zeros up to kInLineBytes.
+  // Returns whether the payload shares the line of the stamp. Behind it, up to kInLineBytes, there may be bytes of a
+  // former use.
   bool payload_is_in_line() const { return payload_offset_ == 0; }
   static constexpr size_t kInLineBytes = 56;
 
