@@ -169,8 +169,8 @@ void EarlySums::OnEnd(int peer, const Status& status) {
 
 // ---- ending
 
-// The members of the node end the sum by themselves, for the reason that this rank has, or once they see that there will
-// be no result. Described anew, the operation waits for the programs of the other ranks.
+// The members of the node end the sum by themselves, for the reason that this rank has, or once they see that there
+// will be no result. Described anew, the operation waits for the programs of the other ranks.
 void EarlySums::Recall(Ticket ticket) {
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);
