@@ -89,7 +89,9 @@ def serving(actor: Actor, folder: Path) -> Iterator[subprocess.Popen[str]]:
     variables = {**os.environ, "FARANDOLE_RANK": "0", "FARANDOLE_SIZE": "1", "FARANDOLE_LOCAL_RANK": "0"}
     variables |= {"FARANDOLE_LOCAL_SIZE": "1", "FARANDOLE_CROSS_RANK": "0", "FARANDOLE_CROSS_SIZE": "1"}
     variables |= {"FARANDOLE_RAY_SOCKET": actor._name}
-    command = [sys.executable, "-c", "from farandole_ray._trainer import serve_calls; serve_calls()"]
+    # A shell starts what it runs in the background with SIGINT ignored.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{heard}; from farandole_ray._trainer import serve_calls; serve_calls()"]
     with subprocess.Popen(
         command, env=variables, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
