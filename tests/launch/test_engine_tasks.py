@@ -192,7 +192,7 @@ def test_a_task_that_ends_before_the_job_starts_is_named() -> None:
     with _job(_sleep, 2) as (call, hub, tasks):
         tasks[0].kill()
         tasks[0].wait()
-        with pytest.raises(farandole.FarandoleError, match="a task has ended, or was lost, before the job began"):
+        with pytest.raises(farandole.FarandoleError, match="a task of Tests has ended, or was lost, before the job"):
             call.run(hub, "Tests", 2)
 
 

@@ -233,8 +233,8 @@ struct Absence {
 struct Answered {
   static constexpr MessageKind kKind = MessageKind::kAnswer;
   int32_t asker = 0;
-  int32_t rank =
-      kNobody;  // whose diagnosis it is (operation/diagnosis.h); kNobody: the coordinator knows these absences
+  // Whose diagnosis it is (operation/diagnosis.h); kNobody: the coordinator knows these absences.
+  int32_t rank = kNobody;
   std::string text;
   std::vector<Absence> absences;
 

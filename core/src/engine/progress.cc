@@ -451,8 +451,8 @@ void ProgressLoop::Leave() {
   } while (!world_->transport->is_quiet());
 }
 
-// The log is full if some member does not read it, which may be descheduled, asleep or this rank itself. A log that
-// stays full has a reader that is dead, and then no rank needs to be told.
+// The log is full if some member does not read it: it is descheduled or asleep, or it is this rank itself. A member
+// that reads nothing for kLogPatience is taken for dead, and its death ends the epoch on the others.
 void ProgressLoop::AnnounceLeaving() {
   const auto is_logged = [this] {
     std::lock_guard<std::mutex> lock(operations_->mutex);

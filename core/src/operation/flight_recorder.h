@@ -6,7 +6,7 @@
 // The file is mapped, so a record is in it as soon as its stores are done, whatever ends the process. It lies in memory
 // where /dev/shm can hold it, and is allocated before it is mapped: a file system that fills up later ends no rank.
 // Where no file can be made, a line of the log says so and nothing is recorded. Python says where
-// (core/python/farandole/_start/flight_files.py), and removes files; core/python/farandole/observe/ reads
+// (core/python/farandole/_start/flight_files.py), and removes files; core/python/farandole/observe/records.py reads
 // them. Change the layout there, too.
 //
 // A record belongs to its operation until that has ended: the ring passes over the records of operations in flight,

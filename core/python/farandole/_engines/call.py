@@ -77,7 +77,10 @@ class Call:
         variables = [f"{name}={value}" for name, value in {**(env or {}), DRIVER_LOG: "1"}.items()]
         hosts = hub.hosts()
         if sum(host.slots for host in hosts) < ranks:
-            raise FarandoleError("a task has ended, or was lost, before the job began.")
+            raise FarandoleError(
+                f"a task of {engine} has ended, or was lost, before the job began; "
+                "see its output, and start the job again."
+            )
         spec = JobSpec.of(
             [_RANK], num_proc=ranks, hosts=places.listed(hosts), env=variables, module=True, **(options or {})
         )
