@@ -219,14 +219,19 @@ def judge_survivor(outcome: Outcome, rank: int, pid: int, report: int, victim_pi
     told = hear(outcome, rank, report)
     if told is None:
         return
+    judge_loss(outcome, rank, told, victim_pid)
+    outcome.latencies_ms.append(round((told.get("at", 0.0) - killed) * 1000, 2))
+    await_end(outcome, rank, pid)
+
+
+def judge_loss(outcome: Outcome, rank: int, told: dict[str, Any], victim_pid: int) -> None:
+    """Whether a rank was told that the victim is lost, with all that one needs to look at it."""
     text = told.get("text", "")
     if told.get("type") != "PeerLostError" or not told.get("still"):
         outcome.problems.append(f"rank {rank} was told {told}")
     for word in (f"rank {outcome.job.victim}", f"pid {victim_pid}", socket.gethostname()):
         if word not in text:
             outcome.problems.append(f"rank {rank}: {word!r} is not in {text!r}")
-    outcome.latencies_ms.append(round((told.get("at", 0.0) - killed) * 1000, 2))
-    await_end(outcome, rank, pid)
 
 
 def hear(outcome: Outcome, rank: int, report: int) -> dict[str, Any] | None:
