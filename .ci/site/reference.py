@@ -235,7 +235,7 @@ PAGES = (
         "farandole.plugin",
         {
             "Tensors": ["Adapter", "Buffer", "DType", "DeviceMemory", "Direct"],
-            "Operations": ["Collectives", "Kind", "Recorder", "register_plugin", "version_of"],
+            "Operations": ["Collectives", "BasicCollectives", "Kind", "Recorder", "register_plugin", "version_of"],
             "Calls": ["Parameters", "plain", "reducing", "rooted", "Turn"],
             "Checks of arguments": [
                 "check_compressor",
@@ -353,11 +353,10 @@ _FORMS = {
     for ending in ("_", "_async", "_async_")
 }
 _METHODS = [*_with_async([*_SCATTERING, *_GATHERING, "alltoall", "sparse_allreduce"])]
+_BASIC = ["allreduce", "grouped_allreduce", *_SCATTERING, *_GATHERING]
 _OPERATIONS = _FORMS | {name: f"farandole._api.row_collectives:RowCollectives.{name}" for name in _METHODS}
-_OPERATIONS |= {
-    name: f"farandole._api.collectives:Collectives.{name}"
-    for name in ("allreduce", "grouped_allreduce", "broadcast_parameters")
-}
+_OPERATIONS |= {name: f"farandole._api.basic_collectives:BasicCollectives.{name}" for name in _BASIC}
+_OPERATIONS["broadcast_parameters"] = "farandole._api.collectives:Collectives.broadcast_parameters"
 _OPERATIONS["broadcast"] = "farandole._api.forms:Form.broadcast"
 _OPERATIONS["Compression"] = "farandole._training.compression:Compression"
 

@@ -9,14 +9,12 @@ from collections.abc import Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from farandole._api.adapter import Adapter
-from farandole._api.calls import Parameters, check_sequence, reducing
+from farandole._api.calls import Parameters, reducing
 from farandole._api.forms import Form, GroupedForm, at_once, waited
 from farandole._api.objects import broadcast_object
 from farandole._api.ops import Kind, ReduceOp, reduction
 from farandole._api.process_sets import ProcessSet, for_each_call, usable_id
-from farandole._api.refusals import Turn
 from farandole._api.row_collectives import RowCollectives
-from farandole._training.compression import Compressor, check_compressor
 from farandole._training.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -47,54 +45,17 @@ class Collectives(RowCollectives[T]):
         """`recorder`: makes new tensors remember those that they came from; without it they have no gradient."""
         super().__init__(adapter, recorder)
         run, start, start_all = self._submitter.run, self._submitter.start_one, self._submitter.start
-        waiting, waiting_in_place = Form(run, in_place=False), Form(run, in_place=True)
+        waiting_in_place = Form(run, in_place=True)
         starting, starting_in_place = Form(start, in_place=False), Form(start, in_place=True)
         self.allreduce_ = waiting_in_place.allreduce
         self.allreduce_async = starting.allreduce
         self.allreduce_async_ = starting_in_place.allreduce
-        self.broadcast = waiting.broadcast
         self.broadcast_ = waiting_in_place.broadcast
         self.broadcast_async = starting.broadcast
         self.broadcast_async_ = starting_in_place.broadcast
         self.grouped_allreduce_ = GroupedForm(start_all, waited, in_place=True).grouped_allreduce
         self.grouped_allreduce_async = GroupedForm(start_all, at_once, in_place=False).grouped_allreduce
         self.grouped_allreduce_async_ = GroupedForm(start_all, at_once, in_place=True).grouped_allreduce
-
-    def allreduce(
-        self,
-        tensor: T,
-        average: bool | None = None,
-        name: str | None = None,
-        compression: Compressor[T] | None = None,
-        op: ReduceOp | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: ProcessSet | None = None,
-    ) -> T:
-        """Combine the ranks' tensors element by element into a new tensor of the same shape and dtype.
-
-        Args:
-            tensor: of any shape and supported dtype; alike on all ranks.
-            average: deprecated; True means op=Average, False op=Sum.
-            name: see the class.
-            compression: what to send instead, such as `Compression.fp16`.
-            op: Average (default), Sum, Min, Max, Product or Adasum, whose source `ReduceOp` names. An average of
-                integers is the exact sum, divided and truncated toward zero. Complex tensors take Sum and Average.
-            prescale_factor: multiplies before the reduction.
-            postscale_factor: multiplies after it.
-            process_set: see the class.
-
-        Example:
-            >>> hvd.allreduce(np.array([1.0, 2.0]) * hvd.rank(), op=hvd.Sum)
-            array([1., 2.])
-        """
-        parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-        if compression is None:
-            return self._submitter.run(_ALLREDUCE, tensor, None, parameters)
-        with Turn(name, parameters[5]):
-            check_compressor(compression)
-            sent, context = compression.compress(tensor)
-        return compression.decompress(self._submitter.run(_ALLREDUCE, sent, None, parameters), context)
 
     def persistent_allreduce(
         self,
@@ -132,32 +93,6 @@ class Collectives(RowCollectives[T]):
         reduction(None, op), usable_id(process_set)  # what these raise is no call's, so the others need not hear of it
         parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
         return self._submitter.prepare(_ALLREDUCE, tensor, parameters)
-
-    def grouped_allreduce(
-        self,
-        tensors: Sequence[T],
-        average: bool | None = None,
-        name: str | None = None,
-        compression: Compressor[T] | None = None,
-        op: ReduceOp | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-        process_set: ProcessSet | None = None,
-    ) -> list[T]:
-        """`allreduce` of several tensors as one operation: it starts when every rank has called it with all of them.
-
-        Example:
-            >>> hvd.grouped_allreduce([np.ones(1), np.ones(2)], op=hvd.Sum)
-            [array([2.]), array([2., 2.])]
-        """
-        parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-        with Turn(name, parameters[5]):
-            check_sequence(tensors)
-            compression = compression or self.Compression.none
-            check_compressor(compression)
-            sent, contexts = zip(*map(compression.compress, tensors), strict=True)
-        results = self._submitter.start(_ALLREDUCE, sent, [None] * len(sent), parameters).wait()
-        return list(map(compression.decompress, results, contexts))
 
     def broadcast_parameters(self, params: object, root_rank: int = 0) -> None:
         """Copy rank `root_rank`'s tensors into everybody's, in place: usually `model.state_dict()`, buffers included.

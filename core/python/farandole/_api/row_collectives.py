@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from farandole._api.adapter import Adapter, DType
-from farandole._api.calls import Parameters, check_sequence, plain, reducing
+from farandole._api.basic_collectives import BasicCollectives, check
+from farandole._api.calls import Parameters, plain, reducing
 from farandole._api.errors import ArgumentError
 from farandole._api.handles import Handle
-from farandole._api.ops import Average, Kind, ReduceOp, check_not_adasum
+from farandole._api.ops import Average, Kind, ReduceOp
 from farandole._api.process_sets import ProcessSet, size_of
 from farandole._api.refusals import Turn
 from farandole._runtime.call_sites import register_plugin
 from farandole._runtime.submit import Submitter
-from farandole._training.compression import Compression, Compressor, check_compressor
 from farandole._training.recorder import Recorder
 
 T = TypeVar("T")
 
 
-class RowCollectives(Generic[T]):
+class RowCollectives(BasicCollectives[T]):
     """allgather, alltoall, reducescatter and what is made of them; see Collectives for what they have in common."""
 
     def __init__(self, adapter: Adapter[T], recorder: Recorder[T] | None = None) -> None:
         """`recorder`: makes new tensors remember those that they came from; without it they have no gradient."""
+        self._submitter: Submitter[T] = Submitter(adapter, recorder)
+        super().__init__(adapter, self._submitter.perform, self._submitter.run)
         register_plugin(type(adapter).__module__, *([adapter.package] if adapter.package else []))
         self.adapter = adapter
-        self.Compression: Compression[T] = Compression(adapter)
-        self._submitter: Submitter[T] = Submitter(adapter, recorder)
-
-    def allgather(self, tensor: T, name: str | None = None, process_set: ProcessSet | None = None) -> T:
-        """The ranks' tensors one after the other along the first dimension, the lowest rank's first, as a new tensor.
-
-        The first dimension may differ between ranks and may be 0; the others and the dtype are alike.
-
-        Example:
-            >>> hvd.allgather(np.full(hvd.rank() + 1, hvd.rank()))
-            array([0, 1, 1])
-        """
-        return self._gather([tensor], plain(name, process_set)).wait()[0]
 
     def allgather_async(self, tensor: T, name: str | None = None, process_set: ProcessSet | None = None) -> Handle[T]:
         """`allgather` that returns at once; the tensor must not be written until the handle is synchronized.
@@ -49,17 +38,6 @@ class RowCollectives(Generic[T]):
             array([0, 1])
         """
         return self._gather([tensor], plain(name, process_set)).map(_only)
-
-    def grouped_allgather(
-        self, tensors: Sequence[T], name: str | None = None, process_set: ProcessSet | None = None
-    ) -> list[T]:
-        """`allgather` of several tensors as one operation.
-
-        Example:
-            >>> hvd.grouped_allgather([np.array([hvd.rank()]), np.ones(1)])
-            [array([0, 1]), array([1., 1.])]
-        """
-        return self._gather(tensors, plain(name, process_set)).wait()
 
     def grouped_allgather_async(
         self, tensors: Sequence[T], name: str | None = None, process_set: ProcessSet | None = None
@@ -126,33 +104,6 @@ class RowCollectives(Generic[T]):
         """
         return self._exchange(tensor, splits, plain(name, process_set), process_set)
 
-    def reducescatter(
-        self,
-        tensor: T,
-        name: str | None = None,
-        compression: Compressor[T] | None = None,
-        op: ReduceOp = Average,
-        process_set: ProcessSet | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-    ) -> T:
-        """This rank's rows of what `allreduce` would give, as a new tensor.
-
-        Every rank gets as many rows; where the rows do not divide evenly, the first ranks get one more. `op` is any
-        reduction but Adasum.
-
-        Example:
-            >>> hvd.reducescatter(np.array([3.0, 3.0]), op=hvd.Sum)
-            array([6.])
-        """
-        parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
-        if compression is None:
-            return self._scatter([tensor], parameters).wait()[0]
-        with Turn(name, parameters[5]):
-            check_compressor(compression)
-            sent, context = compression.compress(tensor)
-        return compression.decompress(self._scatter([sent], parameters).wait()[0], context)
-
     def reducescatter_async(
         self,
         tensor: T,
@@ -170,30 +121,6 @@ class RowCollectives(Generic[T]):
         """
         parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
         return self._scatter([tensor], parameters).map(_only)
-
-    def grouped_reducescatter(
-        self,
-        tensors: Sequence[T],
-        name: str | None = None,
-        compression: Compressor[T] | None = None,
-        op: ReduceOp = Average,
-        process_set: ProcessSet | None = None,
-        prescale_factor: float = 1.0,
-        postscale_factor: float = 1.0,
-    ) -> list[T]:
-        """`reducescatter` of several tensors as one operation.
-
-        Example:
-            >>> hvd.grouped_reducescatter([np.ones(2), np.ones(4)], op=hvd.Sum)
-            [array([2.]), array([2., 2.])]
-        """
-        parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
-        with Turn(name, parameters[5]):
-            check_sequence(tensors)
-            compression = compression or self.Compression.none
-            check_compressor(compression)
-            sent, contexts = zip(*map(compression.compress, tensors), strict=True)
-        return list(map(compression.decompress, self._scatter(sent, parameters).wait(), contexts))
 
     def grouped_reducescatter_async(
         self,
@@ -256,14 +183,11 @@ class RowCollectives(Generic[T]):
         return self._gather_sparse(tensor, op, plain(name, process_set), process_set)
 
     def _gather(self, tensors: Sequence[T], parameters: Parameters) -> Handle[list[T]]:
-        with Turn(parameters[0], parameters[5]):
-            check_sequence(tensors)
+        check(Kind.ALLGATHER, tensors, parameters)
         return self._submitter.collect(Kind.ALLGATHER, tensors, parameters)
 
     def _scatter(self, tensors: Sequence[T], parameters: Parameters) -> Handle[list[T]]:
-        with Turn(parameters[0], parameters[5]):
-            check_sequence(tensors)
-            check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
+        check(Kind.REDUCESCATTER, tensors, parameters)
         return self._submitter.collect(Kind.REDUCESCATTER, tensors, parameters)
 
     def _exchange(

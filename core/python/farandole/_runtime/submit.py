@@ -66,6 +66,12 @@ class Submitter(Generic[T]):
             raise
         return self.start(kind, [source], [result], parameters).wait()[0]
 
+    def perform(self, kind: Kind, sources: Sequence[T], parameters: Parameters) -> list[T]:
+        """Perform one operation on all `sources` and return a new tensor for each."""
+        if kind in (Kind.ALLREDUCE, Kind.BROADCAST):
+            return self.start(kind, sources, [None] * len(sources), parameters).wait()
+        return self.collect(kind, sources, parameters).wait()
+
     def carried(
         self,
         kind: Kind,

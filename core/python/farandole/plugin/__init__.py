@@ -16,6 +16,7 @@ A plugin whose native part submits operations itself gets the arguments of the c
 """
 
 from farandole._api.adapter import Adapter, Buffer, DeviceMemory, Direct, DType
+from farandole._api.basic_collectives import BasicCollectives
 from farandole._api.calls import Parameters, check_sequence, plain, reducing, rooted
 from farandole._api.collectives import Collectives
 from farandole._api.mixing import extend
@@ -30,6 +31,7 @@ from farandole._training.recorder import Recorder
 
 __all__ = [
     "Adapter",
+    "BasicCollectives",
     "Buffer",
     "Collectives",
     "Compression",

@@ -7,19 +7,18 @@ result waits. allgather and alltoall return when they are complete, since the sh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, overload
 
-import farandole
 import mxnet as mx
-from farandole import ArgumentError, Average, ProcessSet, ReduceOp
+from farandole import ArgumentError, Average, ProcessSet, ReduceOp, get_process_set_ids_and_ranks, is_initialized, rank
 from farandole.plugin import (
+    BasicCollectives,
     Collectives,
     Compressor,
     Kind,
     Parameters,
     Turn,
-    check_compressor,
-    check_not_adasum,
     check_sequence,
     reducing,
     rooted,
@@ -65,8 +64,8 @@ def allreduce(
         >>> hvd.allreduce(mx.nd.ones(2) * hvd.rank()).asnumpy().tolist()
         [0.5, 0.5]
     """
-    parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-    return _reduced([tensor], parameters, priority, compression)[0]
+    how = op, prescale_factor, postscale_factor, process_set
+    return _deferred(priority).allreduce(tensor, average, name, compression, *how)
 
 
 def allreduce_(
@@ -110,8 +109,8 @@ def grouped_allreduce(
         >>> [each.asnumpy().tolist() for each in results]
         [[2.0], [2.0, 2.0]]
     """
-    parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-    return _reduced(tensors, parameters, priority, compression)
+    how = op, prescale_factor, postscale_factor, process_set
+    return _deferred(priority).grouped_allreduce(tensors, average, name, compression, *how)
 
 
 def grouped_allreduce_(
@@ -152,8 +151,7 @@ def broadcast(
         >>> hvd.broadcast(mx.nd.ones(2) * hvd.rank(), root_rank=1).asnumpy().tolist()
         [1.0, 1.0]
     """
-    parameters = rooted(root_rank, name, process_set)
-    return begin(Kind.BROADCAST, [tensor], None, parameters, priority)[0]
+    return _deferred(priority).broadcast(tensor, root_rank, name, process_set)
 
 
 def broadcast_(
@@ -194,8 +192,8 @@ def reducescatter(
         >>> hvd.reducescatter(mx.nd.array([1.0, 1.0]), op=hvd.Sum).asnumpy().tolist()  # of two rows each rank gets one
         [2.0]
     """
-    parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
-    return _scattered([tensor], parameters, priority, process_set, compression)[0]
+    how = compression, op, process_set, prescale_factor, postscale_factor
+    return _deferred(priority).reducescatter(tensor, name, *how)
 
 
 def grouped_reducescatter(
@@ -215,8 +213,8 @@ def grouped_reducescatter(
         >>> [each.asnumpy().tolist() for each in results]
         [[2.0], [2.0, 2.0]]
     """
-    parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
-    return _scattered(tensors, parameters, priority, process_set, compression)
+    how = compression, op, process_set, prescale_factor, postscale_factor
+    return _deferred(priority).grouped_reducescatter(tensors, name, *how)
 
 
 def allgather(
@@ -339,48 +337,25 @@ def _on_host(target: NDArray) -> NDArray:
     return collectives.adapter.empty(target, shape, dtype, host=True)
 
 
-def _reduced(
-    tensors: Sequence[NDArray], parameters: Parameters, priority: int, compression: Compressor[NDArray] | None
-) -> list[NDArray]:
-    with Turn(parameters[0], parameters[5]):
-        check_sequence(tensors)
-        compressor, sent, contexts = _compressed(tensors, compression)
-    results = begin(Kind.ALLREDUCE, sent, None, parameters, priority)
-    return list(map(compressor.decompress, results, contexts))
+def _deferred(priority: int) -> BasicCollectives[NDArray]:
+    """The operations that MXNet's engine begins, at this priority."""
+    return BasicCollectives(collectives.adapter, partial(_perform, priority))
 
 
-def _compressed(
-    tensors: Sequence[NDArray], compression: Compressor[NDArray] | None
-) -> tuple[Compressor[NDArray], Sequence[NDArray], Sequence[object]]:
-    """The compressor, what is to be sent, and what it takes to undo that."""
-    compressor = Compression.none if compression is None else compression
-    check_compressor(compressor)
-    sent, contexts = zip(*map(compressor.compress, tensors), strict=True)
-    return compressor, sent, contexts
+def _perform(priority: int, kind: Kind, tensors: Sequence[NDArray], parameters: Parameters) -> list[NDArray]:
+    targets = None
+    if kind is Kind.REDUCESCATTER:
+        with Turn(parameters[0], parameters[5]):
+            targets = [_rows_of(each, parameters[5]) for each in tensors]
+    return begin(kind, tensors, targets, parameters, priority)
 
 
-def _scattered(
-    tensors: Sequence[NDArray],
-    parameters: Parameters,
-    priority: int,
-    process_set: ProcessSet | None,
-    compression: Compressor[NDArray] | None,
-) -> list[NDArray]:
-    with Turn(parameters[0], parameters[5]):
-        check_sequence(tensors)
-        check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
-        compressor, sent, contexts = _compressed(tensors, compression)
-        targets = [_rows_of(each, process_set) for each in sent]
-    results = begin(Kind.REDUCESCATTER, sent, targets, parameters, priority)
-    return list(map(compressor.decompress, results, contexts))
-
-
-def _rows_of(tensor: NDArray, process_set: ProcessSet | None) -> NDArray:
+def _rows_of(tensor: NDArray, process_set: int) -> NDArray:
     """An array for this rank's rows of the result."""
     dtype, shape = collectives.adapter.describe(tensor)
     if not shape:
         raise ArgumentError("reducescatter needs an array with at least one dimension, not a scalar")
-    among = process_set or farandole.global_process_set
-    rows, extra = divmod(shape[0], among.size() or 1)
-    rows += (among.rank() or 0) < extra
+    ranks = get_process_set_ids_and_ranks()[process_set] if is_initialized() else [0]
+    rows, extra = divmod(shape[0], len(ranks))
+    rows += is_initialized() and ranks.index(rank()) < extra
     return collectives.adapter.empty(tensor, (rows, *shape[1:]), dtype)

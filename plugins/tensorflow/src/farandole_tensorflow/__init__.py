@@ -36,13 +36,13 @@ except ModuleNotFoundError as error:
 
 from farandole_tensorflow import _gradients as _gradients
 from farandole_tensorflow import elastic
-from farandole_tensorflow._dtypes import Compression
 from farandole_tensorflow._objects import (
     allgather_object,
     broadcast_object,
     broadcast_object_fn,
 )
 from farandole_tensorflow._operations import (
+    Compression,
     allgather,
     allreduce,
     alltoall,

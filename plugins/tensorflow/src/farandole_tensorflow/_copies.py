@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from farandole_tensorflow._dtypes import Tensor
+from farandole_tensorflow._adapter import Tensor
 
 
 def copy(array: Any, spare: Any) -> Tensor:

@@ -11,7 +11,7 @@ from farandole.plugin import check_compressor, even_groups, is_alone, predivide_
 from farandole.plugin.keras import ExchangeOptions
 from farandole.plugin.keras import key_of as key_of_keras
 
-from farandole_tensorflow._dtypes import Tensor
+from farandole_tensorflow._adapter import Tensor
 from farandole_tensorflow._operations import allreduce, grouped_allreduce
 from farandole_tensorflow._parameter_check import compare
 from farandole_tensorflow._perform import conditionally, unconverted

@@ -18,7 +18,7 @@ import tensorflow as tf
 from farandole import Average, ReduceOp, Sum
 from farandole.plugin import Kind, Parameters
 
-from farandole_tensorflow._dtypes import Tensor
+from farandole_tensorflow._adapter import Tensor
 from farandole_tensorflow._native import operations
 from farandole_tensorflow._perform import current_token, perform, run
 from farandole_tensorflow._places import place_op, rank_op, size_op

@@ -8,23 +8,15 @@ from typing import Any, TypeVar, overload
 import farandole
 import tensorflow as tf
 from farandole import ArgumentError, Average, ProcessSet, ReduceOp, Sum
-from farandole.plugin import (
-    Compressor,
-    Kind,
-    Turn,
-    check_compressor,
-    check_not_adasum,
-    check_sequence,
-    plain,
-    reducing,
-    rooted,
-)
+from farandole.plugin import BasicCollectives, Compressor, Kind, Turn, check_compressor, check_sequence, plain, reducing
 from farandole.plugin.parameter_check import note_join
 
-from farandole_tensorflow._dtypes import Compression, Tensor, as_tensor
+from farandole_tensorflow._adapter import Tensor, TensorAdapter, as_tensor
 from farandole_tensorflow._native import operations
 from farandole_tensorflow._perform import perform, run, unconverted
 
+collectives: BasicCollectives[Tensor] = BasicCollectives(TensorAdapter(), perform)
+Compression = collectives.Compression
 Reduced = TypeVar("Reduced", Tensor, tf.IndexedSlices)  # for type checkers a variable is a tensor
 
 
@@ -76,10 +68,10 @@ def allreduce(
         >>> hvd.allreduce(tf.ones(2) * hvd.rank()).numpy().tolist()
         [0.5, 0.5]
     """
-    parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
+    how = average, name, op, prescale_factor, postscale_factor, process_set
     if isinstance(tensor, tf.IndexedSlices):
-        return _allreduce_slices(tensor, parameters, compression)
-    return _compressed(Kind.ALLREDUCE, [tensor], parameters, compression)[0]
+        return _allreduce_slices(tensor, reducing(*how), compression)
+    return collectives.allreduce(tensor, average, name, compression, *how[2:])
 
 
 @unconverted
@@ -105,11 +97,12 @@ def grouped_allreduce(
         >>> [each.numpy().tolist() for each in results]
         [[2.0], [2.0, 2.0]]
     """
-    parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
+    how = average, name, op, prescale_factor, postscale_factor, process_set
+    parameters = reducing(*how)
     with Turn(name, parameters[5]):
         check_sequence(tensors)
     dense = [each for each in tensors if not isinstance(each, tf.IndexedSlices)]
-    reduced = iter(_compressed(Kind.ALLREDUCE, dense, parameters, compression) if dense else [])
+    reduced = iter(collectives.grouped_allreduce(dense, average, name, compression, *how[2:]) if dense else [])
     return [
         _allreduce_slices(each, _named(parameters, f"slices.{place}"), compression)
         if isinstance(each, tf.IndexedSlices)
@@ -130,7 +123,7 @@ def allgather(
         >>> hvd.allgather([1.0 * hvd.rank()]).numpy().tolist()
         [0.0, 1.0]
     """
-    return perform(Kind.ALLGATHER, [tensor], plain(name, process_set))[0]
+    return collectives.allgather(tensor, name, process_set)
 
 
 @unconverted
@@ -147,10 +140,7 @@ def grouped_allgather(
         >>> [each.numpy().tolist() for each in results]
         [[1.0, 1.0], [0.0, 1.0]]
     """
-    parameters = plain(name, process_set)
-    with Turn(name, parameters[5]):
-        check_sequence(tensors)
-    return perform(Kind.ALLGATHER, tensors, parameters)
+    return collectives.grouped_allgather(tensors, name, process_set)
 
 
 @unconverted
@@ -167,7 +157,7 @@ def broadcast(
         >>> hvd.broadcast(tf.ones(2) * hvd.rank(), root_rank=1).numpy().tolist()
         [1.0, 1.0]
     """
-    return perform(Kind.BROADCAST, [tensor], rooted(root_rank, name, process_set))[0]
+    return collectives.broadcast(tensor, root_rank, name, process_set)
 
 
 @unconverted
@@ -191,10 +181,7 @@ def reducescatter(
         >>> hvd.reducescatter(tf.ones(2), op=hvd.Sum).numpy().tolist()  # of two rows each rank gets one
         [2.0]
     """
-    parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
-    with Turn(name, parameters[5]):
-        check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
-    return _compressed(Kind.REDUCESCATTER, [tensor], parameters, compression)[0]
+    return collectives.reducescatter(tensor, name, compression, op, process_set, prescale_factor, postscale_factor)
 
 
 @unconverted
@@ -215,11 +202,8 @@ def grouped_reducescatter(
         >>> [each.numpy().tolist() for each in results]
         [[2.0], [2.0, 2.0]]
     """
-    parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
-    with Turn(name, parameters[5]):
-        check_not_adasum(ReduceOp(parameters[1]), "reducescatter")
-        check_sequence(tensors)
-    return _compressed(Kind.REDUCESCATTER, tensors, parameters, compression)
+    how = compression, op, process_set, prescale_factor, postscale_factor
+    return collectives.grouped_reducescatter(tensors, name, *how)
 
 
 @overload
@@ -336,16 +320,6 @@ def _named(parameters: Any, suffix: str) -> Any:
     """The same under a name that is derived from its own."""
     name, *rest = parameters
     return (f"{name}.{suffix}" if name else "", *rest)
-
-
-def _compressed(
-    kind: Kind, tensors: Sequence[Any], parameters: Any, compression: Compressor[Tensor] | None
-) -> list[Tensor]:
-    with Turn(parameters[0], parameters[5]):
-        compression = compression or Compression.none
-        check_compressor(compression)
-        sent, contexts = zip(*(compression.compress(as_tensor(each)) for each in tensors), strict=True)
-    return list(map(compression.decompress, perform(kind, sent, parameters), contexts))
 
 
 def _allreduce_slices(slices: Any, parameters: Any, compression: Compressor[Tensor] | None) -> Any:

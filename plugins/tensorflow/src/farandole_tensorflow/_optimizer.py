@@ -11,9 +11,10 @@ from farandole import Adasum, ArgumentError, Average, ProcessSet, ReduceOp
 from farandole.plugin import Compressor, extend
 from farandole.plugin.keras import ExchangeOptions, Groups, check_op, chosen_groups, distribute
 
+from farandole_tensorflow._adapter import Tensor
 from farandole_tensorflow._deltas import AdasumDistributed, Deltas
-from farandole_tensorflow._dtypes import Compression, Tensor
 from farandole_tensorflow._exchange import Exchange
+from farandole_tensorflow._operations import Compression
 from farandole_tensorflow._perform import conditionally, unconverted
 
 Optimizer = TypeVar("Optimizer")  # of TF1 or of Keras: which of its packages is the user's choice

@@ -44,7 +44,7 @@ from farandole.plugin.parameter_check import (
     world_number,
 )
 
-from farandole_tensorflow._dtypes import Tensor
+from farandole_tensorflow._adapter import Tensor
 from farandole_tensorflow._native import is_asynchronous, operations
 from farandole_tensorflow._perform import conditionally, perform
 from farandole_tensorflow._private import is_compiled

@@ -20,7 +20,7 @@ from farandole.plugin import Kind, Parameters, Turn, register_plugin
 from farandole.plugin.native import await_earlier, call_site, no_calls_while
 
 from farandole_tensorflow import _xla
-from farandole_tensorflow._dtypes import Tensor, as_tensor
+from farandole_tensorflow._adapter import Tensor, as_tensor
 from farandole_tensorflow._errors import as_ours
 from farandole_tensorflow._native import is_asynchronous, operations
 

@@ -8,7 +8,7 @@ import farandole
 import numpy as np
 import tensorflow as tf
 
-from farandole_tensorflow._dtypes import Tensor
+from farandole_tensorflow._adapter import Tensor
 from farandole_tensorflow._perform import unconverted
 
 

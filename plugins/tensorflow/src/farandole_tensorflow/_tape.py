@@ -9,8 +9,9 @@ from farandole import Average, ProcessSet, ReduceOp
 from farandole.plugin import Compressor, extend
 from farandole.plugin.keras import ExchangeOptions, Groups, chosen_groups, with_local_layers
 
-from farandole_tensorflow._dtypes import Compression, Tensor
+from farandole_tensorflow._adapter import Tensor
 from farandole_tensorflow._exchange import Exchange
+from farandole_tensorflow._operations import Compression
 from farandole_tensorflow._perform import unconverted
 
 if TYPE_CHECKING:  # the user's class, which type checkers cannot add to, is this or derives from it

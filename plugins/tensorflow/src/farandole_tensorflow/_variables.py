@@ -10,7 +10,7 @@ import tensorflow as tf
 from farandole import ProcessSet
 from farandole.plugin import Kind, rooted
 
-from farandole_tensorflow._dtypes import Tensor, as_tensor
+from farandole_tensorflow._adapter import Tensor, as_tensor
 from farandole_tensorflow._perform import perform, unconverted
 
 _AT_ONCE = 64  # variables in one operation: as many are in memory twice

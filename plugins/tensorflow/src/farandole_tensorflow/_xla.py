@@ -16,7 +16,7 @@ from farandole import ReduceOp
 from farandole.plugin import Kind, Parameters, check_linear
 from farandole.plugin.native import call_site
 
-from farandole_tensorflow._dtypes import Tensor
+from farandole_tensorflow._adapter import Tensor
 from farandole_tensorflow._native import call_from_xla
 from farandole_tensorflow._private import call_out_of_xla, is_compiled
 

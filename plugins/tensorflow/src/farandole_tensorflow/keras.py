@@ -18,9 +18,9 @@ from farandole import *  # noqa: F403
 from farandole.plugin.keras import build as _build_keras
 
 from farandole_tensorflow import _copies, _operations, _xla
-from farandole_tensorflow._dtypes import Compression
-from farandole_tensorflow._dtypes import Tensor as _Tensor
+from farandole_tensorflow._adapter import Tensor as _Tensor
 from farandole_tensorflow._exchange import Exchange as _Exchange
+from farandole_tensorflow._operations import Compression
 from farandole_tensorflow._scalars import StepScalars
 from farandole_tensorflow._variables import broadcast_global_variables
 from farandole_tensorflow._variables import broadcast_variables as _broadcast_variables

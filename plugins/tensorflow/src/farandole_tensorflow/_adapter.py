@@ -6,7 +6,6 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 from farandole import ArgumentError, ArgumentTypeError
-from farandole.plugin import Compression as _Compression
 from farandole.plugin import DType
 
 Tensor: TypeAlias = tf.Tensor
@@ -20,29 +19,20 @@ _TF_DTYPES = {DType[name.upper()]: getattr(tf, name) for name in _NAMES}
 _DTYPES = {tf_dtype: dtype for dtype, tf_dtype in _TF_DTYPES.items()}
 
 
-class Casts:
-    """The facts about tensors that compression needs."""
+class TensorAdapter:
+    """What `BasicCollectives` asks about tensors, and about what TensorFlow makes tensors of."""
 
-    def describe(self, tensor: Tensor) -> tuple[DType, Any]:
+    def describe(self, tensor: Any) -> tuple[DType, Any]:
         """Element type and shape, of which parts may be None.
 
-        Raises:
-            ValueError: an element type that cannot be reduced or sent.
+        Raises as `as_tensor`.
         """
-        if tensor.dtype not in _DTYPES:
-            known = ", ".join(_NAMES)
-            raise ArgumentError(
-                f"tensors of dtype {tensor.dtype.name} cannot be reduced or sent; supported are {known}"
-            )
-        return _DTYPES[tensor.dtype], tensor.shape
+        converted = as_tensor(tensor)
+        return _DTYPES[converted.dtype], converted.shape
 
-    def cast(self, tensor: Tensor, dtype: DType) -> Tensor:
+    def cast(self, tensor: Any, dtype: DType) -> Tensor:
         """The tensor with another element type."""
         return tf.cast(tensor, _TF_DTYPES[dtype])
-
-
-casts = Casts()
-Compression: _Compression[Tensor] = _Compression(casts)
 
 
 def as_tensor(value: Any) -> Tensor:
@@ -56,5 +46,7 @@ def as_tensor(value: Any) -> Tensor:
         kind = type(value).__name__
         raise ArgumentTypeError(f"{kind}s cannot be reduced or sent; convert it with tf.sparse.to_dense or to_tensor()")
     tensor = tf.convert_to_tensor(value)
-    casts.describe(tensor)
+    if tensor.dtype not in _DTYPES:
+        known = ", ".join(_NAMES)
+        raise ArgumentError(f"tensors of dtype {tensor.dtype.name} cannot be reduced or sent; supported are {known}")
     return tensor
