@@ -47,6 +47,9 @@ class OwnScaler(torch.amp.GradScaler):
         torch._amp_foreach_non_finite_check_and_unscale_(given, found_inf, inv_scale)
         return {found_inf.device: found_inf}
 
+    def rate(self, optimizer):
+        return optimizer.param_groups[0]["lr"]
+
 
 def scaled(way, fused, kind=torch.amp.GradScaler):
     """GradScaler in each of the ways that scripts use it; on rank 1 alone a gradient overflows in step 1."""
@@ -84,8 +87,25 @@ def test_all_ranks_skip_a_step_that_overflows_on_one(way, fused):
     world(2).run(scaled, way, fused)
 
 
-def test_scalers_that_derive_from_it_are_known_by_what_they_do():
-    world(2).run(scaled, "step alone", False, OwnScaler)
+@pytest.mark.parametrize("way", ["step alone", "unscale"])
+def test_scalers_that_derive_from_it_are_known_by_what_they_do(way):
+    world(2).run(scaled, way, False, OwnScaler)
+
+
+def looked_at_by_a_scaler():
+    """A scaler that only looks at the optimizer, on one rank, between backward and step."""
+    model = network()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    scaler = OwnScaler("cpu")
+    scaler.scale(loss_of(model, inputs_of(hvd.rank(), 0))).backward()
+    if hvd.rank() == 0:
+        assert scaler.rate(optimizer) == 0.1
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+    scaler.step(optimizer)
+
+
+def test_a_scaler_that_does_not_unscale_reduces_nothing():
+    world(2).run(looked_at_by_a_scaler)
 
 
 def the_same_object():

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import itertools
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import torch
@@ -20,6 +17,7 @@ from farandole_torch._deltas import Deltas
 from farandole_torch._owners import Parameter, check_free
 from farandole_torch._private import complete
 from farandole_torch._reduction import Reduction
+from farandole_torch._scaling import reduce_before_unscaling
 
 Groups = int | Sequence[Sequence[Parameter]]
 Watching = TypeVar("Watching", Reduction, Deltas)
@@ -160,23 +158,6 @@ class Distributed(_Optimizer):  # type: ignore[misc, unused-ignore]  # torch is 
     _farandole_names: _Names
 
     @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """As in torch. A GradScaler gets the reduced gradients, since it asks for the groups to unscale them."""
-        if _is_method(sys._getframe(1).f_code, torch.amp.GradScaler):
-            self._farandole.before_unscaling()
-        own = self.__dict__
-        groups: list[dict[str, Any]] = own["param_groups"] if "param_groups" in own else super().param_groups
-        return groups
-
-    @param_groups.setter
-    def param_groups(self, groups: list[dict[str, Any]]) -> None:
-        inherited = getattr(super(Distributed, type(self)), "param_groups", None)
-        if inherited is None:
-            self.__dict__["param_groups"] = groups
-        else:  # a property of the user's class
-            inherited.__set__(self, groups)
-
-    @property
     def submitted_bytes(self) -> int:
         """Bytes of gradients submitted since the last synchronization."""
         return self._farandole.submitted_bytes
@@ -239,17 +220,11 @@ def _parameters_of(optimizer: Any) -> list[Parameter]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def _is_method(code: CodeType, kind: type[Any]) -> bool:
-    """Returns whether this is the code of a method of the class, or of one that derives from it, such as FSDP's."""
-    method: Any = vars(kind).get(code.co_name)
-    own = getattr(inspect.unwrap(method), "__code__", None)
-    return own is code or any(_is_method(code, each) for each in kind.__subclasses__())
-
-
 def _make_distributed(optimizer: Any, watching: Watching, names: _Names) -> Watching:
     extend(optimizer, Distributed)
     optimizer._farandole, optimizer._farandole_names = watching, names
     complete(optimizer)
+    reduce_before_unscaling()
     return watching
 
 
