@@ -299,16 +299,16 @@ PAGES = (
     Page(
         "farandole.engine",
         {
-            "On the driver": ["Call", "Hub", "Invitation", "Host", "Task", "DriverLog", "Teller"],
+            "On the driver": ["Call", "TaskServer", "Invitation", "Host", "Task", "DriverLog", "WaitMessages"],
             "In a task": ["serve"],
             "In a rank": ["log_to_driver"],
-            "Commits outside of the ranks": ["Kept", "Where"],
+            "Commits outside of the ranks": ["CommitStore", "CommitTarget"],
             "Calls as bytes": ["pack_call", "unpack_call", "outcome_of", "traceback_in", "result_in"],
             "Messages": ["say", "hear", "hear_bytes", "is_ours"],
             "Output": ["is_name_of_rank"],
         },
-        "For plugins that run ranks in the tasks of an engine, as `farandole-spark` does.",
-        ("Call", "Hub"),
+        "For plugins that run ranks in the tasks of a cluster, as `farandole-spark` does.",
+        ("Call", "TaskServer"),
     ),
     Page(
         "farandole.launch",

@@ -25,6 +25,7 @@ _OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # which Python p
 _BY_TEXT = {"getattr", "hasattr", "setattr", "delattr", "attrgetter"}
 _INTERNAL = re.compile(r"tensorflow\.(python|compiler|core)\b|keras\.src\b|torch\.(_\w+)|mxnet\.(libinfo)\b")
 _SHARED = (
+    "acceptor",
     "connection",
     "frames",
     "horovod_names",
@@ -32,24 +33,23 @@ _SHARED = (
     "other_launchers",
     "proof",
     "rank_records",
-    "reception",
     "slurm",
     "sockets",
     "this_host",
     "timeline_files",
 )  # also of the launcher
 BETWEEN = {f"farandole._start.{name}" for name in _SHARED}
-LIBRARY = "farandole.launch"  # for `farandole.run`, cluster engines and plugins of these
+LIBRARY = "farandole.launch"  # for `farandole.run`, clusters and plugins of these
 LAUNCHER = (LIBRARY, "farandole.observe")
 LIBRARY_MODULES = {f"{LIBRARY}.{name}" for name in ("events", "job", "output", "spec")}  # for the first two
 RECORDER_FILES = {f"farandole.observe.{name}" for name in ("processes", "recorders", "records")}  # also of the core
 FLIGHT_FILES = CORE + "_start/flight_files.py"
-USES_LAUNCHER = (CORE + "_functions/", CORE + "_engines/", CORE + "engine.py")
+USES_LAUNCHER = (CORE + "_functions/", CORE + "_cluster/", CORE + "engine.py")
 
 DROP_INS = (DROP_IN, "plugins/horovod/src/sparkdl/")
 
 ENVIRONMENT_FILES = {CORE + "_start/environment.py", CORE + "launch/environment.py"}
-ENVIRONMENT_FILES |= {CORE + "_start/engine_environment.py"}  # of a task of an engine
+ENVIRONMENT_FILES |= {CORE + "_start/task_environment.py"}  # of a task of a cluster
 ENVIRONMENT_FILES |= {DROP_IN + "_environment.py", "plugins/ray/src/farandole_ray/_environment.py"}
 ENVIRONMENT_FILES |= {TESTING + "_template.py"}  # a fork takes over the environment of the process that it becomes
 _ENVIRONMENT_NAMES = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}

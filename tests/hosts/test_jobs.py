@@ -186,7 +186,7 @@ def test_a_running_job_listens_nowhere(lab: Lab, launch: Callable, script: Calla
     await_nothing(hosts)
 
 
-TARGETS = ["farandole.launch run", "launch.remote.agent", "ssh -F", "train.py"]
+TARGETS = ["farandole.launch run", "launch.agent.host_agent", "ssh -F", "train.py"]
 SIGNALS = ["INT", "TERM", "KILL"]
 # By the signal, where ssh does not end with 255 for it; -9 is of the launcher's outer process.
 EXIT_CODES = {"INT": (130, 255), "TERM": (143, 255), "KILL": (137, -9)}

@@ -1,4 +1,4 @@
-"""The sources of hosts of an elastic job, the processes that ask them, and what the roster makes of their lists."""
+"""The sources of hosts of an elastic job, the processes that ask them, and what becomes of their lists."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from farandole.launch.discovery import inquiry as inquiries
+from farandole.launch.discovery import host_query as inquiries
 from farandole.launch.discovery import source
 from farandole.launch.discovery.choice import await_hosts
-from farandole.launch.discovery.inquiry import WELL_SECONDS, Complaints, Inquiry, Trouble
-from farandole.launch.discovery.roster import Roster
+from farandole.launch.discovery.host_query import WELL_SECONDS, Complaints, HostQuery, Trouble
+from farandole.launch.discovery.host_states import HostStates
 from farandole.launch.discovery.source import Asking, Source
-from farandole.launch.hosts import HostList, JobError, Slots, one_name_here, parse_hosts
-from farandole.launch.slots import Backoff
+from farandole.launch.hosts import HostList, HostSlots, JobError, one_name_here, parse_hosts
+from farandole.launch.rank_slots import Backoff
 
 
 def answer(asking: Asking, *outputs: str) -> list[tuple[str, int]]:
@@ -77,7 +77,7 @@ JOB = "JobId=7 JobName=x ReqNodeList=(null) ExcNodeList=b9 NodeList=a[1-2],b1 Ba
 
 
 def test_slurm_tells_the_nodes_that_the_allocation_has_now() -> None:
-    known = HostList((Slots("a1", 4), Slots("a2", 2)), "Slurm")
+    known = HostList((HostSlots("a1", 4), HostSlots("a2", 2)), "Slurm")
     found = source.slurm({"SLURM_JOB_ID": "7"}, known, None)
     assert found is not None
     asking = found.ask()
@@ -92,33 +92,35 @@ def test_slurm_tells_the_nodes_that_the_allocation_has_now() -> None:
 
 
 def test_this_machine_has_one_name() -> None:
-    found = one_name_here([Slots("localhost", 2), Slots("h1", 1), Slots("here", 3)], {"here", "localhost"}, "here")
-    assert found == [Slots("here", 5), Slots("h1", 1)]
+    found = one_name_here(
+        [HostSlots("localhost", 2), HostSlots("h1", 1), HostSlots("here", 3)], {"here", "localhost"}, "here"
+    )
+    assert found == [HostSlots("here", 5), HostSlots("h1", 1)]
 
 
 # Processes that answer
 
 
 class Asker:
-    """An inquiry, and a loop around it that reaps as the launcher's does."""
+    """An query, and a loop around it that reaps as the launcher's does."""
 
     def __init__(self, found: Source) -> None:
         self.answers: list[HostList | Trouble] = []
         self.selector = selectors.DefaultSelector()
-        self.inquiry = Inquiry(found, dict(os.environ), self.selector, self.answers.append)
+        self.query = HostQuery(found, dict(os.environ), self.selector, self.answers.append)
 
     def turn(self) -> None:
-        self.inquiry.tick(time.monotonic())
+        self.query.tick(time.monotonic())
         for key, _ in self.selector.select(0.01):
             key.data()
-        if (pid := self.inquiry.pid) is not None:
+        if (pid := self.query.pid) is not None:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
-                self.inquiry.reaped(pid, os.waitstatus_to_exitcode(status))
+                self.query.reaped(pid, os.waitstatus_to_exitcode(status))
 
     def first(self) -> HostList | Trouble:
         until = time.monotonic() + 20.0
-        while not self.answers or self.inquiry.pid is not None:
+        while not self.answers or self.query.pid is not None:
             assert time.monotonic() < until
             self.turn()
         assert not self.selector.get_map()
@@ -135,7 +137,7 @@ def trouble(command: str) -> Trouble:
 def test_an_answer_is_heard_and_asked_for_again() -> None:
     asker = Asker(Source("s", source.script("echo h1:2; echo h2; echo told >&2", None).ask, every_s=0.05))
     assert asker.first() == HostList(
-        (Slots("h1", 2), Slots("h2", 1)), "--host-discovery-script echo h1:2; echo h2; echo told >&2"
+        (HostSlots("h1", 2), HostSlots("h2", 1)), "--host-discovery-script echo h1:2; echo h2; echo told >&2"
     )
     while len(asker.answers) < 3:
         asker.turn()
@@ -211,7 +213,7 @@ def test_enough_hosts_are_waited_for(tmp_path: Path) -> None:
         "sys.exit(9) if n == 0 else print('h1:1' if n == 1 else 'h1:4')\n"
     )
     found = Source("s", source.script(f"{sys.executable} {script}", None).ask, every_s=0.01)
-    assert await_hosts(found, os.environ, 3, 30.0, told.append).slots == (Slots("h1", 4),)
+    assert await_hosts(found, os.environ, 3, 30.0, told.append).slots == (HostSlots("h1", 4),)
     assert len(told) == 2 and "exit code 9; it is asked again for 30 s" in told[0]
     assert "offers 1 slot, and --min-np asks for 3; waiting for more" in told[1]
 
@@ -257,33 +259,33 @@ def test_a_trouble_is_told_once_until_all_was_well_for_a_while() -> None:
     assert told.is_news(Trouble("exit", "a"))
 
 
-# The roster
+# The host_states
 
 
-def roster(*hosts: str) -> Roster:
+def host_states(*hosts: str) -> HostStates:
     """A job that runs on these."""
-    made = Roster(Backoff(1.0, 8.0))
+    made = HostStates(Backoff(1.0, 8.0))
     made.start(parse_hosts(",".join(hosts)).slots, 0.0)
     return made
 
 
-def lists(made: Roster, *hosts: str) -> None:
+def lists(made: HostStates, *hosts: str) -> None:
     made.listed(parse_hosts(",".join(hosts)).slots)
 
 
 def test_new_hosts_are_called_once_and_are_there_when_they_have_arrived() -> None:
-    made = roster("h0:2")
+    made = host_states("h0:2")
     lists(made, "h0:2", "h1:4", "h2:1")
     assert made.next_due(1.0) == 0.0
     assert made.due(1.0, 99) == ["h1", "h2"]
     assert made.due(2.0, 99) == [] and made.next_due(2.0) is None
-    assert made.places() == [Slots("h0", 2)]
+    assert made.wanted() == [HostSlots("h0", 2)]
     made.arrived("h1", 3.0)
-    assert made.places() == [Slots("h0", 2), Slots("h1", 4)]
+    assert made.wanted() == [HostSlots("h0", 2), HostSlots("h1", 4)]
 
 
 def test_no_more_hosts_are_called_than_have_ranks_to_take() -> None:
-    made = roster("h0:2")
+    made = host_states("h0:2")
     lists(made, "h0:2", "h1:2", "h2:2", "h3:2")
     assert made.due(1.0, 3) == ["h1", "h2"]
     assert made.due(1.0, 3) == []  # those on their way count
@@ -293,7 +295,7 @@ def test_no_more_hosts_are_called_than_have_ranks_to_take() -> None:
 
 
 def test_a_host_that_lies_is_tried_more_and_more_rarely_and_told_of_once() -> None:
-    made, now, pauses = roster("h0:1"), 0.0, []
+    made, now, pauses = host_states("h0:1"), 0.0, []
     lists(made, "h0:1", "h1:1")
     for number in range(6):
         assert made.due(now, 9) == ["h1"]
@@ -307,9 +309,9 @@ def test_a_host_that_lies_is_tried_more_and_more_rarely_and_told_of_once() -> No
 
 
 def test_a_host_that_was_lost_comes_back_sooner_if_it_was_there_for_long() -> None:
-    made = roster("h0:1", "h1:1")
+    made = host_states("h0:1", "h1:1")
     made.lost("h1", 1.0)
-    assert made.places() == [Slots("h0", 1)] and made.next_due(1.0) == 1.0
+    assert made.wanted() == [HostSlots("h0", 1)] and made.next_due(1.0) == 1.0
     assert made.due(2.0, 9) == ["h1"]
     made.arrived("h1", 3.0)
     made.lost("h1", 4.0)
@@ -321,16 +323,16 @@ def test_a_host_that_was_lost_comes_back_sooner_if_it_was_there_for_long() -> No
 
 
 def test_a_host_goes_once_two_lists_lack_it() -> None:
-    made = roster("h0:1", "h1:4")
+    made = host_states("h0:1", "h1:4")
     lists(made, "h0:1")
-    assert Slots("h1", 4) in made.places()
+    assert HostSlots("h1", 4) in made.wanted()
     lists(made, "h0:1", "h1:4")
     lists(made, "h0:1")
-    assert Slots("h1", 4) in made.places()
+    assert HostSlots("h1", 4) in made.wanted()
     lists(made, "h0:1")
-    assert Slots("h1", 0) in made.places()
+    assert HostSlots("h1", 0) in made.wanted()
     made.let_go("h1", 5.0)
-    assert made.places() == [Slots("h0", 1)]
+    assert made.wanted() == [HostSlots("h0", 1)]
     lists(made, "h0:1", "h1:2")  # it is listed again before it has gone
     assert made.due(6.0, 9) == []
     made.gone("h1", 7.0)
@@ -338,14 +340,14 @@ def test_a_host_goes_once_two_lists_lack_it() -> None:
 
 
 def test_slots_become_fewer_once_two_lists_say_so_and_more_at_once() -> None:
-    made = roster("h0:4")
+    made = host_states("h0:4")
     for count, then in ((2, 4), (3, 3), (3, 3), (1, 3), (2, 2), (5, 5), (1, 5), (5, 5), (1, 5)):
         lists(made, f"h0:{count}")
-        assert made.places() == [Slots("h0", then)], count
+        assert made.wanted() == [HostSlots("h0", then)], count
 
 
 def test_a_host_that_takes_itself_away_is_left_alone_for_a_while() -> None:
-    made = roster("h0:1", "h1:1")
+    made = host_states("h0:1", "h1:1")
     lists(made, "h0:1", "h1:1")
     made.let_go("h1", 1.0)
     made.gone("h1", 2.0, pause_s=8.0)
@@ -353,7 +355,7 @@ def test_a_host_that_takes_itself_away_is_left_alone_for_a_while() -> None:
 
 
 def test_at_most_sixteen_hosts_are_on_their_way() -> None:
-    made = roster("h0:1")
+    made = host_states("h0:1")
     lists(made, "h0:1", *(f"n{number}:1" for number in range(100)))
     called = made.due(1.0, 1000)
     assert len(called) == 16
@@ -364,7 +366,7 @@ def test_at_most_sixteen_hosts_are_on_their_way() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_no_host_is_forgotten_whatever_comes(seed: int) -> None:
     """Random lists, failures, losses: once all is well, all hosts that are listed are there, and no other."""
-    chance, made, now = random.Random(seed), roster("h0:1"), 0.0
+    chance, made, now = random.Random(seed), host_states("h0:1"), 0.0
     states: dict[str, str] = {"h0": "present"}
     moves: dict[str, Callable[[str], object]] = {
         "arrived": lambda name: made.arrived(name, now),
@@ -379,7 +381,7 @@ def test_no_host_is_forgotten_whatever_comes(seed: int) -> None:
         for name in made.due(now, 99):
             assert states.get(name, "absent") == "absent"
             states[name] = "arriving"
-        for host in made.places():
+        for host in made.wanted():
             assert states[host.host] == "present"
             if host.count == 0:
                 made.let_go(host.host, now)
@@ -395,4 +397,4 @@ def test_no_host_is_forgotten_whatever_comes(seed: int) -> None:
             elif state == "present" and not is_end and chance.random() < 0.2:
                 made.lost(name, now)
                 states[name] = "absent"
-    assert sorted((each.host, each.count) for each in made.places()) == [("h0", 2), ("h1", 2), ("h3", 2)]
+    assert sorted((each.host, each.count) for each in made.wanted()) == [("h0", 2), ("h1", 2), ("h3", 2)]

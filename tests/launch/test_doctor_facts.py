@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from farandole.launch import cgroups as groups_of
-from farandole.observe.doctor import build, examine, machine, packages, report, settings
+from farandole.observe.doctor import build, machine, packages, report, run_checks, settings
 from farandole.observe.doctor.finding import FAIL, OK, WARN, Finding
 
 ROOT = Path(__file__).parents[2]
@@ -171,7 +171,7 @@ def test_this_python_knows_its_packages_without_importing_them() -> None:
 
 def test_every_variable_that_is_read_is_known() -> None:
     readers = ("core/src/common/config.cc", "core/python/farandole/_start/environment.py")
-    readers += ("core/python/farandole/_start/engine_environment.py", "core/python/farandole/launch/environment.py")
+    readers += ("core/python/farandole/_start/task_environment.py", "core/python/farandole/launch/environment.py")
     text = "\n".join((ROOT / reader).read_text() for reader in readers)
     read = set(re.findall(r"""["']FARANDOLE_([A-Z_]+[A-Z])["']""", text))
     read |= set(re.findall(r"\bFARANDOLE_([A-Z_]+[A-Z])=", text))
@@ -204,7 +204,7 @@ def test_a_topic_that_cannot_be_examined_hides_no_other() -> None:
     def broken() -> list[Finding]:
         raise KeyError("psutil")
 
-    (finding,) = examine.findings_of("limits", broken)
+    (finding,) = run_checks.findings_of("limits", broken)
     assert (finding.level, finding.check) == (WARN, "limits")
     assert "KeyError" in finding.text
 

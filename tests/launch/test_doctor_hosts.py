@@ -12,11 +12,11 @@ from typing import Any
 
 import psutil
 import pytest
-from farandole.launch.remote.examination import GREETING_SECONDS, Examination
-from farandole.observe.doctor.examine import digest
+from farandole.launch.head.host_checks import GREETING_SECONDS, HostChecks
 from farandole.observe.doctor.finding import FAIL, OK, WARN, Finding, fail, ok
 from farandole.observe.doctor.hosts import Clock, HostFacts, Versions, judge
 from farandole.observe.doctor.report import exit_code, hosts_as_json, hosts_as_text
+from farandole.observe.doctor.run_checks import digest
 
 VERSIONS = Versions(
     {"farandole": "0.1.0", "farandole-torch": "0.1.0"},
@@ -95,9 +95,9 @@ def test_wheels_of_other_platforms_and_unknown_ones_are_not_compared() -> None:
     assert judged(host(0), host(1, versions=other), host(2, versions=changed("wheels", farandole=""))) == []
 
 
-def test_an_agent_of_another_version_is_told_without_its_examination() -> None:
+def test_an_agent_of_another_version_is_told_without_its_checks() -> None:
     found = judged(host(0), host(1, version="0.0.9", versions=None, findings=None, problem="h1 was lost"))
-    assert [each.check for each in found] == ["examination", "farandole"]
+    assert [each.check for each in found] == ["check", "farandole"]
     assert "0.0.9 on h1" in found[1].text
 
 
@@ -154,15 +154,15 @@ def test_json_is_a_list_with_hosts() -> None:
     assert {row["host"] for row in rows} == {"h0", "h1", "h2", ""} and exit_code(found) == 1
 
 
-def examination(count: int) -> Examination:
-    return Examination([HostFacts(f"h{each}") for each in range(count)], [{}] * count, 60.0, "00")
+def checks(count: int) -> HostChecks:
+    return HostChecks([HostFacts(f"h{each}") for each in range(count)], [{}] * count, 60.0, "00")
 
 
 GREETING = {"kind": "greeting", "version": "1", "python": "p", "addresses": [["eth0", "10.0.0.1"]]}
 
 
 def test_the_clock_is_that_of_the_middle_of_a_round_trip() -> None:
-    asked = examination(1)
+    asked = checks(1)
     sends = asked.on_message(0, {**GREETING, "identity": "a"}, 100.0, 5000.0)
     assert [kind for _, kind, _ in sends] == ["clock", "listen"]
     asked.on_message(0, {"kind": "clock", "time_s": 5003.2}, 100.4, 5000.4)
@@ -170,7 +170,7 @@ def test_the_clock_is_that_of_the_middle_of_a_round_trip() -> None:
 
 
 def test_the_others_go_on_without_a_host_that_fails() -> None:
-    asked = examination(3)
+    asked = checks(3)
     for number in (0, 2):
         assert len(asked.on_message(number, {**GREETING, "identity": str(number)}, 0.0, 0.0)) == 1
     assert asked.late(GREETING_SECONDS - 1) == [] and asked.late(GREETING_SECONDS) == [1]
@@ -187,12 +187,12 @@ def test_the_others_go_on_without_a_host_that_fails() -> None:
     [
         {"kind": "greeting"},
         {"kind": "clock", "time_s": "late"},
-        {"kind": "examined", "findings": [{"level": "BAD", "check": "", "text": "", "mend": ""}], "versions": {}},
+        {"kind": "checked", "findings": [{"level": "BAD", "check": "", "text": "", "mend": ""}], "versions": {}},
         {"kind": "reached", "reached": 7},
     ],
 )
 def test_a_message_without_sense_is_a_problem_of_its_host(message: dict[str, Any]) -> None:
-    asked = examination(1)
+    asked = checks(1)
     if message["kind"] != "greeting":
         asked.on_message(0, {**GREETING, "identity": "a"}, 0.0, 0.0)
     asked.on_message(0, message, 0.0, 0.0)
@@ -247,7 +247,7 @@ def test_a_silent_host_is_given_up_and_nothing_is_left(launch: Callable[..., Any
 def test_ended_early_it_leaves_nothing(launch: Callable[..., Any], env: dict[str, str], signum: int) -> None:
     job = launch("-H", "slow,there", verb="doctor", env=env)
     deadline = time.monotonic() + 20
-    while not any("farandole.observe.doctor.examine" in words for words in job.of_each(psutil.Process.cmdline)):
+    while not any("farandole.observe.doctor.run_checks" in words for words in job.of_each(psutil.Process.cmdline)):
         assert time.monotonic() < deadline
     job.process.send_signal(signum)
     assert job.finish().code == (-9 if signum == signal.SIGKILL else 128 + signum)

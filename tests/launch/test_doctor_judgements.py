@@ -214,4 +214,4 @@ KEY = "/proc/self/exe"  # no file of 32 bytes
 def test_what_init_would_say_is_told(environment: dict[str, str], check: str, level: str, words: str) -> None:
     base = {name: value for name, value in os.environ.items() if not name.startswith("FARANDOLE_")} | environment
     described = build.attempt_to_describe(base, 60.0)
-    check_the_one(settings.examine(environment, (described.answer or {}).get("place")), check, level, words)
+    check_the_one(settings.check(environment, (described.answer or {}).get("place")), check, level, words)

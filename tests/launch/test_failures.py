@@ -1,4 +1,4 @@
-"""Jobs that fail on this machine, seen from outside: tests/support/failures. FARANDOLE_LONG=1: all, in all ways."""
+"""Jobs that fail on this machine, seen from outside: tests/support/failures. FARANDOLE_LONG=1: all, in all access."""
 
 from __future__ import annotations
 

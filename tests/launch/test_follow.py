@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from farandole.launch.discovery.roster import Roster
+from farandole.launch.discovery.host_states import HostStates
 from farandole.launch.discovery.source import Asking, Source
 from farandole.launch.ending import Ending
+from farandole.launch.head.assembly import Assembly, HostPlan
+from farandole.launch.head.follow import Follower, HostAccess
 from farandole.launch.hosts import HostList, parse_hosts
 from farandole.launch.membership import Lease
 from farandole.launch.placement import place
-from farandole.launch.remote.assembly import Assembly, HostPlan
-from farandole.launch.remote.follow import Follower, Ways
-from farandole.launch.slots import Backoff
-from farandole.launch.slots import Slots as Places
+from farandole.launch.rank_slots import Backoff, RankSlots
 
 ABOUT = {"kind": "greeting", "version": "1", "python": "python"}
 
@@ -61,14 +60,14 @@ class Cluster:
         self.lease = Lease(len(placements), min_np, 60.0)
         for each in placements:
             self.lease.hear(each.rank, {"kind": "begin"}, 0.0)
-        self.slots = Places(placements, max_np, Backoff(1.0, 8.0))
+        self.slots = RankSlots(placements, max_np, Backoff(1.0, 8.0))
         self.ending, self.call = Ending(5.0), -1
         self.alive = {each.rank: each.host for each in placements}
         self.told: list[str] = []
         self.relay: Any = SimpleNamespace(say=self.told.append)
-        ways = Ways(self._open, lambda _: {}, list)
+        ways = HostAccess(self._open, lambda _: {}, list)
         source = Source("the list", self._ask, every_s=1.0)
-        self.follower = Follower(ways, source, {}, Roster(Backoff(1.0, 8.0)), "1", {})
+        self.follower = Follower(ways, source, {}, HostStates(Backoff(1.0, 8.0)), "1", {})
         self.follower.attach(self, selectors.DefaultSelector())  # type: ignore[arg-type]  # with links of its own
         self.now = 0.0
 
@@ -110,7 +109,7 @@ class Cluster:
         self.links.remove(link)
         return self.follower.link_ended(link, self.now)  # type: ignore[arg-type]
 
-    def examine(self, name: str, address: str = "10.0.0.99") -> None:
+    def probe(self, name: str, address: str = "10.0.0.99") -> None:
         """All agents answer until the newcomer is asked to start."""
         self.answer(name, **ABOUT, identity=name, addresses=[["eth0", address]])
         self.pass_time(0.5)
@@ -123,12 +122,12 @@ class Cluster:
             self.answer(link.name, kind="reached", reached=[[host, at] for host, at, _ in targets])
 
 
-def test_a_new_host_is_examined_started_without_ranks_and_filled() -> None:
+def test_a_new_host_is_probed_started_without_ranks_and_filled() -> None:
     cluster = Cluster("h0:1,h1:1")
     cluster.pass_time(1.0)
     cluster.listed = "h0:1,h1:1,h2:2"
     cluster.pass_time(2.0)
-    cluster.examine("h2")
+    cluster.probe("h2")
     (order,) = cluster.link("h2").heard("start")
     assert order["placements"] == [] and order["address"] == "10.0.0.99"
     assert cluster.link("h0").said[-1][0] == "quiet" and cluster.running == 2
@@ -138,11 +137,11 @@ def test_a_new_host_is_examined_started_without_ranks_and_filled() -> None:
     assert cluster.told == ["farandole: h2 (10.0.0.99) has joined the job's hosts."]
 
 
-def test_a_new_host_is_examined_and_asked_to_start_only_once() -> None:
+def test_a_new_host_is_probed_and_asked_to_start_only_once() -> None:
     cluster = Cluster("h0:1")
     cluster.listed = "h0:1,h2:1"
     cluster.pass_time(1.0)
-    cluster.examine("h2")
+    cluster.probe("h2")
     cluster.pass_time(3.0)  # its agent takes that long
     assert len(cluster.link("h0").heard("listen")) == len(cluster.link("h2").heard("start")) == 1
     cluster.answer("h2", kind="started", pids={})
@@ -173,7 +172,7 @@ def test_one_that_does_not_answer_does_not_hold_up_the_next() -> None:
     assert cluster.link("h3").killed and cluster.end("h3")  # it has not even greeted
     cluster.listed = "h0:1,h3:1"
     cluster.pass_time(3.0)
-    cluster.examine("h3")
+    cluster.probe("h3")
     assert cluster.link("h3").heard("start")
 
 
@@ -268,7 +267,7 @@ def test_a_host_that_is_lost_as_soon_as_the_job_has_started_is_called_again() ->
     assert not cluster.end("h1")
     cluster.pass_time(3.0)
     assert [(link.name, link.greeted) for link in cluster.links] == [("h0", True), ("h2", True), ("h1", False)]
-    cluster.examine("h1")
+    cluster.probe("h1")
     assert cluster.link("h1").heard("start")
 
 
@@ -282,7 +281,7 @@ def test_all_agents_are_dismissed_when_the_job_is_over() -> None:
     assert cluster.link("h2").killed and cluster.follower.next_due(cluster.now) is None
 
 
-def test_a_hosts_loss_during_an_examination_is_survived() -> None:
+def test_a_hosts_loss_during_its_probe_is_survived() -> None:
     cluster = Cluster("h0:1,h1:1")
     cluster.listed = "h0:1,h1:1,h2:1"
     cluster.pass_time(2.0)
@@ -291,5 +290,5 @@ def test_a_hosts_loss_during_an_examination_is_survived() -> None:
     assert cluster.link("h1").heard("listen")
     del cluster.alive[1]
     cluster.end("h1")
-    cluster.examine("h2", "10.0.0.2")
+    cluster.probe("h2", "10.0.0.2")
     assert cluster.link("h2").heard("start")

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from farandole.launch import job_file, job_machine
+from farandole.launch import job_file, job_file_checks
 from farandole.launch.files import FileError
-from farandole.launch.hosts import HostList, JobError, Slots
+from farandole.launch.hosts import HostList, HostSlots, JobError
 from farandole.launch.job_file import JobFile, Resources, parse, read
-from farandole.launch.job_machine import Machine
+from farandole.launch.job_file_checks import Machine
 
 GIB = 1 << 30
 
@@ -262,45 +262,49 @@ def file_with(workers: int = 1, processes: int = 1, version: str = "", **resourc
     ],
 )
 def test_the_version_of_the_framework(wanted: str, installed: str, said: str) -> None:
-    found = job_machine.about_version(file_with(version=wanted), lambda name: {"torch": installed}[name])
+    found = job_file_checks.about_version(file_with(version=wanted), lambda name: {"torch": installed}[name])
     assert found.startswith(said) if said == "" else said in found
     assert bool(found) == bool(said)
 
 
 def test_one_of_several_distributions_is_enough() -> None:
     file = JobFile("a", "tensorflow", "2.13", 1, 1, Resources(), ("x",), "j")
-    assert job_machine.about_version(file, lambda name: "2.13.1" if name == "tensorflow-cpu" else "") == ""
+    assert job_file_checks.about_version(file, lambda name: "2.13.1" if name == "tensorflow-cpu" else "") == ""
 
 
 def test_hosts_are_needed_for_more_gpus_than_are_here() -> None:
     file = file_with(32, 4, gpus=4)
     with pytest.raises(JobError, match=r"asks for 128 GPUs on 32 workers, and this machine has 4; name the hosts: -H"):
-        job_machine.hosts_of(file, None, None, 4, dry_run=False)
-    plan = job_machine.hosts_of(file, "128", None, 4, dry_run=True)
-    assert plan.slots[0] == Slots("worker-1", 4) and plan.slots[-1] == Slots("worker-32", 4) and len(plan.slots) == 32
-    here = (Slots("localhost", 8),)
-    assert job_machine.hosts_of(file_with(2, 4, gpus=4), None, None, 8, dry_run=False).slots == here
-    assert job_machine.hosts_of(file_with(1, 8, gpus=8), "auto", None, 0, dry_run=False).slots == here
+        job_file_checks.hosts_of(file, None, None, 4, dry_run=False)
+    plan = job_file_checks.hosts_of(file, "128", None, 4, dry_run=True)
+    assert (
+        plan.slots[0] == HostSlots("worker-1", 4)
+        and plan.slots[-1] == HostSlots("worker-32", 4)
+        and len(plan.slots) == 32
+    )
+    here = (HostSlots("localhost", 8),)
+    assert job_file_checks.hosts_of(file_with(2, 4, gpus=4), None, None, 8, dry_run=False).slots == here
+    assert job_file_checks.hosts_of(file_with(1, 8, gpus=8), "auto", None, 0, dry_run=False).slots == here
 
 
 def test_a_number_of_ranks_that_contradicts_the_file_is_told() -> None:
     with pytest.raises(JobError, match=r"-np 4 contradicts j, which asks for 128 ranks \(32 workers with 4 processes"):
-        job_machine.hosts_of(file_with(32, 4), "4", None, 0, dry_run=True)
-    listed = HostList((Slots("h1", 4),), "-H h1:4")
+        job_file_checks.hosts_of(file_with(32, 4), "4", None, 0, dry_run=True)
+    listed = HostList((HostSlots("h1", 4),), "-H h1:4")
     with pytest.raises(JobError, match=r"j asks for 128 ranks .* but -H h1:4 has 4 slots; list more slots"):
-        job_machine.hosts_of(file_with(32, 4), None, listed, 0, dry_run=False)
-    assert job_machine.hosts_of(file_with(4, 1), "4", listed, 0, dry_run=False) == listed
+        job_file_checks.hosts_of(file_with(32, 4), None, listed, 0, dry_run=False)
+    assert job_file_checks.hosts_of(file_with(4, 1), "4", listed, 0, dry_run=False) == listed
 
 
 def test_resources_beyond_this_machine_are_one_sentence() -> None:
     machine = Machine(gpus=2, cores=8, memory_bytes=32 * GIB)
     file = file_with(2, 2, gpus=2, cpus=8, memory_bytes=32 * GIB)
-    assert job_machine.about_resources(file, 2, machine) == ""
-    assert job_machine.about_resources(file, 3, machine) == (
+    assert job_file_checks.about_resources(file, 2, machine) == ""
+    assert job_file_checks.about_resources(file, 3, machine) == (
         "j: the 2 workers on this machine want 4 GPUs (here: 2), 16 cores (here: 8), 64.0 GiB of memory (here: 32.0); "
         "the job starts all the same."
     )
-    assert "its worker on this machine wants 1 GPU (here: 0);" in job_machine.about_resources(
+    assert "its worker on this machine wants 1 GPU (here: 0);" in job_file_checks.about_resources(
         file_with(gpus=1), 1, Machine(0, 8, GIB)
     )
 
@@ -474,11 +478,11 @@ def test_mistakes_in_parameters_are_one_sentence(parameters: str, said: str) -> 
 
 def test_programs_for_riseml_find_its_variables() -> None:
     file = with_parameters("{lr: 0.1}")
-    made = job_machine.variables(file, {"LR": "0.1"}, "/work", 1.5)
+    made = job_file_checks.variables(file, {"LR": "0.1"}, "/work", 1.5)
     assert made == {"OUTPUT_DIR": "/work", "EXPERIMENT_ID": "19700101-000001-500"}
-    assert job_machine.variables(file, {"OUTPUT_DIR": "/o", "EXPERIMENT_ID": "4"}, "/work", 1.5) == {"LR": "0.1"}
+    assert job_file_checks.variables(file, {"OUTPUT_DIR": "/o", "EXPERIMENT_ID": "4"}, "/work", 1.5) == {"LR": "0.1"}
     with pytest.raises(JobError, match=r"^j: the parameter lr, '0.1', becomes the variable LR, which the env"):
-        job_machine.variables(file, {"LR": "0.2"}, "/work", 1.5)
+        job_file_checks.variables(file, {"LR": "0.2"}, "/work", 1.5)
 
 
 def test_all_ranks_of_all_lines_have_one_experiment(run: Callable, job: Callable, tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from farandole._start.rank_records import Parting
 from farandole.launch.ending import Ending
+from farandole.launch.head.failure_report import Failure, exit_code, first_failure, job_ended
 from farandole.launch.placement import Placement
-from farandole.launch.verdict import Death, Verdict, ended, exit_code, judge
+from farandole.launch.rank_exit import Death
 
 
 def test_a_failure_gives_the_others_a_pause_then_term_then_kill_within_the_grace() -> None:
@@ -99,7 +100,7 @@ def left(at_s: float, blamed: int | None = None) -> Parting:
 def test_of_silent_ranks_the_first_is_blamed_and_of_those_together_one_that_was_killed(
     deaths: list[Death], blamed: int | None
 ) -> None:
-    found = judge(deaths)
+    found = first_failure(deaths)
     assert (found and found.culprit.placement.rank) == blamed
 
 
@@ -132,13 +133,13 @@ def test_of_silent_ranks_the_first_is_blamed_and_of_those_together_one_that_was_
     ],
 )
 def test_what_ranks_say_counts_more_than_the_order_of_deaths(deaths: list[Death], blamed: int, code: int) -> None:
-    found = judge(deaths)
+    found = first_failure(deaths)
     assert found is not None
     assert (found.culprit.placement.rank, found.exit_code) == (blamed, code)
 
 
 def said(failure: Death, tail: list[bytes], is_above: bool = False) -> str:
-    return ended(Verdict(failure, 1), tail, None, is_above).on_screen(f"[{failure.placement.rank}]")
+    return job_ended(Failure(failure, 1), tail, None, is_above).on_screen(f"[{failure.placement.rank}]")
 
 
 def test_exit_codes_are_those_of_a_shell() -> None:
@@ -208,17 +209,17 @@ def test_a_python_without_our_packages_is_explained() -> None:
 
 def test_who_ended_well_before_the_failure_is_named() -> None:
     failure = death(0, 1, 120.0)
-    found = judge([death(1, 0, 0.41), failure, death(2, 0, 121.0), death(3, 0, 122.0, asked=True)])
+    found = first_failure([death(1, 0, 0.41), failure, death(2, 0, 121.0), death(3, 0, 122.0, asked=True)])
     assert found is not None
     assert [each.placement.rank for each in found.ended] == [1]
-    last = ended(found, [], None).sentences[-1]
+    last = job_ended(found, [], None).sentences[-1]
     assert last.startswith("rank 1 had ended before, with exit code 0 after 0.4 s; if others still needed it")
     assert last.endswith("did it return early, or never call init()?")
 
 
 def test_of_many_that_ended_well_some_are_named() -> None:
     before = [death(rank, 0, 1.0) for rank in range(1, 12)]
-    text = ended(Verdict(death(0, 1, 9.0), 1, before), [], None).text
+    text = job_ended(Failure(death(0, 1, 9.0), 1, before), [], None).text
     assert "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more had ended" in text
-    text = ended(Verdict(death(0, 1, 9.0), 1, before[:2]), [], None).text
+    text = job_ended(Failure(death(0, 1, 9.0), 1, before[:2]), [], None).text
     assert "ranks 1 and 2 had ended before, with exit code 0 (the first of them after 1.0 s); if" in text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from farandole.launch.hosts import HostList, parse_hosts
-from farandole.launch.placement import JobError, Placement, Slots, place, plan
+from farandole.launch.placement import HostSlots, JobError, Placement, place, plan
 
 NAMES = frozenset({"localhost", "127.0.0.1", "::1", "box", "box.example.org"})
 
@@ -65,7 +65,7 @@ def test_auto_means_all_slots_or_the_places_of_this_machine() -> None:
 
 
 def test_only_the_ranks_of_a_job_are_limited_not_the_slots() -> None:
-    many = HostList((Slots("h0", 65536), Slots("h1", 1)), "-H ...")
+    many = HostList((HostSlots("h0", 65536), HostSlots("h1", 1)), "-H ...")
     assert len(plan("2", many, NAMES)) == 2
     with pytest.raises(JobError, match="offers 65537 slots, more than the 65536 ranks"):
         plan(None, many, NAMES)
@@ -84,7 +84,7 @@ def test_neither_option_says_how_to_start() -> None:
 
 @pytest.mark.parametrize("slots", [[1], [4], [2, 2], [3, 1, 2], [1, 4], [2, 1, 1, 3]])
 def test_places_are_consistent_on_unequal_hosts(slots: list[int]) -> None:
-    hosts = [Slots(f"h{index}", count) for index, count in enumerate(slots)]
+    hosts = [HostSlots(f"h{index}", count) for index, count in enumerate(slots)]
     for ranks in range(1, sum(slots) + 1):
         places = place(ranks, hosts)
         assert [one.rank for one in places] == list(range(ranks))

@@ -1,4 +1,4 @@
-"""Nodes that each run `farandole run --nnodes`: the proof, the roll, options, jobs here. A lab has others."""
+"""Nodes that each run `farandole run --nnodes`: the proof, the node_list, options, jobs here. A lab has others."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from farandole._start import frames
 from farandole._start.proof import OtherProgramError, Proof, ProofError
 from farandole.launch import placement
 from farandole.launch.environment import own_version
+from farandole.launch.head import node_list
 from farandole.launch.hosts import JobError
-from farandole.launch.nodes import roll
-from farandole.launch.nodes.options import NodeOptions, node_options
+from farandole.launch.node_options import NodeOptions, node_options
 from farandole.launch.spec import JobSpec, SpecError
 
 KEY = bytes(range(32))
@@ -86,21 +86,21 @@ def test_another_program_is_known_by_its_first_bytes(said: bytes) -> None:
         Proof(KEY, is_listener=False).feed(said)
 
 
-# ---- the roll
+# ---- the node_list
 
 
 def about(node: int, count: int = 3, slots: int = 2, version: str = "1") -> dict[str, Any]:
     return {"node": node, "count": count, "version": version, "host": f"h{node}", "address": f"a{node}", "slots": slots}
 
 
-def a_roll() -> roll.Roll:
-    return roll.Roll(3, "1", roll.Member("h0", "a0", 1))
+def a_roll() -> node_list.NodeList:
+    return node_list.NodeList(3, "1", node_list.Member("h0", "a0", 1))
 
 
 def test_nodes_may_have_different_numbers_of_ranks() -> None:
     made = a_roll()
     assert [made.join(about(2)), made.missing, made.join(about(1, slots=3)), made.missing] == [2, [1], 1, []]
-    placements = roll.placements(made.members)
+    placements = node_list.placements(made.members)
     assert [[each.rank for each in ranks] for ranks in placements] == [[0], [1, 2, 3], [4, 5]]
     assert [(each.local_rank, each.local_size, each.cross_rank, each.cross_size) for each in placements[2]] == [
         (0, 2, 2, 3),
@@ -117,7 +117,7 @@ def test_nodes_may_have_different_numbers_of_ranks() -> None:
     ],
 )
 def test_a_node_of_another_job_ends_the_start(content: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(roll.RollError) as found:
+    with pytest.raises(node_list.NodeListError) as found:
         a_roll().join(content)
     assert str(found.value) == sentence
 
@@ -126,7 +126,7 @@ def test_a_second_node_with_one_number_is_refused_unless_the_first_has_gone() ->
     made = a_roll()
     made.join(about(1))
     for number in (0, 1):
-        with pytest.raises(roll.RollError, match=f"node {number} has come already, from h{number}"):
+        with pytest.raises(node_list.NodeListError, match=f"node {number} has come already, from h{number}"):
             made.join(about(number))
     made.leave(1)
     assert made.join(about(1)) == 1
@@ -139,12 +139,12 @@ def test_a_number_of_ranks_that_is_none_is_no_message(slots: Any) -> None:
 
 
 def test_nodes_that_are_late_are_named_by_their_numbers() -> None:
-    assert roll.late([1], 2, "t:1", 4, ()) == (
+    assert node_list.late([1], 2, "t:1", 4, ()) == (
         "node 1 of 2 did not come to t:1 within 4 s: look at its log, and at whether it was started."
     )
-    assert "nodes 1, 2 and 5 of 9 did not come" in roll.late([1, 2, 5], 9, "t:1", 4, ())
-    assert "nodes 1, 2, 3, 4, 5, 6, 7, 8 and 91 more of 100" in roll.late(range(1, 100), 100, "t:1", 4, ())
-    assert "a launcher at 10.0.0.7 came with another key" in roll.late([1], 2, "t:1", 4, {"10.0.0.7"})
+    assert "nodes 1, 2 and 5 of 9 did not come" in node_list.late([1, 2, 5], 9, "t:1", 4, ())
+    assert "nodes 1, 2, 3, 4, 5, 6, 7, 8 and 91 more of 100" in node_list.late(range(1, 100), 100, "t:1", 4, ())
+    assert "a launcher at 10.0.0.7 came with another key" in node_list.late([1], 2, "t:1", 4, {"10.0.0.7"})
 
 
 # ---- options
@@ -316,7 +316,7 @@ def prove(connection: socket.socket, is_listener: bool) -> frames.FrameReader:
 @contextlib.contextmanager
 def node_0(port: int, *, launched: Callable[[], Any], **more: Any) -> Iterator[tuple[Any, socket.socket]]:
     """Stands in for node 0, with rank 0; starts ranks 1 and 2 on the node that comes."""
-    ranks = [vars(each) for each in placement.place(3, [placement.Slots("h0", 1), placement.Slots("h1", 2)])]
+    ranks = [vars(each) for each in placement.place(3, [placement.HostSlots("h0", 1), placement.HostSlots("h1", 2)])]
     master = {"store": "tcp:127.0.0.1:9", "master_address": "127.0.0.1", "master_port": 9}
     with socket.create_server(("127.0.0.1", port)) as server:
         job = launched()
@@ -335,7 +335,7 @@ def test_no_message_makes_a_node_run_another_program(node: Callable, port: int, 
         job,
         connection,
     ):
-        connection.sendall(frame("examine", environment={"PYTHONSTARTUP": "evil"}, limit_s=1.0))
+        connection.sendall(frame("check", environment={"PYTHONSTARTUP": "evil"}, limit_s=1.0))
         connection.sendall(frame("more", placement={}) + frame("listen", host=0, addresses=[], probe_key=""))
         assert [job.read_line().split(maxsplit=2)[2] for _ in range(2)] == [b"up\n"] * 2
         assert len(job.of_each(psutil.Process.cmdline)) == 4, "the two of the launcher, and two ranks"

@@ -13,13 +13,13 @@ from farandole import FarandoleError
 from farandole._functions import outcome, parcel
 from farandole._start import frames
 from farandole.launch import placement
+from farandole.launch.agent.address_probe import Prober
 from farandole.launch.events import JobEnded
+from farandole.launch.head import address_search, ssh
+from farandole.launch.head.assembly import Assembly, AssemblyError, HostPlan
 from farandole.launch.job import JobResult
 from farandole.launch.options import HostOptions
-from farandole.launch.remote import reach, ssh
-from farandole.launch.remote.assembly import Assembly, AssemblyError, HostPlan
-from farandole.launch.remote.probe import Prober
-from farandole.launch.verdict import heard
+from farandole.launch.rank_exit import from_message
 
 KEY = bytes(range(32))
 
@@ -95,22 +95,22 @@ def test_an_outcome_that_is_not_all_there_is_none() -> None:
 
 def test_loopback_and_cables_lead_nowhere_and_ipv4_comes_first() -> None:
     found = [
-        reach.Address("lo", "127.0.0.1"),
-        reach.Address("eth0", "fd00::7"),
-        reach.Address("eth0", "fe80::1"),
-        reach.Address("eth1", "169.254.0.3"),
-        reach.Address("eth0", "10.0.0.7"),
-        reach.Address("docker0", "172.17.0.1"),
+        address_search.Address("lo", "127.0.0.1"),
+        address_search.Address("eth0", "fd00::7"),
+        address_search.Address("eth0", "fe80::1"),
+        address_search.Address("eth1", "169.254.0.3"),
+        address_search.Address("eth0", "10.0.0.7"),
+        address_search.Address("docker0", "172.17.0.1"),
     ]
-    assert reach.candidates(found) == ["10.0.0.7", "172.17.0.1", "fd00::7"]
-    assert reach.candidates(found, ["docker0"]) == ["172.17.0.1"]
+    assert address_search.candidates(found) == ["10.0.0.7", "172.17.0.1", "fd00::7"]
+    assert address_search.candidates(found, ["docker0"]) == ["172.17.0.1"]
 
 
 def test_an_address_that_every_other_host_reaches_is_chosen() -> None:
     offered = [["172.17.0.1", "10.0.0.1"], ["172.17.0.1", "10.0.0.2"], ["10.0.0.3"]]
     reached = {number: [(host, f"10.0.0.{host + 1}") for host in range(3) if host != number] for number in range(3)}
     reached[2].append((0, "172.17.0.1"))  # of one host only
-    assert reach.choose(["a", "b", "c"], offered, reached) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    assert address_search.choose(["a", "b", "c"], offered, reached) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_an_address_that_every_other_host_reaches_is_chosen() -> None:
     ],
 )
 def test_hosts_that_do_not_reach_each_other_are_named(offered: Any, reached: Any, words: list[str]) -> None:
-    with pytest.raises(reach.ReachError) as raised:
-        reach.choose(["a", "b"], offered, reached)
+    with pytest.raises(address_search.UnreachableError) as raised:
+        address_search.choose(["a", "b"], offered, reached)
     assert [word for word in words if word not in str(raised.value)] == []
 
 
@@ -132,14 +132,14 @@ def test_hosts_that_do_not_reach_each_other_are_named(offered: Any, reached: Any
 def test_the_host_can_be_no_option_and_the_interpreter_no_word_of_a_shell() -> None:
     words = ssh.command("me@h1", "/opt/my env/python;x", ["ssh", "-F", "a b"], 2222, "/key")
     assert words[:3] == ["ssh", "-F", "a b"]
-    assert words[-3:] == ["--", "me@h1", "exec '/opt/my env/python;x' -m farandole.launch.remote.agent"]
+    assert words[-3:] == ["--", "me@h1", "exec '/opt/my env/python;x' -m farandole.launch.agent.host_agent"]
     assert words[words.index("-p") + 1] == "2222" and words[words.index("-i") + 1] == "/key"
     assert "BatchMode=yes" in words and not any("StrictHostKeyChecking" in word for word in words)
 
 
 @pytest.mark.parametrize(("silence_s", "count"), [(4.0, 2), (1.0, 1), (20.0, 10), (21.0, 11)])
 def test_ssh_bears_as_much_silence_as_the_ranks(silence_s: float, count: int) -> None:
-    words = ssh.reach("h1", False, HostOptions(silence_s=silence_s), ["ssh"])
+    words = ssh.agent_command("h1", False, HostOptions(silence_s=silence_s), ["ssh"])
     assert {"ServerAliveInterval=2", f"ServerAliveCountMax={count}"} <= {*words}
 
 
@@ -179,7 +179,9 @@ class Talk:
     """An assembly of three hosts, and what it has sent to each."""
 
     def __init__(self) -> None:
-        placements = placement.place(4, [placement.Slots("a", 2), placement.Slots("b", 1), placement.Slots("c", 1)])
+        placements = placement.place(
+            4, [placement.HostSlots("a", 2), placement.HostSlots("b", 1), placement.HostSlots("c", 1)]
+        )
         plans = [HostPlan(name, [each for each in placements if each.host == name]) for name in "abc"]
         self.assembly = Assembly(plans, {"command": ["x"]}, [{"OF": name} for name in "abc"], "1.0", "00")
 
@@ -259,23 +261,23 @@ DEATH = {
 
 
 def test_a_death_is_heard_by_the_clock_of_this_host() -> None:
-    death = heard(DEATH, PLACE, 100.0, "its agent there", None)
+    death = from_message(DEATH, PLACE, 100.0, "its agent there", None)
     assert (death.code, death.seen_at, death.failed_at, death.joined, death.lost) == (1, 100.0, 99.5, True, "")
-    assert heard({**DEATH, "said": None, "joins": 0}, PLACE, 100.0, "", None).joined is False
+    assert from_message({**DEATH, "said": None, "joins": 0}, PLACE, 100.0, "", None).joined is False
 
 
 def test_a_rank_that_obeyed_the_end_of_its_teller_is_lost_by_that_end() -> None:
-    obeyed = heard({**DEATH, "asked": True}, PLACE, 100.0, "its agent there", ("SIGTERM", 143))
+    obeyed = from_message({**DEATH, "asked": True}, PLACE, 100.0, "its agent there", ("SIGTERM", 143))
     assert (obeyed.code, obeyed.asked, obeyed.failed_at) == (143, False, 100.0)
     assert obeyed.lost == "somebody ended its agent there by SIGTERM"
-    by_itself = heard(DEATH, PLACE, 100.0, "its agent there", ("SIGTERM", 143))
+    by_itself = from_message(DEATH, PLACE, 100.0, "its agent there", ("SIGTERM", 143))
     assert (by_itself.code, by_itself.lost) == (1, "")
 
 
 @pytest.mark.parametrize("wrong", [{"code": "x"}, {"said": [1]}, {"ran_s": None}])
 def test_a_message_that_is_no_death_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
-        heard({**DEATH, **wrong}, PLACE, 100.0, "", None)
+        from_message({**DEATH, **wrong}, PLACE, 100.0, "", None)
 
 
 # ---- the probe of addresses

@@ -59,7 +59,7 @@ def test_secrets_stand_in_no_command_line(launch: Callable, ssh: Callable) -> No
         while not ranks_of(job) and time.monotonic() < deadline:
             time.sleep(0.05)
         words = [word for line in job.of_each(psutil.Process.cmdline) for word in line]
-        assert any("launch.remote.agent" in word for word in words)
+        assert any("launch.agent.host_agent" in word for word in words)
         (rank,) = ranks_of(job)
         secret = Path(rank.environ()["FARANDOLE_KEY_FILE"]).read_bytes()
         told = words + [value for each in job.of_each(psutil.Process.environ) for value in each.values()]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from farandole.launch.engines import slurm
-from farandole.launch.hosts import JobError, Slots
+from farandole.launch.hosts import HostSlots, JobError
+from farandole.launch.schedulers import slurm
 
 ALLOCATION = {
     "SLURM_JOB_ID": "7",
@@ -54,7 +54,7 @@ def test_an_allocation_of_several_hosts_has_their_slots(
 ) -> None:
     monkeypatch.setenv("PATH", programs["PATH"])
     found = slurm.allocation(programs)
-    assert found is not None and found.slots == (Slots("h1", 2), Slots("h2", 1))
+    assert found is not None and found.slots == (HostSlots("h1", 2), HostSlots("h2", 1))
     assert slurm.allocation({**programs, "SLURM_JOB_NUM_NODES": "1"}) is None
     assert slurm.allocation({}) is None
 

@@ -347,14 +347,14 @@ FAULTS = [
     ),
     Fault(
         name="the launcher blames the rank that failed last",
-        path="core/python/farandole/launch/verdict.py",
+        path="core/python/farandole/launch/head/failure_report.py",
         before="    culprit = suspects[0]\n",
         after="    culprit = suspects[-1]\n",
         found_by="tests/launch/test_launch_ending.py",
     ),
     Fault(
         name="the launcher blames a rank that failed because of another's end",
-        path="core/python/farandole/launch/verdict.py",
+        path="core/python/farandole/launch/head/failure_report.py",
         before="        death = cause\n",
         after="",
         found_by="tests/launch/test_launch_ending.py::test_what_ranks_say_counts_more_than_the_order_of_deaths",

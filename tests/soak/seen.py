@@ -62,7 +62,7 @@ def cores_s(processes: Sequence[Process]) -> dict[int, float]:
 
 
 def _process(pid: int, host: str, words: list[str], program: str) -> Process | None:
-    if any(word.startswith("farandole.launch.remote.") for word in words):
+    if any(word.startswith("farandole.launch.head.") for word in words):
         return Process(AGENT, pid, host)
     if "farandole.launch" in words:
         return Process(LAUNCHER, pid, host)

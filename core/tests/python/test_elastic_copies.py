@@ -1,4 +1,4 @@
-"""Commits that are kept outside of the ranks: what a keeper gets, and how a job goes on from it."""
+"""Commits that are kept outside of the ranks: what a writer gets, and how a job goes on from it."""
 
 import farandole
 import pytest
@@ -10,12 +10,12 @@ pytestmark = pytest.mark.timeout(120)
 
 
 class Memory:
-    """A keeper of the last copy."""
+    """A writer of the last copy."""
 
     def __init__(self, content=None, *, has_earlier=False):
         self.content, self.has_earlier, self.commits = content, has_earlier, []
 
-    def keep(self, commits, pieces):
+    def save(self, commits, pieces):
         self.commits.append(commits)
         self.content = memoryview(b"".join(pieces))
 
@@ -39,15 +39,15 @@ def test_without_a_keeper_nothing_is_copied(monkeypatch):
 
 
 def test_each_commit_is_offered_as_it_was_then():
-    keeper = Memory()
-    copies.install(keeper)
+    writer = Memory()
+    copies.install(writer)
     state = ObjectState(step=1, losses=[0.5])
     state.commit()
-    first = keeper.content
+    first = writer.content
     state.step = 2
     state.losses.append(0.25)
     state.commit()
-    assert keeper.commits == [1, 2]
+    assert writer.commits == [1, 2]
     other = ObjectState(step=0, losses=None)
     other._from_copy(first)
     assert (other.step, other.losses, other._commits) == (1, [0.5], 1)
@@ -57,11 +57,11 @@ def test_each_commit_is_offered_as_it_was_then():
 
 
 def test_a_new_job_goes_on_from_the_copy_and_its_callbacks_are_called():
-    keeper = Memory()
-    copies.install(keeper)
+    writer = Memory()
+    copies.install(writer)
     state = ObjectState(step=7, rate=0.4)
     state.commit()
-    copies.install(Memory(keeper.content, has_earlier=True))
+    copies.install(Memory(writer.content, has_earlier=True))
     fresh = ObjectState(step=0, rate=0.1)
     seen = []
     fresh.register_reset_callbacks([lambda: seen.append(fresh.rate), lambda: setattr(fresh, "rate", 0.2)])
@@ -114,11 +114,11 @@ def test_a_state_of_ones_own_says_that_it_needs_two_more_methods():
         def from_copy(self, content):
             self.taken = bytes(content)
 
-    keeper = Memory()
-    copies.install(keeper)
+    writer = Memory()
+    copies.install(writer)
     state = Whole()
     state.commit()
-    keeper.has_earlier = True
+    writer.has_earlier = True
     assert copies.take_back(state)
     assert state.taken == b"mine"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import farandole
 import pytest
-from farandole.engine import Kept
+from farandole.engine import CommitStore
 from farandole_spark import _elastic, _job
 from farandole_spark._again import Ledger, would_come_again
 from farandole_spark._arguments import Sizes, folder_of, limit_of, sizes_of
@@ -115,7 +115,7 @@ class _Cluster:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_job, "_POLL_SECONDS", 0.0)
     monkeypatch.setattr("farandole_spark._slots.SETTLE_SECONDS", 0.0)
-    monkeypatch.setattr("farandole._engines.waiting._AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("farandole._cluster.driver_log._AGAIN_SECONDS", 0.0)
 
 
 def test_fewer_slots_than_the_least_are_waited_for(quick: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,14 +126,16 @@ def test_fewer_slots_than_the_least_are_waited_for(quick: None, capsys: pytest.C
         _elastic._await_ranks(_Cluster(Slots(2, 1)), Sizes(2, 2), 0.0)  # type: ignore[arg-type]
 
 
-def stages(slots: list[Slots], attempt: Callable[..., Any], sizes: Sizes, kept: Kept, limit: int | None = None) -> Any:
+def stages(
+    slots: list[Slots], attempt: Callable[..., Any], sizes: Sizes, kept: CommitStore, limit: int | None = None
+) -> Any:
     return _elastic._stages(_Cluster(*slots), sizes, [60.0, 60.0], Ledger(limit), kept, attempt)  # type: ignore[arg-type]
 
 
 def test_a_lost_stage_is_followed_by_one_with_the_slots_that_are_left(
     quick: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    kept = Kept(str(tmp_path))
+    kept = CommitStore(str(tmp_path))
     seen = []
 
     def attempt(stage: int, ranks: int, _deadline: float) -> list[str]:
@@ -161,4 +163,4 @@ def test_other_ends_are_the_jobs(quick: None, error: Exception, said: str) -> No
         raise error
 
     with pytest.raises(type(error), match=said):
-        stages([Slots(2, 2)], attempt, Sizes(2, 2), Kept(""))
+        stages([Slots(2, 2)], attempt, Sizes(2, 2), CommitStore(""))

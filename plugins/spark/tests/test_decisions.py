@@ -12,7 +12,7 @@ from types import ModuleType
 import farandole
 import farandole_spark
 import pytest
-from farandole.engine import Call, Hub
+from farandole.engine import Call, TaskServer
 from farandole_spark import HorovodRunner, _cluster, _run
 from farandole_spark._arguments import count_of
 from farandole_spark._connect import slots_of_settings
@@ -163,14 +163,14 @@ def test_a_stage_that_ends_before_its_tasks_begin_has_failed() -> None:
         Call(print, (), None, "test.run") as call,
         pytest.raises(farandole.FarandoleError, match="has failed: it ended"),
     ):
-        run_stage(_Started([]), Hub("127.0.0.1"), 1, float("inf"), call, None)  # type: ignore[arg-type]
+        run_stage(_Started([]), TaskServer("127.0.0.1"), 1, float("inf"), call, None)  # type: ignore[arg-type]
 
 
 def test_a_port_that_another_program_has_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, Call(print, (), None, "test.run") as call:
-        hub = Hub("127.0.0.1", port=taken.getsockname()[1])
+        server = TaskServer("127.0.0.1", port=taken.getsockname()[1])
         with pytest.raises(farandole.FarandoleError, match=r"the driver cannot listen at 127\.0\.0\.1, port [0-9]+ "):
-            run_stage(_Started([]), hub, 1, float("inf"), call, None)  # type: ignore[arg-type]
+            run_stage(_Started([]), server, 1, float("inf"), call, None)  # type: ignore[arg-type]
 
 
 def test_a_stranger_is_no_session(monkeypatch: pytest.MonkeyPatch) -> None:

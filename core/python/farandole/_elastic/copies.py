@@ -1,8 +1,8 @@
 """Copies of commits outside of the ranks, for jobs whose ranks may all end together and begin again as new processes.
 
-The program that starts the ranks may install a keeper, before the function runs. Rank 0 offers it each commit, and
+The program that starts the ranks may install a writer, before the function runs. Rank 0 offers it each commit, and
 takes back the newest copy at the start of the next job; `sync` sends it to the others, as it has the most commits then.
-Without a keeper nothing happens here.
+Without a writer nothing happens here.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from farandole._start import world
 Piece = bytes | bytearray | memoryview
 
 
-class Keeper(Protocol):
+class CommitWriter(Protocol):
     """Keeps copies of commits outside of this process."""
 
     has_earlier: bool
     """A job before this one has left a copy, with which all ranks of this one go on."""
 
-    def keep(self, commits: int, pieces: Sequence[Piece]) -> None:
+    def save(self, commits: int, pieces: Sequence[Piece]) -> None:
         """Keep a copy, which nobody changes; returns at once, and raises nothing."""
 
     def newest(self) -> memoryview | None:
@@ -38,12 +38,12 @@ class Copied(Protocol):
     def _from_copy(self, content: memoryview) -> None: ...
 
 
-_installed: list[Keeper] = []
+_installed: list[CommitWriter] = []
 
 
-def install(keeper: Keeper) -> None:
-    """From now on this keeper gets the commits."""
-    _installed[:] = [keeper]
+def install(writer: CommitWriter) -> None:
+    """From now on this writer gets the commits."""
+    _installed[:] = [writer]
 
 
 def are_kept() -> bool:
@@ -52,9 +52,9 @@ def are_kept() -> bool:
 
 
 def offer(state: Copied) -> None:
-    """Give the keeper a copy of a state that was committed just now. Raises TypeError where it cannot be pickled."""
+    """Give the writer a copy of a state that was committed just now. Raises TypeError where it cannot be pickled."""
     if _installed and world.rank() == 0:
-        _installed[0].keep(state._commits, state._to_copy())
+        _installed[0].save(state._commits, state._to_copy())
 
 
 def take_back(state: Copied) -> bool:

@@ -4,16 +4,16 @@
 module: it meets the ranks through the environment variables of `environment.py` only.
 
     cli          what the user typed -> spec                               spec: the description of a job
-    job          `run`: the launcher as a child of a program               child: its other end
+    job          `run`: the launcher as a child of a program               run.main: that child
     plan         spec -> job, which run.py starts                          events: what happens to a job, for programs
     placement    -np and -H -> who is which rank, where                    (pure)
     environment  the environment we were given -> the environment of a rank
     guard        two processes that outlive each other long enough to clean up; the process tree
     processes    the ranks of this host
-    remote       the ranks of several hosts, through agents
+    head         the ranks of several hosts, through agents                agent: the program on each host
     supervise    the loop: signals, deaths, output                         ending: what to do when (pure)
     relay        pipes -> lines -> writers, logs, last lines               output: whole lines on one screen (pure)
-    verdict      who failed first, and how to say it                       (pure)
+    rank_exit    the end of a rank; head/failure_report: who failed first  (pure)
 """
 
 from farandole.launch.job import JobResult, Stop, run

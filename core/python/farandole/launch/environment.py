@@ -77,7 +77,7 @@ class Settings:
     no_color: bool
     force_color: bool
     dumb_terminal: bool
-    ssh: tuple[str, ...] = ("ssh",)  # the words that reach a host
+    ssh: tuple[str, ...] = ("ssh",)  # the command that reaches a host
 
 
 class SettingError(ValueError):
@@ -90,7 +90,7 @@ def inherited() -> dict[str, str]:
 
 
 def node() -> str:
-    """FARANDOLE_NODE after a space, else "": tells this agent's host from others on one machine; Ray's ways set it."""
+    """FARANDOLE_NODE after a space, else "": tells this agent's host from others on one machine; Ray sets it."""
     name = os.environ.get("FARANDOLE_NODE", "")
     return f" {name}" if name else ""
 

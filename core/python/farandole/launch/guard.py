@@ -78,26 +78,26 @@ def become_child(parent_pid: int, cores: Collection[int] = ()) -> None:
 
 
 def start_child(
-    words: Sequence[str], has_threads: bool = False, cores: Collection[int] = (), **options: Any
+    args: Sequence[str], has_threads: bool = False, cores: Collection[int] = (), **options: Any
 ) -> subprocess.Popen[bytes]:
     """Start a program that ends with us, in a session of its own. Raises OSError.
 
-    REQUIRES one thread and signals of HANDLED blocked, unless the launcher `has_threads`: then begin.py becomes the
-    program, which takes 50 ms.
+    REQUIRES one thread and signals of HANDLED blocked, unless the launcher `has_threads`: then nothing may run
+    between fork and exec, so another Python (`main`) becomes the program, which takes 50 ms.
 
     Args:
-        words: the command; the first word is a path where we have threads.
+        args: the command; the first word is a path where we have threads.
         has_threads: see above.
         cores: to which it is bound; none: it is not.
         options: of subprocess.Popen.
     """
-    import subprocess  # late, as begin.py does without
+    import subprocess  # late, as `main` does without
 
     parent = os.getpid()
     prepare = None if has_threads else partial(become_child, parent, cores)
     if has_threads:
-        words = [sys.executable, "-m", "farandole.launch.begin", str(parent), ",".join(map(str, cores)), *words]
-    return subprocess.Popen(words, start_new_session=True, preexec_fn=prepare, **options)  # noqa: PLW1509
+        args = [sys.executable, "-m", "farandole.launch.guard", str(parent), ",".join(map(str, cores)), *args]
+    return subprocess.Popen(args, start_new_session=True, preexec_fn=prepare, **options)  # noqa: PLW1509
 
 
 def _nobody(_pid: int) -> bool:
@@ -260,3 +260,14 @@ def _wait_for(inner_pid: int) -> int:
         pid, status = os.waitpid(-1, 0)
         if pid == inner_pid:
             return os.waitstatus_to_exitcode(status)
+
+
+def main() -> None:
+    """`python -m farandole.launch.guard PARENT 0,1 COMMAND...`: become COMMAND, which ends with PARENT."""
+    parent, cores, *command = sys.argv[1:]
+    become_child(int(parent), [int(each) for each in cores.split(",") if each])
+    os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    main()

@@ -31,7 +31,7 @@ class JobError(ValueError):
 
 
 @dataclass(frozen=True)
-class Slots:
+class HostSlots:
     """So many ranks may run on `host`: `user@name`, the name or the address, without brackets."""
 
     host: str
@@ -42,7 +42,7 @@ class Slots:
 class HostList:
     """The hosts that a user listed, and where: `-H h1:4` or `--hostfile FILE`."""
 
-    slots: tuple[Slots, ...]
+    slots: tuple[HostSlots, ...]
     origin: str
 
 
@@ -123,7 +123,7 @@ def split_list(text: str) -> list[str]:
     return items[:-1] if len(items) > 1 and not items[-1] else items
 
 
-def _item(text: str, where: str, default: int = 1) -> Slots:
+def _item(text: str, where: str, default: int = 1) -> HostSlots:
     """`host:slots`, or `host` for the default number of slots."""
     match = _ITEM.fullmatch(text)
     if match is None or not match["host"]:
@@ -134,16 +134,16 @@ def _item(text: str, where: str, default: int = 1) -> Slots:
     return _slots(host, slots, where, default)
 
 
-def _slots(host: str, slots: str | None, where: str, default: int = 1) -> Slots:
+def _slots(host: str, slots: str | None, where: str, default: int = 1) -> HostSlots:
     try:
         checked = check_host(host)
     except JobError as error:
         raise JobError(f"{where}: {error}") from None
     what = f"{'' if where == '-H' else f'{where}: '}the number of slots of {checked}"
-    return Slots(checked, default if slots is None else parse_count(slots, what))
+    return HostSlots(checked, default if slots is None else parse_count(slots, what))
 
 
-def _unique(found: Iterable[tuple[str, Slots]]) -> Iterator[Slots]:
+def _unique(found: Iterable[tuple[str, HostSlots]]) -> Iterator[HostSlots]:
     """The same, each host once. Raises JobError for the second line or item of a host."""
     first: dict[str, str] = {}
     for where, slots in found:
@@ -182,7 +182,7 @@ def parse_lines(text: str, origin: str, default: int = 1) -> HostList:
     return HostList(slots, origin)
 
 
-def _line(line: str, where: str, default: int) -> Slots:
+def _line(line: str, where: str, default: int) -> HostSlots:
     host, *words = re.split(r"[ \t]+", re.sub(r"[ \t]*=[ \t]*", "=", line))
     if not words:
         return _item(host, where, default)
@@ -195,7 +195,7 @@ def _line(line: str, where: str, default: int) -> Slots:
     return _within_most(counts, host, where)
 
 
-def _within_most(counts: Mapping[str, str], host: str, where: str) -> Slots:
+def _within_most(counts: Mapping[str, str], host: str, where: str) -> HostSlots:
     """The slots by `slots` and `max_slots`: the first counts, since no host gets more ranks than slots here."""
     most = counts.get("max_slots")
     slots = _slots(host, counts.get("slots", most), where)
@@ -204,13 +204,13 @@ def _within_most(counts: Mapping[str, str], host: str, where: str) -> Slots:
     return slots
 
 
-def one_name_here(slots: Iterable[Slots], local_names: Collection[str], here: str) -> list[Slots]:
+def one_name_here(slots: Iterable[HostSlots], local_names: Collection[str], here: str) -> list[HostSlots]:
     """The same slots; those of this machine together, under the name `here`."""
-    merged: dict[str, Slots] = {}
+    merged: dict[str, HostSlots] = {}
     for each in slots:
         name = here if is_local(each.host, local_names) else each.host
         before = merged.get(name)
-        merged[name] = Slots(name, each.count + (before.count if before else 0))
+        merged[name] = HostSlots(name, each.count + (before.count if before else 0))
     return list(merged.values())
 
 
@@ -224,16 +224,16 @@ def about_one_machine(hosts: HostList, local_names: Collection[str]) -> str:
     return f"{hosts.origin}: {names} are the same machine, which counts as one host with {total} slots."
 
 
-def under_one_name(slots: Iterable[Slots], local_names: Collection[str]) -> list[Slots]:
+def under_one_name(slots: Iterable[HostSlots], local_names: Collection[str]) -> list[HostSlots]:
     """The same slots; those of this machine together, as `localhost` if all are, else as the first of its names."""
-    merged: dict[str, Slots] = {}
+    merged: dict[str, HostSlots] = {}
     for each in slots:
         local = is_local(each.host, local_names)
         if local and "@" in each.host:
             raise JobError(f"{each.host} is this machine, where ranks run as the launcher's user: leave out the user.")
         key = "" if local else each.host
         before = merged.get(key)
-        merged[key] = each if before is None else Slots(before.host, before.count + each.count)
+        merged[key] = each if before is None else HostSlots(before.host, before.count + each.count)
     if merged.keys() == {""}:
-        return [Slots(LOCAL_HOST, merged[""].count)]
+        return [HostSlots(LOCAL_HOST, merged[""].count)]
     return list(merged.values())

@@ -72,11 +72,11 @@ class Stop:
 
 @dataclass(frozen=True)
 class Function:
-    """What `farandole.run` and cluster engines hand to the launcher."""
+    """What `farandole.run` and clusters hand to the launcher."""
 
     call: int = -1  # descriptor of the memory with the function and its arguments
-    engine: str = ""  # in whose tasks the agents run
-    hub: str = ""  # the abstract socket that has the ways to them
+    cluster: str = ""  # in whose tasks the agents run
+    server: str = ""  # the abstract socket that has the connections to them
 
 
 def run(
@@ -123,9 +123,9 @@ def run(
         memory = pipes.memory(spec.to_json())
         call = pipes.copy(function.call) if function.call >= 0 else -1
         handed = [memory, pipes.make(seen), pipes.make(outcomes) if call >= 0 else -1, call]
-        words = [str(os.getpid()), *map(str, handed), function.engine, function.hub]
+        args = [str(os.getpid()), *map(str, handed), function.cluster, function.server]
         with subprocess.Popen(
-            [*python("farandole.launch.child"), *words],
+            [*python("farandole.launch.run"), *args],
             stdin=subprocess.DEVNULL,
             stdout=pipes.to(stdout or own_stdout, _STDOUT),
             stderr=pipes.to(stderr or own_stderr, _STDERR),

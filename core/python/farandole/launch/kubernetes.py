@@ -4,7 +4,7 @@
     Service train          gives the pods names: train-0.train, train-1.train, before they are ready
     Job train              completion index N is node N: farandole run --nnodes 2 --node-rank N ...
 
-Each pod's launcher starts the ranks of its pod, and the launchers meet at pod 0 (launch/nodes).
+Each pod's launcher starts the ranks of its pod, and the launchers meet at pod 0 (head/rendezvous.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from farandole.launch.files import FileError
 from farandole.launch.hosts import MAX_RANKS
 from farandole.launch.messages import shown, table
-from farandole.launch.placement import Placement, Slots, place
+from farandole.launch.placement import HostSlots, Placement, place
 from farandole.launch.spec import SpecError
 
 KEY_FILE = "/run/secrets/farandole/key"
@@ -74,7 +74,9 @@ class PodJob:
     @property
     def placements(self) -> list[Placement]:
         """The pod of each rank."""
-        return place(self.hosts * self.slots, [Slots(f"{self.name}-{pod}", self.slots) for pod in range(self.hosts)])
+        return place(
+            self.hosts * self.slots, [HostSlots(f"{self.name}-{pod}", self.slots) for pod in range(self.hosts)]
+        )
 
     @property
     def secret_name(self) -> str:

@@ -30,9 +30,9 @@ class CommandError(Exception):
         self.exit_code = exit_code
 
 
-def resolve_command(words: Sequence[str], module: bool, path: str | None) -> list[str]:
+def resolve_command(args: Sequence[str], module: bool, path: str | None) -> list[str]:
     """The user's command -> the command to execute; the first word becomes a path. REQUIRES at least one word."""
-    name, rest = words[0], list(words[1:])
+    name, rest = args[0], list(args[1:])
     if module:
         return [sys.executable, "-m", name, *rest]
     if name.endswith(".py") and os.path.isfile(name):
@@ -48,20 +48,20 @@ def resolve_command(words: Sequence[str], module: bool, path: str | None) -> lis
     raise CommandError(f"{name}: {where}.", NOT_FOUND)
 
 
-def check_program(words: Sequence[str], ranks: int, by_agents: bool = False) -> None:
+def check_program(args: Sequence[str], ranks: int, by_agents: bool = False) -> None:
     """Raises JobError where a rank would read an empty program from stdin, which only rank 0 on this host gets."""
-    if (ranks > 1 or by_agents) and _reads_program_from_stdin(words):
+    if (ranks > 1 or by_agents) and _reads_program_from_stdin(args):
         who = "ranks on other hosts do not get" if by_agents else "only rank 0 gets: the other ranks would run nothing"
         raise JobError(
-            f"{shlex.join(words)} reads the program from stdin, which {who}. Write the program to a file, and run that."
+            f"{shlex.join(args)} reads the program from stdin, which {who}. Write the program to a file, and run that."
         )
 
 
-def _reads_program_from_stdin(words: Sequence[str]) -> bool:
+def _reads_program_from_stdin(args: Sequence[str]) -> bool:
     """True for `python -`, `python` and `sh -s`; not for `python train.py`, `python -m x`, `sh -c x`, `python -V`."""
-    if not _INTERPRETER.fullmatch(os.path.basename(words[0])):
+    if not _INTERPRETER.fullmatch(os.path.basename(args[0])):
         return False
-    arguments = iter(words[1:])
+    arguments = iter(args[1:])
     for word in arguments:
         if word in ("-", "/dev/stdin"):
             return True

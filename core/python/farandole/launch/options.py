@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from farandole.launch.engines import Engine
 from farandole.launch.hosts import MAX_RANKS, parse_count, split_list
 from farandole.launch.membership import Lease
 from farandole.launch.messages import shown
 from farandole.launch.placement import Placement
-from farandole.launch.slots import Backoff, Slots
+from farandole.launch.rank_slots import Backoff, RankSlots
+from farandole.launch.schedulers import Scheduler
 from farandole.launch.spec import ElasticJob, JobSpec, SpecError, Where, leaves
 
 _MOST_SECONDS = 1e9  # as in the core
@@ -32,12 +32,12 @@ class Elastic:
     backoff: Backoff = field(default_factory=Backoff)
     reset_limit: int | None = None  # the most changes of the ranks
 
-    def for_ranks(self, placements: Sequence[Placement]) -> tuple[Lease, Slots | None]:
+    def for_ranks(self, placements: Sequence[Placement]) -> tuple[Lease, RankSlots | None]:
         """The decisions about a job that starts with these ranks; no slots where lost ranks are not replaced."""
         lease = Lease(len(placements), self.min_np, self.timeout_s, self.reset_limit)
         if not self.max_np:
             return lease, None
-        slots = Slots([*placements], self.max_np, self.backoff)
+        slots = RankSlots([*placements], self.max_np, self.backoff)
         lease.may_grow = lambda: slots.may_bring
         return lease, slots
 
@@ -51,7 +51,7 @@ class HostOptions:
     python: str = sys.executable  # the interpreter on other hosts
     interfaces: tuple[str, ...] = ()  # of the network; none: all may be used
     bind_to: str = "none"  # or "core"
-    engine: Engine | None = None  # whose allocation has the hosts; None: the user named them
+    scheduler: Scheduler | None = None  # whose allocation has the hosts; None: the user named them
     env: Mapping[str, str] = field(default_factory=dict)  # of -x, for the ranks of all hosts
     silence_s: float = 4.0  # of a host until it counts as lost
 
@@ -117,16 +117,18 @@ def least(spec: JobSpec) -> int:
     return parse_count(str(spec.ranks.num_proc), "-np")
 
 
-def host_options(spec: JobSpec, env: Mapping[str, str], elsewhere: bool, engine: Engine | None = None) -> HostOptions:
+def host_options(
+    spec: JobSpec, env: Mapping[str, str], elsewhere: bool, scheduler: Scheduler | None = None
+) -> HostOptions:
     """Check the options that concern hosts. Raises SpecError.
 
     Args:
         spec: as its user gave it.
         env: the variables of -x.
         elsewhere: some ranks run on other hosts, where the interpreter is needed.
-        engine: whose allocation has the hosts, if the user named none.
+        scheduler: whose allocation has the hosts, if the user named none.
     """
-    return replace(reach_options(spec.where, elsewhere), bind_to=spec.ranks.bind_to, engine=engine, env=env)
+    return replace(reach_options(spec.where, elsewhere), bind_to=spec.ranks.bind_to, scheduler=scheduler, env=env)
 
 
 def reach_options(where: Where, elsewhere: bool) -> HostOptions:

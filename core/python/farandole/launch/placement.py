@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from farandole.launch.hosts import LOCAL_HOST, MAX_RANKS, HostList, JobError, Slots, parse_count, under_one_name
+from farandole.launch.hosts import LOCAL_HOST, MAX_RANKS, HostList, HostSlots, JobError, parse_count, under_one_name
 
-__all__ = ["JobError", "Placement", "Slots", "parse_count", "place", "plan"]
+__all__ = ["HostSlots", "JobError", "Placement", "parse_count", "place", "plan"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Placement:
     cross_size: int
 
 
-def place(ranks: int, hosts: Sequence[Slots]) -> list[Placement]:
+def place(ranks: int, hosts: Sequence[HostSlots]) -> list[Placement]:
     """Fill the hosts in order with `ranks` ranks. REQUIRES ranks <= the sum of the slots."""
     filled: list[tuple[str, int]] = []
     left = ranks
@@ -76,12 +76,12 @@ def plan(
             ranks = min(slots_here, MAX_RANKS)
         if ranks is None:
             raise JobError("say how many ranks to start: farandole run -np 4 python train.py")
-        return place(ranks, [Slots(LOCAL_HOST, ranks)])
+        return place(ranks, [HostSlots(LOCAL_HOST, ranks)])
     slots = under_one_name(hosts.slots, local_names)
     return place(_ranks(ranks, slots, hosts.origin), slots)
 
 
-def _ranks(ranks: int | None, slots: Sequence[Slots], origin: str) -> int:
+def _ranks(ranks: int | None, slots: Sequence[HostSlots], origin: str) -> int:
     offered = sum(one.count for one in slots)
     if ranks is None and offered > MAX_RANKS:
         raise JobError(f"{origin} offers {offered} slots, more than the {MAX_RANKS} ranks that a job may have.")

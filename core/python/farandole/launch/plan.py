@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farandole._start.timeline_files import file_of
-from farandole.launch import engines, environment, gpus, hosts, job_machine, local, placement
+from farandole.launch import environment, gpus, hosts, job_file_checks, local, placement, schedulers
 from farandole.launch.discovery import choice
 from farandole.launch.events import JobEnded
 from farandole.launch.guard import tell_user
 from farandole.launch.hosts import LOCAL_HOST, is_local
 from farandole.launch.messages import table
-from farandole.launch.nodes.options import NodeOptions, node_options
+from farandole.launch.node_options import NodeOptions, node_options
 from farandole.launch.options import Elastic, HostOptions, elastic, host_options, interfaces, without_effect
 from farandole.launch.relay import OutputOptions
 from farandole.launch.spec import JobSpec, Metrics, SpecError
 
 if TYPE_CHECKING:
     from farandole.launch.discovery.source import Source
-    from farandole.launch.engines import Engine
     from farandole.launch.job_file import JobFile
+    from farandole.launch.schedulers import Scheduler
     from farandole.observe.live.command import Wanted
 
 
@@ -36,8 +36,8 @@ class Caller:
     call: int  # memory with the function of `farandole.run` and its arguments; -1: none
     outcomes: int  # a pipe for what its ranks leave; -1: none
     events: int  # a pipe
-    engine: str = ""  # in whose tasks the agents run; "": the caller started none
-    hub: str = ""  # the abstract name of the socket that has the ways to them
+    cluster: str = ""  # in whose tasks the agents run; "": the caller started none
+    server: str = ""  # the abstract name of the socket that has the connections to them
 
     def tell(self, ended: JobEnded) -> None:
         """Tell how the job has ended, where no supervisor does."""
@@ -87,12 +87,12 @@ class Job:
 
 
 @dataclass(frozen=True)
-class _Places:
+class _Layout:
     """Where the ranks run."""
 
     placements: list[placement.Placement]
     names: frozenset[str]  # of this machine
-    engine: Engine | None = None  # whose allocation has the hosts
+    scheduler: Scheduler | None = None  # whose allocation has the hosts
     source: Source | None = None  # where to ask for hosts again
 
 
@@ -117,37 +117,37 @@ def plan(
         CommandError: the command cannot be run here.
     """
     settings, ranks = environment.settings(base), spec.ranks
-    file = None if ranks.file is None else job_machine.load(ranks.file, spec.command, ranks.module, is_preview)
+    file = None if ranks.file is None else job_file_checks.load(ranks.file, spec.command, ranks.module, is_preview)
     nodes = _nodes(spec, base)
-    places = _places(spec, base, file, say, caller, is_preview) if nodes is None else _of_nodes(nodes)
+    layout = _layout(spec, base, file, say, caller, is_preview) if nodes is None else _of_nodes(nodes)
     given = environment.given_variables(ranks.env, base)
     if file is not None:
-        given |= job_machine.variables(file, {**base, **given}, str(Path.cwd()), time.time())
+        given |= job_file_checks.variables(file, {**base, **given}, str(Path.cwd()), time.time())
     ranks_base = _environment(spec, {**base, **given})
     silence_s = environment.silence_s(ranks_base)
     is_elsewhere = not nodes and (
-        places.source is not None or not all(hosts.is_local(each.host, places.names) for each in places.placements)
+        layout.source is not None or not all(hosts.is_local(each.host, layout.names) for each in layout.placements)
     )
-    goes_on = elastic(spec, len(places.placements), ranks_base, nodes is not None)
-    notes = [] if file is None else job_machine.notes(file, base, places.placements, places.names, is_preview)
+    goes_on = elastic(spec, len(layout.placements), ranks_base, nodes is not None)
+    notes = [] if file is None else job_file_checks.notes(file, base, layout.placements, layout.names, is_preview)
     if goes_on is None and (sentence := without_effect(spec)):
         notes.append(sentence)
     return Job(
-        command=_command(spec, file, len(places.placements), is_elsewhere, ranks_base),
-        placements=places.placements,
+        command=_command(spec, file, len(layout.placements), is_elsewhere, ranks_base),
+        placements=layout.placements,
         base=ranks_base,
         grace_s=settings.grace_s,
         output=_output(spec, settings, caller),
         start_timeout_s=ranks.start_timeout,
-        hosts=replace(host_options(spec, given, is_elsewhere, places.engine), silence_s=silence_s),
+        hosts=replace(host_options(spec, given, is_elsewhere, layout.scheduler), silence_s=silence_s),
         module=ranks.module,
-        local_names=places.names,
+        local_names=layout.names,
         lines=() if file is None else file.lines,
         call=-1 if caller is None else caller.call,
         notes=notes,
         nodes=nodes and replace(nodes, silence_s=silence_s),
         elastic=goes_on,
-        source=places.source,
+        source=layout.source,
         served=_served(spec),
         end=tell_user if caller is None else caller.tell,
     )
@@ -207,21 +207,21 @@ def _slots_here(base: Mapping[str, str]) -> int:
     return gpus.count(base) or environment.available_cores()
 
 
-def _of_nodes(nodes: NodeOptions) -> _Places:
+def _of_nodes(nodes: NodeOptions) -> _Layout:
     """Where the ranks run if all nodes have as many as this one."""
-    alike = [placement.Slots(f"node {number}", nodes.slots) for number in range(nodes.count)]
-    return _Places(placement.place(nodes.count * nodes.slots, alike), environment.local_names())
+    alike = [placement.HostSlots(f"node {number}", nodes.slots) for number in range(nodes.count)]
+    return _Layout(placement.place(nodes.count * nodes.slots, alike), environment.local_names())
 
 
-def _places(
+def _layout(
     spec: JobSpec,
     base: Mapping[str, str],
     file: JobFile | None,
     say: Callable[[str], None],
     caller: Caller | None,
     is_preview: bool,
-) -> _Places:
-    listed, engine, num_proc = None, None, spec.ranks.num_proc
+) -> _Layout:
+    listed, scheduler, num_proc = None, None, spec.ranks.num_proc
     source = choice.named_source(spec)
     if source is not None:
         num_proc, listed = choice.hosts_at_start(source, spec, base, say)
@@ -232,25 +232,25 @@ def _places(
     elif spec.where.hostfile is not None:
         listed = hosts.read_hostfile(spec.where.hostfile)
     else:
-        listed, engine = engines.allocation(base)
+        listed, scheduler = schedulers.allocation(base)
     names = environment.local_names()
-    if caller is not None and caller.engine:
-        from farandole.launch.engines import tasks
+    if caller is not None and caller.cluster:
+        from farandole.launch.schedulers import tasks
 
-        engine, names = tasks.engine(caller.engine, caller.hub), frozenset()
+        scheduler, names = tasks.scheduler(caller.cluster, caller.server), frozenset()
     if source is None:
-        source = choice.source_of_list(spec, listed, engine, base)
-    if not (engine and engine.has_agents) and (
+        source = choice.source_of_list(spec, listed, scheduler, base)
+    if not (scheduler and scheduler.has_agents) and (
         source is not None or (listed is not None and any(hosts.is_address(each.host) for each in listed.slots))
     ):
         names |= environment.local_addresses()
     if listed is not None and (sentence := hosts.about_one_machine(listed, names)):
         say(sentence)
     if file is not None:
-        listed = job_machine.hosts_of(file, spec.ranks.num_proc, listed, gpus.count(base), is_preview)
-        return _Places(placement.plan(str(file.ranks), listed, names), names, engine, source)
+        listed = job_file_checks.hosts_of(file, spec.ranks.num_proc, listed, gpus.count(base), is_preview)
+        return _Layout(placement.plan(str(file.ranks), listed, names), names, scheduler, source)
     here = _slots_here(base) if spec.ranks.num_proc == "auto" else 1
-    return _Places(placement.plan(num_proc, listed, names, here), names, engine, source)
+    return _Layout(placement.plan(num_proc, listed, names, here), names, scheduler, source)
 
 
 def _environment(spec: JobSpec, base: dict[str, str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from farandole._start.membership_channel import Message
 from farandole._start.rank_records import RankRecords, make_memory
-from farandole.launch import environment, guard, local, verdict
+from farandole.launch import environment, guard, local, rank_exit
 from farandole.launch.events import RankStarted
 from farandole.launch.membership import MembershipServer
 from farandole.launch.placement import Placement
@@ -43,7 +43,7 @@ class Rank:
 class Listener(Protocol):
     """Who judges about the ranks of this host: its own supervisor, or through an agent the launcher elsewhere."""
 
-    def note_death(self, death: verdict.Death) -> None:
+    def note_death(self, death: rank_exit.Death) -> None:
         """A rank has ended."""
 
     def hear_member(self, rank: int, message: Message) -> None:
@@ -214,7 +214,7 @@ class Children:
         self.records.end(number, rank.pid, code)
         recorded = self._flights.last_words(number) if self._flights and code < 0 and not asked else ""
         ran_s = now - rank.started_at
-        death = verdict.Death(rank.placement, rank.pid, code, now, ran_s, asked, joined, said, recorded=recorded)
+        death = rank_exit.Death(rank.placement, rank.pid, code, now, ran_s, asked, joined, said, recorded=recorded)
         self.listener.note_death(death)
 
     def _leave_nothing(self, now: float) -> None:
@@ -262,10 +262,10 @@ def _fork(start: Start, placement: Placement, environment: Mapping[str, str], ha
     stderr, stderr_of_rank = os.pipe()
     outcome, outcome_of_rank = os.pipe() if calls else (-1, -1)
     of_rank = [outcome_of_rank] if calls else []
-    words = [*start.command, *([local.path_for_ranks(start.call), str(outcome_of_rank)] if calls else [])]
+    args = [*start.command, *([local.path_for_ranks(start.call), str(outcome_of_rank)] if calls else [])]
     try:
         process = guard.start_child(
-            words,
+            args,
             has_threads,
             _cores_of(placement, sorted(os.sched_getaffinity(0))) if start.bind_to == "core" else (),
             env=environment,

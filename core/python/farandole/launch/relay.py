@@ -14,6 +14,7 @@ from pathlib import Path
 
 from farandole._start import frames
 from farandole.launch.events import Event, JobEnded
+from farandole.launch.head.failure_report import TAIL_LINES
 from farandole.launch.output import (
     LAUNCHER,
     QUIET_SECONDS,
@@ -24,7 +25,6 @@ from farandole.launch.output import (
     TerminalScreen,
     name_of_rank,
 )
-from farandole.launch.verdict import TAIL_LINES
 from farandole.launch.writer import Outgoing, Writer
 
 STDIN = 0

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NoReturn
 
-from farandole.launch import environment, guard, local
+from farandole.launch import environment, files, guard, local, placement
 from farandole.launch.events import JobEnded
 from farandole.launch.messages import one_line, shown, spoken
-from farandole.launch.plan import Job
+from farandole.launch.plan import Caller, Job, hints, plan
 from farandole.launch.processes import Children, Start
 from farandole.launch.relay import OutputError
-from farandole.launch.shared_options import print_error
+from farandole.launch.shared_options import USAGE, print_error
+from farandole.launch.spec import JobSpec, SpecError
 from farandole.launch.supervise import Supervisor
 
 CANNOT_START = 1
@@ -61,12 +64,12 @@ def _run_command(job: Job, lifeline: int) -> int:
 def _run_on_hosts(job: Job, lifeline: int) -> int:
     try:
         if job.nodes is not None:
-            from farandole.launch.nodes import start as node
+            from farandole.launch.head import node_job
 
-            return node.run(job, lifeline)
-        from farandole.launch.remote import start
+            return node_job.run(job, lifeline)
+        from farandole.launch.head import host_job
 
-        return start.run(job, lifeline)
+        return host_job.run(job, lifeline)
     except OutputError as error:
         return _refuse(job, str(error), 2)
     except OSError as error:
@@ -83,7 +86,7 @@ def _run_inner(job: Job, lifeline: int) -> int:
         capacity = slots.capacity if slots else len(job.placements)
         ranks.prepare(_start(job, capacity, port.getsockname()[1]))
         if job.output.verbose:
-            supervisor.relay.say(_plan(job, environment.available_cores()))
+            supervisor.relay.say(_summary(job, environment.available_cores()))
         for placement in job.placements:
             ranks.start(placement)
     except OutputError as error:
@@ -114,7 +117,7 @@ def _start(job: Job, capacity: int, port: int) -> Start:
     )
 
 
-def _plan(job: Job, cores: int) -> str:
+def _summary(job: Job, cores: int) -> str:
     ranks = len(job.placements)
     text = f"farandole: {ranks} ranks on {job.placements[0].host} ({cores} cores): {' '.join(job.command)}"
     if ranks > cores:
@@ -124,4 +127,37 @@ def _plan(job: Job, cores: int) -> str:
 
 def _refuse(job: Job, sentence: str, exit_code: int) -> int:
     job.end(JobEnded(exit_code, (one_line(spoken(sentence)),), is_refused=True))
+    return exit_code
+
+
+# The program that calls `farandole.launch.run` has this as its child, which ends with it
+
+
+def main() -> NoReturn:
+    """Run the job of the program that has called `farandole.launch.run`, and end with it.
+
+    Arguments: the id of the parent, the descriptors that it has handed to us, a cluster and its server.
+    """
+    parent, spec, events, outcomes, call = map(int, sys.argv[1:6])
+    guard.die_with_parent(parent)  # the inner process then finds its lifeline closed, and ends the ranks
+    environment.forget_options()
+    text = os.pread(spec, os.fstat(spec).st_size, 0).decode()
+    sys.exit(_run_spec(text, Caller(call, outcomes, events, *sys.argv[6:8])))
+
+
+def _run_spec(text: str, caller: Caller) -> int:
+    base = environment.inherited()
+    try:
+        planned = plan(JobSpec.from_json(text), base, print_error, caller)
+    except (placement.JobError, files.FileError, environment.SettingError, SpecError) as error:
+        return _refuse_spec(caller, str(error), USAGE, getattr(error, "field", ""))
+    except local.CommandError as error:
+        return _refuse_spec(caller, str(error), error.exit_code, "command")
+    for sentence in [*planned.notes, *hints(planned)]:
+        print_error(sentence)
+    return run_job(planned)
+
+
+def _refuse_spec(caller: Caller, sentence: str, exit_code: int, field: str) -> int:
+    caller.tell(JobEnded(exit_code, (sentence,), is_refused=True, field=field))
     return exit_code

@@ -1,8 +1,8 @@
 """The loop around a running job: the output of its ranks, their deaths, the user's signals, the end.
 
 One thread; it never blocks but in select. Two things wake it: a pipe (signals as their number, writers as 0) and the
-lifeline to the outer process (guard.py). ending.py and verdict.py decide; this file acts, through `Ranks`, which knows
-where the ranks run: processes.py on this host, remote/cluster.py on several.
+lifeline to the outer process (guard.py). ending.py and failure_report.py decide; this file acts, through `Ranks`,
+which knows where the ranks run: processes.py on this host, head/cluster.py on several.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from farandole._start.membership_channel import Message
-from farandole.launch import guard, verdict
+from farandole.launch import guard, rank_exit
 from farandole.launch.ending import Ending
 from farandole.launch.events import JobEnded, MembershipChanged, RankEnded, RanksLate
+from farandole.launch.head import failure_report
 from farandole.launch.membership import Answer, Lease
 from farandole.launch.placement import Placement
+from farandole.launch.rank_slots import RankSlots
 from farandole.launch.relay import OutputOptions, Pipe, Relay
-from farandole.launch.slots import Slots
 from farandole.observe.snapshot import Snapshot, snapshot_of
 from farandole.observe.watch import JobWatch
 
@@ -89,15 +90,15 @@ class Supervisor:
     grace_s: float
     lifeline: int
     lease: Lease | None = None  # of an elastic job that this launcher decides about
-    slots: Slots | None = None  # of one that gets new ranks for those that it has lost
+    slots: RankSlots | None = None  # of one that gets new ranks for those that it has lost
     ranks: Ranks = field(init=False)
     members: Members = field(init=False)  # where there is a lease
     on_signal: Callable[[int], None] = field(init=False)
     on_orphaned: Callable[[], None] = field(init=False)
     conclude: Callable[[], JobEnded | None] = field(init=False)
     where_output_is: Callable[[int], str] = lambda _rank: ""  # for a rank whose output does not come through us
-    deaths: list[verdict.Death] = field(default_factory=list)
-    survived: list[verdict.Death] = field(default_factory=list)  # failures without which an elastic job has gone on
+    deaths: list[rank_exit.Death] = field(default_factory=list)
+    survived: list[rank_exit.Death] = field(default_factory=list)  # failures without which an elastic job has gone on
     suspended: bool = False
     _hurried: bool = False  # the user, or the death of the launcher, wants this to end
     _stdout_warned: bool = False
@@ -233,7 +234,7 @@ class Supervisor:
 
     # Deaths and the end
 
-    def note_death(self, death: verdict.Death) -> None:
+    def note_death(self, death: rank_exit.Death) -> None:
         """A rank has ended."""
         place, is_survived, others = death.placement, self._survives(death), self.ranks.running
         self.relay.emit(RankEnded(place.rank, place.host, death.pid, death.code, death.ran_s, death.asked, is_survived))
@@ -243,7 +244,7 @@ class Supervisor:
                 self.slots.lost(death.placement.rank, time.monotonic())
             is_member = self.lease is not None and death.placement.rank in self.lease.members
             are_enough = self.lease is None or not is_member or self.lease.can_spare([death.placement.rank])
-            self.relay.say(verdict.survival(death, others, are_enough))
+            self.relay.say(failure_report.describe_survived(death, others, are_enough))
         else:
             self.deaths.append(death)
             # Another rank, which failed because of this one, may have been seen first.
@@ -252,7 +253,7 @@ class Supervisor:
             if death.failed:
                 self.ending.rank_failed(time.monotonic())
             if self.options.verbose:
-                self.relay.say(verdict.note(death, others))
+                self.relay.say(failure_report.describe_end(death, others))
         if self.lease is not None:
             self._note_end_without_error(death)
             if death.failed and death not in self.survived:
@@ -261,13 +262,13 @@ class Supervisor:
 
     # Elastic jobs
 
-    def _survives(self, death: verdict.Death) -> bool:
+    def _survives(self, death: rank_exit.Death) -> bool:
         """The job goes on although this rank has failed. A mistake of the program would come again."""
         if self.lease is None or self.ending.began_at is not None or not death.failed:
             return False
         return self.lease.survives(death.placement.rank, _is_mistake(death))
 
-    def _note_end_without_error(self, death: verdict.Death) -> None:
+    def _note_end_without_error(self, death: rank_exit.Death) -> None:
         """One that has left makes room for another; one whose program has come to its end shows that others will."""
         if self.slots is not None and self.lease is not None and death.code == 0:
             if self.lease.has_left(death.placement.rank):
@@ -356,15 +357,15 @@ class Supervisor:
         if self.ending.exit_code is not None:
             if self.ending.first_signal is not None and not self.ranks.anything_left:
                 everybody = [*self.deaths, *self.survived]
-                self.relay.say(verdict.describe_interruption(self.ending.first_signal, everybody))
+                self.relay.say(failure_report.describe_interruption(self.ending.first_signal, everybody))
             return JobEnded(self.ending.exit_code)
-        found = verdict.judge(self.deaths, self.survived)
+        found = failure_report.first_failure(self.deaths, self.survived)
         if found is None:
             return JobEnded(0)
         has_logs = self.options.directory is not None and not self.relay.logs_failed
         rank, said = found.culprit.placement.rank, found.culprit.said
         is_told = said is not None and said.raised
-        return verdict.ended(
+        return failure_report.job_ended(
             found,
             self.relay.tail(rank),
             str(self.options.directory) if has_logs else None,
@@ -374,6 +375,6 @@ class Supervisor:
         )
 
 
-def _is_mistake(death: verdict.Death) -> bool:
+def _is_mistake(death: rank_exit.Death) -> bool:
     """The rank has said that its program, or another rank's, raised an error which would come again."""
     return death.said is not None and (death.said.mistaken or death.said.blamed is not None)

@@ -55,9 +55,9 @@ def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json
         raise click.UsageError(f"--seconds must be above 0 and at most 3600, not {seconds:g}.")
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise click.UsageError(f"--json {json_path}: there is no folder {json_path.absolute().parent}.")
-    words = [sys.executable, "-m", "farandole.benchmark", "--operation", operation, "--seconds", f"{seconds:g}"]
-    words += ["--sizes", *map(str, byte_sizes), *([] if json_path is None else ["--json", str(json_path)])]
-    return run_job(Job(words, placements, base, settings.grace_s, OutputOptions(prefix=False)))
+    args = [sys.executable, "-m", "farandole.benchmark", "--operation", operation, "--seconds", f"{seconds:g}"]
+    args += ["--sizes", *map(str, byte_sizes), *([] if json_path is None else ["--json", str(json_path)])]
+    return run_job(Job(args, placements, base, settings.grace_s, OutputOptions(prefix=False)))
 
 
 def parse_sizes(text: str) -> list[int]:
@@ -96,23 +96,23 @@ def doctor(as_json: bool, limit_s: float, **given: Any) -> int:
     Starts ranks of its own for a moment. Ends with 1 if something is FAIL, else 0.
     """
     from farandole.launch import environment
-    from farandole.observe.doctor import examine, report
+    from farandole.observe.doctor import report, run_checks
 
     where = Where(**given)
     if where.hosts is not None or where.hostfile is not None:
-        return _examine_hosts(as_json, limit_s, where)
+        return _check_hosts(as_json, limit_s, where)
     if where != Where():
         raise click.UsageError("-p, -i, --python and --network-interfaces are for other hosts; name them with -H.")
-    findings = examine.examine(environment.inherited(), limit_s)
+    findings = run_checks.run_checks(environment.inherited(), limit_s)
     click.echo(report.as_json(findings) if as_json else report.as_text(findings))
     return report.exit_code(findings)
 
 
-def _examine_hosts(as_json: bool, limit_s: float, where: Where) -> int:
+def _check_hosts(as_json: bool, limit_s: float, where: Where) -> int:
     from farandole.launch import environment
     from farandole.launch import hosts as names_of_hosts
+    from farandole.launch.head.check_hosts import CheckOrder, check_hosts
     from farandole.launch.options import reach_options
-    from farandole.launch.remote.examine import Order, examine_hosts
     from farandole.launch.spec import SpecError
     from farandole.observe.doctor import report
 
@@ -129,8 +129,8 @@ def _examine_hosts(as_json: bool, limit_s: float, where: Where) -> int:
         environment.settings(base)
     except (names_of_hosts.JobError, SpecError, environment.SettingError) as error:
         raise click.UsageError(str(error)) from error
-    order = Order(names, local, options, base, limit_s)
-    return examine_hosts(order, report.hosts_as_json if as_json else report.hosts_as_text)
+    order = CheckOrder(names, local, options, base, limit_s)
+    return check_hosts(order, report.hosts_as_json if as_json else report.hosts_as_text)
 
 
 @click.command(context_settings=CONTEXT, short_help="Say what the ranks of a running job wait for.")

@@ -1,6 +1,6 @@
 """Ray's actor for one or more places of ranks: a task of farandole.engine. The first one of a node runs the agent.
 
-actor -> hub of the driver                  it connects; the launcher gets this connection, if the actor has the agent
+actor -> server of the driver               it connects; the launcher gets this connection, if the actor has the agent
 driver -> actor -> rank                     calls and their outcomes, by Ray and a Unix socket
 """
 

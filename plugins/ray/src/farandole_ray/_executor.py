@@ -9,7 +9,7 @@ from typing import Any
 
 import ray
 from farandole import ArgumentError, ArgumentTypeError, FarandoleError
-from farandole.engine import Call, Hub, Teller, pack_call, result_in, traceback_in
+from farandole.engine import Call, TaskServer, WaitMessages, pack_call, result_in, traceback_in
 
 from farandole_ray import _request, _trainer
 from farandole_ray._actor import GONE
@@ -179,11 +179,11 @@ class RayExecutor:
 
     def _start_ranks(self, given_back: ExitStack) -> None:
         call = given_back.enter_context(Call(_trainer.serve_calls, (), None, _NAME))
-        hub = given_back.enter_context(_hub())
-        group = Group(self._request, self.settings, hub, self._use_current)
+        server = given_back.enter_context(_hub())
+        group = Group(self._request, self.settings, server, self._use_current)
         given_back.callback(group.close)
         self._where = group.by_rank()
-        self._job = self._launch(call, hub, self.num_workers, self.settings.leaves)
+        self._job = self._launch(call, server, self.num_workers, self.settings.leaves)
         waits_s = self.settings.timeout_s
         ready = [
             place.actor.await_ranks.remote([rank for rank, each in enumerate(self._where) if each is place], waits_s)
@@ -267,8 +267,8 @@ class RayExecutor:
             raise
         return [result_in(outcome, rank, len(self._where)) for rank, outcome in zip(chosen, outcomes, strict=True)]
 
-    def _launch(self, call: Call, hub: Hub, ranks: int, leaves: Mapping[str, object]) -> Job:
-        return Job(lambda **how: call.run(hub, "Ray", ranks, env=self._variables, options=leaves, **how))
+    def _launch(self, call: Call, server: TaskServer, ranks: int, leaves: Mapping[str, object]) -> Job:
+        return Job(lambda **how: call.run(server, "Ray", ranks, env=self._variables, options=leaves, **how))
 
     def _await(self, references: list[Any]) -> list[Any]:
         """The values. Raises what the rank that failed first has raised, or why the job has ended."""
@@ -298,9 +298,13 @@ class RayExecutor:
         nodes, mark = [node["Resources"] for node in ray.nodes() if node["Alive"]], new_mark()
         if not self.settings.autoscales and (sentence := _request.refusal(nodes, self._request, self._least)):
             raise FarandoleError(sentence)
-        with Call(_trainer.make_call, (function, mark), None, _NAME) as call, _hub() as hub, Pool(self._request, hub):
-            self._await_places(hub, self._least)
-            job = self._launch(call, hub, len(hub.tasks()), {**self.settings.leaves, **self._elastic_leaves})
+        with (
+            Call(_trainer.make_call, (function, mark), None, _NAME) as call,
+            _hub() as server,
+            Pool(self._request, server),
+        ):
+            self._await_places(server, self._least)
+            job = self._launch(call, server, len(server.tasks()), {**self.settings.leaves, **self._elastic_leaves})
             job.listen(mark, callbacks)
             try:
                 while not job.ended.wait(_LOOK_S):
@@ -309,22 +313,22 @@ class RayExecutor:
                 job.end()
             return job.result()
 
-    def _await_places(self, hub: Hub, least: int) -> None:
+    def _await_places(self, server: TaskServer, least: int) -> None:
         limit_s = self._elastic_timeout
-        until, tell = time.monotonic() + limit_s, Teller(_PATIENCE_S)
-        while not hub.wait(least, _LOOK_S):
-            words = f"waiting for {least} places, {len(hub.tasks())} there"
+        until, tell = time.monotonic() + limit_s, WaitMessages(_PATIENCE_S)
+        while not server.wait(least, _LOOK_S):
+            words = f"waiting for {least} places, {len(server.tasks())} there"
             if time.monotonic() > until:
                 raise FarandoleError(
                     f"RayExecutor: {words}, after {limit_s:g} s: other programs use the rest of the cluster; end them, "
                     "ask for fewer, or raise elastic_timeout."
                 )
             tell(f"{words} (for {limit_s:g} s at most).")
-        hub.wait(self.num_workers, _SETTLE_S)
+        server.wait(self.num_workers, _SETTLE_S)
 
 
-def _hub() -> Hub:
-    return Hub(ray.util.get_node_ip_address())
+def _hub() -> TaskServer:
+    return TaskServer(ray.util.get_node_ip_address())
 
 
 def _checked(callbacks: Sequence[Callback] | None) -> Sequence[Callback]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 from farandole import FarandoleError
-from farandole.engine import Hub, Teller
+from farandole.engine import TaskServer, WaitMessages
 from ray.util.placement_group import (
     PlacementGroup,
     get_current_placement_group,
@@ -37,20 +37,20 @@ _AGAIN_S = 10.0  # until Ray is asked for other actors than those of nodes that 
 
 @dataclass(eq=False)
 class Place:
-    """An actor, which is a task of the hub with the number `order`."""
+    """An actor, which is a task of the server with the number `order`."""
 
     actor: Any
     order: int
     life: Any  # reference that is ready when its part has ended, or it has died
-    is_here: bool = False  # the hub has met it
+    is_here: bool = False  # the server has met it
 
 
 class Starter:
     """Starts the actors of a job, numbered as they come."""
 
-    def __init__(self, request: Request, hub: Hub) -> None:
-        self._request, self._invitation, self._numbers = request, hub.invite(), itertools.count()
-        self._secret = secrets.token_bytes(_SECRET_BYTES)  # Ray carries it, and the hub does not know it
+    def __init__(self, request: Request, server: TaskServer) -> None:
+        self._request, self._invitation, self._numbers = request, server.invite(), itertools.count()
+        self._secret = secrets.token_bytes(_SECRET_BYTES)  # Ray carries it, and the server does not know it
 
     def start(self, slots: int, **options: Any) -> Place:
         """An actor with the resources of so many ranks."""
@@ -80,9 +80,9 @@ def _refusal(life: Any) -> str:
 class Group:
     """The places of a job whose size does not change."""
 
-    def __init__(self, request: Request, settings: Settings, hub: Hub, use_current: bool) -> None:
-        self._request, self._settings, self._hub = request, settings, hub
-        self._starter = Starter(request, hub)
+    def __init__(self, request: Request, settings: Settings, server: TaskServer, use_current: bool) -> None:
+        self._request, self._settings, self._hub = request, settings, server
+        self._starter = Starter(request, server)
         current = get_current_placement_group() if use_current else None
         self._own: PlacementGroup | None = None
         self.places: list[Place] = []
@@ -138,7 +138,7 @@ class Group:
     def _await(self, is_there: Callable[[], bool], is_scheduled: bool) -> None:
         """Until Ray has given places; or until it has started actors, which have theirs."""
         limit_s = self._settings.placement_group_timeout_s
-        until, tell = time.monotonic() + limit_s, Teller(_PATIENCE_S if is_scheduled else _START_PATIENCE_S)
+        until, tell = time.monotonic() + limit_s, WaitMessages(_PATIENCE_S if is_scheduled else _START_PATIENCE_S)
         words = f"waiting for Ray to start {len(self.places)} actors"
         while not is_there():
             if is_scheduled:
@@ -165,8 +165,8 @@ class Pool:
     Use it as a context, which goes on asking.
     """
 
-    def __init__(self, request: Request, hub: Hub) -> None:
-        self._request, self._hub, self._starter = request, hub, Starter(request, hub)
+    def __init__(self, request: Request, server: TaskServer) -> None:
+        self._request, self._hub, self._starter = request, server, Starter(request, server)
         self._places: list[Place] = []
         self._leaving: list[Place] = []  # whose nodes will go: their ranks may still be told
         self._ending = threading.Event()

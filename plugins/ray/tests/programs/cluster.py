@@ -44,6 +44,6 @@ def of_ours() -> list[bytes]:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             words = path.read_bytes()
-            if b"farandole._engines.rank" in words or b"farandole.launch" in words:
+            if b"farandole._cluster.rank" in words or b"farandole.launch" in words:
                 found.append(words)
     return found

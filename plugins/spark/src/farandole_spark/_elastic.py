@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO, TypeVar
 
 import farandole
-from farandole.engine import Call, Kept
+from farandole.engine import Call, CommitStore
 
 from farandole_spark import _arguments, _cluster, _slots
 from farandole_spark._again import Ledger, would_come_again
@@ -85,15 +85,15 @@ def run_elastic(
         Exception: what the function raised on the rank that failed first: it would come again.
     """
     sizes = _arguments.sizes_of(num_proc, min_num_proc, max_num_proc)
-    ledger, kept = Ledger(_arguments.limit_of(reset_limit)), Kept(_arguments.folder_of(commits))
+    ledger, kept = Ledger(_arguments.limit_of(reset_limit)), CommitStore(_arguments.folder_of(commits))
     how = how_of(env, stdout, stderr, bool(verbose), bool(timestamp), output_dir, network_interfaces)
     timeouts = [START_SECONDS if each is None else float(each) for each in (start_timeout, elastic_timeout)]
     with Call(fn, args, kwargs, "farandole_spark.run_elastic") as call, contextlib.closing(kept):
         cluster = _cluster.find(spark)
 
         def attempt(stage: int, ranks: int, deadline: float) -> list[T]:
-            hub = hub_of(cluster, driver_address, driver_port, kept)
-            return run_stage(cluster, hub, ranks, deadline, call, kept.of_stage(stage), **how)
+            server = hub_of(cluster, driver_address, driver_port, kept)
+            return run_stage(cluster, server, ranks, deadline, call, kept.of_stage(stage), **how)
 
         return _stages(cluster, sizes, timeouts, ledger, kept, attempt)
 
@@ -103,7 +103,7 @@ def _stages(
     sizes: Sizes,
     timeouts: Sequence[float],
     ledger: Ledger,
-    kept: Kept,
+    kept: CommitStore,
     attempt: Callable[[int, int, float], list[T]],
 ) -> list[T]:
     """One after the other, until one comes to its end or none may follow."""

@@ -1,4 +1,4 @@
-"""A stage with its hub, and the wait for its slots."""
+"""A stage with its server, and the wait for its slots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import farandole
-from farandole.engine import Call, Hub, Teller, Where
+from farandole.engine import Call, CommitTarget, TaskServer, WaitMessages
 
 from farandole_spark._cluster import Cluster
 from farandole_spark._slots import Slots
@@ -40,7 +40,7 @@ def await_ranks(
         raise farandole.ArgumentError(
             "Spark runs no barrier stage with dynamic allocation; set spark.dynamicAllocation.enabled to false."
         )
-    tell, began = Teller(quiet_s), time.monotonic()
+    tell, began = WaitMessages(quiet_s), time.monotonic()
     while True:
         slots = cluster.slots()
         if wanted is None and slots.total is None:
@@ -55,7 +55,13 @@ def await_ranks(
 
 
 def run_stage(
-    cluster: Cluster, hub: Hub, ranks: int, deadline: float, call: Call, commits: Where | None, **how: Any
+    cluster: Cluster,
+    server: TaskServer,
+    ranks: int,
+    deadline: float,
+    call: Call,
+    commits: CommitTarget | None,
+    **how: Any,
 ) -> list[Any]:
     """Run a job in a stage of its own, from its start to the end of its last task. Returns the results.
 
@@ -63,11 +69,11 @@ def run_stage(
     """
     has_threads = bool(cluster.setting("spark.executorEnv.OMP_NUM_THREADS"))
     stage, ended_well = None, False
-    _listen(hub)
+    _listen(server)
     try:
-        stage = cluster.start(partial(take_part, hub.invite(commits), has_threads), ranks, call.title)
-        _await_tasks(hub, stage, ranks, deadline)
-        results = call.run(hub, "Spark", ranks, **how)
+        stage = cluster.start(partial(take_part, server.invite(commits), has_threads), ranks, call.title)
+        _await_tasks(server, stage, ranks, deadline)
+        results = call.run(server, "Spark", ranks, **how)
         ended_well = True
         return results
     except farandole.FarandoleError as error:
@@ -77,31 +83,31 @@ def run_stage(
         why = f" Spark says: {stage.reason}." if stage.reason else ""
         raise farandole.FarandoleError(f"{error}{why}") from None
     finally:
-        hub.__exit__()  # at which tasks end that have no agent
+        server.__exit__()  # at which tasks end that have no agent
         if stage is not None:
             stage.end(at_once=not ended_well)
 
 
-def _listen(hub: Hub) -> None:
+def _listen(server: TaskServer) -> None:
     try:
-        hub.__enter__()
+        server.__enter__()
     except OSError as error:
         raise farandole.FarandoleError(
-            f"the driver cannot listen at {hub.bind or hub.address}, port {hub.port or 'any'} ({error.strerror}); give "
-            "another driver_address or driver_port."
+            f"the driver cannot listen at {server.bind or server.address}, port {server.port or 'any'} "
+            f"({error.strerror}); give another driver_address or driver_port."
         ) from error
 
 
-def _await_tasks(hub: Hub, stage: Stage, ranks: int, deadline: float) -> None:
-    tell = Teller(_QUIET_SECONDS)
-    while not hub.wait(ranks, _POLL_SECONDS):
-        here = len(hub.tasks())
+def _await_tasks(server: TaskServer, stage: Stage, ranks: int, deadline: float) -> None:
+    tell = WaitMessages(_QUIET_SECONDS)
+    while not server.wait(ranks, _POLL_SECONDS):
+        here = len(server.tasks())
         if stage.is_over:
             why = stage.reason or "it ended before all of its tasks had begun"
             raise farandole.FarandoleError(f"Spark's stage has failed: {why}.")
         if time.monotonic() >= deadline:
             raise farandole.FarandoleError(
-                f"{here} of {ranks} tasks came to the driver at {'{}:{}'.format(*hub.endpoint)} within the start "
+                f"{here} of {ranks} tasks came to the driver at {'{}:{}'.format(*server.endpoint)} within the start "
                 "timeout; free slots, or give a longer start_timeout."
             )
         tell(f"waiting for Spark to start tasks: {here} of {ranks} so far")

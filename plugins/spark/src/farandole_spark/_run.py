@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO, TypeVar
 
 import farandole
-from farandole.engine import Call, Hub, Kept
+from farandole.engine import Call, CommitStore, TaskServer
 
 from farandole_spark import _cluster, _slots
 from farandole_spark._arguments import count_of
@@ -76,8 +76,8 @@ def run(
         cluster = _cluster.find(spark)
         deadline = time.monotonic() + (START_SECONDS if start_timeout is None else float(start_timeout))
         ranks = _await_slots(cluster, count_of(num_proc), deadline)
-        hub = hub_of(cluster, driver_address, driver_port)
-        return run_stage(cluster, hub, ranks, deadline, call, None, **how)
+        server = hub_of(cluster, driver_address, driver_port)
+        return run_stage(cluster, server, ranks, deadline, call, None, **how)
 
 
 def _await_slots(cluster: Cluster, wanted: int | None, deadline: float) -> int:
@@ -100,7 +100,9 @@ def how_of(
     return {"env": env, "stdout": stdout, "stderr": stderr, "options": dict(zip(_OPTIONS, options, strict=True))}
 
 
-def hub_of(cluster: Cluster, driver_address: str | None, port: int, kept: Kept | None = None) -> Hub:
-    """The hub at the driver's address as executors reach it."""
+def hub_of(cluster: Cluster, driver_address: str | None, port: int, kept: CommitStore | None = None) -> TaskServer:
+    """The server at the driver's address as executors reach it."""
     address, bind = cluster.addresses()
-    return Hub(driver_address or address, "0.0.0.0" if driver_address else bind, port, kept.shelf if kept else None)
+    return TaskServer(
+        driver_address or address, "0.0.0.0" if driver_address else bind, port, kept.store if kept else None
+    )

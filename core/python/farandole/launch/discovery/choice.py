@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 
 from farandole.launch.discovery import source
-from farandole.launch.discovery.inquiry import UNUSABLE, Complaints, Inquiry, Trouble
+from farandole.launch.discovery.host_query import UNUSABLE, Complaints, HostQuery, Trouble
 from farandole.launch.discovery.source import Source
-from farandole.launch.engines import Engine
 from farandole.launch.hosts import MAX_RANKS, HostList, JobError, check_host, parse_count
 from farandole.launch.options import elastic_timeout_s, has_discovery, least
+from farandole.launch.schedulers import Scheduler
 from farandole.launch.spec import JobSpec, SpecError
 
 _LOOK_EVERY_S = 0.02
@@ -68,18 +68,18 @@ def hosts_at_start(
 
 
 def source_of_list(
-    spec: JobSpec, listed: HostList | None, engine: Engine | None, base: Mapping[str, str]
+    spec: JobSpec, listed: HostList | None, scheduler: Scheduler | None, base: Mapping[str, str]
 ) -> Source | None:
     """The source of a job whose hosts were listed at its start; None where they stay as they are: without --max-np."""
     if spec.elastic.max_np is None:
         return None
-    if engine is not None and engine.hosts is not None:
-        return source.known(engine.program, engine.hosts)
-    if engine is not None and engine.program == "srun":
+    if scheduler is not None and scheduler.hosts is not None:
+        return source.known(scheduler.program, scheduler.hosts)
+    if scheduler is not None and scheduler.program == "srun":
         return source.slurm(base, listed, spec.elastic.slots_per_host)
     if listed is None:
         return None
-    if engine is None and spec.where.hostfile is not None and listed.origin.startswith("--hostfile"):
+    if scheduler is None and spec.where.hostfile is not None and listed.origin.startswith("--hostfile"):
         return source.hostfile(spec.where.hostfile)
     return source.fixed(listed)
 
@@ -95,14 +95,14 @@ def await_hosts(
     complaints, answers = Complaints(), list[HostList | Trouble]()
     last: HostList | Trouble | None = None
     with selectors.DefaultSelector() as selector:
-        inquiry = Inquiry(asked, environment, selector, answers.append)
+        query = HostQuery(asked, environment, selector, answers.append)
         began_at = time.monotonic()
         try:
             while (now := time.monotonic()) < began_at + limit_s:
-                inquiry.tick(now)
+                query.tick(now)
                 for key, _ in selector.select(_LOOK_EVERY_S):
                     key.data()
-                _reap(inquiry)
+                _reap(query)
                 for answer in answers:
                     last = answer
                     if isinstance(answer, Trouble):
@@ -116,7 +116,7 @@ def await_hosts(
                         say(f"{few.sentence}; waiting for more.")
                 answers.clear()
         finally:
-            _end(inquiry)
+            _end(query)
     if isinstance(last, HostList):
         last = _too_few(asked, last, slots)
     why = f"{asked.name} has not answered" if last is None else last.sentence
@@ -133,19 +133,19 @@ def _too_few(asked: Source, hosts: HostList, slots: int) -> Trouble:
     return Trouble(f"few {found}", f"{what}, and --min-np asks for {slots}")
 
 
-def _reap(inquiry: Inquiry) -> None:
+def _reap(query: HostQuery) -> None:
     """Only that child: the program that has called us may have others."""
-    pid = inquiry.pid
+    pid = query.pid
     if pid is not None:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            inquiry.reaped(pid, os.waitstatus_to_exitcode(status))
+            query.reaped(pid, os.waitstatus_to_exitcode(status))
 
 
-def _end(inquiry: Inquiry) -> None:
-    inquiry.close()
+def _end(query: HostQuery) -> None:
+    query.close()
     for _ in range(50):  # a process that sits in the kernel is left to the outer process
-        if inquiry.pid is None:
+        if query.pid is None:
             return
-        _reap(inquiry)
+        _reap(query)
         time.sleep(_LOOK_EVERY_S)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.launch.hosts import HostList, JobError, Slots, parse_hostfile, parse_lines
+from farandole.launch.hosts import HostList, HostSlots, JobError, parse_hostfile, parse_lines
 from farandole.launch.messages import shown
 
 Asking = Generator[list[str], str, HostList]
-"""Yields the words of commands, is sent what each has printed, and returns the hosts. Raises JobError for nonsense."""
+"""Yields commands, is sent what each has printed, and returns the hosts. Raises JobError for nonsense."""
 EVERY_SECONDS = 1.0
 _EVERY_SECONDS_OF_SLURM = 10.0  # its controller serves a whole cluster
 
@@ -55,7 +55,7 @@ def service(name: str, slots_per_host: int | None) -> Source:
     return Source(origin, ask)
 
 
-def _addresses(text: str, origin: str, slots: int) -> list[Slots]:
+def _addresses(text: str, origin: str, slots: int) -> list[HostSlots]:
     """`10.0.0.7 STREAM name` a line; a host with both kinds of addresses counts once, by that of IPv4."""
     found: dict[int, dict[str, None]] = {4: {}, 6: {}}
     for line in filter(None, text.splitlines()):
@@ -66,7 +66,7 @@ def _addresses(text: str, origin: str, slots: int) -> list[Slots]:
         found[address.version][str(address)] = None
     if not (chosen := found[4] or found[6]):
         raise JobError(f"{origin} has no addresses.")
-    return [Slots(address, slots) for address in chosen]
+    return [HostSlots(address, slots) for address in chosen]
 
 
 def slurm(environ: Mapping[str, str], known: HostList | None, slots_per_host: int | None) -> Source | None:
@@ -82,7 +82,7 @@ def slurm(environ: Mapping[str, str], known: HostList | None, slots_per_host: in
         nodes = _node_list((yield ["scontrol", "--oneliner", "show", "job", job]), name)
         text = yield ["scontrol", "show", "hostnames", nodes]
         found = parse_lines(text, name, usual)
-        return HostList(tuple(Slots(each.host, counts.get(each.host, each.count)) for each in found.slots), name)
+        return HostList(tuple(HostSlots(each.host, counts.get(each.host, each.count)) for each in found.slots), name)
 
     return Source(name, ask, _EVERY_SECONDS_OF_SLURM)
 

@@ -1,6 +1,6 @@
 """`farandole doctor`: what is built and found on this machine, and what would go wrong in a job.
 
-Each topic is a module: `examine` asks the machine, and pure functions, one for each check, make findings of the
+Each topic is a module: `check` asks the machine, and pure functions, one for each check, make findings of the
 answers, so that the tests can show them machines that they do not have.
 
     machine    platform, Python, kernel calls, user, container, CUDA's driver
@@ -9,10 +9,10 @@ answers, so that the tests can show them machines that they do not have.
     settings   FARANDOLE_* variables; who starts the ranks and what the job's key is as secret as
     build      the installed copies, the compiled core and what it does, each in a process of its own
     packages   frameworks and plugins, from their metadata: nothing of them is imported
-    examine    all topics in order
+    run_checks all topics in order
     report     findings -> text or JSON, exit code
 
-With -H an agent on each host (launch/remote) runs `examine` in a child, and `hosts` judges what all of them found.
+With -H an agent on each host (launch/agent) runs `run_checks` in a child, and `hosts` judges what all of them found.
 """
 
 __all__: list[str] = []

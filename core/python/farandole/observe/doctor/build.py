@@ -132,7 +132,7 @@ def copies(paths: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(str(folder) for folder in folders if any(folder.glob("_core*.so"))))
 
 
-def examine(trials: Trials) -> list[Finding]:
+def check(trials: Trials) -> list[Finding]:
     """Look at this installation."""
     return [*several_copies(copies(sys.path)), *judge(trials, version_of("farandole"))]
 

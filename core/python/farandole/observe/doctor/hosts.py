@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from farandole.launch.remote import reach
+from farandole.launch.head import address_search
 from farandole.observe.doctor.finding import FAIL, WARN, Finding, fail, ok, warn
 
 MOST_SECONDS_APART = 1.0
@@ -66,7 +66,7 @@ def _answer(host: HostFacts) -> list[Finding]:
     if host.problem:
         name = host.name.rpartition("@")[2]
         remedy = host.remedy or f"try it: ssh {name} true"
-        found.append(fail("examination" if host.answered else "agent", host.problem, _sentence(remedy)))
+        found.append(fail("check" if host.answered else "agent", host.problem, _sentence(remedy)))
     return found
 
 
@@ -80,15 +80,15 @@ def _reach(index: int, hosts: Sequence[HostFacts]) -> list[Finding]:
     if index not in reached or len(reached) < 2:
         return []
     offered = hosts[index].offered
-    good = reach.shared(index, offered, reached)
+    good = address_search.shared(index, offered, reached)
     if not good:
-        cause, remedy = reach.why_none(index, [host.name for host in hosts], offered, reached)
+        cause, remedy = address_search.why_none(index, [host.name for host in hosts], offered, reached)
         return [fail("reach", cause, _sentence(remedy))]
     rest = [f"{each} by {_reachers(index, each, hosts, reached)}" for each in offered if each not in good]
     return [ok("reach", "; ".join([f"all others reach it at {', '.join(good)}", *rest]))]
 
 
-def _reachers(index: int, address: str, hosts: Sequence[HostFacts], reached: reach.Reached) -> str:
+def _reachers(index: int, address: str, hosts: Sequence[HostFacts], reached: address_search.Reached) -> str:
     found = [hosts[other].name for other in reached if other != index and (index, address) in reached[other]]
     return ", ".join(found) or "none"
 

@@ -19,7 +19,7 @@ _ENOUGH_PROCESSES = 256
 _ENOUGH_LOCKED = 1 << 30
 
 
-def examine() -> list[Finding]:
+def check() -> list[Finding]:
     """Ask this machine."""
     is_root = os.getuid() == 0  # whose processes are not limited
     has_rdma = any(Path("/sys/class/infiniband").glob("*"))

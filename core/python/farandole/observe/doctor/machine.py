@@ -19,7 +19,7 @@ MACHINES = ("x86_64", "aarch64")
 _LDCONFIG = ("/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig")
 
 
-def examine(environment: Mapping[str, str]) -> list[Finding]:
+def check(environment: Mapping[str, str]) -> list[Finding]:
     """Ask this machine."""
     uname = os.uname()
     return [

@@ -13,7 +13,7 @@ SLOW_S = 1.0
 _LIMIT_S = 5.0
 
 
-def examine() -> list[Finding]:
+def check() -> list[Finding]:
     """Ask this machine; takes 5 seconds at most."""
     return [loopback(error_of(_use_loopback)), _host_name()]
 

@@ -49,7 +49,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
 }
 
 
-def examine(environment: Mapping[str, str], place: Mapping[str, str] | None) -> list[Finding]:
+def check(environment: Mapping[str, str], place: Mapping[str, str] | None) -> list[Finding]:
     """Read the environment. `place`: what init() makes of it, see _runtime/selftest.py; None: the core is broken."""
     variables = {name: value for name, value in environment.items() if name.startswith(_PREFIX)}
     found = [variable(name, value) for name, value in sorted(variables.items())]

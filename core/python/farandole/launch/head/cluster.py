@@ -1,0 +1,359 @@
+"""Runs a job on several hosts: starts the agents, brings them to the start, relays, judges, ends everything."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, field
+
+from farandole._start import frames
+from farandole._start.membership_channel import Message
+from farandole.launch import rank_exit
+from farandole.launch.events import JobEnded, RankStarted
+from farandole.launch.head import ssh
+from farandole.launch.head.address_search import Send
+from farandole.launch.head.agent_link import NO_AGENT_REMEDY, Agents, Link
+from farandole.launch.head.assembly import Assembly, AssemblyError
+from farandole.launch.head.follow import Follower
+from farandole.launch.placement import Placement
+from farandole.launch.supervise import ENDING, Supervisor
+
+CANNOT_START = 2
+_STEP_SECONDS = 30.0  # for one answer of all agents, once ssh has connected
+_LEAST_PATIENCE_SECONDS = 2.0  # with an agent that answers each second
+_GATHER_SECONDS = 1.0  # after the first host that fails, for others that fail, too
+_MOST_SENTENCES = 8
+_NAMED_HOSTS = 4
+_QUIET_START_SECONDS = 2.0  # a start that takes no longer needs no explanation
+
+
+@dataclass(kw_only=True)
+class Cluster:
+    """The agents of all hosts, and the ranks through them."""
+
+    supervisor: Supervisor
+    assembly: Assembly
+    python: str = ""  # on other hosts
+    program: str = "ssh"  # that reaches the hosts
+    silence_s: float = 4.0  # of a host until it counts as lost
+    call: int = -1  # descriptor of the function that the ranks call
+    follower: Follower | None = None  # of a job whose hosts come and go
+    can_start_without: Callable[[Collection[str]], bool] = lambda _: False  # hosts that are to blame for a failed start
+    refused: dict[str, str] = field(default_factory=dict)  # those hosts, and why; then `run` has returned RESTART
+    _placements: dict[int, Placement] = field(default_factory=dict)  # of ranks that have not ended
+    _pids: dict[int, int] = field(default_factory=dict)
+    _started_at: float = 0.0
+    _step_at: float = field(default_factory=time.monotonic)
+    _began_at: float = field(default_factory=time.monotonic)
+    _sentences: list[str] = field(default_factory=list)  # why the job cannot start
+    _refused_at: float | None = None
+    _refusal_code: int = CANNOT_START
+
+    def __post_init__(self) -> None:
+        supervisor = self.supervisor
+        self.agents = Agents(self._on_link_end, supervisor.lease is not None, self._on_other_child)
+        self.links, self.relay, self.ending = self.agents.links, supervisor.relay, supervisor.ending
+        self.lease, self.slots = supervisor.lease, supervisor.slots
+        supervisor.ranks = supervisor.members = self
+        supervisor.on_signal, supervisor.on_orphaned = self.on_signal, self.on_orphaned
+        supervisor.conclude, supervisor.where_output_is = self.conclude, self.where_output_is
+
+    def add(self, link: Link) -> None:
+        """The link to the next host of the assembly."""
+        plan = self.assembly.hosts[len(self.links)]
+        self.links.append(link)
+        for placement in plan.placements:
+            self._placements[placement.rank] = placement
+            link.streams[placement.rank] = self.relay.add_remote(placement.rank)
+
+    @property
+    def anything_left(self) -> bool:
+        """See Ranks: an agent, or our connection to it."""
+        return self.agents.are_left
+
+    @property
+    def running(self) -> int:
+        """See Ranks."""
+        return len(self._placements)
+
+    @property
+    def _patience_s(self) -> float:
+        """With an agent that answers each second, once the ranks of its host are lost to the others."""
+        return max(_LEAST_PATIENCE_SECONDS, self.silence_s - 0.5)
+
+    def ranks_of(self, link: Link) -> list[int]:
+        """Those of this host that have not ended."""
+        return [rank for rank in link.streams if rank in self._placements]
+
+    def evict(self, rank: int) -> None:
+        """See Members. A host that says nothing is lost as a whole."""
+        for link in self.links:
+            if rank in link.streams and time.monotonic() - link.heard_at >= self._patience_s:
+                link.kill()
+            elif rank in link.streams:
+                link.say("evict", rank=rank)
+
+    def start_newcomer(self, placement: Placement) -> None:
+        """See Members."""
+        link = next((link for link in self.links if link.name == placement.host and link.code is None), None)
+        if link is None:
+            raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
+        self.relay.open_logs([placement.rank])
+        self.relay.options.hosts[placement.rank] = placement.host
+        self._placements[placement.rank] = placement
+        link.streams[placement.rank] = self.relay.add_remote(placement.rank)
+        link.say("more", placement=asdict(placement))
+
+    def where_output_is(self, rank: int) -> str:
+        """See Supervisor."""
+        dialled = [each.name for each in self.links if each.is_launcher and rank in each.streams]
+        return f"the output of {dialled[0]}" if dialled else ""
+
+    # The supervisor's questions
+
+    def tell(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
+        """See Ranks."""
+        if not self.assembly.is_complete:
+            self.agents.hang_up()
+        self.agents.say("tell", signum=signum, groups=groups, spare_ending=spare_ending)
+
+    def reap(self, now: float) -> None:
+        """See Ranks."""
+        self.agents.reap(now)
+
+    def kill(self) -> None:
+        """See Ranks."""
+        self.agents.kill()
+
+    def on_signal(self, signum: int) -> None:
+        """See Supervisor. Agents that have dialled in tell their users why the job ends."""
+        if signum in ENDING:
+            self.agents.say("ending", why=signal.Signals(signum).name, code=128 + signum)
+        self.supervisor.obey_signal(signum)
+
+    def on_orphaned(self) -> None:
+        """See Supervisor."""
+        self.agents.say("ending", why="SIGKILL", code=128 + signal.SIGKILL)
+        self.supervisor.launcher_gone()
+
+    # The agents' messages
+
+    def on_frame(self, link: Link, frame: frames.Message | frames.Output) -> None:
+        """An agent has said something. The output of a rank that is not of its host is dropped."""
+        if isinstance(frame, frames.Output):
+            self._relay(link, frame)
+            return
+        link.greeted = True
+        if frame["kind"] == "death":
+            self._on_death(link, frame)
+        elif frame["kind"] == "beat":
+            return
+        elif frame["kind"] == "membership":
+            if frame["rank"] in link.streams:
+                self.supervisor.hear_member(frame["rank"], frame["message"])
+        elif frame["kind"] == "snapshot":
+            self.supervisor.hear_snapshot(link.name, frame, len(self._placements))
+        elif frame["kind"] == "ending":
+            link.ended_by = frame["why"], frame["code"]
+        elif frame["kind"] == "done":
+            link.done = not self.ranks_of(link)
+            link.hang_up()
+        elif self.follower is not None and self.assembly.is_complete:
+            self.follower.on_message(link, frame)
+        elif frame["kind"] == "leaving":
+            return
+        elif self._refused_at is None:
+            self._assemble(link, frame)
+
+    def _relay(self, link: Link, output: frames.Output) -> None:
+        pair = link.streams.get(output.rank)
+        if pair is not None and output.pipe == frames.OUTCOME:
+            self.relay.feed_outcome(output.rank, output.data)
+        elif pair is not None:
+            self.relay.feed(pair[output.pipe], output.data, time.monotonic())
+
+    def _assemble(self, link: Link, message: frames.Message) -> None:
+        if message["kind"] == "started":
+            self._pids.update((int(rank), pid) for rank, pid in message["pids"].items())
+            host = self.assembly.hosts[self.links.index(link)].placements[0].host
+            for rank in message["pids"]:
+                self.relay.emit(RankStarted(int(rank), host, message["pids"][rank]))
+        try:
+            sends = self.assembly.on_message(self.links.index(link), message)
+        except AssemblyError as error:
+            self._refuse(str(error), error.hosts, message.get("exit_code", CANNOT_START))
+            return
+        except (KeyError, TypeError, ValueError):
+            self._refuse(f"{link.name}: its agent's message {message['kind']!r} makes no sense.", [link.name])
+            return
+        self._send(sends)
+        if self.assembly.is_complete and not self._started_at:
+            self._started_at = time.monotonic()
+            self.relay.status("")
+            if self.supervisor.options.verbose:
+                self.relay.say(self.assembly.summary())
+
+    def _send(self, sends: Sequence[Send]) -> None:
+        if sends:
+            self._step_at = time.monotonic()
+        for number, kind, content in sends:
+            self.links[number].say(kind, **content)
+
+    def tell_member(self, rank: int, message: Message) -> None:
+        """See Members."""
+        for link in self.links:
+            if rank in link.streams:
+                link.say("membership", rank=rank, message=message)
+
+    def _look_for_silent(self, now: float) -> None:
+        """A host is lost that says nothing while the other ranks of an elastic job have lost its ranks."""
+        if self.lease is None:
+            return
+        for link in self.links:
+            is_silent = now - link.heard_at >= self._patience_s
+            if is_silent and link.code is None and self.lease.has_lost(link.streams.keys()):
+                link.kill()
+
+    def _on_death(self, link: Link, message: frames.Message) -> None:
+        now = time.monotonic()
+        placement = self._placements.pop(message["rank"], None) if message["rank"] in link.streams else None
+        if placement is None:
+            return
+        death = rank_exit.from_message(
+            message, placement, now, link.agent, None if self.agents.told_to_end else link.ended_by
+        )
+        self._note_end(link, death, message["joins"])
+
+    def _on_link_end(self, link: Link, now: float) -> None:
+        assert link.code is not None
+        for pair in link.streams.values():
+            for stream in pair:
+                self.relay.finish(stream)
+        if self.follower is not None and self.assembly.is_complete:
+            self.links.remove(link)
+            if self.follower.link_ended(link, now):
+                return
+        if link.done:
+            return
+        text = link.stderr.decode(errors="replace")
+        if not link.greeted:
+            self._refuse(f"{self.why_no_agent(link, text)}.", [link.name])
+            return
+        if not self.assembly.is_complete and not self.agents.told_to_end:
+            self._refuse(f"{link.name} was lost while the job started{ssh.last_line(text)}.", [link.name])
+        if self.slots is not None:
+            self.slots.close(link.name)
+        how = link.how_it_ended()
+        for rank in self.ranks_of(link):
+            placement = self._placements.pop(rank)
+            code = link.code or rank_exit.LOST
+            ran_s = now - (self._started_at or now)
+            death = rank_exit.Death(
+                placement,
+                self._pids.get(rank, 0),
+                code,
+                now,
+                ran_s,
+                self.agents.told_to_end,
+                lost=how,
+                orphaned_s=max(rank_exit.Death.orphaned_s, self.silence_s),
+            )
+            self._note_end(link, death, joins=0)
+
+    def _note_end(self, link: Link, death: rank_exit.Death, joins: int) -> None:
+        """A rank has ended, which the other agents hear of."""
+        self.supervisor.note_death(death)
+        for other in self.links:
+            if other is not link:
+                other.say("ended", **rank_exit.to_message(death, joins))
+
+    def why_no_agent(self, link: Link, stderr: str) -> str:
+        """The sentence about a connection that has ended before its agent greeted."""
+        if link.error:
+            return f"{link.error}; {NO_AGENT_REMEDY}"
+        assert link.code is not None
+        if link.connection is not None:
+            return f"{link.name}: {link.how_it_ended()}"
+        if link.is_local:
+            return f"{link.name}: the agent on this host ended with {ssh.manner(link.code)}{ssh.last_line(stderr)}"
+        if self.program != "ssh":
+            return f"{link.name}: {self.program} ended with {ssh.manner(link.code)}{ssh.last_line(stderr)}"
+        return ssh.explain(link.name, link.code, stderr, self.python, self.assembly.version)
+
+    def _refuse(self, sentence: str, hosts: Sequence[str], code: int = CANNOT_START) -> None:
+        """The job cannot start, at least not with these hosts. Others that fail soon are told of, too."""
+        if self.agents.told_to_end:
+            return
+        self._sentences.append(sentence)
+        self.refused.update(dict.fromkeys(hosts, sentence.rstrip(".")))
+        if self._refused_at is None:
+            self._refused_at, self._refusal_code = time.monotonic(), code
+
+    # The loop
+
+    def next_due(self, now: float) -> float | None:
+        """See Ranks."""
+        due = self.agents.next_due(now)
+        if self.follower is not None and (wanted := self.follower.next_due(now)) is not None:
+            due = min(due, wanted)
+        return due if self._refused_at is None else max(0.0, min(due, self._refused_at + _GATHER_SECONDS - now))
+
+    def act(self, now: float) -> None:
+        """See Ranks."""
+        for link in self.links:
+            link.pause(self.relay.is_full and link.code is None)
+        if not self.assembly.is_complete and self._refused_at is None:
+            self._send_call(now)
+            self._look_for_late(now)
+            self._show_status(now)
+        self._look_for_silent(now)
+        if self.follower is not None:
+            self.follower.act(now)
+        if self._refused_at is not None and not self.agents.told_to_end:
+            resolved = all(link.greeted or link.code is not None for link in self.links)
+            if resolved or now - self._refused_at >= _GATHER_SECONDS:
+                self.agents.say("refused", why=" ".join(self._sentences[:_MOST_SENTENCES]), code=self._refusal_code)
+                self.agents.hang_up()
+        self.agents.act(now)
+
+    def _on_other_child(self, pid: int, code: int) -> None:
+        """A question to a source of hosts has ended."""
+        if self.follower is not None:
+            self.follower.query.reaped(pid, code)
+
+    def _send_call(self, now: float) -> None:
+        """Send the function once all hosts have the same Farandole. No host is late while its part is under way."""
+        if self.call >= 0 and self.assembly.all_have_greeted:
+            under_way = [link.send_call(self.call) for link in self.links]
+            self._step_at = now if any(under_way) else self._step_at
+
+    def _show_status(self, now: float) -> None:
+        late = self.assembly.waiting_for()
+        if now - self._began_at >= _QUIET_START_SECONDS:
+            more = f" and {len(late) - _NAMED_HOSTS} more" if len(late) > _NAMED_HOSTS else ""
+            who = ", ".join(late[:_NAMED_HOSTS]) + more
+            self.relay.status(f"farandole: waiting for {who} ({now - self._began_at:.0f} s)")
+
+    def _look_for_late(self, now: float) -> None:
+        if now - self._step_at < _STEP_SECONDS + ssh.CONNECT_SECONDS:
+            return
+        late = self.assembly.waiting_for()
+        who = ", ".join(late[:_MOST_SENTENCES])
+        remedy = f"try: ssh {late[0]} true" if self.program == "ssh" else f"see whether {self.program} works there"
+        self._refuse(f"{who} did not answer within {now - self._step_at:.0f} s; {remedy}.", late)
+
+    def conclude(self) -> JobEnded | None:
+        """See Supervisor."""
+        self.relay.status("")
+        if not self._sentences:
+            return self.supervisor.judge()
+        if self.ending.began_at is None and self.can_start_without(self.refused):
+            for sentence in dict.fromkeys(self.refused.values()):
+                self.relay.say(f"farandole: {sentence}; the job starts without it.")
+            return None
+        left = len(self._sentences) - _MOST_SENTENCES
+        more = [f"and {left} more hosts failed."] if left > 0 else []
+        return JobEnded(self._refusal_code, (*self._sentences[:_MOST_SENTENCES], *more), is_refused=True)

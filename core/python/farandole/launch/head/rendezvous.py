@@ -1,0 +1,330 @@
+"""From the name of node 0 to the moment when all have come: node 0 listens there, the others dial in.
+
+    node 0                                          node 1 ...
+    looks its name up until it is its own           looks the name up until it is known
+    listens there                                   connects until somebody answers
+    <--------------- _start/proof.py --------------->
+    <------------------------------------ greeting, of an agent: and its number, number of nodes, slots, address
+    start: the places of all ranks ---------------->   or "refused" with a sentence
+    closes the listener                             starts its ranks
+
+From the proof on everything is a frame, as between a launcher and the agents that it reaches by ssh. Signals are
+blocked meanwhile, and no thread is left, so that ranks can be forked afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from farandole._start import frames, sockets
+from farandole._start.acceptor import PROOF_SECONDS, Acceptor, hear, prove, say
+from farandole._start.frames import FrameError, Message
+from farandole._start.proof import OtherProgramError, ProofError
+from farandole.launch import environment, guard
+from farandole.launch.agent.host_agent import about_this_host
+from farandole.launch.environment import own_version
+from farandole.launch.head import address_search, node_list
+from farandole.launch.node_options import NodeOptions
+
+CANNOT_START = 2
+_TURN_SECONDS = 0.2
+_LOOK_SECONDS = 0.02
+_AGAIN_SECONDS = 0.5  # between two looks at a name, or two tries of an address
+_TELL_AFTER_SECONDS = 10.0  # a start that takes no longer needs no explanation
+_FLUSH_SECONDS = 2.0
+_LATER_SECONDS = 10.0
+_REFUSALS = 2  # the first may be a node 0 that has just ended
+
+_T = TypeVar("_T")
+
+
+class RendezvousError(Exception):
+    """The nodes do not meet; the message is one sentence for the user, "" if there is none to tell."""
+
+    def __init__(self, message: str, exit_code: int = CANNOT_START) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A connection between two nodes whose key is proved, and the greeting of the one that has come."""
+
+    socket: socket.socket
+    greeting: Message
+
+
+@dataclass
+class Rendezvous(ABC):
+    """One node's part. `lifeline`: is at its end when the launcher's outer process has gone."""
+
+    options: NodeOptions
+    lifeline: int
+    tell: Callable[[str], None]
+    _began: float = field(default_factory=time.monotonic)
+    _told: bool = False
+
+    @abstractmethod
+    def late(self) -> str:
+        """The sentence for a start that takes too long."""
+
+    @abstractmethod
+    def waits_for(self) -> str:
+        """The sentence about what is waited for."""
+
+    def limit_s(self) -> float:
+        """How long the start may take."""
+        return self.options.wait_s
+
+    async def watch(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """What `work` returns, unless the user or the time ends it. Raises RendezvousError."""
+        task = asyncio.ensure_future(work)
+        while not (await asyncio.wait([task], timeout=_TURN_SECONDS))[0]:
+            self._look_for_an_end()
+        return task.result()
+
+    def _look_for_an_end(self) -> None:
+        if waiting := [each for each in signal.sigpending() if each in guard.ENDING]:
+            name = signal.Signals(waiting[0]).name
+            raise RendezvousError(f"ended by {name} before all nodes had come.", 128 + waiting[0])
+        if select.select([self.lifeline], [], [], 0)[0]:
+            raise RendezvousError("", 128 + signal.SIGKILL)
+        waited_s = time.monotonic() - self._began
+        if waited_s >= self.limit_s():
+            raise RendezvousError(self.late())
+        if waited_s >= _TELL_AFTER_SECONDS and not self._told:
+            self._told = True
+            self.tell(self.waits_for())
+
+    async def look_up(self) -> list[str]:
+        """The addresses of node 0's name, IPv4 first; none where it is not known, or not yet."""
+        if ":" in self.options.host:
+            return [self.options.host]
+        found: list[str] = []
+
+        def look() -> None:
+            with contextlib.suppress(OSError):
+                infos = socket.getaddrinfo(self.options.host, self.options.port, type=socket.SOCK_STREAM)
+                found.extend(str(info[4][0]) for info in infos)
+
+        thread = threading.Thread(target=look, name="farandole-lookup", daemon=True)  # nothing else can end it
+        thread.start()
+        while thread.is_alive():
+            await asyncio.sleep(_LOOK_SECONDS)
+        return sorted(dict.fromkeys(found), key=lambda address: ":" in address)
+
+    def address_for_ranks(self, reached: str) -> str:
+        """The address of this node's ranks: the one that leads to the meeting point, or of the chosen interfaces."""
+        if not self.options.interfaces:
+            return reached
+        found = [address_search.Address(*each) for each in environment.interface_addresses()]
+        usable = address_search.candidates(found, self.options.interfaces)
+        if not usable:
+            names = ",".join(self.options.interfaces)
+            raise RendezvousError(
+                f"node {self.options.number} has no address on --network-interfaces {names}; `ip address` lists them."
+            )
+        return next((each for each in usable if (":" in each) == (":" in reached)), usable[0])
+
+
+@dataclass
+class RendezvousServer(Rendezvous):
+    """Node 0. `clients`: the nodes that have come, by their numbers."""
+
+    clients: dict[int, Arrived] = field(default_factory=dict)
+    _node_list: node_list.NodeList | None = None
+    _looked_up: list[str] = field(default_factory=list)
+    _complete: asyncio.Future[list[node_list.Member]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._acceptor = Acceptor(self.options.key, self.options.silence_s, self._welcome)
+
+    def gather(self) -> list[node_list.Member]:
+        """Wait for all nodes; these are all, node 0 included. Raises RendezvousError."""
+        try:
+            return asyncio.run(self.watch(self._gather()))
+        except RendezvousError as error:
+            self.refuse(str(error), error.exit_code)
+            raise
+
+    def refuse(self, why: str, code: int) -> None:
+        """Tell those that have come that the job cannot start."""
+        for client in self.clients.values():
+            client.socket.settimeout(_FLUSH_SECONDS)
+            with contextlib.suppress(OSError):
+                client.socket.sendall(frames.message("refused", why=why, code=code))
+
+    def late(self) -> str:
+        """See Rendezvous."""
+        if self._node_list is None:
+            host, addresses = self.options.host, self._looked_up
+            found = f"is {', '.join(addresses)} here, no address of this host" if addresses else "is unknown"
+            if addresses == [host]:
+                found = "is no address of this host"
+            return (
+                f"node 0 cannot listen at {self.options.endpoint}: {host} {found}; --rendezvous must name node 0 "
+                "by an address at which the others reach it."
+            )
+        point, seconds = self.options.endpoint, self.options.wait_s
+        return node_list.late(self._node_list.missing, self.options.count, point, seconds, self._acceptor.strangers)
+
+    def waits_for(self) -> str:
+        """See Rendezvous."""
+        if self._node_list is None:
+            return f"node 0 waits until {self.options.host} is the name of this host."
+        return f"node 0 waits at {self.options.endpoint} for {node_list.nodes(self._node_list.missing)}."
+
+    async def _gather(self) -> list[node_list.Member]:
+        listener, address = await self._listen()
+        own = node_list.Member(socket.gethostname(), self.address_for_ranks(address), self.options.slots)
+        self._node_list = node_list.NodeList(self.options.count, own_version(), own)
+        self._complete = asyncio.get_running_loop().create_future()
+        self._look_whether_complete()
+        with listener:
+            accepting = asyncio.ensure_future(self._acceptor.serve(listener))
+            members = await self._complete
+            accepting.cancel()
+        return members
+
+    async def _listen(self) -> tuple[socket.socket, str]:
+        """At the first address of the name that is this host's: a name may be known later than we start."""
+        while True:
+            self._looked_up = await self.look_up()
+            here = environment.local_addresses()
+            for address in (each for each in self._looked_up if each.lower() in here):
+                try:
+                    listener = socket.create_server((address, self.options.port), family=_family(address), backlog=512)
+                    return listener, address
+                except OSError as error:
+                    raise RendezvousError(
+                        f"node 0 cannot listen at {self.options.endpoint}: {error.strerror}; another program may "
+                        "have the port: give all nodes another one in --rendezvous."
+                    ) from error
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _welcome(self, made: socket.socket, greeting: Message) -> None:
+        """One client, until it goes or all have come."""
+        assert self._node_list is not None
+        try:
+            number = self._node_list.join(greeting)
+        except node_list.NodeListError as error:
+            await say(made, "refused", why=str(error), code=CANNOT_START)
+            if error.ends_the_start and not self._complete.done():
+                self._complete.set_exception(RendezvousError(str(error)))
+            raise
+        self.clients[number] = Arrived(made, greeting)
+        self._look_whether_complete()
+        try:
+            await hear(made)
+            raise FrameError("it has nothing to say now")
+        finally:
+            if not self._complete.done():  # else the client is the job's
+                self._node_list.leave(number)
+                del self.clients[number]
+
+    def _look_whether_complete(self) -> None:
+        if self._node_list is not None and not self._node_list.missing and not self._complete.done():
+            self._complete.set_result(self._node_list.members)
+
+
+@dataclass
+class RendezvousClient(Rendezvous):
+    """A node that comes to node 0."""
+
+    _last: str = "it was not looked for yet"  # why it was not reached; "" once it was
+    _refusals: int = 0
+
+    def dial(self) -> tuple[Arrived, Message]:
+        """Come to node 0, and wait with it for the others. Returns its order to start. Raises RendezvousError."""
+        return asyncio.run(self.watch(self._dial()))
+
+    def late(self) -> str:
+        """See Rendezvous."""
+        who = f"node {self.options.number}"
+        if self._last:
+            return (
+                f"{who} did not reach node 0 at {self.options.endpoint} within {self.options.wait_s:g} s: "
+                f"{self._last}; look at node 0's log, and at --rendezvous."
+            )
+        return f"{who} reached node 0, and the job did not start within {self.limit_s():g} s: see node 0's log."
+
+    def limit_s(self) -> float:
+        """See Rendezvous. A node that has reached node 0 waits for its word, which names those that are missing."""
+        return self.options.wait_s if self._last else 2 * self.options.wait_s + _LATER_SECONDS
+
+    def waits_for(self) -> str:
+        """See Rendezvous."""
+        who, last = f"node {self.options.number}", f" ({self._last})" if self._last else ""
+        return f"{who} waits for the start by node 0 at {self.options.endpoint}{last}."
+
+    async def _dial(self) -> tuple[Arrived, Message]:
+        while True:
+            found = await self.look_up()
+            if not found:
+                self._last = f"{self.options.host} is no name that this host knows"
+            for address in found:
+                made = socket.socket(_family(address), socket.SOCK_STREAM)
+                made.setblocking(False)
+                try:
+                    return await self._join(made, address)
+                except RendezvousError:
+                    made.close()
+                    raise
+                except asyncio.TimeoutError:
+                    self._last = f"{address}: it does not answer"
+                except (OSError, KeyError, TypeError, ValueError) as error:
+                    why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+                    self._last = f"{address}: {why}" if self._last else f"node 0 was there and went: {why}"
+                made.close()
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _join(self, made: socket.socket, address: str) -> tuple[Arrived, Message]:
+        sockets.notice_lost_hosts(made, self.options.silence_s)
+        loop = asyncio.get_running_loop()
+        await asyncio.wait_for(loop.sock_connect(made, (address, self.options.port)), PROOF_SECONDS)
+        await asyncio.wait_for(self._prove(made, address), PROOF_SECONDS)
+        self._last = ""
+        number, count, slots = self.options.number, self.options.count, self.options.slots
+        address = self.address_for_ranks(str(made.getsockname()[0]).partition("%")[0])
+        greeting = {**about_this_host(), "node": number, "count": count, "slots": slots, "address": address}
+        await say(made, "greeting", **greeting)
+        while (message := await hear(made))["kind"] != "start":
+            if message["kind"] == "refused":
+                raise RendezvousError(str(message["why"]), int(message["code"]))
+            if message["kind"] == "ending":
+                raise RendezvousError(
+                    f"somebody ended the launcher of node 0 by {message['why']}.", int(message["code"])
+                )
+        return Arrived(made, greeting), message
+
+    async def _prove(self, made: socket.socket, address: str) -> None:
+        try:
+            await prove(made, self.options.key, is_listener=False)
+        except OtherProgramError:
+            raise RendezvousError(
+                f"another program answers at {self.options.endpoint} ({address}), no launcher of this release: "
+                "--rendezvous must name node 0 and a free port there."
+            ) from None
+        except ProofError:
+            self._refusals += 1
+            if self._refusals < _REFUSALS:
+                raise ConnectionError("it has another key") from None
+            raise RendezvousError(
+                f"node {self.options.number} and node 0 at {self.options.endpoint} have different keys: "
+                "--key-file must hold the same one on all nodes."
+            ) from None
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
