@@ -102,8 +102,10 @@ void FailureMonitor::TakeWaiting(const EarlySums* spared, std::vector<OperationP
   for (Deferred& each : operations_->deferred) waiting->push_back(std::move(each.operation));
   operations_->deferred.clear();
   operations_->has_deferred = false;
+  if (spared != nullptr && operations_->last_to_join) return;  // the join no longer waits for other ranks
   if (operations_->join) waiting->push_back(std::move(operations_->join));
   operations_->join.reset();
+  operations_->last_to_join.reset();
   operations_->wants_join = false;
 }
 
@@ -117,11 +119,15 @@ std::vector<int> FailureMonitor::Left() const {
 
 // ---- sentences
 
-// A reason that is known already is the first cause, so it is the one to report.
+EpochEnd FailureMonitor::FirstCauseOf(EpochEnd end) const {
+  if (end.status.code() != Code::kPeerLost || !operations_->is_broken) return end;
+  return {{Code::kPeerLost, operations_->broken.message()}, operations_->broken_by};
+}
+
 EpochEnd FailureMonitor::OfShutdown(int pending) const {
-  if (operations_->is_broken) return {{Code::kPeerLost, operations_->broken.message()}, operations_->broken_by};
-  return {{Code::kPeerLost, world_->NameOf(world_->rank), " shut down with ", pending, " operations in flight"},
-          world_->rank};
+  return FirstCauseOf(
+      {{Code::kPeerLost, world_->NameOf(world_->rank), " shut down with ", pending, " operations in flight"},
+       world_->rank});
 }
 
 // A reason that speaks of the operation itself needs no other words.

@@ -74,6 +74,8 @@ class FailureMonitor {
   void TakeWaiting(const EarlySums* spared, std::vector<OperationPtr>* waiting);
 
   // Sentences that need the names of ranks.
+  // A connection or rank that is lost once the epoch is broken is a consequence: returns the reason that came first.
+  EpochEnd FirstCauseOf(EpochEnd end) const;
   EpochEnd OfShutdown(int pending) const;  // with so many operations in flight
   Status FailureOf(const Operation& operation, const Status& reason) const;
 

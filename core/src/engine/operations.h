@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -172,6 +173,7 @@ struct Operations {
   std::vector<OperationPtr> early;  // arrived; the driver has not sent their data yet
   std::vector<Deferred> deferred;   // in order of submission
   OperationPtr join;                // this rank's join, from its submission to its end
+  std::optional<int> last_to_join;  // set by the end of a join in the log: `join` waits only for what is in flight
   uint64_t entered = 0;             // how often this rank has submitted an operation
   Status broken;
   int broken_by = -1;                         // the rank to blame; -1: none

@@ -123,9 +123,11 @@ bool ProgressLoop::Drive() noexcept {
     FinishAll(&ended_);
     // A backend may fail because another rank is gone. Then connections that have ended, or soon will, show which rank
     // that is, and Judge ends the epoch.
-    if (outcome.end && !(outcome.may_be_a_link && failures_.SuspectBroken())) Abort(*outcome.end);
+    if (outcome.end && !(outcome.may_be_a_link && failures_.SuspectBroken()))
+      Abort(failures_.FirstCauseOf(*outcome.end));
     if (outcome.moved) early_.Wake();
     moved |= outcome.moved;
+    moved |= EndJoin();
     moved |= SendOutgoing();
     work_.NoteLongestSleep();
     return moved;
@@ -252,15 +254,24 @@ bool ProgressLoop::FinishWithoutTask(const OperationPtr& operation, const Negoti
 // All ranks have joined and go on together, so from here on they count unnamed operations alike.
 void ProgressLoop::OnJoinEnd(const Negotiation::Event& event) {
   operations_->naming.CatchUp(event.sequence_numbers);
-  std::vector<Output> outputs = {NumbersOutput({event.rank}, true)};
+  operations_->last_to_join = event.rank;
+}
+
+// Data for operations of the others may still be on their way to this rank. The join waits for them, since the caller
+// may shut down next.
+bool ProgressLoop::EndJoin() {
+  if (!operations_->last_to_join || operations_->in_flight > 1) return false;  // one is the join itself
+  std::vector<Output> outputs = {NumbersOutput({*operations_->last_to_join}, true)};
+  operations_->last_to_join.reset();
   OperationPtr join;
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);
     join = std::move(operations_->join);
   }
-  if (!join) return;
+  if (!join) return false;
   join->outputs = std::move(outputs);
   operations_->Complete(join, Status::Ok());
+  return true;
 }
 
 void ProgressLoop::OnLeft(int rank) {

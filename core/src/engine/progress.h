@@ -101,6 +101,7 @@ class ProgressLoop {
   void StartBatch(const Negotiation::Event& event);
   bool FinishWithoutTask(const OperationPtr& operation, const Negotiation::Item& item);
   void OnJoinEnd(const Negotiation::Event& event);
+  bool EndJoin();
   void OnLeft(int rank);
 
   // Each drives one part and acts on its results.

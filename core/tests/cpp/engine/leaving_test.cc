@@ -241,11 +241,12 @@ TEST(LeavingTest, AFailureAfterItHasLeftIsToldAtOnce) {
 // A connection on which messages from one end to the other can be held up or lost.
 class BadConnection {
  public:
-  BadConnection(MessageStream* from, MessageStream* to) {
+  template <typename End>  // a Descriptor, or what is made of one
+  BadConnection(End* from, End* to) {
     auto [near, inner_near] = SocketPair();
     auto [far, inner_far] = SocketPair();
-    *from = MessageStream(std::move(near));
-    *to = MessageStream(std::move(far));
+    *from = End(std::move(near));
+    *to = End(std::move(far));
     ends_[0] = std::move(inner_near);
     ends_[1] = std::move(inner_far);
     there_ = std::thread([this] { Carry(ends_[0].get(), ends_[1].get(), is_held_up_, loses_); });
@@ -282,6 +283,13 @@ class BadConnection {
   std::thread there_, back_;
 };
 
+void Connect(World* world, int peer, Descriptor ordered, Descriptor early) {
+  std::vector<PeerConnection> connections;
+  connections.push_back({peer, Lane::kOrdered, std::move(ordered), world->NameOf(peer)});
+  connections.push_back({peer, Lane::kEarly, std::move(early), world->NameOf(peer)});
+  world->transport = MakeTransport(std::move(connections), world->size);
+}
+
 // The log says that all have joined, and each rank needs a message of rank 0 before it reads on. So rank 2 sees the end
 // of rank 1's process before it can read that rank 1 has left.
 TEST(LeavingTest, WhoHasSaidSoInTheLogIsNotTakenForDeadBeforeTheLogCanBeRead) {
@@ -308,6 +316,31 @@ TEST(LeavingTest, WhoHasSaidSoInTheLogIsNotTakenForDeadBeforeTheLogCanBeRead) {
     engine.Shutdown();
     end->Reset();
     has_ended = true;
+  });
+}
+
+// The data of an operation in which a joined rank takes part may come after the end of the join, even after another rank
+// has left.
+TEST(LeavingTest, AJoinWaitsForTheOperationsInWhichTheRankTakesPart) {
+  std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
+  Descriptor ends[2];
+  BadConnection data(&ends[0], &ends[1]);
+  auto [early, other_early] = SocketPair();
+  Connect(worlds[0].get(), 1, std::move(ends[0]), std::move(early));
+  Connect(worlds[1].get(), 0, std::move(ends[1]), std::move(other_early));
+  data.HoldUp(true);
+  std::atomic<bool> has_joined{false};
+  RunWorlds(std::move(worlds), [&](Engine& engine) {
+    std::vector<float> values(1000);
+    if (engine.rank() == 0) ExpectDone(engine, Begin(engine, Broadcast(&values, 0)));
+    const OperationPtr join = Begin(engine, Make(OpKind::kJoin, {}));
+    if (engine.rank() == 1) {
+      AwaitThat([&] { return has_joined.load(); });
+      EXPECT_FALSE(engine.Wait(join, 300)) << "the broadcast is still under way here";
+      data.HoldUp(false);
+    }
+    ExpectDone(engine, join);
+    has_joined = true;
   });
 }
 
