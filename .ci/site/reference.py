@@ -269,7 +269,9 @@ PAGES = (
     Page(
         "farandole.plugin.keras",
         {
-            "The module": ["build", "Framework"],
+            "The module": ["Framework", "Training", "Values"],
+            "Callbacks": ["BestOnly", "Broadcasting", "MetricAveraging", "Scalars", "Schedule", "Warmup"],
+            "Elastic training": ["StateOfModel", "Commit", "UpdateBatch", "UpdateData", "UpdateEpoch"],
             "Optimizers": ["Exchange", "ExchangeOptions", "Groups", "distribute", "key_of"],
             "Arguments": ["check_op", "chosen_groups", "with_local_layers"],
         },
@@ -371,10 +373,10 @@ HOMES |= {
     f"farandole.keras.{name}": home
     for name, home in {
         "Compression": _OPERATIONS["Compression"],
-        "DistributedOptimizer": "farandole._keras.training:_distributed_optimizer.DistributedOptimizer",
-        "allgather": "farandole._keras.values:values.allgather",
-        "allreduce": "farandole._keras.values:values.allreduce",
-        "broadcast": "farandole._keras.values:values.broadcast",
+        "DistributedOptimizer": "farandole._keras.training:Training.DistributedOptimizer",
+        "allgather": "farandole._keras.values:Values.allgather",
+        "allreduce": "farandole._keras.values:Values.allreduce",
+        "broadcast": "farandole._keras.values:Values.broadcast",
         "broadcast_global_variables": "farandole_tensorflow._variables:broadcast_global_variables",
         "callbacks.BestModelCheckpoint": "farandole._keras.callbacks:BestOnly",
         "callbacks.BroadcastGlobalVariablesCallback": "farandole._keras.callbacks:Broadcasting",
@@ -387,9 +389,9 @@ HOMES |= {
         "elastic.UpdateBatchStateCallback": "farandole._keras.elastic:UpdateBatch",
         "elastic.UpdateDataCallback": "farandole._keras.elastic:UpdateData",
         "elastic.UpdateEpochStateCallback": "farandole._keras.elastic:UpdateEpoch",
-        "load_model": "farandole._keras.training:_load_model.load_model",
-        "no_sync": "farandole._keras.training:_no_sync.no_sync",
-        "reducescatter": "farandole._keras.values:values.reducescatter",
+        "load_model": "farandole._keras.training:Training.load_model",
+        "no_sync": "farandole._keras.training:Training.no_sync",
+        "reducescatter": "farandole._keras.values:Values.reducescatter",
     }.items()
 }
 

@@ -47,6 +47,14 @@ def program_of(package: str, own: Path, tensor: str = "") -> dict[str, str]:
     return program
 
 
+def keras_program_of(package: str, own: Path, tensor: str) -> dict[str, str]:
+    """The files of a user of a plugin's module `keras`, whose collectives are of `tensor`."""
+    text = (COMMON / "keras.py").read_text().replace("import farandole.keras as", f"import {package} as")
+    module, _, name = tensor.rpartition(".")
+    text = text.replace("from farandole.keras import Tensor", f"from {module} import {name}")
+    return {**program_of(package, own), "keras_values.py": text}
+
+
 def unused_names(package: ModuleType, program: Mapping[str, str]) -> list[str]:
     """Public names that the files do not use."""
     nodes = [node for text in program.values() for node in ast.walk(ast.parse(text))]

@@ -46,13 +46,13 @@ SIGNATURES = [
     (hvd.SyncBatchNormalization, "fused=False"),
     (
         khvd.DistributedOptimizer,
-        "optimizer, name=None, device_dense='', device_sparse='', compression=none, sparse_as_dense=False, "
+        "optimizer, name=None, device_dense='', device_sparse='', compression=None, sparse_as_dense=False, "
         f"{_PREDIVIDED}, op=Average, backward_passes_per_step=1, average_aggregated_gradients=False, num_groups=0, "
         f"groups=None, {_LAST}",
     ),
     (
         khvd.allreduce,
-        "value, name=None, average=None, prescale_factor=1.0, postscale_factor=1.0, op=None, compression=none",
+        "value, name=None, average=None, prescale_factor=1.0, postscale_factor=1.0, op=None, compression=None",
     ),
     (khvd.allgather, "value, name=None"),
     (khvd.broadcast, "value, root_rank, name=None"),
@@ -60,7 +60,7 @@ SIGNATURES = [
     (khvd.broadcast_global_variables, "root_rank"),
     (
         khvd.load_model,
-        "filepath, custom_optimizers=None, custom_objects=None, compression=none, legacy_opts=False",
+        "filepath, custom_optimizers=None, custom_objects=None, compression=None, legacy_opts=False",
     ),
     (khvd.callbacks.BroadcastGlobalVariablesCallback, "root_rank, device='', local_variables=None"),
     (khvd.callbacks.MetricAverageCallback, "device=''"),

@@ -1,9 +1,8 @@
-"""Callbacks of Keras, without their base class, which `callbacks` gives them."""
+"""Callbacks of Keras, without their base class, which the plugin gives them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import ModuleType
 from typing import Any
 
 from farandole._api.errors import MismatchError
@@ -11,40 +10,12 @@ from farandole._api.metrics import average_metrics
 from farandole._api.objects import allgather_object
 from farandole._keras.agreement import Checked, InStep, say_once
 from farandole._keras.exchange import Framework
-from farandole._keras.learning_rate import Schedule, Warmup
 from farandole._keras.optimizer import innermost
 from farandole._keras.private import create_state, key_of
 from farandole._start.world import rank, size
 from farandole._training.parameter_check import await_broadcast
 
 Logs = dict[str, Any] | None
-
-
-def callbacks(keras: Any, framework: Framework, name: str) -> ModuleType:
-    """The callbacks' classes for one Keras and one framework, as a module."""
-    base, checkpoint = keras.callbacks.Callback, keras.callbacks.ModelCheckpoint
-    means = {"farandole_framework": framework}
-    # As Keras's own callbacks call it, whose entry in the logs would stand beside ours otherwise.
-    rate = {"farandole_log": "lr" if is_keras_2(keras) else "learning_rate"}
-    classes: list[tuple[str, type, type, dict[str, Any]]] = [
-        ("BestModelCheckpoint", BestOnly, checkpoint, {}),
-        ("BroadcastGlobalVariablesCallback", Broadcasting, base, means),
-        ("LearningRateScheduleCallback", Schedule, base, rate),
-        ("LearningRateWarmupCallback", Warmup, base, rate),
-        ("MetricAverageCallback", MetricAveraging, base, {}),
-        ("StepScalarsCallback", Scalars, base, means),
-    ]
-    made = ModuleType(name, "Callbacks for `model.fit`.")
-    for title, mixin, keras_class, more in classes:
-        body = {"__doc__": mixin.__doc__, "__module__": name, **more}
-        setattr(made, title, type(title, (mixin, keras_class), body))
-    vars(made)["__all__"] = [title for title, *_ in classes]
-    return made
-
-
-def is_keras_2(keras: Any) -> bool:
-    """True for Keras 2. TensorFlow's own Keras 2 does not say its version."""
-    return bool(getattr(keras, "__version__", "2").startswith("2"))
 
 
 class Broadcasting(InStep):
@@ -68,7 +39,7 @@ class Broadcasting(InStep):
         True
     """
 
-    farandole_framework: Framework
+    farandole_framework: Framework[Any, Any]
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Iterable[Any] | None = None) -> None:
         """Broadcast from `root_rank`.
@@ -178,18 +149,18 @@ class Scalars(Checked):
         True
     """
 
-    farandole_framework: Framework
+    farandole_framework: Framework[Any, Any]
 
-    def __init__(self, writer: Any = None, every: int = 50) -> None:
+    def __init__(self, writer: Any = None, *, every: int = 50) -> None:
         """As in `StepScalars`; steps are batches, counted from the first `fit` on."""
         super().__init__()
-        self._arguments = writer, every
+        self._writer, self._every = writer, every
         self._scalars: Any = None
 
     def on_train_begin(self, logs: Logs = None) -> None:
         super().on_train_begin(logs)
         if self._scalars is None:
-            self._scalars = self.farandole_framework.step_scalars(*self._arguments)
+            self._scalars = self.farandole_framework.step_scalars(self._writer, every=self._every)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         self._scalars.step()

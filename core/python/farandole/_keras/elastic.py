@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 from farandole._api.errors import ArgumentError, ArgumentTypeError
-from farandole._elastic.batches import Batches
 from farandole._elastic.handlers import StateHandler, VariablesHandler
-from farandole._elastic.sampler import ElasticSampler
-from farandole._elastic.state import ObjectState, State
+from farandole._elastic.state import ObjectState
 from farandole._keras.agreement import Checked
 from farandole._keras.callbacks import build_optimizer, variables_of_optimizer
 from farandole._keras.exchange import Framework
@@ -18,32 +15,6 @@ from farandole._keras.optimizer import Distributed
 from farandole._start.world import is_initialized, size
 
 Logs = dict[str, Any] | None
-
-
-def elastic(keras: Any, framework: Framework, name: str) -> ModuleType:
-    """The names of a module `elastic`, for one Keras and one framework."""
-    base = keras.callbacks.Callback
-    classes: list[tuple[str, type, tuple[type, ...], dict[str, Any]]] = [
-        ("KerasState", StateOfModel, (), {"_framework": framework, "_keras": keras}),
-        ("CommitStateCallback", Commit, (base,), {}),
-        ("UpdateBatchStateCallback", UpdateBatch, (base,), {}),
-        ("UpdateEpochStateCallback", UpdateEpoch, (base,), {}),
-        ("UpdateDataCallback", UpdateData, (base,), {}),
-    ]
-    made = ModuleType(name, "Elastic training.")
-    for title, mixin, bases, more in classes:
-        setattr(made, title, type(title, (mixin, *bases), {"__doc__": mixin.__doc__, "__module__": name, **more}))
-    others = {
-        "run": framework.elastic_run,
-        "State": State,
-        "ObjectState": ObjectState,
-        "ElasticSampler": ElasticSampler,
-        "Batches": Batches,
-        framework.elastic_loader.__name__: framework.elastic_loader,
-    }
-    vars(made).update(others)
-    vars(made)["__all__"] = sorted([*others, *(title for title, *_ in classes)])
-    return made
 
 
 class StateOfModel(ObjectState):
@@ -63,8 +34,7 @@ class StateOfModel(ObjectState):
         [[1.0]]
     """
 
-    _framework: Framework
-    _keras: Any
+    farandole_framework: Framework[Any, Any]
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         """The state has `model`, `optimizer` and the others as attributes; see ObjectState.
@@ -85,13 +55,13 @@ class StateOfModel(ObjectState):
         optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
         if optimizer is not None:
             build_optimizer(optimizer, model)
-        self._arrays = self._framework
+        self._arrays = self.farandole_framework
         self._is_alone = is_initialized() and size() == 1
         super().__init__(model=model, optimizer=optimizer, **kwargs)
 
     def _handler_of(self, value: Any) -> StateHandler | None:
-        keras, framework = self._keras, self._framework
-        if isinstance(value, keras.layers.Layer):
+        framework = self.farandole_framework
+        if isinstance(value, framework.keras.layers.Layer):
             return VariablesHandler(value, lambda: list(value.weights), framework, partial(self._renew, value))
         if hasattr(value, "apply_gradients") and hasattr(value, "get_config"):
             return VariablesHandler(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from farandole._api.ops import Average, ReduceOp
 from farandole._api.process_sets import ProcessSet
@@ -13,7 +13,8 @@ from farandole._training.compression import Compression, Compressor
 
 Gradient = Any
 Variable = Any
-Tensor = Any
+Tensor = TypeVar("Tensor")
+Model_co = TypeVar("Model_co", covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +81,19 @@ class Exchange(Protocol):
         """The world in which passes were added up is no more: begin again without them."""
 
 
-class Framework(Protocol):
+class Framework(Protocol[Tensor, Model_co]):
     """The framework that Keras runs on."""
 
     @property
-    def compression(self) -> Compression[Any]:
+    def keras(self) -> Any:
+        """The module of Keras."""
+
+    @property
+    def model(self) -> type[Model_co]:
+        """The class of Keras's models."""
+
+    @property
+    def compression(self) -> Compression[Tensor]:
         """The compressions in which its gradients can travel."""
 
     @property
@@ -115,21 +124,13 @@ class Framework(Protocol):
     def fill(self, array: Variable, content: memoryview) -> None:
         """Give it the value that another rank has read."""
 
-    @property
-    def elastic_run(self) -> Any:
-        """`elastic.run` of the plugin."""
-
-    @property
-    def elastic_loader(self) -> type:
-        """The class of the plugin that shares out data to changing ranks; has its name in `elastic`, too."""
-
-    def tensor(self, value: Any) -> Any:
+    def tensor(self, value: Any) -> Tensor:
         """Returns the tensor that the operations take for a number, an array or a tensor."""
 
     def result(self, given: Any, tensor: Tensor) -> Any:
         """What the operations return for `given`: a tensor where that is one, else an array or a number."""
 
-    def step_scalars(self, writer: Any, every: int) -> Any:
+    def step_scalars(self, writer: Any, *, every: int) -> Any:
         """`StepScalars`, with the writers that the framework's users have."""
 
     def compiler(self) -> str:

@@ -30,7 +30,7 @@ class Schedule(Checked):
 
     model: Any
     params: dict[str, Any]
-    farandole_log: str  # what the rate is called in the logs of an epoch
+    farandole_log = "learning_rate"  # the rate in the logs of an epoch, as Keras's own callbacks call it
 
     def __init__(
         self,

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from farandole._api.errors import ArgumentError
 from farandole._api.ops import Average, ReduceOp
 from farandole._api.process_sets import ProcessSet
 from farandole._keras.arguments import Groups, check_op, chosen_groups, take_optimizer_options, with_local_layers
 from farandole._keras.exchange import ExchangeOptions, Framework
+from farandole._keras.named import Named
 from farandole._keras.optimizer import distribute, is_distributed
 from farandole._training.compression import Compressor
 
-Function = Callable[..., Any]
+Optimizer = TypeVar("Optimizer")
+Tensor = TypeVar("Tensor")
+Model = TypeVar("Model")
 
 _EXAMPLE_OF_PARTIAL = """
     >>> model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
@@ -27,32 +30,34 @@ _EXAMPLE_OF_PARTIAL = """
 """
 
 
-class Training(NamedTuple):
+class Partial(Protocol):
+    """`PartialDistributedOptimizer`, whose arguments `with_local_layers` makes."""
+
+    def __call__(self, optimizer: Optimizer, *args: Any, **options: Any) -> Optimizer:
+        """Make the optimizer distributed, and return it."""
+
+
+class Training(Named, Generic[Tensor, Model]):
     """The functions for one Keras and one framework."""
 
-    DistributedOptimizer: Function
-    PartialDistributedOptimizer: Function
-    load_model: Function
-    no_sync: Function
-
-
-def training(keras: Any, framework: Framework) -> Training:
-    """Make the functions."""
-    distributed = _distributed_optimizer(keras, framework)
-    partial = with_local_layers(distributed, "register_local_var", drop="num_groups", example=_EXAMPLE_OF_PARTIAL)
-    partial.__name__ = "PartialDistributedOptimizer"
-    return Training(distributed, partial, _load_model(keras, framework, distributed), _no_sync())
-
-
-def _distributed_optimizer(keras: Any, framework: Framework) -> Function:
-    none = framework.compression.none
+    def __init__(self, framework: Framework[Tensor, Model], module: str) -> None:
+        """Make them for this module."""
+        super().__init__(module, "_training")
+        self._framework = framework
+        partial: Any = with_local_layers(
+            self.DistributedOptimizer, "register_local_var", drop="num_groups", example=_EXAMPLE_OF_PARTIAL
+        )
+        partial.__module__, partial.__name__ = module, "PartialDistributedOptimizer"
+        partial.__qualname__ = partial.__name__
+        self.PartialDistributedOptimizer: Partial = partial
 
     def DistributedOptimizer(  # the name that Horovod's users know
-        optimizer: Any,
+        self,
+        optimizer: Optimizer,
         name: str | None = None,
         device_dense: str = "",
         device_sparse: str = "",
-        compression: Compressor[Any] = none,
+        compression: Compressor[Tensor] | None = None,
         sparse_as_dense: bool = False,
         gradient_predivide_factor: float = 1.0,
         op: ReduceOp = Average,
@@ -62,7 +67,7 @@ def _distributed_optimizer(keras: Any, framework: Framework) -> Function:
         groups: Groups | None = None,
         process_set: ProcessSet | None = None,
         scale_local_gradients: bool = True,
-    ) -> Any:
+    ) -> Optimizer:
         """Make an optimizer of Keras reduce the gradients over all ranks before each update, and return it.
 
         The optimizer stays the object it is, in a subclass of its class with the same name: iterations, slots, learning
@@ -75,7 +80,7 @@ def _distributed_optimizer(keras: Any, framework: Framework) -> Function:
             name: distinguishes this optimizer's gradients in messages, and in timelines.
             device_dense: not needed; accepted because Horovod does.
             device_sparse: the same.
-            compression: what travels: `Compression.none`, `fp16` or `bf16`.
+            compression: what travels: `Compression.none` (default), `fp16` or `bf16`.
             sparse_as_dense: convert sparse gradients to dense ones. Without it TensorFlow's are gathered, the rows of
                 all ranks; PyTorch's, which Keras itself does not make, are a ValueError.
             gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
@@ -103,7 +108,7 @@ def _distributed_optimizer(keras: Any, framework: Framework) -> Function:
             [[0.5]]
         """
         options = ExchangeOptions(
-            compression=compression,
+            compression=compression or self._framework.compression.none,
             sparse_as_dense=sparse_as_dense,
             passes=backward_passes_per_step,
             op=check_op(op),
@@ -114,13 +119,9 @@ def _distributed_optimizer(keras: Any, framework: Framework) -> Function:
             scale_local=scale_local_gradients,
             name=name,
         )
-        return distribute(keras, optimizer, framework.exchange(options))
+        return cast(Optimizer, distribute(self._framework.keras, optimizer, self._framework.exchange(options)))
 
-    return DistributedOptimizer
-
-
-def _no_sync() -> Function:
-    def no_sync(optimizer: object) -> AbstractContextManager[None]:
+    def no_sync(self, optimizer: object) -> AbstractContextManager[None]:
         """Refused for optimizers of Keras, which reduce when they apply gradients, perhaps in a compiled step.
 
         `DistributedOptimizer(optimizer, backward_passes_per_step=n)` adds the gradients of n batches up and sends once;
@@ -140,20 +141,15 @@ def _no_sync() -> Function:
             "DistributedOptimizer(optimizer, backward_passes_per_step=n), which adds up n passes and sends once"
         )
 
-    return no_sync
-
-
-def _load_model(keras: Any, framework: Framework, distributed: Function) -> Function:
-    none = framework.compression.none
-
     def load_model(
+        self,
         filepath: Any,
         custom_optimizers: Iterable[type] | None = None,
         custom_objects: dict[str, Any] | None = None,
-        compression: Compressor[Any] = none,
+        compression: Compressor[Tensor] | None = None,
         legacy_opts: bool = False,
         **options: Any,
-    ) -> Any:
+    ) -> Model:
         """`keras.models.load_model`, with an optimizer that is distributed and has the state that was saved.
 
         The file is one that `keras.models.load_model` can read, too, which leaves the optimizer as it is without
@@ -179,10 +175,10 @@ def _load_model(keras: Any, framework: Framework, distributed: Function) -> Func
         """
         ours = take_optimizer_options(options)
         objects = {each.__name__: each for each in custom_optimizers or ()}
-        model = keras.models.load_model(filepath, custom_objects={**objects, **(custom_objects or {})}, **options)
+        model = self._framework.keras.models.load_model(
+            filepath, custom_objects={**objects, **(custom_objects or {})}, **options
+        )
         optimizer = getattr(model, "optimizer", None)
         if optimizer is not None and not is_distributed(optimizer):
-            distributed(optimizer, compression=compression, **ours)
-        return model
-
-    return load_model
+            self.DistributedOptimizer(optimizer, compression=compression, **ours)
+        return cast(Model, model)

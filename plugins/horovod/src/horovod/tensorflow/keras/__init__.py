@@ -9,7 +9,7 @@ import farandole_tensorflow.keras as _plugin
 
 from horovod._environment import reading_settings as _reading_settings
 from horovod._later import attribute_error as _attribute_error
-from horovod.tensorflow.keras import callbacks, elastic
+from horovod.tensorflow.keras import callbacks, elastic  # type: ignore[no-redef]
 
 init = _reading_settings(_plugin.init)
 
