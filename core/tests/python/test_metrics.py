@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(60)
 def rejected(metrics, weight=1.0):
     """The error that this rank gets; the job goes on."""
     with pytest.raises(hvd.FarandoleError) as caught:
-        hvd.average_metrics(metrics, weight)
+        hvd.average_metrics(metrics, weight=weight)
     assert hvd.average_metrics({"then": hvd.rank()}) == {"then": (hvd.size() - 1) / 2}
     return caught.type, str(caught.value)
 

@@ -14,7 +14,7 @@ def calls_beside_other_forms():
     """Ranks may use different forms of one operation, and the contents are those of the moment of the call."""
     fnp.init()
     values = np.zeros(3, np.float32)
-    total = fnp.persistent_allreduce(values, "total", fnp.Sum, prescale_factor=2.0)
+    total = fnp.persistent_allreduce(values, "total", op=fnp.Sum, prescale_factor=2.0)
     assert total.tensor is values
     for step in range(200):
         values[:] = fnp.rank() + step
@@ -37,7 +37,7 @@ def test_calls_beside_other_forms():
 def two_that_start_and_one_that_is_late():
     fnp.init()
     arrays = [np.full(4, float(fnp.rank())) for _ in range(3)]
-    each = [fnp.persistent_allreduce(array, f"a{place}", fnp.Max) for place, array in enumerate(arrays)]
+    each = [fnp.persistent_allreduce(array, f"a{place}", op=fnp.Max) for place, array in enumerate(arrays)]
     handles = [one.start() for one in each]
     assert [handle.wait().tolist() for handle in handles] == [[1.0] * 4] * 3
     each[0].start()  # dropped: the memory stays until the operation is over
@@ -52,7 +52,7 @@ def test_several_in_flight_and_one_that_is_dropped():
 def calls_of_strided_memory():
     fnp.init()
     whole = np.full((4, 6), float(fnp.rank() + 1))
-    total = fnp.persistent_allreduce(whole[:, ::2], "columns", fnp.Sum)
+    total = fnp.persistent_allreduce(whole[:, ::2], "columns", op=fnp.Sum)
     assert total() is total.tensor
     assert total.start().wait() is total.tensor
     assert whole[:, ::2].tolist() == [[6.0] * 3] * 4

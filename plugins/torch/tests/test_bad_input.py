@@ -253,11 +253,11 @@ def persistent_memory():
     mean()
     assert (weight == 7).all()
     flag = torch.zeros((), dtype=torch.bool)
-    either = hvd.persistent_allreduce(flag, "flag", hvd.Max)
+    either = hvd.persistent_allreduce(flag, "flag", op=hvd.Max)
     flag.fill_(hvd.rank() == 1)
     assert either().item()
     turned = torch.ones(3, 4).T
-    assert hvd.persistent_allreduce(turned, "turned", hvd.Sum)() is turned
+    assert hvd.persistent_allreduce(turned, "turned", op=hvd.Sum)() is turned
     assert (turned == 2).all()
 
 
@@ -272,7 +272,7 @@ def persistent_without_numpy():
     torch.Tensor.numpy = missing
     hvd.init()
     values = torch.full((3,), hvd.rank() + 1.0)
-    total = hvd.persistent_allreduce(values, "total", hvd.Sum)
+    total = hvd.persistent_allreduce(values, "total", op=hvd.Sum)
     assert total() is values
     assert values.tolist() == [3.0] * 3
 

@@ -53,7 +53,7 @@ def reduce_where_they_lie():
     assert hvd.allreduce_(in_place, op=hvd.Sum) is in_place
     assert torch.equal(in_place, total)
     kept = mine.clone()
-    repeated = hvd.persistent_allreduce(kept, "kept", hvd.Sum)
+    repeated = hvd.persistent_allreduce(kept, "kept", op=hvd.Sum)
     assert repeated() is kept and torch.equal(repeated.start().wait(), total * size)
     handles = [hvd.allreduce_async(late(gpu, mine * k), op=hvd.Sum, name=f"t{k}") for k in range(8)]
     for k, handle in enumerate(handles):

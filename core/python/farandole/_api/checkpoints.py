@@ -23,7 +23,7 @@ S = TypeVar("S")
 _Outcome = tuple[bytes, Exception | None]  # the pickled result, or what the root raised
 
 
-def save_checkpoint(path: str | os.PathLike[str], save: Callable[[str], object], root_rank: int = 0) -> None:
+def save_checkpoint(path: str | os.PathLike[str], save: Callable[[str], object], *, root_rank: int = 0) -> None:
     """Have rank `root_rank` write a file, and return on every rank once it is there, complete and on the disk.
 
     `save` writes to another name in the same folder, which replaces `path` at the end, so that readers find the earlier
@@ -48,7 +48,7 @@ def save_checkpoint(path: str | os.PathLike[str], save: Callable[[str], object],
     _by_root("save_checkpoint", lambda: _write(Path(path), save), root_rank)
 
 
-def load_checkpoint(path: str | os.PathLike[str], load: Callable[[str], S], root_rank: int = 0) -> S:
+def load_checkpoint(path: str | os.PathLike[str], load: Callable[[str], S], *, root_rank: int = 0) -> S:
     """The result of rank `root_rank`'s reading of a file, on every rank: the others need not have the file.
 
     Every rank calls it. All ranks act alike where the file is missing: `except FileNotFoundError` starts anew on all.

@@ -61,6 +61,7 @@ class Collectives(RowCollectives[T]):
         self,
         tensor: T,
         name: str | None = None,
+        *,
         op: ReduceOp | None = None,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,

@@ -26,18 +26,23 @@ _ALONE = "the value"  # stands for the name of a number that is given without on
 
 @overload
 def average_metrics(
-    metrics: Mapping[str, Number], weight: float = 1.0, name: str | None = None, process_set: ProcessSet | None = None
+    metrics: Mapping[str, Number],
+    *,
+    weight: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet | None = None,
 ) -> dict[str, float]: ...
 
 
 @overload
 def average_metrics(
-    metrics: Number, weight: float = 1.0, name: str | None = None, process_set: ProcessSet | None = None
+    metrics: Number, *, weight: float = 1.0, name: str | None = None, process_set: ProcessSet | None = None
 ) -> float: ...
 
 
 def average_metrics(
     metrics: Mapping[str, Number] | Number,
+    *,
     weight: float = 1.0,
     name: str | None = None,
     process_set: ProcessSet | None = None,

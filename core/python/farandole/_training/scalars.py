@@ -53,7 +53,7 @@ class StepScalars:
         >>> scalars.close()
     """
 
-    def __init__(self, writer: ScalarWriter | None = None, every: int = 50) -> None:
+    def __init__(self, writer: ScalarWriter | None = None, *, every: int = 50) -> None:
         """Begin to count; after each `every` steps there are scalars.
 
         Args:

@@ -20,9 +20,9 @@ class StepScalars(farandole.StepScalars):
         ...     writer.close()
     """
 
-    def __init__(self, writer: Any = None, every: int = 50) -> None:
+    def __init__(self, writer: Any = None, *, every: int = 50) -> None:
         """As farandole.StepScalars; `writer` is also what tf.summary.create_file_writer returns."""
-        super().__init__(_Summaries(writer) if hasattr(writer, "as_default") else writer, every)
+        super().__init__(_Summaries(writer) if hasattr(writer, "as_default") else writer, every=every)
 
 
 class _Summaries:

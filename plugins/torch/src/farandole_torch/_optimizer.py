@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 from farandole import Adasum, Average, ProcessSet, ReduceOp
@@ -20,7 +20,6 @@ from farandole_torch._reduction import Reduction
 from farandole_torch._scaling import reduce_before_unscaling
 
 Groups = int | Sequence[Sequence[Parameter]]
-Watching = TypeVar("Watching", Reduction, Deltas)
 if TYPE_CHECKING:  # the user's class, which type checkers cannot add to, is one of these
     _Optimizer: TypeAlias = torch.optim.Optimizer
 else:
@@ -38,6 +37,7 @@ def DistributedOptimizer(  # the name that Horovod's users know
     groups: Groups | None = None,
     sparse_as_dense: bool = False,
     process_set: ProcessSet | None = None,
+    *,
     overlap: bool | None = None,
 ) -> Distributed:
     """Make `optimizer` reduce the gradients over all ranks before each `step()`, and return it.
@@ -85,27 +85,26 @@ def DistributedOptimizer(  # the name that Horovod's users know
     parameters = _parameters_of(optimizer)
     op = reduction(None, op)
     names = _Names(optimizer.param_groups, parameters, named_parameters)
-    indices = _indices(num_groups if groups is None else groups, parameters)
-    alone = is_alone(process_set)
     check_free(parameters, names.chosen)
+    watching: Reduction | Deltas
     if op == Adasum:
         predivide_factors(op, gradient_predivide_factor)
-        deltas = Deltas(parameters, names.chosen, compression, process_set)
-        _make_distributed(optimizer, deltas, names).start(optimizer, alone)
-        return cast(Distributed, optimizer)
-    watching = Reduction(
-        parameters,
-        names.chosen,
-        groups=indices,
-        passes=backward_passes_per_step,
-        op=op,
-        predivide_factor=gradient_predivide_factor,
-        compression=compression,
-        process_set=process_set,
-        sparse_as_dense=sparse_as_dense,
-        overlap=overlap,
-    )
-    _make_distributed(optimizer, watching, names).start(optimizer, alone)
+        watching = Deltas(parameters, names.chosen, compression, process_set)
+    else:
+        watching = Reduction(
+            parameters,
+            names.chosen,
+            groups=_indices(num_groups if groups is None else groups, parameters),
+            passes=backward_passes_per_step,
+            op=op,
+            predivide_factor=gradient_predivide_factor,
+            compression=compression,
+            process_set=process_set,
+            sparse_as_dense=sparse_as_dense,
+            overlap=overlap,
+        )
+    _make_distributed(optimizer, watching, names)
+    watching.start(optimizer, is_alone(process_set))
     return cast(Distributed, optimizer)
 
 
@@ -220,12 +219,11 @@ def _parameters_of(optimizer: Any) -> list[Parameter]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def _make_distributed(optimizer: Any, watching: Watching, names: _Names) -> Watching:
+def _make_distributed(optimizer: Any, watching: Reduction | Deltas, names: _Names) -> None:
     extend(optimizer, Distributed)
     optimizer._farandole, optimizer._farandole_names = watching, names
     complete(optimizer)
     reduce_before_unscaling()
-    return watching
 
 
 class _Names:
