@@ -418,6 +418,8 @@ bool SimulatedJob::Waits(int rank) const {
   return !here.gone && (!here.in_flight.empty() || !here.works.empty());
 }
 
+bool SimulatedJob::HasToAppend(int rank) const { return !ranks_[static_cast<size_t>(rank)]->to_append.empty(); }
+
 std::set<int> SimulatedJob::NotInFront(int rank) const {
   std::set<int> absent;
   const Rank& here = *ranks_[static_cast<size_t>(rank)];

@@ -77,6 +77,7 @@ class SimulatedJob {
   std::set<int> MissingFor(int rank) const;
   std::set<int> MissingForCoordinator() const;
   bool Waits(int rank) const;                // in the negotiation or in a work
+  bool HasToAppend(int rank) const;          // it came last to an operation, which is not in the log yet
   std::set<int> NotInFront(int rank) const;  // ranks that the rank's work waits for
 
  private:
