@@ -319,8 +319,8 @@ TEST(LeavingTest, WhoHasSaidSoInTheLogIsNotTakenForDeadBeforeTheLogCanBeRead) {
   });
 }
 
-// The data of an operation in which a joined rank takes part may come after the end of the join, even after another rank
-// has left.
+// The data of an operation in which a joined rank takes part may come after the end of the join, and after another
+// rank has left.
 TEST(LeavingTest, AJoinWaitsForTheOperationsInWhichTheRankTakesPart) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
   Descriptor ends[2];
