@@ -65,7 +65,7 @@ CASES = (
             "name found": "SetNames::Find",
             "value written": "SlotBuffer::Put",
             "peers seen": "SlotBuffer::AllHavePut",
-            "values reduced": "TensorFold::Run",
+            "values reduced": "TensorReduction::Run",
         },
     ),
     Case(
@@ -85,7 +85,7 @@ CASES = (
             "receive posted": "OrderedLane::PostReceive",
             "bytes sent": "FrameStream::Flush",
             "bytes received": "FrameStream::Dispatch",  # not Receive, which often finds nothing
-            "chunk reduced": "Fold",
+            "chunk reduced": "Reduce",
             "operation ended": "Operations::Complete",
         },
     ),

@@ -5,12 +5,12 @@
 // Without networks: over the loopback interface. With them (hosts.py makes them): `path@address`, one for each
 // participant, is the file of a network namespace and this participant's address there. With several ranks each,
 // every rank of a participant carries its share of the bytes over connections of its own, at the same time as the
-// others: what a collective between hosts does after its ranks have folded among themselves.
+// others: what a collective between hosts does after its ranks have reduced among themselves.
 //
 // A line is `allreduce` and the bytes of the tensor, or `allgather` and the bytes of each participant's block; what the
 // core chooses there where the order of summation is kept, and where it is not; then `name minimum/median`, in
 // microseconds, of each algorithm. A time is that of a batch, from the first to begin to the last to end, divided by
-// its operations. "links" is the same traffic of a direct exchange without chunks and folds: what the links alone
+// its operations. "links" is the same traffic of a direct exchange without chunks and reductions: what the links alone
 // allow. On a busy machine compare minimums of one run, as ratios.
 #include <arpa/inet.h>
 #include <fcntl.h>

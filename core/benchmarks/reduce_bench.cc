@@ -1,4 +1,4 @@
-// How fast Fold is: bytes read and written per second, for each element type, instruction set and number of inputs.
+// How fast Reduce is: bytes read and written per second, for each element type, instruction set and number of inputs.
 //
 //   reduce_bench [dtype] [buffer_bytes]        buffers of 256 KB unless told otherwise: a segment, which stays in the
 //   second-level cache
@@ -14,8 +14,8 @@
 namespace {
 
 using farandole::DType;
-using farandole::Fold;
 using farandole::Isa;
+using farandole::Reduce;
 using farandole::ReduceOp;
 using farandole::Scale;
 
@@ -36,7 +36,7 @@ double BestGigabytesPerSecond(DType dtype, ReduceOp reduce, size_t input_count, 
   for (int round = 0; round < 7; ++round) {
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < repeats; ++i) {
-      Fold(dtype, reduce, inputs.data(), input_count, element_count, scale, buffers[input_count].data());
+      Reduce(dtype, reduce, inputs.data(), input_count, element_count, scale, buffers[input_count].data());
     }
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
     best_seconds = std::min(best_seconds, spent.count() / repeats);

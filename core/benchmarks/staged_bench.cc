@@ -117,7 +117,7 @@ class Rank {
     Meet();
     const TimePoint start = Now();
     const void* const inputs[] = {values_.data, theirs->data};
-    Fold(DType::kFloat32, ReduceOp::kSum, inputs, 2, values_.count, Scale{}, values_.data);
+    Reduce(DType::kFloat32, ReduceOp::kSum, inputs, 2, values_.count, Scale{}, values_.data);
     return Together(start);
   }
 
@@ -125,7 +125,7 @@ class Rank {
     Meet();
     const TimePoint start = Now();
     const void* const input = values_.data;
-    Fold(DType::kFloat32, ReduceOp::kSum, &input, 1, values_.count, Scale{0.5, 1.0}, values_.data);
+    Reduce(DType::kFloat32, ReduceOp::kSum, &input, 1, values_.count, Scale{0.5, 1.0}, values_.data);
     return Together(start);
   }
 

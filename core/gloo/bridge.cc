@@ -106,19 +106,19 @@ void Destroy(void* context) {
 }
 
 template <typename Element>
-void Reduce(void* context, const void* input, void* output, size_t count, const gloo::AllreduceOptions::Func& fold) {
+void Reduce(void* context, const void* input, void* output, size_t count, const gloo::AllreduceOptions::Func& reduce) {
   gloo::AllreduceOptions options(Of(context));
   if (input != output) options.setInput(static_cast<Element*>(const_cast<void*>(input)), count);
   options.setOutput(static_cast<Element*>(output), count);
-  options.setReduceFunction(fold);
+  options.setReduceFunction(reduce);
   gloo::allreduce(options);
 }
 
 int Allreduce(void* context, const void* input, void* output, size_t element_count, size_t element_bytes,
-              FrdGlooFold fold, void* argument, char* error) {
+              FrdGlooReduce reduce, void* argument, char* error) {
   return Guarded(error, [&] {
-    const auto call = [fold, argument](void* to, const void* left, const void* right, size_t count) {
-      fold(argument, to, left, right, count);
+    const auto call = [reduce, argument](void* to, const void* left, const void* right, size_t count) {
+      reduce(argument, to, left, right, count);
     };
     switch (element_bytes) {  // Gloo cuts vectors between elements, and wants to know no more of them
       case 1:

@@ -22,7 +22,7 @@ class Fault:
 FAULTS = [
     # ---- core, common
     Fault(
-        name="a fold with a copy leaves the last element out of the copy",
+        name="a reduction with a copy leaves the last element out of the copy",
         path="core/src/reduce/kernels.h",
         before="to + done_bytes, rest * (Out::kStepBytes / kStep));",
         after="to + done_bytes, (rest - 1) * (Out::kStepBytes / kStep));",

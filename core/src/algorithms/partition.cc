@@ -11,7 +11,7 @@ namespace {
 // A piece is longer than its even share by less than two cache lines, since its borders fall on lines.
 constexpr size_t kUnevenBytes = 128;
 
-// Larger vectors take at least four rounds, so that copying in, folding and copying out overlap.
+// Larger vectors take at least four rounds, so that copying in, reducing and copying out overlap.
 constexpr size_t kOneRoundBytes = 256 << 10;
 constexpr size_t kLeastRounds = 4;
 

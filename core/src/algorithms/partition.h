@@ -104,8 +104,8 @@ class Parts {
 // StepCursor says in which order one participant takes the steps of a schedule over all chunks. It only computes;
 // collectives/runner.h moves the bytes.
 //
-// StepCursor. Each step belongs to a queue: sends to one peer, receives from one peer, or folds. Within a queue the
-// order is strict; queues wait for each other only through Progress. All participants order by (tick, older chunk
+// StepCursor. Each step belongs to a queue: sends to one peer, receives from one peer, or reductions. Within a queue
+// the order is strict; queues wait for each other only through Progress. All participants order by (tick, older chunk
 // first, index in the schedule), where tick = chunk + phase * lag (drawn in schedule.h). So the two ends of a link
 // agree without a message. Every step waits only for earlier steps of that order, so a schedule that cannot deadlock in
 // one chunk cannot deadlock in many.
@@ -174,7 +174,7 @@ class Progress {
   void Restart(int64_t chunk_count);
 
   // Returns whether all steps that `step` of `chunk` needs are complete: its `after`, and for a receive into a slot the
-  // fold that read the slot's previous contents.
+  // reduction that read the slot's previous contents.
   bool Ready(int64_t chunk, int step) const;
   void Complete(int64_t chunk, int step);  // REQUIRES: Ready, and not complete yet
   bool done() const { return chunks_left_ == 0; }
@@ -188,7 +188,7 @@ class Progress {
 
   const Schedule* const schedule_;
   const int64_t window_;
-  std::vector<int> reader_of_slot_;    // the last fold that reads the slot
+  std::vector<int> reader_of_slot_;    // the last reduction that reads the slot
   std::vector<int64_t> chunk_in_row_;  // row r of the window holds chunk r, then r + window, ...
   std::vector<size_t> left_in_row_;    // steps of that chunk not complete yet
   std::vector<uint8_t> complete_;      // row major: row, step

@@ -86,7 +86,7 @@ inline bool MayHaveSlots(OpKind kind, int64_t size_bytes) {
 inline constexpr int64_t kMostEarlyBytes = 512 << 10;
 // The largest early allreduce. Every node sends its whole partial to all others, which takes one hop instead of four
 // (two of the negotiation and two of the data). It wins as long as the bytes take less time than the saved hops. Two
-// ranks send no more bytes than on other paths. Where a node has several members, its leader alone folds and sends,
+// ranks send no more bytes than on other paths. Where a node has several members, its leader alone reduces and sends,
 // which its members share on other paths.
 int64_t EarlyLimitBytes(int node_count, int largest_node);
 

@@ -23,8 +23,8 @@ int Schedule::RecvScratch(int phase, int block, int peer, int slot, std::vector<
   return Append({StepKind::kRecvScratch, phase, block, peer, slot, false, {}, std::move(after)});
 }
 
-int Schedule::Fold(int phase, int block, std::vector<int> operands, bool scale, std::vector<int> after) {
-  return Append({StepKind::kFold, phase, block, kNone, kNone, scale, std::move(operands), std::move(after)});
+int Schedule::Reduce(int phase, int block, std::vector<int> operands, bool scale, std::vector<int> after) {
+  return Append({StepKind::kReduce, phase, block, kNone, kNone, scale, std::move(operands), std::move(after)});
 }
 
 // Blocks get whole granules of one cache line. The last granule may be shorter, where the elements end.
@@ -45,7 +45,7 @@ int Behind(int me, int distance, int participants) { return (me + participants -
 // The scratch slot for data of participant `from`. The other participants have slots in the order of their numbers.
 int SlotOf(int from, int me) { return from < me ? from : from - 1; }
 
-// R over all participants, as operands of a fold at `me`.
+// R over all participants, as operands of a reduction at `me`.
 std::vector<int> InOrder(int participants, int me) {
   std::vector<int> operands;
   for (int i = 0; i < participants; ++i) operands.push_back(i == me ? kOwnData : SlotOf(i, me));
@@ -112,10 +112,10 @@ Schedule DirectAllreduce(int participants, int me) {
     sent[to] = schedule.Send(0, to, to, {});
     received.push_back(schedule.RecvScratch(0, me, from, SlotOf(from, me), {}));
   }
-  const int fold = schedule.Fold(0, me, InOrder(participants, me), true, received);
+  const int reduced = schedule.Reduce(0, me, InOrder(participants, me), true, received);
   for (int d = 1; d < participants; ++d) {
     const int to = Ahead(me, d, participants), from = Behind(me, d, participants);
-    schedule.Send(1, me, to, {fold});
+    schedule.Send(1, me, to, {reduced});
     schedule.RecvData(1, from, from, {sent[from]});  // overwrites my contribution
   }
   return schedule;
@@ -129,7 +129,7 @@ Schedule ExchangeAll(int participants, int me) {
     all.push_back(schedule.Send(0, 0, to, {}));
     all.push_back(schedule.RecvScratch(0, 0, from, SlotOf(from, me), {}));
   }
-  schedule.Fold(0, 0, InOrder(participants, me), true, all);  // overwrites what was sent
+  schedule.Reduce(0, 0, InOrder(participants, me), true, all);  // overwrites what was sent
   return schedule;
 }
 
@@ -164,7 +164,7 @@ Schedule PairwiseReduceScatter(int participants, int me) {
     schedule.Send(0, to, to, {});
     received.push_back(schedule.RecvScratch(0, me, from, SlotOf(from, me), {}));
   }
-  schedule.Fold(0, me, InOrder(participants, me), true, received);
+  schedule.Reduce(0, me, InOrder(participants, me), true, received);
   return schedule;
 }
 
@@ -174,14 +174,14 @@ Schedule RingAllreduce(int participants, int me) {
   Schedule schedule;
   schedule.block_count = participants;
   schedule.phase_count = std::max(1, 2 * hops);
-  if (hops == 0) schedule.Fold(0, 0, {kOwnData}, true, {});
+  if (hops == 0) schedule.Reduce(0, 0, {kOwnData}, true, {});
   std::vector<int> sent(participants);
   std::vector<int> ready;  // the step that completes the block to be sent next
   for (int t = 0; t < hops; ++t) {
     const int out = ring.Block(me - t), in = ring.Block(me - t - 1);
     sent[out] = schedule.Send(t, out, ring.next(), ready);
     const int received = schedule.RecvScratch(t, in, ring.previous(), t, {});
-    ready = {schedule.Fold(t, in, {t, kOwnData}, t == hops - 1, {received})};
+    ready = {schedule.Reduce(t, in, {t, kOwnData}, t == hops - 1, {received})};
   }
   for (int t = 0; t < hops; ++t) {
     const int out = ring.Block(me + 1 - t), in = ring.Block(me - t);
@@ -210,14 +210,14 @@ Schedule TreeAllreduce(int participants, int me) {
   const int own_level = OwnLevel(me, levels);
   Schedule schedule;
   schedule.phase_count = std::max(1, 2 * levels);
-  if (participants == 1) schedule.Fold(0, 0, {kOwnData}, true, {});
+  if (participants == 1) schedule.Reduce(0, 0, {kOwnData}, true, {});
   std::vector<int> ready, sent;
   for (int j = 0; j < own_level; ++j) {
     const int child = me + (1 << j);
     if (child >= participants) break;
     std::vector<int> after = ready;
     after.push_back(schedule.RecvScratch(j, 0, child, j, {}));
-    ready = {schedule.Fold(j, 0, {kOwnData, j}, me == 0 && j == levels - 1, after)};
+    ready = {schedule.Reduce(j, 0, {kOwnData, j}, me == 0 && j == levels - 1, after)};
   }
   if (me != 0) sent = {schedule.Send(own_level, 0, me - (1 << own_level), ready)};
   Descent{participants, 0, levels}.AppendTo(&schedule, me, ready, sent);

@@ -1,6 +1,6 @@
-// A schedule lists the sends, receives and folds of one participant for one chunk of one collective. It is pure data:
-// pure functions of (participants, me) make it, tests need neither threads nor sockets, and the loop in runner.h caches
-// it and repeats it for every chunk. Values; any thread may read a schedule that is complete.
+// A schedule lists the sends, receives and reductions of one participant for one chunk of one collective. It is pure
+// data: pure functions of (participants, me) make it, tests need neither threads nor sockets, and the loop in runner.h
+// caches it and repeats it for every chunk. Values; any thread may read a schedule that is complete.
 //
 // A chunk is cut into `block_count` blocks; partition.h says where. Participants have the numbers 0 .. participants-1
 // (shared-memory nodes by lowest rank, or ranks); the caller maps them to links.
@@ -10,7 +10,7 @@
 //
 // Phases are the software pipeline over the chunks: at tick k the loop takes phase 0 of chunk k, phase 1 of chunk k -
 // lag, phase 2 of chunk k - 2 lag ... (partition.h), so that a link carries other chunks while this chunk waits for a
-// fold or a far rank.
+// reduction or a far rank.
 //
 //   tick           0           1           2           3           4          lag = 2, three chunks, three phases
 //   chunk 0     phase 0                 phase 1                 phase 2
@@ -22,7 +22,7 @@
 // - A step stands behind all steps in its `after`, and its phase is not lower than theirs.
 // - `after` covers, directly or through others, every earlier step that touches the same block or slot, unless both
 //   only read.
-// - A slot is received and folded in the same phase.
+// - A slot is received and reduced in the same phase.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ enum class StepKind : uint8_t {
   kSend,         // data block `block` -> participant `peer`
   kRecvData,     // participant `peer` -> data block `block`
   kRecvScratch,  // participant `peer` -> scratch slot `slot`, as long as block `block`
-  kFold,         // data block `block` = R(operands): scratch slots, or kOwnData for the data block itself, in order
+  kReduce,       // data block `block` = R(operands): scratch slots, or kOwnData for the data block itself, in order
 };
 
 inline constexpr int kOwnData = -1;
@@ -47,8 +47,8 @@ struct Step {
   int block = 0;
   int peer = kNone;
   int slot = kNone;
-  bool scale = false;         // kFold only: apply the operation's scale to this fold (the last one of the block)
-  std::vector<int> operands;  // kFold only
+  bool scale = false;         // kReduce only: apply the operation's scale to this reduction (the last one of the block)
+  std::vector<int> operands;  // kReduce only
   std::vector<int> after;     // indices of earlier steps that must be complete
 };
 
@@ -62,7 +62,7 @@ struct Schedule {
   int Send(int phase, int block, int peer, std::vector<int> after);
   int RecvData(int phase, int block, int peer, std::vector<int> after);
   int RecvScratch(int phase, int block, int peer, int slot, std::vector<int> after);
-  int Fold(int phase, int block, std::vector<int> operands, bool scale, std::vector<int> after);
+  int Reduce(int phase, int block, std::vector<int> operands, bool scale, std::vector<int> after);
 
  private:
   int Append(Step step);
@@ -75,7 +75,7 @@ struct Range {
   int64_t size() const { return end - begin; }
 };
 
-// One cache line, so that no two participants fold into the same line.
+// One cache line, so that no two participants reduce into the same line.
 inline constexpr int64_t kBorderBytes = 64;
 
 // Elements of `block` when `element_count` elements are cut into `block_count` blocks of nearly equal size. Borders
@@ -84,16 +84,16 @@ Range BlockRange(int64_t element_count, size_t element_bytes, int block, int blo
 
 // ---- The schedules, one function each. Pure; any thread. collectives/shard_exchange.cc calls them, see plan.h.
 //
-//   schedule                 data per participant and direction   hops                folds in order R (reduce.h)
+//   schedule                 data per participant and direction   hops                reduces in order R (reduce.h)
 //   DirectAllreduce          2 (n-1)/n                            2                   yes
 //   ExchangeAll              n-1                                  1                   yes
 //   RingAllreduce            2 (n-1)/n                            2 (n-1)             no
 //   TreeAllreduce            1, at an inner node up to log2(n)    2 log2(n)           yes
 //   PairwiseReduceScatter    (n-1)/n                              1                   yes
-//   DirectAllgather          n-1 blocks                           1                   folds nothing
-//   RingAllgather            n-1 blocks                           n-1                 folds nothing
-//   PairwiseAlltoall         n-1 blocks                           1                   folds nothing
-//   TreeBroadcast            1, at an inner node up to log2(n)    log2(n)             folds nothing
+//   DirectAllgather          n-1 blocks                           1                   reduces nothing
+//   RingAllgather            n-1 blocks                           n-1                 reduces nothing
+//   PairwiseAlltoall         n-1 blocks                           1                   reduces nothing
+//   TreeBroadcast            1, at an inner node up to log2(n)    log2(n)             reduces nothing
 //
 // Sources: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", 2005
 // (direct, pairwise, tree); P. Patarasuk, X. Yuan, "Bandwidth Optimal All-reduce Algorithms for Clusters of
@@ -105,19 +105,19 @@ Range BlockRange(int64_t element_count, size_t element_bytes, int block, int blo
 //
 //   DirectAllreduce, three participants, block j owned by j:
 //
-//     phase 0                               fold by the owner                phase 1
+//     phase 0                               reduction by the owner           phase 1
 //     0 : sends block 1 -> 1, block 2 -> 2     0 : block 0 = R(of 0, 1, 2)      0 : sends block 0 -> 1, 2
 //     1 : sends block 2 -> 2, block 0 -> 0     1 : block 1 = R(of 0, 1, 2)      1 : sends block 1 -> 2, 0
 //     2 : sends block 0 -> 0, block 1 -> 1     2 : block 2 = R(of 0, 1, 2)      2 : sends block 2 -> 0, 1
 //
-// Direct moves the same bytes as a ring in two hops, and the owner has all contributions at once, so it can fold in
+// Direct moves the same bytes as a ring in two hops, and the owner has all contributions at once, so it can reduce in
 // order R. At distance d each participant sends to me + d and receives from me - d (modulo the number of participants),
 // so that n participants send to n different receivers at any time.
 
-// One block per participant; block j is folded by participant j.
+// One block per participant; block j is reduced by participant j.
 Schedule DirectAllreduce(int participants, int me);
 
-// For small messages: one block, sent whole to all others; each participant folds in order R. One hop.
+// For small messages: one block, sent whole to all others; each participant reduces in order R. One hop.
 Schedule ExchangeAll(int participants, int me);
 
 // One block per participant; the block of `me` is in place already.
@@ -131,16 +131,16 @@ Schedule DirectAllgather(int participants, int me);
 // only the sizes of its own blocks. That is enough, because no step waits for another one.
 Schedule PairwiseAlltoall(int participants, int me);
 
-// One block per participant; block j is folded by participant j. The others' blocks are only read.
+// One block per participant; block j is reduced by participant j. The others' blocks are only read.
 Schedule PairwiseReduceScatter(int participants, int me);
 
 // ---- ring: each participant sends to the next and receives from the previous one only
 //
-//      .--> 0 --> 1 --.        reduce-scatter, step t: participant i sends block i - t, folds block i - t - 1
+//      .--> 0 --> 1 --.        reduce-scatter, step t: participant i sends block i - t, reduces block i - t - 1
 //      |              |        allgather, step t:      participant i sends block i + 1 - t, receives block i - t
 //      '--- 3 <-- 2 <-'        (all modulo the number of participants)
 //
-//   blocks "sent, folded"    participant 0       1        2        3
+//   blocks "sent, reduced"   participant 0       1        2        3
 //   reduce-scatter  t = 0            0, 3     1, 0     2, 1     3, 2
 //                   t = 1            3, 2     0, 3     1, 0     2, 1
 //                   t = 2            2, 1     3, 2     0, 3     1, 0
@@ -171,7 +171,7 @@ Schedule RingAllgather(int participants, int me);
 // after level j, participant i (a multiple of 2^(j+1)) holds R(S), S = {i .. i+2^(j+1)-1} as far as these exist. Before
 // level 0 it holds itself, R of one. At level j it holds R of the 2^j participants from i on, and its child i+2^j, if
 // there is one, R of those from i+2^j on, which are between 1 and 2^j many. So |S| lies in (2^j, 2^(j+1)], p is 2^j,
-// and the fold (mine, child's) is R(first p) + R(rest). Without a child nothing is added and the claim holds as it
+// and the reduction (mine, child's) is R(first p) + R(rest). Without a child nothing is added and the claim holds as it
 // stands.
 //
 // Each level has its own phase, so a long message flows through the tree chunk by chunk.

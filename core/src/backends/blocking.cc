@@ -125,7 +125,7 @@ void Gather(const Task& task, std::byte* to) {
     if (buffer.input == nullptr) {
       std::memset(to, 0, buffer.size_bytes);
     } else if (ScalesBefore(task)) {
-      Fold(task.dtype, task.reduce, &buffer.input, 1, buffer.size_bytes / SizeOf(task.dtype), task.scale, to);
+      Reduce(task.dtype, task.reduce, &buffer.input, 1, buffer.size_bytes / SizeOf(task.dtype), task.scale, to);
     } else if (buffer.size_bytes > 0) {
       std::memcpy(to, buffer.input, buffer.size_bytes);
     }
@@ -140,7 +140,7 @@ void Unpack(const PackedTask& packed) {
   if (Reduces(task.kind) && !task.scale.IsIdentity() && !ScalesBefore(task)) {
     const void* const reduced = packed.output;
     const size_t element_count = packed.output_bytes / SizeOf(task.dtype);
-    Fold(task.dtype, task.reduce, &reduced, 1, element_count, task.scale, packed.output);
+    Reduce(task.dtype, task.reduce, &reduced, 1, element_count, task.scale, packed.output);
   }
   if (!Fuses(task.kind)) return;
   const auto* from = static_cast<const std::byte*>(packed.output);
@@ -285,7 +285,7 @@ class Blocking final : public Backend {
     if (meet) met_.insert(task_->set->id);
     thread_.Submit([library = library_, set = *task_->set, task = *task_, peer_addresses = std::move(peer_addresses),
                     meet]() mutable {
-      const FloatingPointScope scope;  // libraries may fold by the core's kernels
+      const FloatingPointScope scope;  // libraries may reduce by the core's kernels
       task.set = &set;
       if (meet) FRD_RETURN_IF_ERROR(library->Meet(set, peer_addresses));
       return library->Run(task);

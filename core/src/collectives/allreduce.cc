@@ -2,7 +2,7 @@
 // node, all three chunk by chunk. The division is that of Thakur, Rabenseifner and Gropp, see algorithms/schedule.h.
 //
 //   put      my whole chunk -> my slot                    (without the shards I own when they can be read in place)
-//   make     my shards of all members -> their results     (one fold in order R), then across the nodes
+//   make     my shards of all members -> their results     (one reduction in order R), then across the nodes
 //   finish   the other members' shards <- their results, from my slot
 //
 // A member writes the results of its shards into the slots of all others, where the shards came from. So only two
@@ -23,14 +23,14 @@
 namespace farandole {
 namespace {
 
-// Shards are folded and delivered piece by piece. Of two members the cache lines that the next piece will write are
+// Shards are reduced and delivered piece by piece. Of two members the cache lines that the next piece will write are
 // fetched meanwhile; with four that gained nothing. Smaller pieces cost calls; larger ones ask for more lines than a
 // core can fetch at a time (docs/benchmarks/shared-memory.md#rounds).
 constexpr size_t kPieceBytes = 2 << 10;
 
 uint64_t Rounds(size_t total_bytes, size_t chunk_bytes) { return (total_bytes + chunk_bytes - 1) / chunk_bytes; }
 
-// One round while it fits the second-level cache twice, then at least two, so that copying in, folding and copying out
+// One round while it fits the second-level cache twice, then at least two, so that copying in, reducing and copying out
 // overlap. Three rounds are under way, each with its slots and its part of the tensor, and the output should still fit
 // the cache. Among several nodes a round has 64 KB for each shard; `shard_count` is the same in all nodes
 // (docs/benchmarks/shared-memory.md#rounds).
@@ -75,13 +75,13 @@ class StagedAllreduce final : public StagedOperation {
   }
 
   void Make(uint64_t t) override {
-    FoldOwnShards(t);
+    ReduceOwnShards(t);
     if (one_node()) return;
     exchange_->Allreduce(*task_, ScalesInNode() ? Scale() : task_->scale,
                          ResultPlace(t) + OwnedBy(staging_->member(), t).begin, chunk(t).element_count, shard_count_);
   }
 
-  // In one node FoldOwnShards has delivered what is final.
+  // In one node ReduceOwnShards has delivered what is final.
   void Exchanged(uint64_t t) override {
     if (one_node()) return;
     const Range own = OwnedBy(staging_->member(), t);
@@ -125,7 +125,7 @@ class StagedAllreduce final : public StagedOperation {
 
   int FirstReader() const { return staging_->member() == 0 ? 1 : 0; }
 
-  void FoldOwnShards(uint64_t t) {
+  void ReduceOwnShards(uint64_t t) {
     const Range own = OwnedBy(staging_->member(), t);
     if (own.size() == 0) return;
     const auto begin = static_cast<size_t>(own.begin), size_bytes = static_cast<size_t>(own.size());
@@ -133,19 +133,19 @@ class StagedAllreduce final : public StagedOperation {
     auto* const output =
         static_cast<std::byte*>(one_node() ? vector_.Output(chunk(t).offset_bytes + begin, size_bytes) : nullptr);
     std::byte* const place = ResultPlace(t) + begin;
-    if (staging_->count() != 2 || output == nullptr) return FoldInPieces(t, own, output != nullptr ? output : place);
-    FoldTwice(task_->dtype, task_->reduce, inputs_[0], inputs_[1], size_bytes / element_bytes_, task_->scale, output,
-              place);
+    if (staging_->count() != 2 || output == nullptr) return ReduceInPieces(t, own, output != nullptr ? output : place);
+    ReduceWithCopy(task_->dtype, task_->reduce, inputs_[0], inputs_[1], size_bytes / element_bytes_, task_->scale,
+                   output, place);
   }
 
-  void FoldInPieces(uint64_t t, Range own, std::byte* result) {
+  void ReduceInPieces(uint64_t t, Range own, std::byte* result) {
     constexpr auto kPiece = static_cast<int64_t>(kPieceBytes);
     for (Range piece{own.begin, own.begin}; piece.begin < own.end; piece.begin = piece.end) {
       piece.end = std::min(piece.begin + kPiece, own.end);
       const auto next_bytes = static_cast<size_t>(std::min(kPiece, own.end - piece.end));
       if (staging_->count() == 2) AskForLines(ResultPlace(t) + piece.end, next_bytes);
-      Fold(task_->dtype, task_->reduce, inputs_.data(), inputs_.size(),
-           static_cast<size_t>(piece.size()) / element_bytes_, ScalesInNode() ? task_->scale : Scale(), result);
+      Reduce(task_->dtype, task_->reduce, inputs_.data(), inputs_.size(),
+             static_cast<size_t>(piece.size()) / element_bytes_, ScalesInNode() ? task_->scale : Scale(), result);
       for (const void*& input : inputs_) input = static_cast<const std::byte*>(input) + piece.size();
       if (one_node()) Deliver(t, piece, result);
       result += piece.size();
@@ -177,7 +177,7 @@ class StagedAllreduce final : public StagedOperation {
                         from);
   }
 
-  // In one node the fold there is the last one.
+  // In one node the reduction there is the last one.
   bool ScalesInNode() const { return one_node() || ScalesBeforeCrossing(*task_); }
 
   IoVector vector_;

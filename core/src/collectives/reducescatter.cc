@@ -1,13 +1,13 @@
-// Reduce-scatter through staging. In one node every member folds its own part. Among several nodes every member folds
-// the shards that it owns of all nodes' parts; then the owners in the nodes where these belong fold them across the
-// nodes.
+// Reduce-scatter through staging. In one node every member reduces its own part. Among several nodes every member
+// reduces the shards that it owns of all nodes' parts; then the owners in the nodes where these belong reduce them
+// across the nodes.
 //
 //                one node                                 several nodes
 //   put          the others' pieces -> my slot (partition.h)   all pieces -> my slot
 //   make         my piece of all members -> output         my shards of all regions -> my result; then across nodes
 //   finish       wait until all have read my slot          my piece <- the results of its owners
 //
-// The folds and their order are those of allreduce, and so are the bits of the results.
+// The reductions and their order are those of allreduce, and so are the bits of the results.
 #include <memory>
 
 #include "collectives/staging.h"
@@ -40,7 +40,7 @@ class StagedReducescatter final : public StagedOperation {
     const Scale scale = ScalesBeforeCrossing(*task_) ? task_->scale : Scale();
     for (const Range& region : parts_.RegionsOf(parts_.PiecesOf(t))) {
       const Range mine = OwnedIn(region, staging_->member());
-      Reduce(t, mine, nullptr, scale, staging_->result(staging_->member(), number(t)) + mine.begin);
+      ReduceRange(t, mine, nullptr, scale, staging_->result(staging_->member(), number(t)) + mine.begin);
     }
     StartCrossing(t);
   }
@@ -79,21 +79,21 @@ class StagedReducescatter final : public StagedOperation {
     const auto* const input = static_cast<const std::byte*>(buffer.input);
     const Range range{static_cast<int64_t>(piece.round_offset),
                       static_cast<int64_t>(piece.round_offset + piece.size_bytes)};
-    Reduce(t, range, input != nullptr ? input + piece.vector_offset : nullptr, task_->scale,
-           static_cast<std::byte*>(buffer.output) + piece.part_offset);
+    ReduceRange(t, range, input != nullptr ? input + piece.vector_offset : nullptr, task_->scale,
+                static_cast<std::byte*>(buffer.output) + piece.part_offset);
     for (int m = 0; m < staging_->count(); ++m) {
       if (m != staging_->member()) TakeLines(staging_->slot(m, number(t)) + piece.round_offset, piece.size_bytes);
     }
   }
 
   // Reduces a range of the slots. own: this rank's values, where they are not in its slot.
-  void Reduce(uint64_t t, Range range, const void* own, Scale scale, std::byte* to) {
+  void ReduceRange(uint64_t t, Range range, const void* own, Scale scale, std::byte* to) {
     if (range.size() == 0) return;
     std::vector<const void*> inputs;
     for (int m = 0; m < staging_->count(); ++m) inputs.push_back(staging_->slot(m, number(t)) + range.begin);
     if (own != nullptr) inputs[static_cast<size_t>(staging_->member())] = own;
-    Fold(task_->dtype, task_->reduce, inputs.data(), inputs.size(), static_cast<size_t>(range.size()) / element_bytes(),
-         scale, to);
+    Reduce(task_->dtype, task_->reduce, inputs.data(), inputs.size(),
+           static_cast<size_t>(range.size()) / element_bytes(), scale, to);
   }
 
   void StartCrossing(uint64_t t) {

@@ -23,7 +23,7 @@ StepCursor StepsThat(const Schedule& schedule, int under_way, IsMeant is_meant) 
   return StepCursor(schedule, steps, under_way);
 }
 
-bool IsReduction(const Step& step) { return step.kind == StepKind::kFold; }
+bool IsReduction(const Step& step) { return step.kind == StepKind::kReduce; }
 bool Sends(const Step& step) { return step.kind == StepKind::kSend; }
 bool Writes(const Step& step) { return step.kind == StepKind::kRecvData || IsReduction(step); }
 
@@ -194,7 +194,7 @@ bool Runner::FinishEmpty(PeerQueue* queue) {
 
 void Runner::ReduceReady(bool* moved) {
   for (; IsReady(reductions_); Finish(&reductions_), *moved = true) {
-    FRD_FAILPOINT("run.fold");
+    FRD_FAILPOINT("run.reduce");
     const int64_t chunk = reductions_.chunk();
     const Step& step = schedule_->steps[ToIndex(reductions_.step())];
     const RunPlan& plan = RoundOf(chunk).plan;
@@ -211,9 +211,9 @@ void Runner::ReduceReady(bool* moved) {
     operands_.clear();
     for (int operand : step.operands) operands_.push_back(operand == kOwnData ? own : SlotMemory(chunk, operand));
     if (by_pairs) {
-      FoldRounded(plan.dtype, plan.reduce, operands_.data(), count, element_count, scale, block.data);
+      ReduceRounded(plan.dtype, plan.reduce, operands_.data(), count, element_count, scale, block.data);
     } else if (count > 1 || !scale.IsIdentity() || own != block.data) {
-      Fold(plan.dtype, plan.reduce, operands_.data(), count, element_count, scale, block.data);
+      Reduce(plan.dtype, plan.reduce, operands_.data(), count, element_count, scale, block.data);
     }
   }
 }

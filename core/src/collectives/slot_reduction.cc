@@ -15,8 +15,8 @@ constexpr size_t kLeastPrefetchedBytes = 1 << 10;
 
 }  // namespace
 
-TensorFold::TensorFold(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor& tensor, size_t offset,
-                       int own)
+TensorReduction::TensorReduction(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor& tensor,
+                                 size_t offset, int own)
     : tensor_(tensor) {
   const auto members = static_cast<size_t>(slots.member_count());
   for (size_t m = 0; m < members; ++m) inputs_[m] = slots.payload(static_cast<int>(m)) + offset;
@@ -32,30 +32,30 @@ TensorFold::TensorFold(const SlotBuffer& slots, ReduceOp reduce, Scale scale, co
   } else if (members == 2 && reads_own && size_bytes >= kLeastPrefetchedBytes) {
     prefetched_ = static_cast<const std::byte*>(inputs_[1 - own]);
   }
-  fold_ = ChooseFold(tensor.dtype, reduce, call_.element_count * SizeOf(tensor.dtype));
+  reduce_ = ChooseReduceFunction(tensor.dtype, reduce, call_.element_count * SizeOf(tensor.dtype));
 }
 
-void TensorFold::Run() const {
+void TensorReduction::Run() const {
   if (prefetched_ != nullptr) {
     const size_t end_byte = std::min(tensor_.size_bytes(), kMostInOnePhase);
     for (size_t at = 0; at < end_byte; at += kLineBytes) AskToRead(prefetched_ + at);
   }
-  fold_(call_);
+  reduce_(call_);
   if (call_.output == result_) std::memcpy(tensor_.output, result_, tensor_.size_bytes());
 }
 
 void ReduceSlots(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor* tensors, size_t tensor_count,
                  int own) {
-  FRD_FAILPOINT("slots.fold");
+  FRD_FAILPOINT("slots.reduce");
   size_t offset = 0;
   for (size_t i = 0; i < tensor_count; offset += tensors[i++].size_bytes()) {
-    if (tensors[i].output != nullptr) TensorFold(slots, reduce, scale, tensors[i], offset, own).Run();
+    if (tensors[i].output != nullptr) TensorReduction(slots, reduce, scale, tensors[i], offset, own).Run();
   }
 }
 
 void ReduceShare(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor* tensors, size_t tensor_count,
                  uint64_t stamp) {
-  FRD_FAILPOINT("slots.fold");
+  FRD_FAILPOINT("slots.reduce");
   const int members = slots.member_count(), self = slots.self();
   size_t offset = 0;
   for (size_t i = 0; i < tensor_count; offset += tensors[i++].size_bytes()) {
@@ -68,10 +68,10 @@ void ReduceShare(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const Sl
     std::byte* const shared = slots.slot_of_share(self) + offset + at;
     std::byte* const output = tensor.output != nullptr ? static_cast<std::byte*>(tensor.output) + at : nullptr;
     if (members == 2 && output != nullptr) {
-      FoldTwice(tensor.dtype, reduce, inputs[0], inputs[1], share.count, scale, output, shared);
+      ReduceWithCopy(tensor.dtype, reduce, inputs[0], inputs[1], share.count, scale, output, shared);
       continue;
     }
-    Fold(tensor.dtype, reduce, inputs, static_cast<size_t>(members), share.count, scale, shared);
+    Reduce(tensor.dtype, reduce, inputs, static_cast<size_t>(members), share.count, scale, shared);
     if (output != nullptr) std::memcpy(output, shared, share.count * SizeOf(tensor.dtype));
   }
   slots.StampShare(stamp);

@@ -24,13 +24,14 @@ inline constexpr int kNoMember = -1;
 
 // The reduction of one tensor in one phase, with its kernel and operands chosen. That takes longer than to reduce a few
 // bytes, so a caller does it while it waits for the others.
-class TensorFold {
+class TensorReduction {
  public:
   // offset: of the tensor in the payload. own: as in ReduceSlots. REQUIRES: as ReduceSlots, except for AllHavePut; the
   // tensor has an output.
-  TensorFold(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor& tensor, size_t offset, int own);
-  TensorFold(const TensorFold&) = delete;  // call_ points at its own members
-  void Run() const;                        // REQUIRES: AllHavePut
+  TensorReduction(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor& tensor, size_t offset,
+                  int own);
+  TensorReduction(const TensorReduction&) = delete;  // call_ points at its own members
+  void Run() const;                                  // REQUIRES: AllHavePut
 
  private:
   // Every instruction set reduces this many bytes in whole steps. Behind a shorter tensor in the line of the sequence
@@ -42,8 +43,8 @@ class TensorFold {
   const void* inputs_[kMostSlotMembers];
   alignas(kStepBytes) std::byte own_[kStepBytes];
   alignas(kStepBytes) std::byte result_[kStepBytes];
-  FoldCall call_;
-  FoldFunction fold_;
+  ReduceCall call_;
+  ReduceFunction reduce_;
   const std::byte* prefetched_ = nullptr;  // the other member's payload
 };
 

@@ -191,7 +191,7 @@ Status FindPlace(const OperationStart& start, size_t size_bytes, std::byte** pla
 bool ScalesFirst(const Task& task) { return ScalesBeforeCrossing(task) && !task.scale.IsIdentity(); }
 
 void ScaleInto(const Task& task, const void* source, size_t size_bytes, std::byte* place) {
-  Fold(task.dtype, task.reduce, &source, 1, size_bytes / SizeOf(task.dtype), task.scale, place);
+  Reduce(task.dtype, task.reduce, &source, 1, size_bytes / SizeOf(task.dtype), task.scale, place);
 }
 
 }  // namespace farandole

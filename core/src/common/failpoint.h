@@ -19,13 +19,13 @@
 //   segment.create*  segment.attach*  shared memory
 //   link.listen*                      the endpoint for data connections
 //   board.arrive                      an arrival counter goes up
-//   slots.put  slots.fold             small payloads in shared memory
+//   slots.put  slots.reduce           small payloads in shared memory
 //   native.put                        staged operations: a round of inputs goes into shared memory
-//   native.combine                    staged operations: a round is folded
+//   native.combine                    staged operations: a round is reduced
 //   native.finish                     staged operations and links: results go to the outputs
 //   native.make                       between nodes: data for other nodes are prepared
 //   native.exchange                   between nodes: the data of other nodes have arrived
-//   run.fold                          between nodes: received data are folded
+//   run.reduce                        between nodes: received data are reduced
 //   link.send*  link.recv*            data over tcp, by schedule
 //   early.send*  early.recv*          data over tcp, of sums that begin at submission
 //   early.partial  early.result       a leader has the data of its node, or of all nodes

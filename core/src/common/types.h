@@ -33,7 +33,7 @@ enum class DeviceKind : int32_t { kHost = 0, kCuda = 1 };
 inline constexpr int kDeviceKindCount = 2;
 
 enum ReduceTrait : unsigned {
-  kOrderMatters = 1,  // except for integers: each fold rounds, so the bits of the result depend on the order
+  kOrderMatters = 1,  // except for integers: each reduction rounds, so the bits of the result depend on the order
   kWholeTensors = 2,  // works on each tensor as a whole, so tensors are neither fused nor cut; allreduce only
 };
 
@@ -56,7 +56,7 @@ struct DTypeRow {
   size_t size_bytes;
 };
 inline constexpr DTypeRow kDTypes[] = {
-#define FRD_DTYPE(enumerator, number, name, kind, size_bytes, fold) {name, kind, size_bytes},
+#define FRD_DTYPE(enumerator, number, name, kind, size_bytes, kernel) {name, kind, size_bytes},
 #include "common/types.def"
 };
 inline constexpr int kDTypeCount = std::size(kDTypes);

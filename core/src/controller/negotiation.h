@@ -112,7 +112,7 @@ class Negotiation {
   // ---- early operations
   // Whether an operation that this rank has not begun may need these data; kIdRetired says when none does any more.
   bool WantsEarly(const MessageTag& tag) const;
-  // Ends an early operation. REQUIRES: all ranks have arrived with the admission's stamp, and their data are folded.
+  // Ends an early operation. REQUIRES: all ranks have arrived with the admission's stamp, and their data are reduced.
   void EndEarly(Ticket ticket);
 
   // ---- what others say

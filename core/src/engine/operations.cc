@@ -67,7 +67,7 @@ void Reduce(const Operation& operation, const ProcessSet& set) {
 }
 
 // Prepares the reduction of an operation that is not large, before the others' data arrive.
-TensorFold PrepareFold(const Operation& operation, const ProcessSet& set) {
+TensorReduction PrepareReduction(const Operation& operation, const ProcessSet& set) {
   const Reduction reduction = ReductionOf(operation.request, set.size());
   return {*operation.admission.slots,  reduction.reduce, reduction.scale,
           operation.slot_tensors()[0], /*offset=*/0,     set.position};
@@ -141,13 +141,13 @@ bool CompletesAtOnce(const Operations& operations, const Operation& operation, c
     RingForSmall(*operations.world, admission, set);
     return TakeSteps(operations, operation, set, looks);
   }
-  const TensorFold fold = PrepareFold(operation, set);
+  const TensorReduction reduction = PrepareReduction(operation, set);
   if (!BecomesReady(operations, admission, looks)) return false;
   operations.negotiation.PrefetchNext(name);
   RingForSmall(*operations.world, admission, set);
   const FloatingPointScope scope;
-  FRD_FAILPOINT("slots.fold");
-  fold.Run();
+  FRD_FAILPOINT("slots.reduce");
+  reduction.Run();
   return true;
 }
 

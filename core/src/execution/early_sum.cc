@@ -59,7 +59,7 @@ void EarlySum::ReduceInputs() {
     for (int m = 0; collects() && m < slots().member_count(); ++m) operands_.push_back(slots().payload(m) + offset);
     std::byte* const to = own_.data() + offset;
     if (operands_.front() != nullptr) {
-      Fold(tensor.dtype, reduction_.reduce, operands_.data(), operands_.size(), tensor.element_count, scale, to);
+      Reduce(tensor.dtype, reduction_.reduce, operands_.data(), operands_.size(), tensor.element_count, scale, to);
     } else {
       std::memset(to, 0, tensor.size_bytes());
     }

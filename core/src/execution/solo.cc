@@ -23,7 +23,7 @@ Status PerformOnHost(Operation* operation) {
     }
     if (Reduces(request.kind)) {
       const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
-      Fold(tensor.dtype, reduction.reduce, &from, 1, elements, reduction.scale, to);
+      Reduce(tensor.dtype, reduction.reduce, &from, 1, elements, reduction.scale, to);
     } else if (to != from && tensor.size_bytes() > 0) {
       std::memcpy(to, from, tensor.size_bytes());
     }

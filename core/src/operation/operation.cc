@@ -172,7 +172,7 @@ Reduction ReductionOf(const RequestFields& request, int set_size) {
 void Prescale(const Tensor& tensor, double factor, const void* from, void* to) {
   const FloatingPointScope scope;
   const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
-  Fold(tensor.dtype, ReduceOp::kSum, &from, 1, elements, {factor, 1.0}, to);
+  Reduce(tensor.dtype, ReduceOp::kSum, &from, 1, elements, {factor, 1.0}, to);
 }
 
 // Scales into the memory of an allreduce's result unless that is also the input, which a failed call must not change.

@@ -44,7 +44,7 @@ void WriteEach(const double* from, size_t element_count, Convert convert, char* 
   }
 }
 
-// The 16-bit types are rounded from float32, as in every fold.
+// The 16-bit types are rounded from float32, as in every reduction.
 void Write(DType dtype, const double* from, size_t first, size_t element_count, void* to) {
   char* const at = static_cast<char*>(to) + first * SizeOf(dtype);
   const auto narrow = [](double value) { return static_cast<float>(value); };
@@ -79,12 +79,12 @@ class Tree {
  public:
   Tree(size_t n, const std::vector<double>& gram) : n_(n), gram_(gram), coefficients_(n, 1.0) {}
 
-  // Folds inputs [begin, end) to one node.
-  void Fold(size_t begin, size_t end) {
+  // Combines inputs [begin, end) into one node.
+  void Combine(size_t begin, size_t end) {
     if (end - begin <= 1) return;
     const size_t middle = begin + FirstPartOfR(end - begin);
-    Fold(begin, middle);
-    Fold(middle, end);
+    Combine(begin, middle);
+    Combine(middle, end);
     const double product = Sum(begin, middle, middle, end, false);
     const double left = Share(product, begin, middle), right = Share(product, middle, end);
     for (size_t i = begin; i < end; ++i) coefficients_[i] *= i < middle ? left : right;
@@ -135,7 +135,7 @@ void AddGram(DType dtype, const std::vector<const void*>& vectors, size_t elemen
 
 std::vector<double> AdasumCoefficients(size_t n, const std::vector<double>& gram) {
   Tree tree(n, gram);
-  tree.Fold(0, n);
+  tree.Combine(0, n);
   return tree.Take();
 }
 

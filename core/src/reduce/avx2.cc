@@ -1,4 +1,4 @@
-// Fold with AVX2 and F16C.
+// Reduce with AVX2 and F16C.
 #include "reduce/isa.h"
 
 #if FRD_X86
@@ -42,7 +42,7 @@ struct Float16 : ConvertedFloat16<Float16> {
 
 namespace farandole {
 
-FoldFunction ChooseAvx2(DType dtype, ReduceOp reduce) { return Choose(dtype, reduce); }
+ReduceFunction ChooseAvx2(DType dtype, ReduceOp reduce) { return Choose(dtype, reduce); }
 
 }  // namespace farandole
 

@@ -1,4 +1,4 @@
-// Fold with AVX-512.
+// Reduce with AVX-512.
 #include "reduce/isa.h"
 
 #if FRD_X86
@@ -45,7 +45,7 @@ struct Float16 : ConvertedFloat16<Float16> {
 
 namespace farandole {
 
-FoldFunction ChooseAvx512(DType dtype, ReduceOp reduce) { return Choose(dtype, reduce); }
+ReduceFunction ChooseAvx512(DType dtype, ReduceOp reduce) { return Choose(dtype, reduce); }
 
 }  // namespace farandole
 

@@ -1,4 +1,4 @@
-// The folds of all instruction sets. reduce.cc chooses a set at run time.
+// The kernels of all instruction sets. reduce.cc chooses a set at run time.
 //
 //   reduce.cc ---> portable.cc --.
 //             ---> avx2.cc    ---+--> kernels.h   the same templates, compiled once per instruction set
@@ -23,13 +23,13 @@
 
 namespace farandole {
 
-// As ChooseFold, by the instructions of one set.
-FoldFunction ChoosePortable(DType dtype, ReduceOp reduce);
+// As ChooseReduceFunction, by the instructions of one set.
+ReduceFunction ChoosePortable(DType dtype, ReduceOp reduce);
 #if FRD_X86
 // REQUIRES: the machine has AVX2 and F16C.
-FoldFunction ChooseAvx2(DType dtype, ReduceOp reduce);
+ReduceFunction ChooseAvx2(DType dtype, ReduceOp reduce);
 // REQUIRES: the machine has AVX-512 F, BW, DQ and VL.
-FoldFunction ChooseAvx512(DType dtype, ReduceOp reduce);
+ReduceFunction ChooseAvx512(DType dtype, ReduceOp reduce);
 #endif
 
 }  // namespace farandole

@@ -1,9 +1,9 @@
-// The loops of Fold, written once for all instruction sets.
+// The loops of Reduce, written once for all instruction sets.
 //
 // Each <instruction set>.cc includes it once, after vectors.h and a codec named Float16.
 //
-// A fold works element by element in one order (R), so the bits depend neither on lanes nor on blocks. Up to four
-// inputs are folded in registers. More inputs are divided into the subtrees of R with at most four leaves; the
+// A reduction works element by element in one order (R), so the bits depend neither on lanes nor on blocks. Up to four
+// inputs are reduced in registers. More inputs are divided into the subtrees of R with at most four leaves; the
 // subtrees' results go through blocks of 4 KB that stay in the first-level cache.
 //
 // REQUIRES: the including file has included isa.h. Pure functions; any thread may call them.
@@ -19,13 +19,13 @@ constexpr size_t kBlockBytes = 4096;
 
 // R of at most four values. Like FirstPartOfR it splits 3 values into 2 and 1, and 4 into 2 and 2.
 template <class Element, class Op, size_t kInputs>
-FRD_INLINE Pair<Element> FoldValues(const Pair<Element>* values) {
+FRD_INLINE Pair<Element> ReduceValues(const Pair<Element>* values) {
   if constexpr (kInputs == 1) {
     return values[0];
   } else {
     constexpr size_t kFirst = kInputs == 2 ? 1 : 2;
-    return ApplyPair<Element, Op>(FoldValues<Element, Op, kFirst>(values),
-                                  FoldValues<Element, Op, kInputs - kFirst>(values + kFirst));
+    return ApplyPair<Element, Op>(ReduceValues<Element, Op, kFirst>(values),
+                                  ReduceValues<Element, Op, kInputs - kFirst>(values + kFirst));
   }
 }
 
@@ -43,13 +43,13 @@ struct Node {
     for (size_t i = 0; i < steps; ++i) {
       Pair<Element> values[kInputs];
       for (size_t k = 0; k < kInputs; ++k) values[k] = In::Load(from[k] + i * In::kStepBytes);
-      Pair<Element> value = FoldValues<Element, Op, kInputs>(values);
+      Pair<Element> value = ReduceValues<Element, Op, kInputs>(values);
       if constexpr (kRoot) value = {Finish<Element>(value.first, factor), Finish<Element>(value.second, factor)};
       Out::Store(value, output + i * Out::kStepBytes);
     }
   }
 
-  // Folds less than one step through buffers, so that it touches no byte outside the inputs and the output.
+  // Reduces less than one step through buffers, so that it touches no byte outside the inputs and the output.
   static __attribute__((noinline)) void Tail(const char* const* inputs, size_t element_count, Element factor,
                                              char* output) {
     char padded[kInputs][In::kStepBytes] = {};
@@ -110,7 +110,8 @@ struct Node {
   }
 };
 
-// A fold of any number of inputs. Codec reads inputs and writes the output; results in between are stored as Partial.
+// A reduction of any number of inputs. Codec reads inputs and writes the output; results in between are stored as
+// Partial.
 template <class Codec, class Op>
 struct Tree {
   using Element = typename Codec::Element;
@@ -173,7 +174,7 @@ struct Tree {
   }
 };
 
-// ---- integers: folded in their own type, scaled in double
+// ---- integers: reduced in their own type, scaled in double
 
 template <class T>
 __attribute__((noinline)) void ScaleIntegers(size_t element_count, Scale scale, char* values) {
@@ -187,7 +188,7 @@ __attribute__((noinline)) void ScaleIntegers(size_t element_count, Scale scale, 
 
 // Works in blocks, so that scaling finds the values still in the cache.
 template <class T, class Codec, class Op>
-void FoldIntegers(const FoldCall& call) {
+void ReduceIntegers(const ReduceCall& call) {
   if (call.scale.IsIdentity()) {
     return Tree<Codec, Op>::Run(call.inputs, call.input_count, 0, call.element_count, 1, call.output, call.copy);
   }
@@ -209,7 +210,7 @@ void FoldIntegers(const FoldCall& call) {
 template <class Codec>
 struct Reals {
   template <class Op>
-  static void Run(const FoldCall& call) {
+  static void Run(const ReduceCall& call) {
     using Element = typename Codec::Element;
     const Scale& scale = call.scale;
     const Element factor = scale.IsIdentity() ? Element{1} : static_cast<Element>(scale.multiplier / scale.divisor);
@@ -221,54 +222,54 @@ struct Reals {
 template <class Codec>
 struct Complexes {
   template <class Op>
-  static void Run(const FoldCall& call) {
-    FoldCall reals = call;
+  static void Run(const ReduceCall& call) {
+    ReduceCall reals = call;
     reals.element_count *= 2;
     Reals<Codec>::template Run<Op>(reals);
   }
 };
 
-// Operations that wrap are folded as unsigned, since C++ defines wrapping for unsigned elements only. The bits are the
+// Operations that wrap are reduced as unsigned, since C++ defines wrapping for unsigned elements only. The bits are the
 // same.
 template <class T>
 struct Integers {
   template <class Op>
-  static void Run(const FoldCall& call) {
+  static void Run(const ReduceCall& call) {
     if constexpr (Op::kWraps) {
-      FoldIntegers<T, Plain<typename std::make_unsigned<T>::type>, Op>(call);
+      ReduceIntegers<T, Plain<typename std::make_unsigned<T>::type>, Op>(call);
     } else {
-      FoldIntegers<T, Plain<T>, Op>(call);
+      ReduceIntegers<T, Plain<T>, Op>(call);
     }
   }
 };
 
 struct Bools {
   template <class Op>
-  static void Run(const FoldCall& call) {
+  static void Run(const ReduceCall& call) {
     Tree<Bool, typename Op::OfBools>::Run(call.inputs, call.input_count, 0, call.element_count, 1, call.output,
                                           call.copy);
   }
 };
 
 // REQUIRES: the reduction is defined for elements of this kind, and has an operation.
-template <char kKind, class Folds>
-FRD_INLINE FoldFunction Choose(ReduceOp reduce) {
+template <char kKind, class Kernels>
+FRD_INLINE ReduceFunction Choose(ReduceOp reduce) {
   switch (reduce) {
-#define FRD_REDUCE_OP(enumerator, number, name, kinds, traits, operation)              \
-  case ReduceOp::enumerator:                                                           \
-    if constexpr (!std::is_same<operation, NotFolded>::value && HasKind(kinds, kKind)) \
-      return &Folds::template Run<operation>;                                          \
+#define FRD_REDUCE_OP(enumerator, number, name, kinds, traits, operation)             \
+  case ReduceOp::enumerator:                                                          \
+    if constexpr (!std::is_same<operation, NoKernel>::value && HasKind(kinds, kKind)) \
+      return &Kernels::template Run<operation>;                                       \
     break;
 #include "common/types.def"
   }
   return nullptr;
 }
 
-FoldFunction Choose(DType dtype, ReduceOp reduce) {
+ReduceFunction Choose(DType dtype, ReduceOp reduce) {
   switch (dtype) {
-#define FRD_DTYPE(enumerator, number, name, kind, size_bytes, fold) \
-  case DType::enumerator:                                           \
-    return Choose<kind, fold>(reduce);
+#define FRD_DTYPE(enumerator, number, name, kind, size_bytes, kernel) \
+  case DType::enumerator:                                             \
+    return Choose<kind, kernel>(reduce);
 #include "common/types.def"
   }
   return nullptr;

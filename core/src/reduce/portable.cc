@@ -1,4 +1,4 @@
-// Fold for any machine: 16-byte vectors, which are SSE2 on x86-64 and NEON on aarch64. isa.h says how it is chosen.
+// Reduce for any machine: 16-byte vectors, which are SSE2 on x86-64 and NEON on aarch64. isa.h says how it is chosen.
 #include <limits>
 #include <type_traits>
 
@@ -38,6 +38,6 @@ struct Float16 : PortableFloat16 {};
 
 namespace farandole {
 
-FoldFunction ChoosePortable(DType dtype, ReduceOp reduce) { return Choose(dtype, reduce); }
+ReduceFunction ChoosePortable(DType dtype, ReduceOp reduce) { return Choose(dtype, reduce); }
 
 }  // namespace farandole

@@ -59,7 +59,7 @@ void UseIsa(Isa isa) {
   Active().store(isa, std::memory_order_relaxed);
 }
 
-FoldFunction ChooseFold(DType dtype, ReduceOp reduce, size_t size_bytes) {
+ReduceFunction ChooseReduceFunction(DType dtype, ReduceOp reduce, size_t size_bytes) {
   const Isa isa = IsaFor(dtype, size_bytes);
 #if FRD_X86
   if (isa == Isa::kAvx512) return ChooseAvx512(dtype, reduce);
@@ -75,8 +75,8 @@ size_t FirstPartOfR(size_t count) {
   return power;
 }
 
-void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
-          Scale scale, void* output) {
+void Reduce(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
+            Scale scale, void* output) {
   assert(input_count >= 1 && reduce != ReduceOp::kAverage);
   if (element_count == 0) return;
   const size_t size_bytes = element_count * SizeOf(dtype);
@@ -85,40 +85,40 @@ void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_
     if (inputs[0] != output) std::memcpy(output, inputs[0], size_bytes);
     return;
   }
-  const FoldFunction fold = ChooseFold(dtype, reduce, size_bytes);
-  fold({inputs, input_count, element_count, scale, output});
+  const ReduceFunction function = ChooseReduceFunction(dtype, reduce, size_bytes);
+  function({inputs, input_count, element_count, scale, output});
 }
 
-void FoldTwice(DType dtype, ReduceOp reduce, const void* left, const void* right, size_t element_count, Scale scale,
-               void* output, void* copy) {
+void ReduceWithCopy(DType dtype, ReduceOp reduce, const void* left, const void* right, size_t element_count,
+                    Scale scale, void* output, void* copy) {
   assert(reduce != ReduceOp::kAverage && output != copy);
   if (element_count == 0) return;
   const void* const inputs[] = {left, right};
-  const FoldFunction fold = ChooseFold(dtype, reduce, element_count * SizeOf(dtype));
-  fold({inputs, 2, element_count, scale, output, copy});
+  const ReduceFunction function = ChooseReduceFunction(dtype, reduce, element_count * SizeOf(dtype));
+  function({inputs, 2, element_count, scale, output, copy});
 }
 
 namespace {
 
 // R over the operands. Returns the one that holds the result.
-void* FoldPairs(DType dtype, ReduceOp reduce, const void* const* operands, size_t count, size_t element_count) {
+void* ReducePairs(DType dtype, ReduceOp reduce, const void* const* operands, size_t count, size_t element_count) {
   if (count == 1) return const_cast<void*>(operands[0]);
   const size_t first = FirstPartOfR(count);
-  void* const low = FoldPairs(dtype, reduce, operands, first, element_count);
-  const void* pair[] = {low, FoldPairs(dtype, reduce, operands + first, count - first, element_count)};
-  Fold(dtype, reduce, pair, 2, element_count, Scale(), low);
+  void* const low = ReducePairs(dtype, reduce, operands, first, element_count);
+  const void* pair[] = {low, ReducePairs(dtype, reduce, operands + first, count - first, element_count)};
+  Reduce(dtype, reduce, pair, 2, element_count, Scale(), low);
   return low;
 }
 
 }  // namespace
 
-void FoldRounded(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
-                 Scale scale, void* output) {
-  if (input_count == 1) return Fold(dtype, reduce, inputs, 1, element_count, scale, output);
+void ReduceRounded(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
+                   Scale scale, void* output) {
+  if (input_count == 1) return Reduce(dtype, reduce, inputs, 1, element_count, scale, output);
   const size_t first = FirstPartOfR(input_count);
-  const void* const pair[] = {FoldPairs(dtype, reduce, inputs, first, element_count),
-                              FoldPairs(dtype, reduce, inputs + first, input_count - first, element_count)};
-  Fold(dtype, reduce, pair, 2, element_count, scale, output);
+  const void* const pair[] = {ReducePairs(dtype, reduce, inputs, first, element_count),
+                              ReducePairs(dtype, reduce, inputs + first, input_count - first, element_count)};
+  Reduce(dtype, reduce, pair, 2, element_count, scale, output);
 }
 
 #if FRD_X86

@@ -1,14 +1,13 @@
-// Element-wise folds. Only this folder of the core reads the values of tensors.
+// Element-wise reductions. Only this folder of the core reads the values of tensors.
 //
 // Order. R over a list S is the value itself if |S| = 1, else R(first p) + R(rest) with p the largest power of two
-// below |S|. The order is our own. Every fold obeys R over its inputs: first those of a node in the order of its
+// below |S|. The order is our own. Every reduction obeys R over its inputs: first those of a node in the order of its
 // ranks, then those of the nodes. So the bits of a result depend on which ranks take part and which of them share
 // memory, never on the order of arrival or the chunks. docs/design/data-plane.md lists where R is decided, and which
-// settings and libraries give it up. float16 and bfloat16 are widened, folded and scaled in float32, and rounded once
-// (to nearest even); between nodes see FoldRounded. NaN propagates through min and max, -0 is less than +0; a NaN that
-// was computed is the positive quiet one without payload. Integers wrap, before they are scaled; their
-// averages do not come here (integer_average.h). A complex number is two reals. For bool, sum = max =
-// or, product = min = and.
+// settings and libraries give it up. float16 and bfloat16 are widened, reduced and scaled in float32, and rounded once
+// (to nearest even); between nodes see ReduceRounded. NaN propagates through min and max, -0 is less than +0; a NaN
+// that was computed is the positive quiet one without payload. Integers wrap, before they are scaled; their averages do
+// not come here (integer_average.h). A complex number is two reals. For bool, sum = max = or, product = min = and.
 //
 // BestIsa chooses the instruction set (portable, AVX2, AVX-512) once at run time; all three give the same bits.
 //
@@ -36,43 +35,44 @@ size_t FirstPartOfR(size_t count);
 
 // output[i] = scale(R(inputs[0][i], inputs[1][i], ...)).
 // REQUIRES: input_count >= 1; reduce is neither kAverage (a sum with a divisor) nor kAdasum; Supports(dtype, reduce).
-void Fold(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
-          Scale scale, void* output);
+void Reduce(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
+            Scale scale, void* output);
 
-// As Fold of two inputs, but also stores the result into the copy, whose lines another core may have written: they are
-// prefetched. REQUIRES: the copy is one of the inputs or does not overlap them; it is not `output`.
-void FoldTwice(DType dtype, ReduceOp reduce, const void* left, const void* right, size_t element_count, Scale scale,
-               void* output, void* copy);
+// As Reduce of two inputs, but also stores the result into the copy, whose lines another core may have written: they
+// are prefetched. REQUIRES: the copy is one of the inputs or does not overlap them; it is not `output`.
+void ReduceWithCopy(DType dtype, ReduceOp reduce, const void* left, const void* right, size_t element_count,
+                    Scale scale, void* output, void* copy);
 
-// The arguments of a fold.
-struct FoldCall {
+// The arguments of a reduction.
+struct ReduceCall {
   const void* const* inputs;
   size_t input_count;
   size_t element_count;
   Scale scale;
   void* output;
-  void* copy = nullptr;  // FoldTwice
+  void* copy = nullptr;  // ReduceWithCopy
 };
-using FoldFunction = void (*)(const FoldCall& call);
+using ReduceFunction = void (*)(const ReduceCall& call);
 
-// Returns the loop of Fold and FoldTwice for results of so many bytes. To choose it takes as long as to fold some
-// elements, so a caller who waits for data chooses before they are there. REQUIRES: as Fold, of at least two inputs.
-FoldFunction ChooseFold(DType dtype, ReduceOp reduce, size_t size_bytes);
+// Returns the loop of Reduce and ReduceWithCopy for results of so many bytes. To choose it takes as long as to reduce
+// some elements, so a caller who waits for data chooses before they are there. REQUIRES: as Reduce, of at least two
+// inputs.
+ReduceFunction ChooseReduceFunction(DType dtype, ReduceOp reduce, size_t size_bytes);
 
-// As Fold of 16-bit floats, but rounds after each fold of two. Between nodes the tree sends partial results, which are
-// rounded, so every other schedule must round where the tree does. The inputs serve as scratch and are lost.
-void FoldRounded(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
-                 Scale scale, void* output);
+// As Reduce of 16-bit floats, but rounds after each reduction of two. Between nodes the tree sends partial results,
+// which are rounded, so every other schedule must round where the tree does. The inputs serve as scratch and are lost.
+void ReduceRounded(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
+                   Scale scale, void* output);
 
 // Returns whether a node scales its partial result before the exchange between nodes. Sums of 16-bit floats
 // are rounded for the first time when they leave their node, and are scaled before that; everything else is scaled
-// after the last fold.
+// after the last reduction.
 inline bool ScalesBeforeCrossing(DType dtype, ReduceOp reduce) { return IsHalf(dtype) && reduce == ReduceOp::kSum; }
 
 enum class Isa { kPortable = 0, kAvx2 = 1, kAvx512 = 2 };
 Isa BestIsa();         // the widest that this machine has
-Isa ActiveIsa();       // the one that Fold uses
-void UseIsa(Isa isa);  // tests and benchmarks only; REQUIRES: isa <= BestIsa() and no Fold running
+Isa ActiveIsa();       // the one that Reduce uses
+void UseIsa(Isa isa);  // tests and benchmarks only; REQUIRES: isa <= BestIsa() and no Reduce running
 
 // Sets the floating-point control word of this thread to IEEE defaults (no flush-to-zero) for its lifetime. A framework
 // may have changed it in the thread that drives the progress loop, and results must not depend on the thread.

@@ -24,7 +24,7 @@ struct VectorOf {
 template <class Element>
 using Vector = typename VectorOf<Element>::type;
 
-// Each step of a loop folds two vectors. One vector of 16-bit floats in memory widens to a Pair of float32 vectors.
+// Each step of a loop reduces two vectors. One vector of 16-bit floats in memory widens to a Pair of float32 vectors.
 template <class Element>
 struct Pair {
   Vector<Element> first;
@@ -44,7 +44,7 @@ FRD_INLINE void StoreVector(V value, char* to) {
   std::memcpy(to, &value, sizeof(value));
 }
 
-// ---- codecs: how elements lie in memory, and the type in which they are folded (Element)
+// ---- codecs: how elements lie in memory, and the type in which they are reduced (Element)
 //
 // kPadded: the memory is a block of kernels.h and holds whole steps, so a loop may read and write behind the last
 // element.
@@ -138,7 +138,7 @@ using VectorBits = Vector<BitsOf<Element>>;
 // kWraps: integers may leave their range. OfBools: the operation on 0 and 1, where "or" is Max, and "and" is Min.
 struct Min;
 struct Max;
-struct NotFolded {};  // a reduction without a fold of its own
+struct NoKernel {};  // a reduction without an element-wise kernel
 
 struct Sum {
   static constexpr bool kWraps = true;

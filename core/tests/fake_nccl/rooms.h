@@ -17,7 +17,7 @@
 #include <set>
 #include <thread>
 
-#include "folding.h"
+#include "reduction.h"
 
 namespace {
 
@@ -212,7 +212,7 @@ class Room {
         break;
     }
     const size_t scaled = size_ == 1 && call.factor != 1 ? ScaledAlone(call) : call.count;
-    *result = Fold(call.type, reduce, inputs, scaled, call.factor);
+    *result = Reduce(call.type, reduce, inputs, scaled, call.factor);
     const size_t at = scaled * (call.bytes() / std::max<size_t>(call.count, 1));
     result->append(inputs[0] + at, call.bytes() - at);
     return "";

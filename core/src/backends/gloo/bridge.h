@@ -28,7 +28,7 @@ extern "C" {
 
 /* The core's reduction, which Gloo calls in the thread of its caller: output[i] = left[i] reduced with right[i]. output
  * may be one of the two. */
-typedef void (*FrdGlooFold)(void* argument, void* output, const void* left, const void* right, size_t element_count);
+typedef void (*FrdGlooReduce)(void* argument, void* output, const void* left, const void* right, size_t element_count);
 
 typedef struct FrdGlooTable {
   uint32_t struct_size;
@@ -46,7 +46,7 @@ typedef struct FrdGlooTable {
 
   /* Each blocks until the other members have called it, too. Members give the same sizes. */
   int (*allreduce)(void* context, const void* input, void* output, size_t element_count, size_t element_bytes,
-                   FrdGlooFold fold, void* argument, char* error); /* input may be output */
+                   FrdGlooReduce reduce, void* argument, char* error); /* input may be output */
   int (*broadcast)(void* context, void* data, size_t size_bytes, int root, char* error);
   int (*allgather)(void* context, const void* input, void* output, const size_t* position_bytes, char* error);
   int (*alltoall)(void* context, const void* input, const size_t* send_bytes, void* output, const size_t* recv_bytes,

@@ -73,10 +73,10 @@ struct Kernel {
   ReduceOp reduce;
 };
 
-void FoldTwo(void* kernel, void* output, const void* left, const void* right, size_t element_count) {
+void ReduceTwo(void* kernel, void* output, const void* left, const void* right, size_t element_count) {
   const auto* const of = static_cast<const Kernel*>(kernel);
   const void* const inputs[] = {left, right};
-  Fold(of->dtype, of->reduce, inputs, 2, element_count, Scale(), output);
+  Reduce(of->dtype, of->reduce, inputs, 2, element_count, Scale(), output);
 }
 
 // Owns the contexts of the process sets. The progress loop may interrupt or greet while the library's thread performs,
@@ -161,7 +161,8 @@ class BlockingGloo final : public BlockingLibrary {
   int Reduce(void* context, const PackedTask& packed, void* output, char* error) {
     Kernel kernel{packed.task->dtype, packed.task->reduce};
     const size_t width = SizeOf(kernel.dtype);
-    return table_->allreduce(context, packed.input, output, packed.input_bytes / width, width, FoldTwo, &kernel, error);
+    return table_->allreduce(context, packed.input, output, packed.input_bytes / width, width, ReduceTwo, &kernel,
+                             error);
   }
 
   // Gloo has no such function: the ranks reduce the whole vector, and each takes its part.

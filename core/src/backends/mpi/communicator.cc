@@ -22,7 +22,7 @@ struct MpiReduction {
 template <DType kDType, ReduceOp kReduce>
 void Reduce(void* input, void* in_and_out, int* count, void* /*type*/) {
   const void* const inputs[] = {input, in_and_out};
-  Fold(kDType, kReduce, inputs, 2, static_cast<size_t>(*count), Scale(), in_and_out);
+  Reduce(kDType, kReduce, inputs, 2, static_cast<size_t>(*count), Scale(), in_and_out);
 }
 
 // MPI passes a reduction no argument of its caller, so there is a function for each element type and reduction.

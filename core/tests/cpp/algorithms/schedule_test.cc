@@ -138,7 +138,7 @@ std::vector<int> Lane(const Schedule& schedule, int peer, bool sends) {
   std::vector<int> lane;
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& step = schedule.steps[i];
-    if (step.kind != StepKind::kFold && step.peer == peer && (step.kind == StepKind::kSend) == sends) {
+    if (step.kind != StepKind::kReduce && step.peer == peer && (step.kind == StepKind::kSend) == sends) {
       lane.push_back(static_cast<int>(i));
     }
   }
@@ -174,7 +174,7 @@ Touched TouchedBy(const Step& step) {
       return {{}, {step.block}};
     case StepKind::kRecvScratch:
       return {{}, {slot(step.slot)}};
-    case StepKind::kFold:
+    case StepKind::kReduce:
       break;
   }
   Touched touched{{}, {step.block}};

@@ -52,7 +52,7 @@ class Simulation {
     for (bool moved = true; moved && error_.empty();) {
       moved = false;
       std::shuffle(pairs.begin(), pairs.end(), random_);
-      for (int pair : pairs) moved |= pair / n == pair % n ? Fold(pair / n) : Transfer(pair / n, pair % n);
+      for (int pair : pairs) moved |= pair / n == pair % n ? Reduce(pair / n) : Transfer(pair / n, pair % n);
     }
     for (int me = 0; me < n && error_.empty(); ++me) {
       if (!ranks_[me]->progress.done()) error_ = "deadlock: participant " + std::to_string(me) + " did not finish";
@@ -67,7 +67,7 @@ class Simulation {
   struct Rank {
     Rank(const std::vector<Schedule>& schedules, int me, int64_t chunk_count,
          const std::function<std::string(int, int)>& initial)
-        : schedule(schedules[me]), progress(&schedule), folds(schedule, Lane(StepKind::kFold, -1)) {
+        : schedule(schedules[me]), progress(&schedule), reductions(schedule, Lane(StepKind::kReduce, -1)) {
       for (size_t peer = 0; peer < schedules.size(); ++peer) {
         sends.emplace_back(schedule, Lane(StepKind::kSend, static_cast<int>(peer)));
         recvs.emplace_back(schedule, Lane(StepKind::kRecvData, static_cast<int>(peer)));
@@ -75,7 +75,7 @@ class Simulation {
       for (auto* lanes : {&sends, &recvs}) {
         for (StepCursor& cursor : *lanes) cursor.Restart(chunk_count);
       }
-      folds.Restart(chunk_count);
+      reductions.Restart(chunk_count);
       progress.Restart(chunk_count);
       Values blocks;
       for (int b = 0; b < schedule.block_count; ++b) blocks.push_back(initial(me, b));
@@ -108,7 +108,7 @@ class Simulation {
     const Schedule& schedule;
     Progress progress;
     std::vector<StepCursor> sends, recvs;
-    StepCursor folds;
+    StepCursor reductions;
     std::vector<Values> data;  // by chunk
     Values scratch;            // by slot and copy
   };
@@ -133,16 +133,16 @@ class Simulation {
     return true;
   }
 
-  bool Fold(int me) {
+  bool Reduce(int me) {
     Rank& rank = *ranks_[me];
-    if (!rank.IsReady(rank.folds)) return false;
-    const Step& step = rank.schedule.steps[rank.folds.step()];
-    const int64_t chunk = rank.folds.chunk();
+    if (!rank.IsReady(rank.reductions)) return false;
+    const Step& step = rank.schedule.steps[rank.reductions.step()];
+    const int64_t chunk = rank.reductions.chunk();
     std::string& own = rank.data[chunk][step.block];
     Values operands;
     for (int operand : step.operands) operands.push_back(operand == kOwnData ? own : rank.Slot(operand, chunk));
     own = InOrder(operands) + (step.scale ? "*s" : "");
-    rank.Finish(&rank.folds);
+    rank.Finish(&rank.reductions);
     return true;
   }
 

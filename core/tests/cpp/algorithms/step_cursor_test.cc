@@ -49,8 +49,8 @@ TEST(StepCursor, CanBeRestarted) {
   }
 }
 
-TEST(Progress, ASlotIsReusedOnlyAfterItsFold) {
-  const Schedule schedule = DirectAllreduce(2, 0);  // send, receive into slot 0, fold, send, receive
+TEST(Progress, ASlotIsReusedOnlyAfterItsReduction) {
+  const Schedule schedule = DirectAllreduce(2, 0);  // send, receive into slot 0, reduce, send, receive
   Progress progress(&schedule);
   progress.Restart(100);
   for (int64_t chunk = 0; chunk < Progress::kSlotDepth; ++chunk) {

@@ -110,7 +110,7 @@ class Threads final : public BlockingLibrary {
  private:
   static void Compute(const Task& task, MemberExchange& exchange, char* to) {
     const int positions = task.set->size(), me = task.set->position;
-    if (task.kind == OpKind::kAllreduce || task.kind == OpKind::kReducescatter) return Reduce(task, exchange, to);
+    if (task.kind == OpKind::kAllreduce || task.kind == OpKind::kReducescatter) return ReduceTask(task, exchange, to);
     for (int p = 0; p < positions; ++p) {
       const auto at = static_cast<size_t>(p);
       const std::byte* from = exchange.place(p).input;
@@ -126,7 +126,7 @@ class Threads final : public BlockingLibrary {
     }
   }
   // In the order of the rule, so that the expectations hold to the bit for a set in one node.
-  static void Reduce(const Task& task, MemberExchange& exchange, char* to) {
+  static void ReduceTask(const Task& task, MemberExchange& exchange, char* to) {
     const auto me = static_cast<size_t>(task.set->position);
     const bool scatters = task.kind == OpKind::kReducescatter;
     const size_t skipped =
@@ -135,7 +135,7 @@ class Threads final : public BlockingLibrary {
     std::vector<const void*> inputs;
     for (int p = 0; p < task.set->size(); ++p) inputs.push_back(exchange.place(p).input + skipped);
     if (size_bytes > 0)
-      Fold(task.dtype, task.reduce, inputs.data(), inputs.size(), size_bytes / SizeOf(task.dtype), Scale(), to);
+      Reduce(task.dtype, task.reduce, inputs.data(), inputs.size(), size_bytes / SizeOf(task.dtype), Scale(), to);
   }
 
   MemberExchanges* const all_;

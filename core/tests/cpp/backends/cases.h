@@ -27,7 +27,7 @@ struct Case {
   size_t width() const { return SizeOf(dtype); }
 };
 
-// Only the ring, and a backend that allows any order, folds these in another order.
+// Only the ring, and a backend that allows any order, reduces these in another order.
 inline bool OrderMatters(const Case& c) {
   const bool reduces = c.kind == OpKind::kAllreduce || c.kind == OpKind::kReducescatter;
   const bool rounds = IsFloating(c.dtype) || IsComplex(c.dtype);
@@ -48,7 +48,7 @@ class CaseMaker {
     made.seed = static_cast<uint32_t>(random_());
     made.kind = kKinds[Below(std::size(kKinds))];
     made.dtype = static_cast<DType>(Below(kDTypeCount));
-    std::vector<ReduceOp> reductions = FoldedReductions(made.dtype);
+    std::vector<ReduceOp> reductions = ElementwiseReductions(made.dtype);
     reductions.insert(reductions.begin(), ReduceOp::kSum);
     made.reduce = reductions[Below(reductions.size())];
     made.scale = kScales[Below(std::size(kScales))];

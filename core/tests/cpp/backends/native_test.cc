@@ -75,7 +75,7 @@ TEST_P(Native, ManyRoundsFollowEachOther) {
   EXPECT_EQ(RunBackends(GetParam(), [&](Rank& rank) { return PerformSequence(rank, 77, 12, 1500000); }), "");
 }
 
-// The ring is left out, since it folds in another order.
+// The ring is left out, since it reduces in another order.
 TEST_P(Native, ForcedAlgorithmsGiveTheSameBits) {
   for (const char* algorithm : {"direct", "tree", "exchange"}) {
     Settings settings;

@@ -45,19 +45,19 @@ class ReductionOracle {
                size_t i) const {
     std::vector<Value> values;
     for (int position : node) values.push_back(Type::Read(inputs[static_cast<size_t>(position)] + i * Type::kBytes));
-    const Value folded = OracleTree<Value>(case_.reduce, values);
-    return Rounded(ScalesInNode(layout) ? Scaled(folded) : folded);
+    const Value reduced = OracleTree<Value>(case_.reduce, values);
+    return Rounded(ScalesInNode(layout) ? Scaled(reduced) : reduced);
   }
 
-  // R over the nodes, with a rounding after each fold.
+  // R over the nodes, with a rounding after each reduction.
   Value Across(const std::vector<Value>& values, bool scales) const {
     if (values.size() == 1) return values[0];
     size_t first = 1;
     while (first * 2 < values.size()) first *= 2;
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(first);
-    const Value folded =
+    const Value reduced =
         OraclePair<Value>(case_.reduce, Across({values.begin(), middle}, false), Across({middle, values.end()}, false));
-    return Rounded(scales ? Scaled(folded) : folded);
+    return Rounded(scales ? Scaled(reduced) : reduced);
   }
 
   Value Rounded(Value value) const {

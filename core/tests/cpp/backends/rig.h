@@ -31,7 +31,7 @@ struct Rig {
   }
 
   // Random tasks of the world and of a set without rank 0. any_order: leaves out sums and products of floats, as the
-  // library folds in an order of its own. Goes on after wrong values, so that the other ranks do not wait for ever.
+  // library reduces in an order of its own. Goes on after wrong values, so that the other ranks do not wait for ever.
   std::string PerformSequence(uint32_t seed, int length, bool any_order) const {
     const ProcessSet everybody = WholeWorld(world->layout, world->rank);
     std::vector<int> others(everybody.ranks.begin() + 1, everybody.ranks.end());

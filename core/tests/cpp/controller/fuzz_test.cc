@@ -162,7 +162,7 @@ struct Member {
     }
   }
 
-  // Ends the operation, as the engine does when the data are folded.
+  // Ends the operation, as the engine does when the data are reduced.
   void EndEarly() {
     if (!early.early || !negotiation.MissingRanks(early.ticket).empty()) return;
     negotiation.EndEarly(early.ticket);
@@ -258,7 +258,7 @@ Status Decoded(const Description& description) {
   return coordinator.OnMessage(1, Encode(MessageKind::kDescribe, description), &out);
 }
 
-// The engine folds the result from the span after Advance has returned, and only then may another id get the span.
+// The engine reduces the result from the span after Advance has returned, and only then may another id get the span.
 TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   const Layout& layout = CachedLayout({"a", "a"});
   Member member(layout, 0);

@@ -38,7 +38,7 @@ enum class Planted {
   kEarlyReady,    // a small operation is taken although one member has not put
   kSwappedOrder,  // the last rank reads batches backwards
   kNoValidation,  // the coordinator takes all descriptions for equal
-  kHeadIsEnough,  // an early operation is folded when all heads are here, without the data
+  kHeadIsEnough,  // an early operation is reduced when all heads are here, without the data
 };
 
 // When operations have waited so long that ranks ask whether they are stuck.
@@ -150,7 +150,7 @@ class SimulatedJob {
   void HandleLeft(Rank* rank, int left);
   void HandleChangeOfSets(Rank* rank, const Operation& operation, int new_set);
   void Take(Rank* rank, Ticket ticket);
-  void Fold(Rank* rank, const Operation& operation);
+  void Reduce(Rank* rank, const Operation& operation);
   bool IsReady(const Rank& rank, const Operation& operation) const;
   std::shared_ptr<Operation> Remove(Rank* rank, Ticket ticket);
   void Finish(Rank* rank, const Operation& operation, const Status& status);

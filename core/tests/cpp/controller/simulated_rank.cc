@@ -467,11 +467,11 @@ bool SimulatedJob::IsReady(const Rank& rank, const Operation& operation) const {
 void SimulatedJob::Take(Rank* rank, Ticket ticket) {
   const std::shared_ptr<Operation> operation = Remove(rank, ticket);
   if (!operation) return;
-  Fold(rank, *operation);
+  Reduce(rank, *operation);
   Finish(rank, *operation, Status::Ok());
 }
 
-void SimulatedJob::Fold(Rank* rank, const Operation& operation) {
+void SimulatedJob::Reduce(Rank* rank, const Operation& operation) {
   for (const TensorSpec& tensor : operation.call.description.signature.tensors) {
     if (tensor.dtype != DType::kInt64) return Complain("not a tensor of ours");
   }

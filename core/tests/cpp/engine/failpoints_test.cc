@@ -51,8 +51,8 @@ struct Place {
 };
 
 constexpr const char* kInNode[] = {"board.arrive", "native.put", "native.make", "native.combine", "native.finish"};
-constexpr const char* kSmall[] = {"slots.put", "slots.fold"};  // where all ranks are one node
-constexpr const char* kBetween[] = {"native.exchange", "run.fold", "link.send", "link.recv"};
+constexpr const char* kSmall[] = {"slots.put", "slots.reduce"};  // where all ranks are one node
+constexpr const char* kBetween[] = {"native.exchange", "run.reduce", "link.send", "link.recv"};
 constexpr const char* kEarly[] = {"early.send", "early.recv"};
 constexpr const char* kEarlyInNode[] = {"slots.put", "early.partial", "early.result"};
 

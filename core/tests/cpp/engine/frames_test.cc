@@ -118,7 +118,7 @@ TEST(FramesTest, ASumOfFourBytesPassesFourteen) {
     });
   });
   EXPECT_LE(samples.deepest(), 14);
-  EXPECT_GE(samples.deepest(), 4) << "a fold is deeper than that: samples miss it";
+  EXPECT_GE(samples.deepest(), 4) << "a reduction is deeper than that: samples miss it";
 }
 
 TEST(FramesTest, ASumOf64MegabytesBetweenTwoNodesPassesTwentyFive) {

@@ -116,7 +116,7 @@ void ExpectTheSameBits(Engine& engine, DType dtype, ReduceOp reduce, int64_t cou
 TEST_P(SmallCallTest, GivesTheBitsOfAnOperation) {
   Run([](Engine& engine) {
     for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
-      std::vector<ReduceOp> reductions = tests::FoldedReductions(static_cast<DType>(dtype));
+      std::vector<ReduceOp> reductions = tests::ElementwiseReductions(static_cast<DType>(dtype));
       reductions.push_back(ReduceOp::kAverage);
       for (const ReduceOp reduce : reductions) {
         for (int64_t count : {1, 9, 300})

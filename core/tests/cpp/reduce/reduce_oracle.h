@@ -1,4 +1,4 @@
-// Fold by its definition, for tests: one element at a time, the recursion R as reduce.h states it.
+// Reduce by its definition, for tests: one element at a time, the recursion R as reduce.h states it.
 #pragma once
 
 #include <cmath>
@@ -31,7 +31,7 @@ T RealPair(ReduceOp reduce, T left, T right) {
       return left_is_less == (reduce == ReduceOp::kMin) ? left : right;
     case ReduceOp::kAverage:
     case ReduceOp::kAdasum:
-      break;  // no folds
+      break;  // not element-wise
   }
   return {};
 }
@@ -51,7 +51,7 @@ T IntegerPair(ReduceOp reduce, T left, T right) {
       return left < right ? right : left;
     case ReduceOp::kAverage:
     case ReduceOp::kAdasum:
-      break;  // no folds
+      break;  // not element-wise
   }
   return {};
 }
@@ -84,7 +84,7 @@ T OracleTree(ReduceOp reduce, const std::vector<T>& values) {
                        OracleTree<T>(reduce, std::vector<T>(middle, values.end())));
 }
 
-// How an element type is read and written; Value is what it is folded in.
+// How an element type is read and written; Value is what it is reduced in.
 template <class Memory>
 struct PlainOracle {
   using Value = Memory;

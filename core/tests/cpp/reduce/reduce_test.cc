@@ -79,52 +79,52 @@ std::vector<const char*> FirstOf(const std::vector<std::string>& buffers, size_t
   return pointers;
 }
 
-std::vector<std::pair<DType, ReduceOp>> AllFolds() {
-  std::vector<std::pair<DType, ReduceOp>> folds;
+std::vector<std::pair<DType, ReduceOp>> AllReductions() {
+  std::vector<std::pair<DType, ReduceOp>> reductions;
   for (int type = 0; type < kDTypeCount; ++type) {
     const auto dtype = static_cast<DType>(type);
-    for (const ReduceOp reduce : tests::FoldedReductions(dtype)) folds.emplace_back(dtype, reduce);
+    for (const ReduceOp reduce : tests::ElementwiseReductions(dtype)) reductions.emplace_back(dtype, reduce);
   }
-  return folds;
+  return reductions;
 }
 
-class FoldMatrix : public ::testing::TestWithParam<std::pair<DType, ReduceOp>> {
+class ReduceMatrix : public ::testing::TestWithParam<std::pair<DType, ReduceOp>> {
  protected:
   DType dtype() const { return GetParam().first; }
   ReduceOp reduce() const { return GetParam().second; }
   size_t element_bytes() const { return SizeOf(dtype()); }
 
-  std::string Folded(const std::vector<const char*>& inputs, size_t element_count) const {
+  std::string Reduced(const std::vector<const char*>& inputs, size_t element_count) const {
     std::string output(element_count * element_bytes(), '\x5a');
     const std::vector<const void*> pointers(inputs.begin(), inputs.end());
-    Fold(dtype(), reduce(), pointers.data(), pointers.size(), element_count, Scale{}, output.data());
+    Reduce(dtype(), reduce(), pointers.data(), pointers.size(), element_count, Scale{}, output.data());
     return output;
   }
 };
 
-TEST_P(FoldMatrix, EveryInstructionSetGivesTheBitsOfTheDefinition) {
+TEST_P(ReduceMatrix, EveryInstructionSetGivesTheBitsOfTheDefinition) {
   for (size_t input_count = 2; input_count <= kMostInputs; ++input_count) {
     const std::vector<const char*> inputs = FirstOf(RandomInputs(dtype()), input_count);
     const std::string expected = tests::Oracle(dtype(), reduce(), inputs, kMostElements);
     for (const Isa isa : Isas()) {
       const IsaScope scope(isa);
       for (const size_t size : kSizes) {
-        ASSERT_EQ(Folded(inputs, size), expected.substr(0, size * element_bytes()))
+        ASSERT_EQ(Reduced(inputs, size), expected.substr(0, size * element_bytes()))
             << input_count << " inputs of " << size << " elements, isa " << static_cast<int>(isa);
       }
     }
   }
 }
 
-TEST_P(FoldMatrix, OneInputIsCopiedBitByBit) {
+TEST_P(ReduceMatrix, OneInputIsCopiedBitByBit) {
   const std::vector<const char*> input = FirstOf(RandomInputs(dtype()), 1);
   for (const Isa isa : Isas()) {
     const IsaScope scope(isa);
-    for (const size_t size : kSizes) EXPECT_EQ(Folded(input, size), std::string(input[0], size * element_bytes()));
+    for (const size_t size : kSizes) EXPECT_EQ(Reduced(input, size), std::string(input[0], size * element_bytes()));
   }
 }
 
-TEST_P(FoldMatrix, UnalignedBuffersGiveTheSameBitsAndNothingElseIsWritten) {
+TEST_P(ReduceMatrix, UnalignedBuffersGiveTheSameBitsAndNothingElseIsWritten) {
   constexpr size_t kElements = 1100;
   const size_t bytes = kElements * element_bytes();
   for (const size_t input_count : {2, 3, 4, 7}) {
@@ -137,39 +137,40 @@ TEST_P(FoldMatrix, UnalignedBuffersGiveTheSameBitsAndNothingElseIsWritten) {
     for (const Isa isa : Isas()) {
       const IsaScope scope(isa);
       std::string output(bytes + 200, '\x5a');
-      Fold(dtype(), reduce(), inputs.data(), input_count, kElements, Scale{}, &output[3]);
+      Reduce(dtype(), reduce(), inputs.data(), input_count, kElements, Scale{}, &output[3]);
       ASSERT_EQ(output, "ZZZ" + expected + std::string(197, 'Z'))
           << input_count << " inputs, isa " << static_cast<int>(isa);
     }
   }
 }
 
-TEST_P(FoldMatrix, TheOutputMayBeAnyOfTheInputs) {
+TEST_P(ReduceMatrix, TheOutputMayBeAnyOfTheInputs) {
   constexpr size_t kElements = 1100;
   for (const size_t input_count : {1, 2, 3, 4, 6}) {
-    const std::string expected = Folded(FirstOf(RandomInputs(dtype()), input_count), kElements);
+    const std::string expected = Reduced(FirstOf(RandomInputs(dtype()), input_count), kElements);
     for (const Isa isa : Isas()) {
       const IsaScope scope(isa);
       for (size_t target = 0; target < input_count; ++target) {
         std::vector<std::string> copies(RandomInputs(dtype()).begin(), RandomInputs(dtype()).begin() + input_count);
         const std::vector<const char*> pointers = FirstOf(copies, input_count);
         const std::vector<const void*> inputs(pointers.begin(), pointers.end());
-        Fold(dtype(), reduce(), inputs.data(), input_count, kElements, Scale{}, copies[target].data());
+        Reduce(dtype(), reduce(), inputs.data(), input_count, kElements, Scale{}, copies[target].data());
         ASSERT_EQ(copies[target].substr(0, expected.size()), expected) << input_count << " inputs, into " << target;
       }
     }
   }
 }
 
-// Both copies replace an input, as when two members fold into each other's memory. Nothing behind them may be touched.
-TEST_P(FoldMatrix, TwiceStoresTheSameBitsInBothPlaces) {
+// Both copies replace an input, as when two members reduce into each other's memory. Nothing behind them may be
+// touched.
+TEST_P(ReduceMatrix, TwiceStoresTheSameBitsInBothPlaces) {
   for (const Scale scale : {Scale{}, Scale{1.0, 3.0}}) {
     if (dtype() == DType::kBool && !scale.IsIdentity()) continue;
     for (const size_t size : kSizes) {
       const std::vector<std::string>& inputs = RandomInputs(dtype());
       const void* const pointers[] = {inputs[0].data(), inputs[1].data()};
       std::string expected(size * element_bytes(), '\0');
-      Fold(dtype(), reduce(), pointers, 2, size, scale, expected.data());
+      Reduce(dtype(), reduce(), pointers, 2, size, scale, expected.data());
       for (const Isa isa : Isas()) {
         const IsaScope scope(isa);
         const std::string left = "x" + inputs[0].substr(0, expected.size()) + "left behind";
@@ -178,7 +179,7 @@ TEST_P(FoldMatrix, TwiceStoresTheSameBitsInBothPlaces) {
           std::string a = left, b = right;
           void* const output = swapped ? &b[2] : &a[1];
           void* const copy = swapped ? &a[1] : &b[2];
-          FoldTwice(dtype(), reduce(), &a[1], &b[2], size, scale, output, copy);
+          ReduceWithCopy(dtype(), reduce(), &a[1], &b[2], size, scale, output, copy);
           ASSERT_EQ(a, "x" + expected + "left behind") << size << " elements, isa " << static_cast<int>(isa);
           ASSERT_EQ(b, "xy" + expected + "right behind") << size << " elements, isa " << static_cast<int>(isa);
         }
@@ -187,7 +188,7 @@ TEST_P(FoldMatrix, TwiceStoresTheSameBitsInBothPlaces) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FoldMatrix, ::testing::ValuesIn(AllFolds()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(All, ReduceMatrix, ::testing::ValuesIn(AllReductions()), [](const auto& info) {
   return std::string(NameOf(info.param.first)) + "_" + NameOf(info.param.second);
 });
 

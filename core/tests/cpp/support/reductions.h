@@ -8,11 +8,11 @@
 
 namespace farandole::tests {
 
-// The reductions that are defined for this element type and have a fold of their own.
-inline std::vector<ReduceOp> FoldedReductions(DType dtype) {
+// The reductions that are defined for this element type and have a kernel of their own.
+inline std::vector<ReduceOp> ElementwiseReductions(DType dtype) {
   std::vector<ReduceOp> reductions;
   const auto add = [&](ReduceOp reduce, std::string_view operation) {
-    if (operation != "NotFolded" && Supports(dtype, reduce)) reductions.push_back(reduce);
+    if (operation != "NoKernel" && Supports(dtype, reduce)) reductions.push_back(reduce);
   };
 #define FRD_REDUCE_OP(enumerator, number, name, kinds, traits, operation) add(ReduceOp::enumerator, #operation);
 #include "common/types.def"

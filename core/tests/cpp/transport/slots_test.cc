@@ -49,14 +49,14 @@ std::string InputOf(uint32_t key, uint64_t use, int member, const std::vector<Pa
   return input;
 }
 
-std::string FoldOf(const std::vector<std::string>& inputs, const std::vector<Part>& parts, ReduceOp reduce,
-                   Scale scale) {
+std::string ReducedTensors(const std::vector<std::string>& inputs, const std::vector<Part>& parts, ReduceOp reduce,
+                           Scale scale) {
   std::string output(inputs[0].size(), '\0');
   size_t offset = 0;
   for (const Part& part : parts) {
     std::vector<const void*> from;
     for (const std::string& input : inputs) from.push_back(input.data() + offset);
-    Fold(part.dtype, reduce, from.data(), from.size(), part.element_count, scale, output.data() + offset);
+    Reduce(part.dtype, reduce, from.data(), from.size(), part.element_count, scale, output.data() + offset);
     offset += part.element_count * SizeOf(part.dtype);
   }
   return output;
@@ -121,10 +121,10 @@ void RunMembers(int member_count, const std::function<void(int)>& body) {
 
 class Members : public ::testing::TestWithParam<int> {};
 
-TEST_P(Members, GetTheFoldOfAllInputsForEveryTypeReductionAndSize) {
+TEST_P(Members, GetTheReductionOfAllInputsForEveryTypeOperationAndSize) {
   const int member_count = GetParam();
   for (int type = 0; type < kDTypeCount; ++type) {
-    const std::vector<ReduceOp> reductions = tests::FoldedReductions(static_cast<DType>(type));
+    const std::vector<ReduceOp> reductions = tests::ElementwiseReductions(static_cast<DType>(type));
     for (const size_t element_count : {0, 1, 6, 7, 13, 29, 57, 4201}) {
       Payload payload(member_count, {{static_cast<DType>(type), element_count}});
       RunMembers(member_count, [&](int member) {
@@ -134,7 +134,8 @@ TEST_P(Members, GetTheFoldOfAllInputsForEveryTypeReductionAndSize) {
           std::vector<std::string> inputs;
           for (int m = 0; m < member_count; ++m) inputs.push_back(InputOf(0, use, m, payload.parts));
           const std::string mine = inputs[static_cast<size_t>(member)];
-          EXPECT_EQ(Allreduce(payload, use, member, mine, reduce, scale), FoldOf(inputs, payload.parts, reduce, scale))
+          EXPECT_EQ(Allreduce(payload, use, member, mine, reduce, scale),
+                    ReducedTensors(inputs, payload.parts, reduce, scale))
               << NameOf(static_cast<DType>(type)) << " x " << element_count << " " << NameOf(reduce);
         }
       });
@@ -165,7 +166,7 @@ TEST_P(Members, MayReduceManyPayloadsInARandomOrderWithoutBarriers) {
       for (int m = 0; m < member_count; ++m) inputs.push_back(InputOf(key, use, m, parts));
       const std::string mine = inputs[static_cast<size_t>(member)];
       ASSERT_EQ(Allreduce(*payloads[key], use, member, mine, ReduceOp::kSum, {}),
-                FoldOf(inputs, parts, ReduceOp::kSum, {}));
+                ReducedTensors(inputs, parts, ReduceOp::kSum, {}));
     }
   });
 }

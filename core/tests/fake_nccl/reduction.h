@@ -52,15 +52,15 @@ Value Combined(int reduce, Value a, Value b) {
 
 // The order that the core promises of its own, so that the same tests can judge both.
 template <typename Value>
-Value Folded(int reduce, const Value* values, size_t count) {
+Value Reduced(int reduce, const Value* values, size_t count) {
   if (count == 1) return values[0];
   size_t first = 1;
   while (2 * first < count) first *= 2;
-  return Combined(reduce, Folded(reduce, values, first), Folded(reduce, values + first, count - first));
+  return Combined(reduce, Reduced(reduce, values, first), Reduced(reduce, values + first, count - first));
 }
 
 template <typename Format, typename Stored>
-std::string FoldAs(int reduce, const std::vector<const char*>& inputs, size_t count, double factor) {
+std::string ReduceAs(int reduce, const std::vector<const char*>& inputs, size_t count, double factor) {
   using Value = typename Format::Value;
   std::string result(count * sizeof(Stored), '\0');
   std::vector<Value> values(inputs.size());
@@ -71,35 +71,35 @@ std::string FoldAs(int reduce, const std::vector<const char*>& inputs, size_t co
       if (factor != 1) stored = Format::Store(static_cast<Value>(Format::Load(stored) * static_cast<Value>(factor)));
       values[rank] = Format::Load(stored);
     }
-    const Stored folded = Format::Store(Folded(reduce, values.data(), values.size()));
-    std::memcpy(&result[i * sizeof(Stored)], &folded, sizeof(Stored));
+    const Stored reduced = Format::Store(Reduced(reduce, values.data(), values.size()));
+    std::memcpy(&result[i * sizeof(Stored)], &reduced, sizeof(Stored));
   }
   return result;
 }
 
 // Scaled sums multiply every addend by `factor`, in the type itself.
-inline std::string Fold(int type, int reduce, const std::vector<const char*>& inputs, size_t count, double factor) {
+inline std::string Reduce(int type, int reduce, const std::vector<const char*>& inputs, size_t count, double factor) {
   switch (type) {
     case kInt8:
-      return FoldAs<Plain<int8_t>, int8_t>(reduce, inputs, count, factor);
+      return ReduceAs<Plain<int8_t>, int8_t>(reduce, inputs, count, factor);
     case kUint8:
-      return FoldAs<Plain<uint8_t>, uint8_t>(reduce, inputs, count, factor);
+      return ReduceAs<Plain<uint8_t>, uint8_t>(reduce, inputs, count, factor);
     case kInt32:
-      return FoldAs<Plain<int32_t>, int32_t>(reduce, inputs, count, factor);
+      return ReduceAs<Plain<int32_t>, int32_t>(reduce, inputs, count, factor);
     case kUint32:
-      return FoldAs<Plain<uint32_t>, uint32_t>(reduce, inputs, count, factor);
+      return ReduceAs<Plain<uint32_t>, uint32_t>(reduce, inputs, count, factor);
     case kInt64:
-      return FoldAs<Plain<int64_t>, int64_t>(reduce, inputs, count, factor);
+      return ReduceAs<Plain<int64_t>, int64_t>(reduce, inputs, count, factor);
     case kUint64:
-      return FoldAs<Plain<uint64_t>, uint64_t>(reduce, inputs, count, factor);
+      return ReduceAs<Plain<uint64_t>, uint64_t>(reduce, inputs, count, factor);
     case kFloat16:
-      return FoldAs<Float16, uint16_t>(reduce, inputs, count, factor);
+      return ReduceAs<Float16, uint16_t>(reduce, inputs, count, factor);
     case kBfloat16:
-      return FoldAs<Bfloat16, uint16_t>(reduce, inputs, count, factor);
+      return ReduceAs<Bfloat16, uint16_t>(reduce, inputs, count, factor);
     case kFloat32:
-      return FoldAs<Plain<float>, float>(reduce, inputs, count, factor);
+      return ReduceAs<Plain<float>, float>(reduce, inputs, count, factor);
     default:
-      return FoldAs<Plain<double>, double>(reduce, inputs, count, factor);
+      return ReduceAs<Plain<double>, double>(reduce, inputs, count, factor);
   }
 }
 
