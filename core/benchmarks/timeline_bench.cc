@@ -24,7 +24,7 @@ double OneRound() {
   for (int i = 0; i < kEach; ++i) operations.push_back(std::make_shared<farandole::Operation>(request));
   const int64_t began = Timeline::NowNs();
   for (const auto& operation : operations) {
-    operation->submitted_ns = Timeline::Stamp();
+    operation->submitted_ns = Timeline::Timestamp();
     farandole::RecordOperation(*operation);
   }
   return static_cast<double>(Timeline::NowNs() - began) / kEach;

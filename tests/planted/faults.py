@@ -126,8 +126,8 @@ FAULTS = [
     Fault(
         name="a result is taken although a rank has not reduced its share",
         path="core/src/transport/shm/slots.cc",
-        before="    if (!HasReduced(m, stamp)) return false;\n",
-        after="    if (m == self_ && !HasReduced(m, stamp)) return false;\n",
+        before="    if (!HasReduced(m, generation)) return false;\n",
+        after="    if (m == self_ && !HasReduced(m, generation)) return false;\n",
         found_by="cpp TwoPhases",
     ),
     Fault(
@@ -211,7 +211,7 @@ FAULTS = [
     Fault(
         name="a rank reduces its share again after it has waited for the others",
         path="core/src/engine/operations.cc",
-        before="  if (!slots.HasReduced(slots.self(), admission.stamp())) {\n",
+        before="  if (!slots.HasReduced(slots.self(), admission.generation())) {\n",
         after="  {\n",
         found_by="cpp AwaitedOnesOfTwoRanksMayBeLarger",
     ),
@@ -230,7 +230,7 @@ FAULTS = [
         found_by="cpp AllHearThatTheirNamesForAnOperationDiffer",
     ),
     Fault(
-        name="the stamp of a share outlives the operation",
+        name="the generation of a share outlives the operation",
         path="core/src/transport/shm/slots.cc",
         before="line(part)->reduced.store(0, std::memory_order_relaxed);",
         after="{\n    }",

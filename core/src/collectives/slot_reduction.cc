@@ -54,7 +54,7 @@ void ReduceSlots(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const Sl
 }
 
 void ReduceShare(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor* tensors, size_t tensor_count,
-                 uint64_t stamp) {
+                 uint64_t generation) {
   FRD_FAILPOINT("slots.reduce");
   const int members = slots.member_count(), self = slots.self();
   size_t offset = 0;
@@ -74,7 +74,7 @@ void ReduceShare(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const Sl
     Reduce(tensor.dtype, reduce, inputs, static_cast<size_t>(members), share.count, scale, shared);
     if (output != nullptr) std::memcpy(output, shared, share.count * SizeOf(tensor.dtype));
   }
-  slots.StampShare(stamp);
+  slots.PublishShare(generation);
 }
 
 void CopyShares(const SlotBuffer& slots, const SlotTensor* tensors, size_t tensor_count) {

@@ -59,7 +59,7 @@ void ReduceSlots(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const Sl
 // Reduces this member's share of each tensor, into the output and for the others. REQUIRES: AllHavePut; all members
 // have written with PutForOthers.
 void ReduceShare(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor* tensors, size_t tensor_count,
-                 uint64_t stamp);
+                 uint64_t generation);
 // Copies the others' shares into the outputs. REQUIRES: AllHaveReduced.
 void CopyShares(const SlotBuffer& slots, const SlotTensor* tensors, size_t tensor_count);
 

@@ -94,13 +94,13 @@ struct Admission {
   int id = -1;  // -1: it was described; nothing more to do until an event names the ticket
   uint64_t use = 0;
   int64_t sequence_number = -1;          // of an unnamed operation; equal on all ranks that meet in one use
-  std::optional<SlotBuffer> slots;       // small: where all members put their data, with stamp()
+  std::optional<SlotBuffer> slots;       // small: where all members put their data, with generation()
   bool large = false;                    // small, but reduced in two phases
   bool early = false;                    // early: leaders exchange their nodes' data from now on, with `serial`
   std::optional<SlotBuffer> node_slots;  // early: where the members of this node meet, if it has several
   uint32_t serial = 0;
   FlightLabel* label = nullptr;  // its name's; valid until the lock is released
-  uint64_t stamp() const { return StampOf(use, sequence_number); }
+  uint64_t generation() const { return GenerationOf(use, sequence_number); }
 };
 
 // The work of the engine for submitted operations.

@@ -241,7 +241,7 @@ std::vector<Absence> Coordinator::Absences() const {
   for (int id = 0; id < kMaxIds; ++id) {
     const Completion& partial = ids_.at(id).partial;
     if (partial.counts.empty()) continue;
-    add(ids_.TitleOf(id, partial.stamp), *ids_.at(id).set,
+    add(ids_.TitleOf(id, partial.generation), *ids_.at(id).set,
         [&](int rank) { return partial.counts.count(leaders_.NodeOf(rank)) > 0; });
   }
   if (!joined_.empty())

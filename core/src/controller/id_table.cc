@@ -91,9 +91,9 @@ bool IdTable::IsAwaited(int set) const {
                      [&](const Waiting& each) { return each.descriptions.begin()->second.signature.set == set; });
 }
 
-std::string IdTable::TitleOf(int id, uint64_t stamp) const {
+std::string IdTable::TitleOf(int id, uint64_t generation) const {
   const Id& of = at(id);
-  return farandole::TitleOf(of.signature.kind, of.signature.set, of.name, SequenceNumberIn(stamp));
+  return farandole::TitleOf(of.signature.kind, of.signature.set, of.name, SequenceNumberOf(generation));
 }
 
 // ---- giving out

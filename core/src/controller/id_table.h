@@ -107,7 +107,7 @@ class IdTable {
   const Id& at(int id) const { return ids_[static_cast<size_t>(id)]; }
   // True when some operation of the set waits for an id.
   bool IsAwaited(int set) const;
-  std::string TitleOf(int id, uint64_t stamp) const;
+  std::string TitleOf(int id, uint64_t generation) const;
 
   // Gives the operation an id, as soon as one is free; `once`: for this use alone. REQUIRES: all its ranks agree.
   void Assign(DescriptionsByRank descriptions, bool once, std::vector<Outgoing>* out);

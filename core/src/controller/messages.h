@@ -74,16 +74,16 @@ using SequenceNumbers = std::map<int32_t, int64_t>;
 // True for a number that an id can have.
 inline bool IsId(int32_t id) { return id >= 0 && id < kMaxIds; }
 
-// ---- stamps: a rank arrives at an operation with a stamp, which holds how often the rank has arrived and the sequence
-// number. Ranks with different stamps mean different operations.
+// ---- generations: a rank arrives at an operation with a generation, which holds the number of the id's use and the
+// sequence number. Ranks with different generations mean different operations.
 
-// use: of the id, where 0 is the described one, at which nobody arrives. So a stamp is never 0, which means that the
-// rank has not arrived. sequence_number: -1 when the user has named the operation.
-inline uint64_t StampOf(uint64_t use, int64_t sequence_number) {
+// use: of the id, where 0 is the described one, at which nobody arrives. So a generation is never 0, which means that
+// the rank has not arrived. sequence_number: -1 when the user has named the operation.
+inline uint64_t GenerationOf(uint64_t use, int64_t sequence_number) {
   return (static_cast<uint64_t>(sequence_number + 1) & 0x7fffffff) << 32 | static_cast<uint32_t>(use);
 }
-inline uint64_t UsesIn(uint64_t stamp) { return static_cast<uint32_t>(stamp); }
-inline int64_t SequenceNumberIn(uint64_t stamp) { return static_cast<int64_t>(stamp >> 32) - 1; }
+inline uint64_t UseOf(uint64_t generation) { return static_cast<uint32_t>(generation); }
+inline int64_t SequenceNumberOf(uint64_t generation) { return static_cast<int64_t>(generation >> 32) - 1; }
 // Uses of one id are counted in 32 bits. After this many the name is described anew, long before the count overflows.
 inline constexpr uint64_t kMostUses = uint64_t{1} << 31;
 
@@ -132,17 +132,17 @@ struct Aborted {
 struct Completion {
   int32_t id = 0;
   uint64_t use = 0;
-  uint64_t stamp = 0;                              // of all their members, see StampOf
+  uint64_t generation = 0;                         // of all their members, see GenerationOf
   std::map<int32_t, std::vector<int64_t>> counts;  // by node: of its members, in the order of their positions
 
-  FRD_FIELDS(id, use, stamp, counts)
+  FRD_FIELDS(id, use, generation, counts)
   bool IsValid() const { return IsId(id); }
   // Returns false when the others mean a different operation.
   bool Merge(Completion other) {
-    if (!counts.empty() && stamp != other.stamp) return false;
+    if (!counts.empty() && generation != other.generation) return false;
     id = other.id;
     use = other.use;
-    stamp = other.stamp;
+    generation = other.generation;
     counts.merge(other.counts);
     return true;
   }
@@ -155,10 +155,10 @@ struct Closing {
   int32_t nodes = 0;
   uint64_t least_uses = ~uint64_t{0};  // that a node has completed
   uint64_t most_uses = 0;
-  uint64_t stamp = 0;   // early: of the last complete use of a node; 0 where none knows it
-  bool differ = false;  // early: another had another stamp
+  uint64_t generation = 0;  // early: of the last complete use of a node; 0 where none knows it
+  bool differ = false;      // early: another had another generation
 
-  FRD_FIELDS(id, nodes, least_uses, most_uses, stamp, differ)
+  FRD_FIELDS(id, nodes, least_uses, most_uses, generation, differ)
   bool IsValid() const { return IsId(id); }
   // Returns how many uses all of the nodes have completed.
   uint64_t uses() const { return least_uses - (differ && least_uses == most_uses ? 1 : 0); }
@@ -167,8 +167,8 @@ struct Closing {
     nodes += other.nodes;
     least_uses = std::min(least_uses, other.least_uses);
     most_uses = std::max(most_uses, other.most_uses);
-    differ = differ || other.differ || (stamp != 0 && other.stamp != 0 && stamp != other.stamp);
-    if (stamp == 0) stamp = other.stamp;
+    differ = differ || other.differ || (generation != 0 && other.generation != 0 && generation != other.generation);
+    if (generation == 0) generation = other.generation;
   }
 };
 

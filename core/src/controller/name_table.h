@@ -217,14 +217,14 @@ class UsesInFlight {
     return {spans_.BufferOf(name.properties.span, use), name.set().size(), name.properties.payload_bytes,
             name.set().position};
   }
-  // Returns the last stamp of a member of this node for the name; for a small one, in the buffer of that use.
-  uint64_t LatestStampOf(int member, int rank, const Name& name, uint64_t use) const {
+  // Returns the last generation of a member of this node for the name; for a small one, in the buffer of that use.
+  uint64_t LatestGenerationOf(int member, int rank, const Name& name, uint64_t use) const {
     if (!name.small()) return counters_.LatestOf(member, name.id);
     return SlotsOf(name, use).LatestOf(name.set().PositionOf(rank));
   }
   // See Negotiation::IsReady, for the data of a small operation. False while the id is retired and this rank has not
   // reduced its share. Any thread. REQUIRES: a full fence (RingFence) since this rank wrote its data.
-  bool IsReady(int id, const SlotBuffer& slots, bool large, uint64_t stamp) const;
+  bool IsReady(int id, const SlotBuffer& slots, bool large, uint64_t generation) const;
   bool HasReduced(const Name& name, int position) const;  // its share of a large operation
   bool IsLarge(const Name& name) const {
     return name.properties.payload_bytes > one_phase_bytes_ && SlotBuffer::CanShare(name.properties.payload_bytes);
@@ -245,7 +245,7 @@ class UsesInFlight {
     admission->id = name->id;
     return admission->use = ++name->use;
   }
-  uint64_t StampOfUse(const Name& name) const { return StampOf(name.use, name.description.sequence_number); }
+  uint64_t GenerationOfUse(const Name& name) const { return GenerationOf(name.use, name.description.sequence_number); }
   void AddSmall(Name* name) {
     name->small_at = small_.size();
     small_.push_back(name);

@@ -118,13 +118,13 @@ Name* Negotiation::SubmitSmall(const DescribedOperation& operation, Admission* a
 Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {
   const int id = admission.id;
   const int sharers = names_[id].properties.sharers;
-  const ArrivalCounters::Arrival arrival = memory_.counters.Arrive(id, admission.stamp(), sharers);
+  const ArrivalCounters::Arrival arrival = memory_.counters.Arrive(id, admission.generation(), sharers);
   if (arrival.retired) return Arrived::kRetired;
   if (!arrival.last) return Arrived::kCounted;
   if (admission.sequence_number < 0) return Arrived::kLast;
   const std::vector<int> members = node_.MembersIn(*admission.set);
   const bool all_mean = std::all_of(members.begin(), members.end(), [&](int member) {
-    return memory_.counters.LatestOf(member, id) == admission.stamp();
+    return memory_.counters.LatestOf(member, id) == admission.generation();
   });
   if (all_mean) return Arrived::kLast;
   // After a disagreement the sequence numbers of the ranks may differ by a window. Then the arrivals do not count, and
@@ -358,21 +358,22 @@ std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
       name->small() && in_flight_.IsLarge(*name) && in_flight_.HasReduced(*name, name->set().position);
   for (int m : node_.MembersIn(name->set())) {
     const int rank = node_.RankOf(m);
-    const bool has_arrived = UsesIn(in_flight_.LatestStampOf(m, rank, *name, name->use)) >= name->use;
+    const bool has_arrived = UseOf(in_flight_.LatestGenerationOf(m, rank, *name, name->use)) >= name->use;
     const bool is_awaited = awaits_shares && !in_flight_.HasReduced(*name, name->set().PositionOf(rank));
     if (!has_arrived || is_awaited) missing.push_back(rank);
   }
   return missing;
 }
 
-// Returns the other ranks that have arrived at the name's next use, with their stamps, as far as this rank can see.
+// Returns the other ranks that have arrived at the name's next use, with their generations, as far as this rank can
+// see.
 std::map<int, uint64_t> Negotiation::OthersAt(const Name& name) const {
   const uint64_t next = name.use + 1;
   std::map<int, uint64_t> others;
   for (int m : node_.MembersIn(name.set())) {
     if (m == node_.member()) continue;
-    const uint64_t stamp = in_flight_.LatestStampOf(m, node_.RankOf(m), name, next);
-    if (UsesIn(stamp) >= next) others[node_.RankOf(m)] = stamp;
+    const uint64_t generation = in_flight_.LatestGenerationOf(m, node_.RankOf(m), name, next);
+    if (UseOf(generation) >= next) others[node_.RankOf(m)] = generation;
   }
   return others;
 }
@@ -384,11 +385,11 @@ std::vector<Absence> Negotiation::NeededFor() const {
     if (name == nullptr || name->in_flight || !name->set().contains_me()) continue;
     const std::map<int, uint64_t> others = OthersAt(*name);
     if (others.empty()) continue;
-    const int64_t sequence_number = SequenceNumberIn(others.begin()->second);
+    const int64_t sequence_number = SequenceNumberOf(others.begin()->second);
     Absence& absence = needed.emplace_back();
     absence.title = TitleOf(name->description.signature.kind, name->set().id, name->description.name, sequence_number);
     absence.ranks = {node_.rank()};
-    for (const auto& [rank, stamp] : others) absence.here.push_back(rank);
+    for (const auto& [rank, generation] : others) absence.here.push_back(rank);
   }
   return needed;
 }

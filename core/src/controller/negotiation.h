@@ -95,7 +95,7 @@ class Negotiation {
   // True when this rank can go on: all have put their data or, once it has reduced its share, all have reduced theirs.
   // A rank that finds this true after its own step wakes the others.
   bool IsReady(const Admission& admission) const {
-    return in_flight_.IsReady(admission.id, *admission.slots, admission.large, admission.stamp());
+    return in_flight_.IsReady(admission.id, *admission.slots, admission.large, admission.generation());
   }
   // False if the operation has ended, or is described anew: then its data in the span must not be touched.
   bool IsSmall(Ticket ticket) const { return in_flight_.IsSmall(ticket); }
@@ -112,7 +112,8 @@ class Negotiation {
   // ---- early operations
   // Whether an operation that this rank has not begun may need these data; kIdRetired says when none does any more.
   bool WantsEarly(const MessageTag& tag) const;
-  // Ends an early operation. REQUIRES: all ranks have arrived with the admission's stamp, and their data are reduced.
+  // Ends an early operation. REQUIRES: all ranks have arrived with the admission's generation, and their data are
+  // reduced.
   void EndEarly(Ticket ticket);
 
   // ---- what others say

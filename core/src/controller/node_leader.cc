@@ -9,9 +9,9 @@ namespace farandole {
 
 void NodeLeader::Track(int id) {
   const IdProperties& properties = names_[id].properties;
-  // An earlier id with this memory may have left stamps in it.
-  const bool has_stamps = properties.small() || properties.collects;
-  for (uint64_t buffer = 0; has_stamps && buffer < 2; ++buffer) SlotsOf(id, buffer).Clear();
+  // An earlier id with this memory may have left generations in it.
+  const bool has_slots = properties.small() || properties.collects;
+  for (uint64_t buffer = 0; has_slots && buffer < 2; ++buffer) SlotsOf(id, buffer).Clear();
   if (properties.once) awaiting_readers_.push_back(id);
 }
 
@@ -62,39 +62,41 @@ Closing NodeLeader::Close(int id) {
   const IdProperties& properties = names_[id].properties;
   const uint64_t arrived = memory_.counters.Retire(id, properties.sharers);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const std::vector<uint64_t> stamps = StampsHere(id);
+  const std::vector<uint64_t> generations = LatestGenerations(id);
   uint64_t most = 0, least = ~uint64_t{0};
-  for (uint64_t stamp : stamps) {
-    most = std::max(most, UsesIn(stamp));
-    least = std::min(least, UsesIn(stamp));
+  for (uint64_t generation : generations) {
+    most = std::max(most, UseOf(generation));
+    least = std::min(least, UseOf(generation));
   }
-  const bool all_mean = std::all_of(stamps.begin(), stamps.end(), [&](uint64_t stamp) { return stamp == stamps[0]; });
+  const bool all_mean = std::all_of(generations.begin(), generations.end(),
+                                    [&](uint64_t generation) { return generation == generations[0]; });
   uint64_t uses = properties.small() ? least : arrived;
   if (most == uses && !all_mean) --uses;
   Closing closing{id, 1, uses, uses, 0, false};
-  // If every member has stamped the next use, this one is complete everywhere, and its sequence number is not needed.
-  const auto last = std::find_if(stamps.begin(), stamps.end(), [&](uint64_t stamp) { return UsesIn(stamp) == uses; });
-  if (properties.early() && last != stamps.end()) closing.stamp = *last;
+  // If every member has announced the next use, this one is complete everywhere, and its sequence number is not needed.
+  const auto last = std::find_if(generations.begin(), generations.end(),
+                                 [&](uint64_t generation) { return UseOf(generation) == uses; });
+  if (properties.early() && last != generations.end()) closing.generation = *last;
   return closing;
 }
 
-// Returns the last stamp of each member of the set in this node.
-std::vector<uint64_t> NodeLeader::StampsHere(int id) const {
+// Returns the last generation of each member of the set in this node.
+std::vector<uint64_t> NodeLeader::LatestGenerations(int id) const {
   const auto& [name, properties, set] = names_[id];
-  std::vector<uint64_t> stamps;
+  std::vector<uint64_t> generations;
   for (int m : node_.MembersIn(*set)) {
     if (!properties.small()) {
-      stamps.push_back(memory_.counters.LatestOf(m, id));
+      generations.push_back(memory_.counters.LatestOf(m, id));
       continue;
     }
     uint64_t latest = 0;
     for (uint64_t buffer = 0; buffer < 2; ++buffer) {
-      const uint64_t stamp = SlotsOf(id, buffer).LatestOf(set->PositionOf(node_.RankOf(m)));
-      if (UsesIn(stamp) > UsesIn(latest)) latest = stamp;
+      const uint64_t generation = SlotsOf(id, buffer).LatestOf(set->PositionOf(node_.RankOf(m)));
+      if (UseOf(generation) > UseOf(latest)) latest = generation;
     }
-    stamps.push_back(latest);
+    generations.push_back(latest);
   }
-  return stamps;
+  return generations;
 }
 
 // A completed use is reported before the id is reported closed. Uses of sets inside the node are in the log, and need
@@ -133,9 +135,9 @@ void NodeLeader::AddCompleted(Report* report) {
     if (!Tracks(*id)) return;  // ASSIGN is still to be read
     ++completed_head_;
     const uint64_t use = ++completes_sent_[static_cast<size_t>(*id)];
-    // All members of the set in this node arrived with the same stamp.
-    const uint64_t stamp = memory_.counters.LatestOf(node_.MembersIn(*names_[*id].set).front(), *id);
-    report->completed.push_back({*id, use, stamp, {{node_.number(), CountsHere(*id, use)}}});
+    // All members of the set in this node arrived with the same generation.
+    const uint64_t generation = memory_.counters.LatestOf(node_.MembersIn(*names_[*id].set).front(), *id);
+    report->completed.push_back({*id, use, generation, {{node_.number(), CountsHere(*id, use)}}});
   }
 }
 

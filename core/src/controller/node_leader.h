@@ -46,7 +46,7 @@ class NodeLeader {
   bool IsValid(const LogItem& item) const;
   SlotBuffer SlotsOf(int id, uint64_t use) const;  // REQUIRES: the id is small, or collects
   Closing Close(int id);
-  std::vector<uint64_t> StampsHere(int id) const;
+  std::vector<uint64_t> LatestGenerations(int id) const;
   std::vector<int64_t> CountsHere(int id, uint64_t use) const;
   bool CanReport(const Closing& closing) const;
   void AddCompleted(Report* report);

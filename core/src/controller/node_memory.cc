@@ -72,9 +72,9 @@ ArrivalCounters::ArrivalCounters(std::byte* memory, int member, int member_count
 }
 
 // Invariants 1 and 2 of ArrivalCounters.
-ArrivalCounters::Arrival ArrivalCounters::Arrive(int id, uint64_t stamp, int sharers) {
+ArrivalCounters::Arrival ArrivalCounters::Arrive(int id, uint64_t generation, int sharers) {
   FRD_FAILPOINT("board.arrive");
-  StampAt(member_, id).store(stamp, std::memory_order_relaxed);
+  GenerationAt(member_, id).store(generation, std::memory_order_relaxed);
   const uint64_t before = counters_[id].count.fetch_add(1);
   if ((before & kRetiredFlag) != 0) return {true, false};
   return {false, (before + 1) % static_cast<uint64_t>(sharers) == 0};
@@ -102,13 +102,13 @@ bool ArrivalCounters::AllDoneWith(int id, int sharers) const {
 
 // Clears the counter last: until then it says that the id is retired.
 void ArrivalCounters::Reset(int id) {
-  for (int m = 0; m < member_count_; ++m) StampAt(m, id).store(0, std::memory_order_relaxed);
+  for (int m = 0; m < member_count_; ++m) GenerationAt(m, id).store(0, std::memory_order_relaxed);
   counters_[id].done_with.store(0);
   counters_[id].count.store(0);
 }
 
 uint64_t ArrivalCounters::LatestOf(int member, int id) const {
-  return StampAt(member, id).load(std::memory_order_relaxed);
+  return GenerationAt(member, id).load(std::memory_order_relaxed);
 }
 
 // ---- log

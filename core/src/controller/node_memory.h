@@ -5,7 +5,7 @@
 // pointers:
 //
 //   counters  counters  [ id 0 | id 1 | ... ]          one line each: how often members arrived, with the retired flag
-//             arrivals  [ member ][ id ]               the stamp of each member's last arrival
+//             arrivals  [ member ][ id ]               the generation of each member's last arrival
 //   log       heads     [ member 0 | member 1 | ... ]  one line each: how far the member has read the log
 //             entries   [ e e e e ... ]                ring of entries in total order, tagged by lap
 //             ends      [ n n n ... ]                  where batches of sets inside this node end
@@ -65,8 +65,9 @@ struct MemoryLine;  // a number that has a cache line to itself
 //
 // Invariants:
 // 1. The retired flag and the count are one word, so an arrival is either counted or learns that the id is retired.
-// 2. A member stores its stamp before it counts itself, so whoever sees the count may read the stamp.
-// 3. The counter and the stamps of an id are 0 when it is given out: Reset comes after every member is done with it.
+// 2. A member stores its generation before it counts itself, so whoever sees the count may read the generation.
+// 3. The counter and the generations of an id are 0 when it is given out: Reset comes after every member is done with
+//    it.
 class ArrivalCounters {
  public:
   static size_t BytesFor(int member_count);
@@ -77,8 +78,8 @@ class ArrivalCounters {
     bool retired = false;  // not counted: describe instead
     bool last = false;     // this one completed the use
   };
-  // `stamp` tells the others which operation this member means; it is not 0.
-  Arrival Arrive(int id, uint64_t stamp, int sharers);
+  // `generation` tells the others which operation this member means; it is not 0.
+  Arrival Arrive(int id, uint64_t generation, int sharers);
   // Undoes the arrivals of the use that has just been completed. REQUIRES: the caller arrived last.
   void TakeBack(int id, int sharers);
   // Closes the id, so that later arrivals learn it. Returns how many uses were completed.
@@ -88,11 +89,11 @@ class ArrivalCounters {
   bool DoneWith(int id, int sharers);
   bool AllDoneWith(int id, int sharers) const;
   void Reset(int id);                           // REQUIRES: AllDoneWith, and the id is not yet given out again
-  uint64_t LatestOf(int member, int id) const;  // its last stamp; 0: it never came
+  uint64_t LatestOf(int member, int id) const;  // its last generation; 0: it never came
 
  private:
   struct Counter;
-  std::atomic<uint64_t>& StampAt(int member, int id) const {
+  std::atomic<uint64_t>& GenerationAt(int member, int id) const {
     return arrivals_[static_cast<size_t>(member) * kMaxIds + static_cast<size_t>(id)];
   }
 

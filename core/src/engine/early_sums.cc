@@ -27,8 +27,7 @@ auto HasTicket(Ticket ticket) {
 // "rank 2 by inter-node links with the ring schedule (operation 5 of process set 0, part 1, 64 bytes)"
 std::string TextOf(int rank, const Message& message) {
   std::string which = Text("operation ", message.tag.operation, " of process set ", message.tag.id);
-  if (message.tag.lane == Lane::kEarly)
-    which = Text("use ", UsesIn(message.tag.operation), " of name ", message.tag.id);
+  if (message.tag.lane == Lane::kEarly) which = Text("use ", UseOf(message.tag.operation), " of name ", message.tag.id);
   if (message.size_bytes > 0) which += Text(", part ", message.part, ", ", message.size_bytes, " bytes");
   return Text("rank ", rank, " by ", TextOfPlan(message.tag.plan), " (", which, ")");
 }

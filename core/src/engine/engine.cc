@@ -126,7 +126,7 @@ Status Engine::Prepare(Request* request, ProcessSetPtr found, OperationPtr* resu
   *result = std::make_shared<Operation>(std::move(*request));
   Operation* const operation = result->get();
   operation->admission.set = std::move(found);
-  operation->submitted_ns = Timeline::Stamp();
+  operation->submitted_ns = Timeline::Timestamp();
   if (!IsSolo(set.size())) FRD_RETURN_IF_ERROR(ChooseBackend(backend_list_, set, operation));
   return FindDevice(operation);
 }

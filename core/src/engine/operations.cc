@@ -47,9 +47,9 @@ void PutSmall(const Operation& operation, bool wants_bell) {
   const Admission& admission = operation.admission;
   SlotBuffer slots = *admission.slots;
   if (admission.large) {
-    slots.PutForOthers(tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
+    slots.PutForOthers(tensors.begin(), tensors.size(), admission.generation(), wants_bell);
   } else {
-    slots.Put(tensors.begin(), tensors.size(), admission.stamp(), wants_bell);
+    slots.Put(tensors.begin(), tensors.size(), admission.generation(), wants_bell);
   }
   RingFence();  // for bells, and for UsesInFlight::IsReady, which REQUIRES it
 }
@@ -62,7 +62,8 @@ void Reduce(const Operation& operation, const ProcessSet& set) {
   const auto [reduce, scale] = ReductionOf(operation.request, set.size());
   const Admission& admission = operation.admission;
   const SlotBuffer& slots = *admission.slots;
-  if (admission.large) return ReduceShare(slots, reduce, scale, tensors.begin(), tensors.size(), admission.stamp());
+  if (admission.large)
+    return ReduceShare(slots, reduce, scale, tensors.begin(), tensors.size(), admission.generation());
   ReduceSlots(slots, reduce, scale, tensors.begin(), tensors.size(), set.position);
 }
 
@@ -108,13 +109,13 @@ bool TakeSteps(const Operations& operations, const Operation& operation, const P
     Reduce(operation, set);
     return true;
   }
-  if (!slots.HasReduced(slots.self(), admission.stamp())) {
+  if (!slots.HasReduced(slots.self(), admission.generation())) {
     Reduce(operation, set);
     RingFence();
     if (!BecomesReady(operations, admission, looks)) return false;
     RingForSmall(*operations.world, admission, set);
   }
-  if (!slots.AllHaveReduced(admission.stamp())) return false;
+  if (!slots.AllHaveReduced(admission.generation())) return false;
   CopyShares(slots, operation.slot_tensors().begin(), operation.slot_tensors().size());
   return true;
 }

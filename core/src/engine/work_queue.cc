@@ -81,7 +81,7 @@ Status WorkQueue::SetUp(PlannedTask* planned, Task** to_run) {
   task.number = ++started_[task.set->id];
   running_ = backends_.At(number);
   last_progress_ = Now();
-  StampStart(planned);
+  RecordStart(planned);
   if (running_ == nullptr) return Internal("backend number ", number, " is not in use on this rank");
   if (number != 0) BeginInLibrary(task);
   *to_run = &task;

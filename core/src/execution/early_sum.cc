@@ -39,14 +39,14 @@ void EarlySum::Begin(OperationPtr operation) {
 
 MessageTag EarlySum::Tag() const {
   const Admission& mine = admission();
-  return {mine.id, mine.serial, mine.stamp(), 0, 0, kPlan.code(), Lane::kEarly};
+  return {mine.id, mine.serial, mine.generation(), 0, 0, kPlan.code(), Lane::kEarly};
 }
 
 // ---- inside the node
 
 void EarlySum::WriteInput() const {
   SlotBuffer slots = this->slots();
-  slots.Put(tensors_.data(), tensors_.size(), admission().stamp());
+  slots.Put(tensors_.data(), tensors_.size(), admission().generation());
 }
 
 // A rank that has joined sends zeros.
@@ -119,7 +119,7 @@ Status EarlySum::Advance(bool* done) {
   if (!runner_->done()) return Status::Ok();
   if (collects()) {
     FRD_FAILPOINT("early.result");
-    slots().AnnounceResult(admission().stamp());
+    slots().AnnounceResult(admission().generation());
   }
   if (result_ != nullptr) CopyOut(result_);
   *done = true;

@@ -45,10 +45,10 @@ class EarlySum {
 
   // ---- inside the node. REQUIRES: collects()
   void WriteInput() const;  // into this rank's slot
-  bool HasAllInputs() const { return slots().AllHavePut(admission().stamp()); }
-  bool HasResult() const { return slots().HasResult(admission().stamp()); }
-  void GiveUp() const { slots().AnnounceResult(admission().stamp(), /*is_given_up=*/true); }
-  bool HasGivenUp() const { return slots().HasGivenUp(admission().stamp()); }
+  bool HasAllInputs() const { return slots().AllHavePut(admission().generation()); }
+  bool HasResult() const { return slots().HasResult(admission().generation()); }
+  void GiveUp() const { slots().AnnounceResult(admission().generation(), /*is_given_up=*/true); }
+  bool HasGivenUp() const { return slots().HasGivenUp(admission().generation()); }
 
   // ---- between nodes. REQUIRES: leads()
   // Makes the node's partial and begins the exchange. REQUIRES: HasAllInputs() if it collects.

@@ -118,7 +118,7 @@ class Operation final : public DescribedOperation {
   bool awaited = false;  // the caller waits for it next; if unnamed, callers wait for every operation of its name
   bool invited = false;  // this rank has joined: the other ranks' operation, which has no memory here
 
-  // Set while a timeline is recorded (Timeline::Stamp); else 0.
+  // Set while a timeline is recorded (Timeline::Timestamp); else 0.
   int64_t submitted_ns = 0;               // by the submitting thread
   int64_t agreed_ns = 0, started_ns = 0;  // by the driver
 

@@ -102,7 +102,7 @@ void RecordBatch(const std::vector<ReadyOperation>& batch) {
   for (const ReadyOperation& ready : batch) {
     if (ready.operation->record != nullptr) ready.operation->record->Agree(ticks);
   }
-  const int64_t now_ns = Timeline::Stamp();
+  const int64_t now_ns = Timeline::Timestamp();
   if (now_ns == 0 || batch.empty()) return;
   for (const ReadyOperation& ready : batch) ready.operation->agreed_ns = now_ns;
   if (!Timeline::marks_batches()) return;
@@ -114,8 +114,8 @@ void RecordBatch(const std::vector<ReadyOperation>& batch) {
 }
 
 // An operation of several tasks starts with the first one.
-void StampStart(PlannedTask* planned) {
-  planned->started_ns = Timeline::Stamp();
+void RecordStart(PlannedTask* planned) {
+  planned->started_ns = Timeline::Timestamp();
   const uint64_t ticks = Ticks();
   for (const OperationPtr& operation : planned->operations) {
     if (operation->started_ns == 0) operation->started_ns = planned->started_ns;

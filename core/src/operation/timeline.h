@@ -53,7 +53,7 @@ class Timeline {
   static bool on() { return on_.load(std::memory_order_relaxed); }
   static bool marks_batches() { return marks_batches_.load(std::memory_order_relaxed); }
   // Returns the time while a timeline is recorded, else 0.
-  static int64_t Stamp() { return on() ? NowNs() : 0; }
+  static int64_t Timestamp() { return on() ? NowNs() : 0; }
   static int64_t NowNs() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(Now().time_since_epoch()).count();
   }
@@ -78,7 +78,7 @@ void RecordOperation(const Operation& operation);
 
 // For the holder of the ProgressLock.
 void RecordBatch(const std::vector<ReadyOperation>& batch);  // all ranks have agreed on these operations
-void StampStart(PlannedTask* planned);                       // the task's data begin to move
+void RecordStart(PlannedTask* planned);                      // the task's data begin to move
 void RecordTask(const PlannedTask& planned);                 // the task's data have moved
 
 // Marks an operation as a range, "farandole allreduce 'grad.w'", from its call to its end. The profiler's library is

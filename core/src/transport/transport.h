@@ -37,7 +37,7 @@ enum class Lane : uint32_t { kOrdered, kEarly };
 //              ordered lane                               early lane
 //   id         the process set                            the name
 //   serial     -                                          of the id's assignment
-//   operation  counts the set's operations, from 1        its stamp (StampOf)
+//   operation  counts the set's operations, from 1        its generation (GenerationOf)
 //   round      -                                          how many joins the sender has seen end
 //   channel    of the process set and the shard           -
 struct MessageTag {

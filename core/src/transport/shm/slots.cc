@@ -30,7 +30,7 @@ void SlotBuffer::Clear() {
   const int parts = member_count_ + (has_result_ ? 1 : 0);
   for (int part = 0; part < parts; ++part) {
     if (!payload_is_in_line()) line(part)->reduced.store(0, std::memory_order_relaxed);
-    line(part)->stamp.store(0, std::memory_order_release);
+    line(part)->generation.store(0, std::memory_order_release);
   }
 }
 
@@ -39,7 +39,7 @@ void SlotBuffer::AskForLinesOf(int member) const {
   for (size_t at = 0; at < stride_bytes_; at += kLineBytes) AskForLine(lines + at);
 }
 
-void SlotBuffer::Put(const SlotTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell) {
+void SlotBuffer::Put(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell) {
   FRD_FAILPOINT("slots.put");
   std::byte* at = payload_to_write(self_);
   for (size_t i = 0; i < tensor_count; ++i) {
@@ -52,7 +52,7 @@ void SlotBuffer::Put(const SlotTensor* tensors, size_t tensor_count, uint64_t st
     at += size_bytes;
   }
   // The release publishes the payload along with the number.
-  line(self_)->stamp.store(wants_bell ? stamp | kWantsBell : stamp, std::memory_order_release);
+  line(self_)->generation.store(wants_bell ? generation | kWantsBell : generation, std::memory_order_release);
 }
 
 // In whole lines, which do not cross between members twice. The remainder that fills no line goes to a different member
@@ -65,7 +65,7 @@ SlotBuffer::Elements SlotBuffer::ShareOf(const SlotTensor& tensor, size_t index,
   return {first, end - first};
 }
 
-void SlotBuffer::PutForOthers(const SlotTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell) {
+void SlotBuffer::PutForOthers(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell) {
   FRD_FAILPOINT("slots.put");
   std::byte* at = payload_to_write(self_);
   for (size_t i = 0; i < tensor_count; ++i) {
@@ -81,23 +81,23 @@ void SlotBuffer::PutForOthers(const SlotTensor* tensors, size_t tensor_count, ui
     }
     at += size_bytes;
   }
-  line(self_)->stamp.store(wants_bell ? stamp | kWantsBell : stamp, std::memory_order_release);
+  line(self_)->generation.store(wants_bell ? generation | kWantsBell : generation, std::memory_order_release);
 }
 
 // Its own line comes first, which is up to twice as fast for the smallest payloads: presumably the processor loads its
 // own line early, while the other is on its way, and again when another core has looked at it meanwhile
 // (docs/benchmarks/shared-memory.md#prefetching).
-bool SlotBuffer::AllHavePut(uint64_t stamp) const {
-  if (!HasPut(self_, stamp)) return false;
+bool SlotBuffer::AllHavePut(uint64_t generation) const {
+  if (!HasPut(self_, generation)) return false;
   for (int m = 0; m < member_count_; ++m) {
-    if (m != self_ && !HasPut(m, stamp)) return false;
+    if (m != self_ && !HasPut(m, generation)) return false;
   }
   return true;
 }
 
-bool SlotBuffer::AllHaveReduced(uint64_t stamp) const {
+bool SlotBuffer::AllHaveReduced(uint64_t generation) const {
   for (int m = 0; m < member_count_; ++m) {
-    if (!HasReduced(m, stamp)) return false;
+    if (!HasReduced(m, generation)) return false;
   }
   return true;
 }

@@ -1,20 +1,20 @@
 // Buffer slots of one small operation: every member writes its input into a slot of shared memory and then a sequence
-// number (stamp). Two buffers are used in turns; a SlotBuffer is one of them:
+// number (the generation of the operation, messages.h). Two buffers are used in turns; a SlotBuffer is one of them:
 //
-//   member 0   [ payload up to 56 bytes, or a share stamp   | stamp ] [ larger payload ...            ]
-//   member 1   [ payload up to 56 bytes, or a share stamp   | stamp ] [ larger payload ...            ]
+//   member 0   [ payload up to 56 bytes, or `reduced` | generation ] [ larger payload ... ]
+//   member 1   [ payload up to 56 bytes, or `reduced` | generation ] [ larger payload ... ]
 //
-// A small payload and its stamp share a cache line, so only one line crosses between two members.
+// A small payload and its generation share a cache line, so only one line crosses between two members.
 //
 //   one phase    Put; AllHavePut; every member reduces all slots by itself (collectives/slot_reduction.h)
-//   two phases   PutForOthers; AllHavePut; each member reduces one share of the elements for all, then StampShare;
+//   two phases   PutForOthers; AllHavePut; each member reduces one share of the elements for all, then PublishShare;
 //                AllHaveReduced; each copies the others' shares. For payloads above kMostInOnePhase
 //
 // Thread safety: one thread at a time uses the slot of a member; SlotBuffer points into the node's segment and owns no
 // memory.
 //
 // Invariants:
-// 1. A member stores its stamp last (release), and reads the others' data only after it has seen theirs (acquire).
+// 1. A member stores its generation last (release), and reads the others' data only after it has seen theirs (acquire).
 // 2. Uses have the numbers 1, 2, 3 ..., and use k lies in buffer k mod 2. A member overwrites its slot for use k + 2
 //    only after use k + 1, in which it saw that all members had put k + 1; each puts k + 1 only after it has read all
 //    of use k. So while a member waits for k, another member's number in this buffer is k - 2 or k, never more.
@@ -23,8 +23,8 @@
 // 4. `reduced` is used only if the payload is not in the line.
 //
 // A node that is one of several has one more slot, for the result: its leader reduces the inputs, exchanges the partial
-// with other leaders, writes the result there, and stamps it. The others read it instead of the inputs. The invariants
-// hold as before, since no member puts k + 1 before it has read the result of use k.
+// with other leaders, writes the result there, and announces it. The others read it instead of the inputs. The
+// invariants hold as before, since no member puts k + 1 before it has read the result of use k.
 #pragma once
 
 #include <atomic>
@@ -50,7 +50,7 @@ struct SlotTensor {
 
 class SlotBuffer {
  public:
-  // A bit of the stamp word: this member may sleep, so the one that puts or reduces last rings its bell.
+  // A bit of the generation word: this member may sleep, so the one that puts or reduces last rings its bell.
   static constexpr uint64_t kWantsBell = uint64_t{1} << 63;
 
   static size_t BytesFor(int member_count, size_t payload_bytes);
@@ -63,11 +63,11 @@ class SlotBuffer {
   // anything, so callers check the ticket under the lock.
   void Clear();
   // Writes this member's inputs. REQUIRES: this member has read everything of the use before.
-  void Put(const SlotTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell = false);
+  void Put(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell = false);
   // The number of the use that the member put last in this buffer; 0 before its first.
-  uint64_t LatestOf(int member) const { return line(member)->stamp.load(std::memory_order_acquire) & ~kWantsBell; }
-  bool HasPut(int member, uint64_t stamp) const { return LatestOf(member) == stamp; }
-  bool AllHavePut(uint64_t stamp) const;
+  uint64_t LatestOf(int member) const { return line(member)->generation.load(std::memory_order_acquire) & ~kWantsBell; }
+  bool HasPut(int member, uint64_t generation) const { return LatestOf(member) == generation; }
+  bool AllHavePut(uint64_t generation) const;
 
   // ---- two phases. REQUIRES: CanShare(payload_bytes)
   static bool CanShare(size_t payload_bytes) { return payload_bytes > kInLineBytes; }
@@ -77,13 +77,13 @@ class SlotBuffer {
   // The elements of tensor `index` of a payload that a member reduces for all.
   Elements ShareOf(const SlotTensor& tensor, size_t index, int member) const;
   // As Put, without this member's own share, which it takes from its input.
-  void PutForOthers(const SlotTensor* tensors, size_t tensor_count, uint64_t stamp, bool wants_bell);
+  void PutForOthers(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell);
   // This member has written its share of the result.
-  void StampShare(uint64_t stamp) const { line(self_)->reduced.store(stamp, std::memory_order_release); }
-  bool HasReduced(int member, uint64_t stamp) const {
-    return line(member)->reduced.load(std::memory_order_acquire) == stamp;
+  void PublishShare(uint64_t generation) const { line(self_)->reduced.store(generation, std::memory_order_release); }
+  bool HasReduced(int member, uint64_t generation) const {
+    return line(member)->reduced.load(std::memory_order_acquire) == generation;
   }
-  bool AllHaveReduced(uint64_t stamp) const;
+  bool AllHaveReduced(uint64_t generation) const;
   // Where the member's share of the result lies: in the slot of the next member (invariant 3).
   std::byte* slot_of_share(int member) const { return payload_to_write((member + 1) % member_count_); }
 
@@ -92,9 +92,11 @@ class SlotBuffer {
   // (docs/benchmarks/shared-memory.md#prefetching).
   void AskForLinesOf(int member) const;
 
-  bool WantsBell(int member) const { return (line(member)->stamp.load(std::memory_order_relaxed) & kWantsBell) != 0; }
+  bool WantsBell(int member) const {
+    return (line(member)->generation.load(std::memory_order_relaxed) & kWantsBell) != 0;
+  }
   // REQUIRES: this member has put, and no other thread changes its line.
-  void AskForBell(int member) { line(member)->stamp.fetch_or(kWantsBell); }
+  void AskForBell(int member) { line(member)->generation.fetch_or(kWantsBell); }
 
   // ---- the result, behind the parts of the members
   static SlotBuffer WithResult(std::byte* memory, int member_count, size_t payload_bytes, int self = 0) {
@@ -107,11 +109,13 @@ class SlotBuffer {
   }
   std::byte* result() const { return payload_to_write(member_count_); }
   // Tells the members that the result of this use is complete; or that there will be none.
-  void AnnounceResult(uint64_t stamp, bool is_given_up = false) const {
-    line(member_count_)->stamp.store(is_given_up ? stamp | kGivenUp : stamp, std::memory_order_release);
+  void AnnounceResult(uint64_t generation, bool is_given_up = false) const {
+    line(member_count_)->generation.store(is_given_up ? generation | kGivenUp : generation, std::memory_order_release);
   }
-  bool HasResult(uint64_t stamp) const { return line(member_count_)->stamp.load(std::memory_order_acquire) == stamp; }
-  bool HasGivenUp(uint64_t stamp) const { return HasResult(stamp | kGivenUp); }
+  bool HasResult(uint64_t generation) const {
+    return line(member_count_)->generation.load(std::memory_order_acquire) == generation;
+  }
+  bool HasGivenUp(uint64_t generation) const { return HasResult(generation | kGivenUp); }
 
   // The payload of a member.
   const std::byte* payload(int member) const {
@@ -120,8 +124,8 @@ class SlotBuffer {
   std::byte* payload_to_write(int member) const { return const_cast<std::byte*>(payload(member)); }
   int member_count() const { return member_count_; }
   int self() const { return self_; }
-  // Returns whether the payload shares the line of the stamp. Behind it, up to kInLineBytes, there may be bytes of a
-  // former use.
+  // Returns whether the payload shares the line of the generation. Behind it, up to kInLineBytes, there may be bytes of
+  // a former use.
   bool payload_is_in_line() const { return payload_offset_ == 0; }
   static constexpr size_t kInLineBytes = 56;
 
@@ -131,9 +135,9 @@ class SlotBuffer {
       std::byte payload[kInLineBytes];
       std::atomic<uint64_t> reduced;  // in two phases: the last use of which the member has written its share
     };
-    std::atomic<uint64_t> stamp;
+    std::atomic<uint64_t> generation;
   };
-  static constexpr uint64_t kGivenUp = kWantsBell;  // in the stamp of the result
+  static constexpr uint64_t kGivenUp = kWantsBell;  // in the generation of the result
   static size_t StrideOf(size_t payload_bytes);
 
   Line* line(int member) const {

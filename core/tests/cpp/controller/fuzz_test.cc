@@ -103,7 +103,8 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
 
 // Of another rank's early message; some are such as no rank sends.
 MessageTag RandomTag(std::mt19937* random) {
-  MessageTag tag{0, 1, StampOf(1 + (*random)() % 3, -1), static_cast<uint32_t>((*random)() % 2), 0, 0, Lane::kEarly};
+  MessageTag tag{0, 1,           GenerationOf(1 + (*random)() % 3, -1), static_cast<uint32_t>((*random)() % 2), 0,
+                 0, Lane::kEarly};
   constexpr int32_t kIds[] = {-1, 1, 7, kMaxIds};
   if ((*random)() % 4 == 0) tag.id = kIds[(*random)() % 4];
   if ((*random)() % 4 == 0) tag.serial = static_cast<uint32_t>((*random)() % 5);
@@ -187,7 +188,7 @@ struct Member {
   void Put(const Description& description, Admission* admission) {
     const float data[6] = {1, 2, 3, 4, 5, 6};
     const SlotTensor tensor{data, nullptr, DType::kFloat32, 6};
-    admission->slots->Put(&tensor, description.signature.tensors.size(), admission->stamp());
+    admission->slots->Put(&tensor, description.signature.tensors.size(), admission->generation());
     if (negotiation.IsReady(*admission) && negotiation.IsSmall(admission->ticket))
       negotiation.EndSmall(admission->ticket);
   }
@@ -221,7 +222,7 @@ void FuzzMember(const std::vector<std::string>& machines, int rank) {
   }
 }
 
-// A leader clears the stamps of a span as soon as it hears of the id.
+// A leader clears the generations of a span as soon as it hears of the id.
 TEST(LeadTest, AnEarlyIdOfANodeNeedsItsSpan) {
   const Layout& layout = CachedLayout({"a", "a", "b"});
   const Assignment valid = AssignmentOf(0, layout);
@@ -274,10 +275,10 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &admission).ok());
   const float data[6] = {};
   const SlotTensor tensor{data, nullptr, DType::kFloat32, 6};
-  admission.slots->Put(&tensor, 1, admission.stamp());
+  admission.slots->Put(&tensor, 1, admission.generation());
   ASSERT_TRUE(admission.slots->payload_is_in_line());  // so the memory begins with the first payload
   SlotBuffer other(admission.slots->payload_to_write(0), 2, sizeof data, /*self=*/1);
-  other.Put(&tensor, 1, admission.stamp());
+  other.Put(&tensor, 1, admission.generation());
   ASSERT_TRUE(negotiation.IsReady(admission));
   ASSERT_TRUE(negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, 5), &events).ok());
   EXPECT_FALSE(negotiation.IsReady(admission)) << "the log says what it is worth";
@@ -322,7 +323,7 @@ TEST(BatchTest, MayHaveMoreEntriesThanTheLog) {
   EXPECT_EQ(events[0].items.size(), static_cast<size_t>(kOperations));
 }
 
-// A leader retires the id while the last arriver has still to take the use back: both see that the stamps differ.
+// A leader retires the id while the last arriver has still to take the use back: both see that the generations differ.
 TEST(RetireTest, AUseWhoseMembersMeantDifferentOperationsIsNotComplete) {
   const Layout& layout = CachedLayout({"a", "a"});
   Member leader(layout, 0);
@@ -336,8 +337,8 @@ TEST(RetireTest, AUseWhoseMembersMeantDifferentOperationsIsNotComplete) {
     leader.negotiation.outbox().Take();
     const Assignment assignment = AssignmentOf(id, description, Protocol::kNegotiated, -1);
     ASSERT_TRUE(leader.negotiation.OnMessage(Encode(assignment), &events).ok());
-    NodeMemory(leader.memory.data(), 0, 2).counters.Arrive(id, StampOf(1, sequence_numbers.first), 2);
-    NodeMemory(leader.memory.data(), 1, 2).counters.Arrive(id, StampOf(1, sequence_numbers.second), 2);
+    NodeMemory(leader.memory.data(), 0, 2).counters.Arrive(id, GenerationOf(1, sequence_numbers.first), 2);
+    NodeMemory(leader.memory.data(), 1, 2).counters.Arrive(id, GenerationOf(1, sequence_numbers.second), 2);
     ASSERT_TRUE(leader.negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, id), &events).ok());
     leader.negotiation.Advance(&events);
     const std::vector<Bytes> said = leader.negotiation.outbox().Take();

@@ -132,14 +132,14 @@ TEST(ArrivalCountersTest, ConcurrentArrivalsHaveExactlyOneLastPerUse) {
   EXPECT_EQ(lasts.load(), kUses);
 }
 
-TEST(StampTest, UseAndSequenceNumberAreInItAndItIsNeverZero) {
+TEST(GenerationTest, UseAndSequenceNumberAreInItAndItIsNeverZero) {
   for (uint64_t use : {uint64_t{1}, uint64_t{5}, uint64_t{1} << 31}) {
     for (int64_t sequence_number : {int64_t{-1}, int64_t{0}, int64_t{64}, int64_t{1} << 29}) {
-      const uint64_t stamp = StampOf(use, sequence_number);
-      EXPECT_NE(stamp, 0u);
-      EXPECT_EQ(stamp & SlotBuffer::kWantsBell, 0u);
-      EXPECT_EQ(UsesIn(stamp), use);
-      EXPECT_EQ(SequenceNumberIn(stamp), sequence_number);
+      const uint64_t generation = GenerationOf(use, sequence_number);
+      EXPECT_NE(generation, 0u);
+      EXPECT_EQ(generation & SlotBuffer::kWantsBell, 0u);
+      EXPECT_EQ(UseOf(generation), use);
+      EXPECT_EQ(SequenceNumberOf(generation), sequence_number);
     }
   }
 }

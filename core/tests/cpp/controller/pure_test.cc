@@ -114,8 +114,8 @@ TEST(SpansTest, NoneOverlapAndClearMakesOnePieceOfAll) {
 // Reports of several nodes may be merged in any order.
 TEST(ReportTest, WhatSeveralNodesHaveClosedCanBeMergedInAnyOrder) {
   const auto early = [](uint64_t uses, int64_t sequence_number) {
-    const uint64_t stamp = sequence_number < 0 ? 0 : StampOf(uses, sequence_number);  // 0: not known any more
-    return Closing{3, 1, uses, uses, stamp, false};
+    const uint64_t generation = sequence_number < 0 ? 0 : GenerationOf(uses, sequence_number);  // 0: not known any more
+    return Closing{3, 1, uses, uses, generation, false};
   };
   using Closings = std::vector<Closing>;
   for (const auto& [all, uses] : {std::pair{Closings{early(4, 7), early(4, 7), early(4, -1)}, 4},

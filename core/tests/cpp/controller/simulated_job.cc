@@ -271,7 +271,8 @@ bool SimulatedJob::TakeSmall(int r) {
 bool SimulatedJob::GoOn(Rank* rank, const std::shared_ptr<Operation>& operation) {
   const Admission& admission = operation->admission;
   const Ticket ticket = admission.ticket;
-  const bool had_reduced = admission.large && admission.slots->HasReduced(admission.slots->self(), admission.stamp());
+  const bool had_reduced =
+      admission.large && admission.slots->HasReduced(admission.slots->self(), admission.generation());
   if (admission.large && !ReduceLarge(rank, operation.get())) return !had_reduced;
   rank->negotiation.EndSmall(ticket);
   if (!admission.large) {
@@ -292,7 +293,7 @@ void SimulatedJob::PutLarge(Operation* operation) {
   }
   SlotBuffer slots = *admission.slots;
   const std::vector<SlotTensor> tensors = operation->Tensors();
-  slots.PutForOthers(tensors.data(), tensors.size(), admission.stamp(), random_() % 2 == 0);
+  slots.PutForOthers(tensors.data(), tensors.size(), admission.generation(), random_() % 2 == 0);
 }
 
 // Returns whether the operation is complete.
@@ -300,9 +301,9 @@ bool SimulatedJob::ReduceLarge(Rank* rank, Operation* operation) {
   const Admission& admission = operation->admission;
   const SlotBuffer& slots = *admission.slots;
   const std::vector<SlotTensor> tensors = operation->Tensors();
-  if (!slots.HasReduced(slots.self(), admission.stamp()))
-    ReduceShare(slots, ReduceOp::kSum, {1.0, 1.0}, tensors.data(), tensors.size(), admission.stamp());
-  if (!slots.AllHaveReduced(admission.stamp())) return false;
+  if (!slots.HasReduced(slots.self(), admission.generation()))
+    ReduceShare(slots, ReduceOp::kSum, {1.0, 1.0}, tensors.data(), tensors.size(), admission.generation());
+  if (!slots.AllHaveReduced(admission.generation())) return false;
   CopyShares(slots, tensors.data(), tensors.size());
   for (const std::vector<int64_t>& sums : operation->sums) CheckSmall(*rank, *operation, sums);
   return true;
@@ -332,7 +333,7 @@ bool SimulatedJob::DeliverPutFrom(int from, int to) {
   queue.pop_front();
   const auto means = [&parcel](const auto& each) {
     const Admission& admission = each.second->admission;
-    return admission.early && admission.serial == parcel.tag.serial && admission.stamp() == parcel.tag.operation;
+    return admission.early && admission.serial == parcel.tag.serial && admission.generation() == parcel.tag.operation;
   };
   const bool wanted = std::any_of(rank.in_flight.begin(), rank.in_flight.end(), means);
   if (wanted || rank.negotiation.WantsEarly(parcel.tag))
@@ -341,7 +342,7 @@ bool SimulatedJob::DeliverPutFrom(int from, int to) {
 }
 
 MessageTag SimulatedJob::TagOf(const Admission& admission) {
-  return {admission.id, admission.serial, admission.stamp(), 0, 0, 0, Lane::kEarly};
+  return {admission.id, admission.serial, admission.generation(), 0, 0, 0, Lane::kEarly};
 }
 
 bool SimulatedJob::HasAll(const Rank& rank, const Operation& operation) const {
@@ -353,7 +354,7 @@ bool SimulatedJob::HasAll(const Rank& rank, const Operation& operation) const {
 }
 
 bool SimulatedJob::IsHere(const Rank& rank, const Admission& admission, int leader) const {
-  const auto found = rank.early.find({admission.serial, admission.stamp(), leader});
+  const auto found = rank.early.find({admission.serial, admission.generation(), leader});
   return found != rank.early.end() && (!found->second.empty() || planted_ == Planted::kHeadIsEnough);
 }
 

@@ -222,7 +222,7 @@ struct SimulatedJob::Rank {
   std::deque<Work> works;
   Events unhandled;                  // the driver handles them later
   std::vector<Admission> to_append;  // complete, but not in the log yet
-  // What other ranks have sent early, by serial, stamp and sender; empty: it is announced.
+  // What other ranks have sent early, by serial, generation and sender; empty: it is announced.
   std::map<std::tuple<uint32_t, uint64_t, int>, std::vector<int64_t>> early;
   SequenceNumbers sequence_numbers;
   std::map<std::string, std::weak_ptr<Operation>> slots;  // the operations that use the names of the window

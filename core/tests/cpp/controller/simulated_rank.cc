@@ -178,7 +178,7 @@ void SimulatedJob::PutIntoSlots(const Operation& operation, SlotBuffer slots, bo
     Fill(operation, values.data(), elements);
     tensors.push_back({values.data(), nullptr, tensor.dtype, elements});
   }
-  slots.Put(tensors.data(), tensors.size(), operation.admission.stamp(), wants_bell);
+  slots.Put(tensors.data(), tensors.size(), operation.admission.generation(), wants_bell);
 }
 
 // ---- early operations, as EarlySum (execution/early_sum.h) and EarlySums do them
@@ -192,7 +192,7 @@ bool SimulatedJob::GoOnWithEarly(Rank* rank, const std::shared_ptr<Operation>& o
     if (admission.node_slots) PutIntoSlots(*operation, *admission.node_slots, false);
     return true;
   }
-  const bool collected = !admission.node_slots || admission.node_slots->AllHavePut(admission.stamp());
+  const bool collected = !admission.node_slots || admission.node_slots->AllHavePut(admission.generation());
   if (leads && collected && !operation->has_partial) {
     operation->has_partial = true;
     PutToOthers(rank->number, *operation);
@@ -202,12 +202,12 @@ bool SimulatedJob::GoOnWithEarly(Rank* rank, const std::shared_ptr<Operation>& o
     const std::vector<int64_t> sums = SumOfAll(*rank, *operation);
     if (admission.node_slots) {
       std::memcpy(admission.node_slots->result(), sums.data(), sums.size() * sizeof(int64_t));
-      admission.node_slots->AnnounceResult(admission.stamp());
+      admission.node_slots->AnnounceResult(admission.generation());
     }
     EndEarly(rank, operation, sums);
     return true;
   }
-  if (leads || !admission.node_slots->HasResult(admission.stamp())) return false;
+  if (leads || !admission.node_slots->HasResult(admission.generation())) return false;
   const auto* const result = reinterpret_cast<const int64_t*>(admission.node_slots->result());
   const int64_t bytes = operation->call.description.signature.TotalBytes();
   EndEarly(rank, operation, {result, result + bytes / static_cast<int64_t>(sizeof(int64_t))});
@@ -242,7 +242,7 @@ std::vector<int64_t> SimulatedJob::SumOfAll(const Rank& rank, const Operation& o
   const Admission& admission = operation.admission;
   std::vector<int64_t> sums = PartialOf(operation);
   for (int g = 0; g < admission.set->layout.node_count(); ++g) {
-    const auto found = rank.early.find({admission.serial, admission.stamp(), admission.set->LeaderOf(g)});
+    const auto found = rank.early.find({admission.serial, admission.generation(), admission.set->LeaderOf(g)});
     if (found == rank.early.end()) continue;
     for (size_t i = 0; i < std::min(sums.size(), found->second.size()); ++i) sums[i] += found->second[i];
   }
@@ -252,7 +252,7 @@ std::vector<int64_t> SimulatedJob::SumOfAll(const Rank& rank, const Operation& o
 void SimulatedJob::EndEarly(Rank* rank, const std::shared_ptr<Operation>& operation, const std::vector<int64_t>& sums) {
   const Admission& admission = operation->admission;
   for (int g = 0; g < admission.set->layout.node_count(); ++g)
-    rank->early.erase({admission.serial, admission.stamp(), admission.set->LeaderOf(g)});
+    rank->early.erase({admission.serial, admission.generation(), admission.set->LeaderOf(g)});
   for (const auto& [begin, elements] : TensorsOf(*operation)) {
     const auto first = sums.begin() + static_cast<std::ptrdiff_t>(begin);
     CheckSmall(*rank, *operation, {first, first + static_cast<std::ptrdiff_t>(elements)});
@@ -435,10 +435,10 @@ void SimulatedJob::HandleLeft(Rank* rank, int left) {
 // As EarlySums::MayHaveSent has it.
 bool SimulatedJob::WillComplete(const Rank& rank, const Admission& admission, int left) const {
   const ProcessSet& set = *admission.set;
-  if (admission.node_slots && !admission.node_slots->AllHavePut(admission.stamp())) return false;
+  if (admission.node_slots && !admission.node_slots->AllHavePut(admission.generation())) return false;
   const int node = set.layout.node_of[static_cast<size_t>(set.PositionOf(left))];
   if (node == set.node() || set.member() != 0) return true;
-  const auto found = rank.early.find({admission.serial, admission.stamp(), set.LeaderOf(node)});
+  const auto found = rank.early.find({admission.serial, admission.generation(), set.LeaderOf(node)});
   return found != rank.early.end() && !found->second.empty();
 }
 
@@ -460,7 +460,7 @@ bool SimulatedJob::IsReady(const Rank& rank, const Operation& operation) const {
   if (planted_ != Planted::kEarlyReady) return false;
   int here = 0;
   for (int p = 0; p < operation.admission.set->size(); ++p)
-    here += operation.admission.slots->HasPut(p, operation.admission.stamp());
+    here += operation.admission.slots->HasPut(p, operation.admission.generation());
   return here >= operation.admission.set->size() - 1;
 }
 
