@@ -11,7 +11,7 @@ using TimePoint = std::chrono::steady_clock::time_point;
 using Deadline = TimePoint;  // the latest time at which a call returns
 
 inline TimePoint Now() { return std::chrono::steady_clock::now(); }
-inline Deadline After(std::chrono::milliseconds span) { return Now() + span; }
+inline Deadline After(std::chrono::milliseconds timeout) { return Now() + timeout; }
 inline int64_t MillisecondsBetween(TimePoint from, TimePoint to) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(to - from).count();
 }

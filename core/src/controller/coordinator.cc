@@ -124,7 +124,7 @@ void Coordinator::AssignOrRefuse(const DescriptionsByRank& descriptions, std::ve
 Status Coordinator::Refusal(const DescriptionsByRank& descriptions, const ProcessSet& set) const {
   const Description& first = descriptions.begin()->second;
   FRD_RETURN_IF_ERROR(FindMismatch(descriptions));
-  if (CountsSpanBytes(first.signature, set) > static_cast<int64_t>(kSpanBytes) / 4)
+  if (CountsBufferBytes(first.signature, set) > static_cast<int64_t>(kBufferPoolBytes) / 4)
     return Invalid(first.Title(), " has more tensors than fit; call it with fewer at a time");
   if (HasRoot(first.signature.kind) && joined_.count(first.signature.root) > 0) {
     return Status(Code::kMismatch, first.Title(), ": its root, rank ", first.signature.root,

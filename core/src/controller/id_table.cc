@@ -5,7 +5,7 @@
 namespace farandole {
 namespace {
 
-// The spans of large slots, which only awaited operations have, take no more than this together. Each name has memory
+// The buffers of large slots, which only awaited operations have, take no more than this together. Each name has memory
 // of its own, and those that the user has named may all be used in turn, so that their data leave the caches. Unnamed
 // operations have one name for each signature, and a program uses few signatures at a time
 // (docs/benchmarks/shared-memory.md#slots-or-staging).
@@ -19,16 +19,16 @@ bool HasLargeSlots(Protocol protocol, const Signature& signature, const ProcessS
 constexpr size_t kMostLive = kMaxIds - 256;
 
 int64_t Rounded(int64_t size_bytes) {
-  int64_t rounded = kSpanAlignment;
+  int64_t rounded = kBufferAlignment;
   while (rounded < size_bytes) rounded *= 2;
   return rounded;
 }
 
 }  // namespace
 
-// ---- spans
+// ---- buffers
 
-int64_t SpanAllocator::Take(int64_t size_bytes) {
+int64_t BufferAllocator::Take(int64_t size_bytes) {
   if (size_bytes <= 0 || size_bytes > capacity_bytes_) return -1;
   const int64_t wanted = Rounded(size_bytes);
   std::vector<int64_t>& free = free_[wanted];
@@ -40,11 +40,11 @@ int64_t SpanAllocator::Take(int64_t size_bytes) {
   return end_ + wanted > capacity_bytes_ ? -1 : std::exchange(end_, end_ + wanted);
 }
 
-void SpanAllocator::GiveBack(int64_t offset, int64_t size_bytes) {
+void BufferAllocator::GiveBack(int64_t offset, int64_t size_bytes) {
   if (offset >= 0) free_[Rounded(size_bytes)].push_back(offset);
 }
 
-void SpanAllocator::Clear() {
+void BufferAllocator::Clear() {
   end_ = 0;
   free_.clear();
 }
@@ -82,7 +82,11 @@ void Leaders::Tell(const ProcessSet& set, const Bytes& message, std::vector<Outg
 // ---- ids
 
 IdTable::IdTable(const ProcessSets& sets, const Leaders& leaders, int most_new)
-    : sets_(sets), leaders_(leaders), most_new_(most_new), spans_(static_cast<int64_t>(kSpanBytes)), ids_(kMaxIds) {
+    : sets_(sets),
+      leaders_(leaders),
+      most_new_(most_new),
+      buffers_(static_cast<int64_t>(kBufferPoolBytes)),
+      ids_(kMaxIds) {
   for (int id = 0; id < kMaxIds; ++id) free_.push_back(id);
 }
 
@@ -115,15 +119,15 @@ void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
     const Signature& signature = descriptions.begin()->second.signature;
     const ProcessSetPtr set = sets_.Find(signature.set);
     Protocol protocol = once ? Protocol::kNegotiated : ChooseProtocolOf(descriptions, *set);
-    const int64_t wanted_bytes = SpanBytesOf(signature, *set, protocol);
+    const int64_t wanted_bytes = BufferBytesOf(signature, *set, protocol);
     const bool is_full = !once && live_.size() == kMostLive;
-    const int64_t span_offset = is_full ? -1 : spans_.Take(wanted_bytes);
-    const bool no_span = span_offset < 0 && wanted_bytes > 0;
-    // Without a span a small tensor is merely slower, but counts have no other place.
-    if (is_full || (no_span && protocol == Protocol::kNegotiated))
+    const int64_t buffer_offset = is_full ? -1 : buffers_.Take(wanted_bytes);
+    const bool no_buffers = buffer_offset < 0 && wanted_bytes > 0;
+    // Without buffers a small tensor is merely slower, but counts have no other place.
+    if (is_full || (no_buffers && protocol == Protocol::kNegotiated))
       return RetireWhere([](const ProcessSet&) { return true; }, out);
-    if (no_span) protocol = Protocol::kNegotiated;
-    SendAssignment(AllocateId(waiting_.front(), protocol, span_offset), waiting_.front(), out);
+    if (no_buffers) protocol = Protocol::kNegotiated;
+    SendAssignment(AllocateId(waiting_.front(), protocol, buffer_offset), waiting_.front(), out);
     waiting_.pop_front();
   }
 }
@@ -137,11 +141,11 @@ Protocol IdTable::ChooseProtocolOf(const DescriptionsByRank& descriptions, const
   const Protocol protocol = ChooseProtocol(facts);
   if (!HasLargeSlots(protocol, signature, set)) return protocol;
   const int64_t most_bytes = descriptions.begin()->second.named() ? kMostNamedLargeSlotsBytes : kMostLargeSlotsBytes;
-  const bool has_room = large_slots_bytes_ + SpanBytesOf(signature, set, protocol) <= most_bytes;
+  const bool has_room = large_slots_bytes_ + BufferBytesOf(signature, set, protocol) <= most_bytes;
   return has_room ? protocol : Protocol::kNegotiated;
 }
 
-int IdTable::AllocateId(const Waiting& waiting, Protocol protocol, int64_t span_offset) {
+int IdTable::AllocateId(const Waiting& waiting, Protocol protocol, int64_t buffer_offset) {
   const DescriptionsByRank& descriptions = waiting.descriptions;
   const int number = free_.front();
   free_.pop_front();
@@ -153,9 +157,9 @@ int IdTable::AllocateId(const Waiting& waiting, Protocol protocol, int64_t span_
   id.serial = ++last_serial_;
   id.set = sets_.Find(id.signature.set);
   id.protocol = protocol;
-  id.span_offset = span_offset;
+  id.buffer_offset = buffer_offset;
   if (HasLargeSlots(protocol, id.signature, *id.set))
-    large_slots_bytes_ += SpanBytesOf(id.signature, *id.set, protocol);
+    large_slots_bytes_ += BufferBytesOf(id.signature, *id.set, protocol);
   if (!waiting.once) live_[id.serial] = number;
   return number;
 }
@@ -168,7 +172,7 @@ void IdTable::SendAssignment(int number, const Waiting& waiting, std::vector<Out
   const Description& first = descriptions.begin()->second;
   const bool names_differ = std::any_of(descriptions.begin(), descriptions.end(),
                                         [&](const auto& of) { return of.second.name != first.name; });
-  Assignment assignment{number, id.protocol, id.span_offset, id.serial, names_differ, once, first};
+  Assignment assignment{number, id.protocol, id.buffer_offset, id.serial, names_differ, once, first};
   assignment.description.counts.assign(each, 0);
   const Bytes message = Encode(assignment);
   std::vector<int64_t> counts;
@@ -267,12 +271,12 @@ bool IdTable::OnFinished(int from, int number, std::vector<Outgoing>* out) {
   Id& id = ids_[static_cast<size_t>(number)];
   if (id.state != Id::kRetired || !leaders_.IsLeaderIn(from, *id.set)) return false;
   if (++id.finished < id.set->layout.node_count()) return true;
-  const int64_t span_bytes = SpanBytesOf(id.signature, *id.set, id.protocol);
-  spans_.GiveBack(id.span_offset, span_bytes);
-  if (HasLargeSlots(id.protocol, id.signature, *id.set)) large_slots_bytes_ -= span_bytes;
+  const int64_t buffer_bytes = BufferBytesOf(id.signature, *id.set, id.protocol);
+  buffers_.GiveBack(id.buffer_offset, buffer_bytes);
+  if (HasLargeSlots(id.protocol, id.signature, *id.set)) large_slots_bytes_ -= buffer_bytes;
   id = Id();
   free_.push_back(number);
-  if (free_.size() == ids_.size()) spans_.Clear();
+  if (free_.size() == ids_.size()) buffers_.Clear();
   AssignWaiting(out);
   return true;
 }

@@ -1,4 +1,4 @@
-// The coordinator's ids: which name has which, where their spans lie, how they retire, and in which order complete
+// The coordinator's ids: which name has which, where their buffers lie, how they retire, and in which order complete
 // operations run.
 //
 //   free --ASSIGN--> live --RETIRE--> retiring --every node has reported it closed--> retired (kRetired in the logs)
@@ -31,13 +31,13 @@ namespace farandole {
 // Descriptions of one operation, by rank.
 using DescriptionsByRank = std::map<int, Description>;
 
-// Owns which pieces of the span memory are free, and gives them out in powers of two.
+// Owns which pieces of the buffer pool are free, and gives them out in powers of two.
 //
 // A piece that comes back is given out again in its size alone. Once all of them are back, Clear makes one piece of
 // them.
-class SpanAllocator {
+class BufferAllocator {
  public:
-  explicit SpanAllocator(int64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
+  explicit BufferAllocator(int64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
 
   // Returns the offset of at least size_bytes, or -1 when there is no room or size_bytes is 0.
   int64_t Take(int64_t size_bytes);
@@ -82,7 +82,7 @@ class Leaders {
   const Layout world_;
 };
 
-// Owns the ids, their names and spans, the operations that wait for an id, and the order in which complete ones run.
+// Owns the ids, their names and buffers, the operations that wait for an id, and the order in which complete ones run.
 class IdTable {
  public:
   // As long as fewer than `most_new` ids are live, new names get ids for good. Training seldom has more names.
@@ -97,7 +97,7 @@ class IdTable {
     ProcessSetPtr set;
     Protocol protocol{};
     uint32_t serial = 0;  // of the assignment
-    int64_t span_offset = -1;
+    int64_t buffer_offset = -1;
     Completion partial;  // of the current use, by the nodes that have completed it
     Closing closing;     // by the nodes that have closed the id
     int finished = 0;    // nodes that have finished with it
@@ -135,14 +135,14 @@ class IdTable {
   void AddReady(const Id& id, int number, uint64_t use, std::vector<int64_t> counts);
   void AssignWaiting(std::vector<Outgoing>* out);
   Protocol ChooseProtocolOf(const DescriptionsByRank& descriptions, const ProcessSet& set) const;
-  int AllocateId(const Waiting& waiting, Protocol protocol, int64_t span_offset);
+  int AllocateId(const Waiting& waiting, Protocol protocol, int64_t buffer_offset);
   void SendAssignment(int id, const Waiting& waiting, std::vector<Outgoing>* out);
 
   const ProcessSets& sets_;
   const Leaders& leaders_;
   const int most_new_;
-  SpanAllocator spans_;
-  int64_t large_slots_bytes_ = 0;  // the spans of large slots
+  BufferAllocator buffers_;
+  int64_t large_slots_bytes_ = 0;  // the buffers of large slots
   std::vector<Id> ids_;
   std::deque<int> free_;
   std::unordered_map<uint32_t, int> live_;  // by serial

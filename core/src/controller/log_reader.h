@@ -78,7 +78,7 @@ class LogReader {
   void Read(NegotiationEvents* events);
   // Tells the members that append how far this rank has read.
   void PublishHead() { memory_.log.PublishHead(head_); }
-  // Gives up the spans of forgotten ids. REQUIRES: the events of the last Read are handled.
+  // Gives up the buffers of forgotten ids. REQUIRES: the events of the last Read are handled.
   bool ReleaseFinished(NegotiationEvents* events);
 
   // Forgets the id of a name whose last use has ended, if the id retires.
@@ -107,7 +107,7 @@ class LogReader {
   uint64_t next_batch_ = 0;                // the number of the next one
   NegotiationEvent inside_, across_;       // what this rank runs of the current batches
   std::atomic<bool> has_finished_{false};  // finished_ is not empty
-  std::vector<int> finished_;  // forgotten, but the span may be needed until the events of the last Read are handled
+  std::vector<int> finished_;  // forgotten, but the buffers may be needed until the events of the last Read are handled
 };
 
 }  // namespace farandole

@@ -55,8 +55,9 @@ enum class MessageKind : uint8_t {
 
 inline constexpr int kCoordinatorRank = 0;
 inline constexpr int kMaxIds = 4096;
-inline constexpr size_t kSpanBytes = 256u << 20;  // address space of all ids' spans; pages cost memory when touched
-inline constexpr int64_t kSpanAlignment = 256;    // and the smallest
+// The address space of all ids' buffers; pages cost memory when touched.
+inline constexpr size_t kBufferPoolBytes = 256u << 20;
+inline constexpr int64_t kBufferAlignment = 256;  // and the smallest size
 
 // The error for a message that no rank of this job sends.
 inline Status Unreadable(int from) {
@@ -94,14 +95,14 @@ struct Assignment {
   static constexpr MessageKind kKind = MessageKind::kAssign;
   int32_t id = -1;
   Protocol protocol{};  // of its uses, but for the first, which is in the log
-  int64_t span_offset = -1;
+  int64_t buffer_offset = -1;
   uint32_t serial = 0;  // counts assignments from 1, since an id means one name after the other
   bool names_differ =
       false;                // unnamed: the ranks have different names for it, and the sequence number says which it is
   bool once = false;        // the id is for the described use alone: every rank forgets it there
   Description description;  // without data
 
-  FRD_FIELDS(id, protocol, span_offset, serial, names_differ, once, description)
+  FRD_FIELDS(id, protocol, buffer_offset, serial, names_differ, once, description)
   bool IsValid() const { return IsId(id); }
 };
 

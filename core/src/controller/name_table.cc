@@ -85,9 +85,10 @@ std::optional<IdProperties> PropertiesOf(const Assignment& assignment, const Pro
   facts.has_early_lanes = HasEarlyLanes(node.world());
   if (!IsPossible(assignment.protocol, facts)) return std::nullopt;
   IdProperties properties;
-  properties.span = {assignment.span_offset, SpanBytesOf(signature, set, assignment.protocol)};
-  const bool has_span = properties.span.offset != -1;
-  if (has_span != (properties.span.size_bytes > 0) || (has_span && !properties.span.IsValid())) return std::nullopt;
+  properties.buffers = {assignment.buffer_offset, BufferBytesOf(signature, set, assignment.protocol)};
+  const bool has_buffers = properties.buffers.offset != -1;
+  if (has_buffers != (properties.buffers.size_bytes > 0) || (has_buffers && !properties.buffers.IsValid()))
+    return std::nullopt;
   properties.protocol = assignment.protocol;
   const bool has_data = assignment.protocol != Protocol::kNegotiated;
   properties.payload_bytes = has_data ? static_cast<size_t>(signature.TotalBytes()) : 0;

@@ -7,7 +7,7 @@
 //    assigned.
 // 2. A use in flight is counted (it has arrived at the counter or put its data), or its description has been sent.
 //    A counted use has an id; a described one has none until ASSIGN is read.
-// 3. Submit, the copy into the span and Arrive are one step under the lock. Otherwise the id could change its meaning
+// 3. Submit, the copy into the buffer and Arrive are one step under the lock. Otherwise the id could change its meaning
 //    under the arrival.
 // 4. A name is erased only when nothing is in flight, it has no id, and no id of the table points to it.
 #pragma once
@@ -36,7 +36,7 @@ struct SetNames;
 
 // What an assignment says of an id, and what follows from it. Equal on all members of the node.
 struct IdProperties {
-  IdSpan span;
+  BufferRange buffers;
   Protocol protocol{};
   size_t payload_bytes = 0;  // of a small or early one
   size_t counts_per_rank = 0;
@@ -158,8 +158,8 @@ class NameTable {
 class UsesInFlight {
  public:
   // one_phase_bytes: see Negotiation::Limits.
-  UsesInFlight(const ArrivalCounters& counters, const SpanMemory& spans, size_t one_phase_bytes)
-      : counters_(counters), spans_(spans), one_phase_bytes_(one_phase_bytes) {}
+  UsesInFlight(const ArrivalCounters& counters, const BufferPool& buffers, size_t one_phase_bytes)
+      : counters_(counters), buffers_(buffers), one_phase_bytes_(one_phase_bytes) {}
 
   // Begin, Arrive and AddToFlight do not throw after this. Returns the place of the next ticket.
   size_t MakeRoom() {
@@ -187,7 +187,7 @@ class UsesInFlight {
     if (name->properties.collects) {
       const auto members = name->set().layout.nodes[static_cast<size_t>(name->set().node())].size();
       admission->node_slots =
-          SlotBuffer::WithResult(spans_.BufferOf(name->properties.span, use), static_cast<int>(members),
+          SlotBuffer::WithResult(buffers_.BufferOf(name->properties.buffers, use), static_cast<int>(members),
                                  name->properties.payload_bytes, name->set().member());
     }
     admission->serial = name->properties.serial;
@@ -196,7 +196,7 @@ class UsesInFlight {
   void ArriveSmall(Name* name, Admission* admission) {
     const uint64_t use = ArriveAtNext(name, admission);
     // Built in place, without a copy.
-    admission->slots.emplace(spans_.BufferOf(name->properties.span, use), name->set().size(),
+    admission->slots.emplace(buffers_.BufferOf(name->properties.buffers, use), name->set().size(),
                              name->properties.payload_bytes, name->set().position);
     admission->large = IsLarge(*name);
   }
@@ -214,7 +214,7 @@ class UsesInFlight {
   // ---- small operations
   bool has_small() const { return small_count_.load(std::memory_order_relaxed) > 0; }  // any thread
   SlotBuffer SlotsOf(const Name& name, uint64_t use) const {                           // of a small one
-    return {spans_.BufferOf(name.properties.span, use), name.set().size(), name.properties.payload_bytes,
+    return {buffers_.BufferOf(name.properties.buffers, use), name.set().size(), name.properties.payload_bytes,
             name.set().position};
   }
   // Returns the last generation of a member of this node for the name; for a small one, in the buffer of that use.
@@ -255,7 +255,7 @@ class UsesInFlight {
   void RemoveSmall(Name* name);
 
   const ArrivalCounters counters_;
-  const SpanMemory spans_;
+  const BufferPool buffers_;
   const size_t one_phase_bytes_;
   Tickets<Name> tickets_;
   std::vector<Name*> small_;  // put by this rank

@@ -44,7 +44,7 @@ Negotiation::Negotiation(const Layout& layout, int rank, std::byte* memory, cons
       node_(layout, rank),
       memory_(memory, node_.member(), node_.size(), limits.log_entries),
       names_(node_),
-      in_flight_(memory_.counters, memory_.spans, limits.one_phase_bytes),
+      in_flight_(memory_.counters, memory_.buffers, limits.one_phase_bytes),
       join_(node_, &outbox_),
       leader_(node_, &memory_, &names_, &outbox_),
       log_(&memory_, &names_, &in_flight_, &join_, &outbox_),
@@ -66,7 +66,7 @@ Status Negotiation::Submit(const DescribedOperation& operation, Admission* admis
   if (has_counts) {
     const std::vector<int64_t>& counts = name->description.counts;
     const size_t first = static_cast<size_t>(name->set().position) * counts.size();
-    memory_.spans.WriteCounts(name->properties.span, name->use, first, counts);
+    memory_.buffers.WriteCounts(name->properties.buffers, name->use, first, counts);
   }
   return Status::Ok();
 }

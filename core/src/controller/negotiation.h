@@ -1,7 +1,7 @@
 // This rank's side of the negotiation: which operation has which id, what this rank has in flight, and what the node's
 // log says next.
 //
-//   Submit ---- small ----> the span (slots.h), where every member sees by itself when all have come
+//   Submit ---- small ----> the buffer (slots.h), where every member sees by itself when all have come
 //          |--- early ----> Arrive, and the data to all others ---> OnArrival, where they are early
 //          |--- known ----> Arrive (counter) - last of the node -> the log, or the coordinator (a set across nodes)
 //          \--- unknown --> DESCRIBE ------> coordinator ---------> ASSIGN, READY -> the log
@@ -17,7 +17,7 @@
 //
 // Thread rule: one call at a time, under the lock of Operations, but for what needs no lock: CompleteTogether, IsReady,
 // and has_small from any thread, HasNews from the holder of the ProgressLock. Lock order: ProgressLock, then
-// the lock of Operations. Submit, the copy into the span and Arrive are one step under the lock (invariant 3 of
+// the lock of Operations. Submit, the copy into the buffer and Arrive are one step under the lock (invariant 3 of
 // name_table.h).
 //
 // After a rank has joined, OnMessage invites it to every operation of the others; the engine takes part with zeros.
@@ -97,7 +97,7 @@ class Negotiation {
   bool IsReady(const Admission& admission) const {
     return in_flight_.IsReady(admission.id, *admission.slots, admission.large, admission.generation());
   }
-  // False if the operation has ended, or is described anew: then its data in the span must not be touched.
+  // False if the operation has ended, or is described anew: then its data in the buffer must not be touched.
   bool IsSmall(Ticket ticket) const { return in_flight_.IsSmall(ticket); }
   // Ends a small operation. REQUIRES: IsSmall and IsReady; the result is taken before any other call.
   void EndSmall(Ticket ticket);
@@ -119,7 +119,7 @@ class Negotiation {
   // ---- what others say
   // Cheap; may stay true for long.
   bool HasNews() const;
-  // Returns whether anything was done. REQUIRES: the events of the last call are handled, since spans may be given to
+  // Returns whether anything was done. REQUIRES: the events of the last call are handled, since buffers may be given to
   // others now.
   bool Advance(NegotiationEvents* events);
   // Handles a message from the coordinator. An error means that the epoch cannot go on.

@@ -17,7 +17,7 @@ void NodeLeader::Track(int id) {
 
 SlotBuffer NodeLeader::SlotsOf(int id, uint64_t use) const {
   const auto& [name, properties, set] = names_[id];
-  std::byte* const buffer = memory_.spans.BufferOf(properties.span, use);
+  std::byte* const buffer = memory_.buffers.BufferOf(properties.buffers, use);
   if (properties.collects) return SlotBuffer::WithResult(buffer, properties.sharers, properties.payload_bytes);
   return {buffer, set->size(), properties.payload_bytes};
 }
@@ -37,7 +37,7 @@ bool NodeLeader::OnLog(const LogItems& log) {
   for (const LogItem& item : log.items) {
     if (!is_leader() || !IsValid(item)) return false;
     if (item.kind == LogKind::kRetired) awaiting_readers_.push_back(item.id);
-    if (!item.counts.empty()) memory_.spans.WriteCounts(names_[item.id].properties.span, item.use, 0, item.counts);
+    if (!item.counts.empty()) memory_.buffers.WriteCounts(names_[item.id].properties.buffers, item.use, 0, item.counts);
     Append({item.kind, item.id, static_cast<uint8_t>(item.use), item.set});
   }
   return true;
@@ -149,7 +149,7 @@ std::vector<int64_t> NodeLeader::CountsHere(int id, uint64_t use) const {
   if (each == 0) return counts;
   for (int m : node_.MembersIn(*set)) {
     const auto position = static_cast<size_t>(set->PositionOf(node_.RankOf(m)));
-    const std::vector<int64_t> one = memory_.spans.ReadCounts(properties.span, use, position * each, each);
+    const std::vector<int64_t> one = memory_.buffers.ReadCounts(properties.buffers, use, position * each, each);
     counts.insert(counts.end(), one.begin(), one.end());
   }
   return counts;

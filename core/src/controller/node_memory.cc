@@ -203,28 +203,29 @@ void LogQueue::AddLeaving(std::set<int>* leaving) const {
   }
 }
 
-// ---- spans
+// ---- buffers
 
-void SpanMemory::WriteCounts(const IdSpan& span, uint64_t use, size_t first, const std::vector<int64_t>& counts) const {
+void BufferPool::WriteCounts(const BufferRange& range, uint64_t use, size_t first,
+                             const std::vector<int64_t>& counts) const {
   if (counts.empty()) return;
-  std::memcpy(BufferOf(span, use) + first * sizeof(int64_t), counts.data(), counts.size() * sizeof(int64_t));
+  std::memcpy(BufferOf(range, use) + first * sizeof(int64_t), counts.data(), counts.size() * sizeof(int64_t));
 }
 
-std::vector<int64_t> SpanMemory::ReadCounts(const IdSpan& span, uint64_t use, size_t first, size_t count) const {
+std::vector<int64_t> BufferPool::ReadCounts(const BufferRange& range, uint64_t use, size_t first, size_t count) const {
   std::vector<int64_t> counts(count);
-  if (count > 0) std::memcpy(counts.data(), BufferOf(span, use) + first * sizeof(int64_t), count * sizeof(int64_t));
+  if (count > 0) std::memcpy(counts.data(), BufferOf(range, use) + first * sizeof(int64_t), count * sizeof(int64_t));
   return counts;
 }
 
 // ---- all of it
 
 size_t NodeMemory::BytesFor(int member_count) {
-  return ArrivalCounters::BytesFor(member_count) + NodeLog::BytesFor(member_count) + kSpanBytes;
+  return ArrivalCounters::BytesFor(member_count) + NodeLog::BytesFor(member_count) + kBufferPoolBytes;
 }
 
 NodeMemory::NodeMemory(std::byte* memory, int member, int member_count, uint64_t log_entries)
     : counters(memory, member, member_count),
       log(memory + ArrivalCounters::BytesFor(member_count), member, member_count, log_entries),
-      spans(memory + ArrivalCounters::BytesFor(member_count) + NodeLog::BytesFor(member_count)) {}
+      buffers(memory + ArrivalCounters::BytesFor(member_count) + NodeLog::BytesFor(member_count)) {}
 
 }  // namespace farandole

@@ -10,7 +10,7 @@
 //             entries   [ e e e e ... ]                ring of entries in total order, tagged by lap
 //             ends      [ n n n ... ]                  where batches of sets inside this node end
 //             completed [ e e ... ]                    several nodes only: what the leader has to tell the coordinator
-//   spans     [ bytes ]                                per-id memory from the coordinator: small data, counts
+//   buffers   [ bytes ]                                per-id memory from the coordinator: small data, counts
 //
 // Thread rule of counters and log: every operation is one atomic step, so any thread of any member may call it at any
 // time, and a member that dies leaves the memory readable. Where the caller must do more, REQUIRES says so.
@@ -176,32 +176,32 @@ class LogQueue {
   std::atomic<bool> empty_{true};
 };
 
-// Where the span of an id lies.
-struct IdSpan {
+// Where the two buffers of an id lie in the pool.
+struct BufferRange {
   int64_t offset = -1;  // -1: it has none
   int64_t size_bytes = 0;
-  // True when it is aligned and lies within the span memory.
+  // True when it is aligned and lies within the pool.
   bool IsValid() const {
-    const auto all_bytes = static_cast<int64_t>(kSpanBytes);
-    return offset >= 0 && offset % kSpanAlignment == 0 && size_bytes >= 0 && size_bytes <= all_bytes &&
+    const auto all_bytes = static_cast<int64_t>(kBufferPoolBytes);
+    return offset >= 0 && offset % kBufferAlignment == 0 && size_bytes >= 0 && size_bytes <= all_bytes &&
            offset <= all_bytes - size_bytes;
   }
 };
 
-// Reads and writes spans. A span has two buffers; use k lies in buffer k mod 2. REQUIRES (all): the caller takes part
-// in that use, or is the leader that writes for it.
-class SpanMemory {
+// The buffers of all ids. Use k of an id lies in its buffer k mod 2. REQUIRES (all): the caller takes part in that use,
+// or is the leader that writes for it.
+class BufferPool {
  public:
-  explicit SpanMemory(std::byte* memory) : memory_(memory) {}
+  explicit BufferPool(std::byte* memory) : memory_(memory) {}
 
-  // Null where there is no span.
-  std::byte* BufferOf(const IdSpan& span, uint64_t use) const {
-    if (span.offset < 0) return nullptr;
-    return memory_ + span.offset + static_cast<int64_t>(use & 1) * (span.size_bytes / 2);
+  // Null where there are no buffers.
+  std::byte* BufferOf(const BufferRange& range, uint64_t use) const {
+    if (range.offset < 0) return nullptr;
+    return memory_ + range.offset + static_cast<int64_t>(use & 1) * (range.size_bytes / 2);
   }
   // `first`: the index of these counts among those of all positions.
-  void WriteCounts(const IdSpan& span, uint64_t use, size_t first, const std::vector<int64_t>& counts) const;
-  std::vector<int64_t> ReadCounts(const IdSpan& span, uint64_t use, size_t first, size_t count) const;
+  void WriteCounts(const BufferRange& range, uint64_t use, size_t first, const std::vector<int64_t>& counts) const;
+  std::vector<int64_t> ReadCounts(const BufferRange& range, uint64_t use, size_t first, size_t count) const;
 
  private:
   std::byte* memory_;
@@ -214,7 +214,7 @@ struct NodeMemory {
 
   ArrivalCounters counters;
   NodeLog log;
-  SpanMemory spans;
+  BufferPool buffers;
 };
 
 }  // namespace farandole

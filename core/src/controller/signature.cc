@@ -300,16 +300,16 @@ Status FindMismatch(const std::map<int, Description>& descriptions) {
   return Status::OfKinds(Code::kMismatch, text, DifferentKinds(descriptions));
 }
 
-// ---- spans
+// ---- buffers
 
-int64_t CountsSpanBytes(const Signature& signature, const ProcessSet& set) {
+int64_t CountsBufferBytes(const Signature& signature, const ProcessSet& set) {
   const auto counts = static_cast<int64_t>(signature.CountsPerRank(set.size()));
   return 2 * static_cast<int64_t>(sizeof(int64_t)) * set.size() * counts;
 }
 
-int64_t SpanBytesOf(const Signature& signature, const ProcessSet& set, Protocol protocol) {
+int64_t BufferBytesOf(const Signature& signature, const ProcessSet& set, Protocol protocol) {
   const bool collects = CollectsInSlots(protocol, set.layout);
-  if (protocol != Protocol::kSlots && !collects) return CountsSpanBytes(signature, set);
+  if (protocol != Protocol::kSlots && !collects) return CountsBufferBytes(signature, set);
   const auto payload_bytes = static_cast<size_t>(signature.TotalBytes());
   const size_t buffer_bytes = collects ? SlotBuffer::BytesWithResult(set.layout.largest_node(), payload_bytes)
                                        : SlotBuffer::BytesFor(set.size(), payload_bytes);

@@ -109,14 +109,14 @@ uint64_t Fingerprint(const Signature& signature);
 // REQUIRES: some description is not a refusal.
 Status FindMismatch(const std::map<int, Description>& descriptions);
 
-// Bytes of span that the counts of all positions take, both buffers.
-int64_t CountsSpanBytes(const Signature& signature, const ProcessSet& set);
+// The bytes that the counts of all positions take in both buffers.
+int64_t CountsBufferBytes(const Signature& signature, const ProcessSet& set);
 // True when a node with several members collects their data in slots before its leader sends the partial.
 inline bool CollectsInSlots(Protocol protocol, const Layout& set) {
   return protocol == Protocol::kEarly && set.node_count() < set.size();
 }
-// Bytes of span that an operation needs under its protocol, both buffers: for counts, or for the data in slots. 0: it
+// The bytes of both buffers that an operation needs under its protocol: for counts, or for the data in slots. 0: it
 // needs none.
-int64_t SpanBytesOf(const Signature& signature, const ProcessSet& set, Protocol protocol);
+int64_t BufferBytesOf(const Signature& signature, const ProcessSet& set, Protocol protocol);
 
 }  // namespace farandole

@@ -45,11 +45,11 @@ TEST(ChooseProtocol, SmallSumsBeginAtSubmission) {
   }
 }
 
-// A rank does not know whether a span is free, nor whether the others wait.
+// A rank does not know whether a buffer range is free, nor whether the others wait.
 TEST(ChooseProtocol, ARankAcceptsWhatRankZeroMayHaveChosen) {
   OperationFacts pair = SumAmong({2}), far = SumAmong({1, 1}), mixed = SumAmong({2, 1});
   EXPECT_TRUE(IsPossible(Protocol::kSlots, pair));
-  EXPECT_TRUE(IsPossible(Protocol::kNegotiated, pair)) << "no span was free";
+  EXPECT_TRUE(IsPossible(Protocol::kNegotiated, pair)) << "no buffer range was free";
   EXPECT_FALSE(IsPossible(Protocol::kEarly, pair));
   EXPECT_TRUE(IsPossible(Protocol::kEarly, far));
   EXPECT_FALSE(IsPossible(Protocol::kSlots, far));

@@ -50,8 +50,8 @@ const Layout& CachedLayout(const std::vector<std::string>& machines) {
 }
 
 // Assigns this id to the description.
-Assignment AssignmentOf(int id, const Description& description, Protocol protocol, int64_t span_offset) {
-  return {id, protocol, span_offset, static_cast<uint32_t>(id) + 1, false, false, description};
+Assignment AssignmentOf(int id, const Description& description, Protocol protocol, int64_t buffer_offset) {
+  return {id, protocol, buffer_offset, static_cast<uint32_t>(id) + 1, false, false, description};
 }
 
 // Assigns its number to one of Descriptions().
@@ -61,8 +61,8 @@ Assignment AssignmentOf(int id, const Layout& layout) {
   OperationFacts facts = FactsOf(description.signature, world);
   facts.has_early_lanes = HasEarlyLanes(layout);
   const Protocol protocol = ChooseProtocol(facts);
-  const bool has_span = SpanBytesOf(description.signature, world, protocol) > 0;
-  return AssignmentOf(id, description, protocol, has_span ? id * 4096 : -1);
+  const bool has_buffers = BufferBytesOf(description.signature, world, protocol) > 0;
+  return AssignmentOf(id, description, protocol, has_buffers ? id * 4096 : -1);
 }
 
 // Valid messages about the first ids, so that a few changed bytes still mean something.
@@ -222,19 +222,19 @@ void FuzzMember(const std::vector<std::string>& machines, int rank) {
   }
 }
 
-// A leader clears the generations of a span as soon as it hears of the id.
-TEST(LeadTest, AnEarlyIdOfANodeNeedsItsSpan) {
+// A leader clears the generations of its buffers as soon as it hears of the id.
+TEST(LeadTest, AnEarlyIdOfANodeNeedsItsBuffers) {
   const Layout& layout = CachedLayout({"a", "a", "b"});
   const Assignment valid = AssignmentOf(0, layout);
   ASSERT_EQ(valid.protocol, Protocol::kEarly);
   std::vector<Negotiation::Event> events;
-  for (const bool has_span : {false, true}) {
+  for (const bool has_buffers : {false, true}) {
     Member member(layout, 0);
     Admission admission;
     ASSERT_TRUE(member.negotiation.Submit(ReadyDescription(Descriptions()[0]), &admission).ok());
     Assignment assignment = valid;
-    if (!has_span) assignment.span_offset = -1;
-    EXPECT_EQ(member.negotiation.OnMessage(Encode(assignment), &events).ok(), has_span);
+    if (!has_buffers) assignment.buffer_offset = -1;
+    EXPECT_EQ(member.negotiation.OnMessage(Encode(assignment), &events).ok(), has_buffers);
   }
 }
 
@@ -259,7 +259,8 @@ Status Decoded(const Description& description) {
   return coordinator.OnMessage(1, Encode(MessageKind::kDescribe, description), &out);
 }
 
-// The engine reduces the result from the span after Advance has returned, and only then may another id get the span.
+// The engine reduces the result from the buffer after Advance has returned, and only then may another id get the
+// buffer.
 TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   const Layout& layout = CachedLayout({"a", "a"});
   Member member(layout, 0);
@@ -404,8 +405,8 @@ TEST(DecodeTest, AnAbortIsNeverASuccess) {
   }
 }
 
-TEST(DecodeTest, SpansBeyondTheMemoryAreRefused) {
-  const auto end = static_cast<int64_t>(kSpanBytes);
+TEST(DecodeTest, RangesBeyondThePoolAreRefused) {
+  const auto end = static_cast<int64_t>(kBufferPoolBytes);
   for (int64_t offset : {int64_t{-1}, int64_t{-4096}, int64_t{64}, end, end - 8, INT64_MAX}) {
     Member member(CachedLayout({"a", "a"}), 0);
     std::vector<Negotiation::Event> events;

@@ -1,4 +1,4 @@
-// Validation, spans, process sets and the coordinator, each by itself.
+// Validation, buffers, process sets and the coordinator, each by itself.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -62,33 +62,33 @@ TEST(ValidateTest, OperationsThatDifferAreToldBesideTheSentence) {
   EXPECT_EQ(FindMismatch(all).kinds(), 1U << 0 | 1U << 1);
 }
 
-TEST(SpansTest, ReturnedSpansAreGivenOutAgainAndNoneOverlap) {
-  SpanAllocator spans(4096);
-  const int64_t a = spans.Take(300), b = spans.Take(512), c = spans.Take(1);
+TEST(BufferAllocatorTest, ReturnedRangesAreGivenOutAgainAndNoneOverlap) {
+  BufferAllocator ranges(4096);
+  const int64_t a = ranges.Take(300), b = ranges.Take(512), c = ranges.Take(1);
   EXPECT_GE(std::abs(a - b), 512);
   EXPECT_GE(std::abs(b - c), 256);
-  EXPECT_EQ(spans.Take(8192), -1);
-  EXPECT_EQ(spans.Take(0), -1);
-  spans.GiveBack(a, 300);
-  EXPECT_EQ(spans.Take(400), a);
+  EXPECT_EQ(ranges.Take(8192), -1);
+  EXPECT_EQ(ranges.Take(0), -1);
+  ranges.GiveBack(a, 300);
+  EXPECT_EQ(ranges.Take(400), a);
 }
 
-TEST(SpansTest, ANeedBeyondTheCapacityIsRefusedNotGranted) {
-  SpanAllocator spans(1024);
-  EXPECT_GE(spans.Take(512), 0);
-  EXPECT_GE(spans.Take(512), 0);
-  EXPECT_EQ(spans.Take(256), -1);
+TEST(BufferAllocatorTest, ANeedBeyondTheCapacityIsRefusedNotGranted) {
+  BufferAllocator ranges(1024);
+  EXPECT_GE(ranges.Take(512), 0);
+  EXPECT_GE(ranges.Take(512), 0);
+  EXPECT_EQ(ranges.Take(256), -1);
 }
 
-TEST(SpansTest, NoneOverlapAndClearMakesOnePieceOfAll) {
+TEST(BufferAllocatorTest, NoneOverlapAndClearMakesOnePieceOfAll) {
   constexpr int64_t kCapacity = 1 << 16;
   std::mt19937 random(5);
-  SpanAllocator spans(kCapacity);
+  BufferAllocator ranges(kCapacity);
   std::map<int64_t, int64_t> taken;  // the oracle: offset -> size
   for (int i = 0; i < 20'000; ++i) {
     if (random() % 2 || taken.empty()) {
       const int64_t size = 1 + static_cast<int64_t>(random() % (1u << random() % 15));
-      const int64_t offset = spans.Take(size);
+      const int64_t offset = ranges.Take(size);
       if (offset < 0) continue;
       const auto next = taken.lower_bound(offset);
       ASSERT_LE(offset + size, next == taken.end() ? kCapacity : next->first);
@@ -98,16 +98,16 @@ TEST(SpansTest, NoneOverlapAndClearMakesOnePieceOfAll) {
       taken[offset] = size;
     } else {
       const auto which = std::next(taken.begin(), static_cast<std::ptrdiff_t>(random() % taken.size()));
-      spans.GiveBack(which->first, which->second);
+      ranges.GiveBack(which->first, which->second);
       taken.erase(which);
     }
     if (i % 1000 != 0) continue;
-    for (const auto& [offset, size] : taken) spans.GiveBack(offset, size);
+    for (const auto& [offset, size] : taken) ranges.GiveBack(offset, size);
     taken.clear();
-    spans.Clear();
-    ASSERT_EQ(spans.Take(kCapacity), 0);
-    spans.GiveBack(0, kCapacity);
-    spans.Clear();
+    ranges.Clear();
+    ASSERT_EQ(ranges.Take(kCapacity), 0);
+    ranges.GiveBack(0, kCapacity);
+    ranges.Clear();
   }
 }
 
@@ -204,7 +204,7 @@ std::vector<std::string> DescribeByAll(Coordinator* coordinator, int size, const
   return assigned;
 }
 
-TEST(CoordinatorTest, CountsGetTheirSpanHoweverFullTheSpansAre) {
+TEST(CoordinatorTest, CountsGetTheirBuffersHoweverFullThePoolIs) {
   constexpr int kRanks = 8;
   Coordinator coordinator(LayoutOf(std::vector<std::string>(kRanks, "a")));
   Description small;
@@ -259,8 +259,9 @@ TEST(SeenNamesTest, TheLatestNamesAreRememberedAndNotAll) {
   EXPECT_TRUE(add(100'000 - 4 * kMaxIds));
 }
 
-// The ranks describe one operation of so many floats. Returns whether it gets a span for its data.
-bool GetsSpan(Coordinator* coordinator, const std::string& name, int64_t elements, const std::vector<bool>& awaited) {
+// The ranks describe one operation of so many floats. Returns whether it gets buffers for its data.
+bool GetsBuffers(Coordinator* coordinator, const std::string& name, int64_t elements,
+                 const std::vector<bool>& awaited) {
   Description description;
   description.name = name;
   description.signature.tensors = {{DType::kFloat32, {elements}}};
@@ -270,37 +271,37 @@ bool GetsSpan(Coordinator* coordinator, const std::string& name, int64_t element
     const Bytes message = Encode(MessageKind::kDescribe, description);
     EXPECT_TRUE(coordinator->OnMessage(static_cast<int>(rank), message, &out).ok());
   }
-  return ReadAs<Assignment>(out.back().message).value().span_offset >= 0;
+  return ReadAs<Assignment>(out.back().message).value().buffer_offset >= 0;
 }
 
-TEST(CoordinatorTest, WhetherASumHasASpanDependsOnItsSizeAndTheNumberOfRanks) {
-  const auto has_span = [](size_t ranks, int64_t elements) {
+TEST(CoordinatorTest, WhetherASumHasBuffersDependsOnItsSizeAndTheNumberOfRanks) {
+  const auto has_buffers = [](size_t ranks, int64_t elements) {
     Coordinator coordinator(LayoutOf(std::vector<std::string>(ranks, "a")));
-    return GetsSpan(&coordinator, "w", elements, std::vector<bool>(ranks, false));
+    return GetsBuffers(&coordinator, "w", elements, std::vector<bool>(ranks, false));
   };
   constexpr int64_t kUpTo32Kb = 8 << 10, kUpTo64Kb = 16 << 10;
-  EXPECT_TRUE(has_span(2, kUpTo64Kb));
-  EXPECT_FALSE(has_span(2, kUpTo64Kb + 1));
-  EXPECT_TRUE(has_span(3, kUpTo32Kb));
-  EXPECT_FALSE(has_span(3, kUpTo32Kb + 1));
+  EXPECT_TRUE(has_buffers(2, kUpTo64Kb));
+  EXPECT_FALSE(has_buffers(2, kUpTo64Kb + 1));
+  EXPECT_TRUE(has_buffers(3, kUpTo32Kb));
+  EXPECT_FALSE(has_buffers(3, kUpTo32Kb + 1));
 }
 
 TEST(CoordinatorTest, LargeSlotsAreForOperationsThatAllRanksAwait) {
   Coordinator coordinator(LayoutOf({"a", "a"}));
   constexpr int64_t kLarge = 256 << 10;  // 1 MB
-  EXPECT_TRUE(GetsSpan(&coordinator, "both", kLarge, {true, true}));
-  EXPECT_FALSE(GetsSpan(&coordinator, "one", kLarge, {true, false}));
-  EXPECT_FALSE(GetsSpan(&coordinator, "none", kLarge, {false, false}));
-  EXPECT_FALSE(GetsSpan(&coordinator, "larger", kLarge + 1, {true, true}));
+  EXPECT_TRUE(GetsBuffers(&coordinator, "both", kLarge, {true, true}));
+  EXPECT_FALSE(GetsBuffers(&coordinator, "one", kLarge, {true, false}));
+  EXPECT_FALSE(GetsBuffers(&coordinator, "none", kLarge, {false, false}));
+  EXPECT_FALSE(GetsBuffers(&coordinator, "larger", kLarge + 1, {true, true}));
 }
 
 TEST(CoordinatorTest, LargeSlotsOfNamesThatTheUserGaveAreFew) {
   Coordinator coordinator(LayoutOf({"a", "a"}));
   constexpr int64_t kLarge = 128 << 10;  // 512 KB, of which two ranks have two buffers each
   int large = 0;
-  while (GetsSpan(&coordinator, "large" + std::to_string(large), kLarge, {true, true})) ++large;
+  while (GetsBuffers(&coordinator, "large" + std::to_string(large), kLarge, {true, true})) ++large;
   EXPECT_EQ(large, 7) << "2 MB and some lines each, of 16 MB";
-  EXPECT_TRUE(GetsSpan(&coordinator, "small", 16 << 10, {true, true}));
+  EXPECT_TRUE(GetsBuffers(&coordinator, "small", 16 << 10, {true, true}));
 }
 
 // Ranks whose callers differ in whether they wait name an unnamed operation differently.
