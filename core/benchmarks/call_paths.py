@@ -63,8 +63,8 @@ CASES = (
         steps={
             "address read": "LookByExchange",
             "name found": "SetNames::Find",
-            "value written": "SlotBuffer::Put",
-            "peers seen": "SlotBuffer::AllHavePut",
+            "value written": "SlotBuffer::Write",
+            "peers seen": "SlotBuffer::AllHaveWritten",
             "values reduced": "TensorReduction::Run",
         },
     ),

@@ -26,13 +26,13 @@ class Kernel {
     ++uses_;
     farandole::SlotBuffer& slots = *buffers_[uses_ % 2];
     if (tensor.size_bytes() <= farandole::kMostInOnePhase) {
-      slots.Put(&tensor, 1, uses_);
-      Await([&] { return slots.AllHavePut(uses_); });
+      slots.Write(&tensor, 1, uses_);
+      Await([&] { return slots.AllHaveWritten(uses_); });
       buffers_[(uses_ + 1) % 2]->AskForLinesOf(me_);
       return farandole::ReduceSlots(slots, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, me_);
     }
-    slots.PutForOthers(&tensor, 1, uses_, /*wants_bell=*/false);
-    Await([&] { return slots.AllHavePut(uses_); });
+    slots.WriteForOthers(&tensor, 1, uses_, /*wants_bell=*/false);
+    Await([&] { return slots.AllHaveWritten(uses_); });
     farandole::ReduceShare(slots, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, uses_);
     Await([&] { return slots.AllHaveReduced(uses_); });
     farandole::CopyShares(slots, &tensor, 1);

@@ -66,8 +66,8 @@ class Member {
   void Allreduce() {
     ++uses_;
     SlotBuffer& slots = buffers_[uses_ & 1];
-    slots.Put(&segment_, 1, uses_);
-    for (int pauses = 0; !slots.AllHavePut(uses_); ++pauses) {
+    slots.Write(&segment_, 1, uses_);
+    for (int pauses = 0; !slots.AllHaveWritten(uses_); ++pauses) {
       CpuPause();
       if (pauses > 5000) sched_yield();
     }

@@ -22,7 +22,7 @@ def case(union: bool) -> Case:
     ("signature", "name"),
     [
         ("farandole::Engine::Submit(farandole::Request, bool)", "Engine::Submit"),
-        ("farandole::SlotBuffer::AllHavePut(unsigned long, farandole::Share) const", "SlotBuffer::AllHavePut"),
+        ("farandole::SlotBuffer::AllHaveWritten(unsigned long, farandole::Share) const", "SlotBuffer::AllHaveWritten"),
         (f"_object* farandole::WithoutCppExceptions<{LAMBDA}>({LAMBDA})", "WithoutCppExceptions"),
         ("unsigned long farandole::Count<farandole::Span<long const> >(farandole::Span<long const> const&)", "Count"),
         (LAMBDA, "RunOne"),

@@ -1,7 +1,7 @@
 // Allgather through staging.
 //
 //              one node                           several nodes, some with several members
-//   put        my chunk -> my slot                 my piece -> my slot, at its place in the round (partition.h)
+//   write      my chunk -> my slot                 my piece -> my slot, at its place in the round (partition.h)
 //   make       the others' slots -> output         the slots of my node -> output; the shards of my node's region
 //                                                  that I own -> my result; then these go to their owners in the
 //                                                  other nodes, whose shards come into my result
@@ -35,7 +35,7 @@ class StagedAllgather final : public StagedOperation {
         first_(partition().ranks_before()) {}
 
  protected:
-  void Put(uint64_t t) override {
+  void Write(uint64_t t) override {
     const Parts::Piece mine = parts_.PiecesOf(t)[first_ + static_cast<size_t>(staging_->member())];
     ReadInput(task_->buffers[0], mine.part_offset, mine.size_bytes, SlotOf(mine, t));
     WriteOutput(task_->buffers[0], mine.vector_offset, mine.size_bytes, SlotOf(mine, t));

@@ -1,7 +1,7 @@
 // Allreduce through staging: reduce-scatter in the node, exchange of each shard between the nodes, allgather in the
 // node, all three chunk by chunk. The division is that of Thakur, Rabenseifner and Gropp, see algorithms/schedule.h.
 //
-//   put      my whole chunk -> my slot                    (without the shards I own when they can be read in place)
+//   write    my whole chunk -> my slot                    (without the shards I own when they can be read in place)
 //   make     my shards of all members -> their results     (one reduction in order R), then across the nodes
 //   finish   the other members' shards <- their results, from my slot
 //
@@ -60,7 +60,7 @@ class StagedAllreduce final : public StagedOperation {
         shard_count_(partition().ShardCount(vector_.size_bytes())) {}
 
  protected:
-  void Put(uint64_t t) override {
+  void Write(uint64_t t) override {
     const auto [offset, element_count] = chunk(t);
     const size_t end = static_cast<size_t>(element_count) * element_bytes_;
     const Range own = OwnedBy(staging_->member(), t);
@@ -161,8 +161,8 @@ class StagedAllreduce final : public StagedOperation {
     WriteOutput(t, range, result);
   }
 
-  // Finds the members' values of a range of the chunk, in order. This rank's own stay in the tensor where Put left them
-  // there.
+  // Finds the members' values of a range of the chunk, in order. This rank's own stay in the tensor where Write left
+  // them there.
   void FindInputs(uint64_t t, Range own) {
     const auto begin = static_cast<size_t>(own.begin);
     inputs_.clear();

@@ -45,7 +45,7 @@ class StagedAlltoall final : public StagedOperation {
 
  protected:
   // The header: by distance, the size of the part for the member at that distance.
-  void Put(uint64_t t) override {
+  void Write(uint64_t t) override {
     std::byte* const slot = staging_->slot(staging_->member(), number(t));
     for (size_t i = 0; t == 0 && i < sent_.size(); ++i) {
       const uint64_t size_bytes = sent_[i].size_bytes;

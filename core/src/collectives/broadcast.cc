@@ -1,6 +1,6 @@
 // Broadcast through staging. Every node receives each byte once, spread over its shards.
 //
-//   put      root: chunk -> its slot, and its output
+//   write    root: chunk -> its slot, and its output
 //   make     root's node: slot of the root -> output; owners also send their shards to the other nodes' owners
 //            other nodes: owners receive their shards into their result
 //   finish   root: all have read its slot      other nodes: the owners' results -> output
@@ -27,7 +27,7 @@ class StagedBroadcast final : public StagedOperation {
 
  protected:
   // Also writes the root's own output, where that differs from its input.
-  void Put(uint64_t t) override {
+  void Write(uint64_t t) override {
     if (!IsRoot()) return;
     vector_.ReadInput(offset(t), size(t), PlaceOf(t));
     vector_.WriteOutput(offset(t), size(t), PlaceOf(t));

@@ -3,7 +3,7 @@
 // across the nodes.
 //
 //                one node                                 several nodes
-//   put          the others' pieces -> my slot (partition.h)   all pieces -> my slot
+//   write        the others' pieces -> my slot (partition.h)   all pieces -> my slot
 //   make         my piece of all members -> output         my shards of all regions -> my result; then across nodes
 //   finish       wait until all have read my slot          my piece <- the results of its owners
 //
@@ -25,7 +25,7 @@ class StagedReducescatter final : public StagedOperation {
         shard_count_(partition().ShardCount(parts_.total_bytes())) {}
 
  protected:
-  void Put(uint64_t t) override {
+  void Write(uint64_t t) override {
     std::byte* const slot = staging_->slot(staging_->member(), number(t));
     for (const Parts::Piece& piece : parts_.PiecesOf(t)) {
       const bool read_in_place =

@@ -26,12 +26,12 @@ inline constexpr int kNoMember = -1;
 // bytes, so a caller does it while it waits for the others.
 class TensorReduction {
  public:
-  // offset: of the tensor in the payload. own: as in ReduceSlots. REQUIRES: as ReduceSlots, except for AllHavePut; the
-  // tensor has an output.
+  // offset: of the tensor in the payload. own: as in ReduceSlots. REQUIRES: as ReduceSlots, except for AllHaveWritten;
+  // the tensor has an output.
   TensorReduction(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor& tensor, size_t offset,
                   int own);
   TensorReduction(const TensorReduction&) = delete;  // call_ points at its own members
-  void Run() const;                                  // REQUIRES: AllHavePut
+  void Run() const;                                  // REQUIRES: AllHaveWritten
 
  private:
   // Every instruction set reduces this many bytes in whole steps. Behind a shorter tensor in the line of the sequence
@@ -52,12 +52,12 @@ class TensorReduction {
 // the result has none; the floating-point environment of FloatingPointScope.
 
 // Reduces all members' tensors into the outputs. own: the member whose inputs are still in the user's memory, or
-// kNoMember. REQUIRES: AllHavePut.
+// kNoMember. REQUIRES: AllHaveWritten.
 void ReduceSlots(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor* tensors, size_t tensor_count,
                  int own);
 
-// Reduces this member's share of each tensor, into the output and for the others. REQUIRES: AllHavePut; all members
-// have written with PutForOthers.
+// Reduces this member's share of each tensor, into the output and for the others. REQUIRES: AllHaveWritten; all members
+// have written with WriteForOthers.
 void ReduceShare(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const SlotTensor* tensors, size_t tensor_count,
                  uint64_t generation);
 // Copies the others' shares into the outputs. REQUIRES: AllHaveReduced.

@@ -124,24 +124,24 @@ Status StagedOperation::Advance(bool* moved) {
     any = false;
     FRD_RETURN_IF_ERROR(exchange_->Advance(&any));
     any |= TakeExchanged();
-    any |= PutNext() || MakeNext() || FinishNext();
+    any |= WriteNext() || MakeNext() || FinishNext();
     *moved |= any;
   }
   return Status::Ok();
 }
 
 // One round ahead of the one that is made.
-bool StagedOperation::PutNext() {
-  if (put_ == rounds_ || put_ > made_ + 1 || put_ >= finished_ + staging_->depth()) return false;
-  FRD_FAILPOINT("native.put");
-  Put(put_);
-  staging_->Publish(number(put_) + 1);
-  ++put_;
+bool StagedOperation::WriteNext() {
+  if (written_ == rounds_ || written_ > made_ + 1 || written_ >= finished_ + staging_->depth()) return false;
+  FRD_FAILPOINT("native.write");
+  Write(written_);
+  staging_->Publish(number(written_) + 1);
+  ++written_;
   return true;
 }
 
 bool StagedOperation::MakeNext() {
-  if (made_ == put_ || !MayMake(made_)) return false;
+  if (made_ == written_ || !MayMake(made_)) return false;
   FRD_FAILPOINT("native.make");
   Make(made_);
   ++made_;

@@ -7,19 +7,19 @@
 //
 //   member   [ user | published | combined ]  [ slot 0 | slot 1 | slot 2 | ... ]  [ result 0 | result 1 | ... ]
 //
-//   put(t)       writes my slot t, then published = t + 1
+//   write(t)     writes my slot t, then published = t + 1
 //   make(t)      reads the others' slots t once they are published, and may write my result t. Once that is exchanged,
 //                combined = t + 1
 //   finish(t)    reads the others' results t once they are combined
 //
-// Each member takes these in the order of rounds, and put(t+d) after finish(t). So d slots are enough without any
+// Each member takes these in the order of rounds, and write(t+d) after finish(t). So d slots are enough without any
 // further signal, and an operation of another kind or size may follow at once:
-// - A slot is overwritten by put(t+d). A member that lets others read its slots waits in finish(t) until all have
+// - A slot is overwritten by write(t+d). A member that lets others read its slots waits in finish(t) until all have
 //   combined t.
 // - A result is written by make(t+d), only after all have published t+d, and a member publishes t+d after it
 //   finished t.
 // - make(t) may write into another member's slot t where no third member reads: what the slot's owner alone reads
-//   there, in finish(t), before its own put(t+d) (allreduce.cc), or what nobody reads any more (TakeLines). A third
+//   there, in finish(t), before its own write(t+d) (allreduce.cc), or what nobody reads any more (TakeLines). A third
 //   member may be late to read, and the owner would not know.
 // - Slot addresses do not depend on the operation, so these rules hold across operations of any size and kind.
 //
@@ -98,16 +98,16 @@ class Staging {
 //
 // One operation through staging: the loop over the rounds. Each collective supplies the stages.
 //
-//   t       put 0 | put 1, make 0 | put 2, make 1, finish 0 | ... | make n-1, finish n-2 | finish n-1
+//   t       write 0 | write 1, make 0 | write 2, make 1, finish 0 | ... | make n-1, finish n-2 | finish n-1
 //
-// Putting the next round before waiting for this one keeps both directions of the memory bus busy. Resumable: Advance
+// Writing the next round before waiting for this one keeps both directions of the memory bus busy. Resumable: Advance
 // goes on where it had to wait. The driver alone uses it.
 //
 // In one node a round is combined once it is made. Among several nodes it is exchanged in between, and as many rounds
 // are under way as there are slots:
 //
 //   links      | exchange t, t+1, t+2, ...
-//   memory     | put t+4, make t+3, finish t-1 | put t+5, make t+4, finish t | ...
+//   memory     | write t+4, make t+3, finish t-1 | write t+5, make t+4, finish t | ...
 //
 // The links come first after each step in memory, since they are slower. To make a round early takes no more memory:
 // its result was free when all had published it (above).
@@ -137,7 +137,7 @@ class StagedOperation {
   StagedOperation(const OperationStart& start, uint64_t rounds, bool crosses = true);
 
   // The stages of round t of this operation. Finish returns false when it must be called again later.
-  virtual void Put(uint64_t t) = 0;
+  virtual void Write(uint64_t t) = 0;
   // Returns whether Make may be called.
   virtual bool MayMake(uint64_t t) const { return staging_->AllPublished(number(t) + 1); }
   // Writes result t and, where rounds are exchanged, hands it to the exchange.
@@ -158,7 +158,7 @@ class StagedOperation {
   ShardExchange* const exchange_;
 
  private:
-  bool PutNext();
+  bool WriteNext();
   bool MakeNext();
   bool TakeExchanged();
   bool FinishNext();
@@ -166,7 +166,7 @@ class StagedOperation {
   const uint64_t first_;
   uint64_t rounds_;
   const bool crosses_;
-  uint64_t put_ = 0, made_ = 0, combined_ = 0, finished_ = 0;  // rounds
+  uint64_t written_ = 0, made_ = 0, combined_ = 0, finished_ = 0;  // rounds
 };
 
 // One function for each word of types.def for what moves data: StartAllreduce is in allreduce.cc. It hands the exchange

@@ -3,10 +3,10 @@
 //
 // The process has one set of failpoints, guarded by a lock. Any thread may visit a failpoint.
 //
-// FARANDOLE_FAILPOINTS="native.put=kill@3;board.arrive=delay:5%10": at the third visit of native.put the process kills
-// itself; one visit in ten of board.arrive, the same in every run, takes 5 ms longer. Actions: kill, stop, delay:<ms>,
-// hold (the visitor waits until the failpoints are replaced), error (the place reports that it failed; only those
-// marked * can).
+// FARANDOLE_FAILPOINTS="native.write=kill@3;board.arrive=delay:5%10": at the third visit of native.write the process
+// kills itself; one visit in ten of board.arrive, the same in every run, takes 5 ms longer. Actions: kill, stop,
+// delay:<ms>, hold (the visitor waits until the failpoints are replaced), error (the place reports that it failed; only
+// those marked * can).
 //
 //   bootstrap.connected               this rank has reached rank 0
 //   bootstrap.admit                   rank 0 admits a rank
@@ -19,8 +19,8 @@
 //   segment.create*  segment.attach*  shared memory
 //   link.listen*                      the endpoint for data connections
 //   board.arrive                      an arrival counter goes up
-//   slots.put  slots.reduce           small payloads in shared memory
-//   native.put                        staged operations: a round of inputs goes into shared memory
+//   slots.write  slots.reduce         small payloads in shared memory
+//   native.write                      staged operations: a round of inputs goes into shared memory
 //   native.combine                    staged operations: a round is reduced
 //   native.finish                     staged operations and links: results go to the outputs
 //   native.make                       between nodes: data for other nodes are prepared

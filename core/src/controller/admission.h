@@ -94,7 +94,7 @@ struct Admission {
   int id = -1;  // -1: it was described; nothing more to do until an event names the ticket
   uint64_t use = 0;
   int64_t sequence_number = -1;          // of an unnamed operation; equal on all ranks that meet in one use
-  std::optional<SlotBuffer> slots;       // small: where all members put their data, with generation()
+  std::optional<SlotBuffer> slots;       // small: where all members write their data, with generation()
   bool large = false;                    // small, but reduced in two phases
   bool early = false;                    // early: leaders exchange their nodes' data from now on, with `serial`
   std::optional<SlotBuffer> node_slots;  // early: where the members of this node meet, if it has several

@@ -155,7 +155,7 @@ void UsesInFlight::EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationE
 // order of two loads suffices; for this rank's own it takes the fence since it wrote them.
 bool UsesInFlight::IsReady(int id, const SlotBuffer& slots, bool large, uint64_t generation) const {
   if (large && slots.HasReduced(slots.self(), generation)) return slots.AllHaveReduced(generation);
-  if (!slots.AllHavePut(generation)) return false;
+  if (!slots.AllHaveWritten(generation)) return false;
   LoadLoadFence();
   return !counters_.IsRetired(id);
 }

@@ -5,7 +5,7 @@
 // Invariants, whenever the lock is free:
 // 1. A name with an id is the name that the table has at this id, and its description has the signature that was
 //    assigned.
-// 2. A use in flight is counted (it has arrived at the counter or put its data), or its description has been sent.
+// 2. A use in flight is counted (it has arrived at the counter or written its data), or its description has been sent.
 //    A counted use has an id; a described one has none until ASSIGN is read.
 // 3. Submit, the copy into the buffer and Arrive are one step under the lock. Otherwise the id could change its meaning
 //    under the arrival.
@@ -75,7 +75,7 @@ struct Name {
   // The use in flight; UsesInFlight changes these.
   Ticket ticket = 0;
   bool in_flight = false;
-  bool counted = false;  // it has arrived at the counter, or put its data, as `use`
+  bool counted = false;  // it has arrived at the counter, or written its data, as `use`
   size_t small_at = 0;   // its place among the small ones
 };
 
@@ -232,7 +232,7 @@ class UsesInFlight {
   std::vector<Ticket> Ready() const;
   // Returns the ranks whose shares of this rank's large operations are missing although all data are written.
   std::vector<int> AskForBells() const;
-  // Prefetches the lines to which this rank puts next.
+  // Prefetches the lines to which this rank writes next.
   void AskForNextLines(const Name& name) const { SlotsOf(name, name.use + 1).AskForLinesOf(name.set().position); }
   bool IsSmall(Ticket ticket) const {  // false if it has ended, or is described anew
     const Name* const name = Find(ticket);
@@ -258,7 +258,7 @@ class UsesInFlight {
   const BufferPool buffers_;
   const size_t one_phase_bytes_;
   Tickets<Name> tickets_;
-  std::vector<Name*> small_;  // put by this rank
+  std::vector<Name*> small_;  // written by this rank
   std::atomic<size_t> small_count_{0};
 };
 

@@ -92,8 +92,8 @@ class Negotiation {
   void CompleteLater(const Admission& admission);
 
   // ---- small operations
-  // True when this rank can go on: all have put their data or, once it has reduced its share, all have reduced theirs.
-  // A rank that finds this true after its own step wakes the others.
+  // True when this rank can go on: all have written their data or, once it has reduced its share, all have reduced
+  // theirs. A rank that finds this true after its own step wakes the others.
   bool IsReady(const Admission& admission) const {
     return in_flight_.IsReady(admission.id, *admission.slots, admission.large, admission.generation());
   }

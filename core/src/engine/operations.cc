@@ -42,14 +42,14 @@ void Record(Operations* operations, Operation* operation) {
 
 // ---- the data of small operations. Under the lock; nothing here allocates
 
-void PutSmall(const Operation& operation, bool wants_bell) {
+void WriteSmall(const Operation& operation, bool wants_bell) {
   const Span<const SlotTensor> tensors = operation.slot_tensors();
   const Admission& admission = operation.admission;
   SlotBuffer slots = *admission.slots;
   if (admission.large) {
-    slots.PutForOthers(tensors.begin(), tensors.size(), admission.generation(), wants_bell);
+    slots.WriteForOthers(tensors.begin(), tensors.size(), admission.generation(), wants_bell);
   } else {
-    slots.Put(tensors.begin(), tensors.size(), admission.generation(), wants_bell);
+    slots.Write(tensors.begin(), tensors.size(), admission.generation(), wants_bell);
   }
   RingFence();  // for bells, and for UsesInFlight::IsReady, which REQUIRES it
 }
@@ -184,10 +184,10 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
     ++entered;
     CountBytes(size_bytes);
     Begin(operation.get(), Operation::State::kSubmitted);
-    by_ticket.Put(operation);
+    by_ticket.Insert(operation);
     Record(this, operation.get());
     if (admission.slots) {
-      PutSmall(*operation, wants_bell);
+      WriteSmall(*operation, wants_bell);
       if (negotiation.IsReady(admission)) {
         RingForSmall(*world, admission, *admission.set);
         complete = AdvanceSlots(this, admission.ticket);
@@ -240,7 +240,7 @@ bool Operations::EnterBorrowed(const RequestView& request, std::string_view name
     const SlotTensor& tensor = operation->slot_tensors()[0];
     ++entered;
     CountBytes(tensor.size_bytes());
-    PutSmall(*operation, /*wants_bell=*/false);
+    WriteSmall(*operation, /*wants_bell=*/false);
     Record(this, operation.get());  // after the write, to overlap with the transfer
     if (CompletesAtOnce(*this, *operation, *known, set)) {
       // A small one ends without another look at the clock.
@@ -257,7 +257,7 @@ bool Operations::EnterBorrowed(const RequestView& request, std::string_view name
       }
       admission.set = known->of->set;  // not earlier: counting references costs as much as the rest of this block
       Begin(operation.get(), Operation::State::kSubmitted);
-      by_ticket.Put(operation);
+      by_ticket.Insert(operation);
     }
   }
   *result = std::move(operation);

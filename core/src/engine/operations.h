@@ -35,14 +35,14 @@ namespace farandole {
 // Operations by ticket. One thread at a time.
 class OperationsByTicket {
  public:
-  // Empties and, if needed, allocates the place, so that Put does not throw.
+  // Empties and, if needed, allocates the place, so that Insert does not throw.
   void MakeRoom(size_t place) {
     if (place >= operations_.size()) operations_.resize(place + 1);
     // The negotiation has reused the place, but the driver has not taken its former operation yet.
     if (OperationPtr& before = operations_[place]) late_[before->admission.ticket] = std::move(before);
   }
   // REQUIRES: MakeRoom was called for the place of its ticket.
-  void Put(const OperationPtr& operation) {
+  void Insert(const OperationPtr& operation) {
     operations_[PlaceOf(operation->admission.ticket)] = operation;
     ++count_;
   }

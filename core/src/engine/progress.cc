@@ -52,7 +52,7 @@ void EnterInvited(Operations* operations, const Negotiation::Event& event) {
   operation->admission.ticket = event.items[0].ticket;
   operation->admission.set = event.set;
   operations->Begin(operation.get(), Operation::State::kSubmitted);
-  operations->by_ticket.Put(operation);
+  operations->by_ticket.Insert(operation);
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ MessageTag EarlySum::Tag() const {
 
 void EarlySum::WriteInput() const {
   SlotBuffer slots = this->slots();
-  slots.Put(tensors_.data(), tensors_.size(), admission().generation());
+  slots.Write(tensors_.data(), tensors_.size(), admission().generation());
 }
 
 // A rank that has joined sends zeros.

@@ -45,7 +45,7 @@ class EarlySum {
 
   // ---- inside the node. REQUIRES: collects()
   void WriteInput() const;  // into this rank's slot
-  bool HasAllInputs() const { return slots().AllHavePut(admission().generation()); }
+  bool HasAllInputs() const { return slots().AllHaveWritten(admission().generation()); }
   bool HasResult() const { return slots().HasResult(admission().generation()); }
   void GiveUp() const { slots().AnnounceResult(admission().generation(), /*is_given_up=*/true); }
   bool HasGivenUp() const { return slots().HasGivenUp(admission().generation()); }

@@ -39,8 +39,8 @@ void SlotBuffer::AskForLinesOf(int member) const {
   for (size_t at = 0; at < stride_bytes_; at += kLineBytes) AskForLine(lines + at);
 }
 
-void SlotBuffer::Put(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell) {
-  FRD_FAILPOINT("slots.put");
+void SlotBuffer::Write(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell) {
+  FRD_FAILPOINT("slots.write");
   std::byte* at = payload_to_write(self_);
   for (size_t i = 0; i < tensor_count; ++i) {
     const size_t size_bytes = tensors[i].size_bytes();
@@ -65,8 +65,8 @@ SlotBuffer::Elements SlotBuffer::ShareOf(const SlotTensor& tensor, size_t index,
   return {first, end - first};
 }
 
-void SlotBuffer::PutForOthers(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell) {
-  FRD_FAILPOINT("slots.put");
+void SlotBuffer::WriteForOthers(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell) {
+  FRD_FAILPOINT("slots.write");
   std::byte* at = payload_to_write(self_);
   for (size_t i = 0; i < tensor_count; ++i) {
     const SlotTensor& tensor = tensors[i];
@@ -87,10 +87,10 @@ void SlotBuffer::PutForOthers(const SlotTensor* tensors, size_t tensor_count, ui
 // Its own line comes first, which is up to twice as fast for the smallest payloads: presumably the processor loads its
 // own line early, while the other is on its way, and again when another core has looked at it meanwhile
 // (docs/benchmarks/shared-memory.md#prefetching).
-bool SlotBuffer::AllHavePut(uint64_t generation) const {
-  if (!HasPut(self_, generation)) return false;
+bool SlotBuffer::AllHaveWritten(uint64_t generation) const {
+  if (!HasWritten(self_, generation)) return false;
   for (int m = 0; m < member_count_; ++m) {
-    if (m != self_ && !HasPut(m, generation)) return false;
+    if (m != self_ && !HasWritten(m, generation)) return false;
   }
   return true;
 }

@@ -6,9 +6,9 @@
 //
 // A small payload and its generation share a cache line, so only one line crosses between two members.
 //
-//   one phase    Put; AllHavePut; every member reduces all slots by itself (collectives/slot_reduction.h)
-//   two phases   PutForOthers; AllHavePut; each member reduces one share of the elements for all, then PublishShare;
-//                AllHaveReduced; each copies the others' shares. For payloads above kMostInOnePhase
+//   one phase    Write; AllHaveWritten; every member reduces all slots by itself (collectives/slot_reduction.h)
+//   two phases   WriteForOthers; AllHaveWritten; each member reduces one share of the elements for all, then
+//                PublishShare; AllHaveReduced; each copies the others' shares. For payloads above kMostInOnePhase
 //
 // Thread safety: one thread at a time uses the slot of a member; SlotBuffer points into the node's segment and owns no
 // memory.
@@ -16,15 +16,15 @@
 // Invariants:
 // 1. A member stores its generation last (release), and reads the others' data only after it has seen theirs (acquire).
 // 2. Uses have the numbers 1, 2, 3 ..., and use k lies in buffer k mod 2. A member overwrites its slot for use k + 2
-//    only after use k + 1, in which it saw that all members had put k + 1; each puts k + 1 only after it has read all
-//    of use k. So while a member waits for k, another member's number in this buffer is k - 2 or k, never more.
+//    only after use k + 1, in which it saw that all members had written k + 1; each writes k + 1 only after it has read
+//    all of use k. So while a member waits for k, another member's number in this buffer is k - 2 or k, never more.
 // 3. In two phases only member m reads share m of the inputs and writes share m of the result. The result lies in the
 //    slot of the next member, over an input that nobody else reads. So the phases need no further memory.
 // 4. `reduced` is used only if the payload is not in the line.
 //
 // A node that is one of several has one more slot, for the result: its leader reduces the inputs, exchanges the partial
 // with other leaders, writes the result there, and announces it. The others read it instead of the inputs. The
-// invariants hold as before, since no member puts k + 1 before it has read the result of use k.
+// invariants hold as before, since no member writes k + 1 before it has read the result of use k.
 #pragma once
 
 #include <atomic>
@@ -50,7 +50,7 @@ struct SlotTensor {
 
 class SlotBuffer {
  public:
-  // A bit of the generation word: this member may sleep, so the one that puts or reduces last rings its bell.
+  // A bit of the generation word: this member may sleep, so the one that writes or reduces last rings its bell.
   static constexpr uint64_t kWantsBell = uint64_t{1} << 63;
 
   static size_t BytesFor(int member_count, size_t payload_bytes);
@@ -63,11 +63,11 @@ class SlotBuffer {
   // anything, so callers check the ticket under the lock.
   void Clear();
   // Writes this member's inputs. REQUIRES: this member has read everything of the use before.
-  void Put(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell = false);
-  // The number of the use that the member put last in this buffer; 0 before its first.
+  void Write(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell = false);
+  // The number of the use that the member wrote last in this buffer; 0 before its first.
   uint64_t LatestOf(int member) const { return line(member)->generation.load(std::memory_order_acquire) & ~kWantsBell; }
-  bool HasPut(int member, uint64_t generation) const { return LatestOf(member) == generation; }
-  bool AllHavePut(uint64_t generation) const;
+  bool HasWritten(int member, uint64_t generation) const { return LatestOf(member) == generation; }
+  bool AllHaveWritten(uint64_t generation) const;
 
   // ---- two phases. REQUIRES: CanShare(payload_bytes)
   static bool CanShare(size_t payload_bytes) { return payload_bytes > kInLineBytes; }
@@ -76,8 +76,8 @@ class SlotBuffer {
   };
   // The elements of tensor `index` of a payload that a member reduces for all.
   Elements ShareOf(const SlotTensor& tensor, size_t index, int member) const;
-  // As Put, without this member's own share, which it takes from its input.
-  void PutForOthers(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell);
+  // As Write, without this member's own share, which it takes from its input.
+  void WriteForOthers(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell);
   // This member has written its share of the result.
   void PublishShare(uint64_t generation) const { line(self_)->reduced.store(generation, std::memory_order_release); }
   bool HasReduced(int member, uint64_t generation) const {
@@ -87,15 +87,15 @@ class SlotBuffer {
   // Where the member's share of the result lies: in the slot of the next member (invariant 3).
   std::byte* slot_of_share(int member) const { return payload_to_write((member + 1) % member_count_); }
 
-  // Prefetches the lines to which this member will soon put, for a payload of one phase. The other members have read
-  // them, so without prefetching the put would wait until their caches release the lines; a larger copy hides that
+  // Prefetches the lines to which this member will soon write, for a payload of one phase. The other members have read
+  // them, so without prefetching the write would wait until their caches release the lines; a larger copy hides that
   // (docs/benchmarks/shared-memory.md#prefetching).
   void AskForLinesOf(int member) const;
 
   bool WantsBell(int member) const {
     return (line(member)->generation.load(std::memory_order_relaxed) & kWantsBell) != 0;
   }
-  // REQUIRES: this member has put, and no other thread changes its line.
+  // REQUIRES: this member has written, and no other thread changes its line.
   void AskForBell(int member) { line(member)->generation.fetch_or(kWantsBell); }
 
   // ---- the result, behind the parts of the members

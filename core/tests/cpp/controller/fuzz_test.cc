@@ -179,16 +179,16 @@ struct Member {
     if (!negotiation.Submit(ReadyDescription(description), &admission).ok()) return;
     latest = admission.ticket;
     if (admission.id < 0) return;
-    if (admission.slots) return Put(description, &admission);
+    if (admission.slots) return Write(description, &admission);
     const Negotiation::Arrived arrived = negotiation.Arrive(admission);
     if (arrived == Negotiation::Arrived::kRetired) negotiation.Redescribe(admission.ticket);
     if (arrived == Negotiation::Arrived::kLast && admission.early) early = admission;
     if (arrived == Negotiation::Arrived::kLast && !admission.early) negotiation.CompleteTogether(admission);
   }
-  void Put(const Description& description, Admission* admission) {
+  void Write(const Description& description, Admission* admission) {
     const float data[6] = {1, 2, 3, 4, 5, 6};
     const SlotTensor tensor{data, nullptr, DType::kFloat32, 6};
-    admission->slots->Put(&tensor, description.signature.tensors.size(), admission->generation());
+    admission->slots->Write(&tensor, description.signature.tensors.size(), admission->generation());
     if (negotiation.IsReady(*admission) && negotiation.IsSmall(admission->ticket))
       negotiation.EndSmall(admission->ticket);
   }
@@ -276,10 +276,10 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   ASSERT_TRUE(negotiation.Submit(ReadyDescription(Descriptions()[0]), &admission).ok());
   const float data[6] = {};
   const SlotTensor tensor{data, nullptr, DType::kFloat32, 6};
-  admission.slots->Put(&tensor, 1, admission.generation());
+  admission.slots->Write(&tensor, 1, admission.generation());
   ASSERT_TRUE(admission.slots->payload_is_in_line());  // so the memory begins with the first payload
   SlotBuffer other(admission.slots->payload_to_write(0), 2, sizeof data, /*self=*/1);
-  other.Put(&tensor, 1, admission.generation());
+  other.Write(&tensor, 1, admission.generation());
   ASSERT_TRUE(negotiation.IsReady(admission));
   ASSERT_TRUE(negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, 5), &events).ok());
   EXPECT_FALSE(negotiation.IsReady(admission)) << "the log says what it is worth";

@@ -119,7 +119,7 @@ bool SimulatedJob::Step(int r) {
     case 7:
       return AskForBells(r);
     case 8:
-      return DeliverPut(r);
+      return DeliverEarly(r);
     case 9:
       return TakeEarly(r);
     default:
@@ -137,7 +137,7 @@ bool SimulatedJob::Sweep() {
     while (DeliverToRank(r)) moved = true;
     while (Advance(r)) moved = true;
     while (TakeSmall(r)) moved = true;
-    while (DeliverPut(r)) moved = true;
+    while (DeliverEarly(r)) moved = true;
     while (TakeEarly(r)) moved = true;
     while (PerformWork(r)) moved = true;
     if (!complaint_.empty()) return true;
@@ -283,7 +283,7 @@ bool SimulatedJob::GoOn(Rank* rank, const std::shared_ptr<Operation>& operation)
   return true;
 }
 
-void SimulatedJob::PutLarge(Operation* operation) {
+void SimulatedJob::WriteLarge(Operation* operation) {
   const Admission& admission = operation->admission;
   for (const TensorSpec& tensor : operation->call.description.signature.tensors) {
     const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
@@ -293,7 +293,7 @@ void SimulatedJob::PutLarge(Operation* operation) {
   }
   SlotBuffer slots = *admission.slots;
   const std::vector<SlotTensor> tensors = operation->Tensors();
-  slots.PutForOthers(tensors.data(), tensors.size(), admission.generation(), random_() % 2 == 0);
+  slots.WriteForOthers(tensors.data(), tensors.size(), admission.generation(), random_() % 2 == 0);
 }
 
 // Returns whether the operation is complete.
@@ -317,15 +317,15 @@ void SimulatedJob::HandleTake(Rank* rank, Ticket ticket) {
 }
 
 // Delivers a PUT of a random rank that has sent one.
-bool SimulatedJob::DeliverPut(int r) {
+bool SimulatedJob::DeliverEarly(int r) {
   const int first = static_cast<int>(random_() % ranks_.size());
   for (int i = 0; i < size(); ++i) {
-    if (DeliverPutFrom((first + i) % size(), r)) return true;
+    if (DeliverEarlyFrom((first + i) % size(), r)) return true;
   }
   return false;
 }
 
-bool SimulatedJob::DeliverPutFrom(int from, int to) {
+bool SimulatedJob::DeliverEarlyFrom(int from, int to) {
   Rank& rank = *ranks_[static_cast<size_t>(to)];
   std::deque<Parcel>& queue = puts_[{from, to}];
   if (rank.gone || rank.paused || queue.empty()) return false;

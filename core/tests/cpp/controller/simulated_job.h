@@ -35,7 +35,7 @@ Layout MakeNodes(const std::vector<int>& sizes);
 // Bugs that a test can plant in a job, to see that the simulation finds them.
 enum class Planted {
   kNone,
-  kEarlyReady,    // a small operation is taken although one member has not put
+  kEarlyReady,    // a small operation is taken although one member has not written
   kSwappedOrder,  // the last rank reads batches backwards
   kNoValidation,  // the coordinator takes all descriptions for equal
   kHeadIsEnough,  // an early operation is reduced when all heads are here, without the data
@@ -102,12 +102,12 @@ class SimulatedJob {
   bool Collect(int r);
   bool Advance(int r);
   bool TakeSmall(int r);
-  void PutLarge(Operation* operation);
+  void WriteLarge(Operation* operation);
   bool ReduceLarge(Rank* rank, Operation* operation);
   bool GoOn(Rank* rank, const std::shared_ptr<Operation>& operation);
   void HandleTake(Rank* rank, Ticket ticket);
-  bool DeliverPut(int r);
-  bool DeliverPutFrom(int from, int to);
+  bool DeliverEarly(int r);
+  bool DeliverEarlyFrom(int from, int to);
   bool TakeEarly(int r);
   bool AskForBells(int r);
   bool Stick(int r);
@@ -126,11 +126,11 @@ class SimulatedJob {
   bool EnterHeld(Rank* rank);
   bool Enter(Rank* rank, const std::shared_ptr<Operation>& operation);
   bool EnterCall(Rank* rank, const std::shared_ptr<Operation>& operation);
-  void Put(const Operation& operation);
+  void Write(const Operation& operation);
   static void Fill(const Operation& operation, int64_t* elements, size_t count);
-  void PutIntoSlots(const Operation& operation, SlotBuffer slots, bool wants_bell);
+  void WriteIntoSlots(const Operation& operation, SlotBuffer slots, bool wants_bell);
   bool GoOnWithEarly(Rank* rank, const std::shared_ptr<Operation>& operation);
-  void PutToOthers(int r, const Operation& operation);
+  void SendToOthers(int r, const Operation& operation);
   static std::vector<std::pair<size_t, size_t>> TensorsOf(const Operation& operation);
   std::vector<int64_t> PartialOf(const Operation& operation) const;
   std::vector<int64_t> SumOfAll(const Rank& rank, const Operation& operation) const;
@@ -191,8 +191,8 @@ struct SimulatedJob::Operation {
   Admission admission;
   bool invited = false;
   std::vector<std::vector<int64_t>> inputs, sums;  // large: of each tensor
-  bool begun = false;                              // early: it has put what it puts
-  bool has_partial = false;                        // early: it has put its node's partial to the others
+  bool begun = false;                              // early: it has written what it writes
+  bool has_partial = false;                        // early: it has sent its node's partial to the others
   bool stuck_reported = false;
   std::vector<int64_t> counts;
   int set() const { return call.description.signature.set; }

@@ -116,7 +116,7 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
   }
   rank->in_flight[admission.ticket] = operation;
   if (admission.slots) {
-    admission.large ? PutLarge(operation.get()) : Put(*operation);
+    admission.large ? WriteLarge(operation.get()) : Write(*operation);
     if (random_() % 2 == 0 && IsReady(*rank, *operation)) GoOn(rank, operation);
   } else if (admission.id >= 0) {
     const Negotiation::Arrived arrived = rank->negotiation.Arrive(admission);
@@ -141,7 +141,7 @@ bool SimulatedJob::EnterCall(Rank* rank, const std::shared_ptr<Operation>& opera
   Name* const name = rank->negotiation.SubmitSmall(ReadyDescription(operation->call.description), &admission);
   if (name == nullptr) return false;
   admission.set = name->of->set;
-  admission.large ? PutLarge(operation.get()) : Put(*operation);
+  admission.large ? WriteLarge(operation.get()) : Write(*operation);
   const bool is_ready = rank->negotiation.IsReady(admission);
   if (is_ready && !admission.large) {
     rank->in_flight[admission.ticket] = operation;
@@ -156,8 +156,8 @@ bool SimulatedJob::EnterCall(Rank* rank, const std::shared_ptr<Operation>& opera
   return true;
 }
 
-void SimulatedJob::Put(const Operation& operation) {
-  PutIntoSlots(operation, *operation.admission.slots, random_() % 2 == 0);
+void SimulatedJob::Write(const Operation& operation) {
+  WriteIntoSlots(operation, *operation.admission.slots, random_() % 2 == 0);
 }
 
 // The data say whose they are and of which call: the rank at position p of n fills the elements p, p + n, p + 2n ...
@@ -168,7 +168,7 @@ void SimulatedJob::Fill(const Operation& operation, int64_t* elements, size_t co
     elements[i] = static_cast<int64_t>(operation.call.tag);
 }
 
-void SimulatedJob::PutIntoSlots(const Operation& operation, SlotBuffer slots, bool wants_bell) {
+void SimulatedJob::WriteIntoSlots(const Operation& operation, SlotBuffer slots, bool wants_bell) {
   const Signature& signature = operation.call.description.signature;
   std::vector<std::vector<int64_t>> data;
   std::vector<SlotTensor> tensors;
@@ -178,7 +178,7 @@ void SimulatedJob::PutIntoSlots(const Operation& operation, SlotBuffer slots, bo
     Fill(operation, values.data(), elements);
     tensors.push_back({values.data(), nullptr, tensor.dtype, elements});
   }
-  slots.Put(tensors.data(), tensors.size(), operation.admission.generation(), wants_bell);
+  slots.Write(tensors.data(), tensors.size(), operation.admission.generation(), wants_bell);
 }
 
 // ---- early operations, as EarlySum (execution/early_sum.h) and EarlySums do them
@@ -189,13 +189,13 @@ bool SimulatedJob::GoOnWithEarly(Rank* rank, const std::shared_ptr<Operation>& o
   const bool leads = admission.set->member() == 0;
   if (!operation->begun) {
     operation->begun = true;
-    if (admission.node_slots) PutIntoSlots(*operation, *admission.node_slots, false);
+    if (admission.node_slots) WriteIntoSlots(*operation, *admission.node_slots, false);
     return true;
   }
-  const bool collected = !admission.node_slots || admission.node_slots->AllHavePut(admission.generation());
+  const bool collected = !admission.node_slots || admission.node_slots->AllHaveWritten(admission.generation());
   if (leads && collected && !operation->has_partial) {
     operation->has_partial = true;
-    PutToOthers(rank->number, *operation);
+    SendToOthers(rank->number, *operation);
     return true;
   }
   if (leads && operation->has_partial && HasAll(*rank, *operation)) {
@@ -263,7 +263,7 @@ void SimulatedJob::EndEarly(Rank* rank, const std::shared_ptr<Operation>& operat
 }
 
 // Some ranks send a head alone first, and their data later.
-void SimulatedJob::PutToOthers(int r, const Operation& operation) {
+void SimulatedJob::SendToOthers(int r, const Operation& operation) {
   const Admission& admission = operation.admission;
   const std::vector<int64_t> data = PartialOf(operation);
   for (int g = 0; g < admission.set->layout.node_count(); ++g) {
@@ -420,7 +420,7 @@ void SimulatedJob::HandleLeft(Rank* rank, int left) {
   ++rank->lefts_seen;
   // The connections of its node end, or say that it has left, after what was sent for its operations.
   for (int member : layout_.nodes[static_cast<size_t>(layout_.node_of[static_cast<size_t>(left)])]) {
-    while (DeliverPutFrom(member, rank->number)) continue;
+    while (DeliverEarlyFrom(member, rank->number)) continue;
   }
   for (const auto& [ticket, operation] : rank->in_flight) {
     const bool took_part = CallOf(operation->call.tag, left) != nullptr;
@@ -435,7 +435,7 @@ void SimulatedJob::HandleLeft(Rank* rank, int left) {
 // As EarlySums::MayHaveSent has it.
 bool SimulatedJob::WillComplete(const Rank& rank, const Admission& admission, int left) const {
   const ProcessSet& set = *admission.set;
-  if (admission.node_slots && !admission.node_slots->AllHavePut(admission.generation())) return false;
+  if (admission.node_slots && !admission.node_slots->AllHaveWritten(admission.generation())) return false;
   const int node = set.layout.node_of[static_cast<size_t>(set.PositionOf(left))];
   if (node == set.node() || set.member() != 0) return true;
   const auto found = rank.early.find({admission.serial, admission.generation(), set.LeaderOf(node)});
@@ -460,7 +460,7 @@ bool SimulatedJob::IsReady(const Rank& rank, const Operation& operation) const {
   if (planted_ != Planted::kEarlyReady) return false;
   int here = 0;
   for (int p = 0; p < operation.admission.set->size(); ++p)
-    here += operation.admission.slots->HasPut(p, operation.admission.generation());
+    here += operation.admission.slots->HasWritten(p, operation.admission.generation());
   return here >= operation.admission.set->size() - 1;
 }
 

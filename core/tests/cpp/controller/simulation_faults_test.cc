@@ -60,7 +60,7 @@ int WaitsOfRank0(const std::vector<int>& nodes, int dead, uint64_t last_seed, ui
   return waited;
 }
 
-// It has put its data, and not reduced its share. (With an even seed, all small operations take two phases.)
+// It has written its data, and not reduced its share. (With an even seed, all small operations take two phases.)
 TEST(DeathBetweenTwoPhases, IsSeenByTheOtherRank) { EXPECT_GT(WaitsOfRank0({2}, 1, 200, 2, 4), 50); }
 
 // No member of its node is left to say that it is missing.

@@ -50,11 +50,11 @@ struct Place {
   const char* failpoint;
 };
 
-constexpr const char* kInNode[] = {"board.arrive", "native.put", "native.make", "native.combine", "native.finish"};
-constexpr const char* kSmall[] = {"slots.put", "slots.reduce"};  // where all ranks are one node
+constexpr const char* kInNode[] = {"board.arrive", "native.write", "native.make", "native.combine", "native.finish"};
+constexpr const char* kSmall[] = {"slots.write", "slots.reduce"};  // where all ranks are one node
 constexpr const char* kBetween[] = {"native.exchange", "run.reduce", "link.send", "link.recv"};
 constexpr const char* kEarly[] = {"early.send", "early.recv"};
-constexpr const char* kEarlyInNode[] = {"slots.put", "early.partial", "early.result"};
+constexpr const char* kEarlyInNode[] = {"slots.write", "early.partial", "early.result"};
 
 std::vector<Place> Places() {
   std::vector<Place> places;
@@ -65,7 +65,7 @@ std::vector<Place> Places() {
   // In the first of these worlds rank 1, the one that dies, leads its node, in the second it does not.
   for (const char* point : kEarly) places.push_back({{1, 2}, point});
   for (const char* point : kEarlyInNode) places.push_back({{1, 2}, point});
-  places.push_back({{2, 1}, "slots.put"});
+  places.push_back({{2, 1}, "slots.write"});
   for (const char* point : {"board.arrive", "native.finish"}) places.push_back({{1, 1}, point});
   return places;
 }

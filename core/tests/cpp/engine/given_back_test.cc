@@ -128,7 +128,7 @@ TEST_P(GivenBackTest, NothingIsWrittenAfterALossInAnyMoveOfTheLoopback) {
 }
 
 TEST_P(GivenBackTest, NothingIsWrittenAfterALossAtAnyStepOverSockets) {
-  for (const char* point : {"link.send", "link.recv", "run.reduce", "native.exchange", "native.put", "native.make",
+  for (const char* point : {"link.send", "link.recv", "run.reduce", "native.exchange", "native.write", "native.make",
                             "native.combine", "native.finish"}) {
     const bool only_in_nodes = std::string(point) != "native.finish" && std::string(point).rfind("native", 0) == 0 &&
                                std::string(point) != "native.exchange";

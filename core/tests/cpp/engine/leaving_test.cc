@@ -171,7 +171,7 @@ TEST(LeavingTest, WhoWaitsForItsDataDoesNotTakeItForDead) {
 }
 
 // The data are in the socket, and rank 2 reads it after rank 1 has left.
-TEST(LeavingTest, WhatItHasPutIsTakenAfterItHasLeft) {
+TEST(LeavingTest, WhatItHasWrittenIsTakenAfterItHasLeft) {
   Hold hold;
   std::atomic<bool> has_left{false};
   RunRanks({1, 1, 1}, [&](Engine& engine) {

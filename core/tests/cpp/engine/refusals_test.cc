@@ -79,7 +79,7 @@ TEST_P(RefusalTest, RemovingASetThatIsNotThereIsInvalid) {
 TEST_P(RefusalTest, ASetIsRemovedBehindItsOperationsWhoseDataStillMove) {
   constexpr size_t kCount = 1 << 20;
   constexpr int kSums = 3;
-  ASSERT_TRUE(SetFailpoints("native.put=delay:5;native.make=delay:5").ok());
+  ASSERT_TRUE(SetFailpoints("native.write=delay:5;native.make=delay:5").ok());
   Run([&](Engine& engine) {
     const std::vector<int64_t> ranks = engine.size() == 1 ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1};
     for (int round = 0; round < 2; ++round) {

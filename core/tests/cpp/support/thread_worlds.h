@@ -106,8 +106,8 @@ inline std::vector<std::unique_ptr<World>> ThreadWorlds(const std::vector<int>& 
   return worlds;
 }
 
-// Connects the worlds by a loopback in place of sockets. It takes no puts, so operations must not be early: no name is
-// used twice for an allreduce.
+// Connects the worlds by a loopback in place of sockets. It takes no early messages: no name
+// is used twice for an allreduce.
 inline std::shared_ptr<LoopbackNet> ConnectByLoopback(const std::vector<std::unique_ptr<World>>& worlds,
                                                       uint32_t seed) {
   auto net = std::make_shared<LoopbackNet>(static_cast<int>(worlds.size()), seed);

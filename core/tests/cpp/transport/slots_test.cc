@@ -40,7 +40,7 @@ size_t BytesOf(const std::vector<Part>& parts) {
   return bytes;
 }
 
-// The bytes that `member` puts into use `use` of the payload `key`. They are arbitrary, but every member can compute
+// The bytes that `member` writes into use `use` of the payload `key`. They are arbitrary, but every member can compute
 // them.
 std::string InputOf(uint32_t key, uint64_t use, int member, const std::vector<Part>& parts) {
   std::string input(BytesOf(parts), '\0');
@@ -99,15 +99,15 @@ std::string Allreduce(Payload& payload, uint64_t use, int member, std::string in
   SlotBuffer& slots = payload.BufferOf(member, use);
   const std::vector<SlotTensor> tensors = TensorsOf(payload.parts, input.data(), input.data());
   if (SlotBuffer::CanShare(input.size()) && use / 2 % 2 == 0) {
-    slots.PutForOthers(tensors.data(), tensors.size(), use, /*wants_bell=*/false);
-    Yield([&] { return slots.AllHavePut(use); });
+    slots.WriteForOthers(tensors.data(), tensors.size(), use, /*wants_bell=*/false);
+    Yield([&] { return slots.AllHaveWritten(use); });
     ReduceShare(slots, reduce, scale, tensors.data(), tensors.size(), use);
     Yield([&] { return slots.AllHaveReduced(use); });
     CopyShares(slots, tensors.data(), tensors.size());
     return input;
   }
-  slots.Put(tensors.data(), tensors.size(), use);
-  Yield([&] { return slots.AllHavePut(use); });
+  slots.Write(tensors.data(), tensors.size(), use);
+  Yield([&] { return slots.AllHaveWritten(use); });
   const bool reads_own = use % 3 != 0;  // both kinds, with both buffers
   ReduceSlots(slots, reduce, scale, tensors.data(), tensors.size(), reads_own ? member : kNoMember);
   return input;
@@ -185,15 +185,15 @@ TEST(Slots, AMemberWithoutMemoryContributesZerosAndGetsNoResult) {
     SlotBuffer& first = payload.BufferOf(0, use);
     SlotBuffer& second = payload.BufferOf(1, use);
     if (use % 2 == 0) {
-      first.PutForOthers(mine.data(), mine.size(), use, false);
-      second.PutForOthers(none.data(), none.size(), use, false);
+      first.WriteForOthers(mine.data(), mine.size(), use, false);
+      second.WriteForOthers(none.data(), none.size(), use, false);
       ReduceShare(first, ReduceOp::kSum, {}, mine.data(), mine.size(), use);
       ReduceShare(second, ReduceOp::kSum, {}, none.data(), none.size(), use);
       CopyShares(first, mine.data(), mine.size());
       CopyShares(second, none.data(), none.size());
     } else {
-      first.Put(mine.data(), mine.size(), use);
-      second.Put(none.data(), none.size(), use);
+      first.Write(mine.data(), mine.size(), use);
+      second.Write(none.data(), none.size(), use);
       ReduceSlots(first, ReduceOp::kSum, {}, mine.data(), mine.size(), use == 1 ? 0 : kNoMember);
       ReduceSlots(second, ReduceOp::kSum, {}, none.data(), none.size(), 1);
     }
@@ -201,23 +201,23 @@ TEST(Slots, AMemberWithoutMemoryContributesZerosAndGetsNoResult) {
   EXPECT_EQ(values, std::vector<int32_t>(2003, 7));
 }
 
-TEST(Slots, ReportsWhichMembersHavePut) {
+TEST(Slots, ReportsWhichMembersHaveWritten) {
   Payload payload(3, {{DType::kFloat32, 1}});
   float value = 1;
   const SlotTensor tensor{&value, &value, DType::kFloat32, 1};
   const SlotBuffer& slots = payload.BufferOf(0, 1);
-  payload.BufferOf(2, 1).Put(&tensor, 1, 1);
-  EXPECT_FALSE(slots.HasPut(0, 1));
-  EXPECT_TRUE(slots.HasPut(2, 1));
-  EXPECT_FALSE(slots.HasPut(2, 3));
-  EXPECT_FALSE(slots.AllHavePut(1));
-  payload.BufferOf(0, 1).Put(&tensor, 1, 1);
-  payload.BufferOf(1, 1).Put(&tensor, 1, 1);
-  EXPECT_TRUE(slots.AllHavePut(1));
+  payload.BufferOf(2, 1).Write(&tensor, 1, 1);
+  EXPECT_FALSE(slots.HasWritten(0, 1));
+  EXPECT_TRUE(slots.HasWritten(2, 1));
+  EXPECT_FALSE(slots.HasWritten(2, 3));
+  EXPECT_FALSE(slots.AllHaveWritten(1));
+  payload.BufferOf(0, 1).Write(&tensor, 1, 1);
+  payload.BufferOf(1, 1).Write(&tensor, 1, 1);
+  EXPECT_TRUE(slots.AllHaveWritten(1));
 }
 
 // Each member's own object, and one of another member.
-TEST(Slots, SayTheSameToEachMemberOfWhoHasPut) {
+TEST(Slots, SayTheSameToEachMemberOfWhoHasWritten) {
   constexpr int kMembers = 3;
   const Memory memory(SlotBuffer::BytesFor(kMembers, sizeof(float)));
   std::vector<SlotBuffer> sides;
@@ -226,10 +226,11 @@ TEST(Slots, SayTheSameToEachMemberOfWhoHasPut) {
   const SlotTensor tensor{&value, &value, DType::kFloat32, 1};
   for (uint64_t use = 1; use <= 3; ++use) {
     for (int late = 0; late < kMembers; ++late) {
-      for (const SlotBuffer& side : sides) EXPECT_FALSE(side.AllHavePut(use)) << "use " << use << ", member " << late;
-      sides[static_cast<size_t>(late)].Put(&tensor, 1, use);
+      for (const SlotBuffer& side : sides)
+        EXPECT_FALSE(side.AllHaveWritten(use)) << "use " << use << ", member " << late;
+      sides[static_cast<size_t>(late)].Write(&tensor, 1, use);
     }
-    for (const SlotBuffer& side : sides) EXPECT_TRUE(side.AllHavePut(use)) << "use " << use;
+    for (const SlotBuffer& side : sides) EXPECT_TRUE(side.AllHaveWritten(use)) << "use " << use;
   }
 }
 
@@ -240,7 +241,7 @@ class TwoPhases : public testing::Test {
   static constexpr int kMembers = 3;
 
   SlotBuffer& slots(int member, uint64_t use = 1) { return payload_.BufferOf(member, use); }
-  void Put(int member, uint64_t use = 1) { slots(member, use).PutForOthers(&tensors_[member], 1, use, false); }
+  void Write(int member, uint64_t use = 1) { slots(member, use).WriteForOthers(&tensors_[member], 1, use, false); }
   void Reduce(int member, uint64_t use = 1) {
     ReduceShare(slots(member, use), ReduceOp::kSum, {}, &tensors_[member], 1, use);
   }
@@ -270,8 +271,8 @@ TEST_F(TwoPhases, TheSharesAreWholeLinesAndCoverEachElementOnce) {
 }
 
 TEST_F(TwoPhases, TheResultIsThereOnceAllHaveReduced) {
-  for (int member : {2, 0, 1}) Put(member);
-  EXPECT_TRUE(slots(0).AllHavePut(1));
+  for (int member : {2, 0, 1}) Write(member);
+  EXPECT_TRUE(slots(0).AllHaveWritten(1));
   for (int member : {1, 2}) Reduce(member);
   EXPECT_TRUE(slots(0).HasReduced(1, 1));
   EXPECT_FALSE(slots(0).HasReduced(0, 1));
@@ -284,21 +285,21 @@ TEST_F(TwoPhases, TheResultIsThereOnceAllHaveReduced) {
   }
 }
 
-// A fast member puts the next use while a slow one still copies this one.
+// A fast member writes the next use while a slow one still copies this one.
 TEST_F(TwoPhases, TheNextUseLeavesTheSharesOfThisOne) {
-  for (int member : {0, 1, 2}) Put(member);
+  for (int member : {0, 1, 2}) Write(member);
   for (int member : {0, 1, 2}) Reduce(member);
   for (int member : {1, 2}) {
     Copy(member);
-    Put(member, 2);
+    Write(member, 2);
   }
   Copy(0);
   EXPECT_EQ(values_[0], sums_);
-  EXPECT_FALSE(slots(1, 2).AllHavePut(2));
+  EXPECT_FALSE(slots(1, 2).AllHaveWritten(2));
 }
 
 TEST_F(TwoPhases, AMemberTakesItsOwnShareFromItsInputOnly) {
-  for (int member : {0, 1, 2}) Put(member);
+  for (int member : {0, 1, 2}) Write(member);
   const SlotBuffer::Elements share = slots(1).ShareOf(tensors_[1], 0, 1);
   reinterpret_cast<float*>(slots(1).payload_to_write(1))[share.first] = 100;  // nobody reads or writes this
   for (int member : {0, 1, 2}) Reduce(member);
@@ -308,10 +309,10 @@ TEST_F(TwoPhases, AMemberTakesItsOwnShareFromItsInputOnly) {
 }
 
 TEST_F(TwoPhases, AnotherOperationInTheSameMemoryHasNoSharesOfTheOneBefore) {
-  for (int member : {0, 1, 2}) Put(member);
+  for (int member : {0, 1, 2}) Write(member);
   for (int member : {0, 1, 2}) Reduce(member);
   slots(0).Clear();
-  EXPECT_FALSE(slots(0).AllHavePut(1));
+  EXPECT_FALSE(slots(0).AllHaveWritten(1));
   for (int member : {0, 1, 2}) EXPECT_FALSE(slots(0).HasReduced(member, 1));
 }
 
