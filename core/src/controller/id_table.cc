@@ -53,7 +53,7 @@ void BufferAllocator::Clear() {
 
 bool SeenNames::Add(const Description& description) {
   std::string name = description.name;
-  if (!description.named()) name.resize(name.rfind('.') + 1);  // all names of the window are one
+  if (!description.named()) name.resize(name.rfind('.') + 1);  // all names of the pool are one
   const size_t hash = std::hash<std::string>()(std::to_string(description.signature.set) + " " + name);
   const bool seen = latest_.count(hash) + before_.count(hash) > 0;
   latest_.insert(hash);

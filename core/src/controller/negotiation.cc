@@ -127,8 +127,8 @@ Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {
     return memory_.counters.LatestOf(member, id) == admission.generation();
   });
   if (all_mean) return Arrived::kLast;
-  // After a disagreement the sequence numbers of the ranks may differ by a window. Then the arrivals do not count, and
-  // the coordinator pairs the operations by their sequence numbers.
+  // After a disagreement the sequence numbers of the ranks may differ by a pool's size. Then the arrivals do not count,
+  // and the coordinator pairs the operations by their sequence numbers.
   memory_.counters.TakeBack(id, sharers);
   outbox_.Send(MessageKind::kStuck, id);
   return Arrived::kCounted;

@@ -74,7 +74,8 @@ std::string TitleOf(OpKind kind, int set, const std::string& name, int64_t seque
 bool IsTitleOf(const std::string& title, int set, const std::string& prefix);
 
 struct Description {
-  // The user's name, or for an unnamed operation "#<fingerprint of the signature>.<sequence number modulo a window>".
+  // The user's name, or for an unnamed operation "#<fingerprint of the signature>.<sequence number modulo the size of
+  // the pool>".
   std::string name;
   int64_t sequence_number = -1;  // unnamed operations: how many this rank had submitted before; -1 for named ones
   Signature signature;

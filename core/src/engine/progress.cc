@@ -189,7 +189,7 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
     case Negotiation::Event::kFailed:
       return EndWaiting(event.items[0].ticket, event.status);
     case Negotiation::Event::kNamesDiffer:
-      return operations_->naming.Widen(event.description.signature);
+      return operations_->naming.UseFullPool(event.description.signature);
     case Negotiation::Event::kRecalled:
       return early_.Recall(event.items[0].ticket);
     case Negotiation::Event::kIdRetired:

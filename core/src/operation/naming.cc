@@ -12,7 +12,7 @@ namespace {
 // and less memory passes through the caches (docs/benchmarks/shared-memory.md#names).
 constexpr size_t kMostNames = 64;
 constexpr int64_t kNamesBytes = 1 << 20;  // data of one rank under all names of a signature
-constexpr size_t kMostWindows = 1024;     // signatures remembered
+constexpr size_t kMaxPools = 1024;        // signatures remembered
 
 size_t NamesFor(const Signature& signature) {
   const int64_t bytes = signature.TotalBytes();
@@ -46,7 +46,7 @@ OperationPtr Naming::Name(const OperationPtr& operation) {
   Place& place = PlaceFor(request, next, operation->awaited);
   operation->SetName(place.name, next);
   ++next;
-  operation->awaited = latest_window_->size() == 1;
+  operation->awaited = latest_pool_->size() == 1;
   OperationPtr before = InFlight(place.latest);
   place.latest = operation;
   return before;
@@ -57,26 +57,26 @@ int64_t Naming::TakeNumber(int set) {
   return next_sequence_number_[set]++;
 }
 
-void Naming::Widen(const Signature& signature) {
+void Naming::UseFullPool(const Signature& signature) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto window = windows_.find(Fingerprint(signature));
-  if (window != windows_.end() && window->second.size() == 1) window->second.resize(NamesFor(signature));
+  const auto pool = pools_.find(Fingerprint(signature));
+  if (pool != pools_.end() && pool->second.size() == 1) pool->second.resize(NamesFor(signature));
 }
 
 // Consecutive calls usually have the same signature.
 template <typename AnyRequest>
 Naming::Place& Naming::PlaceFor(const AnyRequest& request, int64_t sequence_number, bool awaited) {
-  if (latest_window_ == nullptr || !Means(request, latest_signature_)) {
-    latest_window_ = nullptr;  // in case something throws before it matches latest_signature_ again
-    if (windows_.size() >= kMostWindows) ForgetIdleWindows();
+  if (latest_pool_ == nullptr || !Means(request, latest_signature_)) {
+    latest_pool_ = nullptr;  // in case something throws before it matches latest_signature_ again
+    if (pools_.size() >= kMaxPools) ForgetIdlePools();
     latest_signature_ = SignatureOf(request);
-    Window* const window = &windows_[Fingerprint(latest_signature_)];
-    if (window->empty()) window->resize(NamesForAwaited(latest_signature_));
-    latest_window_ = window;
+    Pool* const pool = &pools_[Fingerprint(latest_signature_)];
+    if (pool->empty()) pool->resize(NamesForAwaited(latest_signature_));
+    latest_pool_ = pool;
   }
-  if (!awaited && latest_window_->size() == 1) latest_window_->resize(NamesFor(latest_signature_));
-  const size_t at = static_cast<size_t>(sequence_number) % latest_window_->size();
-  Place& place = (*latest_window_)[at];
+  if (!awaited && latest_pool_->size() == 1) latest_pool_->resize(NamesFor(latest_signature_));
+  const size_t at = static_cast<size_t>(sequence_number) % latest_pool_->size();
+  Place& place = (*latest_pool_)[at];
   if (place.name.empty()) place.name = "#" + std::to_string(Fingerprint(latest_signature_)) + "." + std::to_string(at);
   return place;
 }
@@ -90,14 +90,14 @@ Naming::Turn::Turn(Naming* naming, const RequestView& request) : lock_(naming->m
   place_ = &place;
 }
 
-// A forgotten signature gets a new window later. That is safe, since none of its names is in flight.
-void Naming::ForgetIdleWindows() {
+// A forgotten signature gets a new pool later. That is safe, since none of its names is in flight.
+void Naming::ForgetIdlePools() {
   const auto is_in_use = [](const Place& place) { return InFlight(place.latest) != nullptr; };
-  for (auto it = windows_.begin(); it != windows_.end();) {
-    const Window& window = it->second;
-    it = std::any_of(window.begin(), window.end(), is_in_use) ? std::next(it) : windows_.erase(it);
+  for (auto it = pools_.begin(); it != pools_.end();) {
+    const Pool& pool = it->second;
+    it = std::any_of(pool.begin(), pool.end(), is_in_use) ? std::next(it) : pools_.erase(it);
   }
-  latest_window_ = nullptr;
+  latest_pool_ = nullptr;
 }
 
 SequenceNumbers Naming::sequence_numbers() const {

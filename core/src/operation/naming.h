@@ -1,7 +1,7 @@
 // Generates names for unnamed operations.
 //
 // Ranks pair their unnamed operations by sequence number, which counts per process set; changes of process sets count
-// in set 0. Each signature has a pool of names (a window), and an operation takes the one at its sequence number modulo
+// in set 0. Each signature has a pool of names, and an operation takes the one at its sequence number modulo
 // the size of the pool. So a program that repeats its calls, in any mix, reuses known names. If the name is still in
 // flight, the operation waits for it: ranks whose former operation is done already would not pick another name.
 //
@@ -32,7 +32,7 @@ class Naming {
   // Consumes and returns the sequence number of the set's next unnamed operation.
   int64_t TakeNumber(int set);
   // Gives this signature its full pool of names.
-  void Widen(const Signature& signature);
+  void UseFullPool(const Signature& signature);
 
   class Turn;  // names a borrowed operation
 
@@ -46,15 +46,15 @@ class Naming {
     std::string name;
     std::weak_ptr<Operation> latest;
   };
-  using Window = std::vector<Place>;  // the names of one signature
+  using Pool = std::vector<Place>;  // the names of one signature
   template <typename AnyRequest>
   Place& PlaceFor(const AnyRequest& request, int64_t sequence_number, bool awaited);
-  void ForgetIdleWindows();
+  void ForgetIdlePools();
 
   mutable std::mutex mutex_;
-  std::unordered_map<uint64_t, Window> windows_;  // by the signature's fingerprint
+  std::unordered_map<uint64_t, Pool> pools_;  // by the signature's fingerprint
   Signature latest_signature_;
-  Window* latest_window_ = nullptr;  // of latest_signature_
+  Pool* latest_pool_ = nullptr;  // of latest_signature_
   SequenceNumbers next_sequence_number_;
 };
 

@@ -54,7 +54,7 @@ class SimulatedJob {
   int size() const { return layout_.size(); }
   void set_time(Time time) { time_ = time; }
   // How many names the unnamed operations of one signature take in turn.
-  void set_window(int window) { window_ = window; }
+  void set_pool_size(int pool_size) { pool_size_ = pool_size; }
 
   // Every rank runs its script to the end, after the rest of the one before. Returns false when there is a complaint.
   bool Run(const Scripts& scripts);
@@ -175,7 +175,7 @@ class SimulatedJob {
   std::map<std::pair<int, int>, std::deque<Parcel>> puts_;  // by sender and receiver
   std::map<std::pair<uint64_t, int>, Call> calls_;          // by tag and rank, of all runs
   Time time_ = Time::kNever;
-  int window_ = 4;
+  int pool_size_ = 4;
   size_t messages_ = 0, descriptions_ = 0;
   bool was_log_full_ = false;
   std::string complaint_;
@@ -225,7 +225,7 @@ struct SimulatedJob::Rank {
   // What other ranks have sent early, by serial, generation and sender; empty: it is announced.
   std::map<std::tuple<uint32_t, uint64_t, int>, std::vector<int64_t>> early;
   SequenceNumbers sequence_numbers;
-  std::map<std::string, std::weak_ptr<Operation>> slots;  // the operations that use the names of the window
+  std::map<std::string, std::weak_ptr<Operation>> slots;  // the operations that use the names of the pool
   struct Held {
     std::shared_ptr<Operation> operation;
     std::weak_ptr<Operation> before;  // has its name

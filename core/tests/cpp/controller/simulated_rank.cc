@@ -98,7 +98,7 @@ std::shared_ptr<SimulatedJob::Operation> SimulatedJob::NameIt(Rank* rank, Descri
     return nullptr;
   }
   const std::string prefix = "#" + std::to_string(Fingerprint(description->signature)) + ".";
-  description->name = prefix + std::to_string(description->sequence_number % window_);
+  description->name = prefix + std::to_string(description->sequence_number % pool_size_);
   return rank->slots[description->name].lock();
 }
 

@@ -226,23 +226,25 @@ TEST_P(SeveralRanksTest, WhatSomeRanksRefuseFailsAndTheOthersAreInStep) {
   });
 }
 
-// A sequence number and the one a window later have one name, so ranks that differ in the first may meet in the second.
-TEST_P(SeveralRanksTest, RanksThatAreAWindowApartDoNotMeet) {
+// A sequence number and the one a pool's size later have one name, so ranks that differ in the first may meet in the
+// second.
+TEST_P(SeveralRanksTest, RanksThatAreAPoolApartDoNotMeet) {
   ForSeeds(20, [](SimulatedJob& job, uint64_t seed) {
-    const int window = seed % 4 == 0 ? 64 : 3;
+    const int pool_size = seed % 4 == 0 ? 64 : 3;
     job.set_time(seed % 2 == 0 ? Time::kAnytime : Time::kAtStandstill);
-    job.set_window(window);
+    job.set_pool_size(pool_size);
     const int odd = job.size() - 1;
     for (const int64_t common : {int64_t{8}, int64_t{1} << 16}) {
       Scripts scripts(job.size());
-      for (int i = 0; i < 2 * window; ++i) scripts.AllUnnamed(Sum("", common));
-      for (int i = 0; i < 3 * window; ++i) {
-        // They differ in the first window only: one rank arrives at the name with its sequence number, the other a
-        // window later.
-        scripts.On(scripts.Everyone(), [&](int rank) { return Sum("", i < window && rank == odd ? 9 : common); }, true);
+      for (int i = 0; i < 2 * pool_size; ++i) scripts.AllUnnamed(Sum("", common));
+      for (int i = 0; i < 3 * pool_size; ++i) {
+        // They differ in the first names of the pool only: one rank arrives at a name with its sequence number, the
+        // other with that of the name's next use.
+        scripts.On(
+            scripts.Everyone(), [&](int rank) { return Sum("", i < pool_size && rank == odd ? 9 : common); }, true);
       }
       EXPECT_TRUE(job.Run(scripts));
-      for (int rank = 0; rank < job.size(); ++rank) EXPECT_EQ(job.failed(rank), window) << "rank " << rank;
+      for (int rank = 0; rank < job.size(); ++rank) EXPECT_EQ(job.failed(rank), pool_size) << "rank " << rank;
     }
   });
 }
@@ -264,7 +266,7 @@ TEST_P(OneNodeTest, TheSteadyStateNeedsNoMessages) {
     const std::vector<Description> calls{Small("a"), Large("b"), Allgather("c", 2), Of(OpKind::kBarrier, "d")};
     EXPECT_GT(MessagesOf(&job, 2, calls), 0u);
     EXPECT_EQ(MessagesOf(&job, 20, calls), 0u);
-    job.set_window(64);
+    job.set_pool_size(64);
     const std::vector<Description> unnamed{Small(""), Large("")};
     EXPECT_GT(MessagesOf(&job, 2, unnamed, true), 0u);
     EXPECT_GT(MessagesOf(&job, 32, unnamed, true), 0u);
@@ -284,7 +286,7 @@ TEST_P(OneNodeTest, ANameThatWasUsedVeryOftenIsDescribedAnew) {
 
 TEST_P(OneNodeTest, AfterADisagreementOfUnnamedOperationsTheSteadyStateComesBack) {
   ForSeeds(5, [](SimulatedJob& job, uint64_t) {
-    job.set_window(64);
+    job.set_pool_size(64);
     EXPECT_GT(MessagesOf(&job, 64, {Small("")}, true), 0u);
     job.set_time(Time::kAnytime);
     Scripts scripts(job.size());

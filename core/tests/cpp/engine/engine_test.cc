@@ -56,11 +56,11 @@ TEST_P(EngineTest, NamedOperationsInDifferentOrderGiveTheSameResults) {
   });
 }
 
-// More than the names of a window are in flight on rank 0 before any other rank begins, and one at a time on the
+// More than the names of a pool are in flight on rank 0 before any other rank begins, and one at a time on the
 // others.
 TEST_P(EngineTest, AnyNumberOfUnnamedOperationsIsInFlight) {
   for (size_t count : {size_t{3}, size_t{20'000}}) {
-    constexpr int kSteps = 2, kInFlight = 70;  // a window has 64 names
+    constexpr int kSteps = 2, kInFlight = 70;  // a pool has 64 names
     std::atomic<int> begun{0};
     RunRanks(GetParam(), [&](Engine& engine) {
       for (int step = 0; step < kSteps; ++step) {
@@ -167,7 +167,7 @@ TEST_P(EngineTest, SixteenBitMinimumAndProductScaleAsOneNodeWould) {
   });
 }
 
-TEST_P(EngineTest, MoreUnnamedOperationsInFlightThanAWindowHasNames) {
+TEST_P(EngineTest, MoreUnnamedOperationsInFlightThanAPoolHasNames) {
   RunRanks(GetParam(), [](Engine& engine) {
     std::vector<std::vector<float>> values(150, Values<float>(engine.rank(), 6));
     std::vector<OperationPtr> operations(values.size());

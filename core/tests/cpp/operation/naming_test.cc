@@ -15,7 +15,7 @@ namespace {
 
 // Ranks are not equally far: one has to wait for a name that another finds free, and both must mean the same operation.
 TEST(NamingTest, ANameIsThatOfItsSequenceNumberWhateverIsInFlight) {
-  constexpr size_t kWindow = 64, kCalls = 3 * kWindow;
+  constexpr size_t kPoolSize = 64, kCalls = 3 * kPoolSize;
   Naming waiting, idle;
   std::vector<float> values(3);
   const auto make = [&] { return std::make_shared<Operation>(Make(OpKind::kAllreduce, {TensorOf(values, &values)})); };
@@ -26,7 +26,7 @@ TEST(NamingTest, ANameIsThatOfItsSequenceNumberWhateverIsInFlight) {
     done->CompleteAlone(Status::Ok(), true);
     in_flight.push_back(make());
     const OperationPtr before = waiting.Name(in_flight.back());
-    EXPECT_EQ(before, sequence_number < kWindow ? nullptr : in_flight[sequence_number - kWindow]);
+    EXPECT_EQ(before, sequence_number < kPoolSize ? nullptr : in_flight[sequence_number - kPoolSize]);
     EXPECT_EQ(in_flight.back()->name(), done->name());
     EXPECT_EQ(in_flight.back()->sequence_number(), static_cast<int64_t>(sequence_number));
   }
@@ -107,13 +107,13 @@ TEST(NamingTest, AwaitedOperationsHaveOneNameUntilOneIsNot) {
   EXPECT_NE(Named(&naming, has_no_slots, true)->name(), Named(&naming, has_no_slots, true)->name());
 }
 
-TEST(NamingTest, AWidenedWindowHasAllNames) {
+TEST(NamingTest, AFullPoolHasAllNames) {
   Naming naming;
   std::vector<float> values(3);
   const Request request = Make(OpKind::kAllreduce, {TensorOf(values, &values)});
-  naming.Widen(SignatureOf(request));  // of a signature that is not known
+  naming.UseFullPool(SignatureOf(request));  // of a signature that is not known
   const std::string name(Named(&naming, request, true)->name());
-  naming.Widen(SignatureOf(request));
+  naming.UseFullPool(SignatureOf(request));
   EXPECT_NE(Named(&naming, request, true)->name(), name);
 }
 
