@@ -169,8 +169,8 @@ FAULTS = [
     Fault(
         name="an unnamed operation does not wait for the one in flight under its name",
         path="core/src/operation/naming.cc",
-        before="  OperationPtr before = InFlight(place.latest);\n  place.latest = operation;\n",
-        after="  OperationPtr before = InFlight(place.latest);\n",
+        before="  OperationPtr before = InFlight(pooled.latest);\n  pooled.latest = operation;\n",
+        after="  OperationPtr before = InFlight(pooled.latest);\n",
         found_by="cpp NamingTest",
     ),
     Fault(

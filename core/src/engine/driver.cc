@@ -54,7 +54,7 @@ bool Driver::Wait(const OperationPtr& operation, int64_t limit_ms) {
       operations_->waiting.SleepUntil(may_go_on, left);
       continue;
     }
-    const Turn turn(this);
+    const DriveScope drives(this);
     if (BecomesDone(operation)) return true;
     Waiter waiter = Waiter::OfCaller(operations_->pauses);
     while (!operation->done()) {

@@ -37,12 +37,12 @@ class Driver {
   // Polls for a small operation, which needs no driver, for as long as a caller polls. Returns whether it is done.
   bool BecomesDone(const OperationPtr& operation) const;
   // A caller drives while this lives. REQUIRES: it has taken the ProgressLock.
-  class Turn {
+  class DriveScope {
    public:
-    explicit Turn(Driver* driver) : driver_(driver) { Disarm(driver_->world_->node->bell()); }
-    ~Turn() { driver_->ReleaseProgressLock(); }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
+    explicit DriveScope(Driver* driver) : driver_(driver) { Disarm(driver_->world_->node->bell()); }
+    ~DriveScope() { driver_->ReleaseProgressLock(); }
+    DriveScope(const DriveScope&) = delete;
+    DriveScope& operator=(const DriveScope&) = delete;
 
    private:
     Driver* const driver_;

@@ -309,10 +309,11 @@ bool Engine::RunOrBegin(const RequestView& request, OperationPtr* operation) {
   if (!backend_list_.only_ours() || Timeline::on() || Nvtx::on()) return false;
   try {
     if (request.name.empty()) {
-      Naming::Turn turn(&operations_->naming, request);
-      if (!turn.is_free() || !operations_->EnterBorrowed(request, turn.name(), turn.sequence_number(), operation))
+      Naming::Reservation reservation(&operations_->naming, request);
+      if (!reservation.is_free() ||
+          !operations_->EnterBorrowed(request, reservation.name(), reservation.sequence_number(), operation))
         return false;
-      turn.Take(*operation);
+      reservation.Commit(*operation);
     } else if (!operations_->EnterBorrowed(request, request.name, -1, operation)) {
       return false;
     }

@@ -43,12 +43,12 @@ OperationPtr Naming::Name(const OperationPtr& operation) {
     ++next;
     return nullptr;
   }
-  Place& place = PlaceFor(request, next, operation->awaited);
-  operation->SetName(place.name, next);
+  PooledName& pooled = FindName(request, next, operation->awaited);
+  operation->SetName(pooled.name, next);
   ++next;
   operation->awaited = latest_pool_->size() == 1;
-  OperationPtr before = InFlight(place.latest);
-  place.latest = operation;
+  OperationPtr before = InFlight(pooled.latest);
+  pooled.latest = operation;
   return before;
 }
 
@@ -65,7 +65,7 @@ void Naming::UseFullPool(const Signature& signature) {
 
 // Consecutive calls usually have the same signature.
 template <typename AnyRequest>
-Naming::Place& Naming::PlaceFor(const AnyRequest& request, int64_t sequence_number, bool awaited) {
+Naming::PooledName& Naming::FindName(const AnyRequest& request, int64_t sequence_number, bool awaited) {
   if (latest_pool_ == nullptr || !Means(request, latest_signature_)) {
     latest_pool_ = nullptr;  // in case something throws before it matches latest_signature_ again
     if (pools_.size() >= kMaxPools) ForgetIdlePools();
@@ -76,23 +76,24 @@ Naming::Place& Naming::PlaceFor(const AnyRequest& request, int64_t sequence_numb
   }
   if (!awaited && latest_pool_->size() == 1) latest_pool_->resize(NamesFor(latest_signature_));
   const size_t at = static_cast<size_t>(sequence_number) % latest_pool_->size();
-  Place& place = (*latest_pool_)[at];
-  if (place.name.empty()) place.name = "#" + std::to_string(Fingerprint(latest_signature_)) + "." + std::to_string(at);
-  return place;
+  PooledName& pooled = (*latest_pool_)[at];
+  if (pooled.name.empty())
+    pooled.name = "#" + std::to_string(Fingerprint(latest_signature_)) + "." + std::to_string(at);
+  return pooled;
 }
 
-Naming::Turn::Turn(Naming* naming, const RequestView& request) : lock_(naming->mutex_) {
+Naming::Reservation::Reservation(Naming* naming, const RequestView& request) : lock_(naming->mutex_) {
   const auto next = naming->next_sequence_number_.find(request.process_set);
   if (next == naming->next_sequence_number_.end()) return;
-  Place& place = naming->PlaceFor(request, next->second, /*awaited=*/true);
-  if (InFlight(place.latest)) return;
+  PooledName& pooled = naming->FindName(request, next->second, /*awaited=*/true);
+  if (InFlight(pooled.latest)) return;
   next_ = &next->second;
-  place_ = &place;
+  pooled_ = &pooled;
 }
 
 // A forgotten signature gets a new pool later. That is safe, since none of its names is in flight.
 void Naming::ForgetIdlePools() {
-  const auto is_in_use = [](const Place& place) { return InFlight(place.latest) != nullptr; };
+  const auto is_in_use = [](const PooledName& pooled) { return InFlight(pooled.latest) != nullptr; };
   for (auto it = pools_.begin(); it != pools_.end();) {
     const Pool& pool = it->second;
     it = std::any_of(pool.begin(), pool.end(), is_in_use) ? std::next(it) : pools_.erase(it);

@@ -34,7 +34,7 @@ class Naming {
   // Gives this signature its full pool of names.
   void UseFullPool(const Signature& signature);
 
-  class Turn;  // names a borrowed operation
+  class Reservation;  // names a borrowed operation
 
   SequenceNumbers sequence_numbers() const;
   // After a join: advances to the highest numbers of any rank.
@@ -42,13 +42,13 @@ class Naming {
   void Forget(int set);
 
  private:
-  struct Place {
+  struct PooledName {
     std::string name;
     std::weak_ptr<Operation> latest;
   };
-  using Pool = std::vector<Place>;  // the names of one signature
+  using Pool = std::vector<PooledName>;  // the names of one signature
   template <typename AnyRequest>
-  Place& PlaceFor(const AnyRequest& request, int64_t sequence_number, bool awaited);
+  PooledName& FindName(const AnyRequest& request, int64_t sequence_number, bool awaited);
   void ForgetIdlePools();
 
   mutable std::mutex mutex_;
@@ -58,26 +58,26 @@ class Naming {
   SequenceNumbers next_sequence_number_;
 };
 
-// Holds the lock of Naming, and with it the next name and sequence number for a request. Only Take consumes them: if a
-// borrowed operation cannot be entered, the operation that replaces it gets the same ones.
-class Naming::Turn {
+// Holds the lock of Naming, and with it the next name and sequence number for a request. Only Commit consumes them: if
+// a borrowed operation cannot be entered, the operation that replaces it gets the same ones.
+class Naming::Reservation {
  public:
-  Turn(Naming* naming, const RequestView& request);
+  Reservation(Naming* naming, const RequestView& request);
 
   // False if the name is in flight, and for the first operation of a set, whose name no rank knows yet.
-  bool is_free() const { return place_ != nullptr; }
+  bool is_free() const { return pooled_ != nullptr; }
   // REQUIRES: is_free()
-  const std::string& name() const { return place_->name; }
+  const std::string& name() const { return pooled_->name; }
   int64_t sequence_number() const { return *next_; }
-  void Take(const OperationPtr& operation) {  // null: it is done already
-    place_->latest = operation;
+  void Commit(const OperationPtr& operation) {  // null: it is done already
+    pooled_->latest = operation;
     ++*next_;
   }
 
  private:
   const std::lock_guard<std::mutex> lock_;
   int64_t* next_ = nullptr;
-  Place* place_ = nullptr;
+  PooledName* pooled_ = nullptr;
 };
 
 }  // namespace farandole

@@ -41,23 +41,23 @@ TEST(NamingTest, ACallTakesANumberOnlyOnceItIsEntered) {
   tensor.shape = {&shape, 1};
   RequestView view;
   view.tensors = {&tensor, 1};
-  EXPECT_FALSE(Naming::Turn(&naming, view).is_free()) << "no rank can know the name of the first operation";
+  EXPECT_FALSE(Naming::Reservation(&naming, view).is_free()) << "no rank can know the name of the first operation";
   EXPECT_EQ(naming.Name(std::make_shared<Operation>(request)), nullptr);
   std::vector<int64_t> numbers;
   std::string called;
   const OperationPtr goes_on = std::make_shared<Operation>(request);
   for (const bool enters : {false, true, false, true}) {
-    Naming::Turn turn(&naming, view);
-    ASSERT_TRUE(turn.is_free());
-    called = turn.name();
-    numbers.push_back(turn.sequence_number());
-    if (enters) turn.Take(goes_on);
+    Naming::Reservation reservation(&naming, view);
+    ASSERT_TRUE(reservation.is_free());
+    called = reservation.name();
+    numbers.push_back(reservation.sequence_number());
+    if (enters) reservation.Commit(goes_on);
   }
   EXPECT_EQ(numbers, (std::vector<int64_t>{1, 1, 2, 2}));
   OperationPtr next;
   for (int number = 3; number < 66; ++number) naming.Name(next = std::make_shared<Operation>(request));
   EXPECT_NE(next->name(), called);
-  EXPECT_FALSE(Naming::Turn(&naming, view).is_free()) << "the call that has this name goes on";
+  EXPECT_FALSE(Naming::Reservation(&naming, view).is_free()) << "the call that has this name goes on";
   next = std::make_shared<Operation>(request);
   EXPECT_EQ(naming.Name(next), goes_on);
   EXPECT_EQ(next->name(), called);
