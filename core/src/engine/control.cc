@@ -46,7 +46,7 @@ bool ControlPlane::Look(int timeout_ms) {
     }
     if (KindOf(tag) == TagKind::kDeath) {
       poller_.Forget(world_->pidfds[static_cast<size_t>(rank)].get());
-      signs_.gone.push_back(rank);
+      events_.gone.push_back(rank);
     }
   }
   for (int r = 0; r < world_->size; ++r) Flush(r);
@@ -62,12 +62,12 @@ bool ControlPlane::Receive(int rank) {
   if (coordinator_) {
     Coordinate(rank, messages);
   } else {
-    std::move(messages.begin(), messages.end(), std::back_inserter(signs_.messages));
+    std::move(messages.begin(), messages.end(), std::back_inserter(events_.messages));
   }
   if (!status.ok() && stream(rank).open()) {
     poller_.Forget(stream(rank).descriptor());
     stream(rank) = MessageStream();
-    signs_.closed.push_back(rank);
+    events_.closed.push_back(rank);
   }
   return any;
 }
@@ -78,7 +78,7 @@ void ControlPlane::Coordinate(int from, const std::vector<Bytes>& messages) {
   std::vector<Outgoing> answers;
   for (const Bytes& message : messages) {
     const Status status = coordinator_->OnMessage(from, message, &answers);
-    if (!status.ok()) signs_.ends.push_back({status, from});
+    if (!status.ok()) events_.ends.push_back({status, from});
   }
   coordinator_->Flush(&answers);
   for (const Outgoing& each : answers) Send(each.rank, each.message);
@@ -90,17 +90,17 @@ void ControlPlane::ToCoordinator(const std::vector<Bytes>& messages) {
   for (const Bytes& message : messages) Send(kCoordinatorRank, message);
 }
 
-// Keeps a message to this rank itself as a sign: a call of the negotiation here would come in the middle of a look. A
+// Keeps a message to this rank itself as an event: a call of the negotiation here would come in the middle of a look. A
 // rank that never reads would let its messages fill this rank's memory, so there is a limit.
 void ControlPlane::Send(int rank, const Bytes& message) {
-  if (rank == world_->rank) return signs_.messages.push_back(message);
+  if (rank == world_->rank) return events_.messages.push_back(message);
   MessageStream& to = stream(rank);
   if (!to.open()) return;
   to.Queue(message);
   Flush(rank);
   if (!to.open() || to.unsent_bytes() <= kMostUnsentBytes) return;
   const std::string unread = std::to_string(to.unsent_bytes() >> 10) + " KiB of messages about operations";
-  signs_.ends.push_back(
+  events_.ends.push_back(
       {Status(Code::kDeadline, world_->NameOf(rank), " has not read ", unread, " from rank ", world_->rank,
               ", more than may be kept for it; it may have been stopped, by SIGSTOP or a debugger"),
        -1});
@@ -114,7 +114,7 @@ void ControlPlane::Flush(int rank) {
   const Status flushed = to.Flush();
   if (flushed.ok()) return;
   to.DropQueue();
-  if (flushed.code() != Code::kPeerLost) signs_.ends.push_back({flushed, world_->rank});
+  if (flushed.code() != Code::kPeerLost) events_.ends.push_back({flushed, world_->rank});
 }
 
 void ControlPlane::Close() { CloseAll(&world_->control, kPatienceMs); }

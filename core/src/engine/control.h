@@ -1,11 +1,11 @@
 // The control plane carries messages between this rank and the coordinator, and reads all other descriptors.
 //
-//   rank r   negotiation --ToCoordinator--> connection to rank 0      connection to rank 0 --> Signs::messages
+//   rank r   negotiation --ToCoordinator--> connection to rank 0      connection to rank 0 --> Events::messages
 //   rank 0   the messages of all ranks --> Coordinator --> connections to the others; what is for rank 0 itself:
-//            Signs::messages
+//            Events::messages
 //
 // ProgressLoop owns the ControlPlane and calls it with the ProgressLock; any thread may call Sleep. Nothing here calls
-// back: ProgressLoop takes the Signs, and its actions may lead to new ones.
+// back: ProgressLoop takes the Events, and its actions may lead to new ones.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class ControlPlane {
   // something to do.
   bool Look(int timeout_ms = 0);
 
-  struct Signs {
+  struct Events {
     std::vector<Bytes> messages;  // of the coordinator to this rank's negotiation, in order
     std::vector<EpochEnd> ends;   // the epoch cannot go on
     std::vector<int> closed;      // ranks whose control connections have ended; their last messages are in `messages`
@@ -53,8 +53,8 @@ class ControlPlane {
 
     bool any() const { return !messages.empty() || !ends.empty() || !closed.empty() || !gone.empty(); }
   };
-  bool has_signs() const { return signs_.any(); }
-  Signs TakeSigns() { return std::exchange(signs_, {}); }
+  bool has_events() const { return events_.any(); }
+  Events TakeEvents() { return std::exchange(events_, {}); }
 
   // Sends messages of this rank's negotiation. The connection takes what it can; the rest follows in later looks.
   void ToCoordinator(const std::vector<Bytes>& messages);
@@ -75,7 +75,7 @@ class ControlPlane {
   std::optional<Coordinator> coordinator_;  // on rank 0
   Poller poller_;
   std::vector<uint64_t> tags_;  // of one look; a member, so that it keeps its memory
-  Signs signs_;
+  Events events_;
 };
 
 }  // namespace farandole

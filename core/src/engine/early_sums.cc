@@ -40,14 +40,14 @@ EarlySums::EarlySums(Operations* operations) : world_(operations->world), operat
   transport().Listen(this);
 }
 
-bool EarlySums::Advance(std::vector<HostCopies::Completed>* done, std::vector<Sign>* signs) {
+bool EarlySums::Advance(std::vector<HostCopies::Completed>* done, std::vector<PeerEvent>* events) {
   bool moved = BeginSubmitted();
   moved |= PollSlots();
   moved |= Runner::PollAll(&transport(), &completions_);
   moved |= std::exchange(is_woken_, false);
   if (moved) AdvanceAll(done);
   if (moved) ReportClosed();
-  signs->swap(signs_);
+  events->swap(events_);
   return moved;
 }
 
@@ -56,7 +56,7 @@ void EarlySums::AdvanceAll(std::vector<HostCopies::Completed>* done) {
   for (size_t i = 0; i < running_.size();) {
     bool is_done = false;
     const Status status = running_[i]->Advance(&is_done);
-    if (!status.ok()) signs_.push_back({world_->rank, Sign::kBroken, status});
+    if (!status.ok()) events_.push_back({world_->rank, PeerEvent::kBroken, status});
     if (!is_done) {
       ++i;
       continue;
@@ -134,7 +134,7 @@ bool EarlySums::PollSlots() {
 
 void EarlySums::StartExchange(EarlySum* sum) {
   const Status started = sum->StartExchange();
-  if (!started.ok()) signs_.push_back({world_->rank, Sign::kBroken, started});
+  if (!started.ok()) events_.push_back({world_->rank, PeerEvent::kBroken, started});
 }
 
 // ---- callbacks of the transport
@@ -147,7 +147,7 @@ Status EarlySums::OnArrival(int /*peer*/, const MessageTag& tag, bool* wanted) {
 
 void EarlySums::OnGoodbye(int peer, int left) {
   if (left < 0 || left >= world_->size) return;
-  if (left == peer) signs_.push_back({peer, Sign::kGoodbye});
+  if (left == peer) events_.push_back({peer, PeerEvent::kGoodbye});
   goodbyes_.emplace(peer, left);
 }
 
@@ -157,13 +157,14 @@ void EarlySums::OnMismatch(int peer, const Mismatch& mismatch) {
                " run the same operation in different ways: ", TextOf(peer, mismatch.theirs), ", ",
                TextOf(world_->rank, mismatch.ours),
                ". This is a bug in Farandole, please report it; FARANDOLE_ALGORITHM=direct on all ranks may avoid it");
-  signs_.push_back({peer, Sign::kBroken, status});
+  events_.push_back({peer, PeerEvent::kBroken, status});
 }
 
 void EarlySums::OnEnd(int peer, const Status& status) {
   if (status.code() == Code::kInternal)
-    signs_.push_back({world_->rank, Sign::kBroken, EndBecauseOf(*world_, status).status});
-  if (status.code() == Code::kMismatch) signs_.push_back({peer, Sign::kBroken, {Code::kPeerLost, status.message()}});
+    events_.push_back({world_->rank, PeerEvent::kBroken, EndBecauseOf(*world_, status).status});
+  if (status.code() == Code::kMismatch)
+    events_.push_back({peer, PeerEvent::kBroken, {Code::kPeerLost, status.message()}});
 }
 
 // ---- ending
@@ -212,7 +213,7 @@ void EarlySums::ReportClosed() {
     for (int node = 0; sum->leads() && node < sum->set().layout.node_count(); ++node) {
       const int leader = sum->set().LeaderOf(node);
       if (!sum->WaitsFor(node) || transport().CanSendEarly(leader)) continue;
-      if (reported_closed_.insert(leader).second) signs_.push_back({leader, Sign::kClosed});
+      if (reported_closed_.insert(leader).second) events_.push_back({leader, PeerEvent::kClosed});
     }
   }
 }

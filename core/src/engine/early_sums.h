@@ -27,7 +27,7 @@ class EarlySums final : private MessageSink {
  public:
   explicit EarlySums(Operations* operations);
 
-  struct Sign {
+  struct PeerEvent {
     enum Kind {
       kGoodbye,  // the rank leaves; everything that it has sent is here
       kClosed,   // the connection has ended, and an operation waits for it
@@ -39,7 +39,7 @@ class EarlySums final : private MessageSink {
   };
   // One pass: begins submitted operations, moves messages of both lanes, reduces. Appends operations that are complete.
   // Returns whether it moved something.
-  bool Advance(std::vector<HostCopies::Completed>* done, std::vector<Sign>* signs);
+  bool Advance(std::vector<HostCopies::Completed>* done, std::vector<PeerEvent>* events);
 
   // Another runner has polled the transport, and may have taken completions of these sums.
   void Wake() { is_woken_ = true; }
@@ -96,7 +96,7 @@ class EarlySums final : private MessageSink {
   Sums dropped_;              // the transport may still write to their memory until it is quiet
   bool is_woken_ = false;
   std::set<int> reported_closed_;
-  std::vector<Sign> signs_;                         // of this pass
+  std::vector<PeerEvent> events_;                   // of this pass
   std::set<std::pair<int, int>> goodbyes_;          // from, left
   std::vector<Transport::Completion> completions_;  // empty between passes; kept for its memory
 };

@@ -16,7 +16,7 @@ EpochEnd EndBecauseOf(const World& world, const Status& status) {
   return {{status.code(), world.NameOf(world.rank), ": ", status.message()}, world.rank};
 }
 
-// ---- signs and the verdict
+// ---- evidence, and whom it accuses
 
 EpochEnd FailureMonitor::OnLeft(int rank) {
   liveness_.OnLeft(rank, Now());
@@ -36,18 +36,18 @@ bool FailureMonitor::SuspectBroken() {
 }
 
 // A rank that said in the log that it leaves is leaving, even if this rank cannot read the log that far.
-std::optional<EpochEnd> FailureMonitor::Judge(TimePoint now) {
+std::optional<EpochEnd> FailureMonitor::FindFailure(TimePoint now) {
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);
     for (int rank : operations_->negotiation.Leaving()) liveness_.OnLeaving(rank);
   }
-  const auto verdict = liveness_.Judge(now);
-  if (!verdict) return std::nullopt;
-  const std::string name = world_->NameOf(verdict->rank);
-  const bool ended = verdict->sign == Liveness::Sign::kProcessEnded;
+  const auto failed = liveness_.FindFailedRank(now);
+  if (!failed) return std::nullopt;
+  const std::string name = world_->NameOf(failed->rank);
+  const bool ended = failed->evidence == Liveness::Evidence::kProcessEnded;
   const std::string what =
       ended ? name + " died" : "the connection to " + name + " was lost; it died or its network did";
-  return EpochEnd{{Code::kPeerLost, what, LookAt(verdict->rank)}, verdict->rank, !ended};
+  return EpochEnd{{Code::kPeerLost, what, LookAt(failed->rank)}, failed->rank, !ended};
 }
 
 // ---- the reason

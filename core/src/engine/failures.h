@@ -1,6 +1,6 @@
 // The failure monitor finds why an epoch ends, and because of which rank.
 //
-//   signs (control plane, early messages, backends) --> Liveness --> Judge: an EpochEnd, if a rank is to blame
+//   evidence (control plane, early messages, backends) --> Liveness --> FindFailure: an EpochEnd, if a rank is to blame
 //   an EpochEnd that this rank finds                --> TellNode: the abort word, which all members read: Told
 //   one that another rank may contradict             --> Hold, TakeOverdue: the other's counts, if it comes in time
 //   the first EpochEnd                              --> Break: Operations::broken, with which later calls are refused
@@ -38,16 +38,16 @@ class FailureMonitor {
 
   explicit FailureMonitor(Operations* operations) : world_(operations->world), operations_(operations) {}
 
-  // Takes the signs of connections and processes, in the order in which this rank sees them.
+  // Takes the evidence of connections and processes, in the order in which this rank sees them.
   Liveness& liveness() { return liveness_; }
   // Notes that the rank has left in good order. Returns the reason with which operations fail that still wait for it.
   EpochEnd OnLeft(int rank);
-  // Call it when a backend has failed. Returns true when ended connections explain it, or soon will; then Judge names
-  // the rank.
+  // Call it when a backend has failed. Returns true when ended connections explain it, or soon will; then FindFailure
+  // names the rank.
   bool SuspectBroken();
 
   // REQUIRES: the log is read as far as it can be, since a rank may have said there that it leaves.
-  std::optional<EpochEnd> Judge(TimePoint now);
+  std::optional<EpochEnd> FindFailure(TimePoint now);
 
   // Tells the node. Returns false when there is a reason already, since the first one counts.
   bool TellNode(const EpochEnd& failure);

@@ -84,7 +84,7 @@ void ProgressLoop::EndAfterException(const char* cause) {
   entering_.clear();
 }
 
-// Every pass polls what is cheap, and some poll descriptors. Data are handled before signs of an end, and signs before
+// Every pass polls what is cheap, and some poll descriptors. Data are handled before signs of an end, and these before
 // the log, so that what a rank did before its end counts first.
 bool ProgressLoop::Drive() noexcept {
   try {
@@ -93,18 +93,18 @@ bool ProgressLoop::Drive() noexcept {
       operations_->thrown = nullptr;
       return true;
     }
-    std::vector<EarlySums::Sign> signs;
-    bool moved = early_.Advance(&ended_, &signs);
-    FinishAll(&ended_);  // before the signs, since data may have arrived before the connection ended
-    for (const EarlySums::Sign& sign : signs) {
-      if (sign.kind == EarlySums::Sign::kGoodbye) failures_.liveness().OnGoodbye(sign.rank);
-      if (sign.kind == EarlySums::Sign::kClosed) failures_.liveness().OnConnectionClosed(sign.rank, Now());
-      if (sign.kind == EarlySums::Sign::kBroken) Abort({sign.status, sign.rank});
+    std::vector<EarlySums::PeerEvent> events;
+    bool moved = early_.Advance(&ended_, &events);
+    FinishAll(&ended_);  // before the events, since data may have arrived before the connection ended
+    for (const EarlySums::PeerEvent& event : events) {
+      if (event.kind == EarlySums::PeerEvent::kGoodbye) failures_.liveness().OnGoodbye(event.rank);
+      if (event.kind == EarlySums::PeerEvent::kClosed) failures_.liveness().OnConnectionClosed(event.rank, Now());
+      if (event.kind == EarlySums::PeerEvent::kBroken) Abort({event.status, event.rank});
     }
     const bool has_looked = std::exchange(has_looked_, false);
     if (has_looked || passes_++ % DescriptorInterval(*world_, *operations_, early_) == 0) {
       if (!has_looked) moved |= control_.Look();
-      ActOnSigns();
+      HandleEvents();
       Tick();
     }
     if (!withheld_.empty()) FinishWithheld();
@@ -122,7 +122,7 @@ bool ProgressLoop::Drive() noexcept {
     }
     FinishAll(&ended_);
     // A backend may fail because another rank is gone. Then connections that have ended, or soon will, show which rank
-    // that is, and Judge ends the epoch.
+    // that is, and CheckFailures ends the epoch.
     if (outcome.end && !(outcome.may_be_a_link && failures_.SuspectBroken()))
       Abort(failures_.FirstCauseOf(*outcome.end));
     if (outcome.moved) early_.Wake();
@@ -287,14 +287,14 @@ void ProgressLoop::OnLeft(int rank) {
 
 // Messages come first: a rank that leaves in good order says so before its connection and its process end. Ends of
 // processes are judged together, since one may be the cause of another.
-void ProgressLoop::ActOnSigns() {
-  while (control_.has_signs()) {
-    const ControlPlane::Signs signs = control_.TakeSigns();
-    for (const Bytes& message : signs.messages) Negotiate(&message);
-    for (const EpochEnd& end : signs.ends) Abort(end);
-    for (int rank : signs.closed) failures_.liveness().OnControlClosed(rank, Now());
-    for (int rank : signs.gone) failures_.liveness().OnProcessEnded(rank);
-    if (!signs.gone.empty()) Judge(Now());
+void ProgressLoop::HandleEvents() {
+  while (control_.has_events()) {
+    const ControlPlane::Events events = control_.TakeEvents();
+    for (const Bytes& message : events.messages) Negotiate(&message);
+    for (const EpochEnd& end : events.ends) Abort(end);
+    for (int rank : events.closed) failures_.liveness().OnControlClosed(rank, Now());
+    for (int rank : events.gone) failures_.liveness().OnProcessEnded(rank);
+    if (!events.gone.empty()) CheckFailures(Now());
   }
 }
 
@@ -321,7 +321,7 @@ bool ProgressLoop::SendOutgoing() {
   }
   operations_->messages_sent.fetch_add(messages.size());
   control_.ToCoordinator(messages);
-  ActOnSigns();  // on rank 0, the coordinator has answered
+  HandleEvents();  // on rank 0, the coordinator has answered
   return !messages.empty();
 }
 
@@ -337,7 +337,7 @@ void ProgressLoop::Tick() {
     world_->transport->AppendLinkFacts(&links);
     operations_->recorder->NoteLinks(links);
   }
-  Judge(now);
+  CheckFailures(now);
   EndIfOverdue(now);
   // A rank that leaves comes in the log after everything that it took part in. So operations that still wait will never
   // complete, unless they are a mismatch: that is reported by a message, which may come a little later.
@@ -347,10 +347,10 @@ void ProgressLoop::Tick() {
   if (const std::optional<EpochEnd> end = stalls_.Check(now, std::move(under_way))) Abort(*end);
 }
 
-void ProgressLoop::Judge(TimePoint now) {
+void ProgressLoop::CheckFailures(TimePoint now) {
   if (!failures_.liveness().suspects_somebody()) return;
   Negotiate(nullptr);  // a suspected rank may have said that it leaves
-  if (const std::optional<EpochEnd> end = failures_.Judge(now)) Abort(*end);
+  if (const std::optional<EpochEnd> end = failures_.FindFailure(now)) Abort(*end);
 }
 
 // ---- the end of operations

@@ -58,11 +58,11 @@ class ProgressLock {
   WaitList* const waiting_;
 };
 
-// Drives the parts that own this rank's state, and acts on what they return. A sign is a hint that a rank has ended; an
-// end is a reason to end the epoch.
+// Drives the parts that own this rank's state, and acts on what they return. An event may be evidence that a rank has
+// ended; an end is a reason to end the epoch.
 //
-//   EarlySums       messages; sums that begin at submission   -> complete operations, signs
-//   ControlPlane    control connections, poller, coordinator  -> messages for the negotiation, signs
+//   EarlySums       messages; sums that begin at submission   -> complete operations, events
+//   ControlPlane    control connections, poller, coordinator  -> messages for the negotiation, events
 //   WorkQueue       tasks, the active backend, device copies  -> ended operations, an end
 //   FailureMonitor  liveness, abort word, the reason          -> an end
 //   StallInspector  waits, their limit, the diagnosis         -> an end
@@ -105,11 +105,11 @@ class ProgressLoop {
   void OnLeft(int rank);
 
   // Each drives one part and acts on its results.
-  void ActOnSigns();
+  void HandleEvents();
   bool EnterDeferred();
   bool SendOutgoing();
   void Tick();
-  void Judge(TimePoint now);
+  void CheckFailures(TimePoint now);
   void AnnounceLeaving();
 
   // The end of operations.

@@ -10,7 +10,7 @@ constexpr int kCoordinatorRank = 0;
 
 }  // namespace
 
-// The end of a process is the stronger sign, so it replaces closed connections of that rank.
+// The end of a process is the stronger evidence, so it replaces closed connections of that rank.
 void Liveness::OnProcessEnded(int rank) {
   if (IsGoing(rank) || goodbyes_.count(rank) > 0) return;
   closed_.erase(rank);
@@ -26,7 +26,7 @@ void Liveness::OnControlClosed(int rank, TimePoint now) {
   Suspect(rank, now);
 }
 
-// Only the first sign of each rank counts, since the rank that fell silent first is to blame.
+// Only the first evidence against each rank counts, since the rank that fell silent first is to blame.
 void Liveness::Suspect(int rank, TimePoint now) {
   if (!IsGoing(rank) && ended_.count(rank) == 0) closed_.emplace(rank, now);
 }
@@ -34,7 +34,7 @@ void Liveness::Suspect(int rank, TimePoint now) {
 void Liveness::OnGoodbye(int rank) {
   goodbyes_.insert(rank);
   ended_.erase(rank);
-  // A closed control connection remains a sign, since LEAVING should have arrived on it.
+  // A closed control connection remains evidence, since LEAVING should have arrived on it.
   if (control_closed_.count(rank) == 0) closed_.erase(rank);
 }
 
@@ -50,24 +50,24 @@ void Liveness::OnLeft(int rank, TimePoint now) {
   if (!left_since_) left_since_ = now;
 }
 
-std::optional<Liveness::Verdict> Liveness::Judge(TimePoint now) {
-  Verdict verdict;
+std::optional<Liveness::FailedRank> Liveness::FindFailedRank(TimePoint now) {
+  FailedRank failed;
   if (!ended_.empty()) {
-    verdict = {*ended_.begin(), Sign::kProcessEnded};
-    ended_.erase(verdict.rank);
+    failed = {*ended_.begin(), Evidence::kProcessEnded};
+    ended_.erase(failed.rank);
   } else {
     auto blamed = closed_.find(kCoordinatorRank);
     if (blamed == closed_.end()) {
       blamed = std::min_element(closed_.begin(), closed_.end(),
                                 [](const auto& a, const auto& b) { return a.second < b.second; });
     }
-    if (blamed == closed_.end() || now < blamed->second + kSuspicion) return std::nullopt;
-    verdict = {blamed->first, Sign::kConnectionClosed};
+    if (blamed == closed_.end() || now < blamed->second + kSuspicionTimeout) return std::nullopt;
+    failed = {blamed->first, Evidence::kConnectionClosed};
     closed_.erase(blamed);
   }
-  return verdict;
+  return failed;
 }
 
-bool Liveness::WaitingIsVain(TimePoint now) const { return left_since_ && now >= *left_since_ + kSuspicion; }
+bool Liveness::WaitingIsVain(TimePoint now) const { return left_since_ && now >= *left_since_ + kSuspicionTimeout; }
 
 }  // namespace farandole

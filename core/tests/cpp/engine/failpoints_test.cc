@@ -99,7 +99,7 @@ class KilledAtStepTest : public testing::TestWithParam<Place> {};
 constexpr int kVictim = 1;
 
 // Returns 0 when the error was the right one.
-int Judge(const Status& status, int victim) {
+int CheckStatus(const Status& status, int victim) {
   const bool named = status.message().find("rank " + std::to_string(victim) + " ") != std::string::npos;
   if (status.code() == Code::kPeerLost && named) return 0;
   std::fprintf(stderr, "was told: %s\n", status.message().c_str());
@@ -113,7 +113,7 @@ int BeRank(WorldSpec spec, bool shares_memory, const std::string& failpoint) {
   Status status = Engine::Start(std::move(spec), settings, &engine);
   if (status.ok() && engine->rank() == kVictim) status = SetFailpoints(failpoint);
   for (int i = 0; i < 20 && status.ok(); ++i) status = PerformEach(*engine);
-  return Judge(status, kVictim);
+  return CheckStatus(status, kVictim);
 }
 
 void KillAtVisit(const Place& place, int visit) {
@@ -159,7 +159,7 @@ TEST(HalfAnAbortTest, IsNoReasonToWait) {
       engine.Shutdown();
     } else {
       const Status status = SubmitAndWait(engine, Make(OpKind::kAllreduce, {TensorOf(values, &values)}, name));
-      EXPECT_EQ(Judge(status, 1), 0);
+      EXPECT_EQ(CheckStatus(status, 1), 0);
     }
   });
 }
@@ -178,11 +178,11 @@ int BeRankOfHalfAStart(WorldSpec spec, const Settings& settings, const std::stri
   spec.shares_memory = settings.shares_memory;
   std::unique_ptr<World> world;
   Status status = Bootstrap(spec, After(std::chrono::seconds(20)), &world);
-  if (!status.ok()) return Judge(status, 0);  // rank 2
+  if (!status.ok()) return CheckStatus(status, 0);  // rank 2
   std::this_thread::sleep_for(kUntilRank2HasEnded);
   std::unique_ptr<Engine> engine;
   status = Engine::Start(std::move(world), settings, &engine);
-  return Judge(status.ok() ? PerformEach(*engine) : status, 0);
+  return CheckStatus(status.ok() ? PerformEach(*engine) : status, 0);
 }
 
 // For each rank, whether it shares memory with the others that do.

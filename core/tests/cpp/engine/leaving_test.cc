@@ -50,7 +50,7 @@ class Hold {
 };
 
 // Long enough for a connection that has ended to be taken for a death.
-void AwaitSuspicion() { std::this_thread::sleep_for(4 * Liveness::kSuspicion + FailureMonitor::kWordPatience); }
+void AwaitSuspicion() { std::this_thread::sleep_for(4 * Liveness::kSuspicionTimeout + FailureMonitor::kWordPatience); }
 
 Request Barrier(const std::string& name) { return Make(OpKind::kBarrier, {}, name); }
 
@@ -344,8 +344,8 @@ TEST(LeavingTest, AJoinWaitsForTheOperationsInWhichTheRankTakesPart) {
   });
 }
 
-// The rank has said on its data connections that it leaves, so their ends are no sign of a death. But its message to
-// rank 0 is lost with the connection. A rank that waits for it learns that.
+// The rank has said on its data connections that it leaves, so their ends are no evidence of a death. But its message
+// to rank 0 is lost with the connection. A rank that waits for it learns that.
 TEST(LeavingTest, WhoseWordIsLostIsMissedByThoseThatWaitForIt) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1, 1});
   BadConnection connection(&worlds[1]->control[0], &worlds[0]->control[1]);

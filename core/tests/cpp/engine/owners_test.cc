@@ -27,7 +27,7 @@ TEST(ControlPlaneTest, LastWordsAreThereWithTheEndOfTheirConnectionAndOfTheirPro
   ASSERT_TRUE(plane.Open().ok());
   plane.Look();  // finds that the connections can be written
   EXPECT_FALSE(plane.Look());
-  EXPECT_FALSE(plane.has_signs());
+  EXPECT_FALSE(plane.has_events());
   const Bytes first{1, 2, 3}, last{4};
   MessageStream& stream = worlds[0]->control[1];
   for (const Bytes& message : {first, last}) stream.Queue(message);
@@ -35,13 +35,13 @@ TEST(ControlPlaneTest, LastWordsAreThereWithTheEndOfTheirConnectionAndOfTheirPro
   stream = MessageStream();
   its_end.Reset();
   EXPECT_TRUE(plane.Look());
-  const ControlPlane::Signs signs = plane.TakeSigns();
-  EXPECT_EQ(signs.messages, (std::vector<Bytes>{first, last}));
-  EXPECT_EQ(signs.closed, std::vector<int>{0});
-  EXPECT_EQ(signs.gone, std::vector<int>{0});
-  EXPECT_TRUE(signs.ends.empty());
-  EXPECT_FALSE(plane.Look()) << "each sign comes once";
-  EXPECT_FALSE(plane.has_signs());
+  const ControlPlane::Events events = plane.TakeEvents();
+  EXPECT_EQ(events.messages, (std::vector<Bytes>{first, last}));
+  EXPECT_EQ(events.closed, std::vector<int>{0});
+  EXPECT_EQ(events.gone, std::vector<int>{0});
+  EXPECT_TRUE(events.ends.empty());
+  EXPECT_FALSE(plane.Look()) << "each event comes once";
+  EXPECT_FALSE(plane.has_events());
 }
 
 TEST(ControlPlaneTest, WhoSaysToRankZeroWhatItCannotReadIsToBlame) {
@@ -52,10 +52,10 @@ TEST(ControlPlaneTest, WhoSaysToRankZeroWhatItCannotReadIsToBlame) {
   stream.Queue({255, 255});
   ASSERT_TRUE(stream.Flush().ok());
   EXPECT_TRUE(plane.Look());
-  const ControlPlane::Signs signs = plane.TakeSigns();
-  ASSERT_EQ(signs.ends.size(), 1u);
-  EXPECT_EQ(signs.ends[0].culprit, 2);
-  EXPECT_FALSE(signs.ends[0].status.ok());
+  const ControlPlane::Events events = plane.TakeEvents();
+  ASSERT_EQ(events.ends.size(), 1u);
+  EXPECT_EQ(events.ends[0].culprit, 2);
+  EXPECT_FALSE(events.ends[0].status.ok());
 }
 
 // ---- WorkQueue
@@ -137,7 +137,7 @@ TEST(FailureMonitorTest, AnEndedConnectionIsBlamedWhenItsTimeIsOver) {
   worlds[1]->transport.reset();
   EXPECT_TRUE(failures.SuspectBroken());
   ASSERT_TRUE(failures.liveness().suspects_somebody());
-  const auto end = failures.Judge(Now() + Liveness::kSuspicion);
+  const auto end = failures.FindFailure(Now() + Liveness::kSuspicionTimeout);
   ASSERT_TRUE(end);
   EXPECT_EQ(end->culprit, 1);
   EXPECT_EQ(end->status.message().find("the connection to rank 1 (host host1, pid 1) was lost"), 0u);

@@ -1,4 +1,4 @@
-// Signs in any order, and the rank that is to blame.
+// Evidence in any order, and the rank that is to blame.
 #include "world/liveness.h"
 
 #include <gtest/gtest.h>
@@ -13,28 +13,28 @@ namespace farandole {
 namespace {
 
 using std::chrono::milliseconds;
-using Sign = Liveness::Sign;
+using Evidence = Liveness::Evidence;
 
 const TimePoint kStart = TimePoint(std::chrono::hours(1));
 
 TEST(LivenessTest, AProcessThatEndedIsDeadAtOnce) {
   Liveness liveness;
   liveness.OnProcessEnded(3);
-  const auto verdict = liveness.Judge(kStart);
-  ASSERT_TRUE(verdict);
-  EXPECT_EQ(verdict->rank, 3);
-  EXPECT_EQ(verdict->sign, Sign::kProcessEnded);
-  EXPECT_FALSE(liveness.Judge(kStart)) << "told once";
+  const auto failed = liveness.FindFailedRank(kStart);
+  ASSERT_TRUE(failed);
+  EXPECT_EQ(failed->rank, 3);
+  EXPECT_EQ(failed->evidence, Evidence::kProcessEnded);
+  EXPECT_FALSE(liveness.FindFailedRank(kStart)) << "told once";
 }
 
 TEST(LivenessTest, AClosedConnectionIsBlamedAfterTheSuspicionTime) {
   Liveness liveness;
   liveness.OnConnectionClosed(2, kStart);
-  EXPECT_FALSE(liveness.Judge(kStart + Liveness::kSuspicion - milliseconds(1)));
-  const auto verdict = liveness.Judge(kStart + Liveness::kSuspicion);
-  ASSERT_TRUE(verdict);
-  EXPECT_EQ(verdict->rank, 2);
-  EXPECT_EQ(verdict->sign, Sign::kConnectionClosed);
+  EXPECT_FALSE(liveness.FindFailedRank(kStart + Liveness::kSuspicionTimeout - milliseconds(1)));
+  const auto failed = liveness.FindFailedRank(kStart + Liveness::kSuspicionTimeout);
+  ASSERT_TRUE(failed);
+  EXPECT_EQ(failed->rank, 2);
+  EXPECT_EQ(failed->evidence, Evidence::kConnectionClosed);
 }
 
 TEST(LivenessTest, TheFirstToFallSilentIsToBlame) {
@@ -42,35 +42,35 @@ TEST(LivenessTest, TheFirstToFallSilentIsToBlame) {
   liveness.OnConnectionClosed(5, kStart);
   liveness.OnConnectionClosed(1, kStart + milliseconds(1));
   liveness.OnConnectionClosed(5, kStart + milliseconds(90));
-  EXPECT_EQ(liveness.Judge(kStart + Liveness::kSuspicion)->rank, 5);
+  EXPECT_EQ(liveness.FindFailedRank(kStart + Liveness::kSuspicionTimeout)->rank, 5);
 }
 
 TEST(LivenessTest, ASilentRankZeroIsAlwaysToBlame) {
   Liveness liveness;
   liveness.OnConnectionClosed(2, kStart);
   liveness.OnConnectionClosed(0, kStart + milliseconds(1));
-  EXPECT_FALSE(liveness.Judge(kStart + Liveness::kSuspicion)) << "it may still say why";
-  EXPECT_EQ(liveness.Judge(kStart + Liveness::kSuspicion + milliseconds(1))->rank, 0);
+  EXPECT_FALSE(liveness.FindFailedRank(kStart + Liveness::kSuspicionTimeout)) << "it may still say why";
+  EXPECT_EQ(liveness.FindFailedRank(kStart + Liveness::kSuspicionTimeout + milliseconds(1))->rank, 0);
   liveness.OnProcessEnded(3);
   liveness.OnProcessEnded(0);
-  EXPECT_EQ(liveness.Judge(kStart + Liveness::kSuspicion)->rank, 0);
+  EXPECT_EQ(liveness.FindFailedRank(kStart + Liveness::kSuspicionTimeout)->rank, 0);
 }
 
 TEST(LivenessTest, AnEndedProcessOutweighsConnectionsThatClosedBefore) {
   Liveness liveness;
   liveness.OnConnectionClosed(1, kStart);
   liveness.OnProcessEnded(4);
-  EXPECT_EQ(liveness.Judge(kStart + Liveness::kSuspicion)->rank, 4);
+  EXPECT_EQ(liveness.FindFailedRank(kStart + Liveness::kSuspicionTimeout)->rank, 4);
 }
 
-TEST(LivenessTest, ARankThatLeftIsNeverToBlameWhicheverSignComesFirst) {
+TEST(LivenessTest, ARankThatLeftIsNeverToBlameWhicheverEvidenceComesFirst) {
   for (const bool left_first : {true, false}) {
     Liveness liveness;
     if (left_first) liveness.OnLeft(2, kStart);
     liveness.OnConnectionClosed(2, kStart);
     liveness.OnProcessEnded(2);
     if (!left_first) liveness.OnLeft(2, kStart);
-    EXPECT_FALSE(liveness.Judge(kStart + std::chrono::hours(1)));
+    EXPECT_FALSE(liveness.FindFailedRank(kStart + std::chrono::hours(1)));
     EXPECT_FALSE(liveness.suspects_somebody());
   }
 }
@@ -82,7 +82,7 @@ TEST(LivenessTest, ARankThatIsLeavingIsNotToBlameAndMayStillBeWaitedFor) {
     liveness.OnConnectionClosed(2, kStart);
     liveness.OnProcessEnded(2);
     if (!leaving_first) liveness.OnLeaving(2);
-    EXPECT_FALSE(liveness.Judge(kStart + std::chrono::hours(1)));
+    EXPECT_FALSE(liveness.FindFailedRank(kStart + std::chrono::hours(1)));
     EXPECT_FALSE(liveness.suspects_somebody());
     EXPECT_FALSE(liveness.HasLeft(2));
     EXPECT_FALSE(liveness.WaitingIsVain(kStart + std::chrono::hours(1)));
@@ -96,7 +96,7 @@ TEST(LivenessTest, AGoodbyeExcusesTheEndOfTheProcessAndOfDataConnections) {
     liveness.OnConnectionClosed(2, kStart);
     liveness.OnProcessEnded(2);
     if (!goodbye_first) liveness.OnGoodbye(2);
-    EXPECT_FALSE(liveness.Judge(kStart + std::chrono::hours(1)));
+    EXPECT_FALSE(liveness.FindFailedRank(kStart + std::chrono::hours(1)));
     EXPECT_FALSE(liveness.suspects_somebody());
   }
 }
@@ -108,9 +108,9 @@ TEST(LivenessTest, AGoodbyeDoesNotExcuseAControlConnectionThatEndsWithoutLeaving
     if (goodbye_first) liveness.OnGoodbye(2);
     liveness.OnControlClosed(2, kStart);
     if (!goodbye_first) liveness.OnGoodbye(2);
-    const auto verdict = liveness.Judge(kStart + Liveness::kSuspicion);
-    ASSERT_TRUE(verdict);
-    EXPECT_EQ(verdict->rank, 2);
+    const auto failed = liveness.FindFailedRank(kStart + Liveness::kSuspicionTimeout);
+    ASSERT_TRUE(failed);
+    EXPECT_EQ(failed->rank, 2);
   }
 }
 
@@ -120,7 +120,7 @@ TEST(LivenessTest, LeavingExcusesTheEndOfTheControlConnection) {
     if (leaving_first) liveness.OnLeaving(2);
     liveness.OnControlClosed(2, kStart);
     if (!leaving_first) liveness.OnLeaving(2);
-    EXPECT_FALSE(liveness.Judge(kStart + std::chrono::hours(1)));
+    EXPECT_FALSE(liveness.FindFailedRank(kStart + std::chrono::hours(1)));
   }
 }
 
@@ -129,14 +129,14 @@ TEST(LivenessTest, WaitingIsVainAWhileAfterTheFirstHasLeft) {
   EXPECT_FALSE(liveness.WaitingIsVain(kStart));
   liveness.OnLeft(1, kStart);
   liveness.OnLeft(2, kStart + milliseconds(60));
-  EXPECT_FALSE(liveness.WaitingIsVain(kStart + Liveness::kSuspicion - milliseconds(1)));
-  EXPECT_TRUE(liveness.WaitingIsVain(kStart + Liveness::kSuspicion));
+  EXPECT_FALSE(liveness.WaitingIsVain(kStart + Liveness::kSuspicionTimeout - milliseconds(1)));
+  EXPECT_TRUE(liveness.WaitingIsVain(kStart + Liveness::kSuspicionTimeout));
 }
 
 // One rank dies. The survivors see its end. They give up one after the other, so they also see each other's connections
-// close. Ranks that leave say so shortly after their connection closed; rank 0 always does. Signs are late by random
+// close. Ranks that leave say so shortly after their connection closed; rank 0 always does. Evidence is late by random
 // times.
-TEST(LivenessTest, WhateverTheOrderOfSignsTheDeadRankIsNamed) {
+TEST(LivenessTest, WhateverTheOrderOfTheEvidenceTheDeadRankIsNamed) {
   const Seeds seeds = SeedsFromEnvironment(1000);
   for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     std::mt19937_64 random(seed);
@@ -158,21 +158,21 @@ TEST(LivenessTest, WhateverTheOrderOfSignsTheDeadRankIsNamed) {
     }
     std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) { return a.at < b.at; });
     Liveness liveness;
-    std::optional<Liveness::Verdict> verdict;
+    std::optional<Liveness::FailedRank> failed;
     size_t next = 0;
-    for (TimePoint now = kStart; !verdict && now < kStart + milliseconds(400); now += milliseconds(1)) {
+    for (TimePoint now = kStart; !failed && now < kStart + milliseconds(400); now += milliseconds(1)) {
       for (; next < events.size() && events[next].at <= now; ++next) {
         const Event& event = events[next];
         if (event.what == Event::kEnded) liveness.OnProcessEnded(event.rank);
         if (event.what == Event::kClosed) liveness.OnConnectionClosed(event.rank, event.at);
         if (event.what == Event::kLeft) liveness.OnLeft(event.rank, event.at);
       }
-      verdict = liveness.Judge(now);
-      const bool late = same_machine && !verdict && now >= kStart + milliseconds(20);
+      failed = liveness.FindFailedRank(now);
+      const bool late = same_machine && !failed && now >= kStart + milliseconds(20);
       ASSERT_FALSE(late) << "FARANDOLE_SEED=" << seed;
     }
-    ASSERT_TRUE(verdict) << "FARANDOLE_SEED=" << seed;
-    ASSERT_EQ(verdict->rank, dead) << "FARANDOLE_SEED=" << seed;
+    ASSERT_TRUE(failed) << "FARANDOLE_SEED=" << seed;
+    ASSERT_EQ(failed->rank, dead) << "FARANDOLE_SEED=" << seed;
   }
 }
 

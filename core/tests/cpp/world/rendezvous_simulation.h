@@ -36,7 +36,7 @@ class RendezvousSimulation {
   RendezvousSimulation(int hosts, int ranks_each);
   void Run();
   // The first violation, or "".
-  std::string Verdict() const;
+  std::string FindMistake() const;
   // How each rank ended.
   std::string Story() const;
 
@@ -63,7 +63,7 @@ class RendezvousSimulation {
     Traffic traffic;
     // of a rank that is ready
     Liveness liveness;
-    std::vector<int> closed, ended;  // signs that are not yet reported to Liveness
+    std::vector<int> closed, ended;  // evidence that is not yet reported to Liveness
     bool ends = false;
     std::optional<int> blamed;
 
@@ -107,17 +107,17 @@ class RendezvousSimulation {
   bool Blocked(int a, int b) const { return blocked_.count({std::min(a, b), std::max(a, b)}) > 0; }
 
   // rendezvous_simulation_ready.cc
-  TimePoint::duration SignDelay();
+  TimePoint::duration EvidenceDelay();
   void ShowEnd(int r);
   void EndLater(int r, int culprit);
-  void ShowSign(int from, int to, std::vector<int> Rank::* signs);
+  void ShowEvidence(int from, int to, std::vector<int> Rank::* evidence);
   void Look(int r);
   void Blame(int r, int culprit);
   void TellBlame(int r, int culprit);
 
-  std::string JudgeRank(int r, const std::set<int>& faulty) const;
-  std::string JudgeReady() const;
-  std::string JudgeBlame(const std::set<int>& faulty) const;
+  std::string CheckRank(int r, const std::set<int>& faulty) const;
+  std::string CheckReady() const;
+  std::string CheckBlame(const std::set<int>& faulty) const;
   bool Stopped(const Rank& each) const { return each.paused_until == TimePoint::max(); }
 
   const Planted planted_;

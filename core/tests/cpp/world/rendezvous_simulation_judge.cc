@@ -5,7 +5,7 @@
 
 namespace farandole {
 
-std::string RendezvousSimulation::Verdict() const {
+std::string RendezvousSimulation::FindMistake() const {
   std::set<int> faulty;
   for (int r = 0; r < size_; ++r) {
     const Rank& each = ranks_[static_cast<size_t>(r)];
@@ -22,16 +22,16 @@ std::string RendezvousSimulation::Verdict() const {
     faulty.insert(b);
   }
   for (int r = 0; r < size_; ++r) {
-    const std::string wrong = JudgeRank(r, faulty);
+    const std::string wrong = CheckRank(r, faulty);
     if (!wrong.empty()) return "rank " + std::to_string(r) + " of " + std::to_string(size_) + " " + wrong;
   }
-  for (const std::string& wrong : {JudgeReady(), JudgeBlame(faulty)}) {
+  for (const std::string& wrong : {CheckReady(), CheckBlame(faulty)}) {
     if (!wrong.empty()) return wrong;
   }
   return "";
 }
 
-std::string RendezvousSimulation::JudgeRank(int r, const std::set<int>& faulty) const {
+std::string RendezvousSimulation::CheckRank(int r, const std::set<int>& faulty) const {
   const Rank& each = ranks_[static_cast<size_t>(r)];
   if (each.dead || Stopped(each)) return "";
   if (!each.client || !each.client->over()) return "waits for ever";
@@ -52,7 +52,7 @@ std::string RendezvousSimulation::JudgeRank(int r, const std::set<int>& faulty) 
 }
 
 // Ranks that are ready agree on layout, shared memory and links.
-std::string RendezvousSimulation::JudgeReady() const {
+std::string RendezvousSimulation::CheckReady() const {
   const Layout* layout = nullptr;
   std::map<int, int> segment_by_node;
   for (int r = 0; r < size_; ++r) {
@@ -77,7 +77,7 @@ std::string RendezvousSimulation::JudgeReady() const {
 }
 
 // A rank that is ready and sees others end blames one that really failed, not one that ended because of it.
-std::string RendezvousSimulation::JudgeBlame(const std::set<int>& faulty) const {
+std::string RendezvousSimulation::CheckBlame(const std::set<int>& faulty) const {
   const bool somebody_ended = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& each) { return each.ends; });
   for (int r = 0; r < size_; ++r) {
     const Rank& each = ranks_[static_cast<size_t>(r)];

@@ -1,7 +1,7 @@
-// Ranks that are ready: the signs of other ranks' ends, late and in any order, and the engines' conclusions. The abort
-// word of the node counts first, then the verdict of Liveness over all signs. A rank that blames another tells its
-// node by the abort word and all others through rank 0, and ends soon after. A rank that only sees closed connections
-// asks rank 0 first, unless they are those of rank 0.
+// Ranks that are ready: the evidence of other ranks' ends, late and in any order, and the engines' conclusions. The
+// abort word of the node counts first, then the result of Liveness over all evidence. A rank that blames another tells
+// its node by the abort word and all others through rank 0, and ends soon after. A rank that only sees closed
+// connections asks rank 0 first, unless they are those of rank 0.
 #include <algorithm>
 
 #include "world/rendezvous_simulation.h"
@@ -14,14 +14,14 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestLife{5};     // of a process that has given up
 constexpr milliseconds kWordPatience{500};  // as FailureMonitor has it
-// The delay of a sign, of a rank's report to rank 0 and of rank 0's message to all, together less than
-// Liveness::kSuspicion.
+// The delay of evidence, of a rank's report to rank 0 and of rank 0's message to all, together less than
+// Liveness::kSuspicionTimeout.
 constexpr milliseconds kSlowSign{25};
 constexpr int kPercentSlow = 10;
 
 }  // namespace
 
-TimePoint::duration RendezvousSimulation::SignDelay() {
+TimePoint::duration RendezvousSimulation::EvidenceDelay() {
   const auto usual = microseconds(100 + random_() % 3'000);
   return Chance(kPercentSlow) ? usual + microseconds(random_() % microseconds(kSlowSign).count()) : usual;
 }
@@ -31,8 +31,8 @@ void RendezvousSimulation::ShowEnd(int r) {
   rank(r).ends = true;
   for (int other = 0; other < size_; ++other) {
     if (other == r) continue;
-    ShowSign(r, other, &Rank::closed);
-    ShowSign(r, other, &Rank::ended);
+    ShowEvidence(r, other, &Rank::closed);
+    ShowEvidence(r, other, &Rank::ended);
   }
 }
 
@@ -44,13 +44,13 @@ void RendezvousSimulation::EndLater(int r, int culprit) {
 
 // Ranks of the same node see the end of the process, other ranks the end of its connections. Rank 0 has a connection
 // with every rank.
-void RendezvousSimulation::ShowSign(int from, int to, std::vector<int> Rank::* signs) {
-  At(now_ + SignDelay(), to, [this, from, to, signs] {
+void RendezvousSimulation::ShowEvidence(int from, int to, std::vector<int> Rank::* evidence) {
+  At(now_ + EvidenceDelay(), to, [this, from, to, evidence] {
     Rank& each = rank(to);
     const bool together = each.segment != 0 && each.segment == rank(from).segment;
     const bool connected = each.linked.count(from) > 0 || from == 0 || to == 0;
-    if (signs == &Rank::ended ? !together : !connected) return;
-    (each.*signs).push_back(from);
+    if (evidence == &Rank::ended ? !together : !connected) return;
+    (each.*evidence).push_back(from);
     if (each.done) Look(to);
   });
 }
@@ -58,21 +58,21 @@ void RendezvousSimulation::ShowSign(int from, int to, std::vector<int> Rank::* s
 void RendezvousSimulation::Look(int r) {
   Rank& each = rank(r);
   if (!each.done || each.blamed) return;
-  // Signs from before the rank was ready are seen in one pass, in no order.
+  // Evidence from before the rank was ready is seen in one pass, in no order.
   std::shuffle(each.closed.begin(), each.closed.end(), random_);
   for (int other : each.closed) each.liveness.OnConnectionClosed(other, now_);
   for (int other : each.ended) each.liveness.OnProcessEnded(other);
-  if (!each.closed.empty()) At(now_ + Liveness::kSuspicion, r, [this, r] { Look(r); });
+  if (!each.closed.empty()) At(now_ + Liveness::kSuspicionTimeout, r, [this, r] { Look(r); });
   each.closed.clear();
   each.ended.clear();
   const auto word = abort_words_.find(each.segment);
   if (word != abort_words_.end()) return Blame(r, word->second);
-  const auto verdict = each.liveness.Judge(now_);
-  if (!verdict) return;
-  TellBlame(r, verdict->rank);
-  const bool is_guessed = verdict->sign == Liveness::Sign::kConnectionClosed;
-  if (!is_guessed || r == 0 || verdict->rank == 0) return Blame(r, verdict->rank);
-  At(now_ + kWordPatience, r, [this, r, culprit = verdict->rank] { Blame(r, culprit); });
+  const auto failed = each.liveness.FindFailedRank(now_);
+  if (!failed) return;
+  TellBlame(r, failed->rank);
+  const bool is_guessed = failed->evidence == Liveness::Evidence::kConnectionClosed;
+  if (!is_guessed || r == 0 || failed->rank == 0) return Blame(r, failed->rank);
+  At(now_ + kWordPatience, r, [this, r, culprit = failed->rank] { Blame(r, culprit); });
 }
 
 void RendezvousSimulation::Blame(int r, int culprit) {
@@ -81,7 +81,7 @@ void RendezvousSimulation::Blame(int r, int culprit) {
   each.blamed = culprit;
   for (int other = 0; other < size_; ++other) {
     if (other != r && rank(other).segment == each.segment)
-      At(now_ + SignDelay(), other, [this, other] { Look(other); });
+      At(now_ + EvidenceDelay(), other, [this, other] { Look(other); });
   }
   if (r == 0) TellBlame(0, culprit);
   EndLater(r, culprit);
@@ -90,7 +90,7 @@ void RendezvousSimulation::Blame(int r, int culprit) {
 // To all, through rank 0.
 void RendezvousSimulation::TellBlame(int r, int culprit) {
   if (r != 0) {
-    return At(now_ + SignDelay(), 0, [this, culprit] {
+    return At(now_ + EvidenceDelay(), 0, [this, culprit] {
       if (rank(0).done && !rank(0).ends) Blame(0, culprit);
     });
   }

@@ -16,7 +16,7 @@ namespace {
 std::string Simulate(uint64_t seed, Planted planted = Planted::kNothing) {
   RendezvousSimulation simulation(seed, planted);
   simulation.Run();
-  const std::string wrong = simulation.Verdict();
+  const std::string wrong = simulation.FindMistake();
   return wrong.empty() ? "" : wrong + simulation.Story();
 }
 
@@ -35,7 +35,7 @@ TEST(RendezvousSimulationTest, LargeWorldsStartAndAgree) {
   for (int size : sizes) {
     RendezvousSimulation simulation(size / kRanksEach, kRanksEach);
     simulation.Run();
-    ASSERT_EQ(simulation.Verdict(), "");
+    ASSERT_EQ(simulation.FindMistake(), "");
     const RendezvousSimulation::Traffic& first = simulation.traffic(0);
     const RendezvousSimulation::Traffic& last = simulation.traffic(size - 1);
     EXPECT_EQ(simulation.link_count(size - 1), static_cast<size_t>(size - kRanksEach));
