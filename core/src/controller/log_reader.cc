@@ -105,7 +105,8 @@ bool LogReader::EndUse(Name* name, uint8_t uses, NegotiationEvents* events) {
   if (completed) {
     in_flight_.EndWith(NegotiationEvent::kTake, name, events);
   } else {
-    if (name->properties.early()) events->push_back(NegotiationEvent::About(NegotiationEvent::kRecalled, name->ticket));
+    if (name->properties.early())
+      events->push_back(NegotiationEvent::About(NegotiationEvent::kCancelled, name->ticket));
     in_flight_.CancelArrival(name);
     name->id = -1;
     outbox_.Send(Encode(MessageKind::kDescribe, name->description));

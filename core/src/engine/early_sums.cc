@@ -171,7 +171,7 @@ void EarlySums::OnEnd(int peer, const Status& status) {
 
 // The members of the node end the sum by themselves, for the reason that this rank has, or once they see that there
 // will be no result. Described anew, the operation waits for the programs of the other ranks.
-void EarlySums::Recall(Ticket ticket) {
+void EarlySums::Cancel(Ticket ticket) {
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);
     if (Operation* const operation = operations_->by_ticket.Find(ticket)) operation->admission.early = false;

@@ -45,7 +45,7 @@ class EarlySums final : private MessageSink {
   void Wake() { is_woken_ = true; }
 
   // The operation will not be completed here; its memory is not touched any more.
-  void Recall(Ticket ticket);
+  void Cancel(Ticket ticket);
   // No rank begins another use of the id with this serial number.
   void Retire(uint32_t serial) { transport().DropEarly(serial); }
   void Forget(int set);  // a removed one, in which nothing is under way

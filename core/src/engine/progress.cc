@@ -190,8 +190,8 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
       return EndWaiting(event.items[0].ticket, event.status);
     case Negotiation::Event::kNamesDiffer:
       return operations_->naming.UseFullPool(event.description.signature);
-    case Negotiation::Event::kRecalled:
-      return early_.Recall(event.items[0].ticket);
+    case Negotiation::Event::kCancelled:
+      return early_.Cancel(event.items[0].ticket);
     case Negotiation::Event::kIdRetired:
       return early_.Retire(event.serial);
     case Negotiation::Event::kInvited:
@@ -364,7 +364,7 @@ void ProgressLoop::FinishAll(std::vector<WorkQueue::Ended>* ended) {
 // withholds them, since transfers may still touch their memory.
 void ProgressLoop::FailAll(const Status& reason, bool at_end) {
   failures_.TakeWaiting(at_end ? nullptr : &early_, &failing_);
-  for (const OperationPtr& operation : failing_) early_.Recall(operation->admission.ticket);
+  for (const OperationPtr& operation : failing_) early_.Cancel(operation->admission.ticket);
   if (at_end) {
     work_.Cancel(&failing_, &ended_);
     FinishAll(&ended_);

@@ -319,7 +319,7 @@ void SimulatedJob::Handle(Rank* rank, const Negotiation::Event& event) {
       return HandleBatch(rank, event.items);
     case Negotiation::Event::kTake:
       return HandleTake(rank, event.items[0].ticket);
-    case Negotiation::Event::kRecalled:  // the receivers drop the data
+    case Negotiation::Event::kCancelled:  // the receivers drop the data
       rank->in_flight.at(event.items[0].ticket)->admission.early = false;
       return;
     case Negotiation::Event::kIdRetired:
