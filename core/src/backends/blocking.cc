@@ -114,7 +114,7 @@ bool IsRoot(const Task& task) { return task.root == task.set->position; }
 // Sums of 16-bit floats are scaled before they are sent, so that an average of large values does not overflow on its
 // way.
 bool ScalesBefore(const Task& task) {
-  return Reduces(task.kind) && !task.scale.IsIdentity() && ScalesBeforeCrossing(task.dtype, task.reduce);
+  return Reduces(task.kind) && !task.scale.IsIdentity() && ScalesBeforeExchange(task.dtype, task.reduce);
 }
 
 // Copies the inputs together. Those of a rank that has joined are zeros.

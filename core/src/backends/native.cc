@@ -34,7 +34,7 @@ struct SetState {
   SetState(World* world, const ProcessSet& of, int before)
       : set(of),
         staging(&*world->node, set.channel, set.id, SegmentMembers(*world, set), set.member(),
-                set.layout.node_count() > 1 ? kCrossingDepth : 3),
+                set.layout.node_count() > 1 ? kInterNodeDepth : 3),
         exchange(world, &set),
         old_set_id(before),
         next_round(FirstRound(set.id)) {}

@@ -42,7 +42,7 @@ class StagedAllgather final : public StagedOperation {
   }
 
   void Make(uint64_t t) override {
-    if (!one_node()) StartCrossing(t);
+    if (!one_node()) StartExchange(t);
     const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
     for (int k = 1; k < staging_->count(); ++k) {
       const auto member = static_cast<size_t>((staging_->member() + k) % staging_->count());
@@ -78,7 +78,7 @@ class StagedAllgather final : public StagedOperation {
     return staging_->slot(member, number(t)) + (one_node() ? 0 : piece.round_offset);
   }
 
-  void StartCrossing(uint64_t t) {
+  void StartExchange(uint64_t t) {
     const std::vector<Parts::Piece> pieces = parts_.PiecesOf(t);
     const std::vector<Range> regions = parts_.RegionsOf(pieces);
     std::byte* const result = staging_->result(staging_->member(), number(t));

@@ -178,7 +178,7 @@ class StagedAllreduce final : public StagedOperation {
   }
 
   // In one node the reduction there is the last one.
-  bool ScalesInNode() const { return one_node() || ScalesBeforeCrossing(*task_); }
+  bool ScalesInNode() const { return one_node() || ScalesBeforeExchange(*task_); }
 
   IoVector vector_;
   size_t element_bytes_;

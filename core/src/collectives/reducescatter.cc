@@ -37,12 +37,12 @@ class StagedReducescatter final : public StagedOperation {
 
   void Make(uint64_t t) override {
     if (one_node()) return ReduceOwnPart(t);
-    const Scale scale = ScalesBeforeCrossing(*task_) ? task_->scale : Scale();
+    const Scale scale = ScalesBeforeExchange(*task_) ? task_->scale : Scale();
     for (const Range& region : parts_.RegionsOf(parts_.PiecesOf(t))) {
       const Range mine = OwnedIn(region, staging_->member());
       ReduceRange(t, mine, nullptr, scale, staging_->result(staging_->member(), number(t)) + mine.begin);
     }
-    StartCrossing(t);
+    StartExchange(t);
   }
 
   bool Finish(uint64_t t) override {
@@ -96,8 +96,8 @@ class StagedReducescatter final : public StagedOperation {
            static_cast<size_t>(range.size()) / element_bytes(), scale, to);
   }
 
-  void StartCrossing(uint64_t t) {
-    const Scale scale = ScalesBeforeCrossing(*task_) ? Scale() : task_->scale;
+  void StartExchange(uint64_t t) {
+    const Scale scale = ScalesBeforeExchange(*task_) ? Scale() : task_->scale;
     const std::vector<Range> regions = parts_.RegionsOf(parts_.PiecesOf(t));
     const ShardRange shards = ShardsOf(partition().member, partition().member_count(), shard_count_);
     std::byte* const result = staging_->result(staging_->member(), number(t));

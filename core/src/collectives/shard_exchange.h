@@ -19,7 +19,7 @@
 
 namespace farandole {
 
-inline bool ScalesBeforeCrossing(const Task& task) { return ScalesBeforeCrossing(task.dtype, task.reduce); }
+inline bool ScalesBeforeExchange(const Task& task) { return ScalesBeforeExchange(task.dtype, task.reduce); }
 
 RunPlan PlanOfReduction(const Task& task, Scale scale);  // without its blocks
 

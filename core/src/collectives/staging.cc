@@ -8,7 +8,7 @@ namespace farandole {
 
 namespace {
 
-constexpr uint64_t kMostDepth = std::max(uint64_t{3}, kCrossingDepth);
+constexpr uint64_t kMostDepth = std::max(uint64_t{3}, kInterNodeDepth);
 constexpr size_t kCountersBytes = 4096;
 
 uint64_t UserOf(int set_id) { return static_cast<uint64_t>(set_id) + 1; }
@@ -109,14 +109,14 @@ bool Staging::AllCombined(uint64_t end) const {
 
 // ---- operations
 
-StagedOperation::StagedOperation(const OperationStart& start, uint64_t rounds, bool crosses)
+StagedOperation::StagedOperation(const OperationStart& start, uint64_t rounds, bool exchanges)
     : staging_(start.staging),
       task_(start.task),
       exchange_(start.exchange),
       first_(start.first_round),
       rounds_(rounds),
-      crosses_(crosses && start.exchange->partition().node_count() > 1) {
-  if (crosses_) exchange_->BeginRounds(rounds, staging_->depth());
+      exchanges_(exchanges && start.exchange->partition().node_count() > 1) {
+  if (exchanges_) exchange_->BeginRounds(rounds, staging_->depth());
 }
 
 Status StagedOperation::Advance(bool* moved) {
@@ -145,12 +145,12 @@ bool StagedOperation::MakeNext() {
   FRD_FAILPOINT("native.make");
   Make(made_);
   ++made_;
-  if (!crosses_) TakeExchanged();
+  if (!exchanges_) TakeExchanged();
   return true;
 }
 
 bool StagedOperation::TakeExchanged() {
-  if (combined_ == made_ || (crosses_ && exchange_->rounds_done() <= combined_)) return false;
+  if (combined_ == made_ || (exchanges_ && exchange_->rounds_done() <= combined_)) return false;
   Exchanged(combined_);
   FRD_FAILPOINT("native.combine");
   staging_->Combined(number(combined_) + 1);
@@ -188,7 +188,7 @@ Status FindPlace(const OperationStart& start, size_t size_bytes, std::byte** pla
   return Internal("no memory: ", size_bytes, " bytes for tensors that are exchanged together");
 }
 
-bool ScalesFirst(const Task& task) { return ScalesBeforeCrossing(task) && !task.scale.IsIdentity(); }
+bool ScalesFirst(const Task& task) { return ScalesBeforeExchange(task) && !task.scale.IsIdentity(); }
 
 void ScaleInto(const Task& task, const void* source, size_t size_bytes, std::byte* place) {
   Reduce(task.dtype, task.reduce, &source, 1, size_bytes / SizeOf(task.dtype), task.scale, place);

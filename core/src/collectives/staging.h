@@ -3,7 +3,7 @@
 // Members are counted within the set.
 //
 // A task is cut into rounds, numbered consecutively across operations. A round uses slot (round mod d) of every
-// member's staging, where d, the depth, is 3 for a set in one node and kCrossingDepth for one of several nodes:
+// member's staging, where d, the depth, is 3 for a set in one node and kInterNodeDepth for one of several nodes:
 //
 //   member   [ user | published | combined ]  [ slot 0 | slot 1 | slot 2 | ... ]  [ result 0 | result 1 | ... ]
 //
@@ -47,7 +47,7 @@ inline constexpr size_t kSlotBytes = 512 << 10;
 // The depth for several nodes: the rounds that may be under way at once. The last phase of a round comes after the
 // first one of eight later rounds (kRoundsUnderWay); the others are made, copied in and copied out meanwhile. In one
 // node more than three would only take cache.
-inline constexpr uint64_t kCrossingDepth = 16;
+inline constexpr uint64_t kInterNodeDepth = 16;
 
 inline uint64_t SlotsFor(uint64_t size_bytes) { return (size_bytes + kSlotBytes - 1) / kSlotBytes; }
 
@@ -133,8 +133,8 @@ class StagedOperation {
   uint64_t rounds() const { return rounds_; }
 
  protected:
-  // crosses: among several nodes each round is exchanged. REQUIRES: the same rounds on all members.
-  StagedOperation(const OperationStart& start, uint64_t rounds, bool crosses = true);
+  // exchanges: among several nodes each round is exchanged. REQUIRES: the same rounds on all members.
+  StagedOperation(const OperationStart& start, uint64_t rounds, bool exchanges = true);
 
   // The stages of round t of this operation. Finish returns false when it must be called again later.
   virtual void Write(uint64_t t) = 0;
@@ -165,7 +165,7 @@ class StagedOperation {
 
   const uint64_t first_;
   uint64_t rounds_;
-  const bool crosses_;
+  const bool exchanges_;
   uint64_t written_ = 0, made_ = 0, combined_ = 0, finished_ = 0;  // rounds
 };
 

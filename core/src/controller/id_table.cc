@@ -190,7 +190,7 @@ void IdTable::SendAssignment(int number, const Waiting& waiting, std::vector<Out
 // ---- the log
 
 void IdTable::AddReady(const Id& id, int number, uint64_t use, std::vector<int64_t> counts) {
-  const LogKind kind = id.set->local() ? LogKind::kReady : LogKind::kReadyAcross;
+  const LogKind kind = id.set->local() ? LogKind::kReady : LogKind::kReadyInterNode;
   log_.emplace_back(LogItem{kind, number, id.set->id, use, std::move(counts)}, id.set);
 }
 
@@ -204,7 +204,7 @@ void IdTable::Flush(std::vector<Outgoing>* out) {
     for (const auto& [item, set] : log_) {
       if (leaders_.MembersOf(g, *set) == 0) continue;
       log.items.push_back(item);
-      has_batch = has_batch || item.kind == LogKind::kReadyAcross;
+      has_batch = has_batch || item.kind == LogKind::kReadyInterNode;
     }
     if (has_batch) log.items.push_back({LogKind::kEndOfBatch, 0, 0, 0, {}});
     if (!log.items.empty()) out->push_back({world.nodes[static_cast<size_t>(g)][0], Encode(log)});

@@ -10,7 +10,7 @@ void LogReader::Read(NegotiationEvents* events) {
     const std::optional<LogEntry> entry = memory_.log.Read(head_);
     if (!entry || !Consume(*entry, events)) return;
     ++head_;
-    if (head_ == batch_end_) Emit(&inside_, events);
+    if (head_ == batch_end_) Emit(&intra_node_, events);
   }
 }
 
@@ -26,7 +26,7 @@ bool LogReader::Consume(const LogEntry& entry, NegotiationEvents* events) {
     return true;
   }
   if (entry.kind == LogKind::kEndOfBatch) {
-    Emit(&across_, events);
+    Emit(&inter_node_, events);
     return true;
   }
   if (entry.kind == LogKind::kReady) FindEnd();
@@ -37,7 +37,7 @@ bool LogReader::Consume(const LogEntry& entry, NegotiationEvents* events) {
   if (name == nullptr) return false;
   if (entry.kind == LogKind::kRetired) {
     OnRetired(name, entry, events);
-  } else if (!HandleReady(name, entry.id, entry.kind == LogKind::kReady ? &inside_ : &across_)) {
+  } else if (!HandleReady(name, entry.id, entry.kind == LogKind::kReady ? &intra_node_ : &inter_node_)) {
     // Not reachable unless rank 0 sends an invalid LOG.
     events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAbort, -1, Unreadable(kCoordinatorRank)));
   }
@@ -56,7 +56,7 @@ void LogReader::FindEnd() {
 uint64_t LogReader::RunEnd() const {
   for (uint64_t position = head_;; ++position) {
     const std::optional<LogEntry> entry = memory_.log.Read(position);
-    if (!entry || entry->kind == LogKind::kReadyAcross) return position;
+    if (!entry || entry->kind == LogKind::kReadyInterNode) return position;
   }
 }
 

@@ -1,7 +1,7 @@
 // Reads the node's log: batches to run, ids that retire, ranks that leave, the end of a join.
 //
 //   kReady                        its batch ends at a position of the log; the first reader decides where
-//   kReadyAcross                  its batch ends at the next kEndOfBatch
+//   kReadyInterNode               its batch ends at the next kEndOfBatch
 //   kRetired, kLeft, kJoinEnd     take effect where they stand
 #pragma once
 
@@ -103,10 +103,10 @@ class LogReader {
   JoinState& join_;
   Outbox& outbox_;
   uint64_t head_ = 0;
-  uint64_t batch_end_ = 0;                 // where the current batch of sets inside the node ends
-  uint64_t next_batch_ = 0;                // the number of the next one
-  NegotiationEvent inside_, across_;       // what this rank runs of the current batches
-  std::atomic<bool> has_finished_{false};  // finished_ is not empty
+  uint64_t batch_end_ = 0;                    // where the current batch of sets inside the node ends
+  uint64_t next_batch_ = 0;                   // the number of the next one
+  NegotiationEvent intra_node_, inter_node_;  // what this rank runs of the current batches
+  std::atomic<bool> has_finished_{false};     // finished_ is not empty
   std::vector<int> finished_;  // forgotten, but the buffers may be needed until the events of the last Read are handled
 };
 

@@ -186,12 +186,12 @@ struct Report {
 // ---- the log
 
 enum class LogKind : uint8_t {
-  kReady = 1,        // all ranks of a set inside the node have arrived: run it in a batch
-  kReadyAcross = 2,  // the same of a set across nodes
-  kEndOfBatch = 3,   // of a set across nodes
-  kRetired = 4,      // the id means nothing from here on
-  kLeft = 5,         // a rank has left the job
-  kJoinEnd = 6,      // all ranks had joined; they go on together
+  kReady = 1,           // all ranks of a set inside the node have arrived: run it in a batch
+  kReadyInterNode = 2,  // the same of a set across nodes
+  kEndOfBatch = 3,      // of a set across nodes
+  kRetired = 4,         // the id means nothing from here on
+  kLeft = 5,            // a rank has left the job
+  kJoinEnd = 6,         // all ranks had joined; they go on together
 };
 inline bool IsKnown(LogKind kind) { return kind >= LogKind::kReady && kind <= LogKind::kJoinEnd; }
 

@@ -29,7 +29,7 @@ bool NodeLeader::IsValid(const LogItem& item) const {
   if (item.kind == LogKind::kRetired)
     return std::find(awaiting_readers_.begin(), awaiting_readers_.end(), item.id) == awaiting_readers_.end();
   const size_t count = properties.counts_per_rank * static_cast<size_t>(set->size());
-  return item.kind == (set->local() ? LogKind::kReady : LogKind::kReadyAcross) && item.counts.size() == count &&
+  return item.kind == (set->local() ? LogKind::kReady : LogKind::kReadyInterNode) && item.counts.size() == count &&
          std::none_of(item.counts.begin(), item.counts.end(), [](int64_t count) { return count < 0; });
 }
 

@@ -74,7 +74,7 @@ void EarlySum::CopyOut(const std::byte* from) const {
   }
 }
 
-bool EarlySum::ScalesFirst() const { return ScalesBeforeCrossing(tensors_.front().dtype, reduction_.reduce); }
+bool EarlySum::ScalesFirst() const { return ScalesBeforeExchange(tensors_.front().dtype, reduction_.reduce); }
 
 // ---- between nodes
 

@@ -67,7 +67,7 @@ void ReduceRounded(DType dtype, ReduceOp reduce, const void* const* inputs, size
 // Returns whether a node scales its partial result before the exchange between nodes. Sums of 16-bit floats
 // are rounded for the first time when they leave their node, and are scaled before that; everything else is scaled
 // after the last reduction.
-inline bool ScalesBeforeCrossing(DType dtype, ReduceOp reduce) { return IsHalf(dtype) && reduce == ReduceOp::kSum; }
+inline bool ScalesBeforeExchange(DType dtype, ReduceOp reduce) { return IsHalf(dtype) && reduce == ReduceOp::kSum; }
 
 enum class Isa { kPortable = 0, kAvx2 = 1, kAvx512 = 2 };
 Isa BestIsa();         // the widest that this machine has

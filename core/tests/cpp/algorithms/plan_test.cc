@@ -203,7 +203,7 @@ TEST(ChoosePlan, TwoLevelsTakeOnlySchedulesWhoseRoundsFitStaging) {
     for (Algorithm forced : {Algorithm::kAuto, Algorithm::kRing, Algorithm::kTree}) {
       const Algorithm chosen = ChoosePlan(Forced(TaskOf(OpKind::kAllreduce, kKilobyte, nodes, 2), forced)).algorithm;
       const int phases = ScheduleOf(chosen, nodes).phase_count;
-      EXPECT_LT(ChunksBeforeLastPhase(phases, kRoundsUnderWay), static_cast<int64_t>(kCrossingDepth)) << nodes;
+      EXPECT_LT(ChunksBeforeLastPhase(phases, kRoundsUnderWay), static_cast<int64_t>(kInterNodeDepth)) << nodes;
     }
   }
   EXPECT_EQ(ChoosePlan(Forced(TaskOf(OpKind::kAllreduce, kMegabyte, 9, 2), Algorithm::kRing)).algorithm,

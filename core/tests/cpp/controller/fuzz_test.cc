@@ -78,7 +78,7 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     const Description& description = Descriptions()[static_cast<size_t>(id)];
     const size_t each = description.signature.CountsPerRank(layout.size());
     const std::vector<int64_t> counts(each * static_cast<size_t>(layout.size()), 4);
-    const LogKind ready = layout.node_count() == 1 ? LogKind::kReady : LogKind::kReadyAcross;
+    const LogKind ready = layout.node_count() == 1 ? LogKind::kReady : LogKind::kReadyInterNode;
     const Completion completion{id, 1, 1, {{id % layout.node_count(), std::vector<int64_t>(each, 4)}}};
     all.push_back(Encode(MessageKind::kDescribe, description));
     all.push_back(Encode(Failure{description.signature.set, description.name, Code::kInvalid, "no"}));
@@ -315,7 +315,7 @@ TEST(BatchTest, MayHaveMoreEntriesThanTheLog) {
     ASSERT_TRUE(negotiation.Submit(ReadyDescription(description), &admission).ok());
     const Assignment assignment = AssignmentOf(id, description, Protocol::kNegotiated, -1);
     ASSERT_TRUE(negotiation.OnMessage(Encode(assignment), &events).ok());
-    log.items.push_back({LogKind::kReadyAcross, id, 0, 0, {}});
+    log.items.push_back({LogKind::kReadyInterNode, id, 0, 0, {}});
   }
   log.items.push_back({LogKind::kEndOfBatch, 0, 0, 0, {}});
   ASSERT_TRUE(negotiation.OnMessage(Encode(log), &events).ok());
