@@ -36,7 +36,7 @@ FAULTS = [
         found_by="cpp NarrowingTakesTheNearestAndTheEvenOneOfTwo",
     ),
     Fault(
-        name="order R splits the inputs at half the right power of two",
+        name="the tree order splits the inputs at half the right power of two",
         path="core/src/reduce/reduce.cc",
         before="while (2 * power < count) power *= 2;",
         after="while (4 * power < count) power *= 2;",

@@ -21,7 +21,7 @@ Fold = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def ordered(values: Sequence[np.ndarray], fold: Fold) -> np.ndarray:
-    """R over the values."""
+    """The reduction of the values in the fixed tree order."""
     if len(values) == 1:
         return values[0]
     power = 1 << ((len(values) - 1).bit_length() - 1)

@@ -45,7 +45,7 @@ int Behind(int me, int distance, int participants) { return (me + participants -
 // The scratch slot for data of participant `from`. The other participants have slots in the order of their numbers.
 int SlotOf(int from, int me) { return from < me ? from : from - 1; }
 
-// R over all participants, as operands of a reduction at `me`.
+// All participants in the fixed tree order, as operands of a reduction at `me`.
 std::vector<int> InOrder(int participants, int me) {
   std::vector<int> operands;
   for (int i = 0; i < participants; ++i) operands.push_back(i == me ? kOwnData : SlotOf(i, me));

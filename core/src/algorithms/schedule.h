@@ -84,7 +84,7 @@ Range BlockRange(int64_t element_count, size_t element_bytes, int block, int blo
 
 // ---- The schedules, one function each. Pure; any thread. collectives/shard_exchange.cc calls them, see plan.h.
 //
-//   schedule                 data per participant and direction   hops                reduces in order R (reduce.h)
+//   schedule                 data per participant and direction   hops                tree order (reduce.h)
 //   DirectAllreduce          2 (n-1)/n                            2                   yes
 //   ExchangeAll              n-1                                  1                   yes
 //   RingAllreduce            2 (n-1)/n                            2 (n-1)             no
@@ -111,13 +111,13 @@ Range BlockRange(int64_t element_count, size_t element_bytes, int block, int blo
 //     2 : sends block 0 -> 0, block 1 -> 1     2 : block 2 = R(of 0, 1, 2)      2 : sends block 2 -> 0, 1
 //
 // Direct moves the same bytes as a ring in two hops, and the owner has all contributions at once, so it can reduce in
-// order R. At distance d each participant sends to me + d and receives from me - d (modulo the number of participants),
-// so that n participants send to n different receivers at any time.
+// the fixed tree order. At distance d each participant sends to me + d and receives from me - d (modulo the number of
+// participants), so that n participants send to n different receivers at any time.
 
 // One block per participant; block j is reduced by participant j.
 Schedule DirectAllreduce(int participants, int me);
 
-// For small messages: one block, sent whole to all others; each participant reduces in order R. One hop.
+// For small messages: one block, sent whole to all others; each participant reduces in the fixed tree order. One hop.
 Schedule ExchangeAll(int participants, int me);
 
 // One block per participant; the block of `me` is in place already.
@@ -147,8 +147,8 @@ Schedule PairwiseReduceScatter(int participants, int me);
 //   complete                            1        2        3        0
 //
 // A participant needs only two links. The sum of block b starts at participant b and goes round, in an order that
-// differs from R and from block to block. So the ring is only for two participants, for integers, minimum and maximum,
-// whose order cannot matter, or when the user allows any order.
+// differs from the tree order and from block to block. So the ring is only for two participants, for integers, minimum
+// and maximum, whose order cannot matter, or when the user allows any order.
 //
 // Every step has its own phase, so while a chunk waits for one step, the links carry other steps of other chunks.
 
@@ -167,16 +167,17 @@ Schedule RingAllgather(int participants, int me);
 //       +-- 4 --+-- 5              level 2: 4 sends to 0
 //               +-- 6              (7 participants; 7 would hang below 6)
 //
-// The reduction up this tree is order R: R(S) = R(first p) + R(rest), p the largest power of two below |S|. Claim:
-// after level j, participant i (a multiple of 2^(j+1)) holds R(S), S = {i .. i+2^(j+1)-1} as far as these exist. Before
-// level 0 it holds itself, R of one. At level j it holds R of the 2^j participants from i on, and its child i+2^j, if
-// there is one, R of those from i+2^j on, which are between 1 and 2^j many. So |S| lies in (2^j, 2^(j+1)], p is 2^j,
-// and the reduction (mine, child's) is R(first p) + R(rest). Without a child nothing is added and the claim holds as it
-// stands.
+// The reduction up this tree is that of reduce.h: R(S) = R(first p) + R(rest), p the largest power of two below |S|.
+// Claim: after level j, participant i (a multiple of 2^(j+1)) holds R(S), S = {i .. i+2^(j+1)-1} as far as these exist.
+// Before level 0 it holds itself, R of one. At level j it holds R of the 2^j participants from i on, and its child
+// i+2^j, if there is one, R of those from i+2^j on, which are between 1 and 2^j many. So |S| lies in (2^j, 2^(j+1)], p
+// is 2^j, and the reduction (mine, child's) is R(first p) + R(rest). Without a child nothing is added and the claim
+// holds as it stands.
 //
 // Each level has its own phase, so a long message flows through the tree chunk by chunk.
 
-// One block, reduced up to participant 0 in order R, then broadcast down the same tree, to the farthest child first.
+// One block, reduced up to participant 0 in the fixed tree order, then broadcast down the same tree, to the farthest
+// child first.
 Schedule TreeAllreduce(int participants, int me);
 
 // One block, down the tree that starts at the root: number i of the tree is participant root + i, modulo participants.

@@ -2,7 +2,7 @@
 // node, all three chunk by chunk. The division is that of Thakur, Rabenseifner and Gropp, see algorithms/schedule.h.
 //
 //   write    my whole chunk -> my slot                    (without the shards I own when they can be read in place)
-//   make     my shards of all members -> their results     (one reduction in order R), then across the nodes
+//   make     my shards of all members -> their results     (one reduction in tree order), then across the nodes
 //   finish   the other members' shards <- their results, from my slot
 //
 // A member writes the results of its shards into the slots of all others, where the shards came from. So only two

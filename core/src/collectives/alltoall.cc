@@ -32,7 +32,7 @@ void InRound(uint64_t stream_offset, uint64_t size_bytes, uint64_t t, Visit visi
 class StagedAlltoall final : public StagedOperation {
  public:
   explicit StagedAlltoall(const OperationStart& start)
-      : StagedOperation(start, 1, /*exchanges=*/false), positions_(partition().ranks()) {
+      : StagedOperation(start, 1, /*is_exchanged=*/false), positions_(partition().ranks()) {
     const std::vector<size_t> offsets = PartOffsets(task_->send_bytes);
     stream_bytes_ = HeaderBytes();
     for (int d = 1; d < staging_->count(); ++d) {

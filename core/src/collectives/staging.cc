@@ -109,14 +109,14 @@ bool Staging::AllCombined(uint64_t end) const {
 
 // ---- operations
 
-StagedOperation::StagedOperation(const OperationStart& start, uint64_t rounds, bool exchanges)
+StagedOperation::StagedOperation(const OperationStart& start, uint64_t rounds, bool is_exchanged)
     : staging_(start.staging),
       task_(start.task),
       exchange_(start.exchange),
       first_(start.first_round),
       rounds_(rounds),
-      exchanges_(exchanges && start.exchange->partition().node_count() > 1) {
-  if (exchanges_) exchange_->BeginRounds(rounds, staging_->depth());
+      is_exchanged_(is_exchanged && start.exchange->partition().node_count() > 1) {
+  if (is_exchanged_) exchange_->BeginRounds(rounds, staging_->depth());
 }
 
 Status StagedOperation::Advance(bool* moved) {
@@ -145,12 +145,12 @@ bool StagedOperation::MakeNext() {
   FRD_FAILPOINT("native.make");
   Make(made_);
   ++made_;
-  if (!exchanges_) TakeExchanged();
+  if (!is_exchanged_) TakeExchanged();
   return true;
 }
 
 bool StagedOperation::TakeExchanged() {
-  if (combined_ == made_ || (exchanges_ && exchange_->rounds_done() <= combined_)) return false;
+  if (combined_ == made_ || (is_exchanged_ && exchange_->rounds_done() <= combined_)) return false;
   Exchanged(combined_);
   FRD_FAILPOINT("native.combine");
   staging_->Combined(number(combined_) + 1);

@@ -133,8 +133,8 @@ class StagedOperation {
   uint64_t rounds() const { return rounds_; }
 
  protected:
-  // exchanges: among several nodes each round is exchanged. REQUIRES: the same rounds on all members.
-  StagedOperation(const OperationStart& start, uint64_t rounds, bool exchanges = true);
+  // is_exchanged: among several nodes each round is exchanged. REQUIRES: the same rounds on all members.
+  StagedOperation(const OperationStart& start, uint64_t rounds, bool is_exchanged = true);
 
   // The stages of round t of this operation. Finish returns false when it must be called again later.
   virtual void Write(uint64_t t) = 0;
@@ -165,7 +165,7 @@ class StagedOperation {
 
   const uint64_t first_;
   uint64_t rounds_;
-  const bool exchanges_;
+  const bool is_exchanged_;
   uint64_t written_ = 0, made_ = 0, combined_ = 0, finished_ = 0;  // rounds
 };
 

@@ -19,7 +19,7 @@ namespace farandole {
 struct Settings {
   bool shares_memory = true;       // FARANDOLE_ARENAS=0: this rank shares no memory, as if on a machine of its own
   std::string algorithm = "auto";  // FARANDOLE_ALGORITHM: auto, direct, ring, tree, exchange
-  bool any_order = false;          // FARANDOLE_ORDER=any: sums need not be reduced in order R
+  bool any_order = false;          // FARANDOLE_ORDER=any: sums need not be reduced in the fixed tree order
   // FARANDOLE_BACKEND, a list with commas: the backends to use, the preferred one first. Empty: the default
   std::vector<std::string> backends;
   // FARANDOLE_<NAME>_LIB for each backend of the list: its library, a name or a path

@@ -82,7 +82,7 @@ class Tree {
   // Combines inputs [begin, end) into one node.
   void Combine(size_t begin, size_t end) {
     if (end - begin <= 1) return;
-    const size_t middle = begin + FirstPartOfR(end - begin);
+    const size_t middle = begin + LeftSubtreeSize(end - begin);
     Combine(begin, middle);
     Combine(middle, end);
     const double product = Sum(begin, middle, middle, end, false);

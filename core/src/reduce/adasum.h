@@ -2,10 +2,10 @@
 //
 //   Adasum(a, b) = (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b       orthogonal: a + b; parallel and equal: a
 //
-// and over a list S in order R (reduce.h): Adasum of the first p and of the rest, p the largest power of two below |S|.
-// Every node of this tree is a linear combination of the inputs, and all scalar products that it needs follow from
-// those of the inputs. So the n (n+1) / 2 products of the inputs, the Gram matrix, determine all n coefficients, and
-// the vectors are added only once. A vector of length 0 has the factor 1.
+// and over a list S in the fixed tree order (reduce.h): Adasum of the first p and of the rest, p the largest power of
+// two below |S|. Every node of this tree is a linear combination of the inputs, and all scalar products that it needs
+// follow from those of the inputs. So the n (n+1) / 2 products of the inputs, the Gram matrix, determine all n
+// coefficients, and the vectors are added only once. A vector of length 0 has the factor 1.
 //
 // Source: S. Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2021.
 //

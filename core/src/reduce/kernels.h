@@ -2,8 +2,8 @@
 //
 // Each <instruction set>.cc includes it once, after vectors.h and a codec named Float16.
 //
-// A reduction works element by element in one order (R), so the bits depend neither on lanes nor on blocks. Up to four
-// inputs are reduced in registers. More inputs are divided into the subtrees of R with at most four leaves; the
+// A reduction works element by element in the fixed tree order, so the bits depend neither on lanes nor on blocks. Up
+// to four inputs are reduced in registers. More inputs are divided into subtrees with at most four leaves; the
 // subtrees' results go through blocks of 4 KB that stay in the first-level cache.
 //
 // REQUIRES: the including file has included isa.h. Pure functions; any thread may call them.
@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kLeafInputs = 4;
 constexpr size_t kBlockBytes = 4096;
 
-// R of at most four values. Like FirstPartOfR it splits 3 values into 2 and 1, and 4 into 2 and 2.
+// The reduction of at most four values. Like LeftSubtreeSize it splits 3 values into 2 and 1, and 4 into 2 and 2.
 template <class Element, class Op, size_t kInputs>
 FRD_INLINE Pair<Element> ReduceValues(const Pair<Element>* values) {
   if constexpr (kInputs == 1) {
@@ -29,8 +29,8 @@ FRD_INLINE Pair<Element> ReduceValues(const Pair<Element>* values) {
   }
 }
 
-// One node of R with up to four children. Codec In reads the inputs, Out writes the output; the root applies Finish
-// before it stores the result.
+// One node of the tree with up to four children. Codec In reads the inputs, Out writes the output; the root applies
+// Finish before it stores the result.
 template <class In, class Out, class Op, size_t kInputs, bool kRoot>
 struct Node {
   using Element = typename In::Element;
@@ -135,13 +135,13 @@ struct Tree {
     }
   }
 
-  // R of one block. REQUIRES: element_count <= kBlockElements; `partial` has room for whole steps.
+  // The reduction of one block. REQUIRES: element_count <= kBlockElements; `partial` has room for whole steps.
   static void Subtree(const void* const* inputs, size_t input_count, size_t offset, size_t element_count,
                       Element* partial) {
     if (input_count <= kLeafInputs)
       return Leaves<Between, false>(inputs, input_count, offset, element_count, 1, partial);
     alignas(64) Element right[kBlockElements];
-    const size_t first = FirstPartOfR(input_count);
+    const size_t first = LeftSubtreeSize(input_count);
     Subtree(inputs, first, offset, element_count, partial);
     Subtree(inputs + first, input_count - first, offset, element_count, right);
     const void* const both[] = {partial, right};
@@ -152,7 +152,7 @@ struct Tree {
                     char* output) {
     alignas(64) Element left[kBlockElements];
     alignas(64) Element right[kBlockElements];
-    const size_t first = FirstPartOfR(input_count);
+    const size_t first = LeftSubtreeSize(input_count);
     Subtree(inputs, first, offset, element_count, left);
     Subtree(inputs + first, input_count - first, offset, element_count, right);
     const void* const both[] = {left, right};

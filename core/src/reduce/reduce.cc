@@ -69,7 +69,7 @@ ReduceFunction ChooseReduceFunction(DType dtype, ReduceOp reduce, size_t size_by
   return ChoosePortable(dtype, reduce);
 }
 
-size_t FirstPartOfR(size_t count) {
+size_t LeftSubtreeSize(size_t count) {
   size_t power = 1;
   while (2 * power < count) power *= 2;
   return power;
@@ -100,10 +100,10 @@ void ReduceWithCopy(DType dtype, ReduceOp reduce, const void* left, const void* 
 
 namespace {
 
-// R over the operands. Returns the one that holds the result.
+// The reduction of the operands in the fixed tree order. Returns the one that holds the result.
 void* ReducePairs(DType dtype, ReduceOp reduce, const void* const* operands, size_t count, size_t element_count) {
   if (count == 1) return const_cast<void*>(operands[0]);
-  const size_t first = FirstPartOfR(count);
+  const size_t first = LeftSubtreeSize(count);
   void* const low = ReducePairs(dtype, reduce, operands, first, element_count);
   const void* pair[] = {low, ReducePairs(dtype, reduce, operands + first, count - first, element_count)};
   Reduce(dtype, reduce, pair, 2, element_count, Scale(), low);
@@ -115,7 +115,7 @@ void* ReducePairs(DType dtype, ReduceOp reduce, const void* const* operands, siz
 void ReduceRounded(DType dtype, ReduceOp reduce, const void* const* inputs, size_t input_count, size_t element_count,
                    Scale scale, void* output) {
   if (input_count == 1) return Reduce(dtype, reduce, inputs, 1, element_count, scale, output);
-  const size_t first = FirstPartOfR(input_count);
+  const size_t first = LeftSubtreeSize(input_count);
   const void* const pair[] = {ReducePairs(dtype, reduce, inputs, first, element_count),
                               ReducePairs(dtype, reduce, inputs + first, input_count - first, element_count)};
   Reduce(dtype, reduce, pair, 2, element_count, scale, output);

@@ -1,13 +1,14 @@
 // Element-wise reductions. Only this folder of the core reads the values of tensors.
 //
-// Order. R over a list S is the value itself if |S| = 1, else R(first p) + R(rest) with p the largest power of two
-// below |S|. The order is our own. Every reduction obeys R over its inputs: first those of a node in the order of its
-// ranks, then those of the nodes. So the bits of a result depend on which ranks take part and which of them share
-// memory, never on the order of arrival or the chunks. docs/design/data-plane.md lists where R is decided, and which
-// settings and libraries give it up. float16 and bfloat16 are widened, reduced and scaled in float32, and rounded once
-// (to nearest even); between nodes see ReduceRounded. NaN propagates through min and max, -0 is less than +0; a NaN
-// that was computed is the positive quiet one without payload. Integers wrap, before they are scaled; their averages do
-// not come here (integer_average.h). A complex number is two reals. For bool, sum = max = or, product = min = and.
+// The fixed tree order. The reduction R(S) of a list S is the value itself if |S| = 1, else R(first p) + R(rest) with p
+// the largest power of two below |S|. The order is our own. Every reduction follows it: first over the inputs of a node
+// in the order of its ranks, then over those of the nodes. So the bits of a result depend on which ranks take part and
+// which of them share memory, never on the order of arrival or the chunks. docs/design/data-plane.md lists where the
+// order is decided, and which settings and libraries give it up. float16 and bfloat16 are widened, reduced and scaled
+// in float32, and rounded once (to nearest even); between nodes see ReduceRounded. NaN propagates through min and max,
+// -0 is less than +0; a NaN that was computed is the positive quiet one without payload. Integers wrap, before they are
+// scaled; their averages do not come here (integer_average.h). A complex number is two reals. For bool, sum = max = or,
+// product = min = and.
 //
 // BestIsa chooses the instruction set (portable, AVX2, AVX-512) once at run time; all three give the same bits.
 //
@@ -30,8 +31,8 @@ struct Scale {
   bool IsIdentity() const { return multiplier == divisor; }
 };
 
-// The number p of values in the first part of R: the largest power of two below `count`. REQUIRES: count >= 2.
-size_t FirstPartOfR(size_t count);
+// The number p of values in the left subtree: the largest power of two below `count`. REQUIRES: count >= 2.
+size_t LeftSubtreeSize(size_t count);
 
 // output[i] = scale(R(inputs[0][i], inputs[1][i], ...)).
 // REQUIRES: input_count >= 1; reduce is neither kAverage (a sum with a divisor) nor kAdasum; Supports(dtype, reduce).

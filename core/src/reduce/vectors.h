@@ -202,7 +202,7 @@ FRD_INLINE Pair<Element> ApplyPair(Pair<Element> left, Pair<Element> right) {
   return {Op::template Apply<Element>(left.first, right.first), Op::template Apply<Element>(left.second, right.second)};
 }
 
-// Scales the root of R, and replaces a NaN by the quiet one. ScaleIntegers scales integers.
+// Scales the root of the tree, and replaces a NaN by the quiet one. ScaleIntegers scales integers.
 template <class Element>
 FRD_INLINE Vector<Element> Finish(Vector<Element> value, Element factor) {
   if constexpr (kIsReal<Element>) {

@@ -16,7 +16,7 @@
 
 namespace farandole::tests {
 
-// R over the strings, written with all its parentheses: {"a", "b", "c"} -> "((a+b)+c)".
+// The tree order of the strings, written with all its parentheses: {"a", "b", "c"} -> "((a+b)+c)".
 inline std::string InOrder(const std::vector<std::string>& values) {
   if (values.size() == 1) return values[0];
   size_t p = 1;

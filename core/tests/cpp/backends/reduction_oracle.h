@@ -49,7 +49,7 @@ class ReductionOracle {
     return Rounded(ScalesInNode(layout) ? Scaled(reduced) : reduced);
   }
 
-  // R over the nodes, with a rounding after each reduction.
+  // The tree over the nodes, with a rounding after each reduction.
   Value Across(const std::vector<Value>& values, bool scales) const {
     if (values.size() == 1) return values[0];
     size_t first = 1;

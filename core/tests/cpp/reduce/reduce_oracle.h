@@ -1,4 +1,4 @@
-// Reduce by its definition, for tests: one element at a time, the recursion R as reduce.h states it.
+// Reduce by its definition, for tests: one element at a time, the recursion as reduce.h states it.
 #pragma once
 
 #include <cmath>
