@@ -39,7 +39,7 @@ void EarlySum::Begin(OperationPtr operation) {
 
 MessageTag EarlySum::Tag() const {
   const Admission& mine = admission();
-  return {mine.id, mine.serial, mine.generation(), 0, 0, kPlan.code(), Lane::kEarly};
+  return {mine.id, mine.serial, mine.generation(), 0, kPlan.code(), Lane::kEarly};
 }
 
 // ---- inside the node

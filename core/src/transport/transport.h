@@ -30,7 +30,7 @@
 
 namespace farandole {
 
-enum class Lane : uint32_t { kOrdered, kEarly };
+enum class Lane : uint64_t { kOrdered, kEarly };  // 64 bits, so that a MessageTag has no padding
 
 // What a message belongs to, as its sender means it. Headers carry it as it lies in memory.
 //
@@ -38,13 +38,11 @@ enum class Lane : uint32_t { kOrdered, kEarly };
 //   id         the process set                            the name
 //   serial     -                                          of the id's assignment
 //   operation  counts the set's operations, from 1        its generation (GenerationOf)
-//   round      -                                          how many joins the sender has seen end
 //   channel    of the process set and the shard           -
 struct MessageTag {
   int32_t id = 0;
   uint32_t serial = 0;
   uint64_t operation = 0;
-  uint32_t round = 0;
   uint32_t channel = 0;
   uint32_t plan = 0;  // how the sender runs the operation (algorithms/plan.h)
   Lane lane = Lane::kOrdered;

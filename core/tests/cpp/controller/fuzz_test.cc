@@ -103,8 +103,7 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
 
 // Of another rank's early message; some are such as no rank sends.
 MessageTag RandomTag(std::mt19937* random) {
-  MessageTag tag{0, 1,           GenerationOf(1 + (*random)() % 3, -1), static_cast<uint32_t>((*random)() % 2), 0,
-                 0, Lane::kEarly};
+  MessageTag tag{0, 1, GenerationOf(1 + (*random)() % 3, -1), 0, 0, Lane::kEarly};
   constexpr int32_t kIds[] = {-1, 1, 7, kMaxIds};
   if ((*random)() % 4 == 0) tag.id = kIds[(*random)() % 4];
   if ((*random)() % 4 == 0) tag.serial = static_cast<uint32_t>((*random)() % 5);

@@ -342,7 +342,7 @@ bool SimulatedJob::DeliverEarlyFrom(int from, int to) {
 }
 
 MessageTag SimulatedJob::TagOf(const Admission& admission) {
-  return {admission.id, admission.serial, admission.generation(), 0, 0, 0, Lane::kEarly};
+  return {admission.id, admission.serial, admission.generation(), 0, 0, Lane::kEarly};
 }
 
 bool SimulatedJob::HasAll(const Rank& rank, const Operation& operation) const {

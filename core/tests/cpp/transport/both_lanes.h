@@ -44,7 +44,6 @@ inline MessageTag EarlyTag(uint32_t serial, uint64_t operation = 1) {
   tag.id = static_cast<int32_t>(serial) + 10;
   tag.serial = serial;
   tag.operation = operation;
-  tag.round = 2;
   tag.plan = 77;
   tag.lane = Lane::kEarly;
   return tag;

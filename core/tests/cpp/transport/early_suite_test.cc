@@ -17,7 +17,7 @@ constexpr size_t kLongBytes = 600'000;
 
 bool SameTag(const MessageTag& a, const MessageTag& b) {
   const auto all = [](const MessageTag& tag) {
-    return std::tie(tag.id, tag.serial, tag.operation, tag.round, tag.channel, tag.plan, tag.lane);
+    return std::tie(tag.id, tag.serial, tag.operation, tag.channel, tag.plan, tag.lane);
   };
   return all(a) == all(b);
 }

@@ -26,12 +26,12 @@ Payload PayloadOf(size_t number, size_t size_bytes) {
   return payload;
 }
 
-// The tag's operation is the message's number, and `round` says what the receiver does with it.
+// The tag's operation is the message's number, and `channel` says what the receiver does with it.
 enum Fate : uint32_t { kTake, kDrop, kWait, kRefuse };
 FrameHeader HeaderOf(uint64_t number, size_t size_bytes, Fate fate = kTake, FrameKind kind = FrameKind::kData) {
   MessageTag tag;
   tag.operation = number;
-  tag.round = fate;
+  tag.channel = fate;
   return {kind, 0, size_bytes, 0, tag};
 }
 
@@ -48,9 +48,9 @@ class RandomFrameSink {
   }
   Status OnHeader(const FrameHeader& header, std::byte** to, bool* waits) {
     ++asked;
-    if (header.tag.round == kRefuse) return {Code::kMismatch, "not this"};
-    *waits = header.tag.round == kWait && random_() % 4 != 0;
-    if (*waits || header.tag.round == kDrop || !header.has_payload()) return Status::Ok();
+    if (header.tag.channel == kRefuse) return {Code::kMismatch, "not this"};
+    *waits = header.tag.channel == kWait && random_() % 4 != 0;
+    if (*waits || header.tag.channel == kDrop || !header.has_payload()) return Status::Ok();
     const size_t size_bytes = header.size_bytes;
     if (size_bytes <= room_.size() && random_() % 4 != 0) {
       into_ = std::exchange(room_, {});  // its memory stays where it is
@@ -63,7 +63,7 @@ class RandomFrameSink {
   }
   Status OnMessage(const FrameHeader& header) {
     numbers.push_back(header.tag.operation);
-    if (header.tag.round == kDrop || !header.has_payload()) return Status::Ok();
+    if (header.tag.channel == kDrop || !header.has_payload()) return Status::Ok();
     into_.resize(header.size_bytes);
     payloads.push_back(std::exchange(into_, {}));
     return Status::Ok();
