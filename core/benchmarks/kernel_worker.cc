@@ -25,7 +25,7 @@ class Kernel {
     const farandole::SlotTensor tensor{data, data, farandole::DType::kFloat32, count};
     ++uses_;
     farandole::SlotBuffer& slots = *buffers_[uses_ % 2];
-    if (tensor.size_bytes() <= farandole::kMostInOnePhase) {
+    if (tensor.size_bytes() <= farandole::kMaxOnePhaseBytes) {
       slots.Write(&tensor, 1, uses_);
       Await([&] { return slots.AllHaveWritten(uses_); });
       buffers_[(uses_ + 1) % 2]->AskForLinesOf(me_);

@@ -22,7 +22,7 @@
 
 namespace {
 
-constexpr size_t kMostCrossBytes = 32u << 20;
+constexpr size_t kMaxCrossBytes = 32u << 20;
 constexpr int kSocketBufferBytes = 4 << 20;
 constexpr size_t kSocketChunks[] = {64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20};
 
@@ -35,7 +35,7 @@ struct Shared {
   Line arrived[2];
   Line line[2];
   Line port;
-  alignas(4096) float data[2][kMostCrossBytes / sizeof(float)];
+  alignas(4096) float data[2][kMaxCrossBytes / sizeof(float)];
 };
 
 class Limits {
@@ -86,7 +86,7 @@ class Limits {
 
   // Only the reading is timed.
   std::vector<double> Cross(const bench::Command& command) {
-    bench::Require(command.bytes <= kMostCrossBytes, "too many bytes for `cross`");
+    bench::Require(command.bytes <= kMaxCrossBytes, "too many bytes for `cross`");
     const size_t count = command.bytes / sizeof(float);
     Resize(command.bytes);
     float* __restrict mine = data_.get();

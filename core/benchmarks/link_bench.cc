@@ -41,13 +41,13 @@ using namespace farandole;
 
 namespace {
 
-constexpr int kMostRanks = 32;
+constexpr int kMaxRanks = 32;
 constexpr int kBufferBytes = 4 << 20;
-constexpr size_t kMostBytes = 64 << 20;
-constexpr size_t kMostBlockBytes = 256 << 10;
-constexpr size_t kMostExchangedBytes = 256 << 10;
+constexpr size_t kMaxBytes = 64 << 20;
+constexpr size_t kMaxBlockBytes = 256 << 10;
+constexpr size_t kMaxExchangedBytes = 256 << 10;
 constexpr double kRowSeconds = 0.25;
-constexpr int kLeastRounds = 5, kMostRounds = 400;
+constexpr int kMinRounds = 5, kMaxRounds = 400;
 constexpr int kPauses = 70;  // tries before a rank sleeps
 
 void Require(bool condition, const char* what) {
@@ -62,7 +62,7 @@ double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 struct Shared {
   pthread_barrier_t barrier;
   std::atomic<bool> enough;
-  double begin[kMostRanks], end[kMostRanks];  // seconds
+  double begin[kMaxRanks], end[kMaxRanks];  // seconds
 };
 
 struct Options {
@@ -195,13 +195,13 @@ class Bench {
   }
 
   void Table() {
-    const size_t most_bytes = options_.only_bytes > 0 ? options_.only_bytes : kMostBytes;
-    const size_t blocks_bytes = std::min(most_bytes, kMostBlockBytes) * static_cast<size_t>(participants_);
-    data_.resize(std::max(2 * most_bytes, blocks_bytes));  // "links" has twice the elements
-    for (size_t bytes = 16; bytes <= kMostBytes; bytes *= 4) {
+    const size_t max_bytes = options_.only_bytes > 0 ? options_.only_bytes : kMaxBytes;
+    const size_t blocks_bytes = std::min(max_bytes, kMaxBlockBytes) * static_cast<size_t>(participants_);
+    data_.resize(std::max(2 * max_bytes, blocks_bytes));  // "links" has twice the elements
+    for (size_t bytes = 16; bytes <= kMaxBytes; bytes *= 4) {
       if (options_.only_bytes == 0 || bytes == options_.only_bytes) Allreduce(bytes);
     }
-    for (size_t bytes = 16; bytes <= kMostBlockBytes; bytes *= 4) {
+    for (size_t bytes = 16; bytes <= kMaxBlockBytes; bytes *= 4) {
       if (options_.only_bytes == 0 || bytes == options_.only_bytes) Allgather(bytes);
     }
   }
@@ -235,7 +235,7 @@ class Bench {
     const size_t traffic_bytes = 2 * (chunk_bytes > 0 ? chunk_bytes : static_cast<size_t>(participants_) * block_bytes);
     std::vector<Contestant> row;
     row.push_back(Vector("links", TrafficOnly(participants_, me()), 2 * share_bytes, traffic_bytes));
-    if (bytes <= kMostExchangedBytes)
+    if (bytes <= kMaxExchangedBytes)
       row.push_back(Vector("exchange", ExchangeAll(participants_, me()), share_bytes, chunk_bytes));
     row.push_back(Vector("direct", DirectAllreduce(participants_, me()), share_bytes, chunk_bytes));
     row.push_back(Vector("ring", RingAllreduce(participants_, me()), share_bytes, chunk_bytes));
@@ -267,9 +267,9 @@ class Bench {
     const int repetitions = bytes <= 16 << 10 ? 8 : bytes <= 256 << 10 ? 2 : 1;
     const double limit = Now() + kRowSeconds;
     bool enough = false;
-    for (int round = 0; round < kMostRounds && !enough; ++round) {
+    for (int round = 0; round < kMaxRounds && !enough; ++round) {
       for (Contestant& each : *row) Batch(&each, repetitions);
-      if (rank_ == 0) shared_->enough = round + 1 >= kLeastRounds && Now() > limit;
+      if (rank_ == 0) shared_->enough = round + 1 >= kMinRounds && Now() > limit;
       pthread_barrier_wait(&shared_->barrier);
       enough = shared_->enough;  // not written again before all have come to the next batch
     }
@@ -341,7 +341,7 @@ Options Read(int count, char** arguments) {
   if (count > 3) options.only_bytes = std::strtoul(arguments[3], nullptr, 10);
   if (count > 4) options.ranks_each = std::atoi(arguments[4]);
   for (int i = 5; i < count; ++i) options.networks.emplace_back(arguments[i]);
-  Require(options.participants >= 2 && options.ranks_each >= 1 && options.ranks() <= kMostRanks, "2 to 32 ranks");
+  Require(options.participants >= 2 && options.ranks_each >= 1 && options.ranks() <= kMaxRanks, "2 to 32 ranks");
   Require(options.networks.empty() || static_cast<int>(options.networks.size()) == options.participants,
           "a network for each participant");
   return options;

@@ -27,15 +27,15 @@ using namespace farandole;
 
 namespace {
 
-constexpr int kMostRanks = 16;
+constexpr int kMaxRanks = 16;
 constexpr size_t kDramBytes = 16 << 20;
 const int kCores = static_cast<int>(std::thread::hardware_concurrency());  // asked once: it reads files
 
 struct alignas(128) Line {
   std::atomic<uint64_t> value;
 };
-Line meetings[kMostRanks];
-TimePoint start_of[kMostRanks], end_of[kMostRanks];
+Line meetings[kMaxRanks];
+TimePoint start_of[kMaxRanks], end_of[kMaxRanks];
 bool time_is_up;
 
 void Require(const Status& status) {

@@ -23,8 +23,8 @@
 
 namespace {
 
-constexpr int kMostStreams = 4;
-constexpr size_t kMostBytesAtOnce = 256 << 10;
+constexpr int kMaxStreams = 4;
+constexpr size_t kMaxBytesAtOnce = 256 << 10;
 constexpr int kBufferBytes = 4 << 20;  // as the core's
 constexpr int kPort = 7100;
 
@@ -35,7 +35,7 @@ struct Shared {
 
 class Wire {
  public:
-  Wire(int rank, Shared* shared) : me_(rank), shared_(shared), in_(kMostBytesAtOnce) { Connect(); }
+  Wire(int rank, Shared* shared) : me_(rank), shared_(shared), in_(kMaxBytesAtOnce) { Connect(); }
 
   std::vector<double> Measure(const bench::Command& command) {
     Resize(command.bytes);
@@ -46,7 +46,7 @@ class Wire {
       return seconds;
     }
     const bool understood = std::sscanf(command.what.c_str(), "streams-%d-%d", &streams, &threads) == 2;
-    bench::Require(understood && streams >= 1 && streams <= kMostStreams, "no such limit: " + command.what);
+    bench::Require(understood && streams >= 1 && streams <= kMaxStreams, "no such limit: " + command.what);
     return TimeBatches(command, [&] { Exchange(command.bytes, streams, threads); }, [this] { Meet(); });
   }
 
@@ -103,7 +103,7 @@ class Wire {
   static bool Send(Stream* stream) {
     if (stream->to_send == 0) return false;
     const ssize_t count =
-        send(stream->fd, stream->next, std::min(kMostBytesAtOnce, stream->to_send), MSG_DONTWAIT | MSG_NOSIGNAL);
+        send(stream->fd, stream->next, std::min(kMaxBytesAtOnce, stream->to_send), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count <= 0) return false;
     stream->next += count;
     stream->to_send -= static_cast<size_t>(count);
@@ -112,7 +112,7 @@ class Wire {
 
   bool Receive(Stream* stream) {
     if (stream->to_receive == 0) return false;
-    const ssize_t count = recv(stream->fd, in_.data(), std::min(kMostBytesAtOnce, stream->to_receive), MSG_DONTWAIT);
+    const ssize_t count = recv(stream->fd, in_.data(), std::min(kMaxBytesAtOnce, stream->to_receive), MSG_DONTWAIT);
     bench::Require(count != 0, "the other process has gone");
     if (count <= 0) return false;
     stream->to_receive -= static_cast<size_t>(count);
@@ -124,7 +124,7 @@ class Wire {
   void Trip(size_t bytes) {
     if (me_ == 0) SendAll(bytes);
     for (size_t left = bytes; left > 0;) {
-      const ssize_t count = recv(sockets_[0], in_.data(), std::min(kMostBytesAtOnce, left), MSG_DONTWAIT);
+      const ssize_t count = recv(sockets_[0], in_.data(), std::min(kMaxBytesAtOnce, left), MSG_DONTWAIT);
       bench::Require(count != 0, "the other process has gone");
       if (count > 0) left -= static_cast<size_t>(count);
     }
@@ -148,10 +148,10 @@ class Wire {
     auto* const raw = reinterpret_cast<sockaddr*>(&address);
     const int listener = me_ == 0 ? NewSocket() : -1;
     if (me_ == 0) {
-      bench::Require(bind(listener, raw, sizeof address) == 0 && listen(listener, kMostStreams) == 0, "cannot listen");
+      bench::Require(bind(listener, raw, sizeof address) == 0 && listen(listener, kMaxStreams) == 0, "cannot listen");
     }
     Meet();
-    for (int i = 0; i < kMostStreams; ++i) {
+    for (int i = 0; i < kMaxStreams; ++i) {
       const int made = me_ == 0 ? accept(listener, nullptr, nullptr) : NewSocket();
       if (me_ == 1) bench::Require(connect(made, raw, sizeof address) == 0, "cannot connect");
       bench::Require(made >= 0, "cannot accept");

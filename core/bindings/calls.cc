@@ -22,7 +22,7 @@ namespace farandole {
 namespace {
 
 // Larger tensors take long to copy where the core does so at once: in a world of one rank, and in slots.
-constexpr size_t kMostWithGil = 64 << 10;
+constexpr size_t kMaxWithGil = 64 << 10;
 
 // How many frames of Farandole's have called, see CallSite.
 constexpr int kTwoFrames = 2;  // a Submitter's method, and the public function that calls it
@@ -58,7 +58,7 @@ Look ReadCall(PyObject* const* arguments, int our_frames, Call* call) {
 
 // Releases the GIL for a scope, if the tensor is large. Nothing that holds the core's locks needs the GIL.
 std::optional<WithoutGil> WithoutGilIfLarge(const TensorView& tensor) {
-  if (UncheckedCount(tensor.shape) * SizeOf(tensor.dtype) <= kMostWithGil) return std::nullopt;
+  if (UncheckedCount(tensor.shape) * SizeOf(tensor.dtype) <= kMaxWithGil) return std::nullopt;
   return std::optional<WithoutGil>(std::in_place);
 }
 

@@ -11,7 +11,7 @@
 namespace farandole {
 namespace {
 
-constexpr size_t kMostPlaces = 4096;  // a limit, since programs may keep generating code
+constexpr size_t kMaxPlaces = 4096;  // a limit, since programs may keep generating code
 
 struct Position {
   PyCodeObject* code;  // a reference, so that no other code object gets its address
@@ -90,7 +90,7 @@ bool FindPlace(PyFrameObject* frame, PyFrameObject* callee, Place* place) {
   if (known != Places().end()) {
     *place = known->second;
   } else {
-    if (Places().size() >= kMostPlaces) ForgetAll();
+    if (Places().size() >= kMaxPlaces) ForgetAll();
     found = Ask(frame, callee, place);  // runs Python, which may call this again
     kept = found && Places().emplace(position, *place).second;
   }

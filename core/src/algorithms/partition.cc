@@ -13,7 +13,7 @@ constexpr size_t kUnevenBytes = 128;
 
 // Larger vectors take at least four rounds, so that copying in, reducing and copying out overlap.
 constexpr size_t kOneRoundBytes = 256 << 10;
-constexpr size_t kLeastRounds = 4;
+constexpr size_t kMinRounds = 4;
 
 }  // namespace
 
@@ -42,7 +42,7 @@ Range ShardOf(Range region, size_t element_bytes, int shard, int shard_count) {
 uint64_t Parts::RoundsInOneSlot(const std::vector<size_t>& part_bytes, size_t slot_bytes) {
   const size_t total_bytes = std::accumulate(part_bytes.begin(), part_bytes.end(), size_t{0});
   const size_t room = slot_bytes - kUnevenBytes * part_bytes.size();
-  if (total_bytes > kOneRoundBytes) return std::max((total_bytes + room - 1) / room, kLeastRounds);
+  if (total_bytes > kOneRoundBytes) return std::max((total_bytes + room - 1) / room, kMinRounds);
   return total_bytes > 0 ? 1 : 0;
 }
 
@@ -95,14 +95,14 @@ Parts::Piece Parts::Within(const Piece& piece, Range bytes_of_round) {
 }
 
 size_t DefaultWindowBytes(int block_count) {
-  constexpr size_t kMostBytes = 256 << 10, kMostChunkBytes = 1 << 20, kBorder = kBorderBytes;
-  const size_t share_bytes = kMostChunkBytes / static_cast<size_t>(block_count) / kBorder * kBorder;
-  return std::clamp(share_bytes, kBorder, kMostBytes);
+  constexpr size_t kMaxBytes = 256 << 10, kMaxChunkBytes = 1 << 20, kBorder = kBorderBytes;
+  const size_t share_bytes = kMaxChunkBytes / static_cast<size_t>(block_count) / kBorder * kBorder;
+  return std::clamp(share_bytes, kBorder, kMaxBytes);
 }
 
-size_t EvenWindowBytes(size_t block_bytes, size_t most_bytes) {
+size_t EvenWindowBytes(size_t block_bytes, size_t max_bytes) {
   constexpr size_t kBorder = kBorderBytes;
-  const size_t windows = std::max<size_t>(1, (block_bytes + most_bytes - 1) / most_bytes);
+  const size_t windows = std::max<size_t>(1, (block_bytes + max_bytes - 1) / max_bytes);
   return std::max<size_t>(1, (block_bytes + windows * kBorder - 1) / (windows * kBorder)) * kBorder;
 }
 

@@ -69,12 +69,12 @@ class Parts {
   };
 
   // With more positions a slot would lack room for a cache line of each.
-  static constexpr int kMostPositions = 2048;
+  static constexpr int kMaxPositions = 2048;
 
   // The rounds in which one slot holds a piece of each part.
   static uint64_t RoundsInOneSlot(const std::vector<size_t>& part_bytes, size_t slot_bytes);
 
-  // REQUIRES: part_bytes are multiples of element_bytes; at most kMostPositions.
+  // REQUIRES: part_bytes are multiples of element_bytes; at most kMaxPositions.
   Parts(const Layout& layout, const std::vector<size_t>& part_bytes, size_t element_bytes, uint64_t rounds);
 
   size_t total_bytes() const { return total_bytes_; }
@@ -117,7 +117,7 @@ class Parts {
 size_t DefaultWindowBytes(int block_count);
 // Of the same number of chunks, but so that the last one is not much shorter than the others. REQUIRES: all
 // participants have blocks of these sizes.
-size_t EvenWindowBytes(size_t block_bytes, size_t most_bytes);
+size_t EvenWindowBytes(size_t block_bytes, size_t max_bytes);
 
 // The chunks that are under way at once, about. A network with delay needs four, and more leave the cache. Rounds
 // (collectives/staging.h) are smaller chunks, so more of them are under way

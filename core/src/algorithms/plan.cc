@@ -17,7 +17,7 @@ bool SumsOnHost(const OperationFacts& facts) {
 
 bool FitsSlots(const OperationFacts& facts) {
   const bool takes_part = facts.kind == OpKind::kBarrier || SumsOnHost(facts);
-  return takes_part && facts.node_count == 1 && facts.set_size <= kMostSlotMembers &&
+  return takes_part && facts.node_count == 1 && facts.set_size <= kMaxSlotMembers &&
          facts.size_bytes <= SlotLimitBytes(facts.set_size, facts.awaited);
 }
 
@@ -48,13 +48,13 @@ constexpr int kRingGatherers = 8;
 bool OverlapsRounds(const TaskFacts& facts) { return facts.largest_node > 1; }
 
 // A schedule needs as many rounds at once as it has phases, where these are many; staging.h has room for 16.
-constexpr int kMostRingNodes = 9;    // 2 (n-1) phases
-constexpr int kMostTreeNodes = 256;  // 2 log2(n) phases
+constexpr int kMaxRingNodes = 9;    // 2 (n-1) phases
+constexpr int kMaxTreeNodes = 256;  // 2 log2(n) phases
 
 bool HasRounds(const TaskFacts& facts, Algorithm algorithm) {
   if (!OverlapsRounds(facts)) return true;
-  if (algorithm == Algorithm::kRing) return facts.node_count <= kMostRingNodes;
-  return algorithm != Algorithm::kTree || facts.node_count <= kMostTreeNodes;
+  if (algorithm == Algorithm::kRing) return facts.node_count <= kMaxRingNodes;
+  return algorithm != Algorithm::kTree || facts.node_count <= kMaxTreeNodes;
 }
 
 Algorithm ChooseAllreduce(const TaskFacts& facts) {
@@ -117,7 +117,7 @@ int64_t SlotLimitBytes(int set_size, bool awaited) {
 
 int64_t EarlyLimitBytes(int node_count, int largest_node) {
   constexpr int64_t kSentBytes = 64 << 10;
-  return node_count == 2 && largest_node == 1 ? kMostEarlyBytes : kSentBytes / (node_count - 1);
+  return node_count == 2 && largest_node == 1 ? kMaxEarlyBytes : kSentBytes / (node_count - 1);
 }
 
 Algorithm AlgorithmNamed(const std::string& name) {

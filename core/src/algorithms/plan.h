@@ -74,7 +74,7 @@ bool IsPossible(Protocol protocol, OperationFacts facts);
 constexpr bool IsSolo(int set_size) { return set_size == 1; }
 
 // With more ranks each member would have to read too much.
-inline constexpr int kMostSlotMembers = 64;
+inline constexpr int kMaxSlotMembers = 64;
 // The largest allreduce whose data go through buffer slots. Where callers wait for each operation before the next one,
 // two ranks have larger slots, which save the negotiation; other operations take longer that way, since each name has
 // memory of its own (docs/benchmarks/shared-memory.md#slots-or-staging).
@@ -83,7 +83,7 @@ int64_t SlotLimitBytes(int set_size, bool awaited = false);
 inline bool MayHaveSlots(OpKind kind, int64_t size_bytes) {
   return kind == OpKind::kAllreduce && size_bytes <= SlotLimitBytes(2, /*awaited=*/true);
 }
-inline constexpr int64_t kMostEarlyBytes = 512 << 10;
+inline constexpr int64_t kMaxEarlyBytes = 512 << 10;
 // The largest early allreduce. Every node sends its whole partial to all others, which takes one hop instead of four
 // (two of the negotiation and two of the data). It wins as long as the bytes take less time than the saved hops. Two
 // ranks send no more bytes than on other paths. Where a node has several members, its leader alone reduces and sends,

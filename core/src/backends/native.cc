@@ -168,7 +168,7 @@ class Native final : public Backend {
 
 // Tensors may lie anywhere: the engine copies those on a device to host memory first.
 bool NativeSupports(const OperationFacts& facts) {
-  if (facts.set_size > NativeMostRanks(facts.kind)) return false;
+  if (facts.set_size > NativeMaxRanks(facts.kind)) return false;
   if (!Reduces(facts.kind)) return true;
   return Supports(facts.dtype, facts.reduce) && (Fuses(facts.kind) || !NeedsWholeTensors(facts.reduce));
 }
@@ -182,9 +182,9 @@ std::unique_ptr<Backend> MakeNative(World* world, const Settings& settings, Back
 }  // namespace
 
 // Allgather and reducescatter give every position a piece of each slot (Parts), and a slot has room for only so many.
-int NativeMostRanks(OpKind kind) {
+int NativeMaxRanks(OpKind kind) {
   const bool in_parts = AllocatesOutput(kind) && !TakesSplits(kind);
-  return in_parts ? Parts::kMostPositions : std::numeric_limits<int>::max();
+  return in_parts ? Parts::kMaxPositions : std::numeric_limits<int>::max();
 }
 
 size_t NativeStagingBytesPerMember() { return Staging::BytesPerMember(); }

@@ -32,7 +32,7 @@ extern const BackendKind kNative, kGloo, kMpi, kNccl;
 // How much of the shared segment the native backend needs for each member of a node, and among how many ranks it can
 // perform an operation. Pure; any thread.
 size_t NativeStagingBytesPerMember();
-int NativeMostRanks(OpKind kind);
+int NativeMaxRanks(OpKind kind);
 
 // Pure; any thread.
 class BackendList {

@@ -10,7 +10,7 @@ namespace {
 
 // Up to this many positions every rank gathers all products and adds them in the order of positions, so that the bits
 // do not depend on the nodes. The number of products grows with the third power of the positions.
-constexpr size_t kMostGathered = 64;
+constexpr size_t kMaxGathered = 64;
 
 // About a millisecond of work before Advance returns.
 constexpr size_t kProductsAtOnce = 1 << 20;
@@ -74,7 +74,7 @@ Status Adasum::StartExchange() {
 
 void Adasum::StartGather() {
   const size_t gram_bytes = gram_.size() * sizeof(double);
-  if (n_ <= kMostGathered) {
+  if (n_ <= kMaxGathered) {
     grams_.resize(n_ * gram_.size());
     moving_.kind = OpKind::kAllgather;
     moving_.buffers = {{gram_.data(), grams_.data(), gram_bytes}};
@@ -110,7 +110,7 @@ bool Adasum::Compute() {
 }
 
 void Adasum::ReadGathered() {
-  if (n_ <= kMostGathered) {
+  if (n_ <= kMaxGathered) {
     std::fill(gram_.begin(), gram_.end(), 0.0);
     for (size_t i = 0; i < grams_.size(); ++i) gram_[i % gram_.size()] += grams_[i];
   }

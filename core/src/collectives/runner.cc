@@ -95,10 +95,10 @@ void Runner::Start(RunPlan plan, const MessageTag& tag) {
   Restart(supplied_);
 }
 
-void Runner::StartRounds(int64_t rounds, int64_t most_at_once, const MessageTag& tag) {
+void Runner::StartRounds(int64_t rounds, int64_t max_at_once, const MessageTag& tag) {
   tag_ = tag;
   in_rounds_ = true;
-  rounds_.resize(ToIndex(most_at_once));
+  rounds_.resize(ToIndex(max_at_once));
   supplied_ = 0;
   Restart(rounds);
 }

@@ -89,9 +89,9 @@ class Runner {
   // Begins an operation, whose messages have this tag. REQUIRES: done(); the plan's memory stays valid until done().
   void Start(RunPlan plan, const MessageTag& tag = {});
 
-  // Begins an operation of so many rounds, of which at most `most_at_once` are supplied and not done at any time.
-  // REQUIRES: equal numbers of rounds on all participants; most_at_once > ChunksBeforeLastPhase of the schedule.
-  void StartRounds(int64_t rounds, int64_t most_at_once, const MessageTag& tag = {});
+  // Begins an operation of so many rounds, of which at most `max_at_once` are supplied and not done at any time.
+  // REQUIRES: equal numbers of rounds on all participants; max_at_once > ChunksBeforeLastPhase of the schedule.
+  void StartRounds(int64_t rounds, int64_t max_at_once, const MessageTag& tag = {});
   // The next round. REQUIRES: no block is null; the plan's memory stays valid until the round is done.
   void Supply(RunPlan plan);
   // Rounds are done in their order.

@@ -27,9 +27,9 @@ void ShardExchange::Begin(Algorithm algorithm, const MessageTag& tag) {
   rounds_ = 0;
 }
 
-void ShardExchange::BeginRounds(uint64_t rounds, uint64_t most_at_once) {
+void ShardExchange::BeginRounds(uint64_t rounds, uint64_t max_at_once) {
   rounds_ = rounds;
-  most_at_once_ = most_at_once;
+  max_at_once_ = max_at_once;
 }
 
 uint64_t ShardExchange::rounds_done() const {
@@ -92,7 +92,7 @@ void ShardExchange::Start(Prepared* prepared, RunPlan plan) {
   const bool is_new = std::find(running_.begin(), running_.end(), prepared) == running_.end();
   if (is_new) running_.push_back(prepared);
   if (rounds_ == 0) return runner->Start(std::move(plan), tag);
-  if (is_new) runner->StartRounds(static_cast<int64_t>(rounds_), static_cast<int64_t>(most_at_once_), tag);
+  if (is_new) runner->StartRounds(static_cast<int64_t>(rounds_), static_cast<int64_t>(max_at_once_), tag);
   runner->Supply(std::move(plan));
 }
 

@@ -41,9 +41,9 @@ class ShardExchange {
 
   // Before the first exchange of a task, whose shards all use this algorithm and whose messages get this tag.
   void Begin(Algorithm algorithm, const MessageTag& tag);
-  // The operation that follows consists of so many rounds, of which at most `most_at_once` are added and not done at
+  // The operation that follows consists of so many rounds, of which at most `max_at_once` are added and not done at
   // any time; likewise the other operations of the task. REQUIRES: done().
-  void BeginRounds(uint64_t rounds, uint64_t most_at_once);
+  void BeginRounds(uint64_t rounds, uint64_t max_at_once);
   uint64_t rounds_done() const;  // meaningless for a member without shards
 
   // Reduces element_count elements, shard after shard. This member holds the elements that it owns at source (null: at
@@ -84,7 +84,7 @@ class ShardExchange {
   Partition partition_;
   Algorithm algorithm_ = Algorithm::kAuto;  // of the current operation
   MessageTag tag_;
-  uint64_t rounds_ = 0, most_at_once_ = 0;  // 0: the operation has no rounds
+  uint64_t rounds_ = 0, max_at_once_ = 0;  // 0: the operation has no rounds
   std::map<RunnerKey, Prepared> prepared_;
   std::vector<Prepared*> running_;
   std::vector<Transport::Completion> completions_;  // kept for its memory

@@ -11,7 +11,7 @@ namespace {
 
 // The peer's payload is prefetched from this size on: a core looks ahead over the instructions of only a few lines, and
 // would wait for each line (docs/benchmarks/shared-memory.md#prefetching).
-constexpr size_t kLeastPrefetchedBytes = 1 << 10;
+constexpr size_t kMinPrefetchedBytes = 1 << 10;
 
 }  // namespace
 
@@ -29,7 +29,7 @@ TensorReduction::TensorReduction(const SlotBuffer& slots, ReduceOp reduce, Scale
     if (reads_own) inputs_[own] = std::memcpy(own_, tensor.input, size_bytes);
     call_.element_count = kStepBytes / SizeOf(tensor.dtype);
     call_.output = result_;
-  } else if (members == 2 && reads_own && size_bytes >= kLeastPrefetchedBytes) {
+  } else if (members == 2 && reads_own && size_bytes >= kMinPrefetchedBytes) {
     prefetched_ = static_cast<const std::byte*>(inputs_[1 - own]);
   }
   reduce_ = ChooseReduceFunction(tensor.dtype, reduce, call_.element_count * SizeOf(tensor.dtype));
@@ -37,7 +37,7 @@ TensorReduction::TensorReduction(const SlotBuffer& slots, ReduceOp reduce, Scale
 
 void TensorReduction::Run() const {
   if (prefetched_ != nullptr) {
-    const size_t end_byte = std::min(tensor_.size_bytes(), kMostInOnePhase);
+    const size_t end_byte = std::min(tensor_.size_bytes(), kMaxOnePhaseBytes);
     for (size_t at = 0; at < end_byte; at += kLineBytes) AskToRead(prefetched_ + at);
   }
   reduce_(call_);
@@ -62,7 +62,7 @@ void ReduceShare(const SlotBuffer& slots, ReduceOp reduce, Scale scale, const Sl
     const SlotTensor& tensor = tensors[i];
     const SlotBuffer::Elements share = slots.ShareOf(tensor, i, self);
     const size_t at = share.first * SizeOf(tensor.dtype);
-    const void* inputs[kMostSlotMembers];
+    const void* inputs[kMaxSlotMembers];
     for (int m = 0; m < members; ++m) inputs[m] = slots.payload(m) + offset + at;
     if (tensor.input != nullptr) inputs[self] = static_cast<const std::byte*>(tensor.input) + at;
     std::byte* const shared = slots.slot_of_share(self) + offset + at;

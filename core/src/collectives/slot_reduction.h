@@ -40,7 +40,7 @@ class TensorReduction {
   static constexpr size_t kStepBytes = 32;
 
   const SlotTensor& tensor_;
-  const void* inputs_[kMostSlotMembers];
+  const void* inputs_[kMaxSlotMembers];
   alignas(kStepBytes) std::byte own_[kStepBytes];
   alignas(kStepBytes) std::byte result_[kStepBytes];
   ReduceCall call_;

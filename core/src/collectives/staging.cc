@@ -8,7 +8,7 @@ namespace farandole {
 
 namespace {
 
-constexpr uint64_t kMostDepth = std::max(uint64_t{3}, kInterNodeDepth);
+constexpr uint64_t kMaxDepth = std::max(uint64_t{3}, kInterNodeDepth);
 constexpr size_t kCountersBytes = 4096;
 
 uint64_t UserOf(int set_id) { return static_cast<uint64_t>(set_id) + 1; }
@@ -21,7 +21,7 @@ struct Staging::Counters {
   alignas(128) std::atomic<uint64_t> combined;
 };
 
-size_t Staging::BytesPerMember() { return kCountersBytes + 2 * kMostDepth * kSlotBytes; }
+size_t Staging::BytesPerMember() { return kCountersBytes + 2 * kMaxDepth * kSlotBytes; }
 
 Staging::Staging(const ShmNode* node, int channel, int set_id, std::vector<int> segment_members, int member,
                  uint64_t depth)
@@ -63,7 +63,7 @@ std::byte* Staging::slot(int member, uint64_t round) const {
          (round % depth_) * kSlotBytes;
 }
 
-std::byte* Staging::result(int member, uint64_t round) const { return slot(member, round) + kMostDepth * kSlotBytes; }
+std::byte* Staging::result(int member, uint64_t round) const { return slot(member, round) + kMaxDepth * kSlotBytes; }
 
 void Staging::Publish(uint64_t end) const {
   counters(member())->published.store(end, std::memory_order_release);

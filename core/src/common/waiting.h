@@ -23,7 +23,7 @@ namespace farandole {
 class Waiter {
  public:
   static constexpr int kPauses = 20, kYields = 50;
-  static constexpr std::chrono::milliseconds kMostYielding{1};
+  static constexpr std::chrono::milliseconds kMaxYielding{1};
 
   // pauses: kPauses, or 0 if there are more ranks than cores.
   static Waiter OfCaller(int pauses) { return {pauses, kYields}; }
@@ -40,7 +40,7 @@ class Waiter {
       CpuPause();
       return true;
     }
-    if (waits_ == pauses_) yields_until_ = Now() + kMostYielding;
+    if (waits_ == pauses_) yields_until_ = Now() + kMaxYielding;
     ++waits_;
     std::this_thread::yield();
     if (Now() >= yields_until_) waits_ = end_;  // one more look, then sleep

@@ -22,8 +22,8 @@ const Description* FirstOfWaiting(const DescriptionsByRank& descriptions) {
 
 }  // namespace
 
-Coordinator::Coordinator(const Layout& layout, int most_new)
-    : leaders_(layout), sets_(layout, kCoordinatorRank), ids_(sets_, leaders_, most_new) {}
+Coordinator::Coordinator(const Layout& layout, int max_new)
+    : leaders_(layout), sets_(layout, kCoordinatorRank), ids_(sets_, leaders_, max_new) {}
 
 Status Coordinator::OnMessage(int from, const Bytes& message, std::vector<Outgoing>* out) {
   return Read(from, message, out) ? Status::Ok() : Unreadable(from);

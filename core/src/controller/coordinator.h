@@ -29,7 +29,7 @@ namespace farandole {
 
 class Coordinator {
  public:
-  explicit Coordinator(const Layout& layout, int most_new = IdTable::kMostNew);
+  explicit Coordinator(const Layout& layout, int max_new = IdTable::kMaxNew);
   Coordinator(const Coordinator&) = delete;
 
   // Appends the messages to send. An error means that no rank of this job sends such a message.

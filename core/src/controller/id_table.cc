@@ -9,14 +9,14 @@ namespace {
 // of its own, and those that the user has named may all be used in turn, so that their data leave the caches. Unnamed
 // operations have one name for each signature, and a program uses few signatures at a time
 // (docs/benchmarks/shared-memory.md#slots-or-staging).
-constexpr int64_t kMostLargeSlotsBytes = 64 << 20, kMostNamedLargeSlotsBytes = 16 << 20;
+constexpr int64_t kMaxLargeSlotsBytes = 64 << 20, kMaxNamedLargeSlotsBytes = 16 << 20;
 
 bool HasLargeSlots(Protocol protocol, const Signature& signature, const ProcessSet& set) {
   return protocol == Protocol::kSlots && signature.TotalBytes() > SlotLimitBytes(set.size());
 }
 
 // Some ids are always left for operations that need one only once.
-constexpr size_t kMostLive = kMaxIds - 256;
+constexpr size_t kMaxLive = kMaxIds - 256;
 
 int64_t Rounded(int64_t size_bytes) {
   int64_t rounded = kBufferAlignment;
@@ -81,10 +81,10 @@ void Leaders::Tell(const ProcessSet& set, const Bytes& message, std::vector<Outg
 
 // ---- ids
 
-IdTable::IdTable(const ProcessSets& sets, const Leaders& leaders, int most_new)
+IdTable::IdTable(const ProcessSets& sets, const Leaders& leaders, int max_new)
     : sets_(sets),
       leaders_(leaders),
-      most_new_(most_new),
+      max_new_(max_new),
       buffers_(static_cast<int64_t>(kBufferPoolBytes)),
       ids_(kMaxIds) {
   for (int id = 0; id < kMaxIds; ++id) free_.push_back(id);
@@ -104,7 +104,7 @@ std::string IdTable::TitleOf(int id, uint64_t generation) const {
 
 void IdTable::Assign(DescriptionsByRank descriptions, bool once, std::vector<Outgoing>* out) {
   const Description& first = descriptions.begin()->second;
-  const bool is_new = !seen_.Add(first) && static_cast<int>(live_.size()) >= most_new_;
+  const bool is_new = !seen_.Add(first) && static_cast<int>(live_.size()) >= max_new_;
   const bool changes_sets = ChangesSets(first.signature.kind);
   waiting_.push_back({std::move(descriptions), once || is_new || changes_sets});
   AssignWaiting(out);
@@ -120,7 +120,7 @@ void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
     const ProcessSetPtr set = sets_.Find(signature.set);
     Protocol protocol = once ? Protocol::kNegotiated : ChooseProtocolOf(descriptions, *set);
     const int64_t wanted_bytes = BufferBytesOf(signature, *set, protocol);
-    const bool is_full = !once && live_.size() == kMostLive;
+    const bool is_full = !once && live_.size() == kMaxLive;
     const int64_t buffer_offset = is_full ? -1 : buffers_.Take(wanted_bytes);
     const bool no_buffers = buffer_offset < 0 && wanted_bytes > 0;
     // Without buffers a small tensor is merely slower, but counts have no other place.
@@ -140,8 +140,8 @@ Protocol IdTable::ChooseProtocolOf(const DescriptionsByRank& descriptions, const
       std::all_of(descriptions.begin(), descriptions.end(), [](const auto& of) { return of.second.awaited; });
   const Protocol protocol = ChooseProtocol(facts);
   if (!HasLargeSlots(protocol, signature, set)) return protocol;
-  const int64_t most_bytes = descriptions.begin()->second.named() ? kMostNamedLargeSlotsBytes : kMostLargeSlotsBytes;
-  const bool has_room = large_slots_bytes_ + BufferBytesOf(signature, set, protocol) <= most_bytes;
+  const int64_t max_bytes = descriptions.begin()->second.named() ? kMaxNamedLargeSlotsBytes : kMaxLargeSlotsBytes;
+  const bool has_room = large_slots_bytes_ + BufferBytesOf(signature, set, protocol) <= max_bytes;
   return has_room ? protocol : Protocol::kNegotiated;
 }
 
@@ -223,7 +223,7 @@ bool IdTable::OnCompleted(int from, Completion completion, std::vector<Outgoing>
   if (!id.partial.Merge(std::move(completion))) {
     // These nodes disagreed before about unnamed operations. Their ranks describe the operation anew, and the
     // coordinator pairs them by sequence number.
-    id.closing.least_uses = std::min(id.closing.least_uses, use - 1);
+    id.closing.min_uses = std::min(id.closing.min_uses, use - 1);
     if (id.state == Id::kLive) StartRetiring(number, out);
   } else if (id.partial.counts.size() == static_cast<size_t>(id.set->layout.node_count())) {
     AddReady(id, number, use, InPositionOrder(id));

@@ -85,10 +85,10 @@ class Leaders {
 // Owns the ids, their names and buffers, the operations that wait for an id, and the order in which complete ones run.
 class IdTable {
  public:
-  // As long as fewer than `most_new` ids are live, new names get ids for good. Training seldom has more names.
-  static constexpr int kMostNew = 1024;
+  // As long as fewer than `max_new` ids are live, new names get ids for good. Training seldom has more names.
+  static constexpr int kMaxNew = 1024;
   // References outlive the table.
-  IdTable(const ProcessSets& sets, const Leaders& leaders, int most_new);
+  IdTable(const ProcessSets& sets, const Leaders& leaders, int max_new);
 
   struct Id {
     enum { kFree, kLive, kRetiring, kRetired } state = kFree;
@@ -140,7 +140,7 @@ class IdTable {
 
   const ProcessSets& sets_;
   const Leaders& leaders_;
-  const int most_new_;
+  const int max_new_;
   BufferAllocator buffers_;
   int64_t large_slots_bytes_ = 0;  // the buffers of large slots
   std::vector<Id> ids_;

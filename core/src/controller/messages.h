@@ -86,7 +86,7 @@ inline uint64_t GenerationOf(uint64_t use, int64_t sequence_number) {
 inline uint64_t UseOf(uint64_t generation) { return static_cast<uint32_t>(generation); }
 inline int64_t SequenceNumberOf(uint64_t generation) { return static_cast<int64_t>(generation >> 32) - 1; }
 // Uses of one id are counted in 32 bits. After this many the name is described anew, long before the count overflows.
-inline constexpr uint64_t kMostUses = uint64_t{1} << 31;
+inline constexpr uint64_t kMaxUses = uint64_t{1} << 31;
 
 // ---- the contents of messages, which follow the kind. DESCRIBE has a Description; the kinds without a struct are
 // IdMessages.
@@ -154,20 +154,20 @@ struct Completion {
 struct Closing {
   int32_t id = 0;
   int32_t nodes = 0;
-  uint64_t least_uses = ~uint64_t{0};  // that a node has completed
-  uint64_t most_uses = 0;
+  uint64_t min_uses = ~uint64_t{0};  // that a node has completed
+  uint64_t max_uses = 0;
   uint64_t generation = 0;  // early: of the last complete use of a node; 0 where none knows it
   bool differ = false;      // early: another had another generation
 
-  FRD_FIELDS(id, nodes, least_uses, most_uses, generation, differ)
+  FRD_FIELDS(id, nodes, min_uses, max_uses, generation, differ)
   bool IsValid() const { return IsId(id); }
   // Returns how many uses all of the nodes have completed.
-  uint64_t uses() const { return least_uses - (differ && least_uses == most_uses ? 1 : 0); }
+  uint64_t uses() const { return min_uses - (differ && min_uses == max_uses ? 1 : 0); }
   void Merge(const Closing& other) {
     id = other.id;
     nodes += other.nodes;
-    least_uses = std::min(least_uses, other.least_uses);
-    most_uses = std::max(most_uses, other.most_uses);
+    min_uses = std::min(min_uses, other.min_uses);
+    max_uses = std::max(max_uses, other.max_uses);
     differ = differ || other.differ || (generation != 0 && other.generation != 0 && generation != other.generation);
     if (generation == 0) generation = other.generation;
   }

@@ -47,10 +47,10 @@ class Negotiation {
 
   // Tests use smaller ones.
   struct Limits {
-    uint64_t most_uses = kMostUses;            // of an id, before its name is described anew
+    uint64_t max_uses = kMaxUses;              // of an id, before its name is described anew
     uint64_t log_entries = NodeLog::kEntries;  // see NodeLog
-    size_t one_phase_bytes = kMostInOnePhase;  // of a small operation that every member reduces by itself; larger ones
-                                               // are reduced in two phases
+    // Every member reduces a small operation of up to this size by itself. Larger ones are reduced in two phases.
+    size_t one_phase_bytes = kMaxOnePhaseBytes;
   };
   // memory: NodeMemory::BytesFor the members of this rank's node.
   Negotiation(const Layout& layout, int rank, std::byte* memory, const Limits& limits);
@@ -155,7 +155,7 @@ class Negotiation {
 
   // The operation is the next use of the name's id.
   bool Knows(const Name& name, const DescribedOperation& operation) const {
-    return name.id >= 0 && name.use + 1 < limits_.most_uses && operation.Means(name.description.signature);
+    return name.id >= 0 && name.use + 1 < limits_.max_uses && operation.Means(name.description.signature);
   }
   Status Describe(const DescribedOperation& operation, Name* name, Admission* admission);
   Reading Read(const Bytes& message, NegotiationEvents* events);

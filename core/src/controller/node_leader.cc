@@ -104,7 +104,7 @@ std::vector<uint64_t> NodeLeader::LatestGenerations(int id) const {
 bool NodeLeader::CanReport(const Closing& closing) const {
   const auto& [name, properties, set] = names_[closing.id];
   return set == nullptr || properties.early() || set->local() ||
-         completes_sent_[static_cast<size_t>(closing.id)] == closing.least_uses;
+         completes_sent_[static_cast<size_t>(closing.id)] == closing.min_uses;
 }
 
 // ---- what the coordinator is told

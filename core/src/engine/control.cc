@@ -6,8 +6,8 @@
 namespace farandole {
 namespace {
 
-constexpr size_t kMostUnsentBytes = 64 << 20;  // of messages to a rank that does not read them
-constexpr int64_t kPatienceMs = 100;           // to wait for the other ends of connections that close
+constexpr size_t kMaxUnsentBytes = 64 << 20;  // of messages to a rank that does not read them
+constexpr int64_t kPatienceMs = 100;          // to wait for the other ends of connections that close
 
 }  // namespace
 
@@ -98,7 +98,7 @@ void ControlPlane::Send(int rank, const Bytes& message) {
   if (!to.open()) return;
   to.Queue(message);
   Flush(rank);
-  if (!to.open() || to.unsent_bytes() <= kMostUnsentBytes) return;
+  if (!to.open() || to.unsent_bytes() <= kMaxUnsentBytes) return;
   const std::string unread = std::to_string(to.unsent_bytes() >> 10) + " KiB of messages about operations";
   events_.ends.push_back(
       {Status(Code::kDeadline, world_->NameOf(rank), " has not read ", unread, " from rank ", world_->rank,

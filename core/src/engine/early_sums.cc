@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-constexpr size_t kMostIdle = 32;  // of a process set; each keeps the memory of its last sum
+constexpr size_t kMaxIdle = 32;  // of a process set; each keeps the memory of its last sum
 
 // Wakes the other members of this node that take part.
 void RingNode(const World& world, const EarlySum& sum) {
@@ -99,7 +99,7 @@ void EarlySums::Begin(OperationPtr operation) {
 
 std::unique_ptr<EarlySum> EarlySums::TakeIdle(const ProcessSetPtr& set) {
   Sums& idle = idle_[set->id];
-  idle.reserve(kMostIdle);  // so that MakeIdle does not throw
+  idle.reserve(kMaxIdle);  // so that MakeIdle does not throw
   if (idle.empty()) return std::make_unique<EarlySum>(set, &transport());
   std::unique_ptr<EarlySum> taken = std::move(idle.back());
   idle.pop_back();
@@ -113,7 +113,7 @@ void EarlySums::Forget(int set) {
 
 void EarlySums::MakeIdle(Sums::iterator sum) {
   Sums& idle = idle_[(*sum)->set().id];
-  if (idle.size() < kMostIdle) idle.push_back(std::move(*sum));
+  if (idle.size() < kMaxIdle) idle.push_back(std::move(*sum));
   running_.erase(sum);
 }
 

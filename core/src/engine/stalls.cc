@@ -15,9 +15,9 @@ constexpr int64_t kStuckMs = 100;  // then an unnamed operation asks whether oth
 constexpr int64_t kAskAgainMs = 1000;
 constexpr int64_t kReportMs = 200;  // between two reports to the diagnosis
 constexpr int64_t kWarnAgainMs = 60'000;
-constexpr int64_t kAnswerMs = 3000;   // rank 0 has so long to name the missing ranks before a warning without names
-constexpr size_t kMostNamed = 4;      // in a message
-constexpr size_t kMostNeeded = 1000;  // in a report
+constexpr int64_t kAnswerMs = 3000;  // rank 0 has so long to name the missing ranks before a warning without names
+constexpr size_t kMaxNamed = 4;      // in a message
+constexpr size_t kMaxNeeded = 1000;  // in a report
 
 bool IsTime(TimePoint before, int64_t interval_ms, TimePoint now) {
   return before == TimePoint() || MillisecondsBetween(before, now) >= interval_ms;
@@ -301,8 +301,8 @@ void StallInspector::Report(const std::vector<Wait>& waits, Needed needed, bool 
   if (!is_new && !IsTime(reported_, kReportMs, now)) return;
   reported_ = now;
   if (is_new) overdue_ = now;
-  if (needed.operations.size() > kMostNeeded) {
-    needed.operations.resize(kMostNeeded);
+  if (needed.operations.size() > kMaxNeeded) {
+    needed.operations.resize(kMaxNeeded);
     needed.is_known = false;
   }
   WaitReport report{needed.entered, warn_after_ms_, is_overdue, {}, std::move(needed.operations), needed.is_known};
@@ -369,9 +369,9 @@ std::string StallInspector::NamesOf(const std::vector<int>& ranks, const std::st
     return coordinator_ != nullptr ? "other ranks"
                                    : "ranks that " + world_->NameOf(kCoordinatorRank) + " has not named";
   std::string names;
-  for (size_t i = 0; i < std::min(kMostNamed, ranks.size()); ++i)
+  for (size_t i = 0; i < std::min(kMaxNamed, ranks.size()); ++i)
     names += (i == 0 ? "" : ", ") + world_->NameOf(ranks[i]);
-  if (ranks.size() > kMostNamed) names += " and " + std::to_string(ranks.size() - kMostNamed) + " more";
+  if (ranks.size() > kMaxNamed) names += " and " + std::to_string(ranks.size() - kMaxNamed) + " more";
   return names;
 }
 

@@ -8,7 +8,7 @@
 namespace farandole {
 namespace {
 
-constexpr size_t kMostBytes = 16 << 10;  // of stacks, in an answer
+constexpr size_t kMaxBytes = 16 << 10;  // of stacks, in an answer
 
 struct StackSignal {
   int number = 0;  // 0: none
@@ -131,7 +131,7 @@ std::string StacksBySignal() {
   pthread_kill(pthread_self(), number);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   const off_t size = lseek(file, 0, SEEK_END);
-  const off_t begin = std::max<off_t>(0, size - static_cast<off_t>(kMostBytes));  // the main thread comes last
+  const off_t begin = std::max<off_t>(0, size - static_cast<off_t>(kMaxBytes));  // the main thread comes last
   std::string text(static_cast<size_t>(std::max<off_t>(0, size - begin)), '\0');
   const ssize_t got = pread(file, text.data(), text.size(), begin);
   text.resize(got > 0 ? static_cast<size_t>(got) : 0);

@@ -171,8 +171,8 @@ uint32_t FlightRecorder::NumberOf(std::string_view first, std::string_view secon
   if (text.number.load(std::memory_order_relaxed) != 0) numbers_.erase(former);
   text.number.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
-  constexpr size_t kMostSecond = 40;
-  const size_t first_bytes = CopyEnd(first, FlightText::kBytes - std::min(second.size(), kMostSecond), &text.text[0]);
+  constexpr size_t kMaxSecond = 40;
+  const size_t first_bytes = CopyEnd(first, FlightText::kBytes - std::min(second.size(), kMaxSecond), &text.text[0]);
   text.first_bytes = static_cast<uint16_t>(first_bytes);
   text.second_bytes = static_cast<uint16_t>(std::min(second.size(), FlightText::kBytes - first_bytes));
   second.copy(&text.text[first_bytes], text.second_bytes);

@@ -10,14 +10,14 @@ namespace {
 
 // The names of one signature. Each name of a small operation has its own buffer slots, so larger ones have fewer names,
 // and less memory passes through the caches (docs/benchmarks/shared-memory.md#names).
-constexpr size_t kMostNames = 64;
+constexpr size_t kMaxNames = 64;
 constexpr int64_t kNamesBytes = 1 << 20;  // data of one rank under all names of a signature
 constexpr size_t kMaxPools = 1024;        // signatures remembered
 
 size_t NamesFor(const Signature& signature) {
   const int64_t bytes = signature.TotalBytes();
-  if (signature.kind != OpKind::kAllreduce || bytes > SlotLimitBytes(2)) return kMostNames;
-  return std::min(kMostNames, static_cast<size_t>(kNamesBytes / std::max(bytes, int64_t{1})));
+  if (signature.kind != OpKind::kAllreduce || bytes > SlotLimitBytes(2)) return kMaxNames;
+  return std::min(kMaxNames, static_cast<size_t>(kNamesBytes / std::max(bytes, int64_t{1})));
 }
 
 // Calls that wait are never in flight at the same time, unless they come from several threads.

@@ -232,7 +232,7 @@ Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {
   if (ConcernsWholeWorld(request->kind) && set.id != 0)
     return Refuse(*request, "it concerns all ranks, and takes no process set");
   if (ChangesSets(request->kind)) FRD_RETURN_IF_ERROR(CheckRanks(*request, world_size));
-  if (const int most = NativeMostRanks(request->kind); set.size() > most) {
+  if (const int most = NativeMaxRanks(request->kind); set.size() > most) {
     return Refuse(*request, "it supports at most ", most, " ranks, not ", set.size(),
                   "; do it in smaller process sets first, and then among one rank of each");
   }

@@ -14,11 +14,11 @@ namespace farandole {
 
 namespace {
 
-constexpr size_t kMostRecords = 1 << 15;
+constexpr size_t kMaxRecords = 1 << 15;
 
 struct Queue {
-  std::mutex mutex;                                // guards the members below
-  std::vector<TraceRecord> records{kMostRecords};  // a ring, so that Record does not allocate
+  std::mutex mutex;                               // guards the members below
+  std::vector<TraceRecord> records{kMaxRecords};  // a ring, so that Record does not allocate
   uint64_t recorded = 0, taken = 0, lost = 0;
 };
 
@@ -49,10 +49,10 @@ void Timeline::Record(const TraceRecord& record) {
   Queue* const queue = g_queue;
   if (queue == nullptr) return;
   std::lock_guard<std::mutex> lock(queue->mutex);
-  if (queue->recorded - queue->taken == kMostRecords) {
+  if (queue->recorded - queue->taken == kMaxRecords) {
     ++queue->lost;
   } else {
-    queue->records[queue->recorded++ % kMostRecords] = record;
+    queue->records[queue->recorded++ % kMaxRecords] = record;
   }
 }
 
@@ -61,7 +61,7 @@ bool Timeline::Take(TraceRecord* record) {
   if (queue == nullptr) return false;
   std::lock_guard<std::mutex> lock(queue->mutex);
   if (queue->taken == queue->recorded) return false;
-  *record = queue->records[queue->taken++ % kMostRecords];
+  *record = queue->records[queue->taken++ % kMaxRecords];
   return true;
 }
 

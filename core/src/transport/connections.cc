@@ -69,7 +69,7 @@ Status Acceptor::AcceptAll(TimePoint now) {
     }
     if (!accepted.ok() && pending_.empty()) return accepted;
     // The list is full, or this process may open no more descriptors: closing the oldest pending one makes room.
-    if (!accepted.ok() || pending_.size() == kMostPending) {
+    if (!accepted.ok() || pending_.size() == kMaxPending) {
       pending_.pop_front();
       Reject("it had not finished its handshake when newer connections needed its place");
     }

@@ -1,9 +1,9 @@
 // Both ends of a connection on which the peers have not yet proved that they belong to the job.
 //
-//   Acceptor   listener -> [ handshake | handshake | ... at most kMostPending ] -> AuthenticatedPeer, which has the key
+//   Acceptor   listener -> [ handshake | handshake | ... at most kMaxPending ] -> AuthenticatedPeer, which has the key
 //
 // An Acceptor makes many handshakes at once, so a silent stranger delays no rank. A stranger costs one descriptor and
-// some hundred bytes, for kHandshakeTimeout at most. When kMostPending handshakes are under way, the Acceptor closes
+// some hundred bytes, for kHandshakeTimeout at most. When kMaxPending handshakes are under way, the Acceptor closes
 // the oldest; if its peer is a rank, that rank retries.
 //
 //   Connector   connects to another rank and proves that it belongs to the job
@@ -33,7 +33,7 @@ struct AuthenticatedPeer {
 
 class Acceptor {
  public:
-  static constexpr size_t kMostPending = 128;
+  static constexpr size_t kMaxPending = 128;
 
   // Takes the listener, whose peers must prove that they hold `key` and read `mine` as this rank's hello.
   void Open(Descriptor listener, const Key& key, Hello mine);

@@ -18,15 +18,15 @@ constexpr size_t kMaxBytesPerCall = kHeaderBytes + (512 << 10);
 // in between, which made an allreduce between two hosts of two ranks faster by a fifth.
 constexpr size_t kGatheredBytes = 16 << 10;
 constexpr size_t kReadAheadBuffer = 8 << 10;  // for messages behind the expected one
-constexpr size_t kMostPieces = 16;
-constexpr uint64_t kMostPayloadBytes = uint64_t{1} << 40;
+constexpr size_t kMaxPieces = 16;
+constexpr uint64_t kMaxPayloadBytes = uint64_t{1} << 40;
 
 }  // namespace
 
 bool FrameHeader::IsValid() const {
   const bool is_known = kind >= FrameKind::kData && kind <= FrameKind::kControl && tag.lane <= Lane::kEarly;
   const bool has_size = size_bytes > 0 || !has_payload();
-  return is_known && has_size && size_bytes <= kMostPayloadBytes && zero[0] == 0 && zero[1] == 0;
+  return is_known && has_size && size_bytes <= kMaxPayloadBytes && zero[0] == 0 && zero[1] == 0;
 }
 
 void FrameStream::Close() {
@@ -71,7 +71,7 @@ void FrameStream::Detach(const MessageTag& operation) {
 }
 
 Status FrameStream::Flush(std::vector<Transport::Completion>* sent, bool* moved) {
-  iovec parts[kMostPieces];
+  iovec parts[kMaxPieces];
   size_t count = 0, wanted_bytes = 0, skipped_bytes = first_sent_bytes_;
   const auto add = [&](const void* data, size_t size_bytes) {
     const size_t part_bytes = std::min(size_bytes - skipped_bytes, kMaxBytesPerCall - wanted_bytes);
@@ -82,7 +82,7 @@ Status FrameStream::Flush(std::vector<Transport::Completion>* sent, bool* moved)
   };
   for (const Outgoing& each : outgoing_) {
     const size_t payload_bytes = each.header.payload_bytes();
-    const bool is_full = count + 2 > kMostPieces || wanted_bytes + payload_bytes > kGatheredBytes;
+    const bool is_full = count + 2 > kMaxPieces || wanted_bytes + payload_bytes > kGatheredBytes;
     if (count > 0 && is_full) break;
     if (skipped_bytes < kHeaderBytes) {
       add(&each.header, kHeaderBytes);

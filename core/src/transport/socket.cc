@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kBufferBytes = 4 << 20;
 constexpr int kBacklog = 4096;
-constexpr int64_t kMostProbes = 127;  // of a connection, which the kernel allows
+constexpr int64_t kMaxProbes = 127;  // of a connection, which the kernel allows
 
 std::atomic<int64_t> g_silence_timeout_ms{4000};
 
@@ -167,7 +167,7 @@ void TuneTcp(int fd) {
   // An idle connection notices the silent death of the other host: nobody answers its probes, one each second unless
   // that makes too many. The first one follows a pause of the same length.
   const int64_t seconds = (g_silence_timeout_ms + 999) / 1000;
-  const int64_t pause = (seconds + kMostProbes) / (kMostProbes + 1);
+  const int64_t pause = (seconds + kMaxProbes) / (kMaxProbes + 1);
   const int64_t probes = std::max<int64_t>(1, (seconds + pause - 1) / pause - 1);
   SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(pause));

@@ -68,8 +68,8 @@ std::vector<int> Counterparts(const Layout& layout, int rank) {
 }
 
 bool HasEarlyLanes(const Layout& layout) {
-  constexpr int kMostRanks = 64;  // each rank needs one more descriptor for each other rank
-  return layout.node_count() > 1 && layout.size() <= kMostRanks;
+  constexpr int kMaxRanks = 64;  // each rank needs one more descriptor for each other rank
+  return layout.node_count() > 1 && layout.size() <= kMaxRanks;
 }
 
 }  // namespace farandole

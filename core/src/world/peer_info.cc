@@ -117,7 +117,7 @@ Status CheckPeers(const std::vector<PeerInfo>& peers, std::vector<int>* odd) {
 }
 
 bool SharesCores(const std::vector<PeerInfo>& peers, int rank) {
-  std::vector<uint64_t> cores(kMostCoreWords);
+  std::vector<uint64_t> cores(kMaxCoreWords);
   size_t ranks = 0;
   for (const PeerInfo& peer : peers) {
     if (peer.machine != peers[static_cast<size_t>(rank)].machine) continue;

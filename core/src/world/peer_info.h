@@ -16,8 +16,8 @@ namespace farandole {
 // Settings that must be equal everywhere, by the names of their variables.
 using SharedSettings = std::vector<std::pair<std::string, std::string>>;
 
-inline constexpr size_t kMostSettings = 64;
-inline constexpr size_t kMostCoreWords = 256;  // of 64 cores each
+inline constexpr size_t kMaxSettings = 64;
+inline constexpr size_t kMaxCoreWords = 256;  // of 64 cores each
 
 struct PeerInfo {
   std::string host;     // for messages
@@ -36,7 +36,7 @@ struct PeerInfo {
   // Version and host are the first fields in all versions, so that messages can name ranks of other versions.
   FRD_FIELDS(version, host, machine, pid, shares_memory, segment_endpoint, size, settings, cores, sharing_error,
              data_endpoint, listening_error)
-  bool IsValid() const { return settings.size() <= kMostSettings && cores.size() <= kMostCoreWords; }
+  bool IsValid() const { return settings.size() <= kMaxSettings && cores.size() <= kMaxCoreWords; }
 
   static std::string CoreVersion();
   std::string Encode() const;

@@ -32,7 +32,7 @@ struct UniqueId {
 struct Config {
   size_t size;
   unsigned magic, version;
-  int blocking, cga_cluster_size, least_blocks, most_blocks;
+  int blocking, cga_cluster_size, min_blocks, max_blocks;
   const char* network;
   int split_share, traffic_class;
 };

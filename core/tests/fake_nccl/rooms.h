@@ -51,16 +51,16 @@ struct Call {
   }
 };
 
-constexpr size_t kMostCalls = 1024, kMostBytes = size_t{64} << 20, kMostRanks = 16;
+constexpr size_t kMaxCalls = 1024, kMaxBytes = size_t{64} << 20, kMaxRanks = 16;
 
 struct Slot {
-  std::atomic<int> arrived;                                              // 1 when the rank is there
-  char device[16];                                                       // which it has; written before
-  std::atomic<int> left, aborted;                                        // 1 once it has
-  std::atomic<unsigned long long> posted[kMostRanks], read[kMostRanks];  // how often, for each of the others
+  std::atomic<int> arrived;                                            // 1 when the rank is there
+  char device[16];                                                     // which it has; written before
+  std::atomic<int> left, aborted;                                      // 1 once it has
+  std::atomic<unsigned long long> posted[kMaxRanks], read[kMaxRanks];  // how often, for each of the others
   size_t call_count;
-  Call calls[kMostCalls];
-  char inputs[kMostBytes];
+  Call calls[kMaxCalls];
+  char inputs[kMaxBytes];
 };
 
 class Room {
@@ -69,7 +69,7 @@ class Room {
     const char* const folder = std::getenv("TMPDIR");
     path_ = std::string(folder != nullptr ? folder : "/tmp") + "/" + name;
     const int file = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (file < 0 || size_ > kMostRanks || ftruncate(file, static_cast<off_t>(size_ * sizeof(Slot))) != 0) std::abort();
+    if (file < 0 || size_ > kMaxRanks || ftruncate(file, static_cast<off_t>(size_ * sizeof(Slot))) != 0) std::abort();
     void* const memory = mmap(nullptr, size_ * sizeof(Slot), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory == MAP_FAILED) std::abort();
     close(file);
@@ -121,7 +121,7 @@ class Room {
     std::set<size_t> others = Others(calls);
     if (others.empty()) return "calls of two and of all in one group";
     if (const std::string misuse = Post(&mine, &calls, others); !misuse.empty()) return misuse;
-    const auto all_have = [&](std::atomic<unsigned long long>(Slot::* done)[kMostRanks]) {
+    const auto all_have = [&](std::atomic<unsigned long long>(Slot::* done)[kMaxRanks]) {
       return Await(mine, [&] {
         return std::all_of(others.begin(), others.end(),
                            [&](size_t other) { return (slots_[other].*done)[rank] >= (mine.*done)[other]; });
@@ -170,12 +170,12 @@ class Room {
   }
 
   std::string Post(Slot* mine, std::vector<Call>* calls, const std::set<size_t>& others) const {
-    if (calls->size() > kMostCalls) return "more calls in a group than this fake has room for";
+    if (calls->size() > kMaxCalls) return "more calls in a group than this fake has room for";
     size_t at = 0;
     for (size_t i = 0; i < calls->size(); ++i) {
       Call& call = (*calls)[i];
       const size_t input_bytes = call.input_bytes(size_);
-      if (at + input_bytes > kMostBytes) return "larger inputs than this fake has room for";
+      if (at + input_bytes > kMaxBytes) return "larger inputs than this fake has room for";
       call.at = at;
       std::copy_n(call.from, input_bytes, mine->inputs + at);
       mine->calls[i] = call;

@@ -178,7 +178,7 @@ int main(int argument_count, char** arguments) {
     const auto found = std::find(ranks.begin(), ranks.end(), g_rank);
     if (found == ranks.end()) continue;
     const auto position = static_cast<int>(found - ranks.begin()), members = static_cast<int>(ranks.size());
-    for (const size_t most : {MpiCommunicator::kMostBytes, size_t{64}}) {
+    for (const size_t most : {MpiCommunicator::kMaxBytes, size_t{64}}) {
       MpiCommunicator communicator(*library, most);
       Require(communicator.Make(id, ranks, position));
       TestAll({position, members, communicator});

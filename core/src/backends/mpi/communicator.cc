@@ -150,7 +150,7 @@ Status MpiCommunicator::Allreduce(DType dtype, ReduceOp reduce, const void* inpu
   MpiReduction reduction;
   FRD_RETURN_IF_ERROR(FindReduction(library_, dtype, reduce, &reduction));
   const size_t element_bytes = SizeOf(dtype);
-  return InPieces(element_count, most_bytes_ / element_bytes, [&](size_t offset, int count) {
+  return InPieces(element_count, max_bytes_ / element_bytes, [&](size_t offset, int count) {
     char* const result = static_cast<char*>(output) + offset * element_bytes;
     const void* const source =
         input == output ? library_.in_place() : static_cast<const char*>(input) + offset * element_bytes;
@@ -160,7 +160,7 @@ Status MpiCommunicator::Allreduce(DType dtype, ReduceOp reduce, const void* inpu
 
 Status MpiCommunicator::Broadcast(int root, void* data, size_t size_bytes) const {
   const MpiHandle byte = library_.Known(MpiKnown::kUint8);
-  return InPieces(size_bytes, most_bytes_, [&](size_t offset, int count) {
+  return InPieces(size_bytes, max_bytes_, [&](size_t offset, int count) {
     return library_.Call(library_.bcast, static_cast<char*>(data) + offset, count, byte, root, handle_);
   });
 }
@@ -169,7 +169,7 @@ Status MpiCommunicator::Allgather(const void* input, void* output, const std::ve
   const MpiHandle byte = library_.Known(MpiKnown::kUint8);
   const size_t mine = rank_bytes[position_];
   char* const place = static_cast<char*>(output) + BeginOf(rank_bytes, position_);
-  if (Sum(rank_bytes) <= most_bytes_) {
+  if (Sum(rank_bytes) <= max_bytes_) {
     const std::vector<int> counts = Counts(rank_bytes, 1), offsets = Offsets(counts);
     const void* const source = input == place ? library_.in_place() : input;
     return library_.Call(library_.allgatherv, source, static_cast<int>(mine), byte, output, counts.data(),
@@ -186,14 +186,14 @@ Status MpiCommunicator::Alltoall(const void* input, const std::vector<size_t>& s
                                  const std::vector<size_t>& recv_bytes) const {
   size_t most = std::max(Sum(send_bytes), Sum(recv_bytes));
   FRD_RETURN_IF_ERROR(AgreeOnMost(&most));
-  if (most <= most_bytes_) {
+  if (most <= max_bytes_) {
     const MpiHandle byte = library_.Known(MpiKnown::kUint8);
     const std::vector<int> sends = Counts(send_bytes, 1), send_offsets = Offsets(sends);
     const std::vector<int> receives = Counts(recv_bytes, 1), receive_offsets = Offsets(receives);
     return library_.Call(library_.alltoallv, input, sends.data(), send_offsets.data(), byte, output, receives.data(),
                          receive_offsets.data(), byte, handle_);
   }
-  const size_t ranks = send_bytes.size(), rounds = (most + most_bytes_ - 1) / most_bytes_;
+  const size_t ranks = send_bytes.size(), rounds = (most + max_bytes_ - 1) / max_bytes_;
   for (size_t step = 0; step < ranks; ++step) {
     const size_t to = (position_ + step) % ranks, from = (position_ + ranks - step) % ranks;
     FRD_RETURN_IF_ERROR(Exchange(to, static_cast<const char*>(input) + BeginOf(send_bytes, to), send_bytes[to], from,
@@ -207,7 +207,7 @@ Status MpiCommunicator::Reducescatter(DType dtype, ReduceOp reduce, const void* 
   MpiReduction reduction;
   FRD_RETURN_IF_ERROR(FindReduction(library_, dtype, reduce, &reduction));
   const size_t element_bytes = SizeOf(dtype);
-  if (Sum(rank_bytes) <= most_bytes_) {
+  if (Sum(rank_bytes) <= max_bytes_) {
     const std::vector<int> counts = Counts(rank_bytes, element_bytes);
     return library_.Call(library_.reduce_scatter, input, output, counts.data(), reduction.type, reduction.op, handle_);
   }
@@ -215,7 +215,7 @@ Status MpiCommunicator::Reducescatter(DType dtype, ReduceOp reduce, const void* 
   for (size_t root = 0; root < rank_bytes.size(); part += rank_bytes[root++]) {
     char* const result = root == position_ ? static_cast<char*>(output) : nullptr;
     const size_t count = rank_bytes[root] / element_bytes;
-    FRD_RETURN_IF_ERROR(InPieces(count, most_bytes_ / element_bytes, [&](size_t offset, int piece) {
+    FRD_RETURN_IF_ERROR(InPieces(count, max_bytes_ / element_bytes, [&](size_t offset, int piece) {
       const size_t begin = offset * element_bytes;
       return library_.Call(library_.reduce, part + begin, result != nullptr ? result + begin : nullptr, piece,
                            reduction.type, reduction.op, static_cast<int>(root), handle_);
@@ -240,7 +240,7 @@ Status MpiCommunicator::Exchange(size_t to, const char* sent, size_t send_bytes,
   constexpr int kTag = 0;  // any will do: nothing else uses the communicator
   const MpiHandle byte = library_.Known(MpiKnown::kUint8);
   for (size_t round = 0; round < rounds; ++round) {
-    const size_t send = std::min(most_bytes_, send_bytes), receive = std::min(most_bytes_, recv_bytes);
+    const size_t send = std::min(max_bytes_, send_bytes), receive = std::min(max_bytes_, recv_bytes);
     FRD_RETURN_IF_ERROR(library_.Call(library_.sendrecv, sent, static_cast<int>(send), byte, static_cast<int>(to), kTag,
                                       received, static_cast<int>(receive), byte, static_cast<int>(from), kTag, handle_,
                                       library_.status_ignore()));

@@ -1,5 +1,5 @@
 // A communicator of MPI, and the collectives by MPI's calls, for any size. MPI counts in int, and libraries fail even
-// below that limit, so data above `most_bytes` take several calls:
+// below that limit, so data above `max_bytes` take several calls:
 //
 //   allreduce, broadcast    piece by piece
 //   allgather               a broadcast from every position, piece by piece
@@ -23,11 +23,11 @@ bool MpiKnows(DType dtype);
 // Every function blocks until the other members have called it, too. One thread at a time uses it.
 class MpiCommunicator {
  public:
-  static constexpr size_t kMostBytes = size_t{1} << 30;
+  static constexpr size_t kMaxBytes = size_t{1} << 30;
 
-  // most_bytes: at least 8, so that an element fits.
-  explicit MpiCommunicator(const MpiLibrary& library, size_t most_bytes = kMostBytes)
-      : library_(library), most_bytes_(most_bytes) {}
+  // max_bytes: at least 8, so that an element fits.
+  explicit MpiCommunicator(const MpiLibrary& library, size_t max_bytes = kMaxBytes)
+      : library_(library), max_bytes_(max_bytes) {}
   ~MpiCommunicator();
   MpiCommunicator(const MpiCommunicator&) = delete;
   MpiCommunicator& operator=(const MpiCommunicator&) = delete;
@@ -55,7 +55,7 @@ class MpiCommunicator {
                   size_t rounds) const;
 
   const MpiLibrary& library_;
-  const size_t most_bytes_;
+  const size_t max_bytes_;
   MpiHandle handle_;
   bool is_made_ = false;
   size_t position_ = 0;

@@ -54,8 +54,8 @@ Status Open(const std::string& wanted, NcclLibrary* library) {
     return Invalid(library->path, " does not say which NCCL it is: ", library->get_version.name, " gives ", code,
                    "; set FARANDOLE_NCCL_LIB to the path of another libnccl.so.2");
   }
-  if (library->version < kNcclLeastVersion) {
-    return Invalid(library->path, " is ", library->name(), ", and ", VersionText(kNcclLeastVersion),
+  if (library->version < kNcclMinVersion) {
+    return Invalid(library->path, " is ", library->name(), ", and ", VersionText(kNcclMinVersion),
                    " is the oldest that can be used; install a newer one and set FARANDOLE_NCCL_LIB to its path");
   }
   if (const char* const missing = LookUpAll(opened, library)) {
@@ -88,7 +88,7 @@ constexpr auto kReductionsOfBools =
                                                              {ReduceOp::kMin, NcclReduce::kMin},
                                                              {ReduceOp::kMax, NcclReduce::kMax},
                                                              {ReduceOp::kProduct, NcclReduce::kMin}});
-constexpr double kLeastOfFloat16 = 1.0 / 16384, kMostOfFloat16 = 65504;
+constexpr double kMinOfFloat16 = 1.0 / 16384, kMaxOfFloat16 = 65504;
 
 // The factor is rounded to the type. That must not change it by more than a result is rounded by, which excludes
 // subnormal and infinite factors.
@@ -96,7 +96,7 @@ bool CanHold(DType dtype, double factor) {
   const double size = std::fabs(factor);
   switch (dtype) {
     case DType::kFloat16:
-      return size >= kLeastOfFloat16 && size <= kMostOfFloat16;
+      return size >= kMinOfFloat16 && size <= kMaxOfFloat16;
     case DType::kBfloat16:
     case DType::kFloat32:
       return size >= FLT_MIN && size <= FLT_MAX / 2;

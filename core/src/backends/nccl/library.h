@@ -23,7 +23,7 @@ inline constexpr int kNcclSystemError = 2;
 inline constexpr int kNcclRemoteError = 6;
 inline constexpr int kNcclInProgress = 7;
 inline constexpr int kNcclScalarOfHost = 1;  // ncclScalarHostImmediate
-inline constexpr int kNcclLeastVersion = 21800;
+inline constexpr int kNcclMinVersion = 21800;
 
 enum class NcclType : int {
   kNone = -1,
@@ -49,11 +49,11 @@ struct NcclUniqueId {
 struct NcclConfig {
   size_t size = sizeof(NcclConfig);
   unsigned magic = 0xcafebeef;
-  unsigned version = kNcclLeastVersion;
+  unsigned version = kNcclMinVersion;
   int blocking = 0;
   int cga_cluster_size = INT_MIN;  // this and the rest: NCCL's default
-  int least_blocks = INT_MIN;
-  int most_blocks = INT_MIN;
+  int min_blocks = INT_MIN;
+  int max_blocks = INT_MIN;
   const char* network = nullptr;
   int split_share = INT_MIN;
   int traffic_class = INT_MIN;

@@ -8,7 +8,7 @@
 //
 //   one phase    Write; AllHaveWritten; every member reduces all slots by itself (collectives/slot_reduction.h)
 //   two phases   WriteForOthers; AllHaveWritten; each member reduces one share of the elements for all, then
-//                PublishShare; AllHaveReduced; each copies the others' shares. For payloads above kMostInOnePhase
+//                PublishShare; AllHaveReduced; each copies the others' shares. For payloads above kMaxOnePhaseBytes
 //
 // Thread safety: one thread at a time uses the slot of a member; SlotBuffer points into the node's segment and owns no
 // memory.
@@ -37,7 +37,7 @@ namespace farandole {
 
 // Larger payloads are reduced in two phases: then each member reads and reduces only its share, but all wait twice
 // (docs/benchmarks/shared-memory.md#two-phases).
-inline constexpr size_t kMostInOnePhase = 2 << 10;
+inline constexpr size_t kMaxOnePhaseBytes = 2 << 10;
 
 // A tensor of the payload. A null input reads as zeros; the result for a null output is dropped.
 struct SlotTensor {

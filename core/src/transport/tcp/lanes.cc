@@ -12,7 +12,7 @@ namespace farandole {
 namespace {
 
 // More than all ids with two uses and some parts each.
-constexpr size_t kMostKept = 1 << 14;
+constexpr size_t kMaxKept = 1 << 14;
 
 bool IsSame(const Message& a, const Message& b) { return a.tag.IsOf(b.tag) && a.part == b.part; }
 
@@ -233,7 +233,7 @@ Status EarlyLane::Keep(const FrameHeader& header, std::byte** to) {
   bool wanted = false;
   FRD_RETURN_IF_ERROR(shared_->sink->OnArrival(peer_, header.tag, &wanted));
   if (!wanted) return Status::Ok();
-  if (kept_.size() >= kMostKept || Find(kept_, header.message()) != kept_.end()) return Malformed();
+  if (kept_.size() >= kMaxKept || Find(kept_, header.message()) != kept_.end()) return Malformed();
   Incoming incoming{{header.message(), nullptr, kNoContext}, /*heard=*/true};
   if (header.has_payload()) {
     const auto size_bytes = static_cast<size_t>(header.size_bytes);

@@ -31,7 +31,7 @@ constexpr int64_t kEndTimeoutMs = 200;       // for sending the reason why the s
 
 // Each other rank needs descriptors: its pidfd, its event or data connections, and on rank 0 its control connection.
 constexpr rlim_t kForEachRank = 4, kForAll = 32;
-constexpr rlim_t kLeastForAll = 12;  // the least: this many, and one more for each rank
+constexpr rlim_t kMinForAll = 12;  // the least: this many, and one more for each rank
 
 // The number of open descriptors, or 0 where /proc is missing.
 rlim_t OpenNow() {
@@ -55,7 +55,7 @@ Status ProvideDescriptors(int world_size) {
   raised.rlim_cur = std::min(wanted, limit.rlim_max);
   setrlimit(RLIMIT_NOFILE, &raised);  // if the system refuses, the present limit may be enough
   getrlimit(RLIMIT_NOFILE, &raised);
-  const rlim_t least = open + kLeastForAll + static_cast<rlim_t>(world_size);
+  const rlim_t least = open + kMinForAll + static_cast<rlim_t>(world_size);
   if (raised.rlim_cur >= least) return Status::Ok();
   return Invalid("a world of " + std::to_string(world_size) + " ranks needs " + std::to_string(least - open) + " to " +
                  std::to_string(wanted - open) + " open files in each of them, and this process, which has " +
@@ -80,7 +80,7 @@ std::string MachineIdentity() {
 
 // The cores that this process may use, as a PeerInfo has them; empty where the machine has more than it can hold.
 std::vector<uint64_t> MyCores() {
-  std::vector<uint64_t> cores(kMostCoreWords);
+  std::vector<uint64_t> cores(kMaxCoreWords);
   auto* const mask = reinterpret_cast<cpu_set_t*>(cores.data());
   if (sched_getaffinity(0, cores.size() * sizeof(uint64_t), mask) != 0) return {};
   while (!cores.empty() && cores.back() == 0) cores.pop_back();

@@ -18,12 +18,12 @@ TEST(WindowBytes, AChunkKeepsItsLimit) {
 TEST(WindowBytes, WindowsAreEvenSoTheLastOneIsNotShort) {
   for (size_t block_bytes :
        {size_t{1}, size_t{64}, size_t{65}, size_t{1000}, (size_t{1} << 19) + 100, size_t{10000019}}) {
-    for (size_t most_bytes : {size_t{64}, size_t{4096}, size_t{256} << 10}) {
-      const size_t window_bytes = EvenWindowBytes(block_bytes, most_bytes);
+    for (size_t max_bytes : {size_t{64}, size_t{4096}, size_t{256} << 10}) {
+      const size_t window_bytes = EvenWindowBytes(block_bytes, max_bytes);
       const size_t windows = (block_bytes + window_bytes - 1) / window_bytes;
       EXPECT_EQ(window_bytes % kBorderBytes, 0u);
-      EXPECT_LE(window_bytes, most_bytes);
-      EXPECT_LE(windows, (block_bytes + most_bytes - 1) / most_bytes);
+      EXPECT_LE(window_bytes, max_bytes);
+      EXPECT_LE(windows, (block_bytes + max_bytes - 1) / max_bytes);
       EXPECT_LE(windows * window_bytes - block_bytes, windows * kBorderBytes);
     }
   }

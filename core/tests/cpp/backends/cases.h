@@ -36,7 +36,7 @@ inline bool OrderMatters(const Case& c) {
 
 class CaseMaker {
  public:
-  CaseMaker(uint32_t seed, size_t most_elements) : random_(seed), most_elements_(most_elements) {}
+  CaseMaker(uint32_t seed, size_t max_elements) : random_(seed), max_elements_(max_elements) {}
 
   size_t Below(size_t limit) { return random_() % limit; }
 
@@ -70,11 +70,11 @@ class CaseMaker {
   size_t Count() {
     const size_t kind = Below(12);
     if (kind < 2) return kind;
-    return kind == 11 ? Below(most_elements_) : Below(size_t{1} << Below(12));
+    return kind == 11 ? Below(max_elements_) : Below(size_t{1} << Below(12));
   }
 
   std::mt19937 random_;
-  size_t most_elements_;
+  size_t max_elements_;
 };
 
 // Values of moderate size, so that products stay finite; any bits for integers.

@@ -75,7 +75,7 @@ TEST_P(MpiLibraryTest, TheVersionIsSaidInAFewWords) {
 // The fake refuses handles of another interface.
 TEST_P(MpiLibraryTest, AllCollectivesGoThroughWithTheHandlesOfTheInterface) {
   const MpiLibrary& library = Open();
-  for (const size_t most : {MpiCommunicator::kMostBytes, size_t{8}}) {
+  for (const size_t most : {MpiCommunicator::kMaxBytes, size_t{8}}) {
     MpiCommunicator communicator(library, most);
     ASSERT_TRUE(communicator.Make(0, {0}, 0).ok());
     for (int type = 0; type < kDTypeCount; ++type) {

@@ -33,8 +33,8 @@ std::vector<ProcessSet> SetsOf(const World& world) {
 }
 
 // Goes on after wrong values, so that the other ranks do not wait for ever.
-std::string PerformSequence(Rank& rank, uint32_t seed, int length, size_t most_elements, bool any_order = false) {
-  CaseMaker maker(seed, most_elements);
+std::string PerformSequence(Rank& rank, uint32_t seed, int length, size_t max_elements, bool any_order = false) {
+  CaseMaker maker(seed, max_elements);
   const std::vector<ProcessSet> sets = SetsOf(rank.world());
   std::string first_complaint;
   for (int i = 0; i < length; ++i) {

@@ -10,7 +10,7 @@
 namespace farandole::tests {
 namespace {
 
-constexpr int kMostParticipants = 5;
+constexpr int kMaxParticipants = 5;
 
 template <uint32_t kSeed>
 Transports Seeded(int participants) {
@@ -43,7 +43,7 @@ std::string NameOfCase(const ::testing::TestParamInfo<Param>& info) {
 }
 
 TEST_P(Allreduce, SumsAnySequenceOfSizes) {
-  for (int n = 1; n <= kMostParticipants; ++n) {
+  for (int n = 1; n <= kMaxParticipants; ++n) {
     const Mesh mesh(transport().make(n));
     EXPECT_EQ(mesh.Run([&](int me) -> std::string {
       const Schedule schedule = make()(n, me);
@@ -82,7 +82,7 @@ TEST_P(Allreduce, AppliesTheScaleOnceToEveryElement) {
 }
 
 TEST_P(Broadcast, CopiesTheRootsElements) {
-  for (int n = 1; n <= kMostParticipants; ++n) {
+  for (int n = 1; n <= kMaxParticipants; ++n) {
     const Mesh mesh(transport().make(n));
     for (int root : {0, n - 1}) {
       EXPECT_EQ(mesh.Run([&](int me) -> std::string {
@@ -116,7 +116,7 @@ std::vector<Range> BlocksOf(int participants, std::mt19937* random) {
 }
 
 TEST_P(Allgather, CollectsUnequalBlocks) {
-  for (int n = 1; n <= kMostParticipants; ++n) {
+  for (int n = 1; n <= kMaxParticipants; ++n) {
     const Mesh mesh(transport().make(n));
     EXPECT_EQ(mesh.Run([&](int me) -> std::string {
       const Schedule schedule = make()(n, me);

@@ -224,7 +224,7 @@ TEST(CoordinatorTest, CountsGetTheirBuffersHoweverFullThePoolIs) {
 }
 
 TEST(CoordinatorTest, WhereManyIdsAreLiveANameGetsOneForGoodAtItsSecondUse) {
-  Coordinator coordinator(LayoutOf({"a", "a"}), /*most_new=*/0);
+  Coordinator coordinator(LayoutOf({"a", "a"}), /*max_new=*/0);
   const auto is_once = [&coordinator](const Description& description) {
     std::vector<Outgoing> out;
     Describe(&coordinator, 2, description, &out);

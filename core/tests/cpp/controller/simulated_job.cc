@@ -19,7 +19,7 @@ SimulatedJob::SimulatedJob(const std::vector<int>& nodes, uint64_t seed, Planted
     : layout_(MakeNodes(nodes)),
       random_(seed),
       planted_(planted),
-      coordinator_(layout_, seed % 3 == 0 ? 0 : IdTable::kMostNew) {
+      coordinator_(layout_, seed % 3 == 0 ? 0 : IdTable::kMaxNew) {
   for (const auto& node : layout_.nodes)
     memories_.push_back(std::make_unique<Pages>(NodeMemory::BytesFor(static_cast<int>(node.size()))));
   if (seed % 2 == 0) limits.one_phase_bytes = 0;
@@ -76,9 +76,9 @@ void SimulatedJob::Settle() {
 
 // Returns false when there is a complaint, or nothing moves any more.
 bool SimulatedJob::Loop() {
-  constexpr int64_t kMostSteps = 50'000'000;
+  constexpr int64_t kMaxSteps = 50'000'000;
   int idle = 0;
-  for (int64_t step = 0; step < kMostSteps; ++step) {
+  for (int64_t step = 0; step < kMaxSteps; ++step) {
     if (!complaint_.empty()) return false;
     if (AllDone()) return true;
     idle = Step(static_cast<int>(random_() % ranks_.size())) ? 0 : idle + 1;

@@ -31,13 +31,13 @@ class Simulated : public testing::TestWithParam<Sizes> {
 
   // `body(job, seed)` runs one job, of a test that has `share` of a thousand. The log of every fourth is often full.
   template <typename Body>
-  void ForSeeds(uint64_t share, Body body, Planted planted = Planted::kNone, uint64_t most_uses = kMostUses) {
+  void ForSeeds(uint64_t share, Body body, Planted planted = Planted::kNone, uint64_t max_uses = kMaxUses) {
     const uint64_t only = NumberFrom("FARANDOLE_SEED", 0);
     const uint64_t count = std::max<uint64_t>(1, share * NumberFrom("FARANDOLE_SEEDS", 1000) / 1000);
     const uint64_t first = only > 0 ? only : 1, last = only > 0 ? only : count;
     for (uint64_t seed = first; seed <= last && !HasFailure(); ++seed) {
       SCOPED_TRACE("FARANDOLE_SEED=" + std::to_string(seed));
-      SimulatedJob job(GetParam(), seed, planted, {most_uses, seed % 4 == 0 ? 16 : NodeLog::kEntries});
+      SimulatedJob job(GetParam(), seed, planted, {max_uses, seed % 4 == 0 ? 16 : NodeLog::kEntries});
       body(job, seed);
       if (planted != Planted::kNone) continue;
       EXPECT_EQ(job.complaint(), "");

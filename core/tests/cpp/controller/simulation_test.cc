@@ -152,7 +152,7 @@ TEST_P(SimulationTest, NamesThatNeverRepeatAreDescribedOnceAndRetireNoOthers) {
   });
 }
 
-constexpr uint64_t kFewUses = 5;  // instead of kMostUses
+constexpr uint64_t kFewUses = 5;  // instead of kMaxUses
 
 TEST_P(SimulationTest, NamesThatAreUsedVeryOftenGetNewIds) {
   const auto steps = [](SimulatedJob& job, uint64_t) {

@@ -19,14 +19,14 @@ namespace farandole {
 namespace {
 
 // Of one thread, at most: the allocations of a driver in one of these operations.
-constexpr int kMostAllocations = 300;
+constexpr int kMaxAllocations = 300;
 
 // Runs body(engine, fails_at) on every rank, for rank 1 with fails_at = 1, 2, ... Each rank's operation succeeds, or
 // fails with an error that names `culprit`. Returns after some runs in which nothing failed.
 void FailEachAllocation(const std::vector<int>& nodes, const std::function<Status(Engine&, int fails_at)>& body,
                         const std::string& culprit = "rank 1") {
   int in_a_row = 0, failed = 0;
-  for (int fails_at = 1; fails_at < kMostAllocations && in_a_row < 5; ++fails_at) {
+  for (int fails_at = 1; fails_at < kMaxAllocations && in_a_row < 5; ++fails_at) {
     std::atomic<int> failures{0};
     RunRanks(nodes, [&](Engine& engine) {
       const Status status = body(engine, engine.rank() == 1 ? fails_at : 0);

@@ -25,17 +25,17 @@ extern "C" char __executable_start, etext;  // by the linker
 namespace farandole {
 namespace {
 
-constexpr int kMostFrames = 64;
+constexpr int kMaxFrames = 64;
 
 // Of the thread whose stack is sampled. The handler runs in that thread.
 struct Samples {
   int frames_below = 0;  // of the test, down to where the thread began
   int taken = 0;
-  std::array<int, kMostFrames + 1> with_frames{};  // by how many of our frames, those of system libraries left out
+  std::array<int, kMaxFrames + 1> with_frames{};  // by how many of our frames, those of system libraries left out
 
   // The depth that at most one sample in a thousand exceeds: periodic checks may go deeper.
   int deepest() const {
-    size_t depth = kMostFrames;
+    size_t depth = kMaxFrames;
     int deeper = 0;
     while (depth > 0 && deeper + with_frames[depth] <= taken / 1000) deeper += with_frames[depth--];
     return static_cast<int>(depth);
@@ -48,8 +48,8 @@ bool IsOurs(const void* address) { return address >= &__executable_start && addr
 void TakeSample(int) {
   constexpr int kOfTheSignal = 2;  // this function and the kernel's frame
   if (t_samples == nullptr) return;
-  std::array<void*, kMostFrames> addresses;
-  const int count = backtrace(addresses.data(), kMostFrames);
+  std::array<void*, kMaxFrames> addresses;
+  const int count = backtrace(addresses.data(), kMaxFrames);
   const auto* const begin = addresses.data() + kOfTheSignal;
   const auto* const end = addresses.data() + std::max(count - t_samples->frames_below, kOfTheSignal);
   ++t_samples->with_frames[static_cast<size_t>(std::count_if(begin, end, &IsOurs))];
@@ -86,8 +86,8 @@ class Sampler {
 // Rank 0 asks for sums until it has enough samples; the others hear by the result that it wants one more.
 template <typename Sum>
 void SumUntilSampled(int rank, int wanted, Samples* samples, std::vector<float>* values, Sum sum) {
-  std::array<void*, kMostFrames> addresses;
-  samples->frames_below = backtrace(addresses.data(), kMostFrames);  // it also loads what backtrace needs
+  std::array<void*, kMaxFrames> addresses;
+  samples->frames_below = backtrace(addresses.data(), kMaxFrames);  // it also loads what backtrace needs
   const std::unique_ptr<Sampler> sampler = rank == 0 ? std::make_unique<Sampler>(samples) : nullptr;
   do {
     (*values)[0] = rank == 0 && samples->taken < wanted ? 1 : 0;

@@ -22,8 +22,8 @@
 namespace farandole {
 namespace {
 
-constexpr int kMostAllocations = 300;  // of one call
-constexpr int64_t kLimitMs = 10'000;   // far more than a rank needs to hear of the end
+constexpr int kMaxAllocations = 300;  // of one call
+constexpr int64_t kLimitMs = 10'000;  // far more than a rank needs to hear of the end
 
 // Makes the call with this allocation failing, waits for its end, and returns its status.
 using AnyCall = std::function<Status(Engine&, int fails_at)>;
@@ -255,7 +255,7 @@ class SubmissionExceptionsTest : public testing::TestWithParam<std::tuple<Failin
 
 TEST_P(SubmissionExceptionsTest, EndTheCallOrTheEpochOnAllRanks) {
   int in_a_row = 0, failed = 0;
-  for (int fails_at = 1; fails_at < kMostAllocations && in_a_row < 2; ++fails_at) {
+  for (int fails_at = 1; fails_at < kMaxAllocations && in_a_row < 2; ++fails_at) {
     SeenFailures seen;
     Run(fails_at, &seen);
     int size = 0;

@@ -235,7 +235,7 @@ void MakeSums(Engine& engine, int64_t set, int count, std::chrono::microseconds 
 
 constexpr int kSums = 1000;
 constexpr std::chrono::seconds kIdle{2};
-constexpr int64_t kMostCallsPerIdleSecond = 200;  // about twice as many as there are
+constexpr int64_t kMaxCallsPerIdleSecond = 200;  // about twice as many as there are
 
 // The partner may let the measured rank wait for every sum so long that it sleeps.
 void RunStar(std::chrono::microseconds partner_delay,
@@ -298,7 +298,7 @@ TEST(IdleSystemCallsTest, ARankWithoutWorkSleeps) {
     counting.Print("idle second", kIdle.count());
     EXPECT_EQ(CallsOnIdleSockets(counting, star), 0);
     for (const int socket : star.SocketsTo(kPartner)) EXPECT_LE(counting.On(socket), 4);
-    EXPECT_LT(counting.all(), kMostCallsPerIdleSecond * kIdle.count());
+    EXPECT_LT(counting.all(), kMaxCallsPerIdleSecond * kIdle.count());
   });
 }
 

@@ -16,11 +16,11 @@
 namespace farandole {
 namespace {
 
-constexpr size_t kMostInputs = 9;
+constexpr size_t kMaxInputs = 9;
 // Sizes around the steps of all vectors (8 to 128 elements), around blocks of 4 KB, and larger ones.
 constexpr size_t kSizes[] = {0,  1,  2,   7,   8,   9,   15,  17,   31,   32,   33,
                              63, 65, 127, 128, 129, 511, 513, 1023, 1025, 4095, 4097};
-constexpr size_t kMostElements = 4097;
+constexpr size_t kMaxElements = 4097;
 
 std::vector<Isa> Isas() {
   std::vector<Isa> isas;
@@ -53,7 +53,7 @@ std::string RandomBuffer(DType of, uint64_t seed) {
   std::mt19937_64 random(seed);
   const DType dtype = ReducedAs(of);
   const size_t element_bytes = SizeOf(dtype);
-  std::string buffer(kMostElements * SizeOf(of), '\0');
+  std::string buffer(kMaxElements * SizeOf(of), '\0');
   for (size_t i = 0; i < buffer.size() / element_bytes; ++i) {
     const uint64_t choice = random() % 16;
     uint64_t bits = random();
@@ -69,7 +69,7 @@ std::string RandomBuffer(DType of, uint64_t seed) {
 const std::vector<std::string>& RandomInputs(DType dtype) {
   static std::vector<std::vector<std::string>> made(kDTypeCount);
   std::vector<std::string>& inputs = made[static_cast<size_t>(dtype)];
-  for (uint64_t k = inputs.size(); k < kMostInputs; ++k) inputs.push_back(RandomBuffer(dtype, 100 + k));
+  for (uint64_t k = inputs.size(); k < kMaxInputs; ++k) inputs.push_back(RandomBuffer(dtype, 100 + k));
   return inputs;
 }
 
@@ -103,9 +103,9 @@ class ReduceMatrix : public ::testing::TestWithParam<std::pair<DType, ReduceOp>>
 };
 
 TEST_P(ReduceMatrix, EveryInstructionSetGivesTheBitsOfTheDefinition) {
-  for (size_t input_count = 2; input_count <= kMostInputs; ++input_count) {
+  for (size_t input_count = 2; input_count <= kMaxInputs; ++input_count) {
     const std::vector<const char*> inputs = FirstOf(RandomInputs(dtype()), input_count);
-    const std::string expected = tests::Oracle(dtype(), reduce(), inputs, kMostElements);
+    const std::string expected = tests::Oracle(dtype(), reduce(), inputs, kMaxElements);
     for (const Isa isa : Isas()) {
       const IsaScope scope(isa);
       for (const size_t size : kSizes) {

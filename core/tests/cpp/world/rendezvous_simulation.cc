@@ -20,7 +20,7 @@ RendezvousSimulation::RendezvousSimulation(uint64_t seed, Planted planted) : pla
 RendezvousSimulation::RendezvousSimulation(int hosts, int ranks_each)
     : planted_(Planted::kNothing), random_(1), size_(hosts * ranks_each), has_strangers_(false) {
   now_ = TimePoint(std::chrono::hours(1));
-  most_events_ = std::numeric_limits<int64_t>::max();
+  max_events_ = std::numeric_limits<int64_t>::max();
   ranks_.resize(static_cast<size_t>(size_));
   peers_.resize(static_cast<size_t>(size_));
   for (int r = 0; r < size_; ++r) AddRank(r, "host" + std::to_string(r / ranks_each), std::chrono::seconds(60));
@@ -135,7 +135,7 @@ TimePoint RendezvousSimulation::Arrival(int from, int to) {
 }
 
 void RendezvousSimulation::Run() {
-  for (int64_t count = 0; count < most_events_ && !events_.empty(); ++count) {
+  for (int64_t count = 0; count < max_events_ && !events_.empty(); ++count) {
     const Event event = events_.top();
     events_.pop();
     now_ = event.at;

@@ -124,7 +124,7 @@ class RendezvousSimulation {
   std::mt19937_64 random_;
   TimePoint now_ = {};
   int size_ = 0;
-  int64_t most_events_ = 200'000;
+  int64_t max_events_ = 200'000;
   bool has_strangers_ = true;
   std::vector<Rank> ranks_;
   std::vector<PeerInfo> peers_;

@@ -205,7 +205,7 @@ TEST(AcceptorTest, KeepsALimitedNumberOfStrangersAndDropsThemInTime) {
     set.Wait();
     ASSERT_TRUE(acceptor.Step(set, Now(), &peers).ok());
     ASSERT_TRUE(honest.Step(Now()).ok());
-    EXPECT_LE(acceptor.pending(), Acceptor::kMostPending);
+    EXPECT_LE(acceptor.pending(), Acceptor::kMaxPending);
   };
   while ((peers.empty() || !honest.done()) && Now() < start + std::chrono::seconds(5)) step();
   ASSERT_EQ(peers.size(), 1u);
