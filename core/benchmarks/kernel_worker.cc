@@ -28,7 +28,7 @@ class Kernel {
     if (tensor.size_bytes() <= farandole::kMaxOnePhaseBytes) {
       slots.Write(&tensor, 1, uses_);
       Await([&] { return slots.AllHaveWritten(uses_); });
-      buffers_[(uses_ + 1) % 2]->AskForLinesOf(me_);
+      buffers_[(uses_ + 1) % 2]->PrefetchSlot(me_);
       return farandole::ReduceSlots(slots, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, me_);
     }
     slots.WriteForOthers(&tensor, 1, uses_, /*wants_bell=*/false);

@@ -48,7 +48,7 @@ class StagedAllgather final : public StagedOperation {
       const auto member = static_cast<size_t>((staging_->member() + k) % staging_->count());
       const Parts::Piece& piece = pieces[first_ + member];
       WriteOutput(task_->buffers[0], piece.vector_offset, piece.size_bytes, SlotOf(piece, t));
-      if (one_node() && staging_->count() == 2) TakeLines(SlotOf(piece, t), piece.size_bytes);
+      if (one_node() && staging_->count() == 2) AcquireLines(SlotOf(piece, t), piece.size_bytes);
     }
   }
 

@@ -46,8 +46,8 @@ size_t ChunkBytesOf(const OperationStart& start) {
   return ChunkBytes(start.task->TotalBytes(), partition.layout->shard_count(), partition.node_count());
 }
 
-void AskForLines(const std::byte* begin, size_t size_bytes) {
-  for (size_t at = 0; at < size_bytes; at += kLineBytes) AskForLine(begin + at);
+void PrefetchRange(const std::byte* begin, size_t size_bytes) {
+  for (size_t at = 0; at < size_bytes; at += kLineBytes) PrefetchForWrite(begin + at);
 }
 
 class StagedAllreduce final : public StagedOperation {
@@ -143,7 +143,7 @@ class StagedAllreduce final : public StagedOperation {
     for (Range piece{own.begin, own.begin}; piece.begin < own.end; piece.begin = piece.end) {
       piece.end = std::min(piece.begin + kPiece, own.end);
       const auto next_bytes = static_cast<size_t>(std::min(kPiece, own.end - piece.end));
-      if (staging_->count() == 2) AskForLines(ResultPlace(t) + piece.end, next_bytes);
+      if (staging_->count() == 2) PrefetchRange(ResultPlace(t) + piece.end, next_bytes);
       Reduce(task_->dtype, task_->reduce, inputs_.data(), inputs_.size(),
              static_cast<size_t>(piece.size()) / element_bytes_, ScalesInNode() ? task_->scale : Scale(), result);
       for (const void*& input : inputs_) input = static_cast<const std::byte*>(input) + piece.size();

@@ -68,7 +68,7 @@ class StagedAlltoall final : public StagedOperation {
       InRound(stretch.stream_offset, stretch.size_bytes, t,
               [&](uint64_t within, uint64_t in_slot, uint64_t size_bytes) {
                 WriteOutput(task_->buffers[0], stretch.tensor_offset + within, size_bytes, slot + in_slot);
-                TakeLines(slot + in_slot, size_bytes);
+                AcquireLines(slot + in_slot, size_bytes);
               });
     }
   }

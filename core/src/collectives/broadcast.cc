@@ -50,7 +50,7 @@ class StagedBroadcast final : public StagedOperation {
   void Exchanged(uint64_t t) override {
     if (!in_root_node_ || IsRoot()) return;
     vector_.WriteOutput(offset(t), size(t), PlaceOf(t));
-    if (IsOnlyReader()) TakeLines(PlaceOf(t), size(t));
+    if (IsOnlyReader()) AcquireLines(PlaceOf(t), size(t));
   }
 
   bool Finish(uint64_t t) override {

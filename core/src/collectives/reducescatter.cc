@@ -82,7 +82,7 @@ class StagedReducescatter final : public StagedOperation {
     ReduceRange(t, range, input != nullptr ? input + piece.vector_offset : nullptr, task_->scale,
                 static_cast<std::byte*>(buffer.output) + piece.part_offset);
     for (int m = 0; m < staging_->count(); ++m) {
-      if (m != staging_->member()) TakeLines(staging_->slot(m, number(t)) + piece.round_offset, piece.size_bytes);
+      if (m != staging_->member()) AcquireLines(staging_->slot(m, number(t)) + piece.round_offset, piece.size_bytes);
     }
   }
 

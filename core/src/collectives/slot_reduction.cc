@@ -38,7 +38,7 @@ TensorReduction::TensorReduction(const SlotBuffer& slots, ReduceOp reduce, Scale
 void TensorReduction::Run() const {
   if (prefetched_ != nullptr) {
     const size_t end_byte = std::min(tensor_.size_bytes(), kMaxOnePhaseBytes);
-    for (size_t at = 0; at < end_byte; at += kLineBytes) AskToRead(prefetched_ + at);
+    for (size_t at = 0; at < end_byte; at += kLineBytes) PrefetchForRead(prefetched_ + at);
   }
   reduce_(call_);
   if (call_.output == result_) std::memcpy(tensor_.output, result_, tensor_.size_bytes());
@@ -86,7 +86,7 @@ void CopyShares(const SlotBuffer& slots, const SlotTensor* tensors, size_t tenso
       if (m == slots.self() || tensor.output == nullptr) continue;
       const SlotBuffer::Elements share = slots.ShareOf(tensor, i, m);
       const size_t at = share.first * SizeOf(tensor.dtype);
-      CopyReadingAhead(static_cast<std::byte*>(tensor.output) + at, slots.slot_of_share(m) + offset + at,
+      CopyWithPrefetch(static_cast<std::byte*>(tensor.output) + at, slots.slot_of_share(m) + offset + at,
                        share.count * SizeOf(tensor.dtype), kCoreReadAheadBytes);
     }
   }

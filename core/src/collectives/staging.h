@@ -19,8 +19,8 @@
 // - A result is written by make(t+d), only after all have published t+d, and a member publishes t+d after it
 //   finished t.
 // - make(t) may write into another member's slot t where no third member reads: what the slot's owner alone reads
-//   there, in finish(t), before its own write(t+d) (allreduce.cc), or what nobody reads any more (TakeLines). A third
-//   member may be late to read, and the owner would not know.
+//   there, in finish(t), before its own write(t+d) (allreduce.cc), or what nobody reads any more (AcquireLines). A
+//   third member may be late to read, and the owner would not know.
 // - Slot addresses do not depend on the operation, so these rules hold across operations of any size and kind.
 //
 // When another set takes over a channel, a member of the old set that is not in the new one may still read here. So

@@ -14,13 +14,13 @@ constexpr size_t kCachedBytes = 4 << 20;
 
 using CopyFunction = void* (*)(void* to, const void* from, size_t size_bytes);
 
-void* CopyAhead(void* to, const void* from, size_t size_bytes) {
-  CopyReadingAhead(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size_bytes, kReadAheadBytes);
+void* CopyWithReadAhead(void* to, const void* from, size_t size_bytes) {
+  CopyWithPrefetch(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size_bytes, kReadAheadBytes);
   return to;
 }
 
 // For data in the cache it does not pay to read ahead (docs/benchmarks/shared-memory.md#prefetching).
-CopyFunction CopyFor(size_t vector_bytes) { return vector_bytes > kCachedBytes ? &CopyAhead : &std::memcpy; }
+CopyFunction CopyFor(size_t vector_bytes) { return vector_bytes > kCachedBytes ? &CopyWithReadAhead : &std::memcpy; }
 
 void Read(const IoBuffer& buffer, size_t offset, size_t size_bytes, void* to, CopyFunction copy) {
   if (size_bytes == 0) return;

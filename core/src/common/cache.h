@@ -19,13 +19,13 @@ inline constexpr size_t kReadAheadBytes = 4096;
 inline constexpr size_t kCoreReadAheadBytes = 2048;
 
 // Prefetches the line of this address into the second-level cache, for a read that follows soon.
-inline void AskToRead(const void* address) { __builtin_prefetch(address, 0, 2); }
+inline void PrefetchForRead(const void* address) { __builtin_prefetch(address, 0, 2); }
 
 // As memcpy, but prefetches so far ahead. By lines, since a call of memcpy for each page would take longer.
-inline void CopyReadingAhead(std::byte* to, const std::byte* from, size_t size_bytes, size_t ahead_bytes) {
+inline void CopyWithPrefetch(std::byte* to, const std::byte* from, size_t size_bytes, size_t ahead_bytes) {
   size_t at = 0;
   for (; at + ahead_bytes < size_bytes; at += kLineBytes) {
-    AskToRead(from + at + ahead_bytes);
+    PrefetchForRead(from + at + ahead_bytes);
     std::memcpy(to + at, from + at, kLineBytes);
   }
   std::memcpy(to + at, from + at, size_bytes - at);
@@ -33,7 +33,7 @@ inline void CopyReadingAhead(std::byte* to, const std::byte* from, size_t size_b
 
 // Prefetches the line of this address for writing, without waiting. A line that another core has written then crosses
 // once; reading it and then writing it would request it twice.
-inline void AskForLine(const void* address) {
+inline void PrefetchForWrite(const void* address) {
 #if defined(__x86_64__)
   // The compiler's builtin prefetches for reading only, unless the target is a recent processor.
   asm volatile("prefetchw (%0)" : : "r"(address));
@@ -45,7 +45,7 @@ inline void AskForLine(const void* address) {
 // Writes into each line of memory that another core has written and this one has read, and of which nobody reads the
 // contents again. To write a line that this core has written is faster for the other core than to write one that was
 // only read (docs/benchmarks/shared-memory.md#results-in-the-slots-of-others).
-inline void TakeLines(std::byte* begin, size_t size_bytes) {
+inline void AcquireLines(std::byte* begin, size_t size_bytes) {
   // Volatile: the compiler may not leave out stores that nobody reads.
   for (size_t at = 0; at < size_bytes; at += kLineBytes) *static_cast<volatile std::byte*>(begin + at) = std::byte{0};
 }

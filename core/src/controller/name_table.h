@@ -233,7 +233,7 @@ class UsesInFlight {
   // Returns the ranks whose shares of this rank's large operations are missing although all data are written.
   std::vector<int> AskForBells() const;
   // Prefetches the lines to which this rank writes next.
-  void AskForNextLines(const Name& name) const { SlotsOf(name, name.use + 1).AskForLinesOf(name.set().position); }
+  void PrefetchNext(const Name& name) const { SlotsOf(name, name.use + 1).PrefetchSlot(name.set().position); }
   bool IsSmall(Ticket ticket) const {  // false if it has ended, or is described anew
     const Name* const name = Find(ticket);
     return name != nullptr && name->counted && name->small();

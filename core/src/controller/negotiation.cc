@@ -154,7 +154,7 @@ void Negotiation::CompleteLater(const Admission& admission) {
 
 void Negotiation::EndSmall(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
-  if (!in_flight_.IsLarge(*name)) in_flight_.AskForNextLines(*name);
+  if (!in_flight_.IsLarge(*name)) in_flight_.PrefetchNext(*name);
   in_flight_.End(name);
   log_.ForgetIfRetiring(name);
 }

@@ -70,7 +70,7 @@ class Negotiation {
   // anything.
   Name* SubmitSmall(const DescribedOperation& operation, Admission* admission);
   // Prefetches the lines of the next use of a small operation that is not large.
-  void PrefetchNext(const Name& name) const { in_flight_.AskForNextLines(name); }
+  void PrefetchNext(const Name& name) const { in_flight_.PrefetchNext(name); }
   // The operation is in flight from now on, and gets its ticket.
   void Keep(Name* name, Admission* admission) { in_flight_.AddToFlight(name, admission); }
   // Notes that this rank cannot make a call, see RefusalOf: then it fails on all ranks that make it. Returns false, and

@@ -73,12 +73,12 @@ struct Node {
     const char* const right = inputs[1];
     const char* const other = left == copy ? right : left;
     const size_t copy_bytes = steps * Out::kStepBytes;
-    for (size_t at = 0; at < kCoreReadAheadBytes && at < copy_bytes; at += kLineBytes) AskToRead(copy + at);
+    for (size_t at = 0; at < kCoreReadAheadBytes && at < copy_bytes; at += kLineBytes) PrefetchForRead(copy + at);
     for (size_t i = 0; i < steps; ++i) {
       const size_t ahead = i * Out::kStepBytes + kCoreReadAheadBytes;
       for (size_t at = 0; at < Out::kStepBytes; at += kLineBytes) {
-        if (ahead + at < copy_bytes) AskToRead(copy + ahead + at);
-        AskToRead(other + i * In::kStepBytes + kReadAheadBytes + at);
+        if (ahead + at < copy_bytes) PrefetchForRead(copy + ahead + at);
+        PrefetchForRead(other + i * In::kStepBytes + kReadAheadBytes + at);
       }
       Pair<Element> value =
           ApplyPair<Element, Op>(In::Load(left + i * In::kStepBytes), In::Load(right + i * In::kStepBytes));

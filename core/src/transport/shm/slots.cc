@@ -34,9 +34,9 @@ void SlotBuffer::Clear() {
   }
 }
 
-void SlotBuffer::AskForLinesOf(int member) const {
+void SlotBuffer::PrefetchSlot(int member) const {
   const std::byte* const lines = memory_ + static_cast<size_t>(member) * stride_bytes_;
-  for (size_t at = 0; at < stride_bytes_; at += kLineBytes) AskForLine(lines + at);
+  for (size_t at = 0; at < stride_bytes_; at += kLineBytes) PrefetchForWrite(lines + at);
 }
 
 void SlotBuffer::Write(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell) {

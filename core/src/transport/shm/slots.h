@@ -90,7 +90,7 @@ class SlotBuffer {
   // Prefetches the lines to which this member will soon write, for a payload of one phase. The other members have read
   // them, so without prefetching the write would wait until their caches release the lines; a larger copy hides that
   // (docs/benchmarks/shared-memory.md#prefetching).
-  void AskForLinesOf(int member) const;
+  void PrefetchSlot(int member) const;
 
   bool WantsBell(int member) const {
     return (line(member)->generation.load(std::memory_order_relaxed) & kWantsBell) != 0;
