@@ -31,7 +31,7 @@ class Kernel {
       buffers_[(uses_ + 1) % 2]->PrefetchSlot(me_);
       return farandole::ReduceSlots(slots, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, me_);
     }
-    slots.WriteForOthers(&tensor, 1, uses_, /*wants_bell=*/false);
+    slots.WriteForOthers(&tensor, 1, uses_, /*wants_doorbell=*/false);
     Await([&] { return slots.AllHaveWritten(uses_); });
     farandole::ReduceShare(slots, farandole::ReduceOp::kSum, farandole::Scale{}, &tensor, 1, uses_);
     Await([&] { return slots.AllHaveReduced(uses_); });

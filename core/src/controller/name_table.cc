@@ -173,11 +173,11 @@ std::vector<Ticket> UsesInFlight::Ready() const {
   return ready;
 }
 
-std::vector<int> UsesInFlight::AskForBells() const {
+std::vector<int> UsesInFlight::RequestDoorbells() const {
   std::vector<int> late;
   for (const Name* name : small_) {
     const ProcessSet& set = name->set();
-    SlotsOf(*name, name->use).AskForBell(set.position);
+    SlotsOf(*name, name->use).RequestDoorbell(set.position);
     if (!IsLarge(*name) || !HasReduced(*name, set.position)) continue;
     for (int p = 0; p < set.size(); ++p) {
       if (!HasReduced(*name, p)) late.push_back(set.ranks[static_cast<size_t>(p)]);

@@ -231,7 +231,7 @@ class UsesInFlight {
   }
   std::vector<Ticket> Ready() const;
   // Returns the ranks whose shares of this rank's large operations are missing although all data are written.
-  std::vector<int> AskForBells() const;
+  std::vector<int> RequestDoorbells() const;
   // Prefetches the lines to which this rank writes next.
   void PrefetchNext(const Name& name) const { SlotsOf(name, name.use + 1).PrefetchSlot(name.set().position); }
   bool IsSmall(Ticket ticket) const {  // false if it has ended, or is described anew

@@ -106,7 +106,7 @@ class Negotiation {
   std::vector<Ticket> ReadySmall() const { return in_flight_.Ready(); }
   // The last rank of each small operation then wakes this one. Returns ranks that the caller must wake: their shares
   // are missing although all data are written.
-  std::vector<int> AskForBells() { return in_flight_.AskForBells(); }
+  std::vector<int> RequestDoorbells() { return in_flight_.RequestDoorbells(); }
   bool has_small() const { return in_flight_.has_small(); }
 
   // ---- early operations

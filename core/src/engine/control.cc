@@ -17,7 +17,7 @@ ControlPlane::ControlPlane(World* world) : world_(world) {
 
 Status ControlPlane::Open() {
   FRD_RETURN_IF_ERROR(poller_.Open());
-  FRD_RETURN_IF_ERROR(poller_.Watch(world_->node->event(), MakeTag(TagKind::kBell, 0)));
+  FRD_RETURN_IF_ERROR(poller_.Watch(world_->node->event(), MakeTag(TagKind::kDoorbell, 0)));
   for (int r = 0; r < world_->size; ++r) {
     const auto at = static_cast<size_t>(r);
     if (stream(r).open()) FRD_RETURN_IF_ERROR(poller_.Watch(stream(r).descriptor(), MakeTag(TagKind::kControl, r)));
@@ -38,7 +38,7 @@ bool ControlPlane::Look(int timeout_ms) {
   bool found = false;
   for (uint64_t tag : tags_) {
     const int rank = RankOf(tag);
-    if (KindOf(tag) == TagKind::kBell) DrainEvent(world_->node->event());
+    if (KindOf(tag) == TagKind::kDoorbell) DrainEvent(world_->node->event());
     if (KindOf(tag) == TagKind::kControl) found |= Receive(rank);
     if (KindOf(tag) == TagKind::kData) {
       world_->transport->OnReady(static_cast<uint32_t>(rank));

@@ -22,10 +22,10 @@ namespace farandole {
 
 // The purpose of a descriptor in the poller.
 enum class TagKind : uint32_t {
-  kBell = 0,     // a member of the node rang
-  kControl = 1,  // a message of `rank`
-  kDeath = 2,    // the process of `rank` has ended
-  kData = 3,     // the transport has something to do; its own number instead of a rank
+  kDoorbell = 0,  // a member of the node rang
+  kControl = 1,   // a message of `rank`
+  kDeath = 2,     // the process of `rank` has ended
+  kData = 3,      // the transport has something to do; its own number instead of a rank
 };
 
 inline uint64_t MakeTag(TagKind kind, int rank) {
@@ -37,7 +37,7 @@ inline int RankOf(uint64_t tag) { return static_cast<int>(static_cast<uint32_t>(
 class ControlPlane {
  public:
   explicit ControlPlane(World* world);
-  Status Open();  // watches the bell, the connections and the processes of this machine
+  Status Open();  // watches the doorbell, the connections and the processes of this machine
 
   // Sleeps until a descriptor is ready or the time is up.
   void Sleep(int timeout_ms) const;

@@ -15,7 +15,7 @@ Status Driver::Start() {
     progress_.GiveUp(opened);
     return opened;
   }
-  Arm(world_->node->bell());
+  Arm(world_->node->doorbell());
   thread_ = std::thread(&Driver::Run, this);
   return Status::Ok();
 }
@@ -38,16 +38,16 @@ bool Driver::BecomesDone(const OperationPtr& operation) const {
   return is_small && Waiter::OfCaller(operations_->pauses).Until([&] { return operations_->Poll(operation); });
 }
 
-// A thread that polls holds the ProgressLock if it can: its bell is disarmed, so no rank wakes the loop thread for what
-// this thread is about to see. A thread that times out leaves its operation to the loop thread, which sleeps, so this
-// one asks for bells. While another thread leaves, it takes no ProgressLock: the leaving ends all operations.
+// A thread that polls holds the ProgressLock if it can: its doorbell is disarmed, so no rank wakes the loop thread for
+// what this thread is about to see. A thread that times out leaves its operation to the loop thread, which sleeps, so
+// this one asks for doorbells. While another thread leaves, it takes no ProgressLock: the leaving ends all operations.
 bool Driver::Wait(const OperationPtr& operation, int64_t limit_ms) {
   constexpr int kSleepMs = 20;
   const TimePoint limit = Now() + std::chrono::milliseconds(limit_ms);
   while (!operation->done() && Now() < limit) {
     if (stopping_ || !progress_lock_.TryTake()) {
       if (operations_->in_flight == 1 && BecomesDone(operation)) return true;  // else others need the driver meanwhile
-      operations_->AskForBells();
+      operations_->RequestDoorbells();
       world_->node->RingSelf();  // the thread that drives polls once more
       const auto left = std::chrono::milliseconds(MillisecondsBetween(Now(), limit) + 1);
       const auto may_go_on = [&] { return operation->done() || (progress_lock_.is_free() && !stopping_); };
@@ -64,19 +64,19 @@ bool Driver::Wait(const OperationPtr& operation, int64_t limit_ms) {
         if (Now() >= limit || stopping_) break;
         PrepareToSleep();
         if (!progress_.Drive()) progress_.SleepAndLook(kSleepMs);
-        Disarm(world_->node->bell());
+        Disarm(world_->node->doorbell());
         waiter.Reset();
       }
     }
   }
-  if (!operation->done()) operations_->AskForBells();
+  if (!operation->done()) operations_->RequestDoorbells();
   return operation->done();
 }
 
 // The caller then drives once more before it sleeps (see the invariant).
 void Driver::PrepareToSleep() {
-  operations_->AskForBells();
-  Arm(world_->node->bell());
+  operations_->RequestDoorbells();
+  Arm(world_->node->doorbell());
 }
 
 // Leaves the events since the last poll to the loop thread.
@@ -106,9 +106,9 @@ void Driver::Run() {
   }
 }
 
-// Leaves the bell armed.
+// Leaves the doorbell armed.
 void Driver::DriveWhileBusy() {
-  Disarm(world_->node->bell());
+  Disarm(world_->node->doorbell());
   progress_.LookAtDescriptors();
   for (Waiter waiter = Waiter::OfEngineThread();;) {
     if (progress_.Drive()) {
@@ -116,7 +116,7 @@ void Driver::DriveWhileBusy() {
     } else if (!waiter.Again()) {
       PrepareToSleep();
       if (!progress_.Drive()) return;
-      Disarm(world_->node->bell());
+      Disarm(world_->node->doorbell());
       waiter.Reset();
     }
   }

@@ -5,8 +5,8 @@
 //
 // Thread safety: any thread may call Wait; call Start and Leave once.
 //
-// Invariant: a thread arms the bell before it releases the ProgressLock or sleeps, and polls once more afterwards. So
-// an event is seen either by that poll or by the thread that the bell wakes.
+// Invariant: a thread arms the doorbell before it releases the ProgressLock or sleeps, and polls once more afterwards.
+// So an event is seen either by that poll or by the thread that the doorbell wakes.
 #pragma once
 
 #include <atomic>
@@ -39,7 +39,7 @@ class Driver {
   // A caller drives while this lives. REQUIRES: it has taken the ProgressLock.
   class DriveScope {
    public:
-    explicit DriveScope(Driver* driver) : driver_(driver) { Disarm(driver_->world_->node->bell()); }
+    explicit DriveScope(Driver* driver) : driver_(driver) { Disarm(driver_->world_->node->doorbell()); }
     ~DriveScope() { driver_->ReleaseProgressLock(); }
     DriveScope(const DriveScope&) = delete;
     DriveScope& operator=(const DriveScope&) = delete;

@@ -292,10 +292,10 @@ Status Engine::SubmitJoin(const OperationPtr& operation) {
 
 // A caller may only poll, and so never come to where a waiting thread rings for missing shares.
 bool Engine::Poll(const OperationPtr& operation) {
-  constexpr uint32_t kPollsBeforeBells = 16;
+  constexpr uint32_t kPollsBeforeDoorbells = 16;
   if (operation->done() || operations_->Poll(operation)) return true;
   const bool is_small = !operation->deferred() && operation->admission.slots;
-  if (is_small && ++operation->vain_polls % kPollsBeforeBells == 0) operations_->AskForBells();
+  if (is_small && ++operation->vain_polls % kPollsBeforeDoorbells == 0) operations_->RequestDoorbells();
   return false;
 }
 

@@ -42,16 +42,16 @@ void Record(Operations* operations, Operation* operation) {
 
 // ---- the data of small operations. Under the lock; nothing here allocates
 
-void WriteSmall(const Operation& operation, bool wants_bell) {
+void WriteSmall(const Operation& operation, bool wants_doorbell) {
   const Span<const SlotTensor> tensors = operation.slot_tensors();
   const Admission& admission = operation.admission;
   SlotBuffer slots = *admission.slots;
   if (admission.large) {
-    slots.WriteForOthers(tensors.begin(), tensors.size(), admission.generation(), wants_bell);
+    slots.WriteForOthers(tensors.begin(), tensors.size(), admission.generation(), wants_doorbell);
   } else {
-    slots.Write(tensors.begin(), tensors.size(), admission.generation(), wants_bell);
+    slots.Write(tensors.begin(), tensors.size(), admission.generation(), wants_doorbell);
   }
-  RingFence();  // for bells, and for UsesInFlight::IsReady, which REQUIRES it
+  RingFence();  // for doorbells, and for UsesInFlight::IsReady, which REQUIRES it
 }
 
 // Reduces: a small operation, which is then complete, or this rank's share of a large one. REQUIRES: all inputs are
@@ -92,9 +92,9 @@ int LooksFor(const Operations& operations, const Operation& operation) {
 // Wakes the ranks that sleep until this rank has taken its last step. The caller has seen all sequence numbers. Of two
 // ranks that write at the same time at least one sees both, since each has a fence between its write and its check.
 // REQUIRES: RingFence since the step, then IsReady.
-void RingForSmall(const World& world, const Admission& admission, const ProcessSet& set) {
+void RingForSlots(const World& world, const Admission& admission, const ProcessSet& set) {
   for (int position = 0; position < set.size(); ++position) {
-    if (position == set.position || !admission.slots->WantsBell(position)) continue;
+    if (position == set.position || !admission.slots->WantsDoorbell(position)) continue;
     const auto rank = static_cast<size_t>(set.ranks[static_cast<size_t>(position)]);
     world.node->RingMember(world.layout.member_of[rank]);
   }
@@ -113,7 +113,7 @@ bool TakeSteps(const Operations& operations, const Operation& operation, const P
     Reduce(operation, set);
     RingFence();
     if (!BecomesReady(operations, admission, looks)) return false;
-    RingForSmall(*operations.world, admission, set);
+    RingForSlots(*operations.world, admission, set);
   }
   if (!slots.AllHaveReduced(admission.generation())) return false;
   CopyShares(slots, operation.slot_tensors().begin(), operation.slot_tensors().size());
@@ -139,13 +139,13 @@ bool CompletesAtOnce(const Operations& operations, const Operation& operation, c
   const int looks = LooksFor(operations, operation);
   if (admission.large) {
     if (!BecomesReady(operations, admission, looks)) return false;
-    RingForSmall(*operations.world, admission, set);
+    RingForSlots(*operations.world, admission, set);
     return TakeSteps(operations, operation, set, looks);
   }
   const TensorReduction reduction = PrepareReduction(operation, set);
   if (!BecomesReady(operations, admission, looks)) return false;
   operations.negotiation.PrefetchNext(name);
-  RingForSmall(*operations.world, admission, set);
+  RingForSlots(*operations.world, admission, set);
   const FloatingPointScope scope;
   FRD_FAILPOINT("slots.reduce");
   reduction.Run();
@@ -169,9 +169,9 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
   Admission& admission = operation->admission;
   const uint64_t size_bytes = BytesOf(operation->request);
   const auto may_have_slots = MayHaveSlots(operation->request.kind, static_cast<int64_t>(size_bytes));
-  // A thread that waits for a handle polls, and asks for bells only before it sleeps. So nobody wakes the loop thread
-  // while a caller is about to wait (docs/benchmarks/shared-memory.md#waiting).
-  const bool wants_bell = !polling && operation->request.done != nullptr;
+  // A thread that waits for a handle polls, and asks for doorbells only before it sleeps. So nobody wakes the loop
+  // thread while a caller is about to wait (docs/benchmarks/shared-memory.md#waiting).
+  const bool wants_doorbell = !polling && operation->request.done != nullptr;
   auto arrived = Negotiation::Arrived::kCounted;
   bool wakes_driver = false;
   OperationPtr complete;  // the operation, if it is
@@ -187,9 +187,9 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
     by_ticket.Insert(operation);
     Record(this, operation.get());
     if (admission.slots) {
-      WriteSmall(*operation, wants_bell);
+      WriteSmall(*operation, wants_doorbell);
       if (negotiation.IsReady(admission)) {
-        RingForSmall(*world, admission, *admission.set);
+        RingForSlots(*world, admission, *admission.set);
         complete = AdvanceSlots(this, admission.ticket);
       }
     } else if (admission.id >= 0) {
@@ -208,8 +208,8 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
   }
   if (complete) {
     CompleteOk(complete);
-  } else if (admission.large && wants_bell) {
-    AskForBells();  // no thread waits for this operation, so none would ring for missing shares
+  } else if (admission.large && wants_doorbell) {
+    RequestDoorbells();  // no thread waits for this operation, so none would ring for missing shares
   }
   const bool last = arrived == Negotiation::Arrived::kLast && !admission.early;
   if (last) AppendReady(this, admission);
@@ -240,7 +240,7 @@ bool Operations::EnterBorrowed(const RequestView& request, std::string_view name
     const SlotTensor& tensor = operation->slot_tensors()[0];
     ++entered;
     CountBytes(tensor.size_bytes());
-    WriteSmall(*operation, /*wants_bell=*/false);
+    WriteSmall(*operation, /*wants_doorbell=*/false);
     Record(this, operation.get());  // after the write, to overlap with the transfer
     if (CompletesAtOnce(*this, *operation, *known, set)) {
       // A small one ends without another look at the clock.
@@ -302,12 +302,12 @@ void Operations::RecordLostRank() {
 
 void Operations::RecordJoin(Operation* submitted) { Record(this, submitted); }
 
-void Operations::AskForBells() {
+void Operations::RequestDoorbells() {
   if (!negotiation.has_small()) return;
   std::vector<int> late;
   {
     std::lock_guard<std::mutex> lock(mutex);
-    late = negotiation.AskForBells();
+    late = negotiation.RequestDoorbells();
   }
   if (late.empty()) return;
   RingFence();

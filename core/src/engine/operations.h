@@ -106,8 +106,8 @@ struct Operations {
       : world(its_world), negotiation(its_world->layout, its_world->rank, its_world->node->control_memory(), limits) {}
 
   // Enters an operation into the negotiation. A known name is counted, an unknown one described, and the data of a
-  // small operation are written. polling: the caller waits next, and calls AskForBells before it sleeps, so it needs no
-  // wake-up until then.
+  // small operation are written. polling: the caller waits next, and calls RequestDoorbells before it sleeps, so it
+  // needs no wake-up until then.
   Status Enter(const OperationPtr& operation, bool polling);
 
   // Enters a blocking call of a small allreduce whose name all ranks know, and polls for the others `pauses` times, at
@@ -128,10 +128,10 @@ struct Operations {
   // Records this rank's join, which does not go through Enter. Under the lock.
   void RecordJoin(Operation* submitted);
 
-  // Asks the other ranks to ring this rank's bell: the last one to write data for one of its small operations does.
+  // Asks the other ranks to ring this rank's doorbell: the last one to write data for one of its small operations does.
   // Also rings those whose shares are missing, since their threads may have something else to do.
-  // A caller that sleeps itself then arms the bell, and polls once more afterwards.
-  void AskForBells();
+  // A caller that sleeps itself then arms the doorbell, and polls once more afterwards.
+  void RequestDoorbells();
 
   // Completes a small operation if all ranks have written their data and no other thread has completed it; a large one
   // may first need the other ranks' shares. Returns whether the operation, of any kind, is done.

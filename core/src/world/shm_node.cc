@@ -35,26 +35,26 @@ size_t ShmNode::SegmentBytes(const SegmentPlan& plan, size_t member_count) {
 ShmNode::ShmNode(SharedSegment segment, std::vector<Descriptor> events, const SegmentPlan& plan, int member)
     : segment_(std::move(segment)), events_(std::move(events)), plan_(plan), member_(member) {
   plan_.staging_bytes_per_member = Pages(plan.staging_bytes_per_member);
-  bells_ = reinterpret_cast<DoorbellWord*>(segment_.data() + kHeaderBytes);
+  doorbells_ = reinterpret_cast<DoorbellWord*>(segment_.data() + kHeaderBytes);
   control_memory_ = segment_.data() + kHeaderBytes + Pages(events_.size() * sizeof(DoorbellWord));
   staging_ = control_memory_ + Pages(plan.control_bytes);
 }
 
 AbortWord& ShmNode::abort_word() const { return *reinterpret_cast<AbortWord*>(segment_.data()); }
 
-// One fence serves all bells. A node of one needs none.
+// One fence serves all doorbells. A node of one needs none.
 void ShmNode::RingOthers() const {
   if (count() == 1) return;
   RingFence();
   for (int m = 0; m < count(); ++m) {
-    if (m != member_) Ring(bells_[m], events_[static_cast<size_t>(m)].get());
+    if (m != member_) Ring(doorbells_[m], events_[static_cast<size_t>(m)].get());
   }
 }
 
 // `member` may be this rank itself, when another of its threads sleeps.
 void ShmNode::RingMember(int member) const {
   RingFence();
-  Ring(bells_[member], events_[static_cast<size_t>(member)].get());
+  Ring(doorbells_[member], events_[static_cast<size_t>(member)].get());
 }
 
 }  // namespace farandole

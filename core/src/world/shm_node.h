@@ -1,4 +1,4 @@
-// This rank's shared-memory node: the memory that its members share and the bells that wake them. A rank without
+// This rank's shared-memory node: the memory that its members share and the doorbells that wake them. A rank without
 // shared memory is the only member of its node, whose memory has the same layout, so the layers above need no second
 // case.
 //
@@ -61,7 +61,7 @@ class ShmNode {
   size_t segment_bytes() const { return segment_.size_bytes(); }
   // The event and the doorbell word on which this rank sleeps.
   int event() const { return events_[static_cast<size_t>(member_)].get(); }
-  DoorbellWord& bell() const { return bells_[member_]; }
+  DoorbellWord& doorbell() const { return doorbells_[member_]; }
 
   // Wakes the other members that sleep. REQUIRES: the caller has written before what they must see.
   void RingOthers() const;
@@ -73,7 +73,7 @@ class ShmNode {
   std::vector<Descriptor> events_;
   SegmentPlan plan_;
   int member_;
-  DoorbellWord* bells_;
+  DoorbellWord* doorbells_;
   std::byte* control_memory_;
   std::byte* staging_;
 };

@@ -2,7 +2,7 @@
 // WorldSpec.
 //
 //   peers     what each rank said about itself           layout  which ranks share memory
-//   node     shared memory and bells of this machine    pidfds  become readable when a rank of this machine ends
+//   node      shared memory, doorbells of this machine   pidfds  become readable when a rank of this machine ends
 //   control   every rank <-> rank 0, small messages      transport  tensor data, to the ranks of other nodes
 //
 // The engine owns the World until the epoch ends. Its connections belong to the thread that drives the progress loop;

@@ -46,16 +46,16 @@ inline void DrainEvent(int event) {
   [[maybe_unused]] const ssize_t got = read(event, &count, sizeof(count));
 }
 
-// Rings if armed. REQUIRES: RingFence was called after the publication; one call serves many bells.
+// Rings if armed. REQUIRES: RingFence was called after the publication; one call serves many doorbells.
 inline void RingFence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
-inline void Ring(DoorbellWord& bell, int event) {
-  if (bell.armed.load(std::memory_order_relaxed) == 0) return;
-  if (bell.armed.exchange(0) != 0) SignalEvent(event);
+inline void Ring(DoorbellWord& doorbell, int event) {
+  if (doorbell.armed.load(std::memory_order_relaxed) == 0) return;
+  if (doorbell.armed.exchange(0) != 0) SignalEvent(event);
 }
-inline void Arm(DoorbellWord& bell) {
-  bell.armed.store(1, std::memory_order_relaxed);
+inline void Arm(DoorbellWord& doorbell) {
+  doorbell.armed.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
-inline void Disarm(DoorbellWord& bell) { bell.armed.store(0, std::memory_order_relaxed); }
+inline void Disarm(DoorbellWord& doorbell) { doorbell.armed.store(0, std::memory_order_relaxed); }
 
 }  // namespace farandole

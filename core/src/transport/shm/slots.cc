@@ -39,7 +39,7 @@ void SlotBuffer::PrefetchSlot(int member) const {
   for (size_t at = 0; at < stride_bytes_; at += kLineBytes) PrefetchForWrite(lines + at);
 }
 
-void SlotBuffer::Write(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell) {
+void SlotBuffer::Write(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_doorbell) {
   FRD_FAILPOINT("slots.write");
   std::byte* at = payload_to_write(self_);
   for (size_t i = 0; i < tensor_count; ++i) {
@@ -52,7 +52,7 @@ void SlotBuffer::Write(const SlotTensor* tensors, size_t tensor_count, uint64_t 
     at += size_bytes;
   }
   // The release publishes the payload along with the number.
-  line(self_)->generation.store(wants_bell ? generation | kWantsBell : generation, std::memory_order_release);
+  line(self_)->generation.store(wants_doorbell ? generation | kWantsDoorbell : generation, std::memory_order_release);
 }
 
 // In whole lines, which do not cross between members twice. The remainder that fills no line goes to a different member
@@ -65,7 +65,8 @@ SlotBuffer::Elements SlotBuffer::ShareOf(const SlotTensor& tensor, size_t index,
   return {first, end - first};
 }
 
-void SlotBuffer::WriteForOthers(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell) {
+void SlotBuffer::WriteForOthers(const SlotTensor* tensors, size_t tensor_count, uint64_t generation,
+                                bool wants_doorbell) {
   FRD_FAILPOINT("slots.write");
   std::byte* at = payload_to_write(self_);
   for (size_t i = 0; i < tensor_count; ++i) {
@@ -81,7 +82,7 @@ void SlotBuffer::WriteForOthers(const SlotTensor* tensors, size_t tensor_count, 
     }
     at += size_bytes;
   }
-  line(self_)->generation.store(wants_bell ? generation | kWantsBell : generation, std::memory_order_release);
+  line(self_)->generation.store(wants_doorbell ? generation | kWantsDoorbell : generation, std::memory_order_release);
 }
 
 // Its own line comes first, which is up to twice as fast for the smallest payloads: presumably the processor loads its

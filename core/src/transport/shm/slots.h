@@ -50,8 +50,8 @@ struct SlotTensor {
 
 class SlotBuffer {
  public:
-  // A bit of the generation word: this member may sleep, so the one that writes or reduces last rings its bell.
-  static constexpr uint64_t kWantsBell = uint64_t{1} << 63;
+  // A bit of the generation word: this member may sleep, so the one that writes or reduces last rings its doorbell.
+  static constexpr uint64_t kWantsDoorbell = uint64_t{1} << 63;
 
   static size_t BytesFor(int member_count, size_t payload_bytes);
 
@@ -63,9 +63,11 @@ class SlotBuffer {
   // anything, so callers check the ticket under the lock.
   void Clear();
   // Writes this member's inputs. REQUIRES: this member has read everything of the use before.
-  void Write(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell = false);
+  void Write(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_doorbell = false);
   // The number of the use that the member wrote last in this buffer; 0 before its first.
-  uint64_t LatestOf(int member) const { return line(member)->generation.load(std::memory_order_acquire) & ~kWantsBell; }
+  uint64_t LatestOf(int member) const {
+    return line(member)->generation.load(std::memory_order_acquire) & ~kWantsDoorbell;
+  }
   bool HasWritten(int member, uint64_t generation) const { return LatestOf(member) == generation; }
   bool AllHaveWritten(uint64_t generation) const;
 
@@ -77,7 +79,7 @@ class SlotBuffer {
   // The elements of tensor `index` of a payload that a member reduces for all.
   Elements ShareOf(const SlotTensor& tensor, size_t index, int member) const;
   // As Write, without this member's own share, which it takes from its input.
-  void WriteForOthers(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_bell);
+  void WriteForOthers(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_doorbell);
   // This member has written its share of the result.
   void PublishShare(uint64_t generation) const { line(self_)->reduced.store(generation, std::memory_order_release); }
   bool HasReduced(int member, uint64_t generation) const {
@@ -92,11 +94,11 @@ class SlotBuffer {
   // (docs/benchmarks/shared-memory.md#prefetching).
   void PrefetchSlot(int member) const;
 
-  bool WantsBell(int member) const {
-    return (line(member)->generation.load(std::memory_order_relaxed) & kWantsBell) != 0;
+  bool WantsDoorbell(int member) const {
+    return (line(member)->generation.load(std::memory_order_relaxed) & kWantsDoorbell) != 0;
   }
   // REQUIRES: this member has written, and no other thread changes its line.
-  void AskForBell(int member) { line(member)->generation.fetch_or(kWantsBell); }
+  void RequestDoorbell(int member) { line(member)->generation.fetch_or(kWantsDoorbell); }
 
   // ---- the result, behind the parts of the members
   static SlotBuffer WithResult(std::byte* memory, int member_count, size_t payload_bytes, int self = 0) {
@@ -137,7 +139,7 @@ class SlotBuffer {
     };
     std::atomic<uint64_t> generation;
   };
-  static constexpr uint64_t kGivenUp = kWantsBell;  // in the generation of the result
+  static constexpr uint64_t kGivenUp = kWantsDoorbell;  // in the generation of the result
   static size_t StrideOf(size_t payload_bytes);
 
   Line* line(int member) const {

@@ -212,7 +212,7 @@ void FuzzMember(const std::vector<std::string>& machines, int rank) {
       member.negotiation.WantsEarly(RandomTag(&random));
       member.EndEarly();
       if (seed % 3 == 0 && i == 100) member.Join();
-      member.negotiation.AskForBells();
+      member.negotiation.RequestDoorbells();
       for (Ticket ticket : member.negotiation.ReadySmall()) member.negotiation.EndSmall(ticket);
       member.negotiation.ReportStuck(member.latest);
       member.negotiation.MissingRanks(member.latest);

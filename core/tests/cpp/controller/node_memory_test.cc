@@ -137,7 +137,7 @@ TEST(GenerationTest, UseAndSequenceNumberAreInItAndItIsNeverZero) {
     for (int64_t sequence_number : {int64_t{-1}, int64_t{0}, int64_t{64}, int64_t{1} << 29}) {
       const uint64_t generation = GenerationOf(use, sequence_number);
       EXPECT_NE(generation, 0u);
-      EXPECT_EQ(generation & SlotBuffer::kWantsBell, 0u);
+      EXPECT_EQ(generation & SlotBuffer::kWantsDoorbell, 0u);
       EXPECT_EQ(UseOf(generation), use);
       EXPECT_EQ(SequenceNumberOf(generation), sequence_number);
     }

@@ -117,7 +117,7 @@ bool SimulatedJob::Step(int r) {
     case 6:
       return PerformWork(r);
     case 7:
-      return AskForBells(r);
+      return RequestDoorbells(r);
     case 8:
       return DeliverEarly(r);
     case 9:
@@ -369,10 +369,10 @@ bool SimulatedJob::TakeEarly(int r) {
   return false;
 }
 
-bool SimulatedJob::AskForBells(int r) {
+bool SimulatedJob::RequestDoorbells(int r) {
   Rank& rank = *ranks_[static_cast<size_t>(r)];
   if (rank.gone || !rank.negotiation.has_small()) return false;
-  rank.negotiation.AskForBells();
+  rank.negotiation.RequestDoorbells();
   return false;
 }
 

@@ -109,7 +109,7 @@ class SimulatedJob {
   bool DeliverEarly(int r);
   bool DeliverEarlyFrom(int from, int to);
   bool TakeEarly(int r);
-  bool AskForBells(int r);
+  bool RequestDoorbells(int r);
   bool Stick(int r);
   void Complain(const std::string& text);
   std::string Waiting() const;
@@ -128,7 +128,7 @@ class SimulatedJob {
   bool EnterCall(Rank* rank, const std::shared_ptr<Operation>& operation);
   void Write(const Operation& operation);
   static void Fill(const Operation& operation, int64_t* elements, size_t count);
-  void WriteIntoSlots(const Operation& operation, SlotBuffer slots, bool wants_bell);
+  void WriteIntoSlots(const Operation& operation, SlotBuffer slots, bool wants_doorbell);
   bool GoOnWithEarly(Rank* rank, const std::shared_ptr<Operation>& operation);
   void SendToOthers(int r, const Operation& operation);
   static std::vector<std::pair<size_t, size_t>> TensorsOf(const Operation& operation);

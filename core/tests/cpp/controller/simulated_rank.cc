@@ -168,7 +168,7 @@ void SimulatedJob::Fill(const Operation& operation, int64_t* elements, size_t co
     elements[i] = static_cast<int64_t>(operation.call.tag);
 }
 
-void SimulatedJob::WriteIntoSlots(const Operation& operation, SlotBuffer slots, bool wants_bell) {
+void SimulatedJob::WriteIntoSlots(const Operation& operation, SlotBuffer slots, bool wants_doorbell) {
   const Signature& signature = operation.call.description.signature;
   std::vector<std::vector<int64_t>> data;
   std::vector<SlotTensor> tensors;
@@ -178,7 +178,7 @@ void SimulatedJob::WriteIntoSlots(const Operation& operation, SlotBuffer slots, 
     Fill(operation, values.data(), elements);
     tensors.push_back({values.data(), nullptr, tensor.dtype, elements});
   }
-  slots.Write(tensors.data(), tensors.size(), operation.admission.generation(), wants_bell);
+  slots.Write(tensors.data(), tensors.size(), operation.admission.generation(), wants_doorbell);
 }
 
 // ---- early operations, as EarlySum (execution/early_sum.h) and EarlySums do them

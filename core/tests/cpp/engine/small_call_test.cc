@@ -141,8 +141,8 @@ TEST_P(SmallCallTest, ALateRankIsWaitedForAsByAnOperation) {
 }
 
 // Rank 0 writes its data first and then computes, so nobody but its sleeping loop thread can reduce its share. The
-// others wait, or only poll. By itself the loop thread looks 50 ms after it fell asleep, so without bells all uses take
-// 40 to 60 ms. With bells a tenth take less than 20 even beside six computing programs per core.
+// others wait, or only poll. By itself the loop thread looks 50 ms after it fell asleep, so without doorbells all uses
+// take 40 to 60 ms. With doorbells a tenth take less than 20 even beside six computing programs per core.
 TEST_P(SmallCallTest, ARankThatComputesReducesItsShareWithinMilliseconds) {
   constexpr int kUses = 30;
   for (const bool polls : {false, true}) {

@@ -99,7 +99,7 @@ std::string Allreduce(Payload& payload, uint64_t use, int member, std::string in
   SlotBuffer& slots = payload.BufferOf(member, use);
   const std::vector<SlotTensor> tensors = TensorsOf(payload.parts, input.data(), input.data());
   if (SlotBuffer::CanShare(input.size()) && use / 2 % 2 == 0) {
-    slots.WriteForOthers(tensors.data(), tensors.size(), use, /*wants_bell=*/false);
+    slots.WriteForOthers(tensors.data(), tensors.size(), use, /*wants_doorbell=*/false);
     Yield([&] { return slots.AllHaveWritten(use); });
     ReduceShare(slots, reduce, scale, tensors.data(), tensors.size(), use);
     Yield([&] { return slots.AllHaveReduced(use); });
