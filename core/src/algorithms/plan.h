@@ -13,8 +13,8 @@
 //     every node has one rank                 links       a schedule on the tensors       collectives/shard_exchange.h
 //     otherwise                               two-level   staged within a node, a schedule for each shard between nodes
 //
-// A process set of one rank needs neither (execution/solo.h). Only rank 0 knows whether all callers wait and whether a
-// buffer range is free, so the others learn the protocol with the name's id (ASSIGN). schedule.h names the
+// A process set of one rank needs neither (execution/single_rank.h). Only rank 0 knows whether all callers wait and
+// whether a buffer range is free, so the others learn the protocol with the name's id (ASSIGN). schedule.h names the
 // sources of the schedules.
 //
 // The limits of schedules come from network namespaces with delay and a limited rate (docs/benchmarks/hosts.md). The
@@ -71,7 +71,7 @@ Protocol ChooseProtocol(const OperationFacts& facts);
 // Returns whether rank 0 may have chosen `protocol`. The calling rank knows neither whether a buffer range was free
 // there nor whether the others wait.
 bool IsPossible(Protocol protocol, OperationFacts facts);
-constexpr bool IsSolo(int set_size) { return set_size == 1; }
+constexpr bool IsSingleRank(int set_size) { return set_size == 1; }
 
 // With more ranks each member would have to read too much.
 inline constexpr int kMaxSlotMembers = 64;

@@ -39,7 +39,7 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
     // One rank needs no library, but reports the same errors in the list as several ranks would.
     FRD_RETURN_IF_ERROR(BackendTable::FindAll(settings, backend_list));
     engine->reset(new Engine(settings, true));
-    (*engine)->everybody_ = (*engine)->solo_.FindSet(0);
+    (*engine)->everybody_ = (*engine)->single_rank_.FindSet(0);
     return Status::Ok();
   }
   spec.plan = PlanFor(spec.size);
@@ -89,7 +89,7 @@ Status Engine::Submit(const RequestView& view, OperationPtr* result, bool will_w
     Request request(view);
     ProcessSetPtr set = FindSet(request.process_set);
     if (!set) return NoProcessSet(request.process_set, rank_);
-    const bool alone = IsSolo(set->size());
+    const bool alone = IsSingleRank(set->size());
     if (const Status status = Prepare(&request, std::move(set), result); !status.ok()) {
       Refuse(view.process_set, view.name, view.site, status.message());
       result->reset();
@@ -98,7 +98,7 @@ Status Engine::Submit(const RequestView& view, OperationPtr* result, bool will_w
     const OperationPtr& operation = *result;
     operation->nvtx_range = Nvtx::Begin(*operation);
     if (alone) {
-      solo_.Perform(operation);
+      single_rank_.Perform(operation);
       return Status::Ok();
     }
     Status begun;
@@ -127,7 +127,7 @@ Status Engine::Prepare(Request* request, ProcessSetPtr found, OperationPtr* resu
   Operation* const operation = result->get();
   operation->admission.set = std::move(found);
   operation->submitted_ns = Timeline::Timestamp();
-  if (!IsSolo(set.size())) FRD_RETURN_IF_ERROR(ChooseBackend(backend_list_, set, operation));
+  if (!IsSingleRank(set.size())) FRD_RETURN_IF_ERROR(ChooseBackend(backend_list_, set, operation));
   return FindDevice(operation);
 }
 
@@ -200,7 +200,7 @@ void Engine::Refuse(int set, std::string_view name, std::string_view site, const
 void Engine::RefuseOrThrow(int set, std::string_view name, std::string_view site, const std::string& why,
                            int64_t number) {
   const ProcessSetPtr found = operations_ ? FindSet(set) : nullptr;
-  if (!found || !found->contains_me() || IsSolo(found->size())) return;
+  if (!found || !found->contains_me() || IsSingleRank(found->size())) return;
   if (operations_->is_broken) return;
   if (name.empty() && number < 0) number = operations_->naming.TakeNumber(set);
   {
@@ -244,7 +244,7 @@ std::optional<Engine::OnlyWaits> Engine::WhoOnlyWaits() const {
 
 ProcessSetPtr Engine::FindSet(int id) {
   if (id == 0) return everybody_;
-  if (!operations_) return solo_.FindSet(id);
+  if (!operations_) return single_rank_.FindSet(id);
   std::lock_guard<std::mutex> lock(operations_->mutex);
   return operations_->negotiation.FindSet(id);
 }

@@ -17,7 +17,7 @@
 #include "common/config.h"
 #include "engine/driver.h"
 #include "engine/operations.h"
-#include "execution/solo.h"
+#include "execution/single_rank.h"
 #include "operation/operation.h"
 #include "world/world.h"
 
@@ -121,7 +121,7 @@ class Engine {
   uint64_t messages_sent() const { return operations_ ? operations_->messages_sent.load() : 0; }
 
  private:
-  Engine(const Settings& settings, bool world_of_one) : devices_(settings.cuda_driver), solo_(world_of_one) {}
+  Engine(const Settings& settings, bool world_of_one) : devices_(settings.cuda_driver), single_rank_(world_of_one) {}
 
   Status AfterException(const char* cause, const RequestView& request, const OperationPtr& operation) noexcept;
   void EndEpoch(const char* cause);
@@ -138,7 +138,7 @@ class Engine {
   BackendList backend_list_;
   Devices devices_;
   ResultPools results_;
-  Solo solo_;
+  SingleRank single_rank_;
   std::unique_ptr<World> world_;
   ProcessSetPtr everybody_;
   std::unique_ptr<Operations> operations_;

@@ -1,4 +1,4 @@
-#include "execution/solo.h"
+#include "execution/single_rank.h"
 
 #include <cstring>
 
@@ -36,17 +36,17 @@ Status PerformOnHost(Operation* operation) {
 
 }  // namespace
 
-Solo::Solo(bool world_of_one) {
+SingleRank::SingleRank(bool world_of_one) {
   if (world_of_one) sets_ = std::make_unique<ProcessSets>(MakeLayout({PeerInfo()}), 0);
 }
 
-ProcessSetPtr Solo::FindSet(int id) {
+ProcessSetPtr SingleRank::FindSet(int id) {
   std::lock_guard<std::mutex> lock(sets_mutex_);
   return sets_->Find(id);
 }
 
 // Changes of process sets carry no tensors; a join is over at once, with this rank as the last.
-void Solo::Perform(const OperationPtr& operation) {
+void SingleRank::Perform(const OperationPtr& operation) {
   const Request& request = operation->request;
   Status status;
   if (operation->host_copy) {
@@ -59,7 +59,7 @@ void Solo::Perform(const OperationPtr& operation) {
   operation->CompleteAlone(status, /*announced=*/true);
 }
 
-Status Solo::ChangeSets(Operation* operation) {
+Status SingleRank::ChangeSets(Operation* operation) {
   const Request& request = operation->request;
   std::lock_guard<std::mutex> lock(sets_mutex_);
   if (request.kind == OpKind::kAddProcessSet) {
@@ -74,7 +74,7 @@ Status Solo::ChangeSets(Operation* operation) {
 }
 
 // One copy at a time: HostCopies is for one thread, and any thread may submit.
-Status Solo::PerformFromDevice(const OperationPtr& operation) {
+Status SingleRank::PerformFromDevice(const OperationPtr& operation) {
   std::lock_guard<std::mutex> lock(copies_mutex_);
   return copies_.RunAlone(operation, [&operation] { return PerformOnHost(operation.get()); });
 }

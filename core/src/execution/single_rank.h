@@ -11,10 +11,10 @@
 
 namespace farandole {
 
-class Solo {
+class SingleRank {
  public:
   // world_of_one: it also has the process sets, which the negotiation has in a world of several.
-  explicit Solo(bool world_of_one);
+  explicit SingleRank(bool world_of_one);
 
   // REQUIRES: in a world of one. Returns null for an unknown or removed set.
   ProcessSetPtr FindSet(int id);
