@@ -78,7 +78,7 @@ Algorithm ChooseAllgather(const TaskFacts& facts) {
 PathKind ChoosePath(const TaskFacts& facts) {
   if (facts.backend != 0) return PathKind::kLibrary;
   if (facts.node_count == 1) return PathKind::kStaged;
-  return facts.largest_node == 1 ? PathKind::kLinks : PathKind::kTwoLevel;
+  return facts.largest_node == 1 ? PathKind::kFlat : PathKind::kTwoLevel;
 }
 
 Algorithm ChooseAlgorithm(const TaskFacts& facts) {

@@ -10,7 +10,7 @@
 //
 //     the user's list names another backend   library     it moves the data itself        backends/
 //     one node                                staged      rounds through shared memory    collectives/staging.h
-//     every node has one rank                 links       a schedule on the tensors       collectives/shard_exchange.h
+//     every node has one rank                 flat        a schedule on the tensors       collectives/shard_exchange.h
 //     otherwise                               two-level   staged within a node, a schedule for each shard between nodes
 //
 // A process set of one rank needs neither (execution/single_rank.h). Only rank 0 knows whether all callers wait and
@@ -92,14 +92,14 @@ int64_t EarlyLimitBytes(int node_count, int largest_node);
 
 // ---- how a task runs
 
-enum class PathKind : uint8_t { kLibrary, kEarly, kStaged, kLinks, kTwoLevel };
+enum class PathKind : uint8_t { kLibrary, kEarly, kStaged, kFlat, kTwoLevel };
 enum class Algorithm : uint8_t { kAuto, kDirect, kRing, kTree, kExchange };
 Algorithm AlgorithmNamed(const std::string& name);  // kAuto for any other name
 
 // Ranks compare this in the header of every message (transport.h).
 struct Plan {
   int backend = 0;
-  PathKind path = PathKind::kLinks;
+  PathKind path = PathKind::kFlat;
   Algorithm algorithm = Algorithm::kAuto;  // between nodes; kAuto: the kind has only one
 
   uint32_t code() const {

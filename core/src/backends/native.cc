@@ -85,7 +85,7 @@ class Native final : public Backend {
     }
     FRD_RETURN_IF_ERROR(running_->exchange.Advance(moved));
     if (!running_->exchange.done()) return Status::Ok();
-    if (plan_.path == PathKind::kLinks) {
+    if (plan_.path == PathKind::kFlat) {
       FRD_FAILPOINT("native.finish");
       const IoVector outputs(&step_->buffers);
       if (result_ != nullptr) outputs.WriteOutput(0, outputs.size_bytes(), result_);
@@ -137,7 +137,7 @@ class Native final : public Backend {
     }
     is_launched_ = true;
     result_ = nullptr;
-    return StartOperation({step_, plan_.path == PathKind::kLinks, &running_->staging, running_->next_round,
+    return StartOperation({step_, plan_.path == PathKind::kFlat, &running_->staging, running_->next_round,
                            &running_->exchange, &scratch_, &result_},
                           &staged_);
   }
@@ -163,7 +163,7 @@ class Native final : public Backend {
   bool is_launched_ = false;
   std::unique_ptr<StagedOperation> staged_;
   Scratch scratch_;
-  std::byte* result_ = nullptr;  // on links: see OperationStart
+  std::byte* result_ = nullptr;  // flat: see OperationStart
 };
 
 // Tensors may lie anywhere: the engine copies those on a device to host memory first.

@@ -100,9 +100,9 @@ class StagedAllgather final : public StagedOperation {
   const size_t first_;  // the piece of the node's first member among those of a round
 };
 
-// ---- over links
+// ---- flat: over links alone
 
-Status AllgatherOnLinks(const OperationStart& start) {
+Status AllgatherFlat(const OperationStart& start) {
   const IoBuffer& buffer = start.task->buffers[0];
   const std::vector<size_t>& sizes = start.task->rank_bytes;
   const std::vector<size_t> offsets = PartOffsets(sizes);
@@ -132,7 +132,7 @@ std::vector<int64_t> AllRows(const ReportedRows& reported, Task* task) {
 }
 
 Status StartAllgather(const OperationStart& start, std::unique_ptr<StagedOperation>* staged) {
-  if (start.on_links) return AllgatherOnLinks(start);
+  if (start.is_flat) return AllgatherFlat(start);
   *staged = std::make_unique<StagedAllgather>(start);
   return Status::Ok();
 }

@@ -188,9 +188,9 @@ class StagedAllreduce final : public StagedOperation {
   std::vector<const void*> inputs_;
 };
 
-// ---- over links
+// ---- flat: over links alone
 
-Status AllreduceOnLinks(const OperationStart& start) {
+Status AllreduceFlat(const OperationStart& start) {
   const Task& task = *start.task;
   const IoVector vector(&task.buffers);
   const size_t size_bytes = vector.size_bytes();
@@ -214,7 +214,7 @@ Status AllreduceOnLinks(const OperationStart& start) {
 }  // namespace
 
 Status StartAllreduce(const OperationStart& start, std::unique_ptr<StagedOperation>* staged) {
-  if (start.on_links) return AllreduceOnLinks(start);
+  if (start.is_flat) return AllreduceFlat(start);
   *staged = std::make_unique<StagedAllreduce>(start);
   return Status::Ok();
 }

@@ -81,10 +81,10 @@ class StagedBroadcast final : public StagedOperation {
   int shard_count_;
 };
 
-// ---- over links
+// ---- flat: over links alone
 
 // The root's memory is only read.
-Status BroadcastOnLinks(const OperationStart& start) {
+Status BroadcastFlat(const OperationStart& start) {
   const Task& task = *start.task;
   const IoVector vector(&task.buffers);
   const size_t size_bytes = vector.size_bytes();
@@ -104,7 +104,7 @@ Status BroadcastOnLinks(const OperationStart& start) {
 }  // namespace
 
 Status StartBroadcast(const OperationStart& start, std::unique_ptr<StagedOperation>* staged) {
-  if (start.on_links) return BroadcastOnLinks(start);
+  if (start.is_flat) return BroadcastFlat(start);
   *staged = std::make_unique<StagedBroadcast>(start);
   return Status::Ok();
 }

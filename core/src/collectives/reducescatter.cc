@@ -113,9 +113,9 @@ class StagedReducescatter final : public StagedOperation {
   const int shard_count_;
 };
 
-// ---- over links
+// ---- flat: over links alone
 
-Status ReducescatterOnLinks(const OperationStart& start) {
+Status ReducescatterFlat(const OperationStart& start) {
   const Task& task = *start.task;
   const IoBuffer& buffer = task.buffers[0];
   const std::vector<size_t> offsets = PartOffsets(task.rank_bytes);
@@ -151,7 +151,7 @@ std::vector<int64_t> EvenRows(const ReportedRows& reported, Task* task) {
 }
 
 Status StartReducescatter(const OperationStart& start, std::unique_ptr<StagedOperation>* staged) {
-  if (start.on_links) return ReducescatterOnLinks(start);
+  if (start.is_flat) return ReducescatterFlat(start);
   *staged = std::make_unique<StagedReducescatter>(start);
   return Status::Ok();
 }

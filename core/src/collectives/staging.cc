@@ -177,7 +177,7 @@ Status StartOperation(const OperationStart& start, std::unique_ptr<StagedOperati
   return Status::Ok();
 }
 
-// ---- links
+// ---- flat operations
 
 Status FindPlace(const OperationStart& start, size_t size_bytes, std::byte** place) {
   const std::vector<IoBuffer>& buffers = start.task->buffers;

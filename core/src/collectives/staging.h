@@ -115,12 +115,12 @@ class Staging {
 // An operation starts from these. REQUIRES: all outlive the operation.
 struct OperationStart {
   const Task* task;
-  bool on_links;  // no two ranks of the set share memory, and there are several
+  bool is_flat;  // no two ranks of the set share memory, and there are several
   const Staging* staging;
   uint64_t first_round;  // the node's running number
   ShardExchange* exchange;
   Scratch* scratch;
-  std::byte** result;  // on links: set to where the result of one vector is made, to be copied to its outputs
+  std::byte** result;  // flat: set to where the result of one vector is made, to be copied to its outputs
 };
 
 class StagedOperation {
@@ -178,9 +178,10 @@ class StagedOperation {
 // The one of its kind.
 Status StartOperation(const OperationStart& start, std::unique_ptr<StagedOperation>* staged);
 
-// For links: sets *place to memory for a result of so many bytes, the output where that is one piece.
+// For flat operations: sets *place to memory for a result of so many bytes, the output where that is one piece.
 Status FindPlace(const OperationStart& start, size_t size_bytes, std::byte** place);
-// For links: whether 16-bit floats are scaled before they are exchanged (reduce.h); and scales them into `place`.
+// For flat operations: whether 16-bit floats are scaled before they are exchanged (reduce.h); and scales them into
+// `place`.
 bool ScalesFirst(const Task& task);
 void ScaleInto(const Task& task, const void* source, size_t size_bytes, std::byte* place);
 

@@ -22,7 +22,7 @@
 //   slots.write  slots.reduce         small payloads in shared memory
 //   native.write                      staged operations: a round of inputs goes into shared memory
 //   native.combine                    staged operations: a round is reduced
-//   native.finish                     staged operations and links: results go to the outputs
+//   native.finish                     staged and flat operations: results go to the outputs
 //   native.make                       between nodes: data for other nodes are prepared
 //   native.exchange                   between nodes: the data of other nodes have arrived
 //   run.reduce                        between nodes: received data are reduced

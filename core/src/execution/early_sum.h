@@ -7,7 +7,7 @@
 //   in both cases               leader   partials of all nodes, exchanged and reduced -> result
 //   it has several              leader   result -> slots               members copy it from there
 //
-// Gives the same bits as the two-level path and the path of links: first the members of a node are reduced in the fixed
+// Gives the same bits as the two-level path and the flat path: first the members of a node are reduced in the fixed
 // tree order, then the nodes.
 //
 // An object is used for one sum after another of the same process set, so that nothing is allocated each time.

@@ -139,7 +139,7 @@ TEST(ChoosePlan, ThePathFollowsFromTheBackendAndTheLayout) {
   TaskFacts facts = TaskOf(OpKind::kAllreduce, kMegabyte, 1, 2);
   EXPECT_EQ(ChoosePlan(facts).path, PathKind::kStaged);
   EXPECT_EQ(ChoosePlan(facts).algorithm, Algorithm::kAuto) << "nothing crosses between nodes";
-  EXPECT_EQ(ChoosePlan(TaskOf(OpKind::kAllreduce, kMegabyte, 3, 1)).path, PathKind::kLinks);
+  EXPECT_EQ(ChoosePlan(TaskOf(OpKind::kAllreduce, kMegabyte, 3, 1)).path, PathKind::kFlat);
   EXPECT_EQ(ChoosePlan(TaskOf(OpKind::kAllreduce, kMegabyte, 3, 2)).path, PathKind::kTwoLevel);
   facts.backend = 2;
   EXPECT_EQ(ChoosePlan(facts).path, PathKind::kLibrary);
