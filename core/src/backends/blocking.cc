@@ -216,12 +216,12 @@ class Blocking final : public Backend {
     if (is_stuck_) return Internal(kind_.name, " has not come back from an operation that was given up");
     task_ = task;
     state_ = State::kPerforming;
-    if (met_.count(task->set->id) > 0) {
+    if (connected_.count(task->set->id) > 0) {
       Submit({}, false);
       return Status::Ok();
     }
     std::string peer_address;
-    FRD_RETURN_IF_ERROR(library_->Greet(*task->set, &peer_address));
+    FRD_RETURN_IF_ERROR(library_->GetAddress(*task->set, &peer_address));
     if (peer_address.empty()) {
       Submit({}, true);
       return Status::Ok();
@@ -232,9 +232,9 @@ class Blocking final : public Backend {
 
   Status Poll(bool* moved, bool* done) override {
     if (state_ == State::kGathering) {
-      bool introduced = false;
-      FRD_RETURN_IF_ERROR(allgather_.Poll(moved, &introduced));
-      if (!introduced) return Status::Ok();
+      bool gathered = false;
+      FRD_RETURN_IF_ERROR(allgather_.Poll(moved, &gathered));
+      if (!gathered) return Status::Ok();
       *moved = true;
       state_ = State::kPerforming;
       Submit(allgather_.peer_addresses(), true);
@@ -270,7 +270,7 @@ class Blocking final : public Backend {
   }
 
   void Forget(int set_id) override {
-    if (met_.erase(set_id) == 0 || is_stuck_) return;
+    if (connected_.erase(set_id) == 0 || is_stuck_) return;
     thread_.Submit([library = library_, set_id] {
       library->Forget(set_id);
       return Status::Ok();
@@ -281,13 +281,13 @@ class Blocking final : public Backend {
   enum class State { kIdle, kGathering, kPerforming };
 
   // Copies the task and its set, since a library that does not return keeps them for as long as it likes.
-  void Submit(std::vector<std::string> peer_addresses, bool meet) {
-    if (meet) met_.insert(task_->set->id);
+  void Submit(std::vector<std::string> peer_addresses, bool connects) {
+    if (connects) connected_.insert(task_->set->id);
     thread_.Submit([library = library_, set = *task_->set, task = *task_, peer_addresses = std::move(peer_addresses),
-                    meet]() mutable {
+                    connects]() mutable {
       const FloatingPointScope scope;  // libraries may reduce by the core's kernels
       task.set = &set;
-      if (meet) FRD_RETURN_IF_ERROR(library->Meet(set, peer_addresses));
+      if (connects) FRD_RETURN_IF_ERROR(library->Connect(set, peer_addresses));
       return library->Run(task);
     });
   }
@@ -297,7 +297,7 @@ class Blocking final : public Backend {
   OutOfBandAllgather allgather_;
   const std::shared_ptr<BlockingLibrary> library_;
   CallThread thread_;
-  std::set<int> met_;  // the sets whose members have connected, or are about to
+  std::set<int> connected_;  // the sets whose members have connected, or are about to
   const Task* task_ = nullptr;
   State state_ = State::kIdle;
   bool is_stuck_ = false;

@@ -95,9 +95,9 @@ struct PackedTask {
 // A library of collectives whose calls block. A CallThread performs the tasks, in the order of the log.
 //
 //   progress loop     Start: the set's first task: addresses of all members, out of band     Poll until done
-//   thread                                            Meet(set, addresses)  Run(task) ...  Forget(set)
+//   thread                                            Connect(set, addresses)  Run(task) ...  Forget(set)
 //
-// The progress loop calls Open, Greet and Interrupt; the thread calls the others.
+// The progress loop calls Open, GetAddress and Interrupt; the thread calls the others.
 class BlockingLibrary {
  public:
   virtual ~BlockingLibrary() = default;
@@ -105,18 +105,18 @@ class BlockingLibrary {
   virtual Status Open() { return Status::Ok(); }
   // Sets *peer_address to the bytes that the other members need from this rank before the first task of the set. All
   // members give equally many; none where the library needs none.
-  virtual Status Greet(const ProcessSet& /*set*/, std::string* peer_address) {
+  virtual Status GetAddress(const ProcessSet& /*set*/, std::string* peer_address) {
     peer_address->clear();
     return Status::Ok();
   }
   // Connects the set before its first task. peer_addresses: by position, or none.
-  virtual Status Meet(const ProcessSet& set, const std::vector<std::string>& peer_addresses) = 0;
+  virtual Status Connect(const ProcessSet& set, const std::vector<std::string>& peer_addresses) = 0;
   // Packs the task, performs it and unpacks the result. Packing copies together several buffers, gives memory to a rank
   // that has joined, and scales 16-bit floats before they are rounded; a single tensor is not copied. kInternal when
   // there is no memory.
   Status Run(const Task& task);
   virtual void Forget(int /*set_id*/) {}
-  // Makes a Meet or Perform that runs return soon, where the library can do that. No other task follows.
+  // Makes a Connect or Perform that runs return soon, where the library can do that. No other task follows.
   virtual void Interrupt() {}
 
  private:

@@ -90,7 +90,7 @@ class BlockingGloo final : public BlockingLibrary {
 
   Status Open() override { return OpenGloo(settings_, &table_); }
 
-  Status Greet(const ProcessSet& set, std::string* peer_address) override {
+  Status GetAddress(const ProcessSet& set, std::string* peer_address) override {
     peer_address->assign(static_cast<size_t>(set.size()) * FRD_GLOO_ADDRESS_BYTES, '\0');
     char error[FRD_GLOO_ERROR_BYTES] = "";
     const char* const address = settings_.interface_address.c_str();
@@ -102,7 +102,7 @@ class BlockingGloo final : public BlockingLibrary {
     return Status::Ok();
   }
 
-  Status Meet(const ProcessSet& set, const std::vector<std::string>& peer_addresses) override {
+  Status Connect(const ProcessSet& set, const std::vector<std::string>& peer_addresses) override {
     void* const context = Enter(set.id);
     const std::string all = std::accumulate(peer_addresses.begin(), peer_addresses.end(), std::string());
     char error[FRD_GLOO_ERROR_BYTES] = "";

@@ -39,12 +39,12 @@ class BlockingMpi final : public BlockingLibrary {
     return FindPlaceInMpi(*library_, world_size_, &place_);
   }
 
-  Status Greet(const ProcessSet&, std::string* peer_address) override {
+  Status GetAddress(const ProcessSet&, std::string* peer_address) override {
     peer_address->assign(reinterpret_cast<const char*>(&place_), sizeof(place_));
     return Status::Ok();
   }
 
-  Status Meet(const ProcessSet& set, const std::vector<std::string>& peer_addresses) override {
+  Status Connect(const ProcessSet& set, const std::vector<std::string>& peer_addresses) override {
     std::vector<int> places(peer_addresses.size());
     for (size_t i = 0; i < peer_addresses.size(); ++i)
       peer_addresses[i].copy(reinterpret_cast<char*>(&places[i]), sizeof(int));

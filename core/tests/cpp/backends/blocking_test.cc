@@ -73,11 +73,11 @@ class Threads final : public BlockingLibrary {
  public:
   Threads(MemberExchanges* exchanges, int rank) : all_(exchanges), rank_(rank) {}
 
-  Status Greet(const ProcessSet&, std::string* address) override {
+  Status GetAddress(const ProcessSet&, std::string* address) override {
     *address = GreetingOf(rank_);
     return Status::Ok();
   }
-  Status Meet(const ProcessSet& set, const std::vector<std::string>& addresses) override {
+  Status Connect(const ProcessSet& set, const std::vector<std::string>& addresses) override {
     for (size_t p = 0; p < set.ranks.size(); ++p) {
       if (addresses.at(p) != GreetingOf(set.ranks[p])) return Internal("greeted by '" + addresses[p] + "'");
     }
@@ -209,7 +209,7 @@ class UninterruptibleLibrary final : public BlockingLibrary {
  public:
   explicit UninterruptibleLibrary(std::shared_future<void> released) : released_(std::move(released)) {}
   ~UninterruptibleLibrary() override { ended_.set_value(); }
-  Status Meet(const ProcessSet&, const std::vector<std::string>&) override { return Status::Ok(); }
+  Status Connect(const ProcessSet&, const std::vector<std::string>&) override { return Status::Ok(); }
   Status Perform(const PackedTask&) override {
     released_.wait();
     return Status::Ok();
