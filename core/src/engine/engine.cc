@@ -146,7 +146,7 @@ Status Engine::Check(Request* request, const ProcessSet& set) const {
 int Engine::LostRank(std::string* reason) const {
   if (!operations_) return -1;
   std::lock_guard<std::mutex> lock(operations_->mutex);
-  if (!operations_->has_missed_lost || operations_->broken_by == rank_) return -1;
+  if (!operations_->needed_lost_rank || operations_->broken_by == rank_) return -1;
   *reason = operations_->broken.message();
   return operations_->broken_by;
 }

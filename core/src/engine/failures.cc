@@ -24,7 +24,7 @@ EpochEnd FailureMonitor::OnLeft(int rank) {
   return {{Code::kPeerLost, why, LookAt(rank)}, rank};
 }
 
-bool FailureMonitor::SuspectBroken() {
+bool FailureMonitor::FindBrokenPeers() {
   if (held_) return true;
   bool found = liveness_.suspects_somebody();
   for (int r = 0; r < world_->size; ++r) {
@@ -53,7 +53,7 @@ std::optional<EpochEnd> FailureMonitor::FindFailure(TimePoint now) {
 // ---- the reason
 
 // Wakes members that sleep; they read the word in their next pass.
-bool FailureMonitor::TellNode(const EpochEnd& failure) {
+bool FailureMonitor::WriteAbortWord(const EpochEnd& failure) {
   AbortWord& word = world_->node->abort_word();
   if (word.set()) return false;
   word.Set(failure.status.code(), failure.culprit, failure.status.message());
@@ -61,7 +61,7 @@ bool FailureMonitor::TellNode(const EpochEnd& failure) {
   return true;
 }
 
-EpochEnd FailureMonitor::Told() const {
+EpochEnd FailureMonitor::ReadAbortWord() const {
   const AbortWord& word = world_->node->abort_word();
   return {{static_cast<Code>(word.code), word.text}, word.culprit};
 }
@@ -69,16 +69,16 @@ EpochEnd FailureMonitor::Told() const {
 void FailureMonitor::Hold(const EpochEnd& failure, TimePoint now) {
   if (held_ && (!held_->is_guessed || failure.is_guessed)) return;
   held_ = failure;
-  held_until_ = now + kWordPatience;
+  held_until_ = now + kConfirmationTimeout;
 }
 
-std::optional<EpochEnd> FailureMonitor::TakeOverdue(TimePoint now) {
+std::optional<EpochEnd> FailureMonitor::TakeUnconfirmed(TimePoint now) {
   if (!held_ || now < held_until_) return std::nullopt;
   return std::exchange(held_, std::nullopt);
 }
 
 // Submitters check is_broken under the same lock, so no operation enters after this.
-void FailureMonitor::Break(const EpochEnd& failure) {
+void FailureMonitor::MarkBroken(const EpochEnd& failure) {
   FRD_FAILPOINT("engine.break");
   std::lock_guard<std::mutex> lock(operations_->mutex);
   if (operations_->broken.ok()) {
@@ -124,7 +124,7 @@ EpochEnd FailureMonitor::FirstCauseOf(EpochEnd end) const {
   return {{Code::kPeerLost, operations_->broken.message()}, operations_->broken_by};
 }
 
-EpochEnd FailureMonitor::OfShutdown(int pending) const {
+EpochEnd FailureMonitor::ShutdownEnd(int pending) const {
   return FirstCauseOf(
       {{Code::kPeerLost, world_->NameOf(world_->rank), " shut down with ", pending, " operations in flight"},
        world_->rank});

@@ -295,7 +295,7 @@ const char* CauseOf(const std::exception& thrown) {
 }
 
 void Operations::RecordLostRank() {
-  has_missed_lost = true;
+  needed_lost_rank = true;
   if (!recorder) return;
   recorder->NoteEnd(FlightHeader::kEnded, broken_by, broken.message());
 }

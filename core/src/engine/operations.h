@@ -177,7 +177,7 @@ struct Operations {
   uint64_t entered = 0;             // how often this rank has submitted an operation
   Status broken;
   int broken_by = -1;                         // the rank to blame; -1: none
-  bool has_missed_lost = false;               // an operation of this rank failed, or was refused, because of that rank
+  bool needed_lost_rank = false;              // an operation of this rank failed, or was refused, because of that rank
   std::map<int64_t, ExcludedCalls> excluded;  // by the number that Engine::Exclude returned
 
   int pauses = 0;  // before a waiting thread yields; 0 if there are more ranks than cores (waiting.h)

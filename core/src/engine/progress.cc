@@ -123,7 +123,7 @@ bool ProgressLoop::Drive() noexcept {
     FinishAll(&ended_);
     // A backend may fail because another rank is gone. Then connections that have ended, or soon will, show which rank
     // that is, and CheckFailures ends the epoch.
-    if (outcome.end && !(outcome.may_be_a_link && failures_.SuspectBroken()))
+    if (outcome.end && !(outcome.may_be_peer && failures_.FindBrokenPeers()))
       Abort(failures_.FirstCauseOf(*outcome.end));
     if (outcome.moved) early_.Wake();
     moved |= outcome.moved;
@@ -215,7 +215,7 @@ void ProgressLoop::EndWaiting(Ticket ticket, Status status) {
     operations_->Complete(operation, std::move(status));
 }
 
-// Leaves out operations that were cancelled after FailureMonitor::Break.
+// Leaves out operations that were cancelled after FailureMonitor::MarkBroken.
 void ProgressLoop::StartBatch(const Negotiation::Event& event) {
   batch_.reserve(event.items.size());
   for (const Negotiation::Item& item : event.items) {
@@ -280,7 +280,7 @@ void ProgressLoop::OnLeft(int rank) {
   early_.SendGoodbyes(rank);
   // Its data came before this message, so small operations in which it took part can complete.
   operations_->AdvanceAllSlots();
-  failures_.Break(left);
+  failures_.MarkBroken(left);
 }
 
 // ---- driving the parts
@@ -338,10 +338,10 @@ void ProgressLoop::Tick() {
     operations_->recorder->NoteLinks(links);
   }
   CheckFailures(now);
-  EndIfOverdue(now);
+  EndIfUnconfirmed(now);
   // A rank that leaves comes in the log after everything that it took part in. So operations that still wait will never
   // complete, unless they are a mismatch: that is reported by a message, which may come a little later.
-  if (failures_.liveness().WaitingIsVain(now)) FailAll(operations_->broken, false);
+  if (failures_.liveness().WaitersCannotStart(now)) FailAll(operations_->broken, false);
   std::vector<Wait> under_way;
   work_.AddStandstill(now, &under_way);
   if (const std::optional<EpochEnd> end = stalls_.Check(now, std::move(under_way))) Abort(*end);
@@ -393,34 +393,34 @@ void ProgressLoop::FinishWithheld() {
 // some are under way, a rank has only left in good order, and they may need the rank that is lost now.
 void ProgressLoop::Abort(const EpochEnd& end) {
   if (operations_->is_broken && work_.empty() && early_.idle()) return;
-  if (!failures_.IsForRankZeroToSay(end)) return TellAll(end);
+  if (!failures_.NeedsRankZero(end)) return BroadcastEnd(end);
   control_.ToCoordinator({Encode(ToWire(end))});
   failures_.Hold(end, Now());
 }
 
 // The abort word tells the ranks of this node, and the coordinator tells the others.
-void ProgressLoop::TellAll(const EpochEnd& end) {
-  if (failures_.holds_sure_end() || !failures_.TellNode(end)) return;
+void ProgressLoop::BroadcastEnd(const EpochEnd& end) {
+  if (failures_.holds_sure_end() || !failures_.WriteAbortWord(end)) return;
   control_.ToCoordinator({Encode(ToWire(end))});
   if (!CheckAbortWord()) failures_.Hold(end, Now());  // another member is writing the word, or died while it did
 }
 
 // Ends the epoch for this rank's own reason if rank 0 has not named the lost rank in time, or if another member has not
 // finished writing the abort word.
-void ProgressLoop::EndIfOverdue(TimePoint now) {
-  const std::optional<EpochEnd> own = failures_.TakeOverdue(now);
+void ProgressLoop::EndIfUnconfirmed(TimePoint now) {
+  const std::optional<EpochEnd> own = failures_.TakeUnconfirmed(now);
   if (!own) return;
-  failures_.TellNode(*own);
+  failures_.WriteAbortWord(*own);
   if (!CheckAbortWord()) EndEpoch(*own);
 }
 
 bool ProgressLoop::CheckAbortWord() {
-  if (!failures_.is_told()) return false;
+  if (!failures_.is_aborted()) return false;
   if (!operations_->is_broken || !work_.empty() || !early_.idle()) {
-    const EpochEnd told = failures_.Told();
-    EndEpoch(told);
+    const EpochEnd end = failures_.ReadAbortWord();
+    EndEpoch(end);
     // The member that wrote the word has told the coordinator, unless that member is the one that is gone.
-    if (world_->rank == kCoordinatorRank && !world_->one_node()) control_.ToCoordinator({Encode(ToWire(told))});
+    if (world_->rank == kCoordinatorRank && !world_->one_node()) control_.ToCoordinator({Encode(ToWire(end))});
   }
   return true;
 }
@@ -432,7 +432,7 @@ void ProgressLoop::EndEpoch(const EpochEnd& end) {
     operations_->recorder->NoteEnd(leaves ? FlightHeader::kLeft : FlightHeader::kEnded, end.culprit,
                                    end.status.message());
   }
-  failures_.Break(end);
+  failures_.MarkBroken(end);
   world_->transport->BeginQuiesce();
   FailAll(end.status, true);
   FinishWithheld();
@@ -444,13 +444,13 @@ void ProgressLoop::Leave() {
   if (operations_->thrown != nullptr) Drive();  // so that the others hear this reason
   work_.AwaitCopies(&ended_);
   FinishAll(&ended_);
-  EndIfOverdue(TimePoint::max());  // an end that is held back is the reason to send
+  EndIfUnconfirmed(TimePoint::max());  // an end that is held back is the reason to send
   const int pending = operations_->in_flight;
   if (pending > 0) {
     // The others may still begin operations that this rank has submitted, and would wait for it.
-    TellAll(failures_.OfShutdown(pending));
-    EndIfOverdue(TimePoint::max());
-  } else if (!failures_.is_told()) {
+    BroadcastEnd(failures_.ShutdownEnd(pending));
+    EndIfUnconfirmed(TimePoint::max());
+  } else if (!failures_.is_aborted()) {
     // A rank that ends because another has left sends this, too, so that others do not take it for dead.
     AnnounceLeaving();
     SendOutgoing();
@@ -470,7 +470,7 @@ void ProgressLoop::AnnounceLeaving() {
     return operations_->negotiation.LogLeaving();
   };
   const TimePoint limit = Now() + kLogPatience;
-  while (!is_logged() && Now() < limit && !failures_.is_told()) {
+  while (!is_logged() && Now() < limit && !failures_.is_aborted()) {
     world_->node->RingOthers();
     SleepAndLook(1);
     Drive();

@@ -119,8 +119,8 @@ class ProgressLoop {
 
   // The end of the epoch.
   void Abort(const EpochEnd& end);
-  void TellAll(const EpochEnd& end);
-  void EndIfOverdue(TimePoint now);
+  void BroadcastEnd(const EpochEnd& end);
+  void EndIfUnconfirmed(TimePoint now);
   bool CheckAbortWord();
   void EndEpoch(const EpochEnd& end);
 

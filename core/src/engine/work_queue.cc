@@ -47,7 +47,7 @@ WorkQueue::Outcome WorkQueue::Run(std::vector<Ended>* ended) {
     if (!started.ok()) return fail({started, world_->rank});
   }
   const Status polled = running_->Poll(&outcome.moved, &outcome.finished);
-  outcome.may_be_a_link = !polled.ok();
+  outcome.may_be_peer = !polled.ok();
   if (!polled.ok()) return fail({polled, world_->rank});
   if (outcome.moved) last_progress_ = Now();
   if (!outcome.finished) return outcome;

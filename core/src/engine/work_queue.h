@@ -39,7 +39,7 @@ class WorkQueue {
     bool finished = false;  // the task is done
     std::optional<int> removed_set;
     std::optional<EpochEnd> end;  // the epoch cannot go on
-    bool may_be_a_link = false;   // another rank's end may be the cause of `end`, and is then to blame
+    bool may_be_peer = false;     // another rank's end may be the cause of `end`, and is then to blame
   };
   // Goes on with the first task. The caller completes `ended` before the next task begins. A failure is final: until
   // Cancel every call returns it again without calling the backend.

@@ -68,6 +68,8 @@ std::optional<Liveness::FailedRank> Liveness::FindFailedRank(TimePoint now) {
   return failed;
 }
 
-bool Liveness::WaitingIsVain(TimePoint now) const { return left_since_ && now >= *left_since_ + kSuspicionTimeout; }
+bool Liveness::WaitersCannotStart(TimePoint now) const {
+  return left_since_ && now >= *left_since_ + kSuspicionTimeout;
+}
 
 }  // namespace farandole

@@ -44,7 +44,7 @@ class Liveness {
   // other ranks with the same evidence. REQUIRES: all evidence up to `now` has been reported.
   std::optional<FailedRank> FindFailedRank(TimePoint now);
   // A rank has left so long ago that operations which still wait for the negotiation can never start.
-  bool WaitingIsVain(TimePoint now) const;
+  bool WaitersCannotStart(TimePoint now) const;
 
   bool HasLeft(int rank) const { return left_.count(rank) > 0; }
   bool suspects_somebody() const { return !ended_.empty() || !closed_.empty(); }

@@ -331,7 +331,7 @@ std::string Start::Detail() const {
 }
 
 void Start::EndControl(const Status& why) {
-  shm_setup_.TellNode(why, culprits().empty() ? -1 : culprits()[0]);
+  shm_setup_.WriteAbortWord(why, culprits().empty() ? -1 : culprits()[0]);
   std::move(refused_.begin(), refused_.end(), std::back_inserter(control_));
   CloseAll(&control_, kEndTimeoutMs);
 }

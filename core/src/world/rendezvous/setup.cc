@@ -166,7 +166,7 @@ Status ShmSetup::TakeShared() {
   return SharedSegment::Attach(std::move(all[0]), ShmNode::SegmentBytes(spec_.plan, ranks_.size()), &segment_);
 }
 
-void ShmSetup::TellNode(const Status& why, int culprit) {
+void ShmSetup::WriteAbortWord(const Status& why, int culprit) {
   if (segment_.size_bytes() == 0 || ranks_.size() == 1) return;
   ShmNode node(std::move(segment_), std::move(events_), spec_.plan, static_cast<int>(member_));
   node.abort_word().Set(why.code(), culprit, why.message());

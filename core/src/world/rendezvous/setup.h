@@ -43,7 +43,7 @@ class ShmSetup {
   void MoveInto(World* world);
   // Called last, when the start has failed for this rank. For other ranks of its node it may have succeeded. When they
   // see that this process ends, they read in the segment which rank is to blame.
-  void TellNode(const Status& why, int culprit);
+  void WriteAbortWord(const Status& why, int culprit);
 
  private:
   size_t IndexOf(int rank) const;

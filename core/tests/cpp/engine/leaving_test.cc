@@ -50,7 +50,9 @@ class Hold {
 };
 
 // Long enough for a connection that has ended to be taken for a death.
-void AwaitSuspicion() { std::this_thread::sleep_for(4 * Liveness::kSuspicionTimeout + FailureMonitor::kWordPatience); }
+void AwaitSuspicion() {
+  std::this_thread::sleep_for(4 * Liveness::kSuspicionTimeout + FailureMonitor::kConfirmationTimeout);
+}
 
 Request Barrier(const std::string& name) { return Make(OpKind::kBarrier, {}, name); }
 

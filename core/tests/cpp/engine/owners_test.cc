@@ -98,17 +98,17 @@ TEST(FailureMonitorTest, TheFirstReasonCountsInTheNodeAndOnEachRank) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({2});
   Operations first(worlds[0].get()), second(worlds[1].get());
   FailureMonitor here(&first), there(&second);
-  EXPECT_FALSE(there.is_told());
-  EXPECT_TRUE(here.TellNode({{Code::kPeerLost, "rank 7 died"}, 7}));
-  EXPECT_FALSE(there.TellNode({{Code::kDeadline, "too late"}, -1}));
-  ASSERT_TRUE(there.is_told());
-  EXPECT_EQ(there.Told().status.message(), "rank 7 died");
-  EXPECT_EQ(there.Told().culprit, 7);
-  there.Break(there.Told());
-  there.Break({{Code::kNotInitialized, "shut down"}, -1});
+  EXPECT_FALSE(there.is_aborted());
+  EXPECT_TRUE(here.WriteAbortWord({{Code::kPeerLost, "rank 7 died"}, 7}));
+  EXPECT_FALSE(there.WriteAbortWord({{Code::kDeadline, "too late"}, -1}));
+  ASSERT_TRUE(there.is_aborted());
+  EXPECT_EQ(there.ReadAbortWord().status.message(), "rank 7 died");
+  EXPECT_EQ(there.ReadAbortWord().culprit, 7);
+  there.MarkBroken(there.ReadAbortWord());
+  there.MarkBroken({{Code::kNotInitialized, "shut down"}, -1});
   EXPECT_TRUE(second.is_broken);
   EXPECT_EQ(second.broken_by, 7);
-  EXPECT_EQ(there.OfShutdown(3).status.message(), "rank 7 died") << "the first cause is told";
+  EXPECT_EQ(there.ShutdownEnd(3).status.message(), "rank 7 died") << "the first cause is told";
 }
 
 TEST(FailureMonitorTest, AGuessThatWaitsGivesWayToAnEndThatIsSure) {
@@ -122,20 +122,20 @@ TEST(FailureMonitorTest, AGuessThatWaitsGivesWayToAnEndThatIsSure) {
   failures.Hold(sure, now);
   EXPECT_TRUE(failures.holds_sure_end());
   failures.Hold(guess, now);
-  EXPECT_FALSE(failures.TakeOverdue(now));
-  const auto end = failures.TakeOverdue(now + FailureMonitor::kWordPatience);
+  EXPECT_FALSE(failures.TakeUnconfirmed(now));
+  const auto end = failures.TakeUnconfirmed(now + FailureMonitor::kConfirmationTimeout);
   ASSERT_TRUE(end);
   EXPECT_EQ(end->status.message(), "too late");
-  EXPECT_FALSE(failures.TakeOverdue(TimePoint::max())) << "it is told once";
+  EXPECT_FALSE(failures.TakeUnconfirmed(TimePoint::max())) << "it is told once";
 }
 
 TEST(FailureMonitorTest, AnEndedConnectionIsBlamedWhenItsTimeIsOver) {
   std::vector<std::unique_ptr<World>> worlds = ThreadWorlds({1, 1});
   Operations operations(worlds[0].get());
   FailureMonitor failures(&operations);
-  EXPECT_FALSE(failures.SuspectBroken());
+  EXPECT_FALSE(failures.FindBrokenPeers());
   worlds[1]->transport.reset();
-  EXPECT_TRUE(failures.SuspectBroken());
+  EXPECT_TRUE(failures.FindBrokenPeers());
   ASSERT_TRUE(failures.liveness().suspects_somebody());
   const auto end = failures.FindFailure(Now() + Liveness::kSuspicionTimeout);
   ASSERT_TRUE(end);

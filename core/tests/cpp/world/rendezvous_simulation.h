@@ -113,7 +113,7 @@ class RendezvousSimulation {
   void ShowEvidence(int from, int to, std::vector<int> Rank::* evidence);
   void Look(int r);
   void Blame(int r, int culprit);
-  void TellBlame(int r, int culprit);
+  void ReportBlame(int r, int culprit);
 
   std::string CheckRank(int r, const std::set<int>& faulty) const;
   std::string CheckReady() const;

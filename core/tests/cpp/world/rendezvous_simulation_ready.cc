@@ -12,8 +12,8 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLongestLife{5};     // of a process that has given up
-constexpr milliseconds kWordPatience{500};  // as FailureMonitor has it
+constexpr milliseconds kLongestLife{5};            // of a process that has given up
+constexpr milliseconds kConfirmationTimeout{500};  // as FailureMonitor has it
 // The delay of evidence, of a rank's report to rank 0 and of rank 0's message to all, together less than
 // Liveness::kSuspicionTimeout.
 constexpr milliseconds kSlowSign{25};
@@ -69,10 +69,10 @@ void RendezvousSimulation::Look(int r) {
   if (word != abort_words_.end()) return Blame(r, word->second);
   const auto failed = each.liveness.FindFailedRank(now_);
   if (!failed) return;
-  TellBlame(r, failed->rank);
+  ReportBlame(r, failed->rank);
   const bool is_guessed = failed->evidence == Liveness::Evidence::kConnectionClosed;
   if (!is_guessed || r == 0 || failed->rank == 0) return Blame(r, failed->rank);
-  At(now_ + kWordPatience, r, [this, r, culprit = failed->rank] { Blame(r, culprit); });
+  At(now_ + kConfirmationTimeout, r, [this, r, culprit = failed->rank] { Blame(r, culprit); });
 }
 
 void RendezvousSimulation::Blame(int r, int culprit) {
@@ -83,12 +83,12 @@ void RendezvousSimulation::Blame(int r, int culprit) {
     if (other != r && rank(other).segment == each.segment)
       At(now_ + EvidenceDelay(), other, [this, other] { Look(other); });
   }
-  if (r == 0) TellBlame(0, culprit);
+  if (r == 0) ReportBlame(0, culprit);
   EndLater(r, culprit);
 }
 
 // To all, through rank 0.
-void RendezvousSimulation::TellBlame(int r, int culprit) {
+void RendezvousSimulation::ReportBlame(int r, int culprit) {
   if (r != 0) {
     return At(now_ + EvidenceDelay(), 0, [this, culprit] {
       if (rank(0).done && !rank(0).ends) Blame(0, culprit);
