@@ -204,7 +204,7 @@ int32_t ApiInit(const frd_world* world) {
 }
 
 int32_t Await(Engine* engine, const OperationPtr& operation) {
-  while (!engine->Wait(operation, Engine::kForGoodMs)) {
+  while (!engine->Wait(operation, Engine::kForeverMs)) {
   }
   return Report(operation->status());
 }
@@ -256,7 +256,7 @@ int32_t ApiPoll(frd_operation* operation) {
 }
 
 int32_t ApiWait(frd_operation* operation, int64_t timeout_ms) {
-  const int64_t limit_ms = timeout_ms < 0 ? Engine::kForGoodMs : std::min(timeout_ms, Engine::kForGoodMs);
+  const int64_t limit_ms = timeout_ms < 0 ? Engine::kForeverMs : std::min(timeout_ms, Engine::kForeverMs);
   return EndOf(*operation,
                [limit_ms](Engine& engine, const OperationPtr& asked) { return engine.Wait(asked, limit_ms); });
 }

@@ -128,7 +128,7 @@ int64_t Runner::Prepare(Round* round, RunPlan plan) {
   round->plan = std::move(plan);
   if (!failed_.ok() || !null_blocks) return static_cast<int64_t>(chunks);
   round->zeros = round->slots + partial_bytes;
-  round->nowhere = round->zeros + round->slot_bytes;
+  round->discarded = round->zeros + round->slot_bytes;
   std::memset(round->zeros, 0, round->slot_bytes);
   return static_cast<int64_t>(chunks);
 }
@@ -235,7 +235,7 @@ BlockMemory Runner::MemoryOf(int64_t chunk, const Step& step) const {
   const size_t offset = in_rounds_ ? 0 : ToIndex(chunk) * round.plan.window_bytes;
   if (offset >= block.size_bytes) return {};
   return {block.source ? static_cast<const char*>(block.source) + offset : round.zeros,
-          block.data ? static_cast<char*>(block.data) + offset : round.nowhere,
+          block.data ? static_cast<char*>(block.data) + offset : round.discarded,
           std::min(block.size_bytes - offset, round.plan.window_bytes)};
 }
 

@@ -130,7 +130,7 @@ class Runner {
     Scratch scratch;        // kept from one operation to the next
     char* slots = nullptr;
     char* zeros = nullptr;  // one block each, where there are null blocks
-    char* nowhere = nullptr;
+    char* discarded = nullptr;
   };
 
   void Restart(int64_t chunk_count);
@@ -142,7 +142,7 @@ class Runner {
     return !cursor.ended() && cursor.chunk() < supplied_ && progress_.Ready(cursor.chunk(), cursor.step());
   }
   const Round& RoundOf(int64_t chunk) const { return rounds_[in_rounds_ ? ToIndex(chunk) % rounds_.size() : 0]; }
-  // The block of a step, in one chunk. It has the round's `zeros` and `nowhere` in place of null.
+  // The block of a step, in one chunk. It has the round's `zeros` and `discarded` in place of null.
   BlockMemory MemoryOf(int64_t chunk, const Step& step) const;
   // Returns where a step reads its block.
   const void* ReadFrom(const BlockMemory& memory, int step) const {

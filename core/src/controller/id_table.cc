@@ -51,7 +51,7 @@ void BufferAllocator::Clear() {
 
 // ---- names
 
-bool SeenNames::Add(const Description& description) {
+bool RecentNames::Add(const Description& description) {
   std::string name = description.name;
   if (!description.named()) name.resize(name.rfind('.') + 1);  // all names of the pool are one
   const size_t hash = std::hash<std::string>()(std::to_string(description.signature.set) + " " + name);

@@ -53,7 +53,7 @@ class BufferAllocator {
 };
 
 // Remembers the names of the last kEachGeneration operations at least, and of twice as many at most.
-class SeenNames {
+class RecentNames {
  public:
   // Adds the name. Returns whether it was there. Unnamed operations with one signature count as one name.
   bool Add(const Description& description);
@@ -146,7 +146,7 @@ class IdTable {
   std::vector<Id> ids_;
   std::deque<int> free_;
   std::unordered_map<uint32_t, int> live_;  // by serial
-  SeenNames seen_;
+  RecentNames seen_;
   std::deque<Waiting> waiting_;
   std::vector<std::pair<LogItem, ProcessSetPtr>> log_;  // to be sent
   uint32_t last_serial_ = 0;

@@ -142,13 +142,13 @@ void Negotiation::Redescribe(Ticket ticket) {
   outbox_.Send(Encode(MessageKind::kDescribe, name->description));
 }
 
-bool Negotiation::CompleteTogether(const Admission& admission) {
+bool Negotiation::PublishComplete(const Admission& admission) {
   if (admission.set->local()) return memory_.log.TryAppend({LogKind::kReady, admission.id, 0, admission.set->id});
   memory_.log.PushCompleted(admission.id);
   return true;
 }
 
-void Negotiation::CompleteLater(const Admission& admission) {
+void Negotiation::PublishCompleteLater(const Admission& admission) {
   unlogged_.AppendLater({LogKind::kReady, admission.id, 0, admission.set->id});
 }
 
@@ -161,7 +161,7 @@ void Negotiation::EndSmall(Ticket ticket) {
 
 // Early messages have connections of their own, so another rank's may be here before the coordinator's ASSIGN, which
 // has a higher serial than all that this rank has read. One with a lower serial belongs to a retired id.
-bool Negotiation::WantsEarly(const MessageTag& tag) const {
+bool Negotiation::WantsMessage(const MessageTag& tag) const {
   const Name* const name = IsId(tag.id) ? names_.Current(tag.id) : nullptr;
   return tag.serial > last_serial_ || (name != nullptr && name->serial() == tag.serial);
 }

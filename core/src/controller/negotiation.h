@@ -15,7 +15,7 @@
 //
 // State machines over a node's memory and messages, without threads or sockets; tests simulate them unchanged.
 //
-// Thread rule: one call at a time, under the lock of Operations, but for what needs no lock: CompleteTogether, IsReady,
+// Thread rule: one call at a time, under the lock of Operations, but for what needs no lock: PublishComplete, IsReady,
 // and has_small from any thread, HasNews from the holder of the ProgressLock. Lock order: ProgressLock, then
 // the lock of Operations. Submit, the copy into the buffer and Arrive are one step under the lock (invariant 3 of
 // name_table.h).
@@ -87,9 +87,9 @@ class Negotiation {
   void Redescribe(Ticket ticket);
   // Call it after kLast, unless the operation is early: the operation then runs in a batch. Returns false when the log
   // is full.
-  bool CompleteTogether(const Admission& admission);
+  bool PublishComplete(const Admission& admission);
   // Call it after that: Advance tries again. Advance also reads the log, and this rank may be its slowest reader.
-  void CompleteLater(const Admission& admission);
+  void PublishCompleteLater(const Admission& admission);
 
   // ---- small operations
   // True when this rank can go on: all have written their data or, once it has reduced its share, all have reduced
@@ -111,7 +111,7 @@ class Negotiation {
 
   // ---- early operations
   // Whether an operation that this rank has not begun may need these data; kIdRetired says when none does any more.
-  bool WantsEarly(const MessageTag& tag) const;
+  bool WantsMessage(const MessageTag& tag) const;
   // Ends an early operation. REQUIRES: all ranks have arrived with the admission's generation, and their data are
   // reduced.
   void EndEarly(Ticket ticket);

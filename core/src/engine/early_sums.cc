@@ -141,7 +141,7 @@ void EarlySums::StartExchange(EarlySum* sum) {
 
 Status EarlySums::OnArrival(int /*peer*/, const MessageTag& tag, bool* wanted) {
   std::lock_guard<std::mutex> lock(operations_->mutex);
-  *wanted = operations_->negotiation.WantsEarly(tag);
+  *wanted = operations_->negotiation.WantsMessage(tag);
   return Status::Ok();
 }
 
@@ -246,7 +246,7 @@ bool EarlySums::MayHaveSent(const EarlySum& sum, int left) const {
   const int node = set.layout.node_of[static_cast<size_t>(set.PositionOf(left))];
   if (node == set.node() || !sum.leads()) return true;  // the leader ends what cannot be completed
   const int leader = set.LeaderOf(node);
-  return !HasGoodbye(leader, left) || !sum.has_started() || transport().HasHeard(leader, sum.Tag());
+  return !HasGoodbye(leader, left) || !sum.has_started() || transport().HasHeader(leader, sum.Tag());
 }
 
 void EarlySums::SendGoodbyes(int left) {

@@ -55,7 +55,7 @@ class EarlySums final : private MessageSink {
   bool idle() const { return running_.empty(); }
   int count() const { return static_cast<int>(running_.size()); }
   // True when no operation here needs the poller.
-  bool asks() const { return !running_.empty() && transport().finds_by_itself(); }
+  bool asks() const { return !running_.empty() && transport().polls_sockets(); }
   // The ranks of other nodes for whose data the operation waits, as far as this rank can name them.
   std::vector<int> MissingRanks(Ticket ticket) const;
 

@@ -15,7 +15,7 @@ std::unique_ptr<FlightRecorder> BeginRecording(const WorldSpec& spec) {
 
 // Returns make(), or a short error if there is no memory for it.
 template <typename Make>
-Status OrShort(Make make) noexcept {
+Status OrOutOfMemory(Make make) noexcept {
   try {
     return make();
   } catch (const std::exception&) {
@@ -167,7 +167,7 @@ Status Engine::AfterException(const char* cause, const RequestView& call, const 
     EndEpoch(cause);
     return Status::Ok();
   }
-  Status status = OrShort([&] {
+  Status status = OrOutOfMemory([&] {
     return Internal(NameOf(call.kind), call.name.empty() ? "" : Text(" '", std::string(call.name), "'"),
                     " cannot start on rank ", rank_, ": ", cause);
   });
@@ -177,7 +177,7 @@ Status Engine::AfterException(const char* cause, const RequestView& call, const 
     const bool has_number = operation && !operation->named();
     Refuse(call.process_set, call.name, call.site, status.message(), has_number ? operation->sequence_number() : -1);
   }
-  if (operation) operation->CompleteAlone(OrShort([&] { return status; }), /*announced=*/false);
+  if (operation) operation->CompleteAlone(OrOutOfMemory([&] { return status; }), /*announced=*/false);
   return status;
 }
 
@@ -295,7 +295,7 @@ bool Engine::Poll(const OperationPtr& operation) {
   constexpr uint32_t kPollsBeforeDoorbells = 16;
   if (operation->done() || operations_->Poll(operation)) return true;
   const bool is_small = !operation->deferred() && operation->admission.slots;
-  if (is_small && ++operation->vain_polls % kPollsBeforeDoorbells == 0) operations_->RequestDoorbells();
+  if (is_small && ++operation->failed_polls % kPollsBeforeDoorbells == 0) operations_->RequestDoorbells();
   return false;
 }
 
@@ -322,7 +322,7 @@ bool Engine::RunOrBegin(const RequestView& request, OperationPtr* operation) {
     const char* const cause = CauseOf(thrown);
     EndEpoch(cause);
     const auto failure = [&] { return Internal("an allreduce failed on rank ", rank_, ": ", cause); };
-    (*operation)->CompleteAlone(OrShort(failure), /*announced=*/false);
+    (*operation)->CompleteAlone(OrOutOfMemory(failure), /*announced=*/false);
     return true;
   }
   if (!*operation) return true;  // nearly always

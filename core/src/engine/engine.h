@@ -67,7 +67,7 @@ class Engine {
   // Returns whether the operation is done. Completes a small one at which all ranks have arrived. Does not wait.
   bool Poll(const OperationPtr& operation);
 
-  static constexpr int64_t kForGoodMs = int64_t{1} << 40;
+  static constexpr int64_t kForeverMs = int64_t{1} << 40;
   // Drives, or sleeps while another thread drives, until the operation is done or the time is up. Returns whether it is
   // done.
   bool Wait(const OperationPtr& operation, int64_t limit_ms);

@@ -156,9 +156,9 @@ bool CompletesAtOnce(const Operations& operations, const Operation& operation, c
 
 // The log is full if some rank does not read it. That may be this rank, so the driver must not block here.
 void AppendReady(Operations* operations, const Admission& admission) {
-  if (operations->negotiation.CompleteTogether(admission)) return;
+  if (operations->negotiation.PublishComplete(admission)) return;
   std::lock_guard<std::mutex> lock(operations->mutex);
-  operations->negotiation.CompleteLater(admission);
+  operations->negotiation.PublishCompleteLater(admission);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace {
 
 // Polling sockets takes a system call, so not every pass does it: more passes do where data or messages use sockets.
 constexpr unsigned kOften = 8, kSometimes = 32, kSeldom = 256;
-constexpr int64_t kTickMs = 20;
+constexpr int64_t kCheckMs = 20;
 constexpr int64_t kLinksMs = 500;
 // How long a rank that leaves waits for members that do not read the log; on a busy machine they may be slow.
 constexpr std::chrono::milliseconds kLogPatience{2000};
@@ -105,7 +105,7 @@ bool ProgressLoop::Drive() noexcept {
     if (has_looked || passes_++ % DescriptorInterval(*world_, *operations_, early_) == 0) {
       if (!has_looked) moved |= control_.Look();
       HandleEvents();
-      Tick();
+      CheckPeriodically();
     }
     if (!withheld_.empty()) FinishWithheld();
     moved |= work_.PollCopies(&ended_);
@@ -326,10 +326,10 @@ bool ProgressLoop::SendOutgoing() {
 }
 
 // Does what needs a clock: judges suspected ranks and checks long waits.
-void ProgressLoop::Tick() {
+void ProgressLoop::CheckPeriodically() {
   const TimePoint now = Now();
-  if (MillisecondsBetween(last_tick_, now) < kTickMs) return;
-  last_tick_ = now;
+  if (MillisecondsBetween(last_check_, now) < kCheckMs) return;
+  last_check_ = now;
   if (operations_->recorder) operations_->recorder->NoteTime();
   if (operations_->recorder && MillisecondsBetween(last_links_, now) >= kLinksMs) {
     last_links_ = now;
@@ -343,7 +343,7 @@ void ProgressLoop::Tick() {
   // complete, unless they are a mismatch: that is reported by a message, which may come a little later.
   if (failures_.liveness().WaitersCannotStart(now)) FailAll(operations_->broken, false);
   std::vector<Wait> under_way;
-  work_.AddStandstill(now, &under_way);
+  work_.AddStalledTask(now, &under_way);
   if (const std::optional<EpochEnd> end = stalls_.Check(now, std::move(under_way))) Abort(*end);
 }
 

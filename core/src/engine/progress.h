@@ -108,7 +108,7 @@ class ProgressLoop {
   void HandleEvents();
   bool EnterDeferred();
   bool SendOutgoing();
-  void Tick();
+  void CheckPeriodically();
   void CheckFailures(TimePoint now);
   void AnnounceLeaving();
 
@@ -145,7 +145,7 @@ class ProgressLoop {
 
   unsigned passes_ = 0;
   bool has_looked_ = false;  // since the last pass
-  TimePoint last_tick_ = Now();
+  TimePoint last_check_ = Now();
   TimePoint last_links_ = Now();
 };
 

@@ -19,7 +19,7 @@ constexpr int64_t kAnswerMs = 3000;  // rank 0 has so long to name the missing r
 constexpr size_t kMaxNamed = 4;      // in a message
 constexpr size_t kMaxNeeded = 1000;  // in a report
 
-bool IsTime(TimePoint before, int64_t interval_ms, TimePoint now) {
+bool IsDue(TimePoint before, int64_t interval_ms, TimePoint now) {
   return before == TimePoint() || MillisecondsBetween(before, now) >= interval_ms;
 }
 
@@ -182,7 +182,7 @@ bool StallInspector::IsReportedByPeer(const Operation& operation, const std::vec
 // Only rank 0 knows all missing ranks. Its answer arrives later, by OnAbsent.
 void StallInspector::UpdateAbsences(TimePoint now) {
   if (coordinator_ != nullptr) return OnAbsent(coordinator_->Absences());
-  if (!IsTime(asked_whom_, kAskAgainMs, now)) return;
+  if (!IsDue(asked_whom_, kAskAgainMs, now)) return;
   asked_whom_ = now;
   std::lock_guard<std::mutex> lock(operations_->mutex);
   whom_entered_.push_back(operations_->entered);
@@ -298,7 +298,7 @@ std::map<const Wait*, size_t> StallInspector::GroupWaits(const std::vector<Wait>
 
 void StallInspector::Report(const std::vector<Wait>& waits, Needed needed, bool is_overdue, TimePoint now) {
   const bool is_new = is_overdue && overdue_ == TimePoint();
-  if (!is_new && !IsTime(reported_, kReportMs, now)) return;
+  if (!is_new && !IsDue(reported_, kReportMs, now)) return;
   reported_ = now;
   if (is_new) overdue_ = now;
   if (needed.operations.size() > kMaxNeeded) {
@@ -342,7 +342,7 @@ std::optional<EpochEnd> StallInspector::TakeDecision(bool is_overdue) {
 
 void StallInspector::Warn(const Wait& wait, TimePoint now) {
   const int64_t limit_ms = warn_after_ms_ + (wait.missing[0] == kUnknownRanks ? kAnswerMs : 0);
-  if (wait.is_told_by_another || wait.waited_ms < limit_ms || !IsTime(warned_, kWarnAgainMs, now)) return;
+  if (wait.is_told_by_another || wait.waited_ms < limit_ms || !IsDue(warned_, kWarnAgainMs, now)) return;
   warned_ = now;
   const bool one = wait.missing.size() == 1 && wait.missing[0] != kUnknownRanks;
   const bool names_ranks = wait.missing[0] != kOwnDevice && wait.missing[0] != kOwnLibrary;

@@ -107,7 +107,7 @@ void WorkQueue::FinishTask(PlannedTask* planned, std::vector<Ended>* ended) {
     const size_t first = ended->size();
     const Status status = copies_.Return(operation, &complete);
     if (complete) ended->push_back({operation, status});
-    TellWhere(ended, first);
+    PrependTitle(ended, first);
   }
 }
 
@@ -116,12 +116,12 @@ bool WorkQueue::PollCopies(std::vector<Ended>* ended) {
   const size_t first = ended->size();
   const bool moved = copies_.Poll(ended);
   if (running_ == nullptr) copies_.FreeSurplus();  // which would wait for a task under way
-  TellWhere(ended, first);
+  PrependTitle(ended, first);
   return moved;
 }
 
 // The other ranks have their results, so an error of this rank's device in a copy out concerns this rank alone.
-void WorkQueue::TellWhere(std::vector<Ended>* ended, size_t first) const {
+void WorkQueue::PrependTitle(std::vector<Ended>* ended, size_t first) const {
   for (size_t i = first; i < ended->size(); ++i) {
     Ended& each = (*ended)[i];
     if (each.status.ok()) continue;
@@ -134,7 +134,7 @@ void WorkQueue::TellWhere(std::vector<Ended>* ended, size_t first) const {
 void WorkQueue::AwaitCopies(std::vector<Ended>* ended) {
   const size_t first = ended->size();
   copies_.Drain(ended);
-  TellWhere(ended, first);
+  PrependTitle(ended, first);
 }
 
 // The backend aborts first: from then on only a device touches the memory of the operations.
@@ -151,7 +151,7 @@ void WorkQueue::Cancel(std::vector<OperationPtr>* cancelled, std::vector<Ended>*
 
 // A backend that cannot name a rank says in words what it waits for. Before a task has begun, it can only wait for a
 // device.
-void WorkQueue::AddStandstill(TimePoint now, std::vector<Wait>* waits) const {
+void WorkQueue::AddStalledTask(TimePoint now, std::vector<Wait>* waits) const {
   if (tasks_.empty()) return;
   const OperationPtr& operation = tasks_.front().operations.front();
   Wait wait;

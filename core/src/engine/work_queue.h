@@ -59,7 +59,7 @@ class WorkQueue {
 
   bool empty() const { return tasks_.empty(); }
   // Appends what the first task waits for, if it does not go on.
-  void AddStandstill(TimePoint now, std::vector<Wait>* waits) const;
+  void AddStalledTask(TimePoint now, std::vector<Wait>* waits) const;
 
   // How long a thread may sleep: no longer than this, or until the current backend must be polled again, as of
   // NoteLongestSleep.
@@ -74,7 +74,7 @@ class WorkQueue {
   Status SetUp(PlannedTask* planned, Task** to_run);
   void BeginInLibrary(const Task& task);
   void FinishTask(PlannedTask* planned, std::vector<Ended>* ended);
-  void TellWhere(std::vector<Ended>* ended, size_t first) const;
+  void PrependTitle(std::vector<Ended>* ended, size_t first) const;
 
   World* const world_;
   const Settings settings_;

@@ -183,7 +183,7 @@ uint32_t FlightRecorder::NumberOf(std::string_view first, std::string_view secon
 }
 
 // A few operations that last for long leave most records free.
-FlightRecord* FlightRecorder::LookFurther() {
+FlightRecord* FlightRecorder::FindFreeRecord() {
   for (size_t i = 1; i < kRecords; ++i) {
     FlightRecord* const record = &records_[next_++ % kRecords];
     if (record->ended.load(std::memory_order_acquire) != 0 || record->sequence.load(std::memory_order_relaxed) == 0)

@@ -202,9 +202,9 @@ class FlightRecorder {
     if (next_ % kRecords == 0) NoteTime();
     const bool in_flight =
         record->ended.load(std::memory_order_acquire) == 0 && record->sequence.load(std::memory_order_relaxed) != 0;
-    return in_flight ? LookFurther() : record;
+    return in_flight ? FindFreeRecord() : record;
   }
-  FlightRecord* LookFurther();
+  FlightRecord* FindFreeRecord();
   FlightRecord* Lose();
 
   FlightHeader* header_ = nullptr;

@@ -122,7 +122,7 @@ class Operation final : public DescribedOperation {
   int64_t submitted_ns = 0;               // by the submitting thread
   int64_t agreed_ns = 0, started_ns = 0;  // by the driver
 
-  std::atomic<uint32_t> vain_polls{0};  // see Engine::Poll
+  std::atomic<uint32_t> failed_polls{0};  // see Engine::Poll
 
   FlightRecord* record = nullptr;  // set under the lock of Operations; may be null
   uint64_t nvtx_range = 0;         // set by the submitting thread; 0 without a profiler

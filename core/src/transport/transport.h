@@ -119,7 +119,7 @@ class Transport {
   // sends complete even if nothing is sent any more.
   virtual bool Poll(std::vector<Completion>* completions) = 0;
   // True while Poll reads all awaited sockets itself, so the caller need not ask the poller.
-  virtual bool finds_by_itself() const = 0;
+  virtual bool polls_sockets() const = 0;
 
   // This rank begins an operation of the ordered lane. The next message of a peer is a mismatch if it follows another
   // plan for this operation, or belongs to an earlier one, even if this rank posts no receive for it.
@@ -136,7 +136,7 @@ class Transport {
   // No operation of this id will want messages: drops those that are kept.
   virtual void DropEarly(uint32_t /*serial*/) {}
   // True when the peer has sent or announced its first message of the operation. REQUIRES: its receive is posted.
-  virtual bool HasHeard(int /*peer*/, const MessageTag& /*tag*/) const { return false; }
+  virtual bool HasHeader(int /*peer*/, const MessageTag& /*tag*/) const { return false; }
   // Tells the peer, behind everything else on the lane, that `left`, which is this rank or shares its memory, leaves in
   // good order: this rank begins nothing more for an operation of that rank.
   virtual void PostGoodbye(int /*peer*/, int /*left*/) {}

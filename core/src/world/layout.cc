@@ -58,7 +58,7 @@ ShardRange ShardsOf(int member, int node_size, int shard_count) {
   return {first(member), first(member + 1)};
 }
 
-std::vector<int> Counterparts(const Layout& layout, int rank) {
+std::vector<int> InterNodePeers(const Layout& layout, int rank) {
   std::vector<int> ranks;
   for (int other = 0; other < layout.size(); ++other) {
     const bool same_node = layout.node_of[static_cast<size_t>(other)] == layout.node_of[static_cast<size_t>(rank)];

@@ -51,7 +51,7 @@ struct ShardRange {
 ShardRange ShardsOf(int member, int node_size, int shard_count);
 
 // The ranks of other nodes, ascending. This rank may exchange data with each of them.
-std::vector<int> Counterparts(const Layout& layout, int rank);
+std::vector<int> InterNodePeers(const Layout& layout, int rank);
 
 // Returns whether ranks of different nodes have early lanes (transport.h). They do if the world is small enough for one
 // more connection to every rank of another node: any rank leads its node in some process set.

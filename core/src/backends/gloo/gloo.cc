@@ -20,7 +20,7 @@ namespace {
 constexpr char kFileName[] = "libfarandole_gloo.so";
 
 // The file beside the library or program that this code is part of, where the core's package has it.
-std::string PathBesideUs() {
+std::string InstalledPath() {
   const std::string ours = PathOfThisCopy();
   const size_t slash = ours.rfind('/');
   return slash == std::string::npos ? kFileName : ours.substr(0, slash + 1) + kFileName;
@@ -28,7 +28,7 @@ std::string PathBesideUs() {
 
 std::string PathOf(const Settings& settings) {
   const std::string chosen = PathOfLibrary(settings, kGloo.name);
-  return chosen.empty() ? PathBesideUs() : chosen;
+  return chosen.empty() ? InstalledPath() : chosen;
 }
 
 Status Open(const std::string& path, const FrdGlooTable** table) {

@@ -23,7 +23,7 @@ const char* LookUpAll(void* library, MpiLibrary* l) {
 }
 
 // "Open MPI v5.0.11, package: ..." -> "Open MPI v5.0.11", "MPICH Version:   5.0.2\n..." -> "MPICH Version: 5.0.2".
-std::string InAFewWords(const char* text) {
+std::string Shorten(const char* text) {
   std::string words;
   for (const char* letter = text; std::strchr(",\r\n", *letter) == nullptr; ++letter) {
     if (*letter != ' ' || (!words.empty() && words.back() != ' ')) words += *letter;
@@ -80,7 +80,7 @@ Status Examine(void* library, MpiLibrary* found) {
   char version[kMpiMaxVersionString] = "";
   int size = 0;
   FRD_RETURN_IF_ERROR(found->Call(found->get_library_version, version, &size));
-  found->version = InAFewWords(version);
+  found->version = Shorten(version);
   FRD_RETURN_IF_ERROR(FindAbi(library, found));
   return FillKnown(library, found);
 }

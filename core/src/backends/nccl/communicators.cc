@@ -173,7 +173,7 @@ bool Communicators::Abort(Communicator* working) {
   leaving_.clear();
   communicators_.clear();
   AbortThose(all, working);
-  return !has_left_some_alone_;
+  return !has_abandoned_calls_;
 }
 
 // Each communicator ends in its own thread: NCCL may never return from one of them, which must not keep the others'
@@ -197,7 +197,7 @@ void Communicators::AbortThose(const std::vector<std::shared_ptr<Communicator>>&
     if (call == nullptr) call = communicator->CallUnderWay();
   }
   if (all_ended) return;
-  has_left_some_alone_ = true;
+  has_abandoned_calls_ = true;
   Log(LogLevel::kWarning, nccl_.name(), " has not come back within ", patience_.count() / 1000, " s from ",
       (call != nullptr ? call : nccl_.abort.name),
       ", although what it did was given up, and is left alone with the memory that it may still use; end this process "

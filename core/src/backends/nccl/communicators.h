@@ -151,7 +151,7 @@ class Communicators {
   bool is_gathering_ = false;
   std::map<int, std::shared_ptr<Communicator>> communicators_;  // by set
   std::vector<std::shared_ptr<Communicator>> leaving_;
-  bool has_left_some_alone_ = false;
+  bool has_abandoned_calls_ = false;
 };
 
 }  // namespace farandole

@@ -30,7 +30,7 @@ constexpr std::chrono::milliseconds kLaunchTime{2};
 
 // All ranks get the same answer, since they all know the sizes. In an alltoall a rank does not know what others send to
 // each other, so an alltoall is always taken to move something.
-bool MovesNothing(const Task& task) {
+bool IsEmpty(const Task& task) {
   if (TakesSplits(task.kind)) return false;
   return (RowsDiffer(task.kind) ? task.ResultBytes() : task.TotalBytes()) == 0;
 }
@@ -62,7 +62,7 @@ class Nccl final : public Backend {
     }
     task_ = task;
     state_ = State::kOver;
-    if (MovesNothing(*task)) return Status::Ok();
+    if (IsEmpty(*task)) return Status::Ok();
     FRD_RETURN_IF_ERROR(Here(FindStream()));
     communicator_ = communicators_->Find(task->set->id);
     AwaitNccl(communicator_ != nullptr ? State::kOpening : State::kGathering);

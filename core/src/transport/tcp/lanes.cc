@@ -182,7 +182,7 @@ void EarlyLane::DropIncoming(std::vector<Incoming>* from, IsMeant is_meant) {
   from->erase(std::remove_if(from->begin(), from->end(), is_meant), from->end());
 }
 
-bool EarlyLane::HasHeard(const MessageTag& operation) const {
+bool EarlyLane::HasHeader(const MessageTag& operation) const {
   return std::none_of(receives_.begin(), receives_.end(), [&operation](const Incoming& each) {
     return each.message.tag.IsOf(operation) && each.message.part == 0 && !each.heard;
   });

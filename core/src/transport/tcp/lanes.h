@@ -114,7 +114,7 @@ class EarlyLane final : public PeerLane {
   void PostGoodbye(int left);
   void Cancel(const MessageTag& operation);
   void Drop(uint32_t serial);
-  bool HasHeard(const MessageTag& operation) const;
+  bool HasHeader(const MessageTag& operation) const;
   void Quiesce() override;
   bool awaits() const override { return !receives_.empty() && open(); }
 

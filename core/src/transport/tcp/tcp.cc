@@ -84,7 +84,7 @@ class TcpTransport final : public Transport {
   bool Poll(std::vector<Completion>* completions) override {
     if (is_quiesced_) return false;
     bool moved = false;
-    const bool asks = finds_by_itself();
+    const bool asks = polls_sockets();
     for (size_t i = 0; i < active_.size(); ++i) moved |= active_[i]->Poll(asks, completions);  // the sink may add some
     awaited_lanes_ = 0;
     const auto is_idle = [this](PeerLane* lane) {
@@ -96,7 +96,7 @@ class TcpTransport final : public Transport {
     active_.erase(std::remove_if(active_.begin(), active_.end(), is_idle), active_.end());
     return moved;
   }
-  bool finds_by_itself() const override { return !is_watched_ || awaited_lanes_ <= kAskedLanes; }
+  bool polls_sockets() const override { return !is_watched_ || awaited_lanes_ <= kAskedLanes; }
 
   void Begin(const MessageTag& tag) override {
     shared_.begun[tag.id] = tag;
@@ -118,7 +118,7 @@ class TcpTransport final : public Transport {
   void DropEarly(uint32_t serial) override {
     ForEachEarlyLane([serial](EarlyLane* lane) { lane->Drop(serial); });
   }
-  bool HasHeard(int peer, const MessageTag& tag) const override { return early_[IndexOf(peer)]->HasHeard(tag); }
+  bool HasHeader(int peer, const MessageTag& tag) const override { return early_[IndexOf(peer)]->HasHeader(tag); }
   void PostGoodbye(int peer, int left) override {
     if (is_quiesced_) return;
     early_[IndexOf(peer)]->PostGoodbye(left);

@@ -42,7 +42,7 @@ void RendezvousClient::OnPeers(const RendezvousMessage& message, TimePoint now) 
   layout_ = MakeLayout(peers_);
   node_ = layout_.nodes[static_cast<size_t>(layout_.node_of[static_cast<size_t>(rank_)])];
   if (leader() == rank_) absent_ = {node_.begin() + 1, node_.end()};
-  const std::vector<int> peers = Counterparts(layout_, rank_);
+  const std::vector<int> peers = InterNodePeers(layout_, rank_);
   unlinked_ = {peers.begin(), peers.end()};
   const std::chrono::milliseconds left(message.left_ms);
   first_limit_ = now + left * 2 / 3;

@@ -182,7 +182,7 @@ struct Member {
     const Negotiation::Arrived arrived = negotiation.Arrive(admission);
     if (arrived == Negotiation::Arrived::kRetired) negotiation.Redescribe(admission.ticket);
     if (arrived == Negotiation::Arrived::kLast && admission.early) early = admission;
-    if (arrived == Negotiation::Arrived::kLast && !admission.early) negotiation.CompleteTogether(admission);
+    if (arrived == Negotiation::Arrived::kLast && !admission.early) negotiation.PublishComplete(admission);
   }
   void Write(const Description& description, Admission* admission) {
     const float data[6] = {1, 2, 3, 4, 5, 6};
@@ -209,7 +209,7 @@ void FuzzMember(const std::vector<std::string>& machines, int rank) {
       if (member.negotiation.HasNews()) member.negotiation.Advance(&events);
       member.See(events);
       events.clear();
-      member.negotiation.WantsEarly(RandomTag(&random));
+      member.negotiation.WantsMessage(RandomTag(&random));
       member.EndEarly();
       if (seed % 3 == 0 && i == 100) member.Join();
       member.negotiation.RequestDoorbells();

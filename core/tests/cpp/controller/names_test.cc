@@ -37,7 +37,7 @@ class Job {
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       if (!ranks_[rank]->Submit(ReadyDescription(description), &admissions[rank]).ok()) return false;
       if (admissions[rank].id >= 0 && ranks_[rank]->Arrive(admissions[rank]) == Negotiation::Arrived::kLast)
-        ranks_[rank]->CompleteTogether(admissions[rank]);
+        ranks_[rank]->PublishComplete(admissions[rank]);
     }
     completed_ = 0;
     while (Deliver()) continue;

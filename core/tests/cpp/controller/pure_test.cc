@@ -247,8 +247,8 @@ TEST(CoordinatorTest, WhereManyIdsAreLiveANameGetsOneForGoodAtItsSecondUse) {
   }
 }
 
-TEST(SeenNamesTest, TheLatestNamesAreRememberedAndNotAll) {
-  SeenNames seen;
+TEST(RecentNamesTest, TheLatestNamesAreRememberedAndNotAll) {
+  RecentNames seen;
   Description description;
   const auto add = [&](int name) {
     description.name = "loss." + std::to_string(name);

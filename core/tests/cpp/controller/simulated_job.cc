@@ -336,7 +336,7 @@ bool SimulatedJob::DeliverEarlyFrom(int from, int to) {
     return admission.early && admission.serial == parcel.tag.serial && admission.generation() == parcel.tag.operation;
   };
   const bool wanted = std::any_of(rank.in_flight.begin(), rank.in_flight.end(), means);
-  if (wanted || rank.negotiation.WantsEarly(parcel.tag))
+  if (wanted || rank.negotiation.WantsMessage(parcel.tag))
     rank.early[{parcel.tag.serial, parcel.tag.operation, from}] = parcel.data;
   return true;
 }

@@ -138,7 +138,7 @@ class Loopback final : public Transport {
                    uint64_t context) override {
     Add(&Channel::receives, tag, LoopbackNet::KeyOf(peer, me_, tag, part), data, size_bytes, context);
   }
-  bool finds_by_itself() const override { return true; }
+  bool polls_sockets() const override { return true; }
   void Begin(const MessageTag&) override {}
 
   bool CanSendEarly(int peer) const override { return peer != me_ && ended_.count(peer) == 0; }
@@ -164,7 +164,7 @@ class Loopback final : public Transport {
       if (IsEarly(channel) && std::get<1>(key) == me_ && channel.tag.serial == serial) channel.is_dropped = true;
     }
   }
-  bool HasHeard(int peer, const MessageTag& tag) const override {
+  bool HasHeader(int peer, const MessageTag& tag) const override {
     const std::lock_guard<std::mutex> lock(net_->mutex_);
     const auto found = net_->channels_.find(LoopbackNet::KeyOf(peer, me_, tag, 0));
     return found == net_->channels_.end() || found->second.is_sent;  // what is over is erased

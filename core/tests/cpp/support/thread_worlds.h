@@ -64,7 +64,7 @@ inline void ConnectAll(const std::vector<std::unique_ptr<World>>& worlds, Socket
   std::vector<std::vector<PeerConnection>> connections(worlds.size());
   for (int r = 0; static_cast<size_t>(r) < worlds.size(); ++r) {
     const Layout& layout = worlds[0]->layout;
-    for (int peer : Counterparts(layout, r)) {
+    for (int peer : InterNodePeers(layout, r)) {
       for (const Lane lane : {Lane::kOrdered, Lane::kEarly}) {
         if (peer > r || (lane == Lane::kEarly && !HasEarlyLanes(layout))) continue;
         auto [low, high] = SocketPair();

@@ -124,10 +124,10 @@ TEST_P(EarlySuite, AnOperationIsHeardOfWithItsFirstMessage) {
   second()->PostReceive(0, EarlyTag(1, 1), 0, room.data(), room.size(), 1);
   second()->PostReceive(0, EarlyTag(1, 2), 0, next.data(), next.size(), 2);
   for (int i = 0; i < 50; ++i) ranks_.Poll();
-  EXPECT_FALSE(second()->HasHeard(0, EarlyTag(1, 1)));
+  EXPECT_FALSE(second()->HasHeader(0, EarlyTag(1, 1)));
   first()->PostSend(1, EarlyTag(1, 1), 0, data.data(), data.size(), 3);
-  EXPECT_TRUE(ranks_.PollUntil([&] { return second()->HasHeard(0, EarlyTag(1, 1)); }));
-  EXPECT_FALSE(second()->HasHeard(0, EarlyTag(1, 2))) << "this is another operation";
+  EXPECT_TRUE(ranks_.PollUntil([&] { return second()->HasHeader(0, EarlyTag(1, 1)); }));
+  EXPECT_FALSE(second()->HasHeader(0, EarlyTag(1, 2))) << "this is another operation";
 }
 
 TEST_P(EarlySuite, AGoodbyeComesBehindAllEarlierMessages) {
@@ -143,7 +143,7 @@ TEST_P(EarlySuite, AGoodbyeComesBehindAllEarlierMessages) {
   second().sink.at_goodbye = [&] {
     arrived = second().sink.arrivals.size();
     heard = 0;
-    for (uint32_t i = 0; i < kCount; i += 2) heard += second()->HasHeard(0, EarlyTag(i + 1)) ? 1 : 0;
+    for (uint32_t i = 0; i < kCount; i += 2) heard += second()->HasHeader(0, EarlyTag(i + 1)) ? 1 : 0;
   };
   ASSERT_TRUE(ranks_.PollUntil([&] { return second().sink.goodbyes.size() == 2; }));
   EXPECT_EQ(second().sink.goodbyes, (std::vector<std::pair<int, int>>{{0, 0}, {0, 7}}));

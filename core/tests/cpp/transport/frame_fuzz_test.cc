@@ -143,7 +143,7 @@ class FuzzedConnection {
       case 5:
         return peer_->PostGoodbye(1, 0);
       case 6:
-        return static_cast<void>(peer_->HasHeard(1, tag));
+        return static_cast<void>(peer_->HasHeader(1, tag));
       default:
         return PostEarly(false, tag, part, size_bytes);
     }

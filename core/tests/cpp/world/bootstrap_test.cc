@@ -50,7 +50,7 @@ TEST(BootstrapTest, RanksWithoutSharedMemoryAreLinked) {
   for (int r = 0; r < 4; ++r) {
     char byte = 0;
     Transport& transport = *worlds[static_cast<size_t>(r)]->transport;
-    const std::vector<int> peers = Counterparts(worlds[0]->layout, r);
+    const std::vector<int> peers = InterNodePeers(worlds[0]->layout, r);
     for (int peer : peers) transport.PostReceive(peer, {}, 0, &byte, 1, 0);
     for (int peer : peers) worlds[static_cast<size_t>(peer)]->transport->PostSend(r, {}, 0, "x", 1, 0);
     std::vector<Transport::Completion> received, sent;

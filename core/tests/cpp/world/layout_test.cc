@@ -67,16 +67,16 @@ TEST(LayoutTest, MembersBeyondASingleShardOwnNothing) {
   for (int member = 1; member < 4; ++member) EXPECT_EQ(ShardsOf(member, 4, 1).begin, ShardsOf(member, 4, 1).end);
 }
 
-TEST(LayoutTest, CounterpartsAreMutualAndInOtherNodes) {
+TEST(LayoutTest, InterNodePeersAreMutualAndInOtherNodes) {
   const Layout layout = MakeLayout(PeerInfos({"a", "a", "a", "b", "b", "c"}));
   for (int rank = 0; rank < 6; ++rank) {
-    for (int peer : Counterparts(layout, rank)) {
+    for (int peer : InterNodePeers(layout, rank)) {
       EXPECT_NE(layout.node_of[static_cast<size_t>(rank)], layout.node_of[static_cast<size_t>(peer)]);
-      const std::vector<int> back = Counterparts(layout, peer);
+      const std::vector<int> back = InterNodePeers(layout, peer);
       EXPECT_TRUE(std::set<int>(back.begin(), back.end()).count(rank)) << rank << " and " << peer;
     }
   }
-  EXPECT_EQ(Counterparts(layout, 5), (std::vector<int>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(InterNodePeers(layout, 5), (std::vector<int>{0, 1, 2, 3, 4}));
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ std::string RendezvousSimulation::CheckReady() const {
     const int node = mine.node_of[static_cast<size_t>(r)];
     if (each.segment == 0 || segment_by_node.emplace(node, each.segment).first->second != each.segment)
       return "rank " + std::to_string(r) + " does not share the segment of its node";
-    for (int peer : Counterparts(mine, r)) {
+    for (int peer : InterNodePeers(mine, r)) {
       if (each.linked.count(peer) == 0) return "rank " + std::to_string(r) + " is ready without all its links";
     }
   }
