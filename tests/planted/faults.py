@@ -117,7 +117,7 @@ FAULTS = [
         found_by="cpp StalledNamesWhoHasNotDescribed",
     ),
     Fault(
-        name="the use of an id that retires ends before all ranks have reduced their shares",
+        name="the use of an id that is evicted ends before all ranks have reduced their shares",
         path="core/src/controller/log_reader.cc",
         before="completed && (!name->small() || in_flight_.IsLarge(*name))",
         after="completed && !name->small()",
@@ -131,9 +131,9 @@ FAULTS = [
         found_by="cpp TwoPhases",
     ),
     Fault(
-        name="the retired flag of a name is not read",
+        name="the evicted flag of a name is not read",
         path="core/src/controller/name_table.cc",
-        before="  return !counters_.IsRetired(id);\n",
+        before="  return !counters_.IsEvicted(id);\n",
         after="  return true;\n",
         found_by="cpp ReleaseTest",
     ),

@@ -114,7 +114,7 @@ struct NegotiationEvent {
     kBatch,        // run `items`, in this order; equal on all ranks of their sets
     kTake,         // items[0] is small, and all data are there: take its result; of a large one, reduce the share
     kCancelled,    // items[0] is early and incomplete; it is described anew
-    kIdRetired,    // no rank begins another use of the early id with this `serial`
+    kIdEvicted,    // no rank begins another use of the early id with this `serial`
     kFailed,       // items[0]: `status`
     kNamesDiffer,  // the ranks have different names for the unnamed `description`: not all of their callers wait
     kInvited,      // this rank has joined, and takes part in `description` as items[0]

@@ -145,7 +145,7 @@ Status Coordinator::ChangeSets(const Signature& signature, std::vector<Outgoing>
     FRD_RETURN_IF_ERROR(sets_.CanRemove(id));
     if (IsAwaited(id) || ids_.IsAwaited(id))
       return Invalid("process set ", id, " cannot be removed while it has operations in flight");
-    ids_.RetireWhere([id](const ProcessSet& set) { return set.id == id; }, out);
+    ids_.EvictWhere([id](const ProcessSet& set) { return set.id == id; }, out);
     incomplete_.erase(incomplete_.lower_bound({id, ""}), incomplete_.lower_bound({id + 1, ""}));  // refusals
     sets_.Remove(id);
   }
@@ -167,7 +167,7 @@ bool Coordinator::OnReport(int from, Report report, std::vector<Outgoing>* out) 
 
 bool Coordinator::OnStuck(int from, int id, std::vector<Outgoing>* out) {
   const IdTable::Id& stuck = ids_.at(id);
-  if (stuck.state == IdTable::Id::kLive && stuck.set->PositionOf(from) >= 0) ids_.StartRetiring(id, out);
+  if (stuck.state == IdTable::Id::kLive && stuck.set->PositionOf(from) >= 0) ids_.StartEviction(id, out);
   return true;
 }
 
@@ -181,7 +181,7 @@ bool Coordinator::OnJoin(int from, const Joined& joined, std::vector<Outgoing>* 
     EndJoin(from, out);
     return true;
   }
-  ids_.RetireWhere([from](const ProcessSet& set) { return set.PositionOf(from) >= 0; }, out);
+  ids_.EvictWhere([from](const ProcessSet& set) { return set.PositionOf(from) >= 0; }, out);
   // One at a time: a decision may remove a set.
   const auto next = [this] {
     return std::find_if(incomplete_.begin(), incomplete_.end(), [this](const auto& each) { return IsComplete(each); });

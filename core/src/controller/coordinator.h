@@ -1,7 +1,7 @@
-// Coordinator decides what one node cannot decide alone. It gives names their ids, finds that ranks disagree, retires
+// Coordinator decides what one node cannot decide alone. It gives names their ids, finds that ranks disagree, evicts
 // ids, and, where there are several nodes, puts completed operations into one order and cuts it into batches.
 //
-//   name: unknown --all ranks DESCRIBE, equal--> ASSIGN id --> live --DESCRIBE (changed), STUCK, full table--> retiring
+//   name: unknown --all ranks DESCRIBE, equal--> ASSIGN id --> live --DESCRIBE (changed), STUCK, full table--> evicting
 //                 \--not equal--> ERROR, still unknown
 //
 // id_table.h draws what becomes of an id; messages.h lists the messages. Ranks that have joined describe nothing: an

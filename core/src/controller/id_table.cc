@@ -110,7 +110,7 @@ void IdTable::Assign(DescriptionsByRank descriptions, bool once, std::vector<Out
   AssignWaiting(out);
 }
 
-// Liveness: if the first in the queue does not fit, either some ids are live, and this retires all of them, or some id
+// Liveness: if the first in the queue does not fit, either some ids are live, and this evicts all of them, or some id
 // is being released, and OnFinished calls this again. Once all ids are free, all memory is one piece again.
 void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
   while (!waiting_.empty()) {
@@ -125,7 +125,7 @@ void IdTable::AssignWaiting(std::vector<Outgoing>* out) {
     const bool no_buffers = buffer_offset < 0 && wanted_bytes > 0;
     // Without buffers a small tensor is merely slower, but counts have no other place.
     if (is_full || (no_buffers && protocol == Protocol::kNegotiated))
-      return RetireWhere([](const ProcessSet&) { return true; }, out);
+      return EvictWhere([](const ProcessSet&) { return true; }, out);
     if (no_buffers) protocol = Protocol::kNegotiated;
     SendAssignment(AllocateId(waiting_.front(), protocol, buffer_offset), waiting_.front(), out);
     waiting_.pop_front();
@@ -151,7 +151,7 @@ int IdTable::AllocateId(const Waiting& waiting, Protocol protocol, int64_t buffe
   free_.pop_front();
   Id& id = ids_[static_cast<size_t>(number)];
   id = Id();
-  id.state = waiting.once ? Id::kRetired : Id::kLive;
+  id.state = waiting.once ? Id::kEvicted : Id::kLive;
   id.name = descriptions.begin()->second.name;
   id.signature = descriptions.begin()->second.signature;
   id.serial = ++last_serial_;
@@ -224,7 +224,7 @@ bool IdTable::OnCompleted(int from, Completion completion, std::vector<Outgoing>
     // These nodes disagreed before about unnamed operations. Their ranks describe the operation anew, and the
     // coordinator pairs them by sequence number.
     id.closing.min_uses = std::min(id.closing.min_uses, use - 1);
-    if (id.state == Id::kLive) StartRetiring(number, out);
+    if (id.state == Id::kLive) StartEviction(number, out);
   } else if (id.partial.counts.size() == static_cast<size_t>(id.set->layout.node_count())) {
     AddReady(id, number, use, InPositionOrder(id));
     id.partial = Completion();
@@ -257,19 +257,19 @@ std::vector<int64_t> IdTable::InPositionOrder(const Id& id) const {
 // Ready operations come first in every log; an operation that only some nodes had completed is described again.
 bool IdTable::OnClosed(int from, const Closing& closing) {
   Id& id = ids_[static_cast<size_t>(closing.id)];
-  if (id.state != Id::kRetiring || closing.nodes != 1 || !leaders_.IsLeaderIn(from, *id.set)) return false;
+  if (id.state != Id::kEvicting || closing.nodes != 1 || !leaders_.IsLeaderIn(from, *id.set)) return false;
   id.closing.Merge(closing);
   if (id.closing.nodes < id.set->layout.node_count()) return true;
-  id.state = Id::kRetired;
+  id.state = Id::kEvicted;
   id.partial = Completion();
-  log_.emplace_back(LogItem{LogKind::kRetired, closing.id, id.set->id, id.closing.uses(), {}}, id.set);
+  log_.emplace_back(LogItem{LogKind::kEvicted, closing.id, id.set->id, id.closing.uses(), {}}, id.set);
   return true;
 }
 
 bool IdTable::OnFinished(int from, int number, std::vector<Outgoing>* out) {
   if (!IsId(number)) return false;
   Id& id = ids_[static_cast<size_t>(number)];
-  if (id.state != Id::kRetired || !leaders_.IsLeaderIn(from, *id.set)) return false;
+  if (id.state != Id::kEvicted || !leaders_.IsLeaderIn(from, *id.set)) return false;
   if (++id.finished < id.set->layout.node_count()) return true;
   const int64_t buffer_bytes = BufferBytesOf(id.signature, *id.set, id.protocol);
   buffers_.GiveBack(id.buffer_offset, buffer_bytes);
@@ -281,23 +281,23 @@ bool IdTable::OnFinished(int from, int number, std::vector<Outgoing>* out) {
   return true;
 }
 
-// ---- retiring
+// ---- eviction
 
-void IdTable::StartRetiring(int number, std::vector<Outgoing>* out) {
+void IdTable::StartEviction(int number, std::vector<Outgoing>* out) {
   Id& id = ids_[static_cast<size_t>(number)];
-  id.state = Id::kRetiring;
+  id.state = Id::kEvicting;
   live_.erase(id.serial);
-  leaders_.Tell(*id.set, EncodeIdMessage(MessageKind::kRetire, number), out);
+  leaders_.Tell(*id.set, EncodeIdMessage(MessageKind::kEvict, number), out);
 }
 
 void IdTable::Replace(uint32_t serial, int set, std::vector<Outgoing>* out) {
   const auto live = live_.find(serial);
-  if (live != live_.end() && at(live->second).set->id == set) StartRetiring(live->second, out);
+  if (live != live_.end() && at(live->second).set->id == set) StartEviction(live->second, out);
 }
 
-void IdTable::RetireWhere(const std::function<bool(const ProcessSet&)>& is_chosen, std::vector<Outgoing>* out) {
+void IdTable::EvictWhere(const std::function<bool(const ProcessSet&)>& is_chosen, std::vector<Outgoing>* out) {
   for (int number = 0; number < kMaxIds; ++number) {
-    if (at(number).state == Id::kLive && is_chosen(*at(number).set)) StartRetiring(number, out);
+    if (at(number).state == Id::kLive && is_chosen(*at(number).set)) StartEviction(number, out);
   }
 }
 

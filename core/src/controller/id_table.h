@@ -1,10 +1,10 @@
-// The coordinator's ids: which name has which, where their buffers lie, how they retire, and in which order complete
-// operations run.
+// The coordinator's ids: which name has which, where their buffers lie, how they are evicted, and in which order
+// complete operations run.
 //
-//   free --ASSIGN--> live --RETIRE--> retiring --every node has reported it closed--> retired (kRetired in the logs)
+//   free --ASSIGN--> live --EVICT--> evicting --every node has reported it closed--> evicted (kEvicted in the logs)
 //        --every node has reported that it has finished--> free
 //
-// Once many ids are live, a name that the table has not seen lately gets one for a single use, which is retired from
+// Once many ids are live, a name that the table has not seen lately gets one for a single use, which is evicted from
 // the beginning. So names that never repeat, such as "loss.1", "loss.2" and so on, leave the others in the table.
 //
 // Pure state machines on rank 0: messages in, messages out. Thread rule: the holder of the ProgressLock.
@@ -91,7 +91,7 @@ class IdTable {
   IdTable(const ProcessSets& sets, const Leaders& leaders, int max_new);
 
   struct Id {
-    enum { kFree, kLive, kRetiring, kRetired } state = kFree;
+    enum { kFree, kLive, kEvicting, kEvicted } state = kFree;
     std::string name;  // on the first rank that described it
     Signature signature;
     ProcessSetPtr set;
@@ -102,7 +102,7 @@ class IdTable {
     Closing closing;     // by the nodes that have closed the id
     int finished = 0;    // nodes that have finished with it
 
-    bool IsInUse() const { return state == kLive || state == kRetiring; }
+    bool IsInUse() const { return state == kLive || state == kEvicting; }
   };
   const Id& at(int id) const { return ids_[static_cast<size_t>(id)]; }
   // True when some operation of the set waits for an id.
@@ -111,11 +111,11 @@ class IdTable {
 
   // Gives the operation an id, as soon as one is free; `once`: for this use alone. REQUIRES: all its ranks agree.
   void Assign(DescriptionsByRank descriptions, bool once, std::vector<Outgoing>* out);
-  void StartRetiring(int id, std::vector<Outgoing>* out);
-  // Retires the id that is live under this assignment, if it is one of the set.
+  void StartEviction(int id, std::vector<Outgoing>* out);
+  // Evicts the id that is live under this assignment, if it is one of the set.
   void Replace(uint32_t serial, int set, std::vector<Outgoing>* out);
-  // Retires the live ids of such sets.
-  void RetireWhere(const std::function<bool(const ProcessSet&)>& is_chosen, std::vector<Outgoing>* out);
+  // Evicts the live ids of such sets.
+  void EvictWhere(const std::function<bool(const ProcessSet&)>& is_chosen, std::vector<Outgoing>* out);
   // Handle the parts of a report. They return false for what a leader of this job does not report.
   bool OnCompleted(int from, Completion completion, std::vector<Outgoing>* out);
   bool OnClosed(int from, const Closing& closing);

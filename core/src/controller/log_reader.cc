@@ -35,8 +35,8 @@ bool LogReader::Consume(const LogEntry& entry, NegotiationEvents* events) {
   if (names == nullptr || !names->set->contains_me()) return true;
   Name* const name = names_.at(entry.id);
   if (name == nullptr) return false;
-  if (entry.kind == LogKind::kRetired) {
-    OnRetired(name, entry, events);
+  if (entry.kind == LogKind::kEvicted) {
+    OnEvicted(name, entry, events);
   } else if (!HandleReady(name, entry.id, entry.kind == LogKind::kReady ? &intra_node_ : &inter_node_)) {
     // Not reachable unless rank 0 sends an invalid LOG.
     events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAbort, -1, Unreadable(kCoordinatorRank)));
@@ -74,17 +74,17 @@ bool LogReader::HandleReady(Name* name, int id, NegotiationEvent* batch) {
   in_flight_.End(name);
   if (!names_.ChangeSets(name->description.signature, &item.new_set)) return false;
   batch->items.push_back(std::move(item));
-  ForgetIfRetiring(name);
+  ForgetIfEvicting(name);
   return true;
 }
 
-// ---- ids that retire
+// ---- ids that are evicted
 
 bool LogReader::IsCompleted(const Name& name, uint8_t uses) {
   return static_cast<int8_t>(static_cast<uint8_t>(name.use) - uses) <= 0;
 }
 
-void LogReader::OnRetired(Name* name, const LogEntry& entry, NegotiationEvents* events) {
+void LogReader::OnEvicted(Name* name, const LogEntry& entry, NegotiationEvents* events) {
   const bool current = name->id == entry.id;
   if (current && name->in_flight && name->counted && !EndUse(name, entry.uses, events)) return;
   if (current) name->id = -1;
@@ -99,7 +99,7 @@ bool LogReader::EndUse(Name* name, uint8_t uses, NegotiationEvents* events) {
   if (completed && (!name->small() || in_flight_.IsLarge(*name))) {
     if (name->small() && !in_flight_.HasReduced(*name, name->set().position))
       events->push_back(NegotiationEvent::About(NegotiationEvent::kTake, name->ticket));
-    name->retiring = true;
+    name->evicting = true;
     return false;
   }
   if (completed) {
@@ -114,8 +114,8 @@ bool LogReader::EndUse(Name* name, uint8_t uses, NegotiationEvents* events) {
   return true;
 }
 
-bool LogReader::ForgetIfRetiring(Name* name) {
-  if (!std::exchange(name->retiring, false)) return false;
+bool LogReader::ForgetIfEvicting(Name* name) {
+  if (!std::exchange(name->evicting, false)) return false;
   Forget(std::exchange(name->id, -1));
   names_.EraseIfIdle(name);
   return true;
@@ -132,7 +132,7 @@ bool LogReader::ReleaseFinished(NegotiationEvents* events) {
   for (int id : finished_) {
     const IdProperties& properties = names_[id].properties;
     if (properties.early()) {
-      events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kIdRetired, -1));
+      events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kIdEvicted, -1));
       events->back().serial = properties.serial;
     }
     if (memory_.counters.DoneWith(id, properties.sharers)) outbox_.Ring();  // the leader waits

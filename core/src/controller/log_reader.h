@@ -1,8 +1,8 @@
-// Reads the node's log: batches to run, ids that retire, ranks that leave, the end of a join.
+// Reads the node's log: batches to run, ids that are evicted, ranks that leave, the end of a join.
 //
 //   kReady                        its batch ends at a position of the log; the first reader decides where
 //   kReadyInterNode               its batch ends at the next kEndOfBatch
-//   kRetired, kLeft, kJoinEnd     take effect where they stand
+//   kEvicted, kLeft, kJoinEnd     take effect where they stand
 #pragma once
 
 #include <atomic>
@@ -81,8 +81,8 @@ class LogReader {
   // Gives up the buffers of forgotten ids. REQUIRES: the events of the last Read are handled.
   bool ReleaseFinished(NegotiationEvents* events);
 
-  // Forgets the id of a name whose last use has ended, if the id retires.
-  bool ForgetIfRetiring(Name* name);  // whether it was
+  // Forgets the id of a name whose last use has ended, if the id is being evicted.
+  bool ForgetIfEvicting(Name* name);  // whether it was
   // Adds the ranks that have left, as entries that this rank has not read say.
   void AddLeaving(std::set<int>* leaving) const;
 
@@ -92,8 +92,8 @@ class LogReader {
   uint64_t RunEnd() const;
   bool HandleReady(Name* name, int id, NegotiationEvent* batch);
   static void Emit(NegotiationEvent* batch, NegotiationEvents* events);
-  static bool IsCompleted(const Name& name, uint8_t uses);  // its use in flight, as an entry of its retired id says
-  void OnRetired(Name* name, const LogEntry& entry, NegotiationEvents* events);
+  static bool IsCompleted(const Name& name, uint8_t uses);  // its use in flight, as an entry of its evicted id says
+  void OnEvicted(Name* name, const LogEntry& entry, NegotiationEvents* events);
   bool EndUse(Name* name, uint8_t uses, NegotiationEvents* events);
   void Forget(int id);
 

@@ -9,7 +9,7 @@
 //   coordinator -> rank     ASSIGN     an id: to the ranks of its set and the leaders of their nodes
 //                           ERROR      why an operation is refused
 //                           JOIN_END   all had joined: who came last, sequence numbers
-//   coordinator -> leader   RETIRE     stop counting arrivals at the id
+//   coordinator -> leader   EVICT      stop counting arrivals at the id
 //                           LOG        entries to append, in order
 //   both                    LEAVE      a rank shuts down in good order; sent on to those that cannot see it
 //                           ABORT      this epoch cannot go on; sent on to all
@@ -44,7 +44,7 @@ enum class MessageKind : uint8_t {
   kAssign,
   kError,
   kJoinEnd,
-  kRetire,
+  kEvict,
   kLog,
   kJoin,
   kLeave,
@@ -189,7 +189,7 @@ enum class LogKind : uint8_t {
   kReady = 1,           // all ranks of a set inside the node have arrived: run it in a batch
   kReadyInterNode = 2,  // the same of a set across nodes
   kEndOfBatch = 3,      // of a set across nodes
-  kRetired = 4,         // the id means nothing from here on
+  kEvicted = 4,         // the id means nothing from here on
   kLeft = 5,            // a rank has left the job
   kJoinEnd = 6,         // all ranks had joined; they go on together
 };
@@ -200,7 +200,7 @@ struct LogItem {
   LogKind kind = LogKind::kReady;
   int32_t id = 0;
   int32_t set = 0;
-  uint64_t use = 0;             // kRetired: the last that was completed
+  uint64_t use = 0;             // kEvicted: the last that was completed
   std::vector<int64_t> counts;  // of all positions, one after the other: for the buffer of this use
 
   FRD_FIELDS(kind, id, set, use, counts)
@@ -251,7 +251,7 @@ struct Joined {
   FRD_FIELDS(rank, sequence_numbers)
 };
 
-// STUCK, RETIRE, LEAVE (the rank)
+// STUCK, EVICT, LEAVE (the rank)
 struct IdMessage {
   int32_t id = 0;
 

@@ -44,7 +44,7 @@ bool NameTable::ChangeSets(const Signature& change, int* new_set) {
     sets_.Remove(id);
     SetNames* const names = Names(id);
     if (names == nullptr) return true;
-    names->removed = true;  // its ids retire one by one
+    names->removed = true;  // its ids are evicted one by one
     if (names->names.empty()) by_set_.erase(id);
   }
   return true;
@@ -106,7 +106,7 @@ void NameTable::Assign(Name* name, int id, const IdProperties& properties, const
   name->id = id;
   name->properties = properties;
   name->use = 0;
-  name->retiring = properties.once;
+  name->evicting = properties.once;
   ++name->ids_held;
 }
 
@@ -149,7 +149,7 @@ void UsesInFlight::EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationE
 
 // ---- small operations
 
-// A leader that retires the id sets the flag first and counts then, with a full fence in between. This rank looks for
+// A leader that evicts the id sets the flag first and counts then, with a full fence in between. This rank looks for
 // the flag after it has seen all data. If it does not see the flag, the leader sees all data, too, and the use counts
 // as completed for all. So once a rank has reduced its share, the others will reduce theirs. For the data of others the
 // order of two loads suffices; for this rank's own it takes the fence since it wrote them.
@@ -157,7 +157,7 @@ bool UsesInFlight::IsReady(int id, const SlotBuffer& slots, bool large, uint64_t
   if (large && slots.HasReduced(slots.self(), generation)) return slots.AllHaveReduced(generation);
   if (!slots.AllHaveWritten(generation)) return false;
   LoadLoadFence();
-  return !counters_.IsRetired(id);
+  return !counters_.IsEvicted(id);
 }
 
 bool UsesInFlight::HasReduced(const Name& name, int position) const {

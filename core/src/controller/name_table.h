@@ -68,9 +68,9 @@ struct Name {
   int id = -1;
   IdProperties properties;
   uint64_t use = 0;  // the last use of the id that began here; 0 is the described one
-  // Ids of the table that point to this name: the current one, and former ones until RETIRED is read.
+  // Ids of the table that point to this name: the current one, and former ones until EVICTED is read.
   int ids_held = 0;
-  bool retiring = false;  // the id is forgotten after the use in flight
+  bool evicting = false;  // the id is forgotten after the use in flight
 
   // The use in flight; UsesInFlight changes these.
   Ticket ticket = 0;
@@ -222,7 +222,7 @@ class UsesInFlight {
     if (!name.small()) return counters_.LatestOf(member, name.id);
     return SlotsOf(name, use).LatestOf(name.set().PositionOf(rank));
   }
-  // See Negotiation::IsReady, for the data of a small operation. False while the id is retired and this rank has not
+  // See Negotiation::IsReady, for the data of a small operation. False while the id is evicted and this rank has not
   // reduced its share. Any thread. REQUIRES: a full fence (RingFence) since this rank wrote its data.
   bool IsReady(int id, const SlotBuffer& slots, bool large, uint64_t generation) const;
   bool HasReduced(const Name& name, int position) const;  // its share of a large operation

@@ -71,7 +71,7 @@ Status Negotiation::Submit(const DescribedOperation& operation, Admission* admis
   return Status::Ok();
 }
 
-// An id of another signature stays as it is until the coordinator retires it: the others may still use it. This rank
+// An id of another signature stays as it is until the coordinator evicts it: the others may still use it. This rank
 // only lets go of it, and describes what it means now.
 Status Negotiation::Describe(const DescribedOperation& operation, Name* name, Admission* admission) {
   Description description = operation.Describe();
@@ -119,7 +119,7 @@ Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {
   const int id = admission.id;
   const int sharers = names_[id].properties.sharers;
   const ArrivalCounters::Arrival arrival = memory_.counters.Arrive(id, admission.generation(), sharers);
-  if (arrival.retired) return Arrived::kRetired;
+  if (arrival.evicted) return Arrived::kEvicted;
   if (!arrival.last) return Arrived::kCounted;
   if (admission.sequence_number < 0) return Arrived::kLast;
   const std::vector<int> members = node_.MembersIn(*admission.set);
@@ -156,11 +156,11 @@ void Negotiation::EndSmall(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   if (!in_flight_.IsLarge(*name)) in_flight_.PrefetchNext(*name);
   in_flight_.End(name);
-  log_.ForgetIfRetiring(name);
+  log_.ForgetIfEvicting(name);
 }
 
 // Early messages have connections of their own, so another rank's may be here before the coordinator's ASSIGN, which
-// has a higher serial than all that this rank has read. One with a lower serial belongs to a retired id.
+// has a higher serial than all that this rank has read. One with a lower serial belongs to an evicted id.
 bool Negotiation::WantsMessage(const MessageTag& tag) const {
   const Name* const name = IsId(tag.id) ? names_.Current(tag.id) : nullptr;
   return tag.serial > last_serial_ || (name != nullptr && name->serial() == tag.serial);
@@ -169,7 +169,7 @@ bool Negotiation::WantsMessage(const MessageTag& tag) const {
 void Negotiation::EndEarly(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
   in_flight_.End(name);
-  log_.ForgetIfRetiring(name);
+  log_.ForgetIfEvicting(name);
 }
 
 // ---- what others say
@@ -222,7 +222,7 @@ Negotiation::Reading Negotiation::Read(const Bytes& message, NegotiationEvents* 
 bool Negotiation::Dispatch(const Bytes& message, NegotiationEvents* events) {
   if (const auto log = ReadAs<LogItems>(message)) return leader_.OnLog(*log);
   if (const auto failure = ReadAs<Failure>(message)) return OnError(*failure, events);
-  if (const auto retire = ReadAs<IdMessage>(message, MessageKind::kRetire)) return leader_.OnRetire(retire->id);
+  if (const auto evict = ReadAs<IdMessage>(message, MessageKind::kEvict)) return leader_.OnEvict(evict->id);
   if (const auto left = ReadAs<IdMessage>(message, MessageKind::kLeave)) return OnLeave(left->id);
   if (auto result = ReadAs<Joined>(message, MessageKind::kJoinEnd)) return OnJoinEnd(std::move(*result));
   if (const auto question = ReadAs<Asked>(message)) return OnQuestion(*question, events);

@@ -5,7 +5,7 @@
 //          |--- early ----> Arrive, and the data to all others ---> OnArrival, where they are early
 //          |--- known ----> Arrive (counter) - last of the node -> the log, or the coordinator (a set across nodes)
 //          \--- unknown --> DESCRIBE ------> coordinator ---------> ASSIGN, READY -> the log
-//   Advance reads the log: batches to run, ids that retire, ranks that leave.
+//   Advance reads the log: batches to run, ids that are evicted, ranks that leave.
 //
 // Negotiation dispatches. Its members own the state, one each:
 //
@@ -80,10 +80,10 @@ class Negotiation {
   Status CanRemove(int set) const { return names_.CanRemove(set); }
   ProcessSetPtr FindSet(int id) const { return names_.FindSet(id); }
 
-  enum class Arrived { kCounted, kLast, kRetired };
+  enum class Arrived { kCounted, kLast, kEvicted };
   // REQUIRES: admission.id >= 0 and the operation is not small.
   Arrived Arrive(const Admission& admission);
-  // Call it after kRetired.
+  // Call it after kEvicted.
   void Redescribe(Ticket ticket);
   // Call it after kLast, unless the operation is early: the operation then runs in a batch. Returns false when the log
   // is full.
@@ -110,7 +110,7 @@ class Negotiation {
   bool has_small() const { return in_flight_.has_small(); }
 
   // ---- early operations
-  // Whether an operation that this rank has not begun may need these data; kIdRetired says when none does any more.
+  // Whether an operation that this rank has not begun may need these data; kIdEvicted says when none does any more.
   bool WantsMessage(const MessageTag& tag) const;
   // Ends an early operation. REQUIRES: all ranks have arrived with the admission's generation, and their data are
   // reduced.

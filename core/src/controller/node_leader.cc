@@ -26,7 +26,7 @@ bool NodeLeader::IsValid(const LogItem& item) const {
   if (item.kind == LogKind::kEndOfBatch) return true;
   if (!Tracks(item.id) || names_[item.id].set->id != item.set) return false;
   const auto& [name, properties, set] = names_[item.id];
-  if (item.kind == LogKind::kRetired)
+  if (item.kind == LogKind::kEvicted)
     return std::find(awaiting_readers_.begin(), awaiting_readers_.end(), item.id) == awaiting_readers_.end();
   const size_t count = properties.counts_per_rank * static_cast<size_t>(set->size());
   return item.kind == (set->local() ? LogKind::kReady : LogKind::kReadyInterNode) && item.counts.size() == count &&
@@ -36,14 +36,14 @@ bool NodeLeader::IsValid(const LogItem& item) const {
 bool NodeLeader::OnLog(const LogItems& log) {
   for (const LogItem& item : log.items) {
     if (!is_leader() || !IsValid(item)) return false;
-    if (item.kind == LogKind::kRetired) awaiting_readers_.push_back(item.id);
+    if (item.kind == LogKind::kEvicted) awaiting_readers_.push_back(item.id);
     if (!item.counts.empty()) memory_.buffers.WriteCounts(names_[item.id].properties.buffers, item.use, 0, item.counts);
     Append({item.kind, item.id, static_cast<uint8_t>(item.use), item.set});
   }
   return true;
 }
 
-bool NodeLeader::OnRetire(int id) {
+bool NodeLeader::OnEvict(int id) {
   if (!is_leader() || !Tracks(id)) return false;
   closed_.push_back(Close(id));
   return true;
@@ -54,13 +54,13 @@ void NodeLeader::Append(const LogEntry& entry) {
   outbox_.Ring();
 }
 
-// ---- ids that retire
+// ---- ids that are evicted
 
 // Closes the id: a member that comes later is told, or finds out, see UsesInFlight::IsReady. A last use with different
 // sequence numbers does not count: the members meant different operations, and none takes its result.
 Closing NodeLeader::Close(int id) {
   const IdProperties& properties = names_[id].properties;
-  const uint64_t arrived = memory_.counters.Retire(id, properties.sharers);
+  const uint64_t arrived = memory_.counters.Evict(id, properties.sharers);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const std::vector<uint64_t> generations = LatestGenerations(id);
   uint64_t most = 0, least = ~uint64_t{0};

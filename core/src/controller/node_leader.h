@@ -36,7 +36,7 @@ class NodeLeader {
   bool Tracks(int id) const { return IsId(id) && names_[id].set != nullptr; }
   // Handle messages from the coordinator. They return false for an impossible message.
   bool OnLog(const LogItems& log);
-  bool OnRetire(int id);
+  bool OnEvict(int id);
 
   void Append(const LogEntry& entry);
   // Adds the ranks that have left, as entries that wait for room in the log say.
@@ -61,7 +61,7 @@ class NodeLeader {
   uint64_t completed_head_ = 0;                     // how far the completed ids are reported
   std::array<uint64_t, kMaxIds> completes_sent_{};  // by id: uses that are reported as completed
   std::vector<Closing> closed_;                     // to be reported
-  std::vector<int> awaiting_readers_;               // retired, but members may still be reading of it
+  std::vector<int> awaiting_readers_;               // evicted, but members may still be reading of it
 };
 
 }  // namespace farandole

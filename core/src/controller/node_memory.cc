@@ -8,7 +8,7 @@
 namespace farandole {
 namespace {
 
-constexpr uint64_t kRetiredFlag = 1ull << 63;
+constexpr uint64_t kEvictedFlag = 1ull << 63;
 constexpr size_t kRingEntries = NodeLog::kEntries;
 constexpr size_t kPage = 4096;
 constexpr int kRings = 3;
@@ -57,7 +57,7 @@ struct alignas(64) MemoryLine {
 };
 
 struct alignas(64) ArrivalCounters::Counter {
-  std::atomic<uint64_t> count;  // arrivals; the top bit says retired
+  std::atomic<uint64_t> count;  // arrivals; the top bit says evicted
   std::atomic<uint32_t> done_with;
 };
 
@@ -76,20 +76,20 @@ ArrivalCounters::Arrival ArrivalCounters::Arrive(int id, uint64_t generation, in
   FRD_FAILPOINT("board.arrive");
   GenerationAt(member_, id).store(generation, std::memory_order_relaxed);
   const uint64_t before = counters_[id].count.fetch_add(1);
-  if ((before & kRetiredFlag) != 0) return {true, false};
+  if ((before & kEvictedFlag) != 0) return {true, false};
   return {false, (before + 1) % static_cast<uint64_t>(sharers) == 0};
 }
 
 void ArrivalCounters::TakeBack(int id, int sharers) { counters_[id].count.fetch_sub(static_cast<uint64_t>(sharers)); }
 
 // Invariant 1: no arrival falls between the flag and the count that is returned.
-uint64_t ArrivalCounters::Retire(int id, int sharers) {
-  const uint64_t before = counters_[id].count.fetch_or(kRetiredFlag) & ~kRetiredFlag;
+uint64_t ArrivalCounters::Evict(int id, int sharers) {
+  const uint64_t before = counters_[id].count.fetch_or(kEvictedFlag) & ~kEvictedFlag;
   return before / static_cast<uint64_t>(sharers);
 }
 
-bool ArrivalCounters::IsRetired(int id) const {
-  return (counters_[id].count.load(std::memory_order_acquire) & kRetiredFlag) != 0;
+bool ArrivalCounters::IsEvicted(int id) const {
+  return (counters_[id].count.load(std::memory_order_acquire) & kEvictedFlag) != 0;
 }
 
 bool ArrivalCounters::DoneWith(int id, int sharers) {
@@ -100,7 +100,7 @@ bool ArrivalCounters::AllDoneWith(int id, int sharers) const {
   return counters_[id].done_with.load() == static_cast<uint32_t>(sharers);
 }
 
-// Clears the counter last: until then it says that the id is retired.
+// Clears the counter last: until then it says that the id is evicted.
 void ArrivalCounters::Reset(int id) {
   for (int m = 0; m < member_count_; ++m) GenerationAt(m, id).store(0, std::memory_order_relaxed);
   counters_[id].done_with.store(0);

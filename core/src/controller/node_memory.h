@@ -4,7 +4,7 @@
 // All of it lies in one piece of memory that is handed in (a segment, or the heap in simulations) and holds no
 // pointers:
 //
-//   counters  counters  [ id 0 | id 1 | ... ]          one line each: how often members arrived, with the retired flag
+//   counters  counters  [ id 0 | id 1 | ... ]          one line each: how often members arrived, with the evicted flag
 //             arrivals  [ member ][ id ]               the generation of each member's last arrival
 //   log       heads     [ member 0 | member 1 | ... ]  one line each: how far the member has read the log
 //             entries   [ e e e e ... ]                ring of entries in total order, tagged by lap
@@ -64,7 +64,7 @@ struct MemoryLine;  // a number that has a cache line to itself
 // Counts how often members arrived at an id, and closes ids. `sharers`: how many members are in the id's set.
 //
 // Invariants:
-// 1. The retired flag and the count are one word, so an arrival is either counted or learns that the id is retired.
+// 1. The evicted flag and the count are one word, so an arrival is either counted or learns that the id is evicted.
 // 2. A member stores its generation before it counts itself, so whoever sees the count may read the generation.
 // 3. The counter and the generations of an id are 0 when it is given out: Reset comes after every member is done with
 //    it.
@@ -75,7 +75,7 @@ class ArrivalCounters {
   ArrivalCounters(std::byte* memory, int member, int member_count);
 
   struct Arrival {
-    bool retired = false;  // not counted: describe instead
+    bool evicted = false;  // not counted: describe instead
     bool last = false;     // this one completed the use
   };
   // `generation` tells the others which operation this member means; it is not 0.
@@ -83,8 +83,8 @@ class ArrivalCounters {
   // Undoes the arrivals of the use that has just been completed. REQUIRES: the caller arrived last.
   void TakeBack(int id, int sharers);
   // Closes the id, so that later arrivals learn it. Returns how many uses were completed.
-  uint64_t Retire(int id, int sharers);
-  bool IsRetired(int id) const;
+  uint64_t Evict(int id, int sharers);
+  bool IsEvicted(int id) const;
   // Says that this member will not touch the id again. Returns whether it was the last member.
   bool DoneWith(int id, int sharers);
   bool AllDoneWith(int id, int sharers) const;
@@ -106,7 +106,7 @@ class ArrivalCounters {
 struct LogEntry {
   LogKind kind = LogKind::kReady;
   int id = 0;        // kLeft: the rank
-  uint8_t uses = 0;  // kRetired: the last use that was completed, modulo 256
+  uint8_t uses = 0;  // kEvicted: the last use that was completed, modulo 256
   int set = 0;
 };
 

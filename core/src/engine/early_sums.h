@@ -47,7 +47,7 @@ class EarlySums final : private MessageSink {
   // The operation will not be completed here; its memory is not touched any more.
   void Cancel(Ticket ticket);
   // No rank begins another use of the id with this serial number.
-  void Retire(uint32_t serial) { transport().DropEarly(serial); }
+  void Evict(uint32_t serial) { transport().DropEarly(serial); }
   void Forget(int set);  // a removed one, in which nothing is under way
   // True when the operation can still be completed, although these ranks arrive at nothing any more.
   bool MayComplete(const Operation& operation, const std::vector<int>& left) const;

@@ -194,8 +194,8 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
       }
     } else if (admission.id >= 0) {
       arrived = negotiation.Arrive(admission);
-      const bool retired = arrived == Negotiation::Arrived::kRetired;
-      if (retired) {
+      const bool evicted = arrived == Negotiation::Arrived::kEvicted;
+      if (evicted) {
         admission.early = false;
         negotiation.Redescribe(admission.ticket);
       }

@@ -192,8 +192,8 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
       return operations_->naming.UseFullPool(event.description.signature);
     case Negotiation::Event::kCancelled:
       return early_.Cancel(event.items[0].ticket);
-    case Negotiation::Event::kIdRetired:
-      return early_.Retire(event.serial);
+    case Negotiation::Event::kIdEvicted:
+      return early_.Evict(event.serial);
     case Negotiation::Event::kInvited:
       stalls_.OnInvited();
       return EnterInvited(operations_, event);

@@ -94,8 +94,8 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     all.push_back(Encode(Report{{}, {}, {id}}));
     all.push_back(
         Encode(LogItems{{{ready, id, description.signature.set, 1, counts}, {LogKind::kEndOfBatch, 0, 0, 0, {}}}}));
-    all.push_back(Encode(LogItems{{{LogKind::kRetired, id, description.signature.set, 1, {}}}}));
-    for (auto kind : {MessageKind::kStuck, MessageKind::kLeave, MessageKind::kRetire})
+    all.push_back(Encode(LogItems{{{LogKind::kEvicted, id, description.signature.set, 1, {}}}}));
+    for (auto kind : {MessageKind::kStuck, MessageKind::kLeave, MessageKind::kEvict})
       all.push_back(EncodeIdMessage(kind, id));
   }
   return all;
@@ -180,7 +180,7 @@ struct Member {
     if (admission.id < 0) return;
     if (admission.slots) return Write(description, &admission);
     const Negotiation::Arrived arrived = negotiation.Arrive(admission);
-    if (arrived == Negotiation::Arrived::kRetired) negotiation.Redescribe(admission.ticket);
+    if (arrived == Negotiation::Arrived::kEvicted) negotiation.Redescribe(admission.ticket);
     if (arrived == Negotiation::Arrived::kLast && admission.early) early = admission;
     if (arrived == Negotiation::Arrived::kLast && !admission.early) negotiation.PublishComplete(admission);
   }
@@ -280,9 +280,9 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   SlotBuffer other(admission.slots->payload_to_write(0), 2, sizeof data, /*self=*/1);
   other.Write(&tensor, 1, admission.generation());
   ASSERT_TRUE(negotiation.IsReady(admission));
-  ASSERT_TRUE(negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, 5), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(EncodeIdMessage(MessageKind::kEvict, 5), &events).ok());
   EXPECT_FALSE(negotiation.IsReady(admission)) << "the log says what it is worth";
-  ASSERT_TRUE(negotiation.OnMessage(Encode(LogItems{{{LogKind::kRetired, 5, 0, 1, {}}}}), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(LogItems{{{LogKind::kEvicted, 5, 0, 1, {}}}}), &events).ok());
   events.clear();
   ASSERT_TRUE(negotiation.Advance(&events));
   ASSERT_EQ(events.size(), 1u);
@@ -323,8 +323,8 @@ TEST(BatchTest, MayHaveMoreEntriesThanTheLog) {
   EXPECT_EQ(events[0].items.size(), static_cast<size_t>(kOperations));
 }
 
-// A leader retires the id while the last arriver has still to take the use back: both see that the generations differ.
-TEST(RetireTest, AUseWhoseMembersMeantDifferentOperationsIsNotComplete) {
+// A leader evicts the id while the last arriver has still to take the use back: both see that the generations differ.
+TEST(EvictionTest, AUseWhoseMembersMeantDifferentOperationsIsNotComplete) {
   const Layout& layout = CachedLayout({"a", "a"});
   Member leader(layout, 0);
   std::vector<Negotiation::Event> events;
@@ -339,7 +339,7 @@ TEST(RetireTest, AUseWhoseMembersMeantDifferentOperationsIsNotComplete) {
     ASSERT_TRUE(leader.negotiation.OnMessage(Encode(assignment), &events).ok());
     NodeMemory(leader.memory.data(), 0, 2).counters.Arrive(id, GenerationOf(1, sequence_numbers.first), 2);
     NodeMemory(leader.memory.data(), 1, 2).counters.Arrive(id, GenerationOf(1, sequence_numbers.second), 2);
-    ASSERT_TRUE(leader.negotiation.OnMessage(EncodeIdMessage(MessageKind::kRetire, id), &events).ok());
+    ASSERT_TRUE(leader.negotiation.OnMessage(EncodeIdMessage(MessageKind::kEvict, id), &events).ok());
     leader.negotiation.Advance(&events);
     const std::vector<Bytes> said = leader.negotiation.outbox().Take();
     ASSERT_EQ(said.size(), 1u);

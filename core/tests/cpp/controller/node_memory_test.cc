@@ -32,9 +32,9 @@ TEST(ArrivalCountersTest, TheLastArriverOfEachUseIsToldSo) {
     EXPECT_FALSE(counters.Arrive(5, use, 3).last);
     EXPECT_TRUE(counters.Arrive(5, use, 3).last);
   }
-  EXPECT_EQ(counters.Retire(5, 3), 4u);
-  EXPECT_TRUE(counters.IsRetired(5));
-  EXPECT_TRUE(counters.Arrive(5, 5, 3).retired);
+  EXPECT_EQ(counters.Evict(5, 3), 4u);
+  EXPECT_TRUE(counters.IsEvicted(5));
+  EXPECT_TRUE(counters.Arrive(5, 5, 3).evicted);
 }
 
 TEST(ArrivalCountersTest, SharersAreFewerThanMembersWhereASetIs) {
@@ -59,9 +59,9 @@ TEST(ArrivalCountersTest, AUseThatIsTakenBackIsNotCounted) {
   counters.TakeBack(5, 2);
   EXPECT_EQ(counters.LatestOf(0, 5), 2u);
   EXPECT_EQ(counters.LatestOf(1, 5), 3u);
-  EXPECT_EQ(counters.Retire(5, 2), 1u);
+  EXPECT_EQ(counters.Evict(5, 2), 1u);
   counters.Reset(5);
-  EXPECT_FALSE(counters.IsRetired(5));
+  EXPECT_FALSE(counters.IsEvicted(5));
   EXPECT_EQ(counters.LatestOf(1, 5), 0u);
 }
 
@@ -70,11 +70,11 @@ TEST(LogTest, EntriesAreReadInOrderOverManyRoundsOfTheRing) {
   NodeLog log(memory.data(), 0, 1, kRing);
   for (uint64_t i = 0; i < 100'000; ++i) {
     EXPECT_FALSE(log.Read(i).has_value());
-    ASSERT_TRUE(log.TryAppend({LogKind::kRetired, static_cast<int>(i % kMaxIds), static_cast<uint8_t>(i),
+    ASSERT_TRUE(log.TryAppend({LogKind::kEvicted, static_cast<int>(i % kMaxIds), static_cast<uint8_t>(i),
                                static_cast<int>(i * 11 & kMaxSetId)}));
     const auto entry = log.Read(i);
     ASSERT_TRUE(entry.has_value());
-    ASSERT_EQ(entry->kind, LogKind::kRetired);
+    ASSERT_EQ(entry->kind, LogKind::kEvicted);
     ASSERT_EQ(entry->id, static_cast<int>(i % kMaxIds));
     ASSERT_EQ(entry->uses, static_cast<uint8_t>(i));
     ASSERT_EQ(entry->set, static_cast<int>(i * 11 & kMaxSetId));

@@ -191,10 +191,10 @@ std::vector<std::string> DescribeByAll(Coordinator* coordinator, int size, const
       assigned.push_back(assignment->description.name);
       if (assignment->once) report.finished.push_back(assignment->id);
     }
-    if (const auto retire = ReadAs<IdMessage>(message, MessageKind::kRetire))
-      report.closed.push_back({retire->id, 1, 1, 1, 0, false});
+    if (const auto evict = ReadAs<IdMessage>(message, MessageKind::kEvict))
+      report.closed.push_back({evict->id, 1, 1, 1, 0, false});
     for (const LogItem& item : ReadAs<LogItems>(message).value_or(LogItems()).items) {
-      if (item.kind == LogKind::kRetired) report.finished.push_back(item.id);
+      if (item.kind == LogKind::kEvicted) report.finished.push_back(item.id);
     }
     if (!report.empty()) {
       EXPECT_TRUE(coordinator->OnMessage(0, Encode(report), &out).ok());

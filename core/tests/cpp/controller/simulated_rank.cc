@@ -120,7 +120,7 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
     if (random_() % 2 == 0 && IsReady(*rank, *operation)) GoOn(rank, operation);
   } else if (admission.id >= 0) {
     const Negotiation::Arrived arrived = rank->negotiation.Arrive(admission);
-    if (arrived == Negotiation::Arrived::kRetired) {
+    if (arrived == Negotiation::Arrived::kEvicted) {
       rank->negotiation.Redescribe(admission.ticket);
       admission.early = false;
     }
@@ -322,7 +322,7 @@ void SimulatedJob::Handle(Rank* rank, const Negotiation::Event& event) {
     case Negotiation::Event::kCancelled:  // the receivers drop the data
       rank->in_flight.at(event.items[0].ticket)->admission.early = false;
       return;
-    case Negotiation::Event::kIdRetired:
+    case Negotiation::Event::kIdEvicted:
       for (auto each = rank->early.begin(); each != rank->early.end();)
         each = std::get<0>(each->first) == event.serial ? rank->early.erase(each) : std::next(each);
       return;

@@ -116,7 +116,7 @@ TEST_P(SimulationTest, QuestionsThatNobodyNeededDoNoHarm) {
   });
 }
 
-TEST_P(SimulationTest, MoreNamesThanIdsRetireThoseThatHaveThem) {
+TEST_P(SimulationTest, MoreNamesThanIdsEvictThoseThatHaveThem) {
   if (size() == 7) return;  // takes long enough without this
   ForSeeds(1, [](SimulatedJob& job, uint64_t) {
     Scripts scripts(job.size());
@@ -132,7 +132,7 @@ TEST_P(SimulationTest, MoreNamesThanIdsRetireThoseThatHaveThem) {
   });
 }
 
-TEST_P(SimulationTest, NamesThatNeverRepeatAreDescribedOnceAndRetireNoOthers) {
+TEST_P(SimulationTest, NamesThatNeverRepeatAreDescribedOnceAndEvictNoOthers) {
   ForSeeds(3, [](SimulatedJob& job, uint64_t) {
     Scripts warm_up(job.size());
     for (int use = 0; use < 2; ++use) warm_up.All(Small("often"));
@@ -299,7 +299,7 @@ TEST_P(OneNodeTest, AfterADisagreementOfUnnamedOperationsTheSteadyStateComesBack
       wait.Wait();
       wait.AllUnnamed(Small(""));
     }
-    for (int i = 0; i < 2; ++i) EXPECT_TRUE(job.Run(wait));  // ids that these retired are described again
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(job.Run(wait));  // ids that these evicted are described again
     job.Settle();
     job.set_time(Time::kNever);
     const size_t before = job.messages();

@@ -202,7 +202,7 @@ TEST_P(SmallCallTest, MixesWithAllElse) {
   });
 }
 
-// The ranks reduce in two phases. Each new size retires the name's id.
+// The ranks reduce in two phases. Each new size evicts the name's id.
 TEST_P(SmallCallTest, LargeOnesOfChangingSizesMixWithOperations) {
   constexpr int kUses = 600;
   Run([](Engine& engine) {
