@@ -153,7 +153,7 @@ void UsesInFlight::EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationE
 // the flag after it has seen all data. If it does not see the flag, the leader sees all data, too, and the use counts
 // as completed for all. So once a rank has reduced its share, the others will reduce theirs. For the data of others the
 // order of two loads suffices; for this rank's own it takes the fence since it wrote them.
-bool UsesInFlight::IsReady(int id, const SlotBuffer& slots, bool large, uint64_t generation) const {
+bool UsesInFlight::CanAdvance(int id, const SlotBuffer& slots, bool large, uint64_t generation) const {
   if (large && slots.HasReduced(slots.self(), generation)) return slots.AllHaveReduced(generation);
   if (!slots.AllHaveWritten(generation)) return false;
   LoadLoadFence();
@@ -168,7 +168,7 @@ std::vector<Ticket> UsesInFlight::Ready() const {
   std::vector<Ticket> ready;
   for (const Name* name : small_) {
     const SlotBuffer slots = SlotsOf(*name, name->use);
-    if (IsReady(name->id, slots, IsLarge(*name), GenerationOfUse(*name))) ready.push_back(name->ticket);
+    if (CanAdvance(name->id, slots, IsLarge(*name), GenerationOfUse(*name))) ready.push_back(name->ticket);
   }
   return ready;
 }

@@ -222,9 +222,9 @@ class UsesInFlight {
     if (!name.small()) return counters_.LatestOf(member, name.id);
     return SlotsOf(name, use).LatestOf(name.set().PositionOf(rank));
   }
-  // See Negotiation::IsReady, for the data of a small operation. False while the id is evicted and this rank has not
+  // See Negotiation::CanAdvance, for the data of a small operation. False while the id is evicted and this rank has not
   // reduced its share. Any thread. REQUIRES: a full fence (RingFence) since this rank wrote its data.
-  bool IsReady(int id, const SlotBuffer& slots, bool large, uint64_t generation) const;
+  bool CanAdvance(int id, const SlotBuffer& slots, bool large, uint64_t generation) const;
   bool HasReduced(const Name& name, int position) const;  // its share of a large operation
   bool IsLarge(const Name& name) const {
     return name.properties.payload_bytes > one_phase_bytes_ && SlotBuffer::CanShare(name.properties.payload_bytes);

@@ -15,9 +15,9 @@
 //
 // State machines over a node's memory and messages, without threads or sockets; tests simulate them unchanged.
 //
-// Thread rule: one call at a time, under the lock of Operations, but for what needs no lock: PublishComplete, IsReady,
-// and has_small from any thread, HasNews from the holder of the ProgressLock. Lock order: ProgressLock, then
-// the lock of Operations. Submit, the copy into the buffer and Arrive are one step under the lock (invariant 3 of
+// Thread rule: one call at a time, under the lock of Operations, but for what needs no lock: PublishComplete,
+// CanAdvance, and has_small from any thread, HasNews from the holder of the ProgressLock. Lock order: ProgressLock,
+// then the lock of Operations. Submit, the copy into the buffer and Arrive are one step under the lock (invariant 3 of
 // name_table.h).
 //
 // After a rank has joined, OnMessage invites it to every operation of the others; the engine takes part with zeros.
@@ -94,12 +94,12 @@ class Negotiation {
   // ---- small operations
   // True when this rank can go on: all have written their data or, once it has reduced its share, all have reduced
   // theirs. A rank that finds this true after its own step wakes the others.
-  bool IsReady(const Admission& admission) const {
-    return in_flight_.IsReady(admission.id, *admission.slots, admission.large, admission.generation());
+  bool CanAdvance(const Admission& admission) const {
+    return in_flight_.CanAdvance(admission.id, *admission.slots, admission.large, admission.generation());
   }
   // False if the operation has ended, or is described anew: then its data in the buffer must not be touched.
   bool IsSmall(Ticket ticket) const { return in_flight_.IsSmall(ticket); }
-  // Ends a small operation. REQUIRES: IsSmall and IsReady; the result is taken before any other call.
+  // Ends a small operation. REQUIRES: IsSmall and CanAdvance; the result is taken before any other call.
   void EndSmall(Ticket ticket);
   // True if the driver has to release ids of ended operations. Any thread.
   bool HasFinished() const { return log_.HasFinished(); }

@@ -56,8 +56,8 @@ void NodeLeader::Append(const LogEntry& entry) {
 
 // ---- ids that are evicted
 
-// Closes the id: a member that comes later is told, or finds out, see UsesInFlight::IsReady. A last use with different
-// sequence numbers does not count: the members meant different operations, and none takes its result.
+// Closes the id: a member that comes later is told, or finds out, see UsesInFlight::CanAdvance. A last use with
+// different sequence numbers does not count: the members meant different operations, and none takes its result.
 Closing NodeLeader::Close(int id) {
   const IdProperties& properties = names_[id].properties;
   const uint64_t arrived = memory_.counters.Evict(id, properties.sharers);

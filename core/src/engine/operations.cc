@@ -51,7 +51,7 @@ void WriteSmall(const Operation& operation, bool wants_doorbell) {
   } else {
     slots.Write(tensors.begin(), tensors.size(), admission.generation(), wants_doorbell);
   }
-  RingFence();  // for doorbells, and for UsesInFlight::IsReady, which REQUIRES it
+  RingFence();  // for doorbells, and for UsesInFlight::CanAdvance, which REQUIRES it
 }
 
 // Reduces: a small operation, which is then complete, or this rank's share of a large one. REQUIRES: all inputs are
@@ -76,7 +76,7 @@ TensorReduction PrepareReduction(const Operation& operation, const ProcessSet& s
 
 // Checks at least once, and before the first pause (docs/benchmarks/shared-memory.md#waiting).
 bool BecomesReady(const Operations& operations, const Admission& admission, int looks) {
-  return Waiter(looks - 1, 0).Until([&] { return operations.negotiation.IsReady(admission); });
+  return Waiter(looks - 1, 0).Until([&] { return operations.negotiation.CanAdvance(admission); });
 }
 
 // How often a blocking call looks for the other ranks' data, and then for their shares, which all reduce at the same
@@ -91,7 +91,7 @@ int LooksFor(const Operations& operations, const Operation& operation) {
 
 // Wakes the ranks that sleep until this rank has taken its last step. The caller has seen all sequence numbers. Of two
 // ranks that write at the same time at least one sees both, since each has a fence between its write and its check.
-// REQUIRES: RingFence since the step, then IsReady.
+// REQUIRES: RingFence since the step, then CanAdvance.
 void RingForSlots(const World& world, const Admission& admission, const ProcessSet& set) {
   for (int position = 0; position < set.size(); ++position) {
     if (position == set.position || !admission.slots->WantsDoorbell(position)) continue;
@@ -121,8 +121,8 @@ bool TakeSteps(const Operations& operations, const Operation& operation, const P
 }
 
 // Goes on with a small operation. Returns it if it is complete; then the caller ends it, without the lock. Returns null
-// if it is not, or was cancelled, or another thread has completed it. REQUIRES: IsReady, or the log says that all data
-// are written.
+// if it is not, or was cancelled, or another thread has completed it. REQUIRES: CanAdvance, or the log says that all
+// data are written.
 OperationPtr AdvanceSlots(Operations* operations, Ticket ticket, int looks = 1) {
   if (!operations->negotiation.IsSmall(ticket)) return nullptr;
   const Operation* const operation = operations->by_ticket.Find(ticket);
@@ -188,7 +188,7 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
     Record(this, operation.get());
     if (admission.slots) {
       WriteSmall(*operation, wants_doorbell);
-      if (negotiation.IsReady(admission)) {
+      if (negotiation.CanAdvance(admission)) {
         RingForSlots(*world, admission, *admission.set);
         complete = AdvanceSlots(this, admission.ticket);
       }
@@ -317,12 +317,12 @@ void Operations::RequestDoorbells() {
 bool Operations::Poll(const OperationPtr& operation) {
   if (operation->done()) return true;
   const Admission& admission = operation->admission;
-  if (operation->deferred() || !admission.slots || !negotiation.IsReady(admission)) return false;
+  if (operation->deferred() || !admission.slots || !negotiation.CanAdvance(admission)) return false;
   OperationPtr complete;
   {
     std::lock_guard<std::mutex> lock(mutex);
     const int looks = operation->blocking ? LooksFor(*this, *operation) : 1;
-    if (negotiation.IsReady(admission)) complete = AdvanceSlots(this, admission.ticket, looks);
+    if (negotiation.CanAdvance(admission)) complete = AdvanceSlots(this, admission.ticket, looks);
   }
   if (!complete) return operation->done();
   CompleteOk(complete);

@@ -188,7 +188,7 @@ struct Member {
     const float data[6] = {1, 2, 3, 4, 5, 6};
     const SlotTensor tensor{data, nullptr, DType::kFloat32, 6};
     admission->slots->Write(&tensor, description.signature.tensors.size(), admission->generation());
-    if (negotiation.IsReady(*admission) && negotiation.IsSmall(admission->ticket))
+    if (negotiation.CanAdvance(*admission) && negotiation.IsSmall(admission->ticket))
       negotiation.EndSmall(admission->ticket);
   }
 };
@@ -279,9 +279,9 @@ TEST(ReleaseTest, AnIdIsFreeOnlyWhenItsLastResultHasBeenTaken) {
   ASSERT_TRUE(admission.slots->payload_is_in_line());  // so the memory begins with the first payload
   SlotBuffer other(admission.slots->payload_to_write(0), 2, sizeof data, /*self=*/1);
   other.Write(&tensor, 1, admission.generation());
-  ASSERT_TRUE(negotiation.IsReady(admission));
+  ASSERT_TRUE(negotiation.CanAdvance(admission));
   ASSERT_TRUE(negotiation.OnMessage(EncodeIdMessage(MessageKind::kEvict, 5), &events).ok());
-  EXPECT_FALSE(negotiation.IsReady(admission)) << "the log says what it is worth";
+  EXPECT_FALSE(negotiation.CanAdvance(admission)) << "the log says what it is worth";
   ASSERT_TRUE(negotiation.OnMessage(Encode(LogItems{{{LogKind::kEvicted, 5, 0, 1, {}}}}), &events).ok());
   events.clear();
   ASSERT_TRUE(negotiation.Advance(&events));

@@ -142,7 +142,7 @@ bool SimulatedJob::EnterCall(Rank* rank, const std::shared_ptr<Operation>& opera
   if (name == nullptr) return false;
   admission.set = name->of->set;
   admission.large ? WriteLarge(operation.get()) : Write(*operation);
-  const bool is_ready = rank->negotiation.IsReady(admission);
+  const bool is_ready = rank->negotiation.CanAdvance(admission);
   if (is_ready && !admission.large) {
     rank->in_flight[admission.ticket] = operation;
     Take(rank, admission.ticket);  // it has none, so 0
@@ -425,7 +425,7 @@ void SimulatedJob::HandleLeft(Rank* rank, int left) {
   for (const auto& [ticket, operation] : rank->in_flight) {
     const bool took_part = CallOf(operation->call.tag, left) != nullptr;
     const Admission& admission = operation->admission;
-    bool ready = admission.slots && rank->negotiation.IsReady(admission);
+    bool ready = admission.slots && rank->negotiation.CanAdvance(admission);
     if (took_part && admission.early) ready = WillComplete(*rank, admission, left);
     if (took_part && !ready)
       Complain("rank " + std::to_string(left) + " left before " + operation->call.description.name);
@@ -456,7 +456,7 @@ std::shared_ptr<SimulatedJob::Operation> SimulatedJob::Remove(Rank* rank, Ticket
 }
 
 bool SimulatedJob::IsReady(const Rank& rank, const Operation& operation) const {
-  if (rank.negotiation.IsReady(operation.admission)) return true;
+  if (rank.negotiation.CanAdvance(operation.admission)) return true;
   if (planted_ != Planted::kEarlyReady) return false;
   int here = 0;
   for (int p = 0; p < operation.admission.set->size(); ++p)
