@@ -36,7 +36,7 @@ struct Call {
   std::string site;
 };
 
-bool AreFive(Py_ssize_t count) {
+bool CheckFiveArguments(Py_ssize_t count) {
   if (count != 5) PyErr_Format(PyExc_TypeError, "expected 5 arguments, not %zd", count);
   return count == 5;
 }
@@ -96,7 +96,7 @@ bool Run(const RequestView& request, PyObject* source, PyObject* result) {
 }
 
 PyObject* SubmitOne(PyObject*, PyObject* const* arguments, Py_ssize_t count) try {
-  if (!AreFive(count)) return nullptr;
+  if (!CheckFiveArguments(count)) return nullptr;
   ReleaseOrphans();
   Call call;
   const Look look = ReadCall(arguments, kTwoFrames, &call);
@@ -108,7 +108,7 @@ PyObject* SubmitOne(PyObject*, PyObject* const* arguments, Py_ssize_t count) try
 
 template <int kOurFrames>
 PyObject* RunOne(PyObject*, PyObject* const* arguments, Py_ssize_t count) try {
-  if (!AreFive(count)) return nullptr;
+  if (!CheckFiveArguments(count)) return nullptr;
   ReleaseOrphans();
   Call call;
   const Look look = ReadCall(arguments, kOurFrames, &call);
@@ -142,7 +142,7 @@ bool Prepare(const PyPersistent& self, RequestView* request, std::string* site) 
   return true;
 }
 
-PyObject* StartAgain(PyObject* object, PyObject*) try {
+PyObject* StartPersistent(PyObject* object, PyObject*) try {
   const PyPersistent& self = *PersistentOf(object);
   RequestView request;
   std::string site;
@@ -151,7 +151,7 @@ PyObject* StartAgain(PyObject* object, PyObject*) try {
   return SetCaughtError();
 }
 
-PyObject* RunAgain(PyObject* object, PyObject* const*, size_t count, PyObject* names) try {
+PyObject* RunPersistent(PyObject* object, PyObject* const*, size_t count, PyObject* names) try {
   if (PyVectorcall_NARGS(count) != 0 || (names != nullptr && PyTuple_GET_SIZE(names) != 0)) {
     PyErr_SetString(PyExc_TypeError, "a persistent operation takes no arguments: they were given when it was made");
     return nullptr;
@@ -177,13 +177,13 @@ void DestroyPersistent(PyObject* object) {
 
 // arguments: op, tensor, keep, the tensor of ReadTensor, parameters.
 PyObject* PrepareOne(PyObject*, PyObject* const* arguments, Py_ssize_t count) try {
-  if (!AreFive(count)) return nullptr;
+  if (!CheckFiveArguments(count)) return nullptr;
   auto made = std::make_unique<Call>();
   PyPersistent* const self = PyObject_New(PyPersistent, g_persistent_type);
   if (self == nullptr) return nullptr;
   new (&self->call) std::unique_ptr<Call>(std::move(made));
   const auto object = pybind11::reinterpret_steal<pybind11::object>(reinterpret_cast<PyObject*>(self));
-  self->vectorcall = &RunAgain;
+  self->vectorcall = &RunPersistent;
   self->tensor = Py_NewRef(arguments[1]);
   self->keep = Py_NewRef(arguments[2]);
   self->parameters = Py_NewRef(arguments[4]);
@@ -196,7 +196,8 @@ PyObject* PrepareOne(PyObject*, PyObject* const* arguments, Py_ssize_t count) tr
   return SetCaughtError();
 }
 
-PyMethodDef g_persistent_methods[] = {{"start", &StartAgain, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+PyMethodDef g_persistent_methods[] = {{"start", &StartPersistent, METH_NOARGS, nullptr},
+                                      {nullptr, nullptr, 0, nullptr}};
 
 PyMemberDef g_persistent_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(PyPersistent, vectorcall), READONLY, nullptr},

@@ -70,7 +70,7 @@ void EndWorld(bool is_deadlock, int culprit, const std::string& why, uint64_t en
 // Does not release the GIL, so that no other thread runs Python meanwhile.
 py::object OnlyWaits() {
   const std::shared_ptr<Engine> engine = EngineOfSeveral();
-  const std::optional<Engine::OnlyWaits> waits = engine ? engine->WhoOnlyWaits() : std::nullopt;
+  const std::optional<Engine::BlockedSnapshot> waits = engine ? engine->SnapshotBlocked() : std::nullopt;
   if (!waits) return py::none();
   py::dict threads;
   for (const auto& [thread, operation] : waits->threads)

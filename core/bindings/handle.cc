@@ -168,7 +168,7 @@ bool WaitFor(PyObject* handle) {
     for (bool takes_long = false; !engine->Poll(self->kept.operation); takes_long = true) {
       {
         const WithoutGil scope;
-        std::optional<Engine::OnlyWaiting> waiting;  // not while signal handlers run, below
+        std::optional<Engine::BlockedScope> waiting;  // not while signal handlers run, below
         if (takes_long) waiting.emplace(engine.get(), self->kept.operation);
         engine->Wait(self->kept.operation, kSignalIntervalMs);
       }

@@ -99,7 +99,7 @@ bool IsReady(const std::future<Status>& meeting) {
   return meeting.wait_for(std::chrono::milliseconds(kSignalIntervalMs)) == std::future_status::ready;
 }
 
-void CancelMeeting(std::future<Status>* meeting) {
+void CancelAndWait(std::future<Status>* meeting) {
   py::gil_scoped_release release;
   CancelInit(true);
   const bool met = meeting->get().ok();
@@ -140,7 +140,7 @@ py::list Exchange(int rank, int size, const std::string& mine) {
 }
 
 // Raises an exception if waiting for other ranks should stop: a signal handler's, or that of `look`.
-void LookAround(const py::object& look) {
+void CallWhileWaiting(const py::object& look) {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
   if (!look.is_none()) look();
 }
@@ -171,9 +171,9 @@ void Init(int rank, int size, const std::string& store, const py::bytes& key, co
   std::future<Status> meeting = std::async(std::launch::async, [spec] { return InitProcess(spec); });
   while (!IsReady(meeting)) {
     try {
-      LookAround(look);
+      CallWhileWaiting(look);
     } catch (py::error_already_set&) {
-      CancelMeeting(&meeting);
+      CancelAndWait(&meeting);
       throw;
     }
   }

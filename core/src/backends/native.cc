@@ -173,7 +173,7 @@ bool NativeSupports(const OperationFacts& facts) {
   return Supports(facts.dtype, facts.reduce) && (Fuses(facts.kind) || !NeedsWholeTensors(facts.reduce));
 }
 
-Status FindNothing(const Settings&, std::string*) { return Status::Ok(); }
+Status FindNoLibrary(const Settings&, std::string*) { return Status::Ok(); }
 
 std::unique_ptr<Backend> MakeNative(World* world, const Settings& settings, Backend*) {
   return std::make_unique<Native>(world, settings);
@@ -189,6 +189,6 @@ int NativeMaxRanks(OpKind kind) {
 
 size_t NativeStagingBytesPerMember() { return Staging::BytesPerMember(); }
 
-const BackendKind kNative{"native", NativeSupports, false, FindNothing, MakeNative};
+const BackendKind kNative{"native", NativeSupports, false, FindNoLibrary, MakeNative};
 
 }  // namespace farandole

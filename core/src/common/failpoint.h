@@ -3,8 +3,8 @@
 //
 // The process has one set of failpoints, guarded by a lock. Any thread may visit a failpoint.
 //
-// FARANDOLE_FAILPOINTS="native.write=kill@3;board.arrive=delay:5%10": at the third visit of native.write the process
-// kills itself; one visit in ten of board.arrive, the same in every run, takes 5 ms longer. Actions: kill, stop,
+// FARANDOLE_FAILPOINTS="native.write=kill@3;counters.arrive=delay:5%10": at the third visit of native.write the process
+// kills itself; one visit in ten of counters.arrive, the same in every run, takes 5 ms longer. Actions: kill, stop,
 // delay:<ms>, hold (the visitor waits until the failpoints are replaced), error (the place reports that it failed; only
 // those marked * can).
 //
@@ -18,7 +18,7 @@
 //   shm_setup.hand_out*               the leader gives all descriptors to the members
 //   segment.create*  segment.attach*  shared memory
 //   link.listen*                      the endpoint for data connections
-//   board.arrive                      an arrival counter goes up
+//   counters.arrive                   an arrival counter goes up
 //   slots.write  slots.reduce         small payloads in shared memory
 //   native.write                      staged operations: a round of inputs goes into shared memory
 //   native.combine                    staged operations: a round is reduced

@@ -19,18 +19,18 @@
 
 namespace farandole {
 
-// A ticket identifies an operation in flight and is never 0. Its low 32 bits are a place in a table. Its high 32 bits
-// count how often the place was used, so an old ticket finds nothing.
+// A ticket identifies an operation in flight and is never 0. Its low 32 bits are an index into a table. Its high 32
+// bits count how often the index was used, so an old ticket finds nothing.
 using Ticket = uint64_t;
 
-inline size_t PlaceOf(Ticket ticket) { return static_cast<uint32_t>(ticket); }
+inline size_t IndexOf(Ticket ticket) { return static_cast<uint32_t>(ticket); }
 
 // Maps tickets to values; it finds, adds and removes in constant time. Thread rule: one thread at a time.
 template <typename T>
 class Tickets {
  public:
-  // Returns the place of the next value, for which there is room from here on: Add does not throw then.
-  size_t MakeRoom() {
+  // Returns the index of the next value, for which there is room from here on: Add does not throw then.
+  size_t Reserve() {
     if (free_.empty()) {
       if (free_.capacity() <= slots_.size()) free_.reserve(2 * slots_.size() + 1);  // so that Remove never throws
       slots_.emplace_back();
@@ -39,22 +39,22 @@ class Tickets {
     return free_.back();
   }
   Ticket Add(T* value) {
-    const size_t place = MakeRoom();
+    const size_t index = Reserve();
     free_.pop_back();
-    Slot& slot = slots_[place];
+    Slot& slot = slots_[index];
     slot.value = value;
-    return static_cast<Ticket>(++slot.uses) << 32 | place;
+    return static_cast<Ticket>(++slot.uses) << 32 | index;
   }
   // Returns the value if `ticket` is current, else null.
   T* Find(Ticket ticket) const {
-    const size_t place = PlaceOf(ticket);
-    const bool known = place < slots_.size() && slots_[place].uses == static_cast<uint32_t>(ticket >> 32);
-    return known ? slots_[place].value : nullptr;
+    const size_t index = IndexOf(ticket);
+    const bool known = index < slots_.size() && slots_[index].uses == static_cast<uint32_t>(ticket >> 32);
+    return known ? slots_[index].value : nullptr;
   }
   void Remove(Ticket ticket) {
     if (Find(ticket) == nullptr) return;
-    slots_[PlaceOf(ticket)].value = nullptr;
-    free_.push_back(PlaceOf(ticket));
+    slots_[IndexOf(ticket)].value = nullptr;
+    free_.push_back(IndexOf(ticket));
   }
 
  private:

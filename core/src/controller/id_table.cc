@@ -73,7 +73,7 @@ bool Leaders::IsLeaderIn(int rank, const ProcessSet& set) const {
   return world_.member_of[static_cast<size_t>(rank)] == 0 && MembersOf(NodeOf(rank), set) > 0;
 }
 
-void Leaders::Tell(const ProcessSet& set, const Bytes& message, std::vector<Outgoing>* out) const {
+void Leaders::SendTo(const ProcessSet& set, const Bytes& message, std::vector<Outgoing>* out) const {
   for (int g = 0; g < world_.node_count(); ++g) {
     if (MembersOf(g, set) > 0) out->push_back({world_.nodes[static_cast<size_t>(g)][0], message});
   }
@@ -287,7 +287,7 @@ void IdTable::StartEviction(int number, std::vector<Outgoing>* out) {
   Id& id = ids_[static_cast<size_t>(number)];
   id.state = Id::kEvicting;
   live_.erase(id.serial);
-  leaders_.Tell(*id.set, EncodeIdMessage(MessageKind::kEvict, number), out);
+  leaders_.SendTo(*id.set, EncodeIdMessage(MessageKind::kEvict, number), out);
 }
 
 void IdTable::Replace(uint32_t serial, int set, std::vector<Outgoing>* out) {

@@ -76,7 +76,7 @@ class Leaders {
   int MembersOf(int node, const ProcessSet& set) const;
   // True when the rank leads a node that has members in the set.
   bool IsLeaderIn(int rank, const ProcessSet& set) const;
-  void Tell(const ProcessSet& set, const Bytes& message, std::vector<Outgoing>* out) const;
+  void SendTo(const ProcessSet& set, const Bytes& message, std::vector<Outgoing>* out) const;
 
  private:
   const Layout world_;

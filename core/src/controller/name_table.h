@@ -161,11 +161,11 @@ class UsesInFlight {
   UsesInFlight(const ArrivalCounters& counters, const BufferPool& buffers, size_t one_phase_bytes)
       : counters_(counters), buffers_(buffers), one_phase_bytes_(one_phase_bytes) {}
 
-  // Begin, Arrive and AddToFlight do not throw after this. Returns the place of the next ticket.
-  size_t MakeRoom() {
-    const size_t place = tickets_.MakeRoom();
-    if (small_.capacity() <= place) small_.reserve(2 * place + 1);
-    return place;
+  // Begin, Arrive and AddInFlight do not throw after this. Returns the index of the next ticket.
+  size_t Reserve() {
+    const size_t index = tickets_.Reserve();
+    if (small_.capacity() <= index) small_.reserve(2 * index + 1);
+    return index;
   }
   Ticket Begin(Name* name) {
     name->ticket = tickets_.Add(name);
@@ -192,7 +192,7 @@ class UsesInFlight {
     }
     admission->serial = name->properties.serial;
   }
-  // Likewise for a small operation that is not in flight yet, and never will be if it is over before AddToFlight.
+  // Likewise for a small operation that is not in flight yet, and never will be if it is over before AddInFlight.
   void ArriveSmall(Name* name, Admission* admission) {
     const uint64_t use = ArriveAtNext(name, admission);
     // Built in place, without a copy.
@@ -200,7 +200,7 @@ class UsesInFlight {
                              name->properties.payload_bytes, name->set().position);
     admission->large = IsLarge(*name);
   }
-  void AddToFlight(Name* name, Admission* admission) {
+  void AddInFlight(Name* name, Admission* admission) {
     name->in_flight = true;
     admission->ticket = name->ticket = tickets_.Add(name);
     AddSmall(name);

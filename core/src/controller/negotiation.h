@@ -58,21 +58,21 @@ class Negotiation {
   Negotiation(const Negotiation&) = delete;
 
   // ---- operations begin
-  // Call it before Submit or SubmitSmall: where one of them throws after that, nothing has begun, and Keep does not
-  // throw. Returns the place of the next ticket.
-  size_t MakeRoom() { return in_flight_.MakeRoom(); }
+  // Call it before Submit or SubmitSmall: where one of them throws after that, nothing has begun, and AddInFlight does
+  // not throw. Returns the index of the next ticket.
+  size_t Reserve() { return in_flight_.Reserve(); }
   // Returns kInvalid when an operation of that name is in flight on this rank, when there is no such set, or when this
   // rank is not in it.
   Status Submit(const DescribedOperation& operation, Admission* admission);
   // Submits a known small operation whose result the caller may be able to take at once. Returns its name, whose set
   // lives until the result is taken; admission->set stays as it is. Returns null, and does nothing, for any other
-  // operation. Either the caller takes the result at once, or Keep follows, without a call in between that changes
-  // anything.
+  // operation. Either the caller takes the result at once, or AddInFlight follows, without a call in between that
+  // changes anything.
   Name* SubmitSmall(const DescribedOperation& operation, Admission* admission);
   // Prefetches the lines of the next use of a small operation that is not large.
   void PrefetchNext(const Name& name) const { in_flight_.PrefetchNext(name); }
   // The operation is in flight from now on, and gets its ticket.
-  void Keep(Name* name, Admission* admission) { in_flight_.AddToFlight(name, admission); }
+  void AddInFlight(Name* name, Admission* admission) { in_flight_.AddInFlight(name, admission); }
   // Notes that this rank cannot make a call, see RefusalOf: then it fails on all ranks that make it. Returns false, and
   // does nothing, where this rank has no turn to take: it is not in the set, or an operation of that name is in flight.
   bool Refuse(Description refusal);

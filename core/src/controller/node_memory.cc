@@ -73,7 +73,7 @@ ArrivalCounters::ArrivalCounters(std::byte* memory, int member, int member_count
 
 // Invariants 1 and 2 of ArrivalCounters.
 ArrivalCounters::Arrival ArrivalCounters::Arrive(int id, uint64_t generation, int sharers) {
-  FRD_FAILPOINT("board.arrive");
+  FRD_FAILPOINT("counters.arrive");
   GenerationAt(member_, id).store(generation, std::memory_order_relaxed);
   const uint64_t before = counters_[id].count.fetch_add(1);
   if ((before & kEvictedFlag) != 0) return {true, false};

@@ -18,7 +18,7 @@ bool AnyNegative(const std::vector<int64_t>& values) { return std::any_of(values
 
 // Returns false when the bytes of all tensors, or of a row of each, exceed 64 bits, so that TotalBytes is safe for any
 // decoded signature.
-bool CanBeCounted(const std::vector<TensorSpec>& tensors) {
+bool ElementCountsFit(const std::vector<TensorSpec>& tensors) {
   int64_t left_bytes = std::numeric_limits<int64_t>::max() / 2;
   for (const TensorSpec& tensor : tensors) {
     auto bytes = static_cast<int64_t>(SizeOf(tensor.dtype));
@@ -86,7 +86,7 @@ bool Description::IsValid() const {
   }
   if (signature.set < 0 || signature.tensors.empty() == CarriesTensors(signature.kind)) return false;
   if (AnyNegative(counts) || AnyNegative(signature.ranks)) return false;
-  return CanBeCounted(signature.tensors);
+  return ElementCountsFit(signature.tensors);
 }
 
 namespace {

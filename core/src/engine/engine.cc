@@ -228,9 +228,9 @@ void Engine::Allow(int64_t number) {
 }
 
 // A joined rank takes part in every operation without its program, so no rank waits for it for ever.
-std::optional<Engine::OnlyWaits> Engine::WhoOnlyWaits() const {
+std::optional<Engine::BlockedSnapshot> Engine::SnapshotBlocked() const {
   if (!operations_ || operations_->has_native_callers || operations_->has_deferred) return std::nullopt;
-  OnlyWaits waits;
+  BlockedSnapshot waits;
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);
     waits.entered = operations_->entered;

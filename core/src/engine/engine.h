@@ -73,29 +73,29 @@ class Engine {
   bool Wait(const OperationPtr& operation, int64_t limit_ms);
 
   // Declares that its thread does nothing but wait for the operation while this lives.
-  class OnlyWaiting {
+  class BlockedScope {
    public:
     // If there is no memory, a deadlock may be found only by its deadline.
-    OnlyWaiting(Engine* engine, const OperationPtr& operation) : engine_(engine) {
+    BlockedScope(Engine* engine, const OperationPtr& operation) : engine_(engine) {
       try {
         engine_->operations_->blocked.Add(operation);
       } catch (const std::bad_alloc&) {
       }
     }
-    ~OnlyWaiting() { engine_->operations_->blocked.Remove(); }
-    OnlyWaiting(const OnlyWaiting&) = delete;
-    OnlyWaiting& operator=(const OnlyWaiting&) = delete;
+    ~BlockedScope() { engine_->operations_->blocked.Remove(); }
+    BlockedScope(const BlockedScope&) = delete;
+    BlockedScope& operator=(const BlockedScope&) = delete;
 
    private:
     Engine* const engine_;
   };
-  // The operations of all OnlyWaiting threads, and Operations::entered at that time. nullopt if another thread may
-  // submit through the C interface, or if one of the operations can end without any rank's program.
-  struct OnlyWaits {
+  // The operations of all threads in a BlockedScope, and Operations::entered at that time. nullopt if another thread
+  // may submit through the C interface, or if one of the operations can end without any rank's program.
+  struct BlockedSnapshot {
     uint64_t entered = 0;
-    Blocked::Threads threads;
+    BlockedThreads::Threads threads;
   };
-  std::optional<OnlyWaits> WhoOnlyWaits() const;
+  std::optional<BlockedSnapshot> SnapshotBlocked() const;
   DiagnosisChannel* diagnosis() { return operations_ ? &operations_->diagnosis : nullptr; }  // null in a world of one
   // See Operations::has_native_callers.
   void NoteNativeCaller() {

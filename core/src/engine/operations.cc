@@ -179,7 +179,7 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
     std::lock_guard<std::mutex> lock(mutex);
     if (is_broken || (join && !operation->deferred())) return RefuseAfter(this, *operation);
     if (may_have_slots) operation->SetSlotTensors();
-    by_ticket.MakeRoom(negotiation.MakeRoom());
+    by_ticket.Reserve(negotiation.Reserve());
     FRD_RETURN_IF_ERROR(negotiation.Submit(*operation, &admission));
     ++entered;
     CountBytes(size_bytes);
@@ -229,7 +229,7 @@ bool Operations::EnterBorrowed(const RequestView& request, std::string_view name
     operation = spare ? std::move(spare) : std::make_shared<Operation>();
     operation->Borrow(request, name, sequence_number);
     Admission& admission = operation->admission;
-    by_ticket.MakeRoom(negotiation.MakeRoom());
+    by_ticket.Reserve(negotiation.Reserve());
     Name* const known = negotiation.SubmitSmall(*operation, &admission);
     if (known == nullptr) {
       spare = std::move(operation);
@@ -248,7 +248,7 @@ bool Operations::EnterBorrowed(const RequestView& request, std::string_view name
       if (record != nullptr) record->End(admission.large ? Ticks() : record->submitted.load(std::memory_order_relaxed));
       spare = std::move(operation);
     } else {
-      negotiation.Keep(known, &admission);
+      negotiation.AddInFlight(known, &admission);
       try {
         operation->Own();
       } catch (const std::exception&) {

@@ -35,30 +35,30 @@ namespace farandole {
 // Operations by ticket. One thread at a time.
 class OperationsByTicket {
  public:
-  // Empties and, if needed, allocates the place, so that Insert does not throw.
-  void MakeRoom(size_t place) {
-    if (place >= operations_.size()) operations_.resize(place + 1);
-    // The negotiation has reused the place, but the driver has not taken its former operation yet.
-    if (OperationPtr& before = operations_[place]) late_[before->admission.ticket] = std::move(before);
+  // Empties and, if needed, allocates the slot at the index, so that Insert does not throw.
+  void Reserve(size_t index) {
+    if (index >= operations_.size()) operations_.resize(index + 1);
+    // The negotiation has reused the index, but the driver has not taken its former operation yet.
+    if (OperationPtr& before = operations_[index]) late_[before->admission.ticket] = std::move(before);
   }
-  // REQUIRES: MakeRoom was called for the place of its ticket.
+  // REQUIRES: Reserve was called for the index of its ticket.
   void Insert(const OperationPtr& operation) {
-    operations_[PlaceOf(operation->admission.ticket)] = operation;
+    operations_[IndexOf(operation->admission.ticket)] = operation;
     ++count_;
   }
   // Returns null if the operation has been taken.
   Operation* Find(Ticket ticket) const {
-    const size_t place = PlaceOf(ticket);
-    if (IsAt(place, ticket)) return operations_[place].get();
+    const size_t index = IndexOf(ticket);
+    if (IsAt(index, ticket)) return operations_[index].get();
     const auto found = late_.find(ticket);
     return found != late_.end() ? found->second.get() : nullptr;
   }
   // Removes and returns the operation, or returns null.
   OperationPtr Take(Ticket ticket) {
-    const size_t place = PlaceOf(ticket);
-    if (!IsAt(place, ticket)) return TakeLate(ticket);
+    const size_t index = IndexOf(ticket);
+    if (!IsAt(index, ticket)) return TakeLate(ticket);
     --count_;
-    return std::move(operations_[place]);
+    return std::move(operations_[index]);
   }
   std::vector<OperationPtr> All() const {
     std::vector<OperationPtr> all;
@@ -71,8 +71,8 @@ class OperationsByTicket {
   bool empty() const { return count_ == 0; }
 
  private:
-  bool IsAt(size_t place, Ticket ticket) const {
-    return place < operations_.size() && operations_[place] && operations_[place]->admission.ticket == ticket;
+  bool IsAt(size_t index, Ticket ticket) const {
+    return index < operations_.size() && operations_[index] && operations_[index]->admission.ticket == ticket;
   }
   OperationPtr TakeLate(Ticket ticket) {
     const auto found = late_.find(ticket);
@@ -83,7 +83,7 @@ class OperationsByTicket {
     return operation;
   }
 
-  std::vector<OperationPtr> operations_;  // by place
+  std::vector<OperationPtr> operations_;  // by index
   std::unordered_map<Ticket, OperationPtr> late_;
   size_t count_ = 0;
 };
@@ -197,7 +197,7 @@ struct Operations {
   OperationPtr spare;
   WaitList waiting;
 
-  Blocked blocked;
+  BlockedThreads blocked;
   DiagnosisChannel diagnosis;
   // Threads submit through the C interface, perhaps a framework's: nobody knows what else they may call.
   std::atomic<bool> has_native_callers{false};

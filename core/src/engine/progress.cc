@@ -48,7 +48,7 @@ void EnterInvited(Operations* operations, const Negotiation::Event& event) {
   operation->backend = event.description.signature.backend;
   std::lock_guard<std::mutex> lock(operations->mutex);
   if (operations->is_broken) return;
-  operations->by_ticket.MakeRoom(PlaceOf(event.items[0].ticket));
+  operations->by_ticket.Reserve(IndexOf(event.items[0].ticket));
   operation->admission.ticket = event.items[0].ticket;
   operation->admission.set = event.set;
   operations->Begin(operation.get(), Operation::State::kSubmitted);

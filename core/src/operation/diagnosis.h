@@ -124,7 +124,7 @@ void SetStackSignal(int signal, int descriptor);
 std::string StacksBySignal();
 
 // The threads of the program that do nothing but wait for an operation.
-class Blocked {
+class BlockedThreads {
  public:
   using Threads = std::map<uint64_t, OperationPtr>;  // by pthread_self
 

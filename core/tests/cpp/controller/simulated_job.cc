@@ -327,17 +327,17 @@ bool SimulatedJob::DeliverEarly(int r) {
 
 bool SimulatedJob::DeliverEarlyFrom(int from, int to) {
   Rank& rank = *ranks_[static_cast<size_t>(to)];
-  std::deque<Parcel>& queue = puts_[{from, to}];
+  std::deque<EarlyMessage>& queue = early_messages_[{from, to}];
   if (rank.gone || rank.paused || queue.empty()) return false;
-  const Parcel parcel = std::move(queue.front());
+  const EarlyMessage message = std::move(queue.front());
   queue.pop_front();
-  const auto means = [&parcel](const auto& each) {
+  const auto means = [&message](const auto& each) {
     const Admission& admission = each.second->admission;
-    return admission.early && admission.serial == parcel.tag.serial && admission.generation() == parcel.tag.operation;
+    return admission.early && admission.serial == message.tag.serial && admission.generation() == message.tag.operation;
   };
   const bool wanted = std::any_of(rank.in_flight.begin(), rank.in_flight.end(), means);
-  if (wanted || rank.negotiation.WantsMessage(parcel.tag))
-    rank.early[{parcel.tag.serial, parcel.tag.operation, from}] = parcel.data;
+  if (wanted || rank.negotiation.WantsMessage(message.tag))
+    rank.early[{message.tag.serial, message.tag.operation, from}] = message.data;
   return true;
 }
 

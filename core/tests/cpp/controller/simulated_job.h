@@ -84,7 +84,7 @@ class SimulatedJob {
   struct Operation;
   struct Work;
   struct Rank;
-  struct Parcel {
+  struct EarlyMessage {
     MessageTag tag;
     std::vector<int64_t> data;  // empty: it is announced
   };
@@ -172,8 +172,8 @@ class SimulatedJob {
   std::vector<std::unique_ptr<Pages>> memories_;  // by node
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::deque<Bytes>> to_rank_, to_coordinator_;
-  std::map<std::pair<int, int>, std::deque<Parcel>> puts_;  // by sender and receiver
-  std::map<std::pair<uint64_t, int>, Call> calls_;          // by tag and rank, of all runs
+  std::map<std::pair<int, int>, std::deque<EarlyMessage>> early_messages_;  // by sender and receiver
+  std::map<std::pair<uint64_t, int>, Call> calls_;                          // by tag and rank, of all runs
   Time time_ = Time::kNever;
   int pool_size_ = 4;
   size_t messages_ = 0, descriptions_ = 0;

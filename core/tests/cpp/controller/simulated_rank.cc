@@ -149,7 +149,7 @@ bool SimulatedJob::EnterCall(Rank* rank, const std::shared_ptr<Operation>& opera
   } else if (is_ready && random_() % 2 == 0 && ReduceLarge(rank, operation.get())) {
     Finish(rank, *operation, Status::Ok());
   } else {
-    rank->negotiation.Keep(name, &admission);
+    rank->negotiation.AddInFlight(name, &admission);
     rank->in_flight[admission.ticket] = operation;
   }
   Collect(rank->number);
@@ -269,7 +269,7 @@ void SimulatedJob::SendToOthers(int r, const Operation& operation) {
   for (int g = 0; g < admission.set->layout.node_count(); ++g) {
     const int other = admission.set->LeaderOf(g);
     if (other == r) continue;
-    std::deque<Parcel>& queue = puts_[{r, other}];
+    std::deque<EarlyMessage>& queue = early_messages_[{r, other}];
     if (random_() % 4 == 0) queue.push_back({TagOf(admission), {}});
     queue.push_back({TagOf(admission), data});
   }

@@ -50,7 +50,7 @@ struct Place {
   const char* failpoint;
 };
 
-constexpr const char* kInNode[] = {"board.arrive", "native.write", "native.make", "native.combine", "native.finish"};
+constexpr const char* kInNode[] = {"counters.arrive", "native.write", "native.make", "native.combine", "native.finish"};
 constexpr const char* kSmall[] = {"slots.write", "slots.reduce"};  // where all ranks are one node
 constexpr const char* kBetween[] = {"native.exchange", "run.reduce", "link.send", "link.recv"};
 constexpr const char* kEarly[] = {"early.send", "early.recv"};
@@ -66,7 +66,7 @@ std::vector<Place> Places() {
   for (const char* point : kEarly) places.push_back({{1, 2}, point});
   for (const char* point : kEarlyInNode) places.push_back({{1, 2}, point});
   places.push_back({{2, 1}, "slots.write"});
-  for (const char* point : {"board.arrive", "native.finish"}) places.push_back({{1, 1}, point});
+  for (const char* point : {"counters.arrive", "native.finish"}) places.push_back({{1, 1}, point});
   return places;
 }
 
