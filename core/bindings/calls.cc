@@ -3,10 +3,11 @@
 //   submit_one, run_one   called for every gradient
 //   prepare               reads once from Python's objects what run_one reads in each call; returns a Persistent
 //   carry                 run_one for a library that Farandole carries, such as torch.distributed: takes the place of a
-//                         method of a process group. The frames of a function in Python would take 0.4 us
+//                         method of a process group. The frames of a function in Python would take longer than the
+//                         operation
 //
-// A small operation takes the core 0.3 us, and pybind11 five times that to convert a call's twelve arguments and to
-// make the handle. So these functions are written against Python's C interface.
+// pybind11 takes several times as long as a small operation to convert a call's twelve arguments and to make the
+// handle. So these functions are written against Python's C interface.
 #include "bindings/bindings.h"
 
 #include <structmember.h>

@@ -15,7 +15,7 @@ constexpr size_t kHeaderBytes = sizeof(FrameHeader);
 // The most bytes of one system call, so that sending and receiving alternate.
 constexpr size_t kMaxBytesPerCall = kHeaderBytes + (512 << 10);
 // Short messages share a system call up to this size. Longer ones go one by one, so that this rank receives and reduces
-// in between, which made an allreduce between two hosts of two ranks faster by a fifth.
+// in between (docs/benchmarks/tcp.md#messages-in-one-call).
 constexpr size_t kGatheredBytes = 16 << 10;
 constexpr size_t kReadAheadBuffer = 8 << 10;  // for messages behind the expected one
 constexpr size_t kMaxPieces = 16;
