@@ -58,7 +58,7 @@ FAULTS = [
         path="core/src/transport/socket_io.cc",
         before="recvmsg(fd, &passing.message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);",
         after="recvmsg(fd, &passing.message, MSG_DONTWAIT);",
-        found_by="cpp ArriveInOrderWithTheirPayloadAndCloseOnExec",
+        found_by="cpp ArriveInOrderAndCloseOnExec",
     ),
     Fault(
         name="received shared memory need not be sealed",
