@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -36,6 +37,21 @@ def asked(channel: socket.socket) -> tuple[bytes, str]:
     """The next call of a rank, and its mark."""
     message = hear(channel)
     return bytes(hear_bytes(channel, message["size"])), message["mark"]
+
+
+def test_a_rank_is_accepted_after_an_accept_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    accept, failures = socket.socket.accept, [OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+
+    def accept_second(listener: socket.socket) -> tuple[socket.socket, Any]:
+        if failures:
+            raise failures.pop()
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", accept_second)
+    actor = Actor()
+    with rank(actor, 4):
+        assert actor.await_ranks([4], 5)
+    assert not failures
 
 
 def test_calls_go_to_their_rank_and_an_end_is_noticed() -> None:

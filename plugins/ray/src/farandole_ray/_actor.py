@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import socket
 import threading
+import time
 from typing import Any
 
 from farandole import FarandoleError
@@ -16,6 +17,7 @@ from farandole.engine import Invitation, hear, hear_bytes, is_ours, result_in, s
 
 from farandole_ray import _environment
 
+_AGAIN_SECONDS = 0.1  # after a connection that could not be accepted
 GONE = b""  # in the place of an outcome: the rank has ended before
 
 
@@ -51,7 +53,11 @@ class Actor:
 
     def _accept(self) -> None:
         while True:
-            rank, _ = self._listener.accept()
+            try:
+                rank, _ = self._listener.accept()
+            except OSError:  # no descriptor is left, for instance
+                time.sleep(_AGAIN_SECONDS)
+                continue
             threading.Thread(target=self._welcome, args=(rank,), daemon=True).start()
 
     def _welcome(self, rank: socket.socket) -> None:
