@@ -234,3 +234,22 @@ def test_programs_read_events_and_not_sentences() -> None:
     assert [each.path for each in files if not each.path.startswith(LAUNCH) and re.search(looks, each.text)] == []
     assert re.search(looks, 'x = re.compile(r"farandole: rank (\\d+) on ")')
     assert re.search(looks, 'x.startswith("farandole: ")')
+
+
+def test_a_rank_on_another_host_is_few_modules_away_from_the_command() -> None:
+    page = (ROOT / "docs/design/launcher.md").read_text()
+    table = page.partition("runs through these modules")[2].partition("\nOthers only compute")[0]
+    modules = set(re.findall(r"`([a-z_/]+)`", table))
+    assert 8 < len(modules) <= 12, modules
+    assert [each for each in modules if not (ROOT / f"core/python/farandole/launch/{each}.py").is_file()] == []
+
+
+def test_classes_of_the_launcher_inherit_once() -> None:
+    bases: dict[str, list[str]] = {}
+    for source in python_sources():
+        if source.path.startswith(LAUNCH):
+            for node in ast.walk(ast.parse(source.text)):
+                if isinstance(node, ast.ClassDef):
+                    bases[node.name] = [ast.unparse(each) for each in node.bases]
+    deep = [name for name, of in bases.items() if any(set(bases.get(each, ())) & bases.keys() for each in of)]
+    assert deep == []

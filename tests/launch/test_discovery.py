@@ -18,8 +18,9 @@ from farandole.launch.discovery.choice import await_hosts
 from farandole.launch.discovery.host_query import WELL_SECONDS, Complaints, HostQuery, Trouble
 from farandole.launch.discovery.host_states import HostStates
 from farandole.launch.discovery.source import Asking, Source
-from farandole.launch.hosts import HostList, HostSlots, JobError, one_name_here, parse_hosts
+from farandole.launch.hosts import HostList, HostSlots, one_name_here, parse_hosts
 from farandole.launch.rank_slots import Backoff
+from farandole.launch.spec import SpecError
 
 
 def answer(asking: Asking, *outputs: str) -> list[tuple[str, int]]:
@@ -49,7 +50,7 @@ def test_a_script_prints_hosts_with_and_without_slots() -> None:
 def test_nonsense_is_refused_with_the_name_of_the_script(nonsense: str) -> None:
     asking = source.script("./list me", None).ask()
     next(asking)
-    with pytest.raises(JobError, match=r"--host-discovery-script ./list me") as error:
+    with pytest.raises(SpecError, match=r"--host-discovery-script ./list me") as error:
         asking.send(nonsense)
     assert "\x1b" not in str(error.value) and "\n" not in str(error.value)
 
@@ -69,7 +70,7 @@ def test_a_service_counts_a_host_of_two_kinds_of_addresses_once() -> None:
     for nonsense in ("", "nobody STREAM"):
         asking = source.service("train", 1).ask()
         next(asking)
-        with pytest.raises(JobError, match="--host-discovery-service train"):
+        with pytest.raises(SpecError, match="--host-discovery-service train"):
             asking.send(nonsense)
 
 
@@ -86,7 +87,7 @@ def test_slurm_tells_the_nodes_that_the_allocation_has_now() -> None:
     assert answer(found.ask(), JOB, "a1\na2\nb1\n") == [("a1", 4), ("a2", 2), ("b1", 4)]
     asking = found.ask()
     next(asking)
-    with pytest.raises(JobError, match="Slurm's allocation 7 has no nodes"):
+    with pytest.raises(SpecError, match="Slurm's allocation 7 has no nodes"):
         asking.send("JobId=7 NodeList=(null)")
     assert source.slurm({}, None, None) is None
 
@@ -228,7 +229,7 @@ def test_enough_hosts_are_waited_for(tmp_path: Path) -> None:
 )
 def test_too_few_hosts_are_an_error_at_last(command: str, words: str) -> None:
     found = Source("s", source.script(command, None).ask, every_s=0.01)
-    with pytest.raises(JobError, match=words):
+    with pytest.raises(SpecError, match=words):
         await_hosts(found, os.environ, 3, 0.3, lambda _: None)
 
 
@@ -239,7 +240,9 @@ def test_a_script_that_cannot_be_run_is_an_error_at_once(tmp_path: Path, code: i
         script.write_text("echo h1:3\n")
     told: list[str] = []
     remedy = "give the path of a command" if code == 127 else r"make it executable \(chmod \+x\)"
-    with pytest.raises(JobError, match=rf"^--host-discovery-script {script} ended with exit code {code}: .*; {remedy}"):
+    with pytest.raises(
+        SpecError, match=rf"^--host-discovery-script {script} ended with exit code {code}: .*; {remedy}"
+    ):
         await_hosts(source.script(str(script), None), os.environ, 1, 600.0, told.append)
     assert not told
 

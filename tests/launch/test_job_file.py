@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from farandole.launch import job_file, job_file_checks
-from farandole.launch.files import FileError
-from farandole.launch.hosts import HostList, HostSlots, JobError
+from farandole.launch.hosts import HostList, HostSlots
 from farandole.launch.job_file import JobFile, Resources, parse, read
 from farandole.launch.job_file_checks import Machine
+from farandole.launch.spec import SpecError
 
 GIB = 1 << 30
 
@@ -209,11 +209,11 @@ WRONG = {
 
 @pytest.mark.parametrize(("text", "said"), WRONG.items(), ids=lambda text: ascii(text)[:50])
 def test_a_wrong_file_is_one_sentence(text: str, said: str) -> None:
-    began = time.monotonic()
-    with pytest.raises(FileError) as caught:
+    began = time.process_time()
+    with pytest.raises(SpecError) as caught:
         parse(text, "j")
     assert str(caught.value).startswith("j") and said in str(caught.value), caught.value
-    assert time.monotonic() - began < 10.0
+    assert time.process_time() - began < 10.0
 
 
 def test_a_bomb_of_aliases_costs_nothing() -> None:
@@ -231,13 +231,13 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         tmp_path / "binary": "line 2: it must be UTF-8",
     }
     for path, said in cases.items():
-        with pytest.raises(FileError, match=said):
+        with pytest.raises(SpecError, match=said):
             read(path)
 
 
 def test_a_missing_parser_of_yaml_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(FileError, match=r"^j is YAML, which needs PyYAML: .* -m pip install pyyaml\.$"):
+    with pytest.raises(SpecError, match=r"^j is YAML, which needs PyYAML: .* -m pip install pyyaml\.$"):
         parse("project: a\n", "j")
 
 
@@ -274,7 +274,7 @@ def test_one_of_several_distributions_is_enough() -> None:
 
 def test_hosts_are_needed_for_more_gpus_than_are_here() -> None:
     file = file_with(32, 4, gpus=4)
-    with pytest.raises(JobError, match=r"asks for 128 GPUs on 32 workers, and this machine has 4; name the hosts: -H"):
+    with pytest.raises(SpecError, match=r"asks for 128 GPUs on 32 workers, and this machine has 4; name the hosts: -H"):
         job_file_checks.hosts_of(file, None, None, 4, dry_run=False)
     plan = job_file_checks.hosts_of(file, "128", None, 4, dry_run=True)
     assert (
@@ -288,10 +288,10 @@ def test_hosts_are_needed_for_more_gpus_than_are_here() -> None:
 
 
 def test_a_number_of_ranks_that_contradicts_the_file_is_told() -> None:
-    with pytest.raises(JobError, match=r"-np 4 contradicts j, which asks for 128 ranks \(32 workers with 4 processes"):
+    with pytest.raises(SpecError, match=r"-np 4 contradicts j, which asks for 128 ranks \(32 workers with 4 processes"):
         job_file_checks.hosts_of(file_with(32, 4), "4", None, 0, dry_run=True)
     listed = HostList((HostSlots("h1", 4),), "-H h1:4")
-    with pytest.raises(JobError, match=r"j asks for 128 ranks .* but -H h1:4 has 4 slots; list more slots"):
+    with pytest.raises(SpecError, match=r"j asks for 128 ranks .* but -H h1:4 has 4 slots; list more slots"):
         job_file_checks.hosts_of(file_with(32, 4), None, listed, 0, dry_run=False)
     assert job_file_checks.hosts_of(file_with(4, 1), "4", listed, 0, dry_run=False) == listed
 
@@ -456,7 +456,7 @@ def test_a_parameter_of_several_values_has_no_effect_unless_a_line_needs_one(val
     assert file.variables == {} and file.notes == (
         "j, line 3: train.parameters.lr has no effect; write one value, and start one job for each.",
     )
-    with pytest.raises(FileError, match=r"^j, line 3: train.parameters.lr is to be searched, and a job has one value"):
+    with pytest.raises(SpecError, match=r"^j, line 3: train.parameters.lr is to be searched, and a job has one value"):
         with_parameters(f"{{lr: {values}}}")
 
 
@@ -471,7 +471,7 @@ def test_a_parameter_of_several_values_has_no_effect_unless_a_line_needs_one(val
     ],
 )
 def test_mistakes_in_parameters_are_one_sentence(parameters: str, said: str) -> None:
-    with pytest.raises(FileError) as caught:
+    with pytest.raises(SpecError) as caught:
         with_parameters(parameters)
     assert said in str(caught.value) and str(caught.value).startswith("j, line 3: ")
 
@@ -481,7 +481,7 @@ def test_programs_for_riseml_find_its_variables() -> None:
     made = job_file_checks.variables(file, {"LR": "0.1"}, "/work", 1.5)
     assert made == {"OUTPUT_DIR": "/work", "EXPERIMENT_ID": "19700101-000001-500"}
     assert job_file_checks.variables(file, {"OUTPUT_DIR": "/o", "EXPERIMENT_ID": "4"}, "/work", 1.5) == {"LR": "0.1"}
-    with pytest.raises(JobError, match=r"^j: the parameter lr, '0.1', becomes the variable LR, which the env"):
+    with pytest.raises(SpecError, match=r"^j: the parameter lr, '0.1', becomes the variable LR, which the env"):
         job_file_checks.variables(file, {"LR": "0.2"}, "/work", 1.5)
 
 

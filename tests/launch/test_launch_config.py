@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from farandole.launch import config_file
-from farandole.launch.config_file import BOOL, COUNT_OR_TEXT, NUMBER, TEXT, TEXTS, Config, ConfigError, read
+from farandole.launch.config_file import Config, read
+from farandole.launch.spec import SpecError, leaves_by_name
 
-KINDS = {"num-proc": COUNT_OR_TEXT, "hosts": TEXT, "verbose": BOOL, "env": TEXTS, "start-timeout": NUMBER}
-KINDS |= {"timeline-filename": TEXT, "timeline-mark-cycles": BOOL, "timestamp": BOOL}
+NAMES = "num_proc hosts verbose env start_timeout timeline_filename timeline_mark_cycles timestamp".split()
+KNOWN = {name.replace("_", "-"): leaves_by_name()[name][1] for name in NAMES}
 
 
 @pytest.fixture
@@ -27,10 +28,10 @@ def file_of(tmp_path: Path) -> Callable[[str, str], Path]:
 
 def test_toml_has_the_options_in_its_table_run(file_of: Callable) -> None:
     text = '[run]\nnum-proc = 4\nhosts = "h1:4"\nverbose = true\nenv = ["A=1", "B"]\nstart-timeout = 2.5\n'
-    assert read(file_of("run.toml", text), KINDS) == Config(
+    assert read(file_of("run.toml", text), KNOWN) == Config(
         {"num-proc": 4, "hosts": "h1:4", "verbose": True, "env": ["A=1", "B"], "start-timeout": 2.5}
     )
-    assert read(file_of("run.toml", ""), KINDS) == Config()
+    assert read(file_of("run.toml", ""), KNOWN) == Config()
 
 
 def test_yaml_is_horovodruns(file_of: Callable) -> None:
@@ -40,7 +41,7 @@ def test_yaml_is_horovodruns(file_of: Callable) -> None:
         "stall_check:\n  enabled: true\n  warning_time_seconds: 20\n  shutdown_time_seconds: 0\n"
         "library_options:\n  gloo_timeout_seconds: 9\nlogging:\n  level: FATAL\n  with_timestamp: true\n"
     )
-    assert read(file_of("horovod.yaml", text), KINDS) == Config(
+    assert read(file_of("horovod.yaml", text), KNOWN) == Config(
         {"timeline-filename": "t.json", "timeline-mark-cycles": True, "start-timeout": 9, "timestamp": True},
         {
             "FARANDOLE_FUSION_THRESHOLD": "524288",
@@ -54,7 +55,7 @@ def test_yaml_is_horovodruns(file_of: Callable) -> None:
 
 def test_a_check_that_is_off_warns_never(file_of: Callable) -> None:
     text = "stall_check:\n  enabled: false\n  warning_time_seconds: 20\n"
-    assert read(file_of("h.yml", text), KINDS).settings == {"FARANDOLE_WARN_AFTER": "31536000"}
+    assert read(file_of("h.yml", text), KNOWN).settings == {"FARANDOLE_WARN_AFTER": "31536000"}
 
 
 WRONG = {
@@ -104,8 +105,8 @@ WRONG = {
 )
 def test_a_wrong_file_is_told(file_of: Callable, name: str, text: str, said: str) -> None:
     path = file_of(name, text)
-    with pytest.raises(ConfigError) as caught:
-        read(path, KINDS)
+    with pytest.raises(SpecError) as caught:
+        read(path, KNOWN)
     assert str(caught.value).startswith(f"--config-file {path}") and said in str(caught.value), caught.value
 
 
@@ -114,14 +115,14 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     cases = {tmp_path: "Is a directory", tmp_path / "none.toml": "No such file", Path("a\0b"): "null"}
     cases |= {Path("/dev/zero"): "more than 1 MiB", tmp_path / "latin.toml": "line 2: it must be UTF-8"}
     for path, said in cases.items():
-        with pytest.raises(ConfigError, match=said):
-            read(path, KINDS)
+        with pytest.raises(SpecError, match=said):
+            read(path, KNOWN)
 
 
 def test_a_missing_parser_of_yaml_is_told(file_of: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(ConfigError, match=r"needs PyYAML: .* -m pip install pyyaml, or write TOML"):
-        config_file.read(file_of("a.yaml", "params:\n"), KINDS)
+    with pytest.raises(SpecError, match=r"needs PyYAML: .* -m pip install pyyaml, or write TOML"):
+        config_file.read(file_of("a.yaml", "params:\n"), KNOWN)
 
 
 # ---- As a command ----------------------------------------------------------------------------------------------------
@@ -181,10 +182,10 @@ def test_settings_in_the_environment_precede_a_file(run: Callable, file_of: Call
         ("[run]\nnum-proc = -4\n", "-np must be a positive whole number, not '-4'"),
         ("[run]\nbind-to = 'numa'\n", "numa"),
         ("[run]\nssh-port = 70000\n", "70000"),
-        ("[run]\nssh-port = '22'\n", "ssh-port must be a whole number, not '22'"),
+        ("[run]\nssh-port = '22'\n", "ssh-port must be a whole number from 1 to 65535, not '22'"),
         ("[run]\nhosts = '$(touch x)'\n", "-H: '$(touch x)' is no name of a host"),
         ('[run]\npython = "a\\u001b"\n', "--python names the interpreter"),
-        ('[run]\nhostfile = "a\\u0000b"\n', "hostfile must be a text, not 'a\\x00b'"),
+        ('[run]\nhostfile = "a\\u0000b"\n', "hostfile must be the name of a file, not 'a\\x00b'"),
     ],
 )
 def test_a_wrong_file_is_one_sentence_and_exit_code_2(run: Callable, file_of: Callable, text: str, said: str) -> None:

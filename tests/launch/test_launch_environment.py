@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from farandole.launch import environment
 from farandole.launch.placement import Placement
+from farandole.launch.spec import SpecError
 
 PLACE = Placement(3, 8, "localhost", 1, 2, 3, 4)
 PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
@@ -111,18 +112,18 @@ def test_given_variables_have_their_value_or_that_of_the_launcher() -> None:
     given = environment.given_variables(["A=1=2", "B", "C=", "A=3"], {"B": "x\ny", "D": "4"})
     assert given == {"A": "3", "B": "x\ny", "C": ""}
     for text, said in {"D": "no such variable here", "SIZE\0=1": "-x wants NAME", "A=\0": "NUL"}.items():
-        with pytest.raises(environment.SettingError, match=said):
+        with pytest.raises(SpecError, match=said):
             environment.given_variables([text], {})
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "nan", "inf", ""])
 def test_a_grace_that_makes_no_sense_is_refused(text: str) -> None:
-    with pytest.raises(environment.SettingError, match="FARANDOLE_GRACE_SECONDS"):
+    with pytest.raises(SpecError, match="FARANDOLE_GRACE_SECONDS"):
         environment.settings({"FARANDOLE_GRACE_SECONDS": text})
 
 
 def test_a_silence_timeout_that_every_rank_would_refuse_is_refused() -> None:
-    with pytest.raises(environment.SettingError, match=r"FARANDOLE_SILENCE_TIMEOUT='0' .*from 1 to 86400"):
+    with pytest.raises(SpecError, match=r"FARANDOLE_SILENCE_TIMEOUT='0' .*from 1 to 86400"):
         environment.silence_s({"FARANDOLE_SILENCE_TIMEOUT": "0"})
     assert environment.silence_s({"FARANDOLE_SILENCE_TIMEOUT": "20"}) == 20.0
     assert environment.silence_s({}) == 4.0
@@ -130,7 +131,7 @@ def test_a_silence_timeout_that_every_rank_would_refuse_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["nonsense", "native,native", "native,,gloo", "native;mpi"])
 def test_a_list_of_backends_that_every_rank_would_refuse_is_refused(text: str) -> None:
-    with pytest.raises(environment.SettingError, match=r"allowed: .*native"):
+    with pytest.raises(SpecError, match=r"allowed: .*native"):
         environment.check_backends({"FARANDOLE_BACKEND": text})
 
 

@@ -1,48 +1,8 @@
-"""The launcher answers options and settings of horovodrun in one sentence."""
+"""The launcher answers settings of Horovod in one sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-
-import pytest
-from farandole.launch import horovod
-
-WITH_VALUE = frozenset({"-np", "-H"})
-
-
-@pytest.mark.parametrize(
-    ("flag", "words"),
-    [
-        ("--gloo", "--backend gloo"),
-        ("--mpi", "mpirun -np N python train.py"),
-        ("--check-build", "farandole doctor"),
-        ("-cb", "farandole doctor"),
-        ("--network-interface", "--network-interfaces NAME"),
-        ("--fusion-threshold-mb=64", "FARANDOLE_FUSION_THRESHOLD"),
-        ("--output-filename", "--output-dir DIR"),
-        ("--autotune", "leave it out"),
-    ],
-)
-def test_an_option_has_an_answer(run: Callable, flag: str, words: str) -> None:
-    result = run("-np", 2, flag, "22", "python", "train.py")
-    assert (result.code, result.out) == (2, "")
-    (line,) = result.err.splitlines()
-    assert line.startswith(f"farandole: {flag.partition('=')[0]} is an option of horovodrun; here: "), line
-    assert words in line
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["-np", "2", "python", "train.py", "--gloo"],  # the command's own
-        ["-np", "--gloo"],  # the value of -np, wrong as it is
-        ["-H", "localhost:2", "train.py"],
-        ["--", "--gloo"],
-        [],
-    ],
-)
-def test_only_options_before_the_command_are_judged(arguments: list[str]) -> None:
-    assert horovod.about_flags(arguments, WITH_VALUE) == ""
 
 
 def test_settings_are_translated_once(run: Callable) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from farandole.launch import environment, options
-from farandole.launch.hosts import JobError, is_local, parse_hostfile, parse_hosts, read_hostfile
+from farandole.launch.hosts import is_local, parse_hostfile, parse_hosts, read_hostfile
 from farandole.launch.messages import one_line
 from farandole.launch.options import HostOptions, host_options
 from farandole.launch.spec import JobSpec, SpecError
@@ -72,7 +72,7 @@ def test_a_file_of_hosts_for_open_mpi_is_understood() -> None:
     ],
 )
 def test_a_wrong_file_of_hosts_is_told_with_its_line(text: str, said: str) -> None:
-    with pytest.raises(JobError) as caught:
+    with pytest.raises(SpecError) as caught:
         parse_hostfile(text, "my/hosts")
     assert str(caught.value).startswith("--hostfile my/hosts") and said in str(caught.value)
 
@@ -81,13 +81,13 @@ def test_a_wrong_file_of_hosts_is_told_with_its_line(text: str, said: str) -> No
     "text", ["h1:2,h1:3", "h1,H1", "[fd00::1],[FD00:0::1]", "a@h1,b@h1", "1.2.3.4,[::ffff:1.2.3.4]"]
 )
 def test_a_host_that_is_listed_twice_is_refused(text: str) -> None:
-    with pytest.raises(JobError, match=r"^-H: host .* is listed twice; list it once"):
+    with pytest.raises(SpecError, match=r"^-H: host .* is listed twice; list it once"):
         parse_hosts(text)
 
 
 def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     for path, said in {tmp_path: "Is a directory", tmp_path / "none": "No such file", Path("/dev/zero"): "MiB"}.items():
-        with pytest.raises(JobError, match=f"--hostfile {path} .*{said}"):
+        with pytest.raises(SpecError, match=f"--hostfile {path} .*{said}"):
             read_hostfile(path)
 
 
@@ -129,10 +129,10 @@ def test_there_are_many_hostile_texts() -> None:
 @pytest.mark.parametrize("text", HOSTS, ids=lambda text: ascii(text)[:40])
 def test_a_hostile_host_is_refused_in_one_line(text: str) -> None:
     if text.strip(" ") not in ("", "h1"):  # spaces around an item are left out
-        refused(parse_hosts, f"{text}:2", JobError)
+        refused(parse_hosts, f"{text}:2", SpecError)
     alone = text.partition("#")[0].strip(" \t\r")
     if alone not in ("", "h1") and "\n" not in text:
-        refused(lambda line: parse_hostfile(line, "f"), f"{text} slots=2", JobError)
+        refused(lambda line: parse_hostfile(line, "f"), f"{text} slots=2", SpecError)
 
 
 def random_hosts() -> Iterator[str]:
@@ -145,7 +145,7 @@ def test_a_host_that_passes_has_safe_characters_only() -> None:
         for parse in (parse_hosts, lambda line: parse_hostfile(line, "f")):
             try:
                 passed |= {slots.host for slots in parse(text).slots}
-            except JobError as error:
+            except SpecError as error:
                 assert one_line(str(error)).isprintable()
     assert "h1" in passed
     for host in passed:
@@ -163,7 +163,7 @@ def test_a_hostile_variable_is_refused_in_one_line(text: str) -> None:
     for each in (f"{text}=1" if text != "a=b" else "=1", f"A{text}B"):
         name = each.partition("=")[0]
         if not (name.isidentifier() and name.isascii()):
-            refused(lambda given: environment.given_variables([given], {}), each, environment.SettingError)
+            refused(lambda given: environment.given_variables([given], {}), each, SpecError)
 
 
 @pytest.mark.parametrize("text", [each for each in PIECES if set(each) - SAFE], ids=lambda text: ascii(text)[:40])

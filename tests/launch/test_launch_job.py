@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 from farandole.launch.hosts import HostList, parse_hosts
-from farandole.launch.placement import HostSlots, JobError, Placement, place, plan
+from farandole.launch.placement import HostSlots, Placement, place, plan
+from farandole.launch.spec import SpecError
 
 NAMES = frozenset({"localhost", "127.0.0.1", "::1", "box", "box.example.org"})
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "", "1.5", "4 ", "+4", "٤", "99999999999"])
 def test_a_number_of_ranks_that_makes_no_sense_is_refused(text: str) -> None:
-    with pytest.raises(JobError, match="-np must be"):
+    with pytest.raises(SpecError, match="-np must be"):
         plan(text, None, NAMES)
 
 
@@ -31,9 +32,9 @@ def test_fewer_ranks_than_slots_are_fine() -> None:
 
 
 def test_more_ranks_than_slots_says_both_numbers_and_the_hosts() -> None:
-    with pytest.raises(JobError, match=r"-np 5 .* 4 slots of -H localhost:4 on 1 host: lower -np"):
+    with pytest.raises(SpecError, match=r"-np 5 .* 4 slots of -H localhost:4 on 1 host: lower -np"):
         plan("5", parse_hosts("localhost:4"), NAMES)
-    with pytest.raises(JobError, match=r"-np 5 .* 4 slots of -H h0:3,h1 on 2 hosts: lower -np"):
+    with pytest.raises(SpecError, match=r"-np 5 .* 4 slots of -H h0:3,h1 on 2 hosts: lower -np"):
         plan("5", parse_hosts("h0:3,h1"), NAMES)
 
 
@@ -55,7 +56,7 @@ def test_the_names_of_this_machine_are_one_host_where_the_first_stands() -> None
 
 
 def test_a_user_on_this_machine_is_refused() -> None:
-    with pytest.raises(JobError, match="bob@box is this machine"):
+    with pytest.raises(SpecError, match="bob@box is this machine"):
         hosts_of("bob@box:2")
 
 
@@ -67,7 +68,7 @@ def test_auto_means_all_slots_or_the_places_of_this_machine() -> None:
 def test_only_the_ranks_of_a_job_are_limited_not_the_slots() -> None:
     many = HostList((HostSlots("h0", 65536), HostSlots("h1", 1)), "-H ...")
     assert len(plan("2", many, NAMES)) == 2
-    with pytest.raises(JobError, match="offers 65537 slots, more than the 65536 ranks"):
+    with pytest.raises(SpecError, match="offers 65537 slots, more than the 65536 ranks"):
         plan(None, many, NAMES)
 
 
@@ -78,7 +79,7 @@ def test_the_largest_plan_places_every_rank() -> None:
 
 
 def test_neither_option_says_how_to_start() -> None:
-    with pytest.raises(JobError, match="farandole run -np 4"):
+    with pytest.raises(SpecError, match="farandole run -np 4"):
         plan(None, None, NAMES)
 
 

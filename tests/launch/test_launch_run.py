@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from farandole.launch import local
-from farandole.launch.placement import JobError
+from farandole.launch.spec import SpecError
 
 
 def test_all_ranks_well_is_exit_code_0_and_silence(run: Callable) -> None:
@@ -188,7 +188,7 @@ def test_more_ranks_than_cores_is_said_only_when_asked_for(run: Callable) -> Non
 )
 def test_a_program_on_stdin_is_for_one_rank(command: str, is_refused: bool) -> None:
     local.check_program(command.split(), 1)
-    with pytest.raises(JobError, match="from stdin, which only rank 0 gets") if is_refused else nullcontext():
+    with pytest.raises(SpecError, match="from stdin, which only rank 0 gets") if is_refused else nullcontext():
         local.check_program(command.split(), 2)
 
 

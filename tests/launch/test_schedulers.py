@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from farandole.launch import schedulers
 from farandole.launch.head import ssh
-from farandole.launch.hosts import HostSlots, JobError
+from farandole.launch.hosts import HostSlots
 from farandole.launch.options import HostOptions
 from farandole.launch.schedulers import flux
+from farandole.launch.spec import SpecError
 
 LSF = {"LSB_JOBID": "101", "LSB_MCPU_HOSTS": "h1 2 h2 1", "LSB_HOSTS": "h1 h1 h2", "LSB_DJOB_NUMPROC": "3"}
 PBS = {"PBS_JOBID": "7.server", "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_TASKNUM": "1", "PBS_NODENUM": "0"}
@@ -123,7 +124,7 @@ def test_lists_of_hosts_of_flux_are_expanded(text: str, names: list[str]) -> Non
     "text", ["", "{}", '{"execution": {"R_lite": [], "nodelist": ["h1"]}}', json.dumps(R).replace("0-1", "1-0")]
 )
 def test_an_answer_of_flux_that_is_none_is_one_sentence(text: str) -> None:
-    with pytest.raises(JobError, match=r"^flux resource R answers .*; give the hosts with -H\.$"):
+    with pytest.raises(SpecError, match=r"^flux resource R answers .*; give the hosts with -H\.$"):
         flux.resources_of(text)
 
 
@@ -140,7 +141,7 @@ def test_an_answer_of_flux_that_is_none_is_one_sentence(text: str) -> None:
     ],
 )
 def test_mistakes_are_one_sentence(environ: dict[str, str], words: str) -> None:
-    with pytest.raises(JobError, match=words):
+    with pytest.raises(SpecError, match=words):
         schedulers.allocation(environ)
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from farandole.launch.hosts import HostSlots, JobError
+from farandole.launch.hosts import HostSlots
 from farandole.launch.schedulers import slurm
+from farandole.launch.spec import SpecError
 
 ALLOCATION = {
     "SLURM_JOB_ID": "7",
@@ -45,7 +46,7 @@ def test_tasks_per_node_are_slots(text: str, counts: list[int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "2(x", "2(x2)x", "-1", "2,2,2"])
 def test_tasks_per_node_that_are_not_understood_are_refused(text: str) -> None:
-    with pytest.raises(JobError, match="SLURM_TASKS_PER_NODE"):
+    with pytest.raises(SpecError, match="SLURM_TASKS_PER_NODE"):
         slurm.task_counts(text, 2)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import farandole.launch
 import pytest
-from farandole.launch.spec import JobSpec, SpecError, groups, leaves
+from farandole.launch.spec import Count, JobSpec, SpecError, groups, leaves
 
 
 def test_values_are_taken_in_the_types_of_their_leaves() -> None:
@@ -63,7 +63,7 @@ def test_a_field_that_is_not_there_is_named() -> None:
 def _other_value(kind: Any, least: int | None) -> object:
     if isinstance(kind, tuple):
         return kind[0] if isinstance(kind[0], str) else ("a", "b") if kind[0] is str else (1.0, 2.0)
-    return {bool: True, int: (least or 0) + 1, float: 1.5, str: "text", Path: Path("file")}[kind]
+    return {bool: True, int: (least or 0) + 1, float: 1.5, str: "text", Count: "auto", Path: Path("file")}[kind]
 
 
 @pytest.mark.parametrize("leaf", [leaf for group in groups().values() for leaf in leaves(group)], ids=lambda x: x.name)

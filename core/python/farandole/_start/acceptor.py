@@ -16,7 +16,7 @@ from farandole._start.frames import HEAD_BYTES, FrameError, Message, content_of,
 from farandole._start.proof import Proof, ProofError
 
 PROOF_SECONDS = 5.0  # from the first packet to the end of the proof
-_MOST_GUESTS = 512  # that have not proved themselves
+_MOST_CALLERS = 512  # that have not proved themselves
 _AGAIN_SECONDS = 0.1  # after a connection that could not be accepted
 _CHUNK = 4096
 
@@ -37,7 +37,7 @@ class Acceptor:
     async def serve(self, listener: socket.socket) -> None:
         """Accept at this listener, which it makes non-blocking."""
         listener.setblocking(False)
-        room, tasks = asyncio.Semaphore(_MOST_GUESTS), set()
+        room, tasks = asyncio.Semaphore(_MOST_CALLERS), set()
         while True:
             await room.acquire()
             try:

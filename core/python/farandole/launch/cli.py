@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from farandole.launch.shared_options import (
-    CONTEXT,
-    USAGE,
-    about_wrong_line,
-    options_of,
-    print_error,
-    version_option,
-)
+from farandole.launch.shared_options import CONTEXT, USAGE, about_wrong_line, options_of, print_error, version_option
 from farandole.launch.spec import JobSpec, SpecError, groups, leaves
 from farandole.launch.verbs import bench, doctor, inspect, k8s, live
 from farandole.observe.trace_verbs import report, timeline
@@ -36,7 +29,7 @@ def farandole(context: click.Context) -> None:
 
 
 class _Run(click.Command):
-    """Answers horovodrun's options; says where -np lacks its number rather than blame the command's own options."""
+    """Says where -np lacks its number rather than blame the command's own options."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         titles = {leaf.name: (group.__doc__ or "") for group in groups().values() for leaf in leaves(group)}
@@ -55,11 +48,6 @@ class _Run(click.Command):
         return option
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        from farandole.launch import horovod
-
-        options = [each for each in self.params if isinstance(each, click.Option) and not each.is_flag]
-        if answer := horovod.about_flags(args, frozenset(name for each in options for name in each.opts)):
-            raise click.UsageError(answer)
         typed = list(args)
         try:
             return super().parse_args(ctx, args)
@@ -75,7 +63,7 @@ def _check_count(arguments: list[str]) -> None:
         if option in ("-n", "-np", "--num-proc"):
             try:
                 placement.parse_count("1" if value == "auto" else value, "-np")
-            except placement.JobError as error:
+            except SpecError as error:
                 raise click.UsageError(str(error)) from error
             return
 
@@ -127,7 +115,7 @@ def run(
     Ends with the exit code of the rank that failed first, or 0.
     Each option may stand in the environment, too, as FARANDOLE_RUN_NUM_PROC for --num-proc.
     """  # noqa: D301  (click wants the character)
-    from farandole.launch import config, environment, files, local, placement
+    from farandole.launch import config, environment, local
     from farandole.launch.plan import plan
     from farandole.launch.run import run_job
 
@@ -139,7 +127,7 @@ def run(
         del given[config.less_preferred(context, "hosts", "hostfile")]
     try:
         planned = plan(JobSpec.of(command, **given), base, print_error, is_preview=dry_run)
-    except (placement.JobError, files.FileError, environment.SettingError, SpecError) as error:
+    except SpecError as error:
         raise click.UsageError(str(error)) from error
     except local.CommandError as error:
         print_error(str(error))

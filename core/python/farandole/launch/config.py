@@ -15,10 +15,10 @@ from click.core import ParameterSource
 from farandole.launch import config_file, environment
 from farandole.launch.config_file import Config
 from farandole.launch.messages import did_you_mean, table
+from farandole.launch.spec import Leaf, SpecError, leaves_by_name
 
 PREFIX = "FARANDOLE_RUN"
 _META = "farandole.launch.config"  # where the context keeps the file's content
-_COUNTS = {"num_proc", "nnodes", "node_rank", "nproc_per_node"}  # of which some take a word, too
 _OUTSIDE_FILES = {"version", "config-file", "help"}
 # option -> the setting in the environment that counts more than the option in a file
 _SETTINGS = {
@@ -41,8 +41,8 @@ def load(context: click.Context, _parameter: click.Parameter, path: Path | None)
         return path
     options = dict(options_of(context.command))
     try:
-        content = config_file.read(path, {name: _kind(option) for name, option in options.items()})
-    except config_file.ConfigError as error:
+        content = config_file.read(path, {name: _leaf(str(option.name)) for name, option in options.items()})
+    except SpecError as error:
         raise click.UsageError(str(error)) from error
     given = environment.inherited()
     counting = {name: value for name, value in content.options.items() if not given.get(_SETTINGS.get(name, ""))}
@@ -59,16 +59,9 @@ def options_of(command: click.Command) -> Iterator[tuple[str, click.Option]]:
             yield name, option
 
 
-def _kind(option: click.Option) -> str:
-    if option.is_flag:
-        return config_file.BOOL
-    if option.multiple:
-        return config_file.TEXTS
-    if isinstance(option.type, click.types.FloatParamType):
-        return config_file.NUMBER
-    if isinstance(option.type, click.types.IntParamType):
-        return config_file.COUNT
-    return config_file.COUNT_OR_TEXT if option.name in _COUNTS else config_file.TEXT
+def _leaf(name: str) -> Leaf:
+    """The leaf of an option; a flag of the command alone has none."""
+    return leaves_by_name()[name][1] if name in leaves_by_name() else Leaf(name, bool)
 
 
 def of_file(context: click.Context) -> Config:

@@ -18,13 +18,13 @@ from typing import Any
 
 from farandole.launch import files
 from farandole.launch.messages import did_you_mean, shown
+from farandole.launch.spec import Leaf, SpecError
 
 MAX_FILE_BYTES = 1 << 20  # of which a device or a wrong file has more
 _NEVER_WARN = "31536000"  # seconds: a year
 _YAML = {".yaml", ".yml"}
 
-BOOL, NUMBER, COUNT, TEXT, TEXTS = "true or false", "a number", "a whole number", "a text", "a list of texts"
-COUNT_OR_TEXT = "a whole number or a text"
+_BOOL, _NUMBER = Leaf("", bool), Leaf("", float, least=0)
 
 # key of horovodrun's file -> the option with its meaning
 _HOROVOD_OPTIONS = {
@@ -47,9 +47,6 @@ _WITHOUT_EFFECT = frozenset(
 _LEVELS = {"trace": "debug", "fatal": "error"}  # where the names differ
 
 
-ConfigError = files.FileError
-
-
 @dataclass(frozen=True)
 class Config:
     """The content of a file."""
@@ -59,19 +56,14 @@ class Config:
     ignored: tuple[str, ...] = ()  # keys that mean something to Horovod only
 
 
-def read(path: Path, kinds: Mapping[str, str]) -> Config:
-    """The file's content. Raises ConfigError.
-
-    Args:
-        path: of the file.
-        kinds: long option without dashes in front -> BOOL, NUMBER, COUNT, TEXT, TEXTS or COUNT_OR_TEXT.
-    """
+def read(path: Path, known: Mapping[str, Leaf]) -> Config:
+    """The file's content. `known`: of each long option without dashes in front. Raises SpecError."""
     where = f"--config-file {path}"
     text = files.read_text(path, where, "file of options", MAX_FILE_BYTES)
-    return _of_yaml(text, where, kinds) if path.suffix.lower() in _YAML else _of_toml(text, where, kinds)
+    return _of_yaml(text, where, known) if path.suffix.lower() in _YAML else _of_toml(text, where, known)
 
 
-def _of_toml(text: str, where: str, kinds: Mapping[str, str]) -> Config:
+def _of_toml(text: str, where: str, known: Mapping[str, Leaf]) -> Config:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -79,34 +71,34 @@ def _of_toml(text: str, where: str, kinds: Mapping[str, str]) -> Config:
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError also for a number of thousands of digits
-        raise ConfigError(f"{where} is not TOML: {str(error) or 'it is nested too deeply'}.") from error
+        raise SpecError(f"{where} is not TOML: {str(error) or 'it is nested too deeply'}.") from error
     options = tables.pop("run", {})
     for key in tables:
-        raise ConfigError(f"{where} has {shown(key)} outside its table; write options below a line [run].")
+        raise SpecError(f"{where} has {shown(key)} outside its table; write options below a line [run].")
     if not isinstance(options, dict):
-        raise ConfigError(f"{where} has run as a value; write options below a line [run].")
+        raise SpecError(f"{where} has run as a value; write options below a line [run].")
     for key, value in options.items():
-        if key not in kinds:
-            raise _unknown(key, where, kinds)
-        _check(key, value, kinds[key], where)
+        if key not in known:
+            raise _unknown(key, where, known)
+        _check(key, value, known[key], where)
     return Config(options)
 
 
-def _of_yaml(text: str, where: str, kinds: Mapping[str, str]) -> Config:
+def _of_yaml(text: str, where: str, known: Mapping[str, Leaf]) -> Config:
     content = files.parse_yaml(where, lambda yaml: yaml.safe_load(text), ", or write TOML")
     if not isinstance(content, dict):
-        raise ConfigError(f"{where} must have keys of horovodrun, such as params: and timeline:.")
-    return _of_horovod(content, where, kinds)
+        raise SpecError(f"{where} must have keys of horovodrun, such as params: and timeline:.")
+    return _of_horovod(content, where, known)
 
 
-def _of_horovod(content: Mapping[Any, Any], where: str, kinds: Mapping[str, str]) -> Config:
+def _of_horovod(content: Mapping[Any, Any], where: str, known: Mapping[str, Leaf]) -> Config:
     options: dict[str, Any] = {}
     settings: dict[str, str] = {}
     ignored = []
     for key, value in _flat(content):
         if option := _HOROVOD_OPTIONS.get(key):
             if value is not None:
-                _check(key, value, kinds[option], where)
+                _check(key, value, known[option], where)
                 options[option] = value
         elif setting := _HOROVOD_SETTINGS.get(key):
             variable, text_of = setting
@@ -130,17 +122,17 @@ def _flat(content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _megabytes(key: str, value: Any, where: str) -> str:
-    _check(key, value, NUMBER, where)
+    _check(key, value, _NUMBER, where)
     return str(int(value * 2**20))
 
 
 def _seconds(key: str, value: Any, where: str) -> str:
-    _check(key, value, NUMBER, where)
+    _check(key, value, _NUMBER, where)
     return f"{value:.12g}"
 
 
 def _enabled(key: str, value: Any, where: str) -> str:
-    _check(key, value, BOOL, where)
+    _check(key, value, _BOOL, where)
     return ""
 
 
@@ -148,7 +140,7 @@ def _level(key: str, value: Any, where: str) -> str:
     levels = ("error", "warning", "info", "debug")
     level = _LEVELS.get(str(value).lower(), str(value).lower())
     if level not in levels:
-        raise ConfigError(f"{where}: {key} must be one of {', '.join(levels)}, not {shown(value)}.")
+        raise SpecError(f"{where}: {key} must be one of {', '.join(levels)}, not {shown(value)}.")
     return level
 
 
@@ -162,26 +154,14 @@ _HOROVOD_SETTINGS: dict[str, tuple[str, Callable[[str, Any, str], str]]] = {
 }
 
 
-def _unknown(key: object, where: str, known: Any) -> ConfigError:
+def _unknown(key: object, where: str, known: Any) -> SpecError:
     near = did_you_mean(str(key), known) or f"; known are {', '.join(known)}."
-    return ConfigError(f"{where} has {shown(key)}, which is no option{near}")
+    return SpecError(f"{where} has {shown(key)}, which is no option{near}")
 
 
-def _check(key: str, value: Any, kind: str, where: str) -> None:
-    """Raises ConfigError for a value of another type."""
-    is_count = isinstance(value, int) and not isinstance(value, bool)
-    is_number = is_count or (isinstance(value, float) and 0 <= value < float("inf"))
-    fits = {
-        BOOL: isinstance(value, bool),
-        NUMBER: is_number and 0 <= value <= 1e15,
-        COUNT: is_count,
-        TEXT: _is_text(value),
-        TEXTS: isinstance(value, list) and all(map(_is_text, value)),
-        COUNT_OR_TEXT: is_count or _is_text(value),
-    }
-    if not fits[kind]:
-        raise ConfigError(f"{where}: {key} must be {kind}, not {shown(value)}.")
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and "\0" not in value  # which no name of a file can have
+def _check(key: str, value: Any, leaf: Leaf, where: str) -> None:
+    """Raises SpecError for a value of another type."""
+    try:
+        leaf.fit(value)
+    except SpecError:
+        raise SpecError(f"{where}: {key} must be {leaf.wanted}, not {shown(value)}.") from None

@@ -29,6 +29,7 @@ from farandole.launch import cgroups
 from farandole.launch.hosts import bracketed
 from farandole.launch.messages import shown
 from farandole.launch.placement import Placement
+from farandole.launch.spec import SpecError
 
 _OWN = frozenset(
     f"FARANDOLE_{name}"
@@ -80,10 +81,6 @@ class Settings:
     ssh: tuple[str, ...] = ("ssh",)  # the command that reaches a host
 
 
-class SettingError(ValueError):
-    """A variable of ours holds nonsense; the message is one sentence for the user."""
-
-
 def inherited() -> dict[str, str]:
     """A copy of the environment the launcher was started with."""
     return dict(os.environ)
@@ -125,20 +122,20 @@ def interface_addresses() -> list[tuple[str, str]]:
 
 
 def given_variables(texts: Iterable[str], base: Mapping[str, str]) -> dict[str, str]:
-    """`NAME=VALUE` or `NAME`, the launcher's own value, as -x has them -> variables. Raises SettingError."""
+    """`NAME=VALUE` or `NAME`, the launcher's own value, as -x has them -> variables. Raises SpecError."""
     given: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not _NAME.fullmatch(name):
-            raise SettingError(f"-x wants NAME or NAME=VALUE, NAME of letters, digits and _, not {shown(text)}.")
+            raise SpecError(f"-x wants NAME or NAME=VALUE, NAME of letters, digits and _, not {shown(text)}.")
         if name == "FARANDOLE_ADDRESS":
-            raise SettingError("-x FARANDOLE_ADDRESS: hosts find their addresses; --network-interfaces narrows them.")
+            raise SpecError("-x FARANDOLE_ADDRESS: hosts find their addresses; --network-interfaces narrows them.")
         if name in _OWN:
-            raise SettingError(f"-x {name}: the launcher sets it for each rank; leave it out.")
+            raise SpecError(f"-x {name}: the launcher sets it for each rank; leave it out.")
         if "\0" in value:
-            raise SettingError(f"-x {name}: its value has a NUL character, which no variable can hold.")
+            raise SpecError(f"-x {name}: its value has a NUL character, which no variable can hold.")
         if not equals and name not in base:
-            raise SettingError(f"-x {name}: there is no such variable here; set it, or write {name}=VALUE.")
+            raise SpecError(f"-x {name}: there is no such variable here; set it, or write {name}=VALUE.")
         given[name] = value if equals else base[name]
     return given
 
@@ -169,12 +166,12 @@ def settings(base: Mapping[str, str]) -> Settings:
     except ValueError:
         grace_s = -1.0
     if not 0.0 <= grace_s <= 86400.0:
-        raise SettingError(f"FARANDOLE_GRACE_SECONDS must be a number of seconds from 0 to 86400, not {text!r}.")
+        raise SpecError(f"FARANDOLE_GRACE_SECONDS must be a number of seconds from 0 to 86400, not {text!r}.")
     ssh = base.get("FARANDOLE_SSH", "").strip() or "ssh"
     try:
         words = shlex.split(ssh)
     except ValueError as error:
-        raise SettingError(f"FARANDOLE_SSH={shown(ssh)} is no command of a shell: {str(error).lower()}.") from error
+        raise SpecError(f"FARANDOLE_SSH={shown(ssh)} is no command of a shell: {str(error).lower()}.") from error
     return Settings(
         grace_s=grace_s,
         no_color=bool(base.get("NO_COLOR")),
@@ -185,15 +182,15 @@ def settings(base: Mapping[str, str]) -> Settings:
 
 
 def silence_s(base: Mapping[str, str]) -> float:
-    """After how many seconds a host that says nothing counts as lost. Raises SettingError."""
+    """After how many seconds a host that says nothing counts as lost. Raises SpecError."""
     try:
         return sockets.silence_timeout_s(base)
     except ValueError as error:
-        raise SettingError(f"{error}.") from error
+        raise SpecError(f"{error}.") from error
 
 
 def check_backends(base: Mapping[str, str]) -> None:
-    """Refuse a list in FARANDOLE_BACKEND that every rank would refuse. Raises SettingError."""
+    """Refuse a list in FARANDOLE_BACKEND that every rank would refuse. Raises SpecError."""
     text = base.get("FARANDOLE_BACKEND", "")
     names = [name.strip() for name in text.removesuffix(",").split(",")] if text else []
     for name in names:
@@ -202,9 +199,9 @@ def check_backends(base: Mapping[str, str]) -> None:
             continue
         what = f"{name} stands there twice" if known else f"{name!r} is no backend"
         allowed = ", ".join(BACKENDS)
-        raise SettingError(f"FARANDOLE_BACKEND={text}: {what}; allowed: one or more of {allowed}, the preferred first.")
+        raise SpecError(f"FARANDOLE_BACKEND={text}: {what}; allowed: one or more of {allowed}, the preferred first.")
     if "mpi" in names:
-        raise SettingError(
+        raise SpecError(
             f"FARANDOLE_BACKEND={text}: only an MPI's own launcher starts ranks that its library connects: "
             f"FARANDOLE_BACKEND={text} mpirun -np N python train.py."
         )

@@ -7,15 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from farandole.launch.spec import SpecError
+
 T = TypeVar("T")
 
 
-class FileError(ValueError):
-    """The file cannot be used; the message is one sentence for the user."""
-
-
 def read_text(path: Path, where: str, kind: str, most_bytes: int) -> str:
-    """The text of a file. Raises FileError.
+    """The text of a file. Raises SpecError.
 
     Args:
         path: of the file.
@@ -27,19 +25,19 @@ def read_text(path: Path, where: str, kind: str, most_bytes: int) -> str:
         with path.open("rb") as file:
             content = file.read(most_bytes + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise FileError(f"{where} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+        raise SpecError(f"{where} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
     if len(content) > most_bytes:
         size = f"{most_bytes >> 20} MiB" if most_bytes >> 20 else f"{most_bytes >> 10} KiB"
-        raise FileError(f"{where} is no {kind}: it has more than {size}.")
+        raise SpecError(f"{where} is no {kind}: it has more than {size}.")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise FileError(f"{where}, line {line}: it must be UTF-8.") from error
+        raise SpecError(f"{where}, line {line}: it must be UTF-8.") from error
 
 
 def parse_yaml(where: str, parse: Callable[[Any], T], otherwise: str = "") -> T:
-    """`parse(yaml)`, with PyYAML's module. Raises FileError where that fails, and where there is no PyYAML.
+    """`parse(yaml)`, with PyYAML's module. Raises SpecError where that fails, and where there is no PyYAML.
 
     Args:
         where: what messages begin with.
@@ -50,11 +48,11 @@ def parse_yaml(where: str, parse: Callable[[Any], T], otherwise: str = "") -> T:
         import yaml
     except ImportError as error:
         install = f"{sys.executable} -m pip install pyyaml"
-        raise FileError(f"{where} is YAML, which needs PyYAML: {install}{otherwise}.") from error
+        raise SpecError(f"{where} is YAML, which needs PyYAML: {install}{otherwise}.") from error
     try:
         return parse(yaml)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise FileError(f"{where}{line}: it is not YAML: {error.problem}.") from error
+        raise SpecError(f"{where}{line}: it is not YAML: {error.problem}.") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2024-99-99
-        raise FileError(f"{where} is not YAML: {str(error) or 'it is nested too deeply'}.") from error
+        raise SpecError(f"{where} is not YAML: {str(error) or 'it is nested too deeply'}.") from error

@@ -1,37 +1,8 @@
-"""Options and settings of horovodrun -> their counterparts here. Pure."""
+"""Horovod's settings -> their counterparts here. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
-_NOTHING = "leave it out, there is nothing to set"
-_OF_MPIRUN = "it belongs to mpirun, which starts ranks, too: mpirun ... python train.py"
-
-_ANSWERS = {
-    "--gloo": "leave it out, no MPI is needed; --backend gloo lets Gloo carry the operations",
-    "--mpi": "start the ranks with mpirun -np N python train.py; nothing in the script changes",
-    "--jsrun": "start the ranks of one host with farandole run -np N inside the job",
-    "--check-build -cb": "farandole doctor, which says what is there and works",
-    "-v": "--version",
-    "--output-filename": "--output-dir DIR",
-    "--prefix-output-with-timestamp -prefix-timestamp --log-with-timestamp": "--timestamp",
-    "--log-without-timestamp --log-hide-timestamp --no-log-hide-timestamp": "leave it out, or give --timestamp",
-    "--network-interface": "--network-interfaces NAME,...",
-    "--fusion-threshold-mb": "set FARANDOLE_FUSION_THRESHOLD, in bytes",
-    "--stall-check-warning-time-seconds": "set FARANDOLE_WARN_AFTER, in seconds",
-    "--stall-check-shutdown-time-seconds": "set FARANDOLE_TIMEOUT, in seconds; 0: never",
-    "--no-stall-check": "set FARANDOLE_WARN_AFTER to a large number of seconds",
-    "--log-level": "set FARANDOLE_LOG_LEVEL to error, warning, info or debug",
-    "--gloo-timeout-seconds": "--start-timeout SECONDS, or set FARANDOLE_TIMEOUT",
-    "--mpi-args --binding-args --tcp --mpi-threads-disable --no-mpi-threads-disable": _OF_MPIRUN,
-    "--stall-check --disable-cache --cycle-time-ms --cache-capacity": _NOTHING,
-    "--num-nccl-streams --thread-affinity": _NOTHING,
-    "--hierarchical-allreduce --no-hierarchical-allreduce --torus-allreduce --no-torus-allreduce": _NOTHING,
-    "--hierarchical-allgather --no-hierarchical-allgather --autotune --no-autotune --autotune-log-file": _NOTHING,
-    "--autotune-warmup-samples --autotune-steps-per-sample --autotune-bayes-opt-max-samples": _NOTHING,
-    "--autotune-gaussian-process-noise": _NOTHING,
-}
-_FLAGS = {flag: answer for flags, answer in _ANSWERS.items() for flag in flags.split()}
+from collections.abc import Mapping
 
 # Horovod's setting -> the one of ours with its meaning, whose values may have another form; the first of two wins.
 COUNTERPARTS = {
@@ -60,25 +31,6 @@ _SETTINGS = {
     "HOROVOD_CPU_OPERATIONS": "farandole run --backend NAME",
     "HOROVOD_CONTROLLER": "nothing: no MPI is needed",
 }
-
-
-def about_flags(arguments: Iterable[str], with_value: frozenset[str]) -> str:
-    """A sentence about the first of horovodrun's flags among the options before a command, "" where there is none.
-
-    Args:
-        arguments: as typed.
-        with_value: the options of ours after which a value comes.
-    """
-    words = iter(arguments)
-    for word in words:
-        flag = word.partition("=")[0]
-        if not flag.startswith("-") or flag in ("-", "--"):
-            return ""
-        if answer := _FLAGS.get(flag):
-            return f"{flag} is an option of horovodrun; here: {answer}."
-        if word in with_value:
-            next(words, None)
-    return ""
 
 
 def about_settings(environment: Mapping[str, str]) -> str:

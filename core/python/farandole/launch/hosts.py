@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from farandole.launch.files import read_text
 from farandole.launch.messages import one_line, shown
+from farandole.launch.spec import SpecError
 
 MAX_RANKS = 65536  # a guard against a slip of the finger, not a promise
 MAX_FILE_BYTES = 4 << 20  # of which a device or a wrong file has more
@@ -24,10 +27,6 @@ _USER = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]{0,31}")
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")  # as a last label, it makes the resolver read an address
 _ITEM = re.compile(r"(?P<host>[^\[\]:]*\[[^\[\]]*\]|[^\[\]:]*)(?::(?P<slots>.*))?", re.DOTALL)
 _SLOTS = re.compile(r"(?P<key>(?:max[_-])?slots)=(?P<count>.*)", re.DOTALL)
-
-
-class JobError(ValueError):
-    """The options cannot be fulfilled; the message is one sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,9 @@ class HostList:
 def parse_count(text: str, what: str) -> int:
     """A positive whole number written in digits; `what` names it in the error."""
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
-        raise JobError(f"{what} must be a positive whole number, not {shown(text)}.")
+        raise SpecError(f"{what} must be a positive whole number, not {shown(text)}.")
     if int(text) > MAX_RANKS:
-        raise JobError(f"{what} must be at most {MAX_RANKS}, not {text}.")
+        raise SpecError(f"{what} must be at most {MAX_RANKS}, not {text}.")
     return int(text)
 
 
@@ -61,16 +60,16 @@ def bracketed(host: str) -> str:
 
 
 def check_host(text: str) -> str:
-    """`name`, `address` or `[address]`, each perhaps after `user@` -> the same without brackets. Raises JobError."""
+    """`name`, `address` or `[address]`, each perhaps after `user@` -> the same without brackets. Raises SpecError."""
     user, at, host = text.rpartition("@")
     if at and not _USER.fullmatch(user):
-        raise JobError(f"{shown(text)} must begin with a user's name, of letters, digits and ._-, before its @.")
+        raise SpecError(f"{shown(text)} must begin with a user's name, of letters, digits and ._-, before its @.")
     if host.startswith("[") and host.endswith("]"):
         return f"{user}{at}{_address(host[1:-1], ipaddress.IPv6Address)}"
     labels = host.split(".")
     if len(host) > _LONGEST_NAME or not all(_LABEL.fullmatch(label) for label in labels):
         allowed = "letters, digits, inner hyphens and underscores, with dots between"
-        raise JobError(f"{shown(text)} is no name of a host: {allowed}.")
+        raise SpecError(f"{shown(text)} is no name of a host: {allowed}.")
     if _NUMBER.fullmatch(labels[-1]):
         _address(host, ipaddress.IPv4Address)
     return text
@@ -80,9 +79,9 @@ def _address(text: str, kind: type[ipaddress.IPv4Address] | type[ipaddress.IPv6A
     try:
         address = kind(text if "%" not in text else "")  # a zone differs between hosts
     except ValueError:
-        raise JobError(f"{shown(text)} is neither the name nor the address of a host.") from None
+        raise SpecError(f"{shown(text)} is neither the name nor the address of a host.") from None
     if address.is_unspecified or address.is_multicast:
-        raise JobError(f"{shown(text)} is not the address of one host.")
+        raise SpecError(f"{shown(text)} is not the address of one host.")
     return text
 
 
@@ -127,44 +126,37 @@ def _item(text: str, where: str, default: int = 1) -> HostSlots:
     """`host:slots`, or `host` for the default number of slots."""
     match = _ITEM.fullmatch(text)
     if match is None or not match["host"]:
-        raise JobError(f"{where} wants host:slots, as in localhost:4, not {shown(text)}.")
+        raise SpecError(f"{where} wants host:slots, as in localhost:4, not {shown(text)}.")
     host, slots = match["host"], match["slots"]
     if slots is not None and ":" in slots and "[" not in host:
-        raise JobError(f"{where} wants brackets around an IPv6 address, as in [fd00::1]:4, not {shown(text)}.")
+        raise SpecError(f"{where} wants brackets around an IPv6 address, as in [fd00::1]:4, not {shown(text)}.")
     return _slots(host, slots, where, default)
 
 
 def _slots(host: str, slots: str | None, where: str, default: int = 1) -> HostSlots:
     try:
         checked = check_host(host)
-    except JobError as error:
-        raise JobError(f"{where}: {error}") from None
+    except SpecError as error:
+        raise SpecError(f"{where}: {error}") from None
     what = f"{'' if where == '-H' else f'{where}: '}the number of slots of {checked}"
     return HostSlots(checked, default if slots is None else parse_count(slots, what))
 
 
 def _unique(found: Iterable[tuple[str, HostSlots]]) -> Iterator[HostSlots]:
-    """The same, each host once. Raises JobError for the second line or item of a host."""
+    """The same, each host once. Raises SpecError for the second line or item of a host."""
     first: dict[str, str] = {}
     for where, slots in found:
         name = name_of(slots.host)
         if name in first:
             before = "" if where == "-H" else f", first at {first[name]}"
-            raise JobError(f"{where}: host {slots.host} is listed twice{before}; list it once, with all its slots.")
+            raise SpecError(f"{where}: host {slots.host} is listed twice{before}; list it once, with all its slots.")
         first[name] = where.rpartition(", ")[2]
         yield slots
 
 
 def read_hostfile(path: Path) -> HostList:
-    """The hosts in a file. Raises JobError, also where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise JobError(f"--hostfile {path} cannot be read: {error.strerror}.") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise JobError(f"--hostfile {path} is no list of hosts: it has more than {MAX_FILE_BYTES >> 20} MiB.")
-    return parse_hostfile(content.decode("utf-8-sig", "replace"), str(path))
+    """The hosts in a file. Raises SpecError, also where it cannot be read."""
+    return parse_hostfile(read_text(path, f"--hostfile {path}", "list of hosts", MAX_FILE_BYTES), str(path))
 
 
 def parse_hostfile(text: str, path: str) -> HostList:
@@ -173,12 +165,12 @@ def parse_hostfile(text: str, path: str) -> HostList:
 
 
 def parse_lines(text: str, origin: str, default: int = 1) -> HostList:
-    """The same of another origin. `default`: the slots of a host without a number. Raises JobError."""
+    """The same of another origin. `default`: the slots of a host without a number. Raises SpecError."""
     lines = ((number, line.partition("#")[0].strip(" \t\r")) for number, line in enumerate(text.split("\n"), 1))
     items = ((where := f"{origin}, line {number}", _line(line, where, default)) for number, line in lines if line)
     slots = tuple(_unique(items))
     if not slots:
-        raise JobError(f"{origin} names no host; write lines such as localhost slots=4.")
+        raise SpecError(f"{origin} names no host; write lines such as localhost slots=4.")
     return HostList(slots, origin)
 
 
@@ -190,7 +182,7 @@ def _line(line: str, where: str, default: int) -> HostSlots:
     for word in words:
         match = _SLOTS.fullmatch(word)
         if match is None or (key := match["key"].replace("-", "_")) in counts:
-            raise JobError(f"{where}: {shown(word)} is not understood; write host slots=N or host:N.")
+            raise SpecError(f"{where}: {shown(word)} is not understood; write host slots=N or host:N.")
         counts[key] = match["count"]
     return _within_most(counts, host, where)
 
@@ -200,18 +192,16 @@ def _within_most(counts: Mapping[str, str], host: str, where: str) -> HostSlots:
     most = counts.get("max_slots")
     slots = _slots(host, counts.get("slots", most), where)
     if most is not None and slots.count > parse_count(most, f"{where}: the max_slots of {slots.host}"):
-        raise JobError(f"{where}: {slots.host} has more slots ({slots.count}) than its max_slots allows ({most}).")
+        raise SpecError(f"{where}: {slots.host} has more slots ({slots.count}) than its max_slots allows ({most}).")
     return slots
 
 
 def one_name_here(slots: Iterable[HostSlots], local_names: Collection[str], here: str) -> list[HostSlots]:
     """The same slots; those of this machine together, under the name `here`."""
-    merged: dict[str, HostSlots] = {}
+    counts: Counter[str] = Counter()
     for each in slots:
-        name = here if is_local(each.host, local_names) else each.host
-        before = merged.get(name)
-        merged[name] = HostSlots(name, each.count + (before.count if before else 0))
-    return list(merged.values())
+        counts[here if is_local(each.host, local_names) else each.host] += each.count
+    return [HostSlots(name, count) for name, count in counts.items()]
 
 
 def about_one_machine(hosts: HostList, local_names: Collection[str]) -> str:
@@ -230,7 +220,7 @@ def under_one_name(slots: Iterable[HostSlots], local_names: Collection[str]) -> 
     for each in slots:
         local = is_local(each.host, local_names)
         if local and "@" in each.host:
-            raise JobError(f"{each.host} is this machine, where ranks run as the launcher's user: leave out the user.")
+            raise SpecError(f"{each.host} is this machine, where ranks run as the launcher's user: leave out the user.")
         key = "" if local else each.host
         before = merged.get(key)
         merged[key] = each if before is None else HostSlots(before.host, before.count + each.count)

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from farandole.launch import files
-from farandole.launch.files import FileError
 from farandole.launch.hosts import MAX_RANKS
 from farandole.launch.messages import did_you_mean, shown
+from farandole.launch.spec import SpecError
 
 MAX_FILE_BYTES = 256 << 10  # PyYAML reads so much in about 3 s
 _LONGEST_LINE = (128 << 10) - 1  # bytes: Linux allows no longer argument
@@ -87,16 +87,16 @@ class JobFile:
 
 
 def read(path: Path) -> JobFile:
-    """The file's content. Raises FileError."""
+    """The file's content. Raises SpecError."""
     origin = f"--file {path}"
     return parse(files.read_text(path, origin, "job file", MAX_FILE_BYTES), origin)
 
 
 def parse(text: str, origin: str) -> JobFile:
-    """The content of this text. Raises FileError."""
+    """The content of this text. Raises SpecError."""
     content = files.parse_yaml(origin, lambda yaml: yaml.load(text, Loader=_loader(yaml)))
     if content is None:
-        raise FileError(f"{origin} is empty; write project: NAME, and train: with run: below it.")
+        raise SpecError(f"{origin} is empty; write project: NAME, and train: with run: below it.")
     top = _Entry(content, "", origin, 1).fields(("project", "train"))
     project = _wanted(top, "project", origin).text()
     train = _wanted(top, "train", origin)
@@ -170,11 +170,11 @@ class _Entry:
         """`--file job.yml, line 3`."""
         return f"{self.origin}, line {self.line}"
 
-    def error(self, text: str) -> FileError:
+    def error(self, text: str) -> SpecError:
         """The error that begins with the place and the keys."""
-        return FileError(f"{self.place}: {f'{self.path} ' if self.path else ''}{text}")
+        return SpecError(f"{self.place}: {f'{self.path} ' if self.path else ''}{text}")
 
-    def wants(self, wanted: str) -> FileError:
+    def wants(self, wanted: str) -> SpecError:
         """The error for a value of another type."""
         found = "keys with values" if isinstance(self.value, _Keys) else "a list"
         if isinstance(self.value, str):
@@ -182,7 +182,7 @@ class _Entry:
         return self.error(f"must be {wanted}, not {found}.")
 
     def fields(self, known: Collection[str] | None) -> dict[str, _Entry]:
-        """The values of a mapping, which may have the known keys, or any for None. Raises FileError."""
+        """The values of a mapping, which may have the known keys, or any for None. Raises SpecError."""
         if not isinstance(self.value, _Keys):
             raise self.wants("keys with values")
         found = {}
@@ -191,7 +191,7 @@ class _Entry:
             if known is not None and name not in known:
                 near = did_you_mean(name, known) or f"; known are {', '.join(known)}."
                 inside = f"{self.path} has" if self.path else "there is"
-                raise FileError(f"{entry.place}: {inside} an unknown key, {shown(name)}{near}")
+                raise SpecError(f"{entry.place}: {inside} an unknown key, {shown(name)}{near}")
             found[name] = entry
         return found
 
@@ -227,7 +227,7 @@ class _Entry:
 
 def _wanted(fields: dict[str, _Entry], name: str, place: str) -> _Entry:
     if name not in fields:
-        raise FileError(f"{place}: {name} is missing.")
+        raise SpecError(f"{place}: {name} is missing.")
     return fields[name]
 
 
@@ -328,7 +328,7 @@ def _parameters(entry: _Entry | None) -> tuple[dict[str, str], dict[str, _Entry]
     names: dict[str, _Entry] = {}
     for name, each in ({} if entry is None else entry.fields(None)).items():
         if not _NAME.fullmatch(name) or name.upper().startswith("FARANDOLE_"):
-            raise FileError(f"{each.place}: {each.path} becomes a variable: name it by letters, digits and _.")
+            raise SpecError(f"{each.place}: {each.path} becomes a variable: name it by letters, digits and _.")
         if (other := names.setdefault(name.upper(), each)) is not each:
             raise each.error(f"is the variable {name.upper()}, as is {other.path} in line {other.line}; rename one.")
         choices = each.items()
@@ -340,7 +340,7 @@ def _parameters(entry: _Entry | None) -> tuple[dict[str, str], dict[str, _Entry]
 
 
 def _filled(line: str, values: Mapping[str, str], searched: Mapping[str, _Entry]) -> str:
-    """The line with values in the place of {{name}}; names of no parameter stay. Raises FileError for a search."""
+    """The line with values in the place of {{name}}; names of no parameter stay. Raises SpecError for a search."""
 
     def value_of(use: re.Match[str]) -> str:
         if (entry := searched.get(use[1])) is not None:

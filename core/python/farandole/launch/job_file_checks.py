@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farandole.launch import environment, job_file
-from farandole.launch.hosts import LOCAL_HOST, HostList, HostSlots, JobError, is_local, parse_count
+from farandole.launch.hosts import LOCAL_HOST, HostList, HostSlots, is_local, parse_count
 from farandole.launch.job_file import FRAMEWORKS, JobFile
 from farandole.launch.messages import shown
 from farandole.launch.placement import Placement
+from farandole.launch.spec import SpecError
 
 _GIB = 1 << 30
 
@@ -26,7 +27,7 @@ class Machine:
 
 
 def load(path: Path, command: Sequence[str], module: bool, dry_run: bool) -> JobFile:
-    """The job file of -f. Raises FileError, and JobError where other options or the framework contradict it.
+    """The job file of -f. Raises SpecError, and SpecError where other options or the framework contradict it.
 
     Args:
         path: of the file.
@@ -35,12 +36,12 @@ def load(path: Path, command: Sequence[str], module: bool, dry_run: bool) -> Job
         dry_run: the framework may differ; `notes` tells.
     """
     if command:
-        raise JobError(f"give one of --file and COMMAND: the lines of {path} are the commands.")
+        raise SpecError(f"give one of --file and COMMAND: the lines of {path} are the commands.")
     if module:
-        raise JobError(f"-m needs a COMMAND; write `python -m ...` in the lines of {path}.")
+        raise SpecError(f"-m needs a COMMAND; write `python -m ...` in the lines of {path}.")
     file = job_file.read(path)
     if not dry_run and (sentence := about_version(file)):
-        raise JobError(sentence)
+        raise SpecError(sentence)
     return file
 
 
@@ -71,11 +72,11 @@ def variables(file: JobFile, base: Mapping[str, str], folder: str, now_s: float)
         now_s: seconds since 1970.
 
     Raises:
-        JobError: the environment has another value for a variable that a parameter sets.
+        SpecError: the environment has another value for a variable that a parameter sets.
     """
     for name, value in file.variables.items():
         if base.get(name, value) != value:
-            raise JobError(
+            raise SpecError(
                 f"{file.origin}: the parameter {name.lower()}, {shown(value)}, becomes the variable {name}, which the "
                 f"environment has already; unset {name}, or rename the parameter."
             )
@@ -114,7 +115,7 @@ def _is_like(version: str, wanted: str) -> bool:
 
 
 def hosts_of(file: JobFile, num_proc: str | None, listed: HostList | None, gpus_here: int, dry_run: bool) -> HostList:
-    """The hosts of the job. Raises JobError where -np, the hosts and the file contradict each other.
+    """The hosts of the job. Raises SpecError where -np, the hosts and the file contradict each other.
 
     Args:
         file: the job file.
@@ -124,12 +125,12 @@ def hosts_of(file: JobFile, num_proc: str | None, listed: HostList | None, gpus_
         dry_run: workers that need hosts which the options do not name are worker-1, worker-2 and so on.
     """
     if num_proc not in (None, "auto") and parse_count(str(num_proc), "-np") != file.ranks:
-        raise JobError(f"-np {num_proc} contradicts {file.origin}, which asks for {_ranks(file)}; leave out -np.")
+        raise SpecError(f"-np {num_proc} contradicts {file.origin}, which asks for {_ranks(file)}; leave out -np.")
     if listed is not None:
         offered = sum(each.count for each in listed.slots)
         if offered < file.ranks:
             has = f"{offered} slot{'s' if offered > 1 else ''}"
-            raise JobError(f"{file.origin} asks for {_ranks(file)}, but {listed.origin} has {has}; list more slots.")
+            raise SpecError(f"{file.origin} asks for {_ranks(file)}, but {listed.origin} has {has}; list more slots.")
         return listed
     gpus = file.workers * file.resources.gpus
     if file.workers == 1 or gpus <= gpus_here:
@@ -137,7 +138,7 @@ def hosts_of(file: JobFile, num_proc: str | None, listed: HostList | None, gpus_
     if dry_run:
         slots = tuple(HostSlots(f"worker-{number}", file.processes) for number in range(1, file.workers + 1))
         return HostList(slots, file.origin)
-    raise JobError(
+    raise SpecError(
         f"{file.origin} asks for {gpus} GPUs on {file.workers} workers, and this machine has {gpus_here}; "
         f"name the hosts: -H h1:{file.processes},h2:{file.processes},..., or see the plan with --dry-run."
     )

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from farandole.launch.files import FileError
 from farandole.launch.hosts import MAX_RANKS
 from farandole.launch.messages import shown, table
 from farandole.launch.placement import HostSlots, Placement, place
@@ -101,11 +100,11 @@ def documents(job: PodJob, key: bytes) -> list[dict[str, Any]]:
 
 
 def as_yaml(objects: Sequence[dict[str, Any]]) -> str:
-    """The objects as documents of one file. Raises FileError where there is no PyYAML."""
+    """The objects as documents of one file. Raises SpecError where there is no PyYAML."""
     try:
         import yaml
     except ImportError as error:
-        raise FileError("farandole k8s prints YAML, which needs PyYAML: python -m pip install pyyaml.") from error
+        raise SpecError("farandole k8s prints YAML, which needs PyYAML: python -m pip install pyyaml.") from error
     text: str = yaml.safe_dump_all(objects, sort_keys=False, explicit_start=True, width=1 << 16)
     return text
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from farandole.launch.hosts import bracketed
-from farandole.launch.placement import JobError
+from farandole.launch.spec import SpecError
 
 KEY_BYTES = 32
 NOT_FOUND = 127
@@ -49,10 +49,10 @@ def resolve_command(args: Sequence[str], module: bool, path: str | None) -> list
 
 
 def check_program(args: Sequence[str], ranks: int, by_agents: bool = False) -> None:
-    """Raises JobError where a rank would read an empty program from stdin, which only rank 0 on this host gets."""
+    """Raises SpecError where a rank would read an empty program from stdin, which only rank 0 on this host gets."""
     if (ranks > 1 or by_agents) and _reads_program_from_stdin(args):
         who = "ranks on other hosts do not get" if by_agents else "only rank 0 gets: the other ranks would run nothing"
-        raise JobError(
+        raise SpecError(
             f"{shlex.join(args)} reads the program from stdin, which {who}. Write the program to a file, and run that."
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from farandole.launch.hosts import MAX_RANKS, JobError, bracketed, check_host, parse_count
+from farandole.launch.hosts import MAX_RANKS, bracketed, check_host, parse_count
 from farandole.launch.messages import shown
 from farandole.launch.spec import JobSpec, SpecError
 
@@ -42,7 +42,7 @@ class NodeOptions:
 def node_options(
     spec: JobSpec, slots_here: Callable[[], int], start_timeout: str, interfaces: tuple[str, ...]
 ) -> NodeOptions | None:
-    """Check the options that concern nodes; None where there are none. Raises SpecError, JobError.
+    """Check the options that concern nodes; None where there are none. Raises SpecError.
 
     Args:
         spec: as its user gave it.
@@ -111,7 +111,7 @@ def rendezvous(text: str) -> tuple[str, int]:
         raise SpecError(wanted)
     try:
         checked = check_host(host)
-    except JobError as error:
+    except SpecError as error:
         raise SpecError(f"--rendezvous: {error}", "rendezvous") from error
     if "@" in checked:
         raise SpecError(wanted)

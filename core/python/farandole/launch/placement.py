@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from farandole.launch.hosts import LOCAL_HOST, MAX_RANKS, HostList, HostSlots, JobError, parse_count, under_one_name
+from farandole.launch.hosts import LOCAL_HOST, MAX_RANKS, HostList, HostSlots, parse_count, under_one_name
+from farandole.launch.spec import SpecError
 
-__all__ = ["HostSlots", "JobError", "Placement", "parse_count", "place", "plan"]
+__all__ = ["HostSlots", "Placement", "SpecError", "parse_count", "place", "plan"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def _hosts_with(filled: Sequence[tuple[str, int]], most: int) -> list[int]:
 def plan(
     num_proc: str | None, hosts: HostList | None, local_names: Collection[str], slots_here: int = 1
 ) -> list[Placement]:
-    """The options -> the places of all ranks, or JobError.
+    """The options -> the places of all ranks, or SpecError.
 
     Args:
         num_proc: as typed; `auto` or None: all slots of the hosts.
@@ -75,7 +76,7 @@ def plan(
         if num_proc == "auto":
             ranks = min(slots_here, MAX_RANKS)
         if ranks is None:
-            raise JobError("say how many ranks to start: farandole run -np 4 python train.py")
+            raise SpecError("say how many ranks to start: farandole run -np 4 python train.py")
         return place(ranks, [HostSlots(LOCAL_HOST, ranks)])
     slots = under_one_name(hosts.slots, local_names)
     return place(_ranks(ranks, slots, hosts.origin), slots)
@@ -84,9 +85,9 @@ def plan(
 def _ranks(ranks: int | None, slots: Sequence[HostSlots], origin: str) -> int:
     offered = sum(one.count for one in slots)
     if ranks is None and offered > MAX_RANKS:
-        raise JobError(f"{origin} offers {offered} slots, more than the {MAX_RANKS} ranks that a job may have.")
+        raise SpecError(f"{origin} offers {offered} slots, more than the {MAX_RANKS} ranks that a job may have.")
     if ranks is not None and ranks > offered:
         has = f"{offered} slot{'s' if offered > 1 else ''} of {origin}"
         on = "1 host" if len(slots) == 1 else f"{len(slots)} hosts"
-        raise JobError(f"-np {ranks} asks for more ranks than the {has} on {on}: lower -np, or list more slots.")
+        raise SpecError(f"-np {ranks} asks for more ranks than the {has} on {on}: lower -np, or list more slots.")
     return offered if ranks is None else ranks

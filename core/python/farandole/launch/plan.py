@@ -113,7 +113,7 @@ def plan(
         is_preview: nothing will be started.
 
     Raises:
-        SpecError, JobError, FileError, SettingError: with one sentence for the user.
+        SpecError: with one sentence for the user.
         CommandError: the command cannot be run here.
     """
     settings, ranks = environment.settings(base), spec.ranks
@@ -221,7 +221,8 @@ def _layout(
     caller: Caller | None,
     is_preview: bool,
 ) -> _Layout:
-    listed, scheduler, num_proc = None, None, spec.ranks.num_proc
+    num_proc: str | None = spec.ranks.num_proc
+    listed, scheduler = None, None
     source = choice.named_source(spec)
     if source is not None:
         num_proc, listed = choice.hosts_at_start(source, spec, base, say)

@@ -18,9 +18,8 @@ from farandole.launch.events import RankStarted
 from farandole.launch.membership import MembershipServer
 from farandole.launch.placement import Placement
 from farandole.launch.supervise import ENDING, Supervisor
-from farandole.observe.crash_report import JobRecorders
 from farandole.observe.snapshot import Snapshot
-from farandole.observe.watch import HostWatch
+from farandole.observe.watch import HostWatch, JobRecorders
 
 
 @dataclass(eq=False)

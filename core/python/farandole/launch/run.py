@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
-from farandole.launch import environment, files, guard, local, placement
+from farandole.launch import environment, guard, local
 from farandole.launch.events import JobEnded
 from farandole.launch.messages import one_line, shown, spoken
 from farandole.launch.plan import Caller, Job, hints, plan
@@ -149,7 +149,7 @@ def _run_spec(text: str, caller: Caller) -> int:
     base = environment.inherited()
     try:
         planned = plan(JobSpec.from_json(text), base, print_error, caller)
-    except (placement.JobError, files.FileError, environment.SettingError, SpecError) as error:
+    except SpecError as error:
         return _refuse_spec(caller, str(error), USAGE, getattr(error, "field", ""))
     except local.CommandError as error:
         return _refuse_spec(caller, str(error), error.exit_code, "command")

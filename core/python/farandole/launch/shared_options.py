@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from farandole.launch.messages import answer
+from farandole.launch.spec import Count as SpecCount
 from farandole.launch.spec import Leaf, leaves
 
 T = TypeVar("T", bound=Callable[..., object])
@@ -54,7 +55,7 @@ def num_proc_option(default: str | None, text: str) -> Callable[[T], T]:
     return click.option(*names, metavar="N", default=default, callback=_count, help=text)
 
 
-_TYPES = {float: float, Path: click.Path(path_type=Path), str: str}
+_TYPES = {float: float, Path: click.Path(path_type=Path), str: str, SpecCount: str}
 
 
 def options_of(*groups: type) -> Callable[[T], T]:

@@ -16,10 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NewType, Union, get_args, get_origin, get_type_hints
 
 _MOST_NUMBER = 1e15
+Count = NewType("Count", str)
+"""A whole number, or a word such as auto."""
 _WORDS = {bool: "true or false", float: "a number", Path: "the name of a file", str: "a text"}
+_WORDS[Count] = "a whole number or a text"
 
 
 class SpecError(ValueError):
@@ -48,15 +51,15 @@ def option(
         least: the smallest whole number.
         most: the largest.
     """
-    about = {"help": help_text, "metavar": metavar, "names": tuple(names), "least": least, "most": most}
-    return field(default=default, metadata=about)
+    about = {"help": help_text, "metavar": metavar, "least": least, "most": most}
+    return field(default=default, metadata={"names": tuple(names), "about": about})
 
 
 @dataclass(frozen=True)
 class Ranks:
     """Ranks."""
 
-    num_proc: str | None = option(
+    num_proc: Count | None = option(
         "Number of ranks; by default, and with auto, all slots of the hosts.", "N", ("-n", "-np", "--num-proc")
     )
     env: tuple[str, ...] = option(
@@ -88,11 +91,11 @@ class Where:
 class Nodes:
     """Nodes that start themselves"""
 
-    nnodes: str | None = option("Number of nodes that each run this command, without ssh.", "N")
-    node_rank: str | None = option("This node's number, from 0.", "N")
+    nnodes: Count | None = option("Number of nodes that each run this command, without ssh.", "N")
+    node_rank: Count | None = option("This node's number, from 0.", "N")
     rendezvous: str | None = option("Where node 0 listens for the others.", "HOST:PORT")
     key_file: Path | None = option("At least 32 secret bytes, the same on all nodes.", "FILE")
-    nproc_per_node: str | None = option("Ranks of this node (1); auto: as -np auto.", "N")
+    nproc_per_node: Count | None = option("Ranks of this node (1); auto: as -np auto.", "N")
 
 
 @dataclass(frozen=True)
@@ -185,9 +188,9 @@ class JobSpec:
             )
         by_group: dict[str, dict[str, object]] = {name: {} for name in groups()}
         for name, value in values.items():
-            found = _leaves_by_name().get(name)
+            found = leaves_by_name().get(name)
             if found is None:
-                raise SpecError(f"{name} is no field of a job; known are {', '.join(_leaves_by_name())}.", name)
+                raise SpecError(f"{name} is no field of a job; known are {', '.join(leaves_by_name())}.", name)
             if value is not None:
                 by_group[found[0]][name] = found[1].fit(value)
         made: dict[str, Any] = {name: kind(**by_group[name]) for name, kind in groups().items()}
@@ -197,7 +200,7 @@ class JobSpec:
         """All that was given, by leaf."""
         values = {
             leaf.name: value
-            for group, leaf in _leaves_by_name().values()
+            for group, leaf in leaves_by_name().values()
             if (value := getattr(getattr(self, group), leaf.name)) != leaf.default
         }
         return json.dumps({"command": self.command, **values}, default=str)
@@ -215,12 +218,12 @@ class Leaf:
 
     name: str
     kind: Any  # bool, int, float, str, Path, a tuple of choices, or (kind, ...) of several values
-    default: Any
-    help: str
-    metavar: str
-    names: tuple[str, ...]
-    least: int | None
-    most: int | None
+    default: Any = None
+    help: str = ""
+    metavar: str = ""
+    names: tuple[str, ...] = ()
+    least: int | None = None
+    most: int | None = None
 
     def fit(self, value: Any) -> Any:
         """The value in the type of this leaf. Raises SpecError for one that does not fit."""
@@ -235,9 +238,11 @@ class Leaf:
         return fitted
 
     def _refusal(self, value: Any) -> str:
-        return f"{self.name} must be {self._wanted()}, not {value!r:.60}."
+        return f"{self.name} must be {self.wanted}, not {value!r:.60}."
 
-    def _wanted(self) -> str:
+    @property
+    def wanted(self) -> str:
+        """What fits, for a sentence."""
         if self.kind is int:
             bounds = "" if self.least is None else f" of at least {self.least}"
             return f"a whole number{bounds if self.most is None else f' from {self.least} to {self.most}'}"
@@ -266,7 +271,7 @@ def _fit(value: Any, kind: Any) -> Any:
         if not isinstance(value, int | float) or not -_MOST_NUMBER <= value <= _MOST_NUMBER:
             raise TypeError
         return float(value)
-    if kind is str and isinstance(value, int):  # the number of ranks, which can also be a word
+    if kind is Count and isinstance(value, int):
         value = str(value)
     text = str(value) if isinstance(value, Path) else value
     if not isinstance(text, str) or "\0" in text:
@@ -285,20 +290,8 @@ def leaves(group: type) -> list[Leaf]:
     hints = get_type_hints(group)
     found = []
     for each in dataclasses.fields(group):
-        about = each.metadata
-        names = about["names"] or (f"--{each.name.replace('_', '-')}",)
-        found.append(
-            Leaf(
-                each.name,
-                _kind(hints[each.name]),
-                each.default,
-                about["help"],
-                about["metavar"],
-                names,
-                about["least"],
-                about["most"],
-            )
-        )
+        names = each.metadata["names"] or (f"--{each.name.replace('_', '-')}",)
+        found.append(Leaf(each.name, _kind(hints[each.name]), each.default, names=names, **each.metadata["about"]))
     return found
 
 
@@ -314,5 +307,6 @@ def _kind(hint: Any) -> Any:
 
 
 @cache
-def _leaves_by_name() -> Mapping[str, tuple[str, Leaf]]:
+def leaves_by_name() -> Mapping[str, tuple[str, Leaf]]:
+    """The group of each leaf, and the leaf."""
     return {leaf.name: (name, leaf) for name, group in groups().items() for leaf in leaves(group)}

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from farandole.launch.shared_options import CONTEXT, Count, num_proc_option, options_of, print_error
-from farandole.launch.spec import Metrics, Where
+from farandole.launch.spec import Metrics, SpecError, Where
 
 _COUNT = Count(1, 65536)
 DEFAULT_SIZES = "4,1K,16K,64K,256K,1M,4M,16M,64M"
@@ -49,7 +49,7 @@ def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json
         environment.check_backends(base)
         placements = placement.plan(num_proc, None, environment.local_names())
         byte_sizes = parse_sizes(DEFAULT_SIZES if sizes is None else sizes)
-    except (placement.JobError, environment.SettingError) as error:
+    except SpecError as error:
         raise click.UsageError(str(error)) from error
     if not 0 < seconds <= 3600:
         raise click.UsageError(f"--seconds must be above 0 and at most 3600, not {seconds:g}.")
@@ -113,7 +113,6 @@ def _check_hosts(as_json: bool, limit_s: float, where: Where) -> int:
     from farandole.launch import hosts as names_of_hosts
     from farandole.launch.head.check_hosts import CheckOrder, check_hosts
     from farandole.launch.options import reach_options
-    from farandole.launch.spec import SpecError
     from farandole.observe.doctor import report
 
     if where.hosts is not None and where.hostfile is not None:
@@ -127,7 +126,7 @@ def _check_hosts(as_json: bool, limit_s: float, where: Where) -> int:
         elsewhere = not all(names_of_hosts.is_local(name, local) for name in names)
         options = reach_options(where, elsewhere)
         environment.settings(base)
-    except (names_of_hosts.JobError, SpecError, environment.SettingError) as error:
+    except SpecError as error:
         raise click.UsageError(str(error)) from error
     order = CheckOrder(names, local, options, base, limit_s)
     return check_hosts(order, report.hosts_as_json if as_json else report.hosts_as_text)
@@ -172,15 +171,13 @@ def live(job: str, port: int, **given: Any) -> int:
     secret. `farandole run --live` does the same for a job that it starts.
     """
     from farandole.launch import environment
-    from farandole.launch.files import FileError
-    from farandole.launch.spec import SpecError
     from farandole.observe.jobs import InspectionError
     from farandole.observe.live.command import Wanted, wanted, watch
 
     try:
         served = wanted(port, Metrics(**given)) or Wanted()
         watch(environment.inherited(), job, served, print_error)
-    except (SpecError, FileError) as error:
+    except SpecError as error:
         raise click.UsageError(str(error)) from error
     except InspectionError as error:
         print_error(str(error))
@@ -230,9 +227,7 @@ def k8s(command: tuple[str, ...], dry_run: bool, env: tuple[str, ...], slots: in
     No operator is needed, and nothing is sent to a cluster. The Secret holds a new key, so the output is a secret, too.
     """  # noqa: D301  (click wants the character)
     from farandole.launch import environment, kubernetes
-    from farandole.launch.files import FileError
     from farandole.launch.local import KEY_BYTES
-    from farandole.launch.spec import SpecError
 
     if not command:
         raise click.UsageError("say what to run: farandole k8s --image IMAGE --hosts 2 -- python train.py")
@@ -250,7 +245,7 @@ def k8s(command: tuple[str, ...], dry_run: bool, env: tuple[str, ...], slots: in
             click.echo(kubernetes.preview(job))
             return 0
         text = kubernetes.as_yaml(kubernetes.documents(job, os.urandom(KEY_BYTES)))
-    except (SpecError, FileError, environment.SettingError) as error:
+    except SpecError as error:
         raise click.UsageError(str(error)) from error
     click.echo(text, nl=False)
     if job.secret is None:

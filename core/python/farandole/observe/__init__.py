@@ -7,7 +7,6 @@ Its sources are flight recorders, /proc and timelines:
     processes, tails    what /proc says of a rank; recorders and /proc again and again
     diagnosis           ranks at one moment -> who holds the job up; pure
     step_times, stragglers, slow_links, snapshot, watch     the launcher's watch over a job that runs
-    crash_report        what a rank that died did last
     inspect, show, stacks                                   `farandole inspect`
     live                the page in the browser, metrics, and scalars for TensorBoard
     timeline, report    traces: merged, and analysed

@@ -7,12 +7,16 @@ Each host looks at its own ranks. One launcher hears all hosts, since only toget
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from farandole.observe import jobs, recorders
 from farandole.observe.diagnosis import Diagnosis, Kind, Rank, diagnose
-from farandole.observe.processes import Activity
+from farandole.observe.processes import Activity, is_alive
+from farandole.observe.records import Wanted
 from farandole.observe.slow_links import Links, SlowLinks
 from farandole.observe.snapshot import Snapshot
 from farandole.observe.step_times import Meter, StepTimes
@@ -20,6 +24,7 @@ from farandole.observe.stragglers import Stragglers, Straggling
 from farandole.observe.tails import Seen, Tails, pause_s
 
 EVERY_S = 0.5
+_WANTED = Wanted(most=512)  # operations of a rank, for a sentence about its end
 _SHARE, _MOST_S = 0.0025, 2.0  # of all processors: looks that cost more come more rarely, up to so far apart
 _STUCK_S = 1.0  # without the end of an operation: then what the ranks do is worth a message
 _FRESH_S = 3.0  # a snapshot that is older says nothing of now
@@ -87,6 +92,47 @@ def _is_stuck(rank: Rank, now: float) -> bool:
         return False
     ends = [each.ended_ns for each in rank.recording.operations if each.ended_ns is not None]
     return now - max(ends, default=0) / 1e9 >= _STUCK_S
+
+
+class JobRecorders:
+    """The files of one job's flight recorders on this host. `watch`: looks at them while it runs."""
+
+    def __init__(self, base: Mapping[str, str], key: bytes) -> None:
+        self._folders = recorders.folders(base.get(recorders.VARIABLE, ""))
+        self._run = recorders.name_of_job(key)
+        self._members: dict[int, Sequence[int]] = {}  # by epoch; none for the first, where a rank is its number
+        self.watch = HostWatch(base, self._run, self._members)
+
+    def enter_epoch(self, number: int, members: Sequence[int]) -> None:
+        """The ranks of an elastic job go on as these, named in the order of start."""
+        self._members[number] = members
+
+    def last_words(self, rank: int) -> str:
+        """A sentence about what a rank that is dead did last; "" for one that could say so itself.
+
+        In an elastic job ranks are named in the order of start, in the sentence, too.
+        """
+        found = recorders.read_all(self._paths(), _WANTED)
+        recordings = [each.numbered(self._members) for each in found]
+        epoch = max((each.epoch for each in recordings if each.rank == rank), default=None)
+        if epoch is None:
+            return ""
+        ranks = [
+            Rank(each, Activity.UNKNOWN if is_alive(each) else Activity.GONE)
+            for each in jobs.of_last_epoch([each for each in recordings if each.epoch == epoch])
+        ]
+        told = diagnose(ranks, time.monotonic_ns())
+        return told.sentence if told.kind is Kind.LOST and rank in told.culprits else ""
+
+    def remove(self) -> None:
+        """Remove the files of the processes that have ended."""
+        for path, recording in recorders.outlines(self._paths()).items():
+            if not is_alive(recording):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+    def _paths(self) -> list[Path]:
+        return recorders.paths(self._folders, f"{self._run}.")
 
 
 @dataclass

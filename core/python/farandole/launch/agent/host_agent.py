@@ -103,6 +103,7 @@ class Agent:
         supervisor = self.supervisor
         self._out = Outgoing(self.answers, supervisor.selector)
         self.children = Children(supervisor, self, on_other_child=self._on_other_child)
+        self.tell, self.reap = self.children.tell, self.children.reap
         supervisor.ranks, supervisor.conclude = self, self.conclude
         supervisor.on_signal, supervisor.on_orphaned = self.on_signal, self.on_orphaned
         os.set_blocking(self.commands, False)
@@ -313,14 +314,6 @@ class Agent:
         """Before the start the agent itself is what is left; it stays without ranks where others may come."""
         is_waiting = not self._started or self.children.others_may_come
         return not self._dismissed and (is_waiting or self.children.anything_left)
-
-    def tell(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
-        """See Ranks."""
-        self.children.tell(signum, groups, spare_ending)
-
-    def reap(self, now: float) -> None:
-        """See Ranks."""
-        self.children.reap(now)
 
     def kill(self) -> None:
         """See Ranks."""

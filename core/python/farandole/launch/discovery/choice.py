@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from farandole.launch.discovery import source
 from farandole.launch.discovery.host_query import UNUSABLE, Complaints, HostQuery, Trouble
 from farandole.launch.discovery.source import Source
-from farandole.launch.hosts import MAX_RANKS, HostList, JobError, check_host, parse_count
+from farandole.launch.hosts import MAX_RANKS, HostList, check_host, parse_count
 from farandole.launch.options import elastic_timeout_s, has_discovery, least
 from farandole.launch.schedulers import Scheduler
 from farandole.launch.spec import JobSpec, SpecError
@@ -19,7 +19,7 @@ _LOOK_EVERY_S = 0.02
 
 
 def named_source(spec: JobSpec) -> Source | None:
-    """That of --host-discovery-script or --host-discovery-service. Raises SpecError and JobError."""
+    """That of --host-discovery-script or --host-discovery-service. Raises SpecError."""
     if (
         spec.elastic.slots_per_host is not None
         and spec.elastic.host_discovery_script is None
@@ -40,7 +40,7 @@ def named_source(spec: JobSpec) -> Source | None:
         raise SpecError("give one of --host-discovery-script and --host-discovery-service.", "host_discovery_script")
     try:
         name = check_host(spec.elastic.host_discovery_service)
-    except JobError as error:
+    except SpecError as error:
         raise SpecError(f"--host-discovery-service: {error}", "host_discovery_service") from None
     return source.service(name, spec.elastic.slots_per_host)
 
@@ -57,7 +57,7 @@ def hosts_at_start(
     """The number of ranks to start, as for -np, and where; waits for them.
 
     Raises:
-        JobError: there are too few slots within the time of --start-timeout, or else of --elastic-timeout.
+        SpecError: there are too few slots within the time of --start-timeout, or else of --elastic-timeout.
     """
     fewest = least(spec)
     limit_s = spec.ranks.start_timeout or elastic_timeout_s(spec, base)
@@ -90,7 +90,7 @@ def await_hosts(
     """Ask until there are so many slots. `say` gets each kind of trouble once.
 
     Raises:
-        JobError: there are too few within `limit_s` seconds, or the command of the source cannot be run.
+        SpecError: there are too few within `limit_s` seconds, or the command of the source cannot be run.
     """
     complaints, answers = Complaints(), list[HostList | Trouble]()
     last: HostList | Trouble | None = None
@@ -107,7 +107,7 @@ def await_hosts(
                     last = answer
                     if isinstance(answer, Trouble):
                         if answer.kind == UNUSABLE:
-                            raise JobError(f"{answer.sentence}.")
+                            raise SpecError(f"{answer.sentence}.")
                         if complaints.is_news(answer):
                             say(f"{answer.sentence}; it is asked again for {limit_s:.0f} s.")
                     elif _count(answer) >= slots:
@@ -120,7 +120,7 @@ def await_hosts(
     if isinstance(last, HostList):
         last = _too_few(asked, last, slots)
     why = f"{asked.name} has not answered" if last is None else last.sentence
-    raise JobError(f"{why}; the job was not started, after {limit_s:g} s of asking (--start-timeout).")
+    raise SpecError(f"{why}; the job was not started, after {limit_s:g} s of asking (--start-timeout).")
 
 
 def _count(hosts: HostList) -> int:

@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from farandole.launch.discovery.source import Asking, Source
-from farandole.launch.hosts import HostList, JobError
+from farandole.launch.hosts import HostList
 from farandole.launch.messages import one_line
+from farandole.launch.spec import SpecError
 
 UNUSABLE = "unusable"  # the kind of a trouble that does not pass: the command cannot be run
 WELL_SECONDS = 60.0  # after which a trouble is news again
@@ -142,7 +143,7 @@ class HostQuery:
             args = self._asking.send(text)  # type: ignore[arg-type]  # a generator begins with None
         except StopIteration as stop:
             self._end(stop.value)
-        except JobError as error:
+        except SpecError as error:
             self._end(Trouble("nonsense", str(error).rstrip(".")))
         else:
             try:

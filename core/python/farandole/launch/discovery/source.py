@@ -8,11 +8,12 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.launch.hosts import HostList, HostSlots, JobError, parse_hostfile, parse_lines
+from farandole.launch.hosts import HostList, HostSlots, parse_hostfile, parse_lines
 from farandole.launch.messages import shown
+from farandole.launch.spec import SpecError
 
 Asking = Generator[list[str], str, HostList]
-"""Yields commands, is sent what each has printed, and returns the hosts. Raises JobError for nonsense."""
+"""Yields commands, is sent what each has printed, and returns the hosts. Raises SpecError for nonsense."""
 EVERY_SECONDS = 1.0
 _EVERY_SECONDS_OF_SLURM = 10.0  # its controller serves a whole cluster
 
@@ -62,10 +63,10 @@ def _addresses(text: str, origin: str, slots: int) -> list[HostSlots]:
         try:
             address = ipaddress.ip_address(line.split()[0])
         except ValueError:
-            raise JobError(f"{origin}: {shown(line)} does not begin with an address.") from None
+            raise SpecError(f"{origin}: {shown(line)} does not begin with an address.") from None
         found[address.version][str(address)] = None
     if not (chosen := found[4] or found[6]):
-        raise JobError(f"{origin} has no addresses.")
+        raise SpecError(f"{origin} has no addresses.")
     return [HostSlots(address, slots) for address in chosen]
 
 
@@ -91,7 +92,7 @@ def _node_list(text: str, name: str) -> str:
     """The value of NodeList=, which is not that of ReqNodeList= or ExcNodeList=."""
     found = re.search(r"(?:^|\s)NodeList=(\S+)", text)
     if found is None or found[1] == "(null)":
-        raise JobError(f"{name} has no nodes in what scontrol show job prints.")
+        raise SpecError(f"{name} has no nodes in what scontrol show job prints.")
     return found[1]
 
 
@@ -101,7 +102,7 @@ def fixed(hosts: HostList) -> Source:
 
 
 def known(name: str, hosts: Callable[[], HostList]) -> Source:
-    """Hosts that this process knows, or hears of at once: `hosts` raises JobError."""
+    """Hosts that this process knows, or hears of at once: `hosts` raises SpecError."""
 
     def ask() -> Asking:
         return hosts()

@@ -89,7 +89,7 @@ def _connect(order: CheckOrder, carrier: _Carrier) -> None:
 
 @dataclass
 class _Carrier:
-    """Carries messages between an checks and the agents. There are no ranks."""
+    """Carries messages between the checks and the agents. There are no ranks."""
 
     supervisor: Supervisor
     checks: HostChecks

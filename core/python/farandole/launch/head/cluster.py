@@ -55,7 +55,8 @@ class Cluster:
     def __post_init__(self) -> None:
         supervisor = self.supervisor
         self.agents = Agents(self._on_link_end, supervisor.lease is not None, self._on_other_child)
-        self.links, self.relay, self.ending = self.agents.links, supervisor.relay, supervisor.ending
+        self.links, self.reap, self.kill = self.agents.links, self.agents.reap, self.agents.kill
+        self.relay, self.ending = supervisor.relay, supervisor.ending
         self.lease, self.slots = supervisor.lease, supervisor.slots
         supervisor.ranks = supervisor.members = self
         supervisor.on_signal, supervisor.on_orphaned = self.on_signal, self.on_orphaned
@@ -119,14 +120,6 @@ class Cluster:
         if not self.assembly.is_complete:
             self.agents.hang_up()
         self.agents.say("tell", signum=signum, groups=groups, spare_ending=spare_ending)
-
-    def reap(self, now: float) -> None:
-        """See Ranks."""
-        self.agents.reap(now)
-
-    def kill(self) -> None:
-        """See Ranks."""
-        self.agents.kill()
 
     def on_signal(self, signum: int) -> None:
         """See Supervisor. Agents that have dialled in tell their users why the job ends."""

@@ -9,46 +9,23 @@ from __future__ import annotations
 import selectors
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from farandole._start import frames
 from farandole.launch.discovery.host_query import Complaints, HostQuery, Trouble
 from farandole.launch.discovery.host_states import HostStates
 from farandole.launch.discovery.source import Source
-from farandole.launch.ending import Ending
 from farandole.launch.head import ssh
 from farandole.launch.head.address_search import Send
 from farandole.launch.head.agent_link import Link
-from farandole.launch.head.assembly import Assembly, AssemblyError
+from farandole.launch.head.assembly import AssemblyError
 from farandole.launch.head.joining_host import JoiningHost, Present
 from farandole.launch.hosts import HostList, HostSlots
-from farandole.launch.membership import Lease
-from farandole.launch.rank_slots import RankSlots
-from farandole.launch.relay import Relay
+
+if TYPE_CHECKING:
+    from farandole.launch.head.cluster import Cluster
 
 _LATE_SECONDS = 30.0 + ssh.CONNECT_SECONDS  # for an answer of a newcomer, or of others about it
-
-
-class Cluster(Protocol):
-    """The part of the supervisor's cluster that is needed here."""
-
-    assembly: Assembly
-    links: list[Link]
-    lease: Lease | None
-    slots: RankSlots | None
-    ending: Ending
-    relay: Relay
-    call: int
-
-    @property
-    def running(self) -> int:
-        """How many ranks run."""
-
-    def ranks_of(self, link: Link) -> list[int]:
-        """Those of this host that have not ended."""
-
-    def why_no_agent(self, link: Link, stderr: str) -> str:
-        """The sentence about a connection that has ended before its agent greeted."""
 
 
 @dataclass(frozen=True)

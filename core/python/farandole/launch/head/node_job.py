@@ -121,7 +121,7 @@ def _be_node(job: Job, lifeline: int) -> int:
 
 
 def _part(connection: socket.socket) -> None:
-    """Let node 0 read all that we have said: an end with its args unread would take ours from it."""
+    """Let node 0 read all that we have said: an end with its words unread would take ours from it."""
     connection.settimeout(_PART_SECONDS)
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_WR)

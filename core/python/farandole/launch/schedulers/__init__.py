@@ -24,13 +24,13 @@ from farandole.launch.schedulers import flux, lsf, pbs, slurm
 class Scheduler:
     """A program that hands out hosts to jobs."""
 
-    allocation: Callable[[Mapping[str, str]], HostList | None]  # that we run in; raises JobError
+    allocation: Callable[[Mapping[str, str]], HostList | None]  # that we run in; raises SpecError
     program: str = "ssh"  # that reaches a host
     command: Callable[[str, list[str]], list[str]] | None = (
         None  # of this host and the arguments of an agent; None: by ssh
     )
     connect: Callable[[str], socket.socket] | None = None  # to the agent of this host, which runs already
-    hosts: Callable[[], HostList] | None = None  # with agents, where they may come and go; raises JobError
+    hosts: Callable[[], HostList] | None = None  # with agents, where they may come and go; raises SpecError
 
     @property
     def has_agents(self) -> bool:
@@ -51,7 +51,7 @@ def allocation(environ: Mapping[str, str]) -> tuple[HostList | None, Scheduler |
     """The hosts of the allocation of several hosts that we run in, and its scheduler; None, None elsewhere.
 
     Raises:
-        JobError: the scheduler has started several of us, or does not tell its hosts.
+        SpecError: the scheduler has started several of us, or does not tell its hosts.
     """
     for scheduler in _SCHEDULERS:
         if (found := scheduler.allocation(environ)) is not None:

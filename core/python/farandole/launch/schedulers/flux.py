@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from farandole.launch.hosts import MAX_RANKS, HostList, HostSlots, JobError, check_host
+from farandole.launch.hosts import MAX_RANKS, HostList, HostSlots, check_host
 from farandole.launch.messages import shown
+from farandole.launch.spec import SpecError
 
 ORIGIN = "Flux's allocation"
 _FLUX_SECONDS = 20
@@ -26,13 +27,13 @@ def allocation(environ: Mapping[str, str]) -> HostList | None:
     """The hosts that we run on, with a slot for each GPU, or for each core where there are none; None where it is one.
 
     Raises:
-        JobError: flux run has started several of us, or Flux does not tell its hosts.
+        SpecError: flux run has started several of us, or Flux does not tell its hosts.
     """
     if "FLUX_URI" not in environ:
         return None
     size = environ.get("FLUX_JOB_SIZE", "1")
     if size != "1":
-        raise JobError(
+        raise SpecError(
             f"flux run has started {size if size.isdecimal() else 'several'} launchers: start farandole run once, in "
             "the script of flux batch, or in flux alloc."
         )
@@ -56,12 +57,12 @@ def _resources() -> dict[str, tuple[int, int]]:
             ["flux", "resource", "R"], capture_output=True, text=True, timeout=_FLUX_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise JobError(f"flux resource R failed ({error}); give the hosts with -H.") from error
+        raise SpecError(f"flux resource R failed ({error}); give the hosts with -H.") from error
     return resources_of(done.stdout)
 
 
 def resources_of(text: str) -> dict[str, tuple[int, int]]:
-    """Flux's JSON about its resources -> host, its rank in the instance, and its slots. Raises JobError."""
+    """Flux's JSON about its resources -> host, its rank in the instance, and its slots. Raises SpecError."""
     try:
         execution: dict[str, Any] = json.loads(text)["execution"]
         slots: dict[int, int] = {}
@@ -72,7 +73,7 @@ def resources_of(text: str) -> dict[str, tuple[int, int]]:
         names = [name for each in execution["nodelist"] for name in host_names(each)]
         found = dict(zip(names, sorted(slots.items()), strict=True))
     except (KeyError, TypeError, ValueError) as error:
-        raise JobError(
+        raise SpecError(
             f"flux resource R answers {shown(text[:200])}, not its hosts; give the hosts with -H."
         ) from error
     return {check_host(name): place for name, place in found.items()}

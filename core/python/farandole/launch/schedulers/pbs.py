@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from farandole.launch.hosts import MAX_FILE_BYTES, HostList, HostSlots, JobError, check_host
+from farandole.launch.hosts import MAX_FILE_BYTES, HostList, HostSlots, check_host
 from farandole.launch.messages import shown
+from farandole.launch.spec import SpecError
 
 ORIGIN = "PBS's allocation"
 
@@ -20,19 +21,19 @@ def allocation(environ: Mapping[str, str]) -> HostList | None:
     """The hosts that we run on, each with as many slots as lines; None outside and where it is one host.
 
     Raises:
-        JobError: pbsdsh has started us, or the file of PBS_NODEFILE is no list of hosts.
+        SpecError: pbsdsh has started us, or the file of PBS_NODEFILE is no list of hosts.
     """
     path = environ.get("PBS_NODEFILE", "")
     if "PBS_JOBID" not in environ or not path:
         return None
     if environ.get("PBS_TASKNUM", "1") != "1":
-        raise JobError("pbsdsh has started this launcher as a task: start farandole run once, without pbsdsh.")
+        raise SpecError("pbsdsh has started this launcher as a task: start farandole run once, without pbsdsh.")
     try:
         with Path(path).open(encoding="utf-8", errors="replace") as file:
             names = file.read(MAX_FILE_BYTES).split()
     except OSError as error:
         why = f"cannot be read ({error.strerror})"
-        raise JobError(
+        raise SpecError(
             f"PBS_NODEFILE={shown(path)} {why}; give the hosts with -H, or run on the job's first host."
         ) from error
     slots = tuple(HostSlots(check_host(name), count) for name, count in Counter(names).items())

@@ -6,8 +6,9 @@ import subprocess
 from collections.abc import Mapping
 
 from farandole._start import slurm as step
-from farandole.launch.hosts import HostList, HostSlots, JobError, check_host
+from farandole.launch.hosts import HostList, HostSlots, check_host
 from farandole.launch.messages import shown
+from farandole.launch.spec import SpecError
 
 ORIGIN = "Slurm's allocation"
 _SCONTROL_SECONDS = 10
@@ -17,14 +18,14 @@ def allocation(environ: Mapping[str, str]) -> HostList | None:
     """The hosts of the allocation that we run in, each with its tasks as slots; None outside and where it is one host.
 
     Raises:
-        JobError: srun has started several of us, or Slurm does not tell its hosts.
+        SpecError: srun has started several of us, or Slurm does not tell its hosts.
     """
     nodes = environ.get("SLURM_JOB_NODELIST", "")
     if "SLURM_JOB_ID" not in environ or not nodes:
         return None
     tasks = environ.get("SLURM_STEP_NUM_TASKS", "1")
     if tasks != "1" and "SLURM_PROCID" in environ:
-        raise JobError(
+        raise SpecError(
             f"srun has started {tasks if tasks.isdecimal() else 'several'} launchers: start farandole run once, in the "
             "batch script without srun, or with srun --ntasks=1."
         )
@@ -38,13 +39,13 @@ def allocation(environ: Mapping[str, str]) -> HostList | None:
 
 
 def task_counts(text: str, hosts: int) -> list[int]:
-    """`2(x3),1` -> 2, 2, 2, 1. Raises JobError."""
+    """`2(x3),1` -> 2, 2, 2, 1. Raises SpecError."""
     try:
         counts = step.task_counts(text)
     except ValueError:
-        raise JobError(f"SLURM_TASKS_PER_NODE={shown(text)} is not understood; give the hosts with -H.") from None
+        raise SpecError(f"SLURM_TASKS_PER_NODE={shown(text)} is not understood; give the hosts with -H.") from None
     if len(counts) != hosts:
-        raise JobError(f"SLURM_TASKS_PER_NODE={shown(text)} is not of {hosts} hosts; give the hosts with -H.")
+        raise SpecError(f"SLURM_TASKS_PER_NODE={shown(text)} is not of {hosts} hosts; give the hosts with -H.")
     return counts
 
 
@@ -65,5 +66,5 @@ def _host_names(nodes: str) -> list[str]:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise JobError(f"scontrol show hostnames {shown(nodes)} failed ({error}); give the hosts with -H.") from error
+        raise SpecError(f"scontrol show hostnames {shown(nodes)} failed ({error}); give the hosts with -H.") from error
     return done.stdout.split()

@@ -10,8 +10,9 @@ from typing import Any
 
 from farandole._start import sockets
 from farandole._start.connection import FAILURES, hear, say
-from farandole.launch.hosts import HostList, HostSlots, JobError
+from farandole.launch.hosts import HostList, HostSlots
 from farandole.launch.schedulers import Scheduler
+from farandole.launch.spec import SpecError
 
 _ASK_SECONDS = 2.0  # for less time than agents wait for a word of the launcher, which waits here
 _TRAVELS = ("FARANDOLE_", "HOROVOD_", "NCCL_")
@@ -37,12 +38,12 @@ def _connect(server: str, host: str) -> socket.socket:
 
 
 def _hosts(name: str, server: str) -> HostList:
-    """The hosts with tasks that are there now. Raises JobError where the server does not answer."""
+    """The hosts with tasks that are there now. Raises SpecError where the server does not answer."""
     try:
         with _asked(server, "hosts") as asked:
             return HostList(tuple(HostSlots(str(host), int(count)) for host, count in hear(asked)["hosts"]), name)
     except FAILURES as error:
-        raise JobError(f"the driver does not say which hosts {name} has: {error}.") from error
+        raise SpecError(f"the driver does not say which hosts {name} has: {error}.") from error
 
 
 def _asked(server: str, kind: str, **content: Any) -> socket.socket:

@@ -53,7 +53,7 @@ _SECRET = re.compile(r"[A-Za-z0-9_.~+-]{16,256}")
 
 
 def wanted(page_port: int | None, given: Metrics) -> Wanted | None:
-    """The page and the metrics that are asked for; None: neither. Raises SpecError, FileError."""
+    """The page and the metrics that are asked for; None: neither. Raises SpecError."""
     address, secret_file = given.metrics_address, given.metrics_key_file
     if given.metrics is None and (address is not None or secret_file is not None):
         raise SpecError("--metrics-address and --metrics-key-file need --metrics PORT.", "metrics")
