@@ -24,7 +24,7 @@ import farandole
 import numpy
 import psutil
 import pytest
-from farandole._functions import outcome, parcel
+from farandole._functions import call_payload, outcome
 
 LIMIT_S = 60.0
 _lock = threading.Lock()
@@ -194,7 +194,7 @@ def test_a_ranks_traceback_has_the_line_of_a_cell() -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
     exec(compile(text, name, "exec"), names)
-    call = parcel.for_elsewhere(names["train"], (), {}, "farandole.run")
+    call = call_payload.for_elsewhere(names["train"], (), {}, "farandole.run")
     del linecache.cache[name]
     answer, _ = outcome.of_call(call, 0)
     assert "raise KeyError('bad')  # in a cell" in outcome.traceback_in(answer)

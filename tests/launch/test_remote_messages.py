@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from farandole import FarandoleError
-from farandole._functions import outcome, parcel
+from farandole._functions import call_payload, outcome
 from farandole._start import frames
 from farandole.launch import placement
 from farandole.launch.agent.address_probe import Prober
@@ -82,7 +82,7 @@ def test_pieces_of_outcomes_arrive_whole_however_they_are_cut(size: int) -> None
 
 
 def test_an_outcome_that_is_not_all_there_is_none() -> None:
-    whole, error = outcome.of_call(parcel.for_elsewhere(lambda: [7], (), {}, "test"), 0)
+    whole, error = outcome.of_call(call_payload.for_elsewhere(lambda: [7], (), {}, "test"), 0)
     assert error is None and outcome.result_in(whole, 0, 1) == [7]
     left = [JobResult(0, JobEnded(0), {0: bytearray(whole[:length])}) for length in range(len(whole))]
     for each in left:

@@ -25,10 +25,10 @@ from farandole._cluster.driver_log import DriverLog, WaitMessages, log_to_driver
 from farandole._cluster.hosts import Host, Task
 from farandole._cluster.server import TaskServer
 from farandole._cluster.task import Invitation, serve
+from farandole._functions.call_payload import for_elsewhere as pack_call
+from farandole._functions.call_payload import load as unpack_call
 from farandole._functions.outcome import of_call as outcome_of
 from farandole._functions.outcome import result_in, traceback_in
-from farandole._functions.parcel import for_elsewhere as pack_call
-from farandole._functions.parcel import load as unpack_call
 from farandole._start.connection import hear, hear_bytes, say
 from farandole._start.sockets import is_ours
 from farandole.launch.output import is_name_of_rank

@@ -11,7 +11,7 @@ from farandole._api.errors import FarandoleError
 from farandole._cluster import hosts as cluster_hosts
 from farandole._cluster.driver_log import DriverLog
 from farandole._cluster.server import TaskServer
-from farandole._functions import arguments, outcome, parcel
+from farandole._functions import arguments, call_payload, outcome
 from farandole._start.task_environment import DRIVER_LOG
 from farandole.launch import JobSpec, SpecError, job
 
@@ -38,7 +38,7 @@ class Call:
     ) -> None:
         arguments.check_call(fn, args, kwargs, caller)
         self.title = f"{caller}: {getattr(fn, '__name__', 'a function')}"
-        self._memory = parcel.write(fn, tuple(args), dict(kwargs or {}), caller=caller, is_elsewhere=True)
+        self._memory = call_payload.write(fn, tuple(args), dict(kwargs or {}), caller=caller, is_elsewhere=True)
 
     def __enter__(self) -> Call:
         return self

@@ -103,10 +103,10 @@ def _call(
     spec: JobSpec,
     executable: str | None,
 ) -> list[T]:
-    from farandole._functions import arguments, outcome, parcel
+    from farandole._functions import arguments, call_payload, outcome
     from farandole.launch import SpecError, job
 
-    memory = parcel.write(fn, tuple(args), dict(kwargs or {}), executable)
+    memory = call_payload.write(fn, tuple(args), dict(kwargs or {}), executable)
     command = job.python("farandole._functions.rank", executable)
     try:
         ended = job.run(replace(spec, command=tuple(command)), function=job.Function(memory))

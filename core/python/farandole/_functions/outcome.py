@@ -7,7 +7,7 @@ import pickle
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farandole._api.errors import FarandoleError
-from farandole._functions import parcel
+from farandole._functions import call_payload
 from farandole._runtime.uncaught import Uncaught
 from farandole._start import frames
 
@@ -78,7 +78,7 @@ def of_call(call: bytes, rank: int) -> tuple[bytes, Exception | None]:
     """Make a pickled call: its outcome, and what it raised."""
     raised = None
     try:
-        fn, args, kwargs = parcel.load(call)
+        fn, args, kwargs = call_payload.load(call)
         found = _of_result(rank, fn(*args, **kwargs))
     except Exception as error:
         raised, found = error, _Outcome(_packed(error), _text_of(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from farandole._functions import outcome, parcel
+from farandole._functions import call_payload, outcome
 from farandole._start import ending, environment
 
 
@@ -16,14 +16,14 @@ def main(has_path: bool = False) -> None:
     """
     path, descriptor, rank, pid = sys.argv[1], int(sys.argv[2]), environment.discover().rank, os.getpid()
     os.set_inheritable(descriptor, False)
-    callers_path, is_other, sys.argv[:], call = parcel.read(path)
+    callers_path, is_other, sys.argv[:], call = call_payload.read(path)
     if has_path:
         callers_path = [*sys.path, *(each for each in callers_path if each not in sys.path)]
     elif is_other:
         callers_path += sys.path[:-1]  # the last one is the caller's: there the command has found Farandole
     sys.path[:] = callers_path
     try:
-        fn, args, kwargs = parcel.load(call)
+        fn, args, kwargs = call_payload.load(call)
         del call
         result = fn(*args, **kwargs)
         if os.getpid() == pid:

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from farandole._api.errors import ArgumentTypeError
-from farandole._functions import blame
+from farandole._functions import pickle_errors
 from farandole._runtime import pickling
 from farandole._runtime.call_sites import is_ours
 
@@ -87,7 +87,7 @@ def _dumps(
             return pickling.dumps((fn, args, kwargs, _lines_of_cells()))
         except Exception as error:
             name = getattr(fn, "__name__", type(fn).__name__)
-            culprit = blame.find(fn, args, kwargs, _travels)
+            culprit = pickle_errors.find(fn, args, kwargs, _travels)
             raise ArgumentTypeError(
                 f"{caller} cannot send {name!r} to the ranks: {culprit} cannot be pickled "
                 f"({_reason(error)}); create it inside the function, or pass what it is made from."
