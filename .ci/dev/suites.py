@@ -75,7 +75,7 @@ SUITES: dict[str, Beside] = {
     "plugins/horovod/tests/test_torch.py": (TORCH,),
     "plugins/mxnet/tests": (MXNET,),
     "plugins/ray/tests/test_calls.py": (TORCH,),
-    "plugins/ray/tests/test_places.py": (TORCH,),
+    "plugins/ray/tests/test_request.py": (TORCH,),
     "plugins/spark/tests": (TORCH,),
     "plugins/tensorflow/tests": (NEWEST,),
     "plugins/torch/tests": (TORCH,),

@@ -127,26 +127,26 @@ def test_fewer_slots_than_the_least_are_waited_for(quick: None, capsys: pytest.C
 
 
 def stages(
-    slots: list[Slots], attempt: Callable[..., Any], sizes: Sizes, kept: CommitStore, limit: int | None = None
+    slots: list[Slots], attempt: Callable[..., Any], sizes: Sizes, commit_store: CommitStore, limit: int | None = None
 ) -> Any:
-    return _elastic._stages(_Cluster(*slots), sizes, [60.0, 60.0], Ledger(limit), kept, attempt)  # type: ignore[arg-type]
+    return _elastic._stages(_Cluster(*slots), sizes, [60.0, 60.0], Ledger(limit), commit_store, attempt)  # type: ignore[arg-type]
 
 
 def test_a_lost_stage_is_followed_by_one_with_the_slots_that_are_left(
     quick: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    kept = CommitStore(str(tmp_path))
+    commit_store = CommitStore(str(tmp_path))
     seen = []
 
     def attempt(stage: int, ranks: int, _deadline: float) -> list[str]:
-        seen.append((kept.of_stage(stage).has_earlier, ranks))
+        seen.append((commit_store.of_stage(stage).has_earlier, ranks))
         if len(seen) == 2:
             return ["done"]
-        assert kept.folder is not None
-        kept.folder.write(7, [b"state"])
+        assert commit_store.folder is not None
+        commit_store.folder.write(7, [b"state"])
         raise farandole.FarandoleError("rank 1 on h2 was lost.")
 
-    assert stages([Slots(2, 2), Slots(1, 1)], attempt, Sizes(1, 2), kept) == ["done"]
+    assert stages([Slots(2, 2), Slots(1, 1)], attempt, Sizes(1, 2), commit_store) == ["done"]
     assert seen == [(False, 2), (True, 1)]
     assert "rank 1 on h2 was lost. The job goes on from commit 7 in a new stage." in capsys.readouterr().err
 

@@ -6,7 +6,7 @@ from farandole_ray import FarandoleConfig      a back end for Ray Train's DataPa
 _executor    the public class
 _discovery   the cluster's nodes, by Horovod's names
 _request     what Ray is asked for                                          (pure)
-_places      Ray's actors that hold it
+_actors      Ray's actors that hold it
 _actor       such an actor: a task of farandole.engine, calls for the ranks of its node
 _job         the launcher of the job, in a thread of the driver
 _trainer     the functions that ranks call; _log: their values for callbacks on the driver

@@ -13,8 +13,8 @@ from farandole.engine import Call, TaskServer, WaitMessages, pack_call, result_i
 
 from farandole_ray import _request, _trainer
 from farandole_ray._actor import GONE
+from farandole_ray._actors import Group, Pool, StartedActor
 from farandole_ray._job import Job, new_mark
-from farandole_ray._places import Group, Place, Pool
 from farandole_ray._settings import Settings
 
 Callback = Callable[[Any], object]
@@ -133,7 +133,7 @@ class RayExecutor:
         self._open: ExitStack | None = None  # all that `shutdown` gives back
         self._job: Job | None = None
         self._variables: dict[str, str] = {}
-        self._where: list[Place] = []  # by rank, the place whose actor hands it calls
+        self._where: list[StartedActor] = []  # by rank, the actor that hands it calls
 
     @property
     def num_workers(self) -> int:
@@ -179,15 +179,15 @@ class RayExecutor:
 
     def _start_ranks(self, given_back: ExitStack) -> None:
         call = given_back.enter_context(Call(_trainer.serve_calls, (), None, _NAME))
-        server = given_back.enter_context(_hub())
+        server = given_back.enter_context(_server())
         group = Group(self._request, self.settings, server, self._use_current)
         given_back.callback(group.close)
         self._where = group.by_rank()
         self._job = self._launch(call, server, self.num_workers, self.settings.leaves)
         waits_s = self.settings.timeout_s
         ready = [
-            place.actor.await_ranks.remote([rank for rank, each in enumerate(self._where) if each is place], waits_s)
-            for place in dict.fromkeys(self._where)
+            started.actor.await_ranks.remote([rank for rank, at in enumerate(self._where) if at is started], waits_s)
+            for started in dict.fromkeys(self._where)
         ]
         if not all(self._await(ready)):
             raise FarandoleError(f"RayExecutor: not all ranks have started within {waits_s:g} s; see their output.")
@@ -218,7 +218,7 @@ class RayExecutor:
         """The same without waiting: a reference for each rank, for `ray.get`."""
         self._check_started()
         call, ranks = ray.put(pack_call(fn, tuple(args or ()), dict(kwargs or {}), _NAME)), len(self._where)
-        return [place.actor.result.remote(rank, ranks, call, new_mark()) for rank, place in enumerate(self._where)]
+        return [started.actor.result.remote(rank, ranks, call, new_mark()) for rank, started in enumerate(self._where)]
 
     def execute(self, fn: Callable[[Any], Any], callbacks: Sequence[Callback] | None = None) -> list[Any]:
         """Call a function with the object of `executable_cls` on each rank; with None where there is no such class."""
@@ -231,8 +231,8 @@ class RayExecutor:
     def shutdown(self) -> None:
         """End the ranks, and give Ray back what they had."""
         if self._job is not None:
-            for place in dict.fromkeys(self._where):
-                place.actor.end.remote()
+            for started in dict.fromkeys(self._where):
+                started.actor.end.remote()
             self._job.ended.wait(_GRACE_S)
             self._job.end()
         if self._open is not None:
@@ -300,10 +300,10 @@ class RayExecutor:
             raise FarandoleError(sentence)
         with (
             Call(_trainer.make_call, (function, mark), None, _NAME) as call,
-            _hub() as server,
+            _server() as server,
             Pool(self._request, server),
         ):
-            self._await_places(server, self._least)
+            self._await_tasks(server, self._least)
             job = self._launch(call, server, len(server.tasks()), {**self.settings.leaves, **self._elastic_leaves})
             job.listen(mark, callbacks)
             try:
@@ -313,7 +313,7 @@ class RayExecutor:
                 job.end()
             return job.result()
 
-    def _await_places(self, server: TaskServer, least: int) -> None:
+    def _await_tasks(self, server: TaskServer, least: int) -> None:
         limit_s = self._elastic_timeout
         until, tell = time.monotonic() + limit_s, WaitMessages(_PATIENCE_S)
         while not server.wait(least, _LOOK_S):
@@ -327,7 +327,7 @@ class RayExecutor:
         server.wait(self.num_workers, _SETTLE_S)
 
 
-def _hub() -> TaskServer:
+def _server() -> TaskServer:
     return TaskServer(ray.util.get_node_ip_address())
 
 

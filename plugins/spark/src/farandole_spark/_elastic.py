@@ -17,7 +17,7 @@ from farandole_spark._again import Ledger, would_come_again
 from farandole_spark._arguments import Sizes
 from farandole_spark._cluster import Cluster
 from farandole_spark._job import await_ranks, run_stage
-from farandole_spark._run import START_SECONDS, how_of, hub_of
+from farandole_spark._run import START_SECONDS, how_of, server_of
 from farandole_spark._slots import Slots
 
 T = TypeVar("T")
@@ -85,17 +85,17 @@ def run_elastic(
         Exception: what the function raised on the rank that failed first: it would come again.
     """
     sizes = _arguments.sizes_of(num_proc, min_num_proc, max_num_proc)
-    ledger, kept = Ledger(_arguments.limit_of(reset_limit)), CommitStore(_arguments.folder_of(commits))
+    ledger, commit_store = Ledger(_arguments.limit_of(reset_limit)), CommitStore(_arguments.folder_of(commits))
     how = how_of(env, stdout, stderr, bool(verbose), bool(timestamp), output_dir, network_interfaces)
     timeouts = [START_SECONDS if each is None else float(each) for each in (start_timeout, elastic_timeout)]
-    with Call(fn, args, kwargs, "farandole_spark.run_elastic") as call, contextlib.closing(kept):
+    with Call(fn, args, kwargs, "farandole_spark.run_elastic") as call, contextlib.closing(commit_store):
         cluster = _cluster.find(spark)
 
         def attempt(stage: int, ranks: int, deadline: float) -> list[T]:
-            server = hub_of(cluster, driver_address, driver_port, kept)
-            return run_stage(cluster, server, ranks, deadline, call, kept.of_stage(stage), **how)
+            server = server_of(cluster, driver_address, driver_port, commit_store)
+            return run_stage(cluster, server, ranks, deadline, call, commit_store.of_stage(stage), **how)
 
-        return _stages(cluster, sizes, timeouts, ledger, kept, attempt)
+        return _stages(cluster, sizes, timeouts, ledger, commit_store, attempt)
 
 
 def _stages(
@@ -103,7 +103,7 @@ def _stages(
     sizes: Sizes,
     timeouts: Sequence[float],
     ledger: Ledger,
-    kept: CommitStore,
+    commit_store: CommitStore,
     attempt: Callable[[int, int, float], list[T]],
 ) -> list[T]:
     """One after the other, until one comes to its end or none may follow."""
@@ -118,7 +118,7 @@ def _stages(
             if would_come_again(error):
                 raise
             said = str(error).rstrip()
-            if refusal := ledger.refusal(kept.count()):
+            if refusal := ledger.refusal(commit_store.count()):
                 raise farandole.FarandoleError(f"{said} {refusal}") from None
             then = f"The job goes on from commit {ledger.commits} in a new stage."
             print(f"farandole: {said} {then}", file=sys.stderr, flush=True)

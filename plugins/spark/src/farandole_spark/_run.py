@@ -76,7 +76,7 @@ def run(
         cluster = _cluster.find(spark)
         deadline = time.monotonic() + (START_SECONDS if start_timeout is None else float(start_timeout))
         ranks = _await_slots(cluster, count_of(num_proc), deadline)
-        server = hub_of(cluster, driver_address, driver_port)
+        server = server_of(cluster, driver_address, driver_port)
         return run_stage(cluster, server, ranks, deadline, call, None, **how)
 
 
@@ -100,9 +100,9 @@ def how_of(
     return {"env": env, "stdout": stdout, "stderr": stderr, "options": dict(zip(_OPTIONS, options, strict=True))}
 
 
-def hub_of(cluster: Cluster, driver_address: str | None, port: int, kept: CommitStore | None = None) -> TaskServer:
+def server_of(cluster: Cluster, driver_address: str | None, port: int, store: CommitStore | None = None) -> TaskServer:
     """The server at the driver's address as executors reach it."""
     address, bind = cluster.addresses()
     return TaskServer(
-        driver_address or address, "0.0.0.0" if driver_address else bind, port, kept.store if kept else None
+        driver_address or address, "0.0.0.0" if driver_address else bind, port, store.store if store else None
     )

@@ -1,4 +1,4 @@
-"""Actors as places for ranks: those of a placement group, and those of an elastic job, which come and go."""
+"""The actors that hold resources for ranks: those of a placement group, and those of an elastic job, which go."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _AGAIN_S = 10.0  # until Ray is asked for other actors than those of nodes that 
 
 
 @dataclass(eq=False)
-class Place:
+class StartedActor:
     """An actor, which is a task of the server with the number `order`."""
 
     actor: Any
@@ -52,7 +52,7 @@ class Starter:
         self._request, self._invitation, self._numbers = request, server.invite(), itertools.count()
         self._secret = secrets.token_bytes(_SECRET_BYTES)  # Ray carries it, and the server does not know it
 
-    def start(self, slots: int, **options: Any) -> Place:
+    def start(self, slots: int, **options: Any) -> StartedActor:
         """An actor with the resources of so many ranks."""
         needs = {name: each * slots for name, each in self._request.per_worker.items()}
         kind = ray.remote(Actor).options(
@@ -63,7 +63,7 @@ class Starter:
             **options,
         )
         actor, order = kind.remote(), next(self._numbers)
-        return Place(actor, order, actor.take_part.remote(self._invitation, self._secret, order, slots))
+        return StartedActor(actor, order, actor.take_part.remote(self._invitation, self._secret, order, slots))
 
 
 def _refusal(life: Any) -> str:
@@ -78,14 +78,14 @@ def _refusal(life: Any) -> str:
 
 
 class Group:
-    """The places of a job whose size does not change."""
+    """The actors of a job whose size does not change."""
 
     def __init__(self, request: Request, settings: Settings, server: TaskServer, use_current: bool) -> None:
-        self._request, self._settings, self._hub = request, settings, server
+        self._request, self._settings, self._server = request, settings, server
         self._starter = Starter(request, server)
         current = get_current_placement_group() if use_current else None
         self._own: PlacementGroup | None = None
-        self.places: list[Place] = []
+        self.actors: list[StartedActor] = []
         try:
             if current is None:
                 self._make()
@@ -95,9 +95,9 @@ class Group:
             self.close()
             raise
 
-    def by_rank(self) -> list[Place]:
-        """The place of each rank, whose actor hands it calls: that of the agent."""
-        return [self.places[host.tasks[0].order] for host in self._hub.hosts() for _ in range(host.slots)]
+    def by_rank(self) -> list[StartedActor]:
+        """The actor of each rank, which hands it calls: that of the agent."""
+        return [self.actors[host.tasks[0].order] for host in self._server.hosts() for _ in range(host.slots)]
 
     def _make(self) -> None:
         request = self._request
@@ -109,7 +109,7 @@ class Group:
         self._await(lambda: bool(ray.wait(ready, timeout=_LOOK_S)[0]), is_scheduled=True)
         for index in range(len(request.bundles)):
             strategy = PlacementGroupSchedulingStrategy(self._own, placement_group_bundle_index=index)
-            self.places.append(self._starter.start(request.per_host or 1, scheduling_strategy=strategy))
+            self.actors.append(self._starter.start(request.per_host or 1, scheduling_strategy=strategy))
         self._await(self._are_here, is_scheduled=False)
 
     def _enter(self, current: PlacementGroup) -> None:
@@ -121,25 +121,25 @@ class Group:
                 f"{self._request.words}; give it more bundles, or use_current_placement_group=False."
             )
         strategy = PlacementGroupSchedulingStrategy(current)
-        self.places = [self._starter.start(1, scheduling_strategy=strategy) for _ in range(self._request.workers)]
+        self.actors = [self._starter.start(1, scheduling_strategy=strategy) for _ in range(self._request.workers)]
         self._await(self._are_here, is_scheduled=True)
 
     def _are_here(self) -> bool:
         """Returns whether all actors are. Raises FarandoleError where one has ended."""
-        lives = [place.life for place in self.places]
+        lives = [started.life for started in self.actors]
         for life in ray.wait(lives, timeout=0)[0]:
             try:
                 ray.get(life)
             except ray.exceptions.RayError as error:
                 why = _refusal(life) or str(error).strip().rpartition("\n")[2]
                 raise FarandoleError(f"RayExecutor: an actor of Ray has ended: {why}") from None
-        return self._hub.wait(len(self.places), _LOOK_S)
+        return self._server.wait(len(self.actors), _LOOK_S)
 
     def _await(self, is_there: Callable[[], bool], is_scheduled: bool) -> None:
         """Until Ray has given places; or until it has started actors, which have theirs."""
         limit_s = self._settings.placement_group_timeout_s
         until, tell = time.monotonic() + limit_s, WaitMessages(_PATIENCE_S if is_scheduled else _START_PATIENCE_S)
-        words = f"waiting for Ray to start {len(self.places)} actors"
+        words = f"waiting for Ray to start {len(self.actors)} actors"
         while not is_there():
             if is_scheduled:
                 words = _request.waiting(ray.available_resources(), self._request)
@@ -152,23 +152,23 @@ class Group:
 
     def close(self) -> None:
         """Give everything back to Ray."""
-        for place in self.places:
-            ray.kill(place.actor)
+        for started in self.actors:
+            ray.kill(started.actor)
         if self._own is not None:
             remove_placement_group(self._own)
             self._own = None
 
 
 class Pool:
-    """The places of an elastic job. Ray is asked for as many as there may be; it has some when nodes have room.
+    """The actors of an elastic job. Ray is asked for as many as there may be; it has some when nodes have room.
 
     Use it as a context, which goes on asking.
     """
 
     def __init__(self, request: Request, server: TaskServer) -> None:
-        self._request, self._hub, self._starter = request, server, Starter(request, server)
-        self._places: list[Place] = []
-        self._leaving: list[Place] = []  # whose nodes will go: their ranks may still be told
+        self._request, self._server, self._starter = request, server, Starter(request, server)
+        self._actors: list[StartedActor] = []
+        self._leaving: list[StartedActor] = []  # whose nodes will go: their ranks may still be told
         self._ending = threading.Event()
         self._ask_at = 0.0
         self._told = set[str]()
@@ -181,8 +181,8 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self._ending.set()
         self._thread.join()
-        for place in (*self._places, *self._leaving):
-            ray.kill(place.actor)
+        for started in (*self._actors, *self._leaving):
+            ray.kill(started.actor)
 
     def _follow(self) -> None:
         while not self._ending.wait(_LOOK_S):
@@ -198,23 +198,23 @@ class Pool:
             print(f"farandole: {words}", file=sys.stderr, flush=True)
 
     def _look(self) -> None:
-        here, leaving = {task.order: task for task in self._hub.tasks()}, _private.draining()
-        for place in list(self._places):
-            task = here.get(place.order)
-            if ray.wait([place.life], timeout=0)[0] or (place.is_here and task is None):
-                self._drop(place)
+        here, leaving = {task.order: task for task in self._server.tasks()}, _private.draining()
+        for started in list(self._actors):
+            task = here.get(started.order)
+            if ray.wait([started.life], timeout=0)[0] or (started.is_here and task is None):
+                self._drop(started)
             elif task is not None and task.identity in leaving:
-                self._hub.release(place.order)
-                self._places.remove(place)
-                self._leaving.append(place)
-            place.is_here |= task is not None
-        while len(self._places) < self._request.workers and time.monotonic() >= self._ask_at:
-            self._places.append(self._starter.start(1))
+                self._server.release(started.order)
+                self._actors.remove(started)
+                self._leaving.append(started)
+            started.is_here |= task is not None
+        while len(self._actors) < self._request.workers and time.monotonic() >= self._ask_at:
+            self._actors.append(self._starter.start(1))
 
-    def _drop(self, place: Place) -> None:
+    def _drop(self, started: StartedActor) -> None:
         """It has ended, or its connection has: Ray takes up to 15 s to see a node's end, so ask for others now."""
-        self._places.remove(place)
-        if why := _refusal(place.life):
+        self._actors.remove(started)
+        if why := _refusal(started.life):
             self._tell(f"{why} The job goes on without it.")
             self._ask_at = time.monotonic() + _AGAIN_S
-        ray.kill(place.actor)
+        ray.kill(started.actor)
