@@ -87,7 +87,7 @@ def ranks(host: Host) -> list[str]:
 
 def await_no_agent(host: Host) -> None:
     until = time.monotonic() + 15.0
-    while left := processes(host, "python", "remote.agent"):
+    while left := processes(host, "python", "launch.agent"):
         assert time.monotonic() < until, left
         time.sleep(0.1)
 
@@ -131,7 +131,7 @@ if LONG:
                 victim.blackhole()
                 time.sleep(chance.uniform(0.1, 8.0))
                 victim.heal()
-            elif chance.random() < 0.3 and (agents := processes(victim, "python", "remote.agent")):
+            elif chance.random() < 0.3 and (agents := processes(victim, "python", "launch.agent")):
                 victim.run(["kill", chance.choice(["-TERM", "-KILL"]), agents[0].split()[0]])
         found.lists("h0:1", "h1:1", "h2:1", "h3:1")
         until = time.monotonic() + 60.0

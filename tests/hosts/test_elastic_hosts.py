@@ -130,7 +130,7 @@ def test_the_side_of_the_launcher_goes_on_and_the_other_one_ends(lab: Lab, begin
 
 def test_ranks_of_a_host_that_is_taken_away_leave_together(begin: Callable) -> None:
     hosts, job = begin(2, 300, 2)
-    agents = [line.split()[0] for line in processes(hosts[1], "python", "remote.agent")]
+    agents = [line.split()[0] for line in processes(hosts[1], "python", "launch.agent")]
     hosts[1].run(["kill", "-TERM", agents[0]])
     code, out, err = job.finish()
     assert code == 0 and err.count("leaves, as SIGTERM asked") == 2 and "was lost" not in err, err
@@ -141,7 +141,7 @@ def test_ranks_of_a_host_that_is_taken_away_leave_together(begin: Callable) -> N
 def test_fewer_than_min_np_end_with_a_sentence(begin: Callable) -> None:
     hosts, job = begin(2, 100_000, 2, min_np=3)
     for line in processes(hosts[1], "python", "train.py", "100000"):
-        if "launch" not in line:
+        if "farandole.launch" not in line:
             hosts[1].run(["kill", "-KILL", line.split()[0]])
     code, _, err = job.finish()
     assert code != 0 and "2 of 4 ranks are left (ranks 0, 1), and --min-np asks for 3" in err, err
