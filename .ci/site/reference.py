@@ -260,7 +260,7 @@ PAGES = (
     Page(
         "farandole.plugin.native",
         {
-            "The core": ["api_address", "check_types", "lost_rank"],
+            "The core": ["api_address", "check_types", "lost_rank", "Communicator", "ProcessSets"],
             "Order": ["await_earlier", "before_unnamed", "no_calls_while"],
             "Devices": ["environment_default", "may_take_device_memory", "takes_device_memory"],
             "Messages": ["call_site", "translate_errors"],

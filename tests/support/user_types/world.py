@@ -8,7 +8,8 @@ from typing_extensions import assert_type
 
 def place() -> None:
     hvd.init()
-    hvd.init(process_sets=[hvd.ProcessSet([0, 1])])
+    hvd.init(process_sets=[hvd.ProcessSet([0, 1]), [0]])
+    hvd.init(None, "dynamic")
     for number in (hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()):
         assert_type(number, int)
     for answer in (hvd.is_initialized(), hvd.is_homogeneous()):

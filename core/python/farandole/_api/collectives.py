@@ -5,7 +5,7 @@ Written once over an Adapter; `farandole.numpy` and most of a plugin's names are
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from farandole._api.adapter import Adapter
@@ -95,7 +95,9 @@ class Collectives(RowCollectives[T]):
         parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
         return self._submitter.prepare(_ALLREDUCE, tensor, parameters)
 
-    def broadcast_parameters(self, params: object, root_rank: int = 0) -> None:
+    def broadcast_parameters(
+        self, params: Mapping[str, Any] | Iterable[tuple[str, T]] | Iterable[T | None], root_rank: int = 0
+    ) -> None:
         """Copy rank `root_rank`'s tensors into everybody's, in place: usually `model.state_dict()`, buffers included.
 
         Args:

@@ -10,7 +10,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 from farandole._api.earlier import await_earlier
 from farandole._api.errors import ArgumentError, not_initialized
@@ -108,6 +108,10 @@ class ProcessSet:
 
     def __reduce__(self) -> str | tuple[type[ProcessSet], tuple[list[int]]]:
         return "global_process_set" if self._ranks is None else (ProcessSet, (list(self._ranks),))
+
+
+ProcessSets = Sequence[ProcessSet | Sequence[int]] | Literal["dynamic"]
+"""What `init(process_sets=...)` takes."""
 
 
 class OwnProcessSet(ProcessSet):

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from farandole._api import errors, process_sets
 from farandole._api.errors import not_initialized
+from farandole._api.process_sets import ProcessSets
 from farandole._runtime import clock, recording
 from farandole._runtime.diagnosis import thread as diagnosis
 from farandole._runtime.native import core
@@ -42,7 +43,7 @@ class _State:
 _state = _State()
 
 
-def init(comm: object = None, process_sets: object = None) -> None:
+def init(comm: communicators.Communicator | None = None, process_sets: ProcessSets | None = None) -> None:
     """Join the world that this process was started in; a process started alone is a world of one.
 
     Blocks until all ranks called it; Ctrl-C interrupts. Does nothing when already initialized, and may be called again
@@ -51,7 +52,7 @@ def init(comm: object = None, process_sets: object = None) -> None:
     Args:
         comm: an MPI communicator of mpi4py, whose ranks are the world then, in its order; collective there. None: the
             whole world that the launcher started.
-        process_sets: ProcessSets that the world starts with, the same on all ranks, as if `add_process_set` were called
+        process_sets: those that the world starts with, the same on all ranks, as if `add_process_set` were called
             for each. Those that were added to an earlier world of this process are there again, before these. More can
             be added at any time; Horovod's "dynamic", which asks for that, is accepted.
 

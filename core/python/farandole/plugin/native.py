@@ -2,12 +2,16 @@
 
 from farandole._api.calls import check_types
 from farandole._api.earlier import await_earlier, before_unnamed
+from farandole._api.process_sets import ProcessSets
 from farandole._api.refusals import no_calls_while
 from farandole._runtime.native import core as _core
 from farandole._runtime.uncaught import translate_errors
+from farandole._start.communicators import Communicator
 from farandole._start.environment import environment_default
 
 __all__ = [
+    "Communicator",
+    "ProcessSets",
     "api_address",
     "await_earlier",
     "before_unnamed",

@@ -10,6 +10,7 @@ from functools import cache
 
 import farandole
 import mxnet
+from farandole.plugin.native import Communicator, ProcessSets
 
 from farandole_mxnet import _native
 from farandole_mxnet._errors import nobody_was_told
@@ -19,7 +20,7 @@ _TIME_TO_END_S = 10.0
 _unread: list[str] = []  # why gradients were lost, found at exit, when nobody had been told
 
 
-def init(comm: object = None, process_sets: object = None) -> None:
+def init(comm: Communicator | None = None, process_sets: ProcessSets | None = None) -> None:
     """As `farandole.init`.
 
     Example:

@@ -7,11 +7,12 @@ from functools import cache
 
 import farandole
 import torch
+from farandole.plugin.native import Communicator, ProcessSets
 
 from farandole_torch._private import when_cuda_is_initialized
 
 
-def init(comm: object = None, process_sets: object = None) -> None:
+def init(comm: Communicator | None = None, process_sets: ProcessSets | None = None) -> None:
     """As `farandole.init`. A script that chooses no GPU gets this rank's: that of its `local_rank()`.
 
     It becomes torch's current device when CUDA is initialized, which this function does not do; by then
