@@ -34,7 +34,7 @@ class StateOfModel(ObjectState):
         [[1.0]]
     """
 
-    farandole_framework: Framework[Any, Any]
+    _framework: Framework[Any, Any]
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         """The state has `model`, `optimizer` and the others as attributes; see ObjectState.
@@ -55,12 +55,12 @@ class StateOfModel(ObjectState):
         optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
         if optimizer is not None:
             build_optimizer(optimizer, model)
-        self._arrays = self.farandole_framework
+        self._arrays = self._framework
         self._is_alone = is_initialized() and size() == 1
         super().__init__(model=model, optimizer=optimizer, **kwargs)
 
     def _handler_of(self, value: Any) -> StateHandler | None:
-        framework = self.farandole_framework
+        framework = self._framework
         if isinstance(value, framework.keras.layers.Layer):
             return VariablesHandler(value, lambda: list(value.weights), framework, partial(self._renew, value))
         if hasattr(value, "apply_gradients") and hasattr(value, "get_config"):

@@ -25,7 +25,7 @@ __all__ = [
 
 
 class KerasState(StateOfModel):
-    farandole_framework = FRAMEWORK
+    _framework = FRAMEWORK
 
 
 class CommitStateCallback(Commit, tf.keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]

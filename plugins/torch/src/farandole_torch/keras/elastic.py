@@ -24,7 +24,7 @@ __all__ = [
 
 
 class KerasState(StateOfModel):
-    farandole_framework = FRAMEWORK
+    _framework = FRAMEWORK
 
 
 class CommitStateCallback(Commit, keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
