@@ -30,51 +30,54 @@ KEY = bytes(range(32))
 # ---- the proof
 
 
-def talk(listener: Proof, caller: Proof, piece: int, after: bytes = b"") -> tuple[bytes, bytes]:
-    """Bytes go both ways in pieces; those that each side got after the proof. `after`: the listener says it next."""
-    ways = {listener: caller, caller: listener}
-    waiting = [(caller, listener.first()), (listener, caller.first())]
-    rest = {listener: b"", caller: b""}
+def talk(listener: Proof, caller: Proof, piece: int) -> None:
+    """Bytes go both ways in pieces."""
+    others = {listener: caller, caller: listener}
+    waiting = [(caller, listener.first())]
     while waiting:
         to, data = waiting.pop(0)
         for at in range(0, len(data), piece):
-            was_done = to.is_done
-            if was_done:
-                rest[to] += data[at : at + piece]
-                continue
-            answer, more = to.feed(data[at : at + piece])
-            rest[to] += more
-            waiting.append((ways[to], answer + (after if to is listener and to.is_done else b"")))
-    return rest[listener], rest[caller]
+            waiting.append((others[to], to.feed(data[at : at + piece])))
 
 
 @pytest.mark.parametrize("piece", [1, 13, 1000])
 def test_both_ends_prove_one_key_however_their_bytes_are_cut(piece: int) -> None:
     listener, caller = Proof(KEY, is_listener=True), Proof(KEY, is_listener=False)
-    assert talk(listener, caller, piece, b"first message") == (b"", b"first message")
+    talk(listener, caller, piece)
     assert listener.is_done and caller.is_done
+
+
+def test_bytes_behind_a_proof_and_the_end_before_one_are_refused() -> None:
+    listener, caller = Proof(KEY, is_listener=True), Proof(KEY, is_listener=False)
+    answer = listener.feed(caller.feed(listener.first()))
+    with pytest.raises(ConnectionError, match="more than it may"):
+        caller.feed(answer + b"first message")
+    with pytest.raises(ConnectionError, match="ended the connection"):
+        Proof(KEY, is_listener=False).feed(b"")
 
 
 def test_another_key_is_refused_before_the_listener_says_anything_of_its_own() -> None:
     listener, caller = Proof(KEY, is_listener=True), Proof(b"x" * 32, is_listener=False)
-    answer, _ = caller.feed(listener.first())
+    answer = caller.feed(listener.first())
     with pytest.raises(ProofError):
         listener.feed(answer)
-    assert caller.has_proved and not caller.is_done and not listener.is_done
+    with pytest.raises(ProofError, match="refused"):
+        caller.feed(b"")
+    assert not caller.is_done and not listener.is_done
 
 
 def test_a_listener_without_the_key_is_refused() -> None:
     """It cannot send the caller's own proof back either."""
     caller = Proof(KEY, is_listener=False)
-    answer, _ = caller.feed(Proof(KEY, is_listener=True).first())
+    answer = caller.feed(Proof(KEY, is_listener=True).first())
     with pytest.raises(ProofError):
         caller.feed(answer[-32:])
 
 
 def test_an_older_proof_is_worth_nothing() -> None:
     listener, caller = Proof(KEY, is_listener=True), Proof(KEY, is_listener=False)
-    answer, _ = caller.feed(listener.first())
-    assert listener.feed(answer)[0]
+    answer = caller.feed(listener.first())
+    assert listener.feed(answer)
     with pytest.raises(ProofError):
         Proof(KEY, is_listener=True).feed(answer)
 
@@ -307,7 +310,7 @@ def prove(connection: socket.socket, is_listener: bool) -> frames.FrameReader:
     proof = Proof(KEY, is_listener)
     connection.sendall(proof.first())
     while not proof.is_done:
-        answer, _ = proof.feed(connection.recv(1))
+        answer = proof.feed(connection.recv(1))
         connection.sendall(answer)
     return frames.FrameReader(greeted=True)
 

@@ -17,20 +17,11 @@ _CHUNK = 4096
 
 
 def prove(connection: socket.socket, key: bytes, is_listener: bool) -> None:
-    """Prove the key to the other end, which proves it to us.
-
-    REQUIRES that the other end waits for our first frame: bytes behind its proof are refused.
-    """
+    """Prove the key to the other end, which proves it to us. See `Proof.feed`."""
     proof = Proof(key, is_listener)
     connection.sendall(proof.first())
     while not proof.is_done:
-        data = connection.recv(_CHUNK)
-        if not data:
-            raise ConnectionError("it ended the connection")
-        answer, rest = proof.feed(data)
-        connection.sendall(answer)
-        if rest:
-            raise FrameError("it says more than it may")
+        connection.sendall(proof.feed(connection.recv(_CHUNK)))
 
 
 def say(connection: socket.socket, kind: str, **content: Any) -> None:

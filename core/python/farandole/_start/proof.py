@@ -51,8 +51,16 @@ class Proof:
         """Returns whether our proof is sent: an end of the connection then means that it was refused."""
         return bool(self._theirs)
 
-    def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """Bytes that came -> bytes to send, and those that came after the proof. Raises ProofError."""
+    def feed(self, data: bytes) -> bytes:
+        """Bytes that came, b"" at the end of the connection -> bytes to send.
+
+        REQUIRES that the other end waits for our first frame: bytes behind its proof are refused.
+        Raises ProofError, also where the other end refuses our proof; ConnectionError.
+        """
+        if not data and self.has_proved:
+            raise ProofError("it refused the key of this job")
+        if not data:
+            raise ConnectionError("it ended the connection")
         self._received += data
         if self._is_listener:
             return self._hear_caller()
@@ -62,23 +70,26 @@ class Proof:
                 raise OtherProgramError
             hello = self._take(len(_HELLO) + _NONCE_BYTES)
             if not hello:
-                return b"", b""
+                return b""
             self._theirs = hello[len(_HELLO) :]
             answer = self._mine + self._mac(b"caller", self._theirs, self._mine)
         proof = self._take(_MAC_BYTES)
         if proof and not hmac.compare_digest(proof, self._mac(b"listener", self._theirs, self._mine)):
             raise ProofError(_OTHER_KEY)
-        return answer, self._end() if proof else b""
+        if proof:
+            self._end()
+        return answer
 
-    def _hear_caller(self) -> tuple[bytes, bytes]:
+    def _hear_caller(self) -> bytes:
         content = self._take(_NONCE_BYTES + _MAC_BYTES)
         if not content:
-            return b"", b""
+            return b""
         theirs, proof = content[:_NONCE_BYTES], content[_NONCE_BYTES:]
         if not hmac.compare_digest(proof, self._mac(b"caller", self._mine, theirs)):
             raise ProofError(_OTHER_KEY)
         self._theirs = theirs
-        return self._mac(b"listener", self._mine, theirs), self._end()
+        self._end()
+        return self._mac(b"listener", self._mine, theirs)
 
     def _mac(self, word: bytes, listeners: bytes, callers: bytes) -> bytes:
         return hmac.digest(self._key, b"farandole nodes\0" + word + b"\0" + listeners + callers, "sha256")
@@ -91,6 +102,7 @@ class Proof:
         del self._received[:size]
         return taken
 
-    def _end(self) -> bytes:
+    def _end(self) -> None:
+        if self._received:
+            raise ConnectionError("it says more than it may")
         self.is_done = True
-        return bytes(self._received)

@@ -118,8 +118,7 @@ class Prober:
         """One that could not be made, or has ended, is read likewise."""
         try:
             data = talk.socket.recv(_CHUNK)
-            answer, _ = talk.proof.feed(data)
-            talk.socket.send(answer)
+            talk.socket.send(talk.proof.feed(data))
         except (OSError, ProofError):
             data = b""
         if talk.proof.is_done and talk.target is not None:
