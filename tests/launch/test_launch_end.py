@@ -179,16 +179,6 @@ def test_a_killed_launcher_does_not_touch_children_it_had_before(launch: Callabl
         server.kill()
 
 
-@pytest.mark.parametrize("command", [["-m", "farandole.launch"], [str(Path(sys.executable).with_name("farandole"))]])
-def test_an_interrupt_during_the_imports_ends_the_launcher_without_a_traceback(
-    command: list[str], tmp_path: Path
-) -> None:
-    (tmp_path / "click.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
-    done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
-
-
 def test_stop_and_continue_reach_the_ranks(launch: Callable) -> None:
     job = launch("-np", 2, "sh", "-c", "echo ready; exec sleep 60")
     wait_for_ready(job, 2)

@@ -4,7 +4,6 @@ Users of a framework import its plugin (`import farandole_torch as hvd`), which 
 `farandole.numpy` has the collectives for arrays, `farandole.plugin` the contract of plugins.
 """
 
-import signal as _signal
 import sys as _sys
 import typing as _typing
 
@@ -13,11 +12,6 @@ if _sys.version_info < (3, 10):  # noqa: UP036  # before anything is imported th
         f"Farandole needs Python 3.10 or newer, and this is {_sys.version.split()[0]}: with a newer one, "
         "python -m pip install farandole"
     )
-
-if ("".join(_sys.argv[:1]).endswith("/farandole") or "farandole.launch" in _sys.orig_argv) and _signal.getsignal(
-    _signal.SIGINT
-) is _signal.default_int_handler:
-    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # no traceback of imports; `launch.cli.main` takes over
 
 # isort: split
 from farandole._api.builds import (

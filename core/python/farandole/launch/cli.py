@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -158,8 +157,6 @@ for _verb in (bench, doctor, inspect, k8s, live, report, timeline):
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit: 2 for what was typed wrongly, else as the verb decides."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # set while we were imported
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.platform != "linux":
         print_error(f"Farandole runs on Linux; {sys.platform} is not supported.")
         sys.exit(USAGE)
