@@ -102,6 +102,7 @@ def reduce_between_hosts():
     if rank < 2:
         assert torch.equal(hvd.allreduce(late(gpu, mine), op=hvd.Sum, process_set=pair), torch.arange(20000.0) * 2 + 1)
         assert gpu.nccl.fake_nccl_largest() == 2, "NCCL, inside a host"
+    hvd.barrier()  # who shuts down ends the job for all
     gpu.check()
     hvd.shutdown()
 
