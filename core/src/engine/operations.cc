@@ -172,8 +172,8 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
   // A thread that waits for a handle polls, and asks for doorbells only before it sleeps. So nobody wakes the loop
   // thread while a caller is about to wait (docs/benchmarks/shared-memory.md#waiting).
   const bool wants_doorbell = !polling && operation->request.done != nullptr;
-  auto arrived = Negotiation::Arrived::kCounted;
-  bool wakes_driver = false;
+  // Decided under the lock: the driver may cancel the operation as soon as it is free.
+  bool last = false, wakes_driver = false, rings_for_shares = false;
   OperationPtr complete;  // the operation, if it is
   {
     std::lock_guard<std::mutex> lock(mutex);
@@ -192,13 +192,14 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
         RingForSlots(*world, admission, *admission.set);
         complete = AdvanceSlots(this, admission.ticket);
       }
+      rings_for_shares = admission.large && wants_doorbell && !complete;
     } else if (admission.id >= 0) {
-      arrived = negotiation.Arrive(admission);
-      const bool evicted = arrived == Negotiation::Arrived::kEvicted;
-      if (evicted) {
+      const auto arrived = negotiation.Arrive(admission);
+      if (arrived == Negotiation::Arrived::kEvicted) {
         admission.early = false;
         negotiation.Redescribe(admission.ticket);
       }
+      last = arrived == Negotiation::Arrived::kLast && !admission.early;
       if (admission.early) {
         early.push_back(operation);
         has_early = wakes_driver = true;
@@ -206,12 +207,8 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
     }
     if (!negotiation.outbox().empty()) wakes_driver = true;
   }
-  if (complete) {
-    CompleteOk(complete);
-  } else if (admission.large && wants_doorbell) {
-    RequestDoorbells();  // no thread waits for this operation, so none would ring for missing shares
-  }
-  const bool last = arrived == Negotiation::Arrived::kLast && !admission.early;
+  if (complete) CompleteOk(complete);
+  if (rings_for_shares) RequestDoorbells();  // as no thread does that waits for the operation
   if (last) AppendReady(this, admission);
   if (last) world->node->RingOthers();
   if ((last || wakes_driver) && !polling) world->node->RingSelf();
