@@ -102,3 +102,17 @@ def test_a_job_that_has_shrunk_to_one_rank_keeps_no_files(folder, dead):
     write(folder / "lost.flight", dead, run=file.run, epoch=0)
     flight_files.prepare(1, KEY, 1)
     assert names(folder) == []
+
+
+@pytest.mark.parametrize("begun", [b"", bytes(4096)])
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_file_whose_rank_was_killed_while_it_made_it_is_removed(folder, dead, size, begun):
+    file = flight_files.prepare(2, KEY, 0)
+    write(folder / "mine.flight", os.getpid(), run=file.run, epoch=1, state=2)
+    for pid in (dead, os.getpid()):
+        (folder / f"{file.run}.{pid}.flight").write_bytes(begun)
+    if size == 1:
+        flight_files.prepare(1, KEY, 2)
+    else:
+        flight_files.remove_if_all_have_left(flight_files.FlightFile(file.path, file.run, 1))
+    assert names(folder) == [f"{file.run}.{os.getpid()}.flight"], "a rank that lives may still be making its file"

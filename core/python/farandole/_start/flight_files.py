@@ -48,6 +48,8 @@ def prepare(size: int, key: bytes, epoch: int) -> FlightFile:
     if folder is None:
         return FlightFile("", run, epoch)
     if size == 1:
+        if epoch > 0:
+            _remove_unfinished(folder, run)
         for path, found in _files_of(folder, run).items() if epoch > 0 else ():
             if found.epoch < epoch:
                 _remove(path)
@@ -81,6 +83,7 @@ def remove_if_all_have_left(ours: FlightFile) -> None:
         return
     for path in files.keys() - later.keys():
         _remove(path)
+    _remove_unfinished(Path(ours.path).parent, ours.run)
 
 
 def _folder() -> Path | None:
@@ -111,11 +114,21 @@ def _sweep(folder: Path) -> None:
     So jobs that end badly one after the other do not fill the file system. A time in the future is of before the
     machine's last start.
     """
+    _remove_unfinished(folder)
     now_ns = time.monotonic_ns()
     dead = [(path, found.late_ns) for path, found in _files_of(folder).items() if not is_alive(found)]
     ages = sorted((now_ns - late_ns if late_ns <= now_ns else 2**63, path) for path, late_ns in dead)
     for number, (age_ns, path) in enumerate(ages):
         if number >= _KEPT_FILES or age_ns > _KEPT_NS:
+            _remove(path)
+
+
+def _remove_unfinished(folder: Path, run: str = "") -> None:
+    """Remove the files of processes that were killed before they had written a header that can be read."""
+    found = recorders.paths([folder], run)
+    for path in set(found) - recorders.outlines(found).keys():
+        pid = path.stem.rpartition(".")[2]
+        if pid.isdigit() and not Path("/proc", pid).exists():
             _remove(path)
 
 
