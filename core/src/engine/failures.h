@@ -73,9 +73,10 @@ class FailureMonitor {
   // that `spared` can still complete although ranks have left, if it is given.
   void TakeWaiting(const EarlySums* spared, std::vector<OperationPtr>* waiting);
 
-  // Sentences that need the names of ranks.
   // A connection or rank that is lost once the epoch is broken is a consequence: returns the reason that came first.
   EpochEnd FirstCauseOf(EpochEnd end) const;
+
+  // Sentences that need the names of ranks.
   EpochEnd ShutdownEnd(int pending) const;  // with so many operations in flight
   Status FailureOf(const Operation& operation, const Status& reason) const;
 

@@ -172,7 +172,7 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
   // A thread that waits for a handle polls, and asks for doorbells only before it sleeps. So nobody wakes the loop
   // thread while a caller is about to wait (docs/benchmarks/shared-memory.md#waiting).
   const bool wants_doorbell = !polling && operation->request.done != nullptr;
-  // Decided under the lock: the driver may cancel the operation as soon as it is free.
+  // Decided under the lock, since the driver may cancel the operation as soon as the lock is free.
   bool last = false, wakes_driver = false, rings_for_shares = false;
   OperationPtr complete;  // the operation, if it is
   {
@@ -208,7 +208,7 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
     if (!negotiation.outbox().empty()) wakes_driver = true;
   }
   if (complete) CompleteOk(complete);
-  if (rings_for_shares) RequestDoorbells();  // as no thread does that waits for the operation
+  if (rings_for_shares) RequestDoorbells();  // no thread waits for this operation, so none would do it later
   if (last) AppendReady(this, admission);
   if (last) world->node->RingOthers();
   if ((last || wakes_driver) && !polling) world->node->RingSelf();

@@ -50,9 +50,9 @@ def prepare(size: int, key: bytes, epoch: int) -> FlightFile:
     if size == 1:
         if epoch > 0:
             _remove_unfinished(folder, run)
-        for path, found in _files_of(folder, run).items() if epoch > 0 else ():
-            if found.epoch < epoch:
-                _remove(path)
+            for path, found in _files_of(folder, run).items():
+                if found.epoch < epoch:
+                    _remove(path)
         return FlightFile("", run, epoch)
     path = folder / f"{run}.{os.getpid()}.flight"
     try:

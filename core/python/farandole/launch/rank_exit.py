@@ -24,7 +24,7 @@ class Death:
     asked: bool = False  # the launcher had told it to end
     joined: bool = True  # it was in a world of several ranks once
     said: Parting | None = None
-    lost: str = ""  # what became of the way to its host, where that ended before the rank
+    lost: str = ""  # what became of the connection to its host, where that ended before the rank
     recorded: str = ""  # the sentence of the flight recorders of its host, for one that a signal has killed
     orphaned_s: float = 30.0  # after so long a lost one ends by itself
 

@@ -7,7 +7,7 @@ result waits. allgather and alltoall return when they are complete, since the sh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, overload
 
 import mxnet as mx
@@ -337,6 +337,7 @@ def _on_host(target: NDArray) -> NDArray:
     return collectives.adapter.empty(target, shape, dtype, host=True)
 
 
+@cache
 def _deferred(priority: int) -> BasicCollectives[NDArray]:
     """The operations that MXNet's engine begins, at this priority."""
     return BasicCollectives(collectives.adapter, partial(_perform, priority))

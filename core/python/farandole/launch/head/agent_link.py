@@ -94,7 +94,7 @@ class Link:
         if self.connection is not None:
             return f"the connection to {self.agent} ended: {self.why}"
         last = ssh.last_line(self.stderr.decode(errors="replace"))
-        return f"the way to {self.name} ended with {ssh.manner(self.code or 0)}{last}"
+        return f"the connection to {self.name} ended with {ssh.manner(self.code or 0)}{last}"
 
     def say(self, kind: str, **content: Any) -> None:
         """Send a message to the agent."""

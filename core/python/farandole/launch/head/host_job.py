@@ -100,13 +100,13 @@ def _follower(job: Job, connect: Callable[[str], agent_link.Link], refused: Mapp
     if job.source is None or job.elastic is None:
         return None
     here = next((each.host for each in job.placements if job.is_local(each.host)), LOCAL_HOST)
-    ways = HostAccess(
+    access = HostAccess(
         open=connect,
         environment=partial(_variables, job),
         unified=lambda slots: one_name_here(slots, job.local_names, here),
     )
     host_states, base = HostStates(job.elastic.backoff), environment.without_outer_job(job.base)
-    return Follower(ways, job.source, base, host_states, own_version(), refused)
+    return Follower(access, job.source, base, host_states, own_version(), refused)
 
 
 def _plans(job: Job) -> list[HostPlan]:

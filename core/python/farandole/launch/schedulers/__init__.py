@@ -1,6 +1,6 @@
 """The schedulers in whose allocations `farandole run` finds its hosts: one file each.
 
-    file       hosts and slots                          the way to a host
+    file       hosts and slots                          how a host is reached
     flux.py    flux resource R                          flux exec
     slurm.py   SLURM_JOB_NODELIST, by scontrol          srun
     lsf.py     LSB_MCPU_HOSTS                           blaunch
