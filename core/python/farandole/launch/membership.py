@@ -1,7 +1,7 @@
 """The membership of an elastic job, which the launcher decides about, since it sees the ends of all ranks.
 
 `Lease` decides and is pure; `MembershipServer` is this host's end of the channels to its ranks. The other end is
-_elastic/lease.py; docs/design/membership.md has the whole.
+_elastic/lease.py; docs/design/elastic.md has the whole.
 """
 
 from __future__ import annotations

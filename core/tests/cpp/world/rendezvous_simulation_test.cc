@@ -27,7 +27,7 @@ TEST(RendezvousSimulationTest, SurvivorsAgreeOrNameTheRightRankInTime) {
   }
 }
 
-// Hosts of eight ranks each. docs/design/membership.md has what it prints; FARANDOLE_LONG=1 adds 2,048 ranks.
+// Hosts of eight ranks each. FARANDOLE_LONG=1 adds 2,048 ranks.
 TEST(RendezvousSimulationTest, LargeWorldsStartAndAgree) {
   constexpr int kRanksEach = 8;
   std::vector<int> sizes{64, 512};
