@@ -33,7 +33,7 @@ from tqdm import trange
 NOTHING, RECORDED, EVERYTHING = "nothing", "recorder and watch", "page, metrics and timeline, too"
 MODELS = {"small": (128, 2), "25 million parameters": (512, 8)}  # width, layers
 LIMIT_PERCENT = 1.0
-RECORD_S, RECORDER_LIMIT_PERCENT = 9e-9, 0.1  # docs/design/observing.md has the time of a record
+RECORD_S, RECORDER_LIMIT_PERCENT = 9e-9, 0.1  # a record costs a call in C so much
 TURN_S = 0.5
 
 
