@@ -478,8 +478,8 @@ def docs(session: nox.Session) -> None:
     env = Environment(session, "docs")
     env.require("the site's tools", DOCS, "about 40 MB, half a minute")
     with step("Building the site", "10 to 20 s"):
-        path = os.pathsep.join([str(ROOT / ".ci" / "site"), str(ROOT / "core" / "python")])
-        settings = {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": path}
+        sources = [ROOT / ".ci" / "site", ROOT / "core" / "python", *ROOT.glob("plugins/*/src")]
+        settings = {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": os.pathsep.join(map(str, sources))}
         env.run("mkdocs", "build", "--config-file", ".ci/site/mkdocs.yml", silent=True, variables=settings)
     print("==> .nox/site: python3 -m http.server --bind 127.0.0.1 --directory .nox/site", flush=True)
 

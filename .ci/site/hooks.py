@@ -2,7 +2,7 @@
 
     README.md of the tree       -> index.md
     docs/README.md              -> contents.md
-    reference.py, commands.py   -> reference/*.md
+    reference.py, mkdocs-click  -> reference/*.md
     a file outside docs/        -> source/<path>.md, where a page links to it
     a folder outside docs/      -> source/<path>/index.md, a list of its files
 
@@ -12,25 +12,38 @@ So the files of docs/ read alike on a forge and on the site. PYTHONPATH holds th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from posixpath import dirname, normpath, relpath
 from typing import Any
 
-import commands
-from farandole.launch.cli import farandole
 from mkdocs.structure.files import File, Files, InclusionLevel
-from reference import PAGES, ROOT, page_text
+from reference import ROOT, page_text, public_modules
 
 HERE = Path(__file__).resolve().parent
-
-
 _LINK = re.compile(r"(?<=\]\()(?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?(?=\))")
 _FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.MULTILINE | re.DOTALL)
 _LANGUAGES = {".cc": "cpp", ".h": "cpp", ".def": "cpp", ".py": "python", ".pyi": "python", ".yaml": "yaml"}
 _LANGUAGES |= {".md": "markdown", ".toml": "toml", ".json": "json", ".sh": "bash", ".c": "c"}
 _OTHER_PLACES = {"README.md": "index.md", "docs/README.md": "contents.md"}
+_COMMANDS = """# Command line
+
+These are the texts of `farandole --help` and `farandole VERB --help`. [Launching](../guide/launching.md) explains them,
+and [a file or the environment](../guide/launching.md#options-from-a-file-and-the-environment) can set the options.
+
+::: mkdocs-click
+    :module: farandole.launch.cli
+    :command: farandole
+    :depth: 1
+    :style: plain
+"""
 _SOURCE = "---\nsearch: {exclude: true}\nhide: [navigation, toc]\n---\n\n"
+
+
+def on_config(config: Any) -> Any:
+    """List the pages of the reference in the navigation."""
+    (reference,) = [each["Reference"] for each in config["nav"] if "Reference" in each]
+    reference[:0] = [{module: f"reference/{module}.md"} for module in public_modules()]
+    return config
 
 
 def on_files(files: Files, *, config: Any) -> Files:
@@ -41,9 +54,8 @@ def on_files(files: Files, *, config: Any) -> Files:
     made = {place: (ROOT / origin).read_text(encoding="utf-8") for origin, place in _OTHER_PLACES.items()}
     files.append(File.generated(config, "assets/site.css", content=(HERE / "site.css").read_text(encoding="utf-8")))
     made["index.md"] = f"---\nhide: [navigation]\n---\n\n{made['index.md']}"
-    made |= {f"reference/{page.module}.md": page_text(page) for page in PAGES} | {
-        "reference/cli.md": commands.page_text(farandole)
-    }
+    made |= {f"reference/{module}.md": page_text(module, path) for module, path in public_modules().items()}
+    made["reference/cli.md"] = _COMMANDS
     for place, text in made.items():
         files.append(File.generated(config, place, content=text))
     written = {page.src_uri: page.content_string for page in files.documentation_pages()}
@@ -64,13 +76,11 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         path = normpath(f"{dirname(_origin(place))}/{match['path']}").lstrip("/")
         return relpath(_place(path), dirname(place) or ".") + (match["anchor"] or "")
 
-    kept = iter([*_FENCE.finditer(markdown), None])
     parts, start = [], 0
-    for fence in kept:
-        end = fence.start() if fence else len(markdown)
-        parts += [_LINK.sub(leads_to, markdown[start:end]), fence[0] if fence else ""]
-        start = fence.end() if fence else end
-    return "".join(parts)
+    for fence in _FENCE.finditer(markdown):
+        parts += [_LINK.sub(leads_to, markdown[start : fence.start()]), fence[0]]
+        start = fence.end()
+    return "".join([*parts, _LINK.sub(leads_to, markdown[start:])])
 
 
 def _origin(place: str) -> str:
@@ -101,23 +111,14 @@ def _linked_sources(written: dict[str, str]) -> list[str]:
     return sorted(found)
 
 
-def _entries(path: str) -> Iterator[Path]:
-    """The files and folders in a folder, none in a file."""
-    for entry in sorted((ROOT / path).iterdir()) if (ROOT / path).is_dir() else ():
-        if not entry.name.startswith((".", "__pycache__")) and entry.suffix not in (".so", ".pyc", ".egg-info"):
-            yield entry
-
-
 def _source_page(path: str, pages: list[str]) -> str:
     file = ROOT / path
     if file.is_dir():
-        inside = [str(each.relative_to(ROOT)) for each in _entries(path)]
-        below = [each for each in pages if each.startswith(f"{path}/")]
-        inside = [each for each in inside if not any(page.startswith(f"{each}/") for page in below)]
-        inside += [each for each in below if each not in inside]
-        here = f"source/{path}"
-        lines = [f"- [{each}]({relpath(_place(each), here)})" if each in pages else f"- {each}" for each in inside]
-        return "\n".join([f"{_SOURCE}# {path}/", "", *lines, ""])
+        left_out = ("__pycache__", ".so", ".pyc", ".egg-info")
+        inside = {str(each.relative_to(ROOT)) for each in file.iterdir() if not each.name.endswith(left_out)}
+        inside |= {each for each in pages if each.startswith(f"{path}/")}
+        links = {each: f"[{each}]({relpath(_place(each), f'source/{path}')})" for each in inside.intersection(pages)}
+        return "\n".join([f"{_SOURCE}# {path}/", "", *(f"- {links.get(each, each)}" for each in sorted(inside)), ""])
     text = file.read_text(encoding="utf-8")
     ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{_SOURCE}# {path}\n\n{ticks}{_LANGUAGES.get(file.suffix, 'text')}\n{text}{ticks}\n"

@@ -1,80 +1,67 @@
-"""An extension of griffe: puts public names that an assignment makes where mkdocstrings looks for them.
+"""An extension of griffe: finds the docstrings of public names that an assignment or an empty subclass makes.
 
-griffe reads sources and imports no framework. It follows imports, but not `allreduce = _collectives.allreduce`, and not
-functions that another function makes. `reference.py` tells where the docstrings of such names are.
+griffe reads sources and imports no framework. It follows imports, but not `allreduce = _collectives.allreduce`.
 """
 
 from __future__ import annotations
 
-import ast
+import copy
 import re
 from typing import Any
 
 import griffe
-from farandole._keras.arguments import with_local_layers
-from reference import HOMES, WITH_LOCAL_LAYERS, definitions, file_of
+
+_COLLECTIVES = ["_api.basic_collectives.BasicCollectives", "_api.row_collectives.RowCollectives"]
+_COLLECTIVES += ["_api.collectives.Collectives", "_training.compression", "_api.forms.Form", "_api.forms.GroupedForm"]
+# Variable of a plugin -> where the functions are that it has.
+_PLACES = dict.fromkeys(("_collectives", "_operations", "collectives"), _COLLECTIVES)
+_PLACES |= {"_training": ["_keras.training.Training"], "_values": ["_keras.values.Values"]}
+_FORM = re.compile(r"(_async)?_?$")  # allreduce_async_ has its docstring where allreduce has it
 
 
-class PublicNames(griffe.Extension):
-    """Adds each name of `HOMES` and `WITH_LOCAL_LAYERS` to its module."""
+class AssignedNames(griffe.Extension):
+    """Puts what an assignment names in the place of the assignment."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Let the section `Example:` be what griffe calls `Examples:`, so that its lines are shown as code."""
         if obj.docstring:
             obj.docstring.value = re.sub(r"(?m)^( *)Example:$", r"\1Examples:", obj.docstring.value)
 
-    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+    def on_package(self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **_: Any) -> None:
         """Complete a package, once its sources have been read."""
-        for path, home in HOMES.items():
-            if path.split(".")[0] == pkg.name:
-                _place(pkg, path, _read(path, home))
-        for path, (plain, module) in WITH_LOCAL_LAYERS.items():
-            if path.split(".")[0] == pkg.name:
-                place = path.rpartition(".")[0]
-                home = HOMES.get(f"{place}.{plain}", f"{module}:{plain}")
-                _place(pkg, path, _read(path, home, plain, module))
+        core = pkg if pkg.name == "farandole" else loader.modules_collection.get_member("farandole")
+        _complete(pkg, core)
 
 
-def _place(package: griffe.Module, path: str, found: griffe.Object) -> None:
-    inner = path.split(".")[1:]
-    parent: Any = package
-    for name in inner[:-1]:
-        if name not in parent.members:  # farandole.keras.callbacks, which exists in no file
-            parent.set_member(name, griffe.Module(name, filepath=parent.filepath))
-        parent = parent.members[name]
-    found.parent = None
-    parent.set_member(inner[-1], found)
+def _complete(module: griffe.Module, core: griffe.Module) -> None:
+    for name, member in list(module.members.items()):
+        if isinstance(member, griffe.Module):
+            _complete(member, core)
+        elif isinstance(member, griffe.Object) and not name.startswith("_") and not member.docstring:
+            found = _meant(member, core)
+            if found is not None:
+                module.set_member(name, _renamed(found, name))
 
 
-def _read(path: str, home: str, plain: str = "", module: str = "") -> griffe.Object:
-    """The function or class at `home`, under its public name; with `local_layers` where `plain` is extended by it."""
-    file, nodes = file_of(home.partition(":")[0]), definitions(home)
-    for node in nodes:
-        node.name = path.rpartition(".")[2]
-        if isinstance(node, ast.FunctionDef) and node.args.args[:1] and node.args.args[0].arg == "self":
-            del node.args.args[0]  # users call a bound method
-    if plain:
-        _extend(nodes[-1], plain, module)
-    code = "\n".join(["from typing import overload", *map(ast.unparse, nodes)])
-    extensions = griffe.load_extensions(PublicNames)
-    return griffe.visit("read", filepath=file, code=code, extensions=extensions).members[nodes[-1].name]
+def _meant(member: griffe.Object, core: griffe.Module) -> griffe.Object | None:
+    """What is documented instead of this assignment, or instead of this class, whose first base has the docstring."""
+    if isinstance(member, griffe.Class) and member.bases and ".keras." in member.path:
+        return core["plugin.keras"][str(member.bases[0])].final_target
+    variable, _, attribute = str(member.value).rpartition(".") if isinstance(member, griffe.Attribute) else ("", "", "")
+    if variable not in _PLACES:
+        return None
+    forms_last = _PLACES[variable]
+    for name, places in ((attribute, forms_last), (_FORM.sub("", attribute), reversed(forms_last))):
+        for found in (core[place].members.get(name) for place in places):
+            if isinstance(found, griffe.Function | griffe.Class):
+                return found
+    raise LookupError(f"no docstring for {member.path}: `_PLACES` in {__file__} does not lead to one")
 
 
-def _extend(node: ast.AST, plain: str, module: str) -> None:
-    """Give a function the argument and the docstring that `with_local_layers` gives it."""
-
-    def stand_in(process_set: object = None) -> None: ...
-
-    stand_in.__name__ = plain
-    made: Any = with_local_layers(stand_in, "", example=_example(module))
-    assert isinstance(node, ast.FunctionDef)
-    node.body = [ast.Expr(ast.Constant(made.__doc__))]
-    node.args.args.insert(-1, ast.arg("local_layers", None))
-    node.args.defaults.insert(-1, ast.Constant(None))
-
-
-def _example(module: str) -> str:
-    for node in ast.parse(file_of(module).read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_EXAMPLE_OF_PARTIAL":
-            return str(ast.literal_eval(node.value))
-    raise LookupError(f"no example in {module}")
+def _renamed(found: griffe.Object, name: str) -> griffe.Object:
+    shown = copy.copy(found)
+    shown.name, shown.parent = name, None
+    if isinstance(shown, griffe.Function):
+        shown.parameters = griffe.Parameters(*[each for each in shown.parameters if each.name != "self"])
+        shown.overloads = [_renamed(each, name) for each in shown.overloads or []]  # type: ignore[misc]
+    return shown

@@ -95,6 +95,7 @@ _EXAMPLE_OF_PARTIAL = """
 PartialDistributedGradientTape = with_local_layers(
     DistributedGradientTape, "register_local_source", example=_EXAMPLE_OF_PARTIAL
 )
+"""`DistributedGradientTape` that also takes `local_layers`: layers whose gradients stay with each rank."""
 PartialDistributedGradientTape.__name__ = PartialDistributedGradientTape.__qualname__ = "PartialDistributedGradientTape"
 
 

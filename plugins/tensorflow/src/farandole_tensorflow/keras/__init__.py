@@ -29,6 +29,7 @@ _training: _Training[_Tensor, _tf.keras.Model[_Any, _Any]] = _Training(_FRAMEWOR
 _values: _Values[_Tensor] = _Values(_FRAMEWORK, __name__)
 DistributedOptimizer = _training.DistributedOptimizer
 PartialDistributedOptimizer = _training.PartialDistributedOptimizer
+"""`DistributedOptimizer` that also takes `local_layers`: layers whose gradients stay with each rank."""
 load_model = _training.load_model
 no_sync = _training.no_sync
 allgather = _values.allgather

@@ -31,6 +31,7 @@ _training: _Training[_Tensor, _Model] = _Training(_FRAMEWORK, __name__)
 _values: _Values[_Tensor] = _Values(_FRAMEWORK, __name__)
 DistributedOptimizer = _training.DistributedOptimizer
 PartialDistributedOptimizer = _training.PartialDistributedOptimizer
+"""`DistributedOptimizer` that also takes `local_layers`: layers whose gradients stay with each rank."""
 load_model = _training.load_model
 no_sync = _training.no_sync
 allgather = _values.allgather
