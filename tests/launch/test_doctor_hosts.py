@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from farandole.launch.head.host_checks import GREETING_SECONDS, HostChecks
+from farandole._start import frames
 from farandole.observe.doctor.finding import FAIL, OK, WARN, Finding, fail, ok
 from farandole.observe.doctor.hosts import Clock, HostFacts, Versions, judge
 from farandole.observe.doctor.report import exit_code, hosts_as_json, hosts_as_text
@@ -25,12 +25,14 @@ VERSIONS = Versions(
     "x86_64 CPython (3, 12)",
 )
 SSH = """#!/bin/sh
-# Runs the last word, as sshd's shell does. Host `gone` has no name, `slow` never answers, `bare` has no farandole.
+# Runs the last word, as sshd's shell does. Host `gone` has no name, `slow` never answers, `bare` has no farandole,
+# `odd` says what a test has put beside this script.
 for word; do
     case "$word" in
     gone) echo 'ssh: Could not resolve hostname gone: Name or service not known' >&2; exit 255;;
     bare) echo "/usr/bin/python: No module named farandole" >&2; exit 1;;
     slow) exec sleep 60;;
+    odd) cat "$0.says"; head -c 1 >/dev/null; exit;;
     esac
 done
 exec env -i HOME="$HOME" PATH="$PATH" TEST_LAUNCH_MARK="$TEST_LAUNCH_MARK" sh -c "$word"
@@ -154,52 +156,9 @@ def test_json_is_a_list_with_hosts() -> None:
     assert {row["host"] for row in rows} == {"h0", "h1", "h2", ""} and exit_code(found) == 1
 
 
-def checks(count: int) -> HostChecks:
-    return HostChecks([HostFacts(f"h{each}") for each in range(count)], [{}] * count, 60.0, "00")
-
-
-GREETING = {"kind": "greeting", "version": "1", "python": "p", "addresses": [["eth0", "10.0.0.1"]]}
-
-
-def test_the_clock_is_that_of_the_middle_of_a_round_trip() -> None:
-    asked = checks(1)
-    sends = asked.on_message(0, {**GREETING, "identity": "a"}, 100.0, 5000.0)
-    assert [kind for _, kind, _ in sends] == ["clock", "listen"]
-    asked.on_message(0, {"kind": "clock", "time_s": 5003.2}, 100.4, 5000.4)
-    assert asked.hosts[0].clock == Clock(pytest.approx(3.0), pytest.approx(0.2))
-
-
-def test_the_others_go_on_without_a_host_that_fails() -> None:
-    asked = checks(3)
-    for number in (0, 2):
-        assert len(asked.on_message(number, {**GREETING, "identity": str(number)}, 0.0, 0.0)) == 1
-    assert asked.late(GREETING_SECONDS - 1) == [] and asked.late(GREETING_SECONDS) == [1]
-    assert [(to, kind) for to, kind, _ in asked.fail(1, "late", "wait")] == [(0, "listen"), (2, "listen")]
-    assert asked.on_message(0, {"kind": "listening", "ports": {"10.0.0.1": 7}}, 0.0, 0.0) == []
-    sends = asked.on_message(2, {"kind": "listening", "ports": {"10.0.0.2": 8}}, 0.0, 0.0)
-    targets = {to: content["targets"] for to, kind, content in sends if kind == "probe"}
-    assert targets == {0: [(2, "10.0.0.2", 8)], 2: [(0, "10.0.0.1", 7)]}
-    assert asked.late(asked.most_seconds) == [0, 2]
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"kind": "greeting"},
-        {"kind": "clock", "time_s": "late"},
-        {"kind": "checked", "findings": [{"level": "BAD", "check": "", "text": "", "mend": ""}], "versions": {}},
-        {"kind": "reached", "reached": 7},
-    ],
-)
-def test_a_message_without_sense_is_a_problem_of_its_host(message: dict[str, Any]) -> None:
-    asked = checks(1)
-    if message["kind"] != "greeting":
-        asked.on_message(0, {**GREETING, "identity": "a"}, 0.0, 0.0)
-    asked.on_message(0, message, 0.0, 0.0)
-    assert f"{message['kind']!r} makes no sense" in asked.hosts[0].problem and asked.is_complete
-
-
 # The command
+
+GREETING = {"version": "1", "python": "p", "identity": "a", "addresses": [["eth0", "10.0.0.1"]]}
 
 
 @pytest.fixture
@@ -222,6 +181,25 @@ def test_all_hosts_are_examined_whoever_fails(run: Callable[..., Any], env: dict
     assert result.code == 1 and result.err == ""
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (frames.message("greeting"), "'greeting' makes no sense"),
+        (frames.message("greeting", **GREETING) + frames.message("clock", time_s="late"), "'clock' makes no sense"),
+        (b"\xff" * 9, "does not answer like an agent"),
+        (frames.message("greeting", **GREETING), "odd was lost while it was examined"),
+    ],
+)
+def test_an_agent_that_makes_no_sense_is_a_problem_of_its_host(
+    run: Callable[..., Any], env: dict[str, str], said: bytes, told: str
+) -> None:
+    Path(env["FARANDOLE_SSH"] + ".says").write_bytes(frames.GREETING + said)
+    result = run("-H", "odd,there", "--json", verb="doctor", env=env)
+    rows = json.loads(result.out)
+    assert [told in row["text"] for row in rows if row["host"] == "odd" and row["level"] == FAIL] == [True]
+    assert any(row["host"] == "there" and row["check"] == "two ranks" for row in rows)
+
+
 def test_hosts_meet_and_the_settings_are_those_of_their_ranks(run: Callable[..., Any], env: dict[str, str]) -> None:
     result = run("-H", "localhost,there", verb="doctor", env={**env, "FARANDOLE_ORDER": "random"})
     lines = result.out.splitlines()
@@ -230,6 +208,7 @@ def test_hosts_meet_and_the_settings_are_those_of_their_ranks(run: Callable[...,
         sum(line.startswith("FAIL") and " settings " in line and "FARANDOLE_ORDER=random" in line for line in lines)
         == 2
     )
+    assert any(line.startswith("OK    all hosts:") for line in lines)  # their clocks
     assert any(line.startswith("FAIL  all hosts:") and "localhost, there are one machine" in line for line in lines)
     assert result.code == 1
 

@@ -39,7 +39,7 @@ _OF_THE_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends these to 
 
 
 class Ranks(Protocol):
-    """The ranks of a supervisor, wherever they run; or no ranks, where agents only answer questions."""
+    """The ranks of a supervisor, wherever they run."""
 
     @property
     def anything_left(self) -> bool:

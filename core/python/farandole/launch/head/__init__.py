@@ -9,7 +9,7 @@
     cluster        the ranks of all hosts, through their agents
     follow         hosts that come and go in an elastic job; joining_host: one that comes (pure)
     failure_report which rank failed first, and what to tell the user (pure)
-    check_hosts    `farandole doctor -H`; host_checks: what it asks when (pure)
+    check_hosts    `farandole doctor -H`
 
     launcher                     agent on each host (agent/host_agent.py)   who
     ssh HOST python -m ...agent

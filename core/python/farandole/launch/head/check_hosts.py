@@ -1,31 +1,48 @@
-"""Checks several hosts: connects to their agents, and carries messages until it is complete."""
+"""`farandole doctor -H`: examines all hosts at the same time, by their agents and one thread for each.
+
+    launcher                     agent
+                                 greeting
+    clock                        its wall clock, at once
+    check                        findings and versions, after seconds
+    listen, then probe           the addresses of others that it reached: agent/address_probe.py
+
+All hosts that have greeted are asked to listen, and all that listen to probe the others. A host that fails at a step
+takes no part in the next ones.
+"""
 
 from __future__ import annotations
 
-import math
+import contextlib
+import os
 import secrets
+import select
+import signal
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import IO, Any
 
 from farandole._start import frames
 from farandole.launch import environment, guard
 from farandole.launch.ending import CLOSED_STDOUT
 from farandole.launch.environment import own_version
-from farandole.launch.events import JobEnded
-from farandole.launch.head import agent_link, ssh
-from farandole.launch.head.address_search import Send
+from farandole.launch.head import address_search, ssh
 from farandole.launch.head.agent_link import NO_AGENT_REMEDY
-from farandole.launch.head.host_checks import GREETING_SECONDS, HostChecks
 from farandole.launch.hosts import is_local
 from farandole.launch.options import HostOptions
-from farandole.launch.relay import OutputOptions
-from farandole.launch.supervise import ENDING, Supervisor
 from farandole.observe.doctor import report
 from farandole.observe.doctor.finding import Finding
-from farandole.observe.doctor.hosts import HostFacts, judge
+from farandole.observe.doctor.hosts import Clock, HostFacts, Versions, judge
 
+GREETING_SECONDS = 10.0
+_TRIALS = 4  # of the core, each of `limit_s` at most
+_OTHERWISE_SECONDS = 30.0  # for all but the trials
+_BEAT_SECONDS = 1.0
+_CHUNK = 1 << 16
 _CANNOT_START = 1
 
 
@@ -38,6 +55,8 @@ class CheckOrder:
     options: HostOptions
     base: Mapping[str, str]  # the launcher's environment
     limit_s: float
+    probe_key: str = field(default_factory=lambda: secrets.token_hex(32))
+    ports: dict[int, dict[str, int]] = field(default_factory=dict)  # at which hosts listen, by their numbers
 
 
 def check_hosts(order: CheckOrder, show: Callable[[Sequence[Finding]], str]) -> int:
@@ -45,20 +64,20 @@ def check_hosts(order: CheckOrder, show: Callable[[Sequence[Finding]], str]) -> 
 
     Returns 1 where something is FAIL, else 0; the code of a signal that ended it.
     """
-    return guard.run_guarded(lambda lifeline: _work(order, show, lifeline))
-
-
-def _work(order: CheckOrder, show: Callable[[Sequence[Finding]], str], lifeline: int) -> int:
-    supervisor = Supervisor(OutputOptions(), 0.0, lifeline)
-    carrier = _Carrier(supervisor, _examination(order), order.options.python)
+    signal.pthread_sigmask(signal.SIG_BLOCK, guard.HANDLED)
     try:
-        _connect(order, carrier)
+        hosts = [Examination(order, number, HostFacts(name)) for number, name in enumerate(order.hosts)]
     except OSError as error:
         print(f"farandole: cannot start {error.filename or 'ssh'}: {error.strerror}.", file=sys.stderr)
         return _CANNOT_START
-    if code := supervisor.run():
-        return code
-    found = judge(carrier.checks.hosts)
+    for signum in guard.ENDING:
+        if signal.getsignal(signum) != signal.SIG_IGN:  # nohup
+            signal.signal(signum, lambda number, _: os._exit(128 + number))  # the connections end with us
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, guard.HANDLED)
+    for step in (Examination.greet, Examination.listen, Examination.probe, Examination.take_findings):
+        _on_all([each for each in hosts if not each.facts.problem], step)
+    _on_all(hosts, Examination.end)
+    found = judge([each.facts for each in hosts])
     try:
         print(show(found), flush=True)
     except BrokenPipeError:
@@ -66,99 +85,132 @@ def _work(order: CheckOrder, show: Callable[[Sequence[Finding]], str], lifeline:
     return report.exit_code(found)
 
 
-def _examination(order: CheckOrder) -> HostChecks:
-    travels = environment.for_other_hosts(order.base, {})
-    return HostChecks(
-        hosts=[HostFacts(name) for name in order.hosts],
-        environments=[order.base if is_local(name, order.local_names) else travels for name in order.hosts],
-        limit_s=order.limit_s,
-        probe_key=secrets.token_hex(32),
-        interfaces=order.options.interfaces,
-    )
-
-
-def _connect(order: CheckOrder, carrier: _Carrier) -> None:
-    ssh_args = environment.settings(order.base).ssh
-    for name in order.hosts:
-        here = is_local(name, order.local_names)
-        args = ssh.agent_command(name, here, order.options, ssh_args)
-        process = agent_link.start(args, environment.without_outer_job(order.base))
-        selector = carrier.supervisor.selector
-        carrier.links.append(agent_link.Link(name, selector, carrier.on_frame, process, is_local=here))
+def _on_all(hosts: Sequence[Examination], step: Callable[[Examination], None]) -> None:
+    """At the same time, in threads that do not hold up the end of the program."""
+    threads = [threading.Thread(target=each.go_on, args=(step,), daemon=True) for each in hosts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 @dataclass
-class _Carrier:
-    """Carries messages between the checks and the agents. There are no ranks."""
+class Examination:
+    """That of one host. Raises OSError where the command that reaches it cannot be started."""
 
-    supervisor: Supervisor
-    checks: HostChecks
-    python: str  # on other hosts
-    running: int = 0
+    order: CheckOrder
+    number: int
+    facts: HostFacts
     _began_at: float = field(default_factory=time.monotonic)
+    _reader: frames.FrameReader = field(default_factory=frames.FrameReader)
+    _said: dict[str, frames.Message] = field(default_factory=dict)  # by kind
 
     def __post_init__(self) -> None:
-        self.agents = agent_link.Agents(self._on_link_end)
-        self.links, self.reap, self.kill = self.agents.links, self.agents.reap, self.agents.kill
-        self.supervisor.ranks, self.supervisor.conclude = self, self._conclude
+        order, ssh_args = self.order, environment.settings(self.order.base).ssh
+        self._is_local = is_local(self.facts.name, order.local_names)
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as this)
+        self._process = guard.start_child(
+            ssh.agent_command(self.facts.name, self._is_local, order.options, ssh_args),
+            env=environment.without_outer_job(order.base),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+        )
 
-    @property
-    def anything_left(self) -> bool:
-        """See Ranks: an agent, or our connection to it."""
-        return self.agents.are_left
+    # Steps
 
-    def tell(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
-        """See Ranks: the user ends this."""
-        if signum in ENDING:
-            self.agents.hang_up()
+    def greet(self) -> None:
+        """Hear who it is, compare the clocks, and let it begin to check itself."""
+        greeting, order = self._hear("greeting", GREETING_SECONDS), self.order
+        self.facts.offered = address_search.offered_by(greeting, order.options.interfaces)
+        self.facts.python, self.facts.version = str(greeting["python"]), str(greeting["version"])
+        self.facts.identity = str(greeting["identity"])
+        asked_at, asked_wall_s = time.monotonic(), time.time()
+        self._say("clock")
+        time_s, half_s = float(self._hear("clock")["time_s"]), (time.monotonic() - asked_at) / 2
+        self.facts.clock = Clock(time_s - asked_wall_s - half_s, half_s)
+        variables = order.base if self._is_local else environment.for_other_hosts(order.base, {})
+        self._say("check", environment=dict(variables), limit_s=order.limit_s)
 
-    def on_frame(self, link: agent_link.Link, frame: frames.Message | frames.Output) -> None:
-        """An agent has said something."""
-        if isinstance(frame, frames.Output):
+    def listen(self) -> None:
+        """At all of its addresses."""
+        key, addresses = self.order.probe_key, list(self.facts.offered)
+        self._say("listen", host=self.number, addresses=addresses, probe_key=key)
+        ports = dict(self._hear("listening")["ports"])
+        self.order.ports[self.number] = {str(address): int(port) for address, port in ports.items()}
+
+    def probe(self) -> None:
+        """Try the addresses of the others."""
+        others = [(number, *each) for number, found in self.order.ports.items() for each in found.items()]
+        self._say("probe", targets=[each for each in others if each[0] != self.number])
+        self.facts.reached = {(int(to), str(address)) for to, address in self._hear("reached")["reached"]}
+
+    def take_findings(self) -> None:
+        """Those of its check."""
+        message = self._hear("checked")
+        if "error" in message:
+            self.facts.problem, self.facts.remedy = message["error"], f"run farandole doctor on {self.facts.name}"
             return
-        link.greeted = True
-        if frame["kind"] == "ending":
-            link.ended_by = frame["why"], frame["code"]
-        elif frame["kind"] != "done":
-            number = self.links.index(link)
-            self._send(self.checks.on_message(number, frame, time.monotonic(), time.time()))
+        self.facts.versions = Versions(**message["versions"])
+        self.facts.findings = [Finding(**each) for each in message["findings"]]
 
-    def _on_link_end(self, link: agent_link.Link, now: float) -> None:
-        assert link.code is not None
-        if self.agents.told_to_end:
+    def end(self) -> None:
+        """End the agent by the end of its stdin."""
+        try:
+            self._process.communicate(timeout=_BEAT_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            self._process.kill()
+
+    def go_on(self, step: Callable[[Examination], None]) -> None:
+        """Do this step. Where it fails, the connection ends."""
+        name = self.facts.name
+        try:
+            step(self)
             return
-        text = link.stderr.decode(errors="replace")
-        if link.error:
-            problem, remedy = link.error, NO_AGENT_REMEDY
-        elif not link.greeted:
-            problem, remedy = ssh.cause(link.name, link.code, text, self.python, own_version())
-        else:
-            by = f": somebody ended its agent by {link.ended_by[0]}" if link.ended_by else ssh.last_line(text)
-            problem, remedy = f"{link.name} was lost while it was examined{by}", ""
-        self._send(self.checks.fail(self.links.index(link), problem, remedy))
+        except TimeoutError:
+            waited_s = time.monotonic() - self._began_at
+            problem, remedy = f"{name} did not answer within {waited_s:.0f} s", f"try it: ssh {name} true"
+        except (OSError, EOFError):
+            problem, remedy = self._why_it_ended()
+        except frames.FrameError as error:
+            problem, remedy = f"{name} does not answer like an agent: {error}", NO_AGENT_REMEDY
+        except (KeyError, TypeError, ValueError):
+            problem, remedy = f"its agent's message {[*self._said][-1]!r} makes no sense", "install one farandole"
+        self.facts.problem, self.facts.remedy = problem, remedy
+        self._process.kill()
 
-    def _send(self, sends: Sequence[Send]) -> None:
-        for number, kind, content in sends:
-            self.links[number].say(kind, **content)
+    def _why_it_ended(self) -> tuple[str, str]:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_BEAT_SECONDS)
+        self._process.kill()
+        code = self._process.wait()
+        self._stderr.seek(0)
+        text = self._stderr.read().decode(errors="replace")
+        if not self.facts.answered:
+            return ssh.cause(self.facts.name, code, text, self.order.options.python, own_version())
+        by = ssh.last_line(text)
+        if "ending" in self._said:
+            by = f": somebody ended its agent by {self._said['ending']['why']}"
+        return f"{self.facts.name} was lost while it was examined{by}", ""
 
-    def act(self, now: float) -> None:
-        """See Ranks."""
-        passed_s = now - self._began_at
-        for number in self.checks.late(passed_s):
-            name = self.links[number].name
-            problem = f"{name} did not answer within {passed_s:.0f} s"
-            self._send(self.checks.fail(number, problem, f"try it: ssh {name} true"))
-            self.links[number].hang_up()
-            self.links[number].kill()
-        if self.checks.is_complete and not self.agents.told_to_end:
-            self.agents.hang_up()
-        self.agents.act(now)
+    def _say(self, kind: str, **content: Any) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(frames.message(kind, **content))
+        self._process.stdin.flush()
 
-    def next_due(self, now: float) -> float:
-        """See Ranks."""
-        late_s = self._began_at + GREETING_SECONDS - now
-        return min(self.agents.next_due(now), late_s if late_s > 0 else math.inf)
-
-    def _conclude(self) -> JobEnded:
-        """Well unless the user, or the end of the launcher, ended this."""
-        return JobEnded(self.supervisor.ending.exit_code or 0)
+    def _hear(self, kind: str, most_s: float | None = None) -> frames.Message:
+        """Wait for this message, until `most_s` after the beginning; other ones are kept."""
+        assert self._process.stdout
+        descriptor = self._process.stdout.fileno()
+        until = self._began_at + (most_s or GREETING_SECONDS + _TRIALS * self.order.limit_s + _OTHERWISE_SECONDS)
+        while kind not in self._said:
+            if time.monotonic() >= until:
+                raise TimeoutError
+            if not select.select([descriptor], [], [], _BEAT_SECONDS)[0]:
+                self._say("beat", answer=False)
+                continue
+            data = os.read(descriptor, _CHUNK)
+            if not data:
+                raise EOFError
+            self._said |= {frame["kind"]: frame for frame in self._reader.feed(data) if isinstance(frame, dict)}
+        return self._said[kind]
