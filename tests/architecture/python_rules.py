@@ -25,7 +25,6 @@ _OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # which Python p
 _BY_TEXT = {"getattr", "hasattr", "setattr", "delattr", "attrgetter"}
 _INTERNAL = re.compile(r"tensorflow\.(python|compiler|core)\b|keras\.src\b|torch\.(_\w+)|mxnet\.(libinfo)\b")
 _SHARED = (
-    "acceptor",
     "connection",
     "frames",
     "horovod_names",

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from farandole._cluster import commit_store
 from farandole._cluster.commit_store import CommitFolder, Copy, Piece
-from farandole._start import connection, environment, sockets
-from farandole._start.connection import FAILURES, hear, hear_bytes, say
+from farandole._start import environment
+from farandole._start.connection import FAILURES, connect, hear, hear_bytes, say
 from farandole._start.frames import FrameError, Message
 from farandole._start.log import logger
 
@@ -137,7 +137,9 @@ class _OnDriver:
     @contextlib.contextmanager
     def _at_server(self) -> Any:
         if self._connection is None:
-            self._connection = self._connected()
+            silence_s = environment.silence_timeout_s()
+            self._connection = connect(self._endpoint, self._server_key, silence_s, _CONNECT_SECONDS)
+            say(self._connection, "keeps commits")
         try:
             yield self._connection
         except FAILURES as error:
@@ -145,18 +147,6 @@ class _OnDriver:
                 self._connection.close()
                 self._connection = None
             raise
-
-    def _connected(self) -> socket.socket:
-        made = socket.create_connection(self._endpoint, timeout=_CONNECT_SECONDS)
-        try:
-            sockets.notice_lost_hosts(made, environment.silence_timeout_s())
-            connection.prove(made, self._server_key, is_listener=False)
-            say(made, "keeps commits")
-            made.settimeout(None)
-        except FAILURES:
-            made.close()
-            raise
-        return made
 
 
 class _RefusedError(FrameError):

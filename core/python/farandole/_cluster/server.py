@@ -7,10 +7,8 @@ gets its connection. The other tasks wait until the server closes.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
-import select
 import socket
 import threading
 import time
@@ -21,7 +19,7 @@ from farandole._cluster.commit_store import CommitTarget, DriverStore
 from farandole._cluster.hosts import Host, Task
 from farandole._cluster.task import Invitation
 from farandole._start import connection, environment, sockets
-from farandole._start.acceptor import Acceptor, hear, say
+from farandole._start.connection import hear, say
 from farandole._start.frames import Message
 
 _ASK_SECONDS = 5.0
@@ -64,17 +62,20 @@ class TaskServer:
         self._asked = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._asked.bind(f"\0{self.name}")
         self._asked.listen(1024)
-        self._changed, is_ready = threading.Condition(), threading.Event()
-        acceptor = Acceptor(self.key, environment.silence_timeout_s(), self._welcome)
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(acceptor, is_ready)), daemon=True)
-        self._thread.start()
-        is_ready.wait()
+        self._changed = threading.Condition()
+        acceptor = connection.Acceptor(self.key, environment.silence_timeout_s(), self._welcome)
+        accepting = threading.Thread(target=acceptor.serve, args=(self._listener,), daemon=True)
+        self._threads = accepting, threading.Thread(target=self._answer_all, daemon=True)
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._end.set)
-            self._thread.join()
+        for listener, thread in zip((self._listener, self._asked), self._threads, strict=True):
+            with contextlib.suppress(OSError):  # left before
+                listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            listener.close()
         for each in [*(met.connection for met in self._met), *self._givers]:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits there
@@ -93,7 +94,7 @@ class TaskServer:
     def tasks(self) -> list[Task]:
         """The tasks that are here, also those with agents."""
         with self._changed:
-            for met in [each for each in self._met if _is_gone(each.connection)]:
+            for met in [each for each in self._met if sockets.is_gone(each.connection)]:
                 met.connection.close()
                 self._met.remove(met)
             return [met.task for met in self._met if not met.is_released]
@@ -119,22 +120,14 @@ class TaskServer:
             for met in self._met:
                 met.is_released |= met.task.order == order
 
-    # The thread
+    # The threads
 
-    async def _serve(self, acceptor: Acceptor, is_ready: threading.Event) -> None:
-        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-        is_ready.set()
-        with self._listener, self._asked:
-            serving = [asyncio.ensure_future(each) for each in (acceptor.serve(self._listener), self._answer_all())]
-            await self._end.wait()
-            for each in serving:
-                each.cancel()
-            await asyncio.wait(serving)
-
-    async def _welcome(self, made: socket.socket, said: Message) -> None:
+    def _welcome(self, made: socket.socket, said: Message) -> None:
         if said["kind"] == "keeps commits" and self.store is not None:
-            made.setblocking(True)
-            threading.Thread(target=self._take_commits, args=(made, self.store), daemon=True).start()
+            self._givers.append(made)
+            with made, contextlib.suppress(*connection.FAILURES, KeyError, TypeError, ValueError):
+                self.store.serve(made)
+            self._givers.remove(made)
             return
         gpus = tuple(map(str, said["gpus"]))
         task = Task(int(said["order"]), str(said["identity"]), str(said["name"]), int(said["slots"]), gpus)
@@ -142,40 +135,21 @@ class TaskServer:
             self._met.append(_Met(task, made))
             self._changed.notify_all()
 
-    def _take_commits(self, giver: socket.socket, store: DriverStore) -> None:
-        """In a thread of its own, as copies are large."""
-        self._givers.append(giver)
-        with giver, contextlib.suppress(*connection.FAILURES, KeyError, TypeError, ValueError):
-            store.serve(giver)
-        self._givers.remove(giver)
-
-    async def _answer_all(self) -> None:
-        self._asked.setblocking(False)
-        while True:
-            try:
-                launcher, _ = await asyncio.get_running_loop().sock_accept(self._asked)
-            except OSError:  # no descriptor is left, for instance
-                await asyncio.sleep(_POLL_SECONDS)
-                continue
-            with launcher, contextlib.suppress(OSError, asyncio.TimeoutError, KeyError, TypeError, ValueError):
+    def _answer_all(self) -> None:
+        for launcher, _ in connection.accepted(self._asked):
+            with launcher, contextlib.suppress(OSError, KeyError, TypeError, ValueError):
+                launcher.settimeout(_ASK_SECONDS)
                 if sockets.is_ours(launcher):
-                    await asyncio.wait_for(self._answer(launcher), _ASK_SECONDS)
+                    self._answer(launcher)
 
-    async def _answer(self, launcher: socket.socket) -> None:
-        asked, hosts = await hear(launcher), self.hosts()
+    def _answer(self, launcher: socket.socket) -> None:
+        asked, hosts = hear(launcher), self.hosts()
         if asked["kind"] == "hosts":
-            await say(launcher, "hosts", hosts=[[host.name, host.slots] for host in hosts])
+            say(launcher, "hosts", hosts=[[host.name, host.slots] for host in hosts])
             return
         for host in [each for each in hosts if each.name == asked["host"]]:
             if waiting := [met for met in self._met if met.task in host.tasks and not met.leads]:
                 first = min(waiting, key=lambda met: met.task.order)
                 first.leads = True
-                await say(first.connection, "lead", gpus=host.gpus)
+                say(first.connection, "lead", gpus=host.gpus)
                 socket.send_fds(launcher, [b"1"], [first.connection.fileno()])
-
-
-def _is_gone(connected: socket.socket) -> bool:
-    """Returns whether the other end is closed. Reads nothing: the launcher may have a copy of the connection."""
-    poll = select.poll()
-    poll.register(connected, select.POLLRDHUP)
-    return bool(poll.poll(0))

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from farandole import __version__
 from farandole._api.errors import FarandoleError
 from farandole._cluster.commit_store import CommitTarget
-from farandole._start import environment, sockets, task_environment, this_host
-from farandole._start.connection import FAILURES, hear, prove, say
+from farandole._start import environment, task_environment, this_host
+from farandole._start.connection import FAILURES, connect, hear, say
+from farandole._start.frames import FrameError
+from farandole._start.proof import ProofError
 
 _CONNECT_SECONDS = 10.0
-_MEET_SECONDS = 20.0
 _END_SECONDS = 15.0  # of an agent whose connection has ended; it kills ranks that do not end by themselves
 
 
@@ -110,22 +111,16 @@ def _lent(lent: ExitStack, invitation: Invitation, commits: CommitTarget) -> dic
 def _connected(invitation: Invitation, about: Mapping[str, object]) -> socket.socket:
     where, host = "{}:{}".format(*invitation.endpoint), socket.gethostname()
     try:
-        connection = socket.create_connection(invitation.endpoint, timeout=_CONNECT_SECONDS)
+        connection = connect(invitation.endpoint, invitation.key, environment.silence_timeout_s(), _CONNECT_SECONDS)
+        say(connection, "task", **about)
+        return connection
+    except (ProofError, FrameError) as error:
+        raise FarandoleError(f"the driver at {where} does not take {host} into its job: {error}.") from error
     except OSError as error:
         raise FarandoleError(
             f"{host} cannot connect to the driver at {where} ({error}); open the way from executors to the driver, or "
             "name an address of the driver that they reach."
         ) from error
-    try:
-        sockets.notice_lost_hosts(connection, environment.silence_timeout_s())
-        connection.settimeout(_MEET_SECONDS)
-        prove(connection, invitation.key, is_listener=False)
-        say(connection, "task", **about)
-        connection.settimeout(None)
-    except FAILURES as error:
-        connection.close()
-        raise FarandoleError(f"the driver at {where} does not take {host} into its job: {error}.") from error
-    return connection
 
 
 def _run_agent(connection: socket.socket, secret: bytes, around: dict[str, str]) -> None:

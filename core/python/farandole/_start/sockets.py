@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import select
 import socket
 import struct
 from collections.abc import Mapping
@@ -49,6 +50,13 @@ def peer_uid(connection: socket.socket) -> int:
     """The user whose process has the other end of this Unix socket, by the kernel's word. Raises OSError."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(raw)[1])
+
+
+def is_gone(connection: socket.socket) -> bool:
+    """Returns whether the other end is closed. Reads nothing: another process may have a copy of the connection."""
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 def is_ours(connection: socket.socket) -> bool:

@@ -8,13 +8,13 @@
     start: the places of all ranks ---------------->   or "refused" with a sentence
     closes the listener                             starts its ranks
 
-From the proof on everything is a frame, as between a launcher and the agents that it reaches by ssh. Signals are
-blocked meanwhile, and no thread is left, so that ranks can be forked afterwards.
+From the proof on everything is a frame, as between a launcher and the agents that it reaches by ssh. Each end works in
+a thread, while the main one looks for signals, which are blocked, and at the time. The thread of a node that dials in
+is gone when `dial` returns, so that ranks can be forked afterwards.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import select
@@ -23,13 +23,14 @@ import socket
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from farandole._start import frames, sockets
-from farandole._start.acceptor import PROOF_SECONDS, Acceptor, hear, prove, say
-from farandole._start.frames import FrameError, Message
+from farandole._start import sockets
+from farandole._start.connection import Acceptor, connect, hear, say
+from farandole._start.frames import Message
 from farandole._start.proof import OtherProgramError, ProofError
 from farandole.launch import environment, guard
 from farandole.launch.agent.host_agent import about_this_host
@@ -39,7 +40,7 @@ from farandole.launch.node_options import NodeOptions
 
 CANNOT_START = 2
 _TURN_SECONDS = 0.2
-_LOOK_SECONDS = 0.02
+_LOOK_SECONDS = 0.02  # between two looks at the connections to nodes that have come
 _AGAIN_SECONDS = 0.5  # between two looks at a name, or two tries of an address
 _TELL_AFTER_SECONDS = 10.0  # a start that takes no longer needs no explanation
 _FLUSH_SECONDS = 2.0
@@ -87,12 +88,22 @@ class Rendezvous(ABC):
         """How long the start may take."""
         return self.options.wait_s
 
-    async def watch(self, work: Coroutine[Any, Any, _T]) -> _T:
+    def watch(self, work: Callable[[], _T]) -> _T:
         """What `work` returns, unless the user or the time ends it. Raises RendezvousError."""
-        task = asyncio.ensure_future(work)
-        while not (await asyncio.wait([task], timeout=_TURN_SECONDS))[0]:
+        result: Future[_T] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(work())
+            except Exception as error:
+                result.set_exception(error)
+
+        thread = threading.Thread(target=run, name="farandole-rendezvous", daemon=True)  # nothing else can end it
+        thread.start()
+        while not wait([result], _TURN_SECONDS).done:
             self._look_for_an_end()
-        return task.result()
+        thread.join()
+        return result.result()
 
     def _look_for_an_end(self) -> None:
         if waiting := [each for each in signal.sigpending() if each in guard.ENDING]:
@@ -107,21 +118,14 @@ class Rendezvous(ABC):
             self._told = True
             self.tell(self.waits_for())
 
-    async def look_up(self) -> list[str]:
+    def look_up(self) -> list[str]:
         """The addresses of node 0's name, IPv4 first; none where it is not known, or not yet."""
         if ":" in self.options.host:
             return [self.options.host]
         found: list[str] = []
-
-        def look() -> None:
-            with contextlib.suppress(OSError):
-                infos = socket.getaddrinfo(self.options.host, self.options.port, type=socket.SOCK_STREAM)
-                found.extend(str(info[4][0]) for info in infos)
-
-        thread = threading.Thread(target=look, name="farandole-lookup", daemon=True)  # nothing else can end it
-        thread.start()
-        while thread.is_alive():
-            await asyncio.sleep(_LOOK_SECONDS)
+        with contextlib.suppress(OSError):
+            infos = socket.getaddrinfo(self.options.host, self.options.port, type=socket.SOCK_STREAM)
+            found.extend(str(info[4][0]) for info in infos)
         return sorted(dict.fromkeys(found), key=lambda address: ":" in address)
 
     def address_for_ranks(self, reached: str) -> str:
@@ -145,7 +149,8 @@ class RendezvousServer(Rendezvous):
     clients: dict[int, Arrived] = field(default_factory=dict)
     _node_list: node_list.NodeList | None = None
     _looked_up: list[str] = field(default_factory=list)
-    _complete: asyncio.Future[list[node_list.Member]] = field(init=False)
+    _changing: threading.Lock = field(default_factory=threading.Lock)  # the list and the clients
+    _why_not: str = ""  # the start ends by the fault of a node
 
     def __post_init__(self) -> None:
         self._acceptor = Acceptor(self.options.key, self.options.silence_s, self._welcome)
@@ -153,7 +158,7 @@ class RendezvousServer(Rendezvous):
     def gather(self) -> list[node_list.Member]:
         """Wait for all nodes; these are all, node 0 included. Raises RendezvousError."""
         try:
-            return asyncio.run(self.watch(self._gather()))
+            return self.watch(self._gather)
         except RendezvousError as error:
             self.refuse(str(error), error.exit_code)
             raise
@@ -163,7 +168,7 @@ class RendezvousServer(Rendezvous):
         for client in self.clients.values():
             client.socket.settimeout(_FLUSH_SECONDS)
             with contextlib.suppress(OSError):
-                client.socket.sendall(frames.message("refused", why=why, code=code))
+                say(client.socket, "refused", why=why, code=code)
 
     def late(self) -> str:
         """See Rendezvous."""
@@ -185,22 +190,28 @@ class RendezvousServer(Rendezvous):
             return f"node 0 waits until {self.options.host} is the name of this host."
         return f"node 0 waits at {self.options.endpoint} for {node_list.nodes(self._node_list.missing)}."
 
-    async def _gather(self) -> list[node_list.Member]:
-        listener, address = await self._listen()
+    def _gather(self) -> list[node_list.Member]:
+        listener, address = self._listen()
         own = node_list.Member(socket.gethostname(), self.address_for_ranks(address), self.options.slots)
-        self._node_list = node_list.NodeList(self.options.count, own_version(), own)
-        self._complete = asyncio.get_running_loop().create_future()
-        self._look_whether_complete()
-        with listener:
-            accepting = asyncio.ensure_future(self._acceptor.serve(listener))
-            members = await self._complete
-            accepting.cancel()
-        return members
+        self._node_list = found = node_list.NodeList(self.options.count, own_version(), own)
+        threading.Thread(target=self._acceptor.serve, args=(listener,), daemon=True).start()
+        while True:
+            with self._changing:
+                if self._why_not:
+                    raise RendezvousError(self._why_not)
+                for number in [number for number, each in self.clients.items() if sockets.is_gone(each.socket)]:
+                    found.leave(number)
+                    self.clients.pop(number).socket.close()
+                if not found.missing:
+                    listener.shutdown(socket.SHUT_RDWR)
+                    listener.close()
+                    return found.members
+            time.sleep(_LOOK_SECONDS)
 
-    async def _listen(self) -> tuple[socket.socket, str]:
+    def _listen(self) -> tuple[socket.socket, str]:
         """At the first address of the name that is this host's: a name may be known later than we start."""
         while True:
-            self._looked_up = await self.look_up()
+            self._looked_up = self.look_up()
             here = environment.local_addresses()
             for address in (each for each in self._looked_up if each.lower() in here):
                 try:
@@ -211,31 +222,17 @@ class RendezvousServer(Rendezvous):
                         f"node 0 cannot listen at {self.options.endpoint}: {error.strerror}; another program may "
                         "have the port: give all nodes another one in --rendezvous."
                     ) from error
-            await asyncio.sleep(_AGAIN_SECONDS)
+            time.sleep(_AGAIN_SECONDS)
 
-    async def _welcome(self, made: socket.socket, greeting: Message) -> None:
-        """One client, until it goes or all have come."""
+    def _welcome(self, made: socket.socket, greeting: Message) -> None:
         assert self._node_list is not None
-        try:
-            number = self._node_list.join(greeting)
-        except node_list.NodeListError as error:
-            await say(made, "refused", why=str(error), code=CANNOT_START)
-            if error.ends_the_start and not self._complete.done():
-                self._complete.set_exception(RendezvousError(str(error)))
-            raise
-        self.clients[number] = Arrived(made, greeting)
-        self._look_whether_complete()
-        try:
-            await hear(made)
-            raise FrameError("it has nothing to say now")
-        finally:
-            if not self._complete.done():  # else the client is the job's
-                self._node_list.leave(number)
-                del self.clients[number]
-
-    def _look_whether_complete(self) -> None:
-        if self._node_list is not None and not self._node_list.missing and not self._complete.done():
-            self._complete.set_result(self._node_list.members)
+        with self._changing:
+            try:
+                self.clients[self._node_list.join(greeting)] = Arrived(made, greeting)
+            except node_list.NodeListError as error:
+                say(made, "refused", why=str(error), code=CANNOT_START)
+                self._why_not = self._why_not or (str(error) if error.ends_the_start else "")
+                raise
 
 
 @dataclass
@@ -247,7 +244,7 @@ class RendezvousClient(Rendezvous):
 
     def dial(self) -> tuple[Arrived, Message]:
         """Come to node 0, and wait with it for the others. Returns its order to start. Raises RendezvousError."""
-        return asyncio.run(self.watch(self._dial()))
+        return self.watch(self._dial)
 
     def late(self) -> str:
         """See Rendezvous."""
@@ -268,49 +265,43 @@ class RendezvousClient(Rendezvous):
         who, last = f"node {self.options.number}", f" ({self._last})" if self._last else ""
         return f"{who} waits for the start by node 0 at {self.options.endpoint}{last}."
 
-    async def _dial(self) -> tuple[Arrived, Message]:
+    def _dial(self) -> tuple[Arrived, Message]:
         while True:
-            found = await self.look_up()
+            found = self.look_up()
             if not found:
                 self._last = f"{self.options.host} is no name that this host knows"
             for address in found:
-                made = socket.socket(_family(address), socket.SOCK_STREAM)
-                made.setblocking(False)
                 try:
-                    return await self._join(made, address)
-                except RendezvousError:
-                    made.close()
-                    raise
-                except asyncio.TimeoutError:
+                    return self._join(address)
+                except TimeoutError:
                     self._last = f"{address}: it does not answer"
                 except (OSError, KeyError, TypeError, ValueError) as error:
                     why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
                     self._last = f"{address}: {why}" if self._last else f"node 0 was there and went: {why}"
-                made.close()
-            await asyncio.sleep(_AGAIN_SECONDS)
+            time.sleep(_AGAIN_SECONDS)
 
-    async def _join(self, made: socket.socket, address: str) -> tuple[Arrived, Message]:
-        sockets.notice_lost_hosts(made, self.options.silence_s)
-        loop = asyncio.get_running_loop()
-        await asyncio.wait_for(loop.sock_connect(made, (address, self.options.port)), PROOF_SECONDS)
-        await asyncio.wait_for(self._prove(made, address), PROOF_SECONDS)
+    def _join(self, address: str) -> tuple[Arrived, Message]:
+        made = self._connect(address)
         self._last = ""
         number, count, slots = self.options.number, self.options.count, self.options.slots
-        address = self.address_for_ranks(str(made.getsockname()[0]).partition("%")[0])
-        greeting = {**about_this_host(), "node": number, "count": count, "slots": slots, "address": address}
-        await say(made, "greeting", **greeting)
-        while (message := await hear(made))["kind"] != "start":
-            if message["kind"] == "refused":
-                raise RendezvousError(str(message["why"]), int(message["code"]))
-            if message["kind"] == "ending":
-                raise RendezvousError(
-                    f"somebody ended the launcher of node 0 by {message['why']}.", int(message["code"])
-                )
+        try:
+            address = self.address_for_ranks(str(made.getsockname()[0]).partition("%")[0])
+            greeting = {**about_this_host(), "node": number, "count": count, "slots": slots, "address": address}
+            say(made, "greeting", **greeting)
+            while (message := hear(made))["kind"] != "start":
+                if message["kind"] == "refused":
+                    raise RendezvousError(str(message["why"]), int(message["code"]))
+                if message["kind"] == "ending":
+                    why = f"somebody ended the launcher of node 0 by {message['why']}."
+                    raise RendezvousError(why, int(message["code"]))
+        except BaseException:
+            made.close()
+            raise
         return Arrived(made, greeting), message
 
-    async def _prove(self, made: socket.socket, address: str) -> None:
+    def _connect(self, address: str) -> socket.socket:
         try:
-            await prove(made, self.options.key, is_listener=False)
+            return connect((address, self.options.port), self.options.key, self.options.silence_s)
         except OtherProgramError:
             raise RendezvousError(
                 f"another program answers at {self.options.endpoint} ({address}), no launcher of this release: "
