@@ -5,10 +5,12 @@ Usage: start_kills.py JOBS SEED [FIRST]. Prints one line of JSON per job (see ki
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
 import signal
+import statistics
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +23,7 @@ from kills import Outcome
 
 START_TIMEOUT_S = 2.0
 _FORKING_S = 0.03
-# On two cores init takes 3 to 10 ms.
-_LATEST_BEGIN_S, _LATEST_KILL_S = 0.003, 0.012
+_LATEST_BEGIN_S = 0.003
 _SLACK_S = 1.5  # the machine may be busy
 
 
@@ -34,7 +35,7 @@ class Job:
     mode: str  # shared, tcp, mixed
     child: str
     begin_s: list[float]  # by rank: when it calls init, once all have been forked
-    kill_s: float
+    kill_at: float  # how far init is when the victim dies; 1: it takes as long as usual
     began: float = 0.0  # the time of the clock at which all have been forked
 
 
@@ -44,8 +45,7 @@ def draw(seed: int, number: int) -> Job:
     mode = dice.choice(["shared", "tcp"] if ranks == 2 else ["shared", "tcp", "mixed"])
     victim, child = dice.randrange(ranks), dice.choice(["none", "forked"])
     begin_s = [dice.random() * _LATEST_BEGIN_S for _ in range(ranks)]
-    kill_s = begin_s[victim] + dice.random() * (_LATEST_KILL_S - begin_s[victim])
-    return Job(number, ranks, victim, mode, child, begin_s, kill_s)
+    return Job(number, ranks, victim, mode, child, begin_s, kill_at=1.5 * dice.random())
 
 
 def be_rank(job: Job, rank: int, environment: dict[str, str], report: int) -> None:
@@ -70,15 +70,40 @@ def wait_until(moment: float) -> float:
     return time.monotonic()
 
 
+@functools.cache
+def usual_init_s() -> float:
+    """How long init takes here and now: 3 ms on a machine with nothing else to do, 200 ms on a busy one."""
+    job = Job(0, ranks=3, victim=-1, mode="shared", child="none", begin_s=[], kill_at=0.0)
+    return statistics.median(seconds for _ in range(5) for seconds in init_times(job))
+
+
+def init_times(job: Job) -> list[float]:
+    outcome = Outcome(job)
+    with (
+        rank_environments(job.ranks, {}) as environments,
+        kills.forked(outcome, report_init_time, environments) as (_, reports),
+    ):
+        return [json.loads(kills.read_line(report))["seconds"] for report in reports]
+
+
+def report_init_time(job: Job, rank: int, environment: dict[str, str], report: int) -> None:
+    kills.enter_session(environment, alone=kills.is_alone(job.mode, rank))
+    began = time.monotonic()
+    fnp.init()
+    os.write(report, json.dumps({"seconds": time.monotonic() - began}).encode() + b"\n")
+    farandole.shutdown()
+
+
 def run_job(job: Job) -> Outcome:
     outcome = Outcome(job)
+    kill_s = job.begin_s[job.victim] + job.kill_at * usual_init_s()
     job.began = time.monotonic() + _FORKING_S
     settings = {"FARANDOLE_TIMEOUT": "30", "FARANDOLE_START_TIMEOUT": str(START_TIMEOUT_S)}
     with (
         rank_environments(job.ranks, settings) as environments,
         kills.forked(outcome, be_rank, environments) as (pids, reports),
     ):
-        killed = wait_until(job.began + job.kill_s)
+        killed = wait_until(job.began + kill_s)
         os.kill(pids[job.victim], signal.SIGKILL)
         for rank in range(job.ranks):
             if rank != job.victim:
