@@ -349,15 +349,15 @@ def assert_timeline_is_whole(path: Path, steps: int) -> None:
     assert found.compared > 0.9
 
 
-# A state that takes some rounds to send; this process dies in the middle of them.
+# A state that takes some pieces to send; this process dies in the middle of them.
 DIES_IN_THE_STREAM = """
 from farandole._elastic.streaming import _Stream
 land = _Stream._land
 
-def land_or_die(self, number, handle):
-    if number == 1 and me == DIES:
+def land_or_die(self, piece, handle):
+    if piece[0] > 0 and me == DIES:
         os.kill(os.getpid(), 9)
-    land(self, number, handle)
+    land(self, piece, handle)
 
 _Stream._land = land_or_die
 """

@@ -1,72 +1,48 @@
-"""How a state is shared out to ranks that lack it, without processes: every byte comes to every taker, once."""
+"""How a state is shared out to ranks that lack it: every byte comes to every taker, and leaves the holders once."""
 
 import numpy as np
 import pytest
-from farandole._elastic.shares import LAG, Layout, Plan
+from farandole import testing
+from farandole._elastic.streaming import Layout
 from farandole._runtime.fingerprint import fingerprint
 
 
-class Carried:
-    """A plan, carried out round by round as an alltoall would, on arrays of the state's bytes."""
+def streamed(holders, takers, size):
+    """What this rank has afterwards, and how many bytes it sent in each alltoall."""
+    import farandole
+    from farandole._elastic import streaming
 
-    def __init__(self, plan):
-        self.plan = plan
-        state = np.arange(plan.size_bytes) % 251
-        self.have = {rank: state.copy() for rank in plan.holders}
-        self.have |= {rank: np.full(plan.size_bytes, -1) for rank in plan.takers}
-        self.writes = {rank: np.zeros(plan.size_bytes, int) for rank in plan.takers}
-        self.sent = dict.fromkeys(self.have, 0)
-        for number in range(plan.rounds):
-            self.carry(number)
+    def counted(name, given):
+        sent.append((name.rpartition("elastic.")[2], sum(len(some) for each in given.values() for some in each)))
+        return alltoall(name, given)
 
-    def carry(self, number):
-        rows = {rank: dict(self.plan.sent(rank, number)) for rank in self.have}
-        content = {
-            (rank, to): np.concatenate([self.have[rank][begin:end] for begin, end in ranges])
-            for rank, given in rows.items()
-            for to, ranges in given.items()
-        }
-        for taker in self.plan.takers:
-            came = np.concatenate([content[rank, taker] for rank in sorted(self.have) if (rank, taker) in content])
-            at = 0
-            for (begin, end), _ in self.plan.received(taker, number):
-                self.have[taker][begin:end] = came[at : at + end - begin]
-                self.writes[taker][begin:end] += 1
-                at += end - begin
-            assert at == len(came)
-        for (rank, _), some in content.items():
-            self.sent[rank] += len(some)
+    alltoall, piece_bytes, sent = streaming._alltoall, streaming._PIECE_BYTES, []
+    streaming._alltoall, streaming._PIECE_BYTES = counted, 97
+    try:
+        content = bytes(i % 251 for i in range(size)) if farandole.rank() in holders else b"of another state"
+        return streaming.stream_bytes(holders, takers, size, content), sent
+    finally:
+        streaming._alltoall, streaming._PIECE_BYTES = alltoall, piece_bytes
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 1000, 10_001])
-@pytest.mark.parametrize(
-    ("holders", "takers"),
-    [((0, 1, 2), (3,)), ((0,), (1,)), ((1, 3), (0, 2)), ((0, 2, 3), (1, 4, 5, 6)), ((2,), (0, 1, 3)), ((4, 5), (0,))],
-)
-def test_every_byte_comes_to_every_taker_once(monkeypatch, holders, takers, size):
-    monkeypatch.setattr("farandole._elastic.shares._LEAST_PIECE_BYTES", 1)
-    carried = Carried(Plan(size, holders, takers, round_bytes=97))
-    expected = np.arange(size) % 251
-    for taker in takers:
-        assert np.array_equal(carried.have[taker], expected)
-        assert (carried.writes[taker] == 1).all()
-    shares = [carried.sent[rank] for rank in holders]
+@pytest.mark.parametrize(("holders", "takers"), [((0, 1, 2), (3,)), ((0,), (1,)), ((1, 3), (0, 2)), ((2,), (0, 1, 3))])
+def test_every_byte_comes_to_every_taker_and_leaves_the_holders_once(holders, takers, size):
+    ranks = testing.world(len(holders) + len(takers)).run(streamed, holders, takers, size)
+    expected = bytes(i % 251 for i in range(size))
+    assert all(content == expected for content, _ in ranks)
+    pieces = -(-size // 97)
+    shares = [sum(count for name, count in ranks[rank][1] if name.startswith("stream")) for rank in holders]
     assert sum(shares) == size  # once, however many take it
-    assert max(shares) - min(shares) <= 1
+    assert max(shares) - min(shares) <= pieces * len(takers)  # bytes that a stripe cannot be divided by
+    for rank, (_, sent) in enumerate(ranks):
+        passed = [count for name, count in sent if name == "passed"]
+        assert len(passed) == (pieces if len(takers) > 1 else 0)
+        assert not sum(passed) or rank in takers
 
 
 def test_nothing_is_sent_where_nobody_lacks_it():
-    assert Plan(1000, (0, 1, 2), ()).rounds == 0
-
-
-def test_a_round_has_pieces_of_all_holders():
-    plan = Plan(100 << 20, (0, 1, 2, 3), (4,))
-    assert plan.rounds == -(-100 // 12)
-    assert Plan(100 << 20, (0,), (1, 2)).rounds == -(-100 // 12) + LAG
-
-
-def test_many_holders_send_no_crumbs():
-    assert Plan(1 << 20, tuple(range(1000)), (1000,)).rounds == 1
+    assert testing.world(2).run(streamed, (0, 1), (), 1000) == [(bytes(i % 251 for i in range(1000)), [])] * 2
 
 
 def test_bytes_lie_in_arrays():

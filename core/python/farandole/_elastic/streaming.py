@@ -1,46 +1,50 @@
-"""Bytes of a state from the ranks that have it to those that lack it, through alltoalls with uneven splits."""
+"""Bytes of a state from the ranks that have it to those that lack it, through alltoalls with uneven splits.
+
+The state is one range of bytes and travels in pieces. A piece is cut into a stripe for each taker, and a stripe into a
+part of each holder:
+
+    piece 1   holders: parts of stripe t -> taker t
+    piece 2   holders: likewise                        takers, of piece 1: stripe t -> the other takers
+
+So all holders send as much, and a byte leaves them once, however many take it.
+"""
 
 from __future__ import annotations
 
 import ctypes
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from farandole._api.adapter import DType
 from farandole._api.ops import Kind
 from farandole._elastic.handlers import Array, Arrays
-from farandole._elastic.shares import LAG, Layout, Plan, Range
 from farandole._runtime.native import core
 from farandole._start import world
 
-Read = Callable[[int, int], Iterator[memoryview]]
-Write = Callable[[int, memoryview], None]
+_PIECE_BYTES = 12 << 20  # less takes more waits, and more finds no warm memory
+
+Range = tuple[int, int]
+"""Bytes of the state: the first one, and the one after the last."""
 
 
 def stream_bytes(holders: Sequence[int], takers: Sequence[int], size_bytes: int, content: bytes) -> bytes:
-    """The holders' content, of this size, also on takers, who give none. Collective."""
-    plan = Plan(size_bytes, tuple(holders), tuple(takers))
-    if world.rank() in holders:
-        _Stream(plan, lambda begin, end: iter([memoryview(content)[begin:end]]), _no_room).run()
-        return content
-    room = bytearray(size_bytes)
+    """The holders' content, of this size, also on takers, whose own does not count. Collective."""
+    room = memoryview(bytearray(size_bytes if world.rank() in takers else content))
 
-    def take(begin: int, some: memoryview) -> None:
+    def write(begin: int, some: memoryview) -> None:
         room[begin : begin + len(some)] = some
 
-    _Stream(plan, _no_bytes, take).run()
+    _Stream(holders, takers, lambda begin, end: [room[begin:end]], write).run(size_bytes)
     return bytes(room)
 
 
 def stream_arrays(holders: Sequence[int], takers: Sequence[int], which: Sequence[Array], arrays: Arrays) -> None:
     """The holders' values, in the takers' arrays, too. Collective."""
-    layout = Layout([arrays.size_bytes(each) for each in which])
-    plan = Plan(layout.size_bytes, tuple(holders), tuple(takers))
-    if world.rank() in holders:
-        _Stream(plan, _Source(layout, which, arrays).read, _no_room).run()
-    else:
-        _Stream(plan, _no_bytes, _Sink(layout, which, arrays).write).run()
+    joined = _Joined(which, arrays)
+    _Stream(holders, takers, joined.read, joined.write).run(joined.layout.size_bytes)
 
 
 def content_of(array: Array, arrays: Arrays) -> memoryview:
@@ -52,117 +56,125 @@ def content_of(array: Array, arrays: Arrays) -> memoryview:
 class _Stream:
     """One state on its way, as one rank sees it."""
 
-    def __init__(self, plan: Plan, read: Read, write: Write) -> None:
-        """read: the given bytes of a holder's state, in pieces; write: bytes of a taker's from the first one on."""
-        self._plan, self._read, self._write = plan, read, write
-        self._rank, self._size = world.rank(), world.size()
-        self._to_pass_on: deque[memoryview] = deque()  # what a taker has got of the holders, the oldest first
+    def __init__(
+        self,
+        holders: Sequence[int],
+        takers: Sequence[int],
+        read: Callable[[int, int], Sequence[memoryview]],
+        write: Callable[[int, memoryview], None],
+    ) -> None:
+        """Ranks are ascending. read: the given bytes, of a holder; write: bytes of a taker's, from the first one on."""
+        self._holders, self._takers, self._read, self._write = holders, takers, read, write
+        self._rank = world.rank()
 
-    def run(self) -> None:
-        flights: deque[tuple[int, Any]] = deque()
-        for number in range(self._plan.rounds):
-            if len(flights) == LAG:
+    def run(self, size_bytes: int) -> None:
+        flights: deque[tuple[Range, Any]] = deque()
+        for number, begin in enumerate(range(0, size_bytes if self._takers else 0, _PIECE_BYTES)):
+            piece = begin, min(begin + _PIECE_BYTES, size_bytes)
+            flights.append((piece, self._start(number, piece)))
+            if len(flights) > 1:
                 self._land(*flights.popleft())
-            flights.append((number, self._start(number)))
-        while flights:
-            self._land(*flights.popleft())
+        for flight in flights:
+            self._land(*flight)
 
-    def _start(self, number: int) -> Any:
-        sent = list(self._plan.sent(self._rank, number))
-        splits = [0] * self._size
-        for rank, ranges in sent:
-            splits[rank] = sum(end - begin for begin, end in ranges)
-        content = _joined([some for some in self._content(sent, number) if some])
-        memory = (ctypes.c_char * len(content)).from_buffer(content)
-        tensor = ctypes.addressof(memory) if content else 0, 0, int(DType.UINT8), (len(content),)
-        parameters = f"farandole.elastic.stream.{number % LAG}", 0, 0, 1.0, 1.0, 0
-        return core.submit(Kind.ALLTOALL, [tensor], memory, parameters, splits)
+    def _start(self, number: int, piece: Range) -> Any:
+        sent: dict[int, list[memoryview]] = {}
+        if self._rank in self._holders:
+            me = self._holders.index(self._rank)
+            for taker in self._takers:
+                part = _cut(self._stripe(piece, taker), len(self._holders), me)
+                sent[taker] = [*self._read(*part)]
+        return _alltoall(f"farandole.elastic.stream.{number % 2}", sent)
 
-    def _content(self, sent: Sequence[tuple[int, list[Range]]], number: int) -> Iterator[memoryview]:
-        if self._rank in self._plan.holders:
-            for _, ranges in sent:
-                for begin, end in ranges:
-                    yield from self._read(begin, end)
-        elif sent and number >= LAG:
-            passed_on = self._to_pass_on.popleft()
-            yield from (passed_on for _ in sent)
-
-    def _land(self, number: int, handle: Any) -> None:
+    def _land(self, piece: Range, handle: Any) -> None:
+        """Wait for a piece; the takers exchange their stripes of it."""
         handle.wait()
-        if self._rank in self._plan.holders:
+        if self._rank in self._takers:
+            mine = memoryview(handle.outputs()[0])
+            self._write(self._stripe(piece, self._rank)[0], mine)
+        if len(self._takers) == 1:
             return
-        content, at, passed_on = memoryview(handle.outputs()[0]), 0, []
-        for (begin, end), is_of_holder in self._plan.received(self._rank, number):
-            some = content[at : at + end - begin]
-            at += end - begin
-            self._write(begin, some)
-            if is_of_holder:
-                passed_on.append(some)
-        if len(self._plan.takers) > 1:
-            self._to_pass_on.append(memoryview(b"".join(passed_on)))
+        others = [taker for taker in self._takers if taker != self._rank]
+        takes = self._rank in self._takers
+        handle = _alltoall("farandole.elastic.passed", {taker: [mine] for taker in others} if takes else {})
+        handle.wait()
+        if takes:
+            received, at = memoryview(handle.outputs()[0]), 0
+            for begin, end in (self._stripe(piece, taker) for taker in others):
+                self._write(begin, received[at : at + end - begin])
+                at += end - begin
+
+    def _stripe(self, piece: Range, taker: int) -> Range:
+        return _cut(piece, len(self._takers), self._takers.index(taker))
 
 
-class _Source:
-    """A holder's arrays."""
-
-    def __init__(self, layout: Layout, which: Sequence[Array], arrays: Arrays) -> None:
-        self._layout, self._which, self._arrays = layout, which, arrays
-        self._open: tuple[int, memoryview] | None = None  # the last array, since the next bytes are often its, too
-
-    def read(self, begin: int, end: int) -> Iterator[memoryview]:
-        for index, (first, last) in self._layout.segments(begin, end):
-            if self._open is None or self._open[0] != index:
-                self._open = index, content_of(self._which[index], self._arrays)
-            yield self._open[1][first:last]
+def _cut(whole: Range, count: int, place: int) -> Range:
+    """One of so many even parts."""
+    begin, size = whole[0], whole[1] - whole[0]
+    return begin + size * place // count, begin + size * (place + 1) // count
 
 
-class _Sink:
-    """A taker's arrays."""
+def _alltoall(name: str, sent: dict[int, list[memoryview]]) -> Any:
+    """Start it. `sent`: by receiver, in the order of ranks."""
+    splits = [sum(map(len, sent.get(rank, ()))) for rank in range(world.size())]
+    content = bytearray().join(some for each in sent.values() for some in each)
+    memory = (ctypes.c_char * len(content)).from_buffer(content)
+    tensor = ctypes.addressof(memory) if content else 0, 0, int(DType.UINT8), (len(content),)
+    return core.submit(Kind.ALLTOALL, [tensor], memory, (name, 0, 0, 1.0, 1.0, 0), splits)
 
-    def __init__(self, layout: Layout, which: Sequence[Array], arrays: Arrays) -> None:
-        self._layout, self._which, self._arrays = layout, which, arrays
-        self._rooms: dict[int, memoryview] = {}  # of arrays of which some bytes are there
+
+class Layout:
+    """Arrays of these sizes one after the other, as one range of bytes."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._begins = [0, *accumulate(sizes)]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all together."""
+        return self._begins[-1]
+
+    def segments(self, begin: int, end: int) -> Iterator[tuple[int, Range]]:
+        """The arrays in which these bytes lie, and where in them."""
+        while begin < end:
+            index = bisect_right(self._begins, begin) - 1
+            start = self._begins[index]
+            stop = min(end, self._begins[index + 1])
+            yield index, (begin - start, stop - start)
+            begin = stop
+
+
+class _Joined:
+    """The arrays of a holder or a taker as one range of bytes."""
+
+    def __init__(self, which: Sequence[Array], arrays: Arrays) -> None:
+        self._which, self._arrays = which, arrays
+        self.layout = Layout([arrays.size_bytes(each) for each in which])
+        self._open: tuple[int, memoryview] = -1, memoryview(b"")  # of a holder: the last array, which goes on mostly
+        self._rooms: dict[int, memoryview] = {}  # of a taker: arrays of which some bytes are there
         self._lacking: dict[int, int] = {}  # how many are not
+
+    def read(self, begin: int, end: int) -> list[memoryview]:
+        found = []
+        for index, (first, last) in self.layout.segments(begin, end):
+            if self._open[0] != index:
+                self._open = index, content_of(self._which[index], self._arrays)
+            found.append(self._open[1][first:last])
+        return found
 
     def write(self, begin: int, some: memoryview) -> None:
         at = 0
-        for index, (first, last) in self._layout.segments(begin, begin + len(some)):
+        for index, (first, last) in self.layout.segments(begin, begin + len(some)):
             room = self._room(index)
             room[first:last] = some[at : at + last - first]
             at += last - first
             self._lacking[index] -= last - first
-            if not self._lacking[index]:
-                self._close(index)
+            if not self._lacking[index] and self._arrays.memory(self._which[index]) is None:
+                self._arrays.fill(self._which[index], self._rooms.pop(index))
 
     def _room(self, index: int) -> memoryview:
         if index not in self._rooms:
-            array = self._which[index]
-            own = self._arrays.memory(array)
-            self._lacking[index] = self._arrays.size_bytes(array)
+            own = self._arrays.memory(self._which[index])
+            self._lacking[index] = self._arrays.size_bytes(self._which[index])
             self._rooms[index] = memoryview(bytearray(self._lacking[index])) if own is None else own
         return self._rooms[index]
-
-    def _close(self, index: int) -> None:
-        room = self._rooms.pop(index)
-        if self._arrays.memory(self._which[index]) is None:
-            self._arrays.fill(self._which[index], room)
-
-
-def _joined(some: Sequence[memoryview]) -> memoryview | bytearray:
-    """All of it in one piece: as it lies where it is one, else a copy."""
-    if len(some) == 1 and not some[0].readonly:
-        return some[0]
-    content = bytearray(sum(map(len, some)))
-    at = 0
-    for each in some:
-        content[at : at + len(each)] = each
-        at += len(each)
-    return content
-
-
-def _no_bytes(_begin: int, _end: int) -> Iterator[memoryview]:
-    return iter(())
-
-
-def _no_room(_begin: int, _some: memoryview) -> None:
-    pass
