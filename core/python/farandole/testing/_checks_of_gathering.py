@@ -115,20 +115,3 @@ def everyone_has_a_place(face: Face) -> None:
     assert face.module.local_size() == face.size
     assert (face.module.cross_rank(), face.module.cross_size()) == (0, 1)
     assert face.module.is_initialized()
-
-
-CHECKS = (
-    allgather_joins_along_the_first_dimension,
-    allgather_takes_different_first_dimensions,
-    allgather_results_outlive_the_next_one,
-    allgather_async_matches_by_name,
-    grouped_allgather_joins_each,
-    broadcast_takes_every_root,
-    broadcast_sends_every_dtype,
-    broadcast_in_place,
-    broadcast_parameters_takes_mappings_and_pairs,
-    objects_are_broadcast,
-    objects_are_gathered,
-    barrier_waits_for_the_last,
-    everyone_has_a_place,
-)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,86 +11,30 @@ from farandole import NotInitializedError
 from farandole.testing._face import Face, needs
 
 
-def shapes_that_differ_are_named(face: Face) -> None:
+def calls_that_differ_are_named(face: Face) -> None:
     if face.size == 1:
         return
-    last = face.size - 1
-    tensor = face.make([1.0] * (3 if face.rank == last else 2))
-    face.mismatched(
-        lambda: face.module.allreduce(tensor, name="shapes"), "shapes", "rank 0", f"rank {last}", "(2,)", "(3,)"
+    module, one, last = face.module, face.make([1.0]), face.size - 1
+    total, gather = partial(module.allreduce, op=module.Sum), partial(module.allgather, name="rows")
+    both = partial(module.allreduce, one, name="both"), partial(module.broadcast, one, 0, name="both")
+    roots = [partial(module.broadcast, one, root, name="roots") for root in (1, 0)]
+    columns = [partial(gather, face.make([1.0] * 2 * count, (2, count))) for count in (2, 3)]
+    shapes = [partial(total, face.make([1.0] * count), name="shapes") for count in (2, 3)]
+    dtypes = [partial(total, face.make([1, 2], dtype=dtype), name="dtypes") for dtype in ("float32", "int32")]
+    ops = [partial(module.allreduce, one, name="ops", op=op) for op in (module.Sum, module.Min)]
+    unnamed = partial(module.broadcast, one, 0), partial(module.allreduce, one)
+    cases: tuple[tuple[int, Sequence[Callable[[], object]], tuple[str, ...]], ...] = (
+        (last, shapes, ("shapes", "(2,)", "(3,)")),  # the rank that differs, the call of all others, its own
+        (last, dtypes, ("dtypes", "float32", "int32")),
+        (0, ops, ("ops", "min", "sum")),
+        (0, unnamed, ("allreduce", "broadcast")),
+        (0, both[::-1], ("'both'", "allreduce", "broadcast")),
+        (0, roots, ("roots",)),
+        (0, columns, ("rows",)),
     )
-    _goes_on(face)
-
-
-def dtypes_that_differ_are_named(face: Face) -> None:
-    if face.size == 1:
-        return
-    last = face.size - 1
-    tensor = face.make([1, 2], dtype="int32" if face.rank == last else "float32")
-    face.mismatched(
-        lambda: face.module.allreduce(tensor, name="dtypes", op=face.module.Sum),
-        "dtypes",
-        "rank 0",
-        f"rank {last}",
-        "float32",
-        "int32",
-    )
-    _goes_on(face)
-
-
-def reductions_that_differ_are_named(face: Face) -> None:
-    if face.size == 1:
-        return
-    op = face.module.Min if face.rank == 0 else face.module.Sum
-    face.mismatched(
-        lambda: face.module.allreduce(face.make([1.0]), name="ops", op=op), "ops", "rank 0", "rank 1", "min", "sum"
-    )
-    _goes_on(face)
-
-
-def operations_that_differ_are_named(face: Face) -> None:
-    if face.size == 1:
-        return
-
-    def call() -> None:
-        if face.rank == 0:
-            face.module.allreduce(face.make([1.0]))
-        else:
-            face.module.broadcast(face.make([1.0]), 0)
-
-    face.mismatched(call, "rank 0", "rank 1", "allreduce", "broadcast")
-    _goes_on(face)
-
-
-def operations_that_differ_under_one_name_are_named(face: Face) -> None:
-    if face.size == 1:
-        return
-
-    def call() -> None:
-        if face.rank == 0:
-            face.module.allreduce(face.make([1.0]), name="both")
-        else:
-            face.module.broadcast(face.make([1.0]), 0, name="both")
-
-    face.mismatched(call, "'both'", "rank 0", "rank 1", "allreduce", "broadcast")
-    _goes_on(face)
-
-
-def roots_that_differ_are_named(face: Face) -> None:
-    if face.size == 1:
-        return
-    root = 0 if face.rank == 0 else 1
-    face.mismatched(lambda: face.module.broadcast(face.make([1.0]), root, name="roots"), "roots", "rank 0", "rank 1")
-    _goes_on(face)
-
-
-def rows_that_differ_in_allgather_are_named(face: Face) -> None:
-    if face.size == 1:
-        return
-    columns = 3 if face.rank == 0 else 2
-    tensor = face.make([1.0] * 2 * columns, (2, columns))
-    face.mismatched(lambda: face.module.allgather(tensor, name="rows"), "rows", "rank 0", "rank 1")
-    _goes_on(face)
+    for odd, (usual, other), words in cases:
+        face.mismatched(other if face.rank == odd else usual, "rank 0", f"rank {odd or 1}", *words)
+        _goes_on(face)
 
 
 @needs("allreduce_async")
@@ -171,21 +115,3 @@ def use_before_init_is_refused(face: Face) -> None:
 
 def _goes_on(face: Face) -> None:
     face.equal(face.module.allreduce(face.make([1.0] * 9), op=face.module.Sum), [face.size] * 9, why="afterwards")
-
-
-CHECKS = (
-    shapes_that_differ_are_named,
-    dtypes_that_differ_are_named,
-    reductions_that_differ_are_named,
-    operations_that_differ_are_named,
-    operations_that_differ_under_one_name_are_named,
-    roots_that_differ_are_named,
-    rows_that_differ_in_allgather_are_named,
-    a_name_twice_in_flight_is_refused,
-    what_one_rank_cannot_call_fails_on_all_and_shifts_nothing,
-    a_root_out_of_range_is_refused,
-    a_scalar_cannot_be_gathered,
-    an_unsupported_dtype_is_refused,
-    an_unknown_reduction_is_refused,
-    use_before_init_is_refused,
-)

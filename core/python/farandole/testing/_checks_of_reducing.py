@@ -248,26 +248,3 @@ def compression_halves_wide_floats_only(face: Face) -> None:
             assert (kept is tensor) == (compressor is face.module.Compression.none or dtype in ("float16", "int32"))
             sent, context = compressor.compress(tensor)
             assert str(compressor.decompress(sent, context).dtype) == str(tensor.dtype)
-
-
-CHECKS = (
-    allreduce_reduces_every_dtype,
-    allreduce_of_booleans_is_logical,
-    allreduce_truncates_averages_of_integers_towards_zero,
-    averages_of_integers_do_not_wrap,
-    complex_tensors_are_summed_and_averaged,
-    allreduce_takes_every_shape,
-    allreduce_averages_by_default,
-    allreduce_scales_before_and_after,
-    allreduce_leaves_its_input,
-    allreduce_in_place_changes_and_returns_its_input,
-    a_persistent_allreduce_may_be_called_again,
-    allreduce_of_strided_memory,
-    allreduce_accepts_the_legacy_average,
-    grouped_allreduce_reduces_all,
-    grouped_allreduce_in_place,
-    asynchronous_order_may_differ_between_ranks,
-    random_sequences_of_sizes,
-    handles_can_be_polled_and_synchronized_again,
-    compression_halves_wide_floats_only,
-)

@@ -157,7 +157,7 @@ def adasum_is_that_of_the_paper(face: Face) -> None:
         for count in (1, 3, 1000, 20011):
             vectors = [[float((i * (rank + 2)) % 7 - 2 + rank) for i in range(count)] for rank in face.ranks]
             result = face.module.allreduce(face.make(vectors[face.rank], dtype=dtype), op=face.module.Adasum)
-            _close(face.subject.values(result), adasum(vectors), tolerance, (dtype, count))
+            _close(face.subject.values(result), _adasum(vectors), tolerance, (dtype, count))
 
 
 def adasum_adds_what_is_orthogonal_and_averages_what_is_parallel(face: Face) -> None:
@@ -173,10 +173,10 @@ def adasum_works_on_each_tensor_of_a_group_and_in_place(face: Face) -> None:
     vectors = [[[float((rank + 1) * (i + k) % 5) for i in range(4)] for rank in face.ranks] for k in range(2)]
     tensors = [face.make(each[face.rank], dtype="float64") for each in vectors]
     for tensor, each in zip(face.module.grouped_allreduce_(tensors, op=face.module.Adasum), vectors, strict=True):
-        _close(face.subject.values(tensor), adasum(each), 1e-12, "group")
+        _close(face.subject.values(tensor), _adasum(each), 1e-12, "group")
     tensor = face.make(vectors[0][face.rank], dtype="float64")
     assert face.module.allreduce_(tensor, op=face.module.Adasum) is tensor
-    _close(face.subject.values(tensor), adasum(vectors[0]), 1e-12, "in place")
+    _close(face.subject.values(tensor), _adasum(vectors[0]), 1e-12, "in place")
     face.misused(lambda: face.module.allreduce(face.make([1], dtype="int32"), op=face.module.Adasum), "int32")
 
 
@@ -201,7 +201,7 @@ def sparse_tensors_are_gathered(face: Face) -> None:
     face.misused(lambda: face.module.sparse_allreduce((integers, integers)), "int32")
 
 
-def adasum(vectors: list[list[float]]) -> list[float]:
+def _adasum(vectors: list[list[float]]) -> list[float]:
     """Adasum (Maleki et al., 2021) of all vectors, in order R.
 
     It is that of the first p and the rest, p the largest power of two below their number.
@@ -209,7 +209,7 @@ def adasum(vectors: list[list[float]]) -> list[float]:
     if len(vectors) == 1:
         return vectors[0]
     p = 1 << (len(vectors) - 1).bit_length() - 1
-    a, b = adasum(vectors[:p]), adasum(vectors[p:])
+    a, b = _adasum(vectors[:p]), _adasum(vectors[p:])
     common, of_a, of_b = (math.fsum(x * y for x, y in zip(*pair, strict=True)) for pair in ((a, b), (a, a), (b, b)))
     left = 1.0 - common / (2.0 * of_a) if of_a else 1.0
     right = 1.0 - common / (2.0 * of_b) if of_b else 1.0
@@ -232,20 +232,3 @@ def _rows(rows: int, size: int, rank: int) -> range:
 
 def _plain(value: int, dtype: str) -> int:
     return value % 2 if dtype == "bool" else value
-
-
-CHECKS = (
-    alltoall_gives_every_rank_its_part,
-    alltoall_takes_splits,
-    alltoall_async_matches_by_name,
-    alltoall_says_what_is_wrong_with_splits,
-    reducescatter_reduces_every_dtype,
-    reducescatter_takes_every_number_of_rows,
-    reducescatter_averages_by_default_and_scales,
-    reducescatter_comes_grouped_and_asynchronous,
-    rows_of_strided_memory,
-    adasum_is_that_of_the_paper,
-    adasum_adds_what_is_orthogonal_and_averages_what_is_parallel,
-    adasum_works_on_each_tensor_of_a_group_and_in_place,
-    sparse_tensors_are_gathered,
-)

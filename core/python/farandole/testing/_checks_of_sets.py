@@ -253,21 +253,3 @@ def _added(face: Face) -> Iterator[list[Any]]:
     yield sets
     for each in sets:
         assert face.module.remove_process_set(each)
-
-
-CHECKS = (
-    every_name_is_offered,
-    sets_reduce_among_themselves,
-    sets_move_rows_among_themselves,
-    sets_average_sparse_tensors_by_their_own_size,
-    sets_have_objects_and_barriers,
-    sets_may_overlap_in_time,
-    sets_know_their_members,
-    ranks_of_sets_may_come_in_any_order,
-    sets_refuse_who_is_outside,
-    sets_that_cannot_be_are_refused,
-    sets_outlive_a_world,
-    joined_ranks_count_as_zeros,
-    joined_ranks_bring_and_take_no_rows,
-    joined_ranks_bring_no_rows_of_earlier_turns,
-)

@@ -15,6 +15,7 @@ test_conformance = conformance.tests(SUBJECT)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import FunctionType
 
 from farandole.testing import (
     _checks_of_gathering,
@@ -35,9 +36,11 @@ Check = Callable[[Face], None]
 
 
 def checks(subject: Subject) -> list[Check]:
-    """The checks that apply: all whose names the plugin offers."""
+    """The checks that apply: all functions of these modules whose names the plugin offers."""
     modules = (_checks_of_reducing, _checks_of_gathering, _checks_of_scattering, _checks_of_sets, _checks_of_misuse)
-    return [check for module in modules for check in module.CHECKS if not _needs(check) & subject.absent]
+    found = [each for module in modules for each in vars(module).values() if isinstance(each, FunctionType)]
+    own = [each for each in found if "_checks_of_" in each.__module__ and not each.__name__.startswith("_")]
+    return [check for check in own if not getattr(check, "needs", frozenset()) & subject.absent]
 
 
 def tests(subject: Subject, ranks: Sequence[int] = RANKS, timeout: float = 120.0) -> Callable[..., None]:
@@ -63,7 +66,3 @@ def perform(module: str, name: str, subject: Subject) -> None:
     if not subject.module.is_initialized():
         subject.module.init()
     check(Face(subject))
-
-
-def _needs(check: Check) -> frozenset[str]:
-    return getattr(check, "needs", frozenset())
