@@ -8,10 +8,13 @@ Without a writer nothing happens here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from farandole._api.errors import FarandoleError
 from farandole._start import world
+
+if TYPE_CHECKING:
+    from farandole._elastic.state import State
 
 Piece = bytes | bytearray | memoryview
 
@@ -29,15 +32,6 @@ class CommitWriter(Protocol):
         """The whole copy with the most commits, or None. Raises OSError."""
 
 
-class Copied(Protocol):
-    """The methods of a state that matter here."""
-
-    _commits: int
-
-    def _to_copy(self) -> Sequence[Piece]: ...
-    def _from_copy(self, content: memoryview) -> None: ...
-
-
 _installed: list[CommitWriter] = []
 
 
@@ -51,13 +45,13 @@ def are_kept() -> bool:
     return bool(_installed)
 
 
-def offer(state: Copied) -> None:
+def offer(state: State) -> None:
     """Give the writer a copy of a state that was committed just now. Raises TypeError where it cannot be pickled."""
     if _installed and world.rank() == 0:
         _installed[0].save(state._commits, state._to_copy())
 
 
-def take_back(state: Copied) -> bool:
+def take_back(state: State) -> bool:
     """Load the copy that an earlier job has left, on rank 0. Returns on all ranks whether there is one.
 
     Raises:

@@ -11,6 +11,7 @@ A copy that fails half way leaves what was kept before. A plugin supplies the ar
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -61,54 +62,60 @@ class NestedArrays(Arrays, Protocol):
         """An array for what the outline says: the live one where it fits, else a new one."""
 
 
-class StateHandler(Protocol):
+class StateHandler(ABC):
     """The attribute `value` of a state."""
 
     value: Any
+    _kept: Any = None
+    _copy: Any = None
 
+    @abstractmethod
     def copy(self) -> None:
         """Copy the value as it is now."""
 
     def keep(self) -> None:
         """The copy is what `restore` takes from now on."""
+        self._kept, self._copy = self._copy, self._kept
 
+    @abstractmethod
     def restore(self) -> None:
         """The value becomes what was kept."""
 
     def structure(self) -> Sequence[str]:
         """Lines that must be alike on all ranks for one to take another's value."""
+        return ()
 
+    @abstractmethod
     def outline(self) -> tuple[object, Sequence[Array]]:
         """The object that a holder sends, and its arrays, which follow."""
 
+    @abstractmethod
     def receive(self, outline: Any) -> Sequence[Array]:
         """The arrays for what follows a holder's outline."""
 
     def received(self) -> None:
         """They have been filled."""
+        return
 
     def reset(self) -> None:
         """Forget what the value knows of a step or of ranks that are no more."""
+        return
 
 
 Reader = Callable[[], list[Array]]
 
 
-class VariablesHandler:
+class VariablesHandler(StateHandler):
     """A `StateHandler` of a value that has variables, which it keeps, in the same order on all ranks."""
 
     def __init__(self, value: Any, variables: Reader, arrays: Arrays, reset: Callable[[], None] | None = None) -> None:
         self.value, self._variables, self._arrays, self._reset = value, variables, arrays, reset
-        self._kept: list[Any] = []
-        self._copy: list[Any] = []
+        self._kept, self._copy = [], []
 
     def copy(self) -> None:
         live = self._variables()
         spare = [*self._copy, *[None] * len(live)]
         self._copy = [self._arrays.copy(each, spare[i]) for i, each in enumerate(live)]
-
-    def keep(self) -> None:
-        self._kept, self._copy = self._copy, self._kept
 
     def restore(self) -> None:
         live = self._variables()
@@ -129,9 +136,6 @@ class VariablesHandler:
     def receive(self, outline: Any) -> Sequence[Array]:
         return self._variables()
 
-    def received(self) -> None:
-        pass
-
     def reset(self) -> None:
         if self._reset is not None:
             self._reset()
@@ -151,27 +155,19 @@ class _Place:
     outline: Any
 
 
-class StateDictHandler:
+class StateDictHandler(StateHandler):
     """A `StateHandler` of a value with `state_dict` and `load_state_dict`, or of one that has them in `through`."""
 
     def __init__(self, value: Any, arrays: NestedArrays | None = None, through: Any = None) -> None:
         self.value, self._arrays = value, arrays
         self._through = value if through is None else through
-        self._kept: Any = None
-        self._copy: Any = None
         self._incoming: Any = None
 
     def copy(self) -> None:
         self._copy = self._copied(self._through.state_dict(), self._copy)
 
-    def keep(self) -> None:
-        self._kept, self._copy = self._copy, self._kept
-
     def restore(self) -> None:
         self._through.load_state_dict(self._restored(self._kept, self._through.state_dict()))
-
-    def structure(self) -> Sequence[str]:
-        return ()
 
     def outline(self) -> tuple[object, Sequence[Array]]:
         arrays: list[Array] = []

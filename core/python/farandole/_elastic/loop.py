@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from farandole._api.errors import HostsUpdatedInterrupt, MembershipError, RecoverableError
 from farandole._elastic import copies
 from farandole._elastic.membership import Membership
+from farandole._elastic.state import State
 from farandole._runtime import clock
 from farandole._start import environment, world
 
@@ -19,20 +20,7 @@ _EQUAL = "farandole.elastic.is_equal"
 _MOST_VAIN_EPOCHS = 3  # one after the other, without a commit and with the same members
 
 
-class Resumable(Protocol):
-    """The methods of a state that `run` calls."""
-
-    _commits: int
-
-    def save(self) -> None: ...
-    def sync(self) -> None: ...
-    def restore(self) -> None: ...
-    def on_reset(self) -> None: ...
-    def _to_copy(self) -> Sequence[copies.Piece]: ...
-    def _from_copy(self, content: memoryview) -> None: ...
-
-
-S = TypeVar("S", bound=Resumable)
+S = TypeVar("S", bound=State)
 
 
 def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
@@ -106,7 +94,7 @@ def _membership() -> Membership:
 
 def _run(
     membership: Membership,
-    state: Resumable,
+    state: State,
     is_newcomer: bool,
     goes_on: bool,
     guard: Callable[[], AbstractContextManager[object]],

@@ -44,6 +44,7 @@ class State:
     """
 
     _commits = 0  # in this state; after a loss all ranks go on from the state of the rank with the most
+    _is_at_commit = False  # just restored, or interrupted there
 
     def __init__(self, bcast_object: object = None, get_rank: object = None) -> None:
         """Both arguments are not needed, and accepted because Horovod's states have them."""
@@ -74,7 +75,9 @@ class State:
         self.save()
         self._commits += 1
         copies.offer(self)
+        self._is_at_commit = True
         self.check_host_updates()
+        self._is_at_commit = False
 
     def check_host_updates(self) -> None:
         """Raise HostsUpdatedInterrupt on all ranks if some are to leave or wait to join. Every rank calls it.
@@ -157,7 +160,6 @@ class ObjectState(State):
         self._names = sorted(kwargs)
         self._handlers: dict[str, StateHandler] = {}
         self._is_saved = False
-        self._is_at_commit = False  # just restored, or interrupted there
         self._syncs = 0  # in this state; none: of a rank that has just joined
         self._kept_syncs = 0  # in the last copy
         for name, value in kwargs.items():
@@ -166,19 +168,6 @@ class ObjectState(State):
                     f"a state has {name!r} already, as a member of its own: give the value another name"
                 )
             setattr(self, name, value)
-
-    def commit(self) -> None:
-        """Save the state, to which all ranks go back after a loss; then `check_host_updates`. Every rank calls it.
-
-        Raises:
-            HostsUpdatedInterrupt: ranks are to leave or wait to join; `run` goes on with those that there are then.
-        """
-        self.save()
-        self._commits += 1
-        copies.offer(self)
-        self._is_at_commit = True
-        self.check_host_updates()
-        self._is_at_commit = False
 
     def save(self) -> None:
         """Copy all attributes; where one cannot be copied, the last copy stays whole."""
@@ -355,13 +344,11 @@ _NEEDS_COPIES = (
 _REMEDY = "leave it out of the state and make it anew in the function, or give it state_dict() and load_state_dict()"
 
 
-class _Object:
+class _Object(StateHandler):
     """A `StateHandler` of an attribute that is copied and pickled as a whole."""
 
     def __init__(self, state: ObjectState, name: str) -> None:
         self._state, self._name = state, name
-        self._kept: Any = None
-        self._copy: Any = None
         self._incoming: Any = None
 
     @property
@@ -381,9 +368,6 @@ class _Object:
     def restore(self) -> None:
         self.value = copy.deepcopy(self._kept)
 
-    def structure(self) -> Sequence[str]:
-        return ()
-
     def outline(self) -> tuple[object, Sequence[Any]]:
         return self.value, ()
 
@@ -393,6 +377,3 @@ class _Object:
 
     def received(self) -> None:
         self.value, self._incoming = self._incoming, None
-
-    def reset(self) -> None:
-        pass

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from farandole._api.ops import Average, ReduceOp
 from farandole._api.process_sets import ProcessSet
+from farandole._elastic.handlers import Arrays
 from farandole._keras.arguments import Groups
 from farandole._training.compression import Compression, Compressor
 
@@ -81,8 +82,8 @@ class Exchange(Protocol):
         """The world in which passes were added up is no more: begin again without them."""
 
 
-class Framework(Protocol[Tensor, Model_co]):
-    """The framework that Keras runs on."""
+class Framework(Arrays, Protocol[Tensor, Model_co]):
+    """The framework that Keras runs on, and its variables as `Arrays`."""
 
     @property
     def keras(self) -> Any:
@@ -102,27 +103,6 @@ class Framework(Protocol[Tensor, Model_co]):
 
     def exchange(self, options: ExchangeOptions) -> Exchange:
         """The exchange of one optimizer."""
-
-    def broadcast(self, arrays: Sequence[Variable], root_rank: int) -> None:
-        """Copy the given rank's values into the given variables, on all ranks."""
-
-    def copy(self, array: Variable, spare: Any) -> Any:
-        """A copy of its value, in the memory of `spare`, an earlier copy or None, where it fits there."""
-
-    def write(self, array: Variable, copied: Any) -> bool:
-        """Write the copy into the variable; False, and nothing is written, where it does not fit."""
-
-    def size_bytes(self, array: Variable) -> int:
-        """Of its value."""
-
-    def memory(self, array: Variable) -> memoryview | None:
-        """The value's own memory, flat, which may be read and written; None where the host has no such of it."""
-
-    def read(self, array: Variable) -> memoryview:
-        """The value's bytes, flat; for variables without `memory`."""
-
-    def fill(self, array: Variable, content: memoryview) -> None:
-        """Give it the value that another rank has read."""
 
     def tensor(self, value: Any) -> Tensor:
         """Returns the tensor that the operations take for a number, an array or a tensor."""

@@ -268,7 +268,7 @@ def set_handler_registry(registry: list[tuple[type, type[StateHandler]]]) -> Non
     _registry = registry
 
 
-class _Registered:
+class _Registered(_Handler):
     """Has a registered handler do the work of a state's own. It sends the value by itself, before the others."""
 
     def __init__(self, handler: StateHandler) -> None:
@@ -284,17 +284,8 @@ class _Registered:
         self.handler.restore()
         self.value = self.handler.value
 
-    def structure(self) -> Sequence[str]:
-        return ()
-
     def outline(self) -> tuple[object, Sequence[Any]]:
         return None, ()
 
     def receive(self, outline: Any) -> Sequence[Any]:
         return ()
-
-    def received(self) -> None:
-        pass
-
-    def reset(self) -> None:
-        pass
