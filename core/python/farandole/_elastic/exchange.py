@@ -4,7 +4,7 @@ Holders are the ranks with the newest state, takers the others. Holders should h
 statistics of a layer, say, are each rank's own. So they compare fingerprints first:
 
     alike on all holders    each sends its share, to takers only
-    else                    the lowest holder's, for all
+    else                    the lowest holder's, for all; so too all arrays where what describes them is not alike
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from farandole._elastic.streaming import content_of, stream_arrays, stream_bytes
 from farandole._runtime import clock
 from farandole._runtime.fingerprint import fingerprint
 from farandole._start import world
+from farandole._training.parameter_check import row_of, sums_by_rank
 
 Handlers = Mapping[str, StateHandler]
 _HEAD = struct.Struct("!Q")  # of a copy: the size of what comes before the arrays
 _SMALL_BYTES = 64 << 10
-_NONE, _HELD, _UNFIT = range(3)  # what a rank has of the outlines: none, all, or something that cannot be sent
 
 
 @dataclass
@@ -63,19 +63,26 @@ def make_equal(
     """
     me, root = world.rank(), holders[0]
     mine = _outlines(handlers, refusal) if me in holders else _Outlines([], b"")
-    told = _Told.gather(mine, _sums(mine.arrays, arrays) if len(holders) > 1 else [], me in holders)
-    if told.status[root] == _UNFIT:
+    row = [bool(mine.problem), len(mine.pickled), zlib.crc32(mine.pickled)]
+    row += _sums(mine.arrays, arrays) if len(holders) > 1 else []
+    told = sums_by_rank(clock.allgather(row_of(row), "farandole.elastic.outlines"))
+    has_problem, size_bytes, _ = told[root][:3]
+    if has_problem:
         raise ArgumentTypeError(broadcast_object(mine.problem, root, "farandole.elastic.problem"))
+    have_equal_outlines = len({tuple(told[rank][:3]) for rank in holders}) == 1
     if broadcast is not None:
         pickled = broadcast(mine.pickled if me == root else None, root_rank=root)
     else:
-        senders = holders if told.have_equal_outlines(holders) else [root]
-        pickled = stream_bytes(senders, _others(senders), told.sizes[root], mine.pickled)
-    are_equal = told.have_equal_outlines(holders) and told.have_equal_arrays(holders)
+        senders = holders if have_equal_outlines else [root]
+        pickled = stream_bytes(senders, _others(senders), size_bytes, mine.pickled)
+    are_equal = len({tuple(told[rank]) for rank in holders}) == 1
     takes = me != root and not (are_equal and me in holders)
     own = _receivers(handlers, pickle.loads(pickled)) if takes else mine.arrays
     if arrays is not None:
-        differing = set() if are_equal else _differing(own, arrays, holders)
+        differing = set(range(len(own)))
+        if have_equal_outlines:
+            sums = zip(*(told[rank][3:] for rank in holders), strict=True)
+            differing = {place for place, each in enumerate(sums) if len(set(each)) > 1}
         stream_arrays(holders, _others(holders), [each for i, each in enumerate(own) if i not in differing], arrays)
         if differing:
             arrays.broadcast([each for i, each in enumerate(own) if i in differing], root)
@@ -83,29 +90,6 @@ def make_equal(
         for handler in handlers.values():
             handler.received()
     return takes
-
-
-@dataclass(frozen=True)
-class _Told:
-    """The words of all ranks, by rank."""
-
-    status: Sequence[int]
-    sizes: Sequence[int]  # of the pickled outlines, in bytes
-    checksums: Sequence[int]  # of the pickled outlines
-    sums: Sequence[int]  # checksums of the arrays' fingerprints
-
-    @classmethod
-    def gather(cls, mine: _Outlines, sums: Sequence[int], is_holder: bool) -> _Told:
-        status = _NONE if not is_holder else _UNFIT if mine.problem else _HELD
-        facts = [status, len(mine.pickled), zlib.crc32(mine.pickled), zlib.crc32(repr(sums).encode())]
-        told = clock.allgather(facts, "farandole.elastic.outlines")
-        return cls(*(told[i::4] for i in range(4)))
-
-    def have_equal_outlines(self, holders: Sequence[int]) -> bool:
-        return len({(self.status[rank], self.sizes[rank], self.checksums[rank]) for rank in holders}) == 1
-
-    def have_equal_arrays(self, holders: Sequence[int]) -> bool:
-        return len({self.sums[rank] for rank in holders}) == 1
 
 
 def _outlines(handlers: Handlers, refusal: Callable[[str, Exception], str]) -> _Outlines:
@@ -135,16 +119,6 @@ def _receivers(handlers: Handlers, outlines: Mapping[str, Any]) -> list[Array]:
 
 def _sums(which: Sequence[Array], arrays: Arrays | None) -> list[int]:
     return [] if arrays is None else [fingerprint(content_of(each, arrays)) for each in which]
-
-
-def _differing(which: Sequence[Array], arrays: Arrays, holders: Sequence[int]) -> set[int]:
-    """The places of those that are not alike on all holders. Collective."""
-    if len(holders) == 1 or not which:
-        return set()
-    mine = _sums(which, arrays) if world.rank() in holders else [0] * len(which)
-    told = clock.allgather(mine, "farandole.elastic.sums")
-    of_holders = [told[rank * len(which) : (rank + 1) * len(which)] for rank in holders]
-    return {place for place, sums in enumerate(zip(*of_holders, strict=True)) if len(set(sums)) > 1}
 
 
 def pack(
