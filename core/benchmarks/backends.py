@@ -114,20 +114,18 @@ def misses(library: Library, rows: dict[int, dict[str, Times]]) -> list[str]:
     return found
 
 
-def table(library: Library, rows: dict[int, dict[str, Times]]) -> list[str]:
-    lines = [
-        f"## {library.title}",
-        "",
-        f"| size | {NATIVE} | {library.carried} | {library.direct} | overhead |",
-        "|---|---|---|---|---|",
-    ]
+def table(found: list[Library], rows: dict[int, dict[str, Times]]) -> list[str]:
+    heads = ["size", NATIVE]
+    for library in found:
+        heads += [library.carried, library.direct, "overhead"]
+    lines = [f"| {' | '.join(heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|"]
     for size, row in rows.items():
-        carried, direct = row[library.carried], row[library.direct]
-        overhead = carried.min_us - direct.min_us
-        words = f"{overhead:.1f} us, {100 * overhead / direct.min_us:.0f} %"
-        cells = [cell(row[name]) for name in (NATIVE, library.carried, library.direct)]
-        lines.append(f"| {' | '.join([readable(size), *cells, words])} |")
-    return [*lines, ""]
+        cells = [readable(size), cell(row[NATIVE])]
+        for library in found:
+            carried, direct = row[library.carried], row[library.direct]
+            cells += [cell(carried), cell(direct), f"{carried.min_us - direct.min_us:.1f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def head() -> list[str]:
@@ -135,13 +133,12 @@ def head() -> list[str]:
     return [
         "# Operations that a library carries",
         "",
-        f"In-place float32 sums among {RANKS} ranks on one host. Cells are microseconds, minimum / median; smaller is",
-        "better. *native*: our own backend. *over*: the same program, carried by the library. *directly*: its own",
-        "allreduce, called without Farandole, in a process that asked for threads as ours does (without, MPICH takes",
-        "three times as long for 1 MiB). The overhead is that of the minimums; it may be 20 us, and 15 % from 4 MiB",
-        "on, and *native* must be ahead of the library at every size. All took turns in one run, so *native* is",
-        "the same everywhere. Written by",
-        "`python3 noxfile.py -s bench_backends -- --output docs/benchmarks/backends.md`; [how it measures](README.md).",
+        f"In-place float32 sums among {RANKS} ranks on one host, in turns. Cells are microseconds, minimum / median.",
+        "*native*: our own backend. *over*: the same program, carried by the library. *directly*: its own allreduce,",
+        "in a process that asked for threads as ours does (without, MPICH takes three times as long for 1 MiB).",
+        "*overhead*: of the minimums; it may be 20 us, and 15 % from 4 MiB on, and *native* must be ahead of the",
+        "library at every size. Written by",
+        "`python3 noxfile.py -s bench_backends -- --output docs/benchmarks/backends.md`.",
         "",
         f"date {date}, cores {os.cpu_count()}, kernel {kernel}.",
         "",
@@ -161,12 +158,9 @@ def main() -> int:
     found = libraries(options)
     with tempfile.TemporaryDirectory(prefix="farandole-bench-", dir="/dev/shm") as folder:
         rows = measure(found, options, Path(folder))
-    lines, missed = head(), []
-    for library in found:
-        print("\n".join(table(library, rows)), flush=True)
-        lines += table(library, rows)
-        missed += misses(library, rows)
-    lines += ["## Missed", "", *(f"- {each}" for each in missed or ["nothing"])]
+    missed = [miss for library in found for miss in misses(library, rows)]
+    lines = [*head(), *table(found, rows), "", f"Missed: {'; '.join(missed) or 'nothing'}."]
+    print("\n".join(table(found, rows)), flush=True)
     if options.output:
         options.output.write_text("\n".join(lines) + "\n")
     print("\n".join(f"MISSED  {each}" for each in missed) or "All targets are met.")

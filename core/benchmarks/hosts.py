@@ -5,7 +5,7 @@
 FOLDER holds link_bench. Hosts are network namespaces of this machine (network.py), which link_bench enters; this takes
 root. A frame is delayed by both of its ports.
 
-The output has the tables of docs/benchmarks/hosts.md, whose text is written by hand.
+The output has a table for each network; docs/benchmarks/hosts.md shows rows of them and is written by hand.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from contestants import Contestant, ContestantError, Recipe, settings_of_intel_mpi
-from tables import LIMIT, OURS, Report, Table, end, figure_lines, table_lines
-from targets import FACE, KERNEL, KERNEL_BYTES, KIB, MIB, verdicts_of
+from tables import FACE, KERNEL, LIMIT, OURS, Report, Table, end, figure_lines, table_lines
+from targets import KERNEL_BYTES, KIB, MIB, verdicts_of
 from turns import Entry, Round, Times
 
 HERE = Path(__file__).resolve().parent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,10 @@ from turns import Times, readable
 
 LIMIT = "limit"  # the column of what the machine allows at least
 OURS = "farandole"
+KERNEL = "bare kernel"
+FACE = "through PyTorch"
+NEAREST = "nearest peer : ours"
+REPORTED = (4, *(1024 << power for power in range(0, 20, 2)))  # bytes: 4, 1 KiB to 256 MiB
 
 
 @dataclass
@@ -36,6 +40,16 @@ class Table:
         """How many times as long as ours `name` takes."""
         ours, other = self.us(size_bytes), self.us(size_bytes, name)
         return other / ours if ours and other else None
+
+    @property
+    def peers(self) -> list[str]:
+        return [name for name in self.columns[1:] if name not in (KERNEL, FACE)]
+
+    def nearest(self, size_bytes: int, median: bool = False) -> tuple[float, str] | None:
+        """How many times as long as ours the fastest peer takes, and its name."""
+        ours = self.us(size_bytes, median=median)
+        times = [(us, name) for name in self.peers if (us := self.us(size_bytes, name, median))]
+        return (min(times)[0] / ours, min(times)[1]) if ours and times else None
 
     def share_best(self, sizes: Sequence[int]) -> None:
         """These sizes have one limit per byte: the best that was measured at any of them."""
@@ -80,6 +94,7 @@ def cell(times: Times | None) -> str:
 
 
 def table_lines(table: Table) -> list[str]:
+    """Every size, with the ratio to each contestant: what a run prints."""
     peers = table.columns[1:]
     heads = ["size", "limit", OURS, "of the limit", *(f"{name} | {name} : ours" for name in peers)]
     lines = [f"| {' | '.join(heads)} |", "|---" * (4 + 2 * len(peers)) + "|"]
@@ -94,12 +109,28 @@ def table_lines(table: Table) -> list[str]:
     return lines
 
 
+def report_lines(table: Table) -> list[str]:
+    """The page's table: peers at some sizes of a whole run. allreduce.json has everything."""
+    heads = ["size", "limit", OURS, *table.peers, NEAREST]
+    lines = [f"| {' | '.join(heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|"]
+    for size_bytes in [size for size in REPORTED if size in table.rows] or table.rows:
+        times = [table.us(size_bytes, name) for name in (LIMIT, *table.peers)]
+        limit, *peers = [number(us) if us else "" for us in times]
+        nearest = [table.nearest(size_bytes, median) for median in (False, True)]
+        ratios = " / ".join(f"{found[0]:.2f}" for found in nearest if found)
+        cells = [readable(size_bytes), limit, cell(table.rows[size_bytes].get(OURS)), *peers, ratios]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def gone_lines(rows: Mapping[int, Mapping[str, Times]], gone: Mapping[str, str], where: str = "") -> list[str]:
+    """Which contestants lack times of larger sizes, and why."""
+    missing = [name for name in gone if any(name not in row for row in rows.values())]
+    return [f"\n{where}{name} was not measured at larger sizes: {gone[name]}." for name in missing]
+
+
 def figure_lines(figures: dict[str, tuple[float, str]]) -> list[str]:
     return [f"- {what}: {value:.3g} {unit}".rstrip() for what, (value, unit) in figures.items()]
-
-
-def verdict_lines(verdicts: Sequence[Verdict]) -> list[str]:
-    return [f"- {'met' if verdict.met else '**missed**'}: {verdict.sentence()}" for verdict in verdicts]
 
 
 def end(verdicts: Sequence[Verdict], only_missed: bool = False) -> int:
@@ -127,25 +158,27 @@ class Report:
         (folder / "allreduce.json").write_text(json.dumps(self._json(), indent=1) + "\n")
 
     def _markdown(self) -> list[str]:
-        missed = sum(not verdict.met for verdict in self.verdicts)
+        missed = [verdict for verdict in self.verdicts if not verdict.met]
         lines = [
             "# Allreduce beside its peers and beside what the machine allows",
             "",
-            "In-place float32 sums. Cells are microseconds, minimum / median; smaller is better. Written by",
-            "`python3 noxfile.py -s bench -- --output docs/benchmarks`; [how to read it](README.md).",
+            "In-place float32 sums, microseconds; smaller is better. Ours: minimum / median; peers: minimum. The last",
+            "column is the time of the fastest of Open MPI, MPICH, Intel MPI and gloo over ours, minimums / medians.",
+            "[How to read it](README.md). allreduce.json has all sizes, medians and targets. Written by",
+            "`python3 noxfile.py -s bench -- --output docs/benchmarks`.",
             "",
             ", ".join(f"{name} {value}" for name, value in self.machine.items()) + ".",
             "",
             "## Targets",
-            f"{len(self.verdicts) - missed} of {len(self.verdicts)} are met.",
             "",
-            *verdict_lines(self.verdicts),
+            f"{len(self.verdicts) - len(missed)} of {len(self.verdicts)} are met. Those that are missed:",
+            "",
+            *(f"- {verdict.sentence()}" for verdict in missed),
         ]
         for table in self.tables:
-            lines += ["", f"## {table.title}", table.limits, "", *table_lines(table)]
-            for name, why in table.gone.items():
-                lines += ["", f"{name} sat larger sizes out: {why}."]
-        return [*lines, "", "## Single figures", *figure_lines(self.figures)]
+            lines += ["", f"## {table.title}", "", table.limits, "", *report_lines(table)]
+            lines += gone_lines(table.rows, table.gone)
+        return [*lines, "", "## Single figures", "", *figure_lines(self.figures)]
 
     def _json(self) -> dict[str, Any]:
         return {

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tables import LIMIT, OURS, Table, Verdict
+from tables import FACE, KERNEL, LIMIT, OURS, Table, Verdict
 from turns import readable
 
 KIB, MIB = 1024, 1024**2
-KERNEL = "bare kernel"
 KERNEL_BYTES = 32 * KIB  # up to here it has a column
-FACE = "through PyTorch"
 CLIFF = 4.0  # at most so many times the time of half the size, where ranks share cores
 STEP, LIMIT_STEP = 2.2, 1.1  # elsewhere at most so many times, or so many times the step of the limit
 DIP = 0.97  # at least so many times the time of half the size
@@ -79,7 +77,7 @@ def _face(table: Table) -> list[Verdict]:
             found[5.0 if size <= KIB or size == 64 * MIB else 1.0].append((gloo / face, size))
     return [
         Verdict(
-            f"{table.ranks} ranks, PyTorch: gloo takes so many times as long, at worst (at {readable(min(ratios)[1])})",
+            f"{table.ranks} ranks, PyTorch: gloo : ours at worst (at {readable(min(ratios)[1])})",
             min(ratios)[0],
             wanted,
             "",
@@ -88,10 +86,6 @@ def _face(table: Table) -> list[Verdict]:
         for wanted, ratios in found.items()
         if ratios
     ]
-
-
-def _peers(table: Table) -> list[str]:
-    return [name for name in table.columns[1:] if name not in (KERNEL, FACE)]
 
 
 def _time(table: Table, size: int, limit_us: float) -> Verdict:
@@ -154,16 +148,14 @@ def _ahead_in(table: Table, where: str, sizes: tuple[int, int], wanted: float, m
     least, most = sizes
     ratios = []
     for size in table.rows:
-        ours = table.us(size, median=median)
-        others = [(table.us(size, peer, median), peer) for peer in _peers(table)]
-        nearest, peer = min(((us, peer) for us, peer in others if us), default=(0.0, ""))
-        if ours and nearest and least <= size <= most:
-            ratios.append((nearest / ours, peer, size))
+        nearest = table.nearest(size, median)
+        if nearest and least <= size <= most:
+            ratios.append((*nearest, size))
     if not ratios:
         return None
     worst, peer, size = min(ratios)
     behind = [f"{peer} at {readable(size)} {ratio:.2f}" for ratio, peer, size in ratios if ratio < wanted]
     span = f"from {readable(least)}" + (f" to {readable(most)}" if most < ANY else "")
-    what = f"{where} {span}, {'medians' if median else 'minimums'}: the nearest peer takes so many times as long"
+    what = f"{where} {span}, {'medians' if median else 'minimums'}: nearest peer : ours"
     remark = "; ".join(behind) or f"{peer} at {readable(size)}"
     return Verdict(what, worst, wanted, "", at_least=True, remark=remark)
