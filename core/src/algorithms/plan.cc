@@ -27,21 +27,21 @@ bool FitsEarly(const OperationFacts& facts) {
 }
 
 // Exchange takes one hop instead of two, but sends n-1 times the data. It wins as long as the additional bytes take
-// less time than a hop (docs/benchmarks/hosts.md).
+// less time than a hop (docs/benchmarks/hosts.md#exchange).
 constexpr size_t kExchangeSentBytes = 64 << 10;
 
 // Direct sends 2 (n-1) messages; a tree has 2 log2(n) hops. With small blocks and more than this many participants the
-// messages take longer than the hops. The limit is computed: for the hosts that were measured, direct or exchange was
-// faster than the tree (docs/benchmarks/hosts.md).
+// messages take longer than the hops. The limit is computed: up to 8 hosts with a delay the tree was never faster, and
+// more were measured on two shared cores alone (docs/benchmarks/hosts.md#the-tree).
 constexpr size_t kTreeParticipants = 64;
 constexpr size_t kTreeBlockBytes = 1 << 10;
 
 // The ring needs two links where direct needs n-1, and each receiver has only one sender. It has more hops, which long
-// blocks hide (docs/benchmarks/hosts.md).
+// blocks hide (docs/benchmarks/hosts.md#the-ring).
 constexpr size_t kRingBlockBytes = 128 << 10;
 
 // In a direct allgather n-1 participants send to each receiver at once, so the ring is faster for long blocks of many
-// (docs/benchmarks/hosts.md).
+// (docs/benchmarks/hosts.md#allgather).
 constexpr int kRingGatherers = 8;
 
 // With two levels the rounds of a task overlap, and a ring would need more of them at once.

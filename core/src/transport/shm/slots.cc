@@ -87,7 +87,7 @@ void SlotBuffer::WriteForOthers(const SlotTensor* tensors, size_t tensor_count, 
 
 // Its own line comes first, which is up to twice as fast for the smallest payloads: presumably the processor loads its
 // own line early, while the other is on its way, and again when another core has looked at it meanwhile
-// (docs/benchmarks/shared-memory.md#prefetching).
+// (docs/benchmarks/shared-memory.md#waiting).
 bool SlotBuffer::AllHaveWritten(uint64_t generation) const {
   if (!HasWritten(self_, generation)) return false;
   for (int m = 0; m < member_count_; ++m) {
