@@ -17,7 +17,7 @@ def pays(parameters: Iterable[Parameter]) -> bool:
 
     It does where somebody else computes or waits meanwhile: a GPU, the network, or a core without a rank's thread.
     Where each core runs a thread of a rank, sums between the ranks of a host only take it from backward, and its caches
-    with it (docs/design/training-steps.md has figures). The cores are those that this rank may use. Where each rank is
+    with it (docs/design/training-steps.md). The cores are those that this rank may use. Where each rank is
     bound to cores of its own, they are counted as if the ranks shared them, so idle ones may go unused.
     """
     if farandole.local_size() < farandole.size() or not all(map(attrgetter("is_cpu"), parameters)):
