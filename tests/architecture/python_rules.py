@@ -38,6 +38,7 @@ _SHARED = (
     "timeline_files",
 )  # also of the launcher
 BETWEEN = {f"farandole._start.{name}" for name in _SHARED}
+BETWEEN |= {"farandole._api.adapter.DType", "farandole._api.ops.Kind"}  # whose numbers flight recorders have, too
 LIBRARY = "farandole.launch"  # for `farandole.run`, clusters and plugins of these
 LAUNCHER = (LIBRARY, "farandole.observe")
 LIBRARY_MODULES = {f"{LIBRARY}.{name}" for name in ("events", "job", "output", "spec")}  # for the first two

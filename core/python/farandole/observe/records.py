@@ -13,35 +13,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from farandole._api.adapter import DType
+from farandole._api.ops import Kind
+
 MAGIC = b"FRDFLT02"
-KINDS = (
-    "allreduce",
-    "allgather",
-    "broadcast",
-    "barrier",
-    "alltoall",
-    "reducescatter",
-    "join",
-    "add_process_set",
-    "remove_process_set",
-)
-DTYPES = (
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "int32",
-    "int64",
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "bool",
-    "uint32",
-    "uint64",
-    "complex64",
-    "complex128",
-)
+KINDS = tuple(kind.name.lower() for kind in Kind)
+DTYPES = tuple(dtype.title for dtype in DType)
 COPIES = 3  # of a file
 HEADER_BYTES, RECORD_BYTES, TEXT_BYTES, LINK_BYTES = 4096, 64, 128, 64
 MOST_RECORDS, MOST_TEXTS, MOST_LINKS = 1 << 16, 1 << 16, 1 << 12

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import pickle
 import signal
-import socket
 import sys
 import traceback
+from multiprocessing.connection import Client, Connection
 
 from farandole._start import environment
-from farandole.testing import _wire
 
 _PR_SET_PDEATHSIG = 1
 
@@ -26,17 +26,17 @@ def main() -> None:
         import farandole
 
         farandole.init()
-    while (request := _wire.receive(connection)) is not None:
-        _wire.send(connection, _perform(request))
+    with contextlib.suppress(EOFError):
+        while True:
+            connection.send_bytes(_perform(connection.recv_bytes()))
 
 
-def _connection(name: str) -> socket.socket:
+def _connection(name: str) -> Connection:
     """`name`: the number of a descriptor, or the path of a socket, to which this process says its rank."""
     if name.isdigit():
-        return socket.socket(fileno=int(name))
-    connection = socket.socket(socket.AF_UNIX)
-    connection.connect(name)
-    _wire.send(connection, str(environment.discover().rank).encode())
+        return Connection(int(name))
+    connection = Client(name, "AF_UNIX")
+    connection.send_bytes(str(environment.discover().rank).encode())
     return connection
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import atexit
 import contextlib
 import pickle
-import selectors
 import socket
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, Pipe, wait
 from types import TracebackType
 from typing import Any
 
 from farandole._runtime.call_sites import is_ours
 from farandole._start import environment
-from farandole.testing import _wire
 from farandole.testing._ranks import (
     Process,
     RanksFailed,
@@ -55,7 +54,7 @@ class World:
         self._launcher = environment.test_launcher(ranks) if launcher is None else list(launcher)
         self._resources = contextlib.ExitStack()
         self._processes: list[Process] = []
-        self._sockets: list[socket.socket] = []
+        self._connections: list[Connection] = []
 
     def run(self, function: Callable[..., Any], *args: Any, timeout: float = 60.0) -> list[Any]:
         """Call `function(*args)` on every rank at once, and return the results by rank.
@@ -74,18 +73,18 @@ class World:
         with by_value(function):
             request = bytes(pickling.dumps((function, args)))
         try:
-            for each in self._sockets:
-                _wire.send(each, request)
+            for each in self._connections:
+                each.send_bytes(request)
         except OSError as error:
             raise self._failure({}, list(range(self.ranks)), f"cannot be reached ({error})") from error
         return self._collect(timeout)
 
     def close(self) -> None:
         """End the processes."""
-        for each in self._sockets:
+        for each in self._connections:
             each.close()
         stop(self._processes)
-        self._sockets, self._processes = [], []
+        self._connections, self._processes = [], []
         self._resources.close()
 
     def __enter__(self) -> World:
@@ -114,28 +113,28 @@ class World:
             command = [*launcher, sys.executable, "-m", "farandole.testing._child", f"{folder}/socket"]
             process = Process(0, [*command, str(int(self._init))], variables)
             self._processes = [process] * self.ranks
-            sockets: dict[int, socket.socket] = {}
-            while len(sockets) < self.ranks:
+            connections: dict[int, Connection] = {}
+            while len(connections) < self.ranks:
                 try:
-                    connection, _ = listener.accept()
+                    accepted, _ = listener.accept()
                 except TimeoutError:
                     if time.monotonic() < deadline and process.popen.poll() is None:
                         continue
-                    text = process.describe(f"and others: of {self.ranks}, {len(sockets)} have started")
+                    text = process.describe(f"and others: of {self.ranks}, {len(connections)} have started")
                     self.close()
                     raise RanksFailed(text) from None
-                connection.settimeout(None)
-                sockets[int(_wire.receive(connection) or b"-1")] = connection
-        self._sockets = [sockets[rank] for rank in range(self.ranks)]
+                connection = Connection(accepted.detach())
+                connections[int(connection.recv_bytes())] = connection
+        self._connections = [connections[rank] for rank in range(self.ranks)]
 
     def _start_ourselves(self) -> None:
         environments = self._resources.enter_context(rank_environments(self.ranks, self._env))
         for rank, variables in enumerate(environments):
-            ours, theirs = socket.socketpair()
+            ours, theirs = Pipe()
             with theirs:
                 command = [sys.executable, "-m", "farandole.testing._child", str(theirs.fileno()), str(int(self._init))]
                 self._processes.append(Process(rank, command, variables, [theirs.fileno()]))
-            self._sockets.append(ours)
+            self._connections.append(ours)
 
     def _collect(self, timeout: float) -> list[Any]:
         """Wait for every rank's answer; the first failure shortens the time that the others have."""
@@ -143,30 +142,26 @@ class World:
         answers: dict[int, Any] = {}
         failures: dict[int, str] = {}
         deadline = time.monotonic() + timeout
-        with selectors.DefaultSelector() as selector:
-            for rank, each in enumerate(self._sockets):
-                selector.register(each, selectors.EVENT_READ, rank)
-            while len(answers) + len(failures) < self.ranks and time.monotonic() < deadline:
-                for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
-                    rank = key.data
-                    selector.unregister(key.fileobj)
-                    ok, answer = self._receive(rank)
-                    if ok:
-                        answers[rank] = answer
-                    else:
-                        failures[rank] = answer
-                        deadline = min(deadline, time.monotonic() + _GRACE_S)
-        missing = [rank for rank in range(self.ranks) if rank not in answers and rank not in failures]
-        if failures or missing:
-            raise self._failure(failures, missing, f"did not answer within {timeout:g} s")
+        waiting = {each: rank for rank, each in enumerate(self._connections)}
+        while waiting and time.monotonic() < deadline:
+            for each in wait([*waiting], max(0.0, deadline - time.monotonic())):
+                rank = waiting.pop(each)  # type: ignore[call-overload]
+                ok, answer = self._receive(rank)
+                if ok:
+                    answers[rank] = answer
+                else:
+                    failures[rank] = answer
+                    deadline = min(deadline, time.monotonic() + _GRACE_S)
+        if failures or waiting:
+            raise self._failure(failures, [*waiting.values()], f"did not answer within {timeout:g} s")
         return [answers[rank] for rank in range(self.ranks)]
 
     def _receive(self, rank: int) -> tuple[bool, Any]:
-        data = _wire.receive(self._sockets[rank])
-        if data is None:
+        try:
+            ok, answer = pickle.loads(self._connections[rank].recv_bytes())
+        except (EOFError, ConnectionError):
             code = self._processes[rank].popen.wait()
             return False, self._processes[rank].describe(f"exited with {code}")
-        ok, answer = pickle.loads(data)
         return ok, answer if ok else f"rank {rank} raised:\n{answer}"
 
     def _failure(self, failures: Mapping[int, str], missing: list[int], what: str) -> RanksFailed:
