@@ -34,6 +34,16 @@ def fail(check: str, text: str, mend: str) -> Finding:
     return Finding(FAIL, check, text, mend)
 
 
+def warn_unless(is_good: bool, check: str, text: str, mend: str, bad: str = "") -> Finding:
+    """OK or WARN. `bad`: in place of `text` where it is not good."""
+    return ok(check, text) if is_good else warn(check, bad or text, mend)
+
+
+def fail_unless(is_good: bool, check: str, text: str, mend: str, bad: str = "") -> Finding:
+    """OK or FAIL, likewise."""
+    return ok(check, text) if is_good else fail(check, bad or text, mend)
+
+
 def error_of(trial: Callable[[], object]) -> str:
     """The error of a system call; "" where it works."""
     try:

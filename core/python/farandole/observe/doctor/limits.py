@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from farandole.launch import cgroups
-from farandole.observe.doctor.finding import Finding, ok, warn
+from farandole.observe.doctor.finding import Finding, warn, warn_unless
 
 _MIB = 1 << 20
 _ENOUGH_MEMORY = 512 * _MIB
@@ -52,47 +52,32 @@ def memory(available: int, limit: float, used: int) -> Finding:
     text = f"{_mib(available)} available on this machine"
     if limit != inf:
         text += f"; this cgroup uses {_mib(used)} of {_mib(limit)}, shared memory counts"
-    if min(available, limit - used) >= _ENOUGH_MEMORY:
-        return ok("memory", text)
-    return warn(
-        "memory",
-        text,
-        "Raise the container's memory limit or end other programs: the kernel kills a rank that lacks it.",
-    )
+    mend = "Raise the container's memory limit or end other programs: the kernel kills a rank that lacks it."
+    return warn_unless(min(available, limit - used) >= _ENOUGH_MEMORY, "memory", text, mend)
 
 
 def open_files(limit: float) -> Finding:
     """Of a process."""
-    if limit >= _ENOUGH_FILES:
-        return ok("open files", _count(limit))
-    return warn(
-        "open files",
-        f"{limit}: a rank needs some for each other rank, and data loaders many",
-        f"Raise it with `ulimit -n {_ENOUGH_FILES}` or more before the job starts.",
-    )
+    bad = f"{limit}: a rank needs some for each other rank, and data loaders many"
+    mend = f"Raise it with `ulimit -n {_ENOUGH_FILES}` or more before the job starts."
+    return warn_unless(limit >= _ENOUGH_FILES, "open files", _count(limit), mend, bad)
 
 
 def processes(limit: float, running: int) -> Finding:
     """Threads of this user."""
-    if limit - running >= _ENOUGH_PROCESSES:
-        return ok("processes", f"{_count(limit)}; {running} threads of this user run now")
-    return warn(
-        "processes",
-        f"{limit}, {running} threads of this user run now: each rank starts one per core and data loaders more",
-        f"Raise it with `ulimit -u {running + 4 * _ENOUGH_PROCESSES}` or more before the job starts.",
-    )
+    text = f"{_count(limit)}; {running} threads of this user run now"
+    mend = f"Raise it with `ulimit -u {running + 4 * _ENOUGH_PROCESSES}` or more before the job starts."
+    bad = f"{text}: each rank starts one per core and data loaders more"
+    return warn_unless(limit - running >= _ENOUGH_PROCESSES, "processes", text, mend, bad)
 
 
 def locked_memory(limit: float, has_rdma: bool) -> Finding:
     """Bytes."""
     text = "unlimited" if limit == inf else f"{_mib(limit)} may be locked"
-    if not has_rdma or limit >= _ENOUGH_LOCKED:
-        return ok("locked memory", f"{text}; Farandole itself locks none")
-    return warn(
-        "locked memory",
-        f"{text}, but this machine has InfiniBand or RoCE, for which NCCL and MPI lock their buffers",
-        "Raise it with `ulimit -l unlimited`; in Docker, --ulimit memlock=-1.",
-    )
+    bad = f"{text}, but this machine has InfiniBand or RoCE, for which NCCL and MPI lock their buffers"
+    mend = "Raise it with `ulimit -l unlimited`; in Docker, --ulimit memlock=-1."
+    is_enough = not has_rdma or limit >= _ENOUGH_LOCKED
+    return warn_unless(is_enough, "locked memory", f"{text}; Farandole itself locks none", mend, bad)
 
 
 def cores(here: int, by_affinity: int, by_quota: float) -> Finding:
@@ -101,16 +86,11 @@ def cores(here: int, by_affinity: int, by_quota: float) -> Finding:
     if by_quota != inf:
         text += f", time for {by_quota:g} by the cgroup's quota"
     if by_quota < 1:
-        return warn(
-            "cores", text, "Give the container at least one core: ranks that wait for time make all others wait."
-        )
-    if by_quota < by_affinity:
-        return warn(
-            "cores",
-            f"{text}: libraries start too many threads",
-            "Start ranks with `farandole run`, which sets OMP_NUM_THREADS to what the quota grants, or set it.",
-        )
-    return ok("cores", f"{text}; more ranks than that take turns")
+        mend = "Give the container at least one core: ranks that wait for time make all others wait."
+        return warn("cores", text, mend)
+    bad = f"{text}: libraries start too many threads"
+    mend = "Start ranks with `farandole run`, which sets OMP_NUM_THREADS to what the quota grants, or set it."
+    return warn_unless(by_quota >= by_affinity, "cores", f"{text}; more ranks than that take turns", mend, bad)
 
 
 def _count(limit: float) -> str:

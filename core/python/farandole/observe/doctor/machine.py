@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from farandole.launch import gpus, local
-from farandole.observe.doctor.finding import Finding, error_of, fail, ok, warn
+from farandole.observe.doctor.finding import Finding, error_of, fail, fail_unless, ok, warn, warn_unless
 
 OLDEST_PYTHON = (3, 10)
 MACHINES = ("x86_64", "aarch64")
@@ -79,9 +79,8 @@ def _linker_cache() -> str:
 def platform(system: str, kernel: str, machine: str) -> Finding:
     """The names of uname(2)."""
     text = f"{system} {kernel} on {machine}"
-    if system == "Linux" and machine in MACHINES:
-        return ok("platform", text)
-    return fail("platform", text, "Farandole runs on Linux on x86-64 or aarch64 only: use such a machine or container.")
+    mend = "Farandole runs on Linux on x86-64 or aarch64 only: use such a machine or container."
+    return fail_unless(system == "Linux" and machine in MACHINES, "platform", text, mend)
 
 
 def python(implementation: str, version: tuple[int, int, int], executable: str) -> Finding:
@@ -89,42 +88,33 @@ def python(implementation: str, version: tuple[int, int, int], executable: str) 
     text = f"{implementation} {'.'.join(map(str, version))}, {executable}"
     if implementation != "CPython":
         return fail("python", text, "Farandole's wheels are for CPython: install it and reinstall Farandole there.")
-    if version < OLDEST_PYTHON:
-        return fail("python", text, "Install Python 3.10 or newer and reinstall Farandole there.")
-    return ok("python", text)
+    mend = "Install Python 3.10 or newer and reinstall Farandole there."
+    return fail_unless(version >= OLDEST_PYTHON, "python", text, mend)
 
 
 def memfd(error: str) -> Finding:
     """What came of memory as the launcher makes it for the job's key."""
-    if not error:
-        return ok("memfd", "anonymous shared memory can be made and sealed")
-    return fail(
-        "memfd",
-        f"anonymous shared memory cannot be made: {error}",
-        "Allow memfd_create in the container's seccomp profile: the job's key and what ranks share live there.",
-    )
+    bad = f"anonymous shared memory cannot be made: {error}"
+    mend = "Allow memfd_create in the container's seccomp profile: the job's key and what ranks share live there."
+    return fail_unless(not error, "memfd", "anonymous shared memory can be made and sealed", mend, bad)
 
 
 def pidfd(error: str, kernel: str) -> Finding:
     """What came of pidfd_open."""
-    if not error:
-        return ok("pidfd", "the death of a rank is seen at once")
-    return warn(
-        "pidfd",
+    bad = (
         f"pidfd_open does not work ({error}; Linux {kernel}): ranks of this machine cannot share memory, and a death "
-        "is noticed by closed connections only, seconds later where forked children keep them open",
-        "Use Linux 5.3 or newer and allow pidfd_open in the container's seccomp profile.",
+        "is noticed by closed connections only, seconds later where forked children keep them open"
     )
+    mend = "Use Linux 5.3 or newer and allow pidfd_open in the container's seccomp profile."
+    return warn_unless(not error, "pidfd", "the death of a rank is seen at once", mend, bad)
 
 
 def user(uid: int, name: str) -> Finding:
     """`name`: "" where the user id has none."""
-    if name:
-        return ok("user", f"{name} (uid {uid}); all ranks of a machine must run as the same user")
-    return warn(
-        "user",
-        f"uid {uid} has no name in /etc/passwd: programs that ask for it fail, PyTorch's compiler among them",
-        "Add the user to the container's /etc/passwd, or set USER and LOGNAME.",
+    text = f"{name} (uid {uid}); all ranks of a machine must run as the same user"
+    bad = f"uid {uid} has no name in /etc/passwd: programs that ask for it fail, PyTorch's compiler among them"
+    return warn_unless(
+        bool(name), "user", text, "Add the user to the container's /etc/passwd, or set USER and LOGNAME.", bad
     )
 
 

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 
-from farandole.observe.doctor.finding import Finding, error_of, fail, ok, warn
+from farandole.observe.doctor.finding import Finding, error_of, fail_unless, warn_unless
 
 SLOW_S = 1.0
 _LIMIT_S = 5.0
@@ -47,24 +47,15 @@ def _host_name() -> Finding:
 
 def loopback(error: str) -> Finding:
     """What came of a connection."""
-    if not error:
-        return ok("loopback", "TCP to 127.0.0.1 works")
-    return fail(
-        "loopback",
-        f"TCP to 127.0.0.1 does not work: {error}",
-        "Bring the interface up (`ip link set lo up`) and let the firewall pass it.",
-    )
+    bad = f"TCP to 127.0.0.1 does not work: {error}"
+    mend = "Bring the interface up (`ip link set lo up`) and let the firewall pass it."
+    return fail_unless(not error, "loopback", "TCP to 127.0.0.1 works", mend, bad)
 
 
 def host_name(name: str, addresses: list[str], took_s: float, error: str) -> Finding:
     """What came of the look-up."""
     text = f"{name} is {', '.join(addresses)}, found in {1000 * took_s:.0f} ms"
-    if not error and took_s <= SLOW_S:
-        return ok("host name", text)
-    if error:
-        text = f"{name} cannot be resolved: {error}"
-    return warn(
-        "host name",
-        f"{text}; frameworks ask for it when they start, and then wait",
-        f"Add a line to /etc/hosts: 127.0.1.1 {name}",
-    )
+    found = f"{name} cannot be resolved: {error}" if error else text
+    bad = f"{found}; frameworks ask for it when they start, and then wait"
+    mend = f"Add a line to /etc/hosts: 127.0.1.1 {name}"
+    return warn_unless(not error and took_s <= SLOW_S, "host name", text, mend, bad)
