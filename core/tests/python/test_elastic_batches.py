@@ -77,7 +77,7 @@ def _records_late(loop, loaded):
     for count, batch in enumerate(loaded, start=1):
         yield batch
         loop.record(count)
-    loop._owner._end_of(loop)
+    loop.end()
 
 
 def _records_what_is_loaded(loop, loaded):
@@ -87,7 +87,7 @@ def _records_what_is_loaded(loop, loaded):
             yield batch
 
     yield from list(recorded())
-    loop._owner._end_of(loop)
+    loop.end()
 
 
 @pytest.mark.parametrize(

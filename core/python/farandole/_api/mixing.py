@@ -16,18 +16,12 @@ def extend(thing: Any, additions: type, module: str = "") -> type:
         additions: a class without a constructor.
         module: the module that the class names instead of the user's.
     """
-    plain = type(thing)
-    made = _existing(plain, additions) or _subclass(plain, additions, module)
+    plain: Any = type(thing)
+    # The class made before, if something still uses it: a class refers to its subclasses weakly.
+    known = (each for each in type.__subclasses__(plain) if each.__bases__ == (additions, plain))
+    made: type | None = next(known, None)
+    if made is None:
+        body = {"__module__": module or plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
+        made = type(plain)(plain.__name__, (additions, plain), body)
     object.__setattr__(thing, "__class__", made)  # past a `__setattr__` of the user's class
-    return made
-
-
-def _existing(plain: type[Any], additions: type) -> type | None:
-    """The class made before, if something still uses it: a class refers to its subclasses weakly."""
-    return next((each for each in type.__subclasses__(plain) if each.__bases__ == (additions, plain)), None)
-
-
-def _subclass(plain: type, additions: type, module: str) -> type:
-    body = {"__module__": module or plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
-    made: type = type(plain)(plain.__name__, (additions, plain), body)
     return made

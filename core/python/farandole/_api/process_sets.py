@@ -148,13 +148,8 @@ class _State:
 _state = _State()
 
 
-def _whole_world() -> ProcessSet:
-    everybody = ProcessSet([0])
-    everybody._ranks = None
-    return everybody
-
-
-global_process_set = _whole_world()
+global_process_set = ProcessSet([0])
+global_process_set._ranks = None
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
@@ -181,12 +176,18 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         >>> hvd.remove_process_set(first)
         True
     """
-    added = _fitting(process_set)
+    with Turn(None, 0):
+        added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+        if added._ranks and _state.place[1]:
+            _check_fits(added._ranks, _state.place[1])
     with _state.lock:
         ranks = added._ranks or _state.everybody()
         _need_world()
         if ranks in _state.ids:
-            _refuse_together(ranks)
+            # Raise on every rank: the others may ask for another set, and would wait for one that refuses by itself.
+            # The core, for which equal sets are two, tells ranks that disagree; else its second set goes again.
+            _remove_from_core(_add_to_core(ranks))
+            raise _present(ranks, _state.ids)
         _register(ranks)
         if ranks not in _state.wanted:
             _state.wanted.append(ranks)
@@ -430,27 +431,10 @@ def leave() -> None:
     _state.ids, _state.own = {}, {}
 
 
-def _fitting(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    with Turn(None, 0):
-        fitting = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
-        if fitting._ranks and _state.place[1]:
-            _check_fits(fitting._ranks, _state.place[1])
-    return fitting
-
-
 def _register(ranks: _Ranks) -> None:
     number = _add_to_core(ranks)
     _state.ids = {**_state.ids, ranks: number}
     _state.numbered[number] = ranks
-
-
-def _refuse_together(ranks: _Ranks) -> None:
-    """Raise on every rank: the others may ask for another set, and would wait for one that refuses by itself.
-
-    The core, for which equal sets are two, tells ranks that disagree; where they agree, its second set goes again.
-    """
-    _remove_from_core(_add_to_core(ranks))
-    raise _present(ranks, _state.ids)
 
 
 def _add_to_core(ranks: _Ranks) -> int:

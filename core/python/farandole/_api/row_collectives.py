@@ -197,23 +197,17 @@ class RowCollectives(BasicCollectives[T]):
             return self._submitter.collect(Kind.ALLTOALL, [tensor], parameters).map(_only)
         with Turn(parameters[0], parameters[5]):
             rows = _row_counts(splits, size_of(process_set))
-            dtype, like = self._kind_of(splits)
-        results = self._submitter.collect(
-            Kind.ALLTOALL, [tensor], parameters, rows, also_like=tensor if like is None else like
-        )
+            try:
+                dtype, like = self.adapter.describe(splits)[0], splits
+            except TypeError:  # no tensor of the framework
+                dtype, like = DType.INT64, tensor
+        results = self._submitter.collect(Kind.ALLTOALL, [tensor], parameters, rows, also_like=like)
 
         def finish(both: list[T]) -> tuple[T, T]:
             result, received = both
             return result, received if dtype is DType.INT64 else self.adapter.cast(received, dtype)
 
         return results.map(finish)
-
-    def _kind_of(self, splits: Any) -> tuple[DType, T | None]:
-        """The dtype of the splits, and they themselves where they are a tensor of the framework."""
-        try:
-            return self.adapter.describe(splits)[0], splits
-        except TypeError:
-            return DType.INT64, None
 
     def _gather_sparse(
         self, tensor: tuple[T, T], op: ReduceOp, parameters: Parameters, process_set: ProcessSet | None

@@ -57,8 +57,8 @@ class Loop:
 
     def end(self) -> None:
         """The program has asked for a batch after the last one, so its next loop begins the next pass."""
-        if self._recorded == len(self):
-            self._owner._end_of(self)
+        if self._recorded == len(self) and self._owner._loop is self:
+            self._owner._has_ended, self._owner._loop = True, None
 
     def record(self, count: int) -> None:
         """Say that the first `count` batches of this loop are done. Raises like `given`."""
@@ -71,7 +71,8 @@ class Loop:
             raise ArgumentError(f"batch {count} of a loop over the data that has {len(self)} batches")
         if count > self._recorded:
             self._recorded = count
-            self._owner._moved(self.begin + self.steps.end(count - 1), self.steps.is_common(count - 1))
+            self._owner.processed_num = self.begin + self.steps.end(count - 1)
+            self._owner.is_common = self.steps.is_common(count - 1)
 
 
 class Batches:
@@ -215,13 +216,6 @@ class Batches:
     def _go_to(self, epoch: int, processed_num: int) -> None:
         self.epoch, self.processed_num, self._has_ended = epoch, processed_num, False
         self._loop = None
-
-    def _moved(self, processed_num: int, is_common: bool) -> None:
-        self.processed_num, self.is_common = processed_num, is_common
-
-    def _end_of(self, loop: Loop) -> None:
-        if loop is self._loop:
-            self._has_ended, self._loop = True, None
 
     def _steps(self, processed_num: int) -> Steps:
         left = len(self._indices()[1]) - processed_num

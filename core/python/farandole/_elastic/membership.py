@@ -83,7 +83,9 @@ class Membership:
         while True:
             suspects = self._suspects()
             world.leave_epoch()
-            listener, store = self._offer()
+            # A listener, or -1 where none is needed yet, and the rendezvous endpoint of a world whose rank 0 is here.
+            offered = core.listen(f"tcp:{self._address}:0") if self._address else (-1, key_exchange.store_name())
+            listener, store = offered
             try:
                 epoch = self._next_epoch(Report(self.epoch.number, self._me, store, suspects, notices.is_leaving()))
             except BaseException:
@@ -121,10 +123,6 @@ class Membership:
     def _suspects(self) -> frozenset[int]:
         found = core.lost_rank()
         return frozenset({self.epoch.members[found[0]]} if found and found[0] < len(self.epoch.members) else ())
-
-    def _offer(self) -> tuple[int, str]:
-        """A listener, or -1 where none is needed yet, and the rendezvous endpoint of a world whose rank 0 is here."""
-        return core.listen(f"tcp:{self._address}:0") if self._address else (-1, key_exchange.store_name())
 
     def _next_epoch(self, report: Report) -> Epoch:
         assert self._lease is not None

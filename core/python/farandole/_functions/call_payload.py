@@ -88,9 +88,10 @@ def _dumps(
         except Exception as error:
             name = getattr(fn, "__name__", type(fn).__name__)
             culprit = pickle_errors.find(fn, args, kwargs, _travels)
+            reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
             raise ArgumentTypeError(
                 f"{caller} cannot send {name!r} to the ranks: {culprit} cannot be pickled "
-                f"({_reason(error)}); create it inside the function, or pass what it is made from."
+                f"({reason}); create it inside the function, or pass what it is made from."
             ) from error
 
 
@@ -107,10 +108,6 @@ def _lines_of_cells() -> _Lines:
     return found
 
 
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
-
-
 def _travels(value: object) -> bool:
     try:
         pickling.dumps(value)
@@ -122,27 +119,25 @@ def _travels(value: object) -> bool:
 def _own_modules() -> Iterator[ModuleType]:
     """The loaded modules below the working directory or the script's folder, without installed ones."""
     folders = tuple({os.path.join(os.path.abspath(each), "") for each in (os.curdir, *sys.path[:1])})
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not isinstance(module, ModuleType) or module.__name__ != name:
-            continue
-        path = os.path.abspath(file)
-        is_installed = any(part in path for part in _INSTALLED)
-        if path.startswith(folders) and not is_installed and name != "__main__" and not is_ours(name):
-            yield module
+    yield from (module for module, path in _modules_of_files() if path.startswith(folders))
 
 
 def _not_installed() -> Iterator[ModuleType]:
     """The loaded modules with a file that is neither Python's nor of an installed package."""
-    library = os.path.dirname(os.path.abspath(os.__file__))
+    library = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
+    for module, path in _modules_of_files():
+        if path.endswith(".py") and not path.startswith(library):
+            yield module
+
+
+def _modules_of_files() -> Iterator[tuple[ModuleType, str]]:
+    """The loaded modules that no package manager has installed, and their paths; neither the program nor ours."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not isinstance(module, ModuleType) or module.__name__ != name:
-            continue
-        path = os.path.abspath(file)
-        is_installed = path.startswith(os.path.join(library, "")) or any(part in path for part in _INSTALLED)
-        if path.endswith(".py") and not is_installed and name != "__main__" and not is_ours(name):
-            yield module
+        if isinstance(file, str) and isinstance(module, ModuleType) and module.__name__ == name:
+            path = os.path.abspath(file)
+            if not any(part in path for part in _INSTALLED) and name != "__main__" and not is_ours(name):
+                yield module, path
 
 
 def _can_be_imported(module: ModuleType) -> bool:

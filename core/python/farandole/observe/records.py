@@ -192,12 +192,9 @@ def parse(copies: Sequence[bytes | bytearray], wanted: Wanted = ALL) -> Recordin
         if len(sequences) == 1 and sequences.pop() % 2 == 1:
             operations.append(_operation(_RECORD.unpack_from(copy, offset), clock, texts))
     operations.sort(key=lambda operation: operation.number)
-    return replace(found, operations=tuple(operations), links=_links(copy, links_at, link_count))
-
-
-def _links(copy: bytes | bytearray, at: int, count: int) -> tuple[Link, ...]:
-    found = (_LINK.unpack_from(copy, at + place * LINK_BYTES) for place in range(count))
-    return tuple(Link(peer, *counts) for *counts, peer in found if peer >= 0)
+    rows = (_LINK.unpack_from(copy, links_at + place * LINK_BYTES) for place in range(link_count))
+    links = tuple(Link(peer, *counts) for *counts, peer in rows if peer >= 0)
+    return replace(found, operations=tuple(operations), links=links)
 
 
 def _offsets(ring: memoryview, wanted: Wanted) -> list[int]:

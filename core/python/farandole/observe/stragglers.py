@@ -77,7 +77,7 @@ class Stragglers:
         """Judge the last window by itself, and by those before it."""
         borders = self._borders(window_s)
         now, since = next(borders), next(borders, None)
-        between = _difference(now, since) if since is not None else {}
+        between = {} if since is None else {rank: times - since[rank] for rank, times in now.items()}
         if since is None or min(each.steps for each in between.values()) < _FEWEST_STEPS:
             return None
         late, others = _split(between)
@@ -102,10 +102,6 @@ class Stragglers:
 def _goes_on(before: _ByRank, now: _ByRank) -> bool:
     """False when ranks have come or gone, or begun anew."""
     return before.keys() == now.keys() and all(now[rank].steps >= each.steps for rank, each in before.items())
-
-
-def _difference(now: _ByRank, before: _ByRank) -> dict[int, StepTimes]:
-    return {rank: times - before[rank] for rank, times in now.items()}
 
 
 def _split(step_times: _ByRank) -> tuple[list[int], list[int]]:

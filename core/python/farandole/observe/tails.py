@@ -120,7 +120,9 @@ class Tails:
     def _look_at(self, recordings: Sequence[Recording]) -> None:
         looks = {each.pid: processes.look(each, time.monotonic_ns()) for each in recordings}
         self._activities = {
-            pid: processes.activity(self._looks[pid], look) if pid in self._looks else _at_first(look)
+            pid: processes.activity(self._looks[pid], look)
+            if pid in self._looks
+            else (Activity.GONE if look.is_gone else Activity.UNKNOWN)
             for pid, look in looks.items()
         }
         self._looks = looks
@@ -129,10 +131,6 @@ class Tails:
 def pause_s(spent_s: float, share: float, least_s: float, most_s: float) -> float:
     """Until the next look, when the last one has cost so much processor time: a share of all processors is allowed."""
     return min(most_s, max(least_s, spent_s / (share * len(os.sched_getaffinity(0)))))
-
-
-def _at_first(look: processes.Look) -> Activity:
-    return Activity.GONE if look.is_gone else Activity.UNKNOWN
 
 
 def memory_of(pid: int) -> int:

@@ -33,11 +33,7 @@ def find(given: Sequence[Path]) -> list[Path]:
             raise TimelineError(f"there is neither {path} nor {path.stem}.rank0{path.suffix} beside it")
         is_of_them = _parsed(path)[1] is None and path.is_file() and _run(path) in map(_run, more)
         found += more if is_of_them or not path.is_file() else [path, *more]
-    return sorted(dict.fromkeys(found), key=_order)
-
-
-def _order(path: Path) -> tuple[int, str]:
-    return _parsed(path)[1] or 0, path.name
+    return sorted(dict.fromkeys(found), key=lambda path: (_parsed(path)[1] or 0, path.name))
 
 
 def ranks_of(files: Sequence[Path]) -> int:

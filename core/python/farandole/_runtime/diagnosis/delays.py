@@ -59,7 +59,11 @@ class Delays:
         """
         news: list[Delay] = []
         reported = {}
-        for rank, delay in sorted(_by_rank(waits).items()):
+        by_rank: dict[int, Delay] = {}
+        for wait, is_mutual in waits:
+            for rank in wait.missing:
+                by_rank.setdefault(rank, Delay()).add(wait, is_mutual)
+        for rank, delay in sorted(by_rank.items()):
             assert delay.first is not None
             has_answer = rank != UNKNOWN_RANKS and not delay.is_mutual
             if delay.first.waited_ms < warn_after_ms + (0 if has_answer else _ANSWER_MS):
@@ -71,14 +75,6 @@ class Delays:
                 _merge(rank, delay, news)
         self._reported = reported  # ranks that have arrived are dropped, so they are news when they are late again
         return news
-
-
-def _by_rank(waits: Iterable[tuple[Wait, bool]]) -> dict[int, Delay]:
-    by_rank: dict[int, Delay] = {}
-    for wait, is_mutual in waits:
-        for rank in wait.missing:
-            by_rank.setdefault(rank, Delay()).add(wait, is_mutual)
-    return by_rank
 
 
 def _merge(rank: int, delay: Delay, delays: list[Delay]) -> None:

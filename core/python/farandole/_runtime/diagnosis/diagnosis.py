@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from farandole._runtime.diagnosis import deadlocks, stacks
 from farandole._runtime.diagnosis.delays import Delays
@@ -68,7 +68,8 @@ class Diagnosis:
             self._end(False, self._sentences.deadline(longest(report.waits), report.needed, now), report)
             return
         waits = [(wait, False) for wait in report.waits]
-        if report.waits and self._is_deadlock_possible():
+        waiting = self._core.only_waits() if report.waits else None
+        if waiting is not None and waiting[1]:  # no thread may submit without this library's knowledge
             if now - self._looked >= _LOOK_AGAIN_S:
                 self._looked = now
                 if end := self._find_deadlock(report, now):
@@ -83,11 +84,6 @@ class Diagnosis:
                 self._reported.update(delay.ranks)
             late += delay.ranks
         self._ask(late, report)
-
-    def _is_deadlock_possible(self) -> bool:
-        """Whether a thread waits here, and no thread may submit without this library's knowledge."""
-        waiting = self._core.only_waits()
-        return waiting is not None and bool(waiting[1])
 
     def _find_deadlock(self, report: Report, now: float) -> End | None:
         lost = self._deadlocks.find(report, now)
@@ -135,7 +131,9 @@ class Diagnosis:
 
     def _on_answer(self, rank: int, entered: int, text: str) -> None:
         now = self._clock()
-        where, calls = _read(text)
+        # If its Python does not respond, the core sends only stacks.
+        answer: dict[str, Any] = json.loads(text) if text.startswith("{") else {"stacks": text, "waits_only_for": {}}
+        where, calls = answer["stacks"], answer["waits_only_for"]
         self._deadlocks.on_answer(rank, entered, calls, now)
         if not where:
             return
@@ -146,11 +144,3 @@ class Diagnosis:
         if rank in self._reported:
             self._reported.remove(rank)
             self._core.warn(self._sentences.stacks(rank, where))
-
-
-def _read(text: str) -> tuple[str, dict[str, str]]:
-    """Parse an answer: stacks, and calls by title. If its Python does not respond, the core sends only stacks."""
-    if not text.startswith("{"):
-        return text, {}
-    answer = json.loads(text)
-    return answer["stacks"], answer["waits_only_for"]

@@ -152,17 +152,14 @@ def _wheels(hosts: Sequence[HostFacts]) -> list[Finding]:
         for name, digest in known.wheels.items():
             if digest:
                 groups.setdefault((name, known.own.get(name, ""), known.platform), {})[host.name] = digest
-    return [
-        _differing_wheels(name, version, hosts_of)
-        for (name, version, _), digests in groups.items()
-        if len(hosts_of := _groups(digests)) > 1
-    ]
-
-
-def _differing_wheels(name: str, version: str, hosts_of: Mapping[str, Sequence[str]]) -> Finding:
-    text = "; ".join(f"build {digest} on {_list(names)}" for digest, names in hosts_of.items())
-    mend = f"Install one wheel on all hosts: python -m pip install --force-reinstall --no-deps {name}-{version}-*.whl"
-    return fail(name, f"the hosts have different wheels of {version}: {text}", mend)
+    found = []
+    for (name, version, _), digests in groups.items():
+        text = "; ".join(f"build {digest} on {_list(names)}" for digest, names in _groups(digests).items())
+        mend = f"python -m pip install --force-reinstall --no-deps {name}-{version}-*.whl"
+        if len({*digests.values()}) > 1:
+            text = f"the hosts have different wheels of {version}: {text}"
+            found.append(fail(name, text, f"Install one wheel on all hosts: {mend}"))
+    return found
 
 
 def _clocks(hosts: Sequence[HostFacts]) -> list[Finding]:

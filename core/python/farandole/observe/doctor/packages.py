@@ -77,7 +77,7 @@ def _is_importable(module: str) -> bool:
 
 def judge(facts: Facts) -> list[Finding]:
     """The installed packages -> findings."""
-    found = [_numpy(facts)]
+    found = [ok("numpy", facts.numpy or "not installed; only farandole.numpy needs it")]
     found += [_judge_framework(name, version, facts) for name, version in facts.frameworks.items()]
     if not facts.frameworks:
         found.append(ok("frameworks", "none of PyTorch, TensorFlow and MXNet is installed; farandole.numpy needs none"))
@@ -85,10 +85,6 @@ def judge(facts: Facts) -> list[Finding]:
     if not facts.plugins:
         found.append(ok("plugins", "none is installed"))
     return found
-
-
-def _numpy(facts: Facts) -> Finding:
-    return ok("numpy", facts.numpy or "not installed; only farandole.numpy needs it")
 
 
 def _judge_framework(name: str, version: str, facts: Facts) -> Finding:

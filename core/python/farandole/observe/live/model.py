@@ -106,7 +106,7 @@ class Model:
             for operation in recording.operations
             if operation.ended_ns is not None and (operation.number > former.last or operation.number in former.pending)
         ]
-        shown = heapq.nlargest(most, new, key=_took_ns)
+        shown = heapq.nlargest(most, new, key=lambda each: (each.ended_ns or 0) - each.submitted_ns)
         last = rank.last.number if rank.last is not None else former.last
         self._former[process] = _Former(ended, last, pending)
         count = ended - former.ended if known else len(new)
@@ -148,7 +148,3 @@ def verdict(ranks: Sequence[Rank], arrivals: Arrivals, now_ns: int) -> Diagnosis
         return found
     sentence = f"all other ranks wait for rank {slowest} for {share:.0%} of the time: it comes last to operations"
     return replace(found, sentence=sentence, culprits=(slowest,))
-
-
-def _took_ns(operation: Operation) -> int:
-    return (operation.ended_ns or 0) - operation.submitted_ns

@@ -95,7 +95,8 @@ def _names(analysis: Analysis) -> str:
 def _notes(analysis: Analysis) -> str:
     notes = ["Operations that overlap with computation count as data, though they may cost nothing."]
     if len(analysis.epochs) > 1:
-        notes.append(f"The job went on with other ranks: {_membership(analysis.epochs)}. {_NUMBERS}")
+        members = "; then ".join(", ".join(map(str, ranks)) for ranks in analysis.epochs)
+        notes.append(f"The job went on with other ranks: {members}. {_NUMBERS}")
     if analysis.compared < 0.99:
         share = percent(1 - analysis.compared)
         notes.append(
@@ -104,10 +105,6 @@ def _notes(analysis: Analysis) -> str:
     if analysis.unended:
         notes.append(f"{analysis.unended} operations have no end.")
     return f'<p class="faint">{escape(" ".join(notes))}</p>'
-
-
-def _membership(epochs: Sequence[Sequence[int]]) -> str:
-    return "; then ".join(", ".join(map(str, ranks)) for ranks in epochs)
 
 
 def percent(share: float) -> str:
