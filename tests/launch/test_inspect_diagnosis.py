@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from farandole.observe import show, stacks
+from farandole.observe import inspect, stacks
 from farandole.observe.diagnosis import Kind, Rank, diagnose
 from farandole.observe.processes import Activity, Look, activity
 from farandole.observe.records import State
@@ -175,7 +175,7 @@ ANSWER = """[{"thread_name": "MainThread", "thread_id": 1, "active": true, "owns
 def test_text_and_json_tell_the_sentence_first() -> None:
     ranks = [rank(0, FORMER, GRAD), rank(1, FORMER)]
     found = diagnose(ranks, NOW_NS)
-    text = show.as_text("ab12", found, ranks, {0: "py-spy cannot look", 1: stacks.threads(ANSWER)}, NOW_NS)
+    text = inspect.as_text("ab12", found, ranks, {0: "py-spy cannot look", 1: stacks.threads(ANSWER)}, NOW_NS)
     assert text.startswith("rank 1 (pid 101) has not called")
     for line in (
         "job ab12: 2 of 3 ranks on this host",
@@ -185,7 +185,7 @@ def test_text_and_json_tell_the_sentence_first() -> None:
         "    train.py:4 load",
     ):
         assert line in text.splitlines()
-    document = json.loads(show.as_json("ab12", found, ranks, {1: stacks.threads(ANSWER)}, NOW_NS))
+    document = json.loads(inspect.as_json_text("ab12", found, ranks, {1: stacks.threads(ANSWER)}, NOW_NS))
     assert document["sentence"] == found.sentence and document["culprits"] == [1]
     assert document["ranks"][0]["operations"][-1]["submitted_s_ago"] == 5.0
     assert document["ranks"][1]["stacks"][0]["frames"] == ["train.py:4 load"]

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from farandole.observe.diagnosis import Rank
 from farandole.observe.live.figures import figures
-from farandole.observe.live.history import History
 from farandole.observe.live.metrics import arrivals_of_ranks, as_text
 from farandole.observe.live.model import MOST_OPERATIONS, Model, verdict
+from farandole.observe.live.server import History
 from farandole.observe.processes import Activity
 from farandole.observe.records import Link
 from farandole.observe.tails import Seen

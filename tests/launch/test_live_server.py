@@ -14,9 +14,8 @@ from farandole.launch.plan import _served
 from farandole.launch.spec import JobSpec
 from farandole.observe.live import server as live
 from farandole.observe.live.command import Live, Wanted
-from farandole.observe.live.history import History
 from farandole.observe.live.metrics import CONTENT_TYPE
-from farandole.observe.live.server import Content, Server, page
+from farandole.observe.live.server import Content, History, Server, page
 from farandole.observe.tails import Tails
 
 HISTORY = History()

@@ -14,9 +14,8 @@ from pathlib import Path
 import chromium
 import pytest
 from farandole.observe.diagnosis import Rank
-from farandole.observe.live.history import History
 from farandole.observe.live.model import Model
-from farandole.observe.live.server import Server, page
+from farandole.observe.live.server import History, Server, page
 from farandole.observe.processes import Activity
 from farandole.observe.records import Link, Operation, Recording, State
 from farandole.observe.report import report

@@ -9,7 +9,7 @@ import farandole.numpy as fnp
 import numpy as np
 import pytest
 from farandole import MismatchError
-from farandole._api.meetings import meet
+from farandole._keras.agreement import meet
 from farandole.testing import spawn
 
 pytestmark = pytest.mark.timeout(120)

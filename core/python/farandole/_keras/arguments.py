@@ -14,18 +14,6 @@ Variable = Any
 Groups = int | Sequence[Sequence[Variable]]
 Made = TypeVar("Made")  # a distributed tape or optimizer
 
-_OF_OPTIMIZERS = {
-    "average_aggregated_gradients",
-    "backward_passes_per_step",
-    "gradient_predivide_factor",
-    "groups",
-    "num_groups",
-    "op",
-    "process_set",
-    "scale_local_gradients",
-    "sparse_as_dense",
-}
-
 
 def check_op(op: ReduceOp) -> ReduceOp:
     """The reduction. Raises ValueError for one that Keras's optimizers cannot be given."""
@@ -50,11 +38,6 @@ def variables_of(layers: Any) -> list[Variable]:
         if not hasattr(each, "trainable_weights"):
             raise ValueError(f"local_layers must be layers of Keras, not {type(each).__name__}")
     return [weight for layer in listed for weight in layer.trainable_weights]
-
-
-def take_optimizer_options(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of `load_model` that are for `DistributedOptimizer`; they are taken out of the others."""
-    return {key: options.pop(key) for key in list(options) if key in _OF_OPTIMIZERS}
 
 
 def with_local_layers(

@@ -115,3 +115,14 @@ class Framework(Arrays, Protocol[Tensor, Model_co]):
 
     def compiler(self) -> str:
         """Names the compiler of a model's training step that cannot contain our operations; "" if there is none."""
+
+
+class Named:
+    """An object whose methods are functions of a plugin's module; pickled by its name there, as functions are."""
+
+    def __init__(self, module: str, name: str) -> None:
+        """It is the global variable `name` of `module`."""
+        self.__module__, self._name = module, name
+
+    def __reduce__(self) -> str:
+        return self._name

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from inspect import signature
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from farandole._api.errors import ArgumentError
 from farandole._api.ops import Average, ReduceOp
 from farandole._api.process_sets import ProcessSet
-from farandole._keras.arguments import Groups, check_op, chosen_groups, take_optimizer_options, with_local_layers
-from farandole._keras.exchange import ExchangeOptions, Framework
-from farandole._keras.named import Named
+from farandole._keras.arguments import Groups, check_op, chosen_groups, with_local_layers
+from farandole._keras.exchange import ExchangeOptions, Framework, Named
 from farandole._keras.optimizer import distribute, is_distributed
 from farandole._training.compression import Compressor
 
@@ -19,6 +19,7 @@ Optimizer = TypeVar("Optimizer")
 Tensor = TypeVar("Tensor")
 Model = TypeVar("Model")
 
+_NOT_OF_LOADING = {"optimizer", "name", "device_dense", "device_sparse", "compression"}  # of its arguments
 _EXAMPLE_OF_PARTIAL = """
     >>> model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
     >>> plain, layers = keras.optimizers.SGD(0.5), model.layers
@@ -173,7 +174,8 @@ class Training(Named, Generic[Tensor, Model]):
             >>> hasattr(loaded.optimizer, "register_local_var")  # as distributed optimizers have
             True
         """
-        ours = take_optimizer_options(options)
+        known = signature(self.DistributedOptimizer).parameters.keys() - _NOT_OF_LOADING
+        ours = {key: options.pop(key) for key in known & options.keys()}
         objects = {each.__name__: each for each in custom_optimizers or ()}
         model = self._framework.keras.models.load_model(
             filepath, custom_objects={**objects, **(custom_objects or {})}, **options

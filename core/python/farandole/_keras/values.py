@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from farandole._api.ops import Average, ReduceOp
-from farandole._keras.exchange import Framework
-from farandole._keras.named import Named
+from farandole._keras.exchange import Framework, Named
 from farandole._training.compression import Compressor
 
 if TYPE_CHECKING:

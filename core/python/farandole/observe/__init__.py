@@ -7,7 +7,7 @@ Its sources are flight recorders, /proc and timelines:
     processes, tails    what /proc says of a rank; recorders and /proc again and again
     diagnosis           ranks at one moment -> who holds the job up; pure
     step_times, stragglers, slow_links, snapshot, watch     the launcher's watch over a job that runs
-    inspect, show, stacks                                   `farandole inspect`
+    inspect, stacks                                         `farandole inspect`
     live                the page in the browser, metrics, and scalars for TensorBoard
     timeline, report    traces: merged, and analysed
     waits               who waits for whom, and how long steps take, for live and report; pure

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 
-from farandole.observe import diagnosis, jobs, processes, show, stacks
-from farandole.observe.records import Wanted
+from farandole.observe import jobs, processes, stacks
+from farandole.observe.diagnosis import Diagnosis, Rank, diagnose
+from farandole.observe.records import Operation, Wanted
 
 _MOST_STACKS = 16  # ranks of which stacks are shown; the culprits' come first
 _AT_ONCE = 4
 _MOST_EPOCHS = 3  # that an elastic job may begin during the look
 _WANTED = Wanted(most=512)  # operations of a rank, beside those in flight
+_MOST_PENDING = 3  # operations in flight, of a rank in the text
+_MOST_RECENT = 16  # operations of a rank in the JSON
+
+Stacks = Mapping[int, "list[stacks.Thread] | str"]  # by rank; a text says why there are none
 
 
 def inspect(
@@ -27,17 +34,15 @@ def inspect(
     """The text to print, and a hint about what is missing. Raises InspectionError."""
     job = jobs.choose(jobs.find(base), wanted)
     ranks, now_ns = _examine(base, job, sleep)
-    found = diagnosis.diagnose(ranks, now_ns)
+    found = diagnose(ranks, now_ns)
     py_spy = stacks.program() if with_stacks else None
     of_ranks = _stacks(ranks, found, py_spy, native) if py_spy else {}
-    form = show.as_json if as_json else show.as_text
+    form = as_json_text if as_json else as_text
     lacks_stacks = with_stacks and not py_spy and any(rank.activity is not processes.Activity.GONE for rank in ranks)
     return form(job.run, found, ranks, of_ranks, now_ns), stacks.HINT if lacks_stacks else ""
 
 
-def _examine(
-    base: Mapping[str, str], job: jobs.Job, sleep: Callable[[float], None]
-) -> tuple[list[diagnosis.Rank], int]:
+def _examine(base: Mapping[str, str], job: jobs.Job, sleep: Callable[[float], None]) -> tuple[list[Rank], int]:
     """The ranks with what their processes do, and the time at which their files began to be read.
 
     Their files are read last, one right after the other: what the ranks do meanwhile would look like a difference
@@ -51,19 +56,96 @@ def _examine(
         now_ns, former = time.monotonic_ns(), job
         job = jobs.choose(jobs.find(base, job.run, _WANTED), job.run)
         ranks = [
-            diagnosis.Rank(each, processes.activity(before[each.pid], after[each.pid]))
+            Rank(each, processes.activity(before[each.pid], after[each.pid]))
             for each in job.recordings
             if each.pid in before
         ]
         if ranks and job.epoch == former.epoch:  # else these ranks are of two epochs
             break
-    return ranks or list(map(diagnosis.Rank, job.recordings)), now_ns
+    return ranks or list(map(Rank, job.recordings)), now_ns
 
 
-def _stacks(ranks: list[diagnosis.Rank], found: diagnosis.Diagnosis, py_spy: str, native: bool) -> show.Stacks:
+def _stacks(ranks: list[Rank], found: Diagnosis, py_spy: str, native: bool) -> Stacks:
     """Of the culprits first, then of others, as many as one can read."""
     alive = [rank for rank in ranks if rank.activity is not processes.Activity.GONE]
     chosen = sorted(alive, key=lambda rank: (rank.number not in found.culprits, rank.number))[:_MOST_STACKS]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = pool.map(lambda rank: stacks.of(rank.recording.pid, py_spy, native), chosen)
         return {rank.number: answer for rank, answer in zip(chosen, answers, strict=True)}
+
+
+# ---- what is printed; pure
+
+
+def as_text(run: str, told: Diagnosis, ranks: Sequence[Rank], found: Stacks, now_ns: int) -> str:
+    """The sentence, then each rank with what it is in and its stacks."""
+    size = ranks[0].recording.size
+    lines = [f"{told.sentence}.", "", f"job {run}: {len(ranks)} of {size} ranks on this host"]
+    for rank in ranks:
+        lines += ["", *_of_rank(rank, now_ns)]
+        threads = found.get(rank.number)
+        if threads:
+            lines += ["  " + line for line in ([threads] if isinstance(threads, str) else stacks.lines(threads))]
+    return "\n".join(lines)
+
+
+def _of_rank(rank: Rank, now_ns: int) -> list[str]:
+    recording = rank.recording
+    does = f": {rank.activity.value}" if rank.activity.value else ""
+    lines = [f"rank {rank.number} (pid {recording.pid}, {recording.begun} operations){does}"]
+    pending = rank.pending
+    for operation in pending[:_MOST_PENDING]:
+        lines.append(f"  in {_line(operation)} for {(now_ns - operation.submitted_ns) / 1e9:.1f} s")
+    if len(pending) > _MOST_PENDING:
+        lines.append(f"  and in {len(pending) - _MOST_PENDING} more")
+    if not pending and rank.last is not None and rank.last.ended_ns is not None:
+        lines.append(f"  after {_line(rank.last)}, which ended {(now_ns - rank.last.ended_ns) / 1e9:.1f} s ago")
+    if recording.reason:
+        lines.append(f"  ended: {recording.reason}")
+    return lines
+
+
+def _line(operation: Operation) -> str:
+    of = f", {operation.dtype} {operation.shapes}" if operation.shapes else ""
+    return f"{operation.title}{operation.place}{of}"
+
+
+def as_json_text(run: str, told: Diagnosis, ranks: Sequence[Rank], found: Stacks, now_ns: int) -> str:
+    """The same for programs. Times are seconds before now."""
+    document = {
+        "job": run,
+        "size": ranks[0].recording.size,
+        "kind": told.kind.value,
+        "sentence": told.sentence,
+        "culprits": list(told.culprits),
+        "waiting": list(told.waiting),
+        "waited_s": round(told.waited_s, 3),
+        "ranks": [_rank(rank, found.get(rank.number), now_ns) for rank in ranks],
+    }
+    return json.dumps(document, indent=2)
+
+
+def _rank(rank: Rank, threads: list[stacks.Thread] | str | None, now_ns: int) -> dict[str, object]:
+    recording = rank.recording
+    recent = recording.operations[-_MOST_RECENT:]
+    pending = [operation for operation in rank.pending if operation not in recent]
+    return {
+        "rank": rank.number,
+        "pid": recording.pid,
+        "state": recording.state.name.lower(),
+        "activity": rank.activity.name.lower(),
+        "begun": recording.begun,
+        "lost": recording.lost,
+        "reason": recording.reason,
+        "operations": [_operation(operation, now_ns) for operation in [*pending, *recent]],
+        "stacks": [asdict(thread) for thread in threads] if isinstance(threads, list) else [],
+        "no_stacks": threads if isinstance(threads, str) else "",
+    }
+
+
+def _operation(operation: Operation, now_ns: int) -> dict[str, object]:
+    fields = asdict(operation)
+    for name in ("submitted", "agreed", "started", "ended"):
+        at_ns = fields.pop(f"{name}_ns")
+        fields[f"{name}_s_ago"] = None if at_ns is None else round((now_ns - at_ns) / 1e9, 6)
+    return fields

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from farandole._runtime.diagnosis import deadlocks, stacks
 from farandole._runtime.diagnosis.delays import Delays
@@ -15,33 +15,11 @@ _LOOK_AGAIN_S = 1.0
 _SAME_STACKS_S = 0.5  # many ranks may ask at once, so stacks are reused for this long
 
 
-class Core(Protocol):
-    """The functions of the core that are used here; `_core.pyi` documents them."""
-
-    def ask_ranks(self, ranks: list[int]) -> None:
-        """Ask these ranks where they are."""
-
-    def reply(self, asker: int, text: str) -> None:
-        """Answer a question."""
-
-    def end_world(self, is_deadlock: bool, culprit: int, why: str, entered: int) -> None:
-        """End the job."""
-
-    def only_waits(self) -> tuple[int, Mapping[int, tuple[str, str]]] | None:
-        """Return Report.entered, and by thread the title and call of the operation that it only waits for."""
-
-    def title_of_rank(self, rank: int) -> str:
-        """Return the rank's name in messages."""
-
-    def warn(self, text: str) -> None:
-        """Write a warning."""
-
-
 class Diagnosis:
-    """Thread safety: one thread."""
+    """Thread safety: one thread. `core`: as in `_core.pyi`, or what stands for it in a test."""
 
     def __init__(
-        self, rank: int, core: Core, clock: Callable[[], float], look: Callable[[], str] = stacks.of_this_process
+        self, rank: int, core: Any, clock: Callable[[], float], look: Callable[[], str] = stacks.of_this_process
     ) -> None:
         self._core, self._clock, self._look = core, clock, look
         self._sentences = Sentences(rank, core.title_of_rank)

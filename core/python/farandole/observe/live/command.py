@@ -23,10 +23,9 @@ from farandole.launch.messages import shown
 from farandole.launch.shared_options import print_error
 from farandole.launch.spec import Metrics, SpecError
 from farandole.observe import jobs, processes
-from farandole.observe.live.history import History
 from farandole.observe.live.metrics import CONTENT_TYPE, as_text
 from farandole.observe.live.model import Model
-from farandole.observe.live.server import ADDRESS, Content, Server, page
+from farandole.observe.live.server import ADDRESS, Content, History, Server, page
 from farandole.observe.tails import Seen, Tails, descends, pause_s
 
 _EVERY_S = 0.5
