@@ -206,7 +206,7 @@ FAULTS = [
         path="core/src/engine/operations.h",
         before="    waiting.Notify();\n",
         after="",
-        found_by="cpp EndsWhenAnotherThreadShutsDown",
+        found_by="cpp WakesASleepingThreadWhileAnotherGoesOnDriving",
     ),
     Fault(
         name="a rank reduces its share again after it has waited for the others",

@@ -441,6 +441,26 @@ TEST_P(SmallCallTest, EndsWhenAnotherThreadShutsDown) {
   });
 }
 
+// One thread of a rank drives the operations of all its threads, and may do so for longer than another one waits.
+TEST_P(SmallCallTest, WakesASleepingThreadWhileAnotherGoesOnDriving) {
+  std::atomic<bool> is_over{false};
+  Run([&is_over](Engine& engine) {
+    if (engine.rank() == 0) {
+      std::thread driver([&engine] { Introduce(engine, "late"); });
+      std::this_thread::sleep_for(milliseconds(50));
+      Introduce(engine, "soon");
+      is_over = true;
+      return driver.join();
+    }
+    std::this_thread::sleep_for(milliseconds(150));  // rank 0's second thread has stopped polling
+    Introduce(engine, "soon");
+    const TimePoint limit = Now() + std::chrono::seconds(10);
+    while (!is_over && Now() < limit) std::this_thread::sleep_for(milliseconds(1));
+    EXPECT_TRUE(is_over);
+    Introduce(engine, "late");
+  });
+}
+
 // A driver may have looked at a large operation before its call was over. The next call reuses the operation.
 TEST(SpareOperationTest, DoesNotKeepTheWaitOfTheCallBefore) {
   auto values = Values<float>(0, 4);
