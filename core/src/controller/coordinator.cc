@@ -37,7 +37,7 @@ bool Coordinator::Read(int from, const Bytes& message, std::vector<Outgoing>* ou
   if (const auto joined = ReadAs<Joined>(message, MessageKind::kJoin)) return OnJoin(from, *joined, out);
   if (const auto question = ReadAs<Asked>(message)) return OnQuestion(from, *question, message, out);
   if (const auto answer = ReadAs<Answered>(message)) return OnAnswer(from, *answer, message, out);
-  if (ReadAs<IdMessage>(message, MessageKind::kLeave)) return OnLeave(from, message, out);
+  if (const auto leave = ReadAs<Leave>(message)) return leave->rank == from && OnLeave(from, message, out);
   if (ReadAs<Aborted>(message)) return OnAbort(from, message, out);
   return false;
 }
@@ -46,7 +46,6 @@ bool Coordinator::Read(int from, const Bytes& message, std::vector<Outgoing>* ou
 // ready before. When rank 0 leaves, it tells each of their ranks, since its connections end, and a leader may be slow
 // to write to the log.
 bool Coordinator::OnLeave(int from, const Bytes& message, std::vector<Outgoing>* out) {
-  if (ReadAs<IdMessage>(message, MessageKind::kLeave)->id != from) return false;
   Flush(out);
   for (const auto& node : leaders_.world().nodes) {
     if (leaders_.NodeOf(from) == leaders_.NodeOf(node[0])) continue;

@@ -17,7 +17,7 @@ void LogReader::Read(NegotiationEvents* events) {
 // Returns false if the entry must be read again later: its ASSIGN has not arrived.
 bool LogReader::Consume(const LogEntry& entry, NegotiationEvents* events) {
   if (entry.kind == LogKind::kLeft) {
-    events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kLeft, entry.id));
+    events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kLeft, entry.rank()));
     return true;
   }
   if (entry.kind == LogKind::kJoinEnd) {
@@ -147,7 +147,7 @@ bool LogReader::ReleaseFinished(NegotiationEvents* events) {
 void LogReader::AddLeaving(std::set<int>* leaving) const {
   uint64_t position = head_;
   while (const std::optional<LogEntry> entry = memory_.log.Read(position++)) {
-    if (entry->kind == LogKind::kLeft) leaving->insert(entry->id);
+    if (entry->kind == LogKind::kLeft) leaving->insert(entry->rank());
   }
 }
 

@@ -251,7 +251,14 @@ struct Joined {
   FRD_FIELDS(rank, sequence_numbers)
 };
 
-// STUCK, EVICT, LEAVE (the rank)
+struct Leave {
+  static constexpr MessageKind kKind = MessageKind::kLeave;
+  int32_t rank = 0;
+
+  FRD_FIELDS(rank)
+};
+
+// STUCK, EVICT
 struct IdMessage {
   int32_t id = 0;
 

@@ -223,7 +223,7 @@ bool Negotiation::Dispatch(const Bytes& message, NegotiationEvents* events) {
   if (const auto log = ReadAs<LogItems>(message)) return leader_.OnLog(*log);
   if (const auto failure = ReadAs<Failure>(message)) return OnError(*failure, events);
   if (const auto evict = ReadAs<IdMessage>(message, MessageKind::kEvict)) return leader_.OnEvict(evict->id);
-  if (const auto left = ReadAs<IdMessage>(message, MessageKind::kLeave)) return OnLeave(left->id);
+  if (const auto leave = ReadAs<Leave>(message)) return OnLeave(leave->rank);
   if (auto result = ReadAs<Joined>(message, MessageKind::kJoinEnd)) return OnJoinEnd(std::move(*result));
   if (const auto question = ReadAs<Asked>(message)) return OnQuestion(*question, events);
   if (auto answer = ReadAs<Answered>(message)) return OnAnswer(std::move(*answer), events);
@@ -289,7 +289,7 @@ bool Negotiation::OnJoinEnd(Joined result) {
 
 bool Negotiation::OnLeave(int rank) {
   if (rank < 0 || rank >= node_.world().size()) return false;
-  if (leader_.is_leader()) leader_.Append({LogKind::kLeft, rank, 0, 0});
+  if (leader_.is_leader()) leader_.Append(LogEntry::Left(rank));
   coordinator_leaves_ = coordinator_leaves_ || rank == kCoordinatorRank;
   return leader_.is_leader() || rank == kCoordinatorRank;
 }
@@ -320,10 +320,10 @@ bool Negotiation::OnAbort(const Aborted& aborted, NegotiationEvents* events) con
 
 // ---- leaving and reporting
 
-bool Negotiation::LogLeaving() { return memory_.log.TryAppend({LogKind::kLeft, node_.rank(), 0, 0}); }
+bool Negotiation::LogLeaving() { return memory_.log.TryAppend(LogEntry::Left(node_.rank())); }
 
 void Negotiation::SendLeaving() {
-  if (!node_.one_node()) outbox_.Send(MessageKind::kLeave, node_.rank());
+  if (!node_.one_node()) outbox_.Send(Encode(Leave{node_.rank()}));
 }
 
 std::set<int> Negotiation::Leaving() const {
@@ -332,7 +332,7 @@ std::set<int> Negotiation::Leaving() const {
   leader_.AddLeaving(&leaving);
   if (coordinator_leaves_) leaving.insert(kCoordinatorRank);
   for (const Bytes& message : waiting_) {
-    if (const auto left = ReadAs<IdMessage>(message, MessageKind::kLeave)) leaving.insert(left->id);
+    if (const auto leave = ReadAs<Leave>(message)) leaving.insert(leave->rank);
   }
   return leaving;
 }

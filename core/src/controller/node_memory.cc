@@ -30,7 +30,8 @@ std::optional<uint64_t> PayloadAt(uint64_t position, uint64_t word) {
   return word & kPayloadMask;
 }
 
-// set (20 bits) | id (12) | uses (8) | kind (4)
+// set, or rank (20 bits) | id (12) | uses (8) | kind (4)
+static_assert(kMaxWorldSize - 1 <= kMaxSetId);
 uint64_t Pack(const LogEntry& entry) {
   return static_cast<uint64_t>(entry.set) << 24 | static_cast<uint64_t>(entry.id) << 12 |
          static_cast<uint64_t>(entry.uses) << 4 | static_cast<uint64_t>(entry.kind);
@@ -199,7 +200,7 @@ bool LogQueue::AppendWaiting() {
 
 void LogQueue::AddLeaving(std::set<int>* leaving) const {
   for (const LogEntry& entry : waiting_) {
-    if (entry.kind == LogKind::kLeft) leaving->insert(entry.id);
+    if (entry.kind == LogKind::kLeft) leaving->insert(entry.rank());
   }
 }
 

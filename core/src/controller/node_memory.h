@@ -105,9 +105,12 @@ class ArrivalCounters {
 
 struct LogEntry {
   LogKind kind = LogKind::kReady;
-  int id = 0;        // kLeft: the rank
+  int id = 0;
   uint8_t uses = 0;  // kEvicted: the last use that was completed, modulo 256
-  int set = 0;
+  int set = 0;       // kLeft: the rank, since there may be more ranks than ids
+
+  static LogEntry Left(int rank) { return {LogKind::kLeft, 0, 0, rank}; }
+  int rank() const { return set; }  // of kLeft
 };
 
 // Tells all members in one order what comes next.

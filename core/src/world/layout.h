@@ -17,6 +17,8 @@
 
 namespace farandole {
 
+inline constexpr int kMaxWorldSize = 1 << 20;  // a word of the log has 20 bits for a rank
+
 struct Layout {
   std::vector<std::vector<int>> nodes;  // ordered by lowest rank, ranks ascending
   std::vector<int> node_of;             // by rank

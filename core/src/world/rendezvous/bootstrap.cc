@@ -353,6 +353,8 @@ void Start::MoveInto(World* world) {
 }  // namespace
 
 Status Bootstrap(const WorldSpec& spec, Deadline deadline, std::unique_ptr<World>* result, std::vector<int>* culprits) {
+  if (spec.size > kMaxWorldSize)
+    return Invalid("a job can have no more than ", kMaxWorldSize, " ranks, and this one has ", spec.size);
   FRD_RETURN_IF_ERROR(ProvideDescriptors(spec.size));
   Start start(spec, deadline);
   const Status status = start.Run();

@@ -95,8 +95,8 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     all.push_back(
         Encode(LogItems{{{ready, id, description.signature.set, 1, counts}, {LogKind::kEndOfBatch, 0, 0, 0, {}}}}));
     all.push_back(Encode(LogItems{{{LogKind::kEvicted, id, description.signature.set, 1, {}}}}));
-    for (auto kind : {MessageKind::kStuck, MessageKind::kLeave, MessageKind::kEvict})
-      all.push_back(EncodeIdMessage(kind, id));
+    all.push_back(Encode(Leave{id}));
+    for (auto kind : {MessageKind::kStuck, MessageKind::kEvict}) all.push_back(EncodeIdMessage(kind, id));
   }
   return all;
 }
@@ -373,6 +373,34 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   EXPECT_EQ(events[0].items[0].new_set, 1);
   EXPECT_EQ(events[1].kind, Negotiation::Event::kAbort);
   EXPECT_FALSE(assigned(2, InSet(1 << 20))) << "no such future";
+}
+
+// A job may have more ranks than ids.
+TEST(LargeWorldTest, ARankAboveTheIdsLeavesUnderItsOwnNumber) {
+  constexpr int kLeaver = kMaxIds + 5;
+  std::vector<std::string> machines;
+  for (int rank = 0; rank <= kLeaver; ++rank) machines.push_back(std::to_string(rank / 2));
+  const Layout layout = LayoutOf(machines);
+  Pages there(NodeMemory::BytesFor(2)), here(NodeMemory::BytesFor(2));
+  Negotiation leaver(layout, kLeaver, there.data()), beside(layout, kLeaver - 1, there.data());
+  ASSERT_TRUE(leaver.LogLeaving());
+  leaver.SendLeaving();
+  const auto left = [](Negotiation* negotiation) {
+    std::vector<Negotiation::Event> events;
+    while (negotiation->Advance(&events)) continue;
+    return events.size() == 1 && events[0].kind == Negotiation::Event::kLeft ? events[0].rank : -1;
+  };
+  EXPECT_EQ(beside.Leaving(), std::set<int>{kLeaver});
+  EXPECT_EQ(left(&beside), kLeaver);
+  Coordinator coordinator(layout);
+  std::vector<Outgoing> out;
+  for (const Bytes& message : leaver.outbox().Take()) ASSERT_TRUE(coordinator.OnMessage(kLeaver, message, &out).ok());
+  ASSERT_FALSE(out.empty());
+  ASSERT_EQ(out[0].rank, 0);
+  Negotiation leader(layout, 0, here.data());
+  std::vector<Negotiation::Event> events;
+  ASSERT_TRUE(leader.OnMessage(out[0].message, &events).ok());
+  EXPECT_EQ(left(&leader), kLeaver);
 }
 
 TEST(DecodeTest, ADescriptionOutOfRangeIsRefused) {

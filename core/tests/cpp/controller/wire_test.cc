@@ -59,7 +59,7 @@ template <typename T>
 class WireTest : public testing::Test {};
 
 using Structs =
-    testing::Types<TensorSpec, Signature, Description, Assignment, Failure, Aborted, Completion, Closing, Report,
+    testing::Types<TensorSpec, Signature, Description, Assignment, Failure, Aborted, Completion, Closing, Leave, Report,
                    LogItem, LogItems, Asked, Absence, Answered, Joined, IdMessage, RendezvousMessage, PeerInfo>;
 TYPED_TEST_SUITE(WireTest, Structs);
 

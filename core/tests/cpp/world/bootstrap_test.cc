@@ -104,6 +104,15 @@ TEST(BootstrapTest, OfTwoProcessesWithOneRankTheSecondIsTold) {
   EXPECT_TRUE(told) << statuses[1].message() << "\n" << statuses[2].message();
 }
 
+TEST(BootstrapTest, AWorldWithMoreRanksThanAWordOfTheLogCanHoldIsRefused) {
+  WorldSpec spec = SpecsOf(1, FreshEndpoint())[0];
+  spec.size = (1 << 20) + 1;
+  std::unique_ptr<World> world;
+  const Status status = Bootstrap(spec, After(std::chrono::milliseconds(100)), &world);
+  EXPECT_EQ(status.code(), Code::kInvalid);
+  EXPECT_NE(status.message().find("no more than 1048576 ranks"), std::string::npos) << status.message();
+}
+
 TEST(BootstrapTest, ADifferentSettingIsRefusedOnAllRanksWithBothValues) {
   std::vector<WorldSpec> specs = SpecsOf(3, FreshEndpoint());
   for (WorldSpec& spec : specs) spec.settings = {{"FARANDOLE_ORDER", "fixed"}};
