@@ -219,7 +219,7 @@ bool IdTable::OnCompleted(int from, Completion completion, std::vector<Outgoing>
   Id& id = ids_[static_cast<size_t>(number)];
   if (!id.IsInUse() || id.protocol == Protocol::kEarly || !leaders_.IsLeaderIn(from, *id.set)) return false;
   if (!AreCountsOf(id, leaders_.NodeOf(from), completion)) return false;
-  const uint64_t use = completion.use;
+  const uint64_t use = completion.use();
   if (!id.partial.Merge(std::move(completion))) {
     // These nodes disagreed before about unnamed operations. Their ranks describe the operation anew, and the
     // coordinator pairs them by sequence number.

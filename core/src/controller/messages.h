@@ -132,17 +132,16 @@ struct Aborted {
 // All ranks of some nodes have arrived at a use.
 struct Completion {
   int32_t id = 0;
-  uint64_t use = 0;
   uint64_t generation = 0;                         // of all their members, see GenerationOf
   std::map<int32_t, std::vector<int64_t>> counts;  // by node: of its members, in the order of their positions
 
-  FRD_FIELDS(id, use, generation, counts)
+  FRD_FIELDS(id, generation, counts)
   bool IsValid() const { return IsId(id); }
+  uint64_t use() const { return UseOf(generation); }
   // Returns false when the others mean a different operation.
   bool Merge(Completion other) {
     if (!counts.empty() && generation != other.generation) return false;
     id = other.id;
-    use = other.use;
     generation = other.generation;
     counts.merge(other.counts);
     return true;

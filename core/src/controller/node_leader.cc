@@ -137,7 +137,7 @@ void NodeLeader::AddCompleted(Report* report) {
     const uint64_t use = ++completes_sent_[static_cast<size_t>(*id)];
     // All members of the set in this node arrived with the same generation.
     const uint64_t generation = memory_.counters.LatestOf(node_.MembersIn(*names_[*id].set).front(), *id);
-    report->completed.push_back({*id, use, generation, {{node_.number(), CountsHere(*id, use)}}});
+    report->completed.push_back({*id, generation, {{node_.number(), CountsHere(*id, use)}}});
   }
 }
 

@@ -79,7 +79,7 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     const size_t each = description.signature.CountsPerRank(layout.size());
     const std::vector<int64_t> counts(each * static_cast<size_t>(layout.size()), 4);
     const LogKind ready = layout.node_count() == 1 ? LogKind::kReady : LogKind::kReadyInterNode;
-    const Completion completion{id, 1, 1, {{id % layout.node_count(), std::vector<int64_t>(each, 4)}}};
+    const Completion completion{id, 1, {{id % layout.node_count(), std::vector<int64_t>(each, 4)}}};
     all.push_back(Encode(MessageKind::kDescribe, description));
     all.push_back(Encode(Failure{description.signature.set, description.name, Code::kInvalid, "no"}));
     all.push_back(Encode(AssignmentOf(id, layout)));
@@ -451,7 +451,7 @@ TEST(DecodeTest, RangesBeyondThePoolAreRefused) {
 TEST(DecodeTest, OnlyAnIdInUseCanBeComplete) {
   Coordinator coordinator(CachedLayout({"a", "b"}));
   std::vector<Outgoing> out;
-  EXPECT_FALSE(coordinator.OnMessage(1, Encode(Report{{{7, 1, 1, {{1, {}}}}}, {}, {}}), &out).ok());
+  EXPECT_FALSE(coordinator.OnMessage(1, Encode(Report{{{7, 1, {{1, {}}}}}, {}, {}}), &out).ok());
   EXPECT_FALSE(coordinator.OnMessage(1, Encode(Report{{}, {{7, 1, 1, 1, 0, false}}, {}}), &out).ok());
   EXPECT_FALSE(coordinator.OnMessage(1, Encode(Report{{}, {}, {7}}), &out).ok());
 }

@@ -339,7 +339,7 @@ TEST(CoordinatorTest, AKnownOperationThatANodeHasNotComeToIsStalled) {
   std::vector<Outgoing> out;
   Describe(&coordinator, 3, InTheLog(), &out);
   EXPECT_TRUE(coordinator.Absences().empty());
-  ASSERT_TRUE(coordinator.OnMessage(0, ReportOf(Completion{0, 1, 1, {{0, {}}}}), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(0, ReportOf(Completion{0, 1, {{0, {}}}}), &out).ok());
   const auto stalled = coordinator.Absences();
   ASSERT_EQ(stalled.size(), 1u);
   EXPECT_EQ(stalled[0].title, "allreduce 'w'");
@@ -372,7 +372,7 @@ TEST(CoordinatorTest, WhoAsksForWhomItWaitsIsToldThoseThatHaveNotCome) {
   EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{1})) << "described";
   ASSERT_TRUE(coordinator.OnMessage(1, Encode(MessageKind::kDescribe, InTheLog()), &out).ok());
   EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{})) << "known, and nobody has come";
-  ASSERT_TRUE(coordinator.OnMessage(0, ReportOf(Completion{0, 1, 1, {{0, {}}}}), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(0, ReportOf(Completion{0, 1, {{0, {}}}}), &out).ok());
   EXPECT_EQ(ToldWhom(&coordinator), (std::vector<int64_t>{1, 2})) << "known, and a node has come";
 }
 
