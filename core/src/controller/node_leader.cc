@@ -132,7 +132,6 @@ bool NodeLeader::Advance() {
 
 void NodeLeader::AddCompleted(Report* report) {
   while (const std::optional<int> id = memory_.log.ReadCompleted(completed_head_)) {
-    if (!Tracks(*id)) return;  // ASSIGN is still to be read
     ++completed_head_;
     const uint64_t use = ++completes_sent_[static_cast<size_t>(*id)];
     // All members of the set in this node arrived with the same generation.
