@@ -46,11 +46,12 @@ WorkQueue::Outcome WorkQueue::Run(std::vector<Ended>* ended) {
     if (started.ok()) started = running_->Start(to_run);
     if (!started.ok()) return fail({started, world_->rank});
   }
-  const Status polled = running_->Poll(&outcome.moved, &outcome.finished);
+  bool finished = false;
+  const Status polled = running_->Poll(&outcome.moved, &finished);
   outcome.may_be_peer = !polled.ok();
   if (!polled.ok()) return fail({polled, world_->rank});
   if (outcome.moved) last_progress_ = Now();
-  if (!outcome.finished) return outcome;
+  if (!finished) return outcome;
   outcome.moved = true;
   running_ = nullptr;
   copies_.FreeSurplus();

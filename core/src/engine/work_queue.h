@@ -36,7 +36,6 @@ class WorkQueue {
   using Ended = HostCopies::Completed;  // an operation that is over, with its status
   struct Outcome {
     bool moved = false;
-    bool finished = false;  // the task is done
     std::optional<int> removed_set;
     std::optional<EpochEnd> end;  // the epoch cannot go on
     bool may_be_peer = false;     // another rank's end may be the cause of `end`, and is then to blame
