@@ -318,7 +318,7 @@ bool Operations::Poll(const OperationPtr& operation) {
   OperationPtr complete;
   {
     std::lock_guard<std::mutex> lock(mutex);
-    const int looks = operation->blocking ? LooksFor(*this, *operation) : 1;
+    const int looks = operation->awaited ? LooksFor(*this, *operation) : 1;
     if (negotiation.CanAdvance(admission)) complete = AdvanceSlots(this, admission.ticket, looks);
   }
   if (!complete) return operation->done();

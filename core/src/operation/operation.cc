@@ -260,7 +260,7 @@ void Operation::Borrow(const RequestView& asked, std::string_view name, int64_t 
   borrowed_name_ = name;
   sequence_number_ = sequence_number;
   one_ = ToSlotTensor(asked.tensors[0]);
-  blocking = true;
+  awaited = true;
   record = nullptr;
   submitted = TimePoint();
   stuck_reported = false;

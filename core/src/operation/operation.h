@@ -114,7 +114,6 @@ class Operation final : public DescribedOperation {
   Event event = nullptr;                // of host_copy; when done: see DoneFunction
   int backend = 0;                      // index of its backend (backends/table.h)
   Admission admission;                  // set by the submitting thread, under the lock of Operations
-  bool blocking = false;                // of a call that was borrowed: its thread does nothing but wait
   bool awaited = false;  // the caller waits for it next; if unnamed, callers wait for every operation of its name
   bool invited = false;  // this rank has joined: the other ranks' operation, which has no memory here
 
