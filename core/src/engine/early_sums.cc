@@ -198,8 +198,6 @@ const EarlySum* EarlySums::Find(Ticket ticket) const {
 }
 
 void EarlySums::Drop() {
-  for (const auto& sum : running_) sum->Drop();
-  if (!running_.empty()) running_.swap(dropped_);  // an epoch may end twice
   submitted_.clear();
   std::lock_guard<std::mutex> lock(operations_->mutex);
   operations_->early.clear();

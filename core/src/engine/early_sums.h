@@ -51,7 +51,8 @@ class EarlySums final : private MessageSink {
   void Forget(int set);  // a removed one, in which nothing is under way
   // True when the operation can still be completed, although these ranks arrive at nothing any more.
   bool MayComplete(const Operation& operation, const std::vector<int>& left) const;
-  void Drop();  // everything: the epoch is over
+  // The epoch is over. REQUIRES: every operation that has begun is cancelled.
+  void Drop();
   bool idle() const { return running_.empty(); }
   int count() const { return static_cast<int>(running_.size()); }
   // True when no operation here needs the poller.
@@ -93,7 +94,6 @@ class EarlySums final : private MessageSink {
   std::vector<OperationPtr> submitted_;  // empty between passes; kept for its memory
   Sums running_;
   std::map<int, Sums> idle_;  // by process set
-  Sums dropped_;              // the transport may still write to their memory until it is quiet
   bool is_woken_ = false;
   std::set<int> reported_closed_;
   std::vector<PeerEvent> events_;                   // of this pass
