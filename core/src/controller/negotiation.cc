@@ -46,9 +46,9 @@ Negotiation::Negotiation(const Layout& layout, int rank, std::byte* memory, cons
       names_(node_),
       in_flight_(memory_.counters, memory_.buffers, limits.one_phase_bytes),
       join_(node_, &outbox_),
-      leader_(node_, &memory_, &names_, &outbox_),
-      log_(&memory_, &names_, &in_flight_, &join_, &outbox_),
-      unlogged_(&memory_.log) {}
+      log_queue_(&memory_.log),
+      leader_(node_, &memory_, &log_queue_, &names_, &outbox_),
+      log_(&memory_, &names_, &in_flight_, &join_, &outbox_) {}
 
 Status Negotiation::Submit(const DescribedOperation& operation, Admission* admission) {
   SetNames* const names = names_.Names(operation.set());
@@ -143,13 +143,9 @@ void Negotiation::Redescribe(Ticket ticket) {
 }
 
 bool Negotiation::PublishComplete(const Admission& admission) {
-  if (admission.set->local()) return memory_.log.TryAppend({LogKind::kReady, admission.id, 0, admission.set->id});
+  if (admission.set->local()) return log_queue_.Append({LogKind::kReady, admission.id, 0, admission.set->id});
   memory_.log.PushCompleted(admission.id);
   return true;
-}
-
-void Negotiation::PublishCompleteLater(const Admission& admission) {
-  unlogged_.AppendLater({LogKind::kReady, admission.id, 0, admission.set->id});
 }
 
 void Negotiation::EndSmall(Ticket ticket) {
@@ -175,12 +171,12 @@ void Negotiation::EndEarly(Ticket ticket) {
 // ---- what others say
 
 bool Negotiation::HasNews() const {
-  return log_.HasNews() || !unlogged_.empty() || !waiting_.empty() || leader_.HasNews();
+  return log_.HasNews() || !log_queue_.empty() || !waiting_.empty() || leader_.HasNews();
 }
 
 bool Negotiation::Advance(NegotiationEvents* events) {
   bool moved = log_.ReleaseFinished(events);
-  if (unlogged_.AppendWaiting()) {
+  if (log_queue_.AppendWaiting()) {
     outbox_.Ring();
     moved = true;
   }
@@ -320,7 +316,7 @@ bool Negotiation::OnAbort(const Aborted& aborted, NegotiationEvents* events) con
 
 // ---- leaving and reporting
 
-bool Negotiation::LogLeaving() { return memory_.log.TryAppend(LogEntry::Left(node_.rank())); }
+bool Negotiation::LogLeaving() { return log_queue_.TryAppend(LogEntry::Left(node_.rank())); }
 
 void Negotiation::SendLeaving() {
   if (!node_.one_node()) outbox_.Send(Encode(Leave{node_.rank()}));
@@ -329,7 +325,7 @@ void Negotiation::SendLeaving() {
 std::set<int> Negotiation::Leaving() const {
   std::set<int> leaving;
   log_.AddLeaving(&leaving);
-  leader_.AddLeaving(&leaving);
+  log_queue_.AddLeaving(&leaving);
   if (coordinator_leaves_) leaving.insert(kCoordinatorRank);
   for (const Bytes& message : waiting_) {
     if (const auto leave = ReadAs<Leave>(message)) leaving.insert(leave->rank);

@@ -15,10 +15,10 @@
 //
 // State machines over a node's memory and messages, without threads or sockets; tests simulate them unchanged.
 //
-// Thread rule: one call at a time, under the lock of Operations, but for what needs no lock: PublishComplete,
-// CanAdvance, and has_small from any thread, HasNews from the holder of the ProgressLock. Lock order: ProgressLock,
-// then the lock of Operations. Submit, the copy into the buffer and Arrive are one step under the lock (invariant 3 of
-// name_table.h).
+// Thread rule: one call at a time, under the lock of Operations, but for what needs no lock: CanAdvance, HasFinished,
+// has_small and outbox().empty() from any thread, HasNews from the holder of the ProgressLock. Lock order:
+// ProgressLock, then the lock of Operations. Submit, the copy into the buffer and Arrive are one step under the lock
+// (invariant 3 of name_table.h).
 //
 // After a rank has joined, OnMessage invites it to every operation of the others; the engine takes part with zeros.
 #pragma once
@@ -85,11 +85,9 @@ class Negotiation {
   Arrived Arrive(const Admission& admission);
   // Call it after kEvicted.
   void Redescribe(Ticket ticket);
-  // Call it after kLast, unless the operation is early: the operation then runs in a batch. Returns false when the log
-  // is full.
+  // Call it after kLast, unless the operation is early: the operation then runs in a batch. Returns false if it has to
+  // wait for room in the log, until Advance finds some: this rank may be the slowest reader.
   bool PublishComplete(const Admission& admission);
-  // Call it after that: Advance tries again. Advance also reads the log, and this rank may be its slowest reader.
-  void PublishCompleteLater(const Admission& admission);
 
   // ---- small operations
   // True when this rank can go on: all have written their data or, once it has reduced its share, all have reduced
@@ -179,9 +177,9 @@ class Negotiation {
   NameTable names_;
   UsesInFlight in_flight_;
   JoinState join_;
+  LogQueue log_queue_;
   NodeLeader leader_;
   LogReader log_;
-  LogQueue unlogged_;                // this rank came last to these, and the log was full
   std::deque<Bytes> waiting_;        // the first of these messages is early
   uint32_t last_serial_ = 0;         // of the assignments that this rank has heard of
   bool coordinator_leaves_ = false;  // rank 0 has told this rank so in a message

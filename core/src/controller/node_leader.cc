@@ -50,7 +50,7 @@ bool NodeLeader::OnEvict(int id) {
 }
 
 void NodeLeader::Append(const LogEntry& entry) {
-  pending_.Append(entry);
+  log_.Append(entry);
   outbox_.Ring();
 }
 
@@ -110,7 +110,6 @@ bool NodeLeader::CanReport(const Closing& closing) const {
 // ---- what the coordinator is told
 
 bool NodeLeader::HasNews() const {
-  if (!pending_.empty()) return true;
   if (!is_leader()) return false;
   if (memory_.log.ReadCompleted(completed_head_).has_value()) return true;
   return std::any_of(closed_.begin(), closed_.end(), [this](const Closing& closing) { return CanReport(closing); }) ||
@@ -120,14 +119,12 @@ bool NodeLeader::HasNews() const {
 
 bool NodeLeader::Advance() {
   if (!is_leader()) return false;
-  const bool appended = pending_.AppendWaiting();
-  if (appended) outbox_.Ring();
   Report report;
   AddCompleted(&report);
   AddClosed(&report);
   AddFinished(&report);
   if (!report.empty()) outbox_.Send(Encode(report));
-  return appended || !report.empty();
+  return !report.empty();
 }
 
 void NodeLeader::AddCompleted(Report* report) {

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <set>
 #include <vector>
 
 #include "common/status.h"
@@ -15,15 +14,14 @@
 
 namespace farandole {
 
-// Owns how far the leader has reported the ids that it leads, and what waits for room in the log.
+// Owns how far the leader has reported the ids that it leads.
 //
-// The leader goes on reading while the log is full, since it may itself be the slowest reader: what does not fit waits.
 // Thread rule: the holder of the ProgressLock, under the lock of Operations; HasNews needs the ProgressLock alone. A
 // rank that does not lead owns nothing here, and refuses these messages.
 class NodeLeader {
  public:
-  NodeLeader(const NodeMembers& node, NodeMemory* memory, NameTable* names, Outbox* outbox)
-      : node_(node), memory_(*memory), names_(*names), outbox_(*outbox), pending_(&memory->log) {}
+  NodeLeader(const NodeMembers& node, NodeMemory* memory, LogQueue* log, NameTable* names, Outbox* outbox)
+      : node_(node), memory_(*memory), log_(*log), names_(*names), outbox_(*outbox) {}
 
   bool is_leader() const { return node_.is_leader(); }
 
@@ -39,8 +37,6 @@ class NodeLeader {
   bool OnEvict(int id);
 
   void Append(const LogEntry& entry);
-  // Adds the ranks that have left, as entries that wait for room in the log say.
-  void AddLeaving(std::set<int>* leaving) const { pending_.AddLeaving(leaving); }
 
  private:
   bool IsValid(const LogItem& item) const;
@@ -55,9 +51,9 @@ class NodeLeader {
 
   const NodeMembers& node_;
   NodeMemory& memory_;
+  LogQueue& log_;
   NameTable& names_;
   Outbox& outbox_;
-  LogQueue pending_;
   uint64_t completed_head_ = 0;                     // how far the completed ids are reported
   std::array<uint64_t, kMaxIds> completes_sent_{};  // by id: uses that are reported as completed
   std::vector<Closing> closed_;                     // to be reported

@@ -143,10 +143,9 @@ NodeLog::NodeLog(std::byte* memory, int member, int member_count, uint64_t entri
 bool NodeLog::TryAppend(const LogEntry& entry) {
   uint64_t position = log_->tail.load(std::memory_order_relaxed);
   do {
-    if (position - known_head_.load(std::memory_order_relaxed) < entries_) continue;
-    const uint64_t slowest = SlowestHead();
-    known_head_.store(slowest, std::memory_order_relaxed);
-    if (position - slowest >= entries_) return false;
+    if (position - known_head_ < entries_) continue;
+    known_head_ = SlowestHead();
+    if (position - known_head_ >= entries_) return false;
   } while (!log_->tail.compare_exchange_weak(position, position + 1));
   log_->Write(position, Pack(entry));
   return true;
@@ -182,13 +181,11 @@ std::optional<int> NodeLog::ReadCompleted(uint64_t position) const { return comp
 
 // ---- entries that wait
 
-void LogQueue::Append(const LogEntry& entry) {
-  if (!empty() || !log_.TryAppend(entry)) AppendLater(entry);
-}
-
-void LogQueue::AppendLater(const LogEntry& entry) {
+bool LogQueue::Append(const LogEntry& entry) {
+  if (TryAppend(entry)) return true;
   waiting_.push_back(entry);
   empty_ = false;
+  return false;
 }
 
 bool LogQueue::AppendWaiting() {

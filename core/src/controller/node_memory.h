@@ -156,18 +156,20 @@ class NodeLog {
   Ring* log_;
   Ring* batch_ends_;
   Ring* completed_;
-  std::atomic<uint64_t> known_head_{0};  // of the slowest reader, when last read
+  uint64_t known_head_ = 0;  // of the slowest reader, when last read
 };
 
-// Owns entries that wait for room in the log. Thread rule: one thread at a time, but empty() from any.
+// Appends this rank's entries in their order, and owns those that wait for room in the log. Thread rule: one thread at
+// a time, but empty() from any.
 class LogQueue {
  public:
   explicit LogQueue(NodeLog* log) : log_(*log) {}
 
   bool empty() const { return empty_; }
-  // Appends to the log, or behind the entries that wait.
-  void Append(const LogEntry& entry);
-  void AppendLater(const LogEntry& entry);
+  // Returns false, and does nothing, while there is no room.
+  bool TryAppend(const LogEntry& entry) { return empty() && log_.TryAppend(entry); }
+  // Appends to the log, or behind the entries that wait. Returns whether it is in the log.
+  bool Append(const LogEntry& entry);
   // Moves waiting entries into the log while there is room. Returns whether it moved any.
   bool AppendWaiting();
   // Adds the ranks that have left, as the waiting entries say.

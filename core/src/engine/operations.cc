@@ -152,16 +152,9 @@ bool CompletesAtOnce(const Operations& operations, const Operation& operation, c
   return true;
 }
 
-// ---- submission
-
-// The log is full if some rank does not read it. That may be this rank, so the driver must not block here.
-void AppendReady(Operations* operations, const Admission& admission) {
-  if (operations->negotiation.PublishComplete(admission)) return;
-  std::lock_guard<std::mutex> lock(operations->mutex);
-  operations->negotiation.PublishCompleteLater(admission);
-}
-
 }  // namespace
+
+// ---- submission
 
 // Submission, copy and arrival are one step under the lock, see negotiation.h. If this throws, either the operation has
 // not begun, or this rank has arrived and the epoch must end.
@@ -200,6 +193,7 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
         negotiation.Redescribe(admission.ticket);
       }
       last = arrived == Negotiation::Arrived::kLast && !admission.early;
+      if (last) negotiation.PublishComplete(admission);
       if (admission.early) {
         early.push_back(operation);
         has_early = wakes_driver = true;
@@ -209,7 +203,6 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
   }
   if (complete) CompleteOk(complete);
   if (rings_for_shares) RequestDoorbells();  // no thread waits for this operation, so none would do it later
-  if (last) AppendReady(this, admission);
   if (last) world->node->RingOthers();
   if ((last || wakes_driver) && !polling) world->node->RingSelf();
   return Status::Ok();

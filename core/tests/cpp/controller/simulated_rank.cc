@@ -279,10 +279,7 @@ void SimulatedJob::SendToOthers(int r, const Operation& operation) {
 bool SimulatedJob::AppendToLog(Rank* rank) {
   const size_t before = rank->to_append.size();
   while (!rank->to_append.empty()) {
-    if (!rank->negotiation.PublishComplete(rank->to_append.front())) {
-      was_log_full_ = true;
-      rank->negotiation.PublishCompleteLater(rank->to_append.front());
-    }
+    if (!rank->negotiation.PublishComplete(rank->to_append.front())) was_log_full_ = true;
     rank->to_append.erase(rank->to_append.begin());
   }
   return rank->to_append.size() != before;
