@@ -25,14 +25,15 @@ using Ticket = uint64_t;
 
 inline size_t IndexOf(Ticket ticket) { return static_cast<uint32_t>(ticket); }
 
-// Maps tickets to values; it finds, adds and removes in constant time. Thread rule: one thread at a time.
+// Maps tickets to values; it finds, adds and removes in constant time. The index of a ticket that has ended is not used
+// again before it is released. Thread rule: one thread at a time.
 template <typename T>
 class Tickets {
  public:
   // Returns the index of the next value, for which there is room from here on: Add does not throw then.
   size_t Reserve() {
     if (free_.empty()) {
-      if (free_.capacity() <= slots_.size()) free_.reserve(2 * slots_.size() + 1);  // so that Remove never throws
+      if (free_.capacity() <= slots_.size()) free_.reserve(2 * slots_.size() + 1);  // so that Release never throws
       slots_.emplace_back();
       free_.push_back(slots_.size() - 1);
     }
@@ -45,17 +46,14 @@ class Tickets {
     slot.value = value;
     return static_cast<Ticket>(++slot.uses) << 32 | index;
   }
-  // Returns the value if `ticket` is current, else null.
+  // Returns the value, or null once the ticket has ended.
   T* Find(Ticket ticket) const {
     const size_t index = IndexOf(ticket);
     const bool known = index < slots_.size() && slots_[index].uses == static_cast<uint32_t>(ticket >> 32);
     return known ? slots_[index].value : nullptr;
   }
-  void Remove(Ticket ticket) {
-    if (Find(ticket) == nullptr) return;
-    slots_[IndexOf(ticket)].value = nullptr;
-    free_.push_back(IndexOf(ticket));
-  }
+  void End(Ticket ticket) { slots_[IndexOf(ticket)].value = nullptr; }
+  void Release(Ticket ticket) { free_.push_back(IndexOf(ticket)); }  // REQUIRES: it has ended, and was not released
 
  private:
   struct Slot {

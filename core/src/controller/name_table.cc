@@ -138,7 +138,7 @@ void UsesInFlight::RemoveSmall(Name* name) {
 
 void UsesInFlight::End(Name* name) {
   Leave(name);
-  tickets_.Remove(name->ticket);
+  tickets_.End(name->ticket);
   name->in_flight = false;
 }
 

@@ -210,6 +210,7 @@ class UsesInFlight {
   void End(Name* name);
   void EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationEvents* events);
   Name* Find(Ticket ticket) const { return tickets_.Find(ticket); }  // null: it has ended
+  void Release(Ticket ticket) { tickets_.Release(ticket); }          // see Negotiation::Release
 
   // ---- small operations
   bool has_small() const { return small_count_.load(std::memory_order_relaxed) > 0; }  // any thread

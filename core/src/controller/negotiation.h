@@ -114,6 +114,9 @@ class Negotiation {
   // reduced.
   void EndEarly(Ticket ticket);
 
+  // Call it once for each ticket that has ended: its index may then belong to another operation.
+  void Release(Ticket ticket) { in_flight_.Release(ticket); }
+
   // ---- what others say
   // Cheap; may stay true for long.
   bool HasNews() const;

@@ -65,7 +65,7 @@ void EarlySums::AdvanceAll(std::vector<HostCopies::Completed>* done) {
     {
       std::lock_guard<std::mutex> lock(operations_->mutex);
       operations_->negotiation.EndEarly(running_[i]->admission().ticket);
-      operations_->by_ticket.Take(running_[i]->admission().ticket);
+      operations_->TakeEnded(running_[i]->admission().ticket);
     }
     done->push_back({running_[i]->TakeOperation(), Status::Ok()});
     MakeIdle(running_.begin() + static_cast<std::ptrdiff_t>(i));

@@ -128,7 +128,7 @@ OperationPtr AdvanceSlots(Operations* operations, Ticket ticket, int looks = 1) 
   const Operation* const operation = operations->by_ticket.Find(ticket);
   if (operation != nullptr && !TakeSteps(*operations, *operation, *operation->admission.set, looks)) return nullptr;
   operations->negotiation.EndSmall(ticket);
-  return operations->by_ticket.Take(ticket);
+  return operations->TakeEnded(ticket);
 }
 
 // As AdvanceSlots, for a blocking call that is not in flight: polls for the others' data, and then for their shares.
@@ -346,7 +346,7 @@ void Operations::TakeSlots(Ticket ticket) {
       complete = AdvanceSlots(this, ticket);
     } else {
       Reduce(*operation, *operation->admission.set);
-      complete = by_ticket.Take(ticket);
+      complete = TakeEnded(ticket);
     }
   }
   if (complete) Complete(complete, Status::Ok());

@@ -19,7 +19,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -35,11 +34,9 @@ namespace farandole {
 // Operations by ticket. One thread at a time.
 class OperationsByTicket {
  public:
-  // Empties and, if needed, allocates the slot at the index, so that Insert does not throw.
+  // Allocates the slot at the index, if needed, so that Insert does not throw.
   void Reserve(size_t index) {
     if (index >= operations_.size()) operations_.resize(index + 1);
-    // The negotiation has reused the index, but the driver has not taken its former operation yet.
-    if (OperationPtr& before = operations_[index]) late_[before->admission.ticket] = std::move(before);
   }
   // REQUIRES: Reserve was called for the index of its ticket.
   void Insert(const OperationPtr& operation) {
@@ -49,14 +46,12 @@ class OperationsByTicket {
   // Returns null if the operation has been taken.
   Operation* Find(Ticket ticket) const {
     const size_t index = IndexOf(ticket);
-    if (IsAt(index, ticket)) return operations_[index].get();
-    const auto found = late_.find(ticket);
-    return found != late_.end() ? found->second.get() : nullptr;
+    return IsAt(index, ticket) ? operations_[index].get() : nullptr;
   }
   // Removes and returns the operation, or returns null.
   OperationPtr Take(Ticket ticket) {
     const size_t index = IndexOf(ticket);
-    if (!IsAt(index, ticket)) return TakeLate(ticket);
+    if (!IsAt(index, ticket)) return nullptr;
     --count_;
     return std::move(operations_[index]);
   }
@@ -65,7 +60,6 @@ class OperationsByTicket {
     for (const OperationPtr& operation : operations_) {
       if (operation) all.push_back(operation);
     }
-    for (const auto& [ticket, operation] : late_) all.push_back(operation);
     return all;
   }
   bool empty() const { return count_ == 0; }
@@ -74,17 +68,8 @@ class OperationsByTicket {
   bool IsAt(size_t index, Ticket ticket) const {
     return index < operations_.size() && operations_[index] && operations_[index]->admission.ticket == ticket;
   }
-  OperationPtr TakeLate(Ticket ticket) {
-    const auto found = late_.find(ticket);
-    if (found == late_.end()) return nullptr;
-    OperationPtr operation = std::move(found->second);
-    late_.erase(found);
-    --count_;
-    return operation;
-  }
 
   std::vector<OperationPtr> operations_;  // by index
-  std::unordered_map<Ticket, OperationPtr> late_;
   size_t count_ = 0;
 };
 
@@ -141,6 +126,13 @@ struct Operations {
   // Goes on with a small operation for which all data are there, as the log says. Driver only: its buffer slots are
   // this rank's until the driver reads the log again or, for a large one, until it is complete.
   void TakeSlots(Ticket ticket);
+
+  // Removes and returns the operation, which the negotiation has ended. Returns null if it has failed meanwhile. Under
+  // the lock.
+  OperationPtr TakeEnded(Ticket ticket) {
+    negotiation.Release(ticket);
+    return by_ticket.Take(ticket);
+  }
 
   // Marks the operation as in flight. Under the lock.
   void Begin(Operation* operation, Operation::State state) {

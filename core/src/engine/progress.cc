@@ -25,9 +25,9 @@ Aborted ToWire(const EpochEnd& end) {
 }
 
 // Returns null if the operation was cancelled meanwhile.
-OperationPtr TakeOperation(Operations* operations, Ticket ticket) {
+OperationPtr TakeEnded(Operations* operations, Ticket ticket) {
   std::lock_guard<std::mutex> lock(operations->mutex);
-  return operations->by_ticket.Take(ticket);
+  return operations->TakeEnded(ticket);
 }
 
 // Tells rank 0 that this rank joins, once all its earlier operations are done. Returns whether it did.
@@ -211,7 +211,7 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
 
 // Takes the status by value: copying it may throw, and must come before the operation leaves by_ticket.
 void ProgressLoop::EndWaiting(Ticket ticket, Status status) {
-  if (const OperationPtr operation = TakeOperation(operations_, ticket))
+  if (const OperationPtr operation = TakeEnded(operations_, ticket))
     operations_->Complete(operation, std::move(status));
 }
 
@@ -219,7 +219,7 @@ void ProgressLoop::EndWaiting(Ticket ticket, Status status) {
 void ProgressLoop::StartBatch(const Negotiation::Event& event) {
   batch_.reserve(event.items.size());
   for (const Negotiation::Item& item : event.items) {
-    OperationPtr operation = TakeOperation(operations_, item.ticket);
+    OperationPtr operation = TakeEnded(operations_, item.ticket);
     if (!operation) continue;
     batch_.push_back({std::move(operation), {}});
     if (FinishWithoutTask(batch_.back().operation, item)) {

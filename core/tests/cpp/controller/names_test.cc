@@ -53,7 +53,10 @@ class Job {
       Negotiation& negotiation = *ranks_[rank];
       std::vector<Negotiation::Event> events;
       if (negotiation.HasNews()) moved |= negotiation.Advance(&events);
-      for (const auto& event : events) completed_ += event.items.size();
+      for (const auto& event : events) {
+        completed_ += event.items.size();
+        for (const auto& item : event.items) negotiation.Release(item.ticket);
+      }
       for (const Bytes& message : negotiation.outbox().Take()) {
         descriptions_ += static_cast<MessageKind>(message[0]) == MessageKind::kDescribe;
         moved |= coordinator_.OnMessage(static_cast<int>(rank), message, &out).ok();

@@ -449,6 +449,7 @@ std::shared_ptr<SimulatedJob::Operation> SimulatedJob::Remove(Rank* rank, Ticket
   }
   std::shared_ptr<Operation> operation = std::move(found->second);
   rank->in_flight.erase(found);
+  if (ticket != 0) rank->negotiation.Release(ticket);  // a call that completes at once has none
   return operation;
 }
 
