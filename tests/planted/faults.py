@@ -119,7 +119,7 @@ FAULTS = [
     Fault(
         name="the use of an id that is evicted ends before all ranks have reduced their shares",
         path="core/src/controller/log_reader.cc",
-        before="completed && (!name->small() || in_flight_.IsLarge(*name))",
+        before="completed && (!name->small() || in_flight_.IsTwoPhase(*name))",
         after="completed && !name->small()",
         found_by="cpp SimulationTest",
     ),
@@ -216,11 +216,11 @@ FAULTS = [
         found_by="cpp AwaitedOnesOfTwoRanksMayBeLarger",
     ),
     Fault(
-        name="an operation for which not all ranks wait gets large slots",
+        name="an operation for which not all ranks wait gets oversized slots",
         path="core/src/controller/id_table.cc",
         before="std::all_of(descriptions.begin(), descriptions.end(), [](const auto& of) { return of.second.awaited",
         after="std::any_of(descriptions.begin(), descriptions.end(), [](const auto& of) { return of.second.awaited",
-        found_by="cpp LargeSlotsAreForOperationsThatAllRanksAwait",
+        found_by="cpp OversizedSlotsAreForOperationsThatAllRanksAwait",
     ),
     Fault(
         name="ranks do not hear that their names for an operation differ",

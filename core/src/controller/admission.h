@@ -93,7 +93,7 @@ struct Admission {
   uint64_t use = 0;
   int64_t sequence_number = -1;          // of an unnamed operation; equal on all ranks that meet in one use
   std::optional<SlotBuffer> slots;       // small: where all members write their data, with generation()
-  bool large = false;                    // small, but reduced in two phases
+  bool two_phase = false;                // small: every rank reduces a share of the data
   bool early = false;                    // early: leaders exchange their nodes' data from now on, with `serial`
   std::optional<SlotBuffer> node_slots;  // early: where the members of this node meet, if it has several
   uint32_t serial = 0;
@@ -110,7 +110,7 @@ struct NegotiationEvent {
   };
   enum Kind {
     kBatch,        // run `items`, in this order; equal on all ranks of their sets
-    kTake,         // items[0] is small, and all data are there: take its result; of a large one, reduce the share
+    kTake,         // items[0] is small, and all data are there: take its result or, in two phases, reduce the share
     kCancelled,    // items[0] is early and incomplete; it is described anew
     kIdEvicted,    // no rank begins another use of the early id with this `serial`
     kFailed,       // items[0]: `status`

@@ -5,13 +5,13 @@
 namespace farandole {
 namespace {
 
-// The buffers of large slots, which only awaited operations have, take no more than this together. Each name has memory
-// of its own, and those that the user has named may all be used in turn, so that their data leave the caches. Unnamed
-// operations have one name for each signature, and a program uses few signatures at a time
-// (docs/benchmarks/shared-memory.md#slots-or-staging).
-constexpr int64_t kMaxLargeSlotsBytes = 64 << 20, kMaxNamedLargeSlotsBytes = 16 << 20;
+// The buffers of oversized slots, those above SlotLimitBytes, which only awaited operations have, take no more than
+// this together. Each name has memory of its own, and those that the user has named may all be used in turn, so that
+// their data leave the caches. Unnamed operations have one name for each signature, and a program uses few signatures
+// at a time (docs/benchmarks/shared-memory.md#slots-or-staging).
+constexpr int64_t kMaxOversizedSlotsBytes = 64 << 20, kMaxNamedOversizedSlotsBytes = 16 << 20;
 
-bool HasLargeSlots(Protocol protocol, const Signature& signature, const ProcessSet& set) {
+bool HasOversizedSlots(Protocol protocol, const Signature& signature, const ProcessSet& set) {
   return protocol == Protocol::kSlots && signature.TotalBytes() > SlotLimitBytes(set.size());
 }
 
@@ -139,9 +139,10 @@ Protocol IdTable::ChooseProtocolOf(const DescriptionsByRank& descriptions, const
   facts.awaited =
       std::all_of(descriptions.begin(), descriptions.end(), [](const auto& of) { return of.second.awaited; });
   const Protocol protocol = ChooseProtocol(facts);
-  if (!HasLargeSlots(protocol, signature, set)) return protocol;
-  const int64_t max_bytes = descriptions.begin()->second.named() ? kMaxNamedLargeSlotsBytes : kMaxLargeSlotsBytes;
-  const bool has_room = large_slots_bytes_ + BufferBytesOf(signature, set, protocol) <= max_bytes;
+  if (!HasOversizedSlots(protocol, signature, set)) return protocol;
+  const int64_t max_bytes =
+      descriptions.begin()->second.named() ? kMaxNamedOversizedSlotsBytes : kMaxOversizedSlotsBytes;
+  const bool has_room = oversized_slots_bytes_ + BufferBytesOf(signature, set, protocol) <= max_bytes;
   return has_room ? protocol : Protocol::kNegotiated;
 }
 
@@ -158,8 +159,8 @@ int IdTable::AllocateId(const Waiting& waiting, Protocol protocol, int64_t buffe
   id.set = sets_.Find(id.signature.set);
   id.protocol = protocol;
   id.buffer_offset = buffer_offset;
-  if (HasLargeSlots(protocol, id.signature, *id.set))
-    large_slots_bytes_ += BufferBytesOf(id.signature, *id.set, protocol);
+  if (HasOversizedSlots(protocol, id.signature, *id.set))
+    oversized_slots_bytes_ += BufferBytesOf(id.signature, *id.set, protocol);
   if (!waiting.once) live_[id.serial] = number;
   return number;
 }
@@ -273,7 +274,7 @@ bool IdTable::OnFinished(int from, int number, std::vector<Outgoing>* out) {
   if (++id.finished < id.set->layout.node_count()) return true;
   const int64_t buffer_bytes = BufferBytesOf(id.signature, *id.set, id.protocol);
   buffers_.GiveBack(id.buffer_offset, buffer_bytes);
-  if (HasLargeSlots(id.protocol, id.signature, *id.set)) large_slots_bytes_ -= buffer_bytes;
+  if (HasOversizedSlots(id.protocol, id.signature, *id.set)) oversized_slots_bytes_ -= buffer_bytes;
   id = Id();
   free_.push_back(number);
   if (free_.size() == ids_.size()) buffers_.Clear();

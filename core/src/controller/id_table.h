@@ -142,7 +142,7 @@ class IdTable {
   const Leaders& leaders_;
   const int max_new_;
   BufferAllocator buffers_;
-  int64_t large_slots_bytes_ = 0;  // the buffers of large slots
+  int64_t oversized_slots_bytes_ = 0;  // the buffers of oversized slots
   std::vector<Id> ids_;
   std::deque<int> free_;
   std::unordered_map<uint32_t, int> live_;  // by serial

@@ -96,7 +96,7 @@ void LogReader::OnEvicted(Name* name, const LogEntry& entry, NegotiationEvents* 
 // in the log, its data or the other ranks' shares have still to come.
 bool LogReader::EndUse(Name* name, uint8_t uses, NegotiationEvents* events) {
   const bool completed = IsCompleted(*name, uses);
-  if (completed && (!name->small() || in_flight_.IsLarge(*name))) {
+  if (completed && (!name->small() || in_flight_.IsTwoPhase(*name))) {
     if (name->small() && !in_flight_.HasReduced(*name, name->set().position))
       events->push_back(NegotiationEvent::About(NegotiationEvent::kTake, name->ticket));
     name->evicting = true;

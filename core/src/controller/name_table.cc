@@ -153,8 +153,8 @@ void UsesInFlight::EndWith(NegotiationEvent::Kind kind, Name* name, NegotiationE
 // the flag after it has seen all data. If it does not see the flag, the leader sees all data, too, and the use counts
 // as completed for all. So once a rank has reduced its share, the others will reduce theirs. For the data of others the
 // order of two loads suffices; for this rank's own it takes the fence since it wrote them.
-bool UsesInFlight::CanAdvance(int id, const SlotBuffer& slots, bool large, uint64_t generation) const {
-  if (large && slots.HasReduced(slots.self(), generation)) return slots.AllHaveReduced(generation);
+bool UsesInFlight::CanAdvance(int id, const SlotBuffer& slots, bool two_phase, uint64_t generation) const {
+  if (two_phase && slots.HasReduced(slots.self(), generation)) return slots.AllHaveReduced(generation);
   if (!slots.AllHaveWritten(generation)) return false;
   LoadLoadFence();
   return !counters_.IsEvicted(id);
@@ -168,7 +168,7 @@ std::vector<Ticket> UsesInFlight::Ready() const {
   std::vector<Ticket> ready;
   for (const Name* name : small_) {
     const SlotBuffer slots = SlotsOf(*name, name->use);
-    if (CanAdvance(name->id, slots, IsLarge(*name), GenerationOfUse(*name))) ready.push_back(name->ticket);
+    if (CanAdvance(name->id, slots, IsTwoPhase(*name), GenerationOfUse(*name))) ready.push_back(name->ticket);
   }
   return ready;
 }
@@ -178,7 +178,7 @@ std::vector<int> UsesInFlight::RequestDoorbells() const {
   for (const Name* name : small_) {
     const ProcessSet& set = name->set();
     SlotsOf(*name, name->use).RequestDoorbell(set.position);
-    if (!IsLarge(*name) || !HasReduced(*name, set.position)) continue;
+    if (!IsTwoPhase(*name) || !HasReduced(*name, set.position)) continue;
     for (int p = 0; p < set.size(); ++p) {
       if (!HasReduced(*name, p)) late.push_back(set.ranks[static_cast<size_t>(p)]);
     }

@@ -198,7 +198,7 @@ class UsesInFlight {
     // Built in place, without a copy.
     admission->slots.emplace(buffers_.BufferOf(name->properties.buffers, use), name->set().size(),
                              name->properties.payload_bytes, name->set().position);
-    admission->large = IsLarge(*name);
+    admission->two_phase = IsTwoPhase(*name);
   }
   void AddInFlight(Name* name, Admission* admission) {
     name->in_flight = true;
@@ -225,13 +225,13 @@ class UsesInFlight {
   }
   // See Negotiation::CanAdvance, for the data of a small operation. False while the id is evicted and this rank has not
   // reduced its share. Any thread. REQUIRES: a full fence (RingFence) since this rank wrote its data.
-  bool CanAdvance(int id, const SlotBuffer& slots, bool large, uint64_t generation) const;
-  bool HasReduced(const Name& name, int position) const;  // its share of a large operation
-  bool IsLarge(const Name& name) const {
+  bool CanAdvance(int id, const SlotBuffer& slots, bool two_phase, uint64_t generation) const;
+  bool HasReduced(const Name& name, int position) const;  // its share of one in two phases
+  bool IsTwoPhase(const Name& name) const {
     return name.properties.payload_bytes > one_phase_bytes_ && SlotBuffer::CanShare(name.properties.payload_bytes);
   }
   std::vector<Ticket> Ready() const;
-  // Returns the ranks whose shares of this rank's large operations are missing although all data are written.
+  // Returns the ranks whose shares of this rank's operations are missing although all data are written.
   std::vector<int> RequestDoorbells() const;
   // Prefetches the lines to which this rank writes next.
   void PrefetchNext(const Name& name) const { SlotsOf(name, name.use + 1).PrefetchSlot(name.set().position); }

@@ -150,7 +150,7 @@ bool Negotiation::PublishComplete(const Admission& admission) {
 
 void Negotiation::EndSmall(Ticket ticket) {
   Name* const name = in_flight_.Find(ticket);
-  if (!in_flight_.IsLarge(*name)) in_flight_.PrefetchNext(*name);
+  if (!in_flight_.IsTwoPhase(*name)) in_flight_.PrefetchNext(*name);
   in_flight_.End(name);
   log_.ForgetIfEvicting(name);
 }
@@ -351,7 +351,7 @@ std::vector<int> Negotiation::MissingRanks(Ticket ticket) const {
   const Name* const name = in_flight_.Find(ticket);
   if (name == nullptr || !name->counted || name->id < 0) return missing;
   const bool awaits_shares =
-      name->small() && in_flight_.IsLarge(*name) && in_flight_.HasReduced(*name, name->set().position);
+      name->small() && in_flight_.IsTwoPhase(*name) && in_flight_.HasReduced(*name, name->set().position);
   for (int m : node_.MembersIn(name->set())) {
     const int rank = node_.RankOf(m);
     const bool has_arrived = UseOf(in_flight_.LatestGenerationOf(m, rank, *name, name->use)) >= name->use;

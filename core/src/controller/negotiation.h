@@ -69,7 +69,7 @@ class Negotiation {
   // operation. Either the caller takes the result at once, or AddInFlight follows, without a call in between that
   // changes anything.
   Name* SubmitSmall(const DescribedOperation& operation, Admission* admission);
-  // Prefetches the lines of the next use of a small operation that is not large.
+  // Prefetches the lines of the next use of a small operation in one phase.
   void PrefetchNext(const Name& name) const { in_flight_.PrefetchNext(name); }
   // The operation is in flight from now on, and gets its ticket.
   void AddInFlight(Name* name, Admission* admission) { in_flight_.AddInFlight(name, admission); }
@@ -93,7 +93,7 @@ class Negotiation {
   // True when this rank can go on: all have written their data or, once it has reduced its share, all have reduced
   // theirs. A rank that finds this true after its own step wakes the others.
   bool CanAdvance(const Admission& admission) const {
-    return in_flight_.CanAdvance(admission.id, *admission.slots, admission.large, admission.generation());
+    return in_flight_.CanAdvance(admission.id, *admission.slots, admission.two_phase, admission.generation());
   }
   // False if the operation has ended, or is described anew: then its data in the buffer must not be touched.
   bool IsSmall(Ticket ticket) const { return in_flight_.IsSmall(ticket); }

@@ -46,7 +46,7 @@ void WriteSmall(const Operation& operation, bool wants_doorbell) {
   const Span<const SlotTensor> tensors = operation.slot_tensors();
   const Admission& admission = operation.admission;
   SlotBuffer slots = *admission.slots;
-  if (admission.large) {
+  if (admission.two_phase) {
     slots.WriteForOthers(tensors.begin(), tensors.size(), admission.generation(), wants_doorbell);
   } else {
     slots.Write(tensors.begin(), tensors.size(), admission.generation(), wants_doorbell);
@@ -54,20 +54,20 @@ void WriteSmall(const Operation& operation, bool wants_doorbell) {
   RingFence();  // for doorbells, and for UsesInFlight::CanAdvance, which REQUIRES it
 }
 
-// Reduces: a small operation, which is then complete, or this rank's share of a large one. REQUIRES: all inputs are
-// written.
+// Reduces: a small operation, which is then complete, or this rank's share of one in two phases. REQUIRES: all inputs
+// are written.
 void Reduce(const Operation& operation, const ProcessSet& set) {
   const FloatingPointScope scope;
   const Span<const SlotTensor> tensors = operation.slot_tensors();
   const auto [reduce, scale] = ReductionOf(operation.request, set.size());
   const Admission& admission = operation.admission;
   const SlotBuffer& slots = *admission.slots;
-  if (admission.large)
+  if (admission.two_phase)
     return ReduceShare(slots, reduce, scale, tensors.begin(), tensors.size(), admission.generation());
   ReduceSlots(slots, reduce, scale, tensors.begin(), tensors.size(), set.position);
 }
 
-// Prepares the reduction of an operation that is not large, before the others' data arrive.
+// Prepares the reduction of an operation in one phase, before the others' data arrive.
 TensorReduction PrepareReduction(const Operation& operation, const ProcessSet& set) {
   const Reduction reduction = ReductionOf(operation.request, set.size());
   return {*operation.admission.slots,  reduction.reduce, reduction.scale,
@@ -83,7 +83,7 @@ bool BecomesReady(const Operations& operations, const Admission& admission, int 
 // time. Longer for larger data, which take longer to write and to reduce.
 int LooksFor(const Operations& operations, const Operation& operation) {
   constexpr int kFactor = 4;
-  if (!operation.admission.large) return std::max(operations.pauses, 1);
+  if (!operation.admission.two_phase) return std::max(operations.pauses, 1);
   size_t size_bytes = 0;
   for (const SlotTensor& tensor : operation.slot_tensors()) size_bytes += tensor.size_bytes();
   return operations.pauses > 0 ? kFactor * operations.pauses + static_cast<int>(size_bytes >> 10) : 1;
@@ -100,12 +100,12 @@ void RingForSlots(const World& world, const Admission& admission, const ProcessS
   }
 }
 
-// Takes the steps that are left once all data are written: reduces and, for a large operation, looks for the others'
-// shares and copies them. Returns whether the result is complete.
+// Takes the steps that are left once all data are written: reduces and, in two phases, looks for the others' shares
+// and copies them. Returns whether the result is complete.
 bool TakeSteps(const Operations& operations, const Operation& operation, const ProcessSet& set, int looks) {
   const Admission& admission = operation.admission;
   const SlotBuffer& slots = *admission.slots;
-  if (!admission.large) {
+  if (!admission.two_phase) {
     Reduce(operation, set);
     return true;
   }
@@ -137,7 +137,7 @@ bool CompletesAtOnce(const Operations& operations, const Operation& operation, c
                      const ProcessSet& set) {
   const Admission& admission = operation.admission;
   const int looks = LooksFor(operations, operation);
-  if (admission.large) {
+  if (admission.two_phase) {
     if (!BecomesReady(operations, admission, looks)) return false;
     RingForSlots(*operations.world, admission, set);
     return TakeSteps(operations, operation, set, looks);
@@ -185,7 +185,7 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
         RingForSlots(*world, admission, *admission.set);
         complete = AdvanceSlots(this, admission.ticket);
       }
-      rings_for_shares = admission.large && wants_doorbell && !complete;
+      rings_for_shares = admission.two_phase && wants_doorbell && !complete;
     } else if (admission.id >= 0) {
       const auto arrived = negotiation.Arrive(admission);
       if (arrived == Negotiation::Arrived::kEvicted) {
@@ -235,7 +235,8 @@ bool Operations::EnterBorrowed(const RequestView& request, std::string_view name
     if (CompletesAtOnce(*this, *operation, *known, set)) {
       // A small one ends without another look at the clock.
       FlightRecord* const record = operation->record;
-      if (record != nullptr) record->End(admission.large ? Ticks() : record->submitted.load(std::memory_order_relaxed));
+      if (record != nullptr)
+        record->End(admission.two_phase ? Ticks() : record->submitted.load(std::memory_order_relaxed));
       spare = std::move(operation);
     } else {
       negotiation.AddInFlight(known, &admission);
@@ -335,14 +336,14 @@ bool Operations::AdvanceAllSlots() {
   return !ready.empty();
 }
 
-// The negotiation has ended the operation, unless it is large.
+// The negotiation has ended the operation, unless it takes two phases.
 void Operations::TakeSlots(Ticket ticket) {
   OperationPtr complete;
   {
     std::lock_guard<std::mutex> lock(mutex);
     const Operation* const operation = by_ticket.Find(ticket);
     if (operation == nullptr) return;
-    if (operation->admission.large) {
+    if (operation->admission.two_phase) {
       complete = AdvanceSlots(this, ticket);
     } else {
       Reduce(*operation, *operation->admission.set);

@@ -118,13 +118,13 @@ struct Operations {
   // A caller that sleeps itself then arms the doorbell, and polls once more afterwards.
   void RequestDoorbells();
 
-  // Completes a small operation if all ranks have written their data and no other thread has completed it; a large one
-  // may first need the other ranks' shares. Returns whether the operation, of any kind, is done.
+  // Completes a small operation if all ranks have written their data and no other thread has completed it; in two
+  // phases it may first need the other ranks' shares. Returns whether the operation, of any kind, is done.
   bool Poll(const OperationPtr& operation);
   // Goes on with all small operations that are ready. Returns whether there were any. Driver only.
   bool AdvanceAllSlots();
   // Goes on with a small operation for which all data are there, as the log says. Driver only: its buffer slots are
-  // this rank's until the driver reads the log again or, for a large one, until it is complete.
+  // this rank's until the driver reads the log again or, in two phases, until it is complete.
   void TakeSlots(Ticket ticket);
 
   // Removes and returns the operation, which the negotiation has ended. Returns null if it has failed meanwhile. Under

@@ -286,7 +286,7 @@ TEST(CoordinatorTest, WhetherASumHasBuffersDependsOnItsSizeAndTheNumberOfRanks) 
   EXPECT_FALSE(has_buffers(3, kUpTo32Kb + 1));
 }
 
-TEST(CoordinatorTest, LargeSlotsAreForOperationsThatAllRanksAwait) {
+TEST(CoordinatorTest, OversizedSlotsAreForOperationsThatAllRanksAwait) {
   Coordinator coordinator(LayoutOf({"a", "a"}));
   constexpr int64_t kLarge = 256 << 10;  // 1 MB
   EXPECT_TRUE(GetsBuffers(&coordinator, "both", kLarge, {true, true}));
@@ -295,7 +295,7 @@ TEST(CoordinatorTest, LargeSlotsAreForOperationsThatAllRanksAwait) {
   EXPECT_FALSE(GetsBuffers(&coordinator, "larger", kLarge + 1, {true, true}));
 }
 
-TEST(CoordinatorTest, LargeSlotsOfNamesThatTheUserGaveAreFew) {
+TEST(CoordinatorTest, OversizedSlotsOfNamesThatTheUserGaveAreFew) {
   Coordinator coordinator(LayoutOf({"a", "a"}));
   constexpr int64_t kLarge = 128 << 10;  // 512 KB, of which two ranks have two buffers each
   int large = 0;

@@ -272,10 +272,10 @@ bool SimulatedJob::GoOn(Rank* rank, const std::shared_ptr<Operation>& operation)
   const Admission& admission = operation->admission;
   const Ticket ticket = admission.ticket;
   const bool had_reduced =
-      admission.large && admission.slots->HasReduced(admission.slots->self(), admission.generation());
-  if (admission.large && !ReduceLarge(rank, operation.get())) return !had_reduced;
+      admission.two_phase && admission.slots->HasReduced(admission.slots->self(), admission.generation());
+  if (admission.two_phase && !ReduceInTwoPhases(rank, operation.get())) return !had_reduced;
   rank->negotiation.EndSmall(ticket);
-  if (!admission.large) {
+  if (!admission.two_phase) {
     Take(rank, ticket);
   } else {
     Finish(rank, *Remove(rank, ticket), Status::Ok());
@@ -283,7 +283,7 @@ bool SimulatedJob::GoOn(Rank* rank, const std::shared_ptr<Operation>& operation)
   return true;
 }
 
-void SimulatedJob::WriteLarge(Operation* operation) {
+void SimulatedJob::WriteForOthers(Operation* operation) {
   const Admission& admission = operation->admission;
   for (const TensorSpec& tensor : operation->call.description.signature.tensors) {
     const auto elements = static_cast<size_t>(ElementCount(tensor.shape));
@@ -297,7 +297,7 @@ void SimulatedJob::WriteLarge(Operation* operation) {
 }
 
 // Returns whether the operation is complete.
-bool SimulatedJob::ReduceLarge(Rank* rank, Operation* operation) {
+bool SimulatedJob::ReduceInTwoPhases(Rank* rank, Operation* operation) {
   const Admission& admission = operation->admission;
   const SlotBuffer& slots = *admission.slots;
   const std::vector<SlotTensor> tensors = operation->Tensors();
@@ -309,10 +309,10 @@ bool SimulatedJob::ReduceLarge(Rank* rank, Operation* operation) {
   return true;
 }
 
-// The negotiation has ended the operation, unless it is large.
+// The negotiation has ended the operation, unless it takes two phases.
 void SimulatedJob::HandleTake(Rank* rank, Ticket ticket) {
   const auto found = rank->in_flight.find(ticket);
-  if (found == rank->in_flight.end() || !found->second->admission.large) return Take(rank, ticket);
+  if (found == rank->in_flight.end() || !found->second->admission.two_phase) return Take(rank, ticket);
   if (rank->negotiation.IsSmall(ticket)) GoOn(rank, std::shared_ptr<Operation>(found->second));
 }
 

@@ -102,8 +102,8 @@ class SimulatedJob {
   bool Collect(int r);
   bool Advance(int r);
   bool TakeSmall(int r);
-  void WriteLarge(Operation* operation);
-  bool ReduceLarge(Rank* rank, Operation* operation);
+  void WriteForOthers(Operation* operation);
+  bool ReduceInTwoPhases(Rank* rank, Operation* operation);
   bool GoOn(Rank* rank, const std::shared_ptr<Operation>& operation);
   void HandleTake(Rank* rank, Ticket ticket);
   bool DeliverEarly(int r);
@@ -190,13 +190,13 @@ struct SimulatedJob::Operation {
   Call call;
   Admission admission;
   bool invited = false;
-  std::vector<std::vector<int64_t>> inputs, sums;  // large: of each tensor
+  std::vector<std::vector<int64_t>> inputs, sums;  // two phases: of each tensor
   bool begun = false;                              // early: it has written what it writes
   bool has_partial = false;                        // early: it has sent its node's partial to the others
   bool stuck_reported = false;
   std::vector<int64_t> counts;
   int set() const { return call.description.signature.set; }
-  std::vector<SlotTensor> Tensors() {  // of a large one
+  std::vector<SlotTensor> Tensors() {  // in two phases
     std::vector<SlotTensor> tensors;
     for (size_t i = 0; i < inputs.size(); ++i)
       tensors.push_back({inputs[i].data(), sums[i].data(), DType::kInt64, inputs[i].size()});

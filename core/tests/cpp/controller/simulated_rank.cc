@@ -116,7 +116,7 @@ bool SimulatedJob::Enter(Rank* rank, const std::shared_ptr<Operation>& operation
   }
   rank->in_flight[admission.ticket] = operation;
   if (admission.slots) {
-    admission.large ? WriteLarge(operation.get()) : Write(*operation);
+    admission.two_phase ? WriteForOthers(operation.get()) : Write(*operation);
     if (random_() % 2 == 0 && IsReady(*rank, *operation)) GoOn(rank, operation);
   } else if (admission.id >= 0) {
     const Negotiation::Arrived arrived = rank->negotiation.Arrive(admission);
@@ -141,12 +141,12 @@ bool SimulatedJob::EnterCall(Rank* rank, const std::shared_ptr<Operation>& opera
   Name* const name = rank->negotiation.SubmitSmall(ReadyDescription(operation->call.description), &admission);
   if (name == nullptr) return false;
   admission.set = name->of->set;
-  admission.large ? WriteLarge(operation.get()) : Write(*operation);
+  admission.two_phase ? WriteForOthers(operation.get()) : Write(*operation);
   const bool is_ready = rank->negotiation.CanAdvance(admission);
-  if (is_ready && !admission.large) {
+  if (is_ready && !admission.two_phase) {
     rank->in_flight[admission.ticket] = operation;
     Take(rank, admission.ticket);  // it has none, so 0
-  } else if (is_ready && random_() % 2 == 0 && ReduceLarge(rank, operation.get())) {
+  } else if (is_ready && random_() % 2 == 0 && ReduceInTwoPhases(rank, operation.get())) {
     Finish(rank, *operation, Status::Ok());
   } else {
     rank->negotiation.AddInFlight(name, &admission);
