@@ -75,13 +75,13 @@ TensorReduction PrepareReduction(const Operation& operation, const ProcessSet& s
 }
 
 // Checks at least once, and before the first pause (docs/benchmarks/shared-memory.md#waiting).
-bool BecomesReady(const Operations& operations, const Admission& admission, int looks) {
-  return Waiter(looks - 1, 0).Until([&] { return operations.negotiation.CanAdvance(admission); });
+bool PollUntilReady(const Operations& operations, const Admission& admission, int polls) {
+  return Waiter(polls - 1, 0).Until([&] { return operations.negotiation.CanAdvance(admission); });
 }
 
-// How often a blocking call looks for the other ranks' data, and then for their shares, which all reduce at the same
-// time. Longer for larger data, which take longer to write and to reduce.
-int LooksFor(const Operations& operations, const Operation& operation) {
+// How often a blocking call polls for the other ranks' data, and then for their shares, which all reduce at the same
+// time. More often for larger data, which take longer to write and to reduce.
+int MaxPolls(const Operations& operations, const Operation& operation) {
   constexpr int kFactor = 4;
   if (!operation.admission.two_phase) return std::max(operations.pauses, 1);
   size_t size_bytes = 0;
@@ -100,9 +100,9 @@ void RingForSlots(const World& world, const Admission& admission, const ProcessS
   }
 }
 
-// Takes the steps that are left once all data are written: reduces and, in two phases, looks for the others' shares
+// Takes the steps that are left once all data are written: reduces and, in two phases, polls for the others' shares
 // and copies them. Returns whether the result is complete.
-bool TakeSteps(const Operations& operations, const Operation& operation, const ProcessSet& set, int looks) {
+bool TakeSteps(const Operations& operations, const Operation& operation, const ProcessSet& set, int polls) {
   const Admission& admission = operation.admission;
   const SlotBuffer& slots = *admission.slots;
   if (!admission.two_phase) {
@@ -112,7 +112,7 @@ bool TakeSteps(const Operations& operations, const Operation& operation, const P
   if (!slots.HasReduced(slots.self(), admission.generation())) {
     Reduce(operation, set);
     RingFence();
-    if (!BecomesReady(operations, admission, looks)) return false;
+    if (!PollUntilReady(operations, admission, polls)) return false;
     RingForSlots(*operations.world, admission, set);
   }
   if (!slots.AllHaveReduced(admission.generation())) return false;
@@ -123,10 +123,10 @@ bool TakeSteps(const Operations& operations, const Operation& operation, const P
 // Goes on with a small operation. Returns it if it is complete; then the caller ends it, without the lock. Returns null
 // if it is not, or was cancelled, or another thread has completed it. REQUIRES: CanAdvance, or the log says that all
 // data are written.
-OperationPtr AdvanceSlots(Operations* operations, Ticket ticket, int looks = 1) {
+OperationPtr AdvanceSlots(Operations* operations, Ticket ticket, int polls = 1) {
   if (!operations->negotiation.IsSmall(ticket)) return nullptr;
   const Operation* const operation = operations->by_ticket.Find(ticket);
-  if (operation != nullptr && !TakeSteps(*operations, *operation, *operation->admission.set, looks)) return nullptr;
+  if (operation != nullptr && !TakeSteps(*operations, *operation, *operation->admission.set, polls)) return nullptr;
   operations->negotiation.EndSmall(ticket);
   return operations->TakeEnded(ticket);
 }
@@ -136,14 +136,14 @@ OperationPtr AdvanceSlots(Operations* operations, Ticket ticket, int looks = 1) 
 bool CompletesAtOnce(const Operations& operations, const Operation& operation, const Name& name,
                      const ProcessSet& set) {
   const Admission& admission = operation.admission;
-  const int looks = LooksFor(operations, operation);
+  const int polls = MaxPolls(operations, operation);
   if (admission.two_phase) {
-    if (!BecomesReady(operations, admission, looks)) return false;
+    if (!PollUntilReady(operations, admission, polls)) return false;
     RingForSlots(*operations.world, admission, set);
-    return TakeSteps(operations, operation, set, looks);
+    return TakeSteps(operations, operation, set, polls);
   }
   const TensorReduction reduction = PrepareReduction(operation, set);
-  if (!BecomesReady(operations, admission, looks)) return false;
+  if (!PollUntilReady(operations, admission, polls)) return false;
   operations.negotiation.PrefetchNext(name);
   RingForSlots(*operations.world, admission, set);
   const FloatingPointScope scope;
@@ -312,8 +312,8 @@ bool Operations::Poll(const OperationPtr& operation) {
   OperationPtr complete;
   {
     std::lock_guard<std::mutex> lock(mutex);
-    const int looks = operation->awaited ? LooksFor(*this, *operation) : 1;
-    if (negotiation.CanAdvance(admission)) complete = AdvanceSlots(this, admission.ticket, looks);
+    const int polls = operation->awaited ? MaxPolls(*this, *operation) : 1;
+    if (negotiation.CanAdvance(admission)) complete = AdvanceSlots(this, admission.ticket, polls);
   }
   if (!complete) return operation->done();
   CompleteOk(complete);
