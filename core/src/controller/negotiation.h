@@ -74,7 +74,7 @@ class Negotiation {
   // The operation is in flight from now on, and gets its ticket.
   void AddInFlight(Name* name, Admission* admission) { in_flight_.AddInFlight(name, admission); }
   // Notes that this rank cannot make a call, see RefusalOf: then it fails on all ranks that make it. Returns false, and
-  // does nothing, where this rank has no turn to take: it is not in the set, or an operation of that name is in flight.
+  // does nothing, if this rank is not in the set, or if an operation of that name is in flight here.
   bool Refuse(Description refusal);
   // Returns kInvalid when the set has operations in flight here, so its removal cannot be submitted.
   Status CanRemove(int set) const { return names_.CanRemove(set); }

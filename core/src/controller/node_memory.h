@@ -12,8 +12,9 @@
 //             completed [ e e ... ]                    several nodes only: what the leader has to tell the coordinator
 //   buffers   [ bytes ]                                per-id memory from the coordinator: small data, counts
 //
-// Thread rule of counters and log: every operation is one atomic step, so any thread of any member may call it at any
-// time, and a member that dies leaves the memory readable. Where the caller must do more, REQUIRES says so.
+// Thread rule of counters and log: any thread of any member may call, but only one thread of a member at a time may
+// append to the log. A member that dies while it appends may stop the log; its death ends the epoch. REQUIRES says what
+// else a caller must do.
 #pragma once
 
 #include <atomic>

@@ -82,8 +82,8 @@ struct Description {
   std::vector<int64_t> counts;  // Signature::CountsPerRank of them, tensor by tensor
   std::string site;             // where the user's script called, "train.py:12"; "" when not known. For messages only
   bool awaited = false;         // the caller waits for it next, and probably for each of its name
-  // Why the rank cannot make the call; "" when it can. A refusal takes the rank's turn: the others' call fails, and the
-  // next ones match again. Nothing is in flight on the refusing rank, and it knows no more of the call than its set.
+  // Why the rank cannot make the call; "" when it can. A refusal is matched like a call: the others' call fails, and
+  // the next ones match again. The refusing rank has nothing in flight, and knows no more of the call than its set.
   std::string refusal;
   uint32_t replaces = 0;  // the serial of the assignment that this rank gives up with its description; 0: of none
 
