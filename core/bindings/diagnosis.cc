@@ -23,7 +23,7 @@ std::shared_ptr<Engine> EngineOfSeveral() {
 
 py::tuple ToPython(const WaitFacts& wait) {
   return py::make_tuple(wait.title, wait.call, wait.is_named, wait.set_size, wait.waited_ms, wait.operations,
-                        py::tuple(py::cast(wait.missing)), wait.who, wait.is_told_by_another, wait.ends_by_itself);
+                        py::tuple(py::cast(wait.missing)), wait.who, wait.is_reported_by_peer, wait.ends_by_itself);
 }
 
 py::object ToPython(const std::optional<WaitReport>& report) {

@@ -73,7 +73,7 @@ class DescribedOperation {
   virtual std::string_view name() const = 0;
   virtual int64_t sequence_number() const = 0;  // -1 when the user has named it
   virtual std::string_view site() const = 0;
-  virtual bool Means(const Signature& signature) const = 0;
+  virtual bool Matches(const Signature& signature) const = 0;
   virtual std::vector<int64_t> Counts() const = 0;
   virtual Description Describe() const = 0;
 };

@@ -123,10 +123,10 @@ Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {
   if (!arrival.last) return Arrived::kCounted;
   if (admission.sequence_number < 0) return Arrived::kLast;
   const std::vector<int> members = node_.MembersIn(*admission.set);
-  const bool all_mean = std::all_of(members.begin(), members.end(), [&](int member) {
+  const bool all_agree = std::all_of(members.begin(), members.end(), [&](int member) {
     return memory_.counters.LatestOf(member, id) == admission.generation();
   });
-  if (all_mean) return Arrived::kLast;
+  if (all_agree) return Arrived::kLast;
   // After a disagreement the sequence numbers of the ranks may differ by a pool's size. Then the arrivals do not count,
   // and the coordinator pairs the operations by their sequence numbers.
   memory_.counters.TakeBack(id, sharers);

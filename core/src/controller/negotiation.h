@@ -156,7 +156,7 @@ class Negotiation {
 
   // The operation is the next use of the name's id.
   bool Knows(const Name& name, const DescribedOperation& operation) const {
-    return name.id >= 0 && name.use + 1 < limits_.max_uses && operation.Means(name.description.signature);
+    return name.id >= 0 && name.use + 1 < limits_.max_uses && operation.Matches(name.description.signature);
   }
   Status Describe(const DescribedOperation& operation, Name* name, Admission* admission);
   Reading Read(const Bytes& message, NegotiationEvents* events);

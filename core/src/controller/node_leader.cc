@@ -68,10 +68,10 @@ Closing NodeLeader::Close(int id) {
     most = std::max(most, UseOf(generation));
     least = std::min(least, UseOf(generation));
   }
-  const bool all_mean = std::all_of(generations.begin(), generations.end(),
-                                    [&](uint64_t generation) { return generation == generations[0]; });
+  const bool all_agree = std::all_of(generations.begin(), generations.end(),
+                                     [&](uint64_t generation) { return generation == generations[0]; });
   uint64_t uses = properties.small() ? least : arrived;
-  if (most == uses && !all_mean) --uses;
+  if (most == uses && !all_agree) --uses;
   Closing closing{id, 1, uses, uses, 0, false};
   // If every member has announced the next use, this one is complete everywhere, and its sequence number is not needed.
   const auto last = std::find_if(generations.begin(), generations.end(),

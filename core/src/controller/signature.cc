@@ -243,8 +243,8 @@ std::vector<AgreeingRanks> GroupByAgreement(const std::map<int, Description>& de
   std::vector<AgreeingRanks> groups;
   for (const auto& [rank, description] : descriptions) {
     const Signature& signature = description.signature;
-    const auto same = std::find_if(groups.begin(), groups.end(), [&signature](const AgreeingRanks& camp) {
-      return Compare(camp.description->signature, signature).what.empty();
+    const auto same = std::find_if(groups.begin(), groups.end(), [&signature](const AgreeingRanks& group) {
+      return Compare(group.description->signature, signature).what.empty();
     });
     if (same == groups.end()) {
       groups.push_back({rank, &description, 1});

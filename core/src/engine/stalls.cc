@@ -145,7 +145,7 @@ void StallInspector::FillInMissing(std::vector<Wait>* waits) const {
   for (Wait& wait : *waits) {
     if (!wait.missing.empty()) continue;
     wait.missing = MissingRanks(*wait.operation);
-    wait.is_told_by_another = IsReportedByPeer(*wait.operation, wait.missing);
+    wait.is_reported_by_peer = IsReportedByPeer(*wait.operation, wait.missing);
   }
 }
 
@@ -287,7 +287,7 @@ std::map<const Wait*, size_t> StallInspector::GroupWaits(const std::vector<Wait>
   std::map<Alike, std::pair<const Wait*, size_t>> groups;
   for (const Wait& wait : waits) {
     const Operation* const own = awaited.count(wait.operation.get()) > 0 ? wait.operation.get() : nullptr;
-    auto& [longest, count] = groups[{own, wait.missing, wait.reason, wait.is_told_by_another, EndsByItself(wait)}];
+    auto& [longest, count] = groups[{own, wait.missing, wait.reason, wait.is_reported_by_peer, EndsByItself(wait)}];
     if (longest == nullptr || longest->waited_ms < wait.waited_ms) longest = &wait;
     ++count;
   }
@@ -324,7 +324,7 @@ WaitFacts StallInspector::FactsOf(const Wait& wait) const {
           1,
           wait.missing,
           NamesOf(wait.missing, wait.reason),
-          wait.is_told_by_another,
+          wait.is_reported_by_peer,
           EndsByItself(wait)};
 }
 
@@ -342,7 +342,7 @@ std::optional<EpochEnd> StallInspector::TakeDecision(bool is_overdue) {
 
 void StallInspector::Warn(const Wait& wait, TimePoint now) {
   const int64_t limit_ms = warn_after_ms_ + (wait.missing[0] == kUnknownRanks ? kAnswerMs : 0);
-  if (wait.is_told_by_another || wait.waited_ms < limit_ms || !IsDue(warned_, kWarnAgainMs, now)) return;
+  if (wait.is_reported_by_peer || wait.waited_ms < limit_ms || !IsDue(warned_, kWarnAgainMs, now)) return;
   warned_ = now;
   const bool one = wait.missing.size() == 1 && wait.missing[0] != kUnknownRanks;
   const bool names_ranks = wait.missing[0] != kOwnDevice && wait.missing[0] != kOwnLibrary;

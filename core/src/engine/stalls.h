@@ -34,9 +34,9 @@ struct Wait {
   OperationPtr operation;
   int64_t waited_ms = 0;
   std::vector<int> missing;
-  bool is_told_by_another = false;  // another rank of this node, which waits for the same, reports it
-  bool is_under_way = false;        // all ranks have arrived; it ends without their programs
-  std::string reason{};             // for kOwnDevice and kOwnLibrary: what is missing, "the library, which ...,"
+  bool is_reported_by_peer = false;  // another rank of this node, which waits for the same, reports it
+  bool is_under_way = false;         // all ranks have arrived; it ends without their programs
+  std::string reason{};              // for kOwnDevice and kOwnLibrary: what is missing, "the library, which ...,"
 };
 
 class StallInspector {

@@ -36,11 +36,11 @@ struct WaitFacts {
   bool is_named = false;    // by the user
   int set_size = 0;         // of its process set
   int64_t waited_ms = 0;
-  size_t operations = 0;            // size of the group
-  std::vector<int> missing;         // ranks, or the constants that replace them (stalls.h)
-  std::string who;                  // the missing ranks as text
-  bool is_told_by_another = false;  // see Wait (stalls.h)
-  bool ends_by_itself = false;      // whatever the programs do
+  size_t operations = 0;             // size of the group
+  std::vector<int> missing;          // ranks, or the constants that replace them (stalls.h)
+  std::string who;                   // the missing ranks as text
+  bool is_reported_by_peer = false;  // see Wait (stalls.h)
+  bool ends_by_itself = false;       // whatever the programs do
 };
 
 struct WaitReport {

@@ -66,7 +66,7 @@ void Naming::UseFullPool(const Signature& signature) {
 // Consecutive calls usually have the same signature.
 template <typename AnyRequest>
 Naming::PooledName& Naming::FindName(const AnyRequest& request, int64_t sequence_number, bool awaited) {
-  if (latest_pool_ == nullptr || !Means(request, latest_signature_)) {
+  if (latest_pool_ == nullptr || !Matches(request, latest_signature_)) {
     latest_pool_ = nullptr;  // in case something throws before it matches latest_signature_ again
     if (pools_.size() >= kMaxPools) ForgetIdlePools();
     latest_signature_ = SignatureOf(request);

@@ -77,8 +77,8 @@ class Operation final : public DescribedOperation {
   int64_t sequence_number() const override { return sequence_number_; }
   std::string_view site() const override { return borrowed_ != nullptr ? borrowed_->site : request.site; }
   std::vector<int64_t> Counts() const override;
-  bool Means(const Signature& signature) const override {
-    return borrowed_ != nullptr ? farandole::Means(*borrowed_, signature) : farandole::Means(request, signature);
+  bool Matches(const Signature& signature) const override {
+    return borrowed_ != nullptr ? farandole::Matches(*borrowed_, signature) : farandole::Matches(request, signature);
   }
   Description Describe() const override;
 

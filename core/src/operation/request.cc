@@ -31,8 +31,8 @@ struct SpecsOf {
 
 // A request by the fields of its signature: fields that its kind does not use have their defaults.
 template <typename SomeRequest>
-struct Said {
-  explicit Said(const SomeRequest& request)
+struct RequestedSignature {
+  explicit RequestedSignature(const SomeRequest& request)
       : set(request.process_set), kind(request.kind), tensors{request}, ranks(request.ranks) {
     if (Reduces(kind)) {
       reduce = request.reduce;
@@ -65,20 +65,20 @@ struct Assign {
   }
 };
 
-// Visit reads the fields of both by their names, so a Said needs each that a Signature has.
+// Visit reads the fields of both by their names, so a RequestedSignature needs each that a Signature has.
 template <typename SomeRequest>
 bool AreAlike(const SomeRequest& request, const Signature& signature) {
-  const Said said(request);
+  const RequestedSignature requested(request);
   Comparer compare;
-  Signature::Visit(compare, said, signature);
+  Signature::Visit(compare, requested, signature);
   return compare.equal();
 }
 
 template <typename SomeRequest>
 Signature SignatureFrom(const SomeRequest& request) {
-  const Said said(request);
+  const RequestedSignature requested(request);
   Signature signature;
-  Signature::Visit(Assign(), signature, said);
+  Signature::Visit(Assign(), signature, requested);
   return signature;
 }
 
@@ -98,8 +98,8 @@ Request::Request(const RequestView& view)
   }
 }
 
-bool Means(const RequestView& request, const Signature& signature) { return AreAlike(request, signature); }
-bool Means(const Request& request, const Signature& signature) { return AreAlike(request, signature); }
+bool Matches(const RequestView& request, const Signature& signature) { return AreAlike(request, signature); }
+bool Matches(const Request& request, const Signature& signature) { return AreAlike(request, signature); }
 
 Signature SignatureOf(const RequestView& request) { return SignatureFrom(request); }
 Signature SignatureOf(const Request& request) { return SignatureFrom(request); }

@@ -92,8 +92,8 @@ struct Request : RequestFields {
 };
 
 // True when the request has this signature. Nothing is copied, since most requests are known.
-bool Means(const RequestView& request, const Signature& signature);
-bool Means(const Request& request, const Signature& signature);
+bool Matches(const RequestView& request, const Signature& signature);
+bool Matches(const Request& request, const Signature& signature);
 Signature SignatureOf(const RequestView& request);
 Signature SignatureOf(const Request& request);
 

@@ -63,7 +63,7 @@ def test_a_rank_that_has_come_meanwhile_and_is_late_again_is_told_again():
 
 
 def test_what_another_rank_tells_is_told_here_once_it_is_ours():
-    told, others = Told(), wait_for(1, is_told_by_another=True)
+    told, others = Told(), wait_for(1, is_reported_by_peer=True)
     (delay,) = told.news(others)
     assert not delay.is_ours_to_tell
     assert told.news(others, at=0.1) == []

@@ -13,7 +13,7 @@ class ReadyDescription final : public DescribedOperation {
   int64_t sequence_number() const override { return description_.sequence_number; }
   std::string_view site() const override { return description_.site; }
   std::vector<int64_t> Counts() const override { return description_.counts; }
-  bool Means(const Signature& signature) const override { return description_.signature == signature; }
+  bool Matches(const Signature& signature) const override { return description_.signature == signature; }
   Description Describe() const override { return description_; }
 
  private:

@@ -34,7 +34,7 @@ class Delay:
     def add(self, wait: Wait, is_mutual: bool) -> None:
         """Add another wait for these ranks."""
         self.operations += wait.operations
-        self.is_ours_to_tell = self.is_ours_to_tell or not wait.is_told_by_another
+        self.is_ours_to_tell = self.is_ours_to_tell or not wait.is_reported_by_peer
         self.is_mutual = self.is_mutual or is_mutual
         if self.first is None or self.first.waited_ms < wait.waited_ms:
             self.first = wait

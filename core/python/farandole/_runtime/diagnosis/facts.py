@@ -18,7 +18,7 @@ class Wait(NamedTuple):
     operations: int  # size of the group
     missing: tuple[int, ...]
     who: str  # the missing ranks as text
-    is_told_by_another: bool = False  # another rank of this node, which waits for the same, reports it
+    is_reported_by_peer: bool = False  # another rank of this node, which waits for the same, reports it
     ends_by_itself: bool = False  # whatever the programs do
 
 
