@@ -94,7 +94,7 @@ bool Coordinator::IsComplete(const Incomplete::value_type& entry) const {
 }
 
 // Some operation of the set waits for descriptions.
-bool Coordinator::IsAwaited(int set) const {
+bool Coordinator::HasIncomplete(int set) const {
   return std::any_of(incomplete_.lower_bound({set, ""}), incomplete_.lower_bound({set + 1, ""}),
                      [](const auto& each) { return FirstOfWaiting(each.second) != nullptr; });
 }
@@ -142,7 +142,7 @@ Status Coordinator::ChangeSets(const Signature& signature, std::vector<Outgoing>
   } else if (signature.kind == OpKind::kRemoveProcessSet) {
     const auto id = static_cast<int>(signature.ranks[0]);
     FRD_RETURN_IF_ERROR(sets_.CanRemove(id));
-    if (IsAwaited(id) || ids_.IsAwaited(id))
+    if (HasIncomplete(id) || ids_.HasWaiting(id))
       return Invalid("process set ", id, " cannot be removed while it has operations in flight");
     ids_.EvictWhere([id](const ProcessSet& set) { return set.id == id; }, out);
     incomplete_.erase(incomplete_.lower_bound({id, ""}), incomplete_.lower_bound({id + 1, ""}));  // refusals

@@ -61,7 +61,7 @@ class Coordinator {
 
   bool HasJoined(const ProcessSet& set) const;  // one of its ranks
   bool IsComplete(const Incomplete::value_type& entry) const;
-  bool IsAwaited(int set) const;
+  bool HasIncomplete(int set) const;
   void TakeComplete(Incomplete::iterator complete, std::vector<Outgoing>* out);
   void AssignOrRefuse(const DescriptionsByRank& descriptions, std::vector<Outgoing>* out);
   Status Refusal(const DescriptionsByRank& descriptions, const ProcessSet& set) const;

@@ -90,7 +90,7 @@ IdTable::IdTable(const ProcessSets& sets, const Leaders& leaders, int max_new)
   for (int id = 0; id < kMaxIds; ++id) free_.push_back(id);
 }
 
-bool IdTable::IsAwaited(int set) const {
+bool IdTable::HasWaiting(int set) const {
   return std::any_of(waiting_.begin(), waiting_.end(),
                      [&](const Waiting& each) { return each.descriptions.begin()->second.signature.set == set; });
 }

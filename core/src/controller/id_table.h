@@ -106,7 +106,7 @@ class IdTable {
   };
   const Id& at(int id) const { return ids_[static_cast<size_t>(id)]; }
   // True when some operation of the set waits for an id.
-  bool IsAwaited(int set) const;
+  bool HasWaiting(int set) const;
   std::string TitleOf(int id, uint64_t generation) const;
 
   // Gives the operation an id, as soon as one is free; `once`: for this use alone. REQUIRES: all its ranks agree.
