@@ -135,7 +135,7 @@ bool LogReader::ReleaseFinished(NegotiationEvents* events) {
       events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kIdEvicted, -1));
       events->back().serial = properties.serial;
     }
-    if (memory_.counters.DoneWith(id, properties.sharers)) outbox_.Ring();  // the leader waits
+    if (memory_.counters.DoneWith(id, properties.local_members)) outbox_.Ring();  // the leader waits
   }
   finished_.clear();
   has_finished_.store(false, std::memory_order_relaxed);

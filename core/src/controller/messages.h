@@ -75,11 +75,12 @@ using SequenceNumbers = std::map<int32_t, int64_t>;
 // True for a number that an id can have.
 inline bool IsId(int32_t id) { return id >= 0 && id < kMaxIds; }
 
-// ---- generations: a rank arrives at an operation with a generation, which holds the number of the id's use and the
-// sequence number. Ranks with different generations mean different operations.
+// ---- uses and generations. A use is one operation under an id. Uses are counted from 0, which is the operation that
+// was described to get the id. A rank arrives at each later one with a generation, which holds the number of the use
+// and the sequence number. Ranks with different generations mean different operations.
 
-// use: of the id, where 0 is the described one, at which nobody arrives. So a generation is never 0, which means that
-// the rank has not arrived. sequence_number: -1 when the user has named the operation.
+// Never 0, which means that the rank has not arrived: nobody arrives at use 0. sequence_number: -1 when the user has
+// named the operation.
 inline uint64_t GenerationOf(uint64_t use, int64_t sequence_number) {
   return (static_cast<uint64_t>(sequence_number + 1) & 0x7fffffff) << 32 | static_cast<uint32_t>(use);
 }

@@ -95,8 +95,8 @@ std::optional<IdProperties> PropertiesOf(const Assignment& assignment, const Pro
   properties.counts_per_rank = signature.CountsPerRank(set.size());
   properties.serial = assignment.serial;
   properties.once = assignment.once;
-  properties.sharers = static_cast<int>(node.MembersIn(set).size());
-  properties.collects = CollectsInSlots(assignment.protocol, set.layout) && properties.sharers > 1;
+  properties.local_members = static_cast<int>(node.MembersIn(set).size());
+  properties.collects = CollectsInSlots(assignment.protocol, set.layout) && properties.local_members > 1;
   return properties;
 }
 

@@ -41,7 +41,7 @@ struct IdProperties {
   size_t payload_bytes = 0;  // of a small or early one
   size_t counts_per_rank = 0;
   uint32_t serial = 0;    // of the assignment
-  int sharers = 0;        // members of this node in the set
+  int local_members = 0;  // members of this node in the set
   bool collects = false;  // early, and this node has several members in the set
   bool once = false;      // the name forgets the id after its described use
 

@@ -117,8 +117,8 @@ Name* Negotiation::SubmitSmall(const DescribedOperation& operation, Admission* a
 
 Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {
   const int id = admission.id;
-  const int sharers = names_[id].properties.sharers;
-  const ArrivalCounters::Arrival arrival = memory_.counters.Arrive(id, admission.generation(), sharers);
+  const int local_members = names_[id].properties.local_members;
+  const ArrivalCounters::Arrival arrival = memory_.counters.Arrive(id, admission.generation(), local_members);
   if (arrival.evicted) return Arrived::kEvicted;
   if (!arrival.last) return Arrived::kCounted;
   if (admission.sequence_number < 0) return Arrived::kLast;
@@ -129,7 +129,7 @@ Negotiation::Arrived Negotiation::Arrive(const Admission& admission) {
   if (all_agree) return Arrived::kLast;
   // After a disagreement the sequence numbers of the ranks may differ by a pool's size. Then the arrivals do not count,
   // and the coordinator pairs the operations by their sequence numbers.
-  memory_.counters.TakeBack(id, sharers);
+  memory_.counters.TakeBack(id, local_members);
   outbox_.Send(MessageKind::kStuck, id);
   return Arrived::kCounted;
 }
@@ -234,7 +234,7 @@ Negotiation::Reading Negotiation::OnAssign(const Assignment& assignment, Negotia
   if (names == nullptr && names_.IsFutureSet(description.signature.set)) return Reading::kMustWait;
   if (names == nullptr || !FitsSet(description, names->set->size(), node_.world().size())) return Reading::kImpossible;
   const std::optional<IdProperties> properties = PropertiesOf(assignment, *names->set, node_);
-  if (!properties || properties->sharers == 0) return Reading::kImpossible;
+  if (!properties || properties->local_members == 0) return Reading::kImpossible;
   const bool is_member = names->set->contains_me(), is_invited = is_member && join_.joined();
   Name* name = names->Find(description.name);
   if (is_invited && name != nullptr && name->in_flight) return Reading::kMustWait;  // the log says how that use ends

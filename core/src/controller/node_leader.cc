@@ -18,7 +18,7 @@ void NodeLeader::Track(int id) {
 SlotBuffer NodeLeader::SlotsOf(int id, uint64_t use) const {
   const auto& [name, properties, set] = names_[id];
   std::byte* const buffer = memory_.buffers.BufferOf(properties.buffers, use);
-  if (properties.collects) return SlotBuffer::WithResult(buffer, properties.sharers, properties.payload_bytes);
+  if (properties.collects) return SlotBuffer::WithResult(buffer, properties.local_members, properties.payload_bytes);
   return {buffer, set->size(), properties.payload_bytes};
 }
 
@@ -60,7 +60,7 @@ void NodeLeader::Append(const LogEntry& entry) {
 // different sequence numbers does not count: the members meant different operations, and none takes its result.
 Closing NodeLeader::Close(int id) {
   const IdProperties& properties = names_[id].properties;
-  const uint64_t arrived = memory_.counters.Evict(id, properties.sharers);
+  const uint64_t arrived = memory_.counters.Evict(id, properties.local_members);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const std::vector<uint64_t> generations = LatestGenerations(id);
   uint64_t most = 0, least = ~uint64_t{0};
@@ -114,7 +114,7 @@ bool NodeLeader::HasNews() const {
   if (memory_.log.ReadCompleted(completed_head_).has_value()) return true;
   return std::any_of(closed_.begin(), closed_.end(), [this](const Closing& closing) { return CanReport(closing); }) ||
          std::any_of(awaiting_readers_.begin(), awaiting_readers_.end(),
-                     [this](int id) { return memory_.counters.AllDoneWith(id, names_[id].properties.sharers); });
+                     [this](int id) { return memory_.counters.AllDoneWith(id, names_[id].properties.local_members); });
 }
 
 bool NodeLeader::Advance() {
@@ -160,7 +160,7 @@ void NodeLeader::AddClosed(Report* report) {
 
 void NodeLeader::AddFinished(Report* report) {
   const auto is_finished = [&](int id) {
-    if (!memory_.counters.AllDoneWith(id, names_[id].properties.sharers)) return false;
+    if (!memory_.counters.AllDoneWith(id, names_[id].properties.local_members)) return false;
     memory_.counters.Reset(id);
     names_.Release(id);
     completes_sent_[static_cast<size_t>(id)] = 0;

@@ -73,32 +73,34 @@ ArrivalCounters::ArrivalCounters(std::byte* memory, int member, int member_count
 }
 
 // Invariants 1 and 2 of ArrivalCounters.
-ArrivalCounters::Arrival ArrivalCounters::Arrive(int id, uint64_t generation, int sharers) {
+ArrivalCounters::Arrival ArrivalCounters::Arrive(int id, uint64_t generation, int local_members) {
   FRD_FAILPOINT("counters.arrive");
   GenerationAt(member_, id).store(generation, std::memory_order_relaxed);
   const uint64_t before = counters_[id].count.fetch_add(1);
   if ((before & kEvictedFlag) != 0) return {true, false};
-  return {false, (before + 1) % static_cast<uint64_t>(sharers) == 0};
+  return {false, (before + 1) % static_cast<uint64_t>(local_members) == 0};
 }
 
-void ArrivalCounters::TakeBack(int id, int sharers) { counters_[id].count.fetch_sub(static_cast<uint64_t>(sharers)); }
+void ArrivalCounters::TakeBack(int id, int local_members) {
+  counters_[id].count.fetch_sub(static_cast<uint64_t>(local_members));
+}
 
 // Invariant 1: no arrival falls between the flag and the count that is returned.
-uint64_t ArrivalCounters::Evict(int id, int sharers) {
+uint64_t ArrivalCounters::Evict(int id, int local_members) {
   const uint64_t before = counters_[id].count.fetch_or(kEvictedFlag) & ~kEvictedFlag;
-  return before / static_cast<uint64_t>(sharers);
+  return before / static_cast<uint64_t>(local_members);
 }
 
 bool ArrivalCounters::IsEvicted(int id) const {
   return (counters_[id].count.load(std::memory_order_acquire) & kEvictedFlag) != 0;
 }
 
-bool ArrivalCounters::DoneWith(int id, int sharers) {
-  return counters_[id].done_with.fetch_add(1) + 1 == static_cast<uint32_t>(sharers);
+bool ArrivalCounters::DoneWith(int id, int local_members) {
+  return counters_[id].done_with.fetch_add(1) + 1 == static_cast<uint32_t>(local_members);
 }
 
-bool ArrivalCounters::AllDoneWith(int id, int sharers) const {
-  return counters_[id].done_with.load() == static_cast<uint32_t>(sharers);
+bool ArrivalCounters::AllDoneWith(int id, int local_members) const {
+  return counters_[id].done_with.load() == static_cast<uint32_t>(local_members);
 }
 
 // Clears the counter last: until then it says that the id is evicted.

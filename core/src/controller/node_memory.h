@@ -62,7 +62,7 @@ class NodeMembers {
 
 struct MemoryLine;  // a number that has a cache line to itself
 
-// Counts how often members arrived at an id, and closes ids. `sharers`: how many members are in the id's set.
+// Counts how often members arrived at an id, and closes ids. `local_members`: how many members are in the id's set.
 //
 // Invariants:
 // 1. The evicted flag and the count are one word, so an arrival is either counted or learns that the id is evicted.
@@ -80,15 +80,15 @@ class ArrivalCounters {
     bool last = false;     // this one completed the use
   };
   // `generation` tells the others which operation this member means; it is not 0.
-  Arrival Arrive(int id, uint64_t generation, int sharers);
+  Arrival Arrive(int id, uint64_t generation, int local_members);
   // Undoes the arrivals of the use that has just been completed. REQUIRES: the caller arrived last.
-  void TakeBack(int id, int sharers);
+  void TakeBack(int id, int local_members);
   // Closes the id, so that later arrivals learn it. Returns how many uses were completed.
-  uint64_t Evict(int id, int sharers);
+  uint64_t Evict(int id, int local_members);
   bool IsEvicted(int id) const;
   // Says that this member will not touch the id again. Returns whether it was the last member.
-  bool DoneWith(int id, int sharers);
-  bool AllDoneWith(int id, int sharers) const;
+  bool DoneWith(int id, int local_members);
+  bool AllDoneWith(int id, int local_members) const;
   void Reset(int id);                           // REQUIRES: AllDoneWith, and the id is not yet given out again
   uint64_t LatestOf(int member, int id) const;  // its last generation; 0: it never came
 

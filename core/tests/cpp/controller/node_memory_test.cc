@@ -37,7 +37,7 @@ TEST(ArrivalCountersTest, TheLastArriverOfEachUseIsToldSo) {
   EXPECT_TRUE(counters.Arrive(5, 5, 3).evicted);
 }
 
-TEST(ArrivalCountersTest, SharersAreFewerThanMembersWhereASetIs) {
+TEST(ArrivalCountersTest, ASetMayHaveFewerLocalMembersThanTheNode) {
   CounterPages memory(3);
   ArrivalCounters counters(memory.data(), 0, 3);
   EXPECT_FALSE(counters.Arrive(5, 1, 2).last);
