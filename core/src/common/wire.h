@@ -1,7 +1,7 @@
 // Wire structs described once: a struct lists its fields in one function, and encoding, decoding, equality and every
 // other function over the fields use that list.
 //
-//   struct Aborted {
+//   struct Abort {
 //     int32_t rank = 0;
 //     std::string text;
 //     FRD_FIELDS(rank, text)

@@ -127,7 +127,7 @@ struct NegotiationEvent {
   int rank = -1;
   Description description;
   SequenceNumbers sequence_numbers;
-  Answered answer;
+  Answer answer;
   uint32_t serial = 0;
   ProcessSetPtr set;  // of `description`, which may be removed before the event is handled
 

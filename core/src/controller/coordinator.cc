@@ -34,11 +34,11 @@ bool Coordinator::Read(int from, const Bytes& message, std::vector<Outgoing>* ou
     return OnDescribe(from, std::move(*description), out);
   if (auto report = ReadAs<Report>(message)) return OnReport(from, std::move(*report), out);
   if (const auto stuck = ReadAs<IdMessage>(message, MessageKind::kStuck)) return OnStuck(from, stuck->id, out);
-  if (const auto joined = ReadAs<Joined>(message, MessageKind::kJoin)) return OnJoin(from, *joined, out);
-  if (const auto question = ReadAs<Asked>(message)) return OnQuestion(from, *question, message, out);
-  if (const auto answer = ReadAs<Answered>(message)) return OnAnswer(from, *answer, message, out);
+  if (const auto join = ReadAs<Join>(message, MessageKind::kJoin)) return OnJoin(from, *join, out);
+  if (const auto question = ReadAs<Question>(message)) return OnQuestion(from, *question, message, out);
+  if (const auto answer = ReadAs<Answer>(message)) return OnAnswer(from, *answer, message, out);
   if (const auto leave = ReadAs<Leave>(message)) return leave->rank == from && OnLeave(from, message, out);
-  if (ReadAs<Aborted>(message)) return OnAbort(from, message, out);
+  if (ReadAs<Abort>(message)) return OnAbort(from, message, out);
   return false;
 }
 
@@ -115,8 +115,8 @@ void Coordinator::AssignOrRefuse(const DescriptionsByRank& descriptions, std::ve
   if (decided.ok()) return ids_.Assign(descriptions, HasJoined(*set), out);
   for (const auto& [rank, description] : descriptions) {
     if (!description.refusal.empty()) continue;
-    const Failure failure{set->id, description.name, decided.code(), decided.message(), decided.kinds()};
-    out->push_back({rank, Encode(failure)});
+    const Error error{set->id, description.name, decided.code(), decided.message(), decided.kinds()};
+    out->push_back({rank, Encode(error)});
   }
 }
 
@@ -172,9 +172,9 @@ bool Coordinator::OnStuck(int from, int id, std::vector<Outgoing>* out) {
 
 // ---- ranks that have no more data
 
-bool Coordinator::OnJoin(int from, const Joined& joined, std::vector<Outgoing>* out) {
+bool Coordinator::OnJoin(int from, const Join& join, std::vector<Outgoing>* out) {
   if (!joined_.insert(from).second) return false;
-  for (const auto& [set, sequence_number] : joined.sequence_numbers)
+  for (const auto& [set, sequence_number] : join.sequence_numbers)
     sequence_numbers_[set] = std::max(sequence_numbers_[set], sequence_number);
   if (joined_.size() == static_cast<size_t>(leaders_.world().size())) {
     EndJoin(from, out);
@@ -192,7 +192,7 @@ bool Coordinator::OnJoin(int from, const Joined& joined, std::vector<Outgoing>* 
 // No rank has anything in flight. The logs say where the join ends, so whatever is begun afterwards comes behind it.
 void Coordinator::EndJoin(int last, std::vector<Outgoing>* out) {
   Flush(out);
-  const Bytes result = Encode(MessageKind::kJoinEnd, Joined{last, std::exchange(sequence_numbers_, {})});
+  const Bytes result = Encode(MessageKind::kJoinEnd, Join{last, std::exchange(sequence_numbers_, {})});
   for (int rank = 0; rank < leaders_.world().size(); ++rank) out->push_back({rank, result});
   joined_.clear();
   incomplete_.clear();  // refusals
@@ -200,9 +200,10 @@ void Coordinator::EndJoin(int last, std::vector<Outgoing>* out) {
 
 // ---- who waits for whom
 
-bool Coordinator::OnQuestion(int from, const Asked& question, const Bytes& message, std::vector<Outgoing>* out) const {
+bool Coordinator::OnQuestion(int from, const Question& question, const Bytes& message,
+                             std::vector<Outgoing>* out) const {
   if (question.asker != from) return false;
-  if (question.ranks.empty()) out->push_back({from, Encode(Answered{from, Answered::kNobody, "", Absences()})});
+  if (question.ranks.empty()) out->push_back({from, Encode(Answer{from, Answer::kNobody, "", Absences()})});
   for (int32_t rank : question.ranks) {
     if (!leaders_.IsRank(rank)) return false;
     out->push_back({rank, message});
@@ -210,7 +211,7 @@ bool Coordinator::OnQuestion(int from, const Asked& question, const Bytes& messa
   return true;
 }
 
-bool Coordinator::OnAnswer(int from, const Answered& answer, const Bytes& message, std::vector<Outgoing>* out) const {
+bool Coordinator::OnAnswer(int from, const Answer& answer, const Bytes& message, std::vector<Outgoing>* out) const {
   if (answer.rank != from || !leaders_.IsRank(answer.asker)) return false;
   out->push_back({answer.asker, message});
   return true;

@@ -48,9 +48,9 @@ class Coordinator {
   bool OnDescribe(int from, Description description, std::vector<Outgoing>* out);
   bool OnReport(int from, Report report, std::vector<Outgoing>* out);
   bool OnStuck(int from, int id, std::vector<Outgoing>* out);
-  bool OnJoin(int from, const Joined& joined, std::vector<Outgoing>* out);
-  bool OnQuestion(int from, const Asked& question, const Bytes& message, std::vector<Outgoing>* out) const;
-  bool OnAnswer(int from, const Answered& answer, const Bytes& message, std::vector<Outgoing>* out) const;
+  bool OnJoin(int from, const Join& join, std::vector<Outgoing>* out);
+  bool OnQuestion(int from, const Question& question, const Bytes& message, std::vector<Outgoing>* out) const;
+  bool OnAnswer(int from, const Answer& answer, const Bytes& message, std::vector<Outgoing>* out) const;
   bool OnAbort(int from, const Bytes& message, std::vector<Outgoing>* out);
   bool OnLeave(int from, const Bytes& message, std::vector<Outgoing>* out);
 

@@ -34,12 +34,12 @@ class JoinState {
   bool HasResult() const { return result_.has_value(); }
 
   // REQUIRES: nothing in flight.
-  void Join(const SequenceNumbers& sequence_numbers) {
+  void Begin(const SequenceNumbers& sequence_numbers) {
     joined_ = true;
-    outbox_.Send(Encode(MessageKind::kJoin, Joined{node_.rank(), sequence_numbers}));
+    outbox_.Send(Encode(MessageKind::kJoin, Join{node_.rank(), sequence_numbers}));
   }
   // Handles JOIN_END. Returns false for an impossible message.
-  bool OnResult(Joined result) {
+  bool OnResult(Join result) {
     if (!joined_ || result.rank < 0 || result.rank >= node_.world().size()) return false;
     result_ = NegotiationEvent::OfRank(NegotiationEvent::kJoinEnd, result.rank);
     result_->sequence_numbers = std::move(result.sequence_numbers);

@@ -107,8 +107,7 @@ struct Assignment {
   bool IsValid() const { return IsId(id); }
 };
 
-// ERROR
-struct Failure {
+struct Error {
   static constexpr MessageKind kKind = MessageKind::kError;
   int32_t set = 0;
   std::string name;
@@ -119,7 +118,7 @@ struct Failure {
   FRD_FIELDS(set, name, code, text, kinds)
 };
 
-struct Aborted {
+struct Abort {
   static constexpr MessageKind kKind = MessageKind::kAbort;
   int32_t code = 0;  // a Code; an abort with an unknown one still counts
   int32_t culprit = -1;
@@ -214,7 +213,7 @@ struct LogItems {
 
 // ---- ranks that wait, and ranks that have joined
 
-struct Asked {
+struct Question {
   static constexpr MessageKind kKind = MessageKind::kQuestion;
   int32_t asker = 0;
   std::vector<int32_t> ranks;
@@ -231,7 +230,7 @@ struct Absence {
   FRD_FIELDS(title, ranks, here)
 };
 
-struct Answered {
+struct Answer {
   static constexpr MessageKind kKind = MessageKind::kAnswer;
   int32_t asker = 0;
   // Whose diagnosis it is (operation/diagnosis.h); kNobody: the coordinator knows these absences.
@@ -244,7 +243,7 @@ struct Answered {
 };
 
 // JOIN, and JOIN_END for the rank that joined last
-struct Joined {
+struct Join {
   int32_t rank = 0;
   SequenceNumbers sequence_numbers;
 

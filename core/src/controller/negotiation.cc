@@ -217,13 +217,13 @@ Negotiation::Reading Negotiation::Read(const Bytes& message, NegotiationEvents* 
 
 bool Negotiation::Dispatch(const Bytes& message, NegotiationEvents* events) {
   if (const auto log = ReadAs<LogItems>(message)) return leader_.OnLog(*log);
-  if (const auto failure = ReadAs<Failure>(message)) return OnError(*failure, events);
+  if (const auto error = ReadAs<Error>(message)) return OnError(*error, events);
   if (const auto evict = ReadAs<IdMessage>(message, MessageKind::kEvict)) return leader_.OnEvict(evict->id);
   if (const auto leave = ReadAs<Leave>(message)) return OnLeave(leave->rank);
-  if (auto result = ReadAs<Joined>(message, MessageKind::kJoinEnd)) return OnJoinEnd(std::move(*result));
-  if (const auto question = ReadAs<Asked>(message)) return OnQuestion(*question, events);
-  if (auto answer = ReadAs<Answered>(message)) return OnAnswer(std::move(*answer), events);
-  if (const auto aborted = ReadAs<Aborted>(message)) return OnAbort(*aborted, events);
+  if (auto result = ReadAs<Join>(message, MessageKind::kJoinEnd)) return OnJoinEnd(std::move(*result));
+  if (const auto question = ReadAs<Question>(message)) return OnQuestion(*question, events);
+  if (auto answer = ReadAs<Answer>(message)) return OnAnswer(std::move(*answer), events);
+  if (const auto abort = ReadAs<Abort>(message)) return OnAbort(*abort, events);
   return false;
 }
 
@@ -265,19 +265,19 @@ Name* Negotiation::BeginInvited(SetNames* names, const Description& description,
   return name;
 }
 
-bool Negotiation::OnError(const Failure& failure, NegotiationEvents* events) {
-  const bool refuses = failure.code == Code::kMismatch || failure.code == Code::kInvalid;  // and the job goes on
-  Name* const name = names_.Find(failure.set, failure.name);
+bool Negotiation::OnError(const Error& error, NegotiationEvents* events) {
+  const bool refuses = error.code == Code::kMismatch || error.code == Code::kInvalid;  // and the job goes on
+  Name* const name = names_.Find(error.set, error.name);
   if (!refuses || name == nullptr || !name->AwaitsId()) return false;
   const Signature& signature = name->description.signature;
   if (signature.kind == OpKind::kRemoveProcessSet) names_.Reopen(signature);
   in_flight_.EndWith(NegotiationEvent::kFailed, name, events);
-  events->back().status = Status::OfKinds(failure.code, failure.text, failure.kinds);
+  events->back().status = Status::OfKinds(error.code, error.text, error.kinds);
   names_.EraseIfIdle(name);
   return true;
 }
 
-bool Negotiation::OnJoinEnd(Joined result) {
+bool Negotiation::OnJoinEnd(Join result) {
   if (!join_.OnResult(std::move(result))) return false;
   if (leader_.is_leader()) leader_.Append({LogKind::kJoinEnd, 0, 0, 0});
   return true;
@@ -290,13 +290,13 @@ bool Negotiation::OnLeave(int rank) {
   return leader_.is_leader() || rank == kCoordinatorRank;
 }
 
-bool Negotiation::OnQuestion(const Asked& question, NegotiationEvents* events) const {
+bool Negotiation::OnQuestion(const Question& question, NegotiationEvents* events) const {
   events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAsked, question.asker));
   return AreRanks({question.asker}, node_.world());
 }
 
-bool Negotiation::OnAnswer(Answered answer, NegotiationEvents* events) const {
-  bool are_ranks = answer.rank == Answered::kNobody || AreRanks({answer.rank}, node_.world());
+bool Negotiation::OnAnswer(Answer answer, NegotiationEvents* events) const {
+  bool are_ranks = answer.rank == Answer::kNobody || AreRanks({answer.rank}, node_.world());
   for (const Absence& absence : answer.absences)
     are_ranks = are_ranks && AreRanks(absence.ranks, node_.world()) && AreRanks(absence.here, node_.world());
   if (!are_ranks) return false;
@@ -306,10 +306,10 @@ bool Negotiation::OnAnswer(Answered answer, NegotiationEvents* events) const {
 }
 
 // An abort without a known reason is still one; it must not pass for a success.
-bool Negotiation::OnAbort(const Aborted& aborted, NegotiationEvents* events) const {
-  const auto code = static_cast<Code>(aborted.code);
-  Status status(IsKnown(code) && code != Code::kOk ? code : Code::kInternal, aborted.text);
-  const int culprit = AreRanks({aborted.culprit}, node_.world()) ? aborted.culprit : -1;
+bool Negotiation::OnAbort(const Abort& abort, NegotiationEvents* events) const {
+  const auto code = static_cast<Code>(abort.code);
+  Status status(IsKnown(code) && code != Code::kOk ? code : Code::kInternal, abort.text);
+  const int culprit = AreRanks({abort.culprit}, node_.world()) ? abort.culprit : -1;
   events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kAbort, culprit, std::move(status)));
   return true;
 }
@@ -333,12 +333,12 @@ std::set<int> Negotiation::Leaving() const {
   return leaving;
 }
 
-void Negotiation::Ask(const std::vector<int>& ranks) {
-  outbox_.Send(Encode(Asked{node_.rank(), {ranks.begin(), ranks.end()}}));
+void Negotiation::SendQuestion(const std::vector<int>& ranks) {
+  outbox_.Send(Encode(Question{node_.rank(), {ranks.begin(), ranks.end()}}));
 }
 
-void Negotiation::Answer(int asker, const std::string& text) {
-  outbox_.Send(Encode(Answered{asker, node_.rank(), text, {}}));
+void Negotiation::SendAnswer(int asker, const std::string& text) {
+  outbox_.Send(Encode(Answer{asker, node_.rank(), text, {}}));
 }
 
 void Negotiation::ReportStuck(Ticket ticket) {

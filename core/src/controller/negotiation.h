@@ -129,7 +129,7 @@ class Negotiation {
 
   // ---- joining and leaving
   // This rank then takes part in everything with zeros, until all ranks have joined. REQUIRES: nothing in flight.
-  void Join(const SequenceNumbers& sequence_numbers) { join_.Join(sequence_numbers); }
+  void SendJoin(const SequenceNumbers& sequence_numbers) { join_.Begin(sequence_numbers); }
   // Tell that this rank leaves: the other members of its node, and the other nodes. LogLeaving returns false while the
   // log is full. REQUIRES: nothing in flight.
   bool LogLeaving();
@@ -140,8 +140,8 @@ class Negotiation {
 
   // ---- who waits for whom
   // Asks these ranks where they are or, where there are none, rank 0 for whom it waits.
-  void Ask(const std::vector<int>& ranks);
-  void Answer(int asker, const std::string& text);
+  void SendQuestion(const std::vector<int>& ranks);
+  void SendAnswer(int asker, const std::string& text);
   // Asks whether others wait for this unnamed operation under another id. Harmless when they do not.
   void ReportStuck(Ticket ticket);
   // Returns the members of this node that are missing in the operation, or whose share of its result is.
@@ -164,12 +164,12 @@ class Negotiation {
   Reading OnAssign(const Assignment& assignment, NegotiationEvents* events);
   Name* BeginInvited(SetNames* names, const Description& description, NegotiationEvents* events);
   std::map<int, uint64_t> OthersAt(const Name& name) const;
-  bool OnError(const Failure& failure, NegotiationEvents* events);
-  bool OnJoinEnd(Joined result);
+  bool OnError(const Error& error, NegotiationEvents* events);
+  bool OnJoinEnd(Join result);
   bool OnLeave(int rank);
-  bool OnQuestion(const Asked& question, NegotiationEvents* events) const;
-  bool OnAnswer(Answered answer, NegotiationEvents* events) const;
-  bool OnAbort(const Aborted& aborted, NegotiationEvents* events) const;
+  bool OnQuestion(const Question& question, NegotiationEvents* events) const;
+  bool OnAnswer(Answer answer, NegotiationEvents* events) const;
+  bool OnAbort(const Abort& abort, NegotiationEvents* events) const;
   bool ReadWaiting(NegotiationEvents* events);
 
   // Members are values, since every pointer costs a small operation time. Later members refer to earlier ones.

@@ -20,7 +20,7 @@ unsigned DescriptorInterval(const World& world, const Operations& operations, co
   return early.asks() && operations.in_flight == early.count() ? kSometimes : kOften;
 }
 
-Aborted ToWire(const EpochEnd& end) {
+Abort ToWire(const EpochEnd& end) {
   return {static_cast<int32_t>(end.status.code()), end.culprit, end.status.message()};
 }
 
@@ -36,7 +36,7 @@ bool AnnounceJoin(Operations* operations) {
   std::lock_guard<std::mutex> lock(operations->mutex);
   if (!operations->by_ticket.empty() || operations->has_deferred) return false;
   operations->wants_join = false;
-  operations->negotiation.Join(sequence_numbers);
+  operations->negotiation.SendJoin(sequence_numbers);
   return true;
 }
 

@@ -186,7 +186,7 @@ void StallInspector::UpdateAbsences(TimePoint now) {
   asked_whom_ = now;
   std::lock_guard<std::mutex> lock(operations_->mutex);
   whom_entered_.push_back(operations_->entered);
-  operations_->negotiation.Ask({});
+  operations_->negotiation.SendQuestion({});
 }
 
 void StallInspector::OnAbsent(const std::vector<Absence>& absences) {
@@ -275,8 +275,8 @@ void StallInspector::SendRequests(TimePoint now) {
   const DiagnosisChannel::Requests requests = operations_->diagnosis.TakeRequests(now);
   if (requests.asks.empty() && requests.replies.empty()) return;
   std::lock_guard<std::mutex> lock(operations_->mutex);
-  for (const std::vector<int>& ranks : requests.asks) operations_->negotiation.Ask(ranks);
-  for (const auto& [asker, text] : requests.replies) operations_->negotiation.Answer(asker, text);
+  for (const std::vector<int>& ranks : requests.asks) operations_->negotiation.SendQuestion(ranks);
+  for (const auto& [asker, text] : requests.replies) operations_->negotiation.SendAnswer(asker, text);
 }
 
 // Returns the longest wait of each group with the size of the group, in the order of `waits`.
@@ -379,8 +379,8 @@ std::string StallInspector::NamesOf(const std::vector<int>& ranks, const std::st
 
 void StallInspector::On(const Negotiation::Event& event) {
   if (event.kind == Negotiation::Event::kAsked) return operations_->diagnosis.OnAsked(event.rank);
-  const Answered& answer = event.answer;
-  if (answer.rank == Answered::kNobody) return OnAbsent(answer.absences);
+  const Answer& answer = event.answer;
+  if (answer.rank == Answer::kNobody) return OnAbsent(answer.absences);
   uint64_t entered = 0;
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);

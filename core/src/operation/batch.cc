@@ -70,7 +70,7 @@ Status AllocateResult(Piece* piece) {
 }
 
 // The first piece gives the task its kind, and a sum its type and scale: Fuse joins sums only where those are equal.
-PlannedTask Join(const std::vector<size_t>& group, std::vector<Piece>* pieces) {
+PlannedTask JoinPieces(const std::vector<size_t>& group, std::vector<Piece>* pieces) {
   PlannedTask planned;
   for (size_t i : group) {
     Piece& piece = (*pieces)[i];
@@ -103,7 +103,7 @@ Status PlanBatch(const std::vector<ReadyOperation>& batch, int64_t fusion_thresh
   }
   std::vector<const Task*> unfused;
   for (const Piece& piece : pieces) unfused.push_back(&piece.task);
-  for (const auto& group : Fuse(unfused, fusion_threshold_bytes)) tasks->push_back(Join(group, &pieces));
+  for (const auto& group : Fuse(unfused, fusion_threshold_bytes)) tasks->push_back(JoinPieces(group, &pieces));
   return Status::Ok();
 }
 

@@ -67,10 +67,10 @@ Assignment AssignmentOf(int id, const Layout& layout) {
 
 // Valid messages about the first ids, so that a few changed bytes still mean something.
 std::vector<Bytes> ValidMessages(const Layout& layout) {
-  std::vector<Bytes> all{Encode(Aborted{static_cast<int32_t>(Code::kPeerLost), 1, "gone"}),
-                         Encode(MessageKind::kJoin, Joined{0, {{0, 3}, {1, 4}}}),
-                         Encode(MessageKind::kJoinEnd, Joined{1, {{0, 3}}}),
-                         Encode(Answered{0, 1, "train.py:12", {}}),
+  std::vector<Bytes> all{Encode(Abort{static_cast<int32_t>(Code::kPeerLost), 1, "gone"}),
+                         Encode(MessageKind::kJoin, Join{0, {{0, 3}, {1, 4}}}),
+                         Encode(MessageKind::kJoinEnd, Join{1, {{0, 3}}}),
+                         Encode(Answer{0, 1, "train.py:12", {}}),
                          Encode(MessageKind::kDescribe, RefusalOf(0, "", 0, "train.py:12", "no")),
                          Encode(MessageKind::kDescribe, RefusalOf(0, Descriptions()[0].name, -1, "", "no"))};
   const auto count = static_cast<int>(Descriptions().size());
@@ -81,14 +81,14 @@ std::vector<Bytes> ValidMessages(const Layout& layout) {
     const LogKind ready = layout.node_count() == 1 ? LogKind::kReady : LogKind::kReadyInterNode;
     const Completion completion{id, 1, {{id % layout.node_count(), std::vector<int64_t>(each, 4)}}};
     all.push_back(Encode(MessageKind::kDescribe, description));
-    all.push_back(Encode(Failure{description.signature.set, description.name, Code::kInvalid, "no"}));
+    all.push_back(Encode(Error{description.signature.set, description.name, Code::kInvalid, "no"}));
     all.push_back(Encode(AssignmentOf(id, layout)));
     Assignment once = AssignmentOf(id, description, Protocol::kNegotiated, description.counts.empty() ? -1 : id * 4096);
     once.once = true;
     all.push_back(Encode(once));
-    all.push_back(Encode(Asked{0, {0, 1}}));
-    all.push_back(Encode(Asked{1, {}}));
-    all.push_back(Encode(Answered{0, Answered::kNobody, "", {{description.name, {0, 1}, {2}}, {"", {}, {}}}}));
+    all.push_back(Encode(Question{0, {0, 1}}));
+    all.push_back(Encode(Question{1, {}}));
+    all.push_back(Encode(Answer{0, Answer::kNobody, "", {{description.name, {0, 1}, {2}}, {"", {}, {}}}}));
     all.push_back(Encode(Report{{completion}, {}, {}}));
     all.push_back(Encode(Report{{}, {{id, 1, 1, 1, 1, false}}, {}}));
     all.push_back(Encode(Report{{}, {}, {id}}));
@@ -150,7 +150,7 @@ struct Member {
   bool joined = false;
 
   void Join() {
-    negotiation.Join({{0, 7}});
+    negotiation.SendJoin({{0, 7}});
     joined = true;
   }
   void See(const std::vector<Negotiation::Event>& events) {
@@ -364,7 +364,7 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   ASSERT_TRUE(assigned(0, addition));
   ASSERT_TRUE(negotiation.OnMessage(Encode(LogItems{{{LogKind::kReady, 0, 0, 0, {}}}}), &events).ok());
   ASSERT_TRUE(assigned(1, InSet(1))) << "set 1 is in the log, unread";
-  ASSERT_TRUE(negotiation.OnMessage(Encode(Aborted{static_cast<int32_t>(Code::kPeerLost), 1, "gone"}), &events).ok());
+  ASSERT_TRUE(negotiation.OnMessage(Encode(Abort{static_cast<int32_t>(Code::kPeerLost), 1, "gone"}), &events).ok());
   EXPECT_TRUE(events.empty());
   EXPECT_TRUE(negotiation.HasNews());
   ASSERT_TRUE(negotiation.Advance(&events));
@@ -425,7 +425,7 @@ TEST(DecodeTest, AnAbortIsNeverASuccess) {
   Member member(CachedLayout({"a", "a"}), 1);
   for (int code : {0, -1, 8, 1 << 30, static_cast<int>(Code::kDeadline)}) {
     std::vector<Negotiation::Event> events;
-    ASSERT_TRUE(member.negotiation.OnMessage(Encode(Aborted{code, 99, "why"}), &events).ok());
+    ASSERT_TRUE(member.negotiation.OnMessage(Encode(Abort{code, 99, "why"}), &events).ok());
     ASSERT_EQ(events.size(), 1u);
     EXPECT_EQ(events[0].status.code(), code == 4 ? Code::kDeadline : Code::kInternal) << code;
     EXPECT_EQ(events[0].rank, -1);

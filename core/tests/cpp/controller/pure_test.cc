@@ -164,9 +164,9 @@ TEST(CoordinatorTest, StalledNamesWhoHasNotDescribed) {
 TEST(CoordinatorTest, OnlyTheFirstAbortIsForwarded) {
   Coordinator coordinator(LayoutOf({"a", "b", "c"}));
   std::vector<Outgoing> out;
-  ASSERT_TRUE(coordinator.OnMessage(1, Encode(Aborted{3, 2, "gone"}), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(1, Encode(Abort{3, 2, "gone"}), &out).ok());
   ASSERT_EQ(out.size(), 3u) << "also to the rank that told";
-  for (int rank : {0, 2, 1}) ASSERT_TRUE(coordinator.OnMessage(rank, Encode(Aborted{3, 2, "gone"}), &out).ok());
+  for (int rank : {0, 2, 1}) ASSERT_TRUE(coordinator.OnMessage(rank, Encode(Abort{3, 2, "gone"}), &out).ok());
   EXPECT_EQ(out.size(), 3u);
 }
 
@@ -349,11 +349,11 @@ TEST(CoordinatorTest, AKnownOperationThatANodeHasNotComeToIsStalled) {
 // Returns the ranks for which rank 0 waits, as the coordinator says.
 std::vector<int64_t> ToldWhom(Coordinator* coordinator) {
   std::vector<Outgoing> out;
-  EXPECT_TRUE(coordinator->OnMessage(0, Encode(Asked{0, {}}), &out).ok());
+  EXPECT_TRUE(coordinator->OnMessage(0, Encode(Question{0, {}}), &out).ok());
   EXPECT_EQ(out.size(), 1u);
   EXPECT_EQ(out.at(0).rank, 0);
-  const Answered answer = ReadAs<Answered>(out.at(0).message).value();
-  EXPECT_EQ(answer.rank, Answered::kNobody);
+  const Answer answer = ReadAs<Answer>(out.at(0).message).value();
+  EXPECT_EQ(answer.rank, Answer::kNobody);
   const std::vector<Absence>& absences = answer.absences;
   if (absences.empty()) return {};
   EXPECT_EQ(absences.size(), 1u);
@@ -379,13 +379,13 @@ TEST(CoordinatorTest, WhoAsksForWhomItWaitsIsToldThoseThatHaveNotCome) {
 TEST(CoordinatorTest, TheRanksThatAreAskedForAreToldWhoAsks) {
   Coordinator coordinator(LayoutOf({"a", "b", "b"}));
   std::vector<Outgoing> out;
-  ASSERT_TRUE(coordinator.OnMessage(0, Encode(Asked{0, {1, 2}}), &out).ok());
+  ASSERT_TRUE(coordinator.OnMessage(0, Encode(Question{0, {1, 2}}), &out).ok());
   ASSERT_EQ(out.size(), 2u);
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(out[i].rank, static_cast<int>(i) + 1);
-    EXPECT_EQ(ReadAs<Asked>(out[i].message).value().asker, 0);
+    EXPECT_EQ(ReadAs<Question>(out[i].message).value().asker, 0);
   }
-  EXPECT_FALSE(coordinator.OnMessage(0, Encode(Asked{0, {3}}), &out).ok()) << "there is no rank 3";
+  EXPECT_FALSE(coordinator.OnMessage(0, Encode(Question{0, {3}}), &out).ok()) << "there is no rank 3";
 }
 
 TEST(CoordinatorTest, SetsOfRanksThatCannotBeAreRefused) {

@@ -287,7 +287,7 @@ bool SimulatedJob::AppendToLog(Rank* rank) {
 
 bool SimulatedJob::JoinIfIdle(Rank* rank) {
   if (!rank->to_append.empty()) return false;
-  rank->negotiation.Join(rank->sequence_numbers);
+  rank->negotiation.SendJoin(rank->sequence_numbers);
   rank->has_joined = true;
   Collect(rank->number);
   return true;

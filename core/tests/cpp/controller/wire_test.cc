@@ -59,8 +59,8 @@ template <typename T>
 class WireTest : public testing::Test {};
 
 using Structs =
-    testing::Types<TensorSpec, Signature, Description, Assignment, Failure, Aborted, Completion, Closing, Leave, Report,
-                   LogItem, LogItems, Asked, Absence, Answered, Joined, IdMessage, RendezvousMessage, PeerInfo>;
+    testing::Types<TensorSpec, Signature, Description, Assignment, Error, Abort, Completion, Closing, Leave, Report,
+                   LogItem, LogItems, Question, Absence, Answer, Join, IdMessage, RendezvousMessage, PeerInfo>;
 TYPED_TEST_SUITE(WireTest, Structs);
 
 template <typename T>
