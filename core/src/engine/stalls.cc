@@ -182,10 +182,10 @@ bool StallInspector::IsReportedByPeer(const Operation& operation, const std::vec
 // Only rank 0 knows all missing ranks. Its answer arrives later, by OnAbsent.
 void StallInspector::UpdateAbsences(TimePoint now) {
   if (coordinator_ != nullptr) return OnAbsent(coordinator_->Absences());
-  if (!IsDue(asked_whom_, kAskAgainMs, now)) return;
-  asked_whom_ = now;
+  if (!IsDue(absences_asked_at_, kAskAgainMs, now)) return;
+  absences_asked_at_ = now;
   std::lock_guard<std::mutex> lock(operations_->mutex);
-  whom_entered_.push_back(operations_->entered);
+  entered_at_question_.push_back(operations_->entered);
   operations_->negotiation.SendQuestion({});
 }
 
@@ -193,9 +193,9 @@ void StallInspector::OnAbsent(const std::vector<Absence>& absences) {
   absent_.clear();
   needed_.clear();
   ++answers_;
-  if (!whom_entered_.empty()) {  // answers come in the order of the questions
-    needed_entered_ = whom_entered_.front();
-    whom_entered_.pop_front();
+  if (!entered_at_question_.empty()) {  // answers come in the order of the questions
+    needed_entered_ = entered_at_question_.front();
+    entered_at_question_.pop_front();
   }
   for (const Absence& absence : absences) {
     if (std::find(absence.ranks.begin(), absence.ranks.end(), world_->rank) != absence.ranks.end()) {

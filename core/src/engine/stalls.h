@@ -74,7 +74,7 @@ class StallInspector {
   Needed NeededFor() const;
   std::optional<EpochEnd> FindExcluded(TimePoint now);
   bool IsMissingAt(const ExcludedCalls& calls, int rank, uint64_t suspected) const;
-  uint64_t QuestionsAsked() const { return answers_ + whom_entered_.size(); }
+  uint64_t QuestionsAsked() const { return answers_ + entered_at_question_.size(); }
 
   void SendRequests(TimePoint now);
   void Report(const std::vector<Wait>& waits, Needed needed, bool is_overdue, TimePoint now);
@@ -100,12 +100,12 @@ class StallInspector {
   TimePoint warned_{};    // the last warning without the diagnosis
 
   // Answers of rank 0.
-  TimePoint asked_whom_{};                 // when it was last asked
-  std::map<std::string, Absence> absent_;  // by title
-  std::vector<Absence> needed_;            // operations at which others have arrived and this rank has not
-  uint64_t needed_entered_ = 0;            // Operations::entered when rank 0 was asked for needed_
-  std::deque<uint64_t> whom_entered_;      // likewise, for each answer still to come
-  uint64_t answers_ = 0;                   // how many have come
+  TimePoint absences_asked_at_{};             // when it was last asked
+  std::map<std::string, Absence> absent_;     // by title
+  std::vector<Absence> needed_;               // operations at which others have arrived and this rank has not
+  uint64_t needed_entered_ = 0;               // Operations::entered when rank 0 was asked for needed_
+  std::deque<uint64_t> entered_at_question_;  // likewise, for each answer still to come
+  uint64_t answers_ = 0;                      // how many have come
 
   // By number of the excluded calls and a rank that waits in one of them: QuestionsAsked when it was first seen there.
   std::map<std::pair<int64_t, int>, uint64_t> suspected_;
