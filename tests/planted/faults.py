@@ -140,8 +140,8 @@ FAULTS = [
     Fault(
         name="the last to be done with an id does not wake the leader",
         path="core/src/controller/log_reader.cc",
-        before="    if (memory_.counters.DoneWith(id, properties.local_members)) outbox_.Ring();  // the leader waits\n",
-        after="    memory_.counters.DoneWith(id, properties.local_members);\n",
+        before="if (memory_.counters.DoneWith(id, properties.local_members)) outbox_.Ring();",
+        after="memory_.counters.DoneWith(id, properties.local_members);",
         found_by="cpp ReleaseTest",
     ),
     Fault(
