@@ -10,7 +10,6 @@ _TABLE = "core/src/common/types.def"
 _HEADERS = ("core/include/farandole/farandole.h", "core/tests/first_release/farandole.h")
 _RANDOM_CASES = "tests/collectives/meaning/operations.py"
 _ADAPTER, _WORDS = "core/python/farandole/_api/adapter.py", "core/python/farandole/_api/ops.py"
-_RECORDS = "core/python/farandole/observe/records.py"
 
 Row = tuple[str, ...]
 
@@ -69,13 +68,6 @@ def test_random_cases_are_drawn_of_every_collective() -> None:
     drawn = {ast.literal_eval(key) for table in tables if isinstance(table, ast.Dict) for key in table.keys if key}
     carrying = {name for _, _, name, traits, *_ in rows("FRD_OP_KIND") if "kCarriesTensors" in traits}
     assert carrying - drawn == set(), f"{_RANDOM_CASES} has no row of it"
-
-
-def test_inspection_knows_the_names() -> None:
-    tree = ast.parse((ROOT / _RECORDS).read_text())
-    tables = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
-    for table, macro in (("KINDS", "FRD_OP_KIND"), ("DTYPES", "FRD_DTYPE")):
-        assert ast.literal_eval(tables[table]) == tuple(row[2] for row in rows(macro)), table
 
 
 def test_messages_know_the_names() -> None:
