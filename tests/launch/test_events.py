@@ -1,40 +1,44 @@
-"""Events of a job: as JSON lines, and as `farandole.launch.run` hands them to a program."""
+"""Events of a job: as messages, and as `farandole.launch.run` hands them to a program."""
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from typing import Any
 
 import pytest
 from farandole import launch
-from farandole.launch.events import Event, JobEnded, MembershipChanged, RankEnded, RankStarted, Reader, read
+from farandole._start.frames import FrameReader
+from farandole.launch.events import Event, JobEnded, MembershipChanged, RankEnded, RankStarted, read
 
 pytestmark = pytest.mark.timeout(120)
 ENDED = JobEnded(3, ("rank 1 on h1 failed.", "advice."), culprit=1, last_lines=("a", "b"))
 
 
+def message_of(event: Event) -> dict[str, Any]:
+    (found,) = FrameReader(greeted=True).feed(event.to_frame())
+    assert isinstance(found, dict)
+    return found
+
+
 @pytest.mark.parametrize(
     "event", [ENDED, RankStarted(0, "h", 7), MembershipChanged(2, (0, 3))], ids=lambda x: type(x).__name__
 )
-def test_an_event_comes_back_from_its_line(event: Event) -> None:
-    line = event.to_json().encode() + b"\n"
-    reader = Reader()
-    assert [*reader.feed(line[:9]), *reader.feed(line[9:])] == [event]
+def test_an_event_comes_back_from_its_message(event: Event) -> None:
+    assert read(message_of(event)) == event
 
 
 def test_what_a_reader_does_not_know_is_skipped() -> None:
-    fields = json.loads(RankStarted(0, "h", 7).to_json())
-    assert read(json.dumps({**fields, "color": "red"})) == RankStarted(0, "h", 7)
-    assert read(json.dumps({**fields, "event": "RankSings"})) is None
-    assert read(json.dumps({**fields, "version": 2})) is None
+    fields = message_of(RankStarted(0, "h", 7))
+    assert read({**fields, "color": "red"}) == RankStarted(0, "h", 7)
+    assert read({**fields, "kind": "RankSings"}) is None
+    assert read({**fields, "version": 2}) is None
 
 
-@pytest.mark.parametrize("line", ["[]", "{}", '{"version":1,"event":"RankStarted","rank":0}'])
-def test_what_is_no_event_is_refused(line: str) -> None:
+@pytest.mark.parametrize("message", [{"kind": "RankStarted"}, {"version": 1, "kind": "RankStarted", "rank": 0}])
+def test_what_is_no_event_is_refused(message: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"is no event|lacks a field"):
-        read(line)
+        read(message)
 
 
 def test_the_text_has_the_last_lines_after_the_culprit_unless_they_are_shown() -> None:

@@ -1,6 +1,6 @@
-"""What happens to a job, as typed events. They cross processes as JSON lines; sentences are for people only.
+"""What happens to a job, as typed events. They cross processes as messages (frames.py); sentences are for people only.
 
-    {"version": 1, "event": "RankEnded", "rank": 1, "host": "h1", "pid": 4711, "exit_code": 3, ...}
+    {"kind": "RankEnded", "version": 1, "rank": 1, "host": "h1", "pid": 4711, "exit_code": 3, ...}
 
 Readers skip events and fields that they do not know. A field that is removed, or gets another meaning, makes a new
 version.
@@ -9,10 +9,10 @@ version.
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from farandole._start import frames
 
 __all__ = ["Event", "JobEnded", "MembershipChanged", "RankEnded", "RankStarted", "RanksLate", "read"]
 
@@ -23,10 +23,9 @@ VERSION = 1
 class Event:
     """Base of all events."""
 
-    def to_json(self) -> str:
-        """One line."""
-        fields = {"version": VERSION, "event": type(self).__name__, **dataclasses.asdict(self)}
-        return json.dumps(fields, separators=(",", ":"))
+    def to_frame(self) -> bytes:
+        """The message for another process."""
+        return frames.message(type(self).__name__, version=VERSION, **dataclasses.asdict(self))
 
 
 @dataclass(frozen=True)
@@ -108,35 +107,18 @@ class JobEnded(Event):
 _KINDS = {kind.__name__: kind for kind in (RankStarted, RankEnded, MembershipChanged, RanksLate, JobEnded)}
 
 
-def read(line: str) -> Event | None:
-    """The event of one line; None for one that this version does not know. Raises ValueError for what is no event."""
-    found = json.loads(line)
-    if not isinstance(found, dict) or not isinstance(found.get("version"), int):
-        raise ValueError(f"{line!r:.60} is no event")
-    kind = _KINDS.get(str(found.get("event")))
-    if kind is None or found["version"] != VERSION:
+def read(message: frames.Message) -> Event | None:
+    """The event of a message; None for one that this version does not know. Raises ValueError for what is no event."""
+    if not isinstance(message.get("version"), int):
+        raise ValueError(f"{message!r:.60} is no event")
+    kind = _KINDS.get(message["kind"])
+    if kind is None or message["version"] != VERSION:
         return None
     names = {each.name for each in dataclasses.fields(kind)}
-    values: dict[str, Any] = {name: _frozen(value) for name, value in found.items() if name in names}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in message.items() if name in names
+    }
     try:
         return kind(**values)
     except TypeError as error:
-        raise ValueError(f"{line!r:.60} lacks a field: {error}") from error
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-class Reader:
-    """Bytes in, events out."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> Iterator[Event]:
-        """The events that these bytes complete."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            if (event := read(line.decode())) is not None:
-                yield event
+        raise ValueError(f"{message!r:.60} lacks a field: {error}") from error

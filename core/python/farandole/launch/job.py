@@ -7,8 +7,7 @@ in the cell whose thread writes them.
 
     spec                         memory of the child
     stdout, stderr of ranks      straight to ours; where sys.stdout or sys.stderr is another object, by a pipe
-    events                       a pipe of JSON lines (events.py)
-    outcomes of ranks            a pipe, for `farandole.run` in frames
+    events, outcomes of ranks    a pipe of frames; outcomes are those of `farandole.run`
 """
 
 from __future__ import annotations
@@ -115,14 +114,14 @@ def run(
         >>> result.exit_code
         0
     """
-    seen, outcomes = _Events(on_event), _Outcomes()
+    told = _Told(on_event)
     with open(os.devnull, "w", encoding="utf-8") as nowhere, _Pipes() as pipes:
         own_stdout, own_stderr = sys.stdout or nowhere, sys.stderr or nowhere  # None where the program closed its own
         own_stdout.flush()
         own_stderr.flush()
         memory = pipes.memory(spec.to_json())
         call = pipes.copy(function.call) if function.call >= 0 else -1
-        handed = [memory, pipes.make(seen), pipes.make(outcomes) if call >= 0 else -1, call]
+        handed = [memory, pipes.make(told), call]
         args = [str(os.getpid()), *map(str, handed), function.cluster, function.server]
         with subprocess.Popen(
             [*python("farandole.launch.run"), *args],
@@ -139,10 +138,10 @@ def run(
                 pipes.selector.register(stop, selectors.EVENT_READ, _Interrupts(process))
             _see_through(process, pipes.selector)
     said = f"the launcher ended with exit code {process.returncode} and said nothing."
-    ended = seen.ended or JobEnded(process.returncode, (said,))
+    ended = told.ended or JobEnded(process.returncode, (said,))
     if ended.is_refused:
         raise SpecError(ended.text, ended.field)
-    return JobResult(ended.exit_code, ended, outcomes.found)  # the child leaves no code to who ignores SIGCHLD
+    return JobResult(ended.exit_code, ended, told.outcomes)  # the child leaves no code to who ignores SIGCHLD
 
 
 def python(module: str, executable: str | None = None) -> list[str]:
@@ -172,34 +171,23 @@ class _Lines:
 
 
 @dataclass
-class _Events:
-    """The events of the launcher."""
+class _Told:
+    """The events of the launcher, and the outcomes of the ranks, as far as they have come."""
 
     on_event: Callable[[Event], object] | None
     ended: JobEnded | None = None
-    reader: events.Reader = field(default_factory=events.Reader)
-
-    def feed(self, data: bytes) -> None:
-        """Take some."""
-        for event in self.reader.feed(data):
-            if isinstance(event, JobEnded):
-                self.ended = event
-            if self.on_event is not None:
-                self.on_event(event)
-
-
-@dataclass
-class _Outcomes:
-    """The outcomes of the ranks, as far as they have come."""
-
-    found: dict[int, bytearray] = field(default_factory=dict)
+    outcomes: dict[int, bytearray] = field(default_factory=dict)
     reader: FrameReader = field(default_factory=lambda: FrameReader(greeted=True))
 
     def feed(self, data: bytes) -> None:
         """Take some."""
         for frame in self.reader.feed(data):
             if isinstance(frame, Output):
-                self.found.setdefault(frame.rank, bytearray()).extend(frame.data)
+                self.outcomes.setdefault(frame.rank, bytearray()).extend(frame.data)
+            elif isinstance(frame, dict) and (event := events.read(frame)) is not None:
+                self.ended = event if isinstance(event, JobEnded) else self.ended
+                if self.on_event is not None:
+                    self.on_event(event)
 
 
 @dataclass
@@ -228,7 +216,7 @@ class _Pipes:
         self._ours.close()
         self.selector.close()
 
-    def make(self, reader: _Lines | _Events | _Outcomes) -> int:
+    def make(self, reader: _Lines | _Told) -> int:
         """The child's end of a new one."""
         readable, writable = os.pipe()
         self._ours.callback(os.close, readable)

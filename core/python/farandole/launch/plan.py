@@ -34,14 +34,13 @@ class Caller:
     """The program that has called `farandole.launch.run`, as descriptors that it has handed to us."""
 
     call: int  # memory with the function of `farandole.run` and its arguments; -1: none
-    outcomes: int  # a pipe for what its ranks leave; -1: none
-    events: int  # a pipe
+    pipe: int  # for events, and for what its ranks leave
     cluster: str = ""  # in whose tasks the agents run; "": the caller started none
     server: str = ""  # the abstract name of the socket that has the connections to them
 
     def tell(self, ended: JobEnded) -> None:
         """Tell how the job has ended, where no supervisor does."""
-        os.write(self.events, ended.to_json().encode() + b"\n")
+        os.write(self.pipe, ended.to_frame())
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ def _output(spec: JobSpec, settings: environment.Settings, caller: Caller | None
         dumb_terminal=settings.dumb_terminal,
         verbose=spec.output.verbose,
     )
-    return options if caller is None else replace(options, outcomes=caller.outcomes, events=caller.events)
+    return options if caller is None else replace(options, program=caller.pipe)
 
 
 def _served(spec: JobSpec) -> Wanted | None:

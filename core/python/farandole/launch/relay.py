@@ -47,8 +47,7 @@ class OutputOptions:
     verbose: bool = False
     hosts: dict[int, str] = field(default_factory=dict)  # of each rank, newcomers added, where there are several
     continues_logs: bool = False  # of an earlier line of the job
-    outcomes: int = -1  # the pipe for those of ranks that call a function
-    events: int = -1  # the pipe for events, whose reader tells the user about the end; -1: we do
+    program: int = -1  # the pipe to the program that runs the job, which tells the user about the end; -1: we do
 
 
 class OutputError(Exception):
@@ -155,10 +154,9 @@ class Relay:
         self._stdout = _destination(STDOUT, options, wake)
         same = _identity(STDOUT) == _identity(STDERR)
         self._stderr = self._stdout if same else _destination(STDERR, options, wake)
-        self._events, self._outcomes = Writer(options.events, wake), Writer(options.outcomes, wake)
+        self._program = Writer(options.program, wake)
         writers = [self._stdout.writer, *([] if same else [self._stderr.writer])]
-        writers += [self._outcomes] if options.outcomes >= 0 else []
-        self._writers = [*writers, self._events] if options.events >= 0 else writers
+        self._writers = [*writers, self._program] if options.program >= 0 else writers
         self._us = Source(LAUNCHER)
         self._waiting = Source(LAUNCHER)  # the line of `status`
         self._logs: dict[int, int] = {}
@@ -185,7 +183,7 @@ class Relay:
             feed, finish = partial(self.feed, stream), partial(self.finish, stream)
             self.pipes.add(Pipe(descriptor, stream.destination.writer, feed, finish))
         if outcome >= 0:
-            self.pipes.add(Pipe(outcome, self._outcomes, lambda data, _now: self.feed_outcome(rank, data)))
+            self.pipes.add(Pipe(outcome, self._program, lambda data, _now: self.feed_outcome(rank, data)))
 
     def add_remote(self, rank: int) -> tuple[Stream, Stream]:
         """The stdout and stderr of a rank elsewhere, for `feed` and `finish`."""
@@ -209,12 +207,12 @@ class Relay:
 
     def emit(self, event: Event) -> None:
         """Hand an event to the program that runs this job, if there is one."""
-        if self.options.events >= 0:
-            self._events.write(event.to_json().encode() + b"\n")
+        if self.options.program >= 0:
+            self._program.write(event.to_frame())
 
     def end(self, ended: JobEnded) -> None:
         """Tell how the job has ended: the program that runs it, or the user."""
-        if self.options.events >= 0:
+        if self.options.program >= 0:
             self.emit(ended)
             return
         if ended.sentences:
@@ -270,7 +268,7 @@ class Relay:
 
     def feed_outcome(self, rank: int, data: bytes) -> None:
         """Pass on some of what a rank's function returned or raised."""
-        self._outcomes.write(frames.output(rank, frames.OUTCOME, data))
+        self._program.write(frames.output(rank, frames.OUTCOME, data))
 
     def finish(self, stream: Stream) -> None:
         """Nothing more comes from it."""

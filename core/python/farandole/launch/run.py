@@ -138,11 +138,11 @@ def main() -> NoReturn:
 
     Arguments: the id of the parent, the descriptors that it has handed to us, a cluster and its server.
     """
-    parent, spec, events, outcomes, call = map(int, sys.argv[1:6])
+    parent, spec, pipe, call = map(int, sys.argv[1:5])
     guard.die_with_parent(parent)  # the inner process then finds its lifeline closed, and ends the ranks
     environment.forget_options()
     text = os.pread(spec, os.fstat(spec).st_size, 0).decode()
-    sys.exit(_run_spec(text, Caller(call, outcomes, events, *sys.argv[6:8])))
+    sys.exit(_run_spec(text, Caller(call, pipe, *sys.argv[5:7])))
 
 
 def _run_spec(text: str, caller: Caller) -> int:
