@@ -9,6 +9,7 @@ import selectors
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,19 +18,15 @@ from farandole.launch.discovery import source
 from farandole.launch.discovery.choice import await_hosts
 from farandole.launch.discovery.host_query import WELL_SECONDS, Complaints, HostQuery, Trouble
 from farandole.launch.discovery.host_states import HostStates
-from farandole.launch.discovery.source import Asking, Source
+from farandole.launch.discovery.source import Source
 from farandole.launch.hosts import HostList, HostSlots, one_name_here, parse_hosts
 from farandole.launch.rank_slots import Backoff
 from farandole.launch.spec import SpecError
 
 
-def answer(asking: Asking, *outputs: str) -> list[tuple[str, int]]:
-    """The hosts that an asking ends with, whose commands print these."""
-    asking.send(None)  # type: ignore[arg-type]  # a generator begins with None
-    with pytest.raises(StopIteration) as stop:
-        for each in outputs:
-            asking.send(each)
-    return [(each.host, each.count) for each in stop.value.value.slots]
+def answer(found: Source, printed: str) -> list[tuple[str, int]]:
+    """The hosts of a source whose command prints this."""
+    return [(each.host, each.count) for each in found.hosts_in(printed).slots]
 
 
 # The hosts that sources find in answers
@@ -37,10 +34,10 @@ def answer(asking: Asking, *outputs: str) -> list[tuple[str, int]]:
 
 def test_a_script_prints_hosts_with_and_without_slots() -> None:
     printed = "h1\nh2:4\n\n# spare\nh3 slots=2\n[fd00::1]:8\r\nroot@h4:1\n"
-    assert answer(source.script("./s", 3).ask(), printed) == [
+    assert answer(source.script("./s", 3), printed) == [
         ("h1", 3), ("h2", 4), ("h3", 2), ("fd00::1", 8), ("root@h4", 1)
     ]  # fmt: skip
-    assert answer(source.script("./s", None).ask(), "h1") == [("h1", 1)]
+    assert answer(source.script("./s", None), "h1") == [("h1", 1)]
 
 
 @pytest.mark.parametrize(
@@ -48,30 +45,25 @@ def test_a_script_prints_hosts_with_and_without_slots() -> None:
     ["", "\n\n", "h1:x", "h1:-1", "h1:0", "-oProxyCommand=x", "h1\nh1:2", "h 1", "\x1b[2J", "h1:99999999", "1.2.3"],
 )
 def test_nonsense_is_refused_with_the_name_of_the_script(nonsense: str) -> None:
-    asking = source.script("./list me", None).ask()
-    next(asking)
     with pytest.raises(SpecError, match=r"--host-discovery-script ./list me") as error:
-        asking.send(nonsense)
+        source.script("./list me", None).hosts_in(nonsense)
     assert "\x1b" not in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_hostfile_is_read_by_another_process(tmp_path: Path) -> None:
-    asking = source.hostfile(tmp_path / "hosts").ask()
-    assert next(asking) == ["cat", "--", str(tmp_path / "hosts")]
-    assert answer(source.hostfile(Path("hosts")).ask(), "h0 slots=2\nh1\n") == [("h0", 2), ("h1", 1)]
+    assert source.hostfile(tmp_path / "hosts").args == ["cat", "--", str(tmp_path / "hosts")]
+    assert answer(source.hostfile(Path("hosts")), "h0 slots=2\nh1\n") == [("h0", 2), ("h1", 1)]
 
 
 def test_a_service_counts_a_host_of_two_kinds_of_addresses_once() -> None:
     printed = "fd00::7    STREAM train\nfd00::7    DGRAM\n10.0.0.7   STREAM\n10.0.0.8   STREAM\n10.0.0.8   RAW\n"
-    assert answer(source.service("train", 4).ask(), printed) == [("10.0.0.7", 4), ("10.0.0.8", 4)]
-    assert answer(source.service("train", None).ask(), "fd00::7 STREAM\nfd00::8 STREAM\n") == [
+    assert answer(source.service("train", 4), printed) == [("10.0.0.7", 4), ("10.0.0.8", 4)]
+    assert answer(source.service("train", None), "fd00::7 STREAM\nfd00::8 STREAM\n") == [
         ("fd00::7", 1), ("fd00::8", 1)
     ]  # fmt: skip
     for nonsense in ("", "nobody STREAM"):
-        asking = source.service("train", 1).ask()
-        next(asking)
         with pytest.raises(SpecError, match="--host-discovery-service train"):
-            asking.send(nonsense)
+            source.service("train", 1).hosts_in(nonsense)
 
 
 JOB = "JobId=7 JobName=x ReqNodeList=(null) ExcNodeList=b9 NodeList=a[1-2],b1 BatchHost=a1 NumNodes=3 NumCPUs=12"
@@ -81,14 +73,9 @@ def test_slurm_tells_the_nodes_that_the_allocation_has_now() -> None:
     known = HostList((HostSlots("a1", 4), HostSlots("a2", 2)), "Slurm")
     found = source.slurm({"SLURM_JOB_ID": "7"}, known, None)
     assert found is not None
-    asking = found.ask()
-    assert next(asking) == ["scontrol", "--oneliner", "show", "job", "7"]
-    assert asking.send(JOB) == ["scontrol", "show", "hostnames", "a[1-2],b1"]
-    assert answer(found.ask(), JOB, "a1\na2\nb1\n") == [("a1", 4), ("a2", 2), ("b1", 4)]
-    asking = found.ask()
-    next(asking)
+    assert answer(found, "a1\na2\nb1\n") == [("a1", 4), ("a2", 2), ("b1", 4)]
     with pytest.raises(SpecError, match="Slurm's allocation 7 has no nodes"):
-        asking.send("JobId=7 NodeList=(null)")
+        found.hosts_in("(null)\n")
     assert source.slurm({}, None, None) is None
 
 
@@ -136,7 +123,7 @@ def trouble(command: str) -> Trouble:
 
 
 def test_an_answer_is_heard_and_asked_for_again() -> None:
-    asker = Asker(Source("s", source.script("echo h1:2; echo h2; echo told >&2", None).ask, every_s=0.05))
+    asker = Asker(replace(source.script("echo h1:2; echo h2; echo told >&2", None), every_s=0.05))
     assert asker.first() == HostList(
         (HostSlots("h1", 2), HostSlots("h2", 1)), "--host-discovery-script echo h1:2; echo h2; echo told >&2"
     )
@@ -168,9 +155,10 @@ def test_a_script_that_fails_is_one_sentence(
     assert re.search(words, found.sentence), found.sentence
 
 
-def test_slurm_is_asked_twice_for_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_names_the_hosts_of_its_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "scontrol"
-    program.write_text(f'#!/bin/sh\n[ "$2" = show ] && echo "{JOB}" || printf "a1\\na2\\nb1\\n"\n')
+    names = 'printf "a1\\na2\\nb1\\n"'
+    program.write_text(f'#!/bin/sh\n[ "$2" = show ] && echo "{JOB}" || {{ [ "$3" = "a[1-2],b1" ] && {names}; }}\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     found = source.slurm({"SLURM_JOB_ID": "7"}, None, 2)
@@ -190,11 +178,7 @@ def test_a_service_that_has_no_name_is_a_trouble() -> None:
 
 
 def test_a_program_that_is_not_there_is_told_of() -> None:
-    def ask() -> Asking:
-        yield ["/no/such/program"]
-        raise AssertionError
-
-    found = Asker(Source("the source", ask)).first()
+    found = Asker(Source("the source", ["/no/such/program"], parse_hosts)).first()
     assert found == Trouble("unusable", "the source: /no/such/program cannot be started: No such file or directory")
 
 
@@ -213,7 +197,7 @@ def test_enough_hosts_are_waited_for(tmp_path: Path) -> None:
         f"open({str(tmp_path / 'n')!r}, 'a').write('x')\n"
         "sys.exit(9) if n == 0 else print('h1:1' if n == 1 else 'h1:4')\n"
     )
-    found = Source("s", source.script(f"{sys.executable} {script}", None).ask, every_s=0.01)
+    found = replace(source.script(f"{sys.executable} {script}", None), every_s=0.01)
     assert await_hosts(found, os.environ, 3, 30.0, told.append).slots == (HostSlots("h1", 4),)
     assert len(told) == 2 and "exit code 9; it is asked again for 30 s" in told[0]
     assert "offers 1 slot, and --min-np asks for 3; waiting for more" in told[1]
@@ -228,7 +212,7 @@ def test_enough_hosts_are_waited_for(tmp_path: Path) -> None:
     ],
 )
 def test_too_few_hosts_are_an_error_at_last(command: str, words: str) -> None:
-    found = Source("s", source.script(command, None).ask, every_s=0.01)
+    found = replace(source.script(command, None), every_s=0.01)
     with pytest.raises(SpecError, match=words):
         await_hosts(found, os.environ, 3, 0.3, lambda _: None)
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from farandole.launch.discovery.host_states import HostStates
-from farandole.launch.discovery.source import Asking, Source
+from farandole.launch.discovery.source import Source
 from farandole.launch.ending import Ending
 from farandole.launch.head.assembly import Assembly, HostPlan
 from farandole.launch.head.follow import Follower, HostAccess
@@ -66,14 +66,13 @@ class Cluster:
         self.told: list[str] = []
         self.relay: Any = SimpleNamespace(say=self.told.append)
         ways = HostAccess(self._open, lambda _: {}, list)
-        source = Source("the list", self._ask, every_s=1.0)
+        source = Source("the list", (), self._hosts, every_s=1.0)
         self.follower = Follower(ways, source, {}, HostStates(Backoff(1.0, 8.0)), "1", {})
         self.follower.attach(self, selectors.DefaultSelector())  # type: ignore[arg-type]  # with links of its own
         self.now = 0.0
 
-    def _ask(self) -> Asking:
+    def _hosts(self, _text: str) -> HostList:
         return HostList(tuple(parse_hosts(self.listed).slots), "the list")
-        yield
 
     def _open(self, name: str) -> Any:
         return FakeLink(name, greeted=False)

@@ -74,7 +74,8 @@ def source_of_list(
     if spec.elastic.max_np is None:
         return None
     if scheduler is not None and scheduler.hosts is not None:
-        return source.known(scheduler.program, scheduler.hosts)
+        hosts = scheduler.hosts
+        return Source(scheduler.program, (), lambda _: hosts())
     if scheduler is not None and scheduler.program == "srun":
         return source.slurm(base, listed, spec.elastic.slots_per_host)
     if listed is None:

@@ -11,10 +11,10 @@ import os
 import selectors
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from farandole.launch.discovery.source import Asking, Source
+from farandole.launch.discovery.source import Source
 from farandole.launch.hosts import HostList
 from farandole.launch.messages import one_line
 from farandole.launch.spec import SpecError
@@ -85,7 +85,6 @@ class HostQuery:
         self.source = source
         self._environment, self._selector, self._on_answer = environment, selector, on_answer
         self._due_at = 0.0
-        self._asking: Asking | None = None
         self._question: _Question | None = None
         self._now = 0.0
 
@@ -99,9 +98,8 @@ class HostQuery:
         self._now = now
         if self._question is not None and now >= self._question.until and not self._question.given_up:
             self._give_up("late", f"has not answered within {ANSWER_SECONDS:.0f} s and was killed")
-        if self._question is None and self._asking is None and now >= self._due_at:
-            self._asking = self.source.ask()
-            self._go_on(None)
+        if self._question is None and now >= self._due_at:
+            self._ask()
 
     def next_due(self, now: float) -> float | None:
         """In how many seconds `tick` is wanted."""
@@ -127,7 +125,7 @@ class HostQuery:
             what = f"{self.source.name} ended with {how}{': ' if said else ''}{said}{remedy}"
             self._end(Trouble(UNUSABLE if remedy else "exit", what))
             return
-        self._go_on(question.out.decode("utf-8-sig", "replace"))
+        self._take(question.out.decode("utf-8-sig", "replace"))
 
     def close(self) -> None:
         """Ask no more, and kill what is under way."""
@@ -136,23 +134,25 @@ class HostQuery:
             self._question.given_up = True
             self._kill(self._question)
 
-    def _go_on(self, text: str | None) -> None:
-        """The next question of this asking, or its end."""
-        assert self._asking is not None
+    def _ask(self) -> None:
+        if not self.source.args:
+            self._take("")
+            return
         try:
-            args = self._asking.send(text)  # type: ignore[arg-type]  # a generator begins with None
-        except StopIteration as stop:
-            self._end(stop.value)
-        except SpecError as error:
-            self._end(Trouble("nonsense", str(error).rstrip(".")))
-        else:
-            try:
-                self._start(args)
-            except OSError as error:
-                kind = UNUSABLE if isinstance(error, FileNotFoundError | PermissionError) else "start"
-                self._end(Trouble(kind, f"{self.source.name}: {args[0]} cannot be started: {error.strerror}"))
+            self._start(self.source.args)
+        except OSError as error:
+            kind = UNUSABLE if isinstance(error, FileNotFoundError | PermissionError) else "start"
+            what = f"{self.source.args[0]} cannot be started: {error.strerror}"
+            self._end(Trouble(kind, f"{self.source.name}: {what}"))
 
-    def _start(self, args: list[str]) -> None:
+    def _take(self, text: str) -> None:
+        try:
+            answer: HostList | Trouble = self.source.hosts_in(text)
+        except SpecError as error:
+            answer = Trouble("nonsense", str(error).rstrip("."))
+        self._end(answer)
+
+    def _start(self, args: Sequence[str]) -> None:
         """The process ends with our descendants; no Python runs between its fork and exec, so we may have threads."""
         process = subprocess.Popen(
             args,
@@ -210,9 +210,6 @@ class HostQuery:
                 os.killpg(question.process.pid, signal.SIGKILL)
 
     def _end(self, answer: HostList | Trouble) -> None:
-        if self._asking is not None:
-            self._asking.close()
-        self._asking = None
         self._due_at = max(self._due_at, self._now + self.source.every_s)
         self._on_answer(answer)
 

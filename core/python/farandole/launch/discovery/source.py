@@ -1,10 +1,10 @@
-"""Sources of hosts: each asks by commands, and makes a list of hosts of their output. Pure."""
+"""Sources of hosts: each asks by a command, and makes a list of hosts of its output. Pure."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +12,14 @@ from farandole.launch.hosts import HostList, HostSlots, parse_hostfile, parse_li
 from farandole.launch.messages import shown
 from farandole.launch.spec import SpecError
 
-Asking = Generator[list[str], str, HostList]
-"""Yields commands, is sent what each has printed, and returns the hosts. Raises SpecError for nonsense."""
 EVERY_SECONDS = 1.0
 _EVERY_SECONDS_OF_SLURM = 10.0  # its controller serves a whole cluster
+# For a shell. NodeList= is not ReqNodeList= or ExcNodeList=.
+_NODES_OF_SLURM = """
+job=$(scontrol --oneliner show job "$0") || exit
+nodes=$(echo "$job" | sed -En 's/^(.*[[:space:]])?NodeList=([^[:space:]]+).*/\\2/p')
+scontrol show hostnames "$nodes"
+"""
 
 
 @dataclass(frozen=True)
@@ -23,40 +27,30 @@ class Source:
     """Where to ask for hosts."""
 
     name: str  # as messages have it
-    ask: Callable[[], Asking]
+    args: Sequence[str]  # the command that answers; none: nobody is asked
+    hosts_in: Callable[[str], HostList]  # what it has printed; raises SpecError for nonsense
     every_s: float = EVERY_SECONDS  # from one answer to the next question
 
 
 def script(command: str, slots_per_host: int | None) -> Source:
     """A command of a shell that prints `host` or `host:slots` a line."""
     name = f"--host-discovery-script {command}"
-
-    def ask() -> Asking:
-        return parse_lines((yield ["sh", "-c", command]), name, slots_per_host or 1)
-
-    return Source(name, ask)
+    return Source(name, ["sh", "-c", command], lambda text: parse_lines(text, name, slots_per_host or 1))
 
 
 def hostfile(path: Path) -> Source:
     """The file of --hostfile. Another process reads it, since a server of files may hang."""
-
-    def ask() -> Asking:
-        return parse_hostfile((yield ["cat", "--", str(path.absolute())]), str(path))
-
-    return Source(f"--hostfile {path}", ask)
+    read = ["cat", "--", str(path.absolute())]
+    return Source(f"--hostfile {path}", read, lambda text: parse_hostfile(text, str(path)))
 
 
 def service(name: str, slots_per_host: int | None) -> Source:
     """The addresses of a name, such as that of a headless service of Kubernetes."""
     origin = f"--host-discovery-service {name}"
-
-    def ask() -> Asking:
-        return HostList(tuple(_addresses((yield ["getent", "ahosts", name]), origin, slots_per_host or 1)), origin)
-
-    return Source(origin, ask)
+    return Source(origin, ["getent", "ahosts", name], lambda text: _addresses(text, origin, slots_per_host or 1))
 
 
-def _addresses(text: str, origin: str, slots: int) -> list[HostSlots]:
+def _addresses(text: str, origin: str, slots: int) -> HostList:
     """`10.0.0.7 STREAM name` a line; a host with both kinds of addresses counts once, by that of IPv4."""
     found: dict[int, dict[str, None]] = {4: {}, 6: {}}
     for line in filter(None, text.splitlines()):
@@ -67,7 +61,7 @@ def _addresses(text: str, origin: str, slots: int) -> list[HostSlots]:
         found[address.version][str(address)] = None
     if not (chosen := found[4] or found[6]):
         raise SpecError(f"{origin} has no addresses.")
-    return [HostSlots(address, slots) for address in chosen]
+    return HostList(tuple(HostSlots(address, slots) for address in chosen), origin)
 
 
 def slurm(environ: Mapping[str, str], known: HostList | None, slots_per_host: int | None) -> Source | None:
@@ -79,33 +73,15 @@ def slurm(environ: Mapping[str, str], known: HostList | None, slots_per_host: in
     usual = slots_per_host or max(counts.values(), default=1)
     name = f"Slurm's allocation {job}"
 
-    def ask() -> Asking:
-        nodes = _node_list((yield ["scontrol", "--oneliner", "show", "job", job]), name)
-        text = yield ["scontrol", "show", "hostnames", nodes]
+    def hosts_in(text: str) -> HostList:
+        if text.strip() in ("", "(null)"):
+            raise SpecError(f"{name} has no nodes in what scontrol show job prints.")
         found = parse_lines(text, name, usual)
         return HostList(tuple(HostSlots(each.host, counts.get(each.host, each.count)) for each in found.slots), name)
 
-    return Source(name, ask, _EVERY_SECONDS_OF_SLURM)
-
-
-def _node_list(text: str, name: str) -> str:
-    """The value of NodeList=, which is not that of ReqNodeList= or ExcNodeList=."""
-    found = re.search(r"(?:^|\s)NodeList=(\S+)", text)
-    if found is None or found[1] == "(null)":
-        raise SpecError(f"{name} has no nodes in what scontrol show job prints.")
-    return found[1]
+    return Source(name, ["sh", "-c", _NODES_OF_SLURM, job], hosts_in, _EVERY_SECONDS_OF_SLURM)
 
 
 def fixed(hosts: HostList) -> Source:
     """The hosts of -H, which stay; those of them that are lost may come back."""
-    return known(hosts.origin, lambda: hosts)
-
-
-def known(name: str, hosts: Callable[[], HostList]) -> Source:
-    """Hosts that this process knows, or hears of at once: `hosts` raises SpecError."""
-
-    def ask() -> Asking:
-        return hosts()
-        yield  # makes this a generator
-
-    return Source(name, ask)
+    return Source(hosts.origin, (), lambda _: hosts)
