@@ -24,7 +24,7 @@ MAX_FILE_BYTES = 1 << 20  # of which a device or a wrong file has more
 _NEVER_WARN = "31536000"  # seconds: a year
 _YAML = {".yaml", ".yml"}
 
-_BOOL, _NUMBER = Leaf("", bool), Leaf("", float, least=0)
+_BOOL, _NUMBER, _LEVEL = Leaf("", bool), Leaf("", float, least=0), Leaf("", ("error", "warning", "info", "debug"))
 
 # key of horovodrun's file -> the option with its meaning
 _HOROVOD_OPTIONS = {
@@ -32,6 +32,14 @@ _HOROVOD_OPTIONS = {
     "timeline.mark_cycles": "timeline-mark-cycles",
     "logging.with_timestamp": "timestamp",
     "library_options.gloo_timeout_seconds": "start-timeout",
+}
+# key of horovodrun's file -> the variable with its meaning, the type of its value, and what makes the variable's value
+_HOROVOD_SETTINGS: dict[str, tuple[str, Leaf, Callable[[Any], str]]] = {
+    "params.fusion_threshold_mb": ("FARANDOLE_FUSION_THRESHOLD", _NUMBER, lambda value: str(int(value * 2**20))),
+    "stall_check.enabled": ("FARANDOLE_WARN_AFTER", _BOOL, lambda _: ""),
+    "stall_check.warning_time_seconds": ("FARANDOLE_WARN_AFTER", _NUMBER, "{:.12g}".format),
+    "stall_check.shutdown_time_seconds": ("FARANDOLE_TIMEOUT", _NUMBER, "{:.12g}".format),
+    "logging.level": ("FARANDOLE_LOG_LEVEL", _LEVEL, str),
 }
 _WITHOUT_EFFECT = frozenset(
     {
@@ -101,9 +109,11 @@ def _of_horovod(content: Mapping[Any, Any], where: str, known: Mapping[str, Leaf
                 _check(key, value, known[option], where)
                 options[option] = value
         elif setting := _HOROVOD_SETTINGS.get(key):
-            variable, text_of = setting
-            if value is not None and (text := text_of(key, value, where)):
-                settings[variable] = text
+            variable, leaf, text_of = setting
+            if value is not None:
+                value = _LEVELS.get(str(value).lower(), str(value).lower()) if leaf is _LEVEL else value
+                _check(key, value, leaf, where)
+                settings |= {variable: text} if (text := text_of(value)) else {}
         elif key in _WITHOUT_EFFECT:
             ignored.append(key)
         else:
@@ -119,39 +129,6 @@ def _flat(content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
             yield from ((f"{key}.{inner}", each) for inner, each in value.items())
         else:
             yield str(key), value
-
-
-def _megabytes(key: str, value: Any, where: str) -> str:
-    _check(key, value, _NUMBER, where)
-    return str(int(value * 2**20))
-
-
-def _seconds(key: str, value: Any, where: str) -> str:
-    _check(key, value, _NUMBER, where)
-    return f"{value:.12g}"
-
-
-def _enabled(key: str, value: Any, where: str) -> str:
-    _check(key, value, _BOOL, where)
-    return ""
-
-
-def _level(key: str, value: Any, where: str) -> str:
-    levels = ("error", "warning", "info", "debug")
-    level = _LEVELS.get(str(value).lower(), str(value).lower())
-    if level not in levels:
-        raise SpecError(f"{where}: {key} must be one of {', '.join(levels)}, not {shown(value)}.")
-    return level
-
-
-# key of horovodrun's file -> the variable with its meaning, and what makes its value
-_HOROVOD_SETTINGS: dict[str, tuple[str, Callable[[str, Any, str], str]]] = {
-    "params.fusion_threshold_mb": ("FARANDOLE_FUSION_THRESHOLD", _megabytes),
-    "stall_check.enabled": ("FARANDOLE_WARN_AFTER", _enabled),
-    "stall_check.warning_time_seconds": ("FARANDOLE_WARN_AFTER", _seconds),
-    "stall_check.shutdown_time_seconds": ("FARANDOLE_TIMEOUT", _seconds),
-    "logging.level": ("FARANDOLE_LOG_LEVEL", _level),
-}
 
 
 def _unknown(key: object, where: str, known: Any) -> SpecError:
