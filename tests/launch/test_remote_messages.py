@@ -6,6 +6,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,7 +131,8 @@ def test_hosts_that_do_not_reach_each_other_are_named(offered: Any, reached: Any
 
 
 def test_the_host_can_be_no_option_and_the_interpreter_no_word_of_a_shell() -> None:
-    words = ssh.command("me@h1", "/opt/my env/python;x", ["ssh", "-F", "a b"], 2222, "/key")
+    options = HostOptions(2222, Path("/key"), "/opt/my env/python;x")
+    words = ssh.agent_command("me@h1", False, options, ["ssh", "-F", "a b"])
     assert words[:3] == ["ssh", "-F", "a b"]
     assert words[-3:] == ["--", "me@h1", "exec '/opt/my env/python;x' -m farandole.launch.agent.host_agent"]
     assert words[words.index("-p") + 1] == "2222" and words[words.index("-i") + 1] == "/key"
@@ -167,7 +169,7 @@ def test_ssh_bears_as_much_silence_as_the_ranks(silence_s: float, count: int) ->
     ],
 )
 def test_what_ssh_says_becomes_one_sentence_with_a_remedy(stderr: str, code: int, words: list[str]) -> None:
-    told = ssh.explain("me@h1", code, stderr, "/opt/python", "1.2")
+    told = "; ".join(ssh.cause("me@h1", code, stderr, "/opt/python", "1.2"))
     assert [word for word in words if word not in told] == []
     assert "\n" not in told and "\x1b" not in told
 

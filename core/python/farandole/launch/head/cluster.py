@@ -274,7 +274,7 @@ class Cluster:
             return f"{link.name}: the agent on this host ended with {ssh.manner(link.code)}{ssh.last_line(stderr)}"
         if self.program != "ssh":
             return f"{link.name}: {self.program} ended with {ssh.manner(link.code)}{ssh.last_line(stderr)}"
-        return ssh.explain(link.name, link.code, stderr, self.python, self.assembly.version)
+        return "; ".join(filter(None, ssh.cause(link.name, link.code, stderr, self.python, self.assembly.version)))
 
     def _refuse(self, sentence: str, hosts: Sequence[str], code: int = CANNOT_START) -> None:
         """The job cannot start, at least not with these hosts. Others that fail soon are told of, too."""

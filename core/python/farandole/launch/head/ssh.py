@@ -17,43 +17,24 @@ _OPTIONS = ("BatchMode=yes", f"ConnectTimeout={CONNECT_SECONDS}")
 _PROBE_SECONDS = 2  # between questions whether the host is there
 
 
-def command(
-    host: str,
-    python: str,
-    ssh: Sequence[str] = ("ssh",),
-    port: int | None = None,
-    identity: str = "",
-    program: Sequence[str] = AGENT,
-    silence_s: float = 4.0,
-) -> list[str]:
-    """The command that starts an agent on `host`. `ssh`: the first of them. `program`: another one for Python.
+def agent_command(host: str, is_local: bool, options: HostOptions, ssh: Sequence[str]) -> list[str]:
+    """The command that starts an agent on `host`, or without ssh on this machine. `ssh`: its first words.
 
     ssh gives a host up that has not answered for `silence_s`, or for up to 2 s more.
 
-    REQUIRES a host that job.py has checked. Its name stands behind "--", so that it can never be an option.
+    REQUIRES a host that hosts.py has checked. Its name stands behind "--", so that it can never be an option.
     """
-    args = [*ssh, "-T", "-x", *(word for option in (*_OPTIONS, *_probing(silence_s)) for word in ("-o", option))]
-    args += ["-p", str(port)] if port is not None else []
-    args += ["-i", identity] if identity else []
-    # The other side's login shell reads the last word; quoted like this, every shell understands it alike.
-    return [*args, "--", host, f"exec {shlex.join([python, *program])}"]
-
-
-def _probing(silence_s: float) -> tuple[str, str]:
-    count = math.ceil(silence_s / _PROBE_SECONDS)
-    return f"ServerAliveInterval={_PROBE_SECONDS}", f"ServerAliveCountMax={count}"
-
-
-def agent_command(
-    host: str, is_local: bool, options: HostOptions, ssh: Sequence[str], program: Sequence[str] = AGENT
-) -> list[str]:
-    """The command that starts an agent on `host`, or without ssh on this machine. `program`: another one for Python."""
     if is_local:
-        return [sys.executable, *program]
+        return [sys.executable, *AGENT]
     if options.scheduler is not None and options.scheduler.command is not None:
-        return options.scheduler.command(host, [options.python, *program])
-    identity = str(options.ssh_identity or "")
-    return command(host, options.python, ssh, options.ssh_port, identity, program, options.silence_s)
+        return options.scheduler.command(host, [options.python, *AGENT])
+    probes = math.ceil(options.silence_s / _PROBE_SECONDS)
+    probing = f"ServerAliveInterval={_PROBE_SECONDS}", f"ServerAliveCountMax={probes}"
+    args = [*ssh, "-T", "-x", *(word for option in (*_OPTIONS, *probing) for word in ("-o", option))]
+    args += ["-p", str(options.ssh_port)] if options.ssh_port is not None else []
+    args += ["-i", str(options.ssh_identity)] if options.ssh_identity else []
+    # The other side's login shell reads the last word; quoted like this, every shell understands it alike.
+    return [*args, "--", host, f"exec {shlex.join([options.python, *AGENT])}"]
 
 
 # A pattern of stderr -> a sentence with {host}, {name}, {python}, {version}: the cause, "; ", its remedy.
@@ -87,13 +68,8 @@ _OF_PYTHON = (
 )
 
 
-def explain(host: str, code: int, stderr: str, python: str, version: str) -> str:
-    """One sentence why no agent came of the command that ended with `code`."""
-    return "; ".join(filter(None, cause(host, code, stderr, python, version)))
-
-
 def cause(host: str, code: int, stderr: str, python: str, version: str) -> tuple[str, str]:
-    """The same as two parts: the cause, and its remedy, which is "" where the cause is unknown."""
+    """Why no agent came of the command that ended with `code`: the cause, and its remedy, "" for an unknown cause."""
     name = host.rpartition("@")[2]
     causes = {255: _OF_SSH, 126: _OF_THE_SHELL, 127: _OF_THE_SHELL}.get(code, _OF_PYTHON)
     for pattern, sentence in causes:
