@@ -402,7 +402,7 @@ def test_programs_for_horovod_read_the_place_from_its_variables():
 
 
 def test_variables_that_we_have_set_are_not_taken_for_horovodruns():
-    ours = horovod_variables(World(1, 4, 1, 4), "host")
+    ours = horovod_variables(vars(World(1, 4, 1, 4)), "host")
     assert ours["HOROVOD_RANK"] == "1" and ours["HOROVOD_SIZE"] == "4" and ours["HOROVOD_HOSTNAME"] == "host"
     assert discover(ours) == World()
     with pytest.raises(ValueError, match="HOROVOD_SIZE=4"):
@@ -410,14 +410,14 @@ def test_variables_that_we_have_set_are_not_taken_for_horovodruns():
 
 
 def test_a_process_alone_gets_no_variables_of_horovod(monkeypatch):
-    for name in horovod_variables(World(), ""):
+    for name in horovod_variables(vars(World()), ""):
         monkeypatch.delenv(name, raising=False)
     tell_horovods_readers(World())
     assert "HOROVOD_RANK" not in os.environ
 
 
 def test_a_world_of_one_does_not_keep_the_place_in_an_earlier_one(monkeypatch):
-    for name, value in horovod_variables(World(1, 4, 1, 4), "host").items():
+    for name, value in horovod_variables(vars(World(1, 4, 1, 4)), "host").items():
         monkeypatch.setenv(name, value)
     tell_horovods_readers(World())
     assert (os.environ["HOROVOD_RANK"], os.environ["HOROVOD_SIZE"]) == ("0", "1")

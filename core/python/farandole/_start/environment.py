@@ -188,7 +188,7 @@ def without_launchers() -> dict[str, str]:
         for each in _LAUNCHERS
         for name in (each.rank, each.size, each.local_rank, each.local_size, each.cross_rank, each.cross_size)
     }
-    known = places | _MEETING | other_launchers.variables() | {*horovod_variables(World(), "")}
+    known = places | _MEETING | other_launchers.variables() | {*horovod_variables(vars(World()), "")}
     return {name: value for name, value in os.environ.items() if not name.startswith(_PREFIXES) and name not in known}
 
 
@@ -198,7 +198,7 @@ def tell_horovods_readers(world: World) -> None:
     Also where an earlier world of this process, or of the one that started it, has set them.
     """
     if world.launcher or MARK in os.environ:
-        os.environ.update(horovod_variables(world, os.environ.get("HOROVOD_HOSTNAME") or socket.gethostname()))
+        os.environ.update(horovod_variables(vars(world), os.environ.get("HOROVOD_HOSTNAME") or socket.gethostname()))
 
 
 def start_timeout_s() -> float:

@@ -1,31 +1,18 @@
-"""A rank's place under the names of Horovod's variables, which data loaders and other tools read. Pure."""
+"""The variables that hold a rank's place: ours, and those of Horovod, which data loaders and other tools read. Pure."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
 
+NUMBERS = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
 MARK = "HOROVOD_SET_BY"  # beside them, with our name: horovodrun has not set them
 
 
-class Place(Protocol):
-    """The six numbers of a rank."""
-
-    @property
-    def rank(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def local_rank(self) -> int: ...
-    @property
-    def local_size(self) -> int: ...
-    @property
-    def cross_rank(self) -> int: ...
-    @property
-    def cross_size(self) -> int: ...
+def place_variables(prefix: str, place: Mapping[str, object]) -> dict[str, str]:
+    """The six numbers of a rank's place: `prefix`_RANK, _SIZE, _LOCAL_RANK and so on."""
+    return {f"{prefix}_{name.upper()}": str(place[name]) for name in NUMBERS}
 
 
-def horovod_variables(place: Place, host: str) -> dict[str, str]:
-    """HOROVOD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _CROSS_RANK, _CROSS_SIZE and _HOSTNAME of a rank, and the mark."""
-    numbers = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
-    variables = {f"HOROVOD_{name.upper()}": str(getattr(place, name)) for name in numbers}
-    return {**variables, "HOROVOD_HOSTNAME": host, MARK: "farandole"}
+def horovod_variables(place: Mapping[str, object], host: str) -> dict[str, str]:
+    """Those of Horovod, with HOROVOD_HOSTNAME and the mark."""
+    return {**place_variables("HOROVOD", place), "HOROVOD_HOSTNAME": host, MARK: "farandole"}

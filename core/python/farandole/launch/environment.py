@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from farandole._start import sockets, this_host
-from farandole._start.horovod_names import horovod_variables
+from farandole._start.horovod_names import NUMBERS, horovod_variables, place_variables
 from farandole.launch import cgroups
 from farandole.launch.hosts import bracketed
 from farandole.launch.messages import shown
@@ -33,10 +33,7 @@ from farandole.launch.spec import SpecError
 
 _OWN = frozenset(
     f"FARANDOLE_{name}"
-    for name in (
-        *("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"),
-        *("STORE", "KEY_FILE", "STATUS_FILE", "MEMBERSHIP", "JOINS"),
-    )
+    for name in (*map(str.upper, NUMBERS), "STORE", "KEY_FILE", "STATUS_FILE", "MEMBERSHIP", "JOINS")
 )
 _FOREIGN = frozenset(
     f"{launcher}{name}"
@@ -242,21 +239,15 @@ def for_rank(
     """
     if joins >= 0:
         placement = replace(placement, rank=placement.size - 1)
-    result = without_outer_job(base)
+    place = vars(placement)
+    result = without_outer_job(base) | place_variables("FARANDOLE", place) | horovod_variables(place, placement.host)
     result.update(
-        FARANDOLE_RANK=str(placement.rank),
-        FARANDOLE_SIZE=str(placement.size),
-        FARANDOLE_LOCAL_RANK=str(placement.local_rank),
-        FARANDOLE_LOCAL_SIZE=str(placement.local_size),
-        FARANDOLE_CROSS_RANK=str(placement.cross_rank),
-        FARANDOLE_CROSS_SIZE=str(placement.cross_size),
         FARANDOLE_STORE=store,
         FARANDOLE_KEY_FILE=key_file,
         RANK=str(placement.rank),
         WORLD_SIZE=str(placement.size),
         LOCAL_RANK=str(placement.local_rank),
         LOCAL_WORLD_SIZE=str(placement.local_size),
-        **horovod_variables(placement, placement.host),
     )
     if status_file:
         result["FARANDOLE_STATUS_FILE"] = status_file
