@@ -22,26 +22,14 @@ Message = frames.Message
 def listen(name: str) -> socket.socket:
     """The launcher's end, at the abstract name. Raises OSError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
-        listener.bind("\0" + name)
-        listener.listen(socket.SOMAXCONN)
-    except OSError:
-        listener.close()
-        raise
+    listener.bind("\0" + name)
+    listener.listen(socket.SOMAXCONN)
     return listener
 
 
 def connect(name: str) -> socket.socket:
     """A rank's end. Raises OSError; PermissionError where another user listens there."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
-        connection.connect("\0" + name)
-        if not sockets.is_ours(connection):
-            raise PermissionError("another user listens there")
-    except OSError:
-        connection.close()
-        raise
-    return connection
+    return sockets.connect_to_ours(name, socket.SOCK_SEQPACKET)
 
 
 def send(connection: socket.socket, message: Message) -> None:

@@ -52,6 +52,20 @@ def peer_uid(connection: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(raw)[1])
 
 
+def connect_to_ours(name: str, kind: socket.SocketKind, timeout_s: float | None = None) -> socket.socket:
+    """A connection to this abstract name. Raises OSError; PermissionError where another user listens there."""
+    connection = socket.socket(socket.AF_UNIX, kind)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(f"\0{name}")
+        if not is_ours(connection):
+            raise PermissionError("another user listens there")
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
 def is_gone(connection: socket.socket) -> bool:
     """Returns whether the other end is closed. Reads nothing: another process may have a copy of the connection."""
     poll = select.poll()

@@ -48,16 +48,8 @@ def _hosts(name: str, server: str) -> HostList:
 
 def _asked(server: str, kind: str, **content: Any) -> socket.socket:
     """A connection to the server on which an answer comes. Raises OSError."""
-    asked = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        asked.settimeout(_ASK_SECONDS)
-        asked.connect(f"\0{server}")
-        if not sockets.is_ours(asked):
-            raise PermissionError("another user listens there")
-        say(asked, kind, **content)
-    except OSError:
-        asked.close()
-        raise
+    asked = sockets.connect_to_ours(server, socket.SOCK_STREAM, _ASK_SECONDS)
+    say(asked, kind, **content)
     return asked
 
 
