@@ -163,7 +163,7 @@ if LONG:
         job.await_lines(3, "world of 3")
         err = told + found.stop(job)[1]
         assert err.count("h1 and 10.77.0.11 are one machine; name it once") == 1, err
-        assert err.count("h2 cannot connect to h1 (10.77.0.11), where the job expects it") == 1, err
+        assert err.count("h2 cannot connect to h1 (10.77.0.11); look for a firewall") == 1, err
         assert "leaves" not in err and "was lost" not in err, err
 
 

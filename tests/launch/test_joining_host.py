@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from farandole.launch.head.assembly import AssemblyError
+from farandole.launch.head.address_search import AssemblyError
 from farandole.launch.head.joining_host import JoiningHost, Present
 
 OTHERS = {0: Present("h0", "10.0.0.1", "one"), 4: Present("h1", "10.0.0.2", "two")}
@@ -70,7 +70,7 @@ def test_a_newcomer_that_does_not_reach_the_others_is_refused() -> None:
     all_listen(joining)
     reached(joining, 0, (7, "10.0.0.9"))
     reached(joining, 4, (7, "10.0.0.9"))
-    with pytest.raises(AssemblyError, match=r"h9 cannot connect to h1 \(10\.0\.0\.2\), where the job expects it"):
+    with pytest.raises(AssemblyError, match=r"h9 cannot connect to h1 \(10\.0\.0\.2\); look for a firewall"):
         reached(joining, 7, (0, "10.0.0.1"))
 
 

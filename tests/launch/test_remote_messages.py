@@ -17,7 +17,8 @@ from farandole.launch import placement
 from farandole.launch.agent.address_probe import Prober
 from farandole.launch.events import JobEnded
 from farandole.launch.head import address_search, ssh
-from farandole.launch.head.assembly import Assembly, AssemblyError, HostPlan
+from farandole.launch.head.address_search import AssemblyError
+from farandole.launch.head.assembly import Assembly, HostPlan
 from farandole.launch.job import JobResult
 from farandole.launch.options import HostOptions
 from farandole.launch.rank_exit import from_message
@@ -107,11 +108,16 @@ def test_loopback_and_cables_lead_nowhere_and_ipv4_comes_first() -> None:
     assert address_search.candidates(found, ["docker0"]) == ["172.17.0.1"]
 
 
+def chosen(names: str, offered: Any, reached: Any) -> list[str]:
+    search = address_search.Search("", dict(enumerate(names)), dict(enumerate(offered)), reached=reached)
+    return [*search.choose().values()]
+
+
 def test_an_address_that_every_other_host_reaches_is_chosen() -> None:
     offered = [["172.17.0.1", "10.0.0.1"], ["172.17.0.1", "10.0.0.2"], ["10.0.0.3"]]
     reached = {number: [(host, f"10.0.0.{host + 1}") for host in range(3) if host != number] for number in range(3)}
     reached[2].append((0, "172.17.0.1"))  # of one host only
-    assert address_search.choose(["a", "b", "c"], offered, reached) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    assert chosen("abc", offered, reached) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 
 
 @pytest.mark.parametrize(
@@ -122,8 +128,8 @@ def test_an_address_that_every_other_host_reaches_is_chosen() -> None:
     ],
 )
 def test_hosts_that_do_not_reach_each_other_are_named(offered: Any, reached: Any, words: list[str]) -> None:
-    with pytest.raises(address_search.UnreachableError) as raised:
-        address_search.choose(["a", "b"], offered, reached)
+    with pytest.raises(AssemblyError) as raised:
+        chosen("ab", offered, reached)
     assert [word for word in words if word not in str(raised.value)] == []
 
 

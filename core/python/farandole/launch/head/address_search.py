@@ -20,8 +20,12 @@ Send = tuple[int, str, dict[str, Any]]
 """A host's number, a message's kind, and its content."""
 
 
-class UnreachableError(ValueError):
-    """Some hosts do not reach each other; the message is one sentence for the user."""
+class AssemblyError(ValueError):
+    """The job cannot start; the message is one sentence for the user. `hosts`: without which it perhaps could."""
+
+    def __init__(self, message: str, hosts: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.hosts = hosts
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Search:
     """Which addresses of hosts the others reach. Hosts have numbers."""
 
     key: str  # hexadecimal
+    names: Mapping[int, str]
     offered: dict[int, list[str]]  # the addresses of each host
     newcomer: int | None = None  # the only one from and to which connections are tried
     reached: dict[int, set[tuple[int, str]]] = field(default_factory=dict)
@@ -83,8 +88,30 @@ class Search:
         return [(number, "probe", {"targets": self._targets(number)}) for number in self.offered]
 
     def _targets(self, number: int) -> list[tuple[int, str, int]]:
-        others = [other for other in self.offered if other != number and self.newcomer in (None, number, other)]
+        others = self._others(number)
         return [(other, address, port) for other in others for address, port in self._ports[other].items()]
+
+    def _others(self, number: int) -> list[int]:
+        """Those between which and this host connections are tried."""
+        return [other for other in self.offered if other != number and self.newcomer in (None, number, other)]
+
+    def choose(self) -> dict[int, str]:
+        """For each host the first of its addresses that the others have reached. REQUIRES `is_complete`.
+
+        Raises:
+            AssemblyError: there is none for some host; to blame are those that do not reach it, if they are the fewer.
+        """
+        chosen = {}
+        for number, offered in self.offered.items():
+            reached = {other: self.reached[other] for other in self._others(number)}
+            good = shared(number, offered, reached)
+            if not good:
+                deaf = _deaf(number, reached)
+                to_blame = deaf if deaf and 2 * len(deaf) <= len(self.offered) else [number]
+                why = "; ".join(why_none(number, self.names, offered, reached))
+                raise AssemblyError(why, [self.names[each] for each in to_blame])
+            chosen[number] = good[0]
+        return chosen
 
 
 def offered_by(greeting: Message, interfaces: Collection[str]) -> list[str]:
@@ -106,26 +133,6 @@ def candidates(found: Sequence[Address], interfaces: Collection[str] = ()) -> li
     return [address for _, address in sorted(usable, key=lambda pair: pair[0])]
 
 
-def choose(hosts: Sequence[str], offered: Sequence[Sequence[str]], reached: Reached) -> list[str]:
-    """For each host the first of its addresses that every other host has reached.
-
-    Args:
-        hosts: their names, for messages.
-        offered: the addresses of each.
-        reached: what each has reached.
-
-    Raises:
-        UnreachableError: there is none for some host.
-    """
-    chosen = []
-    for index in range(len(hosts)):
-        good = shared(index, offered[index], reached)
-        if not good:
-            raise UnreachableError("; ".join(why_none(index, hosts, offered[index], reached)))
-        chosen.append(good[0])
-    return chosen
-
-
 def shared(index: int, offered: Sequence[str], reached: Reached) -> list[str]:
     """Those of the addresses `offered` by host `index` that every other host has reached."""
     others = [other for other in reached if other != index]
@@ -139,7 +146,7 @@ def why_none(
     name = hosts[index]
     if not offered:
         return f"{name} has no address for other hosts on these interfaces", "name others with --network-interfaces."
-    deaf = [hosts[other] for other in reached if other != index and not any(to == index for to, _ in reached[other])]
+    deaf = [hosts[other] for other in _deaf(index, reached)]
     who = ", ".join(deaf[:4]) + (f" and {len(deaf) - 4} more" if len(deaf) > 4 else "")
     tried = ", ".join(offered)
     if deaf:
@@ -149,3 +156,8 @@ def why_none(
         f"no address of {name} ({tried}) is reached by all other hosts",
         "--network-interfaces names a network that is.",
     )
+
+
+def _deaf(index: int, reached: Reached) -> list[int]:
+    """The hosts that have reached no address of this one."""
+    return [other for other in reached if other != index and not any(to == index for to, _ in reached[other])]

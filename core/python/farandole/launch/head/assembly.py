@@ -6,22 +6,14 @@ rank 0's host; then the start.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from farandole._start.frames import Message
 from farandole.launch.head import address_search
-from farandole.launch.head.address_search import Send
+from farandole.launch.head.address_search import AssemblyError, Send
 from farandole.launch.placement import Placement
-
-
-class AssemblyError(ValueError):
-    """The job cannot start; the message is one sentence for the user. `hosts`: without which it perhaps could."""
-
-    def __init__(self, message: str, hosts: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.hosts = hosts
 
 
 @dataclass
@@ -98,7 +90,11 @@ class Assembly:
             return self._greeted(index, message)
         if kind in ("listening", "reached") and self._search is not None:
             sends = self._search.on_message(index, message)
-            return self._choose(self._search) if self._search.is_complete else sends
+            if not self._search.is_complete:
+                return sends
+            is_alone = len(self.hosts) == 1 and not self._search.offered[0]  # one host that has an agent all the same
+            self._addresses = [_LOOPBACK] if is_alone else [*self._search.choose().values()]
+            return self._reserve()
         if kind == "reserved":
             return self._start(message["store"], message["master_port"])
         if kind == "started":
@@ -117,44 +113,15 @@ class Assembly:
         if all(each.address for each in self.hosts):
             self._addresses = [each.address for each in self.hosts]
             return self._reserve()
-        self._check_twins()
-        offered = {
-            number: address_search.offered_by(each.greeting or {}, self.interfaces)
-            for number, each in enumerate(self.hosts)
-        }
-        self._search = address_search.Search(self.probe_key, offered)
+        greetings = {number: each.greeting or {} for number, each in enumerate(self.hosts)}
+        check_twins((self.hosts[number].name, each["identity"]) for number, each in greetings.items())
+        names = {number: each.name for number, each in enumerate(self.hosts)}
+        offered = {number: address_search.offered_by(each, self.interfaces) for number, each in greetings.items()}
+        self._search = address_search.Search(self.probe_key, names, offered)
         return self._search.begin()
-
-    def _check_twins(self) -> None:
-        seen: dict[str, str] = {}
-        for host in self.hosts:
-            assert host.greeting is not None
-            other = seen.setdefault(host.greeting["identity"], host.name)
-            if other != host.name:
-                raise AssemblyError(f"{twins(other, host.name)}.", [host.name])
-
-    def _choose(self, search: address_search.Search) -> list[Send]:
-        if len(self.hosts) == 1 and not search.offered[0]:  # of a job on one host that has an agent all the same
-            self._addresses = [_LOOPBACK]
-            return self._reserve()
-        names = [host.name for host in self.hosts]
-        try:
-            self._addresses = address_search.choose(names, list(search.offered.values()), search.reached)
-        except address_search.UnreachableError as error:
-            raise AssemblyError(str(error), [names[each] for each in self._strangers(search)]) from error
-        return self._reserve()
 
     def _reserve(self) -> list[Send]:
         return [(0, "reserve", {"address": self._addresses[0]})]
-
-    def _strangers(self, search: address_search.Search) -> Sequence[int]:
-        """Of hosts that do not all reach each other, those that keep the others from it: the smaller side."""
-        reached = search.reached
-        for index, offered in search.offered.items():
-            if not address_search.shared(index, offered, reached):
-                deaf = [each for each in reached if each != index and all(to != index for to, _ in reached[each])]
-                return deaf if deaf and 2 * len(deaf) <= len(self.hosts) else [index]
-        return []
 
     def _start(self, store: str, master_port: int) -> list[Send]:
         self._master = {"store": store, "master_address": self._addresses[0], "master_port": master_port}
@@ -186,6 +153,10 @@ def check_version(name: str, greeting: Message, version: str) -> None:
         )
 
 
-def twins(one: str, other: str) -> str:
-    """The sentence about two names of one machine."""
-    return f"{one} and {other} are one machine; name it once, with all of its slots"
+def check_twins(identities: Iterable[tuple[str, str]]) -> None:
+    """Raises AssemblyError where two names of hosts are of one machine."""
+    seen: dict[str, str] = {}
+    for name, identity in identities:
+        other = seen.setdefault(identity, name)
+        if other != name:
+            raise AssemblyError(f"{other} and {name} are one machine; name it once, with all of its slots.", [name])

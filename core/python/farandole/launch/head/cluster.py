@@ -14,9 +14,9 @@ from farandole._start.membership_channel import Message
 from farandole.launch import rank_exit
 from farandole.launch.events import JobEnded, RankStarted
 from farandole.launch.head import ssh
-from farandole.launch.head.address_search import Send
+from farandole.launch.head.address_search import AssemblyError, Send
 from farandole.launch.head.agent_link import NO_AGENT_REMEDY, Agents, Link
-from farandole.launch.head.assembly import Assembly, AssemblyError
+from farandole.launch.head.assembly import Assembly
 from farandole.launch.head.follow import Follower
 from farandole.launch.placement import Placement
 from farandole.launch.supervise import ENDING, Supervisor

@@ -16,9 +16,8 @@ from farandole.launch.discovery.host_query import Complaints, HostQuery, Trouble
 from farandole.launch.discovery.host_states import HostStates
 from farandole.launch.discovery.source import Source
 from farandole.launch.head import ssh
-from farandole.launch.head.address_search import Send
+from farandole.launch.head.address_search import AssemblyError, Send
 from farandole.launch.head.agent_link import Link
-from farandole.launch.head.assembly import AssemblyError
 from farandole.launch.head.joining_host import JoiningHost, Present
 from farandole.launch.hosts import HostList, HostSlots
 
@@ -194,7 +193,7 @@ class Follower:
             elif link is self._probed:
                 self._continue_probe(lambda joining: joining.on_message(joining.number, message))
         except AssemblyError as error:
-            self._turn_away(link, str(error))
+            self._turn_away(link, str(error).rstrip("."))
         except (KeyError, TypeError, ValueError):
             self._turn_away(link, f"{link.name}: its agent's message {message['kind']!r} makes no sense")
 
@@ -207,7 +206,7 @@ class Follower:
         try:
             self._send(step(joining))
         except AssemblyError as error:
-            self._turn_away(link, str(error))
+            self._turn_away(link, str(error).rstrip("."))
             return
         except (KeyError, TypeError, ValueError):
             self._turn_away(link, f"{link.name}: an answer about it makes no sense")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from farandole._start.frames import Message
 from farandole.launch.head import address_search
 from farandole.launch.head.address_search import Send
-from farandole.launch.head.assembly import AssemblyError, check_version, twins
+from farandole.launch.head.assembly import check_twins, check_version
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Present:
 
 @dataclass
 class JoiningHost:
-    """One newcomer, which is examined alone. Errors are AssemblyError, with a sentence without its point."""
+    """One newcomer, which is examined alone. Errors are AssemblyError."""
 
     number: int
     name: str
@@ -65,11 +65,10 @@ class JoiningHost:
     def probe(self, others: Mapping[int, Present]) -> list[Send]:
         """Begin with the hosts that are there now. Raises AssemblyError."""
         self.others = dict(others)
-        for other in self.others.values():
-            if other.identity == self.identity:
-                raise AssemblyError(twins(other.name, self.name))
-        addresses = {number: [other.address] for number, other in self.others.items()}
-        self._search = address_search.Search(self.probe_key, {**addresses, self.number: self.offered}, self.number)
+        check_twins([*((other.name, other.identity) for other in others.values()), (self.name, self.identity)])
+        names = {number: other.name for number, other in others.items()} | {self.number: self.name}
+        offered = {number: [other.address] for number, other in others.items()} | {self.number: self.offered}
+        self._search = address_search.Search(self.probe_key, names, offered, self.number)
         return self._search.begin()
 
     def on_message(self, number: int, message: Message) -> list[Send]:
@@ -87,17 +86,5 @@ class JoiningHost:
     def _choose_at_end(self, search: address_search.Search, sends: list[Send]) -> list[Send]:
         if self.address or not search.is_complete:
             return sends
-        for number, other in self.others.items():
-            if (number, other.address) not in search.reached[self.number]:
-                raise AssemblyError(
-                    f"{self.name} cannot connect to {other.name} ({other.address}), where the job expects it; look for "
-                    "a firewall between them, or name a network that they share with --network-interfaces"
-                )
-        good = address_search.shared(self.number, self.offered, search.reached)
-        if not good:
-            names = {self.number: self.name, **{number: other.name for number, other in self.others.items()}}
-            raise AssemblyError(
-                "; ".join(address_search.why_none(self.number, names, self.offered, search.reached)).rstrip(".")
-            )
-        self.address = good[0]
+        self.address = search.choose()[self.number]
         return [(number, "quiet", {}) for number in self.others]
