@@ -130,7 +130,13 @@ def test_a_second_node_with_one_number_is_refused_unless_the_first_has_gone() ->
     for number in (0, 1):
         with pytest.raises(node_list.NodeListError, match=f"node {number} has come already, from h{number}"):
             made.join(about(number))
-    made.leave(1)
+    ours, theirs = socket.socketpair()
+    made = a_roll()
+    made.join(about(1), ours)
+    made.forget_gone()
+    assert made.missing == [2]
+    theirs.close()
+    made.forget_gone()
     assert made.join(about(1)) == 1
 
 

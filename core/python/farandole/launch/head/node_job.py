@@ -52,25 +52,21 @@ def _be_node_0(job: Job, lifeline: int) -> int:
     meeting = RendezvousServer(job.nodes, lifeline, print_error)
     members = meeting.gather()
     try:
-        return _cluster(job, lifeline, agent, meeting, members).supervisor.run()
+        return _cluster(job, lifeline, agent, members).supervisor.run()
     except (OutputError, OSError) as error:
         why = f"node 0 cannot start its ranks: {getattr(error, 'strerror', None) or error}".rstrip(".") + "."
         meeting.refuse(why, CANNOT_START)
         raise RendezvousError(why) from error
 
 
-def _cluster(
-    job: Job, lifeline: int, agent: subprocess.Popen[bytes], meeting: RendezvousServer, members: list[node_list.Member]
-) -> Cluster:
+def _cluster(job: Job, lifeline: int, agent: subprocess.Popen[bytes], members: list[node_list.Member]) -> Cluster:
     """With the connections to all agents. `agent`: of this node. Raises OutputError, OSError."""
     assert job.nodes is not None
     ranks, salt = node_list.placements(members), os.urandom(16)
     capacity, hosts = ranks[0][0].size, {each.rank: each.host for node in ranks for each in node}
     told = {**host_job.content(job, capacity), "module": False, "key": job_key(job.nodes.key, salt).hex()}
     plans = [
-        HostPlan(
-            f"node {node}", ranks[node], member.address, node > 0, meeting.clients[node].greeting if node else None
-        )
+        HostPlan(f"node {node}", ranks[node], member.address, node > 0, member.greeting)
         for node, member in enumerate(members)
     ]
     supervisor = Supervisor(replace(job.output, hosts=hosts), job.grace_s, lifeline)
@@ -90,8 +86,8 @@ def _cluster(
     supervisor.relay.open_logs(each.rank for each in ranks[0])
     selector, on_frame = supervisor.selector, cluster.on_frame
     cluster.add(Link("node 0", selector, on_frame, agent, is_local=True))
-    for plan, (_, client) in zip(plans[1:], sorted(meeting.clients.items()), strict=True):
-        link = Link(plan.name, selector, on_frame, connection=client.socket, reader=FrameReader(greeted=True))
+    for plan, member in zip(plans[1:], members[1:], strict=True):
+        link = Link(plan.name, selector, on_frame, connection=member.connection, reader=FrameReader(greeted=True))
         link.is_launcher = link.greeted = True
         cluster.add(link)
     return cluster
@@ -99,24 +95,24 @@ def _cluster(
 
 def _be_node(job: Job, lifeline: int) -> int:
     assert job.nodes is not None
-    node_0, order = RendezvousClient(job.nodes, lifeline, print_error).dial()
+    node_0, address, order = RendezvousClient(job.nodes, lifeline, print_error).dial()
     supervisor = Supervisor(replace(job.output, hosts={}), job.grace_s, lifeline)
     agent = NodeAgent(
         supervisor=supervisor,
-        commands=node_0.socket.fileno(),
-        answers=os.dup(node_0.socket.fileno()),
+        commands=node_0.fileno(),
+        answers=os.dup(node_0.fileno()),
         number=job.nodes.number,
         own={
             **host_job.content(job, 0),
             "module": False,
             "environment": dict(job.base),
-            "address": node_0.greeting["address"],
+            "address": address,
         },
         key=job.nodes.key,
     )
     agent.obey(order)
     code = supervisor.run()
-    _part(node_0.socket)
+    _part(node_0)
     return code
 
 

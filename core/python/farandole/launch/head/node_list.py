@@ -1,11 +1,13 @@
-"""Node 0's list of the nodes that have come, and their ranks. Pure."""
+"""Node 0's list of the nodes that have come, and their ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import socket
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from farandole._start import sockets
+from farandole._start.frames import Message
 from farandole.launch.hosts import MAX_RANKS, HostSlots
 from farandole.launch.messages import shown
 from farandole.launch.placement import Placement, place
@@ -28,6 +30,8 @@ class Member:
     host: str  # its name
     address: str  # where ranks elsewhere reach its own
     slots: int
+    connection: socket.socket | None = None  # to its launcher, whose key is proved; none to our own
+    greeting: Message | None = None
 
 
 @dataclass
@@ -42,9 +46,12 @@ class NodeList:
     def __post_init__(self) -> None:
         self._members[0] = self.own
 
-    def join(self, content: Mapping[str, Any]) -> int:
+    def join(self, content: Message, connection: socket.socket | None = None) -> int:
         """A node's greeting -> its number. Raises NodeListError; KeyError, TypeError or ValueError."""
-        number, member = int(content["node"]), _member(content)
+        number, slots = int(content["node"]), content["slots"]
+        if not isinstance(slots, int) or not 0 < slots <= MAX_RANKS:
+            raise ValueError(f"{slots!r} is no number of slots")
+        member = Member(str(content["host"]), str(content["address"]), slots, connection, content)
         who = f"node {number} ({member.host})"
         if content["version"] != self.version:
             raise NodeListError(
@@ -64,9 +71,12 @@ class NodeList:
             raise NodeListError(f"the nodes have {total} ranks, more than the {MAX_RANKS} that a job may have.")
         return number
 
-    def leave(self, number: int) -> None:
-        """It has gone before the start; another one may come in its place."""
-        self._members.pop(number, None)
+    def forget_gone(self) -> None:
+        """Those that have gone before the start; others may come in their places."""
+        for number, connection in [(number, each.connection) for number, each in self._members.items()]:
+            if connection is not None and sockets.is_gone(connection):
+                connection.close()
+                del self._members[number]
 
     @property
     def missing(self) -> list[int]:
@@ -75,8 +85,8 @@ class NodeList:
 
     @property
     def members(self) -> list[Member]:
-        """All, in order. REQUIRES that none is missing."""
-        return [self._members[number] for number in range(self.count)]
+        """Those that have come, in order."""
+        return [self._members[number] for number in sorted(self._members)]
 
 
 def placements(members: Sequence[Member]) -> list[list[Placement]]:
@@ -106,10 +116,3 @@ def late(missing: Sequence[int], count: int, endpoint: str, seconds: float, stra
         came = f"a launcher at {', '.join(sorted(strangers)[:_NAMED])} came with another key"
         sentence += f"; {came}, and --key-file must hold the same one on all nodes"
     return sentence + "."
-
-
-def _member(content: Mapping[str, Any]) -> Member:
-    slots = content["slots"]
-    if not isinstance(slots, int) or not 0 < slots <= MAX_RANKS:
-        raise ValueError(f"{slots!r} is no number of slots")
-    return Member(str(content["host"]), str(content["address"]), slots)

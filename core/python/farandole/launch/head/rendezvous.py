@@ -28,7 +28,6 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from farandole._start import sockets
 from farandole._start.connection import Acceptor, connect, hear, say
 from farandole._start.frames import Message
 from farandole._start.proof import OtherProgramError, ProofError
@@ -56,14 +55,6 @@ class RendezvousError(Exception):
     def __init__(self, message: str, exit_code: int = CANNOT_START) -> None:
         super().__init__(message)
         self.exit_code = exit_code
-
-
-@dataclass(frozen=True)
-class Arrived:
-    """A connection between two nodes whose key is proved, and the greeting of the one that has come."""
-
-    socket: socket.socket
-    greeting: Message
 
 
 @dataclass
@@ -144,12 +135,11 @@ class Rendezvous(ABC):
 
 @dataclass
 class RendezvousServer(Rendezvous):
-    """Node 0. `clients`: the nodes that have come, by their numbers."""
+    """Node 0."""
 
-    clients: dict[int, Arrived] = field(default_factory=dict)
     _node_list: node_list.NodeList | None = None
     _looked_up: list[str] = field(default_factory=list)
-    _changing: threading.Lock = field(default_factory=threading.Lock)  # the list and the clients
+    _changing: threading.Lock = field(default_factory=threading.Lock)  # the list
     _why_not: str = ""  # the start ends by the fault of a node
 
     def __post_init__(self) -> None:
@@ -165,10 +155,11 @@ class RendezvousServer(Rendezvous):
 
     def refuse(self, why: str, code: int) -> None:
         """Tell those that have come that the job cannot start."""
-        for client in self.clients.values():
-            client.socket.settimeout(_FLUSH_SECONDS)
-            with contextlib.suppress(OSError):
-                say(client.socket, "refused", why=why, code=code)
+        for each in self._node_list.members if self._node_list else ():
+            if each.connection is not None:
+                each.connection.settimeout(_FLUSH_SECONDS)
+                with contextlib.suppress(OSError):
+                    say(each.connection, "refused", why=why, code=code)
 
     def late(self) -> str:
         """See Rendezvous."""
@@ -199,9 +190,7 @@ class RendezvousServer(Rendezvous):
             with self._changing:
                 if self._why_not:
                     raise RendezvousError(self._why_not)
-                for number in [number for number, each in self.clients.items() if sockets.is_gone(each.socket)]:
-                    found.leave(number)
-                    self.clients.pop(number).socket.close()
+                found.forget_gone()
                 if not found.missing:
                     listener.shutdown(socket.SHUT_RDWR)
                     listener.close()
@@ -228,7 +217,7 @@ class RendezvousServer(Rendezvous):
         assert self._node_list is not None
         with self._changing:
             try:
-                self.clients[self._node_list.join(greeting)] = Arrived(made, greeting)
+                self._node_list.join(greeting, made)
             except node_list.NodeListError as error:
                 say(made, "refused", why=str(error), code=CANNOT_START)
                 self._why_not = self._why_not or (str(error) if error.ends_the_start else "")
@@ -242,8 +231,11 @@ class RendezvousClient(Rendezvous):
     _last: str = "it was not looked for yet"  # why it was not reached; "" once it was
     _refusals: int = 0
 
-    def dial(self) -> tuple[Arrived, Message]:
-        """Come to node 0, and wait with it for the others. Returns its order to start. Raises RendezvousError."""
+    def dial(self) -> tuple[socket.socket, str, Message]:
+        """Come to node 0, and wait with it for the others. Raises RendezvousError.
+
+        Returns the connection, our own address, and the order to start.
+        """
         return self.watch(self._dial)
 
     def late(self) -> str:
@@ -265,7 +257,7 @@ class RendezvousClient(Rendezvous):
         who, last = f"node {self.options.number}", f" ({self._last})" if self._last else ""
         return f"{who} waits for the start by node 0 at {self.options.endpoint}{last}."
 
-    def _dial(self) -> tuple[Arrived, Message]:
+    def _dial(self) -> tuple[socket.socket, str, Message]:
         while True:
             found = self.look_up()
             if not found:
@@ -280,14 +272,14 @@ class RendezvousClient(Rendezvous):
                     self._last = f"{address}: {why}" if self._last else f"node 0 was there and went: {why}"
             time.sleep(_AGAIN_SECONDS)
 
-    def _join(self, address: str) -> tuple[Arrived, Message]:
+    def _join(self, address: str) -> tuple[socket.socket, str, Message]:
         made = self._connect(address)
         self._last = ""
         number, count, slots = self.options.number, self.options.count, self.options.slots
         try:
             address = self.address_for_ranks(str(made.getsockname()[0]).partition("%")[0])
-            greeting = {**about_this_host(), "node": number, "count": count, "slots": slots, "address": address}
-            say(made, "greeting", **greeting)
+            about = {"node": number, "count": count, "slots": slots, "address": address}
+            say(made, "greeting", **about_this_host(), **about)
             while (message := hear(made))["kind"] != "start":
                 if message["kind"] == "refused":
                     raise RendezvousError(str(message["why"]), int(message["code"]))
@@ -297,7 +289,7 @@ class RendezvousClient(Rendezvous):
         except BaseException:
             made.close()
             raise
-        return Arrived(made, greeting), message
+        return made, address, message
 
     def _connect(self, address: str) -> socket.socket:
         try:
