@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import selectors
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -291,30 +291,37 @@ def test_a_message_that_is_no_death_is_refused(wrong: dict[str, Any]) -> None:
 # ---- the probe of addresses
 
 
-def turn(selector: selectors.BaseSelector, *probers: Prober, is_over: Callable[[], object]) -> None:
-    until = time.monotonic() + 20
-    while not is_over() and time.monotonic() < until:
-        for key, _ in selector.select(0.05):
-            key.data()
-        for each in probers:
-            each.tick()
-
-
 def test_a_probe_reaches_the_host_that_it_means_and_no_other() -> None:
-    with selectors.DefaultSelector() as selector, socket.create_server(("127.0.0.1", 0)) as silent:
-        listener, caller, stranger = Prober(1, KEY, selector), Prober(0, KEY, selector), Prober(0, KEY[::-1], selector)
+    threads = threading.active_count()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        listener, caller, stranger = Prober(1, KEY), Prober(0, KEY), Prober(0, KEY[::-1])
         port = listener.listen(["127.0.0.1", "192.0.2.1"])["127.0.0.1"]  # the other one is no address of this host
         closed = socket.create_server(("127.0.0.1", 0))
         nobody = closed.getsockname()[1]
         closed.close()
-        found: dict[str, Any] = {}
         targets = [(1, "127.0.0.1", port), (2, "127.0.0.1", port), (3, "127.0.0.1", nobody)]
-        caller.start([*targets, (4, "127.0.0.1", silent.getsockname()[1])], lambda reached: found.update(one=reached))
-        stranger.start(targets[:1], lambda reached: found.update(other=reached))
         began = time.monotonic()
-        turn(selector, listener, caller, stranger, is_over=lambda: len(found) == 2)
-        assert found == {"one": [(1, "127.0.0.1")], "other": []}
+        caller.start([*targets, (4, "127.0.0.1", silent.getsockname()[1])])
+        stranger.start(targets[:1])
+        found: list[Any] = []
+        for each in (caller, stranger):
+            while (reached := each.take_reached()) is None:
+                assert time.monotonic() < began + 20
+                time.sleep(0.01)
+            found.append(reached)
+            assert not each.is_trying and each.take_reached() is None
+        assert found == [[(1, "127.0.0.1")], []]
         assert time.monotonic() - began < 10, "one that says nothing is given up"
         for each in (listener, caller, stranger):
             each.close()
-        assert not selector.get_map()
+        assert threading.active_count() == threads, "ranks can be forked"
+
+
+def test_a_caller_that_says_nothing_does_not_hold_up_the_end_of_a_probe() -> None:
+    listener = Prober(1, KEY)
+    port = listener.listen(["127.0.0.1"])["127.0.0.1"]
+    with socket.create_connection(("127.0.0.1", port)) as silent:
+        assert silent.recv(1)
+        began = time.monotonic()
+        listener.close()
+        assert time.monotonic() - began < 1.5

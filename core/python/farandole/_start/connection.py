@@ -25,21 +25,23 @@ _AGAIN_SECONDS = 0.1  # after a connection that could not be accepted
 _CHUNK = 4096
 
 
-def connect(endpoint: tuple[str, int], key: bytes, silence_s: float, connect_s: float = PROOF_SECONDS) -> socket.socket:
-    """A connection to an `Acceptor`; both ends have proved the key. `silence_s`: of a lost host."""
-    made = socket.create_connection(endpoint, timeout=connect_s)
+def connect(
+    endpoint: tuple[str, int], key: bytes, silence_s: float = 4.0, seconds: float = PROOF_SECONDS
+) -> socket.socket:
+    """A connection whose ends have proved the key. `silence_s`: of a lost host; `seconds`: to connect, and to prove."""
+    made = socket.create_connection(endpoint, timeout=seconds)
     try:
         sockets.notice_lost_hosts(made, silence_s)
-        prove(made, key, is_listener=False)
+        prove(made, key, is_listener=False, seconds=seconds)
     except FAILURES:
         made.close()
         raise
     return made
 
 
-def prove(connection: socket.socket, key: bytes, is_listener: bool) -> None:
-    """Prove the key to the other end, which proves it to us. See `Proof.feed`. TimeoutError after PROOF_SECONDS."""
-    proof, until = Proof(key, is_listener), time.monotonic() + PROOF_SECONDS
+def prove(connection: socket.socket, key: bytes, is_listener: bool, seconds: float = PROOF_SECONDS) -> None:
+    """Prove the key to the other end, which proves it to us, in so many seconds. See `Proof.feed`."""
+    proof, until = Proof(key, is_listener), time.monotonic() + seconds
     connection.sendall(proof.first())
     while not proof.is_done:
         connection.settimeout(max(1e-3, until - time.monotonic()))

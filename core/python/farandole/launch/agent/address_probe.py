@@ -1,142 +1,100 @@
 """Tries which addresses of other hosts can be reached: each agent listens at its own, and connects to theirs.
 
 Both ends prove a key that is made of the job's key for this and the number of the host that listens, since addresses of
-containers' bridges exist on many hosts. Nothing here waits; a selector calls.
+containers' bridges exist on many hosts. Each connection has a thread; all threads have ended when `close` returns, so
+that ranks can be forked then.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hmac
-import selectors
 import socket
-import time
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from farandole._start.proof import Proof, ProofError
+from farandole._start.connection import FAILURES, accepted, connect, prove
 
-_CHUNK = 1 << 10
-_SECONDS = 2.0  # for each connection
+_SECONDS = 2.0  # to connect, and for the proof
 _MOST_CALLERS = 512
 
 Target = tuple[int, str, int]
 """A host's number, an address of it, and the port there."""
 
 
-@dataclass(eq=False)
-class _Talk:
-    """A connection that somebody has made to us, or that we make to a target."""
-
-    socket: socket.socket
-    proof: Proof
-    until: float
-    target: Target | None = None
-
-
 class Prober:
     """Of one agent. `host` is its number in the job."""
 
-    def __init__(self, host: int, key: bytes, selector: selectors.BaseSelector) -> None:
-        self._host, self._key, self._selector = host, key, selector
+    def __init__(self, host: int, key: bytes) -> None:
+        self._host, self._key = host, key
         self._listeners: list[socket.socket] = []
-        self._talks: list[_Talk] = []
+        self._callers: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
+        self._trials: list[threading.Thread] | None = None  # that are under way
         self._reached: list[tuple[int, str]] = []
-        self._on_end: Callable[[list[tuple[int, str]]], None] | None = None
 
     def listen(self, addresses: Sequence[str]) -> dict[str, int]:
         """Listen at each of the addresses, as far as that is possible; returns the ports."""
         ports = {}
         for address in addresses:
-            made = socket.socket(_family(address), socket.SOCK_STREAM)
-            try:
-                made.bind((address, 0))
-                made.listen(_MOST_CALLERS)
-            except OSError:
-                made.close()
-                continue
-            made.setblocking(False)
-            ports[address] = made.getsockname()[1]
-            self._listeners.append(made)
-            self._selector.register(made, selectors.EVENT_READ, lambda made=made: self._accept(made))
+            with contextlib.suppress(OSError):
+                family = socket.AF_INET6 if ":" in address else socket.AF_INET
+                made = socket.create_server((address, 0), family=family, backlog=_MOST_CALLERS)
+                ports[address] = made.getsockname()[1]
+                self._listeners.append(made)
+                self._begin(self._accept, made)
         return ports
 
-    def start(self, targets: Sequence[Target], on_end: Callable[[list[tuple[int, str]]], None]) -> None:
-        """Connect to all of them at once; `on_end` gets those that have answered."""
-        self._on_end = on_end
-        for target in targets:
-            made = socket.socket(_family(target[1]), socket.SOCK_STREAM)
-            made.setblocking(False)
-            if made.connect_ex((target[1], target[2])) in (0, errno.EINPROGRESS):
-                self._add(made, target[0], target)
-            else:
-                made.close()
-        self._end_if_done()
+    def start(self, targets: Sequence[Target]) -> None:
+        """Connect to all of them at once."""
+        self._trials = [self._begin(self._try, target) for target in targets]
 
-    def next_due(self) -> float | None:
-        """In how many seconds `tick` is wanted."""
-        return max(0.0, min(each.until for each in self._talks) - time.monotonic()) if self._talks else None
+    @property
+    def is_trying(self) -> bool:
+        """Returns whether `take_reached` is wanted."""
+        return self._trials is not None
 
-    def tick(self) -> None:
-        """Give up who takes too long."""
-        now = time.monotonic()
-        for talk in [each for each in self._talks if each.until <= now]:
-            self._end(talk)
+    def take_reached(self) -> list[tuple[int, str]] | None:
+        """The targets that have answered, once all trials have ended. Returns them once."""
+        if self._trials is None or any(each.is_alive() for each in self._trials):
+            return None
+        self._trials = None
+        return self._reached
 
     def close(self) -> None:
-        """Stop listening and trying."""
-        self._on_end = None
-        for talk in list(self._talks):
-            self._end(talk)
+        """Stop listening and answering, and wait for the last trial."""
+        for each in [*self._listeners, *self._callers]:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
         for listener in self._listeners:
-            self._selector.unregister(listener)
             listener.close()
-        self._listeners = []
+
+    def _begin(self, work: Callable[..., None], what: object) -> threading.Thread:
+        thread = threading.Thread(target=work, args=(what,), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return thread
 
     def _accept(self, listener: socket.socket) -> None:
-        try:
-            made, _ = listener.accept()
-        except OSError:
-            return
-        made.setblocking(False)
-        callers = [each for each in self._talks if each.target is None]
-        if len(callers) >= _MOST_CALLERS:
-            self._end(callers[0])
-        talk = self._add(made, self._host, None)
-        with contextlib.suppress(OSError):
-            made.send(talk.proof.first())
+        for made, _ in accepted(listener):
+            if len(self._callers) >= _MOST_CALLERS:
+                made.close()
+                continue
+            self._callers.add(made)
+            self._begin(self._answer, made)
 
-    def _add(self, made: socket.socket, host: int, target: Target | None) -> _Talk:
-        key = hmac.digest(self._key, b"farandole probe %d" % host, "sha256")
-        talk = _Talk(made, Proof(key, is_listener=target is None), time.monotonic() + _SECONDS, target)
-        self._talks.append(talk)
-        self._selector.register(made, selectors.EVENT_READ, lambda: self._hear(talk))
-        return talk
+    def _answer(self, made: socket.socket) -> None:
+        with made, contextlib.suppress(*FAILURES):
+            prove(made, self._key_of(self._host), is_listener=True, seconds=_SECONDS)
+        self._callers.discard(made)
 
-    def _hear(self, talk: _Talk) -> None:
-        """One that could not be made, or has ended, is read likewise."""
-        try:
-            data = talk.socket.recv(_CHUNK)
-            talk.socket.send(talk.proof.feed(data))
-        except (OSError, ProofError):
-            data = b""
-        if talk.proof.is_done and talk.target is not None:
-            self._reached.append(talk.target[:2])
-        if talk.proof.is_done or not data:
-            self._end(talk)
+    def _try(self, target: Target) -> None:
+        host, address, port = target
+        with contextlib.suppress(*FAILURES):
+            connect((address, port), self._key_of(host), seconds=_SECONDS).close()
+            self._reached.append((host, address))
 
-    def _end(self, talk: _Talk) -> None:
-        self._talks.remove(talk)
-        self._selector.unregister(talk.socket)
-        talk.socket.close()
-        self._end_if_done()
-
-    def _end_if_done(self) -> None:
-        if self._on_end is not None and not any(each.target for each in self._talks):
-            on_end, self._on_end = self._on_end, None
-            on_end(self._reached)
-
-
-def _family(address: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in address else socket.AF_INET
+    def _key_of(self, host: int) -> bytes:
+        return hmac.digest(self._key, b"farandole probe %d" % host, "sha256")

@@ -40,6 +40,7 @@ from farandole.observe.snapshot import Snapshot
 
 _CHUNK = 1 << 16
 _CANNOT_START = 2
+_LOOK_SECONDS = 0.02  # between two looks at a probe that is under way
 _MOST_SECRET_BYTES = 4096
 
 
@@ -149,11 +150,10 @@ class Agent:
         if kind in ("listen", "quiet") and self._prober is not None:
             self._prober.close()
         if kind == "listen":
-            self._prober = Prober(message["host"], bytes.fromhex(message["probe_key"]), self.supervisor.selector)
+            self._prober = Prober(message["host"], bytes.fromhex(message["probe_key"]))
             self.say("listening", ports=self._prober.listen(message["addresses"]))
         elif kind == "probe" and self._prober is not None:
-            targets = [(int(host), str(address), int(port)) for host, address, port in message["targets"]]
-            self._prober.start(targets, lambda reached: self.say("reached", reached=reached))
+            self._prober.start([(int(host), str(address), int(port)) for host, address, port in message["targets"]])
         elif kind == "clock":
             self.say("clock", time_s=time.time())
         elif kind == "check":
@@ -345,14 +345,14 @@ class Agent:
         times = [max(0.0, silent_s)] if math.isfinite(silent_s) and not self.supervisor.suspended else []
         if (look_due := self.children.next_due(now)) is not None:
             times.append(look_due)
-        if self._prober is not None and (due := self._prober.next_due()) is not None:
-            times.append(due)
+        if self._prober is not None and self._prober.is_trying:
+            times.append(_LOOK_SECONDS)
         return min(times, default=None)
 
     def act(self, now: float) -> None:
         """See Ranks."""
-        if self._prober is not None:
-            self._prober.tick()
+        if self._prober is not None and (reached := self._prober.take_reached()) is not None:
+            self.say("reached", reached=reached)
         is_silent = now - self._heard_at >= self._patience_s and not self.supervisor.suspended
         if is_silent or self._out.error is not None:
             self.lose_launcher()
