@@ -11,7 +11,7 @@ from farandole.launch.discovery.host_states import HostStates
 from farandole.launch.discovery.source import Source
 from farandole.launch.ending import Ending
 from farandole.launch.head.assembly import Assembly, HostPlan
-from farandole.launch.head.follow import Follower, HostAccess
+from farandole.launch.head.follow import Follower
 from farandole.launch.hosts import HostList, parse_hosts
 from farandole.launch.membership import Lease
 from farandole.launch.placement import place
@@ -65,9 +65,8 @@ class Cluster:
         self.alive = {each.rank: each.host for each in placements}
         self.told: list[str] = []
         self.relay: Any = SimpleNamespace(say=self.told.append)
-        ways = HostAccess(self._open, lambda _: {}, list)
         source = Source("the list", (), self._hosts, every_s=1.0)
-        self.follower = Follower(ways, source, {}, HostStates(Backoff(1.0, 8.0)), "1", {})
+        self.follower = Follower(self._open, lambda _: {}, list, source, {}, HostStates(Backoff(1.0, 8.0)), "1", {})
         self.follower.attach(self, selectors.DefaultSelector())  # type: ignore[arg-type]  # with links of its own
         self.now = 0.0
 

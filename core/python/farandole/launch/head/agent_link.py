@@ -1,4 +1,4 @@
-"""The launcher's ends of its agents: the connection to each, its frames, its ranks.
+"""The launcher's end of an agent: the connection to it, its frames, its ranks.
 
 The connection is a process (ssh, or the agent itself on this host), or a socket by which the agent has dialled in.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farandole._start import frames
-from farandole.launch import guard, rank_exit
+from farandole.launch import guard
 from farandole.launch.head import ssh
 from farandole.launch.relay import Stream
 from farandole.launch.writer import Outgoing
@@ -29,8 +29,6 @@ _CHUNK = 1 << 16
 _MOST_STDERR_BYTES = 1 << 14
 _MOST_READS = 16  # empty a pipe of 1 MiB
 _CALL_PIECE = 1 << 20
-_HEARTBEAT_SECONDS = 1.0
-_HANG_UP_SECONDS = 1.5  # from closing an agent's stdin to killing our end
 
 
 @dataclass(eq=False)
@@ -208,83 +206,6 @@ class Link:
         """The pipe itself is closed with the object that has it."""
         if self._open.pop(descriptor, None) and not (self._paused and descriptor == self._answers):
             self.selector.unregister(descriptor)
-
-
-@dataclass(eq=False)
-class Agents:
-    """All of a launcher: keeps them alive, hears of their ends, and ends them."""
-
-    on_end: Callable[[Link, float], None]  # the connection to an agent has ended, and the link holds how
-    wants_answers: bool = False  # to the beats
-    on_other_child: Callable[[int, int], None] = lambda _pid, _code: (
-        None
-    )  # one that is no connection to an agent has ended
-    links: list[Link] = field(default_factory=list)
-    told_to_end: bool = False
-    _beat_at: float = field(default_factory=time.monotonic)
-    _hung_up_at: float | None = None
-
-    @property
-    def are_left(self) -> bool:
-        """Returns whether an agent, or our connection to it, is there."""
-        return any(link.code is None for link in self.links)
-
-    def say(self, kind: str, **content: Any) -> None:
-        """Send a message to all agents."""
-        for link in self.links:
-            link.say(kind, **content)
-
-    def kill(self) -> None:
-        """The agents kill what is there; then our connection to them goes."""
-        self.say("kill")
-        self.hang_up()
-
-    def hang_up(self) -> None:
-        """End all agents."""
-        self.told_to_end = True
-        if self._hung_up_at is None:
-            self._hung_up_at = time.monotonic()
-            for link in self.links:
-                link.hang_up()
-
-    def reap(self, now: float) -> None:
-        """Children of ours are connections to agents, and other agents have dialled in."""
-        for link in list(self.links):
-            if link.is_closed:
-                self._end(link, 0 if link.done else rank_exit.LOST, now)
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            found = next((each for each in self.links if each.process and each.process.pid == pid), None)
-            code = os.waitstatus_to_exitcode(status)
-            if found is None:
-                self.on_other_child(pid, code)
-            else:
-                self._end(found, code, now)
-
-    def _end(self, link: Link, code: int, now: float) -> None:
-        link.end(code)
-        self.on_end(link, now)
-
-    def next_due(self, now: float) -> float:
-        """In how many seconds `act` is wanted."""
-        times = [self._beat_at + _HEARTBEAT_SECONDS - now]
-        if self._hung_up_at is not None:
-            times.append(self._hung_up_at + _HANG_UP_SECONDS - now)
-        return max(0.0, min(times))
-
-    def act(self, now: float) -> None:
-        """Show all agents that we live; end our connection to those that do not end by themselves."""
-        if now - self._beat_at >= _HEARTBEAT_SECONDS:
-            self._beat_at = now
-            self.say("beat", answer=self.wants_answers)
-        if self._hung_up_at is not None and now - self._hung_up_at >= _HANG_UP_SECONDS:
-            for link in self.links:
-                link.kill()
 
 
 def start(

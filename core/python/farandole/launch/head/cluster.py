@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from farandole._start import frames
 from farandole._start.membership_channel import Message
@@ -15,7 +16,7 @@ from farandole.launch import rank_exit
 from farandole.launch.events import JobEnded, RankStarted
 from farandole.launch.head import ssh
 from farandole.launch.head.address_search import AssemblyError, Send
-from farandole.launch.head.agent_link import NO_AGENT_REMEDY, Agents, Link
+from farandole.launch.head.agent_link import NO_AGENT_REMEDY, Link
 from farandole.launch.head.assembly import Assembly
 from farandole.launch.head.follow import Follower
 from farandole.launch.placement import Placement
@@ -27,6 +28,8 @@ _LEAST_PATIENCE_SECONDS = 2.0  # with an agent that answers each second
 _GATHER_SECONDS = 1.0  # after the first host that fails, for others that fail, too
 _MOST_SENTENCES = 8
 _NAMED_HOSTS = 4
+_HEARTBEAT_SECONDS = 1.0
+_HANG_UP_SECONDS = 1.5  # from closing an agent's stdin to killing our end
 _QUIET_START_SECONDS = 2.0  # a start that takes no longer needs no explanation
 
 
@@ -43,6 +46,10 @@ class Cluster:
     follower: Follower | None = None  # of a job whose hosts come and go
     can_start_without: Callable[[Collection[str]], bool] = lambda _: False  # hosts that are to blame for a failed start
     refused: dict[str, str] = field(default_factory=dict)  # those hosts, and why; then `run` has returned RESTART
+    links: list[Link] = field(default_factory=list)
+    _told_to_end: bool = False  # the agents
+    _beat_at: float = field(default_factory=time.monotonic)
+    _hung_up_at: float | None = None
     _placements: dict[int, Placement] = field(default_factory=dict)  # of ranks that have not ended
     _pids: dict[int, int] = field(default_factory=dict)
     _started_at: float = 0.0
@@ -54,8 +61,6 @@ class Cluster:
 
     def __post_init__(self) -> None:
         supervisor = self.supervisor
-        self.agents = Agents(self._on_link_end, supervisor.lease is not None, self._on_other_child)
-        self.links, self.reap, self.kill = self.agents.links, self.agents.reap, self.agents.kill
         self.relay, self.ending = supervisor.relay, supervisor.ending
         self.lease, self.slots = supervisor.lease, supervisor.slots
         supervisor.ranks = supervisor.members = self
@@ -73,7 +78,7 @@ class Cluster:
     @property
     def anything_left(self) -> bool:
         """See Ranks: an agent, or our connection to it."""
-        return self.agents.are_left
+        return any(link.code is None for link in self.links)
 
     @property
     def running(self) -> int:
@@ -118,21 +123,58 @@ class Cluster:
     def tell(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
         """See Ranks."""
         if not self.assembly.is_complete:
-            self.agents.hang_up()
-        self.agents.say("tell", signum=signum, groups=groups, spare_ending=spare_ending)
+            self._hang_up()
+        self._say_to_all("tell", signum=signum, groups=groups, spare_ending=spare_ending)
 
     def on_signal(self, signum: int) -> None:
         """See Supervisor. Agents that have dialled in tell their users why the job ends."""
         if signum in ENDING:
-            self.agents.say("ending", why=signal.Signals(signum).name, code=128 + signum)
+            self._say_to_all("ending", why=signal.Signals(signum).name, code=128 + signum)
         self.supervisor.obey_signal(signum)
 
     def on_orphaned(self) -> None:
         """See Supervisor."""
-        self.agents.say("ending", why="SIGKILL", code=128 + signal.SIGKILL)
+        self._say_to_all("ending", why="SIGKILL", code=128 + signal.SIGKILL)
         self.supervisor.launcher_gone()
 
-    # The agents' messages
+    # The agents
+
+    def _say_to_all(self, kind: str, **content: Any) -> None:
+        for link in self.links:
+            link.say(kind, **content)
+
+    def kill(self) -> None:
+        """See Ranks. The agents kill what is there; then our connections to them go."""
+        self._say_to_all("kill")
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        self._told_to_end = True
+        if self._hung_up_at is None:
+            self._hung_up_at = time.monotonic()
+            for link in self.links:
+                link.hang_up()
+
+    def reap(self, now: float) -> None:
+        """See Ranks. Children of ours are connections to agents, and questions to a source of hosts."""
+        for link in list(self.links):
+            if link.is_closed:
+                self._end_link(link, 0 if link.done else rank_exit.LOST, now)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            found = next((each for each in self.links if each.process and each.process.pid == pid), None)
+            if found is not None:
+                self._end_link(found, code, now)
+            elif self.follower is not None:
+                self.follower.query.reaped(pid, code)
+
+    # Their messages
 
     def on_frame(self, link: Link, frame: frames.Message | frames.Output) -> None:
         """An agent has said something. The output of a rank that is not of its host is dropped."""
@@ -216,12 +258,12 @@ class Cluster:
         if placement is None:
             return
         death = rank_exit.from_message(
-            message, placement, now, link.agent, None if self.agents.told_to_end else link.ended_by
+            message, placement, now, link.agent, None if self._told_to_end else link.ended_by
         )
         self._note_end(link, death, message["joins"])
 
-    def _on_link_end(self, link: Link, now: float) -> None:
-        assert link.code is not None
+    def _end_link(self, link: Link, code: int, now: float) -> None:
+        link.end(code)
         for pair in link.streams.values():
             for stream in pair:
                 self.relay.finish(stream)
@@ -235,7 +277,7 @@ class Cluster:
         if not link.greeted:
             self._refuse(f"{self.why_no_agent(link, text)}.", [link.name])
             return
-        if not self.assembly.is_complete and not self.agents.told_to_end:
+        if not self.assembly.is_complete and not self._told_to_end:
             self._refuse(f"{link.name} was lost while the job started{ssh.last_line(text)}.", [link.name])
         if self.slots is not None:
             self.slots.close(link.name)
@@ -250,7 +292,7 @@ class Cluster:
                 code,
                 now,
                 ran_s,
-                self.agents.told_to_end,
+                self._told_to_end,
                 lost=how,
                 orphaned_s=max(rank_exit.Death.orphaned_s, self.silence_s),
             )
@@ -278,7 +320,7 @@ class Cluster:
 
     def _refuse(self, sentence: str, hosts: Sequence[str], code: int = CANNOT_START) -> None:
         """The job cannot start, at least not with these hosts. Others that fail soon are told of, too."""
-        if self.agents.told_to_end:
+        if self._told_to_end:
             return
         self._sentences.append(sentence)
         self.refused.update(dict.fromkeys(hosts, sentence.rstrip(".")))
@@ -289,10 +331,14 @@ class Cluster:
 
     def next_due(self, now: float) -> float | None:
         """See Ranks."""
-        due = self.agents.next_due(now)
+        times = [self._beat_at + _HEARTBEAT_SECONDS - now]
+        if self._hung_up_at is not None:
+            times.append(self._hung_up_at + _HANG_UP_SECONDS - now)
         if self.follower is not None and (wanted := self.follower.next_due(now)) is not None:
-            due = min(due, wanted)
-        return due if self._refused_at is None else max(0.0, min(due, self._refused_at + _GATHER_SECONDS - now))
+            times.append(wanted)
+        if self._refused_at is not None:
+            times.append(self._refused_at + _GATHER_SECONDS - now)
+        return max(0.0, min(times))
 
     def act(self, now: float) -> None:
         """See Ranks."""
@@ -305,17 +351,17 @@ class Cluster:
         self._look_for_silent(now)
         if self.follower is not None:
             self.follower.act(now)
-        if self._refused_at is not None and not self.agents.told_to_end:
+        if self._refused_at is not None and not self._told_to_end:
             resolved = all(link.greeted or link.code is not None for link in self.links)
             if resolved or now - self._refused_at >= _GATHER_SECONDS:
-                self.agents.say("refused", why=" ".join(self._sentences[:_MOST_SENTENCES]), code=self._refusal_code)
-                self.agents.hang_up()
-        self.agents.act(now)
-
-    def _on_other_child(self, pid: int, code: int) -> None:
-        """A question to a source of hosts has ended."""
-        if self.follower is not None:
-            self.follower.query.reaped(pid, code)
+                self._say_to_all("refused", why=" ".join(self._sentences[:_MOST_SENTENCES]), code=self._refusal_code)
+                self._hang_up()
+        if now - self._beat_at >= _HEARTBEAT_SECONDS:
+            self._beat_at = now
+            self._say_to_all("beat", answer=self.lease is not None)
+        if self._hung_up_at is not None and now - self._hung_up_at >= _HANG_UP_SECONDS:
+            for link in self.links:
+                link.kill()
 
     def _send_call(self, now: float) -> None:
         """Send the function once all hosts have the same Farandole. No host is late while its part is under way."""

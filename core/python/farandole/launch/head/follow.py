@@ -27,22 +27,13 @@ if TYPE_CHECKING:
 _LATE_SECONDS = 30.0 + ssh.CONNECT_SECONDS  # for an answer of a newcomer, or of others about it
 
 
-@dataclass(frozen=True)
-class HostAccess:
-    """How hosts are reached."""
-
-    open: Callable[[str], Link]  # the connection to the agent of a host; raises OSError
-    environment: Callable[[str], dict[str, str]]  # of the ranks of a host
-    unified: Callable[
-        [Sequence[HostSlots]], list[HostSlots]
-    ]  # the same list, each machine under one name as far as known
-
-
 @dataclass(eq=False)
 class Follower:
     """Of one job. `attach` before its loop runs."""
 
-    access: HostAccess
+    open: Callable[[str], Link]  # the connection to the agent of a host; raises OSError
+    environment_of: Callable[[str], dict[str, str]]  # the ranks of a host
+    unified: Callable[[Sequence[HostSlots]], list[HostSlots]]  # each machine under one name as far as known
     source: Source
     environment: Mapping[str, str]  # of the processes that answer for the source
     host_states: HostStates
@@ -133,7 +124,7 @@ class Follower:
                 self._tell(f"{answer.sentence}; the job goes on with the hosts that it has.")
             return
         self._complaints.all_well(self._now)
-        self.host_states.listed(self.access.unified(answer.slots))
+        self.host_states.listed(self.unified(answer.slots))
 
     # Hosts that come
 
@@ -159,7 +150,7 @@ class Follower:
         room = self._room(self._now)
         for name in self.host_states.due(self._now, room) if room > 0 else ():
             try:
-                link = self.access.open(name)
+                link = self.open(name)
             except OSError as error:
                 self._tell(self.host_states.failed(name, f"{name}: {error.filename} cannot be started", self._now))
                 continue
@@ -213,7 +204,7 @@ class Follower:
             return
         if joining.address:
             self._end_probe(link)
-            order = self._cluster.assembly.order(joining.address, self.access.environment(link.name), [])
+            order = self._cluster.assembly.order(joining.address, self.environment_of(link.name), [])
             link.say("start", **order)
 
     def _send(self, sends: Sequence[Send]) -> None:

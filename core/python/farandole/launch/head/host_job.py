@@ -15,7 +15,7 @@ from farandole.launch.environment import own_version
 from farandole.launch.head import agent_link, ssh
 from farandole.launch.head.assembly import Assembly, HostPlan
 from farandole.launch.head.cluster import Cluster
-from farandole.launch.head.follow import Follower, HostAccess
+from farandole.launch.head.follow import Follower
 from farandole.launch.hosts import LOCAL_HOST, HostSlots, one_name_here
 from farandole.launch.local import KEY_BYTES
 from farandole.launch.placement import Placement, place
@@ -100,13 +100,16 @@ def _follower(job: Job, connect: Callable[[str], agent_link.Link], refused: Mapp
     if job.source is None or job.elastic is None:
         return None
     here = next((each.host for each in job.placements if job.is_local(each.host)), LOCAL_HOST)
-    access = HostAccess(
+    return Follower(
         open=connect,
-        environment=partial(_variables, job),
+        environment_of=partial(_variables, job),
         unified=lambda slots: one_name_here(slots, job.local_names, here),
+        source=job.source,
+        environment=environment.without_outer_job(job.base),
+        host_states=HostStates(job.elastic.backoff),
+        version=own_version(),
+        refused=refused,
     )
-    host_states, base = HostStates(job.elastic.backoff), environment.without_outer_job(job.base)
-    return Follower(access, job.source, base, host_states, own_version(), refused)
 
 
 def _plans(job: Job) -> list[HostPlan]:
