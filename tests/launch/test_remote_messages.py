@@ -28,7 +28,7 @@ KEY = bytes(range(32))
 # ---- frames
 
 
-def read(data: bytes, piece: int) -> list[frames.Message | frames.Output | frames.CallPiece]:
+def read(data: bytes, piece: int) -> list[frames.Message | frames.Output]:
     reader = frames.FrameReader()
     pieces = [data[at : at + piece] for at in range(0, len(data), piece)]
     return [frame for each in pieces for frame in reader.feed(each)]
@@ -37,12 +37,12 @@ def read(data: bytes, piece: int) -> list[frames.Message | frames.Output | frame
 @pytest.mark.parametrize("piece", [1, 7, 1 << 20])
 def test_frames_arrive_whole_however_they_are_cut_and_whatever_a_shell_prints_before(piece: int) -> None:
     sent = [frames.message("tell", signum=15), frames.output(3, frames.STDERR, b"\0\n\xff" * 500)]
-    sent += [frames.call_piece(b"\0" * 5000), frames.message("done")]
+    sent += [frames.output(0, frames.CALL, b"\0" * 5000), frames.message("done")]
     data = b"Welcome to h1!\nLast login: never\n" + frames.GREETING + b"".join(sent)
     assert read(data, piece) == [
         {"kind": "tell", "signum": 15},
         frames.Output(3, frames.STDERR, b"\0\n\xff" * 500),
-        frames.CallPiece(b"\0" * 5000),
+        frames.Output(0, frames.CALL, b"\0" * 5000),
         {"kind": "done"},
     ]
 
@@ -55,7 +55,7 @@ def test_frames_arrive_whole_however_they_are_cut_and_whatever_a_shell_prints_be
         b"\0\0\0\5\1[1,2]",
         b"\0\0\0\3\1x{}",
         b"\0\0\0\1\2x",
-        b"\0\0\0\5\2\0\0\0\1\3",
+        b"\0\0\0\5\2\0\0\0\1\4",
         b"\0\0\0\1\7x",
     ],
 )

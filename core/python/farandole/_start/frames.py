@@ -18,8 +18,9 @@ MOST_BYTES = 1 << 26  # of a frame: a job's message holds the whole environment
 _HEAD = struct.Struct("!IB")
 HEAD_BYTES = _HEAD.size
 _OUTPUT_HEAD = struct.Struct("!IB")
-_MESSAGE, _OUTPUT, _CALL = 1, 2, 3
+_MESSAGE, _OUTPUT = 1, 2
 STDOUT, STDERR, OUTCOME = 0, 1, 2  # the pipes of a rank
+CALL = 3  # the function that ranks call, with its arguments: for an agent
 
 
 class FrameError(ValueError):
@@ -28,17 +29,10 @@ class FrameError(ValueError):
 
 @dataclass(frozen=True)
 class Output:
-    """A piece of what a rank has written."""
+    """A piece of what a rank has written, or of the function."""
 
     rank: int
     pipe: int
-    data: bytes
-
-
-@dataclass(frozen=True)
-class CallPiece:
-    """A piece of the function that ranks call, with its arguments: for an agent."""
-
     data: bytes
 
 
@@ -55,11 +49,6 @@ def message(kind: str, **content: Any) -> bytes:
 def output(rank: int, pipe: int, data: bytes) -> bytes:
     """The frame of a piece of output."""
     return _HEAD.pack(_OUTPUT_HEAD.size + len(data), _OUTPUT) + _OUTPUT_HEAD.pack(rank, pipe) + data
-
-
-def call_piece(data: bytes) -> bytes:
-    """The frame of a piece of the function that ranks call."""
-    return _HEAD.pack(len(data), _CALL) + data
 
 
 def size_of(head: bytes) -> int:
@@ -95,14 +84,14 @@ class FrameReader:
         self._bytes = bytearray()
         self._greeted = greeted
 
-    def feed(self, data: bytes) -> Iterator[Message | Output | CallPiece]:
+    def feed(self, data: bytes) -> Iterator[Message | Output]:
         """The frames that `data` completes. Raises FrameError."""
         self._bytes += data
         if not self._greeted and not self._find_greeting():
             return
         while len(self._bytes) >= _HEAD.size:
             size, kind = _HEAD.unpack_from(self._bytes)
-            if size > MOST_BYTES or kind not in (_MESSAGE, _OUTPUT, _CALL):
+            if size > MOST_BYTES or kind not in (_MESSAGE, _OUTPUT):
                 raise FrameError(f"a frame of {size} bytes and kind {kind} is none of Farandole's")
             if len(self._bytes) < _HEAD.size + size:
                 return
@@ -121,14 +110,12 @@ class FrameReader:
         return True
 
 
-def _decoded(kind: int, content: bytes) -> Message | Output | CallPiece:
-    if kind == _CALL:
-        return CallPiece(content)
+def _decoded(kind: int, content: bytes) -> Message | Output:
     if kind == _OUTPUT:
         if len(content) < _OUTPUT_HEAD.size:
             raise FrameError("a frame of output is too short")
         rank, pipe = _OUTPUT_HEAD.unpack_from(content)
-        if pipe > OUTCOME:
+        if pipe > CALL:
             raise FrameError("a rank has no such pipe")
         return Output(rank, pipe, content[_OUTPUT_HEAD.size :])
     return content_of(content)

@@ -134,7 +134,7 @@ class Agent:
         for frame in self.reader.feed(data):
             if isinstance(frame, dict):
                 self.obey(frame)
-            elif isinstance(frame, frames.CallPiece):
+            elif frame.pipe == frames.CALL:
                 self._take_call(frame.data)
 
     def lose_launcher(self) -> None:

@@ -104,7 +104,7 @@ class Link:
         if self.code is not None:
             return False
         while not self._out.full and (piece := os.pread(call, _CALL_PIECE, self._call_sent)):
-            self._out.write(frames.call_piece(piece))
+            self._out.write(frames.output(0, frames.CALL, piece))
             self._call_sent += len(piece)
         return not self._out.idle
 
@@ -166,7 +166,7 @@ class Link:
         self.heard_at = time.monotonic()
         try:
             for frame in self.reader.feed(data):
-                if isinstance(frame, frames.CallPiece):
+                if isinstance(frame, frames.Output) and frame.pipe == frames.CALL:
                     raise frames.FrameError("it sends a function")
                 self.on_frame(self, frame)
         except frames.FrameError as error:
