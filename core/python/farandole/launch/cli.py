@@ -114,7 +114,7 @@ def run(
     Ends with the exit code of the rank that failed first, or 0.
     Each option may stand in the environment, too, as FARANDOLE_RUN_NUM_PROC for --num-proc.
     """  # noqa: D301  (click wants the character)
-    from farandole.launch import config, environment, local
+    from farandole.launch import config, environment
     from farandole.launch.plan import plan
     from farandole.launch.run import run_job
 
@@ -127,8 +127,6 @@ def run(
     try:
         planned = plan(JobSpec.of(command, **given), base, print_error, is_preview=dry_run)
     except SpecError as error:
-        raise click.UsageError(str(error)) from error
-    except local.CommandError as error:
         print_error(str(error))
         return error.exit_code
     for sentence in planned.notes:

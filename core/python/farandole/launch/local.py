@@ -22,12 +22,9 @@ _HAS_PROGRAM = re.compile(r"-[A-Za-z]*[cmVh?]|--(?:version|help)")  # or needs n
 _WITH_VALUE = {"-W", "-X", "-o"}
 
 
-class CommandError(Exception):
-    """The command cannot be run; the message is one sentence for the user."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+def unusable(why: str, exit_code: int = NOT_EXECUTABLE) -> SpecError:
+    """The error of a command that cannot be run."""
+    return SpecError(why, "command", exit_code=exit_code)
 
 
 def resolve_command(args: Sequence[str], module: bool, path: str | None) -> list[str]:
@@ -41,11 +38,11 @@ def resolve_command(args: Sequence[str], module: bool, path: str | None) -> list
     if found is not None:
         return [found, *rest]
     if os.path.isdir(name):
-        raise CommandError(f"{name} is a directory, not a command.", NOT_EXECUTABLE)
+        raise unusable(f"{name} is a directory, not a command.")
     if os.sep in name and os.path.exists(name):
-        raise CommandError(f"{name} may not be executed: chmod +x {name}, or name its interpreter.", NOT_EXECUTABLE)
+        raise unusable(f"{name} may not be executed: chmod +x {name}, or name its interpreter.")
     where = "no such file" if os.sep in name or name.endswith(".py") else "no such command in PATH"
-    raise CommandError(f"{name}: {where}.", NOT_FOUND)
+    raise unusable(f"{name}: {where}.", NOT_FOUND)
 
 
 def check_program(args: Sequence[str], ranks: int, by_agents: bool = False) -> None:

@@ -113,7 +113,6 @@ def plan(
 
     Raises:
         SpecError: with one sentence for the user.
-        CommandError: the command cannot be run here.
     """
     settings, ranks = environment.settings(base), spec.ranks
     file = None if ranks.file is None else job_file_checks.load(ranks.file, spec.command, ranks.module, is_preview)

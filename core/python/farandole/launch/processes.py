@@ -108,7 +108,7 @@ class Children:
         }
 
     def start(self, placement: Placement, joins: int = -1) -> None:
-        """Start a rank; one that joins an elastic job, under this number. Raises CommandError, OSError."""
+        """Start a rank; one that joins an elastic job, under this number. Raises SpecError, OSError."""
         variables = environment.for_rank(self._start.base, placement, joins=joins, **self._common)
         rank = _fork(self._start, placement, variables, has_threads=joins >= 0)
         self.alive[rank.pid] = rank
@@ -254,7 +254,7 @@ def _fork(start: Start, placement: Placement, environment: Mapping[str, str], ha
     """Start one rank; rank 0 gets our stdin, unless that is for nobody.
 
     A rank that calls a function has two more arguments: where it reads that, and the descriptor for its outcome.
-    Raises CommandError if it cannot be executed, OSError if there is no room for one more process.
+    Raises SpecError if it cannot be executed, OSError if there is no room for one more process.
     """
     calls = start.call >= 0
     stdout, stdout_of_rank = os.pipe()
@@ -277,7 +277,7 @@ def _fork(start: Start, placement: Placement, environment: Mapping[str, str], ha
         if error.filename is None:  # fork, not exec
             raise
         why = f"{start.command[0]} cannot be executed: {error.strerror}."
-        raise local.CommandError(why, local.NOT_EXECUTABLE) from error
+        raise local.unusable(why) from error
     finally:
         for descriptor in (stdout_of_rank, stderr_of_rank, *of_rank):
             os.close(descriptor)

@@ -25,6 +25,7 @@ from farandole.launch.output import (
     TerminalScreen,
     name_of_rank,
 )
+from farandole.launch.spec import SpecError
 from farandole.launch.writer import Outgoing, Writer
 
 STDIN = 0
@@ -48,10 +49,6 @@ class OutputOptions:
     hosts: dict[int, str] = field(default_factory=dict)  # of each rank, newcomers added, where there are several
     continues_logs: bool = False  # of an earlier line of the job
     program: int = -1  # the pipe to the program that runs the job, which tells the user about the end; -1: we do
-
-
-class OutputError(Exception):
-    """The log files cannot be made; the message is one sentence for the user."""
 
 
 @dataclass(eq=False)
@@ -162,7 +159,7 @@ class Relay:
         self._logs: dict[int, int] = {}
 
     def open_logs(self, ranks: Iterable[int]) -> None:
-        """Make DIR/rank.N.log for each rank; OutputError if that is refused for another reason than lack of space."""
+        """Make DIR/rank.N.log for each rank; SpecError if that is refused for another reason than lack of space."""
         directory = self.options.directory
         if directory is None:
             return
@@ -174,7 +171,7 @@ class Relay:
                 self._logs[rank] = os.open(directory / f"rank.{rank}.log", flags, 0o666)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise OutputError(f"--output-dir: {error.filename}: {error.strerror}.") from error
+                raise SpecError(f"--output-dir: {error.filename}: {error.strerror}.", "output_dir") from error
             self._give_logs_up(error)
 
     def add(self, rank: int, stdout: int, stderr: int, outcome: int = -1) -> None:

@@ -15,8 +15,7 @@ from farandole.launch.events import JobEnded
 from farandole.launch.messages import one_line, shown, spoken
 from farandole.launch.plan import Caller, Job, hints, plan
 from farandole.launch.processes import Children, Start
-from farandole.launch.relay import OutputError
-from farandole.launch.shared_options import USAGE, print_error
+from farandole.launch.shared_options import print_error
 from farandole.launch.spec import JobSpec, SpecError
 from farandole.launch.supervise import Supervisor
 
@@ -57,8 +56,11 @@ def _failure(number: int, lines: Sequence[str], code: int) -> str:
 
 
 def _run_command(job: Job, lifeline: int) -> int:
-    run = _run_on_hosts if job.nodes or job.has_other_hosts else _run_inner
-    return run(job, lifeline)
+    try:
+        run = _run_on_hosts if job.nodes or job.has_other_hosts else _run_here
+        return run(job, lifeline)
+    except SpecError as error:
+        return _refuse(job, str(error), error.exit_code)
 
 
 def _run_on_hosts(job: Job, lifeline: int) -> int:
@@ -70,13 +72,11 @@ def _run_on_hosts(job: Job, lifeline: int) -> int:
         from farandole.launch.head import host_job
 
         return host_job.run(job, lifeline)
-    except OutputError as error:
-        return _refuse(job, str(error), 2)
     except OSError as error:
         return _refuse(job, f"cannot start {error.filename or 'the agents'}: {error.strerror}.", CANNOT_START)
 
 
-def _run_inner(job: Job, lifeline: int) -> int:
+def _run_here(job: Job, lifeline: int) -> int:
     try:
         lease, slots = (None, None) if job.elastic is None else job.elastic.for_ranks(job.placements)
         supervisor = Supervisor(job.output, job.grace_s, lifeline, lease, slots)
@@ -89,10 +89,6 @@ def _run_inner(job: Job, lifeline: int) -> int:
             supervisor.relay.say(_summary(job, environment.available_cores()))
         for placement in job.placements:
             ranks.start(placement)
-    except OutputError as error:
-        return _refuse(job, str(error), 2)
-    except local.CommandError as error:
-        return _refuse(job, str(error), error.exit_code)
     except OSError as error:
         wanted = f"{len(job.placements)} ranks"
         return _refuse(job, f"cannot start {wanted} here: {error.strerror}; see ulimit -n and -u.", CANNOT_START)
@@ -150,14 +146,8 @@ def _run_spec(text: str, caller: Caller) -> int:
     try:
         planned = plan(JobSpec.from_json(text), base, print_error, caller)
     except SpecError as error:
-        return _refuse_spec(caller, str(error), USAGE, getattr(error, "field", ""))
-    except local.CommandError as error:
-        return _refuse_spec(caller, str(error), error.exit_code, "command")
+        caller.tell(JobEnded(error.exit_code, (str(error),), is_refused=True, field=error.field))
+        return error.exit_code
     for sentence in [*planned.notes, *hints(planned)]:
         print_error(sentence)
     return run_job(planned)
-
-
-def _refuse_spec(caller: Caller, sentence: str, exit_code: int, field: str) -> int:
-    caller.tell(JobEnded(exit_code, (sentence,), is_refused=True, field=field))
-    return exit_code

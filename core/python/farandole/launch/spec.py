@@ -26,11 +26,14 @@ _WORDS[Count] = "a whole number or a text"
 
 
 class SpecError(ValueError):
-    """A value that a job cannot have. The message is a sentence for the user; `field` names the leaf, if it is one."""
+    """A value that a job cannot have. The message is a sentence for the user; `field` names the leaf, if it is one.
 
-    def __init__(self, sentence: str, field: str = "", has_wrong_type: bool = False) -> None:
+    `exit_code`: of the launcher, by default that of a wrong option.
+    """
+
+    def __init__(self, sentence: str, field: str = "", has_wrong_type: bool = False, exit_code: int = 2) -> None:
         super().__init__(sentence)
-        self.field, self.has_wrong_type = field, has_wrong_type
+        self.field, self.has_wrong_type, self.exit_code = field, has_wrong_type, exit_code
 
 
 def option(

@@ -34,6 +34,7 @@ from farandole.launch.head.ssh import last_line
 from farandole.launch.placement import Placement
 from farandole.launch.processes import Children, Start
 from farandole.launch.relay import Forwarder, OutputOptions
+from farandole.launch.spec import SpecError
 from farandole.launch.supervise import ENDING, Supervisor
 from farandole.launch.writer import Outgoing
 from farandole.observe.snapshot import Snapshot
@@ -234,7 +235,7 @@ class Agent:
             self._prober.close()
         try:
             self._start_ranks(message)
-        except local.CommandError as error:
+        except SpecError as error:
             self.refuse(str(error), error.exit_code)
         except OSError as error:
             self.refuse(f"it cannot start {len(message['placements'])} ranks: {error.strerror}.", _CANNOT_START)
@@ -283,7 +284,7 @@ class Agent:
         """A rank joins the job. Where there is no room for its process, the launcher hears that it has ended."""
         try:
             self.children.start_newcomer(placement)
-        except (OSError, local.CommandError):
+        except (OSError, SpecError):
             self.say("death", **rank_exit.to_message(rank_exit.Death(placement, 0, 1, 0.0, 0.0), joins=0))
 
     # What the ranks do
@@ -388,13 +389,13 @@ def _enter(folder: str) -> None:
         os.chdir(folder)
     except OSError as error:
         why = f"it has no folder {folder}, as the launcher has ({error.strerror}): make it, or start from another one."
-        raise local.CommandError(why, 2) from error
+        raise SpecError(why) from error
 
 
 def _check_timeline(path: str) -> None:
     folder = os.path.dirname(path)
     if folder and not os.path.isdir(folder):
-        raise local.CommandError(f"it has no folder {folder} for the timeline: make it there.", 2)
+        raise SpecError(f"it has no folder {folder} for the timeline: make it there.")
 
 
 def work(lifeline: int, stdin: int = -1, secret: bytes = b"") -> int:

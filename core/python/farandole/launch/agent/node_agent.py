@@ -13,7 +13,7 @@ from farandole.launch import rank_exit
 from farandole.launch.agent.host_agent import Agent
 from farandole.launch.events import JobEnded
 from farandole.launch.placement import Placement
-from farandole.launch.relay import OutputError
+from farandole.launch.spec import SpecError
 
 # Nothing vouches for messages after the proof, so none can make us run a program.
 _BELIEVED = ("tell", "beat", "kill")
@@ -94,8 +94,8 @@ class NodeAgent(Agent):
             self.supervisor.relay.say(f"farandole: node {self.number} ({self.own['address']}): ranks {first} to {last}")
         try:
             self.supervisor.relay.open_logs(each.rank for each in ranks)
-        except OutputError as error:
-            self.refuse(str(error), 2)
+        except SpecError as error:
+            self.refuse(str(error), error.exit_code)
             return
         layout = {"placements": message["nodes"][self.number], "capacity": ranks[0].size}
         key = job_key(self.key, bytes.fromhex(message["salt"]))

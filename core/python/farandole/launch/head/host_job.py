@@ -25,7 +25,7 @@ from farandole.launch.supervise import RESTART, Supervisor
 
 
 def run(job: Job, lifeline: int) -> int:
-    """Run the job to its end, and return its exit code. Raises OutputError, and OSError without ssh.
+    """Run the job to its end, and return its exit code. Raises SpecError, and OSError without ssh.
 
     A job that follows a cluster starts without the hosts that cannot take part, where enough others are left.
     """

@@ -26,8 +26,8 @@ from farandole.launch.head.assembly import Assembly, HostPlan
 from farandole.launch.head.cluster import Cluster
 from farandole.launch.head.rendezvous import CANNOT_START, RendezvousClient, RendezvousError, RendezvousServer
 from farandole.launch.plan import Job
-from farandole.launch.relay import OutputError
 from farandole.launch.shared_options import print_error
+from farandole.launch.spec import SpecError
 from farandole.launch.supervise import Supervisor
 
 _PART_SECONDS = 2.0
@@ -53,14 +53,14 @@ def _be_node_0(job: Job, lifeline: int) -> int:
     members = meeting.gather()
     try:
         return _cluster(job, lifeline, agent, members).supervisor.run()
-    except (OutputError, OSError) as error:
+    except (SpecError, OSError) as error:
         why = f"node 0 cannot start its ranks: {getattr(error, 'strerror', None) or error}".rstrip(".") + "."
         meeting.refuse(why, CANNOT_START)
         raise RendezvousError(why) from error
 
 
 def _cluster(job: Job, lifeline: int, agent: subprocess.Popen[bytes], members: list[node_list.Member]) -> Cluster:
-    """With the connections to all agents. `agent`: of this node. Raises OutputError, OSError."""
+    """With the connections to all agents. `agent`: of this node. Raises SpecError, OSError."""
     assert job.nodes is not None
     ranks, salt = node_list.placements(members), os.urandom(16)
     capacity, hosts = ranks[0][0].size, {each.rank: each.host for node in ranks for each in node}
