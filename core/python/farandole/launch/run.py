@@ -122,7 +122,7 @@ def _summary(job: Job, cores: int) -> str:
 
 
 def _refuse(job: Job, sentence: str, exit_code: int) -> int:
-    job.end(JobEnded(exit_code, (one_line(spoken(sentence)),), is_refused=True))
+    job.end(JobEnded(exit_code, tuple(filter(None, [one_line(spoken(sentence))])), is_refused=True))
     return exit_code
 
 

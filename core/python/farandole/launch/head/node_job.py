@@ -18,13 +18,12 @@ from farandole._start.proof import job_key
 from farandole.launch import environment
 from farandole.launch.agent.node_agent import NodeAgent
 from farandole.launch.environment import own_version
-from farandole.launch.events import JobEnded
 from farandole.launch.head import host_job, node_list, ssh
 from farandole.launch.head.agent_link import Link
 from farandole.launch.head.agent_link import start as start_connection
 from farandole.launch.head.assembly import Assembly, HostPlan
 from farandole.launch.head.cluster import Cluster
-from farandole.launch.head.rendezvous import CANNOT_START, RendezvousClient, RendezvousError, RendezvousServer
+from farandole.launch.head.rendezvous import CANNOT_START, RendezvousClient, RendezvousServer
 from farandole.launch.plan import Job
 from farandole.launch.shared_options import print_error
 from farandole.launch.spec import SpecError
@@ -34,14 +33,9 @@ _PART_SECONDS = 2.0
 
 
 def run(job: Job, lifeline: int) -> int:
-    """Run this node's part of the job to the end of the whole job."""
+    """Run this node's part of the job to the end of the whole job. Raises SpecError."""
     assert job.nodes is not None
-    try:
-        return _be_node_0(job, lifeline) if job.nodes.number == 0 else _be_node(job, lifeline)
-    except RendezvousError as error:
-        if str(error):
-            job.end(JobEnded(error.exit_code, (str(error),), is_refused=True))
-        return error.exit_code
+    return _be_node_0(job, lifeline) if job.nodes.number == 0 else _be_node(job, lifeline)
 
 
 def _be_node_0(job: Job, lifeline: int) -> int:
@@ -56,7 +50,7 @@ def _be_node_0(job: Job, lifeline: int) -> int:
     except (SpecError, OSError) as error:
         why = f"node 0 cannot start its ranks: {getattr(error, 'strerror', None) or error}".rstrip(".") + "."
         meeting.refuse(why, CANNOT_START)
-        raise RendezvousError(why) from error
+        raise SpecError(why) from error
 
 
 def _cluster(job: Job, lifeline: int, agent: subprocess.Popen[bytes], members: list[node_list.Member]) -> Cluster:

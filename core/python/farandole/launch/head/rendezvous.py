@@ -36,6 +36,7 @@ from farandole.launch.agent.host_agent import about_this_host
 from farandole.launch.environment import own_version
 from farandole.launch.head import address_search, node_list
 from farandole.launch.node_options import NodeOptions
+from farandole.launch.spec import SpecError
 
 CANNOT_START = 2
 _TURN_SECONDS = 0.2
@@ -47,14 +48,6 @@ _LATER_SECONDS = 10.0
 _REFUSALS = 2  # the first may be a node 0 that has just ended
 
 _T = TypeVar("_T")
-
-
-class RendezvousError(Exception):
-    """The nodes do not meet; the message is one sentence for the user, "" if there is none to tell."""
-
-    def __init__(self, message: str, exit_code: int = CANNOT_START) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 @dataclass
@@ -80,7 +73,7 @@ class Rendezvous(ABC):
         return self.options.wait_s
 
     def watch(self, work: Callable[[], _T]) -> _T:
-        """What `work` returns, unless the user or the time ends it. Raises RendezvousError."""
+        """What `work` returns, unless the user or the time ends it. Raises SpecError."""
         result: Future[_T] = Future()
 
         def run() -> None:
@@ -99,12 +92,12 @@ class Rendezvous(ABC):
     def _look_for_an_end(self) -> None:
         if waiting := [each for each in signal.sigpending() if each in guard.ENDING]:
             name = signal.Signals(waiting[0]).name
-            raise RendezvousError(f"ended by {name} before all nodes had come.", 128 + waiting[0])
+            raise SpecError(f"ended by {name} before all nodes had come.", exit_code=128 + waiting[0])
         if select.select([self.lifeline], [], [], 0)[0]:
-            raise RendezvousError("", 128 + signal.SIGKILL)
+            raise SpecError("", exit_code=128 + signal.SIGKILL)  # there is nobody to tell
         waited_s = time.monotonic() - self._began
         if waited_s >= self.limit_s():
-            raise RendezvousError(self.late())
+            raise SpecError(self.late())
         if waited_s >= _TELL_AFTER_SECONDS and not self._told:
             self._told = True
             self.tell(self.waits_for())
@@ -127,7 +120,7 @@ class Rendezvous(ABC):
         usable = address_search.candidates(found, self.options.interfaces)
         if not usable:
             names = ",".join(self.options.interfaces)
-            raise RendezvousError(
+            raise SpecError(
                 f"node {self.options.number} has no address on --network-interfaces {names}; `ip address` lists them."
             )
         return next((each for each in usable if (":" in each) == (":" in reached)), usable[0])
@@ -146,10 +139,10 @@ class RendezvousServer(Rendezvous):
         self._acceptor = Acceptor(self.options.key, self.options.silence_s, self._welcome)
 
     def gather(self) -> list[node_list.Member]:
-        """Wait for all nodes; these are all, node 0 included. Raises RendezvousError."""
+        """Wait for all nodes; these are all, node 0 included. Raises SpecError."""
         try:
             return self.watch(self._gather)
-        except RendezvousError as error:
+        except SpecError as error:
             self.refuse(str(error), error.exit_code)
             raise
 
@@ -189,7 +182,7 @@ class RendezvousServer(Rendezvous):
         while True:
             with self._changing:
                 if self._why_not:
-                    raise RendezvousError(self._why_not)
+                    raise SpecError(self._why_not)
                 found.forget_gone()
                 if not found.missing:
                     listener.shutdown(socket.SHUT_RDWR)
@@ -207,7 +200,7 @@ class RendezvousServer(Rendezvous):
                     listener = socket.create_server((address, self.options.port), family=_family(address), backlog=512)
                     return listener, address
                 except OSError as error:
-                    raise RendezvousError(
+                    raise SpecError(
                         f"node 0 cannot listen at {self.options.endpoint}: {error.strerror}; another program may "
                         "have the port: give all nodes another one in --rendezvous."
                     ) from error
@@ -232,7 +225,7 @@ class RendezvousClient(Rendezvous):
     _refusals: int = 0
 
     def dial(self) -> tuple[socket.socket, str, Message]:
-        """Come to node 0, and wait with it for the others. Raises RendezvousError.
+        """Come to node 0, and wait with it for the others. Raises SpecError.
 
         Returns the connection, our own address, and the order to start.
         """
@@ -265,6 +258,8 @@ class RendezvousClient(Rendezvous):
             for address in found:
                 try:
                     return self._join(address)
+                except SpecError:
+                    raise
                 except TimeoutError:
                     self._last = f"{address}: it does not answer"
                 except (OSError, KeyError, TypeError, ValueError) as error:
@@ -282,10 +277,10 @@ class RendezvousClient(Rendezvous):
             say(made, "greeting", **about_this_host(), **about)
             while (message := hear(made))["kind"] != "start":
                 if message["kind"] == "refused":
-                    raise RendezvousError(str(message["why"]), int(message["code"]))
+                    raise SpecError(str(message["why"]), exit_code=int(message["code"]))
                 if message["kind"] == "ending":
                     why = f"somebody ended the launcher of node 0 by {message['why']}."
-                    raise RendezvousError(why, int(message["code"]))
+                    raise SpecError(why, exit_code=int(message["code"]))
         except BaseException:
             made.close()
             raise
@@ -295,7 +290,7 @@ class RendezvousClient(Rendezvous):
         try:
             return connect((address, self.options.port), self.options.key, self.options.silence_s)
         except OtherProgramError:
-            raise RendezvousError(
+            raise SpecError(
                 f"another program answers at {self.options.endpoint} ({address}), no launcher of this release: "
                 "--rendezvous must name node 0 and a free port there."
             ) from None
@@ -303,7 +298,7 @@ class RendezvousClient(Rendezvous):
             self._refusals += 1
             if self._refusals < _REFUSALS:
                 raise ConnectionError("it has another key") from None
-            raise RendezvousError(
+            raise SpecError(
                 f"node {self.options.number} and node 0 at {self.options.endpoint} have different keys: "
                 "--key-file must hold the same one on all nodes."
             ) from None
