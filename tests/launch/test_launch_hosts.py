@@ -11,8 +11,8 @@ import pytest
 from farandole.launch import environment, options
 from farandole.launch.hosts import is_local, parse_hostfile, parse_hosts, read_hostfile
 from farandole.launch.messages import one_line
-from farandole.launch.options import HostOptions, host_options
-from farandole.launch.spec import JobSpec, SpecError
+from farandole.launch.options import HostOptions, reach_options
+from farandole.launch.spec import SpecError, Where
 
 NAMES = frozenset({"localhost", "127.0.0.1", "::1", "box", "10.0.0.7"})
 
@@ -169,30 +169,26 @@ def test_a_hostile_variable_is_refused_in_one_line(text: str) -> None:
 @pytest.mark.parametrize("text", [each for each in PIECES if set(each) - SAFE], ids=lambda text: ascii(text)[:40])
 def test_a_hostile_option_for_hosts_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
     if set(text) - SAFE - set("/+=,"):
-        refused(lambda word: host_options(JobSpec.of(python=word), {}, False), f"/usr/bin/python{text}", SpecError)
+        refused(lambda word: reach_options(Where(python=word), False), f"/usr/bin/python{text}", SpecError)
     if text.strip():  # a comma may end the list
-        refused(lambda word: host_options(JobSpec.of(network_interfaces=word), {}, False), f"eth0,{text}", SpecError)
-    refused(
-        lambda word: host_options(JobSpec.of(ssh_identity_file=Path(word)), {}, False), f"{tmp_path}/{text}", SpecError
-    )
+        refused(lambda word: reach_options(Where(network_interfaces=word), False), f"eth0,{text}", SpecError)
+    refused(lambda word: reach_options(Where(ssh_identity_file=Path(word)), False), f"{tmp_path}/{text}", SpecError)
 
 
 def test_options_for_hosts_are_collected(tmp_path: Path) -> None:
     (tmp_path / "key").touch()
-    typed = JobSpec.of(
-        ssh_port=2222, ssh_identity_file=tmp_path / "key", python="/opt/py", network_interfaces="eth0, ib0,"
+    typed = Where(ssh_port=2222, ssh_identity_file=tmp_path / "key", python="/opt/py", network_interfaces="eth0, ib0,")
+    assert reach_options(typed, True) == HostOptions(
+        ssh_port=2222, ssh_identity=tmp_path / "key", python="/opt/py", interfaces=("eth0", "ib0")
     )
-    assert host_options(typed, {"A": "1"}, True) == HostOptions(
-        ssh_port=2222, ssh_identity=tmp_path / "key", python="/opt/py", interfaces=("eth0", "ib0"), env={"A": "1"}
-    )
-    assert host_options(JobSpec(), {}, True) == HostOptions() and HostOptions().python == sys.executable
+    assert reach_options(Where(), True) == HostOptions() and HostOptions().python == sys.executable
 
 
 def test_an_interpreter_of_an_odd_name_matters_with_other_hosts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options.sys, "executable", "/my python/bin/python")
-    assert host_options(JobSpec(), {}, False).python == "/my python/bin/python"
+    assert reach_options(Where(), False).python == "/my python/bin/python"
     with pytest.raises(SpecError, match="--python names the interpreter"):
-        host_options(JobSpec(), {}, True)
+        reach_options(Where(), True)
 
 
 # ---- As a command ----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from farandole.launch.hosts import MAX_RANKS, parse_count, split_list
@@ -117,22 +117,11 @@ def least(spec: JobSpec) -> int:
     return parse_count(str(spec.ranks.num_proc), "-np")
 
 
-def host_options(
-    spec: JobSpec, env: Mapping[str, str], elsewhere: bool, scheduler: Scheduler | None = None
-) -> HostOptions:
-    """Check the options that concern hosts. Raises SpecError.
-
-    Args:
-        spec: as its user gave it.
-        env: the variables of -x.
-        elsewhere: some ranks run on other hosts, where the interpreter is needed.
-        scheduler: whose allocation has the hosts, if the user named none.
-    """
-    return replace(reach_options(spec.where, elsewhere), bind_to=spec.ranks.bind_to, scheduler=scheduler, env=env)
-
-
 def reach_options(where: Where, elsewhere: bool) -> HostOptions:
-    """Check the options that say how hosts are reached. Raises SpecError."""
+    """Check the options that say how hosts are reached. Raises SpecError.
+
+    `elsewhere`: some ranks run on other hosts, where the interpreter is needed.
+    """
     interpreter = where.python or sys.executable
     if (where.python is not None or elsewhere) and not _PYTHON.fullmatch(interpreter):
         allowed = "letters, digits and _./+=@,:-"

@@ -18,7 +18,7 @@ from farandole.launch.guard import tell_user
 from farandole.launch.hosts import LOCAL_HOST, is_local
 from farandole.launch.messages import table
 from farandole.launch.node_options import NodeOptions, node_options
-from farandole.launch.options import Elastic, HostOptions, elastic, host_options, interfaces, without_effect
+from farandole.launch.options import Elastic, HostOptions, elastic, interfaces, reach_options, without_effect
 from farandole.launch.relay import OutputOptions
 from farandole.launch.spec import JobSpec, Metrics, SpecError
 
@@ -137,7 +137,13 @@ def plan(
         grace_s=settings.grace_s,
         output=_output(spec, settings, caller),
         start_timeout_s=ranks.start_timeout,
-        hosts=replace(host_options(spec, given, is_elsewhere, layout.scheduler), silence_s=silence_s),
+        hosts=replace(
+            reach_options(spec.where, is_elsewhere),
+            bind_to=ranks.bind_to,
+            scheduler=layout.scheduler,
+            env=given,
+            silence_s=silence_s,
+        ),
         module=ranks.module,
         local_names=layout.names,
         lines=() if file is None else file.lines,
