@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from farandole.launch import environment, options
-from farandole.launch.hosts import is_local, parse_hostfile, parse_hosts, read_hostfile
+from farandole.launch.hosts import is_local, parse_hosts, parse_lines, read_hostfile
 from farandole.launch.messages import one_line
 from farandole.launch.options import HostOptions, reach_options
 from farandole.launch.spec import SpecError, Where
@@ -41,7 +41,7 @@ def test_hosts_are_understood(text: str, slots: list[tuple[str, int]]) -> None:
 
 def test_a_file_of_hosts_is_understood() -> None:
     text = "\ufeff# ours: ü\n\nh0 slots=4\r\n h1\tslots = 2 # far\nh2:3\n[fd00::1] slots=2\n[fd00::2]:5\nbob@h3\n"
-    found = parse_hostfile(text.removeprefix("\ufeff"), "hosts")
+    found = parse_lines(text.removeprefix("\ufeff"), "--hostfile hosts")
     assert [(one.host, one.count) for one in found.slots] == [
         *(("h0", 4), ("h1", 2), ("h2", 3), ("fd00::1", 2), ("fd00::2", 5), ("bob@h3", 1))
     ]
@@ -50,7 +50,7 @@ def test_a_file_of_hosts_is_understood() -> None:
 
 def test_a_file_of_hosts_for_open_mpi_is_understood() -> None:
     text = "h0 slots=2 max_slots=4\nh1 max-slots = 3 slots=3\nwork_er max_slots=4\n"
-    found = parse_hostfile(text, "hosts")
+    found = parse_lines(text, "--hostfile hosts")
     assert [(one.host, one.count) for one in found.slots] == [("h0", 2), ("h1", 3), ("work_er", 4)]
 
 
@@ -73,7 +73,7 @@ def test_a_file_of_hosts_for_open_mpi_is_understood() -> None:
 )
 def test_a_wrong_file_of_hosts_is_told_with_its_line(text: str, said: str) -> None:
     with pytest.raises(SpecError) as caught:
-        parse_hostfile(text, "my/hosts")
+        parse_lines(text, "--hostfile my/hosts")
     assert str(caught.value).startswith("--hostfile my/hosts") and said in str(caught.value)
 
 
@@ -132,7 +132,7 @@ def test_a_hostile_host_is_refused_in_one_line(text: str) -> None:
         refused(parse_hosts, f"{text}:2", SpecError)
     alone = text.partition("#")[0].strip(" \t\r")
     if alone not in ("", "h1") and "\n" not in text:
-        refused(lambda line: parse_hostfile(line, "f"), f"{text} slots=2", SpecError)
+        refused(lambda line: parse_lines(line, "--hostfile f"), f"{text} slots=2", SpecError)
 
 
 def random_hosts() -> Iterator[str]:
@@ -142,7 +142,7 @@ def random_hosts() -> Iterator[str]:
 def test_a_host_that_passes_has_safe_characters_only() -> None:
     passed = set()
     for text in random_hosts():
-        for parse in (parse_hosts, lambda line: parse_hostfile(line, "f")):
+        for parse in (parse_hosts, lambda line: parse_lines(line, "--hostfile f")):
             try:
                 passed |= {slots.host for slots in parse(text).slots}
             except SpecError as error:

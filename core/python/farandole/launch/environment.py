@@ -150,11 +150,6 @@ def for_other_hosts(base: Mapping[str, str], given: Mapping[str, str]) -> dict[s
     return {**travels, **given}
 
 
-def for_timeline(path: str, marks_cycles: bool) -> dict[str, str]:
-    """The variables that make a rank record a timeline."""
-    return {"FARANDOLE_TIMELINE": path, "FARANDOLE_TIMELINE_MARK_CYCLES": "1" if marks_cycles else "0"}
-
-
 def settings(base: Mapping[str, str]) -> Settings:
     """Read FARANDOLE_GRACE_SECONDS and the conventions about colour."""
     text = base.get("FARANDOLE_GRACE_SECONDS", "5")

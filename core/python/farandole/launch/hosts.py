@@ -156,16 +156,15 @@ def _unique(found: Iterable[tuple[str, HostSlots]]) -> Iterator[HostSlots]:
 
 def read_hostfile(path: Path) -> HostList:
     """The hosts in a file. Raises SpecError, also where it cannot be read."""
-    return parse_hostfile(read_text(path, f"--hostfile {path}", "list of hosts", MAX_FILE_BYTES), str(path))
-
-
-def parse_hostfile(text: str, path: str) -> HostList:
-    """Lines `host slots=4` as Open MPI has them, `host:4` as MPICH, or `host`; # begins a comment."""
-    return parse_lines(text, f"--hostfile {path}")
+    origin = f"--hostfile {path}"
+    return parse_lines(read_text(path, origin, "list of hosts", MAX_FILE_BYTES), origin)
 
 
 def parse_lines(text: str, origin: str, default: int = 1) -> HostList:
-    """The same of another origin. `default`: the slots of a host without a number. Raises SpecError."""
+    """Lines `host slots=4` as Open MPI has them, `host:4` as MPICH, or `host`; # begins a comment. Raises SpecError.
+
+    `default`: the slots of a host without a number.
+    """
     lines = ((number, line.partition("#")[0].strip(" \t\r")) for number, line in enumerate(text.split("\n"), 1))
     items = ((where := f"{origin}, line {number}", _line(line, where, default)) for number, line in lines if line)
     slots = tuple(_unique(items))

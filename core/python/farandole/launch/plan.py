@@ -270,7 +270,8 @@ def _environment(spec: JobSpec, base: dict[str, str]) -> dict[str, str]:
     environment.check_backends(base)
     if spec.observe.timeline_filename is not None:
         file = _timeline_file(spec.observe.timeline_filename)
-        base |= environment.for_timeline(file, spec.observe.timeline_mark_cycles)
+        marks = "1" if spec.observe.timeline_mark_cycles else "0"
+        base |= {"FARANDOLE_TIMELINE": file, "FARANDOLE_TIMELINE_MARK_CYCLES": marks}
     return base
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.launch.hosts import HostList, HostSlots, parse_hostfile, parse_lines
+from farandole.launch.hosts import HostList, HostSlots, parse_lines
 from farandole.launch.messages import shown
 from farandole.launch.spec import SpecError
 
@@ -40,8 +40,8 @@ def script(command: str, slots_per_host: int | None) -> Source:
 
 def hostfile(path: Path) -> Source:
     """The file of --hostfile. Another process reads it, since a server of files may hang."""
-    read = ["cat", "--", str(path.absolute())]
-    return Source(f"--hostfile {path}", read, lambda text: parse_hostfile(text, str(path)))
+    name = f"--hostfile {path}"
+    return Source(name, ["cat", "--", str(path.absolute())], lambda text: parse_lines(text, name))
 
 
 def service(name: str, slots_per_host: int | None) -> Source:
