@@ -103,7 +103,7 @@ Status Engine::Submit(const RequestView& view, OperationPtr* result, bool will_w
     }
     Status begun;
     if (operation->request.kind == OpKind::kJoin) {
-      begun = SubmitJoin(operation);
+      begun = operations_->Join(operation);
     } else {
       operation->awaited = will_wait;
       OperationPtr before;
@@ -270,22 +270,6 @@ Status Engine::FindDevice(Operation* operation) {
     operation->results = results_.Of(operation->device);
   }
   return found;
-}
-
-// The driver tells rank 0 once all earlier operations of this rank are done.
-Status Engine::SubmitJoin(const OperationPtr& operation) {
-  {
-    std::lock_guard<std::mutex> lock(operations_->mutex);
-    if (operations_->is_broken)
-      return {operations_->broken.code(), "join cannot start: ", operations_->broken.message()};
-    if (operations_->join) return Invalid("rank ", rank_, " has joined already; wait for that to end");
-    operations_->join = operation;
-    operations_->wants_join = true;
-    operations_->RecordJoin(operation.get());
-    operations_->Begin(operation.get(), Operation::State::kSubmitted);
-  }
-  world_->node->RingSelf();
-  return Status::Ok();
 }
 
 // ---- waiting

@@ -131,7 +131,6 @@ class Engine {
   Status Mark(Request* request) const;
   Status FindDevice(Operation* operation);
   ProcessSetPtr FindSet(int id);
-  Status SubmitJoin(const OperationPtr& operation);
 
   int rank_ = 0;
   int size_ = 1;

@@ -10,7 +10,8 @@ namespace farandole {
 
 namespace {
 
-Status RefuseAfter(Operations* operations, const Operation& operation) {
+// The error for a call after the epoch has been broken, or after this rank has joined.
+Status CannotStart(Operations* operations, const Operation& operation) {
   const std::string what = operation.Title() + " cannot start on rank " + std::to_string(operations->world->rank);
   if (operations->is_broken) {
     if (operations->broken.code() == Code::kPeerLost) operations->RecordLostRank();
@@ -170,7 +171,7 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
   OperationPtr complete;  // the operation, if it is
   {
     std::lock_guard<std::mutex> lock(mutex);
-    if (is_broken || (join && !operation->deferred())) return RefuseAfter(this, *operation);
+    if (is_broken || (join && !operation->deferred())) return CannotStart(this, *operation);
     if (may_have_slots) operation->SetSlotTensors();
     by_ticket.Reserve(negotiation.Reserve());
     FRD_RETURN_IF_ERROR(negotiation.Submit(*operation, &admission));
@@ -258,7 +259,7 @@ bool Operations::EnterBorrowed(const RequestView& request, std::string_view name
 Status Operations::Defer(const OperationPtr& operation, OperationPtr before) {
   {
     std::lock_guard<std::mutex> lock(mutex);
-    if (is_broken || join) return RefuseAfter(this, *operation);
+    if (is_broken || join) return CannotStart(this, *operation);
     deferred.push_back({operation, std::move(before)});
     Begin(operation.get(), Operation::State::kDeferred);
     has_deferred = true;
@@ -280,6 +281,43 @@ std::vector<OperationPtr> Operations::TakeDeferred() {
   return taken;
 }
 
+Status Operations::Join(const OperationPtr& operation) {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (is_broken || join) return CannotStart(this, *operation);
+    join = operation;
+    wants_join = true;
+    Record(this, operation.get());
+    Begin(operation.get(), Operation::State::kSubmitted);
+  }
+  world->node->RingSelf();
+  return Status::Ok();
+}
+
+bool Operations::AnnounceJoin() {
+  if (!wants_join) return false;
+  const SequenceNumbers sequence_numbers = naming.sequence_numbers();
+  std::lock_guard<std::mutex> lock(mutex);
+  if (!by_ticket.empty() || has_deferred) return false;
+  wants_join = false;
+  negotiation.SendJoin(sequence_numbers);
+  return true;
+}
+
+void Operations::EnterInvited(const Negotiation::Event& event) {
+  auto operation = std::make_shared<Operation>(Invitation(event.description));
+  operation->SetName(event.description.name, event.description.sequence_number);
+  operation->invited = true;
+  operation->backend = event.description.signature.backend;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (is_broken) return;
+  by_ticket.Reserve(IndexOf(event.items[0].ticket));
+  operation->admission.ticket = event.items[0].ticket;
+  operation->admission.set = event.set;
+  Begin(operation.get(), Operation::State::kSubmitted);
+  by_ticket.Insert(operation);
+}
+
 const char* CauseOf(const std::exception& thrown) {
   const bool is_memory = dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr;
   return is_memory ? "it ran out of memory" : "an internal error";
@@ -290,8 +328,6 @@ void Operations::RecordLostRank() {
   if (!recorder) return;
   recorder->NoteEnd(FlightHeader::kEnded, broken_by, broken.message());
 }
-
-void Operations::RecordJoin(Operation* submitted) { Record(this, submitted); }
 
 void Operations::RequestDoorbells() {
   if (!negotiation.has_small()) return;

@@ -107,11 +107,16 @@ struct Operations {
   // Removes and returns the deferred operations that can be entered now. Driver only.
   std::vector<OperationPtr> TakeDeferred();
 
+  // Begins this rank's join.
+  Status Join(const OperationPtr& operation);
+  // Tells rank 0 of the join, once all earlier operations of this rank are done. Returns whether it did. Driver only.
+  bool AnnounceJoin();
+
+  // This rank has joined, and takes part in the others' operation, which the negotiation has submitted. Driver only.
+  void EnterInvited(const Negotiation::Event& event);
+
   // Notes that an operation of this rank fails, or is refused, because of a lost rank. Under the lock.
   void RecordLostRank();
-
-  // Records this rank's join, which does not go through Enter. Under the lock.
-  void RecordJoin(Operation* submitted);
 
   // Asks the other ranks to ring this rank's doorbell: the last one to write data for one of its small operations does.
   // Also rings those whose shares are missing, since their threads may have something else to do.

@@ -30,31 +30,6 @@ OperationPtr TakeEnded(Operations* operations, Ticket ticket) {
   return operations->TakeEnded(ticket);
 }
 
-// Tells rank 0 that this rank joins, once all its earlier operations are done. Returns whether it did.
-bool AnnounceJoin(Operations* operations) {
-  const SequenceNumbers sequence_numbers = operations->naming.sequence_numbers();
-  std::lock_guard<std::mutex> lock(operations->mutex);
-  if (!operations->by_ticket.empty() || operations->has_deferred) return false;
-  operations->wants_join = false;
-  operations->negotiation.SendJoin(sequence_numbers);
-  return true;
-}
-
-// This rank has joined, and takes part in an operation of the others, which the negotiation has submitted already.
-void EnterInvited(Operations* operations, const Negotiation::Event& event) {
-  auto operation = std::make_shared<Operation>(Invitation(event.description));
-  operation->SetName(event.description.name, event.description.sequence_number);
-  operation->invited = true;
-  operation->backend = event.description.signature.backend;
-  std::lock_guard<std::mutex> lock(operations->mutex);
-  if (operations->is_broken) return;
-  operations->by_ticket.Reserve(IndexOf(event.items[0].ticket));
-  operation->admission.ticket = event.items[0].ticket;
-  operation->admission.set = event.set;
-  operations->Begin(operation.get(), Operation::State::kSubmitted);
-  operations->by_ticket.Insert(operation);
-}
-
 }  // namespace
 
 ProgressLoop::ProgressLoop(Operations* operations, const Settings& settings, const BackendList& backend_list)
@@ -113,7 +88,7 @@ bool ProgressLoop::Drive() noexcept {
     if (CheckAbortWord() || failures_.holds_sure_end()) return moved;
     moved |= operations_->AdvanceAllSlots();
     moved |= EnterDeferred();
-    moved |= operations_->wants_join && work_.empty() && AnnounceJoin(operations_);
+    moved |= work_.empty() && operations_->AnnounceJoin();
     moved |= Negotiate(nullptr);
     const WorkQueue::Outcome outcome = work_.Run(&ended_);
     if (outcome.removed_set) {
@@ -196,7 +171,7 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
       return early_.Evict(event.serial);
     case Negotiation::Event::kInvited:
       stalls_.OnInvited();
-      return EnterInvited(operations_, event);
+      return operations_->EnterInvited(event);
     case Negotiation::Event::kJoinEnd:
       return OnJoinEnd(event);
     case Negotiation::Event::kAsked:

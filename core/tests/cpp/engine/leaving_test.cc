@@ -367,5 +367,30 @@ TEST(LeavingTest, WhoseWordIsLostIsMissedByThoseThatWaitForIt) {
   });
 }
 
+void ExpectLost(const Status& status, int rank) {
+  EXPECT_EQ(status.code(), Code::kPeerLost) << status.message();
+  EXPECT_NE(status.message().find("rank " + std::to_string(rank) + " "), std::string::npos) << status.message();
+}
+
+TEST(LeavingTest, AJoinThatIsRefusedNamesWhoHasLeftAndWhatToDo) {
+  std::atomic<bool> has_left{false};
+  RunRanks({2}, [&](Engine& engine) {
+    ExpectDone(engine, Begin(engine, Barrier("before")));
+    if (engine.rank() == 1) {
+      engine.Shutdown();
+      has_left = true;
+      return;
+    }
+    AwaitThat([&] { return has_left.load(); });
+    AwaitSuspicion();  // the loop thread has read it long before
+    OperationPtr join;
+    const Status refused = SubmitTo(engine, Make(OpKind::kJoin, {}), &join);
+    ExpectLost(refused, 1);
+    EXPECT_NE(refused.message().find("call shutdown and init"), std::string::npos) << refused.message();
+    std::string reason;
+    EXPECT_EQ(engine.LostRank(&reason), 1);
+  });
+}
+
 }  // namespace
 }  // namespace farandole
