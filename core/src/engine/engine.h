@@ -61,7 +61,7 @@ class Engine {
   void Allow(int64_t number);
 
   // Leaves the world: tells the others, fails what is in flight, and closes every connection. Afterwards Submit fails
-  // and Wait returns at once. REQUIRES: no thread is inside Submit.
+  // and Wait returns at once. Other threads may be inside any call, which then fails, too.
   void Shutdown();
 
   // Returns whether the operation is done. Completes a small one at which all ranks have arrived. Does not wait.

@@ -81,6 +81,18 @@ std::optional<EpochEnd> FailureMonitor::TakeUnconfirmed(TimePoint now) {
 void FailureMonitor::MarkBroken(const EpochEnd& failure) {
   FRD_FAILPOINT("engine.break");
   std::lock_guard<std::mutex> lock(operations_->mutex);
+  MarkLocked(failure);
+}
+
+int FailureMonitor::MarkBrokenIfIdle(const EpochEnd& failure) {
+  FRD_FAILPOINT("engine.break");
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  const int pending = operations_->in_flight;
+  if (pending == 0) MarkLocked(failure);
+  return pending;
+}
+
+void FailureMonitor::MarkLocked(const EpochEnd& failure) {
   if (operations_->broken.ok()) {
     operations_->broken = failure.status;
     operations_->broken_by = failure.culprit;

@@ -69,6 +69,8 @@ class FailureMonitor {
 
   // Makes later submissions fail. The first reason counts.
   void MarkBroken(const EpochEnd& failure);
+  // Likewise, unless operations are in flight. Returns how many are.
+  int MarkBrokenIfIdle(const EpochEnd& failure);
   // Appends to `waiting` the operations that wait for other ranks, not those whose tasks are under way. Leaves those
   // that `spared` can still complete although ranks have left, if it is given.
   void TakeWaiting(const EarlySums* spared, std::vector<OperationPtr>* waiting);
@@ -82,6 +84,7 @@ class FailureMonitor {
 
  private:
   std::vector<int> Left() const;
+  void MarkLocked(const EpochEnd& failure);
 
   World* const world_;
   Operations* const operations_;

@@ -420,7 +420,9 @@ void ProgressLoop::Leave() {
   work_.AwaitCopies(&ended_);
   FinishAll(&ended_);
   EndIfUnconfirmed(TimePoint::max());  // an end that is held back is the reason to send
-  const int pending = operations_->in_flight;
+  const EpochEnd end{{Code::kNotInitialized, "this rank called shutdown"}, -1};
+  // From here on nothing begins: what other threads submit once the log says that this rank leaves would never end.
+  const int pending = failures_.MarkBrokenIfIdle(end);
   if (pending > 0) {
     // The others may still begin operations that this rank has submitted, and would wait for it.
     BroadcastEnd(failures_.ShutdownEnd(pending));
@@ -431,7 +433,7 @@ void ProgressLoop::Leave() {
     SendOutgoing();
     early_.SendGoodbyes(world_->rank);
   }
-  EndEpoch({{Code::kNotInitialized, "this rank called shutdown"}, -1});
+  EndEpoch(end);
   do {
     FinishWithheld();
   } while (!world_->transport->is_quiet());

@@ -372,6 +372,30 @@ void ExpectLost(const Status& status, int rank) {
   EXPECT_NE(status.message().find("rank " + std::to_string(rank) + " "), std::string::npos) << status.message();
 }
 
+// One thread of rank 0 leaves while another comes last to an operation for which rank 1 waits.
+TEST(LeavingTest, WhatAnotherThreadBeginsMeanwhileFailsOnAllRanks) {
+  std::atomic<bool> waits{false};
+  RunRanks({2}, [&](Engine& engine) {
+    auto values = Values<float>(engine.rank(), 1000);
+    ExpectDone(engine, Begin(engine, Broadcast(&values, 0)));  // the name is known from here on
+    if (engine.rank() == 1) {
+      const OperationPtr cast = Begin(engine, Broadcast(&values, 0));
+      waits = true;
+      ASSERT_TRUE(engine.Wait(cast, kWaitMs));
+      return ExpectLost(cast->status(), 0);
+    }
+    AwaitThat([&] { return waits.load(); });
+    ASSERT_TRUE(SetFailpoints("engine.break=hold").ok());
+    std::thread leaver([&] { engine.Shutdown(); });
+    AwaitThat([] { return HeldAtFailpoints() > 0; });
+    OperationPtr cast;
+    const Status begun = SubmitTo(engine, Broadcast(&values, 0), &cast);
+    ASSERT_TRUE(SetFailpoints("").ok());
+    leaver.join();
+    EXPECT_FALSE(begun.ok() && cast->status().ok());
+  });
+}
+
 TEST(LeavingTest, AJoinThatIsRefusedNamesWhoHasLeftAndWhatToDo) {
   std::atomic<bool> has_left{false};
   RunRanks({2}, [&](Engine& engine) {
