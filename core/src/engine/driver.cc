@@ -82,7 +82,7 @@ void Driver::PrepareToSleep() {
 // Leaves the events since the last poll to the loop thread.
 void Driver::ReleaseProgressLock() {
   PrepareToSleep();
-  const bool left_over = operations_->in_flight > 0 && progress_.Drive();
+  const bool left_over = progress_.HasWork() && progress_.Drive();
   progress_lock_.Release();
   if (left_over) SignalEvent(world_->node->event());
   if (operations_->in_flight > 0 && parked_) {

@@ -112,6 +112,13 @@ bool ProgressLoop::Drive() noexcept {
   }
 }
 
+// The node's other members may need this rank although it has nothing in flight.
+bool ProgressLoop::HasWork() const {
+  Negotiation& negotiation = operations_->negotiation;
+  return operations_->in_flight > 0 || negotiation.HasNews() || !negotiation.outbox().empty() ||
+         operations_->thrown != nullptr;
+}
+
 void ProgressLoop::Sleep(int timeout_ms) const { control_.Sleep(work_.SleepAtMost(timeout_ms)); }
 
 void ProgressLoop::SleepAndLook(int timeout_ms) noexcept {

@@ -78,6 +78,8 @@ class ProgressLoop {
   // One pass. Returns whether it did anything. Never blocks. An exception in a pass, usually for lack of memory, ends
   // the epoch on all ranks, since it is unknown how far the pass had got. So does one of a caller (Operations::thrown).
   bool Drive() noexcept;
+  // False if the next pass would have nothing to do but for what the poller reports. Cheap.
+  bool HasWork() const;
   // Sleeps until the doorbell rings, a message or a rank's end arrives, or the time is up; at most until a backend has
   // to be polled again. Any thread.
   void Sleep(int timeout_ms) const;

@@ -3,9 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <random>
+#include <thread>
 
 #include "reduce/conversions.h"
 #include "support/requests.h"
@@ -418,6 +423,70 @@ TEST(OneNodeTest, AnAbsentRankIsADeadlineErrorThatNamesIt) {
         EXPECT_NE(status.message().find("rank 2"), std::string::npos) << status.message();
       },
       settings);
+}
+
+// Rank 0 takes no part in the broadcast of ranks 1 and 3, but reports to the coordinator that its node has come to it.
+// Rank 1 comes just when rank 0 has what it waited for and drives no longer.
+TEST(LeaderTest, WhatComesWhenItStopsWaitingIsReportedAtOnce) {
+  constexpr int kUses = 15;
+  constexpr int64_t kSoonMs = 20;                                      // a thread that nobody wakes sleeps for 50 ms
+  std::atomic<int> submitted{-1}, written{-1}, done{-1}, arrived{-1};  // the use of `small`; of the broadcast
+  std::vector<int64_t> waited_ms;
+  RunRanks({2, 2}, [&](Engine& engine) {
+    for (const std::vector<int64_t>& ranks : {std::vector<int64_t>{0, 1}, std::vector<int64_t>{1, 3}}) {
+      Request add = Make(OpKind::kAddProcessSet, {});
+      add.ranks = ranks;
+      ASSERT_TRUE(SubmitAndWait(engine, add).ok());
+    }
+    std::vector<float> values(1000);
+    std::deque<std::function<void()>> at_ends;  // they may outlast the wait
+    Request small = Make(OpKind::kBarrier, {}, "small"), cast = Make(OpKind::kBroadcast, {}, "cast");
+    small.process_set = 1;
+    cast.process_set = 2;
+    cast.root = 1;
+    cast.tensors = {TensorOf(values, &values)};
+    for (int use = -2; use < kUses; ++use) {
+      const bool is_known = use >= 0;
+      if (engine.rank() == 2 || (engine.rank() == 0 && !is_known)) {
+        ASSERT_TRUE(engine.rank() == 2 || SubmitAndWait(engine, small).ok());
+        continue;
+      }
+      if (engine.rank() == 3 || !is_known) {
+        ASSERT_TRUE(engine.rank() == 3 || SubmitAndWait(engine, small).ok());
+        ASSERT_TRUE(SubmitAndWait(engine, cast).ok());
+        continue;
+      }
+      if (engine.rank() == 1) {
+        AwaitThat([&] { return submitted == use; });
+        ASSERT_TRUE(SubmitAndWait(engine, small).ok());
+        written = use;
+        AwaitThat([&] { return done == use; });
+        OperationPtr operation;
+        const TimePoint begin = Now();
+        ASSERT_TRUE(SubmitTo(engine, cast, &operation, /*will_wait=*/true).ok());
+        arrived = use;
+        ASSERT_TRUE(engine.Wait(operation, kWaitMs));
+        waited_ms.push_back(MillisecondsBetween(begin, Now()));
+        continue;
+      }
+      at_ends.push_back([&, use] {
+        done = use;
+        AwaitThat([&] { return arrived == use; });
+      });
+      Request held = small;
+      held.done = [](void* function, const Status&, Event) { (*static_cast<std::function<void()>*>(function))(); };
+      held.done_argument = &at_ends.back();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // until the loop thread sleeps again
+      OperationPtr operation;
+      ASSERT_TRUE(SubmitTo(engine, held, &operation, /*will_wait=*/true).ok());
+      submitted = use;
+      AwaitThat([&] { return written == use; });
+      ASSERT_TRUE(engine.Wait(operation, kWaitMs));
+    }
+    ASSERT_TRUE(SubmitAndWait(engine, Make(OpKind::kBarrier, {}, "end")).ok());
+  });
+  std::sort(waited_ms.begin(), waited_ms.end());
+  EXPECT_LT(waited_ms.at(kUses - 4), kSoonMs);  // some may be late on a busy machine
 }
 
 }  // namespace
