@@ -329,12 +329,15 @@ void Operations::RecordLostRank() {
   recorder->NoteEnd(FlightHeader::kEnded, broken_by, broken.message());
 }
 
-void Operations::RequestDoorbells() {
+void Operations::RequestDoorbells() noexcept {
   if (!negotiation.has_small()) return;
   std::vector<int> late;
-  {
+  try {
     std::lock_guard<std::mutex> lock(mutex);
     late = negotiation.RequestDoorbells();
+  } catch (const std::exception& cause) {
+    thrown = CauseOf(cause);
+    world->node->RingSelf();
   }
   if (late.empty()) return;
   RingFence();

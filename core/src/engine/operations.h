@@ -120,8 +120,8 @@ struct Operations {
 
   // Asks the other ranks to ring this rank's doorbell: the last one to write data for one of its small operations does.
   // Also rings those whose shares are missing, since their threads may have something else to do.
-  // A caller that sleeps itself then arms the doorbell, and polls once more afterwards.
-  void RequestDoorbells();
+  // A caller that sleeps itself then arms the doorbell, and polls once more afterwards. Without memory, the epoch ends.
+  void RequestDoorbells() noexcept;
 
   // Completes a small operation if all ranks have written their data and no other thread has completed it; in two
   // phases it may first need the other ranks' shares. Returns whether the operation, of any kind, is done.

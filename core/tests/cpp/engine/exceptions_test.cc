@@ -106,5 +106,25 @@ TEST(ExceptionsTest, InTheLoopThread) {
   FailEachAllocation({2}, body, "rank ");  // the thread of either rank
 }
 
+// Before rank 1 sleeps, it lists the ranks to be woken: rank 0, which has come but does not wait, so that its share of
+// the result is missing.
+TEST(ExceptionsTest, BeforeARankSleeps) {
+  std::atomic<int> begun{0};
+  const auto body = [&begun](Engine& engine, int fails_at) {
+    std::vector<float> values(4000, 1);
+    const Request sum = Make(OpKind::kAllreduce, {TensorOf(values, &values)}, "x");
+    for (int use = 0; use < 2; ++use) EXPECT_TRUE(SubmitAndWait(engine, sum).ok());
+    if (fails_at > 0) AwaitThat([&] { return begun == fails_at; });
+    OperationPtr operation;
+    const Status status = SubmitTo(engine, sum, &operation, /*will_wait=*/true);
+    if (!status.ok()) return status;
+    if (fails_at > 0) return WaitFailing(engine, operation, fails_at);
+    ++begun;
+    AwaitThat([&] { return operation->done(); });
+    return operation->status();
+  };
+  FailEachAllocation({2}, body);
+}
+
 }  // namespace
 }  // namespace farandole
