@@ -35,7 +35,8 @@ void Driver::Leave() {
 
 bool Driver::BecomesDone(const OperationPtr& operation) const {
   const bool is_small = !operation->deferred() && operation->admission.slots.has_value();
-  return is_small && Waiter::OfCaller(operations_->pauses).Until([&] { return operations_->Poll(operation); });
+  return is_small && operations_->in_flight == 1 &&
+         Waiter::OfCaller(operations_->pauses).Until([&] { return operations_->Poll(operation); });
 }
 
 // A thread that polls holds the ProgressLock if it can: its doorbell is disarmed, so no rank wakes the loop thread for
@@ -46,7 +47,7 @@ bool Driver::Wait(const OperationPtr& operation, int64_t limit_ms) {
   const TimePoint limit = Now() + std::chrono::milliseconds(limit_ms);
   while (!operation->done() && Now() < limit) {
     if (stopping_ || !progress_lock_.TryTake()) {
-      if (operations_->in_flight == 1 && BecomesDone(operation)) return true;  // else others need the driver meanwhile
+      if (BecomesDone(operation)) return true;
       operations_->RequestDoorbells();
       world_->node->RingSelf();  // the thread that drives polls once more
       const auto left = std::chrono::milliseconds(MillisecondsBetween(Now(), limit) + 1);

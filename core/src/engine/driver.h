@@ -34,7 +34,8 @@ class Driver {
   bool Wait(const OperationPtr& operation, int64_t limit_ms);
 
  private:
-  // Polls for a small operation, which needs no driver, for as long as a caller polls. Returns whether it is done.
+  // Polls for a small operation, which needs no driver, for as long as a caller polls. Does not poll while others are
+  // in flight, which may need one. Returns whether it is done.
   bool BecomesDone(const OperationPtr& operation) const;
   // A caller drives while this lives. REQUIRES: it has taken the ProgressLock.
   class DriveScope {
