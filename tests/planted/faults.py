@@ -168,16 +168,16 @@ FAULTS = [
     ),
     Fault(
         name="an unnamed operation does not wait for the one in flight under its name",
-        path="core/src/operation/naming.cc",
-        before="  OperationPtr before = InFlight(pooled.latest);\n  pooled.latest = operation;\n",
-        after="  OperationPtr before = InFlight(pooled.latest);\n",
+        path="core/src/operation/naming.h",
+        before="    if (pooled_ != nullptr) pooled_->latest = operation;\n",
+        after="    static_cast<void>(operation);\n",
         found_by="cpp NamingTest",
     ),
     Fault(
         name="a call that was not entered takes its number",
         path="core/src/operation/naming.cc",
-        before="  next_ = &next->second;\n",
-        after="  next_ = &next->second;\n  ++*next_;\n",
+        before="FindName(request, next->second, /*awaited=*/true);",
+        after="FindName(request, next->second++, /*awaited=*/true);",
         found_by="cpp NamingTest",
     ),
     Fault(

@@ -50,6 +50,8 @@ Negotiation::Negotiation(const Layout& layout, int rank, std::byte* memory, cons
       leader_(node_, &memory_, &log_queue_, &names_, &outbox_),
       log_(&memory_, &names_, &in_flight_, &join_, &outbox_) {}
 
+Status Negotiation::CanBegin(int set) const { return Refusal(set, names_.Names(set), node_.rank()); }
+
 Status Negotiation::Submit(const DescribedOperation& operation, Admission* admission) {
   SetNames* const names = names_.Names(operation.set());
   FRD_RETURN_IF_ERROR(Refusal(operation.set(), names, node_.rank()));

@@ -76,6 +76,8 @@ class Negotiation {
   // Notes that this rank cannot make a call, see RefusalOf: then it fails on all ranks that make it. Returns false, and
   // does nothing, if this rank is not in the set, or if an operation of that name is in flight here.
   bool Refuse(Description refusal);
+  // Returns kInvalid when there is no such set, when its removal is under way, or when this rank is not in it.
+  Status CanBegin(int set) const;
   // Returns kInvalid when the set has operations in flight here, so its removal cannot be submitted.
   Status CanRemove(int set) const { return names_.CanRemove(set); }
   ProcessSetPtr FindSet(int id) const { return names_.FindSet(id); }

@@ -82,7 +82,7 @@ void Engine::Shutdown() {
 // ---- submitting
 
 // Refuses a wrong call before the operation has a sequence number or a ticket. Afterwards the operation belongs to the
-// negotiation. An unnamed one is deferred while its generated name is in flight (Naming).
+// negotiation.
 Status Engine::Submit(const RequestView& view, OperationPtr* result, bool will_wait) {
   result->reset();
   try {
@@ -101,15 +101,9 @@ Status Engine::Submit(const RequestView& view, OperationPtr* result, bool will_w
       single_rank_.Perform(operation);
       return Status::Ok();
     }
-    Status begun;
-    if (operation->request.kind == OpKind::kJoin) {
-      begun = operations_->Join(operation);
-    } else {
-      operation->awaited = will_wait;
-      OperationPtr before;
-      if (view.name.empty()) before = operations_->naming.Name(operation);
-      begun = before ? operations_->Defer(operation, std::move(before)) : operations_->Enter(operation, will_wait);
-    }
+    operation->awaited = will_wait;
+    const bool joins = operation->request.kind == OpKind::kJoin;
+    const Status begun = joins ? operations_->Join(operation) : operations_->Enter(operation, will_wait);
     if (!begun.ok()) operation->CompleteAlone(begun, /*announced=*/false);
     return begun;
   } catch (const std::exception& thrown) {
@@ -174,8 +168,7 @@ Status Engine::AfterException(const char* cause, const RequestView& call, const 
   if (call.kind == OpKind::kJoin) {
     EndEpoch(cause);
   } else {
-    const bool has_number = operation && !operation->named();
-    Refuse(call.process_set, call.name, call.site, status.message(), has_number ? operation->sequence_number() : -1);
+    Refuse(call.process_set, call.name, call.site, status.message());
   }
   if (operation) operation->CompleteAlone(OrOutOfMemory([&] { return status; }), /*announced=*/false);
   return status;
@@ -187,26 +180,20 @@ void Engine::EndEpoch(const char* cause) {
   world_->node->RingSelf();
 }
 
-void Engine::Refuse(int set, std::string_view name, std::string_view site, const std::string& why,
-                    int64_t number) noexcept {
+void Engine::Refuse(int set, std::string_view name, std::string_view site, const std::string& why) noexcept {
   try {
-    RefuseOrThrow(set, name, site, why, number);
+    RefuseOrThrow(set, name, site, why);
   } catch (const std::exception& thrown) {
     EndEpoch(CauseOf(thrown));  // the others would wait for this rank
   }
 }
 
-// If this rank takes no part in the set, there is nothing to refuse, and no sequence number may be consumed.
-void Engine::RefuseOrThrow(int set, std::string_view name, std::string_view site, const std::string& why,
-                           int64_t number) {
+void Engine::RefuseOrThrow(int set, std::string_view name, std::string_view site, const std::string& why) {
   const ProcessSetPtr found = operations_ ? FindSet(set) : nullptr;
-  if (!found || !found->contains_me() || IsSingleRank(found->size())) return;
-  if (operations_->is_broken) return;
-  if (name.empty() && number < 0) number = operations_->naming.TakeNumber(set);
+  if (!found || IsSingleRank(found->size())) return;
   {
     std::lock_guard<std::mutex> lock(operations_->mutex);
-    if (operations_->is_broken || operations_->join) return;
-    operations_->negotiation.Refuse(RefusalOf(set, std::string(name), number, std::string(site), why));
+    operations_->Refuse(set, std::string(name), std::string(site), why);
   }
   world_->node->RingSelf();
 }
@@ -292,15 +279,7 @@ bool Engine::RunOrBegin(const RequestView& request, OperationPtr* operation) {
   if (!operations_ || !Operation::CanBorrow(request)) return false;
   if (!backend_list_.only_ours() || Timeline::on() || Nvtx::on()) return false;
   try {
-    if (request.name.empty()) {
-      Naming::Reservation reservation(&operations_->naming, request);
-      if (!reservation.is_free() ||
-          !operations_->EnterBorrowed(request, reservation.name(), reservation.sequence_number(), operation))
-        return false;
-      reservation.Commit(*operation);
-    } else if (!operations_->EnterBorrowed(request, request.name, -1, operation)) {
-      return false;
-    }
+    if (!operations_->EnterBorrowed(request, operation)) return false;
   } catch (const std::exception& thrown) {
     if (!*operation) return false;
     const char* const cause = CauseOf(thrown);

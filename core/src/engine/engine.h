@@ -49,10 +49,8 @@ class Engine {
   bool RunOrBegin(const RequestView& request, OperationPtr* operation);
 
   // Fails, on all ranks, a call that this rank cannot make; the error names this rank, the site and the reason. It is
-  // the call of that name, or the set's next unnamed one. Never waits. Submit calls this itself. number: the
-  // sequence number, if the unnamed call has consumed one already.
-  void Refuse(int set, std::string_view name, std::string_view site, const std::string& why,
-              int64_t number = -1) noexcept;
+  // the call of that name, or the set's next unnamed one. Never waits. Submit calls this itself.
+  void Refuse(int set, std::string_view name, std::string_view site, const std::string& why) noexcept;
 
   // Promises that this rank makes no such calls until Allow, since it waits at the meeting. If a rank that has not
   // entered the meeting waits for this one in such a call, the epoch ends with kMismatch on all ranks. Returns the
@@ -125,7 +123,7 @@ class Engine {
 
   Status AfterException(const char* cause, const RequestView& request, const OperationPtr& operation) noexcept;
   void EndEpoch(const char* cause);
-  void RefuseOrThrow(int set, std::string_view name, std::string_view site, const std::string& why, int64_t number);
+  void RefuseOrThrow(int set, std::string_view name, std::string_view site, const std::string& why);
   Status Prepare(Request* request, ProcessSetPtr set, OperationPtr* operation);
   Status Check(Request* request, const ProcessSet& set) const;
   Status Mark(Request* request) const;

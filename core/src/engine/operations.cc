@@ -157,68 +157,92 @@ bool CompletesAtOnce(const Operations& operations, const Operation& operation, c
 
 // ---- submission
 
-// Submission, copy and arrival are one step under the lock, see negotiation.h. If this throws, either the operation has
-// not begun, or this rank has arrived and the epoch must end.
+// What is left to do for an operation once the lock is free. Decided under the lock, since the driver may cancel the
+// operation after that.
+struct Operations::Outcome {
+  bool last = false, wakes_driver = false, rings_for_shares = false;
+  OperationPtr complete;  // the operation, if it is
+};
+
+// If this throws, either the operation has not begun, or this rank has arrived and the epoch must end.
 Status Operations::Enter(const OperationPtr& operation, bool polling) {
+  Outcome outcome;
+  Status status;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    status = EnterLocked(operation, polling, &outcome);
+  }
+  if (outcome.complete) CompleteOk(outcome.complete);
+  if (outcome.rings_for_shares) RequestDoorbells();  // no thread waits for this operation, so none would do it later
+  if (outcome.last) world->node->RingOthers();
+  if ((outcome.last || outcome.wakes_driver) && (!polling || !status.ok())) world->node->RingSelf();
+  return status;
+}
+
+// The name and its number, submission, copy and arrival are one step under the lock, see negotiation.h.
+Status Operations::EnterLocked(const OperationPtr& operation, bool polling, Outcome* outcome) {
   Admission& admission = operation->admission;
   const uint64_t size_bytes = BytesOf(operation->request);
   const auto may_have_slots = MayHaveSlots(operation->request.kind, static_cast<int64_t>(size_bytes));
   // A thread that waits for a handle polls, and asks for doorbells only before it sleeps. So nobody wakes the loop
   // thread while a caller is about to wait (docs/benchmarks/shared-memory.md#waiting).
   const bool wants_doorbell = !polling && operation->request.done != nullptr;
-  // Decided under the lock, since the driver may cancel the operation as soon as the lock is free.
-  bool last = false, wakes_driver = false, rings_for_shares = false;
-  OperationPtr complete;  // the operation, if it is
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (is_broken || (join && !operation->deferred())) return CannotStart(this, *operation);
-    if (may_have_slots) operation->SetSlotTensors();
-    by_ticket.Reserve(negotiation.Reserve());
-    FRD_RETURN_IF_ERROR(negotiation.Submit(*operation, &admission));
-    ++entered;
-    CountBytes(size_bytes);
-    Begin(operation.get(), Operation::State::kSubmitted);
-    by_ticket.Insert(operation);
-    Record(this, operation.get());
-    if (admission.slots) {
-      WriteSmall(*operation, wants_doorbell);
-      if (negotiation.CanAdvance(admission)) {
-        RingForSlots(*world, admission, *admission.set);
-        complete = AdvanceSlots(this, admission.ticket);
-      }
-      rings_for_shares = admission.two_phase && wants_doorbell && !complete;
-    } else if (admission.id >= 0) {
-      const auto arrived = negotiation.Arrive(admission);
-      if (arrived == Negotiation::Arrived::kEvicted) {
-        admission.early = false;
-        negotiation.Redescribe(admission.ticket);
-      }
-      last = arrived == Negotiation::Arrived::kLast && !admission.early;
-      if (last) negotiation.PublishComplete(admission);
-      if (admission.early) {
-        early.push_back(operation);
-        has_early = wakes_driver = true;
-      }
-    }
-    if (!negotiation.outbox().empty()) wakes_driver = true;
+  const bool was_deferred = operation->deferred();
+  Naming::Reservation reserved;  // of an unnamed operation that has no name yet
+  if (operation->name().empty()) reserved = naming.Name(operation.get());
+  if (is_broken || (join && !was_deferred)) return CannotStart(this, *operation);
+  if (OperationPtr before = reserved.before()) {
+    FRD_RETURN_IF_ERROR(negotiation.CanBegin(operation->set()));
+    deferred.push_back({operation, std::move(before)});
+    has_deferred = outcome->wakes_driver = true;  // `before` may be done already
+    reserved.Commit(operation);
+    Begin(operation.get(), Operation::State::kDeferred);
+    return Status::Ok();
   }
-  if (complete) CompleteOk(complete);
-  if (rings_for_shares) RequestDoorbells();  // no thread waits for this operation, so none would do it later
-  if (last) world->node->RingOthers();
-  if ((last || wakes_driver) && !polling) world->node->RingSelf();
+  if (may_have_slots) operation->SetSlotTensors();
+  by_ticket.Reserve(negotiation.Reserve());
+  FRD_RETURN_IF_ERROR(negotiation.Submit(*operation, &admission));
+  if (reserved) reserved.Commit(operation);
+  ++entered;
+  CountBytes(size_bytes);
+  Begin(operation.get(), Operation::State::kSubmitted);
+  by_ticket.Insert(operation);
+  Record(this, operation.get());
+  if (admission.slots) {
+    WriteSmall(*operation, wants_doorbell);
+    if (negotiation.CanAdvance(admission)) {
+      RingForSlots(*world, admission, *admission.set);
+      outcome->complete = AdvanceSlots(this, admission.ticket);
+    }
+    outcome->rings_for_shares = admission.two_phase && wants_doorbell && !outcome->complete;
+  } else if (admission.id >= 0) {
+    const auto arrived = negotiation.Arrive(admission);
+    if (arrived == Negotiation::Arrived::kEvicted) {
+      admission.early = false;
+      negotiation.Redescribe(admission.ticket);
+    }
+    outcome->last = arrived == Negotiation::Arrived::kLast && !admission.early;
+    if (outcome->last) negotiation.PublishComplete(admission);
+    if (admission.early) {
+      early.push_back(operation);
+      has_early = outcome->wakes_driver = true;
+    }
+  }
+  if (!negotiation.outbox().empty()) outcome->wakes_driver = true;
   return Status::Ok();
 }
 
 // Submits the borrowed operation, writes its data and polls for the others in one step under the lock: they are usually
 // about to arrive, and taking the lock twice would cost as much as transferring their cache lines.
-bool Operations::EnterBorrowed(const RequestView& request, std::string_view name, int64_t sequence_number,
-                               OperationPtr* result) {
+bool Operations::EnterBorrowed(const RequestView& request, OperationPtr* result) {
   OperationPtr operation;
   {
     std::lock_guard<std::mutex> lock(mutex);
     if (is_broken || join) return false;
+    Naming::Reservation reserved;
+    if (request.name.empty() && !(reserved = naming.Reserve(request))) return false;
     operation = spare ? std::move(spare) : std::make_shared<Operation>();
-    operation->Borrow(request, name, sequence_number);
+    operation->Borrow(request, reserved ? reserved.name() : request.name, reserved ? reserved.sequence_number() : -1);
     Admission& admission = operation->admission;
     by_ticket.Reserve(negotiation.Reserve());
     Name* const known = negotiation.SubmitSmall(*operation, &admission);
@@ -251,34 +275,10 @@ bool Operations::EnterBorrowed(const RequestView& request, std::string_view name
       Begin(operation.get(), Operation::State::kSubmitted);
       by_ticket.Insert(operation);
     }
+    if (reserved) reserved.Commit(operation);
   }
   *result = std::move(operation);
   return true;
-}
-
-Status Operations::Defer(const OperationPtr& operation, OperationPtr before) {
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (is_broken || join) return CannotStart(this, *operation);
-    deferred.push_back({operation, std::move(before)});
-    Begin(operation.get(), Operation::State::kDeferred);
-    has_deferred = true;
-  }
-  world->node->RingSelf();  // `before` may be done already
-  return Status::Ok();
-}
-
-// The thread that ends `before` wakes the driver, see CompleteOk.
-std::vector<OperationPtr> Operations::TakeDeferred() {
-  std::vector<OperationPtr> taken;
-  std::lock_guard<std::mutex> lock(mutex);
-  taken.reserve(deferred.size());  // so that an exception cannot lose a removed operation
-  const auto waits = [](const Deferred& each) { return !each.before->done(); };
-  const auto ready = std::stable_partition(deferred.begin(), deferred.end(), waits);
-  for (auto each = ready; each != deferred.end(); ++each) taken.push_back(std::move(each->operation));
-  deferred.erase(ready, deferred.end());
-  has_deferred = !deferred.empty();
-  return taken;
 }
 
 Status Operations::Join(const OperationPtr& operation) {
@@ -296,11 +296,10 @@ Status Operations::Join(const OperationPtr& operation) {
 
 bool Operations::AnnounceJoin() {
   if (!wants_join) return false;
-  const SequenceNumbers sequence_numbers = naming.sequence_numbers();
   std::lock_guard<std::mutex> lock(mutex);
   if (!by_ticket.empty() || has_deferred) return false;
   wants_join = false;
-  negotiation.SendJoin(sequence_numbers);
+  negotiation.SendJoin(naming.sequence_numbers());
   return true;
 }
 
@@ -316,6 +315,27 @@ void Operations::EnterInvited(const Negotiation::Event& event) {
   operation->admission.set = event.set;
   Begin(operation.get(), Operation::State::kSubmitted);
   by_ticket.Insert(operation);
+}
+
+// The thread that ends `before` wakes the driver, see CompleteOk.
+std::vector<OperationPtr> Operations::TakeDeferred() {
+  std::vector<OperationPtr> taken;
+  std::lock_guard<std::mutex> lock(mutex);
+  taken.reserve(deferred.size());  // so that an exception cannot lose a removed operation
+  const auto waits = [](const Deferred& each) { return !each.before->done(); };
+  const auto ready = std::stable_partition(deferred.begin(), deferred.end(), waits);
+  for (auto each = ready; each != deferred.end(); ++each) taken.push_back(std::move(each->operation));
+  deferred.erase(ready, deferred.end());
+  has_deferred = !deferred.empty();
+  return taken;
+}
+
+// If this rank has no turn to take, there is nothing to refuse, and no sequence number may be consumed.
+void Operations::Refuse(int set, const std::string& name, const std::string& site, const std::string& why) {
+  if (is_broken || join) return;
+  const bool named = !name.empty();
+  const int64_t number = named ? -1 : naming.NextNumber(set);
+  if (negotiation.Refuse(RefusalOf(set, name, number, site, why)) && !named) naming.TakeNumber(set);
 }
 
 const char* CauseOf(const std::exception& thrown) {

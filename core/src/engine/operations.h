@@ -5,8 +5,8 @@
 // and is invited to an operation.
 //
 // Invariants:
-// 1. Locks are taken in this order: ProgressLock, the lock of Naming, `mutex`.
-// 2. An operation ends without the lock of Naming and without `mutex`, since `done` may submit the next operation.
+// 1. Locks are taken in this order: ProgressLock, `mutex`.
+// 2. An operation ends without `mutex`, since `done` may submit the next operation.
 // 3. Once is_broken is true, `broken` does not change.
 // 4. in_flight counts the operations that have begun, until their end is claimed. So where it is 0, all have been
 //    claimed, but a thread may still be in the `done` of one.
@@ -91,21 +91,15 @@ struct Operations {
       : world(its_world), negotiation(its_world->layout, its_world->rank, its_world->node->control_memory(), limits) {}
 
   // Enters an operation into the negotiation. A known name is counted, an unknown one described, and the data of a
-  // small operation are written. polling: the caller waits next, and calls RequestDoorbells before it sleeps, so it
-  // needs no wake-up until then.
+  // small operation are written. An unnamed operation gets its name, and is deferred while that is in flight. polling:
+  // the caller waits next, and calls RequestDoorbells before it sleeps, so it needs no wake-up until then.
   Status Enter(const OperationPtr& operation, bool polling);
 
   // Enters a blocking call of a small allreduce whose name all ranks know, and polls for the others `pauses` times, at
   // least once. Returns false, and does nothing, if the call needs an operation that owns its request. Otherwise the
   // call has succeeded if *operation is null; else wait for *operation. If it throws, the epoch must end if *operation
   // is set, which has not begun then; else nothing has happened.
-  bool EnterBorrowed(const RequestView& request, std::string_view name, int64_t sequence_number,
-                     OperationPtr* operation);
-
-  // Enters the operation once `before`, which has its name, is done.
-  Status Defer(const OperationPtr& operation, OperationPtr before);
-  // Removes and returns the deferred operations that can be entered now. Driver only.
-  std::vector<OperationPtr> TakeDeferred();
+  bool EnterBorrowed(const RequestView& request, OperationPtr* operation);
 
   // Begins this rank's join.
   Status Join(const OperationPtr& operation);
@@ -114,6 +108,12 @@ struct Operations {
 
   // This rank has joined, and takes part in the others' operation, which the negotiation has submitted. Driver only.
   void EnterInvited(const Negotiation::Event& event);
+
+  // Removes and returns the deferred operations that can be entered now. Driver only.
+  std::vector<OperationPtr> TakeDeferred();
+
+  // Fails a call that this rank cannot make, see Engine::Refuse. Under the lock; the caller wakes the driver.
+  void Refuse(int set, const std::string& name, const std::string& site, const std::string& why);
 
   // Notes that an operation of this rank fails, or is refused, because of a lost rank. Under the lock.
   void RecordLostRank();
@@ -164,8 +164,9 @@ struct Operations {
 
   World* const world;
 
-  std::mutex mutex;  // guards everything below but the atomics and naming
+  std::mutex mutex;  // guards everything below but the atomics
   Negotiation negotiation;
+  Naming naming;
   OperationsByTicket by_ticket;     // submitted, not yet taken by the driver
   std::vector<OperationPtr> early;  // arrived; the driver has not sent their data yet
   std::vector<Deferred> deferred;   // in order of submission
@@ -179,7 +180,6 @@ struct Operations {
 
   int pauses = 0;  // before a waiting thread yields; 0 if there are more ranks than cores (waiting.h)
 
-  Naming naming;
   std::unique_ptr<FlightRecorder> recorder;  // may be null
 
   std::atomic<bool> is_broken{false};     // `broken` is set
@@ -201,6 +201,11 @@ struct Operations {
 
   std::atomic<uint64_t> bytes_submitted{0};
   std::atomic<uint64_t> messages_sent{0};
+
+ private:
+  struct Outcome;
+
+  Status EnterLocked(const OperationPtr& operation, bool polling, Outcome* outcome);
 };
 
 // The cause of an exception, for messages.

@@ -93,6 +93,7 @@ bool ProgressLoop::Drive() noexcept {
     const WorkQueue::Outcome outcome = work_.Run(&ended_);
     if (outcome.removed_set) {
       early_.Forget(*outcome.removed_set);
+      std::lock_guard<std::mutex> lock(operations_->mutex);
       operations_->naming.Forget(*outcome.removed_set);
     }
     FinishAll(&ended_);
@@ -171,7 +172,7 @@ void ProgressLoop::Handle(const Negotiation::Event& event) {
     case Negotiation::Event::kFailed:
       return EndWaiting(event.items[0].ticket, event.status);
     case Negotiation::Event::kNamesDiffer:
-      return operations_->naming.UseFullPool(event.description.signature);
+      return UseFullPool(event.description.signature);
     case Negotiation::Event::kCancelled:
       return early_.Cancel(event.items[0].ticket);
     case Negotiation::Event::kIdEvicted:
@@ -233,8 +234,14 @@ bool ProgressLoop::FinishWithoutTask(const OperationPtr& operation, const Negoti
   return true;
 }
 
+void ProgressLoop::UseFullPool(const Signature& signature) {
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  operations_->naming.UseFullPool(signature);
+}
+
 // All ranks have joined and go on together, so from here on they count unnamed operations alike.
 void ProgressLoop::OnJoinEnd(const Negotiation::Event& event) {
+  std::lock_guard<std::mutex> lock(operations_->mutex);
   operations_->naming.CatchUp(event.sequence_numbers);
   operations_->last_to_join = event.rank;
 }

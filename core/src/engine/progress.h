@@ -102,6 +102,7 @@ class ProgressLoop {
   void EndWaiting(Ticket ticket, Status status);
   void StartBatch(const Negotiation::Event& event);
   bool FinishWithoutTask(const OperationPtr& operation, const Negotiation::Item& item);
+  void UseFullPool(const Signature& signature);
   void OnJoinEnd(const Negotiation::Event& event);
   bool EndJoin();
   void OnLeft(int rank);

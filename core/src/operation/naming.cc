@@ -33,32 +33,35 @@ OperationPtr InFlight(const std::weak_ptr<Operation>& operation) {
 
 }  // namespace
 
-OperationPtr Naming::Name(const OperationPtr& operation) {
+Naming::Reservation Naming::Name(Operation* operation) {
   const Request& request = operation->request;
-  std::lock_guard<std::mutex> lock(mutex_);
-  int64_t& next = next_sequence_number_[request.process_set];  // consumed only if nothing throws
+  int64_t& next = next_sequence_number_[request.process_set];
   if (ChangesSets(request.kind)) {
     // A new name each time, so that rank 0 always receives its description.
     operation->SetName("#sets." + std::to_string(next), next);
-    ++next;
-    return nullptr;
+    return {&next, nullptr};
   }
   PooledName& pooled = FindName(request, next, operation->awaited);
   operation->SetName(pooled.name, next);
-  ++next;
   operation->awaited = latest_pool_->size() == 1;
-  OperationPtr before = InFlight(pooled.latest);
-  pooled.latest = operation;
-  return before;
+  return {&next, &pooled};
 }
 
-int64_t Naming::TakeNumber(int set) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return next_sequence_number_[set]++;
+Naming::Reservation Naming::Reserve(const RequestView& request) {
+  const auto next = next_sequence_number_.find(request.process_set);
+  if (next == next_sequence_number_.end()) return {};
+  PooledName& pooled = FindName(request, next->second, /*awaited=*/true);
+  return InFlight(pooled.latest) ? Reservation() : Reservation(&next->second, &pooled);
+}
+
+OperationPtr Naming::Reservation::before() const { return pooled_ != nullptr ? InFlight(pooled_->latest) : nullptr; }
+
+int64_t Naming::NextNumber(int set) const {
+  const auto next = next_sequence_number_.find(set);
+  return next == next_sequence_number_.end() ? 0 : next->second;
 }
 
 void Naming::UseFullPool(const Signature& signature) {
-  std::lock_guard<std::mutex> lock(mutex_);
   const auto pool = pools_.find(Fingerprint(signature));
   if (pool != pools_.end() && pool->second.size() == 1) pool->second.resize(NamesFor(signature));
 }
@@ -82,15 +85,6 @@ Naming::PooledName& Naming::FindName(const AnyRequest& request, int64_t sequence
   return pooled;
 }
 
-Naming::Reservation::Reservation(Naming* naming, const RequestView& request) : lock_(naming->mutex_) {
-  const auto next = naming->next_sequence_number_.find(request.process_set);
-  if (next == naming->next_sequence_number_.end()) return;
-  PooledName& pooled = naming->FindName(request, next->second, /*awaited=*/true);
-  if (InFlight(pooled.latest)) return;
-  next_ = &next->second;
-  pooled_ = &pooled;
-}
-
 // A forgotten signature gets a new pool later. That is safe, since none of its names is in flight.
 void Naming::ForgetIdlePools() {
   const auto is_in_use = [](const PooledName& pooled) { return InFlight(pooled.latest) != nullptr; };
@@ -101,21 +95,9 @@ void Naming::ForgetIdlePools() {
   latest_pool_ = nullptr;
 }
 
-SequenceNumbers Naming::sequence_numbers() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return next_sequence_number_;
-}
-
-// All ranks adopt the highest number of any rank, so that the next one is new on every rank.
+// This rank has consumed no number since it announced its join.
 void Naming::CatchUp(const SequenceNumbers& sequence_numbers) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [set, sequence_number] : sequence_numbers)
-    next_sequence_number_[set] = std::max(next_sequence_number_[set], sequence_number);
-}
-
-void Naming::Forget(int set) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  next_sequence_number_.erase(set);
+  for (const auto& [set, sequence_number] : sequence_numbers) next_sequence_number_[set] = sequence_number;
 }
 
 }  // namespace farandole

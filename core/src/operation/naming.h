@@ -9,13 +9,13 @@
 // without waiting for it. If the callers differ between ranks, so do their names; then rank 0 pairs the operations by
 // sequence number and tells all ranks to use the full pool.
 //
-// Thread safety: any thread.
+// Thread rule: the lock of Operations, which the caller holds from a reservation until it commits it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -26,20 +26,25 @@ namespace farandole {
 
 class Naming {
  public:
-  // Names the operation. Returns the operation in flight with the same name, or null; the new one must not begin before
-  // that is done. Updates operation->awaited.
-  OperationPtr Name(const OperationPtr& operation);
-  // Consumes and returns the sequence number of the set's next unnamed operation.
-  int64_t TakeNumber(int set);
+  class Reservation;
+
+  // Names the operation, and updates its `awaited`.
+  Reservation Name(Operation* operation);
+  // Reserves a name for a borrowed operation. The result is empty if that name is in flight, and for the first
+  // operation of a set, whose name no rank knows yet.
+  Reservation Reserve(const RequestView& request);
+
+  // The sequence number of the set's next unnamed operation.
+  int64_t NextNumber(int set) const;
+  // Consumes it, for a call that is refused on all ranks.
+  void TakeNumber(int set) { ++next_sequence_number_[set]; }
   // Gives this signature its full pool of names.
   void UseFullPool(const Signature& signature);
 
-  class Reservation;  // names a borrowed operation
-
-  SequenceNumbers sequence_numbers() const;
-  // After a join: advances to the highest numbers of any rank.
+  const SequenceNumbers& sequence_numbers() const { return next_sequence_number_; }
+  // After a join: goes on with the highest numbers of any rank.
   void CatchUp(const SequenceNumbers& sequence_numbers);
-  void Forget(int set);
+  void Forget(int set) { next_sequence_number_.erase(set); }
 
  private:
   struct PooledName {
@@ -51,33 +56,35 @@ class Naming {
   PooledName& FindName(const AnyRequest& request, int64_t sequence_number, bool awaited);
   void ForgetIdlePools();
 
-  mutable std::mutex mutex_;
   std::unordered_map<uint64_t, Pool> pools_;  // by the signature's fingerprint
   Signature latest_signature_;
   Pool* latest_pool_ = nullptr;  // of latest_signature_
   SequenceNumbers next_sequence_number_;
 };
 
-// Holds the lock of Naming, and with it the next name and sequence number for a request. Only Commit consumes them: if
-// a borrowed operation cannot be entered, the operation that replaces it gets the same ones.
+// The next name and sequence number of a set. Only Commit consumes them: a call that is refused on this rank alone has
+// no number, and the next one gets the same.
 class Naming::Reservation {
  public:
-  Reservation(Naming* naming, const RequestView& request);
+  Reservation() = default;  // empty
+  explicit operator bool() const { return next_ != nullptr; }
 
-  // False if the name is in flight, and for the first operation of a set, whose name no rank knows yet.
-  bool is_free() const { return pooled_ != nullptr; }
-  // REQUIRES: is_free()
-  const std::string& name() const { return pooled_->name; }
+  // Returns the operation in flight with this name, or null. The new one must not begin before that is done.
+  OperationPtr before() const;
+  // REQUIRES, for all below: not empty; for name(): it came from Reserve.
+  std::string_view name() const { return pooled_->name; }
   int64_t sequence_number() const { return *next_; }
   void Commit(const OperationPtr& operation) {  // null: it is done already
-    pooled_->latest = operation;
+    if (pooled_ != nullptr) pooled_->latest = operation;
     ++*next_;
   }
 
  private:
-  const std::lock_guard<std::mutex> lock_;
+  friend class Naming;
+  Reservation(int64_t* next, PooledName* pooled) : next_(next), pooled_(pooled) {}
+
   int64_t* next_ = nullptr;
-  PooledName* pooled_ = nullptr;
+  PooledName* pooled_ = nullptr;  // null: the name is in no pool
 };
 
 }  // namespace farandole

@@ -220,6 +220,58 @@ TEST_P(RefusalTest, WhatOneRankCannotCallFailsOnAllWithTheReasonAndTheNextCallsM
   }
 }
 
+// A call that one rank makes while it has joined concerns no other rank, so it has no number.
+TEST_P(RefusalTest, WhatIsCalledDuringAJoinIsNotCounted) {
+  if (GetParam() == std::vector<int>{1}) return;
+  std::atomic<bool> refused{false};
+  Run([&](Engine& engine) {
+    std::vector<float> values(3, 1);
+    ASSERT_TRUE(SubmitAndWait(engine, UnnamedSum(&values)).ok());
+    OperationPtr join, sum;
+    if (engine.rank() == 1) AwaitThat([&] { return refused.load(); });
+    const uint64_t sent = engine.messages_sent();
+    ASSERT_TRUE(SubmitTo(engine, Make(OpKind::kJoin, {}), &join).ok());
+    if (engine.rank() == 0) {
+      AwaitThat([&] { return engine.messages_sent() > sent; });  // the join
+      EXPECT_EQ(SubmitTo(engine, UnnamedSum(&values), &sum).code(), Code::kInvalid);
+      EXPECT_FALSE(SubmitTo(engine, Sums(&values, "").wrong, &sum).ok());
+      refused = true;
+    }
+    ASSERT_TRUE(engine.Wait(join, kWaitMs));
+    ASSERT_TRUE(join->status().ok()) << join->status().message();
+    ASSERT_TRUE(SubmitAndWait(engine, UnnamedSum(&values)).ok());
+  });
+}
+
+TEST_P(RefusalTest, WhatIsCalledInASetThatIsNotRemovedAfterAllIsNotCounted) {
+  if (GetParam() == std::vector<int>{1}) return;
+  std::atomic<bool> refused{false};
+  Run([&](Engine& engine) {
+    ASSERT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kAddProcessSet, {0, 1})).ok());
+    std::vector<float> values(3, 1);
+    Request sum = UnnamedSum(&values), wrong = Sums(&values, "").wrong, named = Sums(&values, "x").right;
+    sum.process_set = wrong.process_set = named.process_set = 1;
+    ASSERT_TRUE(SubmitAndWait(engine, sum).ok());
+    OperationPtr removal, operation;
+    if (engine.rank() == 0) {
+      ASSERT_TRUE(SubmitTo(engine, ChangeSets(OpKind::kRemoveProcessSet, {1}), &removal).ok());
+      EXPECT_EQ(SubmitTo(engine, sum, &operation).code(), Code::kInvalid);
+      EXPECT_FALSE(SubmitTo(engine, wrong, &operation).ok());
+      refused = true;
+      ASSERT_TRUE(engine.Wait(removal, kWaitMs));
+      EXPECT_EQ(removal->status().code(), Code::kMismatch) << removal->status().message();
+      ASSERT_TRUE(SubmitTo(engine, named, &operation).ok());
+    } else {
+      AwaitThat([&] { return refused.load(); });
+      ASSERT_TRUE(SubmitTo(engine, named, &operation).ok());
+      EXPECT_FALSE(SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {1})).ok());
+    }
+    ASSERT_TRUE(engine.Wait(operation, kWaitMs));
+    EXPECT_TRUE(SubmitAndWait(engine, sum).ok());
+    EXPECT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {1})).ok());
+  });
+}
+
 TEST_P(RefusalTest, WhatAllRanksRefuseLeavesNothingBehind) {
   Run([](Engine& engine) {
     std::vector<float> values(3, 1);

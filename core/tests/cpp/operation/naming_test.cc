@@ -13,6 +13,14 @@
 namespace farandole {
 namespace {
 
+// Names an operation that is entered. Returns the one in flight that has its name.
+OperationPtr Name(Naming* naming, const OperationPtr& operation) {
+  Naming::Reservation reserved = naming->Name(operation.get());
+  OperationPtr before = reserved.before();
+  reserved.Commit(operation);
+  return before;
+}
+
 // Ranks are not equally far: one has to wait for a name that another finds free, and both must mean the same operation.
 TEST(NamingTest, ANameIsThatOfItsSequenceNumberWhateverIsInFlight) {
   constexpr size_t kPoolSize = 64, kCalls = 3 * kPoolSize;
@@ -22,10 +30,10 @@ TEST(NamingTest, ANameIsThatOfItsSequenceNumberWhateverIsInFlight) {
   std::vector<OperationPtr> in_flight;
   for (size_t sequence_number = 0; sequence_number < kCalls; ++sequence_number) {
     const OperationPtr done = make();
-    EXPECT_EQ(idle.Name(done), nullptr);
+    EXPECT_EQ(Name(&idle, done), nullptr);
     done->CompleteAlone(Status::Ok(), true);
     in_flight.push_back(make());
-    const OperationPtr before = waiting.Name(in_flight.back());
+    const OperationPtr before = Name(&waiting, in_flight.back());
     EXPECT_EQ(before, sequence_number < kPoolSize ? nullptr : in_flight[sequence_number - kPoolSize]);
     EXPECT_EQ(in_flight.back()->name(), done->name());
     EXPECT_EQ(in_flight.back()->sequence_number(), static_cast<int64_t>(sequence_number));
@@ -41,25 +49,27 @@ TEST(NamingTest, ACallTakesANumberOnlyOnceItIsEntered) {
   tensor.shape = {&shape, 1};
   RequestView view;
   view.tensors = {&tensor, 1};
-  EXPECT_FALSE(Naming::Reservation(&naming, view).is_free()) << "no rank can know the name of the first operation";
-  EXPECT_EQ(naming.Name(std::make_shared<Operation>(request)), nullptr);
+  EXPECT_FALSE(naming.Reserve(view)) << "no rank can know the name of the first operation";
+  const OperationPtr first = std::make_shared<Operation>(request);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(naming.Name(first.get()).sequence_number(), 0) << "it is refused";
+  EXPECT_EQ(Name(&naming, first), nullptr);
   std::vector<int64_t> numbers;
   std::string called;
   const OperationPtr goes_on = std::make_shared<Operation>(request);
   for (const bool enters : {false, true, false, true}) {
-    Naming::Reservation reservation(&naming, view);
-    ASSERT_TRUE(reservation.is_free());
+    Naming::Reservation reservation = naming.Reserve(view);
+    ASSERT_TRUE(reservation);
     called = reservation.name();
     numbers.push_back(reservation.sequence_number());
     if (enters) reservation.Commit(goes_on);
   }
   EXPECT_EQ(numbers, (std::vector<int64_t>{1, 1, 2, 2}));
   OperationPtr next;
-  for (int number = 3; number < 66; ++number) naming.Name(next = std::make_shared<Operation>(request));
+  for (int number = 3; number < 66; ++number) Name(&naming, next = std::make_shared<Operation>(request));
   EXPECT_NE(next->name(), called);
-  EXPECT_FALSE(Naming::Reservation(&naming, view).is_free()) << "the call that has this name goes on";
+  EXPECT_FALSE(naming.Reserve(view)) << "the call that has this name goes on";
   next = std::make_shared<Operation>(request);
-  EXPECT_EQ(naming.Name(next), goes_on);
+  EXPECT_EQ(Name(&naming, next), goes_on);
   EXPECT_EQ(next->name(), called);
 }
 
@@ -73,7 +83,7 @@ TEST(NamingTest, LargerSmallOperationsHaveFewerNames) {
     std::set<std::string> names;
     for (int i = 0; i < 200; ++i) {
       const auto operation = std::make_shared<Operation>(Make(OpKind::kAllreduce, {TensorOf(values, &values)}));
-      naming.Name(operation);
+      Name(&naming, operation);
       names.emplace(operation->name());
       operation->CompleteAlone(Status::Ok(), true);
     }
@@ -84,7 +94,7 @@ TEST(NamingTest, LargerSmallOperationsHaveFewerNames) {
 OperationPtr Named(Naming* naming, const Request& request, bool awaited) {
   const auto operation = std::make_shared<Operation>(request);
   operation->awaited = awaited;
-  EXPECT_EQ(naming->Name(operation), nullptr);
+  EXPECT_EQ(Name(naming, operation), nullptr);
   operation->CompleteAlone(Status::Ok(), true);
   return operation;
 }
@@ -124,7 +134,7 @@ TEST(NamingTest, WhatWasAbandonedHasNoName) {
   std::vector<OperationPtr> kept;
   for (int i = 0; i < 65; ++i) {
     kept.push_back(std::make_shared<Operation>(Make(OpKind::kAllreduce, {TensorOf(values, &values)})));
-    EXPECT_EQ(naming.Name(kept.back()), nullptr);
+    EXPECT_EQ(Name(&naming, kept.back()), nullptr);
     kept.back()->CompleteAlone(Invalid("no"), false);
   }
 }
