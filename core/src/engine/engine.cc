@@ -114,7 +114,7 @@ Status Engine::Submit(const RequestView& view, OperationPtr* result, bool will_w
 // Does everything that may fail on this rank alone. Moves the request into the operation.
 Status Engine::Prepare(Request* request, ProcessSetPtr found, OperationPtr* result) {
   const ProcessSet& set = *found;
-  FRD_RETURN_IF_ERROR(Check(request, set));
+  FRD_RETURN_IF_ERROR(CheckRequest(request, set, size_));
   FRD_RETURN_IF_ERROR(PrescaleInputs(request));
   if (request->ready == Ready::kAfterAll) FRD_RETURN_IF_ERROR(Mark(request));
   *result = std::make_shared<Operation>(std::move(*request));
@@ -123,17 +123,6 @@ Status Engine::Prepare(Request* request, ProcessSetPtr found, OperationPtr* resu
   operation->submitted_ns = Timeline::Timestamp();
   if (!IsSingleRank(set.size())) FRD_RETURN_IF_ERROR(ChooseBackend(backend_list_, set, operation));
   return FindDevice(operation);
-}
-
-Status Engine::Check(Request* request, const ProcessSet& set) const {
-  FRD_RETURN_IF_ERROR(CheckRequest(request, set, size_));
-  if (!operations_ || request->kind != OpKind::kRemoveProcessSet) return Status::Ok();
-  const auto removed = static_cast<int>(request->ranks[0]);
-  std::lock_guard<std::mutex> lock(operations_->mutex);
-  for (const Deferred& waiting : operations_->deferred) {
-    if (waiting.operation->set() == removed) return InUse(removed, waiting.operation->Title(), rank_);
-  }
-  return operations_->negotiation.CanRemove(removed);
 }
 
 // The launcher asks for this to find the rank that failed first, so a rank that ended the epoch itself returns -1.

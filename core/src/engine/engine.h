@@ -125,7 +125,6 @@ class Engine {
   void EndEpoch(const char* cause);
   void RefuseOrThrow(int set, std::string_view name, std::string_view site, const std::string& why);
   Status Prepare(Request* request, ProcessSetPtr set, OperationPtr* operation);
-  Status Check(Request* request, const ProcessSet& set) const;
   Status Mark(Request* request) const;
   Status FindDevice(Operation* operation);
   ProcessSetPtr FindSet(int id);

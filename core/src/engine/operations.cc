@@ -188,9 +188,22 @@ Status Operations::EnterLocked(const OperationPtr& operation, bool polling, Outc
   // thread while a caller is about to wait (docs/benchmarks/shared-memory.md#waiting).
   const bool wants_doorbell = !polling && operation->request.done != nullptr;
   const bool was_deferred = operation->deferred();
+  if (was_deferred) {
+    const auto is_it = [&](const Deferred& each) { return each.operation == operation; };
+    deferred.erase(std::find_if(deferred.begin(), deferred.end(), is_it));
+    has_deferred = !deferred.empty();
+  }
   Naming::Reservation reserved;  // of an unnamed operation that has no name yet
   if (operation->name().empty()) reserved = naming.Name(operation.get());
   if (is_broken || (join && !was_deferred)) return CannotStart(this, *operation);
+  if (operation->request.kind == OpKind::kRemoveProcessSet) {
+    const Status possible = CanRemove(static_cast<int>(operation->request.ranks[0]));
+    if (!possible.ok()) {
+      Refuse(operation->set(), "", std::string(operation->site()), possible.message());
+      outcome->wakes_driver = true;
+      return possible;
+    }
+  }
   if (OperationPtr before = reserved.before()) {
     FRD_RETURN_IF_ERROR(negotiation.CanBegin(operation->set()));
     deferred.push_back({operation, std::move(before)});
@@ -318,16 +331,19 @@ void Operations::EnterInvited(const Negotiation::Event& event) {
 }
 
 // The thread that ends `before` wakes the driver, see CompleteOk.
-std::vector<OperationPtr> Operations::TakeDeferred() {
-  std::vector<OperationPtr> taken;
+OperationPtr Operations::FindDeferred() {
+  if (!has_deferred) return nullptr;
   std::lock_guard<std::mutex> lock(mutex);
-  taken.reserve(deferred.size());  // so that an exception cannot lose a removed operation
-  const auto waits = [](const Deferred& each) { return !each.before->done(); };
-  const auto ready = std::stable_partition(deferred.begin(), deferred.end(), waits);
-  for (auto each = ready; each != deferred.end(); ++each) taken.push_back(std::move(each->operation));
-  deferred.erase(ready, deferred.end());
-  has_deferred = !deferred.empty();
-  return taken;
+  const auto is_free = [](const Deferred& each) { return each.before->done(); };
+  const auto found = std::find_if(deferred.begin(), deferred.end(), is_free);
+  return found == deferred.end() ? nullptr : found->operation;
+}
+
+Status Operations::CanRemove(int set) const {
+  for (const Deferred& waiting : deferred) {
+    if (waiting.operation->set() == set) return InUse(set, waiting.operation->Title(), world->rank);
+  }
+  return negotiation.CanRemove(set);
 }
 
 // If this rank has no turn to take, there is nothing to refuse, and no sequence number may be consumed.

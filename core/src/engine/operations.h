@@ -13,6 +13,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <exception>
 #include <map>
 #include <memory>
@@ -109,8 +110,8 @@ struct Operations {
   // This rank has joined, and takes part in the others' operation, which the negotiation has submitted. Driver only.
   void EnterInvited(const Negotiation::Event& event);
 
-  // Removes and returns the deferred operations that can be entered now. Driver only.
-  std::vector<OperationPtr> TakeDeferred();
+  // Returns the first deferred operation whose name is free, or null. It stays deferred until Enter. Driver only.
+  OperationPtr FindDeferred();
 
   // Fails a call that this rank cannot make, see Engine::Refuse. Under the lock; the caller wakes the driver.
   void Refuse(int set, const std::string& name, const std::string& site, const std::string& why);
@@ -169,7 +170,7 @@ struct Operations {
   Naming naming;
   OperationsByTicket by_ticket;     // submitted, not yet taken by the driver
   std::vector<OperationPtr> early;  // arrived; the driver has not sent their data yet
-  std::vector<Deferred> deferred;   // in order of submission
+  std::deque<Deferred> deferred;    // in order of submission
   OperationPtr join;                // this rank's join, from its submission to its end
   std::optional<int> last_to_join;  // set by the end of a join in the log: `join` waits only for what is in flight
   uint64_t entered = 0;             // how often this rank has submitted an operation
@@ -206,6 +207,7 @@ struct Operations {
   struct Outcome;
 
   Status EnterLocked(const OperationPtr& operation, bool polling, Outcome* outcome);
+  Status CanRemove(int set) const;
 };
 
 // The cause of an exception, for messages.

@@ -54,9 +54,8 @@ void ProgressLoop::EndAfterException(const char* cause) {
   EndEpoch(here);
   FinishAll(&ended_);
   for (const ReadyOperation& ready : batch_) operations_->Complete(ready.operation, here.status);
-  for (const OperationPtr& operation : entering_) operations_->Complete(operation, here.status);
   batch_.clear();
-  entering_.clear();
+  if (const OperationPtr operation = std::exchange(entering_, nullptr)) operations_->Complete(operation, here.status);
 }
 
 // Every pass polls what is cheap, and some poll descriptors. Data are handled before signs of an end, and these before
@@ -289,15 +288,13 @@ void ProgressLoop::HandleEvents() {
 
 // Enters unnamed operations whose name is free again.
 bool ProgressLoop::EnterDeferred() {
-  if (!operations_->has_deferred) return false;
-  entering_ = operations_->TakeDeferred();
-  for (const OperationPtr& operation : entering_) {
-    const Status entered = operations_->Enter(operation, false);
-    if (!entered.ok()) operations_->Complete(operation, entered);
+  bool moved = false;
+  while ((entering_ = operations_->FindDeferred())) {
+    const Status entered = operations_->Enter(entering_, false);
+    if (!entered.ok()) operations_->Complete(entering_, entered);
+    moved = true;
   }
-  if (entering_.empty()) return false;
-  entering_.clear();
-  return true;
+  return moved;
 }
 
 // Comes last in a pass, to send everything that the pass has caused.

@@ -142,7 +142,7 @@ class ProgressLoop {
 
   // Operations that this pass has taken from their owners (invariant 4).
   std::vector<ReadyOperation> batch_;
-  std::vector<OperationPtr> entering_;
+  OperationPtr entering_;
   std::vector<OperationPtr> failing_;
   std::vector<WorkQueue::Ended> ended_;
 

@@ -272,6 +272,71 @@ TEST_P(RefusalTest, WhatIsCalledInASetThatIsNotRemovedAfterAllIsNotCounted) {
   });
 }
 
+// Keeps the driver of a rank in the `done` of an operation until the flag is set.
+Request HeldUntil(std::atomic<bool>* flag, Request request) {
+  request.done = [](void* flag, const Status&, Event) {
+    AwaitThat([flag] { return static_cast<std::atomic<bool>*>(flag)->load(); });
+  };
+  request.done_argument = flag;
+  return request;
+}
+
+// More operations than a pool has names: the last two wait for their names, which are free at the same time. When the
+// first of them ends, its `done` calls the removal of the set.
+TEST(RefusedRemovalTest, ASetIsNotRemovedBeforeItsOperationsThatWaitForTheirNames) {
+  constexpr size_t kNames = 64, kCount = kNames + 2;
+  struct Remover {
+    Engine* engine;
+    Status status;
+  };
+  std::atomic<bool> has_begun{false}, is_over{false};
+  RunRanks({2}, [&](Engine& engine) {
+    ASSERT_TRUE(SubmitAndWait(engine, ChangeSets(OpKind::kAddProcessSet, {0, 1})).ok());
+    std::vector<std::vector<float>> values(kCount, std::vector<float>(3, 1));
+    std::vector<OperationPtr> sums(kCount);
+    Remover remover{&engine, {}};
+    const auto begin = [&](size_t i, bool removes) {
+      Request sum = UnnamedSum(&values[i]);
+      sum.process_set = 1;
+      if (removes) {
+        sum.done = [](void* self, const Status&, Event) {
+          OperationPtr removal;
+          auto* const to = static_cast<Remover*>(self);
+          to->status = SubmitTo(*to->engine, ChangeSets(OpKind::kRemoveProcessSet, {1}), &removal);
+        };
+        sum.done_argument = &remover;
+      }
+      ASSERT_TRUE(SubmitTo(engine, sum, &sums[i]).ok());
+    };
+    for (size_t i = 0; i < kNames; ++i) begin(i, false);  // the names are known from here on
+    for (size_t i = 0; i < kNames; ++i) ASSERT_TRUE(engine.Wait(sums[i], kWaitMs));
+    OperationPtr before;
+    const Request barrier = Make(OpKind::kBarrier, {}, "before");
+    ASSERT_TRUE(SubmitTo(engine, engine.rank() == 0 ? HeldUntil(&is_over, barrier) : barrier, &before).ok());
+    if (engine.rank() == 1) {
+      ASSERT_TRUE(engine.Wait(before, kWaitMs));
+      AwaitThat([&] { return has_begun.load(); });
+    } else {
+      AwaitThat([&] { return before->done(); });
+    }
+    for (size_t i = 0; i < kCount; ++i) begin(i, engine.rank() == 0 && i == kNames);
+    has_begun = true;
+    if (engine.rank() == 1) {
+      for (size_t i = 0; i < kNames; ++i) ASSERT_TRUE(engine.Wait(sums[i], kWaitMs));
+      AwaitThat([&] { return !sums[kCount - 1]->deferred(); });  // its data are there
+      is_over = true;
+    }
+    for (const OperationPtr& sum : sums) {
+      ASSERT_TRUE(engine.Wait(sum, kWaitMs));
+      ASSERT_TRUE(sum->status().ok()) << sum->status().message();
+    }
+    const bool removes = engine.rank() == 0;
+    const Status removed = removes ? remover.status : SubmitAndWait(engine, ChangeSets(OpKind::kRemoveProcessSet, {1}));
+    EXPECT_EQ(removed.code(), removes ? Code::kInvalid : Code::kMismatch) << removed.message();
+    ASSERT_TRUE(SubmitAndWait(engine, UnnamedSum(&values[0])).ok());
+  });
+}
+
 TEST_P(RefusalTest, WhatAllRanksRefuseLeavesNothingBehind) {
   Run([](Engine& engine) {
     std::vector<float> values(3, 1);
