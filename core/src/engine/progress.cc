@@ -325,12 +325,20 @@ void ProgressLoop::CheckPeriodically() {
   }
   CheckFailures(now);
   EndIfUnconfirmed(now);
-  // A rank that leaves comes in the log after everything that it took part in. So operations that still wait will never
-  // complete, unless they are a mismatch: that is reported by a message, which may come a little later.
-  if (failures_.liveness().WaitersCannotStart(now)) FailAll(operations_->broken, false);
+  if (failures_.liveness().WaitersCannotStart(now)) FailWaiting();
   std::vector<Wait> under_way;
   work_.AddStalledTask(now, &under_way);
   if (const std::optional<EpochEnd> end = stalls_.Check(now, std::move(under_way))) Abort(*end);
+}
+
+// A rank that leaves comes in the log after everything that it took part in. So operations of its sets can no longer
+// start, unless they are a mismatch: that is reported by a message, which may come a little later. Operations of other
+// sets may still start on ranks that have not read so far, which so have to hear of the end.
+void ProgressLoop::FailWaiting() {
+  const EpochEnd end{operations_->broken, operations_->broken_by};
+  if (!failures_.OthersMayBegin(early_)) return FailAll(end.status, false);
+  BroadcastEnd(end);
+  EndEpoch(end);
 }
 
 void ProgressLoop::CheckFailures(TimePoint now) {

@@ -112,6 +112,7 @@ class ProgressLoop {
   bool EnterDeferred();
   bool SendOutgoing();
   void CheckPeriodically();
+  void FailWaiting();
   void CheckFailures(TimePoint now);
   void AnnounceLeaving();
 

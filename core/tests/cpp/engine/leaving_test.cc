@@ -372,6 +372,17 @@ void ExpectLost(const Status& status, int rank) {
   EXPECT_NE(status.message().find("rank " + std::to_string(rank) + " "), std::string::npos) << status.message();
 }
 
+Request InSet(Request request, int set) {
+  request.process_set = set;
+  return request;
+}
+
+void AddSet(Engine& engine, std::vector<int64_t> ranks) {
+  Request add = Make(OpKind::kAddProcessSet, {});
+  add.ranks = std::move(ranks);
+  ExpectDone(engine, Begin(engine, std::move(add)));
+}
+
 // One thread of rank 0 leaves while another comes last to an operation for which rank 1 waits.
 TEST(LeavingTest, WhatAnotherThreadBeginsMeanwhileFailsOnAllRanks) {
   std::atomic<bool> waits{false};
@@ -393,6 +404,54 @@ TEST(LeavingTest, WhatAnotherThreadBeginsMeanwhileFailsOnAllRanks) {
     ASSERT_TRUE(SetFailpoints("").ok());
     leaver.join();
     EXPECT_FALSE(begun.ok() && cast->status().ok());
+  });
+}
+
+// Rank 0 leaves, so an operation of ranks 1 and 2 fails on rank 1, which then leaves, too. Rank 2 is slow to hear of
+// either, and comes last to the operation.
+TEST(LeavingTest, WhatHasFailedOnOneRankDoesNotHangOnAnother) {
+  Hold hold;
+  std::atomic<bool> waits{false}, has_failed{false};
+  RunRanks({3}, [&](Engine& engine) {
+    AddSet(engine, {1, 2});
+    auto values = Values<float>(engine.rank(), 1000);
+    const Request cast = InSet(Broadcast(&values, 1), 1);
+    if (engine.rank() > 0) ExpectDone(engine, Begin(engine, cast));  // the name is known from here on
+    const OperationPtr before = Begin(engine, engine.rank() == 2 ? hold.In(Barrier("before")) : Barrier("before"));
+    if (engine.rank() < 2) ExpectDone(engine, before);
+    hold.AwaitHeld();
+    if (engine.rank() == 0) return AwaitThat([&] { return waits.load(); });
+    if (engine.rank() == 2) AwaitThat([&] { return has_failed.load(); });
+    const OperationPtr operation = Begin(engine, cast);
+    waits = true;
+    if (engine.rank() == 2) hold.LetGo();
+    ASSERT_TRUE(engine.Wait(operation, kWaitMs));
+    ExpectLost(operation->status(), 0);
+    has_failed = true;
+  });
+}
+
+// Rank 2 leaves, so the join of rank 1 fails, which then leaves, too. Rank 0 is slow to hear of either, and begins an
+// operation in which rank 1 would take part.
+TEST(LeavingTest, WhoseJoinHasFailedIsNotAwaited) {
+  Hold hold;
+  std::atomic<bool> has_joined{false}, has_failed{false};
+  RunRanks({3}, [&](Engine& engine) {
+    AddSet(engine, {0, 1});
+    auto values = Values<float>(engine.rank(), 20'000);
+    const OperationPtr before = Begin(engine, engine.rank() == 0 ? hold.In(Barrier("before")) : Barrier("before"));
+    if (engine.rank() > 0) ExpectDone(engine, before);
+    hold.AwaitHeld();
+    if (engine.rank() == 2) return AwaitThat([&] { return has_joined.load(); });
+    if (engine.rank() == 0) AwaitThat([&] { return has_failed.load(); });
+    const uint64_t sent = engine.messages_sent();
+    const OperationPtr operation = Begin(engine, engine.rank() == 0 ? InSet(Sum(&values), 1) : Make(OpKind::kJoin, {}));
+    if (engine.rank() == 1) AwaitThat([&] { return engine.messages_sent() > sent; });
+    has_joined = true;
+    if (engine.rank() == 0) hold.LetGo();
+    ASSERT_TRUE(engine.Wait(operation, kWaitMs));
+    ExpectLost(operation->status(), 2);
+    has_failed = true;
   });
 }
 
