@@ -1,6 +1,9 @@
 // The state that submitting threads share with the progress loop: the negotiation, the operations in flight, and the
 // reason why no more can begin.
 //
+//   Engine::Submit -> Enter -> Negotiation::Submit (a ticket) -> Begin (in flight) -> Negotiation::Arrive (counted)
+//                       \--> deferred, while its name is in flight -> Enter
+//
 // Thread safety: any thread, except where a comment says "driver". The driver submits, too, when this rank has joined
 // and is invited to an operation.
 //
@@ -165,24 +168,30 @@ struct Operations {
 
   World* const world;
 
-  std::mutex mutex;  // guards everything below but the atomics
-  Negotiation negotiation;
+  std::mutex mutex;
+
+  // ---- under `mutex`
+  Negotiation negotiation;  // negotiation.h says which calls need no lock
   Naming naming;
-  OperationsByTicket by_ticket;     // submitted, not yet taken by the driver
-  std::vector<OperationPtr> early;  // arrived; the driver has not sent their data yet
-  std::deque<Deferred> deferred;    // in order of submission
-  OperationPtr join;                // this rank's join, from its submission to its end
-  std::optional<int> last_to_join;  // set by the end of a join in the log: `join` waits only for what is in flight
-  uint64_t entered = 0;             // how often this rank has submitted an operation
-  Status broken;
-  int broken_by = -1;                         // the rank to blame; -1: none
+  OperationsByTicket by_ticket;               // submitted, not yet taken by the driver
+  std::vector<OperationPtr> early;            // arrived; the driver has not sent their data yet
+  std::deque<Deferred> deferred;              // in order of submission
+  OperationPtr join;                          // this rank's join, from its submission to its end
+  uint64_t entered = 0;                       // how often this rank has submitted an operation
+  Status broken;                              // invariant 3: also without the lock, once is_broken is true
+  int broken_by = -1;                         // likewise: the rank to blame; -1: none
   bool needed_lost_rank = false;              // an operation of this rank failed, or was refused, because of that rank
   std::map<int64_t, ExcludedCalls> excluded;  // by the number that Engine::Exclude returned
+  OperationPtr spare;  // for borrowed operations that end before another thread has a reference to them
 
+  // ---- driver only
+  std::optional<int> last_to_join;  // set by the end of a join in the log: `join` waits only for what is in flight
+
+  // ---- set before the driver starts
   int pauses = 0;  // before a waiting thread yields; 0 if there are more ranks than cores (waiting.h)
-
   std::unique_ptr<FlightRecorder> recorder;  // may be null
 
+  // ---- any thread. What changes together with a member above changes under `mutex`, too
   std::atomic<bool> is_broken{false};     // `broken` is set
   std::atomic<bool> has_early{false};     // `early` is not empty
   std::atomic<bool> has_deferred{false};  // `deferred` is not empty
@@ -190,18 +199,13 @@ struct Operations {
   std::atomic<int> in_flight{0};          // deferred or submitted operations
   // The cause of an exception that the epoch cannot survive. The driver ends the epoch, then resets it to null.
   std::atomic<const char*> thrown{nullptr};
-
-  // Reused by borrowed operations that end before another thread has a reference to them. Under the lock.
-  OperationPtr spare;
-  WaitList waiting;
-
-  BlockedThreads blocked;
-  DiagnosisChannel diagnosis;
   // Threads submit through the C interface, perhaps a framework's: nobody knows what else they may call.
   std::atomic<bool> has_native_callers{false};
-
   std::atomic<uint64_t> bytes_submitted{0};
   std::atomic<uint64_t> messages_sent{0};
+  WaitList waiting;
+  BlockedThreads blocked;
+  DiagnosisChannel diagnosis;
 
  private:
   struct Outcome;
