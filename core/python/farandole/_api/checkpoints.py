@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from farandole._api.errors import ArgumentError, ArgumentTypeError, FarandoleError
-from farandole._api.objects import broadcast_object
+from farandole._api.objects import broadcast_object, pickled
 from farandole._start import world
 
 S = TypeVar("S")
-_Outcome = tuple[bytes, Exception | None]  # the pickled result, or what the root raised
+_Outcome = tuple[bytes | bytearray, Exception | None]  # the pickled result, or what the root raised
 
 
 def save_checkpoint(path: str | os.PathLike[str], save: Callable[[str], object], *, root_rank: int = 0) -> None:
@@ -79,7 +79,7 @@ def _by_root(call: str, work: Callable[[], S], root_rank: int) -> S:
     if world.rank() == root_rank:
         try:
             result = work()
-            outcome = _pickled(result), None
+            outcome = pickled(result), None
         except Exception as error:
             outcome = b"", error
     payload, failure = _exchanged(outcome, root_rank)
@@ -93,25 +93,13 @@ def _by_root(call: str, work: Callable[[], S], root_rank: int) -> S:
 def _exchanged(outcome: _Outcome | None, root_rank: int) -> _Outcome:
     sent = outcome
     if outcome and outcome[1] is not None:
-        sent = b"", _that_travels(outcome[1])
+        from farandole._runtime import pickling  # cloudpickle, which imports of farandole do without
+
+        error = outcome[1]  # some classes cannot be unpickled
+        travels = bool(pickling.dumps_error(error))
+        sent = b"", error if travels else FarandoleError(f"{type(error).__name__}: {error}")
     received = broadcast_object(sent, root_rank)
     return outcome or received
-
-
-def _pickled(thing: object) -> bytes:
-    from farandole._runtime import pickling  # cloudpickle, which imports of farandole do without
-
-    return bytes(pickling.dumps(thing))
-
-
-def _that_travels(error: Exception) -> Exception:
-    """The exception, if the other ranks can have it as it is; some classes cannot be unpickled."""
-    try:
-        if isinstance(pickle.loads(_pickled(error)), type(error)):
-            return error
-    except Exception:
-        pass
-    return FarandoleError(f"{type(error).__name__}: {error}")
 
 
 def _write(target: Path, save: Callable[[str], object]) -> None:

@@ -86,7 +86,7 @@ def broadcast_object(
     of_size = rooted(root_rank, _name_of_size(name), process_set)
     is_root = world.rank() == root_rank
     with Turn(of_size[0], of_size[5]):
-        payload = _pickled(obj) if is_root else bytearray()
+        payload = pickled(obj) if is_root else bytearray()
     count = ctypes.c_int64(len(payload))
     _broadcast(count, 8, DType.INT64, (1,), of_size)
     parameters = (name or "", *of_size[1:])
@@ -107,7 +107,7 @@ def allgather_object(obj: S, name: str | None = None, process_set: ProcessSet | 
     """
     of_size = plain(_name_of_size(name), process_set)
     with Turn(of_size[0], of_size[5]):
-        payload = _pickled(obj)
+        payload = pickled(obj)
     count = ctypes.c_int64(len(payload))
     sizes = _gather(count, DType.INT64, 1, of_size).cast("q")
     memory = (ctypes.c_char * len(payload)).from_buffer(payload)
@@ -125,8 +125,9 @@ def _name_of_size(name: str | None) -> str:
     return f"{name}.size" if name else ""
 
 
-def _pickled(obj: object) -> bytearray:
-    from farandole._runtime import pickling
+def pickled(obj: object) -> bytearray:
+    """For other ranks."""
+    from farandole._runtime import pickling  # cloudpickle, which imports of farandole do without
 
     return bytearray(pickling.dumps(obj))
 

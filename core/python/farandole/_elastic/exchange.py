@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farandole._api.errors import ArgumentTypeError
-from farandole._api.objects import broadcast_object
+from farandole._api.objects import broadcast_object, pickled
 from farandole._elastic.handlers import Array, Arrays, StateHandler
 from farandole._elastic.streaming import content_of, stream_arrays, stream_bytes
 from farandole._runtime import clock
@@ -100,11 +100,11 @@ def _outlines(handlers: Handlers, refusal: Callable[[str, Exception], str]) -> _
         outlines[name], some = handler.outline()
         arrays += some
     try:
-        return _Outlines(arrays, _pickled(outlines))
+        return _Outlines(arrays, bytes(pickled(outlines)))
     except Exception:
         for name, outline in outlines.items():
             try:
-                _pickled(outline)
+                pickled(outline)
             except Exception as error:
                 return _Outlines(arrays, b"", refusal(name, error))
         raise
@@ -129,7 +129,7 @@ def pack(
     if mine.problem:
         raise ArgumentTypeError(mine.problem)
     content = [] if arrays is None else [_copied(content_of(each, arrays)) for each in mine.arrays]
-    head = _pickled((about, mine.pickled, [len(each) for each in content]))
+    head = pickled((about, mine.pickled, [len(each) for each in content]))
     return [_HEAD.pack(len(head)), head, *content]
 
 
@@ -167,9 +167,3 @@ def unpack(content: memoryview, handlers: Handlers, arrays: Arrays | None) -> No
 def _head_of(content: memoryview) -> tuple[Any, int]:
     (size,) = _HEAD.unpack(content[: _HEAD.size])
     return pickle.loads(content[_HEAD.size : _HEAD.size + size]), _HEAD.size + size
-
-
-def _pickled(value: object) -> bytes:
-    from farandole._runtime import pickling  # whose import takes long
-
-    return bytes(pickling.dumps(value))

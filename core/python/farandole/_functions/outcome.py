@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farandole._api.errors import FarandoleError
 from farandole._functions import call_payload
+from farandole._runtime import pickling
 from farandole._runtime.uncaught import Uncaught
 from farandole._start import frames
 
@@ -59,8 +60,6 @@ def write_result(descriptor: int, rank: int, result: object) -> None:
 
 
 def _of_result(rank: int, result: object) -> _Outcome:
-    from farandole._runtime import pickling
-
     try:
         payload = pickling.dumps(result)
     except Exception as error:
@@ -71,7 +70,7 @@ def _of_result(rank: int, result: object) -> _Outcome:
 
 def write_error(descriptor: int, error: BaseException) -> None:
     """Leave an exception and its traceback for the caller."""
-    _write(descriptor, _Outcome(_packed(error), _text_of(error)))
+    _write(descriptor, _Outcome(pickling.dumps_error(error), _text_of(error)))
 
 
 def of_call(call: bytes, rank: int) -> tuple[bytes, Exception | None]:
@@ -81,7 +80,7 @@ def of_call(call: bytes, rank: int) -> tuple[bytes, Exception | None]:
         fn, args, kwargs = call_payload.load(call)
         found = _of_result(rank, fn(*args, **kwargs))
     except Exception as error:
-        raised, found = error, _Outcome(_packed(error), _text_of(error))
+        raised, found = error, _Outcome(pickling.dumps_error(error), _text_of(error))
     return b"".join((found.message, found.payload)), raised
 
 
@@ -106,17 +105,6 @@ def result_in(data: bytes, rank: int, ranks: int) -> Any:
     if found.traceback:
         raise _error(found, rank, ranks)
     return pickle.loads(found.payload)
-
-
-def _packed(error: BaseException) -> bytes:
-    """The pickled exception; b"" where reading it fails, as with a class whose __init__ has other arguments."""
-    from farandole._runtime import pickling
-
-    try:
-        payload = bytes(pickling.dumps(error))
-        return payload if isinstance(pickle.loads(payload), type(error)) else b""
-    except Exception:
-        return b""
 
 
 def _write(descriptor: int, outcome: _Outcome) -> None:

@@ -8,6 +8,7 @@ Imported at the first use: cloudpickle takes longer to import than all of farand
 
 from __future__ import annotations
 
+import pickle
 import types
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,15 @@ def dumps(obj: object) -> memoryview:
     stream = BytesIO()
     _Pickler(stream).dump(obj)
     return stream.getbuffer()
+
+
+def dumps_error(error: BaseException) -> bytes:
+    """The pickled exception; b"" where reading it fails, as with a class whose __init__ has other arguments."""
+    try:
+        payload = bytes(dumps(error))
+        return payload if isinstance(pickle.loads(payload), type(error)) else b""
+    except Exception:
+        return b""
 
 
 @contextmanager

@@ -23,8 +23,7 @@ class TraceWriter:
     """Takes the core's events and appends them to a file.
 
     Thread safety: any thread may call the methods. `_taking` guards taking events and the order of lines. It is never
-    held while a file is written, so only the background thread waits for a slow file system. `_writing` guards the
-    file.
+    held while a file is written, which the background thread alone does, so only that waits for a slow file system.
     """
 
     def __init__(self, path: str, title: str, rank: int, offset_ns: int, marks_batches: bool) -> None:
@@ -32,7 +31,7 @@ class TraceWriter:
         self.process_id = os.getpid()
         self._path, self._title, self._lines = path, title, Lines(rank, offset_ns)
         self._file = self._begin(path)
-        self._taking, self._writing, self._wake = threading.Lock(), threading.Lock(), threading.Event()
+        self._taking, self._wake = threading.Lock(), threading.Event()
         self._backlog: deque[list[str]] = deque()  # lines that must be written before further events
         self._is_closed = False
         core.start_timeline(marks_batches)
@@ -77,12 +76,10 @@ class TraceWriter:
                 self._wake.wait(_INTERVAL_S)
                 is_last = self._is_closed  # read before taking lines, since `close` adds some before it sets this
                 while lines := self._next():
-                    with self._writing:
-                        self._file.append(lines)
+                    self._file.append(lines)
         except OSError as error:
             self._give_up(error)
-        with self._writing:
-            self._file.close()
+        self._file.close()
 
     def _next(self) -> list[str]:
         with self._taking:
