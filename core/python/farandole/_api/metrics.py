@@ -98,15 +98,12 @@ def _number(key: object, value: Any) -> float:
     for convert in _CONVERSIONS if not isinstance(value, str | bytes) else ():
         with suppress(Exception):  # each framework has its own for several elements, and in a graph
             return float(convert(value))
+    shape = getattr(value, "shape", None)
+    shown = f"a {type(value).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")
     raise ArgumentTypeError(
-        f"average_metrics takes numbers and tensors of one element, and {key!r} is {_shown(value)}: reduce tensors of "
+        f"average_metrics takes numbers and tensors of one element, and {key!r} is {shown}: reduce tensors of "
         "several elements with allreduce, and call average_metrics outside of graphs"
     )
-
-
-def _shown(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    return f"a {type(value).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")
 
 
 def _averages(outcomes: Sequence[_Outcome], ranks: Sequence[int]) -> dict[str, float]:

@@ -123,7 +123,10 @@ class MetricAveraging(InStep):
         super().on_epoch_end(epoch, logs)
         if size() == 1 or logs is None:
             return
-        mine = {key: _elements(key, value) for key, value in logs.items() if _is_number(value)}
+        numeric = {
+            key: value for key, value in logs.items() if hasattr(value, "__float__") or hasattr(value, "__index__")
+        }
+        mine = {key: _elements(key, value) for key, value in numeric.items()}
         numbers = {name: each for elements, _ in mine.values() for name, each in elements.items()}
         try:
             averages = average_metrics(numbers, name="metrics of the epoch")
@@ -242,10 +245,6 @@ def variables_of_optimizer(optimizer: Any) -> list[Any]:
     if hasattr(rate, "assign") and key_of(rate) not in map(key_of, variables):
         variables.append(rate)
     return variables
-
-
-def _is_number(value: Any) -> bool:
-    return not isinstance(value, str) and (hasattr(value, "__float__") or hasattr(value, "__index__"))
 
 
 def _elements(key: str, value: Any) -> tuple[dict[str, Any], tuple[int, ...]]:

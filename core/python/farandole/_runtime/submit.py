@@ -82,7 +82,7 @@ class Submitter(Generic[T]):
         """`otherwise`, but the core itself performs the calls that `carry` takes (_core.pyi), in less time."""
         if self._array_type is None:
             return otherwise
-        terms = (kind, self._array_type, self._is_profiled or _never, waits, parameters, tuple(wanted), otherwise)
+        terms = (kind, self._array_type, self._is_profiled or bool, waits, parameters, tuple(wanted), otherwise)
         return partial(core.carry, terms)  # no function of C's own: pybind11 takes such for a method of C++
 
     def prepare(self, kind: Kind, tensor: T, parameters: Parameters) -> Persistent[T] | Repeated[T]:
@@ -241,10 +241,6 @@ class Submitter(Generic[T]):
         if buffer is None or destination is None:
             return result, None
         return result, (buffer.address, destination.address, dtype, shape)
-
-
-def _never() -> bool:
-    return False
 
 
 def _only(results: list[T]) -> T:

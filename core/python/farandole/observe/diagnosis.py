@@ -164,7 +164,9 @@ def _wait_in(first: Operation, ranks: Sequence[Rank], now_ns: int) -> _Wait:
     absent = tuple(
         rank
         for rank in ranks
-        if rank.takes_part_in(first.process_set) and not rank.has_come_to(first) and not _has_joined(rank)
+        if rank.takes_part_in(first.process_set)
+        and not rank.has_come_to(first)
+        and not any(operation.kind == _JOIN for operation in rank.pending)
     )
     return _Wait(first, waiting, absent, (now_ns - first.submitted_ns) / 1e9)
 
@@ -266,7 +268,10 @@ def _of_nobody_absent(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagno
     if unseen and not agreed:
         where = f"look at the hosts of {_numbered(unseen)}"
         return _about(Kind.UNSEEN, wait, (), f"{_waiting(wait)}, and all ranks of this host have come: {where}")
-    if (now_ns - _latest_arrival(wait, ranks)) / 1e9 < WAITS_FROM_S:
+    # Files are read one after the other, so the last rank may have begun it after "now".
+    operations = [operation for rank in ranks for operation in rank.recording.operations]
+    last_ns = max(operation.submitted_ns for operation in operations if _meets(operation, wait.operation))
+    if (now_ns - last_ns) / 1e9 < WAITS_FROM_S:
         return Diagnosis(Kind.MOVES, _all_is_well(ranks))
     why = "its data do not arrive; look at the network, and at the machines' load"
     return _about(Kind.DATA, wait, (), f"{_waiting(wait)}, and all have come: {why}")
@@ -284,16 +289,6 @@ def _meets(one: Operation, other: Operation) -> bool:
     return (one.process_set, one.name, one.count) == (other.process_set, other.name, other.count) and (
         one.kind == other.kind or bool(one.name)
     )
-
-
-def _latest_arrival(wait: _Wait, ranks: Sequence[Rank]) -> int:
-    """When the last rank has begun it. Files are read one after the other, so that may be after "now"."""
-    operations = [operation for rank in ranks for operation in rank.recording.operations]
-    return max(operation.submitted_ns for operation in operations if _meets(operation, wait.operation))
-
-
-def _has_joined(rank: Rank) -> bool:
-    return any(operation.kind == _JOIN for operation in rank.pending)
 
 
 def _blocks(rank: Rank, wait: _Wait) -> Operation | None:

@@ -83,7 +83,11 @@ class Tails:
         if now_s - self._listed_s >= _FOLDERS_EVERY_S:
             self._listed_s = now_s
             self._list()
-        recordings = self._read()
+        found = []
+        for tail in self._tails.values():
+            with contextlib.suppress(OSError, RecordError):
+                found.append(tail.read(len(self._tails), self._room))
+        recordings = jobs.of_last_epoch(found)
         if now_s - self._looked_s >= _LOOK_EVERY_S:
             self._looked_s = now_s
             self._look_at(recordings)
@@ -109,13 +113,6 @@ class Tails:
                 self._tails[new[path]] = Tail(path)
             else:
                 self._strangers.add(new[path])
-
-    def _read(self) -> Sequence[Recording]:
-        found = []
-        for tail in self._tails.values():
-            with contextlib.suppress(OSError, RecordError):
-                found.append(tail.read(len(self._tails), self._room))
-        return jobs.of_last_epoch(found)
 
     def _look_at(self, recordings: Sequence[Recording]) -> None:
         looks = {each.pid: processes.look(each, time.monotonic_ns()) for each in recordings}

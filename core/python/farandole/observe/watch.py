@@ -54,7 +54,10 @@ class HostWatch:
         if now < self._due_s:
             return None
         began_s = time.thread_time()
-        seen = [self._numbered(each) for each in self._tails.look()]
+        seen = [
+            replace(each, rank=replace(each.rank, recording=each.rank.recording.numbered(self._members)))
+            for each in self._tails.look()
+        ]
         step_times = {each.rank.number: self._step_times(each) for each in seen if each.rank.is_there}
         self._due_s = now + pause_s(time.thread_time() - began_s, _SHARE, EVERY_S, _MOST_S)
         if not seen:
@@ -65,17 +68,11 @@ class HostWatch:
         stuck = tuple(each.rank for each in seen) if are_stuck else ()
         return Snapshot(step_times, links, stuck, self._warn_after_s, seen[0].rank.recording.epoch)
 
-    def _numbered(self, seen: Seen) -> Seen:
-        recording = seen.rank.recording.numbered(self._members)
-        return replace(seen, rank=replace(seen.rank, recording=recording))
-
     def _step_times(self, seen: Seen) -> StepTimes:
         recording, look = seen.rank.recording, seen.look
         meter = self._meters.setdefault((recording.rank, recording.pid), Meter())
         meter.feed(recording.operations, recording.epoch)
-        if look is None or not look.run_ns:
-            return meter.times()
-        return meter.times(look.run_ns, look.queued_ns, look.at_ns)
+        return meter.times(look.run_ns, look.queued_ns, look.at_ns) if look and look.run_ns else meter.times()
 
 
 def _seconds(text: str) -> float:

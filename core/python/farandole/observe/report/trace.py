@@ -61,17 +61,14 @@ def read(events: Iterable[str]) -> Run:
         elif name == kind.upper():
             continue
         elif event["ph"] == "b":
-            begun[key] = _begun(kind, name, event.get("args") or {}, at_ns)
+            given = event.get("args") or {}
+            size, of_set = int(given.get("bytes", 0)), int(given.get("process_set", 0))
+            begun[key] = Operation(0, kind, name, "", "", of_set, 0, 1, size, "", at_ns)
         elif key in begun:
             epochs[epoch_of[rank]][rank].append(replace(begun.pop(key), ended_ns=at_ns))
     if not epochs:
         raise TraceError("holds no operation that has ended")
     return Run(tuple(Epoch(_counted(epochs[number])) for number in sorted(epochs)), len(begun))
-
-
-def _begun(kind: str, name: str, given: dict[str, Any], at_ns: int) -> Operation:
-    size, of_set = int(given.get("bytes", 0)), int(given.get("process_set", 0))
-    return Operation(0, kind, name, "", "", of_set, 0, 1, size, "", at_ns)
 
 
 def _counted(ranks: dict[int, list[Operation]]) -> dict[int, list[Operation]]:
