@@ -16,7 +16,7 @@ from farandole.observe.records import Link, Operation, Recording, State
 from farandole.observe.snapshot import Snapshot, snapshot_of
 from farandole.observe.step_times import Meter, StepTimes
 from farandole.observe.stragglers import Cause, Stragglers, Straggling
-from farandole.observe.tails import Seen, Tails
+from farandole.observe.tails import Tails
 from farandole.observe.watch import HostWatch, JobWatch
 
 MS = 1_000_000
@@ -233,7 +233,7 @@ def test_a_rank_counts_as_stuck_once_its_doing_is_known(monkeypatch: pytest.Monk
     watch = HostWatch({}, "run", {})
     for seconds, activity in enumerate([Activity.UNKNOWN, Activity.SLEEPING]):
         ranks = [replace(each, activity=activity) for each in stuck(2.0, now_s)]
-        monkeypatch.setattr(Tails, "look", lambda _, ranks=ranks: [Seen(each) for each in ranks])
+        monkeypatch.setattr(Tails, "look", lambda _, ranks=ranks: [*ranks])
         snapshot = watch.look(now_s + 10 * seconds)
         assert snapshot is not None
         assert snapshot.stuck == (tuple(ranks) if activity is Activity.SLEEPING else ())
@@ -274,7 +274,7 @@ def test_nothing_is_said_before_all_hosts_are_heard() -> None:
 def test_ranks_of_a_later_epoch_are_named_in_the_order_of_start(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = time.monotonic() + 10
     ranks = [replace(each, recording=replace(each.recording, epoch=1)) for each in stuck(20.0, now_s)]
-    monkeypatch.setattr(Tails, "look", lambda _: [Seen(each) for each in ranks])
+    monkeypatch.setattr(Tails, "look", lambda _: [*ranks])
     snapshot = HostWatch({}, "run", {1: (1, 4)}).look(now_s)
     assert snapshot is not None
     assert snapshot.epoch == 1 and list(snapshot.step_times) == [1, 4]

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from farandole.observe.diagnosis import Rank
 from farandole.observe.live.figures import figures
-from farandole.observe.tails import Seen
 from inspection_samples import NOW_NS, operation, rank
 
 
@@ -21,8 +20,8 @@ def made(number: int, late_s: float, size: int = 2) -> Rank:
 
 
 def test_the_last_rank_is_named_where_all_are_here() -> None:
-    seen = [Seen(made(0, late_s=-0.05)), Seen(made(1, late_s=0.0))]
-    own = seen[0].rank.recording.pid
+    seen = [made(0, late_s=-0.05), made(1, late_s=0.0)]
+    own = seen[0].recording.pid
     found = figures(seen, own, NOW_NS)
     assert found["last_rank"] == 1
     assert found["last_rank_ratio"] == pytest.approx(0.5, rel=0.1)
@@ -32,10 +31,10 @@ def test_the_last_rank_is_named_where_all_are_here() -> None:
 
 
 def test_no_rank_is_named_where_others_are_not_here() -> None:
-    seen = [Seen(made(0, late_s=0.0, size=3)), Seen(made(1, late_s=0.0, size=3))]
-    assert "last_rank" not in figures(seen, seen[0].rank.recording.pid, NOW_NS)
+    seen = [made(0, late_s=0.0, size=3), made(1, late_s=0.0, size=3)]
+    assert "last_rank" not in figures(seen, seen[0].recording.pid, NOW_NS)
 
 
 def test_a_rank_without_a_recorder_has_no_figures() -> None:
     assert figures([], 7, NOW_NS) == {}
-    assert figures([Seen(made(0, late_s=0.0))], 7, NOW_NS) == {}
+    assert figures([made(0, late_s=0.0)], 7, NOW_NS) == {}

@@ -15,7 +15,6 @@ from farandole.observe.live.model import MOST_OPERATIONS, Model, verdict
 from farandole.observe.live.server import History
 from farandole.observe.processes import Activity
 from farandole.observe.records import Link
-from farandole.observe.tails import Seen
 from farandole.observe.waits import measure, step_ns
 from inspection_samples import NOW_NS, SECOND, done, operation, rank
 
@@ -38,7 +37,7 @@ def steps(number: int, count: int, *, size: int, names: int = 1, late_s: float =
 
 
 def frame(*ranks: Rank, model: Model | None = None, now_ns: int = NOW_NS) -> dict:
-    made = (model or Model(START_NS)).frame([Seen(each, 5000) for each in ranks], now_ns)
+    made = (model or Model(START_NS)).frame([replace(each, memory_bytes=5000) for each in ranks], now_ns)
     return json.loads(json.dumps(made))
 
 
@@ -74,7 +73,7 @@ def test_operations_that_the_ring_has_lost_are_counted() -> None:
 
 def test_the_longest_operations_are_drawn() -> None:
     of_some_length = [operation("x", n, ago_s=5, ended_ago_s=5 - n * 0.01, number=n) for n in range(1, 6)]
-    told = Model(START_NS, most=2).frame([Seen(rank(0, *of_some_length))], NOW_NS)
+    told = Model(START_NS, most=2).frame([rank(0, *of_some_length)], NOW_NS)
     assert [each[3] for each in told["operations"]] == [50_000, 40_000]  # type: ignore[index, attr-defined]
     assert told["left_out"] == 3
 
@@ -153,7 +152,7 @@ def test_calls_that_overlap_do_not_add_up(tensors: int) -> None:
         return rank(number, *calls, size=2)
 
     ranks = [late(0), late(1)]
-    arrivals, seen = arrivals_of_ranks(ranks, NOW_NS), [Seen(each) for each in ranks]
+    arrivals, seen = arrivals_of_ranks(ranks, NOW_NS), ranks
     assert arrivals.kept_share(1) == pytest.approx(1 / 3, rel=0.02) and arrivals.kept_share(0) == 0.0
     assert samples(as_text(seen, NOW_NS))["farandole_waited_for_ratio", "1"] == pytest.approx(1 / 3, rel=0.02)
     assert figures(seen, 100, NOW_NS)["last_rank_ratio"] == pytest.approx(1 / 3, rel=0.02)
@@ -163,7 +162,7 @@ def test_calls_that_overlap_do_not_add_up(tensors: int) -> None:
 def test_512_ranks_make_a_frame_of_bounded_size_in_bounded_time() -> None:
     ranks = [steps(number, 8, size=512, names=4, late_s=0.001 * (number == 7)) for number in range(512)]
     model, began = Model(START_NS), time.process_time()
-    told = model.frame([Seen(each) for each in ranks], NOW_NS)
+    told = model.frame(ranks, NOW_NS)
     took_s = time.process_time() - began
     assert len(json.dumps(told)) < MOST_BYTES
     assert len(told["ranks"]) == 512 and 512 <= len(told["operations"]) <= MOST_OPERATIONS  # type: ignore[arg-type]
@@ -172,7 +171,7 @@ def test_512_ranks_make_a_frame_of_bounded_size_in_bounded_time() -> None:
 
 def test_long_names_do_not_make_a_frame_large() -> None:
     long = [operation("n" * 110 + str(n), 1, ago_s=1, ended_ago_s=0.5, number=n) for n in range(3 * MOST_OPERATIONS)]
-    assert len(json.dumps(Model(START_NS).frame([Seen(rank(0, *long))], NOW_NS))) < MOST_BYTES
+    assert len(json.dumps(Model(START_NS).frame([rank(0, *long)], NOW_NS))) < MOST_BYTES
 
 
 # ---- Metrics
@@ -202,7 +201,7 @@ def samples(text: str) -> dict[tuple[str, str], float]:
 
 def test_metrics_tell_of_each_rank() -> None:
     ranks = [steps(0, 40, size=2), steps(1, 40, size=2, late_s=0.02)]
-    found = samples(as_text([Seen(each, 5000) for each in ranks], NOW_NS))
+    found = samples(as_text([replace(each, memory_bytes=5000) for each in ranks], NOW_NS))
     assert found["farandole_operations_total", "0"] == 40
     assert found["farandole_waited_for_ratio", "1"] == pytest.approx(0.2, abs=0.01)
     assert found["farandole_step_seconds", "1"] == pytest.approx(0.1)
@@ -211,9 +210,9 @@ def test_metrics_tell_of_each_rank() -> None:
 
 
 def test_links_to_other_hosts_are_in_frames_and_metrics() -> None:
-    def linked(sent_bytes: int) -> Seen:
+    def linked(sent_bytes: int) -> Rank:
         one = rank(0, size=2)
-        return Seen(replace(one, recording=replace(one.recording, links=(Link(1, sent_bytes, 7, 2_000_000, 3, 150),))))
+        return replace(one, recording=replace(one.recording, links=(Link(1, sent_bytes, 7, 2_000_000, 3, 150),)))
 
     model = Model(START_NS)
     assert model.frame([linked(1000)], NOW_NS)["links"] == [(1000, 0, 1, 150, 3)]
@@ -225,7 +224,7 @@ def test_links_to_other_hosts_are_in_frames_and_metrics() -> None:
 def test_metrics_of_a_rank_that_waits_and_of_one_that_is_dead() -> None:
     waits, dead = rank(0, operation(ago_s=2.5), size=2), rank(1, does=Activity.GONE, size=2)
     named = replace(waits, recording=replace(waits.recording, run='a"b\\c\n'))
-    found = samples(as_text([Seen(named), Seen(dead)], NOW_NS))
+    found = samples(as_text([named, dead], NOW_NS))
     assert found["farandole_oldest_operation_seconds", "0"] == 2.5 and found["farandole_waiting_ratio", "0"] == 0
     assert (found["farandole_up", "0"], found["farandole_up", "1"]) == (1, 0)
     assert ("farandole_step_seconds", "0") not in found

@@ -19,7 +19,6 @@ from farandole.observe.live.server import History, Server, page
 from farandole.observe.processes import Activity
 from farandole.observe.records import Link, Operation, Recording, State
 from farandole.observe.report import report
-from farandole.observe.tails import Seen
 
 SECOND = 1_000_000_000
 COLOURS = {"data": (13, 148, 136), "waits": (233, 162, 59)}
@@ -37,7 +36,7 @@ class Job:
         self.model, self.history = Model(0), History()
 
     def publish(self, seconds: float) -> None:
-        seen = [Seen(Rank(self._recording(rank, seconds), Activity.SLEEPING), 50_000_000) for rank in range(self.ranks)]
+        seen = [Rank(self._recording(rank, seconds), Activity.SLEEPING, 50_000_000) for rank in range(self.ranks)]
         self.history.publish(json.dumps(self.model.frame(seen, int(seconds * SECOND))).encode())
 
     def _recording(self, rank: int, seconds: float) -> Recording:

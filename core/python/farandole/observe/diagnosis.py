@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from farandole.observe.processes import Activity
+from farandole.observe.processes import Activity, Look
 from farandole.observe.records import Operation, Recording, State
 
 WAITS_FROM_S = 1.0  # a wait that is shorter is no news
@@ -34,10 +34,12 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Rank:
-    """A rank that has a recorder on this host."""
+    """A rank that has a recorder on this host, and its process at the latest look at that."""
 
     recording: Recording
     activity: Activity = Activity.UNKNOWN
+    memory_bytes: int = 0
+    look: Look | None = None
 
     @property
     def number(self) -> int:

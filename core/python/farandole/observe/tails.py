@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from farandole.observe import jobs, processes, recorders
@@ -22,15 +22,6 @@ _LOOK_EVERY_S = 1.0  # at what processes do
 _FOLDERS_EVERY_S = 1.0
 
 IsOfJob = Callable[[Recording], bool]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A rank at one look, and its process at the latest look at that: the memory that it holds, and its times."""
-
-    rank: Rank
-    memory_bytes: int = 0
-    look: processes.Look | None = None
 
 
 class Tail:
@@ -77,7 +68,7 @@ class Tails:
         self._activities: dict[int, Activity] = {}
         self._listed_s = self._looked_s = float("-inf")
 
-    def look(self) -> list[Seen]:
+    def look(self) -> list[Rank]:
         """The ranks as they are now, by rank; none while no rank has a recorder."""
         now_s = time.monotonic()
         if now_s - self._listed_s >= _FOLDERS_EVERY_S:
@@ -92,11 +83,7 @@ class Tails:
             self._looked_s = now_s
             self._look_at(recordings)
         return [
-            Seen(
-                Rank(each, self._activities.get(each.pid, Activity.UNKNOWN)),
-                memory_of(each.pid),
-                self._looks.get(each.pid),
-            )
+            Rank(each, self._activities.get(each.pid, Activity.UNKNOWN), memory_of(each.pid), self._looks.get(each.pid))
             for each in recordings
         ]
 

@@ -21,7 +21,7 @@ from farandole.observe.slow_links import Links, SlowLinks
 from farandole.observe.snapshot import Snapshot
 from farandole.observe.step_times import Meter, StepTimes
 from farandole.observe.stragglers import Stragglers, Straggling
-from farandole.observe.tails import Seen, Tails, pause_s
+from farandole.observe.tails import Tails, pause_s
 
 EVERY_S = 0.5
 _WANTED = Wanted(most=512)  # operations of a rank, for a sentence about its end
@@ -54,22 +54,18 @@ class HostWatch:
         if now < self._due_s:
             return None
         began_s = time.thread_time()
-        seen = [
-            replace(each, rank=replace(each.rank, recording=each.rank.recording.numbered(self._members)))
-            for each in self._tails.look()
-        ]
-        step_times = {each.rank.number: self._step_times(each) for each in seen if each.rank.is_there}
+        seen = [replace(each, recording=each.recording.numbered(self._members)) for each in self._tails.look()]
+        step_times = {each.number: self._step_times(each) for each in seen if each.is_there}
         self._due_s = now + pause_s(time.thread_time() - began_s, _SHARE, EVERY_S, _MOST_S)
         if not seen:
             return None
-        recordings = [each.rank.recording for each in seen if each.rank.is_there]
+        recordings = [each.recording for each in seen if each.is_there]
         links = {(each.rank, link.peer): link for each in recordings for link in each.links if link.sent_bytes}
-        are_stuck = all(_is_stuck(each.rank, now) for each in seen)
-        stuck = tuple(each.rank for each in seen) if are_stuck else ()
-        return Snapshot(step_times, links, stuck, self._warn_after_s, seen[0].rank.recording.epoch)
+        stuck = tuple(seen) if all(_is_stuck(each, now) for each in seen) else ()
+        return Snapshot(step_times, links, stuck, self._warn_after_s, seen[0].recording.epoch)
 
-    def _step_times(self, seen: Seen) -> StepTimes:
-        recording, look = seen.rank.recording, seen.look
+    def _step_times(self, rank: Rank) -> StepTimes:
+        recording, look = rank.recording, rank.look
         meter = self._meters.setdefault((recording.rank, recording.pid), Meter())
         meter.feed(recording.operations, recording.epoch)
         return meter.times(look.run_ns, look.queued_ns, look.at_ns) if look and look.run_ns else meter.times()

@@ -23,10 +23,11 @@ from farandole.launch.messages import shown
 from farandole.launch.shared_options import print_error
 from farandole.launch.spec import Metrics, SpecError
 from farandole.observe import jobs, processes
+from farandole.observe.diagnosis import Rank
 from farandole.observe.live.metrics import CONTENT_TYPE, as_text
 from farandole.observe.live.model import Model
 from farandole.observe.live.server import ADDRESS, Content, History, Server, page
-from farandole.observe.tails import Seen, Tails, descends, pause_s
+from farandole.observe.tails import Tails, descends, pause_s
 
 _EVERY_S = 0.5
 _UNREAD_EVERY_S = 2.0  # while nobody looks at the page
@@ -117,7 +118,7 @@ class Live:
         elif port == 0:
             say(f"metrics: http://{wanted.metrics_address}:{server.port}/metrics (for the key of --metrics-key-file).")
 
-    def run(self, is_over: Callable[[list[Seen]], bool], ends: Sequence[int] = ()) -> None:
+    def run(self, is_over: Callable[[list[Rank]], bool], ends: Sequence[int] = ()) -> None:
         """Publish frames until the job is over, or one of these descriptors ends."""
         for server in self._servers:
             threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
@@ -138,7 +139,7 @@ class Live:
             server.shutdown()
             server.server_close()
 
-    def _publish(self, seen: list[Seen], now_ns: int) -> None:
+    def _publish(self, seen: list[Rank], now_ns: int) -> None:
         if self._serves_metrics:
             self._metrics = as_text(seen, now_ns)
         if seen:
@@ -151,9 +152,9 @@ def watch(base: Mapping[str, str], named: str, wanted: Wanted, say: Say) -> None
     job = jobs.choose(jobs.find(base), named)
     latest = [*job.recordings]
 
-    def is_over(seen: list[Seen]) -> bool:
+    def is_over(seen: list[Rank]) -> bool:
         """No file does not mean the end: between two epochs of an elastic job there is none, nor for one rank alone."""
-        latest[:] = [each.rank.recording for each in seen] or latest
+        latest[:] = [each.recording for each in seen] or latest
         return not any(map(processes.is_alive, latest))
 
     Live(Tails(base, lambda recording: recording.run == job.run), wanted, say).run(is_over)

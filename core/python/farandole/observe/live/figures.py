@@ -17,9 +17,10 @@ from collections.abc import Mapping, Sequence
 
 from farandole.launch import environment
 from farandole.observe import jobs
+from farandole.observe.diagnosis import Rank
 from farandole.observe.live.metrics import arrivals_of_ranks, numbers
 from farandole.observe.records import Recording
-from farandole.observe.tails import Seen, Tails
+from farandole.observe.tails import Tails
 
 _FIRST_S, _EVERY_S = 1.0, 5.0  # the second is the window of the figures
 _NICE = 10
@@ -30,15 +31,14 @@ _SCALARS = {  # for TensorBoard -> as metrics have it
 }
 
 
-def figures(seen: Sequence[Seen], pid: int, now_ns: int) -> dict[str, float]:
+def figures(ranks: Sequence[Rank], pid: int, now_ns: int) -> dict[str, float]:
     """The figures of the rank with this pid, among those of its job on this host; none for one that is not there.
 
     The rank that all others wait for is known where all ranks are on this host.
     """
-    own = [each for each in seen if each.rank.recording.pid == pid]
+    own = [each for each in ranks if each.recording.pid == pid]
     if not own:
         return {}
-    ranks = [each.rank for each in seen]
     arrivals = arrivals_of_ranks(ranks, now_ns)
     of_rank = numbers(own[0], arrivals, now_ns)
     found = {scalar: of_rank[name] or 0.0 for scalar, name in _SCALARS.items()}

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from farandole.observe.diagnosis import Rank
 from farandole.observe.records import Link
-from farandole.observe.tails import Seen
 from farandole.observe.waits import WINDOW_NS, Arrivals, arrivals_of, measure
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -45,15 +44,15 @@ def arrivals_of_ranks(ranks: Sequence[Rank], now_ns: int) -> Arrivals:
     return arrivals_of(used, size, now_ns - WINDOW_NS, now_ns)
 
 
-def as_text(seen: Sequence[Seen], now_ns: int) -> str:
-    """All metrics. `seen`: the ranks of this host; none before the first has begun."""
-    arrivals = arrivals_of_ranks([each.rank for each in seen], now_ns)
-    values = [(each, numbers(each, arrivals, now_ns)) for each in sorted(seen, key=lambda each: each.rank.number)]
+def as_text(ranks: Sequence[Rank], now_ns: int) -> str:
+    """All metrics. `ranks`: those of this host; none before the first has begun."""
+    arrivals = arrivals_of_ranks(ranks, now_ns)
+    values = [(each, numbers(each, arrivals, now_ns)) for each in sorted(ranks, key=lambda each: each.number)]
     samples = [(_labels(each), found) for each, found in values]
     of_links = [
         (f'{_labels(each)},peer="{link.peer}"', _values_of_link(link))
         for each, _ in values
-        for link in each.rank.recording.links[:_MOST_LINKS]
+        for link in each.recording.links[:_MOST_LINKS]
     ]
     return "\n".join([*_families(_FAMILIES, samples), *_families(_OF_LINKS, of_links), "# EOF", ""])
 
@@ -69,8 +68,8 @@ def _families(
                 yield f"{name}{'_total' if kind == 'counter' else ''}{{{labels}}} {value}"
 
 
-def _labels(seen: Seen) -> str:
-    return f'job="{_escaped(seen.rank.recording.run)}",rank="{seen.rank.number}"'
+def _labels(rank: Rank) -> str:
+    return f'job="{_escaped(rank.recording.run)}",rank="{rank.number}"'
 
 
 def _values_of_link(link: Link) -> dict[str, _Value]:
@@ -83,9 +82,9 @@ def _values_of_link(link: Link) -> dict[str, _Value]:
     }
 
 
-def numbers(seen: Seen, arrivals: Arrivals, now_ns: int) -> dict[str, _Value]:
+def numbers(rank: Rank, arrivals: Arrivals, now_ns: int) -> dict[str, _Value]:
     """The numbers of a rank, which the page and TensorBoard show, too."""
-    rank, recording = seen.rank, seen.rank.recording
+    recording = rank.recording
     measured = measure(recording.operations, now_ns, arrivals)
     pending = rank.pending if rank.is_there else []
     oldest = min((each.submitted_ns for each in pending), default=now_ns)
@@ -99,7 +98,7 @@ def numbers(seen: Seen, arrivals: Arrivals, now_ns: int) -> dict[str, _Value]:
         "waiting_ratio": round(measured.waiting, 6),
         "waited_for_ratio": round(arrivals.kept_share(rank.number), 6),
         "step_seconds": None if measured.step_ns is None else measured.step_ns / 1e9,
-        "resident_memory_bytes": seen.memory_bytes,
+        "resident_memory_bytes": rank.memory_bytes,
         "up": int(rank.is_there),
     }
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from farandole.observe.diagnosis import Diagnosis, Kind, Rank, diagnose
 from farandole.observe.live.metrics import arrivals_of_ranks, numbers
 from farandole.observe.records import Operation
-from farandole.observe.tails import Seen
 from farandole.observe.waits import Arrivals
 
 MOST_OPERATIONS = 2000  # in a frame, of all ranks
@@ -61,27 +60,27 @@ class Model:
         self._start_ns, self._most = start_ns, most
         self._former: dict[tuple[int, int, int], _Former] = {}  # by process
 
-    def frame(self, seen: Sequence[Seen], now_ns: int) -> Frame:
-        """A frame of all that has happened since the frame before. `seen`: the ranks of this host, at least one.
+    def frame(self, ranks: Sequence[Rank], now_ns: int) -> Frame:
+        """A frame of all that has happened since the frame before. `ranks`: those of this host, at least one.
 
         Times are microseconds since the start. page/page.js reads the rows of operations and links in this order.
         """
         names, rows, operations, links, left_out = _Names(), [], [], [], 0
-        arrivals = arrivals_of_ranks([each.rank for each in seen], now_ns)
-        found = verdict([each.rank for each in seen], arrivals, now_ns)
-        for each in sorted(seen, key=lambda each: each.rank.number):
+        arrivals = arrivals_of_ranks(ranks, now_ns)
+        found = verdict(ranks, arrivals, now_ns)
+        for each in sorted(ranks, key=lambda each: each.number):
             links += [
-                (link.sent_bytes, each.rank.number, link.peer, link.round_trip_us, link.retransmits)
-                for link in each.rank.recording.links
+                (link.sent_bytes, each.number, link.peer, link.round_trip_us, link.retransmits)
+                for link in each.recording.links
             ]
-            shown, omitted = self._since(each.rank, max(1, self._most // len(seen)))
+            shown, omitted = self._since(each, max(1, self._most // len(ranks)))
             left_out += omitted
-            operations += [self._operation(each.rank.number, operation, arrivals, names) for operation in shown]
+            operations += [self._operation(each.number, operation, arrivals, names) for operation in shown]
             rows.append(self._row(each, now_ns, arrivals))
         return {
             "t": self._us(now_ns),
-            "job": seen[0].rank.recording.run,
-            "size": max(each.rank.recording.size for each in seen),
+            "job": ranks[0].recording.run,
+            "size": max(each.recording.size for each in ranks),
             "kind": found.kind.value,
             "sentence": found.sentence,
             "culprits": found.culprits[:_MOST_NAMED],
@@ -112,8 +111,7 @@ class Model:
         count = ended - former.ended if known else len(new)
         return shown, max(0, count - len(shown))
 
-    def _row(self, seen: Seen, now_ns: int, arrivals: Arrivals) -> dict[str, object]:
-        rank = seen.rank
+    def _row(self, rank: Rank, now_ns: int, arrivals: Arrivals) -> dict[str, object]:
         oldest = rank.pending[0] if rank.pending and rank.is_there else None
         return {
             "rank": rank.number,
@@ -122,7 +120,7 @@ class Model:
             "activity": rank.activity.name.lower(),
             "in": "" if oldest is None else _shortened(oldest.title + oldest.place),
             "since": 0 if oldest is None else self._us(oldest.submitted_ns),
-            **numbers(seen, arrivals, now_ns),
+            **numbers(rank, arrivals, now_ns),
         }
 
     def _operation(self, rank: int, operation: Operation, arrivals: Arrivals, names: _Names) -> list[object]:
