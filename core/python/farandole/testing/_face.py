@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, TypeVar
@@ -86,6 +87,24 @@ class Face:
         assert not wrong, (
             f"{why}: {len(wrong)} of {len(values)} elements differ, first (index, is, should be) {wrong[0]}"
         )
+
+    def reduces(self, call: Callable[..., Any], tensor: Any, columns: Sequence[Any], shape: Any, dtype: str) -> None:
+        """Fail unless `call` gives each reduction but Adasum of these columns, one for each element."""
+        truncate = int if "int" in dtype else float
+        rules: dict[str, Callable[[Any], Any]] = {
+            "Sum": sum,
+            "Average": lambda column: truncate(sum(column) / self.size),
+            "Min": min,
+            "Max": max,
+            "Product": math.prod,
+        }
+        for op, rule in rules.items():
+            result, wanted = call(tensor, op=getattr(self.module, op)), list(map(rule, columns))
+            if op == "Average" and truncate is float:  # a third is rounded
+                got = self.subject.values(result)
+                assert all(math.isclose(g, v, rel_tol=1e-2) for g, v in zip(got, wanted, strict=True)), (dtype, got)
+            else:
+                self.equal(result, wanted, shape, why=(dtype, op))
 
     def misused(self, call: Callable[[], object], *words: object) -> None:
         """Fail unless `call` raises the plugin's misuse error with all `words` in its message."""
