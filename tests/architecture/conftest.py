@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tree import ROOT, Source, sources
+from tree import ROOT, Plant, Source, sources
 
 sys.path.insert(0, str(ROOT / ".ci" / "site"))  # for test_site.py
-
-Plant = Callable[[dict[str, str]], list[Source]]
 
 
 @pytest.fixture

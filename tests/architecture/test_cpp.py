@@ -1,4 +1,3 @@
-from conftest import Plant
 from cpp_rules import (
     LAYERS,
     backend_name_violations,
@@ -11,7 +10,7 @@ from cpp_rules import (
     second_ends,
     stream_violations,
 )
-from tree import cpp_sources
+from tree import Plant, cpp_sources
 
 
 def test_layers_know_only_what_lies_below_them() -> None:

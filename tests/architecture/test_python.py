@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-from conftest import Plant
 from python_rules import (
     CORE,
     LAUNCH,
@@ -23,7 +22,7 @@ from python_rules import (
     private_name,
     python_environment_violations,
 )
-from tree import ROOT, Source, python_sources
+from tree import ROOT, Plant, Source, python_sources
 
 LISTED = {module_of(source.path): names for source in python_sources() if (names := declared_names(source)) is not None}
 

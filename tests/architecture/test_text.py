@@ -1,7 +1,6 @@
 from fnmatch import fnmatch
 from pathlib import Path
 
-from conftest import Plant
 from exceptions import LONG_FILES, LONG_FUNCTIONS
 from text_rules import (
     MAX_FILE_LINES,
@@ -15,7 +14,7 @@ from text_rules import (
     stale_names,
     wide_lines,
 )
-from tree import ROOT, cpp_sources, python_sources, sources, tracked_paths
+from tree import ROOT, Plant, cpp_sources, python_sources, sources, tracked_paths
 
 
 def test_files_are_short() -> None:

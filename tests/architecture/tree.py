@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,6 +18,9 @@ _NEVER_TRACKED = {".git", ".nox", "build", "_skbuild", "dist", "__pycache__"}
 class Source:
     path: str  # relative to the root, with /
     text: str
+
+
+Plant = Callable[[dict[str, str]], list[Source]]  # what the fixture `plant` is
 
 
 def tracked_paths(root: Path) -> list[str]:

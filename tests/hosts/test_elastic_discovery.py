@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import Job, await_nothing, processes
+from host_jobs import Job, await_nothing, processes
 from lab import Host, Lab
 
 LONG = bool(os.environ.get("FARANDOLE_LONG"))

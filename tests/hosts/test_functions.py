@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import LIMIT_S, await_nothing
+from host_jobs import LIMIT_S, await_nothing
 from lab import Host, Lab
 
 LONG = bool(os.environ.get("FARANDOLE_LONG"))

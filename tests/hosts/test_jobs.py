@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import PLACES, await_nothing, processes
+from host_jobs import PLACES, await_nothing, processes
 from lab import Host, Lab
 
 LONG = bool(os.environ.get("FARANDOLE_LONG"))

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import PLACES, Job, await_nothing
+from host_jobs import PLACES, Job, await_nothing
 from lab import Host, Lab
 
 LONG = bool(os.environ.get("FARANDOLE_LONG"))

@@ -1,7 +1,7 @@
 """Manifests fit the schemas of many versions of Kubernetes, and the models of operators. No cluster.
 
-The schemas are large, so the session `hosts` fetches them. tests/launch/test_k8s.py holds the fields to those that were
-validated here.
+The schemas are large, so they are fetched only if this file is named. tests/launch/test_k8s.py holds the fields to
+those that were validated here.
 """
 
 from __future__ import annotations

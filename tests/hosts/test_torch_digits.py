@@ -1,4 +1,4 @@
-"""PyTorch's digits on several hosts; the other plugins' have sessions of their own: `python3 noxfile.py -s hosts`."""
+"""PyTorch's digits on several hosts; run only if it is named: `python3 noxfile.py -s soak -- tests/hosts`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Plants the faults of faults.py, one by one, into a copy of the tree, and checks that the default run finds each.
+"""Plants planted_faults.py, one by one, into a copy of the tree, and checks that the default run finds each.
 
     python3 noxfile.py -s planter                  all that have no result yet
     python3 noxfile.py -s planter -- --anew        all
@@ -21,7 +21,7 @@ import sys
 import time
 from pathlib import Path
 
-from faults import FAULTS, Fault
+from planted_faults import FAULTS, Fault
 
 ROOT = Path(__file__).parents[2]
 PLACE = ROOT / ".nox" / "planted"

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from faults import FAULTS
 from plant import finder
+from planted_faults import FAULTS
 
 ROOT = Path(__file__).parents[2]
 

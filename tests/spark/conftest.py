@@ -11,14 +11,8 @@ from typing import Any
 
 import psutil
 import pytest
+from spark_settings import CLUSTER, SETTINGS
 
-CLUSTER = "local-cluster[2,1,1024]"
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-}
 _END_SECONDS = 10.0
 _MARK = "MARK_OF_SPARK_TESTS"  # in the environment of all that these tests start
 

@@ -12,7 +12,7 @@ from typing import Any
 import farandole
 import farandole_spark
 import pytest
-from conftest import CLUSTER, SETTINGS
+from spark_settings import CLUSTER, SETTINGS
 from test_classic import TOLD_SECONDS, AtLine, about, executors, fail, linger
 from test_elastic import lose_one
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import farandole_spark
 import pytest
-from conftest import SETTINGS
 from parameters import digest
+from spark_settings import SETTINGS
 
 pytestmark = pytest.mark.timeout(400)
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,8 +1,8 @@
 """Pytest plugin: a test that is skipped is a test that proves nothing.
 
 Under CI=true, a skip that no line of allowed_skips.txt, in this folder, matches fails the run. A line is a pattern over
-the test's id (`tests/launch/test_cli.py::test_name*`), then its reason after `#`. Use with PYTHONPATH=tests/support, as
-noxfile.py does: `pytest -p skips ...`. noxfile.py reads the same list for the C++ tests.
+the test's id (`tests/launch/test_cli.py::test_name*`), then its reason after `#`. The conftest.py at the root loads it.
+noxfile.py reads the same list for the C++ tests.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-import steps
+import together_steps
 from farandole.testing import spawn, world
 from pair import FRAMEWORKS, RANKS
 
@@ -20,31 +20,31 @@ def test_two_frameworks_are_here():
 
 @both_orders
 def test_one_joins_and_the_other_leaves(order):
-    assert world(RANKS).run(steps.live_twice, *order, timeout=120) == [[True] * 10] * RANKS
+    assert world(RANKS).run(together_steps.live_twice, *order, timeout=120) == [[True] * 10] * RANKS
 
 
 @both_orders
 def test_a_process_set_of_one_is_usable_in_the_other(order):
-    assert all(map(all, world(RANKS).run(steps.share_a_set, *order, timeout=120)))
+    assert all(map(all, world(RANKS).run(together_steps.share_a_set, *order, timeout=120)))
 
 
 @both_orders
 def test_operations_of_both_are_in_flight_at_once(order):
-    assert world(RANKS).run(steps.interleave, *order, timeout=120) == [True] * RANKS
+    assert world(RANKS).run(together_steps.interleave, *order, timeout=120) == [True] * RANKS
 
 
 def test_ranks_of_one_job_may_use_different_frameworks():
-    assert world(RANKS).run(steps.be_one_job, *FRAMEWORKS) == [[3.0, 15.0]] * RANKS
+    assert world(RANKS).run(together_steps.be_one_job, *FRAMEWORKS) == [[3.0, 15.0]] * RANKS
 
 
 @both_orders
 def test_calls_without_a_name_are_paired_by_the_order_over_both(order):
-    assert world(RANKS).run(steps.take_turns, *order) == [True] * RANKS
+    assert world(RANKS).run(together_steps.take_turns, *order) == [True] * RANKS
 
 
 @both_orders
 def test_a_name_is_in_flight_once_whatever_the_framework(order):
-    text, *_ = world(RANKS).run(steps.take_one_name, *order)
+    text, *_ = world(RANKS).run(together_steps.take_one_name, *order)
     assert "'loss'" in text, text
     assert "in flight" in text, text
 
