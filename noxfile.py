@@ -16,7 +16,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -30,8 +30,8 @@ if __name__ == "__main__":
     start()
 
 import nox
-from dev.cpp import build_target, build_tests, run_ctest, run_sanitized, suites_of
-from dev.debian import find_chromium, find_gtest, find_java, find_lab_programs, find_slurm, gloo_variables
+from dev.cpp import build_target, build_tests, run_ctest, suites_of
+from dev.debian import NEEDED_PROGRAMS, find_gtest, find_programs, gloo_variables
 from dev.environments import (
     Environment,
     Framework,
@@ -46,16 +46,16 @@ from dev.environments import (
 )
 from dev.jobs import Job, run_jobs, step
 from dev.leftovers import own_folder
-from dev.pins import DOCS, LINTERS, MPI, MXNET, MXNET_PYTHON, PYTHONS, TENSORFLOW_PYTHONS, TORCH_PYTHONS, TYPES
-from dev.release import NATIVE, Release
+from dev.pins import DOCS, LINTERS, MPI, TYPES
+from dev.release import Release
 from dev.release_check import check
-from dev.suites import INTEGRATIONS, LONG, NEWEST, OLDEST, PAGE, PROGRAMS, RAY, SPARK, SUITES, Runs, chosen, runs_of
+from dev.suites import LONG, NEWEST, OLDEST, Run, chosen, runs_of
 
 nox.options.sessions = ["tests"]
 nox.options.default_venv_backend = "none"  # sessions share environments, see Environment
 logging.getLogger("nox").addFilter(lambda record: "uv binary" not in record.getMessage())  # we do not look for one
 
-WHEEL, GLOO, LAB = "The core's wheel", "The library for Gloo", "The programs for several hosts"  # jobs that others need
+WHEEL, GLOO = "The core's wheel", "The library for Gloo"  # jobs that others need
 OF_VERSIONS = [f"plugins/tensorflow/tests/test_{name}.py" for name in ("conformance", "graphs", "keras", "keras_saved")]
 
 
@@ -65,15 +65,15 @@ OF_VERSIONS = [f"plugins/tensorflow/tests/test_{name}.py" for name in ("conforma
 @nox.session
 def tests(session: nox.Session) -> None:
     """Everything that must hold, side by side: form, C++, Python, packaging."""
-    runs = runs_of() | {"What depends on TensorFlow's version": ((OLDEST,), OF_VERSIONS)}
+    runs = [*runs_of(), Run("What depends on TensorFlow's version", (OLDEST,), OF_VERSIONS)]
     run_jobs(session, form_jobs(session) | cpp_jobs(session) | python_jobs(session, runs))
 
 
 @nox.session
 def quick(session: nox.Session) -> None:
     """Before every commit: form, the pure tests, and one conformance per framework."""
-    places = [ROOT / "core/tests/python/test_numpy_conformance.py", *ROOT.glob("plugins/*/tests/test_conformance.py")]
-    files = ["tests/architecture", *(str(path.relative_to(ROOT)) for path in places)]
+    files = ["tests/architecture", "core/tests/python/test_numpy_conformance.py"]
+    files += [str(path.relative_to(ROOT)) for path in ROOT.glob("plugins/*/tests/test_conformance.py")]
     pure = cpp_jobs(session, suites_of("common", "reduce", "algorithms", "controller"))  # no process, thread or socket
     run_jobs(session, form_jobs(session) | pure | python_jobs(session, runs_of(files)))
 
@@ -86,7 +86,7 @@ def python(session: nox.Session) -> None:
 
 def python_jobs(
     session: nox.Session,
-    runs: Runs,
+    runs: Sequence[Run],
     options: Sequence[str] = (),
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Job]:
@@ -101,22 +101,24 @@ def python_jobs(
         env = made[called]
         if env is None:
             return
-        # Several run side by side: threads of OpenMP that spin while they wait would take the cores from the others.
-        more = {"PYTHONPATH": str(ROOT / "tests" / "support"), "OMP_NUM_THREADS": "1", **found}
-        more |= {"FARANDOLE_WHEELS": env.noted("farandole")} if "packaging" in " ".join(arguments) else {}
+        more = {"FARANDOLE_WHEELS": env.noted("farandole")} if "packaging" in " ".join(arguments) else {}
         with own_folder() as temporary:
-            command = ["python", "-m", "pytest", "-p", "skips", *arguments, *options]
-            env.run(*command, variables={**more, **temporary, **variables})
+            command = ["python", "-m", "pytest", *arguments, *options]
+            env.run(*command, variables={**more, **found, **temporary, **variables})
 
     jobs = {WHEEL: Job(lambda: build_wheel(build_environment(session), "core"))}
-    for what, (environments, arguments) in runs.items():
-        carried = any(each.startswith(("tests/collectives/backends", "plugins/")) for each in arguments)
-        jobs |= {GLOO: Job(lambda: found.update(gloo_variables(session)))} if carried else {}
-        typed = any(each.startswith(("core/tests", "plugins/")) for each in arguments)
-        jobs |= {"Linters": Job(partial(linters, session))} if typed else {}
-        hosts = any(each.startswith("tests/hosts") for each in arguments)
-        jobs |= {LAB: Job(partial(find_lab_programs, session))} if hosts else {}
-        needed = [GLOO] * carried + ["Linters"] * typed + [LAB] * hosts
+    for what, environments, arguments in runs:
+        needed = []
+        if any(each.startswith(("tests/collectives/backends", "plugins/")) for each in arguments):  # carried by Gloo
+            jobs[GLOO] = Job(lambda: found.update(gloo_variables(session)))
+            needed.append(GLOO)
+        if any(each.startswith(("core/tests", "plugins/")) for each in arguments):  # types of users
+            jobs["Linters"] = Job(partial(linters, session))
+            needed.append("Linters")
+        for tests, programs in NEEDED_PROGRAMS.items():
+            if any(each.startswith(tests) for each in arguments):
+                jobs[f"Programs for {tests}"] = Job(partial(find_programs, session, tests, programs))
+                needed.append(f"Programs for {tests}")
         for beside in environments:
             env = f"Environment: {beside.called}"
             lenders = beside.lenders if isinstance(beside, Together) else ()
@@ -129,42 +131,27 @@ def python_jobs(
     return jobs
 
 
-@nox.session(name="tensorflow")
-@nox.parametrize("version", list(TENSORFLOW_PYTHONS))
-def tensorflow_version(session: nox.Session, version: str) -> None:
-    """Tests of the plugin for TensorFlow with one version of it. Arguments after -- go to pytest instead."""
-    run_beside(session, tensorflow(version), [path for path, environments in SUITES.items() if NEWEST in environments])
+@nox.session
+def version(session: nox.Session) -> None:
+    """Another version: -- torch 2.3, tensorflow 2.13, mxnet 3.10 or core 3.13 (a Python); then pytest's arguments.
 
-
-@nox.session(name="mxnet")
-@nox.parametrize("python", [each for each in PYTHONS if int(each[2:]) <= MXNET_PYTHON])
-@nox.parametrize("version", [MXNET[0].partition("==")[2]])
-def mxnet_version(session: nox.Session, version: str, python: str) -> None:
-    """Tests of the plugin for MXNet with one version of it and one Python. Arguments after -- go to pytest instead."""
-    run_beside(session, mxnet(version, python), ["plugins/mxnet/tests", "tests/packaging/test_mxnet_wheel.py"])
-
-
-@nox.session(name="torch")
-@nox.parametrize("version", list(TORCH_PYTHONS))
-def torch_version(session: nox.Session, version: str) -> None:
-    """Tests of the plugin for PyTorch with an older version of it. Arguments after -- go to pytest instead.
-
-    Installs 5 to 7 GB, of which 2.5 to 3 GB are fetched: the builds with CUDA. With FARANDOLE_TORCH_INDEX, see
+    PyTorch's builds with CUDA are 5 to 7 GB, of which 2.5 to 3 GB are fetched. With FARANDOLE_TORCH_INDEX, see
     docs/contributing.md, those for CPUs: about 1 GB, of which 200 MB are fetched.
     """
-    folders = ["plugins/torch/tests", "tests/collectives/meaning/test_torch_oracle.py", "tests/collectives/parity"]
-    run_beside(session, pytorch(version), folders)
-
-
-def run_beside(session: nox.Session, framework: Framework, folders: list[str]) -> None:
-    run_jobs(session, python_jobs(session, {path: ((framework,), [path]) for path in session.posargs or folders}))
-
-
-@nox.session(name="core")
-@nox.parametrize("version", PYTHONS)
-def python_version(session: nox.Session, version: str) -> None:
-    """Tests of the core with one version of Python, from PATH or ~/.pyenv, which builds the wheel."""
-    run_beside(session, without_framework(version), ["core/tests/python", "tests/collectives/meaning/test_oracle.py"])
+    makers: dict[str, Callable[[str], Framework]] = {"torch": pytorch, "tensorflow": tensorflow}
+    makers |= {"mxnet": mxnet, "core": without_framework}
+    if len(session.posargs) < 2 or session.posargs[0] not in makers:
+        session.error(f"after -- comes one of {', '.join(makers)}, and a version, see docs/contributing.md")
+    name, number, *arguments = session.posargs
+    folders = {
+        "torch": ["plugins/torch/tests", "tests/collectives/meaning/test_torch_oracle.py", "tests/collectives/parity"],
+        "tensorflow": [path for run in runs_of() if NEWEST in run.beside for path in run.arguments],
+        "mxnet": ["plugins/mxnet/tests", "tests/packaging/test_mxnet_wheel.py"],
+        "core": ["core/tests/python", "tests/collectives/meaning/test_oracle.py"],
+    }
+    beside = (makers[name](number),)
+    runs = [Run(" ".join(arguments), beside, arguments)] if arguments else []
+    run_jobs(session, python_jobs(session, runs or [Run(path, beside, [path]) for path in folders[name]]))
 
 
 @nox.session
@@ -176,24 +163,24 @@ def soak(session: nox.Session) -> None:
 @nox.session
 def soak_elastic(session: nox.Session) -> None:
     """An elastic job on lab hosts with a fault every 15 s, for 2 minutes. After --: seconds, --seed N, --only KIND."""
-    env = pytorch().needed(session)
-    find_lab_programs(session)
-    variables = {"PYTHONPATH": str(ROOT / "tests" / "support"), "OMP_NUM_THREADS": "1"}
-    env.run("python", "tests/soak/soak.py", *session.posargs, variables=variables)
+    run_soak(session, "tests/soak/soak.py")
 
 
 @nox.session
 def soak_diagnosis(session: nox.Session) -> None:
     """Inject 50 faults into small jobs; judge who is blamed, how soon. After --: how many, --seed N, --only KIND."""
-    env = pytorch().needed(session)
-    find_lab_programs(session)
-    homes = {"numpy": env.home, "torch": env.home, "asker": env.home}
+    homes = dict.fromkeys(("numpy", "torch", "asker"), pytorch().needed(session).home)
     for name, framework in (("tensorflow", NEWEST), ("mxnet", mxnet())):
         if (MADE / framework.home).exists():  # others run without it
             homes[name] = framework.needed(session).home
     options = [f"--records={MADE / 'diagnosis'}", *(f"--home={name}={home}" for name, home in homes.items())]
+    run_soak(session, "tests/diagnosis/soak_diagnosis.py", *options)
+
+
+def run_soak(session: nox.Session, program: str, *options: str) -> None:
+    find_programs(session, "tests/hosts", NEEDED_PROGRAMS["tests/hosts"])
     variables = {"PYTHONPATH": str(ROOT / "tests" / "support"), "OMP_NUM_THREADS": "1"}
-    env.run("python", "tests/diagnosis/soak_diagnosis.py", *options, *session.posargs, variables=variables)
+    pytorch().needed(session).run("python", program, *options, *session.posargs, variables=variables)
 
 
 @nox.session
@@ -207,59 +194,16 @@ def carried(session: nox.Session) -> None:
     """Every call of MPI; every plugin's conformance, carried by Gloo and each MPI. Arguments after -- choose."""
     build = build_target(session, "mpi_ranks", ["-DFARANDOLE_TESTS=ON", *find_gtest(session)])
     variables = {"FARANDOLE_LONG": "1", "FARANDOLE_MPI_RANKS": str(build / "mpi_ranks")}
-    files = [
-        "tests/collectives/backends",
-        *(str(path.relative_to(ROOT)) for path in ROOT.glob("plugins/*/tests/test_carried.py")),
-    ]
-    run_jobs(session, python_jobs(session, chosen(session.posargs, files), variables=variables), most=1)
-
-
-@nox.session
-def programs(session: nox.Session) -> None:
-    """Published programs for Horovod, unmodified, on two ranks by horovodrun; fetches about 300 MB."""
-    run_jobs(session, python_jobs(session, chosen(session.posargs, [*PROGRAMS])), most=1)
-
-
-@nox.session
-def integrations(session: nox.Session) -> None:
-    """Scripts of Lightning, accelerate and Hugging Face's Trainer on two ranks. Arguments after -- choose."""
-    run_jobs(session, python_jobs(session, chosen(session.posargs, [*INTEGRATIONS])), most=1)
-
-
-@nox.session
-def page(session: nox.Session) -> None:
-    """The live page in headless Chromium. Arguments after -- go to pytest."""
-    find_chromium()
-    run_jobs(session, python_jobs(session, chosen(session.posargs, [*PAGE])), most=1)
-
-
-@nox.session
-def ray(session: nox.Session) -> None:
-    """Ranks on a Ray of two nodes, on a host of a lab. Arguments after -- choose."""
-    find_lab_programs(session)
-    run_jobs(session, python_jobs(session, chosen(session.posargs, [*RAY])), most=1)
-
-
-@nox.session
-def spark(session: nox.Session) -> None:
-    """Jobs in a small Spark: PySpark 4, classic and Connect, and 3.5; fetches about 1 GB. Arguments after -- choose."""
-    find_java(session)
-    run_jobs(session, python_jobs(session, chosen(session.posargs, [*SPARK])), most=1)
-
-
-@nox.session
-def hosts(session: nox.Session) -> None:
-    """Jobs on the hosts of a lab: every plugin and launcher, Slurm, pods, 200 kills. Arguments after -- choose."""
-    find_slurm()
-    runs = chosen(session.posargs, ["tests/hosts"])
-    run_jobs(session, python_jobs(session, runs, variables={"FARANDOLE_LONG": "1"}), most=1)
+    files = [str(path.relative_to(ROOT)) for path in ROOT.glob("plugins/*/tests/test_carried.py")]
+    runs = chosen(session.posargs, ["tests/collectives/backends", *files])
+    run_jobs(session, python_jobs(session, runs, variables=variables), most=1)
 
 
 def cpp_jobs(session: nox.Session, select: Sequence[str] = ()) -> dict[str, Job]:
     found: dict[str, str] = {}
 
     def run() -> None:
-        run_ctest(session, core_build(build_environment(session)), select, found)
+        run_ctest(session, core_build(build_environment(session)), select, variables=found)
 
     return {
         WHEEL: Job(lambda: build_wheel(build_environment(session), "core")),
@@ -272,7 +216,7 @@ def cpp_jobs(session: nox.Session, select: Sequence[str] = ()) -> dict[str, Job]
 @nox.session
 def cpp(session: nox.Session) -> None:
     """C++ tests. Arguments after -- go to ctest."""
-    run_ctest(session, build_tests(session), (), gloo_variables(session))
+    run_ctest(session, build_tests(session), session.posargs, variables=gloo_variables(session))
 
 
 @nox.session
@@ -281,26 +225,22 @@ def simulation(session: nox.Session) -> None:
     os.environ.setdefault("FARANDOLE_SEEDS", "100000")
     negotiation = "SimulationTest|SeveralRanks|OneGroup|ProcessSets|Join|Death|Leave|SlowReader|Planted"
     build = build_tests(session, ["-DFARANDOLE_TEST_SECONDS=3600"], MADE / "build" / "simulation")
-    run_ctest(session, build, ("-R", f"RendezvousSimulation|Liveness|{negotiation}"), {})
+    run_ctest(session, build, session.posargs or ("-R", f"RendezvousSimulation|Liveness|{negotiation}"))
 
 
 @nox.session
-def cpp_address(session: nox.Session) -> None:
-    """C++ tests under the address sanitizer."""
-    run_sanitized(session, "address")
-
-
-@nox.session
-def cpp_undefined(session: nox.Session) -> None:
-    """C++ tests under the undefined-behaviour sanitizer."""
-    run_sanitized(session, "undefined;float-cast-overflow")
-
-
-@nox.session
-def cpp_thread(session: nox.Session) -> None:
-    """C++ tests under the thread sanitizer."""
-    # Older ones find no room for their shadow where the kernel randomises more bits of an address.
-    run_sanitized(session, "thread", "setarch", platform.machine(), "--addr-no-randomize")
+def sanitize(session: nox.Session) -> None:
+    """C++ tests under a sanitizer: -- address, undefined or thread; then arguments of ctest."""
+    kinds = {"address": "address", "undefined": "undefined;float-cast-overflow", "thread": "thread"}
+    kind, *arguments = session.posargs or [""]
+    if kind not in kinds:
+        session.error(f"after -- comes one of {', '.join(kinds)}")
+    options = [f"-DFARANDOLE_SANITIZE={kinds[kind]}", "-DFARANDOLE_TEST_SECONDS=600"]
+    build = build_tests(session, options, MADE / "build" / f"sanitize-{kind}")
+    # An older sanitizer of threads has no room for its shadow where the kernel randomises more bits of an address.
+    wrapper = ["setarch", platform.machine(), "--addr-no-randomize"] if kind == "thread" else []
+    without_gloo = ["-E", "^Gloo[.](AnySequence|WorkThat)"]  # which is not ours to sanitize
+    run_ctest(session, build, arguments or without_gloo, wrapper)
 
 
 @nox.session
@@ -312,7 +252,8 @@ def cpp_aarch64(session: nox.Session) -> None:
     cross = ["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64"]
     cross += [f"-DCMAKE_C_COMPILER={target}-gcc", f"-DCMAKE_CXX_COMPILER={target}-g++"]
     cross += [f"-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/{target}"]
-    run_ctest(session, build_tests(session, cross, MADE / "build" / session.name), suites_of("common", "reduce"), {})
+    build = build_tests(session, cross, MADE / "build" / session.name)
+    run_ctest(session, build, session.posargs or suites_of("common", "reduce"))
 
 
 # ---- Form ------------------------------------------------------------------------------------------------------------
@@ -379,97 +320,70 @@ def demo(session: nox.Session) -> None:
     print(f"==> Your own script: {farandole} run -np 2 train.py", flush=True)
 
 
-def measure(session: nox.Session, env: Environment, program: str, *libraries: str) -> None:
-    """Run a benchmark of the core: it is told where its compiled programs lie, and MPI libraries."""
-    options = [f"--programs={build_target(session, 'benchmarks', ['-DFARANDOLE_BENCHMARKS=ON'])}"]
-    for name in libraries:
-        peer = Environment(session, name)
-        peer.require(name, [MPI[name]], "20 MB, Intel's 300")
-        options.append(f"--{name}={peer.home}")
-    with step("Measuring", "1 to 6 minutes"):
-        env.run("python", f"core/benchmarks/{program}", *options, *session.posargs)
+# On its own; on two ranks; of the core, where its compiled programs are named, and MPI libraries with them.
+BENCHMARKS = {
+    "gate": "core/benchmarks/gate.py",
+    "elastic": "core/benchmarks/elastic.py",
+    "observed": "plugins/torch/benchmarks/observed.py",
+}
+BENCHMARKS_OF_RANKS = {
+    "torch": (pytorch(), "plugins/torch/benchmarks/run.py"),
+    "carrier": (pytorch(), "plugins/torch/benchmarks/carrier.py"),
+    "mxnet": (mxnet(), "plugins/mxnet/benchmarks/run.py"),
+}
+BENCHMARKS_BESIDE: dict[str, tuple[str, tuple[str, ...]]] = {
+    "allreduce": ("core/benchmarks/run.py", ("openmpi", "mpich", "impi")),
+    "backends": ("core/benchmarks/backends.py", ("openmpi", "mpich", "impi")),
+    "hosts": ("core/benchmarks/between_hosts.py", ()),
+}
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure allreduce beside its peers and what the machine allows. Arguments after -- go to the benchmark."""
-    measure(session, pytorch().needed(session), "run.py", "openmpi", "mpich", "impi")
+    """Measure: -- allreduce, hosts, backends, gate, elastic, torch, carrier, observed, mxnet or tensorflow; then more.
+
+    What comes after the name goes to the benchmark. docs/benchmarks/README.md has the commands.
+    """
+    name, *arguments = session.posargs or [""]
+    if name == "tensorflow":
+        bench_tensorflow(session, arguments[0] if arguments else str(MADE / "tensorflow.md"))
+    elif name in BENCHMARKS_OF_RANKS:
+        bench_ranks(session, *BENCHMARKS_OF_RANKS[name], 2, *arguments)
+    elif name in BENCHMARKS:
+        with step("Measuring", "ten minutes or more"):
+            pytorch().needed(session).run("python", BENCHMARKS[name], *arguments)
+    elif name in BENCHMARKS_BESIDE:
+        program, libraries = BENCHMARKS_BESIDE[name]
+        options = [f"--programs={build_target(session, 'benchmarks', ['-DFARANDOLE_BENCHMARKS=ON'])}"]
+        for library in libraries:
+            peer = Environment(session, library)
+            peer.require(library, [MPI[library]], "20 MB, Intel's 300")
+            options.append(f"--{library}={peer.home}")
+        with step("Measuring", "1 to 6 minutes"):
+            pytorch().needed(session).run("python", program, *options, *arguments)
+    else:
+        session.error(
+            f"after -- comes one of {', '.join((*BENCHMARKS_BESIDE, *BENCHMARKS, *BENCHMARKS_OF_RANKS))}, tensorflow"
+        )
 
 
-@nox.session
-def bench_hosts(session: nox.Session) -> None:
-    """Measure allreduce between hosts beside gloo and raw sockets. Arguments after -- go to the benchmark."""
-    measure(session, pytorch().needed(session), "between_hosts.py")
-
-
-@nox.session
-def bench_gate(session: nox.Session) -> None:
-    """Compare this checkout's speed with that of a frozen build. Arguments after -- go to the benchmark."""
-    pytorch().needed(session).run("python", "core/benchmarks/gate.py", *session.posargs)
-
-
-@nox.session
-def bench_elastic(session: nox.Session) -> None:
-    """Measure how soon the others go on when a rank is killed. Arguments after -- go to the benchmark."""
-    with step("Killing ranks", "ten seconds each"):
-        pytorch().needed(session).run("python", "core/benchmarks/elastic.py", *session.posargs)
-
-
-@nox.session
-def bench_backends(session: nox.Session) -> None:
-    """Measure an allreduce that a library carries, beside the library called directly. Arguments after -- go there."""
-    measure(session, build_environment(session), "backends.py", "openmpi", "mpich", "impi")
-
-
-def measure_plugin(session: nox.Session, beside: Framework, ranks: int, program: str, *options: str) -> None:
-    command = ["run", "-np", str(ranks), "--no-prefix", "python", f"plugins/{beside.plugin}/benchmarks/{program}"]
+def bench_ranks(session: nox.Session, beside: Framework, program: str, ranks: int, *options: str) -> None:
     # malloc would return gradients to the system after some steps: docs/design/training-steps.md has what that costs.
     keeping = {"MALLOC_MMAP_THRESHOLD_": "17179869184", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
+    command = ["run", "-np", str(ranks), "--no-prefix", "python", program, *options]
     with step(f"Measuring {beside.called}, {ranks} ranks", "a few minutes"):
-        beside.needed(session).run("farandole", *command, *options, variables=keeping)
+        beside.needed(session).run("farandole", *command, variables=keeping)
 
 
-@nox.session
-def bench_mxnet(session: nox.Session) -> None:
-    """Measure allreduce in MXNet's engine, and training steps beside bare ones. Arguments after -- go there."""
-    measure_plugin(session, mxnet(), 2, "run.py", *session.posargs)
-
-
-@nox.session
-def bench_torch(session: nox.Session) -> None:
-    """Measure steps of a transformer beside bare ones and DistributedDataParallel's. Arguments after -- go there."""
-    measure_plugin(session, pytorch(), 2, "run.py", *session.posargs)
-
-
-@nox.session
-def bench_carrier(session: nox.Session) -> None:
-    """Measure small sums of torch.distributed over Farandole, and over gloo. Arguments after -- go there."""
-    measure_plugin(session, pytorch(), 2, "carrier.py", *session.posargs)
-
-
-@nox.session
-def bench_observed(session: nox.Session) -> None:
-    """Measure what it costs a training job to be recorded, watched and shown. Arguments after -- go there."""
-    with step("Measuring", "ten minutes"):
-        pytorch().needed(session).run("python", "plugins/torch/benchmarks/observed.py", *session.posargs)
-
-
-@nox.session
-def bench_tensorflow(session: nox.Session) -> None:
-    """Measure nodes of TensorFlow's graphs and steps of model.fit, oldest and newest. After --: the report's file."""
-    report = session.posargs[0] if session.posargs else str(MADE / "tensorflow.md")
+def bench_tensorflow(session: nox.Session, report: str) -> None:
+    """Nodes of graphs, and steps of model.fit, with the oldest and the newest version."""
     Path(report).unlink(missing_ok=True)
     more = ["--append-to", report]
-    jobs: dict[str, Job] = {}
     for beside in (OLDEST, NEWEST):
         for ranks in (1, 2):
-            run = partial(measure_plugin, session, beside, ranks, "run.py", *more)
-            first = tuple(jobs)[:1]  # which writes the heading
-            jobs[f"Nodes, {beside.called}, {ranks} ranks"] = Job(run, first)
+            bench_ranks(session, beside, "plugins/tensorflow/benchmarks/run.py", ranks, *more)
         strategy = ["--strategy"] if beside == OLDEST else []  # which fails under Keras 3
-        fit = partial(measure_plugin, session, beside, 2, "fit.py", *more, *strategy)
-        jobs[f"model.fit, {beside.called}"] = Job(fit, first)
-    run_jobs(session, jobs, most=1)
+        bench_ranks(session, beside, "plugins/tensorflow/benchmarks/fit.py", 2, *more, *strategy)
 
 
 @nox.session
@@ -486,9 +400,8 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def build_wheels(session: nox.Session) -> None:
-    """Put wheels and sdists for the package index into dist/. Arguments after --: machines, x86_64 and aarch64."""
-    release = Release(session, MADE / "release", ROOT / "dist", session.posargs or (NATIVE,))
-    for path in release.build():
+    """Put wheels and sdists into dist/, about 5 minutes a Python. After --: Pythons, plugins (3.12 torch); else all."""
+    for path in Release(session, MADE / "release", ROOT / "dist", session.posargs).build():
         print(f"==> dist/{path.name}", flush=True)
     print("==> Into an environment of yours: pip install --find-links dist 'farandole[torch]'", flush=True)
 
@@ -496,4 +409,4 @@ def build_wheels(session: nox.Session) -> None:
 @nox.session
 def release_check(session: nox.Session) -> None:
     """Build the release twice, compare; examine, install and use each wheel. After --: as for build_wheels."""
-    check(session, session.posargs or (NATIVE,))
+    check(session, session.posargs)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
+from types import MappingProxyType
 from xml.etree import ElementTree
 
 import nox
 
-from dev import MADE, ROOT
+from dev import ROOT
 from dev.debian import find_gtest
 from dev.environments import STRICT, build_environment, core_build
 from dev.jobs import step
@@ -46,24 +47,21 @@ def build_tests(session: nox.Session, options: Sequence[str] = (), build: Path |
 
 
 def run_ctest(
-    session: nox.Session, build: Path, select: Sequence[str], variables: dict[str, str], wrapper: Sequence[str] = ()
+    session: nox.Session,
+    build: Path,
+    select: Sequence[str],
+    wrapper: Sequence[str] = (),
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Run the C++ tests in this folder: those that `select`, or arguments after --, names to ctest (-R some_test)."""
+    """Run the C++ tests in this folder that `select` names to ctest (-R some_test)."""
     results = build / "results.xml"
-    ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error", *(session.posargs or select)]
+    ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error", *select]
     common = "halt_on_error=1:allocator_may_return_null=1"  # a test asks for more memory than there is
-    variables |= {"ASAN_OPTIONS": common, "UBSAN_OPTIONS": f"{common}:print_stacktrace=1", "TSAN_OPTIONS": common}
+    options = {"ASAN_OPTIONS": common, "UBSAN_OPTIONS": f"{common}:print_stacktrace=1", "TSAN_OPTIONS": common}
     with own_folder() as temporary:
         parallel = ["--parallel", str((os.cpu_count() or 1) + 2), "--output-junit", str(results)]  # some only wait
-        build_environment(session).run(*wrapper, *ctest, *parallel, variables=temporary | variables)
+        build_environment(session).run(*wrapper, *ctest, *parallel, variables={**temporary, **options, **variables})
         fail_on_skips(session, results)
-
-
-def run_sanitized(session: nox.Session, sanitizers: str, *wrapper: str) -> None:
-    options = [f"-DFARANDOLE_SANITIZE={sanitizers}", "-DFARANDOLE_TEST_SECONDS=600"]
-    without_gloo = ("-E", "^Gloo[.](AnySequence|WorkThat)")  # which is not ours to sanitize
-    build = build_tests(session, options, MADE / "build" / session.name)
-    run_ctest(session, build, without_gloo, {}, wrapper)
 
 
 def suites_of(*folders: str) -> Sequence[str]:

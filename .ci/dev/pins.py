@@ -35,7 +35,6 @@ MANIFESTS = tuple(group("manifests"))  # schemas, for tests of Kubernetes
 DOCS = [*group("docs"), next(each for each in LINTERS if each.startswith("ruff"))]  # of the site of docs/
 KERAS = "keras>=3"  # on PyTorch
 ML_DTYPES = "ml_dtypes>=0.5"  # TensorFlow asks for another
-GLOO_SOURCE = ("trixie", "0.0~git20231202.5354032-3")  # a release of Debian, and its source package
 INTEGRATIONS = tuple(group("integrations"))  # beside PyTorch's environment
 RAY = tuple(group("ray"))  # likewise
 SPARK, SPARK_3_5 = tuple(group("spark")), tuple(group("spark-3-5"))  # the newest, and the oldest that we work with

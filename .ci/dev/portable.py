@@ -12,6 +12,7 @@ libstdc++ that frameworks use, which the plugins rely on.
 
 from __future__ import annotations
 
+import platform
 import re
 import subprocess
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ STUBBED = ("libc.so.6", "libm.so.6", "libstdc++.so.6")
 # Before glibc 2.34 these were libraries of their own, and a program must name them to have them loaded.
 FORMER = {"libdl.so.2": "dl", "librt.so.1": "shm_|mq_|aio_|timer_|lio_", "libpthread.so.0": ""}  # which functions
 _SYMBOL = re.compile(r" (\d+) (FUNC|IFUNC|OBJECT)\s+(?:GLOBAL|WEAK|UNIQUE)\s+DEFAULT\s+\d+ ([^@\s]+)@@?(\S+)")
+_KNOWN = re.compile(r"_?Py|_ITM_|__gmon_start__|__cxa_finalize|__tls_get_addr")  # of Python, or weak in every library
 
 
 @dataclass(frozen=True, order=True)
@@ -74,6 +76,13 @@ def old_symbols(listing: str) -> Iterator[Symbol]:
             yield Symbol(name, version, size, kind == "OBJECT", moved)
 
 
+def unversioned_symbols(listing: str) -> list[str]:
+    """The undefined symbols without a version in a listing of readelf, but those of Python and of the linker."""
+    fields = [line.split() for line in listing.splitlines()]
+    names = [each[7] for each in fields if len(each) > 7 and each[6] == "UND"]
+    return [name for name in names if "@" not in name and not _KNOWN.match(name)]
+
+
 def library_of(symbol: Symbol, soname: str) -> str:
     """The library that has this symbol in glibc 2.28."""
     if soname != "libc.so.6" or not symbol.has_moved:
@@ -91,78 +100,55 @@ def assembler_of(symbols: list[Symbol]) -> str:
     return "\n".join([*lines, '.section .note.GNU-stack,"",%progbits', ""])
 
 
-class Portable:
-    """The stubs for one compiler, and the file that tells CMake to use them."""
+def make_toolchain(folder: Path) -> Path:
+    """Write the stubs for this machine's compiler, and the file that tells CMake to use them; returns that file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    symbols = [
+        (library_of(symbol, soname), symbol)
+        for soname in STUBBED
+        for symbol in old_symbols(_output_of("readelf", "--dyn-syms", "--wide", _found(soname)))
+    ]
+    for soname in (*STUBBED, *FORMER):
+        _stub(folder / soname, [symbol for library, symbol in symbols if library == soname])
+    _write_link_names(folder)
+    link = f"-L{folder} -Wl,--exclude-libs,ALL -Wl,--as-needed -Wl,--strip-debug -Wl,--build-id=sha1"
+    link += " -Wl,--allow-shlib-undefined"  # of this system's libgcc_s.so.1, which asks for its own glibc
+    lines = [f'set(CMAKE_CXX_FLAGS_INIT "-include {HERE / "old_libc.h"}")']
+    lines += [f'set(CMAKE_{kind}_LINKER_FLAGS_INIT "{link}")' for kind in ("MODULE", "SHARED", "EXE")]
+    toolchain = folder / "toolchain.cmake"
+    toolchain.write_text("\n".join([*lines, ""]))
+    return toolchain
 
-    def __init__(self, folder: Path, machine: str, native: bool) -> None:
-        self.folder = folder
-        self.machine = machine
-        self.prefix = "" if native else f"{machine}-linux-gnu-"
-        self.toolchain = folder / "toolchain.cmake"
 
-    def make(self) -> None:
-        """Write all of it, anew."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        symbols = [
-            (library_of(symbol, soname), symbol)
-            for soname in STUBBED
-            for symbol in old_symbols(self._output_of("readelf", "--dyn-syms", "--wide", self._found(soname)))
-        ]
-        for soname in dict.fromkeys(library for library, _ in symbols):
-            self._stub(soname, [symbol for library, symbol in symbols if library == soname])
-        self._link_names()
-        self.toolchain.write_text(self._settings())
+def _stub(library: Path, symbols: list[Symbol]) -> None:
+    source, script = Path(f"{library}.s"), Path(f"{library}.map")
+    source.write_text(assembler_of(symbols))
+    script.write_text("".join(f"{version.text} {{ }};\n" for version in sorted({each.version for each in symbols})))
+    link = ["-shared", "-nostdlib", f"-Wl,-soname,{library.name}", f"-Wl,--version-script,{script}"]
+    _output_of("gcc", *link, "-o", library, source)
 
-    def _stub(self, soname: str, symbols: list[Symbol]) -> None:
-        source, script = self.folder / f"{soname}.s", self.folder / f"{soname}.map"
-        source.write_text(assembler_of(symbols))
-        versions = sorted({symbol.version for symbol in symbols})
-        script.write_text("".join(f"{version.text} {{ }};\n" for version in versions))
-        link = ["-shared", "-nostdlib", f"-Wl,-soname,{soname}", f"-Wl,--version-script,{script}"]
-        self._run(f"{self.prefix}gcc", *link, "-o", self.folder / soname, source)
 
-    def _link_names(self) -> None:
-        """The names by which the linker looks for libraries: the stubs, then what replaces newer symbols."""
-        ours = self.folder / "old_libc.o"
-        self._run(f"{self.prefix}gcc", "-O2", "-fPIC", "-c", HERE / "old_libc.c", "-o", ours)
-        archive = self.folder / "libold.a"
-        archive.unlink(missing_ok=True)
-        self._run(f"{self.prefix}ar", "rcsD", archive, ours)
-        stub = {soname: self.folder / soname for soname in (*STUBBED, *FORMER)}
-        libc = " ".join(map(str, (stub["libc.so.6"], archive, self._found("libc_nonshared.a"))))
-        former = " ".join(str(stub[soname]) for soname in FORMER)
-        scripts = {"c": f"INPUT({libc} AS_NEEDED({former} {self._loader()}))", "m": f"INPUT({stub['libm.so.6']})"}
-        scripts["stdc++"] = f"INPUT({stub['libstdc++.so.6']} {self._found('libstdc++.a')})"
-        scripts |= {soname[3 : soname.index(".")]: f"INPUT({stub[soname]})" for soname in FORMER}
-        for name, script in scripts.items():
-            (self.folder / f"lib{name}.so").write_text(f"{script}\n")
+def _write_link_names(folder: Path) -> None:
+    """The names by which the linker looks for libraries: the stubs, then what replaces newer symbols."""
+    _output_of("gcc", "-O2", "-fPIC", "-c", HERE / "old_libc.c", "-o", folder / "old_libc.o")
+    loader = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}[platform.machine()]
+    _output_of("ar", "rcsD", folder / "libold.a", folder / "old_libc.o")
+    libc = f"{folder / 'libc.so.6'} {folder / 'libold.a'} {_found('libc_nonshared.a')}"
+    former = " ".join(str(folder / soname) for soname in FORMER)
+    scripts = {soname[3 : soname.index(".")]: str(folder / soname) for soname in ("libm.so.6", *FORMER)}
+    scripts["c"] = f"{libc} AS_NEEDED({former} {_found(loader)})"
+    scripts["stdc++"] = f"{folder / 'libstdc++.so.6'} {_found('libstdc++.a')}"
+    for name, inputs in scripts.items():
+        (folder / f"lib{name}.so").write_text(f"INPUT({inputs})\n")
 
-    def _settings(self) -> str:
-        compile_flags = f"-include {HERE / 'old_libc.h'}"
-        link_flags = f"-L{self.folder} -Wl,--exclude-libs,ALL -Wl,--as-needed -Wl,--strip-debug -Wl,--build-id=sha1"
-        link_flags += " -Wl,--allow-shlib-undefined"  # of this system's libgcc_s.so.1, which asks for its own glibc
-        lines = [f'set(CMAKE_CXX_FLAGS_INIT "{compile_flags}")']
-        lines += [f'set(CMAKE_{kind}_LINKER_FLAGS_INIT "{link_flags}")' for kind in ("MODULE", "SHARED", "EXE")]
-        if self.prefix:
-            lines += ["set(CMAKE_SYSTEM_NAME Linux)", f"set(CMAKE_SYSTEM_PROCESSOR {self.machine})"]
-            lines += [f"set(CMAKE_C_COMPILER {self.prefix}gcc)", f"set(CMAKE_CXX_COMPILER {self.prefix}g++)"]
-        return "\n".join([*lines, ""])
 
-    def _loader(self) -> str:
-        name = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}[self.machine]
-        return str(self._found(name))
+def _found(file: str) -> Path:
+    """Where the compiler finds this file of its system."""
+    path = Path(_output_of("g++", f"-print-file-name={file}").strip())
+    if not path.is_absolute():
+        raise FileNotFoundError(f"g++ has no {file}: install the C++ compiler and its static library")
+    return path.resolve()
 
-    def _found(self, file: str) -> Path:
-        """Where the compiler finds this file of its system."""
-        path = Path(self._output_of(f"{self.prefix}g++", f"-print-file-name={file}").strip())
-        if not path.is_absolute():
-            raise FileNotFoundError(f"{self.prefix}g++ has no {file}: install the C++ compiler and its static library")
-        return path.resolve()
 
-    @staticmethod
-    def _run(*command: str | Path) -> None:
-        subprocess.run(command, check=True)
-
-    @staticmethod
-    def _output_of(*command: str | Path) -> str:
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+def _output_of(*command: str | Path) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout

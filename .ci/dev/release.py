@@ -1,63 +1,70 @@
-"""Wheels and sdists for the package index: portable, reproducible, for several Pythons and machines.
+"""Wheels and sdists for the package index: portable, reproducible, for several Pythons.
 
     sources of a distribution (sources.py) -> sdist -> the same sources, unpacked -> wheels
 
-A wheel with compiled parts is linked against an interface of glibc 2.28 (portable.py) and says so in its name. The core
-is compiled once for a machine; of its wheels only the Python module differs. Everything that depends on the place or
-the time of a build has a fixed value, so that anyone can build the same bytes.
+A wheel with compiled parts is linked against an interface of glibc 2.28 (portable.py); auditwheel checks that and puts
+it into the name. Everything that depends on the place or the time of a build has a fixed value, so that anyone can
+build the same bytes.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
+import sys
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import nox
 
 from dev import MADE, pins
-from dev.debian import gloo_source
 from dev.environments import Environment, build_environment, interpreter_of
 from dev.jobs import step
-from dev.portable import GLIBC, Portable
+from dev.portable import GLIBC, make_toolchain
 from dev.sources import commit_time, stage
 
-DISTRIBUTIONS = ("core", "core/gloo", "plugins/torch", "plugins/tensorflow", "plugins/mxnet", "plugins/ray")
-HOROVOD = ("plugins/horovod", "plugins/horovod/distribution")
-ENGINES = ("plugins/spark",)
-NATIVE = platform.machine()
-MACHINES = ("x86_64", "aarch64")
+FOLDERS = ["core", "core/gloo", *(f"plugins/{name}" for name in ("torch", "tensorflow", "mxnet", "ray", "spark"))]
+FOLDERS += ["plugins/horovod", "plugins/horovod/distribution"]
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 @dataclass(frozen=True)
 class Release:
-    """A folder for what is built, and the machines that it is built for."""
+    """A folder for what is built, and what that is."""
 
     session: nox.Session
     home: Path  # of intermediate files
     target: Path  # of wheels and sdists
-    machines: Sequence[str] = (NATIVE,)
-    pythons: Sequence[str] = pins.PYTHONS
+    names: Sequence[str] = ()  # Pythons, by default the one that runs this, and plugins, by default all
 
     def build(self) -> list[Path]:
         """Build everything; returns the wheels, in the order of their names."""
-        shutil.rmtree(self.target, ignore_errors=True)
-        self.target.mkdir(parents=True)
-        for folder in (*DISTRIBUTIONS, *HOROVOD, *ENGINES):
-            sources = self._sdist(folder)
-            if not (sources / "CMakeLists.txt").exists():
-                self._wheel(folder, sources, self._tools())
+        pythons = [name for name in self.names if name in pins.PYTHONS]
+        plugins = [f"plugins/{name}" for name in self.names if name not in pythons]
+        if unknown := {*plugins}.difference(FOLDERS):
+            self.session.error(f"neither a plugin nor a Python that we build for: {', '.join(sorted(unknown))}")
+        for place in (self.home, self.target):
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(parents=True)
+        for folder in FOLDERS:
+            if plugins and folder not in ("core", *plugins):
                 continue
-            for machine in self.machines:
-                self._native_wheels(folder, sources, machine)
+            sources = self._sdist(folder)
+            if folder == "core/gloo" and not os.environ.get("FARANDOLE_GLOO_SOURCE"):
+                self.session.warn("no wheel of farandole-gloo: FARANDOLE_GLOO_SOURCE, Gloo's sources, is not set")
+                continue
+            for version in pythons if folder == "core" and pythons else [PYTHON]:
+                self._wheel(folder, sources, version)
         return sorted(self.target.glob("*.whl"))
 
-    def _tools(self) -> Environment:
-        env = build_environment(self.session)
+    def _tools(self, version: str = PYTHON) -> Environment:
+        other = [] if version == PYTHON else [f"build-python-{version}", interpreter_of(version)]
+        if other and not other[1]:
+            self.session.error(f"there is no Python {version} in PATH or ~/.pyenv/versions: install it")
+        env = build_environment(self.session, *other)
         env.require("release tools", pins.RELEASE_TOOLS, "about 20 MB")
         return env
 
@@ -67,86 +74,40 @@ class Release:
         with step(f"Making the sdist of {folder}", "some seconds"):
             staged, made, unpacked = (self.home / part / called for part in ("staged", "sdist", "sources"))
             stage(folder, staged)
-            shutil.rmtree(made, ignore_errors=True)
             self._build(self._tools(), "--sdist", staged, made)
             (archive,) = made.glob("*.tar.gz")
-            fresh = self.home / "fresh"
-            shutil.rmtree(fresh, ignore_errors=True)
             with tarfile.open(archive) as tar:
-                tar.extractall(fresh, filter="data")
-            (content,) = fresh.iterdir()
-            _replace(unpacked, content)
+                tar.extractall(unpacked, filter="data")
             shutil.copy(archive, self.target)
-        return unpacked
+        (sources,) = unpacked.iterdir()
+        return sources
 
-    def _native_wheels(self, folder: str, sources: Path, machine: str) -> None:
-        """Put the wheels of one distribution for one machine into the target."""
-        portable = Portable(MADE / "portable" / machine, machine, machine == NATIVE)
-        portable.make()
-        build = self.home / "build" / machine / folder.replace("/", "-")
-        defined: dict[str, object] = {}
-        places = {sources: "farandole", build.parent: "build"}
-        if folder == "core/gloo":
-            defined["FARANDOLE_GLOO_SOURCE"] = gloo = gloo_source(self.session)
-            places[gloo] = "gloo"
-        # Paths in the compiled code: equal ones wherever it is built.
-        flags = " ".join(f"-ffile-prefix-map={place}=/{name}" for place, name in places.items())
-        variables = {"CMAKE_TOOLCHAIN_FILE": str(portable.toolchain), "CXXFLAGS": flags}
-        if folder != "core":
-            self._wheel(folder, sources, self._tools(), machine, build, defined, variables)
-            return
-        defined["FARANDOLE_CORE_LIBRARY"] = self._core_library(sources, build, machine, variables)
-        for version in self.pythons:
-            interpreter = interpreter_of(version)
-            if not interpreter:
-                self.session.error(f"there is no Python {version} in PATH or ~/.pyenv/versions: install it")
-            env = build_environment(self.session, f"build-python-{version}", interpreter)
-            env.require("release tools", pins.RELEASE_TOOLS, "about 20 MB")
-            suffix = f".cpython-{version.replace('.', '')}-{machine}-linux-gnu.so"
-            # pybind11 takes the suffix of the Python that builds.
-            defined |= {"PYTHON_MODULE_EXTENSION": suffix, "PYTHON_MODULE_DEBUG_POSTFIX": "", "PYTHON_IS_DEBUG": "0"}
-            more = variables | {"SETUPTOOLS_EXT_SUFFIX": suffix}
-            called, place = f"{folder}, Python {version}", build.with_name(f"python-{version}")
-            self._wheel(called, sources, env, machine, place, defined, more)
-
-    def _core_library(self, sources: Path, build: Path, machine: str, variables: dict[str, str]) -> Path:
-        """Compile what the wheels of all Pythons have in common."""
-        with step(f"Compiling the core for {machine}", "2 to 4 minutes the first time"):
-            env = self._tools()
-            switches = ["-G", "Ninja", "-DFARANDOLE_BINDINGS=OFF", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
-            env.run("cmake", "-S", str(sources), "-B", str(build), *switches, silent=True, variables=variables)
-            env.run("cmake", "--build", str(build), "--target", "farandole_core", silent=True)
-        return build / "libfarandole_core.a"
-
-    def _wheel(
-        self,
-        called: str,
-        sources: Path,
-        env: Environment,
-        machine: str = "",
-        build: Path | None = None,
-        defined: Mapping[str, object] = MappingProxyType({}),
-        variables: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
+    def _wheel(self, folder: str, sources: Path, version: str) -> None:
         """Put the wheel of these sources into the target, with the name of its platform."""
-        with step(f"Building the wheel of {called}{f' for {machine}' * bool(machine)}", "compiles C++" * bool(machine)):
-            fresh = self.home / "wheel"
-            shutil.rmtree(fresh, ignore_errors=True)
-            options = [f"cmake.define.{name}={value}" for name, value in defined.items()]
-            options += [f"build-dir={build}"] if build else []
-            settings = [part for option in options for part in ("-C", option)]
-            host = {"_PYTHON_HOST_PLATFORM": f"linux-{machine}"} if machine else {}
-            self._build(env, "--wheel", sources, fresh, *settings, variables={**variables, **host})
+        compiled = (sources / "CMakeLists.txt").exists()
+        env, called = self._tools(version), f"{folder}, Python {version}" if folder == "core" else folder
+        fresh = self.home / "wheel" / called.replace("/", "-")
+        with step(
+            f"Building the wheel of {called}", "compiles C++, core: 2 to 5 minutes" if compiled else "some seconds"
+        ):
+            if not compiled:
+                self._build(env, "--wheel", sources, self.target)
+                return
+            build = self.home / "build" / fresh.name
+            options = ["-C", f"build-dir={build}"]
+            places = {sources: "farandole", build: "build"}  # in the compiled code: equal wherever it is built
+            if folder == "core/gloo":
+                gloo = Path(os.environ["FARANDOLE_GLOO_SOURCE"]).resolve()
+                options += ["-C", f"cmake.define.FARANDOLE_GLOO_SOURCE={gloo}"]
+                places[gloo] = "gloo"
+            flags = " ".join(f"-ffile-prefix-map={place}=/{name}" for place, name in places.items())
+            toolchain = make_toolchain(MADE / "portable")
+            variables = {"CMAKE_TOOLCHAIN_FILE": str(toolchain), "CXXFLAGS": flags}
+            self._build(env, "--wheel", sources, fresh, *options, variables=variables)
             (wheel,) = fresh.glob("*.whl")
-            if machine:
-                tag = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{machine}"
-                env.run(
-                    *("python", "-m", "wheel", "tags", "--remove", f"--platform-tag={tag}", str(wheel)),
-                    silent=True,
-                    variables={"SOURCE_DATE_EPOCH": commit_time()},
-                )
-                (wheel,) = fresh.glob("*.whl")
-            shutil.copy(wheel, self.target)
+            tag = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{platform.machine()}"
+            repair = ["auditwheel", "repair", "--plat", tag, "--only-plat", "--wheel-dir", str(self.target), str(wheel)]
+            env.run(*repair, silent=True, variables={"SOURCE_DATE_EPOCH": commit_time()})
 
     def _build(
         self,
@@ -161,14 +122,3 @@ class Release:
         fixed = {"SOURCE_DATE_EPOCH": commit_time(), "PYTHONHASHSEED": "0"}
         command = ["python", "-m", "build", what, "--no-isolation", "--outdir", str(target), *options, str(sources)]
         env.run(*command, silent=True, variables={**fixed, **(variables or {})})
-
-
-def _replace(target: Path, content: Path) -> None:
-    """Make `target` hold the files of `content`. Files that stay keep their times, so that they need no compilation."""
-    wanted = {path.relative_to(content) for path in content.rglob("*") if path.is_file()}
-    for old in [path for path in target.rglob("*") if path.is_file() and path.relative_to(target) not in wanted]:
-        old.unlink()
-    for name in wanted:
-        if not (target / name).is_file() or (target / name).read_bytes() != (content / name).read_bytes():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(content / name, target / name)

@@ -1,4 +1,4 @@
-"""The site of docs/ lists every page, and its reference has every public name; `noxfile.py -s docs` builds it."""
+"""The reference has every public name, and the site shows what a forge shows; `noxfile.py -s docs` builds it."""
 
 import importlib
 import inspect
@@ -6,7 +6,6 @@ import re
 
 import farandole
 import pytest
-import yaml
 from reference import names_of, page_text, public_modules
 from tree import ROOT, Source, sources
 
@@ -34,25 +33,11 @@ def test_the_reference_has_the_modules_that_users_import() -> None:
     assert not [module for module in MODULES if re.search(r"\._|template|^horovod", module)]
 
 
-def navigation() -> list[str]:
-    class Loader(yaml.SafeLoader):
-        """Reads mkdocs.yml, whose tags name objects of Python."""
-
-    Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
-    settings = yaml.load((ROOT / ".ci" / "site" / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
-
-    def paths(entry: object) -> list[str]:
-        if isinstance(entry, str):
-            return [entry]
-        return [path for each in (entry.values() if isinstance(entry, dict) else entry) for path in paths(each)]
-
-    return paths(settings["nav"])
-
-
-def test_the_navigation_lists_every_page_once() -> None:
-    pages = {each.path.removeprefix("docs/") for each in sources(ROOT, "docs/*.md")} - {"README.md"}  # contents.md
-    pages |= {"index.md", "contents.md", "reference/cli.md"}  # hooks.py adds the other pages of the reference
-    assert sorted(navigation()) == sorted(pages)
+def test_the_table_of_the_guide_lists_every_page_of_it() -> None:
+    """Of which the site makes the navigation."""
+    table = (ROOT / "docs" / "guide" / "README.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    pages = {each.path.removeprefix("docs/guide/") for each in sources(ROOT, "docs/guide/*.md")} - {"README.md"}
+    assert {*re.findall(r"\]\(([\w-]+\.md)", table)} == pages
 
 
 # ---- Markdown that a forge and the site read alike -------------------------------------------------------------------

@@ -12,13 +12,13 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from dev import suites
 
-runs = suites.chosen(sys.argv[2:]) if sys.argv[2:] else suites.runs_of()
-print(json.dumps({what: [[each.called for each in beside], arguments] for what, (beside, arguments) in runs.items()}))
+runs = suites.chosen(sys.argv[2:])
+print(json.dumps([[run.what, [each.called for each in run.beside], run.arguments] for run in runs]))
 """
 
 
-def runs(*arguments: str) -> dict:
-    """The runs for these arguments of pytest: what each is called -> names of environments, its arguments."""
+def runs(*arguments: str) -> list[tuple[str, list[str], list[str]]]:
+    """The runs for these arguments of pytest: what each is called, names of environments, its arguments."""
     assert PYTHON.exists(), "start these tests with noxfile.py, which makes .nox/bootstrap"
     command = [str(PYTHON), "-c", PROGRAM, str(ROOT / ".ci"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -26,17 +26,27 @@ def runs(*arguments: str) -> dict:
     return json.loads(done.stdout)
 
 
-def test_each_file_of_tests_belongs_to_one_suite() -> None:
-    suites = runs()
+def test_each_file_of_tests_is_run_once() -> None:
     files = [path for path in tracked_paths(ROOT) if path.rpartition("/")[2].startswith("test_") and path[-3:] == ".py"]
-    own_session = ("tests/gpus/", "tests/integrations/", "tests/page/", "tests/programs/", "tests/spark/")
-    own_session += ("plugins/ray/tests/test_cluster.py",)
+    only_named = ("tests/gpus/", "tests/integrations/", "tests/page/", "tests/programs/", "tests/spark/")
+    only_named += ("plugins/ray/tests/test_cluster.py",)
     named = ("kubernetes", "launchers", "mpi", "mxnet", "slurm", "tensorflow", "torch")
-    own_session += tuple(f"tests/hosts/test_{name}_" for name in named)
-    files = [path for path in files if not path.startswith(own_session)]
-    of = {path: [suite for suite in suites if f"{path}/".startswith(f"{suite}/")] for path in files}
-    assert {path: found for path, found in of.items() if len(found) != 1} == {}
-    assert {suite for found in of.values() for suite in found} == {*suites}, "a suite without tests"
+    only_named += tuple(f"tests/hosts/test_{name}_" for name in named)
+    asked = [argument for _, _, arguments in runs() for argument in arguments]
+    times = {file: sum(f"{file}/".startswith(f"{each}/") for each in asked) for file in files}
+    assert {file for file, count in times.items() if count != 1} == {
+        file for file in files if file.startswith(only_named)
+    }
+    assert all(times[file] == 0 for file in files if file.startswith(only_named))
+
+
+def test_a_test_runs_beside_the_framework_in_its_path() -> None:
+    beside = {argument: environments for _, environments, arguments in runs() for argument in arguments}
+    assert beside["plugins/horovod/tests/test_mxnet.py"] == beside["plugins/mxnet/tests"] == ["MXNet"]
+    assert (
+        beside["tests/packaging/test_tensorflow_wheel.py"] == beside["plugins/tensorflow/tests"] == ["TensorFlow 2.21"]
+    )
+    assert beside["tests/launch"] == beside["plugins/horovod/tests/test_torch.py"] == ["PyTorch"]
 
 
 @pytest.mark.parametrize(
@@ -63,5 +73,5 @@ def test_each_file_of_tests_belongs_to_one_suite() -> None:
 )
 def test_tests_that_are_named_run_beside_their_frameworks(arguments: list[str], expected: dict) -> None:
     found = runs(*arguments)
-    assert {what: beside for what, (beside, _) in found.items()} == expected
-    assert all(what == " ".join(given) for what, (_, given) in found.items())
+    assert {what: beside for what, beside, _ in found} == expected
+    assert all(what == " ".join(given) for what, _, given in found)

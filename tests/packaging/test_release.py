@@ -18,7 +18,6 @@ else:
     import tomli as tomllib
 
 from dev import pins, portable, sources  # noqa: E402
-from dev.examine import suffix_fits, symbol_faults  # noqa: E402
 
 FOLDERS = ["core", "core/gloo", "plugins/horovod", "plugins/horovod/distribution", "plugins/mxnet"]
 FOLDERS += ["plugins/ray", "plugins/spark", "plugins/tensorflow", "plugins/torch"]
@@ -106,30 +105,12 @@ def test_of_each_symbol_the_newest_version_that_is_old_enough_is_bound() -> None
     assert found["stdout"].is_data and not found["memcpy"].is_data
 
 
-def test_symbols_that_an_older_system_lacks_are_found() -> None:
+def test_symbols_without_a_version_are_found() -> None:
     listing = """
      1: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND dlsym@GLIBC_2.34 (2)
      2: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND read@GLIBC_2.2.5 (3)
      3: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND PyList_New
      4: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND fstat
-     5: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND _ZSt4new@GLIBCXX_3.4.30 (4)
      6: 0000000000001000     9 FUNC    GLOBAL DEFAULT   12 ours
 """
-    assert symbol_faults(listing) == [
-        "needs dlsym of GLIBC_2.34",
-        "needs fstat of no version",
-        "needs _ZSt4new of GLIBCXX_3.4.30",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("library", "fits"),
-    [
-        ("farandole/_core.cpython-311-aarch64-linux-gnu.so", True),
-        ("farandole/_core.cpython-311-x86_64-linux-gnu.so", False),
-        ("farandole/_core.cpython-310-aarch64-linux-gnu.so", False),
-        ("farandole_gloo/libfarandole_gloo.so", True),
-    ],
-)
-def test_a_module_that_its_python_would_not_find_is_seen(library: str, fits: bool) -> None:
-    assert suffix_fits(library, Path("farandole-0.1.0-cp311-cp311-manylinux_2_28_aarch64.whl")) is fits
+    assert portable.unversioned_symbols(listing) == ["fstat"]

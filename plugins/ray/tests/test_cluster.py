@@ -1,6 +1,6 @@
 """Programs on a Ray of two nodes, on a host of a lab: Ray wants an address that is not the loopback's.
 
-`programs/` has them; each fails by itself. They run in the session `ray`, as Ray takes 210 MB.
+`programs/` has them; each fails by itself. They run only if this file is named, as Ray takes 210 MB.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from lab import Lab, lab_fixture  # noqa: F401  (a fixture)
 from parameters import digest
 
-pytest.importorskip("ray", reason="Ray is installed by the session `ray`")
+pytest.importorskip("ray", reason="`python3 noxfile.py -s python -- plugins/ray/tests/test_cluster.py` installs Ray")
 pytestmark = pytest.mark.timeout(400)
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples"

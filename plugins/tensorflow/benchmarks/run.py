@@ -1,6 +1,6 @@
 """The cost of an allreduce as a graph node, beside the same number of `tf.numpy_function`s that do next to nothing.
 
-    python3 noxfile.py -s bench_tensorflow -- docs/benchmarks/tensorflow.md
+    python3 noxfile.py -s bench -- tensorflow docs/benchmarks/tensorflow.md
 
 or, with Farandole and TensorFlow installed: `farandole run -np 2 python plugins/tensorflow/benchmarks/run.py`. Ends
 with 1 where the target is missed.
@@ -95,7 +95,7 @@ def heading(args: argparse.Namespace) -> list[str]:
     return [
         "# TensorFlow",
         "",
-        "Written by `python3 noxfile.py -s bench_tensorflow -- docs/benchmarks/tensorflow.md`;",
+        "Written by `python3 noxfile.py -s bench -- tensorflow docs/benchmarks/tensorflow.md`;",
         "[run.py](../../plugins/tensorflow/benchmarks/run.py) says what is measured.",
         "",
         f"One machine: {os.cpu_count()} cores of {processor()}.",
