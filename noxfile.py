@@ -184,12 +184,6 @@ def run_soak(session: nox.Session, program: str, *options: str) -> None:
 
 
 @nox.session
-def planter(session: nox.Session) -> None:
-    """Plant one-line faults, one after the other: the default run must find each. Arguments after -- choose."""
-    build_environment(session).run("python", "tests/planted/plant.py", *session.posargs)
-
-
-@nox.session
 def carried(session: nox.Session) -> None:
     """Every call of MPI; every plugin's conformance, carried by Gloo and each MPI. Arguments after -- choose."""
     build = build_target(session, "mpi_ranks", ["-DFARANDOLE_TESTS=ON", *find_gtest(session)])
@@ -320,21 +314,16 @@ def demo(session: nox.Session) -> None:
     print(f"==> Your own script: {farandole} run -np 2 train.py", flush=True)
 
 
-# On its own; on two ranks; of the core, where its compiled programs are named, and MPI libraries with them.
 BENCHMARKS = {
+    "allreduce": "core/benchmarks/run.py",
+    "backends": "core/benchmarks/backends.py",
+    "hosts": "core/benchmarks/between_hosts.py",
     "gate": "core/benchmarks/gate.py",
     "elastic": "core/benchmarks/elastic.py",
     "observed": "plugins/torch/benchmarks/observed.py",
-}
-BENCHMARKS_OF_RANKS = {
-    "torch": (pytorch(), "plugins/torch/benchmarks/run.py"),
-    "carrier": (pytorch(), "plugins/torch/benchmarks/carrier.py"),
-    "mxnet": (mxnet(), "plugins/mxnet/benchmarks/run.py"),
-}
-BENCHMARKS_BESIDE: dict[str, tuple[str, tuple[str, ...]]] = {
-    "allreduce": ("core/benchmarks/run.py", ("openmpi", "mpich", "impi")),
-    "backends": ("core/benchmarks/backends.py", ("openmpi", "mpich", "impi")),
-    "hosts": ("core/benchmarks/between_hosts.py", ()),
+    "torch": "plugins/torch/benchmarks/run.py",
+    "carrier": "plugins/torch/benchmarks/carrier.py",
+    "mxnet": "plugins/mxnet/benchmarks/run.py",
 }
 
 
@@ -347,24 +336,21 @@ def bench(session: nox.Session) -> None:
     name, *arguments = session.posargs or [""]
     if name == "tensorflow":
         bench_tensorflow(session, arguments[0] if arguments else str(MADE / "tensorflow.md"))
-    elif name in BENCHMARKS_OF_RANKS:
-        bench_ranks(session, *BENCHMARKS_OF_RANKS[name], 2, *arguments)
-    elif name in BENCHMARKS:
-        with step("Measuring", "ten minutes or more"):
-            pytorch().needed(session).run("python", BENCHMARKS[name], *arguments)
-    elif name in BENCHMARKS_BESIDE:
-        program, libraries = BENCHMARKS_BESIDE[name]
-        options = [f"--programs={build_target(session, 'benchmarks', ['-DFARANDOLE_BENCHMARKS=ON'])}"]
-        for library in libraries:
-            peer = Environment(session, library)
-            peer.require(library, [MPI[library]], "20 MB, Intel's 300")
-            options.append(f"--{library}={peer.home}")
-        with step("Measuring", "1 to 6 minutes"):
-            pytorch().needed(session).run("python", program, *options, *arguments)
-    else:
-        session.error(
-            f"after -- comes one of {', '.join((*BENCHMARKS_BESIDE, *BENCHMARKS, *BENCHMARKS_OF_RANKS))}, tensorflow"
-        )
+        return
+    if name not in BENCHMARKS:
+        session.error(f"after -- comes one of {', '.join(BENCHMARKS)}, tensorflow")
+    if name in ("torch", "carrier", "mxnet"):
+        bench_ranks(session, mxnet() if name == "mxnet" else pytorch(), BENCHMARKS[name], 2, *arguments)
+        return
+    options = []
+    if name in ("allreduce", "backends", "hosts"):
+        options.append(f"--programs={build_target(session, 'benchmarks', ['-DFARANDOLE_BENCHMARKS=ON'])}")
+    for library, package in MPI.items() if name in ("allreduce", "backends") else ():
+        peer = Environment(session, library)
+        peer.require(library, [package], "20 MB, Intel's 300")
+        options.append(f"--{library}={peer.home}")
+    with step("Measuring", "1 to 10 minutes"):
+        pytorch().needed(session).run("python", BENCHMARKS[name], *options, *arguments)
 
 
 def bench_ranks(session: nox.Session, beside: Framework, program: str, ranks: int, *options: str) -> None:

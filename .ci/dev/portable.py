@@ -29,50 +29,38 @@ _SYMBOL = re.compile(r" (\d+) (FUNC|IFUNC|OBJECT)\s+(?:GLOBAL|WEAK|UNIQUE)\s+DEF
 _KNOWN = re.compile(r"_?Py|_ITM_|__gmon_start__|__cxa_finalize|__tls_get_addr")  # of Python, or weak in every library
 
 
-@dataclass(frozen=True, order=True)
-class Version:
-    """A version of a symbol, such as GLIBC_2.14."""
-
-    numbers: tuple[int, ...]
-    family: str
-
-    @property
-    def text(self) -> str:
-        return f"{self.family}_{'.'.join(map(str, self.numbers))}"
-
-    @property
-    def is_old(self) -> bool:
-        return self.family in NEWEST and self.numbers <= NEWEST[self.family]
-
-
 @dataclass(frozen=True)
 class Symbol:
     """A symbol of a library, with the version that the linker shall bind."""
 
     name: str
-    version: Version
+    version: str  # such as GLIBC_2.14
     size_bytes: int
     is_data: bool
     has_moved: bool  # into libc.so.6 with glibc 2.34
 
 
-def version_of(text: str) -> Version | None:
-    found = re.fullmatch(r"([A-Z]+)_(\d+(?:\.\d+)*)", text)
-    return Version(tuple(map(int, found[2].split("."))), found[1]) if found else None
+def numbers_of(version: str) -> tuple[int, ...]:
+    """GLIBC_2.14 -> (2, 14); nothing for a private one."""
+    text = version.partition("_")[2]
+    return tuple(map(int, text.split("."))) if re.fullmatch(r"[\d.]+", text) else ()
+
+
+def is_old(version: str) -> bool:
+    newest = NEWEST.get(version.partition("_")[0], ())
+    return () < numbers_of(version) <= newest
 
 
 def old_symbols(listing: str) -> Iterator[Symbol]:
     """The symbols in a listing of readelf, each with the newest version that is old enough, if it has one."""
-    found: dict[str, list[tuple[Version, int, str]]] = {}
-    for size, kind, name, text in _SYMBOL.findall(listing):
-        version = version_of(text)
-        if version:
-            found.setdefault(name, []).append((version, int(size), kind))
+    found: dict[str, list[tuple[str, int, str]]] = {}
+    for size, kind, name, version in _SYMBOL.findall(listing):
+        found.setdefault(name, []).append((version, int(size), kind))
     for name, versions in found.items():
-        old = [each for each in versions if each[0].is_old]
+        old = [each for each in versions if is_old(each[0])]
         if old:
-            version, size, kind = max(old)
-            moved = any(each.family == "GLIBC" and each.numbers == (2, 34) for each, _, _ in versions)
+            version, size, kind = max(old, key=lambda each: numbers_of(each[0]))
+            moved = any(each == "GLIBC_2.34" for each, _, _ in versions)
             yield Symbol(name, version, size, kind == "OBJECT", moved)
 
 
@@ -96,7 +84,7 @@ def assembler_of(symbols: list[Symbol]) -> str:
         kind, size = ("object", max(each.size_bytes, 1)) if each.is_data else ("function", 8)
         section = ".data" if each.is_data else ".text"
         lines += [section, f".globl stub_{at}", f".type stub_{at}, %{kind}", f"stub_{at}: .zero {size}"]
-        lines += [f".size stub_{at}, {size}", f".symver stub_{at}, {each.name}@@{each.version.text}, remove"]
+        lines += [f".size stub_{at}, {size}", f".symver stub_{at}, {each.name}@@{each.version}, remove"]
     return "\n".join([*lines, '.section .note.GNU-stack,"",%progbits', ""])
 
 
@@ -123,7 +111,7 @@ def make_toolchain(folder: Path) -> Path:
 def _stub(library: Path, symbols: list[Symbol]) -> None:
     source, script = Path(f"{library}.s"), Path(f"{library}.map")
     source.write_text(assembler_of(symbols))
-    script.write_text("".join(f"{version.text} {{ }};\n" for version in sorted({each.version for each in symbols})))
+    script.write_text("".join(f"{version} {{ }};\n" for version in sorted({each.version for each in symbols})))
     link = ["-shared", "-nostdlib", f"-Wl,-soname,{library.name}", f"-Wl,--version-script,{script}"]
     _output_of("gcc", *link, "-o", library, source)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import posixpath
 import re
 import shutil
 import subprocess
@@ -18,7 +17,6 @@ _BORROWED = {
     "core/gloo": {"core/src/backends/gloo/bridge.h": "include/backends/gloo/bridge.h"},
 }
 _LEFT_OUT = {"tests", "benchmarks", "distribution", "gloo"}  # the last two are distributions of their own
-_LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 _VERSION_TABLE = re.compile(r"\n\[tool\.(?:hatch|scikit-build\.metadata)\.version\][^\n]*(?:\n[^\[\n][^\n]*)*")
 
 
@@ -37,7 +35,7 @@ def commit_time() -> str:
 
 
 def stage(folder: str, target: Path) -> None:
-    """Copy a distribution's files to `target`, with the version, the license and absolute links in its README."""
+    """Copy a distribution's files to `target`, with the version in its pyproject.toml."""
     shutil.rmtree(target, ignore_errors=True)
     for file in _files_of(folder):
         parts = Path(file).relative_to(folder).parts
@@ -47,28 +45,13 @@ def stage(folder: str, target: Path) -> None:
         for file in _files_of(source):
             _copy(ROOT / file, target / name / Path(file).relative_to(source) if file != source else target / name)
     project = target / "pyproject.toml"
-    text = project.read_text()
-    home = re.search(r'^Source = "(.+)"$', text, re.MULTILINE)
-    assert home, folder
-    readme = target / "README.md"
-    readme.write_text(with_absolute_links(readme.read_text(), folder, home[1], release_version()))
-    project.write_text(with_version(text, release_version()))
+    project.write_text(with_version(project.read_text(), release_version()))
 
 
 def with_version(project: str, version: str) -> str:
     """The text of a pyproject.toml that has its version, instead of the place where the tree has it."""
     stamped = project.replace('dynamic = ["version"]', f'version = "{version}"')
     return _VERSION_TABLE.sub("", stamped).rstrip("\n") + "\n"
-
-
-def with_absolute_links(text: str, folder: str, home: str, version: str) -> str:
-    """The text of a page in `folder` with links that work on the package index, to the sources of this version."""
-
-    def absolute(link: re.Match[str]) -> str:
-        path = posixpath.normpath(posixpath.join(folder, link[1]))
-        return f"{home}/blob/v{version}/{path}{link[2] or ''}"
-
-    return _LINK.sub(absolute, text)
 
 
 def _files_of(path: str) -> list[str]:

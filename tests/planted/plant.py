@@ -1,8 +1,8 @@
 """Plants planted_faults.py, one by one, into a copy of the tree, and checks that the default run finds each.
 
-    python3 noxfile.py -s planter                  all that have no result yet
-    python3 noxfile.py -s planter -- --anew        all
-    python3 noxfile.py -s planter -- ring fence    those with one of these words in their name, again
+    python3 tests/planted/plant.py                  all that have no result yet
+    python3 tests/planted/plant.py --anew           all
+    python3 tests/planted/plant.py ring fence       those with one of these words in their name, again
 
 A fault's own finder runs first; where it finds nothing, the default run; then the long forms. A fault that
 the default run does not find is a failure: the default run needs a test. The copy, of what is committed, lies in

@@ -1,4 +1,4 @@
-"""The faults that `python3 noxfile.py -s planter` plants have their places in the tree as it is."""
+"""The faults that `python3 tests/planted/plant.py` plants have their places in the tree as it is."""
 
 from pathlib import Path
 
