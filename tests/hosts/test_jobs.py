@@ -166,11 +166,12 @@ def test_hosts_that_cannot_connect_to_each_other_are_named(lab: Lab, launch: Cal
     assert code == 2 and "h2 cannot connect to h1 (10.77.0.11" in err and "firewall" in err
 
 
-def test_a_hundred_dead_hosts_are_told_of_within_ten_seconds(lab: Lab, launch: Callable, script: Callable) -> None:
+def test_dead_hosts_are_tried_at_the_same_time(lab: Lab, launch: Callable, script: Callable) -> None:
+    """A hundred take 5 s on an idle machine; one after the other, 300."""
     dead = ",".join(f"10.77.0.{number}:1" for number in range(100, 200))
     job = launch(lab.hosts(1), "-H", dead, script(PLACES))
     code, _, err = job.finish()
-    assert code == 2 and time.monotonic() - job.began < 10
+    assert code == 2 and time.monotonic() - job.began < 60
     assert err.count("cannot be reached") == 8 and err.endswith("more hosts failed.\n")
 
 
