@@ -123,7 +123,7 @@ def test_a_job_has_the_ranks_of_its_last_epoch(tmp_path: Path) -> None:
     (job,) = jobs.find(base)
     assert [each.pid for each in job.recordings] == [2, 4]
     seen = Tails(base, lambda _: True).look()
-    assert [each.rank.recording.pid for each in seen] == [2, 4]
+    assert [each.recording.pid for each in seen] == [2, 4]
 
     (tmp_path / "ab12.5.flight").unlink()
     started_again = file_of([Written(1)], process=(6, 7), late_ns=10)
@@ -131,7 +131,7 @@ def test_a_job_has_the_ranks_of_its_last_epoch(tmp_path: Path) -> None:
     other = file_of([Written(1)], rank=1, process=(7, 7), epoch=8, late_ns=11).replace(b"ab12", b"cd34")
     (tmp_path / "cd34.7.flight").write_bytes(other)
     seen = Tails(base, lambda _: True).look()
-    assert [each.rank.recording.pid for each in seen] == [6, 7], "another job says nothing of this one's epoch"
+    assert [each.recording.pid for each in seen] == [6, 7], "another job says nothing of this one's epoch"
 
 
 def test_a_job_is_chosen_by_name_pid_or_being_alone() -> None:
