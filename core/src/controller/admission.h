@@ -119,7 +119,7 @@ struct NegotiationEvent {
     kJoinEnd,      // all ranks had joined, `rank` last; `sequence_numbers` are the highest of any rank
     kAsked,        // rank `rank` asks where this rank is
     kAnswered,     // what rank `answer.rank` says of itself, or which ranks rank 0 knows to be missing
-    kLeft,         // `rank` left in good order; what is still in flight will never complete
+    kLeft,         // `rank` left in good order; it arrives at nothing more
     kAbort,        // `status`: this epoch is over; `rank` is to blame (or -1)
   } kind = kBatch;
   std::vector<Item> items;

@@ -164,7 +164,7 @@ class UsesInFlight {
   // Begin, Arrive and AddInFlight do not throw after this. Returns the index of the next ticket.
   size_t Reserve() {
     const size_t index = tickets_.Reserve();
-    if (small_.capacity() <= index) small_.reserve(2 * index + 1);
+    if (small_.capacity() <= small_.size()) small_.reserve(2 * small_.size() + 1);
     return index;
   }
   Ticket Begin(Name* name) {

@@ -80,7 +80,7 @@ void Driver::PrepareToSleep() {
   Arm(world_->node->doorbell());
 }
 
-// Leaves the events since the last poll to the loop thread.
+// Drives once more if there is work, and wakes the loop thread if that pass did something.
 void Driver::ReleaseProgressLock() {
   PrepareToSleep();
   const bool left_over = progress_.HasWork() && progress_.Drive();

@@ -5,8 +5,8 @@
 //
 // Thread safety: any thread may call Wait; call Start and Leave once.
 //
-// Invariant: a thread arms the doorbell before it releases the ProgressLock or sleeps, and polls once more afterwards.
-// So an event is seen either by that poll or by the thread that the doorbell wakes.
+// Invariant: a thread arms the doorbell before it releases the ProgressLock or sleeps, and looks for work once more
+// afterwards. So an event is seen either by that look or by the thread that the doorbell wakes.
 #pragma once
 
 #include <atomic>

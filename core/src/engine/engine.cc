@@ -82,7 +82,7 @@ void Engine::Shutdown() {
 // ---- submitting
 
 // Refuses a wrong call before the operation has a sequence number or a ticket. Afterwards the operation belongs to the
-// negotiation.
+// negotiation. A refusal takes a sequence number, so nothing may throw between it and the return: errors are moved.
 Status Engine::Submit(const RequestView& view, OperationPtr* result, bool will_wait) {
   result->reset();
   try {
@@ -90,7 +90,7 @@ Status Engine::Submit(const RequestView& view, OperationPtr* result, bool will_w
     ProcessSetPtr set = FindSet(request.process_set);
     if (!set) return NoProcessSet(request.process_set, rank_);
     const bool alone = IsSingleRank(set->size());
-    if (const Status status = Prepare(&request, std::move(set), result); !status.ok()) {
+    if (Status status = Prepare(&request, std::move(set), result); !status.ok()) {
       Refuse(view.process_set, view.name, view.site, status.message());
       result->reset();
       return status;
@@ -103,8 +103,8 @@ Status Engine::Submit(const RequestView& view, OperationPtr* result, bool will_w
     }
     operation->awaited = will_wait;
     const bool joins = operation->request.kind == OpKind::kJoin;
-    const Status begun = joins ? operations_->Join(operation) : operations_->Enter(operation, will_wait);
-    if (!begun.ok()) operation->CompleteAlone(begun, /*announced=*/false);
+    Status begun = joins ? operations_->Join(operation) : operations_->Enter(operation, will_wait);
+    if (!begun.ok()) operation->CompleteAlone(OrOutOfMemory([&] { return begun; }), /*announced=*/false);
     return begun;
   } catch (const std::exception& thrown) {
     return AfterException(CauseOf(thrown), view, *result);

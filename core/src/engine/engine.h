@@ -59,7 +59,7 @@ class Engine {
   void Allow(int64_t number);
 
   // Leaves the world: tells the others, fails what is in flight, and closes every connection. Afterwards Submit fails
-  // and Wait returns at once. Other threads may be inside any call, which then fails, too.
+  // and Wait returns at once. Other threads may be inside any call; what has not completed by then fails.
   void Shutdown();
 
   // Returns whether the operation is done. Completes a small one at which all ranks have arrived. Does not wait.

@@ -105,15 +105,14 @@ void FailureMonitor::MarkLocked(const EpochEnd& failure) {
 
 // An operation begins once all ranks of its set have come, except for those that have joined. A rank that has left
 // never comes.
-bool FailureMonitor::OthersMayBegin(const EarlySums& early) const {
+bool FailureMonitor::OthersMayBegin() const {
   const std::vector<int> left = Left();
   std::lock_guard<std::mutex> lock(operations_->mutex);
   if (operations_->join && !operations_->wants_join && !operations_->last_to_join) return true;
   const std::vector<OperationPtr> all = operations_->by_ticket.All();
   return std::any_of(all.begin(), all.end(), [&](const OperationPtr& operation) {
     const ProcessSet& set = *operation->admission.set;
-    const bool is_missing = std::any_of(left.begin(), left.end(), [&](int rank) { return set.PositionOf(rank) >= 0; });
-    return !is_missing && !early.MayComplete(*operation, left);
+    return std::none_of(left.begin(), left.end(), [&](int rank) { return set.PositionOf(rank) >= 0; });
   });
 }
 

@@ -72,7 +72,7 @@ class FailureMonitor {
   // Likewise, unless operations are in flight. Returns how many are.
   int MarkBrokenIfIdle(const EpochEnd& failure);
   // Once ranks have left: true if something waits here that others may still begin. They would wait for this rank.
-  bool OthersMayBegin(const EarlySums& early) const;
+  bool OthersMayBegin() const;
   // Appends to `waiting` the operations that wait for other ranks, not those whose tasks are under way. Leaves those
   // that `spared` can still complete although ranks have left, if it is given.
   void TakeWaiting(const EarlySums* spared, std::vector<OperationPtr>* waiting);

@@ -171,6 +171,7 @@ Status Operations::Enter(const OperationPtr& operation, bool polling) {
   {
     std::lock_guard<std::mutex> lock(mutex);
     status = EnterLocked(operation, polling, &outcome);
+    if (!status.ok()) RemoveDeferred(operation);
   }
   if (outcome.complete) CompleteOk(outcome.complete);
   if (outcome.rings_for_shares) RequestDoorbells();  // no thread waits for this operation, so none would do it later
@@ -188,16 +189,11 @@ Status Operations::EnterLocked(const OperationPtr& operation, bool polling, Outc
   // thread while a caller is about to wait (docs/benchmarks/shared-memory.md#waiting).
   const bool wants_doorbell = !polling && operation->request.done != nullptr;
   const bool was_deferred = operation->deferred();
-  if (was_deferred) {
-    const auto is_it = [&](const Deferred& each) { return each.operation == operation; };
-    deferred.erase(std::find_if(deferred.begin(), deferred.end(), is_it));
-    has_deferred = !deferred.empty();
-  }
   Naming::Reservation reserved;  // of an unnamed operation that has no name yet
   if (operation->name().empty()) reserved = naming.Name(operation.get());
   if (is_broken || (join && !was_deferred)) return CannotStart(this, *operation);
   if (operation->request.kind == OpKind::kRemoveProcessSet) {
-    const Status possible = CanRemove(static_cast<int>(operation->request.ranks[0]));
+    Status possible = CanRemove(static_cast<int>(operation->request.ranks[0]));
     if (!possible.ok()) {
       Refuse(operation->set(), "", std::string(operation->site()), possible.message());
       outcome->wakes_driver = true;
@@ -220,6 +216,7 @@ Status Operations::EnterLocked(const OperationPtr& operation, bool polling, Outc
   CountBytes(size_bytes);
   Begin(operation.get(), Operation::State::kSubmitted);
   by_ticket.Insert(operation);
+  if (was_deferred) RemoveDeferred(operation);
   Record(this, operation.get());
   if (admission.slots) {
     WriteSmall(*operation, wants_doorbell);
@@ -339,6 +336,13 @@ OperationPtr Operations::FindDeferred() {
   return found == deferred.end() ? nullptr : found->operation;
 }
 
+void Operations::RemoveDeferred(const OperationPtr& operation) {
+  const auto is_it = [&](const Deferred& each) { return each.operation == operation; };
+  const auto found = std::find_if(deferred.begin(), deferred.end(), is_it);
+  if (found != deferred.end()) deferred.erase(found);
+  has_deferred = !deferred.empty();
+}
+
 Status Operations::CanRemove(int set) const {
   for (const Deferred& waiting : deferred) {
     if (waiting.operation->set() == set) return InUse(set, waiting.operation->Title(), world->rank);
@@ -346,7 +350,7 @@ Status Operations::CanRemove(int set) const {
   return negotiation.CanRemove(set);
 }
 
-// If this rank has no turn to take, there is nothing to refuse, and no sequence number may be consumed.
+// A rank outside the set, or with that name in flight, refuses nothing and consumes no sequence number.
 void Operations::Refuse(int set, const std::string& name, const std::string& site, const std::string& why) {
   if (is_broken || join) return;
   const bool named = !name.empty();

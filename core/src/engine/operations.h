@@ -211,6 +211,8 @@ struct Operations {
   struct Outcome;
 
   Status EnterLocked(const OperationPtr& operation, bool polling, Outcome* outcome);
+  // No-op if the operation is not deferred.
+  void RemoveDeferred(const OperationPtr& operation);
   Status CanRemove(int set) const;
 };
 

@@ -55,7 +55,6 @@ void ProgressLoop::EndAfterException(const char* cause) {
   FinishAll(&ended_);
   for (const ReadyOperation& ready : batch_) operations_->Complete(ready.operation, here.status);
   batch_.clear();
-  if (const OperationPtr operation = std::exchange(entering_, nullptr)) operations_->Complete(operation, here.status);
 }
 
 // Every pass polls what is cheap, and some poll descriptors. Data are handled before signs of an end, and these before
@@ -84,6 +83,7 @@ bool ProgressLoop::Drive() noexcept {
     if (!withheld_.empty()) FinishWithheld();
     moved |= work_.PollCopies(&ended_);
     FinishAll(&ended_);
+    moved |= EndJoin();  // also in an epoch that is broken, since a join that has ended in the log does not fail
     if (CheckAbortWord() || failures_.holds_sure_end()) return moved;
     moved |= operations_->AdvanceAllSlots();
     moved |= EnterDeferred();
@@ -102,7 +102,6 @@ bool ProgressLoop::Drive() noexcept {
       Abort(failures_.FirstCauseOf(*outcome.end));
     if (outcome.moved) early_.Wake();
     moved |= outcome.moved;
-    moved |= EndJoin();
     moved |= SendOutgoing();
     work_.NoteLongestSleep();
     return moved;
@@ -115,8 +114,8 @@ bool ProgressLoop::Drive() noexcept {
 // The node's other members may need this rank although it has nothing in flight.
 bool ProgressLoop::HasWork() const {
   Negotiation& negotiation = operations_->negotiation;
-  return operations_->in_flight > 0 || negotiation.HasNews() || !negotiation.outbox().empty() ||
-         operations_->thrown != nullptr;
+  return operations_->in_flight > 0 || has_looked_ || control_.has_events() || negotiation.HasNews() ||
+         !negotiation.outbox().empty() || operations_->thrown != nullptr;
 }
 
 void ProgressLoop::Sleep(int timeout_ms) const { control_.Sleep(work_.SleepAtMost(timeout_ms)); }
@@ -289,9 +288,9 @@ void ProgressLoop::HandleEvents() {
 // Enters unnamed operations whose name is free again.
 bool ProgressLoop::EnterDeferred() {
   bool moved = false;
-  while ((entering_ = operations_->FindDeferred())) {
-    const Status entered = operations_->Enter(entering_, false);
-    if (!entered.ok()) operations_->Complete(entering_, entered);
+  while (const OperationPtr operation = operations_->FindDeferred()) {
+    Status entered = operations_->Enter(operation, false);
+    if (!entered.ok()) operations_->Complete(operation, std::move(entered));
     moved = true;
   }
   return moved;
@@ -325,7 +324,7 @@ void ProgressLoop::CheckPeriodically() {
   }
   CheckFailures(now);
   EndIfUnconfirmed(now);
-  if (failures_.liveness().WaitersCannotStart(now)) FailWaiting();
+  if (failures_.liveness().HasLeftForLong(now)) FailWaiting();
   std::vector<Wait> under_way;
   work_.AddStalledTask(now, &under_way);
   if (const std::optional<EpochEnd> end = stalls_.Check(now, std::move(under_way))) Abort(*end);
@@ -333,10 +332,10 @@ void ProgressLoop::CheckPeriodically() {
 
 // A rank that leaves comes in the log after everything that it took part in. So operations of its sets can no longer
 // start, unless they are a mismatch: that is reported by a message, which may come a little later. Operations of other
-// sets may still start on ranks that have not read so far, which so have to hear of the end.
+// sets may still start on ranks that have read less of the log, so those ranks must be told.
 void ProgressLoop::FailWaiting() {
   const EpochEnd end{operations_->broken, operations_->broken_by};
-  if (!failures_.OthersMayBegin(early_)) return FailAll(end.status, false);
+  if (!failures_.OthersMayBegin()) return FailAll(end.status, false);
   BroadcastEnd(end);
   EndEpoch(end);
 }

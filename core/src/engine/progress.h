@@ -78,7 +78,7 @@ class ProgressLoop {
   // One pass. Returns whether it did anything. Never blocks. An exception in a pass, usually for lack of memory, ends
   // the epoch on all ranks, since it is unknown how far the pass had got. So does one of a caller (Operations::thrown).
   bool Drive() noexcept;
-  // False if the next pass would have nothing to do but for what the poller reports. Cheap.
+  // Returns whether a pass has something to do, apart from what only the poller or the clock reports. Cheap.
   bool HasWork() const;
   // Sleeps until the doorbell rings, a message or a rank's end arrives, or the time is up; at most until a backend has
   // to be polled again. Any thread.
@@ -143,7 +143,6 @@ class ProgressLoop {
 
   // Operations that this pass has taken from their owners (invariant 4).
   std::vector<ReadyOperation> batch_;
-  OperationPtr entering_;
   std::vector<OperationPtr> failing_;
   std::vector<WorkQueue::Ended> ended_;
 

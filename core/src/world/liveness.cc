@@ -68,8 +68,6 @@ std::optional<Liveness::FailedRank> Liveness::FindFailedRank(TimePoint now) {
   return failed;
 }
 
-bool Liveness::WaitersCannotStart(TimePoint now) const {
-  return left_since_ && now >= *left_since_ + kSuspicionTimeout;
-}
+bool Liveness::HasLeftForLong(TimePoint now) const { return left_since_ && now >= *left_since_ + kSuspicionTimeout; }
 
 }  // namespace farandole

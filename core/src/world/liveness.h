@@ -43,8 +43,8 @@ class Liveness {
   // Returns the rank to blame, once. An ended process precedes all closed connections, and rank 0 precedes
   // other ranks with the same evidence. REQUIRES: all evidence up to `now` has been reported.
   std::optional<FailedRank> FindFailedRank(TimePoint now);
-  // A rank has left so long ago that operations which still wait for the negotiation can never start.
-  bool WaitersCannotStart(TimePoint now) const;
+  // A rank left at least kSuspicionTimeout ago, so an operation of its sets that still waits can never start.
+  bool HasLeftForLong(TimePoint now) const;
 
   bool HasLeft(int rank) const { return left_.count(rank) > 0; }
   bool suspects_somebody() const { return !ended_.empty() || !closed_.empty(); }

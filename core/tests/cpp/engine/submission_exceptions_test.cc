@@ -305,5 +305,26 @@ TEST(LeavingAfterAnExceptionTest, TellsTheOthersTheReason) {
   for (const FailingWorld& world : FailingWorlds()) RunRanks(world.nodes, body);
 }
 
+// A refusal takes the sequence number of an unnamed call. If it were sent twice, later calls would meet wrong ones.
+TEST(RefusalAfterAnExceptionTest, IsSentOnce) {
+  const std::vector<float> values(3, 1);
+  for (int fails_at = 1; fails_at <= 60; ++fails_at) {
+    Status later[2];
+    RunRanks({2}, [&](Engine& engine) {
+      Meet(engine, "first");
+      std::vector<float> output(3);
+      Request broadcast = Make(OpKind::kBroadcast, {TensorOf(values, &output)});
+      broadcast.site = "a_script_with_a_long_name.py:12";
+      broadcast.root = engine.rank() == 1 ? 9 : 0;
+      EXPECT_FALSE(SubmitFailing(engine, broadcast, engine.rank() == 1 ? fails_at : 0).ok());
+      later[engine.rank()] = SubmitFailing(engine, Make(OpKind::kAllreduce, {TensorOf(values, &output)}), 0);
+    });
+    for (const Status& status : later) {  // both meet, or the epoch has ended because of the exception
+      const bool has_ended = status.message().find("out of memory") != std::string::npos;
+      EXPECT_TRUE(status.ok() || has_ended) << fails_at << ": " << status.message();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace farandole

@@ -85,7 +85,7 @@ TEST(LivenessTest, ARankThatIsLeavingIsNotToBlameAndMayStillBeWaitedFor) {
     EXPECT_FALSE(liveness.FindFailedRank(kStart + std::chrono::hours(1)));
     EXPECT_FALSE(liveness.suspects_somebody());
     EXPECT_FALSE(liveness.HasLeft(2));
-    EXPECT_FALSE(liveness.WaitersCannotStart(kStart + std::chrono::hours(1)));
+    EXPECT_FALSE(liveness.HasLeftForLong(kStart + std::chrono::hours(1)));
   }
 }
 
@@ -124,13 +124,13 @@ TEST(LivenessTest, LeavingExcusesTheEndOfTheControlConnection) {
   }
 }
 
-TEST(LivenessTest, WaitersCannotStartAWhileAfterTheFirstHasLeft) {
+TEST(LivenessTest, HasLeftForLongAWhileAfterTheFirstHasLeft) {
   Liveness liveness;
-  EXPECT_FALSE(liveness.WaitersCannotStart(kStart));
+  EXPECT_FALSE(liveness.HasLeftForLong(kStart));
   liveness.OnLeft(1, kStart);
   liveness.OnLeft(2, kStart + milliseconds(60));
-  EXPECT_FALSE(liveness.WaitersCannotStart(kStart + Liveness::kSuspicionTimeout - milliseconds(1)));
-  EXPECT_TRUE(liveness.WaitersCannotStart(kStart + Liveness::kSuspicionTimeout));
+  EXPECT_FALSE(liveness.HasLeftForLong(kStart + Liveness::kSuspicionTimeout - milliseconds(1)));
+  EXPECT_TRUE(liveness.HasLeftForLong(kStart + Liveness::kSuspicionTimeout));
 }
 
 // One rank dies. The survivors see its end. They give up one after the other, so they also see each other's connections
