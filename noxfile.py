@@ -386,7 +386,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def build_wheels(session: nox.Session) -> None:
-    """Put wheels and sdists into dist/, about 5 minutes a Python. After --: Pythons, plugins (3.12 torch); else all."""
+    """Put wheels and sdists into dist/, about 5 minutes a Python. After --: Pythons, plugins (3.12 torch)."""
     for path in Release(session, MADE / "release", ROOT / "dist", session.posargs).build():
         print(f"==> dist/{path.name}", flush=True)
     print("==> Into an environment of yours: pip install --find-links dist 'farandole[torch]'", flush=True)
