@@ -81,7 +81,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=2, help="in a turn")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--device", default="cpu", help="cuda: all on GPUs, which ranks may share")
-    parser.add_argument("--output", type=Path, help="also write the report to this file")
+    parser.add_argument("--output", type=Path, help="also write the report here, and the figures to a .json file")
     return parser
 
 
@@ -220,6 +220,7 @@ def report(
     times: dict[str, list[float]], events: dict[str, float], parameters: int, args: argparse.Namespace
 ) -> list[str]:
     """Print and write the tables; which targets are missed."""
+    figures = figures_of(times, parameters)
     sums = times.pop(SUM)
     costs = {OPTIMIZER: min(times[OPTIMIZER]) - min(times[COMPUTE_ONLY])}
     costs |= {name: min(times[name]) - min(times[NOTHING]) for name in (FARANDOLE, GLOO)}
@@ -270,7 +271,20 @@ def report(
             print(f"missed: {'; '.join(missed)}", file=sys.stderr, flush=True)
         if args.output:
             args.output.write_text("\n".join(lines) + "\n")
+            args.output.with_suffix(".json").write_text(json.dumps(figures, indent=1) + "\n")
     return missed
+
+
+def figures_of(times: dict[str, list[float]], parameters: int) -> dict[str, Any]:
+    """What core/benchmarks/chart.py draws, and other programs read."""
+    return {
+        "torch": torch.__version__,
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "ranks": hvd.size(),
+        "model": f"transformer, {parameters / 1e6:.1f} million parameters",
+        "ways": {name: {"min_ms": min(ms), "median_ms": statistics.median(ms)} for name, ms in times.items()},
+    }
 
 
 def median_difference(taken: list[float], bare: list[float]) -> float:
