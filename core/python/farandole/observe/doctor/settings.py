@@ -34,7 +34,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
             *("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "JOINS", "MEMBERSHIP"),
             *("STORE", "KEY_FILE", "REQUIRE_KEY", "STATUS_FILE", "ADDRESS", "JOB_ID", "NODE", "SSH", "TEST_LAUNCHER"),
             *("BACKEND", "CUDA_DRIVER", "GLOO_LIB", "MPI_LIB", "NCCL_LIB", "NVTX", "FAILPOINTS", "COMMITS"),
-            *("FLIGHT_RECORDER", "TIMELINE", "RAY_FOLDER", "RAY_PYTHON", "RAY_SOCKET"),
+            *("FLIGHT_RECORDER", "TIMELINE", "RAY_SOCKET"),
         ),
         TEXT,
     ),
@@ -46,6 +46,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
     "LOG_LEVEL": ("error", "warning", "info", "debug"),
     "ORDER": ("fixed", "any"),
     "SILENCE_TIMEOUT": Number("seconds", 86400, 1),
+    "TENSORFLOW_DEVICE": ("GPU", "CPU", "none"),
 }
 
 
