@@ -19,7 +19,7 @@ _NO_PAGE_EITHER = {"farandole_torch.distributed", "farandole_torch.mpi_ops"}  # 
 _GUIDES = {
     "farandole_ray": "ray.md",
     "farandole_spark": "spark.md",
-    "farandole_torch.lightning": "integrations.md",
+    "farandole_torch.lightning": "torch-distributed.md#lightning",
     "farandole.launch": "notebooks.md#commands-from-a-program",
 }
 _OTHER_NAMES = "It also has all names of [farandole](farandole.md), which are not repeated here."
