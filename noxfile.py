@@ -47,7 +47,7 @@ from dev.environments import (
 from dev.jobs import Job, run_jobs, step
 from dev.leftovers import own_folder
 from dev.pins import DOCS, LINTERS, MPI, TYPES
-from dev.release import Release
+from dev.release import build_release
 from dev.release_check import check
 from dev.suites import LONG, NEWEST, OLDEST, Run, chosen, runs_of
 
@@ -387,7 +387,7 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def build_wheels(session: nox.Session) -> None:
     """Put wheels and sdists into dist/, about 5 minutes a Python. After --: Pythons, plugins (3.12 torch)."""
-    for path in Release(session, MADE / "release", ROOT / "dist", session.posargs).build():
+    for path in build_release(session, MADE / "release", ROOT / "dist", session.posargs):
         print(f"==> dist/{path.name}", flush=True)
     print("==> Into an environment of yours: pip install --find-links dist 'farandole[torch]'", flush=True)
 

@@ -6,4 +6,3 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE = ROOT / ".nox"
-VERSION_FILE = ROOT / "core" / "python" / "farandole" / "__init__.py"  # has the version of all distributions

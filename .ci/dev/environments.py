@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import os
 import platform
-import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -15,7 +13,7 @@ from pathlib import Path
 
 import nox
 
-from dev import MADE, ROOT, VERSION_FILE, pins
+from dev import MADE, ROOT, pins
 from dev.jobs import log, one_at_a_time, step
 
 STRICT = os.environ.get("CI") == "true"  # elsewhere a new compiler's warning may pass
@@ -74,16 +72,8 @@ class Environment:
 def build_environment(session: nox.Session, name: str = "build", interpreter: str = sys.executable) -> Environment:
     """The environment that builds. Unlike those of pip it stays, so that only what changed is compiled again."""
     env = Environment(session, name, interpreter)
-    requires = re.compile(r"^requires = (\[.*?\])", re.MULTILINE | re.DOTALL)
-    lists = [requires.search(path.read_text()) for path in distributions()]
-    requirements = {requirement for found in lists if found for requirement in ast.literal_eval(found[1])}
-    env.require("build tools", [*pins.CPP_TOOLS, *sorted(requirements)], "about 35 MB")
+    env.require("build tools", pins.BUILD_TOOLS, "about 35 MB")
     return env
-
-
-def distributions() -> list[Path]:
-    below = [*ROOT.glob("plugins/*/pyproject.toml"), *ROOT.glob("plugins/*/distribution/pyproject.toml")]
-    return [ROOT / "core" / "pyproject.toml", *sorted(below)]
 
 
 @one_at_a_time
@@ -94,7 +84,7 @@ def build_wheel(env: Environment, folder: str) -> str:
     digest = hashlib.sha256(f"{python} {os.environ.get('CXX', '')}".encode())
     compiled = (ROOT / folder / "CMakeLists.txt").exists()
     folders = [folder, "core/include"] if compiled else [folder]
-    files = {file for each in folders for file in (ROOT / each).rglob("*")} | {VERSION_FILE}
+    files = {file for each in folders for file in (ROOT / each).rglob("*")}
     for file in sorted(files):
         parts = file.relative_to(ROOT).parts
         if file.is_file() and not ignored.intersection(parts) and not any(part.endswith(".egg-info") for part in parts):

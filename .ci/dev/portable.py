@@ -26,7 +26,6 @@ STUBBED = ("libc.so.6", "libm.so.6", "libstdc++.so.6")
 # Before glibc 2.34 these were libraries of their own, and a program must name them to have them loaded.
 FORMER = {"libdl.so.2": "dl", "librt.so.1": "shm_|mq_|aio_|timer_|lio_", "libpthread.so.0": ""}  # which functions
 _SYMBOL = re.compile(r" (\d+) (FUNC|IFUNC|OBJECT)\s+(?:GLOBAL|WEAK|UNIQUE)\s+DEFAULT\s+\d+ ([^@\s]+)@@?(\S+)")
-_KNOWN = re.compile(r"_?Py|_ITM_|__gmon_start__|__cxa_finalize|__tls_get_addr")  # of Python, or weak in every library
 
 
 @dataclass(frozen=True)
@@ -64,13 +63,6 @@ def old_symbols(listing: str) -> Iterator[Symbol]:
             yield Symbol(name, version, size, kind == "OBJECT", moved)
 
 
-def unversioned_symbols(listing: str) -> list[str]:
-    """The undefined symbols without a version in a listing of readelf, but those of Python and of the linker."""
-    fields = [line.split() for line in listing.splitlines()]
-    names = [each[7] for each in fields if len(each) > 7 and each[6] == "UND"]
-    return [name for name in names if "@" not in name and not _KNOWN.match(name)]
-
-
 def library_of(symbol: Symbol, soname: str) -> str:
     """The library that has this symbol in glibc 2.28."""
     if soname != "libc.so.6" or not symbol.has_moved:
@@ -101,7 +93,10 @@ def make_toolchain(folder: Path) -> Path:
     _write_link_names(folder)
     link = f"-L{folder} -Wl,--exclude-libs,ALL -Wl,--as-needed -Wl,--strip-debug -Wl,--build-id=sha1"
     link += " -Wl,--allow-shlib-undefined"  # of this system's libgcc_s.so.1, which asks for its own glibc
-    lines = [f'set(CMAKE_CXX_FLAGS_INIT "-include {HERE / "old_libc.h"}")']
+    flags = f"-include {HERE / 'old_libc.h'}"
+    for place, name in (("CMAKE_SOURCE_DIR", "farandole"), ("CMAKE_BINARY_DIR", "build")):
+        flags += f" -ffile-prefix-map=${{{place}}}=/{name}"  # in the compiled code: equal wherever it is built
+    lines = [f'set(CMAKE_CXX_FLAGS_INIT "{flags}")']
     lines += [f'set(CMAKE_{kind}_LINKER_FLAGS_INIT "{link}")' for kind in ("MODULE", "SHARED", "EXE")]
     toolchain = folder / "toolchain.cmake"
     toolchain.write_text("\n".join([*lines, ""]))
