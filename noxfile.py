@@ -45,7 +45,6 @@ from dev.environments import (
     without_framework,
 )
 from dev.jobs import Job, run_jobs, step
-from dev.leftovers import own_folder
 from dev.pins import DOCS, LINTERS, MPI, TYPES
 from dev.release import build_release
 from dev.release_check import check
@@ -102,9 +101,7 @@ def python_jobs(
         if env is None:
             return
         more = {"FARANDOLE_WHEELS": env.noted("farandole")} if "packaging" in " ".join(arguments) else {}
-        with own_folder() as temporary:
-            command = ["python", "-m", "pytest", *arguments, *options]
-            env.run(*command, variables={**more, **found, **temporary, **variables})
+        env.run("python", "-m", "pytest", *arguments, *options, variables={**more, **found, **variables})
 
     jobs = {WHEEL: Job(lambda: build_wheel(build_environment(session), "core"))}
     for what, environments, arguments in runs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -16,7 +17,6 @@ from dev import ROOT
 from dev.debian import find_gtest
 from dev.environments import STRICT, build_environment, core_build
 from dev.jobs import step
-from dev.leftovers import own_folder
 
 
 def fail_on_skips(session: nox.Session, results: Path) -> None:
@@ -58,10 +58,11 @@ def run_ctest(
     ctest = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error", *select]
     common = "halt_on_error=1:allocator_may_return_null=1"  # a test asks for more memory than there is
     options = {"ASAN_OPTIONS": common, "UBSAN_OPTIONS": f"{common}:print_stacktrace=1", "TSAN_OPTIONS": common}
-    with own_folder() as temporary:
-        parallel = ["--parallel", str((os.cpu_count() or 1) + 2), "--output-junit", str(results)]  # some only wait
-        build_environment(session).run(*wrapper, *ctest, *parallel, variables={**temporary, **options, **variables})
-        fail_on_skips(session, results)
+    parallel = ["--parallel", str((os.cpu_count() or 1) + 2), "--output-junit", str(results)]  # some only wait
+    with tempfile.TemporaryDirectory(prefix="frd-", ignore_cleanup_errors=True) as folder:
+        variables = {"TMPDIR": folder, **options, **variables}
+        build_environment(session).run(*wrapper, *ctest, *parallel, variables=variables)
+    fail_on_skips(session, results)
 
 
 def suites_of(*folders: str) -> Sequence[str]:
