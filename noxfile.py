@@ -48,7 +48,7 @@ from dev.jobs import Job, run_jobs, step
 from dev.pins import DOCS, LINTERS, MPI, TYPES
 from dev.release import build_release
 from dev.release_check import check
-from dev.suites import LONG, NEWEST, OLDEST, Run, chosen, runs_of
+from dev.suites import LONG, NEWEST, OLDEST, Run, beside_of, chosen, runs_of
 
 nox.options.sessions = ["tests"]
 nox.options.default_venv_backend = "none"  # sessions share environments, see Environment
@@ -311,62 +311,27 @@ def demo(session: nox.Session) -> None:
     print(f"==> Your own script: {farandole} run -np 2 train.py", flush=True)
 
 
-BENCHMARKS = {
-    "allreduce": "core/benchmarks/run.py",
-    "backends": "core/benchmarks/backends.py",
-    "hosts": "core/benchmarks/between_hosts.py",
-    "gate": "core/benchmarks/gate.py",
-    "elastic": "core/benchmarks/elastic.py",
-    "observed": "plugins/torch/benchmarks/observed.py",
-    "torch": "plugins/torch/benchmarks/run.py",
-    "carrier": "plugins/torch/benchmarks/carrier.py",
-    "mxnet": "plugins/mxnet/benchmarks/run.py",
-}
-
-
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure: -- allreduce, hosts, backends, gate, elastic, torch, carrier, observed, mxnet or tensorflow; then more.
-
-    What comes after the name goes to the benchmark. docs/benchmarks/README.md has the commands.
-    """
-    name, *arguments = session.posargs or [""]
-    if name == "tensorflow":
-        bench_tensorflow(session, arguments[0] if arguments else str(MADE / "tensorflow.md"))
-        return
-    if name not in BENCHMARKS:
-        session.error(f"after -- comes one of {', '.join(BENCHMARKS)}, tensorflow")
-    if name in ("torch", "carrier", "mxnet"):
-        bench_ranks(session, mxnet() if name == "mxnet" else pytorch(), BENCHMARKS[name], 2, *arguments)
-        return
-    options = []
-    if name in ("allreduce", "backends", "hosts"):
+    """Measure: after -- comes a program in core/benchmarks or plugins/*/benchmarks, then its options."""
+    if not session.posargs:
+        session.error("after -- comes a benchmark; docs/benchmarks/README.md has the commands")
+    program, *options = session.posargs
+    name = Path(program).stem if program.startswith("core/") else ""
+    if name in ("run", "backends", "between_hosts"):
         options.append(f"--programs={build_target(session, 'benchmarks', ['-DFARANDOLE_BENCHMARKS=ON'])}")
-    for library, package in MPI.items() if name in ("allreduce", "backends") else ():
+    for library, package in MPI.items() if name in ("run", "backends") else ():
         peer = Environment(session, library)
         peer.require(library, [package], "20 MB, Intel's 300")
         options.append(f"--{library}={peer.home}")
-    with step("Measuring", "1 to 10 minutes"):
-        pytorch().needed(session).run("python", BENCHMARKS[name], *options, *arguments)
-
-
-def bench_ranks(session: nox.Session, beside: Framework, program: str, ranks: int, *options: str) -> None:
+    own_ranks = name or program.endswith("observed.py")
+    launcher = [] if own_ranks else ["farandole", "run", "-np", "2", "--no-prefix"]
     # malloc would return gradients to the system after some steps: docs/design/training-steps.md has what that costs.
     keeping = {"MALLOC_MMAP_THRESHOLD_": "17179869184", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
-    command = ["run", "-np", str(ranks), "--no-prefix", "python", program, *options]
-    with step(f"Measuring {beside.called}, {ranks} ranks", "a few minutes"):
-        beside.needed(session).run("farandole", *command, variables=keeping)
-
-
-def bench_tensorflow(session: nox.Session, report: str) -> None:
-    """Nodes of graphs, and steps of model.fit, with the oldest and the newest version."""
-    Path(report).unlink(missing_ok=True)
-    more = ["--append-to", report]
-    for beside in (OLDEST, NEWEST):
-        for ranks in (1, 2):
-            bench_ranks(session, beside, "plugins/tensorflow/benchmarks/run.py", ranks, *more)
-        strategy = ["--strategy"] if beside == OLDEST else []  # which fails under Keras 3
-        bench_ranks(session, beside, "plugins/tensorflow/benchmarks/fit.py", 2, *more, *strategy)
+    (beside,) = beside_of(program)
+    with step(f"Measuring beside {beside.called}", "1 to 10 minutes"):
+        env = beside.make(session) or session.error(f"needs {beside.called}")
+        env.run(*launcher, "python", program, *options, variables=None if own_ranks else keeping)
 
 
 @nox.session

@@ -1,7 +1,7 @@
 """The cost of an allreduce that a library carries, beside the library called directly and beside our own backend.
 
-    python3 noxfile.py -s bench -- backends
-    python3 noxfile.py -s bench -- backends --output docs/benchmarks/backends.md
+    python3 noxfile.py -s bench -- core/benchmarks/backends.py
+    python3 noxfile.py -s bench -- core/benchmarks/backends.py --output docs/benchmarks/backends.md
 
 Ends with 1 where a library carries an operation with more overhead than it may, or is faster than our own backend.
 """
@@ -138,7 +138,7 @@ def head() -> list[str]:
         "in a process that asked for threads as ours does (without, MPICH takes three times as long for 1 MiB).",
         "*overhead*: of the minimums; it may be 20 us, and 15 % from 4 MiB on, and *native* must be ahead of the",
         "library at every size. Written by",
-        "`python3 noxfile.py -s bench -- backends --output docs/benchmarks/backends.md`.",
+        "`python3 noxfile.py -s bench -- core/benchmarks/backends.py --output docs/benchmarks/backends.md`.",
         "",
         f"date {date}, cores {os.cpu_count()}, kernel {kernel}.",
         "",

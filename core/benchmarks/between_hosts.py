@@ -1,8 +1,8 @@
 """Allreduce between hosts beside gloo and beside raw sockets; ends with 1 where a target is missed.
 
-    python3 noxfile.py -s bench -- hosts
-    python3 noxfile.py -s bench -- hosts --output docs/benchmarks
-    python3 noxfile.py -s bench -- hosts --links unshaped --hosts 2 --ranks-each 1 --sizes 4 67108864
+    python3 noxfile.py -s bench -- core/benchmarks/between_hosts.py
+    python3 noxfile.py -s bench -- core/benchmarks/between_hosts.py --output docs/benchmarks
+    python3 noxfile.py -s bench -- core/benchmarks/between_hosts.py --links unshaped --hosts 2 --sizes 4 67108864
 
 Hosts are network namespaces of this machine (network.py). docs/benchmarks/README.md says how to read the result.
 """
@@ -265,7 +265,7 @@ def write(folder: Path, facts: dict[str, Any], worlds: Sequence[World], verdicts
         "In-place float32 sums between network namespaces of one machine. Cells are microseconds, minimum / median.",
         "gloo : ours compares the minimums, or the medians where gloo's minimum is below the time on the wire.",
         "[How to read it](README.md#between-hosts). between-hosts.json has gloo's times, those of raw sockets, and all",
-        "targets. Written by `python3 noxfile.py -s bench -- hosts --output docs/benchmarks`.",
+        "targets. Written by `python3 noxfile.py -s bench -- core/benchmarks/between_hosts.py`.",
         "",
         ", ".join(f"{name} {value}" for name, value in facts.items()) + ".",
         "",

@@ -119,16 +119,14 @@ def generator() -> list[str]:
 def pybind11_folder() -> str:
     if shutil.which("pybind11-config", path=TOOLS):
         return run("pybind11-config", "--cmakedir").strip()
-    raise BuildError("there is no pybind11-config on PATH; python3 noxfile.py -s bench -- gate installs what is needed")
+    raise BuildError("there is no pybind11-config on PATH; python3 noxfile.py -s cpp installs it")
 
 
 def run(*command: str) -> str:
     """Run a program of .nox/build or of the system, and return its output."""
     program = shutil.which(command[0], path=TOOLS)
     if program is None:
-        raise BuildError(
-            f"there is no {command[0]} on PATH; python3 noxfile.py -s bench -- gate installs what is needed"
-        )
+        raise BuildError(f"there is no {command[0]} on PATH; python3 noxfile.py -s cpp installs what is needed")
     words, environment = [program, *command[1:]], {**os.environ, "PATH": TOOLS}
     answer = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     if answer.returncode:

@@ -1,7 +1,7 @@
 """How long ranks of an elastic job need to go on after one was killed, and what elastic mode costs without a fault.
 
-    python3 noxfile.py -s bench -- elastic
-    python3 noxfile.py -s bench -- elastic --kills 200 --output docs/benchmarks
+    python3 noxfile.py -s bench -- core/benchmarks/elastic.py
+    python3 noxfile.py -s bench -- core/benchmarks/elastic.py --kills 200 --output docs/benchmarks
 
 `--torchrun N` kills as many ranks of the same model under torchrun, which starts all processes again. `--joins N` and
 `--joins-between-hosts N` measure how long the ranks pause when a newcomer joins (elastic_joins.py). With 0 of a kind
@@ -176,7 +176,7 @@ def write(
     (folder / "elastic.md").write_text(
         f"""# Elastic training
 
-`python3 noxfile.py -s bench -- elastic --kills {len(kills)} --torchrun {len(by_torchrun)}
+`python3 noxfile.py -s bench -- core/benchmarks/elastic.py --kills {len(kills)} --torchrun {len(by_torchrun)}
 --joins {len(joins[HERE])} --joins-between-hosts {len(joins[THERE])} --output docs/benchmarks`;
 [how to read it](README.md#elastic).
 

@@ -1,8 +1,8 @@
 """Allreduce beside Open MPI, MPICH and gloo, and beside what the machine allows; ends with 1 where a target is missed.
 
-    python3 noxfile.py -s bench -- allreduce
-    python3 noxfile.py -s bench -- allreduce --output docs/benchmarks
-    python3 noxfile.py -s bench -- allreduce --only pair tcp --sizes 4 65536 1048576 --seconds 0.2
+    python3 noxfile.py -s bench -- core/benchmarks/run.py
+    python3 noxfile.py -s bench -- core/benchmarks/run.py --output docs/benchmarks
+    python3 noxfile.py -s bench -- core/benchmarks/run.py --only pair tcp --sizes 4 65536 1048576 --seconds 0.2
 
 docs/benchmarks/README.md says how it measures and how to read what it prints.
 """

@@ -165,7 +165,7 @@ class Report:
             "In-place float32 sums, microseconds; smaller is better. Ours: minimum / median; peers: minimum. The last",
             "column is the time of the fastest of Open MPI, MPICH, Intel MPI and gloo over ours, minimums / medians.",
             "[How to read it](README.md). allreduce.json has all sizes, medians and targets. Written by",
-            "`python3 noxfile.py -s bench -- allreduce --output docs/benchmarks`.",
+            "`python3 noxfile.py -s bench -- core/benchmarks/run.py --output docs/benchmarks`.",
             "",
             ", ".join(f"{name} {value}" for name, value in self.machine.items()) + ".",
             "",

@@ -1,6 +1,6 @@
 """The cost of a small allreduce in MXNet's engine, and the time that exchange adds to training steps.
 
-    python3 noxfile.py -s bench -- mxnet --output docs/benchmarks/mxnet.md
+    python3 noxfile.py -s bench -- plugins/mxnet/benchmarks/run.py --output docs/benchmarks/mxnet.md
 
 or, with Farandole and MXNet installed: `farandole run -np 2 python plugins/mxnet/benchmarks/run.py`. Ends with 1 where
 a target is missed.
@@ -117,7 +117,7 @@ def report(
     lines = [
         "# MXNet",
         "",
-        "Written by `python3 noxfile.py -s bench -- mxnet --output docs/benchmarks/mxnet.md`;",
+        "Written by `python3 noxfile.py -s bench -- plugins/mxnet/benchmarks/run.py`;",
         "[run.py](../../plugins/mxnet/benchmarks/run.py) says what is measured.",
         "",
         f"MXNet {mx.__version__}, {hvd.size()} ranks on one machine: {os.cpu_count()} cores of {processor()}.",

@@ -6,7 +6,7 @@
 The second also measures TensorFlow's MultiWorkerMirroredStrategy, which needs Keras 2. All train the same model on as
 many images per step and rank, and take turns in the same processes, of which rank r stays on core r. The extra
 cost is the median over the turns, each compared with the compute-only turn before it. Ends with 1 where that is not
-under the limit, or not less than with the strategy. `noxfile.py -s bench -- tensorflow` runs both.
+under the limit, or not less than with the strategy.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The cost of an allreduce as a graph node, beside the same number of `tf.numpy_function`s that do next to nothing.
 
-    python3 noxfile.py -s bench -- tensorflow docs/benchmarks/tensorflow.md
+    python3 noxfile.py -s bench -- plugins/tensorflow/benchmarks/run.py --append-to docs/benchmarks/tensorflow.md
 
-or, with Farandole and TensorFlow installed: `farandole run -np 2 python plugins/tensorflow/benchmarks/run.py`. Ends
-with 1 where the target is missed.
+or, beside another version or on one rank, with the `farandole run` of that environment, such as
+`.nox/tensorflow-2.13/bin/farandole`. Ends with 1 where the target is missed.
 
 A figure is the time of a graph on the slowest rank, divided by its nodes. Both graphs take turns in the same processes.
 """
@@ -95,7 +95,7 @@ def heading(args: argparse.Namespace) -> list[str]:
     return [
         "# TensorFlow",
         "",
-        "Written by `python3 noxfile.py -s bench -- tensorflow docs/benchmarks/tensorflow.md`;",
+        "Written by `python3 noxfile.py -s bench -- plugins/tensorflow/benchmarks/run.py`;",
         "[run.py](../../plugins/tensorflow/benchmarks/run.py) says what is measured.",
         "",
         f"One machine: {os.cpu_count()} cores of {processor()}.",

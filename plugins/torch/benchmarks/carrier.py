@@ -1,6 +1,6 @@
 """The cost of a small all_reduce of torch.distributed over Farandole, as inference servers call it, and over gloo.
 
-    python3 noxfile.py -s bench -- carrier --output docs/benchmarks/carrier.md
+    python3 noxfile.py -s bench -- plugins/torch/benchmarks/carrier.py --output docs/benchmarks/carrier.md
 
 or, with Farandole and PyTorch installed: `farandole run -np 2 python plugins/torch/benchmarks/carrier.py`. Ends with 1
 where a target is missed.
@@ -105,7 +105,7 @@ def report(rows: dict[int, Times], output: Path | None) -> list[str]:
     lines = [
         "# torch.distributed over Farandole",
         "",
-        "Written by `python3 noxfile.py -s bench -- carrier --output docs/benchmarks/carrier.md`;",
+        "Written by `python3 noxfile.py -s bench -- plugins/torch/benchmarks/carrier.py`;",
         "[carrier.py](../../plugins/torch/benchmarks/carrier.py) says what is measured.",
         "",
         f"PyTorch {torch.__version__}, {hvd.size()} ranks of one thread each on one machine: {os.cpu_count()} cores of "

@@ -1,6 +1,6 @@
 """The cost of looking at a job while it trains: the flight recorder with the launcher's watch, and everything at once.
 
-    python3 noxfile.py -s bench -- observed --output docs/benchmarks/observed.md
+    python3 noxfile.py -s bench -- plugins/torch/benchmarks/observed.py --output docs/benchmarks/observed.md
 
 Jobs of `farandole run` that differ only in what looks at them live at the same time, and take turns of some steps while
 the others wait for a word. A figure is the time of a turn on rank 0, whose steps no rank leaves before the others come.
@@ -218,7 +218,7 @@ def heading(rounds: int) -> list[str]:
     return [
         "# Looking at a job",
         "",
-        "Written by `python3 noxfile.py -s bench -- observed --output docs/benchmarks/observed.md`;",
+        "Written by `python3 noxfile.py -s bench -- plugins/torch/benchmarks/observed.py`;",
         "[observed.py](../../plugins/torch/benchmarks/observed.py) says what is measured.",
         "",
         f"One machine: {os.cpu_count()} cores of {processor()}. Milliseconds a step of a transformer by",

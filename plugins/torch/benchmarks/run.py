@@ -1,6 +1,6 @@
 """The cost of exchanging gradients in a training step, with Farandole and with DistributedDataParallel over gloo.
 
-    python3 noxfile.py -s bench -- torch --output docs/benchmarks/torch.md
+    python3 noxfile.py -s bench -- plugins/torch/benchmarks/run.py --output docs/benchmarks/torch.md
 
 or, with Farandole and PyTorch installed: `farandole run -np 2 python plugins/torch/benchmarks/run.py`. Ends with 1
 where a target is missed.
@@ -302,7 +302,7 @@ def heading(parameters: int, args: argparse.Namespace) -> list[str]:
     return [
         "# PyTorch",
         "",
-        "Written by `python3 noxfile.py -s bench -- torch --output docs/benchmarks/torch.md`;",
+        "Written by `python3 noxfile.py -s bench -- plugins/torch/benchmarks/run.py`;",
         "[run.py](../../plugins/torch/benchmarks/run.py) says what is measured.",
         "",
         f"PyTorch {torch.__version__}, {hvd.size()} ranks of one thread each on one machine: {os.cpu_count()} cores of "
