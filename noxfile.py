@@ -48,7 +48,7 @@ from dev.jobs import Job, run_jobs, step
 from dev.pins import DOCS, LINTERS, MPI, TYPES
 from dev.release import build_release
 from dev.release_check import check
-from dev.suites import LONG, NEWEST, OLDEST, Run, beside_of, chosen, runs_of
+from dev.suites import LONG, MXNET, NEWEST, OLDEST, Run, beside_of, chosen, runs_of
 
 nox.options.sessions = ["tests"]
 nox.options.default_venv_backend = "none"  # sessions share environments, see Environment
@@ -166,18 +166,16 @@ def soak_elastic(session: nox.Session) -> None:
 @nox.session
 def soak_diagnosis(session: nox.Session) -> None:
     """Inject 50 faults into small jobs; judge who is blamed, how soon. After --: how many, --seed N, --only KIND."""
-    homes = dict.fromkeys(("numpy", "torch", "asker"), pytorch().needed(session).home)
-    for name, framework in (("tensorflow", NEWEST), ("mxnet", mxnet())):
+    for framework in (NEWEST, MXNET):
         if (MADE / framework.home).exists():  # others run without it
-            homes[name] = framework.needed(session).home
-    options = [f"--records={MADE / 'diagnosis'}", *(f"--home={name}={home}" for name, home in homes.items())]
-    run_soak(session, "tests/diagnosis/soak_diagnosis.py", *options)
+            framework.needed(session)
+    run_soak(session, "tests/diagnosis/soak_diagnosis.py")
 
 
-def run_soak(session: nox.Session, program: str, *options: str) -> None:
+def run_soak(session: nox.Session, program: str) -> None:
     find_programs(session, "tests/hosts", NEEDED_PROGRAMS["tests/hosts"])
     variables = {"PYTHONPATH": str(ROOT / "tests" / "support"), "OMP_NUM_THREADS": "1"}
-    pytorch().needed(session).run("python", program, *options, *session.posargs, variables=variables)
+    pytorch().needed(session).run("python", program, *session.posargs, variables=variables)
 
 
 @nox.session
@@ -302,13 +300,9 @@ def format_files(session: nox.Session) -> None:
 @nox.session
 def demo(session: nox.Session) -> None:
     """Train a small model on 2 workers."""
-    logging.getLogger("nox").setLevel(logging.WARNING)  # who runs this is new here: no log of commands
     env = pytorch().needed(session)
-    farandole = str((env.home / "bin" / "farandole").relative_to(ROOT))
-    arguments = ["run", "-np", "2", "--no-prefix", "examples/torch/digits.py", *session.posargs]
-    print(f"==> Training on 2 workers: {' '.join([farandole, *arguments])}", flush=True)
-    env.run("farandole", *arguments)
-    print(f"==> Your own script: {farandole} run -np 2 train.py", flush=True)
+    env.run("farandole", "run", "-np", "2", "--no-prefix", "examples/torch/digits.py", *session.posargs)
+    print("==> Your own script: .nox/torch/bin/farandole run -np 2 train.py", flush=True)
 
 
 @nox.session

@@ -23,6 +23,8 @@ import statements
 from drawn import BY_NAME, FRAMEWORKS, KINDS, draw
 from injection import NotStartedError, inject
 
+MADE = Path(__file__).resolve().parents[2] / ".nox"
+RECORDS = MADE / "diagnosis"
 FLAT_S, WATCH_S = 15.0, 300.0
 BESIDE_DDP = 30
 _FEW, _MANY = 50, 1000
@@ -38,13 +40,19 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--flat", type=float, metavar="MINUTES", help="only jobs without faults, for so long")
     parser.add_argument("--beside-ddp", action="store_true", help="30 of the faults, and the same under torchrun")
     parser.add_argument("--anew", action="store_true", help="forget the records of this seed")
-    parser.add_argument("--records", type=Path, required=True, help="the folder for them")
-    parser.add_argument("--home", action="append", default=[], metavar="FRAMEWORK=FOLDER", help="of an environment")
     given = parser.parse_args()
     unknown = {each for each in given.only.split(",") if each} - BY_NAME.keys()
     if unknown:
         parser.error(f"no kind of fault is called {', '.join(sorted(unknown))}; there are {', '.join(BY_NAME)}")
     return given
+
+
+def environments() -> dict[str, Path]:
+    """Those that noxfile.py has made, by the frameworks in them, and where `farandole inspect` runs."""
+    found = dict.fromkeys(("numpy", "torch", "asker"), MADE / "torch")
+    newest = max(MADE.glob("tensorflow-2.*"), key=lambda home: int(home.suffix[1:]), default=MADE / "tensorflow")
+    found |= {"tensorflow": newest, "mxnet": MADE / "mxnet"}
+    return {name: home for name, home in found.items() if home.exists()}
 
 
 class Session:
@@ -53,12 +61,12 @@ class Session:
     def __init__(self, given: argparse.Namespace) -> None:
         self.given = given
         self.only = [each for each in given.only.split(",") if each]
-        self.homes = {name: Path(home) for name, _, home in (each.partition("=") for each in given.home)}
+        self.homes = environments()
         self.frameworks = [each for each in given.frameworks.split(",") if each in self.homes]
-        given.records.mkdir(parents=True, exist_ok=True)
+        RECORDS.mkdir(parents=True, exist_ok=True)
         mode = ["beside-ddp"] if given.beside_ddp else ["flat"] if given.flat else []
         about = "-".join([str(given.seed), *mode, *self.only, *self.frameworks])
-        self.file = given.records / f"{about.replace(' ', '_')}.jsonl"
+        self.file = RECORDS / f"{about.replace(' ', '_')}.jsonl"
         if given.anew or given.flat:
             self.file.unlink(missing_ok=True)
         lines = self.file.read_text().splitlines() if self.file.exists() else []
