@@ -32,35 +32,34 @@ NEEDED_PROGRAMS = {
 
 @one_at_a_time
 def fetch(package: str, unpacked: Path | None = None) -> None:
-    """Install the package; a plain user gets it unpacked into this folder, if one is named, and all get servers so."""
+    """Unpack the package into this folder; without one, install it, which only root can."""
     if not which("apt-get"):
         return
     with step(f"Fetching {package}", "1 to 2 MB"):
         if os.geteuid() == 0:
             subprocess.run(["apt-get", "update", "-qq"], stdout=log(), check=False)
-        if os.geteuid() == 0 and package not in _ONLY_UNPACKED:
-            command = ["apt-get", "install", "-qq", "-y", "--no-install-recommends", package]
-            subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log(), check=False)
-        elif unpacked:
+        if unpacked:
             unpacked.mkdir(parents=True, exist_ok=True)
             subprocess.run(["apt-get", "download", "-qq", package], cwd=unpacked, stdout=log(), check=False)
             for file in unpacked.glob("*.deb"):
                 subprocess.run(["dpkg", "-x", str(file), str(unpacked)], stdout=log(), check=False)
+        elif os.geteuid() == 0:
+            command = ["apt-get", "install", "-qq", "-y", "--no-install-recommends", package]
+            subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log(), check=False)
 
 
 def find_gtest(session: nox.Session) -> list[str]:
     """How CMake finds GoogleTest: the system's, or unpacked ours; who has it elsewhere sets GTest_ROOT."""
     unpacked = MADE / "gtest"
-    for attempt in range(2):
-        if "GTest_ROOT" in os.environ or any(header.exists() for header in _GTEST_HEADERS):
-            return []
-        if (unpacked / "usr").exists():
-            return [f"-DCMAKE_PREFIX_PATH={unpacked / 'usr'}"]
-        if attempt == 0:
-            fetch("libgtest-dev", unpacked)
-    session.error(
-        "GoogleTest is missing: install it (Debian, Ubuntu: apt install libgtest-dev; Fedora: dnf install gtest-devel)."
-    )
+    if "GTest_ROOT" in os.environ or any(header.exists() for header in _GTEST_HEADERS):
+        return []
+    if not (unpacked / "usr").exists():
+        fetch("libgtest-dev", unpacked)
+    if not (unpacked / "usr").exists():
+        session.error(
+            "GoogleTest is missing (Debian, Ubuntu: apt install libgtest-dev; Fedora: dnf install gtest-devel)"
+        )
+    return [f"-DCMAKE_PREFIX_PATH={unpacked / 'usr'}"]
 
 
 @one_at_a_time

@@ -17,6 +17,8 @@ from dev import MADE, ROOT, pins
 from dev.jobs import log, one_at_a_time, step
 
 STRICT = os.environ.get("CI") == "true"  # elsewhere a new compiler's warning may pass
+BESIDE_TORCH = ("plugins/_template", "plugins/horovod/distribution", "plugins/ray", "plugins/spark")
+TORCH_SIZE = "2.7 GB with CUDA; for 200 MB stop, set FARANDOLE_TORCH_INDEX to PyTorch's index for CPUs, and start again"
 
 
 class Environment:
@@ -124,11 +126,7 @@ class Framework:
     @property
     def distributions(self) -> Sequence[str]:
         """The folders whose wheels it has."""
-        own = (
-            ["plugins/_template", "plugins/horovod/distribution", "plugins/ray", "plugins/spark"]
-            if self.plugin == "torch"
-            else []
-        )
+        own = BESIDE_TORCH if self.plugin == "torch" else ()
         return ["core", f"plugins/{self.plugin}", *own, *(["plugins/horovod"] if self.plugin != "core" else [])]
 
     def packages(self, session: nox.Session) -> Environment | None:
@@ -167,7 +165,8 @@ class Framework:
             return f"{self.called} needs Python 3.{self.newest} or older, and this is 3.{sys.version_info[1]}"
         try:
             if self.plugin == "torch":
-                install_torch(env, *self.versions)
+                index = os.environ.get("FARANDOLE_TORCH_INDEX")
+                env.require("torch", [*(["--index-url", index] if index else []), *self.versions], TORCH_SIZE)
             env.require(f"{self.called} and test tools", [*self.versions, *pins.TEST_TOOLS, *self.beside], self.size)
         except nox.command.CommandFailed:
             return f"{self.called} cannot be installed, see above"
@@ -178,23 +177,6 @@ class Framework:
         except nox.command.CommandFailed:
             return f"{self.called} cannot be imported, see above; if a library is missing, install it ({self.lacking})"
         return ""
-
-
-def install_torch(env: Environment, wanted: str) -> None:
-    """Install PyTorch; say before that its builds with CUDA are large."""
-    index = os.environ.get("FARANDOLE_TORCH_INDEX", "")
-    if env.noted("torch") == wanted:
-        return
-    if not index:
-        print(
-            "==> If the package index offers PyTorch with CUDA, 2.7 GB are fetched. The build for CPUs is about 200 MB "
-            "and is enough here: to get it, stop now, set FARANDOLE_TORCH_INDEX to PyTorch's package index for CPUs "
-            "(pytorch.org names it under Get Started) and start again.",
-            flush=True,
-        )
-    with step(f"Installing {wanted}", "for CPUs 1 to 2 minutes, with CUDA several"):
-        env.pip("install", *(["--index-url", index] if index else []), wanted, silent=False)  # with its progress bar
-    env.note("torch", wanted)
 
 
 def pytorch(version: str = "") -> Framework:

@@ -1,5 +1,7 @@
 """Which versions of what come from the package index. Those of tools stand in pyproject.toml, as groups for pip."""
 
+from __future__ import annotations
+
 import ast
 import re
 from pathlib import Path
