@@ -211,6 +211,6 @@ def test_a_topic_that_cannot_be_examined_hides_no_other() -> None:
 
 @pytest.mark.parametrize(("level", "code"), [(OK, 0), (WARN, 0), (FAIL, 1)])
 def test_only_a_failure_is_an_exit_code(level: str, code: int) -> None:
-    findings = [Finding(OK, "a", "text"), Finding(level, "b", "text", "mend" if level != OK else "")]
+    findings = [Finding(OK, "a", "text"), Finding(level, "b", "text", "fix" if level != OK else "")]
     assert report.exit_code(findings) == code
     assert f"{int(code == 1)} FAIL" in report.as_text(findings).splitlines()[-1]

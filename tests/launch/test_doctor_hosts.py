@@ -89,7 +89,7 @@ def changed(part: str, **values: str) -> Versions:
 def test_versions_that_differ_are_told_with_their_hosts(versions: Versions, level: str, check: str, words: str) -> None:
     (found,) = judged(host(0), host(1), host(2, versions=versions))
     assert (found.host, found.level, found.check) == ("", level, check)
-    assert words in found.text and found.mend
+    assert words in found.text and found.fix
 
 
 def test_wheels_of_other_platforms_and_unknown_ones_are_not_compared() -> None:
@@ -133,7 +133,7 @@ def test_a_host_that_another_does_not_reach_fails() -> None:
     (found,) = judged(host(0, reached={(2, "10.0.0.2")}), host(1), host(2))
     assert (found.host, found.level) == ("h1", FAIL)
     assert "h0 cannot connect to h1 (10.0.0.1, 172.17.0.1)" in found.text
-    assert "firewall" in found.mend
+    assert "firewall" in found.fix
 
 
 def test_hosts_that_have_not_answered_count_for_nothing_else() -> None:
@@ -141,7 +141,7 @@ def test_hosts_that_have_not_answered_count_for_nothing_else() -> None:
     found = judged(host(0), lost, host(2))
     assert found == [replace(fail("agent", lost.problem, "Is it up?"), host="me@h1")]
     (found_alone,) = judged(replace(lost, remedy=""))
-    assert found_alone.mend == "Try it: ssh h1 true"
+    assert found_alone.fix == "Try it: ssh h1 true"
 
 
 def test_one_machine_with_two_names_fails() -> None:
@@ -152,7 +152,7 @@ def test_one_machine_with_two_names_fails() -> None:
 def test_json_is_a_list_with_hosts() -> None:
     found = judge([host(0, findings=[fail("memory", "none", "Buy some.")]), host(1), host(2)])
     rows = json.loads(hosts_as_json(found))
-    assert {"host": "h0", "level": "FAIL", "check": "memory", "text": "none", "mend": "Buy some."} in rows
+    assert {"host": "h0", "level": "FAIL", "check": "memory", "text": "none", "fix": "Buy some."} in rows
     assert {row["host"] for row in rows} == {"h0", "h1", "h2", ""} and exit_code(found) == 1
 
 
@@ -177,7 +177,7 @@ def test_all_hosts_are_examined_whoever_fails(run: Callable[..., Any], env: dict
     levels = {row["check"]: row["level"] for row in of["there"]}
     assert levels["two ranks"] == levels["agent"] == levels["loopback"] == OK
     assert [(row["level"], row["text"]) for row in of["gone"]] == [(FAIL, "gone is no name that this machine knows")]
-    assert "has no farandole" in of["bare"][0]["text"] and "pip install farandole" in of["bare"][0]["mend"]
+    assert "has no farandole" in of["bare"][0]["text"] and "pip install farandole" in of["bare"][0]["fix"]
     assert result.code == 1 and result.err == ""
 
 

@@ -82,11 +82,11 @@ BAD = [
 def check_the_one(findings: Sequence[Finding], check: str, level: str, words: str) -> None:
     (finding,) = [finding for finding in findings if finding.check == check]
     assert finding.level == level
-    assert words in finding.text + finding.mend
+    assert words in finding.text + finding.fix
 
 
 def test_nothing_is_wrong_with_a_good_machine() -> None:
-    assert [finding for finding in GOOD if finding.level != OK or finding.mend] == []
+    assert [finding for finding in GOOD if finding.level != OK or finding.fix] == []
     words = " ".join(finding.text for finding in GOOD)
     for each in ("900 MiB of 4.0 GiB", "unlimited", "2 of 8", "network namespace", "no GPU is visible", "1 GPU"):
         assert each in words
@@ -95,8 +95,8 @@ def test_nothing_is_wrong_with_a_good_machine() -> None:
 @pytest.mark.parametrize(("finding", "level", "words"), BAD)
 def test_what_is_wrong_is_told_with_what_to_do(finding: Finding, level: str, words: str) -> None:
     assert finding.level == level
-    assert words in finding.text + finding.mend
-    assert len(finding.mend) >= 20 and "\n" not in finding.text + finding.mend
+    assert words in finding.text + finding.fix
+    assert len(finding.fix) >= 20 and "\n" not in finding.text + finding.fix
 
 
 @pytest.mark.parametrize(

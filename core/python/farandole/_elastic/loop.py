@@ -100,7 +100,7 @@ def _run(
     guard: Callable[[], AbstractContextManager[object]],
     call: Callable[[], R],
 ) -> R:
-    """Until the function returns, or raises what no other world would mend."""
+    """Until the function returns, or raises what no other world would fix."""
     is_first, vain = not goes_on, 0  # a job that goes on from a copy has other ranks than the one before it
     is_saved, has_state = is_newcomer, not is_newcomer
     is_equal = False  # the states of all ranks, as far as this one knows

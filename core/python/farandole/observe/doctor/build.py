@@ -164,7 +164,7 @@ def judge(trials: Trials, distribution: str) -> list[Finding]:
         _trial(
             "two ranks",
             trials.together,
-            "Mend what is marked above first; then see what they say: farandole run -np 2 python -c "
+            "Fix what is marked above first; then see what they say: farandole run -np 2 python -c "
             "'import farandole as f; f.init()'",
         ),
     ]
@@ -182,7 +182,7 @@ def _load(trial: Trial, distribution: str) -> Finding:
 
 
 def _backends(trial: Trial) -> list[Finding]:
-    """Those that need a library: which it is, or that there is none, which who asks for it has to mend."""
+    """Those that need a library: which it is, or that there is none, which who asks for it has to fix."""
     if trial.answer is None:
         return [warn("backends", f"cannot be looked for: {trial.error}", "Look at its last line.")]
     asked_for, names = trial.answer.get("asked_for", []), [name for name, _, _ in trial.answer["found"]]
@@ -202,9 +202,9 @@ def _backends(trial: Trial) -> list[Finding]:
     return found
 
 
-def _trial(check: str, trial: Trial, mend: str) -> Finding:
+def _trial(check: str, trial: Trial, fix: str) -> Finding:
     if trial.answer is None:
-        return fail(check, f"init and sums do not work: {trial.error}", mend)
+        return fail(check, f"init and sums do not work: {trial.error}", fix)
     text = f"init and sums are right in {trial.took_s:.1f} s, instruction set {trial.answer['isa']}"
     if trial.answer["size"] == 1:
         return ok(check, text)

@@ -10,12 +10,12 @@ OK, WARN, FAIL = "OK", "WARN", "FAIL"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; `mend` is the sentence that says what to do, and stands wherever `level` is not OK."""
+    """One line of the report; `fix` is the sentence that says what to do, and stands wherever `level` is not OK."""
 
     level: str
     check: str
     text: str
-    mend: str = ""
+    fix: str = ""
     host: str = ""  # of several that are examined; "" for a finding about all of them
 
 
@@ -24,24 +24,24 @@ def ok(check: str, text: str) -> Finding:
     return Finding(OK, check, text)
 
 
-def warn(check: str, text: str, mend: str) -> Finding:
+def warn(check: str, text: str, fix: str) -> Finding:
     """Something is lost: speed, a feature, a clear message."""
-    return Finding(WARN, check, text, mend)
+    return Finding(WARN, check, text, fix)
 
 
-def fail(check: str, text: str, mend: str) -> Finding:
+def fail(check: str, text: str, fix: str) -> Finding:
     """A job cannot run like this."""
-    return Finding(FAIL, check, text, mend)
+    return Finding(FAIL, check, text, fix)
 
 
-def warn_unless(is_good: bool, check: str, text: str, mend: str, bad: str = "") -> Finding:
+def warn_unless(is_good: bool, check: str, text: str, fix: str, bad: str = "") -> Finding:
     """OK or WARN. `bad`: in place of `text` where it is not good."""
-    return ok(check, text) if is_good else warn(check, bad or text, mend)
+    return ok(check, text) if is_good else warn(check, bad or text, fix)
 
 
-def fail_unless(is_good: bool, check: str, text: str, mend: str, bad: str = "") -> Finding:
+def fail_unless(is_good: bool, check: str, text: str, fix: str, bad: str = "") -> Finding:
     """OK or FAIL, likewise."""
-    return ok(check, text) if is_good else fail(check, bad or text, mend)
+    return ok(check, text) if is_good else fail(check, bad or text, fix)
 
 
 def error_of(trial: Callable[[], object]) -> str:

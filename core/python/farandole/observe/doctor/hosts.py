@@ -98,8 +98,8 @@ def _twins(hosts: Sequence[HostFacts]) -> list[Finding]:
     for host in hosts:
         if host.answered:
             names.setdefault(host.identity, []).append(host.name)
-    mend = "Name it once, with all of its slots."
-    return [fail("hosts", f"{_list(each)} are one machine", mend) for each in names.values() if len(each) > 1]
+    fix = "Name it once, with all of its slots."
+    return [fail("hosts", f"{_list(each)} are one machine", fix) for each in names.values() if len(each) > 1]
 
 
 def _versions(hosts: Sequence[HostFacts]) -> list[Finding]:
@@ -130,10 +130,10 @@ def _differing(level: str, name: str, versions: Mapping[str, Mapping[str, str]])
         return None
     text = "; ".join(f"{version} on {_list(hosts)}" for version, hosts in hosts_of.items())
     wanted = max((each for each in hosts_of if each != _NONE), key=lambda each: len(hosts_of[each]))
-    mend = f"Install one version on all hosts: python -m pip install '{name}=={wanted}'"
+    fix = f"Install one version on all hosts: python -m pip install '{name}=={wanted}'"
     if name == "Python":
-        mend = "Use one version on all hosts; --python names the interpreter on others."
-    return Finding(level, name, f"the hosts have different versions: {text}", mend)
+        fix = "Use one version on all hosts; --python names the interpreter on others."
+    return Finding(level, name, f"the hosts have different versions: {text}", fix)
 
 
 def _groups(values: Mapping[str, str]) -> dict[str, list[str]]:
@@ -155,10 +155,10 @@ def _wheels(hosts: Sequence[HostFacts]) -> list[Finding]:
     found = []
     for (name, version, _), digests in groups.items():
         text = "; ".join(f"build {digest} on {_list(names)}" for digest, names in _groups(digests).items())
-        mend = f"python -m pip install --force-reinstall --no-deps {name}-{version}-*.whl"
+        fix = f"python -m pip install --force-reinstall --no-deps {name}-{version}-*.whl"
         if len({*digests.values()}) > 1:
             text = f"the hosts have different wheels of {version}: {text}"
-            found.append(fail(name, text, f"Install one wheel on all hosts: {mend}"))
+            found.append(fail(name, text, f"Install one wheel on all hosts: {fix}"))
     return found
 
 
@@ -177,8 +177,8 @@ def _clocks(hosts: Sequence[HostFacts]) -> list[Finding]:
     if not late:
         return [ok("clock", f"the hosts' clocks are at most {max(apart.values()):.1f} s apart")]
     who = ", ".join(f"{name} by {seconds:.1f} s" for name, seconds in late.items())
-    mend = "Let chrony or systemd-timesyncd set the clocks; until then the times in logs and timelines do not fit."
-    return [warn("clock", f"clocks are ahead of that of {first}: {who}", mend)]
+    fix = "Let chrony or systemd-timesyncd set the clocks; until then the times in logs and timelines do not fit."
+    return [warn("clock", f"clocks are ahead of that of {first}: {who}", fix)]
 
 
 def _list(names: Sequence[str]) -> str:

@@ -52,32 +52,32 @@ def memory(available: int, limit: float, used: int) -> Finding:
     text = f"{_mib(available)} available on this machine"
     if limit != inf:
         text += f"; this cgroup uses {_mib(used)} of {_mib(limit)}, shared memory counts"
-    mend = "Raise the container's memory limit or end other programs: the kernel kills a rank that lacks it."
-    return warn_unless(min(available, limit - used) >= _ENOUGH_MEMORY, "memory", text, mend)
+    fix = "Raise the container's memory limit or end other programs: the kernel kills a rank that lacks it."
+    return warn_unless(min(available, limit - used) >= _ENOUGH_MEMORY, "memory", text, fix)
 
 
 def open_files(limit: float) -> Finding:
     """Of a process."""
     bad = f"{limit}: a rank needs some for each other rank, and data loaders many"
-    mend = f"Raise it with `ulimit -n {_ENOUGH_FILES}` or more before the job starts."
-    return warn_unless(limit >= _ENOUGH_FILES, "open files", _count(limit), mend, bad)
+    fix = f"Raise it with `ulimit -n {_ENOUGH_FILES}` or more before the job starts."
+    return warn_unless(limit >= _ENOUGH_FILES, "open files", _count(limit), fix, bad)
 
 
 def processes(limit: float, running: int) -> Finding:
     """Threads of this user."""
     text = f"{_count(limit)}; {running} threads of this user run now"
-    mend = f"Raise it with `ulimit -u {running + 4 * _ENOUGH_PROCESSES}` or more before the job starts."
+    fix = f"Raise it with `ulimit -u {running + 4 * _ENOUGH_PROCESSES}` or more before the job starts."
     bad = f"{text}: each rank starts one per core and data loaders more"
-    return warn_unless(limit - running >= _ENOUGH_PROCESSES, "processes", text, mend, bad)
+    return warn_unless(limit - running >= _ENOUGH_PROCESSES, "processes", text, fix, bad)
 
 
 def locked_memory(limit: float, has_rdma: bool) -> Finding:
     """Bytes."""
     text = "unlimited" if limit == inf else f"{_mib(limit)} may be locked"
     bad = f"{text}, but this machine has InfiniBand or RoCE, for which NCCL and MPI lock their buffers"
-    mend = "Raise it with `ulimit -l unlimited`; in Docker, --ulimit memlock=-1."
+    fix = "Raise it with `ulimit -l unlimited`; in Docker, --ulimit memlock=-1."
     is_enough = not has_rdma or limit >= _ENOUGH_LOCKED
-    return warn_unless(is_enough, "locked memory", f"{text}; Farandole itself locks none", mend, bad)
+    return warn_unless(is_enough, "locked memory", f"{text}; Farandole itself locks none", fix, bad)
 
 
 def cores(here: int, by_affinity: int, by_quota: float) -> Finding:
@@ -86,11 +86,11 @@ def cores(here: int, by_affinity: int, by_quota: float) -> Finding:
     if by_quota != inf:
         text += f", time for {by_quota:g} by the cgroup's quota"
     if by_quota < 1:
-        mend = "Give the container at least one core: ranks that wait for time make all others wait."
-        return warn("cores", text, mend)
+        fix = "Give the container at least one core: ranks that wait for time make all others wait."
+        return warn("cores", text, fix)
     bad = f"{text}: libraries start too many threads"
-    mend = "Start ranks with `farandole run`, which sets OMP_NUM_THREADS to what the quota grants, or set it."
-    return warn_unless(by_quota >= by_affinity, "cores", f"{text}; more ranks than that take turns", mend, bad)
+    fix = "Start ranks with `farandole run`, which sets OMP_NUM_THREADS to what the quota grants, or set it."
+    return warn_unless(by_quota >= by_affinity, "cores", f"{text}; more ranks than that take turns", fix, bad)
 
 
 def _count(limit: float) -> str:

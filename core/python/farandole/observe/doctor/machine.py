@@ -79,8 +79,8 @@ def _linker_cache() -> str:
 def platform(system: str, kernel: str, machine: str) -> Finding:
     """The names of uname(2)."""
     text = f"{system} {kernel} on {machine}"
-    mend = "Farandole runs on Linux on x86-64 or aarch64 only: use such a machine or container."
-    return fail_unless(system == "Linux" and machine in MACHINES, "platform", text, mend)
+    fix = "Farandole runs on Linux on x86-64 or aarch64 only: use such a machine or container."
+    return fail_unless(system == "Linux" and machine in MACHINES, "platform", text, fix)
 
 
 def python(implementation: str, version: tuple[int, int, int], executable: str) -> Finding:
@@ -88,15 +88,15 @@ def python(implementation: str, version: tuple[int, int, int], executable: str) 
     text = f"{implementation} {'.'.join(map(str, version))}, {executable}"
     if implementation != "CPython":
         return fail("python", text, "Farandole's wheels are for CPython: install it and reinstall Farandole there.")
-    mend = "Install Python 3.10 or newer and reinstall Farandole there."
-    return fail_unless(version >= OLDEST_PYTHON, "python", text, mend)
+    fix = "Install Python 3.10 or newer and reinstall Farandole there."
+    return fail_unless(version >= OLDEST_PYTHON, "python", text, fix)
 
 
 def memfd(error: str) -> Finding:
     """What came of memory as the launcher makes it for the job's key."""
     bad = f"anonymous shared memory cannot be made: {error}"
-    mend = "Allow memfd_create in the container's seccomp profile: the job's key and what ranks share live there."
-    return fail_unless(not error, "memfd", "anonymous shared memory can be made and sealed", mend, bad)
+    fix = "Allow memfd_create in the container's seccomp profile: the job's key and what ranks share live there."
+    return fail_unless(not error, "memfd", "anonymous shared memory can be made and sealed", fix, bad)
 
 
 def pidfd(error: str, kernel: str) -> Finding:
@@ -105,8 +105,8 @@ def pidfd(error: str, kernel: str) -> Finding:
         f"pidfd_open does not work ({error}; Linux {kernel}): ranks of this machine cannot share memory, and a death "
         "is noticed by closed connections only, seconds later where forked children keep them open"
     )
-    mend = "Use Linux 5.3 or newer and allow pidfd_open in the container's seccomp profile."
-    return warn_unless(not error, "pidfd", "the death of a rank is seen at once", mend, bad)
+    fix = "Use Linux 5.3 or newer and allow pidfd_open in the container's seccomp profile."
+    return warn_unless(not error, "pidfd", "the death of a rank is seen at once", fix, bad)
 
 
 def user(uid: int, name: str) -> Finding:

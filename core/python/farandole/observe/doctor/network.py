@@ -48,8 +48,8 @@ def _host_name() -> Finding:
 def loopback(error: str) -> Finding:
     """What came of a connection."""
     bad = f"TCP to 127.0.0.1 does not work: {error}"
-    mend = "Bring the interface up (`ip link set lo up`) and let the firewall pass it."
-    return fail_unless(not error, "loopback", "TCP to 127.0.0.1 works", mend, bad)
+    fix = "Bring the interface up (`ip link set lo up`) and let the firewall pass it."
+    return fail_unless(not error, "loopback", "TCP to 127.0.0.1 works", fix, bad)
 
 
 def host_name(name: str, addresses: list[str], took_s: float, error: str) -> Finding:
@@ -57,5 +57,5 @@ def host_name(name: str, addresses: list[str], took_s: float, error: str) -> Fin
     text = f"{name} is {', '.join(addresses)}, found in {1000 * took_s:.0f} ms"
     found = f"{name} cannot be resolved: {error}" if error else text
     bad = f"{found}; frameworks ask for it when they start, and then wait"
-    mend = f"Add a line to /etc/hosts: 127.0.1.1 {name}"
-    return warn_unless(not error and took_s <= SLOW_S, "host name", text, mend, bad)
+    fix = f"Add a line to /etc/hosts: 127.0.1.1 {name}"
+    return warn_unless(not error and took_s <= SLOW_S, "host name", text, fix, bad)

@@ -14,7 +14,7 @@ _ALL_HOSTS = "all hosts"
 
 
 def as_text(findings: Sequence[Finding]) -> str:
-    """One line for each finding, its mend below it, a summary at the end."""
+    """One line for each finding, its fix below it, a summary at the end."""
     return "\n".join([*(line for each in findings for line in _lines(each)), "", _summary(findings, "here")])
 
 
@@ -37,8 +37,8 @@ def hosts_as_text(findings: Sequence[Finding]) -> str:
 
 def _lines(finding: Finding, prefix: str = "") -> list[str]:
     begin = f"{finding.level:<5} {prefix}{finding.check:<{_WIDTH}} "
-    mend = [f"{' ' * (len(prefix) + _WIDTH + 7)}-> {finding.mend}"] if finding.mend else []
-    return [f"{begin}{finding.text}", *mend]
+    fix = [f"{' ' * (len(prefix) + _WIDTH + 7)}-> {finding.fix}"] if finding.fix else []
+    return [f"{begin}{finding.text}", *fix]
 
 
 def as_json(findings: Sequence[Finding]) -> str:
@@ -62,5 +62,5 @@ def _summary(findings: Sequence[Finding], place: str) -> str:
     count = {level: sum(finding.level == level for finding in findings) for level in (OK, WARN, FAIL)}
     text = f"{count[OK]} OK, {count[WARN]} WARN, {count[FAIL]} FAIL: "
     if count[FAIL]:
-        return text + f"jobs will not run {place} until what is marked FAIL is mended."
+        return text + f"jobs will not run {place} until what is marked FAIL is fixed."
     return text + (f"jobs run {place}; each WARN says what is lost." if count[WARN] else f"jobs run {place}.")

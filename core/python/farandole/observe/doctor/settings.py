@@ -80,8 +80,8 @@ def variable(name: str, value: str) -> Finding:
     """Whether its name is known, and its value."""
     known = TEXT if name.startswith(_OPTIONS) else KNOWN.get(name.removeprefix(_PREFIX))
     if known is None:
-        mend = f"Did you mean {_nearest(name, cutoff=0.0)}? Else unset it."
-        return warn("settings", f"{name} is set, but nothing reads it", mend)
+        fix = f"Did you mean {_nearest(name, cutoff=0.0)}? Else unset it."
+        return warn("settings", f"{name} is set, but nothing reads it", fix)
     text = f"{name}={value}" if known is not TEXT else f"{name} is set"
     if value == "" or known is TEXT or _is_understood(value, known):
         return ok("settings", text)
