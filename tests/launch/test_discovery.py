@@ -16,7 +16,7 @@ import pytest
 from farandole.launch.discovery import host_query as inquiries
 from farandole.launch.discovery import source
 from farandole.launch.discovery.choice import await_hosts
-from farandole.launch.discovery.host_query import WELL_SECONDS, Complaints, HostQuery, Trouble
+from farandole.launch.discovery.host_query import WELL_SECONDS, HostQuery, QueryFailure, ReportedFailures
 from farandole.launch.discovery.host_states import HostStates
 from farandole.launch.discovery.source import Source
 from farandole.launch.hosts import HostList, HostSlots, one_name_here, parse_hosts
@@ -93,7 +93,7 @@ class Asker:
     """An query, and a loop around it that reaps as the launcher's does."""
 
     def __init__(self, found: Source) -> None:
-        self.answers: list[HostList | Trouble] = []
+        self.answers: list[HostList | QueryFailure] = []
         self.selector = selectors.DefaultSelector()
         self.query = HostQuery(found, dict(os.environ), self.selector, self.answers.append)
 
@@ -106,7 +106,7 @@ class Asker:
             if ended:
                 self.query.reaped(pid, os.waitstatus_to_exitcode(status))
 
-    def first(self) -> HostList | Trouble:
+    def first(self) -> HostList | QueryFailure:
         until = time.monotonic() + 20.0
         while not self.answers or self.query.pid is not None:
             assert time.monotonic() < until
@@ -115,10 +115,10 @@ class Asker:
         return self.answers[0]
 
 
-def trouble(command: str) -> Trouble:
+def failure(command: str) -> QueryFailure:
     """Of a script."""
     found = Asker(source.script(command, None)).first()
-    assert isinstance(found, Trouble), found
+    assert isinstance(found, QueryFailure), found
     return found
 
 
@@ -149,7 +149,7 @@ def test_a_script_that_fails_is_one_sentence(
     command: str, kind: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inquiries, "ANSWER_SECONDS", 0.4 if kind == "late" else 10.0)
-    found = trouble(command)
+    found = failure(command)
     assert found.kind == kind
     assert found.sentence.startswith("--host-discovery-script ")
     assert re.search(words, found.sentence), found.sentence
@@ -170,7 +170,7 @@ def test_slurm_names_the_hosts_of_its_list(tmp_path: Path, monkeypatch: pytest.M
 def test_a_service_that_has_no_name_is_a_trouble() -> None:
     found = Asker(source.service("nowhere.invalid", None)).first()
     assert (
-        isinstance(found, Trouble)
+        isinstance(found, QueryFailure)
         and "--host-discovery-service nowhere.invalid ended with exit code 2" in found.sentence
     )
     here = Asker(source.service("localhost", 3)).first()
@@ -179,7 +179,9 @@ def test_a_service_that_has_no_name_is_a_trouble() -> None:
 
 def test_a_program_that_is_not_there_is_told_of() -> None:
     found = Asker(Source("the source", ["/no/such/program"], parse_hosts)).first()
-    assert found == Trouble("unusable", "the source: /no/such/program cannot be started: No such file or directory")
+    assert found == QueryFailure(
+        "unusable", "the source: /no/such/program cannot be started: No such file or directory"
+    )
 
 
 def test_a_process_that_a_script_leaves_behind_holds_nobody_up() -> None:
@@ -231,19 +233,19 @@ def test_a_script_that_cannot_be_run_is_an_error_at_once(tmp_path: Path, code: i
     assert not told
 
 
-# Complaints
+# Reported failures
 
 
 def test_a_trouble_is_told_once_until_all_was_well_for_a_while() -> None:
-    told = Complaints()
-    assert told.is_news(Trouble("exit", "a")) and not told.is_news(Trouble("exit", "b"))
-    assert told.is_news(Trouble("late", "c"))
+    told = ReportedFailures()
+    assert told.is_news(QueryFailure("exit", "a")) and not told.is_news(QueryFailure("exit", "b"))
+    assert told.is_news(QueryFailure("late", "c"))
     for second in range(int(WELL_SECONDS)):  # it fails each other time
         told.all_well(float(second))
-        assert not told.is_news(Trouble("exit", "a"))
+        assert not told.is_news(QueryFailure("exit", "a"))
     for second in range(100, 102 + int(WELL_SECONDS)):
         told.all_well(float(second))
-    assert told.is_news(Trouble("exit", "a"))
+    assert told.is_news(QueryFailure("exit", "a"))
 
 
 # The host_states
@@ -292,7 +294,7 @@ def test_a_host_that_lies_is_tried_more_and_more_rarely_and_told_of_once() -> No
         now += pauses[-1] or 0.0
     assert pauses == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
     assert made.due(now, 9) == ["h1"]
-    assert "has another Farandole" in made.failed("h1", "h1 has another Farandole", now)  # its trouble has changed
+    assert "has another Farandole" in made.failed("h1", "h1 has another Farandole", now)  # its failure has changed
 
 
 def test_a_host_that_was_lost_comes_back_sooner_if_it_was_there_for_long() -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from farandole.launch.discovery import source
-from farandole.launch.discovery.host_query import UNUSABLE, Complaints, HostQuery, Trouble
+from farandole.launch.discovery.host_query import UNUSABLE, HostQuery, QueryFailure, ReportedFailures
 from farandole.launch.discovery.source import Source
 from farandole.launch.hosts import MAX_RANKS, HostList, check_host, parse_count
 from farandole.launch.options import elastic_timeout_s, has_discovery, least
@@ -88,13 +88,13 @@ def source_of_list(
 def await_hosts(
     asked: Source, environment: Mapping[str, str], slots: int, limit_s: float, say: Callable[[str], None]
 ) -> HostList:
-    """Ask until there are so many slots. `say` gets each kind of trouble once.
+    """Ask until there are so many slots. `say` gets each kind of failure once.
 
     Raises:
         SpecError: there are too few within `limit_s` seconds, or the command of the source cannot be run.
     """
-    complaints, answers = Complaints(), list[HostList | Trouble]()
-    last: HostList | Trouble | None = None
+    reported_failures, answers = ReportedFailures(), list[HostList | QueryFailure]()
+    last: HostList | QueryFailure | None = None
     with selectors.DefaultSelector() as selector:
         query = HostQuery(asked, environment, selector, answers.append)
         began_at = time.monotonic()
@@ -106,14 +106,14 @@ def await_hosts(
                 _reap(query)
                 for answer in answers:
                     last = answer
-                    if isinstance(answer, Trouble):
+                    if isinstance(answer, QueryFailure):
                         if answer.kind == UNUSABLE:
                             raise SpecError(f"{answer.sentence}.")
-                        if complaints.is_news(answer):
+                        if reported_failures.is_news(answer):
                             say(f"{answer.sentence}; it is asked again for {limit_s:.0f} s.")
                     elif _count(answer) >= slots:
                         return answer
-                    elif complaints.is_news(few := _too_few(asked, answer, slots)):
+                    elif reported_failures.is_news(few := _too_few(asked, answer, slots)):
                         say(f"{few.sentence}; waiting for more.")
                 answers.clear()
         finally:
@@ -128,10 +128,10 @@ def _count(hosts: HostList) -> int:
     return sum(each.count for each in hosts.slots)
 
 
-def _too_few(asked: Source, hosts: HostList, slots: int) -> Trouble:
+def _too_few(asked: Source, hosts: HostList, slots: int) -> QueryFailure:
     found = _count(hosts)
     what = f"{asked.name} offers {found} slot{'s' if found > 1 else ''}"
-    return Trouble(f"few {found}", f"{what}, and --min-np asks for {slots}")
+    return QueryFailure(f"few {found}", f"{what}, and --min-np asks for {slots}")
 
 
 def _reap(query: HostQuery) -> None:

@@ -19,8 +19,8 @@ from farandole.launch.hosts import HostList
 from farandole.launch.messages import one_line
 from farandole.launch.spec import SpecError
 
-UNUSABLE = "unusable"  # the kind of a trouble that does not pass: the command cannot be run
-WELL_SECONDS = 60.0  # after which a trouble is news again
+UNUSABLE = "unusable"  # the kind of a failure that does not pass: the command cannot be run
+WELL_SECONDS = 60.0  # after which a failure is news again
 ANSWER_SECONDS = 10.0
 MOST_BYTES = 1 << 20  # of an answer
 _MOST_STDERR_BYTES = 1 << 12
@@ -33,25 +33,25 @@ _REMEDIES = {  # of a shell's exit codes
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """A question to which there was no answer. `kind` is the same for troubles that are told once."""
+class QueryFailure:
+    """A query that got no answer. Failures of one `kind` are reported once."""
 
     kind: str
     sentence: str  # without the point
 
 
 @dataclass
-class Complaints:
-    """Which troubles of a source the user hears of: each kind once, until all has been well for a while."""
+class ReportedFailures:
+    """The kinds of failures of a source that were reported: each once, until all has been well for a while."""
 
     _told: set[str] = field(default_factory=set)
     _well_since: float | None = None
 
-    def is_news(self, trouble: Trouble) -> bool:
-        """Returns whether the user should hear of it. It counts as told."""
+    def is_news(self, failure: QueryFailure) -> bool:
+        """Returns whether to report it. It then counts as reported."""
         self._well_since = None
-        is_new = trouble.kind not in self._told
-        self._told.add(trouble.kind)
+        is_new = failure.kind not in self._told
+        self._told.add(failure.kind)
         return is_new
 
     def all_well(self, now: float) -> None:
@@ -73,14 +73,14 @@ class _Question:
 
 
 class HostQuery:
-    """Calls `on_answer` with the hosts, or with the trouble, of each asking. Its caller reaps, and calls `tick`."""
+    """Calls `on_answer` with the hosts, or with the failure, of each query. Its caller reaps, and calls `tick`."""
 
     def __init__(
         self,
         source: Source,
         environment: Mapping[str, str],
         selector: selectors.BaseSelector,
-        on_answer: Callable[[HostList | Trouble], None],
+        on_answer: Callable[[HostList | QueryFailure], None],
     ) -> None:
         self.source = source
         self._environment, self._selector, self._on_answer = environment, selector, on_answer
@@ -123,7 +123,7 @@ class HostQuery:
             said = _last_words(question.err)
             remedy = _REMEDIES.get(code, "")
             what = f"{self.source.name} ended with {how}{': ' if said else ''}{said}{remedy}"
-            self._end(Trouble(UNUSABLE if remedy else "exit", what))
+            self._end(QueryFailure(UNUSABLE if remedy else "exit", what))
             return
         self._take(question.out.decode("utf-8-sig", "replace"))
 
@@ -143,13 +143,13 @@ class HostQuery:
         except OSError as error:
             kind = UNUSABLE if isinstance(error, FileNotFoundError | PermissionError) else "start"
             what = f"{self.source.args[0]} cannot be started: {error.strerror}"
-            self._end(Trouble(kind, f"{self.source.name}: {what}"))
+            self._end(QueryFailure(kind, f"{self.source.name}: {what}"))
 
     def _take(self, text: str) -> None:
         try:
-            answer: HostList | Trouble = self.source.hosts_in(text)
+            answer: HostList | QueryFailure = self.source.hosts_in(text)
         except SpecError as error:
-            answer = Trouble("nonsense", str(error).rstrip("."))
+            answer = QueryFailure("nonsense", str(error).rstrip("."))
         self._end(answer)
 
     def _start(self, args: Sequence[str]) -> None:
@@ -202,14 +202,14 @@ class HostQuery:
         question.given_up = True
         self._unregister(question)
         self._kill(question)
-        self._end(Trouble(kind, f"{self.source.name} {what}"))
+        self._end(QueryFailure(kind, f"{self.source.name} {what}"))
 
     def _kill(self, question: _Question) -> None:
         if question.process.returncode is None:  # until it is reaped, the number is its own
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(question.process.pid, signal.SIGKILL)
 
-    def _end(self, answer: HostList | Trouble) -> None:
+    def _end(self, answer: HostList | QueryFailure) -> None:
         self._due_at = max(self._due_at, self._now + self.source.every_s)
         self._on_answer(answer)
 

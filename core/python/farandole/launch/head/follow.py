@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from farandole._start import frames
-from farandole.launch.discovery.host_query import Complaints, HostQuery, Trouble
+from farandole.launch.discovery.host_query import HostQuery, QueryFailure, ReportedFailures
 from farandole.launch.discovery.host_states import HostStates
 from farandole.launch.discovery.source import Source
 from farandole.launch.head import ssh
@@ -46,7 +46,7 @@ class Follower:
     _dismissed: set[Link] = field(default_factory=set)
     _told: set[int] = field(default_factory=set)  # ranks, to leave
     _kept: set[str] = field(default_factory=set)  # hosts of which the user was told that they must stay for now
-    _complaints: Complaints = field(default_factory=Complaints)
+    _reported_failures: ReportedFailures = field(default_factory=ReportedFailures)
     _next_number: int = 0
     _is_over: bool = False
     _now: float = 0.0
@@ -118,12 +118,12 @@ class Follower:
 
     # Sources
 
-    def _on_answer(self, answer: HostList | Trouble) -> None:
-        if isinstance(answer, Trouble):
-            if self._complaints.is_news(answer):
+    def _on_answer(self, answer: HostList | QueryFailure) -> None:
+        if isinstance(answer, QueryFailure):
+            if self._reported_failures.is_news(answer):
                 self._tell(f"{answer.sentence}; the job goes on with the hosts that it has.")
             return
-        self._complaints.all_well(self._now)
+        self._reported_failures.all_well(self._now)
         self.host_states.listed(self.unified(answer.slots))
 
     # Hosts that come
