@@ -119,10 +119,10 @@ def test_a_newcomer_that_does_not_come_is_named_once() -> None:
     for number, rank in enumerate((0, 1)):
         made.lost(rank, 0.0)
         assert made.due(10.0 + number, 3) is not None
-    assert made.tardy(69.0, 60.0) == [] and made.next_tardy(69.0, 60.0) == 1.0
+    assert made.overdue(69.0, 60.0) == [] and made.next_overdue(69.0, 60.0) == 1.0
     made.came(5)
-    assert made.tardy(99.0, 60.0) == [(4, "h0")]
-    assert made.tardy(99.0, 60.0) == [] and made.next_tardy(99.0, 60.0) is None
+    assert made.overdue(99.0, 60.0) == [(4, "h0")]
+    assert made.overdue(99.0, 60.0) == [] and made.next_overdue(99.0, 60.0) is None
 
 
 def test_one_that_has_ended_is_not_awaited() -> None:
@@ -130,7 +130,7 @@ def test_one_that_has_ended_is_not_awaited() -> None:
     made.lost(0, 0.0)
     made.due(10.0, 3)
     made.lost(4, 11.0)
-    assert made.tardy(99.0, 60.0) == [] and made.next_tardy(99.0, 60.0) is None
+    assert made.overdue(99.0, 60.0) == [] and made.next_overdue(99.0, 60.0) is None
 
 
 def test_a_lost_place_does_not_count_until_it_may_be_taken() -> None:

@@ -71,15 +71,15 @@ class RankSlots:
         for slot in self._slots:
             slot.is_awaited &= slot.rank != rank
 
-    def tardy(self, now: float, limit_s: float) -> list[tuple[int, str]]:
+    def overdue(self, now: float, limit_s: float) -> list[tuple[int, str]]:
         """The newcomers that did not come within that time, and their hosts. Each is named once."""
         late = [slot for slot in self._slots if self._is_awaited(slot) and now - slot.began_at >= limit_s]
         for slot in late:
             slot.is_awaited = False
         return [(slot.rank, slot.host) for slot in late]
 
-    def next_tardy(self, now: float, limit_s: float) -> float | None:
-        """In how many seconds `tardy` may return one."""
+    def next_overdue(self, now: float, limit_s: float) -> float | None:
+        """In how many seconds `overdue` may return one."""
         times = [slot.began_at + limit_s - now for slot in self._slots if self._is_awaited(slot)]
         return max(0.0, min(times)) if times else None
 

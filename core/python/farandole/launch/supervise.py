@@ -155,7 +155,7 @@ class Supervisor:
         times = [self.relay.wait_at_most(), self.ranks.next_due(now)]
         times.append(None if self.lease is None else self.lease.next_due(now))
         if self.slots is not None and self.lease is not None:
-            times += [self.slots.next_due(now, self.ranks.running), self.slots.next_tardy(now, self.lease.timeout_s)]
+            times += [self.slots.next_due(now, self.ranks.running), self.slots.next_overdue(now, self.lease.timeout_s)]
         if not self.ranks.anything_left or self.ending.kill_due(now):
             times.append(KILL_EVERY_SECONDS)
         else:
@@ -299,7 +299,7 @@ class Supervisor:
             return
         if self.lease is not None and self.lease.is_at_limit:
             self.slots.stop()
-        for rank, host in self.slots.tardy(now, self.lease.timeout_s if self.lease is not None else now):
+        for rank, host in self.slots.overdue(now, self.lease.timeout_s if self.lease is not None else now):
             self.relay.say(
                 f"farandole: rank {rank} on {host} did not come to elastic.run within FARANDOLE_ELASTIC_TIMEOUT, so "
                 "the launcher kills it."
