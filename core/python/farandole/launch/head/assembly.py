@@ -114,7 +114,7 @@ class Assembly:
             self._addresses = [each.address for each in self.hosts]
             return self._reserve()
         greetings = {number: each.greeting or {} for number, each in enumerate(self.hosts)}
-        check_twins((self.hosts[number].name, each["identity"]) for number, each in greetings.items())
+        check_distinct((self.hosts[number].name, each["identity"]) for number, each in greetings.items())
         names = {number: each.name for number, each in enumerate(self.hosts)}
         offered = {number: address_search.offered_by(each, self.interfaces) for number, each in greetings.items()}
         self._search = address_search.Search(self.probe_key, names, offered)
@@ -153,7 +153,7 @@ def check_version(name: str, greeting: Message, version: str) -> None:
         )
 
 
-def check_twins(identities: Iterable[tuple[str, str]]) -> None:
+def check_distinct(identities: Iterable[tuple[str, str]]) -> None:
     """Raises AssemblyError where two names of hosts are of one machine."""
     seen: dict[str, str] = {}
     for name, identity in identities:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from farandole._start.frames import Message
 from farandole.launch.head import address_search
 from farandole.launch.head.address_search import Send
-from farandole.launch.head.assembly import check_twins, check_version
+from farandole.launch.head.assembly import check_distinct, check_version
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class JoiningHost:
     def probe(self, others: Mapping[int, Present]) -> list[Send]:
         """Begin with the hosts that are there now. Raises AssemblyError."""
         self.others = dict(others)
-        check_twins([*((other.name, other.identity) for other in others.values()), (self.name, self.identity)])
+        check_distinct([*((other.name, other.identity) for other in others.values()), (self.name, self.identity)])
         names = {number: other.name for number, other in others.items()} | {self.number: self.name}
         offered = {number: [other.address] for number, other in others.items()} | {self.number: self.offered}
         self._search = address_search.Search(self.probe_key, names, offered, self.number)

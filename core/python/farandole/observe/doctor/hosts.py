@@ -58,7 +58,7 @@ def judge(hosts: Sequence[HostFacts]) -> list[Finding]:
     for index, host in enumerate(hosts):
         own = [*_answer(host), *_reach(index, hosts), *(host.findings or ())]
         found += [replace(each, host=host.name) for each in own]
-    return [*found, *_twins(hosts), *_versions(hosts), *_wheels(hosts), *_clocks(hosts)]
+    return [*found, *_duplicates(hosts), *_versions(hosts), *_wheels(hosts), *_clocks(hosts)]
 
 
 def _answer(host: HostFacts) -> list[Finding]:
@@ -93,7 +93,7 @@ def _reachers(index: int, address: str, hosts: Sequence[HostFacts], reached: add
     return ", ".join(found) or "none"
 
 
-def _twins(hosts: Sequence[HostFacts]) -> list[Finding]:
+def _duplicates(hosts: Sequence[HostFacts]) -> list[Finding]:
     names: dict[str, list[str]] = {}
     for host in hosts:
         if host.answered:
