@@ -11,7 +11,7 @@ import pytest
 from farandole.observe.diagnosis import Rank
 from farandole.observe.live.figures import figures
 from farandole.observe.live.metrics import arrivals_of_ranks, as_text
-from farandole.observe.live.model import MOST_OPERATIONS, Model, verdict
+from farandole.observe.live.model import MOST_OPERATIONS, Model, diagnose_with_waits
 from farandole.observe.live.server import History
 from farandole.observe.processes import Activity
 from farandole.observe.records import Link
@@ -128,10 +128,10 @@ def test_a_call_that_lacks_a_rank_is_a_wait() -> None:
 
 def test_a_rank_for_which_the_others_wait_is_named() -> None:
     ranks = [steps(0, 40, size=2), steps(1, 40, size=2, late_s=0.02)]
-    found = verdict(ranks, arrivals_of_ranks(ranks, NOW_NS), NOW_NS)
+    found = diagnose_with_waits(ranks, arrivals_of_ranks(ranks, NOW_NS), NOW_NS)
     assert found.culprits == (1,) and found.sentence.startswith("all other ranks wait for rank 1 for 20% of the time")
     flat = [steps(0, 40, size=2), steps(1, 40, size=2, late_s=0.002)]
-    assert verdict(flat, arrivals_of_ranks(flat, NOW_NS), NOW_NS).culprits == ()
+    assert diagnose_with_waits(flat, arrivals_of_ranks(flat, NOW_NS), NOW_NS).culprits == ()
     some = arrivals_of_ranks([steps(0, 9, size=3), steps(1, 9, size=3)], NOW_NS)
     assert some.last == {}, "a rank of another host may be the last"
 
@@ -156,7 +156,7 @@ def test_calls_that_overlap_do_not_add_up(tensors: int) -> None:
     assert arrivals.kept_share(1) == pytest.approx(1 / 3, rel=0.02) and arrivals.kept_share(0) == 0.0
     assert samples(as_text(seen, NOW_NS))["farandole_waited_for_ratio", "1"] == pytest.approx(1 / 3, rel=0.02)
     assert figures(seen, 100, NOW_NS)["last_rank_ratio"] == pytest.approx(1 / 3, rel=0.02)
-    assert "rank 1 for 33% of the time" in verdict(ranks, arrivals, NOW_NS).sentence
+    assert "rank 1 for 33% of the time" in diagnose_with_waits(ranks, arrivals, NOW_NS).sentence
 
 
 def test_512_ranks_make_a_frame_of_bounded_size_in_bounded_time() -> None:

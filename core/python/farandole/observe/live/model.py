@@ -67,7 +67,7 @@ class Model:
         """
         names, rows, operations, links, left_out = _Names(), [], [], [], 0
         arrivals = arrivals_of_ranks(ranks, now_ns)
-        found = verdict(ranks, arrivals, now_ns)
+        found = diagnose_with_waits(ranks, arrivals, now_ns)
         for each in sorted(ranks, key=lambda each: each.number):
             links += [
                 (link.sent_bytes, each.number, link.peer, link.round_trip_us, link.retransmits)
@@ -138,7 +138,7 @@ class Model:
         return (at_ns - self._start_ns) // 1000
 
 
-def verdict(ranks: Sequence[Rank], arrivals: Arrivals, now_ns: int) -> Diagnosis:
+def diagnose_with_waits(ranks: Sequence[Rank], arrivals: Arrivals, now_ns: int) -> Diagnosis:
     """The sentence about what holds the job up, or of a job that moves, who slows it down."""
     found = diagnose(ranks, now_ns)
     share, slowest = max((arrivals.kept_share(rank.number), rank.number) for rank in ranks)

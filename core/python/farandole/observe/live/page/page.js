@@ -156,7 +156,7 @@ class Page {
       await new Promise((resolve) => { setTimeout(resolve, POLL_MS); });
     }
     this.say("the job has ended");
-    document.getElementById("verdict").dataset.kind = "over";
+    document.getElementById("diagnosis").dataset.kind = "over";
   }
 
   say(text) { document.getElementById("connection").textContent = text; }
@@ -165,8 +165,8 @@ class Page {
     this.store.take(frame);
     document.getElementById("job").textContent = frame.job;
     document.getElementById("sentence").textContent = `${frame.sentence}.`;
-    document.getElementById("verdict").dataset.kind = frame.kind;
-    document.getElementById("verdict").classList.toggle("slow", frame.culprits.length > 0);
+    document.getElementById("diagnosis").dataset.kind = frame.kind;
+    document.getElementById("diagnosis").classList.toggle("slow", frame.culprits.length > 0);
     document.title = frame.kind === "moves" ? "Farandole" : `! ${frame.kind} - Farandole`;
     if (!this.asked) this.asked = setTimeout(() => { this.asked = 0; this.show(); }, 50);
   }
