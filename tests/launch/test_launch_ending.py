@@ -108,28 +108,28 @@ def test_of_silent_ranks_the_first_is_blamed_and_of_those_together_one_that_was_
     ("deaths", "blamed", "code"),
     [
         # rank 1 raised, and its process ended later than those that failed because of it
-        ([death(0, 1, 2.0, said=raised(1.9, 1)), death(1, 1, 3.0, said=raised(1.5))], 1, 1),
-        ([death(0, 1, 2.0, said=raised(1.9, 1)), death(1, 7, 3.0, said=left(1.5))], 1, 7),
+        ([death(0, 1, 2.0, report=raised(1.9, 1)), death(1, 1, 3.0, report=raised(1.5))], 1, 1),
+        ([death(0, 1, 2.0, report=raised(1.9, 1)), death(1, 7, 3.0, report=left(1.5))], 1, 7),
         # a chain: rank 0 failed because of 2, and 2 because of 1, which was killed
-        ([death(0, 1, 2.0, said=raised(1.9, 2)), death(1, -9, 2.1), death(2, 1, 2.2, said=raised(2.0, 1))], 1, 137),
+        ([death(0, 1, 2.0, report=raised(1.9, 2)), death(1, -9, 2.1), death(2, 1, 2.2, report=raised(2.0, 1))], 1, 137),
         # rank 1 returned early
-        ([death(1, 0, 1.0, said=left(0.5)), death(0, 3, 2.0, said=left(1.9, 1))], 1, 3),
+        ([death(1, 0, 1.0, report=left(0.5)), death(0, 3, 2.0, report=left(1.9, 1))], 1, 3),
         # a framework that aborts after rank 1 has raised
-        ([death(0, -6, 1.6), death(1, 1, 3.0, said=raised(1.5))], 1, 1),
+        ([death(0, -6, 1.6), death(1, 1, 3.0, report=raised(1.5))], 1, 1),
         # rank 1 raised, and had to be killed
-        ([death(0, 1, 2.0, said=raised(1.9, 1)), death(1, -9, 6.0, asked=True, said=raised(1.5))], 1, 1),
+        ([death(0, 1, 2.0, report=raised(1.9, 1)), death(1, -9, 6.0, asked=True, report=raised(1.5))], 1, 1),
         # ranks 0 and 2 waited for rank 1 in vain, which the launcher then ended
         (
             [
-                death(2, 3, 2.1, said=Parting(True, 2.0, 1, awaited=True)),
-                death(0, 4, 2.2, said=Parting(True, 1.9, 1, awaited=True)),
+                death(2, 3, 2.1, report=Parting(True, 2.0, 1, awaited=True)),
+                death(0, 4, 2.2, report=Parting(True, 1.9, 1, awaited=True)),
                 death(1, -15, 2.5, asked=True),
             ],
             1,
             4,
         ),
         # they blame each other: the first counts
-        ([death(0, 1, 2.0, said=raised(1.9, 1)), death(1, 4, 3.0, said=raised(1.5, 0))], 1, 4),
+        ([death(0, 1, 2.0, report=raised(1.9, 1)), death(1, 4, 3.0, report=raised(1.5, 0))], 1, 4),
     ],
 )
 def test_what_ranks_say_counts_more_than_the_order_of_deaths(deaths: list[Death], blamed: int, code: int) -> None:
@@ -138,7 +138,7 @@ def test_what_ranks_say_counts_more_than_the_order_of_deaths(deaths: list[Death]
     assert (found.culprit.placement.rank, found.exit_code) == (blamed, code)
 
 
-def said(failure: Death, tail: list[bytes], is_above: bool = False) -> str:
+def report(failure: Death, tail: list[bytes], is_above: bool = False) -> str:
     return job_ended(Failure(failure, 1), tail, None, is_above).on_screen(f"[{failure.placement.rank}]")
 
 
@@ -157,7 +157,7 @@ def test_exit_codes_are_those_of_a_shell() -> None:
     ],
 )
 def test_the_verdict_says_who_how_and_what_next(code: int, text: str) -> None:
-    lines = said(death(2, code, 12.34), [b"one", b"\r 1%\r 2%"])
+    lines = report(death(2, code, 12.34), [b"one", b"\r 1%\r 2%"])
     assert text in lines
     assert lines.startswith("farandole: rank 2 on localhost (pid 102) failed")
     assert lines.splitlines()[1:3] == ["[2] one", "[2]  2%"]
@@ -166,39 +166,39 @@ def test_the_verdict_says_who_how_and_what_next(code: int, text: str) -> None:
 @pytest.mark.parametrize(
     ("ended", "text"),
     [
-        (death(1, 7, 3.0, said=left(1.5)), "failed first: exit code 7 after 1.5 s"),
-        (death(1, 0, 3.0, said=left(1.5)), "ended first, with exit code 0 after 1.5 s, while others still needed it"),
+        (death(1, 7, 3.0, report=left(1.5)), "failed first: exit code 7 after 1.5 s"),
+        (death(1, 0, 3.0, report=left(1.5)), "ended first, with exit code 0 after 1.5 s, while others still needed it"),
         (
             death(1, 0, 0.5, joined=False),
             "with exit code 0 after 0.5 s and without calling init(), while others waited",
         ),
         (
-            death(1, -9, 6.0, asked=True, said=raised(1.5)),
+            death(1, -9, 6.0, asked=True, report=raised(1.5)),
             "raised an exception after 1.5 s, and its process did not end",
         ),
         (death(1, -15, 6.0, asked=True), "or called shutdown(), after 6.0 s, while others still needed it"),
     ],
 )
 def test_the_verdict_says_what_happened(ended: Death, text: str) -> None:
-    assert text in said(ended, [])
+    assert text in report(ended, [])
 
 
 def test_lines_that_stand_right_above_are_not_repeated() -> None:
-    assert said(death(2, 1, 1.0), [b"Traceback"], is_above=True).splitlines() == [
+    assert report(death(2, 1, 1.0), [b"Traceback"], is_above=True).splitlines() == [
         "farandole: rank 2 on localhost (pid 102) failed first: exit code 1 after 1.0 s; its last lines are above."
     ]
 
 
 def test_more_output_is_offered_where_there_is_more() -> None:
-    assert "--output-dir" not in said(death(0, 1, 0.2), [b"line"] * 19)
-    assert "--output-dir" in said(death(0, 1, 0.2), [b"line"] * 20)
-    assert "--output-dir" not in said(death(0, 1, 0.2), [b"line"] * 20, is_above=True)
+    assert "--output-dir" not in report(death(0, 1, 0.2), [b"line"] * 19)
+    assert "--output-dir" in report(death(0, 1, 0.2), [b"line"] * 20)
+    assert "--output-dir" not in report(death(0, 1, 0.2), [b"line"] * 20, is_above=True)
 
 
 def test_a_python_without_our_packages_is_explained() -> None:
     def advice(package: str) -> str:
         line = f"ModuleNotFoundError: No module named '{package}'".encode()
-        return said(death(0, 1, 0.2), [b"Traceback", line]).splitlines()[-1]
+        return report(death(0, 1, 0.2), [b"Traceback", line]).splitlines()[-1]
 
     here = f"farandole is installed for {sys.executable}, and the ranks ran another Python: leave out the word python"
     assert here in advice("farandole")

@@ -353,7 +353,7 @@ def test_no_message_makes_a_node_run_another_program(node: Callable, port: int, 
 
 
 def test_the_end_of_node_0_after_that_of_its_ranks_does_not_end_others(node: Callable, port: int) -> None:
-    death = {"rank": 0, "pid": 7, "code": 0, "ran_s": 1.0, "asked": False, "joins": 0, "said": None, "lost": ""}
+    death = {"rank": 0, "pid": 7, "code": 0, "ran_s": 1.0, "asked": False, "joins": 0, "report": None, "lost": ""}
     with node_0(port, launched=lambda: node(1, "sh", "-c", "echo up; sleep 2; echo end")) as (job, connection):
         connection.sendall(frame("ended", recorded="", **death))
         assert [job.read_line().split()[2] for _ in range(2)] == [b"up"] * 2

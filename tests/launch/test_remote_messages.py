@@ -262,7 +262,7 @@ DEATH = {
     "ran_s": 9.0,
     "asked": False,
     "joins": 1,
-    "said": [True, 0.5, None, False, False],
+    "report": [True, 0.5, None, False, False],
     "lost": "",
     "recorded": "",
 }
@@ -271,7 +271,7 @@ DEATH = {
 def test_a_death_is_heard_by_the_clock_of_this_host() -> None:
     death = from_message(DEATH, PLACE, 100.0, "its agent there", None)
     assert (death.code, death.seen_at, death.failed_at, death.joined, death.lost) == (1, 100.0, 99.5, True, "")
-    assert from_message({**DEATH, "said": None, "joins": 0}, PLACE, 100.0, "", None).joined is False
+    assert from_message({**DEATH, "report": None, "joins": 0}, PLACE, 100.0, "", None).joined is False
 
 
 def test_a_rank_that_obeyed_the_end_of_its_teller_is_lost_by_that_end() -> None:
@@ -282,7 +282,7 @@ def test_a_rank_that_obeyed_the_end_of_its_teller_is_lost_by_that_end() -> None:
     assert (by_itself.code, by_itself.lost) == (1, "")
 
 
-@pytest.mark.parametrize("wrong", [{"code": "x"}, {"said": [1]}, {"ran_s": None}])
+@pytest.mark.parametrize("wrong", [{"code": "x"}, {"report": [1]}, {"ran_s": None}])
 def test_a_message_that_is_no_death_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
         from_message({**DEATH, **wrong}, PLACE, 100.0, "", None)

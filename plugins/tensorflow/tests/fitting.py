@@ -29,7 +29,7 @@ def start():
 
 def warnings_of(function, words):
     """What all ranks say in it that contains these words, as if for the first time."""
-    agreement._said.clear()
+    agreement._reported.clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         function()

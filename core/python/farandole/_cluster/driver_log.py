@@ -70,10 +70,10 @@ class WaitMessages:
     """Writes a sentence where the user sees it: after `quiet_s`, then when it is another one, at most now and then."""
 
     def __init__(self, quiet_s: float = 1.0) -> None:
-        self._said, self._due = "", time.monotonic() + quiet_s
+        self._reported, self._due = "", time.monotonic() + quiet_s
 
     def __call__(self, sentence: str) -> None:
         now = time.monotonic()
         if now >= self._due and sentence:
-            self._said, self._due = sentence, now + _AGAIN_SECONDS
+            self._reported, self._due = sentence, now + _AGAIN_SECONDS
             print(f"farandole: {sentence}", file=sys.stderr, flush=True)

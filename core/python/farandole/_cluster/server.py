@@ -122,15 +122,15 @@ class TaskServer:
 
     # The threads
 
-    def _welcome(self, made: socket.socket, said: Message) -> None:
-        if said["kind"] == "keeps commits" and self.store is not None:
+    def _welcome(self, made: socket.socket, message: Message) -> None:
+        if message["kind"] == "keeps commits" and self.store is not None:
             self._givers.append(made)
             with made, contextlib.suppress(*connection.FAILURES, KeyError, TypeError, ValueError):
                 self.store.serve(made)
             self._givers.remove(made)
             return
-        gpus = tuple(map(str, said["gpus"]))
-        task = Task(int(said["order"]), str(said["identity"]), str(said["name"]), int(said["slots"]), gpus)
+        gpus = tuple(map(str, message["gpus"]))
+        task = Task(int(message["order"]), str(message["identity"]), str(message["name"]), int(message["slots"]), gpus)
         with self._changed:
             self._met.append(_Met(task, made))
             self._changed.notify_all()

@@ -144,8 +144,8 @@ def results(result: JobResult, ranks: int, is_elastic: bool = False) -> list[Any
     if first in failed and not has_gone_on:
         raise _of_job(_error(failed[first], first, ranks), first, result.exit_code)
     if result.exit_code != 0:
-        said = result.ended.text or f"the launcher ended with exit code {result.exit_code} and said nothing."
-        raise _of_job(FarandoleError(said), first, result.exit_code)
+        sentence = result.ended.text or f"the launcher ended with exit code {result.exit_code} and said nothing."
+        raise _of_job(FarandoleError(sentence), first, result.exit_code)
     finished = sorted(outcomes.keys() - failed.keys()) if is_elastic else range(ranks)
     if not finished:
         raise FarandoleError("all ranks left before the function returned, so there is no result; call it again.")

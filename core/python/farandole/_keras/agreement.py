@@ -174,11 +174,11 @@ def _warn_unless_distributed(model: Any) -> None:
     )
 
 
-_said: set[str] = set()
+_reported: set[str] = set()
 
 
 def say_once(text: str) -> None:
     """Warn on rank 0, at the first time."""
-    if text not in _said and rank() == 0:
+    if text not in _reported and rank() == 0:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
-    _said.add(text)
+    _reported.add(text)

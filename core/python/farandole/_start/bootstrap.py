@@ -56,9 +56,9 @@ def meet(rank: int, size: int, launcher: str, key_file: str, exchange: Exchange)
     _check_keys(offers)
     world = place(rank, [offer.identity for offer in offers], launcher)
     addresses = choose(offers) if world.local_size < size else [""] * size
-    listener, said = _begin(addresses[0], bool(key_file)) if rank == 0 else (-1, b"")
+    listener, content = _begin(addresses[0], bool(key_file)) if rank == 0 else (-1, b"")
     try:
-        answer = json.loads(exchange(said)[0])
+        answer = json.loads(exchange(content)[0])
         key = key_exchange.read_key(key_file) if key_file else bytes.fromhex(answer.get("key", ""))
     except BaseException:
         _close(listener)
@@ -193,8 +193,8 @@ def _own_offer(has_key: bool) -> Offer:
 
 
 def _read(text: bytes) -> Offer:
-    said = json.loads(text)
-    return Offer(said["host"], said["identity"], tuple(said["addresses"]), said["has_key"])
+    content = json.loads(text)
+    return Offer(content["host"], content["identity"], tuple(content["addresses"]), content["has_key"])
 
 
 def _begin(address: str, has_key: bool) -> tuple[int, bytes]:

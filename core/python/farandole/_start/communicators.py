@@ -101,24 +101,26 @@ class _Exchange:
 
     def _collect(self, mine: bytes) -> list[bytes]:
         others = range(1, self._comm.Get_size())
-        said = {0: mine}
+        contents = {0: mine}
         receipts = {rank: _Receipt(self._comm, rank, self._requests) for rank in others}
 
         def is_there() -> bool:
-            said.update((rank, each.content) for rank, each in receipts.items() if rank not in said and each.is_there())
-            return len(said) > len(others)
+            contents.update(
+                (rank, each.content) for rank, each in receipts.items() if rank not in contents and each.is_there()
+            )
+            return len(contents) > len(others)
 
         def missing() -> str:
-            ranks = listed(set(others) - set(said))
+            ranks = listed(set(others) - set(contents))
             return f"rank 0 waits in init() for rank(s) {ranks} of the MPI communicator's {len(others) + 1}"
 
         try:
             self._wait(is_there, self._deadline, missing)
         except DeadlineError as error:
             with suppress(DeadlineError):
-                self._send(str(error), list(said)[1:], time.monotonic() + ANSWER_S)
+                self._send(str(error), list(contents)[1:], time.monotonic() + ANSWER_S)
             raise
-        everything = [said[rank] for rank in sorted(said)]
+        everything = [contents[rank] for rank in sorted(contents)]
         self._send(everything, others, self._deadline)
         return everything
 

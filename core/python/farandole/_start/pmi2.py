@@ -147,8 +147,8 @@ class Connection:
 
     def _leave_if_said(self, late: str) -> None:
         """Raises DeadlineError where rank 0 has given up."""
-        if said := self._look_up(late):
-            raise DeadlineError(f"rank {self._step.rank} leaves init(): {base64.b64decode(said).decode()}")
+        if answered := self._look_up(late):
+            raise DeadlineError(f"rank {self._step.rank} leaves init(): {base64.b64decode(answered).decode()}")
 
     def _waiting_for(self) -> str:
         step = f"of the {self._step.size} that srun started"
@@ -183,12 +183,12 @@ class Connection:
                 raise PmiError(f"Slurm's PMI answers {length!r}, which is no length of a message")
             words = self._receive(int(length)).decode().split(";")
             answer = dict(word.partition("=")[::2] for word in words if word)
-            said = answer.get("cmd", "").removesuffix("-response")
-            if said == command:
+            answered = answer.get("cmd", "").removesuffix("-response")
+            if answered == command:
                 return answer
-            if said != "kvs-fence":
-                raise PmiError(f"Slurm's PMI answers {command} by {said!r}; start the step anew")
-            self._check(said, answer)
+            if answered != "kvs-fence":
+                raise PmiError(f"Slurm's PMI answers {command} by {answered!r}; start the step anew")
+            self._check(answered, answer)
             self._fence_is_over = True
 
     def _send(self, message: bytes) -> None:

@@ -137,8 +137,8 @@ def run(
             if stop is not None:
                 pipes.selector.register(stop, selectors.EVENT_READ, _Interrupts(process))
             _see_through(process, pipes.selector)
-    said = f"the launcher ended with exit code {process.returncode} and said nothing."
-    ended = told.ended or JobEnded(process.returncode, (said,))
+    sentence = f"the launcher ended with exit code {process.returncode} and said nothing."
+    ended = told.ended or JobEnded(process.returncode, (sentence,))
     if ended.is_refused:
         raise SpecError(ended.text, ended.field)
     return JobResult(ended.exit_code, ended, told.outcomes)  # the child leaves no code to who ignores SIGCHLD

@@ -246,8 +246,8 @@ def _framework(fields: dict[str, _Entry]) -> tuple[str, _Entry | None]:
             raise fields["framework"].wants(f"one of {', '.join(FRAMEWORKS)}")
     for other in FRAMEWORKS:
         if other in fields and other != name:
-            said = f"framework is {name}" if name else "there is no framework"
-            raise fields[other].error(f"needs `framework: {other}` beside it, but {said}.")
+            which = f"framework is {name}" if name else "there is no framework"
+            raise fields[other].error(f"needs `framework: {other}` beside it, but {which}.")
     return name, fields.get(name)
 
 

@@ -114,14 +114,14 @@ class Lease:
         elif message["kind"] == "join":
             if self.is_at_limit:
                 return self._tell_all({"kind": "over"}, [rank])
-            self._newcomers[rank] = _said(message)
+            self._newcomers[rank] = _content(message)
             if self._is_short:
                 return self._decide()
             return self._tell_all({"kind": "update"}, self.living) or self._send_home()
         elif message["kind"] == "pause":
             self._begun.discard(rank)
         elif message["kind"] == "report" and rank in self.members and int(message["epoch"]) == self.number:
-            self._reports[rank] = _said(message)
+            self._reports[rank] = _content(message)
             self._reported_at = now if self._reported_at is None else self._reported_at
             return self._decide()
         return []
@@ -295,7 +295,7 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def _said(message: Message) -> Message:
+def _content(message: Message) -> Message:
     """The content of a report, or of a wish to join."""
     suspects = frozenset(int(each) for each in message["suspects"])
     return {"store": str(message["store"]), "leaving": bool(message["leaving"]), "suspects": suspects}

@@ -209,11 +209,11 @@ class Children:
         number = rank.placement.rank
         if self._server is not None:
             self._server.drain()
-        joined, said = self.records.joins(number) > 0, self.records.parting(number)
+        joined, report = self.records.joins(number) > 0, self.records.parting(number)
         self.records.end(number, rank.pid, code)
         recorded = self._flights.last_words(number) if self._flights and code < 0 and not asked else ""
         ran_s = now - rank.started_at
-        death = rank_exit.Death(rank.placement, rank.pid, code, now, ran_s, asked, joined, said, recorded=recorded)
+        death = rank_exit.Death(rank.placement, rank.pid, code, now, ran_s, asked, joined, report, recorded=recorded)
         self.listener.note_death(death)
 
     def _leave_nothing(self, now: float) -> None:

@@ -23,7 +23,7 @@ class Death:
     ran_s: float
     asked: bool = False  # the launcher had told it to end
     joined: bool = True  # it was in a world of several ranks once
-    said: Parting | None = None
+    report: Parting | None = None
     lost: str = ""  # what became of the connection to its host, where that ended before the rank
     recorded: str = ""  # the sentence of the flight recorders of its host, for one that a signal has killed
     orphaned_s: float = 30.0  # after so long a lost one ends by itself
@@ -31,7 +31,7 @@ class Death:
     @property
     def failed_at(self) -> float:
         """When its program ended: it may have said so before its process did."""
-        return self.seen_at if self.said is None else min(self.said.at_s, self.seen_at)
+        return self.seen_at if self.report is None else min(self.report.at_s, self.seen_at)
 
     @property
     def failed_after_s(self) -> float:
@@ -49,7 +49,7 @@ def to_message(death: Death, joins: int) -> dict[str, Any]:
 
     Times travel as distances, since hosts' clocks differ.
     """
-    said = death.said
+    report = death.report
     return {
         "rank": death.placement.rank,
         "pid": death.pid,
@@ -57,7 +57,8 @@ def to_message(death: Death, joins: int) -> dict[str, Any]:
         "ran_s": death.ran_s,
         "asked": death.asked,
         "joins": joins,
-        "said": said and [said.raised, max(0.0, death.seen_at - said.at_s), said.blamed, said.mistaken, said.awaited],
+        "report": report
+        and [report.raised, max(0.0, death.seen_at - report.at_s), report.blamed, report.mistaken, report.awaited],
         "lost": death.lost,
         "recorded": death.recorded,
     }
@@ -74,13 +75,13 @@ def from_message(
 
     Raises KeyError, TypeError or ValueError for what is no such message.
     """
-    said = None
-    if message["said"] is not None:
-        raised, ago_s, blamed, mistaken, awaited = message["said"]
-        said = Parting(bool(raised), now - float(ago_s), blamed, bool(mistaken), bool(awaited))
+    report = None
+    if message["report"] is not None:
+        raised, ago_s, blamed, mistaken, awaited = message["report"]
+        report = Parting(bool(raised), now - float(ago_s), blamed, bool(mistaken), bool(awaited))
     code, asked, lost = int(message["code"]), bool(message["asked"]), str(message["lost"])
     if asked and ended_by is not None:  # the rank has only obeyed
-        code, asked, said, lost = ended_by[1], False, None, f"somebody ended {agent} by {ended_by[0]}"
+        code, asked, report, lost = ended_by[1], False, None, f"somebody ended {agent} by {ended_by[0]}"
     pid, joined = int(message["pid"]), int(message["joins"]) > 0
     recorded = str(message["recorded"])
-    return Death(placement, pid, code, now, float(message["ran_s"]), asked, joined, said, lost, recorded)
+    return Death(placement, pid, code, now, float(message["ran_s"]), asked, joined, report, lost, recorded)

@@ -133,8 +133,8 @@ class Supervisor:
         ended = self.conclude()
         if ended is not None:
             self.relay.end(ended)
-        said_at = time.monotonic()
-        while not self.relay.flushed and not self._leaves(said_at):
+        last_said_at = time.monotonic()
+        while not self.relay.flushed and not self._leaves(last_said_at):
             self._turn()
         return RESTART if ended is None else ended.exit_code
 
@@ -363,8 +363,8 @@ class Supervisor:
         if found is None:
             return JobEnded(0)
         has_logs = self.options.directory is not None and not self.relay.logs_failed
-        rank, said = found.culprit.placement.rank, found.culprit.said
-        is_told = said is not None and said.raised
+        rank, report = found.culprit.placement.rank, found.culprit.report
+        is_told = report is not None and report.raised
         return failure_report.job_ended(
             found,
             self.relay.tail(rank),
@@ -377,4 +377,4 @@ class Supervisor:
 
 def _is_mistake(death: rank_exit.Death) -> bool:
     """The rank has said that its program, or another rank's, raised an error which would come again."""
-    return death.said is not None and (death.said.mistaken or death.said.blamed is not None)
+    return death.report is not None and (death.report.mistaken or death.report.blamed is not None)

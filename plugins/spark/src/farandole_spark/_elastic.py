@@ -117,11 +117,11 @@ def _stages(
         except Exception as error:
             if would_come_again(error):
                 raise
-            said = str(error).rstrip()
+            text = str(error).rstrip()
             if refusal := ledger.refusal(commit_store.count()):
-                raise farandole.FarandoleError(f"{said} {refusal}") from None
+                raise farandole.FarandoleError(f"{text} {refusal}") from None
             then = f"The job goes on from commit {ledger.commits} in a new stage."
-            print(f"farandole: {said} {then}", file=sys.stderr, flush=True)
+            print(f"farandole: {text} {then}", file=sys.stderr, flush=True)
 
 
 def _await_ranks(cluster: Cluster, sizes: Sizes, deadline: float) -> int:

@@ -68,19 +68,19 @@ def run(
         if not name:
             await_earlier()
         with Turn(name, attributes["process_set"]), as_ours():
-            return function(**inputs(_eager_token()), **attributes, **_said(name, False))
+            return function(**inputs(_eager_token()), **attributes, **_label(name, False))
     graph = tf.compat.v1.get_default_graph()
     _xla.check_not_compiled(graph, kind.name.lower())
     with graph.name_scope(None):
         node = graph.unique_name(f"{kind.name.lower()}.{_as_node(name)}" if name else kind.name.lower())
         with tf.control_dependencies(_earlier(graph)):
             arguments = inputs(_graph_token(graph))
-            result = function(**arguments, **attributes, **_said(node, True), name=f"{node}/")
+            result = function(**arguments, **attributes, **_label(node, True), name=f"{node}/")
     _remember(graph, node)
     return result
 
 
-def _said(name: str, is_node: bool) -> dict[str, Any]:
+def _label(name: str, is_node: bool) -> dict[str, Any]:
     return {"tensor_name": name, "is_node": is_node, "site": call_site()}
 
 

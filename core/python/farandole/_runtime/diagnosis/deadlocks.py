@@ -60,8 +60,8 @@ class Deadlocks:
         return lost
 
     def _is_stuck(self, rank: int, entered: int, now: float) -> bool:
-        holds_while, said = self._stuck.get(rank, (-1, now))
-        return holds_while == entered and now - said <= _HOLDS_S
+        holds_while, reported_at = self._stuck.get(rank, (-1, now))
+        return holds_while == entered and now - reported_at <= _HOLDS_S
 
 
 def whom_to_ask(report: Report) -> list[int]:

@@ -120,9 +120,9 @@ class HostQuery:
             return
         if code != 0:
             how = f"exit code {code}" if code > 0 else f"signal {-code}"
-            said = _last_words(question.err)
+            last_words = _last_words(question.err)
             remedy = _REMEDIES.get(code, "")
-            what = f"{self.source.name} ended with {how}{': ' if said else ''}{said}{remedy}"
+            what = f"{self.source.name} ended with {how}{': ' if last_words else ''}{last_words}{remedy}"
             self._end(QueryFailure(UNUSABLE if remedy else "exit", what))
             return
         self._take(question.out.decode("utf-8-sig", "replace"))

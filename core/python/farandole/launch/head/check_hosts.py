@@ -103,7 +103,7 @@ class Examination:
     facts: HostFacts
     _began_at: float = field(default_factory=time.monotonic)
     _reader: frames.FrameReader = field(default_factory=frames.FrameReader)
-    _said: dict[str, frames.Message] = field(default_factory=dict)  # by kind
+    _messages: dict[str, frames.Message] = field(default_factory=dict)  # by kind
 
     def __post_init__(self) -> None:
         order, ssh_args = self.order, environment.settings(self.order.base).ssh
@@ -175,7 +175,7 @@ class Examination:
         except frames.FrameError as error:
             problem, remedy = f"{name} does not answer like an agent: {error}", NO_AGENT_REMEDY
         except (KeyError, TypeError, ValueError):
-            problem, remedy = f"its agent's message {[*self._said][-1]!r} makes no sense", "install one farandole"
+            problem, remedy = f"its agent's message {[*self._messages][-1]!r} makes no sense", "install one farandole"
         self.facts.problem, self.facts.remedy = problem, remedy
         self._process.kill()
 
@@ -189,8 +189,8 @@ class Examination:
         if not self.facts.answered:
             return ssh.cause(self.facts.name, code, text, self.order.options.python, own_version())
         by = ssh.last_line(text)
-        if "ending" in self._said:
-            by = f": somebody ended its agent by {self._said['ending']['why']}"
+        if "ending" in self._messages:
+            by = f": somebody ended its agent by {self._messages['ending']['why']}"
         return f"{self.facts.name} was lost while it was examined{by}", ""
 
     def _say(self, kind: str, **content: Any) -> None:
@@ -203,7 +203,7 @@ class Examination:
         assert self._process.stdout
         descriptor = self._process.stdout.fileno()
         until = self._began_at + (most_s or GREETING_SECONDS + _TRIALS * self.order.limit_s + _OTHERWISE_SECONDS)
-        while kind not in self._said:
+        while kind not in self._messages:
             if time.monotonic() >= until:
                 raise TimeoutError
             if not select.select([descriptor], [], [], _BEAT_SECONDS)[0]:
@@ -212,5 +212,5 @@ class Examination:
             data = os.read(descriptor, _CHUNK)
             if not data:
                 raise EOFError
-            self._said |= {frame["kind"]: frame for frame in self._reader.feed(data) if isinstance(frame, dict)}
-        return self._said[kind]
+            self._messages |= {frame["kind"]: frame for frame in self._reader.feed(data) if isinstance(frame, dict)}
+        return self._messages[kind]

@@ -49,21 +49,21 @@ def first_failure(deaths: Sequence[Death], survived: Sequence[Death] = ()) -> Fa
     culprit = suspects[0]
     if waiter := _waiter(failures, culprit):
         return Failure(culprit, exit_code(waiter), waiter=waiter)
-    if culprit.said is None:
+    if culprit.report is None:
         together = [death for death in suspects if death.failed_at - culprit.failed_at <= TOGETHER_SECONDS]
         culprit = next((death for death in together if death.code < 0), culprit)
     if not culprit.failed:
-        raised = culprit.said is not None and culprit.said.raised
+        raised = culprit.report is not None and culprit.report.raised
         return Failure(culprit, 1 if raised else exit_code(failures[0]))
-    before = deaths[: deaths.index(culprit)] if culprit.said is None and culprit in deaths else ()
+    before = deaths[: deaths.index(culprit)] if culprit.report is None and culprit in deaths else ()
     return Failure(culprit, exit_code(culprit), [death for death in before if death.code == 0 and not death.asked])
 
 
 def _cause(death: Death, by_rank: Mapping[int, Death]) -> Death:
     """The first rank in the chain of blame that begins at this rank."""
     seen = {death.placement.rank}
-    while death.said is not None and death.said.blamed is not None:
-        cause = by_rank.get(death.said.blamed)
+    while death.report is not None and death.report.blamed is not None:
+        cause = by_rank.get(death.report.blamed)
         if cause is None or cause.placement.rank in seen:
             break
         seen.add(cause.placement.rank)
@@ -74,7 +74,9 @@ def _cause(death: Death, by_rank: Mapping[int, Death]) -> Death:
 def _waiter(failures: Sequence[Death], culprit: Death) -> Death | None:
     """The first that has failed since it waited for the culprit in vain."""
     waiters = [
-        each for each in failures if each.said and each.said.awaited and each.said.blamed == culprit.placement.rank
+        each
+        for each in failures
+        if each.report and each.report.awaited and each.report.blamed == culprit.placement.rank
     ]
     return min(waiters, key=lambda death: death.failed_at, default=None)
 
@@ -130,7 +132,7 @@ def _what_happened(failure: Failure) -> str:
         return f"was lost{first} {after}: {death.lost}"
     if death.failed:
         return f"failed{first}: {_manner(death.code)} {after}"
-    if death.said is not None and death.said.raised:
+    if death.report is not None and death.report.raised:
         return f"failed{first}: it raised an exception {after}, and its process did not end within the grace"
     if not death.joined:
         return (
@@ -214,7 +216,7 @@ def _advice(death: Death, tail: Sequence[bytes], output_directory: str | None, i
             if death.code == LOST
             else ""
         )
-    if not death.failed and not (death.said and death.said.raised):
+    if not death.failed and not (death.report and death.report.raised):
         return "did it return early, or have fewer batches than the others (then let each rank call join() at its end)?"
     missing = [found[1].decode() for found in map(_MISSING.search, tail) if found]
     if missing and death.placement.host != LOCAL_HOST:
