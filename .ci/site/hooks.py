@@ -55,7 +55,9 @@ def guide_pages() -> list[Any]:
     pages: list[Any] = ["guide/README.md"]
     for subject, links in re.findall(r"^\| (\w[^|]*) \| (.*\]\(.*) \|$", table, re.MULTILINE):
         named = re.findall(r"\[([^\]]+)\]\(([\w-]+\.md)\)", links)
-        pages.append({subject.capitalize(): [{name[0].upper() + name[1:]: f"guide/{page}"} for name, page in named]})
+        pages.append(
+            {subject[0].upper() + subject[1:]: [{name[0].upper() + name[1:]: f"guide/{page}"} for name, page in named]}
+        )
     return pages
 
 
