@@ -231,7 +231,8 @@ def test_a_death_while_others_leave(job) -> None:
 def test_too_few_end_with_one_sentence(job) -> None:
     code, out, err = job(3, "2:10:9", "1:20:9", min_np=2)
     assert code == 137 and ended(out) == []
-    sentence = "1 of 3 ranks is left (rank 0), and --min-np asks for 2; start the job again from a checkpoint"
+    restart = "start the job again from a checkpoint or FARANDOLE_COMMITS"
+    sentence = f"1 of 3 ranks is left (rank 0), and --min-np asks for 2; {restart}"
     assert err.count(sentence) == 2, err  # of rank 0, and of the launcher
     assert err.rstrip().endswith(f"farandole: {sentence}."), err
     assert "rank 1 on localhost" in err
@@ -254,7 +255,7 @@ def test_too_few_do_not_wait_for_ever_for_replacements_that_fail(tmp_path: Path,
     options = ("--blacklist-cooldown-range", "0.1", "0.1", "--elastic-timeout", "2")
     code, out, err = job(2, "1:10:9", min_np=2, max_np=2, options=options)
     assert code == 137 and ended(out) == [], err
-    assert "but no others have joined within 2 s; start the job again from a checkpoint." in err, err
+    assert "but no others have joined within 2 s; start the job again from a checkpoint or" in err, err
 
 
 def test_all_that_have_the_state_may_not_be_lost(job) -> None:
@@ -322,7 +323,7 @@ def test_without_our_launcher_a_loss_ends_the_job_with_a_sentence(foreign_job) -
     codes, out, err = foreign_job(3, "1:10:9")
     assert codes[1] == -9 and 0 not in codes and ended(out) == [], err
     assert "has started these ranks, so the loss of a rank ends this job" in err, err
-    assert err.count("start the job again from a checkpoint, or with `farandole run --min-np N`") == 2, err
+    assert err.count("FARANDOLE_COMMITS, or with `farandole run --min-np N`") == 2, err
 
 
 def test_a_lost_rank_is_replaced_and_has_the_state(tmp_path: Path, job) -> None:

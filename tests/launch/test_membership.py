@@ -146,7 +146,8 @@ def test_too_few_are_told_so() -> None:
     assert lease.survives(3)
     lease.end(3)
     assert not lease.survives(2)
-    why = "2 of 4 ranks are left (ranks 0, 1), and --min-np asks for 3; start the job again from a checkpoint"
+    restart = "start the job again from a checkpoint or FARANDOLE_COMMITS"
+    why = f"2 of 4 ranks are left (ranks 0, 1), and --min-np asks for 3; {restart}"
     assert lease.reason_against(2) == why
     lease.end(2)
     assert all_say(lease, [0, 1], 0) == [(rank, {"kind": "end", "why": why}) for rank in (0, 1)]

@@ -9,7 +9,7 @@ task      serve(invitation, order=its number, secret=...)
 A cluster that ends all ranks together keeps their commits outside of them, for the next job:
 
 driver    commits = CommitStore();  TaskServer(address, store=commits.store)
-          server.invite(commits.of_stage(0));  later commits.of_stage(1)
+          server.invite(commits.target), and again for the next stage
 
 A cluster that hands calls to ranks itself, one after the other, has them and their outcomes as bytes:
 

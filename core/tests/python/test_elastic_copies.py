@@ -1,26 +1,48 @@
 """Commits that are kept outside of the ranks: what a writer gets, and how a job goes on from it."""
 
+import stat
+
 import farandole
 import pytest
 from farandole import FarandoleError, MismatchError
-from farandole._elastic import copies, loop
+from farandole._elastic import commit_file, copies, loop
+from farandole._elastic.commit_writer import CommitWriter
 from farandole.elastic import ObjectState, State, run
 
 pytestmark = pytest.mark.timeout(120)
 
 
 class Memory:
-    """A writer of the last copy."""
+    """A destination in this process."""
 
-    def __init__(self, content=None, *, has_earlier=False):
-        self.content, self.has_earlier, self.commits = content, has_earlier, []
+    name = "in memory"
 
-    def save(self, commits, pieces):
-        self.commits.append(commits)
-        self.content = memoryview(b"".join(pieces))
+    def __init__(self):
+        self.written, self.newest_of = [], {}
 
-    def newest(self):
-        return self.content
+    def prepare(self):
+        pass
+
+    def write(self, run, commits, pieces):
+        self.written.append((run, commits))
+        data = commit_file.head(b"", commits, pieces) + b"".join(pieces)
+        self.newest_of[run] = commit_file.read(b"", memoryview(data))
+
+    def newest(self, run):
+        return self.newest_of.get(run)
+
+
+@pytest.fixture
+def memory():
+    """Where commits go."""
+    memory = Memory()
+    copies.install(CommitWriter(memory))
+    return memory
+
+
+def again():
+    """As a new job would begin: no call of elastic.run yet."""
+    copies._runs = 0
 
 
 @pytest.fixture(autouse=True)
@@ -28,40 +50,42 @@ def _initialized():
     farandole.init()
     yield
     copies._installed.clear()
+    copies._runs = 0
     loop._membership.cache_clear()
     farandole.shutdown()
 
 
-def test_without_a_keeper_nothing_is_copied(monkeypatch):
+def test_without_a_folder_nothing_is_copied(monkeypatch):
     monkeypatch.setattr(ObjectState, "_to_copy", None)
     ObjectState(step=0).commit()
     assert not copies.are_kept()
 
 
-def test_each_commit_is_offered_as_it_was_then():
-    writer = Memory()
-    copies.install(writer)
+def test_each_commit_is_offered_as_it_was_then(memory):
     state = ObjectState(step=1, losses=[0.5])
     state.commit()
-    first = writer.content
+    copies.flush()
+    first = memory.newest(0)
     state.step = 2
     state.losses.append(0.25)
     state.commit()
-    assert writer.commits == [1, 2]
+    copies.flush()
+    assert memory.written == [(0, 1), (0, 2)]
     other = ObjectState(step=0, losses=None)
-    other._from_copy(first)
+    other._from_copy(first.content)
     assert (other.step, other.losses, other._commits) == (1, [0.5], 1)
     other.step = 9
     other.restore()  # it is saved as it came
     assert other.step == 1
 
 
-def test_a_new_job_goes_on_from_the_copy_and_its_callbacks_are_called():
-    writer = Memory()
-    copies.install(writer)
-    state = ObjectState(step=7, rate=0.4)
-    state.commit()
-    copies.install(Memory(writer.content, has_earlier=True))
+def test_a_new_job_goes_on_from_the_copy_and_its_callbacks_are_called(memory):
+    def train(state):
+        state.step += 7
+        state.commit()
+
+    run(train)(ObjectState(step=0, rate=0.4))
+    again()
     fresh = ObjectState(step=0, rate=0.1)
     seen = []
     fresh.register_reset_callbacks([lambda: seen.append(fresh.rate), lambda: setattr(fresh, "rate", 0.2)])
@@ -69,8 +93,21 @@ def test_a_new_job_goes_on_from_the_copy_and_its_callbacks_are_called():
     assert seen == [0.4, (7, 0.2, 1)]
 
 
-def test_the_first_job_begins_as_it_is():
-    copies.install(Memory(memoryview(b"nobody reads this")))
+def test_each_run_of_a_program_goes_on_from_its_own_commit(memory):
+    def train(state):
+        state.step += 1
+        state.commit()
+        return state.step
+
+    def program():
+        return [run(train)(ObjectState(step=first)) for first in (0, 100)]
+
+    assert program() == [1, 101]
+    again()
+    assert program() == [2, 102]
+
+
+def test_the_first_job_begins_as_it_is(memory):
     state, called = ObjectState(step=3), []
     state.register_reset_callbacks([lambda: called.append("reset")])
     run(lambda state: called.append(state.step))(state)
@@ -83,17 +120,36 @@ def test_a_copy_of_another_state_is_refused():
         ObjectState(step=1, epoch=0)._from_copy(content)
 
 
-def test_a_copy_that_is_gone_or_cannot_be_read_is_told():
-    copies.install(Memory(has_earlier=True))
-    with pytest.raises(FarandoleError, match="no whole copy of a commit is left"):
+def test_a_copy_that_cannot_be_read_is_an_error(memory, monkeypatch):
+    def broken(_run):
+        raise OSError("Stale file handle")
+
+    monkeypatch.setattr(memory, "newest", broken)
+    with pytest.raises(FarandoleError, match=r"the last commit cannot be read: Stale file handle"):
         run(lambda state: None)(ObjectState(step=1))
 
-    class Broken(Memory):
-        def newest(self):
-            raise OSError("Stale file handle")
 
-    copies.install(Broken(has_earlier=True))
-    with pytest.raises(FarandoleError, match=r"cannot be read \(Stale file handle\)"):
+def test_a_setting_names_the_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("FARANDOLE_COMMITS", str(tmp_path / "job"))
+
+    def train(state):
+        while state.step < 3:
+            state.step += 1
+            state.commit()
+        return state.step
+
+    assert run(train)(ObjectState(step=0)) == 3
+    assert stat.S_IMODE((tmp_path / "job").stat().st_mode) == 0o700
+    again()
+    seen = []
+    run(lambda state: seen.append(state.step))(ObjectState(step=0))
+    assert seen == [3]
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FARANDOLE_COMMITS", str(tmp_path / "file" / "job"))
+    with pytest.raises(FarandoleError, match=r"the last commit cannot be read: .*Not a directory"):
         run(lambda state: None)(ObjectState(step=1))
 
 
@@ -103,7 +159,7 @@ def test_a_state_of_ones_own_says_that_it_needs_two_more_methods():
             pass
 
     Own().commit()
-    copies.install(Memory())
+    copies.install(CommitWriter(memory := Memory()))
     with pytest.raises(NotImplementedError, match=r"^Own cannot be kept outside .* give it to_copy\(\) and from_copy"):
         Own().commit()
 
@@ -114,16 +170,17 @@ def test_a_state_of_ones_own_says_that_it_needs_two_more_methods():
         def from_copy(self, content):
             self.taken = bytes(content)
 
-    writer = Memory()
-    copies.install(writer)
     state = Whole()
+    copies._runs = 1
     state.commit()
-    writer.has_earlier = True
+    copies.flush()
+    again()
+    assert memory.written == [(1, 1)]
     assert copies.take_back(state)
     assert state.taken == b"mine"
 
 
-def test_what_cannot_be_pickled_is_named():
+def test_what_cannot_be_pickled_is_named(memory):
     class Sealed:
         def __deepcopy__(self, memo):
             return self
@@ -131,6 +188,5 @@ def test_what_cannot_be_pickled_is_named():
         def __reduce__(self):
             raise TypeError("sealed")
 
-    copies.install(Memory())
     with pytest.raises(TypeError, match=r"'it' of the state, a Sealed, cannot be sent"):
         ObjectState(it=Sealed()).commit()

@@ -45,7 +45,7 @@ def save_checkpoint(path: str | os.PathLike[str], save: Callable[[str], object],
         >>> pathlib.Path(f"{folder}/epoch").read_text()
         '3'
     """
-    _by_root("save_checkpoint", lambda: _write(Path(path), save), root_rank)
+    by_root("save_checkpoint", lambda: _write(Path(path), save), root_rank)
 
 
 def load_checkpoint(path: str | os.PathLike[str], load: Callable[[str], S], *, root_rank: int = 0) -> S:
@@ -69,11 +69,11 @@ def load_checkpoint(path: str | os.PathLike[str], load: Callable[[str], S], *, r
         >>> hvd.load_checkpoint(file, lambda path: pathlib.Path(path).read_text())
         '3'
     """
-    return _by_root("load_checkpoint", lambda: load(os.fspath(path)), root_rank)
+    return by_root("load_checkpoint", lambda: load(os.fspath(path)), root_rank)
 
 
-def _by_root(call: str, work: Callable[[], S], root_rank: int) -> S:
-    """The root's result of `work` on all ranks, or its exception."""
+def by_root(call: str, work: Callable[[], S], root_rank: int) -> S:
+    """Do something on the root. Returns its result on all ranks, or raises its exception there. Collective."""
     outcome: _Outcome | None = None
     result: S | None = None
     if world.rank() == root_rank:

@@ -5,8 +5,8 @@
     hosts          which tasks share a host, and which of them has its agent   (pure)
     task           the task's part: connects to the server, runs the agent, ends with the job
     rank           the program of a rank
-    commit_store   copies of commits outside of the ranks, for the next stage of a job
-    commit_writer  the rank's part: sends or writes them in the background
+    commit_store   commits outside of the ranks, for the next stage of a job
+    commit_client  the rank's part: where it sends or writes them
     driver_log     lines that ranks write for the driver alone, and what a driver waits for
 
     driver                                                              executor

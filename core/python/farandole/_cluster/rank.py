@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from farandole._cluster import commit_writer
+from farandole._cluster import commit_client
 from farandole._elastic import copies
 from farandole._functions.rank import main
 from farandole._start import task_environment
 
-_FLUSH_SECONDS = 10.0  # for the last commit, of a rank that ends since another one is lost
-
 if __name__ == "__main__":
-    file = task_environment.commits_file()
-    writer = commit_writer.of_file(file) if file else None
-    if writer is not None:
-        copies.install(writer)
-    try:
-        main(has_path=True)
-    finally:
-        if writer is not None:
-            writer.flush(_FLUSH_SECONDS)
+    if file := task_environment.commit_target():
+        copies.install(commit_client.writer_of(file))
+    main(has_path=True)

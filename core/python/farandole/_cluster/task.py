@@ -105,7 +105,7 @@ def _lent(lent: ExitStack, invitation: Invitation, commits: CommitTarget) -> dic
     """The variable by which ranks read a file in the memory of this process."""
     descriptor = commits.to_file(invitation.endpoint, invitation.key)
     lent.callback(os.close, descriptor)
-    return {task_environment.COMMITS: f"/proc/{os.getpid()}/fd/{descriptor}"}
+    return {task_environment.COMMIT_TARGET: f"/proc/{os.getpid()}/fd/{descriptor}"}
 
 
 def _connected(invitation: Invitation, about: Mapping[str, object]) -> socket.socket:

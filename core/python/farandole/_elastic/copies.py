@@ -1,38 +1,30 @@
-"""Copies of commits outside of the ranks, for jobs whose ranks may all end together and begin again as new processes.
+"""Commits outside of the ranks, for jobs whose ranks may all end together and begin again as new processes.
 
-The program that starts the ranks may install a writer, before the function runs. Rank 0 offers it each commit, and
-takes back the newest copy at the start of the next job; `sync` sends it to the others, as it has the most commits then.
-Without a writer nothing happens here.
+FARANDOLE_COMMITS names a folder for them. A cluster that starts the ranks may install a writer of its own instead.
+Rank 0 gives the writer each commit. A new job's `elastic.run` begins with rank 0 taking back the newest one; `sync`
+sends it to the others, as it has the most commits then. Without a writer nothing happens here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from farandole._api.errors import FarandoleError
-from farandole._start import world
+from farandole._api.checkpoints import by_root
+from farandole._api.errors import ArgumentError, FarandoleError
+from farandole._elastic.commit_file import CommitFolder, Piece
+from farandole._elastic.commit_writer import CommitWriter
+from farandole._runtime import clock
+from farandole._start import environment, world
+from farandole._start.connection import FAILURES
 
 if TYPE_CHECKING:
     from farandole._elastic.state import State
 
-Piece = bytes | bytearray | memoryview
-
-
-class CommitWriter(Protocol):
-    """Keeps copies of commits outside of this process."""
-
-    has_earlier: bool
-    """A job before this one has left a copy, with which all ranks of this one go on."""
-
-    def save(self, commits: int, pieces: Sequence[Piece]) -> None:
-        """Keep a copy, which nobody changes; returns at once, and raises nothing."""
-
-    def newest(self) -> memoryview | None:
-        """The whole copy with the most commits, or None. Raises OSError."""
-
+__all__ = ["Piece", "are_kept", "flush", "install", "offer", "take_back"]
 
 _installed: list[CommitWriter] = []
+_runs = 0  # how often this process has called elastic.run
 
 
 def install(writer: CommitWriter) -> None:
@@ -42,32 +34,59 @@ def install(writer: CommitWriter) -> None:
 
 def are_kept() -> bool:
     """Returns whether the loss of all ranks leaves the job its last commit."""
-    return bool(_installed)
+    return bool(_installed or environment.commits())
 
 
 def offer(state: State) -> None:
-    """Give the writer a copy of a state that was committed just now. Raises TypeError where it cannot be pickled."""
+    """Give the writer a copy of a state that was committed just now. Raises TypeError if it cannot be pickled."""
     if _installed and world.rank() == 0:
-        _installed[0].save(state._commits, state._to_copy())
+        _installed[0].save(_runs, state._commits, state._to_copy())
 
 
-def take_back(state: State) -> bool:
-    """Load the copy that an earlier job has left, on rank 0. Returns on all ranks whether there is one.
+def flush() -> None:
+    """Wait some seconds for the last commit to be written."""
+    if _installed:
+        _installed[0].flush()
+
+
+def take_back(state: State, is_newcomer: bool = False) -> bool:
+    """Load the newest commit of an earlier job into rank 0's state. Collective, but newcomers take no part.
+
+    The first `elastic.run` of a process gets what the first one of the earlier job has left, and so on.
+
+    Returns:
+        Whether there was one, on all ranks.
 
     Raises:
-        FarandoleError: the copy cannot be read.
+        ArgumentError: FARANDOLE_COMMITS is set for some ranks only.
+        FarandoleError: the commit cannot be read.
         MismatchError: it is of another state.
     """
-    if not _installed or not _installed[0].has_earlier:
+    global _runs
+    _runs += 1
+    if not _installed and (folder := environment.commits()):
+        install(CommitWriter(CommitFolder(Path(folder))))
+    if is_newcomer:  # the others have taken it back
         return False
-    if world.rank() == 0:
-        try:
-            content = _installed[0].newest()
-        except OSError as error:
-            raise FarandoleError(
-                f"the copy of the last commit cannot be read ({error}); start the job again."
-            ) from None
-        if content is None:
-            raise FarandoleError("no whole copy of a commit is left; start the job again from a checkpoint.")
-        state._from_copy(content)
-    return True
+    _check_agreement()
+    return bool(_installed) and by_root("elastic.run", lambda: _load(_installed[0], state), 0)
+
+
+def _check_agreement() -> None:
+    told = [bool(_installed)] if world.size() == 1 else clock.allgather([bool(_installed)], "farandole.elastic.commits")
+    if len(set(told)) > 1:
+        raise ArgumentError(
+            f"FARANDOLE_COMMITS is set for rank {told.index(True)} but not for rank {told.index(False)}: set it for "
+            "all ranks (mpirun -x FARANDOLE_COMMITS of Open MPI, -genvlist of MPICH pass it on)"
+        )
+
+
+def _load(writer: CommitWriter, state: State) -> bool:
+    try:
+        writer.destination.prepare()
+        found = writer.destination.newest(_runs)
+    except FAILURES as error:
+        raise FarandoleError(f"the last commit cannot be read: {error}") from None
+    if found is not None:
+        state._from_copy(found.content)
+    return found is not None

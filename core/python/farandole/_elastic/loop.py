@@ -73,8 +73,11 @@ def run_within(
             state.save()
         membership = _membership()
         membership.begin()
-        goes_on = copies.take_back(state)
-        result = _run(membership, state, is_newcomer, goes_on, guard, lambda: func(state, *args, **kwargs))
+        goes_on = copies.take_back(state, is_newcomer)
+        try:
+            result = _run(membership, state, is_newcomer, goes_on, guard, lambda: func(state, *args, **kwargs))
+        finally:
+            copies.flush()
         membership.pause()  # not where an exception ends this rank, without which the others go on
         return result
 
@@ -144,6 +147,6 @@ def _are_equal(is_equal: bool, has_state: bool) -> bool:
     if not any(told[1::2]):
         raise MembershipError(
             "all ranks that had the state of the job were lost while they sent it to newcomers, so nobody has it; "
-            "start the job again from a checkpoint"
+            "start the job again from a checkpoint or FARANDOLE_COMMITS"
         )
     return world.size() == 1 or all(told[::2])

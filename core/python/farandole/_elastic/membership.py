@@ -63,7 +63,7 @@ class Membership:
             return
         raise MembershipError(
             f"{str(error).rstrip('.')}. {self._other_launcher()}, so the others cannot go on: start the job again from "
-            "a checkpoint, or with `farandole run --min-np N`, which goes on without lost ranks"
+            "a checkpoint or FARANDOLE_COMMITS, or with `farandole run --min-np N`, which goes on without lost ranks"
         ) from error
 
     def _other_launcher(self) -> str:

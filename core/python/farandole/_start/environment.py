@@ -230,6 +230,11 @@ def membership() -> str:
     return os.environ.get("FARANDOLE_MEMBERSHIP", "")
 
 
+def commits() -> str:
+    """The folder that keeps the commits of an elastic job; "" if nothing outside of the ranks does."""
+    return os.environ.get("FARANDOLE_COMMITS", "")
+
+
 def address() -> str:
     """Where other machines reach this rank: FARANDOLE_ADDRESS; "" where that is to be found out."""
     return os.environ.get("FARANDOLE_ADDRESS", "")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 DRIVER_LOG = "FARANDOLE_DRIVER_LOG"
-COMMITS = "FARANDOLE_COMMITS"
+COMMIT_TARGET = "FARANDOLE_COMMIT_TARGET"
 
 
 def around_agent(leave_out: Iterable[str], path: Sequence[str], variables: Mapping[str, str]) -> dict[str, str]:
@@ -32,6 +32,6 @@ def driver_listens() -> bool:
     return os.environ.get(DRIVER_LOG) == "1"
 
 
-def commits_file() -> str:
-    """The file that says where this job's commits are kept; "" where they live in the ranks alone."""
-    return os.environ.get(COMMITS, "")
+def commit_target() -> str:
+    """The file that says where the cluster keeps this job's commits; "" if it keeps none."""
+    return os.environ.get(COMMIT_TARGET, "")

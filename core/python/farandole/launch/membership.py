@@ -18,7 +18,7 @@ from farandole._start.membership_channel import Message
 
 WARN_AFTER_SECONDS = 10.0
 _EVICTION_SECONDS = 10.0  # from killing a late rank to its end
-_RESTART = "start the job again from a checkpoint"
+_RESTART = "start the job again from a checkpoint or FARANDOLE_COMMITS"
 Answer = tuple[int, Message]
 """A rank of the start, and a message for it."""
 

@@ -93,7 +93,7 @@ def run_elastic(
 
         def attempt(stage: int, ranks: int, deadline: float) -> list[T]:
             server = server_of(cluster, driver_address, driver_port, commit_store)
-            return run_stage(cluster, server, ranks, deadline, call, commit_store.of_stage(stage), **how)
+            return run_stage(cluster, server, ranks, deadline, call, commit_store.target, **how)
 
         return _stages(cluster, sizes, timeouts, ledger, commit_store, attempt)
 

@@ -33,8 +33,8 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
         (
             *("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "JOINS", "MEMBERSHIP"),
             *("STORE", "KEY_FILE", "REQUIRE_KEY", "STATUS_FILE", "ADDRESS", "JOB_ID", "NODE", "SSH", "TEST_LAUNCHER"),
-            *("BACKEND", "CUDA_DRIVER", "GLOO_LIB", "MPI_LIB", "NCCL_LIB", "NVTX", "FAILPOINTS", "COMMITS"),
-            *("FLIGHT_RECORDER", "TIMELINE", "RAY_SOCKET"),
+            *("BACKEND", "CUDA_DRIVER", "GLOO_LIB", "MPI_LIB", "NCCL_LIB", "NVTX", "FAILPOINTS"),
+            *("COMMITS", "COMMIT_TARGET", "FLIGHT_RECORDER", "TIMELINE", "RAY_SOCKET"),
         ),
         TEXT,
     ),

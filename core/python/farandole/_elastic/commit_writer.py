@@ -1,0 +1,86 @@
+"""Writes commits outside of the rank, in the background, the newest first.
+
+`commit()` only hands over a copy. While one is on its way the next one waits, and a later one replaces it, so at most
+two copies are in memory. A failure is reported once, and the job goes on: the former commit is whole.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from farandole._elastic.commit_file import Copy, Piece
+from farandole._start.connection import FAILURES
+from farandole._start.log import logger
+
+_FLUSH_SECONDS = 10.0
+
+
+class Destination(Protocol):
+    """Where commits go."""
+
+    @property
+    def name(self) -> str:
+        """For a sentence."""
+
+    def prepare(self) -> None:
+        """Check that it can be used. Raises OSError."""
+
+    def write(self, run: int, commits: int, pieces: Sequence[Piece]) -> None:
+        """Put a commit there. Raises one of `connection.FAILURES`."""
+
+    def newest(self, run: int) -> Copy | None:
+        """The newest commit of an `elastic.run`. Raises one of `connection.FAILURES`."""
+
+
+class CommitWriter:
+    """Keeps the commits of this rank at a destination."""
+
+    def __init__(self, destination: Destination) -> None:
+        self.destination = destination
+        self._changed = threading.Condition()
+        self._waiting: tuple[int, int, Sequence[Piece]] | None = None
+        self._is_busy = False
+        self._reported = ""
+        self._thread: threading.Thread | None = None
+
+    def save(self, run: int, commits: int, pieces: Sequence[Piece]) -> None:
+        """Hand over a copy, which nobody changes; it replaces one that still waits."""
+        with self._changed:
+            self._waiting = run, commits, pieces
+            self._changed.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, daemon=True)
+                self._thread.start()
+
+    def flush(self, seconds: float = _FLUSH_SECONDS) -> bool:
+        """Wait at most so long for what was handed over. Returns whether it has left."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._waiting is None and not self._is_busy, seconds)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._is_busy = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._waiting is not None)
+                assert self._waiting is not None
+                (run, commits, pieces), self._waiting, self._is_busy = self._waiting, None, True
+            try:
+                self.destination.write(run, commits, pieces)
+                self._reported = ""
+            except FAILURES as error:
+                self._report(commits, error)
+            del pieces  # not until the next commit
+
+    def _report(self, commits: int, error: Exception) -> None:
+        why = (isinstance(error, OSError) and error.strerror) or str(error)
+        if why != self._reported:
+            self._reported = why
+            logger.warning(
+                "commit %d could not be kept %s (%s); the job goes on, and the former commit stays.",
+                commits,
+                self.destination.name,
+                why,
+            )
