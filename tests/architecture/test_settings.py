@@ -9,7 +9,7 @@ PAGE = "docs/guide/settings.md"
 _NOT_FOR_USERS = {
     "what a launcher tells its ranks": {
         *("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "STORE", "STATUS_FILE"),
-        *("MEMBERSHIP", "JOINS", "NODE", "RAY_SOCKET", "DRIVER_LOG", "COMMITS"),
+        *("MEMBERSHIP", "JOINS", "NODE", "RAY_SOCKET", "DRIVER_LOG", "COMMIT_TARGET"),
     },
     "tests": {"FAILPOINTS", "TEST_LAUNCHER"},
 }
