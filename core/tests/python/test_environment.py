@@ -8,14 +8,14 @@ import pytest
 from farandole._start.environment import (
     World,
     discover,
-    discover_or_told,
+    discover_or_given,
     doubt,
     environment_default,
     find_libraries,
+    given,
     silence_timeout_s,
     start_timeout_s,
     tell_horovods_readers,
-    told,
     without_launchers,
 )
 from farandole._start.horovod_names import MARK, horovod_variables
@@ -79,14 +79,14 @@ def test_nobody_started_us_so_we_are_alone():
 
 
 def test_a_program_may_say_it_itself(monkeypatch):
-    world = told(1, 3, "this job")
-    assert world == World(1, 3, 1, 3, 0, 1, told(0, 3, "this job").store, "", "the program itself")
-    assert world.store.startswith("unix:farandole-") and world.store != told(1, 3, "another job").store
+    world = given(1, 3, "this job")
+    assert world == World(1, 3, 1, 3, 0, 1, given(0, 3, "this job").store, "", "the program itself")
+    assert world.store.startswith("unix:farandole-") and world.store != given(1, 3, "another job").store
     with pytest.raises(ValueError, match="rank 3 of 3 cannot be right"):
-        told(3, 3, "this job")
+        given(3, 3, "this job")
     monkeypatch.setenv("FARANDOLE_REQUIRE_KEY", "1")
     with pytest.raises(ValueError, match="asks for a job key, which the program itself does not hand out"):
-        told(1, 3, "this job")
+        given(1, 3, "this job")
 
 
 def test_our_launcher_says_everything():
@@ -185,9 +185,9 @@ def test_a_number_without_a_count_is_doubted_and_named(variable, monkeypatch):
 
 def test_a_program_that_says_its_place_is_believed_whatever_else_there_is(monkeypatch):
     monkeypatch.setattr(os, "environ", {"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "4", "WORLD_SIZE": "2"})
-    assert discover_or_told(1, 2, lambda: "this job").launcher == "the program itself"
+    assert discover_or_given(1, 2, lambda: "this job").launcher == "the program itself"
     monkeypatch.setattr(os, "environ", OURS)
-    assert discover_or_told(1, 2, lambda: "this job").launcher == "farandole run"
+    assert discover_or_given(1, 2, lambda: "this job").launcher == "farandole run"
 
 
 def test_a_step_on_several_hosts_is_placed_by_its_variables():
@@ -397,8 +397,8 @@ def test_programs_for_horovod_read_the_place_from_its_variables():
         return [int(os.environ[f"HOROVOD_{name}"]) for name in names], os.environ["HOROVOD_HOSTNAME"]
 
     with world(2) as ranks:
-        told = ranks.run(read)
-    assert told == [([rank, 2, rank, 2, 0, 1], socket.gethostname()) for rank in range(2)]
+        given = ranks.run(read)
+    assert given == [([rank, 2, rank, 2, 0, 1], socket.gethostname()) for rank in range(2)]
 
 
 def test_variables_that_we_have_set_are_not_taken_for_horovodruns():

@@ -464,7 +464,7 @@ def _joined_by_another(op):
     with torch.no_grad():
         weight.zero_()
     start.shutdown()
-    start._state.told = start._state.met = None
+    start._state.given = start._state.met = None
     hvd.init()
     state.on_reset()
     (weight * (1 + hvd.rank())).sum().backward()

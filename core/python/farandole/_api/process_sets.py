@@ -398,8 +398,8 @@ def enter_epoch(rank: int, members: tuple[int, ...], exchange: Exchange) -> None
     _state.wanted = [ranks for ranks in (_moved(each, members) for each in _state.wanted) if ranks]
     _begin(rank, members, None)
     # In each epoch: after a start that has failed half way not all know whether a newcomer has been told.
-    told = exchange(None if _state.is_outside else sets)
-    sets = next((each for each in told if each is not None), {})
+    answers = exchange(None if _state.is_outside else sets)
+    sets = next((each for each in answers if each is not None), {})
     _state.is_outside = False
     _state.numbered = sets  # first, so that an attempt that fails half way forgets none
     for number in range(1, max(sets, default=0) + 1):

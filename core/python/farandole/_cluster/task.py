@@ -82,10 +82,10 @@ def serve(
     _check_versions(invitation)
     with _connected(invitation, about) as connection:
         try:
-            told = hear(connection)
+            reported = hear(connection)
         except FAILURES:  # the job has ended, or needs no agent of this task
             return
-        visible = task_environment.visible_gpus([str(each) for each in told["gpus"]])
+        visible = task_environment.visible_gpus([str(each) for each in reported["gpus"]])
         with ExitStack() as lent:
             file = {} if invitation.commits is None else _lent(lent, invitation, invitation.commits)
             around = task_environment.around_agent(leave_out, sys.path, {**visible, **(variables or {}), **file})

@@ -66,23 +66,23 @@ def make_equal(
     row = [bool(mine.problem), len(mine.pickled), zlib.crc32(mine.pickled)]
     if len(holders) > 1 and arrays is not None:
         row += [fingerprint(content_of(each, arrays)) for each in mine.arrays]
-    told = sums_by_rank(clock.allgather(row_of(row), "farandole.elastic.outlines"))
-    has_problem, size_bytes, _ = told[root][:3]
+    reported = sums_by_rank(clock.allgather(row_of(row), "farandole.elastic.outlines"))
+    has_problem, size_bytes, _ = reported[root][:3]
     if has_problem:
         raise ArgumentTypeError(broadcast_object(mine.problem, root, "farandole.elastic.problem"))
-    have_equal_outlines = len({tuple(told[rank][:3]) for rank in holders}) == 1
+    have_equal_outlines = len({tuple(reported[rank][:3]) for rank in holders}) == 1
     if broadcast is not None:
         pickled = broadcast(mine.pickled if me == root else None, root_rank=root)
     else:
         senders = holders if have_equal_outlines else [root]
         pickled = stream_bytes(senders, _others(senders), size_bytes, mine.pickled)
-    are_equal = len({tuple(told[rank]) for rank in holders}) == 1
+    are_equal = len({tuple(reported[rank]) for rank in holders}) == 1
     takes = me != root and not (are_equal and me in holders)
     own = _receivers(handlers, pickle.loads(pickled)) if takes else mine.arrays
     if arrays is not None:
         differing = set(range(len(own)))
         if have_equal_outlines:
-            sums = zip(*(told[rank][3:] for rank in holders), strict=True)
+            sums = zip(*(reported[rank][3:] for rank in holders), strict=True)
             differing = {place for place, each in enumerate(sums) if len(set(each)) > 1}
         stream_arrays(holders, _others(holders), [each for i, each in enumerate(own) if i not in differing], arrays)
         if differing:

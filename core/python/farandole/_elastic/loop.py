@@ -143,10 +143,10 @@ def _are_equal(is_equal: bool, has_state: bool) -> bool:
 
     Raises MembershipError where no rank is left that has the state of the job: newcomers would begin again.
     """
-    told = [is_equal, has_state] if world.size() == 1 else clock.allgather([is_equal, has_state], _EQUAL)
-    if not any(told[1::2]):
+    reported = [is_equal, has_state] if world.size() == 1 else clock.allgather([is_equal, has_state], _EQUAL)
+    if not any(reported[1::2]):
         raise MembershipError(
             "all ranks that had the state of the job were lost while they sent it to newcomers, so nobody has it; "
             "start the job again from a checkpoint or FARANDOLE_COMMITS"
         )
-    return world.size() == 1 or all(told[::2])
+    return world.size() == 1 or all(reported[::2])

@@ -63,16 +63,16 @@ def unwatch() -> None:
 def check() -> None:
     """Raise HostsUpdatedInterrupt on all ranks if one is to leave, or knows of newcomers. Collective: eight bytes."""
     _flags.has_newcomers = _flags.look() or _flags.has_newcomers
-    told = _JOINING if _flags.has_newcomers else _LEAVING if _flags.leaving else 0
+    change = _JOINING if _flags.has_newcomers else _LEAVING if _flags.leaving else 0
     if world.size() > 1:
-        flag = array("q", [told])
+        flag = array("q", [change])
         address = flag.buffer_info()[0]
         tensor = address, address, int(DType.INT64), (1,)
         parameters = "farandole.elastic.notice", int(ReduceOp.MAX), 0, 1.0, 1.0, 0
         core.submit(Kind.ALLREDUCE, [tensor], flag, parameters).wait()
-        told = flag[0]
-    if told:
-        raise HostsUpdatedInterrupt(skip_sync=told == _LEAVING)
+        change = flag[0]
+    if change:
+        raise HostsUpdatedInterrupt(skip_sync=change == _LEAVING)
 
 
 def _on_signal(_signum: int, _frame: FrameType | None) -> None:

@@ -291,8 +291,8 @@ class ObjectState(State):
         """
         kinds = self._kinds()
         mine = [self._commits * _MOST_SYNCS + self._syncs, zlib.crc32(repr(kinds).encode()), self._is_at_commit]
-        told = clock.allgather(mine, "farandole.elastic.state")
-        ages, sums, at_commit = told[::3], told[1::3], told[2::3]
+        gathered = clock.allgather(mine, "farandole.elastic.state")
+        ages, sums, at_commit = gathered[::3], gathered[1::3], gathered[2::3]
         if len(set(sums)) > 1:
             raise MismatchError(_difference(allgather_object(kinds, "farandole.elastic.attributes")))
         newest = max(ages)
@@ -320,13 +320,13 @@ def _difference(of_ranks: Sequence[tuple[Sequence[str], Sequence[str]]]) -> str:
     titles, parts = zip(*of_ranks, strict=True)
     have_equal_titles = all(each == titles[0] for each in titles)
     lists = parts if have_equal_titles else titles
-    told = []
+    sentences = []
     for rank, other in itertools.permutations(range(len(lists)), 2):
         only = [each for each in lists[rank] if each not in lists[other]]
         if only:
             more = f" and {len(only) - _NAMED} more" if len(only) > _NAMED else ""
-            told.append(f"rank {rank} has {'; '.join(only[:_NAMED])}{more}, which rank {other} lacks")
-    listed = " and ".join(told[:2])
+            sentences.append(f"rank {rank} has {'; '.join(only[:_NAMED])}{more}, which rank {other} lacks")
+    listed = " and ".join(sentences[:2])
     if have_equal_titles:
         return f"the ranks' states differ: {listed}; make the same model and optimizer on all ranks"
     return f"the ranks' states differ: {listed}; give the state the same attributes on all ranks"

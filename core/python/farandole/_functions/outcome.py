@@ -116,8 +116,8 @@ def _write(descriptor: int, outcome: _Outcome) -> None:
 
 def _read(data: bytes | bytearray) -> _Outcome | None:
     """None where the rank died before it had left all."""
-    told, payload = frames.split(data)
-    return _Outcome(payload, told["traceback"]) if told and told["size"] == len(payload) else None
+    header, payload = frames.split(data)
+    return _Outcome(payload, header["traceback"]) if header and header["size"] == len(payload) else None
 
 
 def refused(error: SpecError) -> FarandoleError:

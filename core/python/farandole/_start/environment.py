@@ -22,7 +22,7 @@ from farandole._start.horovod_names import MARK, horovod_variables
 OURS = "farandole run"
 TORCHRUN = "torchrun"
 SRUN = slurm.TITLE
-TOLD = "the program itself"
+GIVEN = "the program itself"
 _MOST_SECONDS = 1e9  # as in the core
 
 
@@ -164,20 +164,20 @@ def doubt(world: World) -> str:
     return slurm.doubt(os.environ) or other_launchers.perhaps_one_of_several(os.environ)
 
 
-def discover_or_told(rank: int, size: int, job: Callable[[], str]) -> World:
+def discover_or_given(rank: int, size: int, job: Callable[[], str]) -> World:
     """A process's place, by a launcher's variables, else as `size` ranks of one job, all on this host, were told it.
 
     Raises ValueError: like `discover`, numbers that cannot be right, or FARANDOLE_REQUIRE_KEY.
     """
     found = _started(os.environ)
-    return found or (told(rank, size, job()) if size > 1 else World())
+    return found or (given(rank, size, job()) if size > 1 else World())
 
 
-def told(rank: int, size: int, job: str) -> World:
+def given(rank: int, size: int, job: str) -> World:
     """The place of one of `size` ranks. Raises ValueError: numbers that cannot be right, or FARANDOLE_REQUIRE_KEY."""
     if not 0 <= rank < size:
         raise ValueError(f"rank {rank} of {size} cannot be right: 0 <= rank < size")
-    world = World(rank, size, rank, size, launcher=TOLD)
+    world = World(rank, size, rank, size, launcher=GIVEN)
     return _meeting_of_others({**os.environ, "FARANDOLE_JOB_ID": job}, world)
 
 

@@ -26,7 +26,7 @@ _WORD_BYTES = 8
 _WORDS = 8  # of each rank
 _JOINS, _PARTING, _SINCE_NS, _BLAMED, _HAS_ENDED, _CODE, _PID, _AWAITED = range(8)
 _RAISED, _EXITED, _MISTAKEN = 1, 2, 3
-_TOLD = 64  # things at most; more are told by each rank
+_THINGS = 64  # things at most; more are told by each rank
 _LOCK_SECONDS = 0.2
 
 
@@ -163,12 +163,12 @@ def make_memory(size: int) -> int:
 
 
 def _bytes(size: int) -> int:
-    return (size * _WORDS + 2 * _TOLD) * _WORD_BYTES
+    return (size * _WORDS + 2 * _THINGS) * _WORD_BYTES
 
 
 def _size(memory_bytes: int) -> int:
     """Of how many ranks the memory has records."""
-    return (memory_bytes // _WORD_BYTES - 2 * _TOLD) // _WORDS
+    return (memory_bytes // _WORD_BYTES - 2 * _THINGS) // _WORDS
 
 
 def _digest(text: str) -> int:

@@ -24,7 +24,7 @@ class _State:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.world: environment.World | None = None  # while initialized
-        self.told: environment.World | None = None  # its place, where no launcher says so
+        self.given: environment.World | None = None  # its place, where no launcher says so
         self.homogeneous = True
         self.number = 0  # of this process: its rank at the start of the job, which no other process gets later
         self.clock_offset_ns: int | None = None  # this host's clock ahead of that of the job's first rank 0
@@ -80,7 +80,7 @@ def init(comm: communicators.Communicator | None = None, process_sets: ProcessSe
         if communicator:
             _enter(None, process_sets, communicator)
             return
-        found = _state.told or environment.discover()
+        found = _state.given or environment.discover()
         if found.joins >= 0:
             _wait_outside(found)
             return
@@ -103,8 +103,8 @@ def init_as(rank: int, size: int, job: Callable[[], str]) -> None:
     """
     with _state.lock:
         if _state.world is None:
-            found = environment.discover_or_told(rank, size, job)
-            _state.told = found if found.launcher == environment.TOLD else None
+            found = environment.discover_or_given(rank, size, job)
+            _state.given = found if found.launcher == environment.GIVEN else None
             _enter(found, None)
 
 
@@ -202,7 +202,7 @@ def enter_epoch(
     Raises: like `init`, where another member is lost meanwhile.
     """
     with _state.lock:
-        _state.told, _state.met = replace(meeting.world, store=meeting.store), (meeting.store, meeting.key)
+        _state.given, _state.met = replace(meeting.world, store=meeting.store), (meeting.store, meeting.key)
         _state.job_key, _state.epoch = job_key(), number
         ending.enter_epoch(members, number)
         add_process_sets = functools.partial(process_sets.enter_epoch, meeting.world.rank, members, exchange)

@@ -145,8 +145,8 @@ def _hints(context: click.Context, planned: Job) -> list[str]:
     from farandole.launch.plan import hints
 
     ignored = config.of_file(context).ignored
-    told = [f"no effect here: {', '.join(ignored)} of --config-file; there is nothing to set."] if ignored else []
-    return [*config.unknown_variables(context.command, planned.base), *hints(planned), *told]
+    message = [f"no effect here: {', '.join(ignored)} of --config-file; there is nothing to set."] if ignored else []
+    return [*config.unknown_variables(context.command, planned.base), *hints(planned), *message]
 
 
 for _verb in (bench, doctor, inspect, k8s, live, report, timeline):

@@ -90,9 +90,9 @@ def unknown_variables(command: click.Command, base: Mapping[str, str]) -> list[s
     options = [option for option in command.params if isinstance(option, click.Option) and option.allow_from_autoenv]
     known = {str(option.name).upper() for option in options}
     names = sorted(name.removeprefix(f"{PREFIX}_") for name in base if name.startswith(f"{PREFIX}_"))
-    told = "is set, but `farandole run` has no such option"
+    text = "is set, but `farandole run` has no such option"
     return [
-        f"{PREFIX}_{name} {told}{did_you_mean(name, known, f'{PREFIX}_') or '.'}" for name in names if name not in known
+        f"{PREFIX}_{name} {text}{did_you_mean(name, known, f'{PREFIX}_') or '.'}" for name in names if name not in known
     ]
 
 

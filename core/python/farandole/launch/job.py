@@ -114,14 +114,14 @@ def run(
         >>> result.exit_code
         0
     """
-    told = _Told(on_event)
+    received = _Received(on_event)
     with open(os.devnull, "w", encoding="utf-8") as nowhere, _Pipes() as pipes:
         own_stdout, own_stderr = sys.stdout or nowhere, sys.stderr or nowhere  # None where the program closed its own
         own_stdout.flush()
         own_stderr.flush()
         memory = pipes.memory(spec.to_json())
         call = pipes.copy(function.call) if function.call >= 0 else -1
-        handed = [memory, pipes.make(told), call]
+        handed = [memory, pipes.make(received), call]
         args = [str(os.getpid()), *map(str, handed), function.cluster, function.server]
         with subprocess.Popen(
             [*python("farandole.launch.run"), *args],
@@ -138,10 +138,10 @@ def run(
                 pipes.selector.register(stop, selectors.EVENT_READ, _Interrupts(process))
             _see_through(process, pipes.selector)
     sentence = f"the launcher ended with exit code {process.returncode} and said nothing."
-    ended = told.ended or JobEnded(process.returncode, (sentence,))
+    ended = received.ended or JobEnded(process.returncode, (sentence,))
     if ended.is_refused:
         raise SpecError(ended.text, ended.field)
-    return JobResult(ended.exit_code, ended, told.outcomes)  # the child leaves no code to who ignores SIGCHLD
+    return JobResult(ended.exit_code, ended, received.outcomes)  # the child leaves no code to who ignores SIGCHLD
 
 
 def python(module: str, executable: str | None = None) -> list[str]:
@@ -171,7 +171,7 @@ class _Lines:
 
 
 @dataclass
-class _Told:
+class _Received:
     """The events of the launcher, and the outcomes of the ranks, as far as they have come."""
 
     on_event: Callable[[Event], object] | None
@@ -216,7 +216,7 @@ class _Pipes:
         self._ours.close()
         self.selector.close()
 
-    def make(self, reader: _Lines | _Told) -> int:
+    def make(self, reader: _Lines | _Received) -> int:
         """The child's end of a new one."""
         readable, writable = os.pipe()
         self._ours.callback(os.close, readable)

@@ -125,8 +125,8 @@ def reach_options(where: Where, elsewhere: bool) -> HostOptions:
     interpreter = where.python or sys.executable
     if (where.python is not None or elsewhere) and not _PYTHON.fullmatch(interpreter):
         allowed = "letters, digits and _./+=@,:-"
-        told = f"--python names the interpreter on other hosts by a path of {allowed}, not {shown(interpreter)}."
-        raise SpecError(told, "python")
+        message = f"--python names the interpreter on other hosts by a path of {allowed}, not {shown(interpreter)}."
+        raise SpecError(message, "python")
     return HostOptions(
         ssh_port=where.ssh_port,
         ssh_identity=None if where.ssh_identity_file is None else identity(where.ssh_identity_file),

@@ -85,8 +85,8 @@ class Children:
     _server: MembershipServer | None = None  # of an elastic job
     _flights: JobRecorders | None = None  # what the ranks have recorded
     _children_left: bool = True
-    _leftovers_told: bool = False
-    _told_groups: set[int] = field(default_factory=set)
+    _leftovers_reported: bool = False
+    _asked_groups: set[int] = field(default_factory=set)
     _asked: set[int] = field(default_factory=set)  # ranks, by their process, that were told to end
 
     def prepare(self, start: Start) -> None:
@@ -167,7 +167,7 @@ class Children:
             with contextlib.suppress(PermissionError):  # it became another user
                 (os.killpg if groups else os.kill)(pid, signum)
         if groups and signum in ENDING:
-            self._told_groups.update(self.alive)
+            self._asked_groups.update(self.alive)
         if signum in ENDING and self.supervisor.suspended:
             self.supervisor.go_on()
 
@@ -185,11 +185,11 @@ class Children:
             rank.process.returncode = code
             asked = pid in self._asked
             self._judge(rank, code, now, asked)
-            if asked and pid not in self._told_groups:
-                self._told_groups.add(pid)  # a wrapper script went; its program should have its chance to end well too
+            if asked and pid not in self._asked_groups:
+                self._asked_groups.add(pid)  # a wrapper script went; its program should have its chance to end well too
                 with contextlib.suppress(PermissionError):
                     os.killpg(pid, signal.SIGTERM)  # the dead leader, not yet reaped, keeps the group's id ours
-        if self._children_left and not (self.alive or self._leftovers_told or self.others_may_come):
+        if self._children_left and not (self.alive or self._leftovers_reported or self.others_may_come):
             self._leave_nothing(now)
 
     def _dead_children(self) -> Iterator[tuple[int, int]]:
@@ -217,9 +217,9 @@ class Children:
         self.listener.note_death(death)
 
     def _leave_nothing(self, now: float) -> None:
-        self._leftovers_told = True
+        self._leftovers_reported = True
         self.supervisor.ending.ranks_gone(now)
-        guard.signal_descendants(signal.SIGTERM, spare=lambda pid: os.getpgid(pid) in self._told_groups)
+        guard.signal_descendants(signal.SIGTERM, spare=lambda pid: os.getpgid(pid) in self._asked_groups)
 
     # The watch over ranks that run
 

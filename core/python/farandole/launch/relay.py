@@ -224,13 +224,13 @@ class Relay:
         """The last lines of a rank, without newlines."""
         return [line for line, _ in self._tails.get(rank, ())]
 
-    def shows_tail(self, rank: int, most_lines: int, is_told: bool = False) -> bool:
+    def shows_tail(self, rank: int, most_lines: int, has_raised: bool = False) -> bool:
         """Tell whether a rank's tail is in sight above our messages, with at most `most_lines` of others after it.
 
         The same lines of another rank will do: all ranks fail of one mistake, mostly.
-        `is_told`: an exception has ended the rank; then it is enough that its last line, the exception's, stands there.
+        `has_raised`: an exception has ended the rank; then its last line, the exception's, is enough.
         """
-        tail = list(self._tails.get(rank, ()))[-1 if is_told else 0 :]
+        tail = list(self._tails.get(rank, ()))[-1 if has_raised else 0 :]
         is_there = all(destination is self._stderr for _, destination in tail)
         alike = (each for each in self._tails if [*self._tails[each]][-len(tail) :] == tail) if tail else (rank,)
         last = max(self._shown_at_last.get(each, 0) for each in alike)

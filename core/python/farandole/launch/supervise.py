@@ -364,12 +364,12 @@ class Supervisor:
             return JobEnded(0)
         has_logs = self.options.directory is not None and not self.relay.logs_failed
         rank, report = found.culprit.placement.rank, found.culprit.report
-        is_told = report is not None and report.raised
+        has_raised = report is not None and report.raised
         return failure_report.job_ended(
             found,
             self.relay.tail(rank),
             str(self.options.directory) if has_logs else None,
-            are_shown=self.relay.shows_tail(rank, _TRACEBACKS_IN_VIEW if is_told else _LINES_IN_VIEW, is_told),
+            are_shown=self.relay.shows_tail(rank, _TRACEBACKS_IN_VIEW if has_raised else _LINES_IN_VIEW, has_raised),
             elsewhere=self.where_output_is(rank),
             more=[self._why_no_more],
         )

@@ -77,10 +77,10 @@ def _stacks(ranks: list[Rank], found: Diagnosis, py_spy: str, native: bool) -> S
 # ---- what is printed; pure
 
 
-def as_text(run: str, told: Diagnosis, ranks: Sequence[Rank], found: Stacks, now_ns: int) -> str:
+def as_text(run: str, diagnosis: Diagnosis, ranks: Sequence[Rank], found: Stacks, now_ns: int) -> str:
     """The sentence, then each rank with what it is in and its stacks."""
     size = ranks[0].recording.size
-    lines = [f"{told.sentence}.", "", f"job {run}: {len(ranks)} of {size} ranks on this host"]
+    lines = [f"{diagnosis.sentence}.", "", f"job {run}: {len(ranks)} of {size} ranks on this host"]
     for rank in ranks:
         lines += ["", *_of_rank(rank, now_ns)]
         threads = found.get(rank.number)
@@ -110,16 +110,16 @@ def _line(operation: Operation) -> str:
     return f"{operation.title}{operation.place}{of}"
 
 
-def as_json_text(run: str, told: Diagnosis, ranks: Sequence[Rank], found: Stacks, now_ns: int) -> str:
+def as_json_text(run: str, diagnosis: Diagnosis, ranks: Sequence[Rank], found: Stacks, now_ns: int) -> str:
     """The same for programs. Times are seconds before now."""
     document = {
         "job": run,
         "size": ranks[0].recording.size,
-        "kind": told.kind.value,
-        "sentence": told.sentence,
-        "culprits": list(told.culprits),
-        "waiting": list(told.waiting),
-        "waited_s": round(told.waited_s, 3),
+        "kind": diagnosis.kind.value,
+        "sentence": diagnosis.sentence,
+        "culprits": list(diagnosis.culprits),
+        "waiting": list(diagnosis.waiting),
+        "waited_s": round(diagnosis.waited_s, 3),
         "ranks": [_rank(rank, found.get(rank.number), now_ns) for rank in ranks],
     }
     return json.dumps(document, indent=2)

@@ -114,8 +114,8 @@ class JobRecorders:
             Rank(each, Activity.UNKNOWN if is_alive(each) else Activity.GONE)
             for each in jobs.of_last_epoch([each for each in recordings if each.epoch == epoch])
         ]
-        told = diagnose(ranks, time.monotonic_ns())
-        return told.sentence if told.kind is Kind.LOST and rank in told.culprits else ""
+        reported = diagnose(ranks, time.monotonic_ns())
+        return reported.sentence if reported.kind is Kind.LOST and rank in reported.culprits else ""
 
     def remove(self) -> None:
         """Remove the files of the processes that have ended."""
@@ -129,7 +129,7 @@ class JobRecorders:
 
 
 @dataclass
-class _Told:
+class _Reported:
     """When a sentence about the same was said, and how long the next one must wait."""
 
     at_s: float
@@ -144,7 +144,7 @@ class JobWatch:
     _snapshots: dict[str, tuple[float, Snapshot]] = field(default_factory=dict)
     _stragglers: Stragglers = field(default_factory=Stragglers)
     _slow_links: SlowLinks = field(default_factory=SlowLinks)
-    _told: dict[object, _Told] = field(default_factory=dict)
+    _reported: dict[object, _Reported] = field(default_factory=dict)
     _looked_s: float = 0.0
 
     def hear(self, source: str, snapshot: Snapshot, now: float, size: int) -> list[str]:
@@ -199,13 +199,13 @@ class JobWatch:
         return found if found.waited_s >= patience_s else None
 
     def _is_news(self, about: object, now: float) -> bool:
-        told = self._told.get(about)
-        if told is None:
-            self._told[about] = _Told(now)
-        elif now - told.at_s < told.pause_s:
+        reported = self._reported.get(about)
+        if reported is None:
+            self._reported[about] = _Reported(now)
+        elif now - reported.at_s < reported.pause_s:
             return False
         else:
-            told.at_s, told.pause_s = now, 2 * told.pause_s
+            reported.at_s, reported.pause_s = now, 2 * reported.pause_s
         return True
 
     def _about(self, late: Straggling) -> str:

@@ -43,8 +43,8 @@ def needing(distribution: str) -> Iterator[None]:
         if error.name != distribution.replace("-", "_"):
             raise
         module = distribution.replace("farandole-", "horovod.")
-        told = f"{module} needs {distribution}: python -m pip install {distribution}"
-        raise ImportError(told, name=error.name) from error
+        message = f"{module} needs {distribution}: python -m pip install {distribution}"
+        raise ImportError(message, name=error.name) from error
 
 
 def translated(environment: Mapping[str, str]) -> dict[str, str]:

@@ -12,13 +12,13 @@ import farandole
 from mxnet.base import MXNetError, register_error
 
 _PREFIX = "farandole."
-_told = False  # whether an error of ours has been raised
+_reported = False  # whether an error of ours has been raised
 
 
 def _registered(name: str, base: type[BaseException]) -> type[Exception]:
     def init(self: Any, text: str) -> None:
-        global _told
-        _told = True
+        global _reported
+        _reported = True
         base.__init__(self, text.rpartition(f"{_PREFIX}{name}: ")[2])
 
     body = {"__init__": init, "__module__": "farandole", "__doc__": base.__doc__}
@@ -44,4 +44,4 @@ def error_of(code: int, text: str) -> Exception:
 
 def nobody_was_told() -> bool:
     """Returns whether no error of ours has been raised so far, so that the program cannot have read any."""
-    return not _told
+    return not _reported

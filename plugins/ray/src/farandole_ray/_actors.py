@@ -171,7 +171,7 @@ class Pool:
         self._leaving: list[StartedActor] = []  # whose nodes will go: their ranks may still be told
         self._ending = threading.Event()
         self._ask_at = 0.0
-        self._told = set[str]()
+        self._reported = set[str]()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def __enter__(self) -> Pool:
@@ -193,8 +193,8 @@ class Pool:
 
     def _tell(self, words: str) -> None:
         """Once."""
-        if words not in self._told:
-            self._told.add(words)
+        if words not in self._reported:
+            self._reported.add(words)
             print(f"farandole: {words}", file=sys.stderr, flush=True)
 
     def _look(self) -> None:

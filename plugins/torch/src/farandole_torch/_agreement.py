@@ -108,8 +108,8 @@ class Agreement(ABC):
 
     def _explain(self, required: Required, error: Exception) -> None:
         """Where `error` is that only some ranks have asked, compare the sets. Raises MismatchError if they differ."""
-        told = next((each for each in (error, error.__cause__) if isinstance(each, MismatchError)), None)
-        if told is not None and "allgather" in told.operations:
+        mismatch = next((each for each in (error, error.__cause__) if isinstance(each, MismatchError)), None)
+        if mismatch is not None and "allgather" in mismatch.operations:
             refusal = self._ask_at_first(required)
             if refusal is not None:
                 raise refusal from error
@@ -140,10 +140,10 @@ class Agreement(ABC):
             name = f"{_first_step(self._names)}.plan"
             of_ranks = allgather_object((rank(), self._plan()), name=name, process_set=self._process_set)
             return MismatchError(f"the ranks' optimizers {_difference(of_ranks)}")
-        told = [text for i, name in enumerate(self._names) if (text := _differing(name, sets, i))]
-        if told:
+        differing = [text for i, name in enumerate(self._names) if (text := _differing(name, sets, i))]
+        if differing:
             return MismatchError(
-                f"the ranks have not frozen the same parameters: {_some(told)}; set requires_grad alike on all "
+                f"the ranks have not frozen the same parameters: {_some(differing)}; set requires_grad alike on all "
                 "ranks before the same step"
             )
         warn_about_differences(self._names, sums, _REMEDY)
@@ -162,8 +162,8 @@ def _first_step(names: Sequence[str]) -> str:
 def _difference(of_ranks: Sequence[tuple[int, Plan]]) -> str:
     """Of plans that are not all equal."""
     if len({plan.what for _, plan in of_ranks}) > 1:
-        told = _some([f"rank {each} has {plan.what}" for each, plan in of_ranks])
-        return f"do not reduce the same: {told}; make the optimizer with the same arguments on all ranks"
+        differing = _some([f"rank {each} has {plan.what}" for each, plan in of_ranks])
+        return f"do not reduce the same: {differing}; make the optimizer with the same arguments on all ranks"
     lacking, apart = [], []
     for (one, plan), (other, others) in itertools.permutations(of_ranks, 2):
         names = [repr(name) for name in plan.names if name not in set(others.names)]
@@ -182,10 +182,10 @@ def _difference(of_ranks: Sequence[tuple[int, Plan]]) -> str:
 def _other_order(of_ranks: Sequence[tuple[int, Plan]]) -> str:
     for number, names in enumerate(zip(*(plan.names for _, plan in of_ranks), strict=True)):
         if len(set(names)) > 1:
-            told = [f"{name!r} on rank {each}" for (each, _), name in zip(of_ranks, names, strict=True)]
+            differing = [f"{name!r} on rank {each}" for (each, _), name in zip(of_ranks, names, strict=True)]
             return (
-                f"have the same parameters in another order: number {number} is {_some(told)}; give them in one order "
-                "on all ranks (a Python set has another one in each process)"
+                f"have the same parameters in another order: number {number} is {_some(differing)}; give them in one "
+                "order on all ranks (a Python set has another one in each process)"
             )
     return "have the same groups in another order: give `groups` in one order on all ranks"
 

@@ -56,7 +56,7 @@ class Reduction(GradientReducer[Tensor], Agreement):
         self._reduced_as_dense: dict[int, int] = {}  # index -> the same, where dense ones are reduced in its place
         self._required: Required | None = None  # in the step that has begun
         self._handed: dict[int, tuple[Tensor, int]] = {}  # index -> the gradient that backward left, and its version
-        self._told_of_leftover = False
+        self._reported_leftover = False
         self._wants_sparse = False
 
     def _begin_watching(self, optimizer: Any) -> None:
@@ -194,7 +194,7 @@ class Reduction(GradientReducer[Tensor], Agreement):
 
     def _drop_leftover(self) -> None:
         """The gradients of a step that is not complete are about to be zero: count its passes anew."""
-        if not self._told_of_leftover:
+        if not self._reported_leftover:
             logging.getLogger("farandole").warning(
                 "zero_grad() drops the gradients of %d of %d backward passes: a pass over the data probably ended in "
                 "the middle of a step. Call step() before it, which reduces what is there, or leave the last batches "
@@ -202,7 +202,7 @@ class Reduction(GradientReducer[Tensor], Agreement):
                 self.begun_passes,
                 self.passes,
             )
-        self._told_of_leftover = True
+        self._reported_leftover = True
         self._required = None
         GradientReducer.forget(self)
 

@@ -44,21 +44,21 @@ class QueryFailure:
 class ReportedFailures:
     """The kinds of failures of a source that were reported: each once, until all has been well for a while."""
 
-    _told: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
     _well_since: float | None = None
 
     def is_news(self, failure: QueryFailure) -> bool:
         """Returns whether to report it. It then counts as reported."""
         self._well_since = None
-        is_new = failure.kind not in self._told
-        self._told.add(failure.kind)
+        is_new = failure.kind not in self._reported
+        self._reported.add(failure.kind)
         return is_new
 
     def all_well(self, now: float) -> None:
         """There was an answer."""
         self._well_since = now if self._well_since is None else self._well_since
         if now - self._well_since >= WELL_SECONDS:
-            self._told.clear()
+            self._reported.clear()
 
 
 @dataclass(eq=False)

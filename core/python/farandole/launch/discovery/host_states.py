@@ -35,7 +35,7 @@ class _Host:
     failures: int = 0  # in a row
     since: float = 0.0  # in this state
     call_at: float = 0.0
-    told: str = ""  # the last sentence about it
+    reported: str = ""  # the last sentence about it
 
 
 @dataclass
@@ -89,15 +89,15 @@ class HostStates:
     def arrived(self, name: str, now: float) -> None:
         """The host can take ranks."""
         host = self._host(name)
-        host.state, host.since, host.told = _State.PRESENT, now, ""
+        host.state, host.since, host.reported = _State.PRESENT, now, ""
 
     def failed(self, name: str, why: str, now: float) -> str:
         """The host could not be taken in. Returns the sentence for the user, "" where it was told before."""
         host = self._host(name)
         pause_s = self._pause(host, now)
-        if why == host.told:
+        if why == host.reported:
             return ""
-        host.told = why
+        host.reported = why
         return f"{why}; it is tried again in {pause_s:g} s, and then more rarely; the job goes on without it."
 
     def lost(self, name: str, now: float) -> None:

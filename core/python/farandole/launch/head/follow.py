@@ -44,7 +44,7 @@ class Follower:
     _probed: Link | None = None
     _leaving: dict[Link, float] = field(default_factory=dict)  # to the pause after which each may come back, in seconds
     _dismissed: set[Link] = field(default_factory=set)
-    _told: set[int] = field(default_factory=set)  # ranks, to leave
+    _reported: set[int] = field(default_factory=set)  # ranks, to leave
     _kept: set[str] = field(default_factory=set)  # hosts of which the user was told that they must stay for now
     _reported_failures: ReportedFailures = field(default_factory=ReportedFailures)
     _next_number: int = 0
@@ -265,7 +265,7 @@ class Follower:
         lease = self._cluster.lease
         if lease is None or not lease.is_training:
             return False
-        if lease.can_spare(self._told.union(ranks)):
+        if lease.can_spare(self._reported.union(ranks)):
             self._kept.discard(host)
             return True
         if host not in self._kept:
@@ -289,7 +289,7 @@ class Follower:
 
     def _ask_to_leave(self, link: Link, ranks: Sequence[int]) -> None:
         if ranks:
-            self._told.update(ranks)
+            self._reported.update(ranks)
             link.say("leave", ranks=list(ranks))
 
     def _dismiss(self) -> None:

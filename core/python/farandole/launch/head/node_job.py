@@ -58,7 +58,7 @@ def _cluster(job: Job, lifeline: int, agent: subprocess.Popen[bytes], members: l
     assert job.nodes is not None
     ranks, salt = node_list.placements(members), os.urandom(16)
     capacity, hosts = ranks[0][0].size, {each.rank: each.host for node in ranks for each in node}
-    told = {**host_job.content(job, capacity), "module": False, "key": job_key(job.nodes.key, salt).hex()}
+    content = {**host_job.content(job, capacity), "module": False, "key": job_key(job.nodes.key, salt).hex()}
     plans = [
         HostPlan(f"node {node}", ranks[node], member.address, node > 0, member.greeting)
         for node, member in enumerate(members)
@@ -68,7 +68,7 @@ def _cluster(job: Job, lifeline: int, agent: subprocess.Popen[bytes], members: l
         supervisor=supervisor,
         assembly=Assembly(
             hosts=plans,
-            job=told,
+            job=content,
             environments=[dict(job.base)],
             version=own_version(),
             probe_key="",

@@ -58,7 +58,7 @@ class Rendezvous(ABC):
     lifeline: int
     tell: Callable[[str], None]
     _began: float = field(default_factory=time.monotonic)
-    _told: bool = False
+    _reported: bool = False
 
     @abstractmethod
     def late(self) -> str:
@@ -98,8 +98,8 @@ class Rendezvous(ABC):
         waited_s = time.monotonic() - self._began
         if waited_s >= self.limit_s():
             raise SpecError(self.late())
-        if waited_s >= _TELL_AFTER_SECONDS and not self._told:
-            self._told = True
+        if waited_s >= _TELL_AFTER_SECONDS and not self._reported:
+            self._reported = True
             self.tell(self.waits_for())
 
     def look_up(self) -> list[str]:

@@ -105,8 +105,8 @@ def _duplicates(hosts: Sequence[HostFacts]) -> list[Finding]:
 def _versions(hosts: Sequence[HostFacts]) -> list[Finding]:
     own: dict[str, dict[str, str]] = {}
     others: dict[str, dict[str, str]] = {}
-    told = [host for host in hosts if host.versions is not None]
-    for host in told:
+    known = [host for host in hosts if host.versions is not None]
+    for host in known:
         assert host.versions is not None
         own[host.name], others[host.name] = dict(host.versions.own), dict(host.versions.others)
     for host in hosts:
