@@ -73,11 +73,13 @@ def take_back(state: State, is_newcomer: bool = False) -> bool:
 
 
 def _check_agreement() -> None:
-    told = [bool(_installed)] if world.size() == 1 else clock.allgather([bool(_installed)], "farandole.elastic.commits")
-    if len(set(told)) > 1:
+    reported = (
+        [bool(_installed)] if world.size() == 1 else clock.allgather([bool(_installed)], "farandole.elastic.commits")
+    )
+    if len(set(reported)) > 1:
         raise ArgumentError(
-            f"FARANDOLE_COMMITS is set for rank {told.index(True)} but not for rank {told.index(False)}: set it for "
-            "all ranks (mpirun -x FARANDOLE_COMMITS of Open MPI, -genvlist of MPICH pass it on)"
+            f"FARANDOLE_COMMITS is set for rank {reported.index(True)} but not for rank {reported.index(False)}: "
+            "set it for all ranks (mpirun -x FARANDOLE_COMMITS of Open MPI, -genvlist of MPICH pass it on)"
         )
 
 
