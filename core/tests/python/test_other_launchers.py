@@ -49,7 +49,7 @@ def test_one_of_several_of_an_unknown_launcher_is_not_alone():
     assert done.returncode == 1 and "call `farandole run` once in the job's script" in done.stderr
     place = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_LOCALID": "0"}
     done = run(init, **place, SLURM_NODEID="1", SLURM_STEP_TASKS_PER_NODE="1(x2)")
-    assert done.returncode == 1 and "without a PMI, as --mpi=none does: start them with `srun --mpi" in done.stderr
+    assert done.returncode == 1 and "without PMI-2: start them with `srun --mpi" in done.stderr
     done = run(init, JOB_COMPLETION_INDEX="1")
     assert done.returncode == 1 and "let each pod call `farandole run --nnodes`" in done.stderr
     done = run(init, JOB_COMPLETION_INDEX="0")

@@ -98,14 +98,13 @@ def through_launcher(rank: int, size: int, launcher: str, timeout_s: float) -> E
 
 
 def _through_slurm(rank: int, size: int, timeout_s: float) -> Exchange:
-    from farandole._start import pmi2, pmix  # others need neither, and `import farandole` is to be quick
+    from farandole._start import pmi2, slurm  # others do not need PMI-2, and `import farandole` is to be quick
 
-    if found := environment.pmi2():
-        descriptor, job = found
-        return pmi2.exchange_of(pmi2.Step(rank, size, job, descriptor), timeout_s)
-    if environment.has_pmix():
-        return pmix.exchange_of(rank, size, timeout_s)
-    raise ValueError(environment.without_channel(size))
+    found = environment.pmi2()
+    if found is None:
+        raise ValueError(slurm.no_channel(size))
+    descriptor, job = found
+    return pmi2.exchange_of(pmi2.Step(rank, size, job, descriptor), timeout_s)
 
 
 def _through_mpi(rank: int, size: int, launcher: str, timeout_s: float) -> Exchange:

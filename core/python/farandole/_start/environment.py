@@ -246,16 +246,6 @@ def pmi2() -> tuple[int, str] | None:
     return (int(descriptor), job) if descriptor.isdecimal() and job else None
 
 
-def has_pmix() -> bool:
-    """Returns whether Slurm, or another launcher, has made PMIx for this process."""
-    return "PMIX_RANK" in os.environ and "PMIX_NAMESPACE" in os.environ
-
-
-def without_channel(size: int) -> str:
-    """The sentence for `size` ranks on several hosts that srun gave no way to tell each other some bytes."""
-    return slurm.no_channel(size)
-
-
 def status_file() -> str:
     """Path of the records of ranks, FARANDOLE_STATUS_FILE; "" where `farandole run` has not started this process."""
     return os.environ.get("FARANDOLE_STATUS_FILE", "")

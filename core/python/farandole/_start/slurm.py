@@ -78,6 +78,5 @@ def doubt(environ: Mapping[str, str]) -> str:
 def no_channel(size: int) -> str:
     """The sentence for ranks on several hosts that srun gave no way to tell each other some bytes."""
     return (
-        f"srun has started {size} ranks on several hosts without a PMI, as --mpi=none does: start them with "
-        f"`srun --mpi=pmi2`, or {INSTEAD}"
+        f"srun has started {size} ranks on several hosts without PMI-2: start them with `srun --mpi=pmi2`, or {INSTEAD}"
     )
