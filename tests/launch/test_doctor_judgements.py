@@ -103,7 +103,7 @@ def test_what_is_wrong_is_told_with_what_to_do(finding: Finding, level: str, wor
     ("change", "check", "level", "words"),
     [
         ({}, "backend gloo", OK, "Gloo 0.5.0; the job's key does not guard"),
-        ({}, "backend other", OK, "needed with FARANDOLE_BACKEND=other only: it needs libother"),
+        ({}, "backend other", OK, "no library found; only FARANDOLE_BACKEND=other needs one"),
         (
             {"backends": build.Trial({"found": [["other", "", "it needs libother"]], "asked_for": ["other"]})},
             "backend other",

@@ -196,7 +196,7 @@ def _backends(trial: Trial) -> list[Finding]:
         if missing and name in asked_for:
             found.append(fail(f"backend {name}", missing, "Do that, or take it out of FARANDOLE_BACKEND."))
         elif missing:
-            found.append(ok(f"backend {name}", f"not here; needed with FARANDOLE_BACKEND={name} only: {missing}"))
+            found.append(ok(f"backend {name}", f"no library found; only FARANDOLE_BACKEND={name} needs one"))
         elif library:
             found.append(ok(f"backend {name}", f"{library}; the job's key does not guard its sockets"))
     return found
