@@ -42,7 +42,7 @@ def test_each_flag_is_parsed_and_has_one_meaning():
 
 def test_options_become_those_of_farandole():
     given = parsed("-np", "2", "-H", "localhost:2", "--output-filename", "out", "--verbose", "--start-timeout", "9")
-    assert launch._words(given) == [
+    assert launch._args(given) == [
         *("-np", "2", "-H", "localhost:2", "--start-timeout", "9", "--output-dir", "out", "--verbose")
     ]
 
@@ -76,7 +76,7 @@ def test_options_of_elastic_jobs_are_passed_on():
         *("-np", "4", "--min-num-proc", "2", "--max-num-proc", "4", "--elastic-timeout", "9", "--reset-limit", "3"),
         *("--blacklist-cooldown-range", "5", "60"),
     )
-    assert launch._words(given) == [
+    assert launch._args(given) == [
         *("-np", "4", "--min-np", "2", "--max-np", "4", "--elastic-timeout", "9", "--reset-limit", "3"),
         *("--blacklist-cooldown-range", "5", "60"),
     ]
@@ -84,14 +84,14 @@ def test_options_of_elastic_jobs_are_passed_on():
 
 def test_options_of_the_discovery_of_hosts_are_passed_on():
     given = parsed("-np", "4", "--host-discovery-script", "./discover", "--slots-per-host", "2")
-    assert launch._words(given) == [
+    assert launch._args(given) == [
         *("-np", "4", "--host-discovery-script", "./discover", "--slots-per-host", "2"),
     ]
 
 
 def test_options_for_other_hosts_are_passed_on():
     given = parsed("-hostfile", "hosts", "-p", "2222", "-i", "key", "--network-interface", "eth0")
-    assert launch._words(given) == [
+    assert launch._args(given) == [
         *("--hostfile", "hosts", "--ssh-port", "2222", "--ssh-identity-file", "key", "--network-interfaces", "eth0")
     ]
 

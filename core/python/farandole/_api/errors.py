@@ -76,13 +76,13 @@ class HostsUpdatedInterrupt(RuntimeError):
 class NotInitializedError(FarandoleError, ValueError):
     """Farandole was used before `farandole.init()`, after `farandole.shutdown()`, or in a forked child."""
 
-    drop_in_words = ""
+    drop_in_message = ""
     """What a drop-in module for another library says in place of "farandole is not initialized"."""
 
     def __str__(self) -> str:
-        text, words = super().__str__(), self.drop_in_words
-        if words and (_why_absent or text.startswith(_plain_absence)):
-            return f"{words}: {_why_absent}" if _why_absent else words
+        text, message = super().__str__(), self.drop_in_message
+        if message and (_why_absent or text.startswith(_plain_absence)):
+            return f"{message}: {_why_absent}" if _why_absent else message
         return _why_absent or text
 
 

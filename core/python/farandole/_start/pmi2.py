@@ -163,16 +163,16 @@ class Connection:
 
     # Messages
 
-    def _say(self, command: str, **words: str) -> dict[str, str]:
-        return self._check(command, self._ask(command, **words))
+    def _say(self, command: str, **fields: str) -> dict[str, str]:
+        return self._check(command, self._ask(command, **fields))
 
     def _check(self, command: str, answer: dict[str, str]) -> dict[str, str]:
         if answer.get("rc") != "0":
             raise PmiError(f"Slurm's PMI refuses {command}: {answer.get('errmsg') or answer}; start the step anew")
         return answer
 
-    def _ask(self, command: str, **words: str) -> dict[str, str]:
-        self._send(_framed(command, **words))
+    def _ask(self, command: str, **fields: str) -> dict[str, str]:
+        self._send(_framed(command, **fields))
         return self._answer(command)
 
     def _answer(self, command: str) -> dict[str, str]:
@@ -181,8 +181,8 @@ class Connection:
             length = self._receive(_LENGTH_BYTES)
             if not length.strip().isdigit():
                 raise PmiError(f"Slurm's PMI answers {length!r}, which is no length of a message")
-            words = self._receive(int(length)).decode().split(";")
-            answer = dict(word.partition("=")[::2] for word in words if word)
+            fields = self._receive(int(length)).decode().split(";")
+            answer = dict(word.partition("=")[::2] for word in fields if word)
             answered = answer.get("cmd", "").removesuffix("-response")
             if answered == command:
                 return answer
@@ -218,6 +218,6 @@ class Connection:
         return received
 
 
-def _framed(command: str, **words: str) -> bytes:
-    text = "".join(f"{name}={value};" for name, value in {"cmd": command, **words}.items()).encode()
+def _framed(command: str, **fields: str) -> bytes:
+    text = "".join(f"{name}={value};" for name, value in {"cmd": command, **fields}.items()).encode()
     return b"%*d%s" % (_LENGTH_BYTES, len(text), text)

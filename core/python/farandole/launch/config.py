@@ -125,8 +125,8 @@ def _text(name: str, value: Any) -> str:
 def _source(context: click.Context, name: str, source: ParameterSource | None) -> str:
     if source is ParameterSource.DEFAULT_MAP:
         return _file(context)
-    words = _SOURCES.get(source, "default") if source else "default"
-    return f"{words} ({PREFIX}_{name.upper()})" if source is ParameterSource.ENVIRONMENT else words
+    origin = _SOURCES.get(source, "default") if source else "default"
+    return f"{origin} ({PREFIX}_{name.upper()})" if source is ParameterSource.ENVIRONMENT else origin
 
 
 def _file(context: click.Context) -> str:

@@ -161,7 +161,7 @@ def settings(base: Mapping[str, str]) -> Settings:
         raise SpecError(f"FARANDOLE_GRACE_SECONDS must be a number of seconds from 0 to 86400, not {text!r}.")
     ssh = base.get("FARANDOLE_SSH", "").strip() or "ssh"
     try:
-        words = shlex.split(ssh)
+        args = shlex.split(ssh)
     except ValueError as error:
         raise SpecError(f"FARANDOLE_SSH={shown(ssh)} is no command of a shell: {str(error).lower()}.") from error
     return Settings(
@@ -169,7 +169,7 @@ def settings(base: Mapping[str, str]) -> Settings:
         no_color=bool(base.get("NO_COLOR")),
         force_color=base.get("FORCE_COLOR", "0") not in ("", "0"),
         dumb_terminal=base.get("TERM") == "dumb",
-        ssh=tuple(words),
+        ssh=tuple(args),
     )
 
 

@@ -174,11 +174,11 @@ def parse_lines(text: str, origin: str, default: int = 1) -> HostList:
 
 
 def _line(line: str, where: str, default: int) -> HostSlots:
-    host, *words = re.split(r"[ \t]+", re.sub(r"[ \t]*=[ \t]*", "=", line))
-    if not words:
+    host, *fields = re.split(r"[ \t]+", re.sub(r"[ \t]*=[ \t]*", "=", line))
+    if not fields:
         return _item(host, where, default)
     counts: dict[str, str] = {}
-    for word in words:
+    for word in fields:
         match = _SLOTS.fullmatch(word)
         if match is None or (key := match["key"].replace("-", "_")) in counts:
             raise SpecError(f"{where}: {shown(word)} is not understood; write host slots=N or host:N.")

@@ -35,8 +35,8 @@ def answer(sentence: str) -> str:
 
 def shown(text: object) -> str:
     """The text in quotes, in ASCII, cut where it is long."""
-    words = str(text)
-    return ascii(words if len(words) <= _LONGEST else f"{words[: _LONGEST - 3]}...")
+    text = str(text)
+    return ascii(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}...")
 
 
 def printable(text: str) -> str:

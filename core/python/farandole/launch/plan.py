@@ -79,8 +79,8 @@ class Job:
         places = [(str(each.rank), each.host, str(each.local_rank)) for each in self.placements]
         columns = ("rank", "host", "local rank")
         if not self.lines:
-            words = shlex.join(self.command)
-            return table([(*columns, "command"), *((*place, words) for place in places)])
+            text = shlex.join(self.command)
+            return table([(*columns, "command"), *((*place, text) for place in places)])
         steps = [(str(number), line) for number, line in enumerate(self.lines, 1)]
         return f"{table([columns, *places])}\n\n{table([('line', 'command of all ranks'), *steps])}"
 

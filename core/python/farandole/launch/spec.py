@@ -21,8 +21,8 @@ from typing import Any, Literal, NewType, Union, get_args, get_origin, get_type_
 _MOST_NUMBER = 1e15
 Count = NewType("Count", str)
 """A whole number, or a word such as auto."""
-_WORDS = {bool: "true or false", float: "a number", Path: "the name of a file", str: "a text"}
-_WORDS[Count] = "a whole number or a text"
+_KINDS = {bool: "true or false", float: "a number", Path: "the name of a file", str: "a text"}
+_KINDS[Count] = "a whole number or a text"
 
 
 class SpecError(ValueError):
@@ -253,7 +253,7 @@ class Leaf:
             return "two numbers, as in (1, 60)"
         if isinstance(self.kind, tuple):
             return "a list of texts" if self.kind[0] is str else f"one of {', '.join(self.kind)}"
-        return _WORDS[self.kind]
+        return _KINDS[self.kind]
 
 
 def _fit(value: Any, kind: Any) -> Any:

@@ -106,22 +106,22 @@ class Face:
             else:
                 self.equal(result, wanted, shape, why=(dtype, op))
 
-    def misused(self, call: Callable[[], object], *words: object) -> None:
+    def misused(self, call: Callable[[], object], *parts: object) -> None:
         """Fail unless `call` raises the plugin's misuse error with all `words` in its message."""
-        self.raises(self.subject.misuse_error, call, *words)
+        self.raises(self.subject.misuse_error, call, *parts)
 
-    def mismatched(self, call: Callable[[], object], *words: object) -> None:
+    def mismatched(self, call: Callable[[], object], *parts: object) -> None:
         """Fail unless `call` raises the plugin's mismatch error with all `words` in its message."""
-        self.raises(self.subject.mismatch_error, call, *words)
+        self.raises(self.subject.mismatch_error, call, *parts)
 
-    def raises(self, kind: type[BaseException], call: Callable[[], object], *words: object) -> None:
+    def raises(self, kind: type[BaseException], call: Callable[[], object], *parts: object) -> None:
         """Fail unless `call` raises `kind` with all `words` in its message."""
         try:
             call()
             if self.subject.settle is not None:
                 self.subject.settle()
         except kind as error:
-            lacking = [word for word in words if str(word) not in str(error)]
+            lacking = [word for word in parts if str(word) not in str(error)]
             assert not lacking, f"the message lacks {lacking}: {error}"
             return
         raise AssertionError(f"{kind.__name__} was not raised")

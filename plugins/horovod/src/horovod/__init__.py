@@ -14,7 +14,7 @@ from farandole.plugin import register_plugin as _register_plugin  # noqa: E402
 from horovod._environment import check_alone as _check_alone  # noqa: E402
 
 _check_alone()
-_NotInitializedError.drop_in_words = "Horovod has not been initialized; use hvd.init() first"  # which programs match
+_NotInitializedError.drop_in_message = "Horovod has not been initialized; use hvd.init() first"  # which programs match
 _register_plugin(__name__)  # a line that an error names is of the program, not of a function here
 
 from horovod._later import attribute_error as _attribute_error  # noqa: E402

@@ -139,16 +139,16 @@ class Group:
         """Until Ray has given places; or until it has started actors, which have theirs."""
         limit_s = self._settings.placement_group_timeout_s
         until, tell = time.monotonic() + limit_s, WaitMessages(_PATIENCE_S if is_scheduled else _START_PATIENCE_S)
-        words = f"waiting for Ray to start {len(self.actors)} actors"
+        message = f"waiting for Ray to start {len(self.actors)} actors"
         while not is_there():
             if is_scheduled:
-                words = _request.waiting(ray.available_resources(), self._request)
+                message = _request.waiting(ray.available_resources(), self._request)
             if time.monotonic() > until:
                 raise FarandoleError(
-                    f"RayExecutor: {words}, after {limit_s:g} s: other programs of the cluster may use the rest; end "
+                    f"RayExecutor: {message}, after {limit_s:g} s: other programs of the cluster may use the rest; end "
                     "them, ask for fewer, or wait longer with create_settings(placement_group_timeout_s=...)."
                 )
-            tell(f"{words} (for {limit_s:g} s at most).")
+            tell(f"{message} (for {limit_s:g} s at most).")
 
     def close(self) -> None:
         """Give everything back to Ray."""
@@ -191,11 +191,11 @@ class Pool:
             except Exception as error:  # whatever it is: the job grows again once Ray answers
                 self._tell(f"Ray does not tell which nodes there are ({error}); it is asked again.")
 
-    def _tell(self, words: str) -> None:
+    def _tell(self, message: str) -> None:
         """Once."""
-        if words not in self._reported:
-            self._reported.add(words)
-            print(f"farandole: {words}", file=sys.stderr, flush=True)
+        if message not in self._reported:
+            self._reported.add(message)
+            print(f"farandole: {message}", file=sys.stderr, flush=True)
 
     def _look(self) -> None:
         here, leaving = {task.order: task for task in self._server.tasks()}, _private.draining()

@@ -28,13 +28,13 @@ class LogCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is n
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """See Keras."""
-        log_to_driver(f"epoch {epoch} ends: {_words(logs)}")
+        log_to_driver(f"epoch {epoch} ends: {_summary(logs)}")
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """See Keras."""
         if self.per_batch_log:
-            log_to_driver(f"batch {batch} ends: {_words(logs)}")
+            log_to_driver(f"batch {batch} ends: {_summary(logs)}")
 
 
-def _words(logs: Mapping[str, float] | None) -> str:
+def _summary(logs: Mapping[str, float] | None) -> str:
     return ", ".join(f"{name} {float(value):.6g}" for name, value in (logs or {}).items()) or "no metrics"

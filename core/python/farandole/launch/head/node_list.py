@@ -98,10 +98,10 @@ def placements(members: Sequence[Member]) -> list[list[Placement]]:
 
 def nodes(numbers: Sequence[int]) -> str:
     """`node 1`, `nodes 1 and 3`; the first few where they are many."""
-    words = [str(each) for each in numbers[:_NAMED]]
+    listed = [str(each) for each in numbers[:_NAMED]]
     if len(numbers) > _NAMED:
-        words.append(f"{len(numbers) - _NAMED} more")
-    return f"node {words[0]}" if len(words) == 1 else f"nodes {', '.join(words[:-1])} and {words[-1]}"
+        listed.append(f"{len(numbers) - _NAMED} more")
+    return f"node {listed[0]}" if len(listed) == 1 else f"nodes {', '.join(listed[:-1])} and {listed[-1]}"
 
 
 def late(missing: Sequence[int], count: int, endpoint: str, seconds: float, strangers: Collection[str]) -> str:

@@ -22,10 +22,10 @@ def allocation(environ: Mapping[str, str]) -> HostList | None:
         return None
     if "LSF_PM_TASKID" in environ:
         raise SpecError("blaunch has started this launcher as a task: start farandole run once, without blaunch.")
-    words = text.split()
-    if len(words) % 2:
+    fields = text.split()
+    if len(fields) % 2:
         raise SpecError(f"{_HOSTS}={shown(text)} is no list of hosts and slots; give the hosts with -H.")
-    pairs = zip(words[::2], words[1::2], strict=True)
+    pairs = zip(fields[::2], fields[1::2], strict=True)
     slots = tuple(
         HostSlots(check_host(host), parse_count(count, f"{_HOSTS}: the number of slots")) for host, count in pairs
     )

@@ -85,7 +85,7 @@ def variable(name: str, value: str) -> Finding:
     text = f"{name}={value}" if known is not TEXT else f"{name} is set"
     if value == "" or known is TEXT or _is_understood(value, known):
         return ok("settings", text)
-    return fail("settings", f"{text} is not understood", f"Unset it, or set it to {_words(known)}.")
+    return fail("settings", f"{text} is not understood", f"Unset it, or set it to {_expected(known)}.")
 
 
 def _is_understood(value: str, known: tuple[str, ...] | Number) -> bool:
@@ -97,7 +97,7 @@ def _is_understood(value: str, known: tuple[str, ...] | Number) -> bool:
         return False
 
 
-def _words(known: tuple[str, ...] | Number) -> str:
+def _expected(known: tuple[str, ...] | Number) -> str:
     if isinstance(known, Number):
         return f"a number of {known.of} from {known.least} to {known.most:g}, without a unit"
     return known[0] if len(known) == 1 else f"{', '.join(known[:-1])} or {known[-1]}"

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 # Programs match the beginning, and some the last two lines.
-_WORDS = (
+_MESSAGE = (
     "Horovod detected that one or more processes exited with non-zero status, thus causing the job to be terminated."
 )
 
@@ -19,19 +19,19 @@ def of_job(error: Exception) -> Exception:
     if rank is None:
         return error
     code = error.exit_code  # type: ignore[attr-defined]
-    words = f"{_WORDS} The first of them:\nProcess name: {rank}\nExit code: {code}\n"
+    text = f"{_MESSAGE} The first of them:\nProcess name: {rank}\nExit code: {code}\n"
     try:
         result = _copy(error)
     except Exception:  # such as a class that cannot be derived from, or that is made from other arguments
-        result = RuntimeError(f"{words}{type(error).__name__}: {error}")
+        result = RuntimeError(f"{text}{type(error).__name__}: {error}")
     else:
-        vars(result).update(words_of_horovod=words, raised_by_rank=error)
+        vars(result).update(words_of_horovod=text, raised_by_rank=error)
     return result
 
 
 def of_command(code: int) -> RuntimeError:
     """The error of a command that ended with this exit code, after its own words."""
-    return RuntimeError(f"{_WORDS}\nExit code: {code}\n")
+    return RuntimeError(f"{_MESSAGE}\nExit code: {code}\n")
 
 
 def _copy(error: Exception) -> Exception:

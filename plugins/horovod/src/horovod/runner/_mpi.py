@@ -52,9 +52,9 @@ def command(given: Mapping[str, Any], passed_on: Mapping[str, str], variables: M
     ranks = given.get("num_proc") or str(sum(hosts.values()))
     if not ranks.isdecimal() or ranks == "0":
         raise MpiError("say with -np how many ranks mpirun is to start")
-    words = _of_open_mpi if _is_open_mpi(program) else _of_hydra
-    words_of_user = shlex.split(given.get("mpi_args", ""))
-    return [program, "-np", ranks, *words(given, hosts, ranks, variables), *words_of_user, *given["command"]]
+    args = _of_open_mpi if _is_open_mpi(program) else _of_hydra
+    args_of_user = shlex.split(given.get("mpi_args", ""))
+    return [program, "-np", ranks, *args(given, hosts, ranks, variables), *args_of_user, *given["command"]]
 
 
 def settings(given: Mapping[str, Any]) -> dict[str, str]:
@@ -98,20 +98,20 @@ def _interfaces(given: Mapping[str, Any]) -> str:
 def _of_open_mpi(
     given: Mapping[str, Any], hosts: Mapping[str, int], ranks: str, variables: Mapping[str, str]
 ) -> list[str]:
-    words = ["--allow-run-as-root", "--tag-output", "-H", _list(hosts) or f"localhost:{ranks}"]
-    words += shlex.split(given.get("binding_args") or _BINDING)
+    args = ["--allow-run-as-root", "--tag-output", "-H", _list(hosts) or f"localhost:{ranks}"]
+    args += shlex.split(given.get("binding_args") or _BINDING)
     if "output_filename" in given:
-        words += ["--output-filename", given["output_filename"]]
+        args += ["--output-filename", given["output_filename"]]
     if interfaces := _interfaces(given):
-        words += ["--mca", "btl_tcp_if_include", interfaces, "--mca", "oob_tcp_if_include", interfaces]
+        args += ["--mca", "btl_tcp_if_include", interfaces, "--mca", "oob_tcp_if_include", interfaces]
     ssh = [*(["-p", given["ssh_port"]] if "ssh_port" in given else [])]
     ssh += ["-i", given["ssh_identity_file"]] if "ssh_identity_file" in given else []
-    words += ["--mca", "plm_rsh_args", shlex.join(ssh)] if ssh else []
+    args += ["--mca", "plm_rsh_args", shlex.join(ssh)] if ssh else []
     here = environment.local_names()
     if not all(is_local(host, here) for host in hosts):  # else ranks inherit all
         names = filter(_EXPORTED.fullmatch, environment.for_other_hosts(variables, {}))
-        words += [word for name in sorted(names) for word in ("-x", name)]
-    return words
+        args += [word for name in sorted(names) for word in ("-x", name)]
+    return args
 
 
 def _of_hydra(
@@ -120,8 +120,8 @@ def _of_hydra(
     for key, name in (("ssh_port", "--ssh-port"), ("ssh_identity_file", "--ssh-identity-file")):
         if key in given:
             raise MpiError(f"{name} has no counterpart in this mpirun: write it into the settings of ssh")
-    words = ["-prepend-rank", *(["-hosts", _list(hosts)] if hosts else [])]
-    words += shlex.split(given.get("binding_args", ""))
+    args = ["-prepend-rank", *(["-hosts", _list(hosts)] if hosts else [])]
+    args += shlex.split(given.get("binding_args", ""))
     if "output_filename" in given:
-        words += ["-outfile-pattern", os.path.join(given["output_filename"], "rank.%r.log")]
-    return [*words, *(["-iface", interfaces] if (interfaces := _interfaces(given)) else [])]
+        args += ["-outfile-pattern", os.path.join(given["output_filename"], "rank.%r.log")]
+    return [*args, *(["-iface", interfaces] if (interfaces := _interfaces(given)) else [])]

@@ -66,7 +66,7 @@ def run_commandline(arguments: Sequence[str] | None = None) -> NoReturn:
     if command:
         sys.stderr.flush()
         os.execv(command[0], command)
-    cli.main(["run", *_words(given), "--", *given["command"]])
+    cli.main(["run", *_args(given), "--", *given["command"]])
 
 
 def _run(args: argparse.Namespace) -> list[Any] | None:
@@ -90,7 +90,7 @@ def _run(args: argparse.Namespace) -> list[Any] | None:
     if "mpi" in given:
         command = _command_of_mpi(given, variables)
     else:
-        command = [sys.executable, "-m", "farandole.launch", "run", *_words(given), "--", *given["command"]]
+        command = [sys.executable, "-m", "farandole.launch", "run", *_args(given), "--", *given["command"]]
     code = subprocess.run(command, env=variables, check=False).returncode
     if code != 0:
         raise _errors.of_command(code)
@@ -115,14 +115,14 @@ def _of(given: dict[str, Any]) -> list[tuple[Option, Any]]:
     return [(option, given[option.key]) for option in OPTIONS if option.key in given]
 
 
-def _words(given: dict[str, Any]) -> list[str]:
+def _args(given: dict[str, Any]) -> list[str]:
     """The options for `farandole run`."""
-    words: list[str] = []
+    args: list[str] = []
     for option, value in _of(given):
         if option.passed_as:
             values = value if isinstance(value, list) else [value] if option.metavar else []
-            words += [option.passed_as, *map(str, values)]
-    return words
+            args += [option.passed_as, *map(str, values)]
+    return args
 
 
 def _settings(given: dict[str, Any]) -> dict[str, str]:
