@@ -83,7 +83,7 @@ def make_equal(
         differing = set(range(len(own)))
         if have_equal_outlines:
             sums = zip(*(reported[rank][3:] for rank in holders), strict=True)
-            differing = {place for place, each in enumerate(sums) if len(set(each)) > 1}
+            differing = {index for index, each in enumerate(sums) if len(set(each)) > 1}
         stream_arrays(holders, _others(holders), [each for i, each in enumerate(own) if i not in differing], arrays)
         if differing:
             arrays.broadcast([each for i, each in enumerate(own) if i in differing], root)

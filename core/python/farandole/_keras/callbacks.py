@@ -257,7 +257,7 @@ def _elements(key: str, value: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
         return {key: value}, ()  # which average_metrics refuses on all ranks
     if array.size == 1:
         return {key: float(array.item())}, ()
-    return {f"{key}{list(place)}": float(array[place]) for place in np.ndindex(array.shape)}, array.shape
+    return {f"{key}{list(index)}": float(array[index]) for index in np.ndindex(array.shape)}, array.shape
 
 
 def _assembled(averages: dict[str, float], elements: dict[str, Any], shape: tuple[int, ...]) -> Any:

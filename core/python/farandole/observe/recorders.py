@@ -76,9 +76,9 @@ class Room:
 
     def take(self, descriptor: int, size: int) -> list[bytearray]:
         """Copies of the file, one taken after the other, which are good until the next ones."""
-        for place, copy in enumerate(self._copies):
+        for index, copy in enumerate(self._copies):
             if len(copy) != size:
-                self._copies[place] = copy = bytearray(size)
+                self._copies[index] = copy = bytearray(size)
             if (found := os.preadv(descriptor, [copy], 0)) != size:
                 raise RecordError(f"it has {found} bytes, not {size}")
         return self._copies

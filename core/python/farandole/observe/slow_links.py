@@ -55,14 +55,14 @@ class _History:
     def last(self) -> tuple[float, float] | None:
         """Of the last window: the rate, and the share."""
         now_s = self.times[-1]
-        place = bisect_right(self.times, now_s - _WINDOW_S) - 1
-        if place < 0:
+        index = bisect_right(self.times, now_s - _WINDOW_S) - 1
+        if index < 0:
             return None
-        sent = self.links[-1].sent_bytes - self.links[place].sent_bytes
-        sending_us = self.links[-1].sending_us - self.links[place].sending_us
+        sent = self.links[-1].sent_bytes - self.links[index].sent_bytes
+        sending_us = self.links[-1].sending_us - self.links[index].sending_us
         if sent < _FEWEST_BYTES or sending_us <= 0:
             return None
-        return sent * 1e6 / sending_us, sending_us / 1e6 / (now_s - self.times[place])
+        return sent * 1e6 / sending_us, sending_us / 1e6 / (now_s - self.times[index])
 
     def keep(self, rate: float, share: float, now_s: float) -> None:
         """Remember a window, one after the other."""

@@ -94,9 +94,9 @@ class Stragglers:
     def _borders(self, window_s: float) -> Iterator[_ByRank]:
         """The step times at the ends of windows, the latest first."""
         at_s = self._times[-1]
-        while (place := bisect_right(self._times, at_s)) > 0:
-            yield self._step_times[place - 1]
-            at_s = self._times[place - 1] - window_s
+        while (index := bisect_right(self._times, at_s)) > 0:
+            yield self._step_times[index - 1]
+            at_s = self._times[index - 1] - window_s
 
 
 def _goes_on(before: _ByRank, now: _ByRank) -> bool:
@@ -107,9 +107,9 @@ def _goes_on(before: _ByRank, now: _ByRank) -> bool:
 def _split(step_times: _ByRank) -> tuple[list[int], list[int]]:
     """The ranks by their waits, split where these differ most: those that are late, at most half, and the others."""
     by_wait = sorted(step_times, key=lambda rank: step_times[rank].waiting)
-    places = range(1, max(1, len(by_wait) // 2) + 1)
-    place = max(places, key=lambda at: step_times[by_wait[at]].waiting - step_times[by_wait[at - 1]].waiting)
-    return by_wait[:place], by_wait[place:]
+    indices = range(1, max(1, len(by_wait) // 2) + 1)
+    index = max(indices, key=lambda at: step_times[by_wait[at]].waiting - step_times[by_wait[at - 1]].waiting)
+    return by_wait[:index], by_wait[index:]
 
 
 def _gaps(borders: Sequence[_ByRank], one: int, other: int) -> list[float]:

@@ -168,10 +168,10 @@ class _Arrays:
 
     def broadcast(self, arrays: Sequence[NDArray], root_rank: int) -> None:
         done = []
-        for place, array in enumerate(arrays):
+        for index, array in enumerate(arrays):
             array.wait_to_read()  # it may be in a layout of oneDNN's, which reading its memory undoes
             collectives.adapter.buffer(array)
-            done.append(broadcast_(array, root_rank, f"state.{place}"))
+            done.append(broadcast_(array, root_rank, f"state.{index}"))
         for array in done:
             array.wait_to_read()
 

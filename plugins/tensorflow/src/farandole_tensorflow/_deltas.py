@@ -63,8 +63,8 @@ class Deltas:
         """Returns whether this pass is the first since the last sum, and whether a sum follows it."""
         if self._passes == 1:
             return tf.constant(True), tf.constant(True)
-        place = self._count.assign_add(1, read_value=True) % self._passes
-        return tf.equal(place, 1), tf.equal(place, 0)
+        index = self._count.assign_add(1, read_value=True) % self._passes
+        return tf.equal(index, 1), tf.equal(index, 0)
 
     def _prepare(self, variables: Sequence[Variable]) -> None:
         if self._count is None and self._passes > 1:
@@ -87,12 +87,12 @@ class Deltas:
         starts = [self._start_of(each).read_value() for each in variables]
         deltas = [each.read_value() - start for each, start in zip(variables, starts, strict=True)]
         return [
-            start + self._sum(delta, place) for place, (start, delta) in enumerate(zip(starts, deltas, strict=True))
+            start + self._sum(delta, index) for index, (start, delta) in enumerate(zip(starts, deltas, strict=True))
         ]
 
-    def _sum(self, delta: Any, place: int) -> Any:
+    def _sum(self, delta: Any, index: int) -> Any:
         options: dict[str, Any] = {"compression": self._compression, "process_set": self._process_set}
-        return allreduce(delta, op=Adasum, name=f"{self._name}.{place}", **options)
+        return allreduce(delta, op=Adasum, name=f"{self._name}.{index}", **options)
 
     def _start_of(self, variable: Variable) -> Any:
         return self._starts[key_of(variable)][1]

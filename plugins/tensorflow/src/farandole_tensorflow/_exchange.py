@@ -72,18 +72,18 @@ class Exchange:
         if is_alone(self._process_set):
             return results
         wanted = []
-        for place, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
+        for index, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
             if gradient is None:
                 continue
             if key_of(variable) in self._local:
-                results[place] = self._own(gradient)
+                results[index] = self._own(gradient)
             else:
-                wanted.append(place)
-        with _after(compare([variables[place] for place in wanted], self._name, self._process_set)):
-            for places in self._grouped(wanted, gradients, variables):
-                some = [self._dense(gradients[place]) for place in places]
-                for place, result in zip(places, self._reduced(some, places), strict=True):
-                    results[place] = result
+                wanted.append(index)
+        with _after(compare([variables[index] for index in wanted], self._name, self._process_set)):
+            for indices in self._grouped(wanted, gradients, variables):
+                some = [self._dense(gradients[index]) for index in indices]
+                for index, result in zip(indices, self._reduced(some, indices), strict=True):
+                    results[index] = result
         return results
 
     @unconverted
@@ -176,27 +176,27 @@ class Exchange:
     def _grouped(
         self, wanted: list[int], gradients: Sequence[Gradient], variables: Sequence[Variable]
     ) -> list[list[int]]:
-        """Which gradients, by their places, go in one operation."""
+        """Which gradients, by their indices, go in one operation."""
         if isinstance(self._groups, int) and self._groups:
             return [[wanted[i] for i in group] for group in even_groups(len(wanted), self._groups)]
         if not self._groups:
             # Where each operation is waited for, there is one; else in a graph each begins when its gradient is there.
             waits = tf.executing_eagerly() or is_compiled(tf.compat.v1.get_default_graph())
-            return [wanted] if waits and wanted else [[place] for place in wanted]
+            return [wanted] if waits and wanted else [[index] for index in wanted]
         group_of = {key_of(each): number for number, group in enumerate(self._groups) for each in group}
         found: dict[int, list[int]] = {}
-        for place in wanted:
-            found.setdefault(group_of.get(key_of(variables[place]), -1 - place), []).append(place)
+        for index in wanted:
+            found.setdefault(group_of.get(key_of(variables[index]), -1 - index), []).append(index)
         return list(found.values())
 
-    def _reduced(self, gradients: list[Gradient], places: list[int]) -> list[Gradient]:
+    def _reduced(self, gradients: list[Gradient], indices: list[int]) -> list[Gradient]:
         how: dict[str, Any] = {
             "op": self._op,
             "prescale_factor": self._factors[0],
             "postscale_factor": self._factors[1],
             "compression": self._compression,
             "process_set": self._process_set,
-            "name": f"{self._name}.{places[0]}",
+            "name": f"{self._name}.{indices[0]}",
         }
         if len(gradients) == 1:
             return [allreduce(gradients[0], **how)]

@@ -104,10 +104,10 @@ def grouped_allreduce(
     dense = [each for each in tensors if not isinstance(each, tf.IndexedSlices)]
     reduced = iter(collectives.grouped_allreduce(dense, average, name, compression, *how[2:]) if dense else [])
     return [
-        _allreduce_slices(each, _named(parameters, f"slices.{place}"), compression)
+        _allreduce_slices(each, _named(parameters, f"slices.{index}"), compression)
         if isinstance(each, tf.IndexedSlices)
         else next(reduced)
-        for place, each in enumerate(tensors)
+        for index, each in enumerate(tensors)
     ]
 
 

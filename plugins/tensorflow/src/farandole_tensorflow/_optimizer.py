@@ -139,16 +139,16 @@ class Distributed:
         if exchange.passes == 1:
             return list(zip(exchange.reduce(gradients, variables), variables, strict=True))
         self._farandole_count = exchange.add(gradients, variables)
-        places = [place for place, variable in enumerate(variables) if exchange.has_sum(variable)]
+        indices = [index for index, variable in enumerate(variables) if exchange.has_sum(variable)]
         with tf.control_dependencies([self._farandole_count]):
             results = conditionally(
                 self._farandole_count >= exchange.passes,
                 lambda: [each for each in exchange.reduce(exchange.take(variables), variables) if each is not None],
-                lambda: [_dense(gradients[place], variables[place]) for place in places],
+                lambda: [_dense(gradients[index], variables[index]) for index in indices],
                 "compute",
             )
-        reduced = dict(zip(places, results if isinstance(results, list | tuple) else [results], strict=True))
-        return [(reduced.get(place), variable) for place, variable in enumerate(variables)]
+        reduced = dict(zip(indices, results if isinstance(results, list | tuple) else [results], strict=True))
+        return [(reduced.get(index), variable) for index, variable in enumerate(variables)]
 
     @unconverted
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:

@@ -29,7 +29,7 @@ class OfSession:
 
     def broadcast(self, arrays: Sequence[Any], root_rank: int) -> None:
         values = [np.array(value) for value in self._current.run(list(arrays))]
-        handles = [broadcast_async_(value, root_rank, f"state.{place}") for place, value in enumerate(values)]
+        handles = [broadcast_async_(value, root_rank, f"state.{index}") for index, value in enumerate(values)]
         for handle in handles:
             handle.wait()
         if rank() != root_rank:

@@ -83,12 +83,12 @@ class Exchange:
         if is_alone(self._process_set):
             return results
         wanted = []
-        for place, variable in enumerate(variables):
+        for index, variable in enumerate(variables):
             if key_of(variable) in self._local:
-                results[place] = self._own(results[place])
+                results[index] = self._own(results[index])
             else:
-                results[place] = self._writable(results[place], variable)
-                wanted.append(place)
+                results[index] = self._writable(results[index], variable)
+                wanted.append(index)
         with span("farandole.DistributedOptimizer.synchronize"):
             self._reducer_of(variables).finish(wanted, results.__getitem__)
         return results
@@ -134,13 +134,13 @@ class Exchange:
         return self._reducers[keys][1]
 
     def _reducer(self, variables: Sequence[Variable]) -> GradientReducer[Tensor]:
-        names = [f"{self._prefix}{place}" for place in range(len(variables))]
-        return GradientReducer(collectives, names, groups=_places(self._groups, variables), **self._how)
+        names = [f"{self._prefix}{index}" for index in range(len(variables))]
+        return GradientReducer(collectives, names, groups=_indices(self._groups, variables), **self._how)
 
 
-def _places(groups: Groups, variables: Sequence[Variable]) -> list[list[int]]:
+def _indices(groups: Groups, variables: Sequence[Variable]) -> list[list[int]]:
     """The groups as places in the list of variables."""
     if isinstance(groups, int):
         return even_groups(len(variables), groups)
-    place_of = {key_of(each): place for place, each in enumerate(variables)}
-    return [[place_of[key_of(each)] for each in group if key_of(each) in place_of] for group in groups]
+    index_of = {key_of(each): index for index, each in enumerate(variables)}
+    return [[index_of[key_of(each)] for each in group if key_of(each) in index_of] for group in groups]

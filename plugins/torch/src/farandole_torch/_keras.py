@@ -41,8 +41,8 @@ class PyTorch:
 
     def broadcast(self, arrays: Sequence[Any], root_rank: int) -> None:
         handles = [
-            collectives.broadcast_async_(variable.value.detach(), root_rank, f"variables.{place}")
-            for place, variable in enumerate(arrays)
+            collectives.broadcast_async_(variable.value.detach(), root_rank, f"variables.{index}")
+            for index, variable in enumerate(arrays)
         ]
         for handle in handles:
             handle.wait()
