@@ -55,7 +55,7 @@ from farandole_tensorflow._operations import (
     reducescatter,
 )
 from farandole_tensorflow._optimizer import DistributedOptimizer, no_sync
-from farandole_tensorflow._places import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
+from farandole_tensorflow._rank_ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
 from farandole_tensorflow._scalars import StepScalars
 from farandole_tensorflow._tape import DistributedGradientTape, PartialDistributedGradientTape
 from farandole_tensorflow._variables import (

@@ -15,8 +15,8 @@ from farandole_tensorflow._adapter import Tensor
 from farandole_tensorflow._operations import allreduce, grouped_allreduce
 from farandole_tensorflow._parameter_check import compare
 from farandole_tensorflow._perform import conditionally, unconverted
-from farandole_tensorflow._places import size_op
 from farandole_tensorflow._private import is_compiled
+from farandole_tensorflow._rank_ops import size_op
 
 Gradient = Any  # a tensor, tf.IndexedSlices, or None
 Variable = Any  # of TensorFlow, or of Keras 3

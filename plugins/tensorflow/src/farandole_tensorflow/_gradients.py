@@ -21,7 +21,7 @@ from farandole.plugin import Kind, Parameters
 from farandole_tensorflow._adapter import Tensor
 from farandole_tensorflow._native import operations
 from farandole_tensorflow._perform import current_token, perform, run
-from farandole_tensorflow._places import place_op, rank_op, size_op
+from farandole_tensorflow._rank_ops import place_op, rank_op, size_op
 from farandole_tensorflow._xla import check_differentiable
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
