@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,14 +42,31 @@ def test_a_program_for_horovod_runs_unchanged(drop_in: Empty, tmp_path: Path) ->
 
 
 def test_it_has_the_version_of_horovods_api(drop_in: Empty) -> None:
-    assert drop_in.run("horovodrun", "--version").strip() == "0.28.1+farandole"
+    assert drop_in.run("horovodrun", "--version").strip() == "0.28.1"
     code = "import importlib.metadata as m, horovod; print(m.version('horovod'), horovod.__version__)"
-    assert drop_in.run("python", "-c", code).split() == ["0.28.1+farandole"] * 2
+    assert drop_in.run("python", "-c", code).split() == ["0.28.1+farandole", "0.28.1"]
 
 
-def test_the_requirement_of_another_package_is_met(installed: Empty) -> None:
-    installed.install("--no-index", "--no-deps", "horovod>=0.19.5")  # else pip finds nothing
+def test_the_requirements_of_other_packages_are_met(installed: Empty) -> None:
+    wanted = ["horovod==0.28.1", "horovod>=0.19.5", "horovod<=0.28.1", "horovod~=0.28.0", "horovod[pytorch]<0.29"]
+    installed.install("--no-index", "--no-deps", *wanted)  # else pip finds nothing
     assert requirements_of(wheel_of("horovod"))[0] == "farandole-horovod==0.1.*"
+
+
+def test_pip_check_accepts_it_for_a_client_of_exactly_this_version(installed: Empty) -> None:
+    folder = Path(installed.run("python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    client = folder / "client-1.dist-info"
+    client.mkdir()
+    try:
+        for version, complaints in (("0.28.1", 0), ("0.28.0", 1)):
+            required = f"Metadata-Version: 2.1\nName: client\nVersion: 1\nRequires-Dist: horovod=={version}\n"
+            (client / "METADATA").write_text(required)
+            command = [sys.executable, "-m", "pip", "--python", str(installed.bin / "python"), "check"]
+            said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+            assert said.count("client 1 has requirement") == complaints, said
+    finally:
+        (client / "METADATA").unlink()
+        client.rmdir()
 
 
 def test_with_horovod_itself_there_is_one_sentence(installed: Empty) -> None:

@@ -118,5 +118,6 @@ def test_a_missing_plugin_is_told_with_its_command():
 
 
 def test_the_version_is_that_of_the_api():
-    assert horovod.__version__ == "0.28.1+farandole"
+    assert horovod.__version__ == "0.28.1"
+    assert horovod.__farandole_version__ == farandole.__version__
     assert horovod.__file__.endswith("horovod/__init__.py")

@@ -9,6 +9,7 @@ _version_of("farandole-horovod")  # refuses a core that does not fit, before any
 
 # isort: split
 from farandole import NotInitializedError as _NotInitializedError  # noqa: E402
+from farandole import __version__ as __farandole_version__  # noqa: E402
 from farandole.plugin import register_plugin as _register_plugin  # noqa: E402
 
 from horovod._environment import check_alone as _check_alone  # noqa: E402
@@ -20,7 +21,7 @@ _register_plugin(__name__)  # a line that an error names is of the program, not 
 from horovod._later import attribute_error as _attribute_error  # noqa: E402
 from horovod.runner import run  # noqa: E402
 
-__version__ = "0.28.1+farandole"
+__version__ = "0.28.1"  # of the API; clients such as SynapseML accept no suffix
 
 __all__ = ["run"]
 
