@@ -17,6 +17,11 @@ driver    call = pack_call(fn, args, kwargs, "my.run")
 rank      outcome, error = outcome_of(call, rank);  if error: raise error, which ends the rank and then the job
 driver    result_in(outcome, rank, ranks), which raises what the function raised there
 task      say(connection, kind, ...), hear(connection), hear_bytes(connection, size), for messages to ranks
+
+Processes that share a key, ranks or not, talk over connections whose ends have proved it:
+
+one       Acceptor(key, silence_s, welcome).serve(listener), which calls welcome(connection, its first message)
+other     connection = connect((address, port), key), which raises one of FAILURES
 """
 
 from farandole._cluster.call import Call
@@ -29,20 +34,23 @@ from farandole._functions.call_payload import for_elsewhere as pack_call
 from farandole._functions.call_payload import load as unpack_call
 from farandole._functions.outcome import of_call as outcome_of
 from farandole._functions.outcome import result_in, traceback_in
-from farandole._start.connection import hear, hear_bytes, say
+from farandole._start.connection import FAILURES, Acceptor, connect, hear, hear_bytes, say
 from farandole._start.sockets import is_ours
 from farandole.launch.output import is_name_of_rank
 
 __all__ = [
+    "Acceptor",
     "Call",
     "CommitStore",
     "CommitTarget",
     "DriverLog",
+    "FAILURES",
     "Host",
     "Invitation",
     "Task",
     "TaskServer",
     "WaitMessages",
+    "connect",
     "hear",
     "hear_bytes",
     "is_name_of_rank",

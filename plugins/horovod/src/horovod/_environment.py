@@ -34,6 +34,15 @@ def check_alone() -> None:
         )
 
 
+def check_data_service() -> None:
+    """Raises RuntimeError where FARANDOLE_REQUIRE_KEY asks for keys, which TensorFlow's servers do not know."""
+    if os.environ.get("FARANDOLE_REQUIRE_KEY", "0") not in ("", "0"):
+        raise RuntimeError(
+            "FARANDOLE_REQUIRE_KEY is set, and TensorFlow's data service cannot check keys: it admits the hosts of "
+            "processes that have proved one. Unset the variable where every user of these hosts is trusted"
+        )
+
+
 @contextmanager
 def needing(distribution: str) -> Iterator[None]:
     """Imports a plugin. Raises ImportError, which says how to install it, where it is missing."""

@@ -8,7 +8,7 @@ _INSTEAD = {
         "estimators of Spark ML come with a later release; train in a function that horovod.spark.run calls",
     ),
     "data": "the frameworks have loaders that work ahead: torch.utils.data.DataLoader with num_workers, "
-    "tf.data.Dataset.prefetch, tf.data.experimental.service",
+    "tf.data.Dataset.prefetch, horovod.tensorflow.data",
 }
 
 

@@ -1,0 +1,1 @@
+"""Parts of the launcher that programs import by Horovod's names."""

@@ -1,0 +1,1 @@
+"""The service of horovod.tensorflow.data."""

@@ -1,0 +1,1 @@
+"""Keys and time limits, for horovod.tensorflow.data."""
