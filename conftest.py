@@ -14,6 +14,8 @@ TESTS = [ROOT / "core" / "tests" / "python", *ROOT.glob("plugins/*/tests"), *(RO
 sys.path[:0] = [str(SUPPORT), *dict.fromkeys(str(each if each.is_dir() else each.parent) for each in TESTS)]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH")]))
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads that spin while they wait take the cores of other ranks
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles what it imports, for up to a minute
+sys.dont_write_bytecode = False
 pytest_plugins = ["skips", "leftovers"]
 
 
