@@ -130,25 +130,22 @@ def python_jobs(
 
 @nox.session
 def version(session: nox.Session) -> None:
-    """Another version: -- torch 2.3, tensorflow 2.13, mxnet 3.10 or core 3.13 (a Python); then pytest's arguments.
-
-    PyTorch's builds with CUDA are 5 to 7 GB, of which 2.5 to 3 GB are fetched. With FARANDOLE_TORCH_INDEX, see
-    docs/contributing.md, those for CPUs: about 1 GB, of which 200 MB are fetched.
-    """
+    """Another version: -- torch 2.3, tensorflow 2.13, mxnet 3.10 or core 3.13 (a Python); then pytest's arguments."""
     makers: dict[str, Callable[[str], Framework]] = {"torch": pytorch, "tensorflow": tensorflow}
     makers |= {"mxnet": mxnet, "core": without_framework}
     if len(session.posargs) < 2 or session.posargs[0] not in makers:
         session.error(f"after -- comes one of {', '.join(makers)}, and a version, see docs/contributing.md")
     name, number, *arguments = session.posargs
-    folders = {
+    paths = {
         "torch": ["plugins/torch/tests", "tests/collectives/meaning/test_torch_oracle.py", "tests/collectives/parity"],
-        "tensorflow": [path for run in runs_of() if NEWEST in run.beside for path in run.arguments],
         "mxnet": ["plugins/mxnet/tests", "tests/packaging/test_mxnet_wheel.py"],
         "core": ["core/tests/python", "tests/collectives/meaning/test_oracle.py"],
     }
+    usual = runs_of(paths[name]) if name in paths else [run for run in runs_of() if NEWEST in run.beside]
+    chosen_runs = [Run(" ".join(arguments), (), arguments)] if arguments else usual
     beside = (makers[name](number),)
-    runs = [Run(" ".join(arguments), beside, arguments)] if arguments else []
-    run_jobs(session, python_jobs(session, runs or [Run(path, beside, [path]) for path in folders[name]]))
+    runs = [run._replace(beside=beside) for run in chosen_runs]
+    run_jobs(session, python_jobs(session, runs))
 
 
 @nox.session

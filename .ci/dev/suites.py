@@ -36,6 +36,8 @@ ONLY_NAMED = re.compile(
     r"tests/(gpus|integrations|page|programs|spark)/|plugins/ray/tests/test_cluster"
     r"|tests/hosts/test_(kubernetes|launchers|mpi|mxnet|slurm|tensorflow|torch)_"
 )
+# Suites that run as several jobs, since the longest chain of jobs must not be longer than all others together.
+PARTS = {"tests/launch": 4, "tests/hosts": 2, "tests/faults": 2, "plugins/tensorflow/tests": 2}
 # Suites with a longer form.
 LONG = ["tests/collectives/meaning", "tests/collectives/parity", "tests/faults", "tests/frameworks/examples"]
 LONG += ["plugins/torch/tests/test_drawn_training.py", "tests/launch/test_failures.py"]
@@ -73,14 +75,16 @@ def within(path: str) -> dict[Beside, list[str]]:
 
 
 def runs_of(paths: Sequence[str] = ()) -> list[Run]:
-    """The runs of the tests at or below these paths, by default of all: one for each folder and its environments."""
+    """The runs of the tests at or below these paths, by default of all: for each folder, its environments and parts."""
     groups: dict[tuple[str, Beside], list[str]] = {}
     for file in (file for path in paths or [""] for file in test_files(path)):
         groups.setdefault((str(Path(file).parent), beside_of(file)), []).append(file)
     runs = []
     for (folder, beside), files in groups.items():
-        whole = {*files} == {str(each.relative_to(ROOT)) for each in (ROOT / folder).glob("test_*.py")}
-        runs.append(Run(folder, beside, [folder] if whole else files))
+        parts = min(PARTS.get(folder, 1), len(files))
+        for part in range(parts):
+            name = f"{folder}, part {part + 1}" if parts > 1 else folder
+            runs.append(Run(name, beside, files[part::parts]))
     return runs
 
 
