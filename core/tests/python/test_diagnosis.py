@@ -11,7 +11,7 @@ from farandole._runtime.diagnosis.deadlocks import Deadlocks, whom_to_ask, with_
 from farandole._runtime.diagnosis.delays import Delays
 from farandole._runtime.diagnosis.diagnosis import Diagnosis
 from farandole._runtime.diagnosis.facts import UNKNOWN_RANKS, Need, Report, Wait
-from farandole._runtime.diagnosis.sentences import Place, Sentences
+from farandole._runtime.diagnosis.sentences import LastStack, Sentences
 
 
 def wait_for(*missing, name="w", waited_ms=200, **facts):
@@ -258,7 +258,7 @@ def sentences():
 
 def test_a_deadline_names_rank_wait_and_places():
     said = sentences()
-    said.places = {1: Place('File "train.py", line 7 in load', 90.0, {}), 2: Place("File old", 10.0, {})}
+    said.last_stacks = {1: LastStack('File "train.py", line 7 in load', 90.0, {}), 2: LastStack("File old", 10.0, {})}
     why, culprit = said.deadline(wait_for(1, waited_ms=20_000), [], 100.0)
     assert why == (
         "barrier 'w' has waited 20 s on rank 0 for rank 1 (host h); rank 1 was last seen in "
@@ -269,7 +269,7 @@ def test_a_deadline_names_rank_wait_and_places():
 
 def test_a_deadline_of_a_mutual_wait_blames_nobody():
     said = sentences()
-    said.places = {1: Place("File x", 99.0, {"barrier 'metric'": "barrier 'metric' at train.py:30"})}
+    said.last_stacks = {1: LastStack("File x", 99.0, {"barrier 'metric'": "barrier 'metric' at train.py:30"})}
     why, culprit = said.deadline(BATCH, [NEED], 100.0)
     assert "for rank 1 (host h), while rank 1 waits for rank 0 in barrier 'metric' at train.py:30: every rank" in why
     assert culprit == -1

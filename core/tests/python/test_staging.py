@@ -18,7 +18,7 @@ class Device:
 def test_what_lies_on_several_devices_is_staged_on_the_host(monkeypatch, takes_memory):
     core = SimpleNamespace(reads_devices=lambda: True, takes_device_memory=lambda: takes_memory)
     monkeypatch.setattr(staging, "core", core)
-    places = staging.Places(SimpleNamespace(device=Device()))
+    places = staging.MemoryByDevice(SimpleNamespace(device=Device()))
     assert places.of([0]) is places.of([0, 0, None]) is places._on_device
     several = places._on_device if takes_memory else places._on_host  # which says what is wrong with it
     assert places.of([0, 1]) is several

@@ -148,7 +148,7 @@ def _described(array: Any) -> str:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Placeholder:
     """Stands for an array in an outline; the array follows."""
 
     index: int
@@ -207,11 +207,11 @@ class StateDictHandler(StateHandler):
             if outline is None:
                 return value
             arrays.append(value)
-            return _Place(len(arrays) - 1, outline)
+            return _Placeholder(len(arrays) - 1, outline)
         return _walked(value, None, lambda each, _: self._outlined(each, arrays), lambda each: each)
 
     def _received(self, value: Any, live: Any, arrays: list[Array]) -> Any:
-        if isinstance(value, _Place):
+        if isinstance(value, _Placeholder):
             assert self._arrays is not None
             arrays.append(self._arrays.receiver(value.outline, live if self._is_array(live) else None))
             return arrays[-1]

@@ -19,14 +19,14 @@ CallOnDevice = tuple[int, int, int, tuple[int, ...], int, int]  # and the kind o
 Call = CallOnHost | CallOnDevice
 
 
-class Place(Generic[T]):
+class TensorMemory(Generic[T]):
     """Host memory; all that is asked of a tensor here stands in the thread that asks."""
 
     def __init__(self, adapter: Adapter[T]) -> None:
         self._adapter = adapter
 
     def buffer(self, tensor: T) -> Buffer | None:
-        """The tensor's own memory at this place, None where it cannot be used as it is."""
+        """The tensor's own memory of this kind, None where it cannot be used as it is."""
         return self._adapter.buffer(tensor)
 
     def readable(self, tensor: T, dtype: DType, shape: tuple[int, ...]) -> tuple[T, Buffer]:
@@ -59,7 +59,7 @@ class Place(Generic[T]):
         return calls
 
 
-class _OnDevice(Place[T]):
+class _OnDevice(TensorMemory[T]):
     """A device: the core waits for what the thread has asked of it until `marked`."""
 
     def __init__(self, adapter: Adapter[T], device: DeviceMemory[T]) -> None:
@@ -84,15 +84,15 @@ class _OnDevice(Place[T]):
         return [(*call, CUDA, event) for call in calls]
 
 
-class Places(Generic[T]):
+class MemoryByDevice(Generic[T]):
     """Both, for the tensors of one framework."""
 
     def __init__(self, adapter: Adapter[T]) -> None:
         self._device = adapter.device
-        self._on_host: Place[T] = Place(adapter)
+        self._on_host: TensorMemory[T] = TensorMemory(adapter)
         self._on_device = _OnDevice(adapter, adapter.device) if adapter.device else self._on_host
 
-    def of(self, tensors: Iterable[T | None]) -> Place[T]:
+    def of(self, tensors: Iterable[T | None]) -> TensorMemory[T]:
         """Where the core is to get all of these."""
         device = self._device
         given = [tensor for tensor in tensors if tensor is not None]

@@ -20,7 +20,7 @@ from farandole._api.handles import Handle
 from farandole._api.ops import Kind
 from farandole._runtime.native import core
 from farandole._runtime.profiler import spanned_call, spanned_start
-from farandole._runtime.staging import CallOnHost, Places
+from farandole._runtime.staging import CallOnHost, MemoryByDevice
 from farandole._training.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Submitter(Generic[T]):
         self._array_type, self._shows = adapter.array_type, adapter.shows_memory
         self._empty_like = adapter.empty_like
         self._device = adapter.device
-        self._places = Places(adapter)
+        self._memory = MemoryByDevice(adapter)
         self._is_profiled = adapter.is_profiled if spanned else None
         self._bare: Submitter[T] = Submitter(adapter, recorder, spanned=False) if self._is_profiled else self
 
@@ -140,23 +140,23 @@ class Submitter(Generic[T]):
         late: list[tuple[T, T]] = []
         results: list[T] = []
         try:
-            place = self._places.of([*sources, *targets])
+            memory = self._memory.of([*sources, *targets])
             calls: list[CallOnHost] = []
             keep: list[object] = []
             for source, given in zip(sources, targets, strict=True):
                 dtype, shape = self.adapter.describe(source)
                 target = self.adapter.empty(source, shape, dtype) if given is None else given
-                sent, buffer = place.readable(source, dtype, shape)
-                destination = buffer if target is source else place.buffer(target)
+                sent, buffer = memory.readable(source, dtype, shape)
+                destination = buffer if target is source else memory.buffer(target)
                 if sent is not source or destination is None:  # reduce in the staging tensor, copy from there
                     self.adapter.check_target(target)
-                    sent, buffer = (sent, buffer) if sent is not source else place.staged(source, dtype, shape)
+                    sent, buffer = (sent, buffer) if sent is not source else memory.staged(source, dtype, shape)
                     destination = buffer
                     late.append((target, sent))
                 calls.append((buffer.address, destination.address, dtype, shape))
                 keep.append((source, sent, target, buffer.keep, destination.keep))
                 results.append(target)
-            native = core.submit(kind, place.marked(sources[0], calls, keep), keep, parameters)
+            native = core.submit(kind, memory.marked(sources[0], calls, keep), keep, parameters)
         except Exception as error:
             refuse_call(error, parameters)
             raise
@@ -166,7 +166,7 @@ class Submitter(Generic[T]):
                 self.adapter.assign(target, staged)
             # Before the staging tensors go: this thread's stream may not be the one that their memory belongs to.
             for each in late:
-                place.await_assigned(each[0])
+                memory.await_assigned(each[0])
             return results
 
         handle = native.map(finish)
@@ -196,13 +196,13 @@ class Submitter(Generic[T]):
         calls: list[CallOnHost] = []
         keep: list[object] = []
         try:
-            place = self._places.of(sources)
+            memory = self._memory.of(sources)
             for source in sources:
                 dtype, shape = self.adapter.describe(source)
-                sent, buffer = place.readable(source, dtype, shape)
+                sent, buffer = memory.readable(source, dtype, shape)
                 calls.append((buffer.address, 0, dtype, shape))
                 keep.append((sent, buffer.keep))
-            native = core.submit(kind, place.marked(sources[0], calls, keep), keep, parameters, splits)
+            native = core.submit(kind, memory.marked(sources[0], calls, keep), keep, parameters, splits)
         except Exception as error:
             refuse_call(error, parameters)
             raise

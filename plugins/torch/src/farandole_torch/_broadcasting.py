@@ -17,7 +17,7 @@ _SENT = frozenset(TORCH_DTYPES.values())
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Placeholder:
     """Stands for a tensor in a state that is sent as an object; the tensor itself follows."""
 
     index: int
@@ -65,7 +65,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     for handle in handles:
         handle.wait()
     if not is_root:
-        state = _replaced(outline, lambda value: tensors[value.index] if isinstance(value, _Place) else value)
+        state = _replaced(outline, lambda value: tensors[value.index] if isinstance(value, _Placeholder) else value)
         install_state(optimizer, state)
 
 
@@ -73,7 +73,7 @@ def _taken_out(value: Any, tensors: list[Any]) -> Any:
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.dtype not in _SENT:
         return value  # sparse momentum, say, travels within the outline
     tensors.append(value.detach())
-    return _Place(len(tensors) - 1, tuple(value.shape), value.dtype, value.device.type)
+    return _Placeholder(len(tensors) - 1, tuple(value.shape), value.dtype, value.device.type)
 
 
 def _devices(optimizer: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _devices(optimizer: Any) -> dict[str, Any]:
 
 
 def _new_tensor(value: Any, tensors: list[Any], devices: dict[str, Any]) -> Any:
-    if isinstance(value, _Place):
+    if isinstance(value, _Placeholder):
         tensors.append(torch.empty(value.shape, dtype=value.dtype, device=devices.get(value.device, "cpu")))
     return value
 

@@ -9,7 +9,7 @@ from typing import Any
 from farandole._runtime.diagnosis import deadlocks, stacks
 from farandole._runtime.diagnosis.delays import Delays
 from farandole._runtime.diagnosis.facts import Report, longest
-from farandole._runtime.diagnosis.sentences import End, Place, Sentences, need_of
+from farandole._runtime.diagnosis.sentences import End, LastStack, Sentences, need_of
 
 _LOOK_AGAIN_S = 1.0
 _SAME_STACKS_S = 0.5  # many ranks may ask at once, so stacks are reused for this long
@@ -115,10 +115,10 @@ class Diagnosis:
         self._deadlocks.on_answer(rank, entered, calls, now)
         if not where:
             return
-        before = self._sentences.places.get(rank)
+        before = self._sentences.last_stacks.get(rank)
         # Of two questions within a moment the rank looks at its calls for the first one only.
         known = before.calls if before is not None and not calls else calls
-        self._sentences.places[rank] = Place(stacks.users_frame(where), now, known)
+        self._sentences.last_stacks[rank] = LastStack(stacks.users_frame(where), now, known)
         if rank in self._reported:
             self._reported.remove(rank)
             self._core.warn(self._sentences.stacks(rank, where))

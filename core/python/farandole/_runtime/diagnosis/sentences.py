@@ -11,7 +11,7 @@ from farandole._runtime.diagnosis.facts import UNKNOWN_RANKS, Need, Wait
 _MOST_NAMED = 4
 
 
-class Place(NamedTuple):
+class LastStack(NamedTuple):
     """A rank's last answer."""
 
     frame: str  # the innermost frame of the user's program
@@ -32,7 +32,7 @@ class Sentences:
     def __init__(self, rank: int, title_of_rank: Callable[[int], str]) -> None:
         self.rank = rank
         self.title_of_rank = title_of_rank
-        self.places: dict[int, Place] = {}
+        self.last_stacks: dict[int, LastStack] = {}
 
     def warning(self, delay: Delay, needed: Iterable[Need]) -> str:
         """Warn that ranks are late."""
@@ -56,7 +56,7 @@ class Sentences:
         how = self._how_they_need_us(wait.missing, needed)
         why = (
             f"{wait.title} has waited {_seconds(wait.waited_ms)} on rank {self.rank} for {names}{how}"
-            f"{self._places_since(now - wait.waited_ms / 1000)}; raise FARANDOLE_TIMEOUT if that is normal"
+            f"{self._stacks_since(now - wait.waited_ms / 1000)}; raise FARANDOLE_TIMEOUT if that is normal"
         )
         return End(why, -1 if how else max(-1, wait.missing[0]))
 
@@ -90,7 +90,7 @@ class Sentences:
 
     def _call_of(self, rank: int, title: str) -> str:
         """Return the call of another rank's operation if the rank has sent it, else the title."""
-        return self.places[rank].calls.get(title, title) if rank in self.places else title
+        return self.last_stacks[rank].calls.get(title, title) if rank in self.last_stacks else title
 
     def _names(self, ranks: Sequence[int], wait: Wait) -> str:
         if ranks[0] < 0:
@@ -98,10 +98,10 @@ class Sentences:
         names = ", ".join(self.title_of_rank(rank) for rank in ranks[:_MOST_NAMED])
         return names + (f" and {len(ranks) - _MOST_NAMED} more" if len(ranks) > _MOST_NAMED else "")
 
-    def _places_since(self, begin: float) -> str:
+    def _stacks_since(self, begin: float) -> str:
         """List where ranks were last seen. Answers from before `begin` are about other waits, and left out."""
-        places = sorted(self.places.items())
-        return "".join(f"; rank {rank} was last seen in {place.frame}" for rank, place in places if place.seen >= begin)
+        stacks = sorted(self.last_stacks.items())
+        return "".join(f"; rank {rank} was last seen in {each.frame}" for rank, each in stacks if each.seen >= begin)
 
 
 def need_of(ranks: Iterable[int], needed: Iterable[Need]) -> tuple[int, Need] | None:
