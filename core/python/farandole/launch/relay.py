@@ -76,8 +76,8 @@ class Pipes:
         if pipe.writer not in self._paused:
             self._listen(pipe)
 
-    def pace(self) -> None:
-        """Stop or go on reading as the writers get on."""
+    def throttle(self) -> None:
+        """Pause the pipes of writers that are full, and resume those of others."""
         for writer in {pipe.writer for pipe in self.open}:
             if writer.full and writer not in self._paused:
                 self._paused.add(writer)
@@ -255,7 +255,7 @@ class Relay:
         for stream in self._shown:
             if stream.source.waiting_since is not None:
                 stream.destination.writer.write(stream.destination.screen.unfinished(stream.source, now))
-        self.pipes.pace()
+        self.pipes.throttle()
 
     def feed(self, stream: Stream, data: bytes, now: float) -> None:
         """Show what a rank has written."""
@@ -347,7 +347,7 @@ class Forwarder(Relay):
 
     def tick(self, now: float) -> None:
         """See Relay."""
-        self.pipes.pace()
+        self.pipes.throttle()
 
 
 def _identity(descriptor: int) -> tuple[int, int, int] | None:
