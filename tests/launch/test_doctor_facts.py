@@ -101,7 +101,7 @@ def test_a_core_that_crashes_is_a_finding(tmp_path: Path, monkeypatch: pytest.Mo
     write(tmp_path / "farandole/_runtime/selftest.py", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     trials = build.attempt(dict(os.environ), 30.0)
-    levels = {finding.check: finding.level for finding in build.judge(trials, "")}
+    levels = {finding.check: finding.level for finding in build.findings_of(trials, "")}
     assert "SIGSEGV" in trials.describe.error
     assert {name: levels[name] for name in ("core", "one rank", "two ranks")} == dict.fromkeys(
         ("core", "one rank", "two ranks"), FAIL

@@ -1,4 +1,4 @@
-"""`farandole doctor -H`: judgements about several hosts, and the command with a stand-in for ssh."""
+"""`farandole doctor -H`: findings about several hosts, and the command with a stand-in for ssh."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psutil
 import pytest
 from farandole._start import frames
 from farandole.observe.doctor.finding import FAIL, OK, WARN, Finding, fail, ok
-from farandole.observe.doctor.hosts import Clock, HostFacts, Versions, judge
+from farandole.observe.doctor.hosts import Clock, HostFacts, Versions, findings_of
 from farandole.observe.doctor.report import exit_code, hosts_as_json, hosts_as_text
 from farandole.observe.doctor.run_checks import digest
 
@@ -57,11 +57,11 @@ def host(number: int, **changes: Any) -> HostFacts:
 
 
 def judged(*hosts: HostFacts) -> list[Finding]:
-    return [each for each in judge(hosts) if each.level != OK]
+    return [each for each in findings_of(hosts) if each.level != OK]
 
 
 def test_nothing_is_wrong_with_good_hosts() -> None:
-    found = judge([host(number) for number in range(3)])
+    found = findings_of([host(number) for number in range(3)])
     assert {each.level for each in found} == {OK} and exit_code(found) == 0
     text = hosts_as_text(found)
     assert "OK    h1:        3 checks OK; all others reach it at 10.0.0.1; 172.17.0.1 by none" in text.splitlines()
@@ -150,7 +150,7 @@ def test_one_machine_with_two_names_fails() -> None:
 
 
 def test_json_is_a_list_with_hosts() -> None:
-    found = judge([host(0, findings=[fail("memory", "none", "Buy some.")]), host(1), host(2)])
+    found = findings_of([host(0, findings=[fail("memory", "none", "Buy some.")]), host(1), host(2)])
     rows = json.loads(hosts_as_json(found))
     assert {"host": "h0", "level": "FAIL", "check": "memory", "text": "none", "fix": "Buy some."} in rows
     assert {row["host"] for row in rows} == {"h0", "h1", "h2", ""} and exit_code(found) == 1

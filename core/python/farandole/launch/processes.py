@@ -184,7 +184,7 @@ class Children:
                 continue
             rank.process.returncode = code
             asked = pid in self._asked
-            self._judge(rank, code, now, asked)
+            self._record_death(rank, code, now, asked)
             if asked and pid not in self._asked_groups:
                 self._asked_groups.add(pid)  # a wrapper script went; its program should have its chance to end well too
                 with contextlib.suppress(PermissionError):
@@ -205,7 +205,7 @@ class Children:
             yield info.si_pid, info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
             os.waitpid(info.si_pid, 0)
 
-    def _judge(self, rank: Rank, code: int, now: float, asked: bool) -> None:
+    def _record_death(self, rank: Rank, code: int, now: float, asked: bool) -> None:
         number = rank.placement.rank
         if self._server is not None:
             self._server.drain()

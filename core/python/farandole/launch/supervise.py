@@ -115,7 +115,7 @@ class Supervisor:
         self.ending = Ending(self.grace_s)
         self._watch = JobWatch(self.options.hosts)
         self.relay = Relay(self.options, self.selector, self.wake)
-        self.on_signal, self.on_orphaned, self.conclude = self.obey_signal, self.launcher_gone, self.judge
+        self.on_signal, self.on_orphaned, self.conclude = self.obey_signal, self.launcher_gone, self.decide
         self._catch_signals()
 
     # The loop
@@ -347,7 +347,7 @@ class Supervisor:
             self._stdout_warned = True
             self.relay.say(f"farandole: cannot write to stdout: {error.strerror}; training goes on without it.")
 
-    def judge(self) -> JobEnded:
+    def decide(self) -> JobEnded:
         """How the job has ended, by its ranks."""
         if self.ranks.anything_left:
             self.relay.say(

@@ -87,7 +87,7 @@ class SlowLinks:
             history.add(links[pair], now_s)
             if (last := history.last()) is None:
                 continue
-            found = _judge(pair, *last, history)
+            found = _evaluate(pair, *last, history)
             self._agreed[pair] = self._agreed.get(pair, 0) + 1 if found else 0
             if found and self._agreed[pair] >= _IN_A_ROW:
                 slow.append(found)
@@ -96,7 +96,7 @@ class SlowLinks:
         return sorted(slow, key=lambda each: each.rate)
 
 
-def _judge(pair: tuple[int, int], rate: float, share: float, history: _History) -> SlowLink | None:
+def _evaluate(pair: tuple[int, int], rate: float, share: float, history: _History) -> SlowLink | None:
     """It takes more of the time than before, and carries less meanwhile."""
     if len(history.rates) < _FEWEST_WINDOWS:
         return None

@@ -97,14 +97,14 @@ class Agreement(ABC):
 
         sums: checksums of the parameters, which are compared with it; ranks whose parameters differ are warned about.
         """
-        return self._judged(required, self._gathered(required, _first_step(self._names), sums))
+        return self._decision(required, self._gathered(required, _first_step(self._names), sums))
 
     def _ask(self, required: Required, operation: str) -> MismatchError | None:
         """Likewise, where others may not ask, but begin the reduction of this name.
 
         Raises MismatchError if they do: `_explain` follows when all operations that they wait for are complete.
         """
-        return self._judged(required, self._gathered(required, operation))
+        return self._decision(required, self._gathered(required, operation))
 
     def _explain(self, required: Required, error: Exception) -> None:
         """Where `error` is that only some ranks have asked, compare the sets. Raises MismatchError if they differ."""
@@ -129,7 +129,7 @@ class Agreement(ABC):
         self._asked = None
         return gathered
 
-    def _judged(self, required: Required, gathered: Tensor) -> MismatchError | None:
+    def _decision(self, required: Required, gathered: Tensor) -> MismatchError | None:
         values, kinds, sets, sums = gathered.tolist(), set(), {}, {}
         while values:
             of_rank, count, plan_of_rank = values[:3]

@@ -136,4 +136,4 @@ class NodeAgent(Agent):
         if self._node_0_ended_by is not None and self.supervisor.ending.exit_code is not None:
             why, code = self._node_0_ended_by
             return JobEnded(code, (f"somebody ended the launcher of node 0 by {why}.",))
-        return self.supervisor.judge()
+        return self.supervisor.decide()

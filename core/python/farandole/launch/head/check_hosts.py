@@ -36,7 +36,7 @@ from farandole.launch.hosts import is_local
 from farandole.launch.options import HostOptions
 from farandole.observe.doctor import report
 from farandole.observe.doctor.finding import Finding
-from farandole.observe.doctor.hosts import Clock, HostFacts, Versions, judge
+from farandole.observe.doctor.hosts import Clock, HostFacts, Versions, findings_of
 
 GREETING_SECONDS = 10.0
 _TRIALS = 4  # of the core, each of `limit_s` at most
@@ -77,7 +77,7 @@ def check_hosts(order: CheckOrder, show: Callable[[Sequence[Finding]], str]) -> 
     for step in (Examination.greet, Examination.listen, Examination.probe, Examination.take_findings):
         _on_all([each for each in hosts if not each.facts.problem], step)
     _on_all(hosts, Examination.end)
-    found = judge([each.facts for each in hosts])
+    found = findings_of([each.facts for each in hosts])
     try:
         print(show(found), flush=True)
     except BrokenPipeError:

@@ -388,7 +388,7 @@ class Cluster:
         """See Supervisor."""
         self.relay.status("")
         if not self._sentences:
-            return self.supervisor.judge()
+            return self.supervisor.decide()
         if self.ending.began_at is None and self.can_start_without(self.refused):
             for sentence in dict.fromkeys(self.refused.values()):
                 self.relay.say(f"farandole: {sentence}; the job starts without it.")

@@ -134,7 +134,7 @@ def copies(paths: Sequence[str]) -> list[str]:
 
 def check(trials: Trials) -> list[Finding]:
     """Look at this installation."""
-    return [*several_copies(copies(sys.path)), *judge(trials, version_of("farandole"))]
+    return [*several_copies(copies(sys.path)), *findings_of(trials, version_of("farandole"))]
 
 
 def several_copies(found: Sequence[str]) -> list[Finding]:
@@ -151,7 +151,7 @@ def several_copies(found: Sequence[str]) -> list[Finding]:
     ]
 
 
-def judge(trials: Trials, distribution: str) -> list[Finding]:
+def findings_of(trials: Trials, distribution: str) -> list[Finding]:
     """`distribution`: the version of what is installed; "" where nothing is."""
     return [
         _load(trials.describe, distribution),

@@ -52,7 +52,7 @@ class HostFacts:
         return bool(self.identity)
 
 
-def judge(hosts: Sequence[HostFacts]) -> list[Finding]:
+def findings_of(hosts: Sequence[HostFacts]) -> list[Finding]:
     """Facts about the hosts -> findings, those of each host together, those about several at the end."""
     found: list[Finding] = []
     for index, host in enumerate(hosts):

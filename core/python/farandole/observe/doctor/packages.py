@@ -75,19 +75,19 @@ def _is_importable(module: str) -> bool:
         return False
 
 
-def judge(facts: Facts) -> list[Finding]:
+def findings_of(facts: Facts) -> list[Finding]:
     """The installed packages -> findings."""
     found = [ok("numpy", facts.numpy or "not installed; only farandole.numpy needs it")]
-    found += [_judge_framework(name, version, facts) for name, version in facts.frameworks.items()]
+    found += [_check_framework(name, version, facts) for name, version in facts.frameworks.items()]
     if not facts.frameworks:
         found.append(ok("frameworks", "none of PyTorch, TensorFlow and MXNet is installed; farandole.numpy needs none"))
-    found += [_judge_plugin(plugin, facts) for plugin in facts.plugins]
+    found += [_check_plugin(plugin, facts) for plugin in facts.plugins]
     if not facts.plugins:
         found.append(ok("plugins", "none is installed"))
     return found
 
 
-def _judge_framework(name: str, version: str, facts: Facts) -> Finding:
+def _check_framework(name: str, version: str, facts: Facts) -> Finding:
     oldest, numbers = OLDEST[name], _numbers(version)
     if numbers and numbers < oldest:
         wanted = ".".join(map(str, oldest))
@@ -116,7 +116,7 @@ def _judge_framework(name: str, version: str, facts: Facts) -> Finding:
     return ok(name, version)
 
 
-def _judge_plugin(plugin: Plugin, facts: Facts) -> Finding:
+def _check_plugin(plugin: Plugin, facts: Facts) -> Finding:
     check = f"plugin {plugin.name}"
     text = f"{plugin.distribution} {plugin.version}, import {plugin.module}"
     if not plugin.importable:

@@ -30,7 +30,7 @@ def run_checks(environment: Mapping[str, str], limit_s: float) -> list[Finding]:
         "network": network.check,
         "settings": lambda: settings.check(environment, (trials.describe.answer or {}).get("place")),
         "build": lambda: build.check(trials),
-        "packages": lambda: packages.judge(packages.gather()),
+        "packages": lambda: packages.findings_of(packages.gather()),
     }
     return [finding for name, topic in topics.items() for finding in findings_of(name, topic)]
 

@@ -18,12 +18,12 @@ _STYLE = Path(__file__).with_name("page.css")
 
 def report(runs: Sequence[Sequence[Path]]) -> tuple[str, list[str]]:
     """The page about one run or two, and sentences for the user. Raises TimelineError, TraceError, OSError."""
-    judged, notes = [], []
+    analyses, notes = [], []
     for given in runs:
         files, about_others = timeline.of_one_run(timeline.find(given))
         notes += [about_others] if about_others else []
         try:
-            judged.append((given[0].name, analyse(read(timeline.events(files)))))
+            analyses.append((given[0].name, analyse(read(timeline.events(files)))))
         except TraceError as error:
             raise TraceError(f"{given[0]} {error}.") from error
-    return as_html(judged, _STYLE.read_text()), notes
+    return as_html(analyses, _STYLE.read_text()), notes

@@ -81,7 +81,7 @@ class Analysis:
 
 def analyse(run: Run) -> Analysis:
     """Judge a run."""
-    epochs = [_judge(epoch) for epoch in run.epochs]
+    epochs = [_analyse_epoch(epoch) for epoch in run.epochs]
     begin_ns, end_ns = min(each.begin_ns for each in epochs), max(each.end_ns for each in epochs)
     by_rank: dict[int, list[Operation]] = defaultdict(list)
     for epoch in epochs:
@@ -104,7 +104,7 @@ def analyse(run: Run) -> Analysis:
     )
 
 
-class _Judged(NamedTuple):
+class _EpochAnalysis(NamedTuple):
     """An epoch whose operations have the time at which all ranks had come, wherever that is known."""
 
     begin_ns: int
@@ -114,7 +114,7 @@ class _Judged(NamedTuple):
     compared: int  # operations of which the arrivals of all ranks are known
 
 
-def _judge(epoch: Epoch) -> _Judged:
+def _analyse_epoch(epoch: Epoch) -> _EpochAnalysis:
     by_set: dict[int, dict[int, list[Operation]]] = defaultdict(lambda: defaultdict(list))
     for rank, operations in epoch.ranks.items():
         for each in operations:
@@ -133,10 +133,10 @@ def _judge(epoch: Epoch) -> _Judged:
         for rank, operations in epoch.ranks.items()
     }
     compared = sum(key(each) in arrivals[each.process_set].last for each in chain(*ranks.values()))
-    return _Judged(epoch.begin_ns, epoch.end_ns, ranks, waits, compared)
+    return _EpochAnalysis(epoch.begin_ns, epoch.end_ns, ranks, waits, compared)
 
 
-def _of_rank(rank: int, epochs: Sequence[_Judged]) -> OfRank:
+def _of_rank(rank: int, epochs: Sequence[_EpochAnalysis]) -> OfRank:
     """`epochs`: in which it took part."""
     took = sum(each.end_ns - each.begin_ns for each in epochs)
     inside, waiting = times_of(chain.from_iterable(each.ranks[rank] for each in epochs), NONE)

@@ -45,8 +45,8 @@ GOOD = [
     network.loopback(""),
     network.host_name("h0", ["10.0.0.1"], 0.01, ""),
     *build.several_copies(["/p"]),
-    *build.judge(TRIALS, "0.1.0"),
-    *packages.judge(PACKAGES),
+    *build.findings_of(TRIALS, "0.1.0"),
+    *packages.findings_of(PACKAGES),
     settings.launcher(NOWHERE),
     settings.key(NOWHERE, ""),
     machine.cuda_driver([], 0),
@@ -125,11 +125,11 @@ def test_what_is_wrong_is_told_with_what_to_do(finding: Finding, level: str, wor
     ],
 )
 def test_build(change: dict[str, object], check: str, level: str, words: str) -> None:
-    check_the_one(build.judge(replace(TRIALS, **change), "0.1.0"), check, level, words)  # type: ignore[arg-type]
+    check_the_one(build.findings_of(replace(TRIALS, **change), "0.1.0"), check, level, words)  # type: ignore[arg-type]
 
 
 def test_a_distribution_of_another_version_is_told() -> None:
-    check_the_one(build.judge(TRIALS, "0.0.9"), "core", WARN, "0.0.9")
+    check_the_one(build.findings_of(TRIALS, "0.0.9"), "core", WARN, "0.0.9")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_distribution_of_another_version_is_told() -> None:
     ],
 )
 def test_packages(change: dict[str, object], check: str, level: str, words: str) -> None:
-    check_the_one(packages.judge(replace(PACKAGES, **change)), check, level, words)  # type: ignore[arg-type]
+    check_the_one(packages.findings_of(replace(PACKAGES, **change)), check, level, words)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
