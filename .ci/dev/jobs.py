@@ -86,7 +86,7 @@ def run_jobs(session: nox.Session, jobs: dict[str, Job], most: int = 0) -> None:
     When one fails, those that need it are left out and the others still run; then the session fails.
     """
     (available,) = re.findall(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    fit = min((os.cpu_count() or 1) + 2, int(available) * 1024 // _BYTES_OF_A_JOB)  # some only wait
+    fit = min((os.cpu_count() or 1) * 3 // 2 + 2, int(available) * 1024 // _BYTES_OF_A_JOB)  # most wait, mostly
     run = Run(jobs, most or max(1, fit))
     run.work()
     if run.failed:
