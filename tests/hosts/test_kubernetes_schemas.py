@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 from farandole.launch import kubernetes
-from kubeflow_trainer_api import models
 from manifests import FULL, GUIDE, job, templates
+
+REASON = "`python3 noxfile.py -s python -- tests/hosts/test_kubernetes_schemas.py` installs the schemas"
+kubernetes_validate = pytest.importorskip("kubernetes_validate", reason=REASON)
+models = pytest.importorskip("kubeflow_trainer_api.models", reason=REASON)
 
 VERSIONS = ("1.26", "1.30", "1.34", "1.37")  # 1.26 has podFailurePolicy by default
 KEY = bytes(range(32))

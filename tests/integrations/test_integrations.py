@@ -9,10 +9,12 @@ from pathlib import Path
 
 import docstring_examples
 import farandole
-import farandole_torch.lightning
 import pytest
 import torch
 from running import launched, run
+
+pytest.importorskip("lightning", reason="`python3 noxfile.py -s python -- tests/integrations` installs it")
+import farandole_torch.lightning
 
 pytestmark = pytest.mark.timeout(300)
 HERE = Path(__file__).parent
