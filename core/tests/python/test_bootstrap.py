@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from farandole._start import bootstrap
-from farandole._start.bootstrap import Offer, choose, meet, place
+from farandole._start.bootstrap import Offer, choose, exchange_addresses, place
 from farandole._start.environment import World
 
 
@@ -82,7 +82,7 @@ def meet_all(size, key_file_of=lambda rank: ""):
 
     def run(rank):
         try:
-            results[rank] = meet(rank, size, "MPI", key_file_of(rank), table.of(rank))
+            results[rank] = exchange_addresses(rank, size, "MPI", key_file_of(rank), table.of(rank))
         except Exception as error:
             results[rank] = error
 
@@ -104,7 +104,7 @@ def test_on_one_host_no_port_is_opened():
 
 
 def test_a_world_of_one_tells_nobody():
-    assert meet(0, 1, "MPI", "", None) == bootstrap.Meeting(World(launcher="MPI"))
+    assert exchange_addresses(0, 1, "MPI", "", None) == bootstrap.Rendezvous(World(launcher="MPI"))
 
 
 def key_in(folder):
@@ -127,5 +127,5 @@ def test_a_key_file_that_some_ranks_lack_is_an_error_of_all(owner, other, tmp_pa
 def test_a_key_of_a_file_is_not_told(tmp_path):
     path = key_in(tmp_path)
     said = []
-    meet(0, 2, "MPI", str(path), lambda mine: said.append(mine) or [mine, said[0]])
+    exchange_addresses(0, 2, "MPI", str(path), lambda mine: said.append(mine) or [mine, said[0]])
     assert b'"key": ""' in said[1]

@@ -9,7 +9,7 @@ import farandole.numpy as fnp
 import numpy as np
 import pytest
 from farandole import MismatchError
-from farandole._keras.agreement import meet
+from farandole._keras.agreement import barrier_after
 from farandole.testing import spawn
 
 pytestmark = pytest.mark.timeout(120)
@@ -21,7 +21,7 @@ def reduce(name, process_set=None):
 
 def meet_after(calls, process_set=None):
     why = f"rank {farandole.rank()} has made {calls} calls"
-    meet("end", process_set, ["gradient."], why, "make as many on all ranks")
+    barrier_after("end", process_set, ["gradient."], why, "make as many on all ranks")
 
 
 def call_and_meet(counts):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from digits_like import bits, data, keras, network, state
 from farandole._start import environment
 from farandole._start import world as start
-from farandole._start.bootstrap import Meeting
+from farandole._start.bootstrap import Rendezvous
 from farandole.testing import spawn, world
 from farandole_tensorflow import _errors
 
@@ -316,7 +316,7 @@ def _outlives_its_world():
     hvd.barrier()
     number = hvd.rank()
     start.shutdown()
-    start.enter_epoch(Meeting(environment.World()), (number,), 1, lambda: None, lambda mine: [mine])
+    start.enter_epoch(Rendezvous(environment.World()), (number,), 1, lambda: None, lambda mine: [mine])
     return together, results(), traced() == before
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from farandole._start import environment
 from farandole._start import world as start
-from farandole._start.bootstrap import Meeting
+from farandole._start.bootstrap import Rendezvous
 from farandole.testing import spawn, world
 
 pytestmark = pytest.mark.timeout(180)
@@ -392,7 +392,7 @@ def _outlives_its_world(options):
     hvd.barrier()
     number = hvd.rank()
     start.shutdown()
-    start.enter_epoch(Meeting(environment.World()), (number,), 1, lambda: None, lambda mine: [mine])
+    start.enter_epoch(Rendezvous(environment.World()), (number,), 1, lambda: None, lambda mine: [mine])
     state.restore()
     state.on_reset()
     return together, step()
@@ -453,7 +453,7 @@ def _joined_by_another(op):
     """An optimizer that was made by a rank alone reduces once there are others."""
     hvd.init()
     start.shutdown()
-    start.enter_epoch(Meeting(environment.World()), (0,), 1, lambda: None, lambda mine: [mine])
+    start.enter_epoch(Rendezvous(environment.World()), (0,), 1, lambda: None, lambda mine: [mine])
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), op=op)
     state = hvd.elastic.TorchState(optimizer=optimizer)

@@ -148,12 +148,12 @@ class Membership:
         place = bootstrap.place(rank, hosts, self._launcher)
         if place.size == 1:
             _close(listener)
-            meeting = bootstrap.Meeting(place)
+            rendezvous = bootstrap.Rendezvous(place)
         else:
             address = self._address if place.local_size < place.size else ""
-            meeting = bootstrap.Meeting(place, epoch.store, key_of(epoch, self._job_key), address, listener)
+            rendezvous = bootstrap.Rendezvous(place, epoch.store, key_of(epoch, self._job_key), address, listener)
         look = self._look(time.monotonic() + _START_S)
-        world.enter_epoch(meeting, epoch.members, epoch.number, look, _tell_process_sets)
+        world.enter_epoch(rendezvous, epoch.members, epoch.number, look, _tell_process_sets)
 
     def _look(self, deadline: float) -> Callable[[], None]:
         """Looks for members that die while the epoch starts: the one to meet at may not even listen."""

@@ -23,7 +23,7 @@ from farandole._training.parameter_check import COMPARISON
 Logs = dict[str, Any] | None
 
 
-def meet(name: str, process_set: ProcessSet | None, prefixes: Sequence[str], why: str, advice: str) -> None:
+def barrier_after(name: str, process_set: ProcessSet | None, prefixes: Sequence[str], why: str, advice: str) -> None:
     """Block until all ranks of the set have called this, each after its last call with one of certain names.
 
     Args:
@@ -63,17 +63,17 @@ class InStep(Checked):
     model: Any
     params: dict[str, Any]
     _params_of_fit: dict[str, Any] | None = None
-    _meets = False
+    _has_barrier = False
     _is_open = False  # the epoch, until the ranks have met at its end
     _batches = 0  # of the epoch; with steps_per_execution, rounded up to whole executions
 
     def on_train_begin(self, logs: Logs = None) -> None:
         super().on_train_begin(logs)
         self._params_of_fit = self.params
-        self._meets = size() > 1 and agree_on_batches(self.model, self.params)
+        self._has_barrier = size() > 1 and agree_on_batches(self.model, self.params)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        self._is_open, self._batches = self._meets, 0
+        self._is_open, self._batches = self._has_barrier, 0
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         self._batches = batch + 1  # optimizer.iterations may count an attempt to read behind the last batch
@@ -93,7 +93,7 @@ class InStep(Checked):
         options = self.model.optimizer._farandole.options
         name, ended = options.operations, f"rank {rank()} has ended its epoch after {self._batches} batches"
         of_a_step = f"{name}.", f"{COMPARISON}{name}"
-        meet(f"end of an epoch with {name}", options.process_set, of_a_step, ended, REMEDY)
+        barrier_after(f"end of an epoch with {name}", options.process_set, of_a_step, ended, REMEDY)
 
 
 class _Share(NamedTuple):

@@ -24,7 +24,7 @@ Exchange = Callable[[bytes], list[bytes]]
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Rendezvous:
     """This process's place, and what the core needs to meet the others."""
 
     world: environment.World
@@ -44,14 +44,14 @@ class Offer:
     has_key: bool = False  # from FARANDOLE_KEY_FILE
 
 
-def meet(rank: int, size: int, launcher: str, key_file: str, exchange: Exchange) -> Meeting:
+def exchange_addresses(rank: int, size: int, launcher: str, key_file: str, exchange: Exchange) -> Rendezvous:
     """Collective among `size` ranks. key_file: has the job's key; "" where rank 0 makes one and `exchange` carries it.
 
     Raises ValueError, on all ranks, where hosts do not reach each other or some ranks alone have a key file; OSError
     where rank 0 cannot listen.
     """
     if size == 1:
-        return Meeting(environment.World(launcher=launcher))
+        return Rendezvous(environment.World(launcher=launcher))
     offers = [_read(text) for text in exchange(json.dumps(asdict(_own_offer(bool(key_file)))).encode())]
     _check_keys(offers)
     world = place(rank, [offer.identity for offer in offers], launcher)
@@ -65,7 +65,7 @@ def meet(rank: int, size: int, launcher: str, key_file: str, exchange: Exchange)
         raise
     if "error" in answer:
         raise OSError(f"rank 0 cannot listen for the other ranks: {answer['error']}")
-    return Meeting(world, answer["store"], key, addresses[rank], listener)
+    return Rendezvous(world, answer["store"], key, addresses[rank], listener)
 
 
 MakeExchange = Callable[[int, int, float], Exchange]

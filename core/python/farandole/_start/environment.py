@@ -106,7 +106,7 @@ _PACKAGES = {
     "nccl": ("nvidia.nccl", "lib/libnccl.so.2"),
 }
 _PREFIXES = ("OMPI_", "PMIX_", "PMI_", "TORCHELASTIC_", "SLURM_STEP_")
-_MEETING = frozenset(
+_RENDEZVOUS = frozenset(
     {
         *("FARANDOLE_STORE", "FARANDOLE_KEY_FILE", "FARANDOLE_STATUS_FILE", "FARANDOLE_MEMBERSHIP"),
         *("FARANDOLE_JOINS", "MASTER_ADDR", "MASTER_PORT"),
@@ -138,7 +138,7 @@ def _started(environ: Mapping[str, str]) -> World | None:
                 raise ValueError(sentence)
             if launcher is _FARANDOLE and (number := environ.get("FARANDOLE_JOINS")):
                 return replace(world, key_file=environ.get("FARANDOLE_KEY_FILE", ""), joins=int(number))
-            return _meeting_of_ours(environ, world) if launcher is _FARANDOLE else _meeting_of_others(environ, world)
+            return _our_rendezvous(environ, world) if launcher is _FARANDOLE else _others_rendezvous(environ, world)
     return None
 
 
@@ -178,7 +178,7 @@ def given(rank: int, size: int, job: str) -> World:
     if not 0 <= rank < size:
         raise ValueError(f"rank {rank} of {size} cannot be right: 0 <= rank < size")
     world = World(rank, size, rank, size, launcher=GIVEN)
-    return _meeting_of_others({**os.environ, "FARANDOLE_JOB_ID": job}, world)
+    return _others_rendezvous({**os.environ, "FARANDOLE_JOB_ID": job}, world)
 
 
 def without_launchers() -> dict[str, str]:
@@ -188,7 +188,7 @@ def without_launchers() -> dict[str, str]:
         for each in _LAUNCHERS
         for name in (each.rank, each.size, each.local_rank, each.local_size, each.cross_rank, each.cross_size)
     }
-    known = places | _MEETING | other_launchers.variables() | {*horovod_variables(vars(World()), "")}
+    known = places | _RENDEZVOUS | other_launchers.variables() | {*horovod_variables(vars(World()), "")}
     return {name: value for name, value in os.environ.items() if not name.startswith(_PREFIXES) and name not in known}
 
 
@@ -399,7 +399,7 @@ def _inconsistent(environ: Mapping[str, str], launcher: _Launcher, name: str, wh
     return ValueError(f"{name}={environ[name]!r} cannot be right: {why}. {launcher.title} sets this variable")
 
 
-def _meeting_of_ours(environ: Mapping[str, str], world: World) -> World:
+def _our_rendezvous(environ: Mapping[str, str], world: World) -> World:
     if world.size == 1:
         return world
     store, key_file = environ.get("FARANDOLE_STORE", ""), environ.get("FARANDOLE_KEY_FILE", "")
@@ -415,7 +415,7 @@ def _meeting_of_ours(environ: Mapping[str, str], world: World) -> World:
     return replace(world, store=store, key_file=key_file)
 
 
-def _meeting_of_others(environ: Mapping[str, str], world: World) -> World:
+def _others_rendezvous(environ: Mapping[str, str], world: World) -> World:
     if world.size == 1:
         return world
     place = replace(world, key_file=_key_file(environ, world.launcher))

@@ -35,13 +35,13 @@ ANSWER_S = 5.0  # the others wait so much longer than rank 0, which then tells t
 _WARN_AFTER_S = 10.0
 
 
-def exchange(meeting: str, rank: int, size: int, timeout_s: float) -> tuple[str, bytes]:
+def exchange(rendezvous: str, rank: int, size: int, timeout_s: float) -> tuple[str, bytes]:
     """Agree with the other ranks on (store name, job key); `meeting` is the "unix:" name all ranks derived alike.
 
     Blocks until every rank came. Raises DeadlineError if one does not, which all are told that came; PermissionError if
     another user holds the name.
     """
-    address = "\0" + meeting.removeprefix("unix:") + "-key"
+    address = "\0" + rendezvous.removeprefix("unix:") + "-key"
     return _serve(address, size, timeout_s) if rank == 0 else _ask(address, rank, size, timeout_s)
 
 

@@ -115,18 +115,18 @@ def _enter(
     sets = process_sets.requested(wanted_sets, comm.Get_size() if comm else found.size if found else 1, comm)
     if found is not None:
         ending.before_init(found, shutdown)
-    meeting = _meet(found, comm)
-    world = meeting.world
+    rendezvous = _rendezvous(found, comm)
+    world = rendezvous.world
     if _state.epoch == 0 or comm:
-        _state.job_key, _state.epoch, _state.number = meeting.key, 0, world.rank
+        _state.job_key, _state.epoch, _state.number = rendezvous.key, 0, world.rank
     _state.launcher = world.launcher
-    _state.address = meeting.address or environment.address()
+    _state.address = rendezvous.address or environment.address()
     environment.find_libraries()
     if not _state.leaves_at_exit:
         atexit.register(_leave_at_exit)
         _state.leaves_at_exit = True
     add_process_sets = functools.partial(process_sets.enter, world.rank, world.size, sets, comm)
-    _join(meeting, ending.look_for_the_ended, add_process_sets, _record_from_init)
+    _join(rendezvous, ending.look_for_the_ended, add_process_sets, _record_from_init)
 
 
 def _record_from_init(track: recording.Track) -> None:
@@ -153,15 +153,15 @@ def _wait_outside(found: environment.World) -> None:
 
 
 def _join(
-    meeting: bootstrap.Meeting,
+    rendezvous: bootstrap.Rendezvous,
     look: Callable[[], None],
     add_process_sets: Callable[[], None],
     record: Callable[[recording.Track], None],
 ) -> None:
     """Meet the other ranks, and make the world ready for the program. REQUIRES the lock."""
-    world, _state.store = meeting.world, meeting.store
-    place = world.rank, world.size, meeting.store, meeting.key, meeting.address, meeting.listener
-    file = flight_files.prepare(world.size, _state.job_key or meeting.key, _state.epoch)
+    world, _state.store = rendezvous.world, rendezvous.store
+    place = world.rank, world.size, rendezvous.store, rendezvous.key, rendezvous.address, rendezvous.listener
+    file = flight_files.prepare(world.size, _state.job_key or rendezvous.key, _state.epoch)
     core.init(*place, look, _state.epoch, file.path, file.run)
     _state.flight_file = file
     errors.explain_absence("")
@@ -182,7 +182,7 @@ def _join(
 
 
 def enter_epoch(
-    meeting: bootstrap.Meeting,
+    rendezvous: bootstrap.Rendezvous,
     members: tuple[int, ...],
     number: int,
     look: Callable[[], None],
@@ -193,7 +193,7 @@ def enter_epoch(
     A later `init()` of this process joins it, too. Process sets and timelines go on.
 
     Args:
-        meeting: this process's place there, and how it meets the others.
+        rendezvous: this process's rank there, and how it meets the others.
         members: the numbers of the processes that are its ranks: those that they had at the start.
         number: of the epoch.
         look: called about ten times a second while this process waits for the others; an error of its ends the wait.
@@ -202,11 +202,11 @@ def enter_epoch(
     Raises: like `init`, where another member is lost meanwhile.
     """
     with _state.lock:
-        _state.given, _state.met = replace(meeting.world, store=meeting.store), (meeting.store, meeting.key)
+        _state.given, _state.met = replace(rendezvous.world, store=rendezvous.store), (rendezvous.store, rendezvous.key)
         _state.job_key, _state.epoch = job_key(), number
         ending.enter_epoch(members, number)
-        add_process_sets = functools.partial(process_sets.enter_epoch, meeting.world.rank, members, exchange)
-        _join(meeting, look, add_process_sets, recording.enter_epoch)
+        add_process_sets = functools.partial(process_sets.enter_epoch, rendezvous.world.rank, members, exchange)
+        _join(rendezvous, look, add_process_sets, recording.enter_epoch)
 
 
 def joins() -> int:
@@ -412,24 +412,24 @@ def _checked_communicator(comm: object) -> communicators.Communicator | None:
     return found
 
 
-def _meet(world: environment.World | None, comm: communicators.Communicator | None) -> bootstrap.Meeting:
+def _rendezvous(world: environment.World | None, comm: communicators.Communicator | None) -> bootstrap.Rendezvous:
     """Where the ranks of `comm`, or of the world that a launcher said, find each other, and by which key."""
     timeout_s = environment.start_timeout_s()
     if comm:
         key_file, exchange = environment.key_file("MPI"), communicators.exchange_of(comm, timeout_s)
-        return bootstrap.meet(comm.Get_rank(), comm.Get_size(), "MPI", key_file, exchange)
+        return bootstrap.exchange_addresses(comm.Get_rank(), comm.Get_size(), "MPI", key_file, exchange)
     assert world is not None
     if world.size == 1:
-        return bootstrap.Meeting(world)
+        return bootstrap.Rendezvous(world)
     if not world.store:
         place = world.rank, world.size, world.launcher
-        return bootstrap.meet(*place, world.key_file, bootstrap.through_launcher(*place, timeout_s))
+        return bootstrap.exchange_addresses(*place, world.key_file, bootstrap.through_launcher(*place, timeout_s))
     if _state.met is None:
         if world.key_file:
             _state.met = world.store, key_exchange.read_key(world.key_file)
         else:
             _state.met = key_exchange.exchange(world.store, world.rank, world.size, timeout_s)
-    return bootstrap.Meeting(world, *_state.met)
+    return bootstrap.Rendezvous(world, *_state.met)
 
 
 def _hosts_are_equal(world: environment.World) -> bool:

@@ -63,7 +63,7 @@ class Rank:
 
     def has_come_to(self, other: Operation) -> bool:
         """True when it has begun the operation that another rank has begun."""
-        return any(_meets(operation, other) for operation in self.recording.operations)
+        return any(_matches(operation, other) for operation in self.recording.operations)
 
     def takes_part_in(self, process_set: int) -> bool:
         """True when it has used the set. All ranks are in set 0."""
@@ -162,7 +162,7 @@ def _longest_wait(ranks: Sequence[Rank], now_ns: int) -> _Wait | None:
 
 
 def _wait_in(first: Operation, ranks: Sequence[Rank], now_ns: int) -> _Wait:
-    waiting = tuple(rank for rank in ranks if any(_meets(operation, first) for operation in rank.pending))
+    waiting = tuple(rank for rank in ranks if any(_matches(operation, first) for operation in rank.pending))
     absent = tuple(
         rank
         for rank in ranks
@@ -262,7 +262,7 @@ def _of_nobody_absent(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagno
     seen = {rank.number for rank in ranks}
     unseen = [number for number in range(size) if number not in seen] if len(seen) < size else []
     agreed = any(
-        each.agreed_ns is not None for rank in wait.waiting for each in rank.pending if _meets(each, wait.operation)
+        each.agreed_ns is not None for rank in wait.waiting for each in rank.pending if _matches(each, wait.operation)
     )
     stopped = [rank for rank in ranks if rank.activity is Activity.STOPPED]
     if stopped:
@@ -272,7 +272,7 @@ def _of_nobody_absent(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagno
         return _about(Kind.UNSEEN, wait, (), f"{_waiting(wait)}, and all ranks of this host have come: {where}")
     # Files are read one after the other, so the last rank may have begun it after "now".
     operations = [operation for rank in ranks for operation in rank.recording.operations]
-    last_ns = max(operation.submitted_ns for operation in operations if _meets(operation, wait.operation))
+    last_ns = max(operation.submitted_ns for operation in operations if _matches(operation, wait.operation))
     if (now_ns - last_ns) / 1e9 < WAITS_FROM_S:
         return Diagnosis(Kind.MOVES, _all_is_well(ranks))
     why = "its data do not arrive; look at the network, and at the machines' load"
@@ -286,7 +286,7 @@ def _about(kind: Kind, wait: _Wait, culprits: Sequence[Rank], sentence: str) -> 
 # ---- facts
 
 
-def _meets(one: Operation, other: Operation) -> bool:
+def _matches(one: Operation, other: Operation) -> bool:
     """True when ranks that have begun these are in the same operation, or would be if nothing else differed."""
     return (one.process_set, one.name, one.count) == (other.process_set, other.name, other.count) and (
         one.kind == other.kind or bool(one.name)
@@ -307,7 +307,7 @@ def _is_new(rank: Rank, other: Operation) -> bool:
     """True when the rank's call of this operation has never followed the call before it so far."""
     calls = [_call(operation)[:-1] for operation in rank.recording.operations]
     pairs = list(pairwise(calls))
-    place = next((i for i, each in enumerate(rank.recording.operations) if _meets(each, other)), 0)
+    place = next((i for i, each in enumerate(rank.recording.operations) if _matches(each, other)), 0)
     return place > 0 and pairs[place - 1] not in pairs[: place - 1]
 
 
