@@ -1,8 +1,12 @@
 """Functions by value: what other processes see of them."""
 
 import pickle
+import sys
+import threading
 import traceback
+import types
 
+import cloudpickle
 import pytest
 from farandole._runtime import pickling
 
@@ -31,3 +35,28 @@ def test_a_function_that_travels_by_value_keeps_the_name_of_its_file():
 def test_other_objects_are_as_they_were():
     obj = {"a": [1, 2.5, None], "b": (b"bytes", {3})}
     assert pickle.loads(pickling.dumps(obj)) == obj
+
+
+def test_two_threads_that_pickle_at_once_do_not_disturb_each_other():
+    module = types.ModuleType("of_a_notebook")
+    sys.modules[module.__name__] = module
+    began, errors = threading.Event(), []
+
+    def second():
+        began.wait()
+        try:
+            with pickling.by_value([module]):
+                pass
+        except ValueError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with pickling.by_value([module]):
+        began.set()
+        thread.join(0.3)  # the other one waits
+        assert thread.is_alive()
+        assert module.__name__ in cloudpickle.list_registry_pickle_by_value()
+    thread.join()
+    del sys.modules[module.__name__]
+    assert errors == [] and module.__name__ not in cloudpickle.list_registry_pickle_by_value()

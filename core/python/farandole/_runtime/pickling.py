@@ -9,6 +9,7 @@ Imported at the first use: cloudpickle takes longer to import than all of farand
 from __future__ import annotations
 
 import pickle
+import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import Any
 import cloudpickle
 
 _reduced_by_cloudpickle = cloudpickle.Pickler.dispatch_table[types.CodeType]
+_registering = threading.RLock()
 
 
 def dumps(obj: object) -> memoryview:
@@ -41,16 +43,20 @@ def dumps_error(error: BaseException) -> bytes:
 
 @contextmanager
 def by_value(modules: Iterable[types.ModuleType]) -> Iterator[None]:
-    """Within the block, functions and classes of these modules travel by value, too."""
-    before = cloudpickle.list_registry_pickle_by_value()
-    added = [module for module in modules if module.__name__ not in before]
-    for module in added:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
+    """Within the block, functions and classes of these modules travel by value, too.
+
+    One thread at a time, as the list of modules is cloudpickle's, and the process's.
+    """
+    with _registering:
+        before = cloudpickle.list_registry_pickle_by_value()
+        added = [module for module in modules if module.__name__ not in before]
         for module in added:
-            cloudpickle.unregister_pickle_by_value(module)
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            for module in added:
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 def _reduced(code: types.CodeType) -> tuple[Callable[..., types.CodeType], tuple[Any, ...]]:
