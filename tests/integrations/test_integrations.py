@@ -45,8 +45,8 @@ def test_lightnings_trainer_steps_as_one_process_does(tmp_path, batches):
 
 
 def test_fabric_steps_as_one_process_does(tmp_path):
-    (alone,) = results(tmp_path / "alone", 1, "lightning_fabric.py", "auto", "1")
-    for each in results(tmp_path / "both", 2, "lightning_fabric.py", "farandole", "2"):
+    (alone,) = results(tmp_path / "alone", 1, "fabric_loop.py", "auto", "1")
+    for each in results(tmp_path / "both", 2, "fabric_loop.py", "farandole", "2"):
         assert alike(each.pop("weights"), alone["weights"])
         assert each == {
             "size": 2,

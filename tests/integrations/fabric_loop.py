@@ -1,6 +1,6 @@
 """A training loop of one's own with Lightning's Fabric; each rank writes what a test reads.
 
-    farandole run -np 2 lightning_fabric.py FOLDER STRATEGY BATCHES
+    farandole run -np 2 fabric_loop.py FOLDER STRATEGY BATCHES
 
 A step sees all rows: on each rank in BATCHES batches.
 """
