@@ -27,8 +27,8 @@ BESIDE: dict[str, Beside] = {
     "tests/hosts/test_launchers_tensorflow": (Together((TORCH, NEWEST)),),
     "tests/integrations": (Together((TORCH,), pins.INTEGRATIONS, "integrations"),),
     "tests/programs/test_tensorflow": (OLDEST,),
-    "tests/spark/test_connect": (_SPARK,),
-    "tests/spark/test_digits": (_SPARK,),
+    **{f"tests/spark/test_{name}": (_SPARK,) for name in ("connect", "digits", "horovod_estimators", "reader")},
+    **{f"tests/spark/test_{name}_training": (_SPARK,) for name in ("keras", "lightning", "torch")},
     "tests/spark": (_SPARK, _SPARK_3_5),
 }
 # Run only when they are named: they need a GPU, fetch hundreds of MB, or take long.

@@ -47,10 +47,12 @@ FLIGHT_FILES = CORE + "_start/flight_files.py"
 USES_LAUNCHER = (CORE + "_functions/", CORE + "_cluster/", CORE + "engine.py")
 
 DROP_INS = (DROP_IN, "plugins/horovod/src/sparkdl/")
+ESTIMATORS = "plugins/spark/src/farandole_spark/ml/"  # train on ranks, with the plugins of the frameworks
 
 ENVIRONMENT_FILES = {CORE + "_start/environment.py", CORE + "launch/environment.py"}
 ENVIRONMENT_FILES |= {CORE + "_start/task_environment.py"}  # of a task of a cluster
 ENVIRONMENT_FILES |= {DROP_IN + "_environment.py", "plugins/ray/src/farandole_ray/_environment.py"}
+ENVIRONMENT_FILES |= {ESTIMATORS + "backend.py"}  # of a rank on the driver's machine
 ENVIRONMENT_FILES |= {TESTING + "_template.py"}  # a fork takes over the environment of the process that it becomes
 _ENVIRONMENT_NAMES = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 
@@ -126,7 +128,8 @@ def import_by_name_violations(files: Iterable[Source]) -> list[str]:
                 name = node.id if isinstance(node, ast.Name) else node.attr
                 if name in ("import_module", "__import__"):
                     found.append(f"{source.path}:{node.lineno}: {name} may import what no rule sees")
-        if source.path.startswith(DROP_INS) or (not inside and not re.match(r"plugins/[^/]+/src/", source.path)):
+        for_all = (*DROP_INS, ESTIMATORS)
+        if source.path.startswith(for_all) or (not inside and not re.match(r"plugins/[^/]+/src/", source.path)):
             continue
         for line, origin, name in imports(source):
             if _below(f"{origin}.{name}" if origin == "farandole" and name else origin, "farandole.keras"):
@@ -135,7 +138,7 @@ def import_by_name_violations(files: Iterable[Source]) -> list[str]:
 
 
 def plugin_import_violations(files: Iterable[Source]) -> list[str]:
-    """A plugin uses public names of farandole only and knows no other plugin."""
+    """A plugin uses public names of farandole only and knows no other plugin, but the estimators."""
     found = []
     for source in files:
         match = re.match(r"plugins/[^/]+/src/([^/]+)/", source.path)
@@ -150,7 +153,8 @@ def plugin_import_violations(files: Iterable[Source]) -> list[str]:
                 continue
             if any(_below(module, each) for each in LAUNCHER) and origin != LIBRARY:
                 found.append(f"{source.path}:{line}: a plugin may not know the launcher")
-            if top.startswith("farandole_") and not f"{top}_".startswith(f"{match[1]}_"):
+            is_own = f"{top}_".startswith(f"{match[1]}_")
+            if top.startswith("farandole_") and not is_own and not source.path.startswith(ESTIMATORS):
                 found.append(f"{source.path}:{line}: a plugin may not know the plugin {top}")
         for node in ast.walk(ast.parse(source.text)):
             if isinstance(node, ast.Attribute) and _is_private(node.attr):

@@ -84,6 +84,7 @@ def test_public_names_are_sorted_and_bound() -> None:
 OF_KERAS = ("farandole_spark.keras", "farandole_torch.keras")
 # A module of ours -> the package that it extends.
 BESIDE = {"farandole_torch.lightning": "lightning", "farandole_ray": "ray", "farandole_ray.horovod": "ray"}
+BESIDE |= {f"farandole_spark.ml.{name}": "pyspark" for name in ("keras", "lightning", "params", "torch")}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,99 @@
+"""The columns that a model reads: which types of Spark they may have, and what becomes of these. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import farandole
+
+SCALAR, VECTOR, ARRAY = "scalar", "vector", "array"
+_NUMBERS = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double")
+_OTHERS = ("string", "binary")  # for transformation functions alone
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the training data.
+
+    `type`: Spark's name of a number's type. `size`: numbers in each row. `field`: of Parquet's struct that has these.
+    """
+
+    name: str
+    kind: str
+    type: str
+    size: int = 1
+    field: str = ""
+
+    @property
+    def is_integer(self) -> bool:
+        """Returns whether predictions for this label are rounded."""
+        return self.kind == SCALAR and self.type in _INTEGERS
+
+
+def columns_of(fields: Sequence[Any], names: Sequence[str], may_be_any: bool) -> list[Column]:
+    """The columns with these names, of the fields of a DataFrame's schema. Their sizes are not known yet.
+
+    Args:
+        fields: of pyspark.sql.types.
+        names: those that the estimator reads.
+        may_be_any: a transformation function takes strings and binary data, too.
+
+    Raises:
+        ArgumentError: a column is missing, or has a type that no model takes.
+    """
+    by_name = {field.name: field.dataType for field in fields}
+    if missing := [name for name in names if name not in by_name]:
+        raise farandole.ArgumentError(
+            f"the DataFrame has no column {missing[0]!r}; it has {', '.join(by_name)}. Check feature_cols, label_cols "
+            "and sample_weight_col."
+        )
+    return [_column(name, by_name[name], may_be_any) for name in dict.fromkeys(names)]
+
+
+def _column(name: str, kind: Any, may_be_any: bool) -> Column:
+    text = kind.simpleString()
+    if text.startswith("decimal"):
+        return Column(name, SCALAR, "double")
+    if text in _NUMBERS or (may_be_any and text in _OTHERS):
+        return Column(name, SCALAR, text)
+    if text == "vector":
+        return Column(name, VECTOR, "double")
+    element = kind.elementType.simpleString() if text.startswith("array") else ""
+    if element in _NUMBERS:
+        return Column(name, ARRAY, element)
+    raise farandole.ArgumentError(
+        f"the column {name!r} has the type {text}, which no model takes; make it a number, a vector or an array of "
+        "numbers."
+    )
+
+
+def check_shapes(columns: Mapping[str, Column], names: Sequence[str], shapes: Sequence[Any], of: str) -> None:
+    """Compare the columns with the shapes of a model, whose first number is the batch.
+
+    Args:
+        columns: those of the data, by name.
+        names: the columns in the order of the shapes.
+        shapes: of the model's inputs or outputs, without numbers where any size fits.
+        of: "input" or "label", for the message.
+
+    Raises:
+        ArgumentError: another number of columns, or a column of another size.
+    """
+    if len(names) != len(shapes):
+        raise farandole.ArgumentError(
+            f"the model has {len(shapes)} {of} shapes, and the estimator {len(names)} {of} columns "
+            f"({', '.join(names)}); give as many."
+        )
+    for name, shape in zip(names, shapes, strict=True):
+        needed = [1 if each is None else int(each) for each in (shape or ())[1:]]
+        if shape is None or None in tuple(shape)[1:] or -1 in needed:
+            continue
+        if math.prod(needed) != columns[name].size:
+            raise farandole.ArgumentError(
+                f"the column {name!r} has {columns[name].size} numbers in each row, and the model's {of} shape is "
+                f"{tuple(shape)}, which takes {math.prod(needed)}."
+            )

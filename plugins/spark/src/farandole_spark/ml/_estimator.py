@@ -1,0 +1,161 @@
+"""What the estimators of all frameworks have in common: from a DataFrame to a trained model."""
+
+from __future__ import annotations
+
+import time
+import uuid
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import farandole
+from pyspark.ml import Estimator
+
+from farandole_spark.ml import _checkpoints
+from farandole_spark.ml._columns import Column
+from farandole_spark.ml._model import TrainedModel
+from farandole_spark.ml._params import EstimatorParams
+from farandole_spark.ml._parquet import data_in_store
+from farandole_spark.ml._persistence import Persistent
+from farandole_spark.ml._prepare import Request, prepare
+from farandole_spark.ml._reader import DataSet
+from farandole_spark.ml._training import Trained, Training
+from farandole_spark.ml.backend import Backend, SparkBackend
+from farandole_spark.ml.store import Store
+
+
+class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignore[misc]  # PySpark is not read
+    """An estimator whose `fit` trains on several ranks."""
+
+    framework = ""
+
+    # ---- What a framework adds ---------------------------------------------------------------------------------------
+
+    def check_model(self, columns: Mapping[str, Column]) -> None:
+        """Compare the columns with the model. Raises ArgumentError where they differ."""
+        raise NotImplementedError
+
+    def train_on(self, backend: Backend, training: Training) -> Trained:
+        """Run the ranks. Returns what rank 0 returned."""
+        raise NotImplementedError
+
+    def trained_model(self, trained: Trained, run_id: str, columns: Mapping[str, Column]) -> TrainedModel:
+        """The transformer."""
+        raise NotImplementedError
+
+    # ---- Fit ---------------------------------------------------------------------------------------------------------
+
+    def fit_on_parquet(self, params: Mapping[Any, Any] | None = None, dataset_idx: int | None = None) -> TrainedModel:
+        """Train on the Parquet files that are in the store's folders for training and validation.
+
+        Args:
+            params: parameters for this call alone.
+            dataset_idx: the number of the data, see `Store.get_train_data_path`.
+
+        Returns:
+            The trained model.
+
+        Raises:
+            Exception: see `fit`.
+        """
+        if params:
+            return self.copy(params).fit_on_parquet(None, dataset_idx)  # type: ignore[no-any-return]
+        store = self._checked_store()
+        with_validation, may_be_any = bool(self._checked_validation()), self.getTransformationFn() is not None
+        train, validation = data_in_store(store, dataset_idx, self._column_names(), with_validation, may_be_any)
+        return self._fit_on_data(store, self._run_id(), train, validation)
+
+    def _fit(self, dataset: Any) -> TrainedModel:
+        store, run_id, token = self._checked_store(), self._run_id(), uuid.uuid4().hex
+        partitions = self.getPartitionsPerProcess()
+        request = Request(
+            names=tuple(self._column_names()),
+            validation=self._checked_validation(),
+            seed=self._seed(run_id),
+            partitions=partitions * self._backend().num_processes() if partitions else None,
+            may_be_any=self.getTransformationFn() is not None,
+        )
+        try:
+            train, validation = prepare(dataset, request, store, token)
+            return self._fit_on_data(store, run_id, train, validation)
+        finally:
+            store.delete(store.get_train_data_path(token))
+            store.delete(store.get_val_data_path(token))
+            _checkpoints.clean(store, run_id)
+
+    def _fit_on_data(self, store: Store, run_id: str, train: DataSet, validation: DataSet) -> TrainedModel:
+        columns = {column.name: column for column in train.columns}
+        if self.getTransformationFn() is None:
+            self.check_model(columns)
+        training = Training(
+            store=store,
+            run_id=run_id,
+            train=train,
+            validation=validation,
+            features=tuple(self.getFeatureCols()),
+            labels=tuple(self.getLabelCols()),
+            weight=self.getSampleWeightCol(),
+            batch_size=self.getBatchSize(),
+            validation_batch_size=self.getValBatchSize() or self.getBatchSize(),
+            epochs=self.getEpochs(),
+            steps=self.getTrainStepsPerEpoch(),
+            validation_steps=self.getValidationStepsPerEpoch(),
+            seed=self._seed(run_id),
+            is_shuffled=self.getShuffle(),
+            window_rows=self.getShufflingBufferSize(),
+            in_memory=self.getInMemoryCacheAll(),
+            transformation=self.getTransformationFn(),
+            verbose=self.getVerbose(),
+            use_gpu=self.getUseGpu(),
+        )
+        return self.trained_model(self.train_on(self._backend(), training), run_id, columns)
+
+    # ---- Parameters --------------------------------------------------------------------------------------------------
+
+    def _column_names(self) -> Sequence[str]:
+        weight = self.getSampleWeightCol()
+        return [*self.getFeatureCols(), *self.getLabelCols(), *([weight] if weight else [])]
+
+    def _checked_store(self) -> Store:
+        """The store. Raises ArgumentError where a parameter is missing, or cannot be."""
+        for name in ("model", "feature_cols", "label_cols", "store"):
+            if not self.isDefined(self.getParam(name)) or not self.getOrDefault(self.getParam(name)):
+                hint = ": store=Store.create(path)" if name == "store" else ""
+                raise farandole.ArgumentError(f"{type(self).__name__} needs the parameter {name}{hint}.")
+        for name in ("batch_size", "epochs", "backward_passes_per_step"):
+            if self.getOrDefault(self.getParam(name)) < 1:
+                raise farandole.ArgumentError(f"{name} must be at least 1.")
+        if self.getDataModule() is not None:
+            raise farandole.ArgumentError("data_module is not taken, as data are read in one way; leave it out.")
+        if self.getBackend() is not None and self.getNumProc() is not None:
+            raise farandole.ArgumentError("give num_proc or a backend, which has a number of its own; not both.")
+        store = self.getStore()
+        if not isinstance(store, Store):
+            raise farandole.ArgumentTypeError(f"store must be a Store, not {type(store).__name__}; use Store.create.")
+        return store
+
+    def _checked_validation(self) -> float | str | None:
+        value = self.getValidation()
+        if value is None or isinstance(value, str):
+            return value or None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+            raise farandole.ArgumentError(
+                f"validation must be a share of the rows in [0, 1), or the name of a column, not {value!r:.60}."
+            )
+        return float(value) or None
+
+    def _backend(self) -> Backend:
+        backend = self.getBackend()
+        return backend if backend is not None else SparkBackend(self.getNumProc())
+
+    def _run_id(self) -> str:
+        return self.getRunId() or f"{self.framework}_{time.time():.0f}_{uuid.uuid4().hex[:8]}"
+
+    def _seed(self, run_id: str) -> int:
+        seed = self.getRandomSeed()
+        return zlib.crc32(run_id.encode()) if seed is None else int(seed)
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a constructor, from its `locals()`."""
+    return {name: value for name, value in values.items() if name not in ("self", "__class__") and value is not None}

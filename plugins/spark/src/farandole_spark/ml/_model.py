@@ -1,0 +1,40 @@
+"""What the models of all frameworks have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import farandole
+from farandole.engine import pack_call
+from pyspark.ml import Model
+
+from farandole_spark.ml._columns import Column
+from farandole_spark.ml._model_params import ModelParams
+from farandole_spark.ml._persistence import Persistent
+from farandole_spark.ml._predict import Predict, with_predictions
+
+
+class TrainedModel(Model, ModelParams, Persistent):  # type: ignore[misc]  # PySpark is not read
+    """A transformer that adds a column of predictions for each label."""
+
+    def output_sizes(self) -> list[int]:
+        """Numbers in a row of each output of the model."""
+        raise NotImplementedError
+
+    def prediction(self) -> tuple[Callable[..., Predict], tuple[Any, ...]]:
+        """A function that makes a `Predict` in a task of Spark, and its arguments."""
+        raise NotImplementedError
+
+    def _transform(self, dataset: Any) -> Any:
+        columns = self.columns_by_name()
+        labels = [columns.get(name, Column(name, "vector", "double")) for name in self.getLabelColumns()]
+        sizes, names = self.output_sizes(), self.output_columns()
+        if not len(labels) == len(sizes) == len(names):
+            raise farandole.ArgumentError(
+                f"the model has {len(sizes)} outputs, {len(labels)} label columns and {len(names)} output columns; "
+                "give as many of each."
+            )
+        make, args = self.prediction()
+        call = pack_call(make, args, {}, f"{type(self).__name__}.transform")
+        return with_predictions(dataset, self.getFeatureColumns(), labels, sizes, names, call)

@@ -1,0 +1,84 @@
+"""Parquet files that are in a store already, as data sets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import farandole
+
+from farandole_spark.ml._columns import ARRAY, SCALAR, VECTOR, Column
+from farandole_spark.ml._reader import DataSet
+from farandole_spark.ml._shards import RowGroup
+from farandole_spark.ml.store import Store
+
+_NUMBERS = {
+    "bool": "boolean",
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "float": "float",
+    "double": "double",
+}
+_TYPES = {**_NUMBERS, "string": "string", "binary": "binary"}
+_VALUES = "values"  # of a dense vector, in the form in which Spark writes one
+
+
+def data_in_store(
+    store: Store, number: int | None, names: Sequence[str], with_validation: bool, may_be_any: bool
+) -> tuple[DataSet, DataSet]:
+    """The data for training, and those for validation, which may be empty.
+
+    `may_be_any`: a transformation function takes strings and binary data, too.
+
+    Raises:
+        ArgumentError: there are no files, a column is missing, has nulls, or a type that no model takes.
+    """
+    train = _read(store, store.get_train_data_path(number), names, may_be_any)
+    path = store.get_val_data_path(number)
+    return train, _read(store, path, names, may_be_any) if with_validation else DataSet(path, (), train.columns)
+
+
+def _read(store: Store, path: str, names: Sequence[str], may_be_any: bool) -> DataSet:
+    if not store.is_parquet_dataset(path):
+        raise farandole.ArgumentError(f"the store has no Parquet files in {path}; write them, or use fit.")
+    found = store.get_parquet_dataset(path)
+    groups: list[RowGroup] = []
+    fragments = list(found.get_fragments())
+    for fragment in fragments:
+        groups += [RowGroup(fragment.path, each.id, each.num_rows) for each in fragment.row_groups if each.num_rows]
+    columns = [_column(found.schema, name, may_be_any) for name in dict.fromkeys(names)]
+    return DataSet(path, tuple(groups), tuple(_sized(found, column) for column in columns))
+
+
+def _column(schema: Any, name: str, may_be_any: bool) -> Column:
+    if name not in schema.names:
+        raise farandole.ArgumentError(
+            f"the Parquet files have no column {name!r}; they have {', '.join(schema.names)}."
+        )
+    kind = schema.field(name).type
+    known = _TYPES if may_be_any else _NUMBERS
+    if str(kind) in known:
+        return Column(name, SCALAR, known[str(kind)])
+    if str(kind).startswith("struct<") and kind.get_field_index(_VALUES) >= 0:
+        return Column(name, VECTOR, "double", field=_VALUES)
+    element = str(kind.value_type) if hasattr(kind, "value_type") else ""
+    if element not in _NUMBERS:
+        raise farandole.ArgumentError(f"the column {name!r} has the type {kind}, which no model takes.")
+    return Column(name, ARRAY, _NUMBERS[element])
+
+
+def _sized(found: Any, column: Column) -> Column:
+    """The column with the size of its first row; the ranks find rows of other sizes."""
+    import pyarrow.dataset
+
+    if column.kind == SCALAR:
+        return column
+    source = pyarrow.dataset.field(column.name, column.field) if column.field else pyarrow.dataset.field(column.name)
+    first = found.head(1, columns={column.name: source}).column(0)
+    value = first[0].as_py() if len(first) else None
+    if value is None:
+        raise farandole.ArgumentError(f"the column {column.name!r} has a null, or a sparse vector, in its first row.")
+    return dataclasses.replace(column, size=len(value))

@@ -1,0 +1,256 @@
+"""A DataFrame as Parquet files in a store, written by Spark's tasks for the ranks to read.
+
+Each task writes the rows of its partition, those for training and those for validation into a file each, and reports
+what it has written. The driver uses the reported files alone, so that tasks that Spark repeats do no harm. A task does
+not raise what is wrong with the data, since Spark would repeat it: it reports that, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import farandole
+import numpy as np
+from farandole.engine import pack_call, unpack_call
+
+from farandole_spark.ml._checkpoints import reason_of
+from farandole_spark.ml._columns import SCALAR, VECTOR, Column, columns_of
+from farandole_spark.ml._reader import DataSet
+from farandole_spark.ml._shards import RowGroup
+from farandole_spark.ml.store import Store
+
+_IS_VALIDATION = "_farandole_is_validation"
+_GROUP_ROWS, _GROUP_BYTES = 1 << 16, 16 << 20  # a row group has at most so much, and is read as a whole
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What is written: columns by name, and which rows are for validation (a share of them, or a column's name)."""
+
+    names: tuple[str, ...]
+    validation: float | str | None
+    seed: int
+    partitions: int | None = None
+    may_be_any: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class _Report:
+    """What a task has to say of a partition. `sizes`: numbers in a row, by column; `nulls`: rows, by column."""
+
+    files: Mapping[str, Sequence[int]]  # the rows of each row group
+    sizes: Mapping[str, Sequence[int]]
+    nulls: Mapping[str, int]
+    error: str = ""
+
+
+def prepare(frame: Any, request: Request, store: Store, token: str) -> tuple[DataSet, DataSet]:
+    """Write the rows for training and for validation. Returns both; the second one may be empty.
+
+    Raises:
+        ArgumentError: a column is missing, has nulls, rows of different sizes or a type that no model takes; or there
+            are no rows.
+        FarandoleError: the store is full, or executors cannot write to it.
+    """
+    columns = columns_of(frame.schema.fields, request.names, request.may_be_any)
+    paths = store.get_train_data_path(token), store.get_val_data_path(token)
+    reports = _write(_selected(frame, columns, request), columns, request, store, paths)
+    _check(reports, [column.name for column in columns])
+    sized = tuple(_sized(column, reports) for column in columns)
+    train, validation = (
+        DataSet(path, tuple(_groups(reports, store.get_localized_path(path))), sized) for path in paths
+    )
+    if not train.rows:
+        raise farandole.ArgumentError("the DataFrame has no rows for training; check it and `validation`.")
+    if request.validation and not validation.rows:
+        raise farandole.ArgumentError(
+            f"validation={request.validation!r} chose no row of {train.rows}; give a larger share, or check the column."
+        )
+    return train, validation
+
+
+def _selected(frame: Any, columns: Sequence[Column], request: Request) -> Any:
+    """The columns as Arrow takes them: vectors as arrays of numbers."""
+    from pyspark.ml.functions import vector_to_array
+    from pyspark.sql import functions
+
+    chosen = []
+    for column in columns:
+        source = functions.col(f"`{column.name}`")
+        if column.kind == VECTOR:
+            source = functions.when(source.isNotNull(), vector_to_array(source))  # which refuses a null
+        elif column.kind == SCALAR and column.type == "double":
+            source = source.cast("double")  # of decimals, too
+        chosen.append(source.alias(column.name))
+    if isinstance(request.validation, str):
+        chosen.append((functions.col(f"`{request.validation}`").cast("double") > 0).alias(_IS_VALIDATION))
+    selected = frame.select(*chosen)
+    return selected.repartition(request.partitions) if request.partitions else selected
+
+
+def _write(
+    frame: Any, columns: Sequence[Column], request: Request, store: Store, paths: tuple[str, str]
+) -> list[_Report]:
+    folders = [store.get_localized_path(path) for path in paths]
+    share = request.validation if isinstance(request.validation, float) else 0.0
+    writer = _PartitionWriter(store, folders, [column.name for column in columns], share, request.seed)
+    call = pack_call(writer.write, (), {}, "fit")  # with the class of the store, wherever it is defined
+    rows = frame.mapInArrow(partial(_call, call), "partition int, report string").collect()
+    return [_Report(**json.loads(row["report"])) for row in sorted(rows, key=lambda row: row["partition"])]
+
+
+def _call(call: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+    write, _, _ = unpack_call(call)
+    return write(batches)  # type: ignore[no-any-return]
+
+
+class _PartitionWriter:
+    """The function of a task: batches of Arrow -> one row with the report."""
+
+    def __init__(self, store: Store, folders: Sequence[str], names: Sequence[str], share: float, seed: int) -> None:
+        self._store, self._folders, self._names, self._share, self._seed = store, folders, names, share, seed
+
+    def write(self, batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow
+        from pyspark import TaskContext
+
+        partition = TaskContext.get().partitionId()
+        report = self._report(batches, partition)
+        text = json.dumps(dataclasses.asdict(report))
+        yield pyarrow.RecordBatch.from_pydict(
+            {"partition": pyarrow.array([partition], pyarrow.int32()), "report": [text]}
+        )
+
+    def _report(self, batches: Iterator[Any], partition: int) -> _Report:
+        rng = np.random.default_rng([self._seed, partition])
+        facts, name = _Facts(self._names), f"part-{partition:05d}-{uuid.uuid4().hex}.parquet"
+        files = [_File(self._store, f"{folder}/{name}") for folder in self._folders]
+        error = ""
+        try:
+            for batch in batches:
+                facts.add(batch)
+                for file, part in zip(files, self._parted(batch, rng), strict=True):
+                    if part.num_rows and not facts.nulls:
+                        file.add(part)
+        except OSError as raised:
+            error = reason_of(raised)
+        for file in files:
+            error = file.close() or error
+        return _Report({file.path: file.groups for file in files if file.groups}, facts.sizes, facts.nulls, error)
+
+    def _parted(self, batch: Any, rng: np.random.Generator) -> tuple[Any, Any]:
+        """The rows for training, and those for validation."""
+        import pyarrow
+
+        rows = batch.select(self._names)
+        if _IS_VALIDATION in batch.schema.names:
+            chosen = batch.column(_IS_VALIDATION).fill_null(False).to_numpy(zero_copy_only=False)
+        elif self._share:
+            chosen = rng.random(batch.num_rows) < self._share
+        else:
+            return rows, rows.slice(0, 0)
+        return rows.filter(pyarrow.array(~chosen)), rows.filter(pyarrow.array(chosen))
+
+
+class _Facts:
+    """Counts nulls, and notes the sizes of lists."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self.nulls: dict[str, int] = {}
+        self.sizes: dict[str, list[int]] = {}
+
+    def add(self, batch: Any) -> None:
+        import pyarrow.compute
+        import pyarrow.types
+
+        for name in self._names:
+            values = batch.column(name)
+            nulls = values.null_count
+            if pyarrow.types.is_list(values.type) or pyarrow.types.is_large_list(values.type):
+                nulls += values.flatten().null_count
+                found = pyarrow.compute.min_max(pyarrow.compute.list_value_length(values)).as_py()
+                known = self.sizes.get(name, []) + [each for each in found.values() if each is not None]
+                self.sizes[name] = sorted({min(known), max(known)}) if known else []
+            if nulls:
+                self.nulls[name] = self.nulls.get(name, 0) + nulls
+
+
+class _File:
+    """A Parquet file that is opened at its first row. `groups`: the rows of each row group."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        self.path = path
+        self.groups: list[int] = []
+        self._fs = store.fs
+        self._held: list[Any] = []
+        self._stream: Any = None
+        self._writer: Any = None
+
+    def add(self, rows: Any) -> None:
+        self._held.append(rows)
+        if (
+            sum(each.num_rows for each in self._held) >= _GROUP_ROWS
+            or sum(each.nbytes for each in self._held) >= _GROUP_BYTES
+        ):
+            self._write()
+
+    def close(self) -> str:
+        """Write what is left. Returns why that failed."""
+        try:
+            if self._held:
+                self._write()
+            for each in (self._writer, self._stream):
+                if each is not None:
+                    each.close()
+        except OSError as error:
+            return reason_of(error)
+        return ""
+
+    def _write(self) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        table = pyarrow.Table.from_batches(self._held)
+        self._held = []
+        if self._writer is None:
+            self._fs.makedirs(self.path.rpartition("/")[0], exist_ok=True)
+            self._stream = self._fs.open(self.path, "wb")
+            self._writer = pyarrow.parquet.ParquetWriter(self._stream, table.schema, use_dictionary=False)
+        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+        self.groups.append(table.num_rows)
+
+
+def _check(reports: Sequence[_Report], names: Sequence[str]) -> None:
+    """Raise what the tasks have found."""
+    for name in names:
+        if nulls := sum(report.nulls.get(name, 0) for report in reports):
+            raise farandole.ArgumentError(
+                f"the column {name!r} has {nulls} null{'s' if nulls > 1 else ''}; fill them, or drop these rows: "
+                f"frame.na.drop(subset=[{name!r}])."
+            )
+    if error := next((report.error for report in reports if report.error), ""):
+        raise farandole.FarandoleError(f"the training data were not written: {error}.")
+
+
+def _sized(column: Column, reports: Sequence[_Report]) -> Column:
+    if column.kind == SCALAR:
+        return column
+    sizes = sorted({size for report in reports for size in report.sizes.get(column.name, ())})
+    if len(sizes) > 1:
+        raise farandole.ArgumentError(
+            f"the column {column.name!r} has rows of {sizes[0]} to {sizes[-1]} numbers; make them equally long."
+        )
+    return dataclasses.replace(column, size=sizes[0] if sizes else 0)
+
+
+def _groups(reports: Sequence[_Report], folder: str) -> Iterator[RowGroup]:
+    for report in reports:
+        for path, groups in report.files.items():
+            if path.startswith(f"{folder}/"):
+                yield from (RowGroup(path, index, rows) for index, rows in enumerate(groups))

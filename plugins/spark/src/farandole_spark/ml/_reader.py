@@ -1,0 +1,246 @@
+"""The batches of a rank, read from Parquet ahead of the training.
+
+A thread reads row groups into windows of about 16 MiB, shuffles each window, and cuts it into blocks of equal batches;
+one window waits in a queue while the former one is consumed and the next is read. So a rank holds three, whatever the
+size of the data set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from farandole_spark.ml._columns import SCALAR, Column
+from farandole_spark.ml._shards import Piece, RowGroup, Share, order_of, windows_of
+
+Arrays = dict[str, Any]
+"""NumPy arrays by column: (rows,) of a scalar column, else (rows, size)."""
+Stream = Generator[Arrays, None, None]
+Transformation = Callable[[dict[str, Any]], dict[str, Any]]
+_WINDOW_BYTES = 16 << 20
+_END_SECONDS = 10.0  # for the thread to end what it reads
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Prepared data: Parquet files in a store. `rows` may be 0."""
+
+    path: str
+    groups: tuple[RowGroup, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def rows(self) -> int:
+        """All rows, of all ranks."""
+        return sum(group.rows for group in self.groups)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a rank reads a data set.
+
+    `float_type`: of floats; None keeps each column's type. `seed`: None does not shuffle. `window_rows`: None for as
+    many as fit into 16 MiB.
+    """
+
+    batch_size: int
+    seed: int | None = None
+    float_type: str | None = None
+    in_memory: bool = False
+    window_rows: int | None = None
+    transformation: Transformation | None = None
+
+
+def blocks(data: DataSet, filesystem: Any, share: Share, how: Reading, first: int = 0) -> Stream:
+    """Batches without end, pass after pass, from batch `first` on. Close it to end its thread.
+
+    A block has several batches of the same size: its arrays have one more dimension before.
+    """
+    per_pass = share.batches(how.batch_size)
+    skipped, number = first % per_pass, first // per_pass
+    source = _ahead(_blocks_of_passes(data, filesystem, share, how, number))
+    try:
+        for block in source:
+            count = len(next(iter(block.values())))
+            if skipped < count:
+                yield {name: each[skipped:] for name, each in block.items()} if skipped else block
+            skipped = max(0, skipped - count)
+    finally:
+        source.close()
+
+
+def batches_of(stream: Stream) -> Stream:
+    """The batches of blocks, one by one. Closes the blocks."""
+    with contextlib.closing(stream):
+        for block in stream:
+            for number in range(_rows(block)):
+                yield {name: each[number] for name, each in block.items()}
+
+
+def _blocks_of_passes(data: DataSet, filesystem: Any, share: Share, how: Reading, first: int) -> Iterator[Arrays]:
+    read = _InMemory(data, filesystem, share, how) if how.in_memory else _FromStore(data, filesystem, share, how)
+    for number in itertools.count(first):
+        rng = None if how.seed is None else np.random.default_rng([how.seed, number, share.rank])
+        for window in read.windows(number, rng):
+            for block in _cut(window, how.batch_size):
+                yield from _transformed(block, how.transformation) if how.transformation else [block]
+
+
+def _window_rows(data: DataSet, how: Reading) -> int:
+    """Rows of a window: whole batches, of which at least one."""
+    wanted = how.window_rows or _WINDOW_BYTES // (8 * sum(column.size for column in data.columns))
+    return max(1, wanted // how.batch_size) * how.batch_size
+
+
+class _FromStore:
+    """Reads the rank's share anew in each pass, with the row groups in another order if it shuffles."""
+
+    def __init__(self, data: DataSet, filesystem: Any, share: Share, how: Reading) -> None:
+        self._groups, self._share, self._seed = len(data.groups), share, how.seed
+        self._files, self._rows = _Files(data, filesystem, how.float_type), _window_rows(data, how)
+
+    def windows(self, number: int, rng: np.random.Generator | None) -> Iterator[Arrays]:
+        order = None if self._seed is None else order_of(self._groups, self._seed, number)
+        for pieces in windows_of(self._share.pieces(order), self._rows):
+            parts = [self._files.read(piece) for piece in pieces]
+            yield _joined(parts) if rng is None else _shuffled(parts, rng)
+
+
+class _InMemory:
+    """Reads the rank's share once; each pass shuffles all of it."""
+
+    def __init__(self, data: DataSet, filesystem: Any, share: Share, how: Reading) -> None:
+        files = _Files(data, filesystem, how.float_type)
+        self._all, self._rows = _joined([files.read(piece) for piece in share.pieces()]), _window_rows(data, how)
+
+    def windows(self, number: int, rng: np.random.Generator | None) -> Iterator[Arrays]:
+        total = _rows(self._all)
+        order = None if rng is None else rng.permutation(total)
+        for start in range(0, total, self._rows):
+            chosen: Any = slice(start, start + self._rows)
+            yield {name: each[chosen if order is None else order[chosen]] for name, each in self._all.items()}
+
+
+class _Files:
+    """The files of a data set; the last row group is kept, since the pieces of a share may have parts of it."""
+
+    def __init__(self, data: DataSet, filesystem: Any, float_type: str | None) -> None:
+        import pyarrow.dataset
+
+        field = pyarrow.dataset.field
+        self._columns, self._float_type = data.columns, float_type
+        self._sources = {
+            each.name: field(each.name, each.field) if each.field else field(each.name) for each in data.columns
+        }
+        self._fragments = {
+            fragment.path: fragment
+            for fragment in pyarrow.dataset.dataset(
+                sorted({group.file for group in data.groups}), format="parquet", filesystem=filesystem
+            ).get_fragments()
+        }
+        self._last: tuple[RowGroup, Arrays] | None = None
+
+    def read(self, piece: Piece) -> Arrays:
+        if self._last is None or self._last[0] != piece.group:
+            self._last = piece.group, self._read_group(piece.group)
+        return {name: each[piece.start : piece.stop] for name, each in self._last[1].items()}
+
+    def _read_group(self, group: RowGroup) -> Arrays:
+        fragment = self._fragments[group.file].subset(row_group_ids=[group.index])
+        table = fragment.to_table(columns=self._sources, use_threads=False)
+        return {each.name: to_numpy(table.column(each.name), each, self._float_type) for each in self._columns}
+
+
+def to_numpy(values: Any, column: Column, float_type: str | None) -> Any:
+    """A column of Arrow as an array of NumPy, (rows,) or (rows, size)."""
+    array = values.combine_chunks()
+    if hasattr(array, "chunks"):  # older versions of Arrow leave one chunk in its list
+        array = array.chunk(0)
+    flat = array if column.kind == SCALAR else array.flatten()
+    found = flat.to_numpy(zero_copy_only=False)
+    if float_type is not None and found.dtype.kind == "f":
+        found = found.astype(float_type, copy=False)
+    return found if column.kind == SCALAR else found.reshape(-1, column.size)
+
+
+def _rows(arrays: Mapping[str, Any]) -> int:
+    return len(next(iter(arrays.values())))
+
+
+def _joined(parts: Sequence[Arrays]) -> Arrays:
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _shuffled(parts: Sequence[Arrays], rng: np.random.Generator) -> Arrays:
+    """The rows of all parts, each copied once to its place in a new order."""
+    order = rng.permutation(sum(map(_rows, parts)))
+    found = {name: np.empty((len(order), *each.shape[1:]), each.dtype) for name, each in parts[0].items()}
+    start = 0
+    for part in parts:
+        places = order[start : start + _rows(part)]
+        start += len(places)
+        for name, each in part.items():
+            found[name][places] = each
+    return found
+
+
+def _cut(window: Arrays, batch_size: int) -> Iterator[Arrays]:
+    """A window as a block of whole batches, and one with the last, smaller batch of a pass."""
+    whole = _rows(window) // batch_size * batch_size
+    if whole:
+        yield {name: each[:whole].reshape(-1, batch_size, *each.shape[1:]) for name, each in window.items()}
+    if whole < _rows(window):
+        yield {name: each[None, whole:] for name, each in window.items()}
+
+
+def _transformed(block: Arrays, transformation: Transformation) -> Iterator[Arrays]:
+    """Each batch by itself, as transformed rows may be far larger than the stored ones."""
+    for number in range(_rows(block)):
+        columns = {name: each[number] for name, each in block.items()}
+        rows = [transformation({name: each[row] for name, each in columns.items()}) for row in range(_rows(columns))]
+        yield {name: np.stack([np.asarray(row[name]) for row in rows])[None] for name in rows[0]}
+
+
+def _ahead(source: Iterator[Arrays]) -> Stream:
+    """The items of `source`, made on a thread one ahead. Raises what it raises."""
+    made: queue.Queue[Arrays | BaseException | None] = queue.Queue(1)
+    is_closed = threading.Event()
+
+    def work() -> None:
+        try:
+            for item in source:
+                if not _offer(made, item, is_closed):
+                    return
+            _offer(made, None, is_closed)
+        except BaseException as error:
+            _offer(made, error, is_closed)
+
+    thread = threading.Thread(target=work, daemon=True, name="farandole-reader")
+    thread.start()
+    try:
+        while (item := made.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        is_closed.set()
+        thread.join(_END_SECONDS)
+
+
+def _offer(made: queue.Queue[Any], item: object, is_closed: threading.Event) -> bool:
+    while not is_closed.is_set():
+        try:
+            made.put(item, timeout=0.2)
+            return True
+        except queue.Full:
+            continue
+    return False

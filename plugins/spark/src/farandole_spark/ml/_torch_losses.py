@@ -1,0 +1,77 @@
+"""From the columns of a batch to the loss of a PyTorch module that knows neither columns nor weights of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Loss = Callable[..., torch.Tensor]
+Batch = tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor | None]
+"""Inputs, labels, and weights of rows."""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """A loss and a weight for each label. `label_shapes`: None for those of the outputs."""
+
+    losses: Sequence[Loss]
+    weights: Sequence[float]
+    label_shapes: Sequence[Sequence[int]] | None
+
+    def shaped(self, outputs: Any, labels: Sequence[torch.Tensor]) -> tuple[Sequence[Any], list[torch.Tensor]]:
+        """The outputs as a list, and each label in the shape of its output, if that has as many numbers."""
+        listed = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+        if self.label_shapes:
+            return listed, [each.reshape(list(shape)) for each, shape in zip(labels, self.label_shapes, strict=True)]
+        pairs = zip(labels, listed, strict=True)
+        return listed, [each.reshape(like.shape) if each.numel() == like.numel() else each for each, like in pairs]
+
+    def total(
+        self, outputs: Sequence[torch.Tensor], labels: Sequence[torch.Tensor], rows: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The sum of the labels' losses. With weights of rows, the mean of the weighted losses of the rows."""
+        found = []
+        for output, label, loss, weight in zip(outputs, labels, self.losses, self.weights, strict=True):
+            if rows is None:
+                found.append(loss(output, label) * weight)
+            else:
+                found.append((_loss_of_rows(loss, output, label).flatten() * rows).mean() * weight)
+        return torch.stack(found).sum()
+
+
+@dataclass(frozen=True)
+class Places:
+    """The columns of a batch in the order of a module."""
+
+    features: Sequence[str]
+    labels: Sequence[str]
+    weight: str | None
+    input_shapes: Sequence[Sequence[int]]
+
+    def tensors(self, batch: Mapping[str, Any], device: torch.device, kind: torch.dtype) -> Batch:
+        """All as tensors of floats of this type."""
+
+        def tensor(name: str) -> torch.Tensor:
+            return torch.as_tensor(batch[name]).to(device, kind)
+
+        inputs = [tensor(name).reshape(list(s)) for name, s in zip(self.features, self.input_shapes, strict=True)]
+        return inputs, [tensor(name) for name in self.labels], tensor(self.weight) if self.weight else None
+
+
+def float_type_of(model: torch.nn.Module) -> torch.dtype:
+    """The type of floats that a module takes: that of its first parameter."""
+    return next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
+
+
+def _loss_of_rows(loss: Loss, output: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+    """A loss without its last mean: functions take `reduction`, modules have it as an attribute."""
+    if not isinstance(loss, torch.nn.Module):
+        return loss(output, label, reduction="none")
+    before, loss.reduction = loss.reduction, "none"
+    try:
+        return loss(output, label)
+    finally:
+        loss.reduction = before

@@ -1,0 +1,209 @@
+"""Training of a PyTorch model on a rank. Only ranks import this module."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import farandole_torch as hvd
+import torch
+
+from farandole_spark.ml import _checkpoints
+from farandole_spark.ml._reader import Arrays, batches_of
+from farandole_spark.ml._torch_losses import Batch, Loss, Losses, Places, float_type_of
+from farandole_spark.ml._training import Trained, Training
+
+
+@dataclass(frozen=True)
+class TorchPlan:
+    """What is trained, and how. `metrics`: groups of a function for each label, or of one for all."""
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    losses: Losses
+    loss_constructors: Sequence[Callable[..., Loss]]
+    metrics: Sequence[Sequence[Callable[..., torch.Tensor]]]
+    places: Places
+    compression: Any
+    backward_passes: int
+    train_minibatch: Callable[..., tuple[Any, torch.Tensor]] | None
+
+
+@dataclass
+class _State:
+    """What a checkpoint holds: everything that the next epoch depends on."""
+
+    epoch: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def train(training: Training, plan: TorchPlan) -> Trained | None:
+    """The function of all ranks. Returns the result on rank 0."""
+    hvd.init()
+    rank = _Rank(training, plan)
+    rank.resume()
+    rank.run_epochs()
+    return Trained(rank.packed(), rank.state.history) if hvd.rank() == 0 else None
+
+
+class _Rank:
+    """A rank with its copy of the model."""
+
+    def __init__(self, training: Training, plan: TorchPlan) -> None:
+        self.training, self.plan, self.state = training, plan, _State()
+        self._device = torch.device("cpu")
+        if training.use_gpu and torch.cuda.is_available():
+            self._device = torch.device("cuda", hvd.local_rank() % torch.cuda.device_count())
+            torch.cuda.set_device(self._device)
+        torch.manual_seed(training.seed)
+        self._model = plan.model.to(self._device)
+        made = [make(model=plan.model, optimizer=plan.optimizer) for make in plan.loss_constructors]
+        self._losses = replace(plan.losses, losses=made) if made else plan.losses
+        self._float = float_type_of(self._model)
+        _scale_rates(plan.optimizer, hvd.size())
+        named = {"compression": plan.compression} if plan.compression is not None else {}
+        self._optimizer = hvd.DistributedOptimizer(
+            plan.optimizer,
+            named_parameters=self._model.named_parameters(),
+            backward_passes_per_step=plan.backward_passes,
+            **named,
+        )
+
+    def _tensors(self, batch: Arrays) -> Batch:
+        return self.plan.places.tensors(batch, self._device, self._float)
+
+    # ---- Checkpoints -------------------------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """Begin with the state of the run's checkpoint, if there is one, and with that of rank 0 in any case."""
+        packed = None
+        if hvd.rank() == 0:
+            packed = _checkpoints.read(self.training.store, self.training.run_id)
+        packed = hvd.broadcast_object(packed, 0)
+        if packed is not None:
+            found = torch.load(io.BytesIO(packed), map_location=self._device, weights_only=True)
+            self._model.load_state_dict(found["model"])
+            self._optimizer.load_state_dict(found["optimizer"])
+            _scale_rates(self._optimizer, hvd.size())  # saved with the user's
+            self.state = _State(found["epoch"], found["history"])
+        hvd.broadcast_parameters(self._model.state_dict(), root_rank=0)
+        hvd.broadcast_optimizer_state(self._optimizer, root_rank=0)
+
+    def packed(self) -> bytes:
+        """The state as bytes, with the learning rates that the user gave."""
+        optimizer = self._optimizer.state_dict()
+        for group in optimizer["param_groups"]:
+            group["lr"] = group["lr"] / hvd.size()
+        file = io.BytesIO()
+        state = {"epoch": self.state.epoch, "history": self.state.history}
+        torch.save({"model": self._model.state_dict(), "optimizer": optimizer, **state}, file)
+        return file.getvalue()
+
+    def _save(self) -> None:
+        if hvd.rank() == 0 and self.training.store.saving_runs():
+            _checkpoints.write(self.training.store, self.training.run_id, self.packed())
+
+    # ---- Epochs ------------------------------------------------------------------------------------------------------
+
+    def run_epochs(self) -> None:
+        """All epochs that are left."""
+        training, size = self.training, hvd.size()
+        steps = training.steps_of_epoch(size)
+        steps_of_validation = training.steps_of_validation(size)
+        float_type = str(self._float).removeprefix("torch.")
+        read = batches_of(training.train_blocks(hvd.rank(), size, self.state.epoch, float_type))
+        while self.state.epoch < training.epochs:
+            torch.manual_seed((training.seed * 1_000_003 + self.state.epoch) * size + hvd.rank())
+            found: dict[str, Any] = {
+                "epoch": self.state.epoch,
+                "train": self._train(itertools.islice(read, steps), steps),
+            }
+            if steps_of_validation:
+                with contextlib.closing(
+                    batches_of(training.validation_blocks(hvd.rank(), size, float_type))
+                ) as batches:
+                    found["validation"] = self._validate(itertools.islice(batches, steps_of_validation))
+            if training.verbose and hvd.rank() == 0:
+                print(found, file=sys.stdout, flush=True)
+            self.state.history.append(found)
+            self.state.epoch += 1
+            self._save()
+        read.close()
+
+    def _train(self, batches: Iterator[Arrays], steps: int) -> dict[str, Any]:
+        self._model.train()
+        self._optimizer.zero_grad()
+        sums = _Sums(self.training.labels, self.plan.metrics)
+        step = self._step_of_user if self.plan.train_minibatch else self._step
+        for number, batch in enumerate(batches):
+            tensors = self._tensors(batch)
+            outputs, loss = step(tensors, number, number + 1 == steps)
+            sums.add(len(tensors[0][0]), loss, *self._losses.shaped(outputs, tensors[1]))
+        return sums.averages("train")
+
+    def _step(self, batch: Batch, number: int, is_last: bool) -> tuple[Any, torch.Tensor]:
+        inputs, labels, weights = batch
+        outputs, labels = self._losses.shaped(self._model(*inputs), labels)
+        loss = self._losses.total(outputs, labels, weights)
+        (loss / self.plan.backward_passes).backward()
+        if is_last or (number + 1) % self.plan.backward_passes == 0:
+            self._optimizer.step()
+            self._optimizer.zero_grad()
+        return outputs, loss
+
+    def _step_of_user(self, batch: Batch, number: int, is_last: bool) -> tuple[Any, torch.Tensor]:
+        assert self.plan.train_minibatch is not None
+        passes = self.plan.backward_passes
+        return self.plan.train_minibatch(
+            self._model, self._optimizer, self._losses.shaped, self._losses.total, *batch, passes, number
+        )
+
+    def _validate(self, batches: Iterator[Arrays]) -> dict[str, Any]:
+        self._model.eval()
+        sums = _Sums(self.training.labels, self.plan.metrics)
+        with torch.no_grad():
+            for batch in batches:
+                inputs, labels, weights = self._tensors(batch)
+                outputs, labels = self._losses.shaped(self._model(*inputs), labels)
+                sums.add(len(inputs[0]), self._losses.total(outputs, labels, weights), outputs, labels)
+        return sums.averages("validation")
+
+
+class _Sums:
+    """Loss and metrics over the rows of all ranks."""
+
+    def __init__(self, labels: Sequence[str], metrics: Sequence[Sequence[Callable[..., torch.Tensor]]]) -> None:
+        self._labels, self._metrics = labels, metrics
+        self._rows, self._values = 0, torch.zeros(1 + len(labels) * len(metrics), dtype=torch.float64)
+
+    def add(self, rows: int, loss: torch.Tensor, outputs: Sequence[Any], labels: Sequence[torch.Tensor]) -> None:
+        values = [loss.detach()]
+        with torch.no_grad():
+            for group in self._metrics:
+                of_labels = group if len(group) > 1 else [group[0]] * len(labels)
+                found = (measure(*each) for measure, *each in zip(of_labels, outputs, labels, strict=True))
+                values += [torch.as_tensor(value, dtype=torch.float64) for value in found]
+        self._rows += rows
+        self._values += rows * torch.stack([value.double().reshape(()).cpu() for value in values])
+
+    def averages(self, stage: str) -> dict[str, Any]:
+        """The averages of all ranks, in the form of Horovod's history."""
+        sums = torch.cat([self._values, torch.tensor([float(self._rows)], dtype=torch.float64)])
+        *values, rows = hvd.allreduce(sums, op=hvd.Sum, name=f"farandole.{stage}").tolist()
+        loss, *others = (value / rows for value in values)
+        named = iter(others)
+        groups = [
+            {f"group_{number}_{label}": next(named) for label in self._labels} for number in range(len(self._metrics))
+        ]
+        return {"loss": loss, "all_metrics": groups}
+
+
+def _scale_rates(optimizer: torch.optim.Optimizer, ranks: int) -> None:
+    """As in Horovod's estimators: a step averages the gradients of so many batches, and its rate grows with them."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"] * ranks

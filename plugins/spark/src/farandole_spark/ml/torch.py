@@ -1,0 +1,233 @@
+"""Estimator and model of PyTorch.
+
+estimator = TorchEstimator(
+    num_proc=2, store=Store.create("/data"), model=model, optimizer=optimizer, loss=torch.nn.functional.mse_loss,
+    feature_cols=["x"], label_cols=["y"], input_shapes=[[-1, 4]], batch_size=32, epochs=10,
+)
+model = estimator.fit(frame)
+model.transform(frame).select("y", "y__output")
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import farandole
+import torch
+from pyspark.ml.param import Param
+
+from farandole_spark._private import UNDEFINED
+from farandole_spark.ml._accessors import Getter, Setter
+from farandole_spark.ml._columns import Column, check_shapes
+from farandole_spark.ml._estimator import FrameworkEstimator, given
+from farandole_spark.ml._model import TrainedModel
+from farandole_spark.ml._params import Arguments, EstimatorParams
+from farandole_spark.ml._predict import Predict
+from farandole_spark.ml._torch_losses import Losses, Places, float_type_of
+from farandole_spark.ml._training import Trained, Training
+from farandole_spark.ml.backend import Backend
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+Shapes = Sequence[Sequence[int]]
+__all__ = ["TorchEstimator", "TorchModel"]
+
+
+class TorchArguments(Arguments, total=False):
+    """The keyword arguments of `TorchEstimator`."""
+
+    loss_constructors: Any
+    continuous_cols: Sequence[str] | None
+    categorical_cols: Sequence[str] | None
+    input_shapes: Sequence[Sequence[int]] | None
+    train_minibatch_fn: Callable[..., Any] | None
+    backward_passes_per_step: int
+
+
+class TorchParams(EstimatorParams):
+    """The parameters of both estimators of PyTorch's modules."""
+
+    input_shapes = Param(UNDEFINED, "input_shapes", "the shape of each input's batch, by default [-1, size]")
+    setInputShapes, getInputShapes = Setter[Shapes]("input_shapes"), Getter[Shapes | None]("input_shapes")
+    loss_constructors = Param(UNDEFINED, "loss_constructors", "make the losses on ranks, from `model` and `optimizer`")
+    setLossConstructors, getLossConstructors = Setter[Any]("loss_constructors"), Getter[Any]("loss_constructors")
+    train_minibatch_fn = Param(UNDEFINED, "train_minibatch_fn", "does a step, and returns outputs and loss")
+    setTrainMinibatchFn, getTrainMinibatchFn = Setter[Any]("train_minibatch_fn"), Getter[Any]("train_minibatch_fn")
+
+    def setParams(self, **values: Any) -> Self:
+        """See the base class. Raises ArgumentError for both a loss and loss constructors."""
+        if values.get("loss") is not None and values.get("loss_constructors") is not None:
+            raise farandole.ArgumentError("give loss or loss_constructors, not both.")
+        return super().setParams(**values)
+
+    def get_model_class(self) -> type[TorchModel]:
+        """The class of the transformer, for derived estimators."""
+        return TorchModel
+
+    def _get_model_kwargs(
+        self, model: Any, history: Any, optimizer: Any, run_id: str, metadata: Mapping[str, Column]
+    ) -> dict[str, Any]:
+        return {
+            "history": history,
+            "model": model,
+            "optimizer": optimizer,
+            "feature_columns": self.getFeatureCols(),
+            "input_shapes": self.getInputShapes(),
+            "label_columns": self.getLabelCols(),
+            "run_id": run_id,
+            "_metadata": metadata,
+            "loss": self.getLoss(),
+            "loss_constructors": self.getLossConstructors(),
+        }
+
+
+class TorchEstimator(TorchParams, FrameworkEstimator):
+    """Trains a PyTorch model on several ranks. `explainParams()` tells the parameters.
+
+    Features, labels and weights reach the model as floats of its own type. As in Horovod, the learning rates are
+    multiplied by the number of ranks while the model trains.
+
+    `train_minibatch_fn` is called with `model, optimizer, transform_outputs, loss_fn, inputs, labels, sample_weights,
+    backward_passes_per_step, batch_idx`.
+    """
+
+    framework = "torch"
+
+    def __init__(self, **arguments: Unpack[TorchArguments]) -> None:
+        super().__init__()
+        self.setParams(**arguments)
+
+    def check_model(self, columns: Mapping[str, Column]) -> None:
+        """Compare the columns with `input_shapes`. Raises ArgumentError where they differ."""
+        check_optimizer(self)
+        if shapes := self.getInputShapes():
+            check_shapes(columns, self.getFeatureCols(), shapes, "input")
+        if shapes := self.getLabelShapes():
+            check_shapes(columns, self.getLabelCols(), shapes, "label")
+
+    def train_on(self, backend: Backend, training: Training) -> Trained:
+        """See the base class."""
+        from farandole_spark.ml._torch_training import TorchPlan, train
+
+        losses, constructors = losses_of(self)
+        plan = TorchPlan(
+            model=self.getModel(),
+            optimizer=self.getOptimizer(),
+            losses=losses,
+            loss_constructors=constructors,
+            metrics=[each if isinstance(each, list | tuple) else [each] for each in self.getMetrics()],
+            places=places_of(training, self.getInputShapes()),
+            compression=self.getGradientCompression(),
+            backward_passes=self.getBackwardPassesPerStep(),
+            train_minibatch=self.getTrainMinibatchFn(),
+        )
+        found = backend.run(train, (training, plan))
+        return next(each for each in found if each is not None)
+
+    def trained_model(self, trained: Trained, run_id: str, columns: Mapping[str, Column]) -> TorchModel:
+        """The transformer."""
+        state = torch.load(io.BytesIO(trained.model), map_location="cpu", weights_only=True)
+        model, optimizer = copy.deepcopy((self.getModel(), self.getOptimizer()))
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        return self.get_model_class()(**self._get_model_kwargs(model, trained.history, optimizer, run_id, columns))
+
+
+class TorchModel(TrainedModel):
+    """A trained PyTorch model; `transform` adds `<label>__output` for each label.
+
+    A prediction of one number for a scalar label has that label's type; others are vectors. The history is a dict for
+    each epoch, with `epoch`, `train` and `validation`. The optimizer has its state after the training.
+    """
+
+    optimizer = Param(UNDEFINED, "optimizer", "the optimizer, with its state after the training")
+    setOptimizer, getOptimizer = Setter[Any]("optimizer"), Getter[Any]("optimizer")
+    input_shapes = Param(UNDEFINED, "input_shapes", "the shape of each input's batch")
+    setInputShapes, getInputShapes = Setter[Shapes]("input_shapes"), Getter[Shapes | None]("input_shapes")
+    loss = Param(UNDEFINED, "loss", "the loss of the training")
+    setLoss, getLoss = Setter[Any]("loss"), Getter[Any]("loss")
+    loss_constructors = Param(UNDEFINED, "loss_constructors", "functions that made the losses")
+    setLossConstructors, getLossConstructors = Setter[Any]("loss_constructors"), Getter[Any]("loss_constructors")
+
+    def __init__(
+        self,
+        *,
+        history: Any = None,
+        model: torch.nn.Module | None = None,
+        feature_columns: Sequence[str] | None = None,
+        input_shapes: Shapes | None = None,
+        label_columns: Sequence[str] | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        run_id: str | None = None,
+        _metadata: Mapping[str, Column] | None = None,
+        loss: Any = None,
+        loss_constructors: Any = None,
+    ) -> None:
+        values = given(locals())
+        super().__init__()
+        self.setParams(**values)
+
+    def _shapes(self) -> Shapes:
+        columns = self.columns_by_name()
+        return self.getInputShapes() or [[-1, columns[name].size] for name in self.getFeatureColumns()]
+
+    def output_sizes(self) -> list[int]:
+        """Numbers in a row of each output, from a call of the model with zeros."""
+        zeros = [torch.zeros([2 if each == -1 else each for each in shape]).numpy() for shape in self._shapes()]
+        return [int(each[0].size) for each in predictor(self.getModel(), self._shapes())(zeros)]
+
+    def prediction(self) -> tuple[Callable[..., Predict], tuple[Any, ...]]:
+        """See the base class."""
+        return predictor, (self.getModel(), self._shapes())
+
+
+def check_optimizer(estimator: TorchParams) -> None:
+    """Raises ArgumentError for an optimizer that is none of PyTorch, or that has other parameters than the model."""
+    if not isinstance(estimator.getOptimizer(), torch.optim.Optimizer):
+        raise farandole.ArgumentError("give an optimizer of torch.optim, made with the model's parameters.")
+    own = {id(each) for each in estimator.getModel().parameters()}
+    if any(id(each) not in own for group in estimator.getOptimizer().param_groups for each in group["params"]):
+        raise farandole.ArgumentError("the optimizer has parameters of another model; make it with this model's.")
+
+
+def losses_of(estimator: TorchParams) -> tuple[Losses, list[Any]]:
+    """The losses with their weights, and functions that make them. Raises ArgumentError where they are not as many."""
+    labels = len(estimator.getLabelCols())
+    losses, made = _listed(estimator.getLoss(), labels), _listed(estimator.getLossConstructors(), labels)
+    weights = list(estimator.getLossWeights() or [1.0] * labels)
+    if len(weights) != labels or len(losses or made) != labels:
+        raise farandole.ArgumentError(f"give a loss, or {labels} of them, and as many loss_weights as labels.")
+    return Losses(losses, weights, estimator.getLabelShapes()), made
+
+
+def _listed(value: Any, count: int) -> list[Any]:
+    """A value, or one for each label, as a list."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value] * count
+
+
+def places_of(training: Training, input_shapes: Sequence[Sequence[int]] | None) -> Places:
+    """The columns in the order of the model; an input without a shape has that of its column."""
+    sizes = {column.name: column.size for column in training.train.columns}
+    shapes = input_shapes or [[-1, sizes[name]] for name in training.features]
+    return Places(training.features, training.labels, training.weight, shapes)
+
+
+def predictor(model: torch.nn.Module, shapes: Sequence[Sequence[int]]) -> Predict:
+    """A function of arrays that calls the model with floats of its own type."""
+    model = model.cpu().eval()
+    dtype = float_type_of(model)
+
+    def predict(features: Sequence[Any]) -> list[Any]:
+        inputs = [torch.as_tensor(each).to(dtype).reshape(list(s)) for each, s in zip(features, shapes, strict=True)]
+        with torch.no_grad():
+            outputs = model(*inputs)
+        listed = outputs if isinstance(outputs, list | tuple) else [outputs]
+        return [each.double().numpy() for each in listed]
+
+    return predict

@@ -1,0 +1,102 @@
+"""The batches of each rank from Parquet files, without Spark."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from estimators import ROWS, write_columns
+from farandole_spark.ml._parquet import data_in_store
+from farandole_spark.ml._reader import Reading, batches_of, blocks
+from farandole_spark.ml._shards import Share
+from farandole_spark.ml.store import Store
+
+
+def ids(store: Store, rank: int, size: int, how: Reading, first: int = 0, passes: int = 1) -> list[list[int]]:
+    """The rows of each batch of a rank."""
+    data, _ = data_in_store(store, 0, ["id", "x"], with_validation=False, may_be_any=False)
+    share = Share(data.groups, rank, size)
+    read = batches_of(blocks(data, store.fs, share, how, first))
+    found = list(itertools.islice(read, passes * share.batches(how.batch_size) - first))
+    read.close()
+    for batch in found:
+        assert batch["x"].shape == (len(batch["id"]), 4)
+    return [batch["id"].tolist() for batch in found]
+
+
+def test_batches_follow_the_order_of_the_rows(tmp_path: Path) -> None:
+    store = Store.create(tmp_path)
+    write_columns(store)
+    first, second = (ids(store, rank, 2, Reading(batch_size=20)) for rank in range(2))
+    assert [len(batch) for batch in first] == [20, 20, 10]
+    assert [row for batch in [*first, *second] for row in batch] == list(range(ROWS))
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("window_rows", [None, 20])
+def test_shuffled_passes_have_every_row_in_another_order(
+    tmp_path: Path, in_memory: bool, window_rows: int | None
+) -> None:
+    store = Store.create(tmp_path)
+    write_columns(store, groups=7)
+    how = Reading(batch_size=7, seed=3, in_memory=in_memory, window_rows=window_rows)
+    found = [[row for batch in ids(store, rank, 3, how, passes=2) for row in batch] for rank in range(3)]
+    share = -(-ROWS // 3)
+    passes = [[row for rank in found for row in rank[number * share : (number + 1) * share]] for number in range(2)]
+    assert {*passes[0]} == {*passes[1]} == {*range(ROWS)} and passes[0] != passes[1]
+    assert [len(rank) for rank in found] == [2 * share] * 3
+    assert all(rank[:share] != sorted(rank[:share]) for rank in found)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_later_batch_is_the_same_after_a_resume(tmp_path: Path, seed: int | None) -> None:
+    store = Store.create(tmp_path)
+    write_columns(store)
+    how = Reading(batch_size=9, seed=seed, window_rows=20)
+    whole = ids(store, 1, 2, how, passes=3)
+    for first in (1, 5, 6, 7, 13):
+        assert ids(store, 1, 2, how, first, passes=3) == whole[first:]
+
+
+def test_rows_come_from_any_file_system(tmp_path: Path) -> None:
+    local, store = Store.create(tmp_path), Store.create("memory://estimators")
+    write_columns(local)
+    target = store.get_localized_path(store.get_train_data_path(0))
+    store.fs.put(local.get_train_data_path(0), target, recursive=True)
+    assert ids(store, 0, 1, Reading(batch_size=50)) == [list(range(50)), list(range(50, ROWS))]
+
+
+def test_types_are_kept_or_those_of_the_model(tmp_path: Path) -> None:
+    store = Store.create(tmp_path)
+    write_columns(store)
+    data, _ = data_in_store(store, 0, ["id", "x", "is_test"], with_validation=False, may_be_any=False)
+    for float_type, expected in ((None, "float64"), ("float32", "float32")):
+        how = Reading(batch_size=5, float_type=float_type)
+        read = batches_of(blocks(data, store.fs, Share(data.groups, 0, 1), how))
+        batch = next(read)
+        read.close()
+        assert [str(batch[name].dtype) for name in ("id", "x", "is_test")] == ["int64", expected, "bool"]
+
+
+def test_what_a_transformation_raises_reaches_the_training(tmp_path: Path) -> None:
+    def fail(row: dict[str, Any]) -> dict[str, Any]:
+        raise LookupError(f"row {row['id']}")
+
+    store = Store.create(tmp_path)
+    write_columns(store)
+    with pytest.raises(LookupError, match="row 0"):
+        ids(store, 0, 1, Reading(batch_size=5, transformation=fail))
+
+
+def test_the_thread_ends_with_the_batches(tmp_path: Path) -> None:
+    store = Store.create(tmp_path)
+    write_columns(store)
+    ids(store, 0, 1, Reading(batch_size=5))
+    deadline = time.monotonic() + 10
+    while any(each.name == "farandole-reader" for each in threading.enumerate()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(each.name == "farandole-reader" for each in threading.enumerate())
