@@ -1,0 +1,84 @@
+"""Objects of Keras as bytes and configurations, for ranks, for tasks of Spark, and for files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import farandole
+import keras
+
+Custom = Mapping[str, Any]
+"""Classes and functions of the user's by name, as Keras' `custom_objects`."""
+
+
+@dataclass(frozen=True)
+class PackedModel:
+    """A model in Keras' own format, with its weights. `backend`: what Keras ran on."""
+
+    contents: bytes
+    backend: str
+
+    def load(self, custom: Custom | None) -> Any:
+        """The model, not compiled. Raises FarandoleError where Keras runs on another framework here."""
+        here = keras.backend.backend()
+        if here != self.backend:
+            raise farandole.FarandoleError(
+                f"the model was made with Keras on {self.backend}, and here Keras runs on {here}; set "
+                f"KERAS_BACKEND={self.backend} for the executors: spark.executorEnv.KERAS_BACKEND."
+            )
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "model.keras")
+            file.write_bytes(self.contents)
+            with keras.utils.custom_object_scope(dict(custom or {})):
+                return keras.models.load_model(file, compile=False, safe_mode=False)
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """A loss, a metric or an optimizer as its configuration."""
+
+    config: Any
+
+
+def pack_model(model: Any) -> PackedModel:
+    """Raises ArgumentError for a model that Keras cannot save."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "model.keras")
+        try:
+            model.save(file)
+        except Exception as error:
+            raise farandole.ArgumentError(f"Keras cannot save the model: {error}") from error
+        return PackedModel(file.read_bytes(), keras.backend.backend())
+
+
+def pack(value: Any) -> Any:
+    """Losses, metrics and optimizers in lists, tuples and dicts, as their configurations."""
+    if isinstance(value, keras.losses.Loss | keras.metrics.Metric | keras.optimizers.Optimizer):
+        return _Packed(keras.saving.serialize_keras_object(value))
+    if isinstance(value, list | tuple):
+        return type(value)(pack(each) for each in value)
+    if isinstance(value, dict):
+        return {name: pack(each) for name, each in value.items()}
+    return value
+
+
+def unpack(value: Any, custom: Custom | None) -> Any:
+    """New objects, as `pack` has seen them."""
+    if isinstance(value, _Packed):
+        return keras.saving.deserialize_keras_object(value.config, custom_objects=dict(custom or {}))
+    if isinstance(value, list | tuple):
+        return type(value)(unpack(each, custom) for each in value)
+    if isinstance(value, dict):
+        return {name: unpack(each, custom) for name, each in value.items()}
+    return value
+
+
+def shapes_of(shapes: Any) -> list[tuple[Any, ...]]:
+    """Keras' shapes of a model's inputs or outputs as a list."""
+    if isinstance(shapes, dict):
+        return list(map(tuple, shapes.values()))
+    return [tuple(shapes)] if shapes and not isinstance(shapes[0], list | tuple) else list(map(tuple, shapes))

@@ -1,0 +1,46 @@
+"""What a rank needs of TensorFlow, where Keras runs on it: a dataset, and its GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+Blocks = Iterator[tuple[list[Any], list[Any], list[Any]]]
+
+
+def dataset_of(make: Callable[[], Blocks]) -> Any:
+    """A `tf.data.Dataset` of batches from blocks of several batches: Python is called for each block only."""
+    first = make()
+    block = next(first)
+    kept: list[Any] = [block, first]  # for the first iteration
+
+    def blocks() -> Iterator[Any]:
+        if kept:
+            yield _tensors(kept[0])
+            source = kept[1]
+            kept.clear()
+        else:
+            source = make()
+        for each in source:
+            yield _tensors(each)
+
+    def specification(array: Any) -> Any:
+        return tf.TensorSpec([None, None, *array.shape[2:]], tf.as_dtype(array.dtype))
+
+    signature = tf.nest.map_structure(specification, _tensors(block))
+    found = tf.data.Dataset.from_generator(blocks, output_signature=signature)
+    return found.flat_map(lambda *each: tf.data.Dataset.from_tensor_slices(each)).prefetch(2)
+
+
+def _tensors(block: tuple[list[Any], list[Any], list[Any]]) -> tuple[Any, ...]:
+    """Inputs, labels and, if there are any, weights: a single array as itself, several as a tuple."""
+    return tuple(part[0] if len(part) == 1 else tuple(part) for part in block if part)
+
+
+def choose_gpu(number: int | None) -> None:
+    """Use this GPU alone, or none; before TensorFlow's first operation."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        tf.config.set_visible_devices([] if number is None else gpus[number % len(gpus)], "GPU")

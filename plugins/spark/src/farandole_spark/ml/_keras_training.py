@@ -1,0 +1,232 @@
+"""Training of a Keras model on a rank, on whatever Keras runs. Only ranks import this module."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import farandole.keras as hvd
+import keras
+
+from farandole_spark.ml import _checkpoints
+from farandole_spark.ml._keras_objects import Custom, PackedModel, shapes_of, unpack
+from farandole_spark.ml._reader import Stream
+from farandole_spark.ml._training import Trained, Training
+
+
+@dataclass(frozen=True)
+class KerasPlan:
+    """What is trained, and how. Objects of Keras are packed."""
+
+    model: PackedModel
+    optimizer: Any
+    loss: Any
+    loss_weights: Sequence[float] | None
+    metrics: Any
+    callbacks: Sequence[Any]
+    checkpoint_callback: Any
+    compression: Any
+    custom_objects: Custom
+    label_shapes: Sequence[Sequence[int]] | None
+    backward_passes: int
+
+
+@dataclass
+class _State:
+    """What a checkpoint holds beside the model: the epochs that are over, and what was measured in them."""
+
+    epoch: int = 0
+    history: dict[str, list[float]] = field(default_factory=dict)
+
+
+def train(training: Training, plan: KerasPlan) -> Trained | None:
+    """The function of all ranks. Returns the result on rank 0."""
+    hvd.init()
+    _choose_gpu(training.use_gpu)
+    keras.utils.set_random_seed((training.seed + hvd.rank()) % 2**32)
+    with keras.utils.custom_object_scope(dict(plan.custom_objects)), tempfile.TemporaryDirectory() as folder:
+        rank = _Rank(training, plan, Path(folder))
+        rank.resume()
+        rank.run_epochs()
+        return Trained(rank.result(), rank.state.history) if hvd.rank() == 0 else None
+
+
+class _Rank:
+    """A rank with its copy of the model. `folder`: for files that callbacks write."""
+
+    def __init__(self, training: Training, plan: KerasPlan, folder: Path) -> None:
+        self.training, self.plan, self.state = training, plan, _State()
+        self._folder, self._best = folder, plan.checkpoint_callback if hvd.rank() == 0 else None
+        self._model = plan.model.load(plan.custom_objects)
+        optimizer = keras.optimizers.get(unpack(plan.optimizer, plan.custom_objects))
+        named: dict[str, Any] = {"compression": plan.compression} if plan.compression is not None else {}
+        if plan.backward_passes > 1:
+            named["backward_passes_per_step"] = plan.backward_passes
+        metrics = unpack(plan.metrics, plan.custom_objects)
+        weighted = {"weighted_metrics": metrics} if training.weight else {"metrics": metrics}
+        self._model.compile(
+            optimizer=hvd.DistributedOptimizer(optimizer, **named),
+            loss=unpack(plan.loss, plan.custom_objects),
+            loss_weights=list(plan.loss_weights) if plan.loss_weights else None,
+            **weighted,
+        )
+
+    # ---- Checkpoints -------------------------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """Begin with the state of the run's checkpoint, if there is one."""
+        self._scale_rate(hvd.size())
+        if self._best is not None:
+            self._best.filepath = str(self._best_file)
+        packed = _checkpoints.read(self.training.store, self.training.run_id) if hvd.rank() == 0 else None
+        packed = hvd.broadcast_object(packed, 0)
+        if packed is None:
+            return
+        found = pickle.loads(packed)
+        self._set(found["weights"], found["optimizer"])
+        self._scale_rate(hvd.size())  # saved with the user's
+        self.state = _State(found["epoch"], found["history"])
+        if self._best is not None and found["best"] is not None:
+            self._best.best, contents = found["best"]
+            self._best_file.write_bytes(contents)
+
+    def _set(self, weights: Sequence[Any], optimizer: Sequence[Any]) -> None:
+        self._model.set_weights(weights)
+        self._model.optimizer.build(self._model.trainable_variables)
+        for variable, value in zip(self._model.optimizer.variables, optimizer, strict=True):
+            variable.assign(value)
+
+    def packed(self) -> bytes:
+        """The state as bytes, with the learning rate that the user gave."""
+        self._scale_rate(1 / hvd.size())
+        optimizer = [keras.ops.convert_to_numpy(each) for each in self._model.optimizer.variables]
+        self._scale_rate(hvd.size())
+        best = None
+        if self._best is not None and self._best_file.exists():
+            best = self._best.best, self._best_file.read_bytes()
+        state = {"epoch": self.state.epoch, "history": self.state.history, "best": best}
+        return pickle.dumps({"weights": self._model.get_weights(), "optimizer": optimizer, **state})
+
+    def result(self) -> bytes:
+        """The state as bytes; with a checkpoint callback, with the weights that it has kept."""
+        if self._best is not None and self._best_file.exists():
+            if self._best.save_weights_only:
+                self._model.load_weights(self._best_file)
+            else:
+                found = keras.models.load_model(self._best_file, compile=False, safe_mode=False)
+                self._model.set_weights(found.get_weights())
+        return self.packed()
+
+    @property
+    def _best_file(self) -> Path:
+        weights_only = self.plan.checkpoint_callback.save_weights_only
+        return self._folder / ("best.weights.h5" if weights_only else "best.keras")
+
+    def _scale_rate(self, factor: float) -> None:
+        """As in Horovod's estimators, the rate grows with the ranks; a schedule stays as it is."""
+        optimizer = self._model.optimizer
+        if not isinstance(optimizer.get_config().get("learning_rate"), dict):
+            optimizer.learning_rate = float(optimizer.learning_rate) * factor
+
+    def end_epoch(self, logs: Mapping[str, float]) -> None:
+        """Note what was measured; keep the state, and what callbacks have written."""
+        training = self.training
+        self.state.epoch += 1
+        for name, value in logs.items():
+            self.state.history.setdefault(name, []).append(float(value))
+        if hvd.rank() == 0 and training.store.saving_runs():
+            _checkpoints.write(training.store, training.run_id, self.packed())
+            training.store.sync_fn(training.run_id)(str(self._folder / "run"))
+
+    # ---- Epochs ------------------------------------------------------------------------------------------------------
+
+    def run_epochs(self) -> None:
+        """All epochs that are left."""
+        training, size = self.training, hvd.size()
+        if self.state.epoch >= training.epochs:
+            return
+        floats = keras.backend.floatx()
+        validation: dict[str, Any] = {}
+        if steps := training.steps_of_validation(size):
+            data = self._data(lambda: training.validation_blocks(hvd.rank(), size, floats))
+            validation = {"validation_data": data, "validation_steps": steps}
+        self._model.fit(
+            self._data(lambda: training.train_blocks(hvd.rank(), size, self.state.epoch, floats)),
+            epochs=training.epochs,
+            initial_epoch=self.state.epoch,
+            steps_per_epoch=training.steps_of_epoch(size),
+            callbacks=self._callbacks(),
+            verbose={0: 0, 1: 2}.get(training.verbose, training.verbose) if hvd.rank() == 0 else 0,
+            **validation,
+        )
+
+    def _callbacks(self) -> list[Any]:
+        found = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
+        boards = getattr(keras.callbacks, "TensorBoard", ())
+        for callback in self.plan.callbacks:
+            if isinstance(callback, boards):
+                callback.log_dir = str(self._folder / "run" / self.training.store.get_logs_subdir())
+            if not isinstance(callback, boards) or hvd.rank() == 0:
+                found.append(callback)
+        return [*found, *([self._best] if self._best is not None else []), _EndOfEpoch(self)]
+
+    # ---- Batches -----------------------------------------------------------------------------------------------------
+
+    def _data(self, make: Any) -> Any:
+        if keras.backend.backend() == "tensorflow":
+            from farandole_spark.ml._keras_tensorflow import dataset_of
+
+            return dataset_of(lambda: self._blocks(make()))
+        return self._batches(make())
+
+    def _batches(self, stream: Stream) -> Iterator[Any]:
+        for block in self._blocks(stream):
+            flat = [each for part in block for each in part]
+            for number in range(len(flat[0])):
+                parts = [[each[number] for each in part] for part in block]
+                yield tuple(_alone(part) for part in parts if part)
+
+    def _blocks(self, stream: Stream) -> Iterator[tuple[list[Any], list[Any], list[Any]]]:
+        """Inputs, labels and weights, each of them once more with the batches before."""
+        training = self.training
+        inputs = shapes_of(self._model.input_shape)
+        outputs = self.plan.label_shapes or shapes_of(self._model.output_shape)
+        for block in stream:
+            yield (
+                [_in_shape(block[name], shape) for name, shape in zip(training.features, inputs, strict=True)],
+                [_in_shape(block[name], shape) for name, shape in zip(training.labels, outputs, strict=True)],
+                [block[training.weight]] * len(training.labels) if training.weight else [],
+            )
+
+
+class _EndOfEpoch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is not read
+    def __init__(self, rank: _Rank) -> None:
+        super().__init__()
+        self._rank = rank
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        self._rank.end_epoch(logs or {})
+
+
+def _in_shape(block: Any, shape: Sequence[int | None]) -> Any:
+    """A block (batches, rows, ...) with rows of a shape, of which the first number is the batch, if that fits."""
+    needed = [int(each) for each in shape[1:] if each is not None]
+    if len(needed) < len(shape) - 1 or math.prod(needed) != math.prod(block.shape[2:]):
+        return block
+    return block.reshape(*block.shape[:2], *needed)
+
+
+def _alone(parts: Sequence[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def _choose_gpu(use_gpu: bool) -> None:
+    if keras.backend.backend() == "tensorflow":
+        from farandole_spark.ml._keras_tensorflow import choose_gpu
+
+        choose_gpu(hvd.local_rank() if use_gpu else None)

@@ -1,0 +1,221 @@
+"""Estimator and model of Keras, on TensorFlow or PyTorch.
+
+estimator = KerasEstimator(
+num_proc=2, store=Store.create("/data"), model=model, optimizer=keras.optimizers.SGD(0.1), loss="mse",
+feature_cols=["x"], label_cols=["y"], batch_size=32, epochs=10,
+)
+model = estimator.fit(frame)
+model.transform(frame).select("y", "y__output")
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import farandole
+import keras
+import numpy as np
+from farandole.engine import pack_call, unpack_call
+from pyspark.ml.param import Param
+
+from farandole_spark._private import UNDEFINED, set_defaults
+from farandole_spark.ml._accessors import Getter, Setter
+from farandole_spark.ml._columns import Column, check_shapes
+from farandole_spark.ml._estimator import FrameworkEstimator, given
+from farandole_spark.ml._keras_objects import Custom, PackedModel, pack, pack_model, shapes_of, unpack
+from farandole_spark.ml._model import TrainedModel
+from farandole_spark.ml._params import Arguments
+from farandole_spark.ml._persistence import Persistent
+from farandole_spark.ml._predict import Predict
+from farandole_spark.ml._training import Trained, Training
+from farandole_spark.ml.backend import Backend
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["KerasEstimator", "KerasModel"]
+
+
+class _WithModel(Persistent):
+    """Saves the model in Keras' own format, and losses, metrics and optimizers as their configurations."""
+
+    def to_bytes(self, values: dict[str, Any]) -> bytes:
+        """See the base class."""
+        packed = {name: pack_model(value) if name == "model" else pack(value) for name, value in values.items()}
+        return pack_call(dict, (), packed, f"{type(self).__name__}.save")
+
+    @classmethod
+    def from_bytes(cls, packed: bytes) -> dict[str, Any]:
+        """See the base class."""
+        _, _, values = unpack_call(packed)
+        custom = values.get("custom_objects")
+        with keras.utils.custom_object_scope(dict(custom or {})):
+            return {
+                name: value.load(custom) if isinstance(value, PackedModel) else unpack(value, custom)
+                for name, value in values.items()
+            }
+
+
+class KerasArguments(Arguments, total=False):
+    """The keyword arguments of `KerasEstimator`."""
+
+    custom_objects: Custom | None
+    continuous_cols: Sequence[str] | None
+    categorical_cols: Sequence[str] | None
+    checkpoint_callback: Any
+    backend_env: Mapping[str, str] | None
+
+
+class KerasEstimator(_WithModel, FrameworkEstimator):
+    """Trains a Keras model on several ranks. `explainParams()` tells the parameters.
+
+    Optimizer and loss are by default those with which the model was compiled. As in Horovod, the learning rate is
+    multiplied by the number of ranks while the model trains. Callbacks run on every rank, but TensorBoard's on rank 0,
+    where it writes into the run's logs.
+    """
+
+    framework = "keras"
+    custom_objects = Param(UNDEFINED, "custom_objects", "classes and functions that Keras needs to load the model")
+    setCustomObjects, getCustomObjects = Setter[Custom]("custom_objects"), Getter[Custom]("custom_objects")
+    checkpoint_callback = Param(UNDEFINED, "checkpoint_callback", "a ModelCheckpoint; what it keeps is the result")
+    setCheckpointCallback, getCheckpointCallback = (
+        Setter[Any]("checkpoint_callback"),
+        Getter[Any]("checkpoint_callback"),
+    )
+    backend_env = Param(UNDEFINED, "backend_env", "variables for the ranks")
+    setBackendEnv, getBackendEnv = Setter[Mapping[str, str]]("backend_env"), Getter[Mapping[str, str]]("backend_env")
+
+    def __init__(self, **arguments: Unpack[KerasArguments]) -> None:
+        super().__init__()
+        set_defaults(self, custom_objects={}, backend_env={})
+        self.setParams(**arguments)
+
+    def check_model(self, columns: Mapping[str, Column]) -> None:
+        """Compare the columns with the model's shapes. Raises ArgumentError where they differ."""
+        model = self.getModel()
+        check_shapes(columns, self.getFeatureCols(), shapes_of(model.input_shape), "input")
+        labels = self.getLabelCols()
+        outputs = [tuple(each) for each in self.getLabelShapes() or shapes_of(model.output_shape)]
+        single = [None if columns[name].size == 1 else shape for name, shape in zip(labels, outputs, strict=False)]
+        check_shapes(columns, labels, [*single, *outputs[len(single) :]], "label")  # classes may be numbers
+
+    def _optimizer_and_loss(self) -> tuple[Any, Any]:
+        model = self.getModel()
+        found = self.getOptimizer() or getattr(model, "optimizer", None), self.getLoss() or getattr(model, "loss", None)
+        if not all(found):
+            raise farandole.ArgumentError("KerasEstimator needs an optimizer and a loss, or a compiled model.")
+        return found
+
+    def train_on(self, backend: Backend, training: Training) -> Trained:
+        """See the base class."""
+        from farandole_spark.ml._keras_training import KerasPlan, train
+
+        optimizer, loss = self._optimizer_and_loss()
+        plan = KerasPlan(
+            model=pack_model(self.getModel()),
+            optimizer=pack(optimizer),
+            loss=pack(loss),
+            loss_weights=self.getLossWeights(),
+            metrics=pack(self.getMetrics()),
+            callbacks=self.getCallbacks(),
+            checkpoint_callback=self.getCheckpointCallback(),
+            compression=self.getGradientCompression(),
+            custom_objects=self.getCustomObjects(),
+            label_shapes=self.getLabelShapes(),
+            backward_passes=self.getBackwardPassesPerStep(),
+        )
+        variables = {"KERAS_BACKEND": plan.model.backend, **self.getBackendEnv()}
+        found = backend.run(train, (training, plan), env=variables)
+        return next(each for each in found if each is not None)
+
+    def trained_model(self, trained: Trained, run_id: str, columns: Mapping[str, Column]) -> KerasModel:
+        """The transformer, with the model compiled as for the training."""
+        custom = self.getCustomObjects()
+        optimizer, loss = self._optimizer_and_loss()
+        with keras.utils.custom_object_scope(dict(custom)):
+            model = pack_model(self.getModel()).load(custom)
+            loss, metrics = unpack(pack(loss), custom), unpack(pack(self.getMetrics()), custom)
+            fresh = keras.optimizers.get(unpack(pack(optimizer), custom))
+            model.compile(optimizer=fresh, loss=loss, loss_weights=self.getLossWeights(), metrics=metrics)
+        model.set_weights(pickle.loads(trained.model)["weights"])
+        return self.get_model_class()(
+            **self._get_model_kwargs(model, trained.history, run_id, columns, keras.backend.floatx())
+        )
+
+    def get_model_class(self) -> type[KerasModel]:
+        """The class of the transformer, for derived estimators."""
+        return KerasModel
+
+    def _get_model_kwargs(
+        self, model: Any, history: Any, run_id: str, metadata: Mapping[str, Column], floatx: str
+    ) -> dict[str, Any]:
+        return {
+            "history": history,
+            "model": model,
+            "feature_columns": self.getFeatureCols(),
+            "label_columns": self.getLabelCols(),
+            "custom_objects": self.getCustomObjects(),
+            "run_id": run_id,
+            "_metadata": metadata,
+            "_floatx": floatx,
+        }
+
+
+class KerasModel(_WithModel, TrainedModel):
+    """A trained Keras model; `transform` adds `<label>__output` for each label.
+
+    A prediction of one number for a scalar label has that label's type; others are vectors. The history is a list of
+    the epochs' values by name. The model is compiled.
+    """
+
+    custom_objects = Param(UNDEFINED, "custom_objects", "classes and functions that Keras needs to load the model")
+    setCustomObjects, getCustomObjects = Setter[Custom]("custom_objects"), Getter[Custom]("custom_objects")
+    _floatx = Param(UNDEFINED, "_floatx", "Keras' type of floats")
+
+    def __init__(
+        self,
+        *,
+        history: Any = None,
+        model: Any = None,
+        feature_columns: Sequence[str] | None = None,
+        label_columns: Sequence[str] | None = None,
+        custom_objects: Custom | None = None,
+        run_id: str | None = None,
+        _metadata: Mapping[str, Column] | None = None,
+        _floatx: str | None = None,
+    ) -> None:
+        values = given(locals())
+        super().__init__()
+        set_defaults(self, custom_objects={}, _floatx="float32")
+        self.setParams(**values)
+
+    def output_sizes(self) -> list[int]:
+        """Numbers in a row of each output."""
+        return [math.prod(each or 1 for each in shape[1:]) for shape in shapes_of(self.getModel().output_shape)]
+
+    def prediction(self) -> tuple[Callable[..., Predict], tuple[Any, ...]]:
+        """See the base class."""
+        return predictor, (pack_model(self.getModel()), self.getCustomObjects(), self.getOrDefault(self._floatx))
+
+
+def predictor(packed: PackedModel, custom: Custom, floatx: str) -> Predict:
+    """A function of arrays that calls the model."""
+    model = packed.load(custom)
+    shapes = shapes_of(model.input_shape)
+
+    def predict(features: Sequence[Any]) -> list[Any]:
+        inputs = [_in_shape(np.asarray(each), shape, floatx) for each, shape in zip(features, shapes, strict=True)]
+        outputs = model.predict_on_batch(inputs[0] if len(inputs) == 1 else inputs)
+        listed = outputs.values() if isinstance(outputs, dict) else outputs
+        return list(listed) if isinstance(outputs, dict | list | tuple) else [outputs]
+
+    return predict
+
+
+def _in_shape(values: Any, shape: Sequence[int | None], floatx: str) -> Any:
+    found = values.astype(floatx) if values.dtype.kind == "f" else values
+    needed = shape[1:]
+    return found if None in needed else found.reshape(-1, *map(int, (each for each in needed if each is not None)))
