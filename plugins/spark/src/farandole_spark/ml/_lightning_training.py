@@ -1,0 +1,220 @@
+"""Training of a LightningModule on a rank, by Lightning's Trainer. Only ranks import this module."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import farandole_torch as hvd
+import lightning.pytorch
+import torch
+import torch.distributed
+from farandole_torch.lightning import FarandoleEnvironment, FarandoleStrategy
+
+from farandole_spark.ml import _checkpoints
+from farandole_spark.ml._reader import Stream, batches_of
+from farandole_spark.ml._torch_losses import Loss, Losses, Places, float_type_of
+from farandole_spark.ml._training import Trained, Training
+
+_FILE, _NAME = "trainer.ckpt", "farandole"
+
+
+@dataclass(frozen=True)
+class Plain:
+    """What a module of PyTorch needs to be trained by Lightning."""
+
+    optimizer: torch.optim.Optimizer
+    losses: Losses
+    loss_constructors: Sequence[Callable[..., Loss]]
+    places: Places
+
+
+@dataclass(frozen=True)
+class LightningPlan:
+    """What is trained, and how. `plain`: the model is no LightningModule. `arguments`: of the Trainer, by the user."""
+
+    model: Any
+    plain: Plain | None
+    callbacks: Sequence[Any]
+    logger: Any
+    log_every_n_steps: int
+    profiler: Any
+    stops_at_nan: bool
+    passes: int
+    uses_gpu: bool
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+def train(training: Training, plan: LightningPlan) -> Trained | None:
+    """The function of all ranks. Returns the result on rank 0."""
+    hvd.init()
+    lightning.pytorch.seed_everything((training.seed + hvd.rank()) % 2**32, verbose=False)
+    with tempfile.TemporaryDirectory() as folder:
+        rank = _Rank(training, plan, Path(folder))
+        rank.run_epochs()
+        return Trained(rank.trained_state(), rank.history) if hvd.rank() == 0 else None
+
+
+class _Rank:
+    """A rank with its Trainer. `folder`: for files of this rank alone."""
+
+    def __init__(self, training: Training, plan: LightningPlan, folder: Path) -> None:
+        self.training, self.plan, self.history = training, plan, list[dict[str, Any]]()
+        self._folder = folder
+        self._module = _PlainModule(plan.model, plan.plain) if plan.plain else plan.model
+        package = _package_of(self._module)
+        uses_gpu = plan.uses_gpu and torch.cuda.is_available()
+        settings: dict[str, Any] = {
+            "max_epochs": training.epochs,
+            "accelerator": "gpu" if uses_gpu else "cpu",
+            "devices": hvd.local_size() if package is not lightning.pytorch else "auto" if uses_gpu else 1,
+            "num_nodes": hvd.cross_size(),
+            "callbacks": [*plan.callbacks, _end_of_epoch(package, self)],
+            "logger": plan.logger or False,
+            "log_every_n_steps": plan.log_every_n_steps,
+            "profiler": plan.profiler,
+            "accumulate_grad_batches": plan.passes,
+            "num_sanity_val_steps": 0,
+            "enable_checkpointing": False,
+            "enable_progress_bar": training.verbose > 1 and hvd.rank() == 0,
+            "enable_model_summary": training.verbose > 1 and hvd.rank() == 0,
+            "default_root_dir": str(folder / "run"),
+            **plan.arguments,
+        }
+        self._trainer = package.Trainer(strategy=_strategy_of(package), use_distributed_sampler=False, **settings)
+
+    def run_epochs(self) -> None:
+        """All epochs that are left, from the run's checkpoint on if there is one."""
+        training, size = self.training, hvd.size()
+        packed = _checkpoints.read(training.store, training.run_id) if hvd.rank() == 0 else None
+        packed = hvd.broadcast_object(packed, 0)
+        resumed: str | None = None
+        if packed is not None:
+            found = torch.load(io.BytesIO(packed), weights_only=False, map_location="cpu")
+            self.history = found.pop("farandole_history")
+            if len(self.history) >= training.epochs:
+                self._module.load_state_dict(found["state_dict"])
+                return  # nothing is left to train
+            resumed = str(self._folder / _FILE)
+            torch.save(found, resumed)
+        hvd.broadcast_parameters(self._module.state_dict(), root_rank=0)
+        validation = training.steps_of_validation(size)
+        self._trainer.fit(
+            self._module,
+            _Loader(self._train_blocks, training.steps_of_epoch(size)),
+            _Loader(lambda: training.validation_blocks(hvd.rank(), size, None), validation) if validation else None,
+            ckpt_path=resumed,
+            **({"weights_only": False} if resumed else {}),
+        )
+
+    def _train_blocks(self) -> Stream:
+        return self.training.train_blocks(hvd.rank(), hvd.size(), self._trainer.current_epoch, None)
+
+    def packed(self) -> bytes:
+        """The state as bytes: Lightning's checkpoint, and the history. On all ranks, as Lightning asks."""
+        file = self._folder / _FILE
+        self._trainer.save_checkpoint(file)
+        if hvd.rank() != 0:
+            return b""
+        packed = io.BytesIO()
+        torch.save({**torch.load(file, weights_only=False), "farandole_history": self.history}, packed)
+        return packed.getvalue()
+
+    def trained_state(self) -> bytes:
+        """The state of the model that the user gave."""
+        packed = io.BytesIO()
+        torch.save(self.plan.model.state_dict(), packed)
+        return packed.getvalue()
+
+    def end_epoch(self) -> None:
+        """Note what was measured; keep the state, and what loggers have written. On all ranks."""
+        training = self.training
+        metrics = {name: float(value) for name, value in self._trainer.callback_metrics.items()}
+        self.history.append({"epoch": self._trainer.current_epoch, **metrics})
+        if training.verbose and hvd.rank() == 0:
+            print(self.history[-1], flush=True)
+        if training.store.saving_runs():
+            packed = self.packed()
+            if hvd.rank() == 0:
+                _checkpoints.write(training.store, training.run_id, packed)
+                training.store.sync_fn(training.run_id)(str(self._folder / "run"))
+
+
+def _end_of_epoch(package: Any, rank: _Rank) -> Any:
+    class EndOfEpoch(package.Callback):  # type: ignore[misc]  # lightning is not read
+        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            if rank.plan.stops_at_nan and outputs is not None:
+                loss = outputs["loss"] if isinstance(outputs, dict) else outputs
+                if not math.isfinite(float(loss)):
+                    raise ValueError(f"the loss of batch {batch_idx} is {float(loss)}, and terminate_on_nan is set")
+
+        def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+            rank.end_epoch()
+
+    return EndOfEpoch()
+
+
+def _package_of(module: Any) -> Any:
+    """Lightning, under the name from which the module has its class: its classes exist twice."""
+    if any(kind.__module__.startswith("pytorch_lightning.") for kind in type(module).__mro__):
+        import pytorch_lightning
+
+        return pytorch_lightning
+    return lightning.pytorch
+
+
+def _strategy_of(package: Any) -> Any:
+    if package is lightning.pytorch:
+        return FarandoleStrategy()
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group(_NAME, init_method="farandole://")
+    return package.strategies.DDPStrategy(cluster_environment=FarandoleEnvironment(), process_group_backend=_NAME)
+
+
+class _Loader:
+    """Batches of an epoch as Lightning takes them: tensors by column."""
+
+    def __init__(self, make: Callable[[], Stream], steps: int) -> None:
+        self._make, self._steps = make, steps
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        with contextlib.closing(batches_of(self._make())) as stream:
+            for batch in itertools.islice(stream, self._steps):
+                yield {name: torch.from_numpy(values) for name, values in batch.items()}
+
+
+class _PlainModule(lightning.pytorch.LightningModule):  # type: ignore[misc]
+    """A module with an optimizer and losses, as a LightningModule."""
+
+    def __init__(self, model: torch.nn.Module, plain: Plain) -> None:
+        super().__init__()
+        self.model = model
+        self._plain = plain
+        made = [make(model=model, optimizer=plain.optimizer) for make in plain.loss_constructors]
+        self._losses = replace(plain.losses, losses=made) if made else plain.losses
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return self._plain.optimizer
+
+    def training_step(self, batch: Mapping[str, torch.Tensor], batch_idx: int) -> torch.Tensor:
+        return self._measure(batch, "train_loss")
+
+    def validation_step(self, batch: Mapping[str, torch.Tensor], batch_idx: int) -> torch.Tensor:
+        return self._measure(batch, "val_loss")
+
+    def _measure(self, batch: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
+        inputs, labels, weights = self._plain.places.tensors(batch, self.device, float_type_of(self.model))
+        outputs, labels = self._losses.shaped(self.model(*inputs), labels)
+        loss = self._losses.total(outputs, labels, weights)
+        self.log(name, loss, on_step=False, on_epoch=True, sync_dist=True, batch_size=len(inputs[0]))
+        return loss

@@ -1,0 +1,139 @@
+"""Estimator and model of Lightning.
+
+    estimator = TorchEstimator(
+        num_proc=2, store=Store.create("/data"), model=module, feature_cols=["x"], label_cols=["y"],
+        input_shapes=[[-1, 4]], batch_size=32, epochs=10,
+    )
+    model = estimator.fit(frame)
+    model.transform(frame).select("y", "y__output")
+
+The steps of the LightningModule get a dict with a tensor for each column.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import farandole
+import torch
+from pyspark.ml.param import Param, TypeConverters
+
+from farandole_spark._private import UNDEFINED, set_defaults
+from farandole_spark.ml._accessors import Getter, Setter
+from farandole_spark.ml._columns import Column, check_shapes
+from farandole_spark.ml._estimator import FrameworkEstimator
+from farandole_spark.ml._training import Trained, Training
+from farandole_spark.ml.backend import Backend
+from farandole_spark.ml.torch import (
+    TorchArguments,
+    TorchModel,
+    TorchParams,
+    check_optimizer,
+    losses_of,
+    places_of,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["TorchEstimator", "TorchModel"]
+
+
+class LightningArguments(TorchArguments, total=False):
+    """The keyword arguments of `TorchEstimator`."""
+
+    transformation_edit_fields: Any
+    transformation_removed_fields: Any
+    trainer_args: Mapping[str, Any] | None
+    num_gpus: int | None
+    logger: Any
+    log_every_n_steps: int
+    loader_num_epochs: int | None
+    terminate_on_nan: bool
+    profiler: Any
+    debug_data_loader: bool
+    train_async_data_loader_queue_size: int | None
+    val_async_data_loader_queue_size: int | None
+
+
+class TorchEstimator(TorchParams, FrameworkEstimator):
+    """Trains a LightningModule on several ranks. `explainParams()` tells the parameters.
+
+    The steps of the module get a dict with a tensor for each column. A module of PyTorch is taken, too, with an
+    optimizer and a loss. Learning rates stay as they are, as in Horovod's estimator.
+    """
+
+    framework = "lightning"
+    trainer_args = Param(UNDEFINED, "trainer_args", "more arguments of Lightning's Trainer")
+    setTrainerArgs, getTrainerArgs = Setter[Mapping[str, Any]]("trainer_args"), Getter[Any]("trainer_args")
+    num_gpus = Param(UNDEFINED, "num_gpus", "0 trains without a GPU; each rank has one at most")
+    setNumGPUs, getNumGPUs = Setter[int]("num_gpus"), Getter[int | None]("num_gpus")
+    logger = Param(UNDEFINED, "logger", "a logger of Lightning")
+    setLogger, getLogger = Setter[Any]("logger"), Getter[Any]("logger")
+    log_every_n_steps = Param(UNDEFINED, "log_every_n_steps", "steps between logs", TypeConverters.toInt)
+    setLogEveryNSteps, getLogEveryNSteps = Setter[int]("log_every_n_steps"), Getter[int]("log_every_n_steps")
+    terminate_on_nan = Param(UNDEFINED, "terminate_on_nan", "raise at a bad loss", TypeConverters.toBoolean)
+    setTerminateOnNan, getTerminateOnNan = Setter[bool]("terminate_on_nan"), Getter[bool]("terminate_on_nan")
+    profiler = Param(UNDEFINED, "profiler", "a profiler of Lightning")
+    setProfiler, getProfiler = Setter[Any]("profiler"), Getter[Any]("profiler")
+    loader_num_epochs = Param(UNDEFINED, "loader_num_epochs", "without effect")
+    setLoaderNumEpochs, getLoaderNumEpochs = Setter[Any]("loader_num_epochs"), Getter[Any]("loader_num_epochs")
+    debug_data_loader = Param(UNDEFINED, "debug_data_loader", "without effect")
+    setDebugDataLoader, getDebugDataLoader = Setter[Any]("debug_data_loader"), Getter[Any]("debug_data_loader")
+    train_async_data_loader_queue_size = Param(UNDEFINED, "train_async_data_loader_queue_size", "without effect")
+    setTrainAsyncDataLoaderQueueSize = Setter[Any]("train_async_data_loader_queue_size")
+    getTrainAsyncDataLoaderQueueSize = Getter[Any]("train_async_data_loader_queue_size")
+    val_async_data_loader_queue_size = Param(UNDEFINED, "val_async_data_loader_queue_size", "without effect")
+    setValAsyncDataLoaderQueueSize = Setter[Any]("val_async_data_loader_queue_size")
+    getValAsyncDataLoaderQueueSize = Getter[Any]("val_async_data_loader_queue_size")
+
+    def __init__(self, **arguments: Unpack[LightningArguments]) -> None:
+        super().__init__()
+        set_defaults(self, log_every_n_steps=50, terminate_on_nan=False)
+        self.setParams(**arguments)
+
+    def check_model(self, columns: Mapping[str, Column]) -> None:
+        """Compare the columns with `input_shapes`. Raises ArgumentError where they differ."""
+        if self.getTrainMinibatchFn() is not None:
+            raise farandole.ArgumentError("train_minibatch_fn is not taken; write a training_step.")
+        if not _is_lightning(self.getModel()):
+            check_optimizer(self)
+        if shapes := self.getInputShapes():
+            check_shapes(columns, self.getFeatureCols(), shapes, "input")
+
+    def train_on(self, backend: Backend, training: Training) -> Trained:
+        """See the base class."""
+        from farandole_spark.ml._lightning_training import LightningPlan, Plain, train
+
+        plain = None
+        if not _is_lightning(self.getModel()):
+            losses, constructors = losses_of(self)
+            plain = Plain(self.getOptimizer(), losses, constructors, places_of(training, self.getInputShapes()))
+        plan = LightningPlan(
+            model=self.getModel(),
+            plain=plain,
+            callbacks=self.getCallbacks(),
+            logger=self.getLogger(),
+            log_every_n_steps=self.getLogEveryNSteps(),
+            profiler=self.getProfiler(),
+            stops_at_nan=self.getTerminateOnNan(),
+            passes=self.getBackwardPassesPerStep(),
+            uses_gpu=self.getUseGpu() and self.getNumGPUs() != 0,
+            arguments=dict(self.getTrainerArgs() or {}),
+        )
+        found = backend.run(train, (training, plan))
+        return next(each for each in found if each is not None)
+
+    def trained_model(self, trained: Trained, run_id: str, columns: Mapping[str, Column]) -> TorchModel:
+        """The transformer."""
+        model = copy.deepcopy(self.getModel())
+        model.load_state_dict(torch.load(io.BytesIO(trained.model), map_location="cpu", weights_only=True))
+        optimizer = self.getOptimizer()
+        return self.get_model_class()(**self._get_model_kwargs(model, trained.history, optimizer, run_id, columns))
+
+
+def _is_lightning(model: torch.nn.Module) -> bool:
+    return any(kind.__name__ == "LightningModule" for kind in type(model).__mro__)
