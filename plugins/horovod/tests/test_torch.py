@@ -92,7 +92,7 @@ def test_a_wrong_call_names_the_line_of_the_program():
 @pytest.mark.parametrize(
     ("use", "error"),
     [
-        ("import horovod.spark; horovod.spark.torch", AttributeError),
+        ("import horovod; horovod.data", AttributeError),
         ("import horovod.data", ImportError),
     ],
 )

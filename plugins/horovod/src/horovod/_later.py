@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 _INSTEAD = {
-    **dict.fromkeys(
-        ("spark.keras", "spark.lightning", "spark.torch"),
-        "estimators of Spark ML come with a later release; train in a function that horovod.spark.run calls",
-    ),
     "data": "the frameworks have loaders that work ahead: torch.utils.data.DataLoader with num_workers, "
     "tf.data.Dataset.prefetch, horovod.tensorflow.data",
 }
 
 
 def _sentence(what: str) -> str:
-    return f"Farandole has no {what}: {_INSTEAD[_part(what)]}"
+    return f"Farandole has no {what}: {_INSTEAD[_last(what)]}"
 
 
-def _part(what: str) -> str:
-    """`horovod.spark.torch` -> spark.torch."""
-    return what.removeprefix("horovod.") if what.startswith("horovod.spark.") else what.rpartition(".")[2]
+def _last(what: str) -> str:
+    return what.rpartition(".")[2]
 
 
 def import_error(module: str) -> ImportError:
@@ -28,6 +23,6 @@ def import_error(module: str) -> ImportError:
 
 def attribute_error(module: str, name: str) -> AttributeError:
     """The error for a name that `module` lacks, whether Horovod has it or not."""
-    if _part(f"{module}.{name}") in _INSTEAD:
+    if name in _INSTEAD:
         return AttributeError(_sentence(f"{module}.{name}"))
     return AttributeError(f"module {module!r} has no attribute {name!r}")

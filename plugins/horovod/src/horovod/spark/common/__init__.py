@@ -1,0 +1,1 @@
+"""What the estimators have in common, from farandole_spark.ml."""
