@@ -40,8 +40,8 @@ ONLY_NAMED = re.compile(
 PARTS = {"tests/launch": 4, "tests/hosts": 2, "tests/faults": 2, "plugins/tensorflow/tests": 2}
 # Suites with a longer form.
 LONG = ["tests/collectives/meaning", "tests/collectives/parity", "tests/faults", "tests/frameworks/examples"]
-LONG += ["plugins/torch/tests/test_drawn_training.py", "tests/launch/test_failures.py"]
-LONG += ["tests/packaging/test_mxnet_wheel.py"]
+LONG += ["plugins/tensorflow/tests/test_keras_fit.py", "plugins/torch/tests/test_drawn_training.py"]
+LONG += ["tests/launch/test_failures.py", "tests/packaging/test_mxnet_wheel.py"]
 
 
 class Run(NamedTuple):

@@ -17,13 +17,14 @@ def network(dtype="float64", seed=11):
     return model
 
 
-def data(batches, dtype="float64"):
-    """This rank's rows of all global batches, batch after batch."""
+def data(batches, dtype="float64", whole=False):
+    """This rank's rows of all global batches, batch after batch, and their number in a batch; or all rows."""
     inputs = np.random.RandomState(1000).randn(batches, GLOBAL_BATCH, 6)
     targets = np.stack([inputs.sum(-1), inputs[..., 0] * inputs[..., 1], np.sin(inputs[..., 2])], -1)
-    rows = slice(hvd.rank() * GLOBAL_BATCH // hvd.size(), (hvd.rank() + 1) * GLOBAL_BATCH // hvd.size())
+    size = GLOBAL_BATCH if whole else GLOBAL_BATCH // hvd.size()
+    rows = slice(None) if whole else slice(hvd.rank() * size, (hvd.rank() + 1) * size)
     mine = [each[:, rows].reshape(-1, each.shape[-1]).astype(dtype) for each in (inputs, targets)]
-    return mine[0], mine[1], GLOBAL_BATCH // hvd.size()
+    return mine[0], mine[1], size
 
 
 def bits(variables):
