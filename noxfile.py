@@ -45,7 +45,7 @@ from dev.environments import (
     without_framework,
 )
 from dev.jobs import Job, run_jobs, step
-from dev.pins import DOCS, LINTERS, MPI, TYPES
+from dev.pins import CONDA, DOCS, LINTERS, MPI, TYPES
 from dev.release import build_release
 from dev.release_check import check
 from dev.suites import LONG, MXNET, NEWEST, OLDEST, Run, beside_of, chosen, runs_of
@@ -349,3 +349,12 @@ def build_wheels(session: nox.Session) -> None:
 def release_check(session: nox.Session) -> None:
     """Build the release twice, compare; examine, install and use each wheel. After --: as for build_wheels."""
     check(session, session.posargs)
+
+
+@nox.session
+def conda(session: nox.Session) -> None:
+    """Render the conda recipe for all Pythons and platforms; build packages from it. After --: names of packages."""
+    env = Environment(session, "conda")
+    env.require("conda's tools", CONDA, "about 35 MB")
+    with step("Building conda packages", "compiles C++, 5 to 10 minutes"):
+        env.run("python", ".ci/conda/build.py", str(MADE / "conda-build"), *session.posargs)

