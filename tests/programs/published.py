@@ -74,12 +74,14 @@ def _installed(option: str, requirements: tuple[str, ...]) -> Path:
     return home
 
 
-def on_two_ranks(*words: str | Path, folder: Path, paths: tuple[Path, ...] = (), **variables: str) -> str:
+def on_two_ranks(
+    *words: str | Path, folder: Path, paths: tuple[Path, ...] = (), options: tuple[str, ...] = (), **variables: str
+) -> str:
     """The output of `python WORDS` as two ranks; `paths` come first in PYTHONPATH. Fails unless both end with 0."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1", **variables}
     environment |= {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONDONTWRITEBYTECODE": "1"}
     horovodrun = Path(sys.executable).with_name("horovodrun")
-    command = [str(horovodrun), "-np", "2", "-H", "localhost:2", sys.executable, *map(str, words)]
+    command = [str(horovodrun), "-np", "2", "-H", "localhost:2", *options, sys.executable, *map(str, words)]
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, check=False
     )
