@@ -1,6 +1,7 @@
 """For every run of pytest: the helpers beside the tests, the count of skips, and what the tests' processes inherit."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +17,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SUPPORT), os.enviro
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads that spin while they wait take the cores of other ranks
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles what it imports, for up to a minute
 sys.dont_write_bytecode = False
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell has started us in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 pytest_plugins = ["skips", "leftovers"]
 
 
