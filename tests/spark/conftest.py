@@ -47,13 +47,23 @@ def spark(around: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def warm(spark: Any) -> Any:
+def await_executors(spark: Any) -> Callable[[], None]:
+    """Waits until both executors are there and have Python, also after one was killed."""
+
+    def wait() -> None:
+        context = spark.sparkContext
+        deadline = time.monotonic() + 60
+        while context._jsc.sc().getExecutorMemoryStatus().size() < 3 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        context.parallelize(range(2), 2).barrier().mapPartitions(list).collect()
+
+    return wait
+
+
+@pytest.fixture
+def warm(spark: Any, await_executors: Callable[[], None]) -> Any:
     """The same, once both executors are there and have Python."""
-    context = spark.sparkContext
-    deadline = time.monotonic() + 60
-    while context._jsc.sc().getExecutorMemoryStatus().size() < 3 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    context.parallelize(range(2), 2).barrier().mapPartitions(list).collect()
+    await_executors()
     return spark
 
 

@@ -93,3 +93,29 @@ def test_an_elastic_job_goes_on_from_its_last_commit(
     lose_one(tmp_path, "executor", None, connect)
     assert "goes on from commit" in capfd.readouterr().err
     assert nothing_left()
+
+
+def test_an_estimator_trains_and_predicts(connect: Any, tmp_path: Path) -> None:
+    import torch
+    from estimators import ROWS, WorldBackend, columns
+    from farandole_spark.ml.store import Store
+    from farandole_spark.ml.torch import TorchEstimator, TorchModel
+
+    data = columns()
+    rows = [(x.tolist(), float(y)) for x, y in zip(data["x"], data["y"], strict=True)]
+    frame = connect.createDataFrame(rows, "x array<double>, y double")
+    model = torch.nn.Linear(4, 1)
+    trained = TorchEstimator(
+        backend=WorldBackend(),
+        store=Store.create(tmp_path),
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), 0.05),
+        loss=torch.nn.functional.mse_loss,
+        feature_cols=["x"],
+        label_cols=["y"],
+        verbose=0,
+    ).fit(frame)
+    found = [row["y__output"] for row in trained.transform(frame).collect()]
+    assert len(found) == ROWS
+    trained.save(str(tmp_path / "model"))
+    assert TorchModel.load(str(tmp_path / "model")).getHistory() == trained.getHistory()

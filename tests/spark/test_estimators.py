@@ -92,6 +92,28 @@ def test_cross_validation_chooses_parameters(warm: Any, tmp_path: Path) -> None:
     assert found.avgMetrics[1] < found.avgMetrics[0] and len(found.bestModel.getHistory()) == 8
 
 
+def test_a_model_of_keras_is_trained_saved_and_loaded(warm: Any, tmp_path: Path) -> None:
+    import keras
+    from farandole_spark.ml.keras import KerasEstimator, KerasModel
+
+    frame, data = frame_of(warm)
+    settings: dict[str, Any] = {"num_proc": 2, "store": Store.create(tmp_path / "store"), "verbose": 0}
+    model = KerasEstimator(
+        model=keras.Sequential([keras.Input([4]), keras.layers.Dense(1)]),
+        optimizer=keras.optimizers.SGD(0.05),
+        loss="mse",
+        feature_cols=["v"],
+        label_cols=["y"],
+        **settings,
+    ).fit(frame)
+    own = model.getModel().predict_on_batch(data["x"].astype("float32"))[:, 0]
+    assert np.abs(predicted(model, frame) - own).max() < 1e-5
+    model.save(str(tmp_path / "model"))
+    again = KerasModel.load(str(tmp_path / "model"))
+    assert np.array_equal(predicted(again, frame), predicted(model, frame))
+    assert again.getHistory() == model.getHistory()
+
+
 def test_predictions_have_the_types_of_their_labels(warm: Any) -> None:
     class Several(torch.nn.Module):
         def forward(self, values: Any) -> Any:
@@ -189,7 +211,7 @@ def slow(folder: Path, shown: Any, run_id: str = "run", **other: Any) -> TorchEs
 
 @pytest.mark.parametrize("fault", ["executor", "cancel"])
 def test_a_lost_stage_is_told_and_its_run_resumed(
-    fault: str, warm: Any, tmp_path: Path, nothing_left: Callable[[], bool]
+    fault: str, warm: Any, tmp_path: Path, nothing_left: Callable[[], bool], await_executors: Callable[[], None]
 ) -> None:
     frame, _ = frame_of(warm)
     shown = AtLine(executors()[0].kill if fault == "executor" else warm.sparkContext.cancelAllJobs)
@@ -198,6 +220,7 @@ def test_a_lost_stage_is_told_and_its_run_resumed(
     assert time.monotonic() - shown.acted_at < TOLD_SECONDS
     assert files_of(tmp_path) == ["runs/run/checkpoint"]
     assert nothing_left()
+    await_executors()
     resumed = slow(tmp_path, None).fit(frame)
     whole = slow(tmp_path, None, "whole").fit(frame)
     assert resumed.getHistory() == whole.getHistory()
