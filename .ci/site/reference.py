@@ -19,6 +19,7 @@ _NO_PAGE_EITHER = {"farandole_torch.distributed", "farandole_torch.mpi_ops"}  # 
 _GUIDES = {
     "farandole_ray": "ray.md",
     "farandole_spark": "spark.md",
+    **{f"farandole_spark.ml.{name}": "estimators.md" for name in ("backend", "keras", "lightning", "store", "torch")},
     "farandole_torch.lightning": "torch-distributed.md#lightning",
     "farandole.launch": "notebooks.md#commands-from-a-program",
 }

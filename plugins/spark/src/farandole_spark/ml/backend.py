@@ -12,6 +12,7 @@ from farandole.engine import pack_call, unpack_call
 from farandole_spark import _cluster
 from farandole_spark._run import run
 
+__all__ = ["Backend", "LocalBackend", "SparkBackend"]
 T = TypeVar("T")
 
 

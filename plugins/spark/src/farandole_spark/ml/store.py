@@ -19,6 +19,7 @@ from typing import Any
 
 import farandole
 
+__all__ = ["DBFSLocalStore", "FilesystemStore", "HDFSStore", "LocalStore", "S3Store", "Store"]
 PARTIAL = ".partial"  # the end of the name of a file that is being written
 _PROTOCOL = re.compile(r"([a-z0-9]+)://")
 
