@@ -170,27 +170,14 @@ class EstimatorParams(Params):  # type: ignore[misc]  # PySpark is not read
         set_defaults(
             self,
             **{param.name: None for param in self.params}
-            | {
-                "metrics": [],
-                "callbacks": [],
-                "batch_size": 32,
-                "epochs": 1,
-                "verbose": 1,
-                "backward_passes_per_step": 1,
-            }
+            | {"metrics": [], "callbacks": [], "batch_size": 32, "epochs": 1, "verbose": 1}
             | {"compress_sparse_cols": False, "shuffle": True, "inmemory_cache_all": False, "use_gpu": True}
-            | {"train_reader_num_workers": 2, "val_reader_num_workers": 2, "reader_pool_type": "thread"},
+            | {"train_reader_num_workers": 2, "val_reader_num_workers": 2, "reader_pool_type": "thread"}
+            | {"backward_passes_per_step": 1},
         )
 
     def setParams(self, **values: Any) -> Self:
-        """Set several parameters by their names; None leaves one as it is.
-
-        Args:
-            values: the parameters.
-
-        Raises:
-            ArgumentTypeError: there is no such parameter.
-        """
+        """Set parameters by their names; None leaves one as it is. Raises ArgumentTypeError for an unknown name."""
         if unknown := [name for name in values if not self.hasParam(name)]:
             raise farandole.ArgumentTypeError(f"{type(self).__name__} has no parameter {unknown[0]!r}.")
         return set_params(self, **{name: value for name, value in values.items() if value is not None})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from farandole_spark.ml._reader import Stream
 
 Loss = Callable[..., torch.Tensor]
 Batch = tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor | None]
@@ -50,6 +53,21 @@ class Places:
     labels: Sequence[str]
     weight: str | None
     input_shapes: Sequence[Sequence[int]]
+
+    def batches(self, stream: Stream, device: torch.device, kind: torch.dtype) -> Generator[Batch, None, None]:
+        """The batches of blocks, whose tensors are made for a block at a time. Closes the blocks."""
+        with contextlib.closing(stream):
+            for block in stream:
+
+                def parts(name: str, *shape: int, block: Mapping[str, Any] = block) -> tuple[torch.Tensor, ...]:
+                    found: torch.Tensor = torch.as_tensor(block[name]).to(device, kind)
+                    return tuple((found.reshape(len(found), *shape) if shape else found).unbind(0))
+
+                inputs = [parts(name, *shape) for name, shape in zip(self.features, self.input_shapes, strict=True)]
+                labels = [parts(name) for name in self.labels]
+                weights = parts(self.weight) if self.weight else (None,) * len(labels[0])
+                for number, weight in enumerate(weights):
+                    yield [each[number] for each in inputs], [each[number] for each in labels], weight
 
     def tensors(self, batch: Mapping[str, Any], device: torch.device, kind: torch.dtype) -> Batch:
         """All as tensors of floats of this type."""

@@ -6,7 +6,7 @@ import contextlib
 import io
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import farandole_torch as hvd
 import torch
 
 from farandole_spark.ml import _checkpoints
-from farandole_spark.ml._reader import Arrays, batches_of
+from farandole_spark.ml._reader import Stream
 from farandole_spark.ml._torch_losses import Batch, Loss, Losses, Places, float_type_of
 from farandole_spark.ml._training import Trained, Training
 
@@ -74,8 +74,8 @@ class _Rank:
             **named,
         )
 
-    def _tensors(self, batch: Arrays) -> Batch:
-        return self.plan.places.tensors(batch, self._device, self._float)
+    def _batches(self, stream: Stream) -> Generator[Batch, None, None]:
+        return self.plan.places.batches(stream, self._device, self._float)
 
     # ---- Checkpoints -------------------------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class _Rank:
         steps = training.steps_of_epoch(size)
         steps_of_validation = training.steps_of_validation(size)
         float_type = str(self._float).removeprefix("torch.")
-        read = batches_of(training.train_blocks(hvd.rank(), size, self.state.epoch, float_type))
+        read = self._batches(training.train_blocks(hvd.rank(), size, self.state.epoch, float_type))
         while self.state.epoch < training.epochs:
             torch.manual_seed((training.seed * 1_000_003 + self.state.epoch) * size + hvd.rank())
             found: dict[str, Any] = {
@@ -124,9 +124,8 @@ class _Rank:
                 "train": self._train(itertools.islice(read, steps), steps),
             }
             if steps_of_validation:
-                with contextlib.closing(
-                    batches_of(training.validation_blocks(hvd.rank(), size, float_type))
-                ) as batches:
+                read_once = self._batches(training.validation_blocks(hvd.rank(), size, float_type))
+                with contextlib.closing(read_once) as batches:
                     found["validation"] = self._validate(itertools.islice(batches, steps_of_validation))
             if training.verbose and hvd.rank() == 0:
                 print(found, file=sys.stdout, flush=True)
@@ -135,15 +134,14 @@ class _Rank:
             self._save()
         read.close()
 
-    def _train(self, batches: Iterator[Arrays], steps: int) -> dict[str, Any]:
+    def _train(self, batches: Iterator[Batch], steps: int) -> dict[str, Any]:
         self._model.train()
         self._optimizer.zero_grad()
         sums = _Sums(self.training.labels, self.plan.metrics)
         step = self._step_of_user if self.plan.train_minibatch else self._step
         for number, batch in enumerate(batches):
-            tensors = self._tensors(batch)
-            outputs, loss = step(tensors, number, number + 1 == steps)
-            sums.add(len(tensors[0][0]), loss, *self._losses.shaped(outputs, tensors[1]))
+            outputs, loss = step(batch, number, number + 1 == steps)
+            sums.add(len(batch[1][0]), loss, *self._losses.shaped(outputs, batch[1]))
         return sums.averages("train")
 
     def _step(self, batch: Batch, number: int, is_last: bool) -> tuple[Any, torch.Tensor]:
@@ -163,14 +161,13 @@ class _Rank:
             self._model, self._optimizer, self._losses.shaped, self._losses.total, *batch, passes, number
         )
 
-    def _validate(self, batches: Iterator[Arrays]) -> dict[str, Any]:
+    def _validate(self, batches: Iterator[Batch]) -> dict[str, Any]:
         self._model.eval()
         sums = _Sums(self.training.labels, self.plan.metrics)
         with torch.no_grad():
-            for batch in batches:
-                inputs, labels, weights = self._tensors(batch)
+            for inputs, labels, weights in batches:
                 outputs, labels = self._losses.shaped(self._model(*inputs), labels)
-                sums.add(len(inputs[0]), self._losses.total(outputs, labels, weights), outputs, labels)
+                sums.add(len(labels[0]), self._losses.total(outputs, labels, weights), outputs, labels)
         return sums.averages("validation")
 
 
