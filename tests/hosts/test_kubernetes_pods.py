@@ -249,11 +249,13 @@ def test_an_index_twice_or_out_of_range_is_one_sentence(pods: Callable[..., Pods
     made.publish()
     code, _, err = made.start(0, index=3).finish()
     assert code == 2 and "--node-rank must be from 0 to 2 with --nnodes 3, not '3'." in err
-    jobs = [made.start(0), made.start(1)]
-    made.await_connection(0)  # the second with number 1 comes later
-    code, _, err = made.start(2, index=1).finish()
-    assert code == 2 and "node 1 has come already, from h1; give each node a --node-rank of its own." in err
-    jobs.append(made.start(2))
+    first, with_index_1 = made.start(0), {1: made.start(1), 2: made.start(2, index=1)}
+    while not (ended := [pod for pod, job in with_index_1.items() if job.process.poll() is not None]):
+        time.sleep(0.05)
+    code, _, err = with_index_1.pop(ended[0]).finish()
+    ((pod, admitted),) = with_index_1.items()
+    assert code == 2 and f"node 1 has come already, from h{pod}; give each node a --node-rank of its own." in err
+    jobs = [first, admitted, made.start(ended[0], index=2)]
     assert [job.finish()[0] for job in jobs] == [0, 0, 0], "the job waited for the right one"
 
 
