@@ -77,13 +77,6 @@ class Pods:
         self._jobs.append(Job(host.start(command, cwd=self._folder, stdin=-3, stdout=-1, stderr=-1, text=True)))
         return self._jobs[-1]
 
-    def await_connection(self, pod: int) -> None:
-        """Waits until another pod's launcher is connected to this one's."""
-        until = time.monotonic() + 30
-        while not self.hosts[pod].run(["ss", "-Htn", "state", "established", "sport = :29500"]).stdout:
-            assert time.monotonic() < until
-            time.sleep(0.05)
-
     def _mount(self, host: Host, template: dict[str, Any], container: dict[str, Any], key: str) -> None:
         at = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
         (volume,) = [each for each in template["volumes"] if "secret" in each]
