@@ -171,7 +171,7 @@ def another_number_of_parameters():
         torch.optim.SGD([*model.parameters(), *more], lr=0.1), [*model.named_parameters(), *(("x", p) for p in more)]
     )
     loss_of(model).backward()
-    told = "not the same parameters: rank 1 has 'x', which rank 0 lacks; build the same model on all ranks"
+    told = "do not have the same parameters: rank 1 has 'x', which rank 0 lacks; build the same model on all ranks"
     with pytest.raises(hvd.MismatchError, match=told):
         optimizer.step()
     goes_on(model, wrapped(model))

@@ -173,9 +173,9 @@ def _difference(of_ranks: Sequence[tuple[int, Plan]]) -> str:
         if groups:
             apart.append(f"rank {one} has {_some(list(map(repr, groups[0])))} in one, and rank {other} has not")
     if lacking:
-        return f"have not the same parameters: {_some(lacking)}; build the same model on all ranks"
+        return f"do not have the same parameters: {_some(lacking)}; build the same model on all ranks"
     if apart:
-        return f"have not the same groups: {_some(apart)}; give the same `groups` on all ranks"
+        return f"do not have the same groups: {_some(apart)}; give the same `groups` on all ranks"
     return _other_order(of_ranks)
 
 
