@@ -59,7 +59,7 @@ def check_not_compiled(graph: Any, kind: str) -> None:
         raise tf.errors.InvalidArgumentError(
             None,
             None,
-            f"{kind} cannot be compiled by XLA: say model.compile(..., jit_compile=False) in Keras, or give fit the "
+            f"{kind} cannot be compiled by XLA: use model.compile(..., jit_compile=False) in Keras, or give fit the "
             "BroadcastGlobalVariablesCallback, which does; elsewhere tf.function(..., jit_compile=False). On the CPU "
             "hvd.use_xla() makes it possible for allreduce",
         )
