@@ -224,7 +224,10 @@ def _advice(death: Death, tail: Sequence[bytes], output_directory: str | None, i
     if missing and (advice := _how_to_install(missing[-1])):
         return advice
     if death.code == -signal.SIGKILL and not death.asked:
-        return "if nobody killed it, the machine ran out of memory (dmesg tells): try smaller batches or fewer ranks."
+        return (
+            "if nobody killed it, the machine probably ran out of memory (check dmesg): try smaller batches or fewer "
+            "ranks."
+        )
     if death.code == -signal.SIGBUS:
         return (
             "a full /dev/shm is a likely cause (df -h /dev/shm; in a container raise --shm-size); else run again with "
