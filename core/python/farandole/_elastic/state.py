@@ -215,7 +215,7 @@ class ObjectState(State):
         one's. Nothing is sent where all ranks have just gone back to the same commit.
 
         Raises:
-            MismatchError: the ranks' states have not the same attributes, or these have not the same variables.
+            MismatchError: the ranks' states differ in their attributes, or in the variables of one.
             TypeError: an attribute that cannot be pickled.
         """
         if not self._is_saved:
