@@ -83,9 +83,19 @@ def test_without_a_key_a_file_must_be_this_users_alone(tmp_path: Path) -> None:
     folder = CommitFolder(tmp_path)
     folder.write(1, 1, [b"one"])
     assert folder.newest(1) is not None
+    said = "must belong to this user, and nobody else may write to it"
     (tmp_path / "run-1.commit").chmod(0o666)
-    with pytest.raises(PermissionError, match="must belong to this user, and nobody else may write to it"):
+    with pytest.raises(PermissionError, match=said):
         folder.newest(1)
+    tmp_path.chmod(0o777)
+    with pytest.raises(PermissionError, match=said):
+        folder.prepare()
+
+
+def test_what_a_killed_rank_wrote_in_part_goes_at_the_next_start(tmp_path: Path) -> None:
+    (tmp_path / "run-1.abc.part").write_bytes(b"half")
+    CommitFolder(tmp_path).prepare()
+    assert not [*tmp_path.iterdir()]
 
 
 def test_on_a_full_disk_the_former_copy_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +120,7 @@ class Slow:
     def __init__(self) -> None:
         self.written: list[int] = []
         self.may_go_on, self.began = threading.Event(), threading.Event()
-        self.error: OSError | None = None
+        self.error: Exception | None = None
 
     def prepare(self) -> None:
         pass
@@ -155,6 +165,26 @@ def test_a_failure_is_told_once_until_a_copy_is_kept(caplog: pytest.LogCaptureFi
     place.error = None
     writer.save(1, 6, [])
     assert writer.flush(SECONDS) and place.written == [6]
+
+
+def test_an_unexpected_error_does_not_end_the_writing(caplog: pytest.LogCaptureFixture) -> None:
+    place = Slow()
+    place.may_go_on.set()
+    writer = CommitWriter(place)
+    place.error = MemoryError("no memory")
+    writer.save(1, 1, [])
+    assert writer.flush(SECONDS) and "no memory" in caplog.text
+    place.error = None
+    writer.save(1, 2, [])
+    assert writer.flush(SECONDS) and place.written == [2]
+
+
+def test_the_driver_says_that_it_has_a_later_commit(server: TaskServer, caplog: pytest.LogCaptureFixture) -> None:
+    writer = writer_at(server)
+    for commits in (2, 1):
+        writer.save(1, commits, [b"x"])
+        assert writer.flush(SECONDS)
+    assert "commit 1 could not be kept on the driver (the driver has a later one)" in caplog.text
 
 
 @pytest.fixture

@@ -268,7 +268,7 @@ def _of_registered_types():
     state.restore()
     hvd.elastic.set_handler_registry(registry)
     with pytest.raises(TypeError, match=r"^LoudHandler, a handler of set_handler_registry, sends its value to other"):
-        state._to_copy()
+        state._check_copies()
     return found, words.words, model.weight.item(), model.saves > 1
 
 

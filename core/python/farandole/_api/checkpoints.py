@@ -127,7 +127,7 @@ def _write(target: Path, save: Callable[[str], object]) -> None:
             )
         _to_disk(written)
         written.replace(folder / target.name)
-        _sync(folder)
+        sync(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -136,13 +136,14 @@ def _to_disk(written: Path) -> None:
     """The file; or all files of the folder, and then the folders."""
     for parent, _, names in os.walk(written, topdown=False):
         for name in names:
-            _sync(Path(parent, name))
-        _sync(Path(parent))
+            sync(Path(parent, name))
+        sync(Path(parent))
     if not written.is_dir():
-        _sync(written)
+        sync(written)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until a file, or the list of files of a folder, is on the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with suppress(*([OSError] if path.is_dir() else [])):  # some file systems refuse it of a folder

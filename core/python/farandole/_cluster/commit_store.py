@@ -43,8 +43,9 @@ class DriverStore:
         if found is None:
             return "the copy has not arrived whole"
         former = self._newest.get(run)
-        if former is None or former.commits <= found.commits:
-            self._newest[run] = found
+        if former is not None and former.commits > found.commits:
+            return "the driver has a later one"
+        self._newest[run] = found
         return ""
 
     def serve(self, connection: socket.socket) -> None:

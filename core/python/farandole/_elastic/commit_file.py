@@ -13,11 +13,14 @@ import contextlib
 import hmac
 import os
 import struct
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_PRIVATE_FOLDER, _PRIVATE_FILE = 0o700, 0o600
+from farandole._api.checkpoints import sync
+
+_PRIVATE_FOLDER = 0o700
 _OTHERS_WRITE = 0o022
 _MARK = b"farandole commit 1\n"
 _FACTS = struct.Struct(f"!{len(_MARK)}sQQ")
@@ -83,8 +86,11 @@ class CommitFolder:
     def prepare(self) -> None:
         """Create the folder if it is missing, and check that it can be written to. Raises OSError."""
         self.path.mkdir(_PRIVATE_FOLDER, parents=True, exist_ok=True)
+        self._check_owner(self.path.stat(), self.path)
         if not os.access(self.path, os.W_OK | os.X_OK):
             raise PermissionError(f"{self.path} cannot be written to")
+        for each in self.path.glob("run-*.part"):  # of a rank that was killed while it wrote
+            each.unlink()
 
     def write(self, run: int, commits: int, pieces: Sequence[Piece]) -> None:
         """Replace the commit of this `elastic.run`; the former one stays until the new one is on the disk.
@@ -94,9 +100,9 @@ class CommitFolder:
         file = self._file(run)
         if self._commits_in(file) > commits:
             raise FileExistsError(f"{file} has a later commit; give each job a folder of its own")
-        partial = file.with_suffix(".part")
+        descriptor, name = tempfile.mkstemp(".part", f"run-{run}.", self.path)  # of this user alone
+        partial = Path(name)
         try:
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _PRIVATE_FILE)
             with open(descriptor, "wb", buffering=0) as written:
                 for piece in (head(self.key, commits, pieces), *pieces):
                     view = memoryview(piece)
@@ -104,6 +110,7 @@ class CommitFolder:
                         view = view[written.write(view) :]
                 os.fsync(written.fileno())
             os.replace(partial, file)
+            sync(self.path)
         except OSError:
             with contextlib.suppress(OSError):
                 partial.unlink()

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from farandole._elastic.commit_file import Copy, Piece
-from farandole._start.connection import FAILURES
 from farandole._start.log import logger
 
 _FLUSH_SECONDS = 10.0
@@ -70,7 +69,7 @@ class CommitWriter:
             try:
                 self.destination.write(run, commits, pieces)
                 self._reported = ""
-            except FAILURES as error:
+            except Exception as error:  # whatever it is, the next commit is tried again
                 self._report(commits, error)
             del pieces  # not until the next commit
 

@@ -17,6 +17,7 @@ from farandole._elastic.commit_writer import CommitWriter
 from farandole._runtime import clock
 from farandole._start import environment, world
 from farandole._start.connection import FAILURES
+from farandole._start.log import logger
 
 if TYPE_CHECKING:
     from farandole._elastic.state import State
@@ -45,8 +46,8 @@ def offer(state: State) -> None:
 
 def flush() -> None:
     """Wait some seconds for the last commit to be written."""
-    if _installed:
-        _installed[0].flush()
+    if _installed and not _installed[0].flush():
+        logger.warning("the last commit could not be kept in time; the one before stays.")
 
 
 def take_back(state: State, is_newcomer: bool = False) -> bool:
@@ -61,11 +62,14 @@ def take_back(state: State, is_newcomer: bool = False) -> bool:
         ArgumentError: FARANDOLE_COMMITS is set for some ranks only.
         FarandoleError: the commit cannot be read.
         MismatchError: it is of another state.
+        NotImplementedError: the state cannot be kept outside of its ranks.
     """
     global _runs
     _runs += 1
     if not _installed and (folder := environment.commits()):
         install(CommitWriter(CommitFolder(Path(folder))))
+    if _installed:
+        state._check_copies()
     if is_newcomer:  # the others have taken it back
         return False
     _check_agreement()
@@ -91,4 +95,5 @@ def _load(writer: CommitWriter, state: State) -> bool:
         raise FarandoleError(f"the last commit cannot be read: {error}") from None
     if found is not None:
         state._from_copy(found.content)
+        state._commits = found.commits
     return found is not None

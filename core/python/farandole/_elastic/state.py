@@ -101,6 +101,11 @@ class State:
     def reset(self) -> None:
         """Forget what depends on the ranks, or on a step that has failed."""
 
+    def _check_copies(self) -> None:
+        """Raises NotImplementedError or TypeError where a job cannot keep this state outside of its ranks."""
+        for name in ("to_copy", "from_copy"):
+            self._own_method(name)
+
     def _to_copy(self) -> Sequence[copies.Piece]:
         """The state as bytes, in pieces, for a job that keeps its commits outside of its ranks."""
         pieces: Sequence[copies.Piece] = self._own_method("to_copy")()
@@ -239,6 +244,9 @@ class ObjectState(State):
         """Forget what the attributes know of a step that has failed, and of ranks that are no more."""
         for name in self._names:
             self._handler(name).reset()
+
+    def _check_copies(self) -> None:
+        """Every attribute has a handler that knows how."""
 
     def _to_copy(self) -> Sequence[copies.Piece]:
         """The state as bytes, in pieces, for a job that keeps its commits outside of its ranks.

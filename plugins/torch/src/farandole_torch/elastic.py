@@ -85,14 +85,13 @@ class TorchState(_StateOfTensors):
         holders, age, are_equal = super()._holders()
         return [0] if self._registered() else holders, age, are_equal
 
-    def _to_copy(self) -> Sequence[Any]:
+    def _check_copies(self) -> None:
         for each in self._registered():
             raise TypeError(
                 f"{type(each.handler).__name__}, a handler of set_handler_registry, sends its value to other ranks "
                 "only, and this job keeps commits outside of its ranks: give the value state_dict() and "
                 "load_state_dict()"
             )
-        return super()._to_copy()
 
     def _registered(self) -> list[_Registered]:
         return [each for each in self._farandole_handlers() if isinstance(each, _Registered)]
