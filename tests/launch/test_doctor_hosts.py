@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -217,7 +218,8 @@ def test_a_silent_host_is_given_up_and_nothing_is_left(launch: Callable[..., Any
     job = launch("-H", "slow,there", "--json", verb="doctor", env=env)
     result = job.finish()
     rows = json.loads(result.out)
-    assert [row["text"] for row in rows if row["host"] == "slow"] == ["slow did not answer within 10 s"]
+    (said,) = [row["text"] for row in rows if row["host"] == "slow"]
+    assert re.fullmatch(r"slow did not answer within 1\d s", said)  # it says how long it has waited
     assert any(row["host"] == "there" and row["check"] == "two ranks" for row in rows)
     job.wait_until_nothing_is_left(5)
 
