@@ -60,6 +60,15 @@ class Writer(keras.callbacks.Callback):
         assert self.model is not None
 
 
+class KeptRate(keras.callbacks.Callback):
+    """Sets a learning rate in the first epoch. Raises where a later epoch begins with another one."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 0:
+            self.model.optimizer.learning_rate = 0.05  # as float32, 0.05 * (1 / 3) * 3 is another number
+        assert float(self.model.optimizer.learning_rate) == float(np.float32(0.05))
+
+
 def fit(folder: Path, **other: Any) -> tuple[Any, dict[str, Any]]:
     """The trained model, and the data."""
     trained = estimator(folder, **other)
@@ -128,6 +137,11 @@ def test_a_run_is_resumed_with_the_same_model(tmp_path: Path) -> None:
     assert parts.getHistory() == whole.getHistory()
     for one, other in zip(whole.getModel().get_weights(), parts.getModel().get_weights(), strict=True):
         assert np.array_equal(one, other)
+
+
+def test_a_checkpoint_leaves_the_learning_rate_as_it_is(tmp_path: Path) -> None:
+    found, _ = fit(tmp_path, backend=WorldBackend(3), callbacks=[KeptRate()])
+    assert len(found.getHistory()["loss"]) == EPOCHS
 
 
 def test_objects_of_the_user_are_sent_and_saved(tmp_path: Path) -> None:

@@ -103,9 +103,12 @@ class _Rank:
 
     def packed(self) -> bytes:
         """The state as bytes, with the learning rate that the user gave."""
-        self._scale_rate(1 / hvd.size())
-        optimizer = [keras.ops.convert_to_numpy(each) for each in self._model.optimizer.variables]
-        self._scale_rate(hvd.size())
+        rate = self._model.optimizer.learning_rate if self._has_plain_rate else None
+        # Only rank 0 gets here, so the live rate is not touched: scaling it back and forth would round it.
+        optimizer = []
+        for each in self._model.optimizer.variables:
+            value = keras.ops.convert_to_numpy(each)
+            optimizer.append(value / hvd.size() if each is rate else value)
         best = None
         if self._best is not None and self._best_file.exists():
             best = self._best.best, self._best_file.read_bytes()
@@ -129,9 +132,13 @@ class _Rank:
 
     def _scale_rate(self, factor: float) -> None:
         """As in Horovod's estimators, the rate grows with the ranks; a schedule stays as it is."""
-        optimizer = self._model.optimizer
-        if not isinstance(optimizer.get_config().get("learning_rate"), dict):
-            optimizer.learning_rate = float(optimizer.learning_rate) * factor
+        if self._has_plain_rate:
+            self._model.optimizer.learning_rate = float(self._model.optimizer.learning_rate) * factor
+
+    @property
+    def _has_plain_rate(self) -> bool:
+        """Whether the learning rate is a number rather than a schedule."""
+        return not isinstance(self._model.optimizer.get_config().get("learning_rate"), dict)
 
     def end_epoch(self, logs: Mapping[str, float]) -> None:
         """Note what was measured; keep the state, and what callbacks have written."""
