@@ -6,6 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import farandole
 import lightning
 import numpy as np
 import pytest
@@ -130,6 +131,23 @@ def test_callbacks_and_arguments_reach_the_trainer(tmp_path: Path) -> None:
     stop = lightning.pytorch.callbacks.EarlyStopping("loss", patience=0, min_delta=1e9)
     model, _ = fit(tmp_path, callbacks=[stop], epochs=9, trainer_args={"gradient_clip_val": 0.5})
     assert len(model.getHistory()) == 2
+
+
+@pytest.mark.parametrize("is_list", [True, False])
+def test_callbacks_among_the_arguments_are_called_beside_those_of_the_estimator(tmp_path: Path, is_list: bool) -> None:
+    stop = lightning.pytorch.callbacks.EarlyStopping("loss", patience=0, min_delta=1e9)
+    model, _ = fit(tmp_path, epochs=9, trainer_args={"callbacks": [stop] if is_list else stop})
+    assert len(model.getHistory()) == 2
+    assert files_of(tmp_path) == [f"runs/{model.getRunId()}/checkpoint"]
+
+
+@pytest.mark.parametrize(
+    "name", ["strategy", "use_distributed_sampler", "max_epochs", "accelerator", "devices", "num_nodes"]
+)
+def test_arguments_that_the_estimator_sets_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(farandole.ArgumentError, match=f"trainer_args cannot have '{name}', which the estimator sets"):
+        fit(tmp_path, trainer_args={name: 1})
+    assert files_of(tmp_path) == []
 
 
 def test_a_loss_that_is_no_number_ends_the_training_if_asked(tmp_path: Path) -> None:

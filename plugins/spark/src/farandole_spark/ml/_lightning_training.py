@@ -38,7 +38,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class LightningPlan:
-    """What is trained, and how. `plain`: the model is no LightningModule. `arguments`: of the Trainer, by the user."""
+    """What is trained, and how. `plain`: the model is no LightningModule. `arguments`: other ones of the Trainer."""
 
     model: Any
     plain: Plain | None
@@ -76,7 +76,6 @@ class _Rank:
             "accelerator": "gpu" if uses_gpu else "cpu",
             "devices": hvd.local_size() if package is not lightning.pytorch else "auto" if uses_gpu else 1,
             "num_nodes": hvd.cross_size(),
-            "callbacks": [*plan.callbacks, _end_of_epoch(package, self)],
             "logger": plan.logger or False,
             "log_every_n_steps": plan.log_every_n_steps,
             "profiler": plan.profiler,
@@ -87,6 +86,7 @@ class _Rank:
             "enable_model_summary": training.verbose > 1 and hvd.rank() == 0,
             "default_root_dir": str(folder / "run"),
             **plan.arguments,
+            "callbacks": [*plan.callbacks, _end_of_epoch(package, self)],
         }
         self._trainer = package.Trainer(strategy=_strategy_of(package), use_distributed_sampler=False, **settings)
 

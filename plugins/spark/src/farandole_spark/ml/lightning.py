@@ -41,6 +41,16 @@ if TYPE_CHECKING:
 
 __all__ = ["TorchEstimator", "TorchModel"]
 
+_SET_BY_ESTIMATOR = {
+    "strategy": "leave it out",
+    "use_distributed_sampler": "leave it out",
+    "max_epochs": "set epochs of the estimator",
+    "accelerator": "set use_gpu or num_gpus of the estimator",
+    "devices": "set num_proc of the estimator, which trains with one device on each rank",
+    "num_nodes": "set num_proc of the estimator",
+}
+"""Arguments of the Trainer that `trainer_args` may not have, with what to do instead."""
+
 
 class LightningArguments(TorchArguments, total=False):
     """The keyword arguments of `TorchEstimator`."""
@@ -105,9 +115,10 @@ class TorchEstimator(TorchParams, FrameworkEstimator):
             check_shapes(columns, self.getFeatureCols(), shapes, "input")
 
     def train_on(self, backend: Backend, training: Training) -> Trained:
-        """See the base class."""
+        """See the base class. Raises ArgumentError for `trainer_args` that the estimator sets."""
         from farandole_spark.ml._lightning_training import LightningPlan, Plain, train
 
+        arguments, callbacks = self._trainer_arguments()
         plain = None
         if not _is_lightning(self.getModel()):
             losses, constructors = losses_of(self)
@@ -115,17 +126,28 @@ class TorchEstimator(TorchParams, FrameworkEstimator):
         plan = LightningPlan(
             model=self.getModel(),
             plain=plain,
-            callbacks=self.getCallbacks(),
+            callbacks=callbacks,
             logger=self.getLogger(),
             log_every_n_steps=self.getLogEveryNSteps(),
             profiler=self.getProfiler(),
             stops_at_nan=self.getTerminateOnNan(),
             passes=self.getBackwardPassesPerStep(),
             uses_gpu=self.getUseGpu() and self.getNumGPUs() != 0,
-            arguments=dict(self.getTrainerArgs() or {}),
+            arguments=arguments,
         )
         found = backend.run(train, (training, plan))
         return next(each for each in found if each is not None)
+
+    def _trainer_arguments(self) -> tuple[dict[str, Any], list[Any]]:
+        """The arguments in `trainer_args` without its callbacks, and all callbacks of the user."""
+        arguments = dict(self.getTrainerArgs() or {})
+        for name, instead in _SET_BY_ESTIMATOR.items():
+            if name in arguments:
+                raise farandole.ArgumentError(
+                    f"trainer_args cannot have {name!r}, which the estimator sets; {instead}."
+                )
+        more = arguments.pop("callbacks", None) or []
+        return arguments, [*self.getCallbacks(), *(more if isinstance(more, list | tuple) else [more])]
 
     def trained_model(self, trained: Trained, run_id: str, columns: Mapping[str, Column]) -> TorchModel:
         """The transformer."""
