@@ -8,10 +8,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from estimators import ROWS, write_columns
 from farandole_spark.ml._parquet import data_in_store
-from farandole_spark.ml._reader import Reading, batches_of, blocks
+from farandole_spark.ml._prepare import _groups, _PartitionWriter
+from farandole_spark.ml._reader import DataSet, Reading, batches_of, blocks
 from farandole_spark.ml._shards import Share
 from farandole_spark.ml.store import Store
 
@@ -80,6 +84,29 @@ def test_types_are_kept_or_those_of_the_model(tmp_path: Path) -> None:
         batch = next(read)
         read.close()
         assert [str(batch[name].dtype) for name in ("id", "x", "is_test")] == ["int64", expected, "bool"]
+
+
+def rows_of_windows(data: DataSet, store: Store) -> list[int]:
+    """The rows of the first blocks, which are windows."""
+    read = blocks(data, store.fs, Share(data.groups, 0, 1), Reading(batch_size=5))
+    found = [len(block["image"]) * 5 for block in itertools.islice(read, 3)]
+    read.close()
+    return found
+
+
+def test_windows_of_binary_data_are_as_small_as_others(tmp_path: Path) -> None:
+    store = Store.create(tmp_path)
+    image = np.random.default_rng(1).bytes(1 << 20)
+    batch = pyarrow.record_batch({"image": pyarrow.array([image + bytes([row]) for row in range(60)])})
+    path = Path(store.get_train_data_path(0))
+    path.mkdir(parents=True)
+    pyarrow.parquet.write_table(pyarrow.Table.from_batches([batch]), path / "part.parquet", row_group_size=20)
+    data, _ = data_in_store(store, 0, ["image"], with_validation=False, may_be_any=True)
+    assert max(rows_of_windows(data, store)) <= 16
+
+    report = _PartitionWriter(store, [str(path / "a"), str(path / "b")], ["image"], 0.0, 1)._report([batch], 0)
+    data = DataSet(str(path / "a"), tuple(_groups([report], str(path / "a"))), data.columns)
+    assert max(rows_of_windows(data, store)) <= 16
 
 
 def test_what_a_transformation_raises_reaches_the_training(tmp_path: Path) -> None:

@@ -48,9 +48,23 @@ def _read(store: Store, path: str, names: Sequence[str], may_be_any: bool) -> Da
     groups: list[RowGroup] = []
     fragments = list(found.get_fragments())
     for fragment in fragments:
-        groups += [RowGroup(fragment.path, each.id, each.num_rows) for each in fragment.row_groups if each.num_rows]
+        groups += [
+            RowGroup(fragment.path, each.id, each.num_rows, _bytes_of(fragment.metadata.row_group(each.id), names))
+            for each in fragment.row_groups
+            if each.num_rows
+        ]
     columns = [_column(found.schema, name, may_be_any) for name in dict.fromkeys(names)]
     return DataSet(path, tuple(groups), tuple(_sized(found, column) for column in columns))
+
+
+def _bytes_of(group: Any, names: Sequence[str]) -> int:
+    """The uncompressed bytes of these columns in a row group, from its metadata."""
+    columns = (group.column(place) for place in range(group.num_columns))
+    return sum(
+        each.total_uncompressed_size
+        for each in columns
+        if any(each.path_in_schema == name or each.path_in_schema.startswith(f"{name}.") for name in names)
+    )
 
 
 def _column(schema: Any, name: str, may_be_any: bool) -> Column:

@@ -43,7 +43,7 @@ class Request:
 class _Report:
     """What a task has to say of a partition. `sizes`: numbers in a row, by column; `nulls`: rows, by column."""
 
-    files: Mapping[str, Sequence[int]]  # the rows of each row group
+    files: Mapping[str, Sequence[Sequence[int]]]  # the rows and the bytes of each row group
     sizes: Mapping[str, Sequence[int]]
     nulls: Mapping[str, int]
     error: str = ""
@@ -182,11 +182,11 @@ class _Facts:
 
 
 class _File:
-    """A Parquet file that is opened at its first row. `groups`: the rows of each row group."""
+    """A Parquet file that is opened at its first row. `groups`: the rows and the bytes of each row group."""
 
     def __init__(self, store: Store, path: str) -> None:
         self.path = path
-        self.groups: list[int] = []
+        self.groups: list[tuple[int, int]] = []
         self._fs = store.fs
         self._held: list[Any] = []
         self._stream: Any = None
@@ -223,7 +223,7 @@ class _File:
             self._stream = self._fs.open(self.path, "wb")
             self._writer = pyarrow.parquet.ParquetWriter(self._stream, table.schema, use_dictionary=False)
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
-        self.groups.append(table.num_rows)
+        self.groups.append((table.num_rows, table.nbytes))
 
 
 def _check(reports: Sequence[_Report], names: Sequence[str]) -> None:
@@ -253,4 +253,4 @@ def _groups(reports: Sequence[_Report], folder: str) -> Iterator[RowGroup]:
     for report in reports:
         for path, groups in report.files.items():
             if path.startswith(f"{folder}/"):
-                yield from (RowGroup(path, index, rows) for index, rows in enumerate(groups))
+                yield from (RowGroup(path, index, rows, size) for index, (rows, size) in enumerate(groups))

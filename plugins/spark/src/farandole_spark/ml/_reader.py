@@ -95,7 +95,11 @@ def _blocks_of_passes(data: DataSet, filesystem: Any, share: Share, how: Reading
 
 def _window_rows(data: DataSet, how: Reading) -> int:
     """Rows of a window: whole batches, of which at least one."""
-    wanted = how.window_rows or _WINDOW_BYTES // (8 * sum(column.size for column in data.columns))
+    numbers = 8 * sum(column.size for column in data.columns)
+    stored = max(
+        (-(-group.size // group.rows) for group in data.groups), default=0
+    )  # more, for strings and binary data
+    wanted = how.window_rows or _WINDOW_BYTES // max(1, numbers, stored)
     return max(1, wanted // how.batch_size) * how.batch_size
 
 

@@ -17,11 +17,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group of a Parquet file: the unit that can be read alone."""
+    """A row group of a Parquet file: the unit that can be read alone. `size`: uncompressed bytes of what is read."""
 
     file: str
     index: int
     rows: int
+    size: int = 0
 
 
 @dataclass(frozen=True)
