@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import farandole
 import numpy as np
 import pyarrow
 import pyarrow.parquet
@@ -84,6 +85,69 @@ def test_types_are_kept_or_those_of_the_model(tmp_path: Path) -> None:
         batch = next(read)
         read.close()
         assert [str(batch[name].dtype) for name in ("id", "x", "is_test")] == ["int64", expected, "bool"]
+
+
+def read_all(folder: Path, name: str, values: Any) -> None:
+    """Write a column in row groups of two rows, and read it."""
+    store = Store.create(folder)
+    path = Path(store.get_train_data_path(0))
+    path.mkdir(parents=True)
+    pyarrow.parquet.write_table(pyarrow.table({name: values}), path / "part.parquet", row_group_size=2)
+    data, _ = data_in_store(store, 0, [name], with_validation=False, may_be_any=False)
+    share = Share(data.groups, 0, 1)
+    read = batches_of(blocks(data, store.fs, share, Reading(batch_size=2)))
+    for _ in range(share.batches(2)):
+        next(read)
+    read.close()
+
+
+def vector(kind: int, values: list[float] | None) -> dict[str, Any]:
+    """A vector of two numbers as Spark writes it."""
+    return {"type": kind, "values": values} if kind else {"type": 0, "size": 2, "indices": [1, 0], "values": values}
+
+
+VECTOR_TYPE = pyarrow.struct(
+    {
+        "type": pyarrow.int8(),
+        "size": pyarrow.int32(),
+        "indices": pyarrow.list_(pyarrow.int32()),
+        "values": pyarrow.list_(pyarrow.float64()),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (pyarrow.array([1.0, 2.0, 3.0, None]), "has nulls in row group 1 of .*part.parquet"),
+        (pyarrow.array([[1.0, 2.0]] * 3 + [[1.0, None]]), "has nulls in row group 1 of .*part.parquet"),
+        (pyarrow.array([[1.0, 2.0]] * 3 + [None]), "has nulls in row group 1 of .*part.parquet"),
+        (pyarrow.array([[1.0, 2.0]] * 3 + [[1.0]]), "has rows of another size than 2, .* in row group 1 of .*part.pa"),
+        (
+            pyarrow.array([[1.0, 2.0]] * 2 + [[1.0], [1.0, 2.0, 3.0]]),
+            "has rows of 1 to 3 numbers in row group 1 of .*p",
+        ),
+        (pyarrow.array([[1.0, 2.0]] * 2 + [[]] * 2), "has nulls in row group 1|another size than 2"),
+        (
+            pyarrow.array([vector(1, [1, 2])] * 3 + [vector(0, [1, 2])], VECTOR_TYPE),
+            "has sparse vectors in row group 1",
+        ),
+        (pyarrow.array([vector(1, [1, 2])] * 3 + [None], VECTOR_TYPE), "has nulls in row group 1 of"),
+        (pyarrow.array([], pyarrow.float64()), "the Parquet files in .* have no rows"),
+    ],
+)
+def test_rows_that_no_model_takes_are_named(tmp_path: Path, values: Any, message: str) -> None:
+    with pytest.raises(farandole.ArgumentError, match=message):
+        read_all(tmp_path, "v", values)
+
+
+def test_rows_of_every_kind_of_column_are_taken(tmp_path: Path) -> None:
+    rows = [[1.0, 2.0]] * 4
+    kinds = [None, pyarrow.large_list(pyarrow.float32()), pyarrow.list_(pyarrow.float64(), 2)]
+    for number, values in enumerate(
+        [pyarrow.array([vector(1, row) for row in rows], VECTOR_TYPE), *(pyarrow.array(rows, kind) for kind in kinds)]
+    ):
+        read_all(tmp_path / str(number), "v", values)
 
 
 def rows_of_windows(data: DataSet, store: Store) -> list[int]:

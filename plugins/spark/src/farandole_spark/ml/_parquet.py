@@ -23,7 +23,7 @@ _NUMBERS = {
     "double": "double",
 }
 _TYPES = {**_NUMBERS, "string": "string", "binary": "binary"}
-_VALUES = "values"  # of a dense vector, in the form in which Spark writes one
+_VALUES, _TYPE, _DENSE = "values", "type", 1  # of a dense vector, in the form in which Spark writes one
 
 
 def data_in_store(
@@ -34,7 +34,8 @@ def data_in_store(
     `may_be_any`: a transformation function takes strings and binary data, too.
 
     Raises:
-        ArgumentError: there are no files, a column is missing, has nulls, or a type that no model takes.
+        ArgumentError: there are no files or no rows; a column is missing, has nulls, sparse vectors, rows of different
+            sizes or a type that no model takes.
     """
     train = _read(store, store.get_train_data_path(number), names, may_be_any)
     path = store.get_val_data_path(number)
@@ -54,7 +55,13 @@ def _read(store: Store, path: str, names: Sequence[str], may_be_any: bool) -> Da
             if each.num_rows
         ]
     columns = [_column(found.schema, name, may_be_any) for name in dict.fromkeys(names)]
-    return DataSet(path, tuple(groups), tuple(_sized(found, column) for column in columns))
+    if not groups:
+        raise farandole.ArgumentError(f"the Parquet files in {path} have no rows.")
+    sized = tuple(_sized(found, column) for column in columns)
+    for fragment in fragments:
+        for each in fragment.row_groups:
+            _check(fragment.metadata.row_group(each.id), sized, found.schema.names, fragment.path, each.id)
+    return DataSet(path, tuple(groups), sized)
 
 
 def _bytes_of(group: Any, names: Sequence[str]) -> int:
@@ -65,6 +72,33 @@ def _bytes_of(group: Any, names: Sequence[str]) -> int:
         for each in columns
         if any(each.path_in_schema == name or each.path_in_schema.startswith(f"{name}.") for name in names)
     )
+
+
+def _check(group: Any, columns: Sequence[Column], names: Sequence[str], file: str, index: int) -> None:
+    """Raise ArgumentError for what a row group's metadata tell of its rows; `check_rows` finds the rest."""
+    by_name, others = {column.name: column for column in columns}, set(names)
+    for each in (group.column(place) for place in range(group.num_columns)):
+        path, known = each.path_in_schema, each.statistics
+        ends = [place for place, letter in enumerate(path) if letter == "."]  # names may have dots, too
+        parents = [] if path in others else [by_name[path[:end]] for end in ends if path[:end] in by_name]
+        column = by_name.get(path) or next((parent for parent in parents if parent.kind != SCALAR), None)
+        if column is None:
+            continue
+        problem = remedy = ""
+        if path == f"{column.name}.{_TYPE}" and column.kind == VECTOR:
+            if known is not None and known.has_min_max and not known.min == known.max == _DENSE:
+                problem, remedy = "sparse vectors", "make them dense"
+        elif column.kind == VECTOR and not path.startswith(f"{column.name}.{column.field}."):
+            continue
+        elif known is not None and known.has_null_count and known.null_count:
+            problem, remedy = "nulls", "fill them, or drop these rows"
+        elif each.num_values != group.num_rows * column.size:
+            problem = f"rows of another size than {column.size}, that of the first row"
+            remedy = "make them equally long"
+        if problem:
+            raise farandole.ArgumentError(
+                f"the column {column.name!r} has {problem} in row group {index} of {file}; {remedy}."
+            )
 
 
 def _column(schema: Any, name: str, may_be_any: bool) -> Column:
@@ -85,7 +119,7 @@ def _column(schema: Any, name: str, may_be_any: bool) -> Column:
 
 
 def _sized(found: Any, column: Column) -> Column:
-    """The column with the size of its first row; the ranks find rows of other sizes."""
+    """The column with the size of its first row."""
     import pyarrow.dataset
 
     if column.kind == SCALAR:

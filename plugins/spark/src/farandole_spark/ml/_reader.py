@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import farandole
 import numpy as np
 
 from farandole_spark.ml._columns import SCALAR, Column
@@ -159,7 +160,27 @@ class _Files:
     def _read_group(self, group: RowGroup) -> Arrays:
         fragment = self._fragments[group.file].subset(row_group_ids=[group.index])
         table = fragment.to_table(columns=self._sources, use_threads=False)
+        for each in self._columns:
+            check_rows(table.column(each.name), each, group)
         return {each.name: to_numpy(table.column(each.name), each, self._float_type) for each in self._columns}
+
+
+def check_rows(values: Any, column: Column, group: RowGroup) -> None:
+    """Raise ArgumentError for nulls, and for rows of another size than the column's."""
+    import pyarrow.compute
+
+    nulls, sizes = values.null_count, {column.size}
+    if column.kind != SCALAR and not nulls:
+        nulls = pyarrow.compute.list_flatten(values).null_count
+        sizes |= {*pyarrow.compute.min_max(pyarrow.compute.list_value_length(values)).as_py().values()}
+    where = f"in row group {group.index} of {group.file}"
+    if nulls:
+        raise farandole.ArgumentError(f"the column {column.name!r} has nulls {where}; fill them, or drop these rows.")
+    if len(sizes) > 1:
+        raise farandole.ArgumentError(
+            f"the column {column.name!r} has rows of {min(sizes)} to {max(sizes)} numbers {where}; make them equally "
+            "long."
+        )
 
 
 def to_numpy(values: Any, column: Column, float_type: str | None) -> Any:
