@@ -146,7 +146,7 @@ class CommitFolder:
 
     def _check_owner(self, found: os.stat_result, file: Path) -> None:
         if not self.key and (found.st_uid != os.geteuid() or found.st_mode & _OTHERS_WRITE):
-            raise PermissionError(f"{file} must belong to this user, and nobody else may write to it")
+            raise PermissionError(f"{file} must belong to this user, and nobody else may write to it: chmod go-w")
 
     @staticmethod
     def _commits_in(file: Path) -> int:
