@@ -272,9 +272,11 @@ def test_more_ranks_than_rows_work(warm: Any, tmp_path: Path) -> None:
 def test_two_fits_at_once_do_not_mix_their_data(warm: Any, tmp_path: Path) -> None:
     frame, _ = frame_of(warm)
     found: dict[int, Any] = {}
+    # Made one after the other: threads share the generator that draws the first weights.
+    estimators = [estimator(tmp_path, num_proc=1, run_id=f"run{number}") for number in range(2)]
 
     def fit(number: int) -> None:
-        found[number] = estimator(tmp_path, num_proc=1, run_id=f"run{number}").fit(frame)
+        found[number] = estimators[number].fit(frame)
 
     threads = [threading.Thread(target=fit, args=(number,)) for number in range(2)]
     for each in threads:
