@@ -125,7 +125,7 @@ def test_a_copy_that_cannot_be_read_is_an_error(memory, monkeypatch):
         raise OSError("Stale file handle")
 
     monkeypatch.setattr(memory, "newest", broken)
-    with pytest.raises(FarandoleError, match=r"the last commit cannot be read: Stale file handle"):
+    with pytest.raises(FarandoleError, match=r"commits cannot be kept in memory: Stale file handle"):
         run(lambda state: None)(ObjectState(step=1))
 
 
@@ -149,7 +149,7 @@ def test_a_setting_names_the_folder(monkeypatch, tmp_path):
 def test_a_folder_that_cannot_be_made_is_an_error(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FARANDOLE_COMMITS", str(tmp_path / "file" / "job"))
-    with pytest.raises(FarandoleError, match=r"the last commit cannot be read: .*Not a directory"):
+    with pytest.raises(FarandoleError, match=r"commits cannot be kept in .*/file/job: .*Not a directory"):
         run(lambda state: None)(ObjectState(step=1))
 
 

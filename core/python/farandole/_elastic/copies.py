@@ -60,7 +60,7 @@ def take_back(state: State, is_newcomer: bool = False) -> bool:
 
     Raises:
         ArgumentError: FARANDOLE_COMMITS is set for some ranks only.
-        FarandoleError: the commit cannot be read.
+        FarandoleError: the commit cannot be read, or no other one could be written.
         MismatchError: it is of another state.
         NotImplementedError: the state cannot be kept outside of its ranks.
     """
@@ -92,7 +92,7 @@ def _load(writer: CommitWriter, state: State) -> bool:
         writer.destination.prepare()
         found = writer.destination.newest(_runs)
     except FAILURES as error:
-        raise FarandoleError(f"the last commit cannot be read: {error}") from None
+        raise FarandoleError(f"commits cannot be kept {writer.destination.name}: {error}") from None
     if found is not None:
         state._from_copy(found.content)
         state._commits = found.commits
