@@ -50,6 +50,8 @@ class SparkBackend(Backend):
         options: other arguments of `farandole_spark.run`, such as `start_timeout` and `stdout`.
     """
 
+    _run = staticmethod(run)
+
     def __init__(self, num_proc: int | None = None, env: Mapping[str, str] | None = None, **options: Any) -> None:
         self._num_proc, self._env, self._options = num_proc, dict(env or {}), options
 
@@ -61,7 +63,7 @@ class SparkBackend(Backend):
         env: Mapping[str, str] | None = None,
     ) -> list[T]:
         """See `Backend.run`."""
-        return run(fn, args, kwargs, self._num_proc, env={**self._env, **(env or {})}, **self._options)
+        return self._run(fn, args, kwargs, self._num_proc, env={**self._env, **(env or {})}, **self._options)
 
     def num_processes(self) -> int:
         """The number of ranks; where it is not given, the slots of the cluster at this moment."""
