@@ -50,7 +50,7 @@ class SparkBackend(Backend):
         options: other arguments of `farandole_spark.run`, such as `start_timeout` and `stdout`.
     """
 
-    _run = staticmethod(run)
+    _run: Callable[..., list[Any]] = staticmethod(run)
 
     def __init__(self, num_proc: int | None = None, env: Mapping[str, str] | None = None, **options: Any) -> None:
         self._num_proc, self._env, self._options = num_proc, dict(env or {}), options
