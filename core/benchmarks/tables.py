@@ -16,7 +16,7 @@ OURS = "farandole"
 KERNEL = "bare kernel"
 FACE = "through PyTorch"
 NEAREST = "nearest peer : ours"
-REPORTED = (4, *(1024 << power for power in range(0, 20, 2)))  # bytes: 4, 1 KiB to 256 MiB
+REPORTED = (4, *(1024 << power for power in range(2, 20, 4)))  # bytes: 4, 4 KiB, 64 KiB to 256 MiB
 
 
 @dataclass

@@ -1,5 +1,5 @@
 // Names that never repeat, such as "loss.1", "loss.2" and so on, in a job that also repeats one.
-// FARANDOLE_NAMES=1000000 measures it (docs/benchmarks/names.md).
+// FARANDOLE_NAMES=1000000 measures it.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
