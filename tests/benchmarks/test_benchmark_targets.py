@@ -130,7 +130,7 @@ def test_a_report_says_which_target_is_missed_and_by_how_much(tmp_path: Path) ->
     assert "0 of 2 are met. Those that are missed:" in text
     assert "- 2 ranks, 4 B: 0.5 us, wanted <= 0.4 us" in text
     assert "- init: not measured, wanted <= 50 ms" in text
-    assert "| 64 MiB | 6711 | 7382 / 7382 | 53688 | 7.27 / 7.27 |" in text
+    assert "| 256 MiB | 26844 | 29528 / 29528 | 214749 | 7.27 / 7.27 |" in text
     assert "| 32 MiB |" not in text  # some sizes only
     report = json.loads((tmp_path / "allreduce.json").read_text())
     assert [target["met"] for target in report["targets"]] == [False, False]
