@@ -283,3 +283,20 @@ def declared_name_violations(files: Iterable[Source]) -> list[str]:
         if missing and "__getattr__" not in bound:
             found.append(f"{source.path}: __all__ lists what is not there: {', '.join(missing)}")
     return found
+
+
+def shadowed_module_violations(files: Iterable[Source]) -> list[str]:
+    """No package takes a name from elsewhere that a module of it has: the import of that module would replace it."""
+    packages: dict[str, set[str]] = {}
+    sources = list(files)
+    for source in sources:
+        folder, _, name = source.path.removesuffix("/__init__.py").removesuffix(".py").rpartition("/")
+        packages.setdefault(folder, set()).add(name)
+    found = []
+    for source in sources:
+        folder, _, file = source.path.rpartition("/")
+        for node in ast.parse(source.text).body if file == "__init__.py" else ():
+            if isinstance(node, ast.ImportFrom) and node.module != module_of(source.path):
+                names = {alias.asname or alias.name for alias in node.names} & packages.get(folder, set())
+                found += [f"{source.path}:{node.lineno}: {name} is also a module of it" for name in sorted(names)]
+    return found

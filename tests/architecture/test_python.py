@@ -21,6 +21,7 @@ from python_rules import (
     private_framework_violations,
     private_name,
     python_environment_violations,
+    shadowed_module_violations,
 )
 from tree import ROOT, Plant, Source, python_sources
 
@@ -37,6 +38,10 @@ def test_the_core_imports_by_name_in_few_files_that_it_does_not_import() -> None
 
 def test_plugins_use_public_names_and_no_other_plugin() -> None:
     assert plugin_import_violations(python_sources()) == []
+
+
+def test_no_module_replaces_a_name_of_its_package() -> None:
+    assert shadowed_module_violations(python_sources()) == []
 
 
 def test_what_frameworks_do_not_promise_is_used_in_one_module_each() -> None:
@@ -224,6 +229,18 @@ def test_unsorted_missing_and_absent_names_are_found(plant: Plant) -> None:
         "core/python/farandole/plugin.py",
         "plugins/torch/src/farandole_torch/__init__.py",
     ]
+
+
+def test_a_module_that_replaces_a_name_is_found(plant: Plant) -> None:
+    text = "from farandole.launch import messages\nfrom farandole.launch.job import run\n"
+    files = plant(
+        {
+            "core/python/farandole/launch/__init__.py": text,
+            "core/python/farandole/launch/messages.py": "",
+            "core/python/farandole/launch/run.py": "",
+        }
+    )
+    assert [each.rpartition(": ")[2] for each in shadowed_module_violations(files)] == ["run is also a module of it"]
 
 
 def test_programs_read_events_and_not_sentences() -> None:

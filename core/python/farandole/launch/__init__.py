@@ -4,8 +4,8 @@
 module: it meets the ranks through the environment variables of `environment.py` only.
 
     cli          what the user typed -> spec                               spec: the description of a job
-    job          `run`: the launcher as a child of a program               run.main: that child
-    plan         spec -> job, which run.py starts                          events: what happens to a job, for programs
+    job          `run`: the launcher as a child of a program               job_runner.main: that child
+    plan         spec -> job, which job_runner starts                   events: what happens to a job, for programs
     placement    -np and -H -> who is which rank, where                    (pure)
     environment  the environment we were given -> the environment of a rank
     guard        two processes that outlive each other long enough to clean up; the process tree

@@ -115,8 +115,8 @@ def run(
     Each option may stand in the environment, too, as FARANDOLE_RUN_NUM_PROC for --num-proc.
     """  # noqa: D301  (click wants the character)
     from farandole.launch import config, environment
+    from farandole.launch.job_runner import run_job
     from farandole.launch.plan import plan
-    from farandole.launch.run import run_job
 
     base = config.with_settings(context, environment.inherited())
     if show_config:

@@ -124,7 +124,7 @@ def run(
         handed = [memory, pipes.make(received), call]
         args = [str(os.getpid()), *map(str, handed), function.cluster, function.server]
         with subprocess.Popen(
-            [*python("farandole.launch.run"), *args],
+            [*python("farandole.launch.job_runner"), *args],
             stdin=subprocess.DEVNULL,
             stdout=pipes.to(stdout or own_stdout, _STDOUT),
             stderr=pipes.to(stderr or own_stderr, _STDERR),

@@ -37,9 +37,9 @@ def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json
         farandole bench --operation allgather --json rows.json
     """  # noqa: D301  (click wants the character)
     from farandole.launch import environment, placement
+    from farandole.launch.job_runner import run_job
     from farandole.launch.plan import Job
     from farandole.launch.relay import OutputOptions
-    from farandole.launch.run import run_job
 
     if importlib.util.find_spec("numpy") is None:
         raise click.UsageError(f"bench measures with numpy, which is not there: {sys.executable} -m pip install numpy")
