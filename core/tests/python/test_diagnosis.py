@@ -346,7 +346,7 @@ def test_a_late_rank_is_told_and_asked_and_its_stacks_are_shown_once():
     diagnosis.on_news(None, [], [(1, 5, answer_of())])
     diagnosis.on_news(report_of(wait_for(1, waited_ms=400)), [], [(1, 5, "plain stacks of the core\n")])
     assert core.names() == ["warn", "ask_ranks", "warn"]
-    assert core.calls[2][1] == f"that is where rank 1 is, by thread, innermost call first:\n{MAIN}"
+    assert core.calls[2][1] == f"that is where rank 1 is, by thread, innermost call first:\n{MAIN.rstrip()}"
     diagnosis.on_news(report_of(wait_for(1, waited_ms=5000), is_overdue=True), [], [])
     assert core.calls[3][:3] == ("end_world", False, 1) and core.calls[3][4] == 5
 

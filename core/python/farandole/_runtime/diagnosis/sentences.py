@@ -48,7 +48,7 @@ class Sentences:
 
     def stacks(self, rank: int, stacks: str) -> str:
         """Show where a late rank is."""
-        return f"that is where {self.title_of_rank(rank)} is, by thread, innermost call first:\n{stacks}"
+        return f"that is where {self.title_of_rank(rank)} is, by thread, innermost call first:\n{stacks.rstrip()}"
 
     def deadline(self, wait: Wait, needed: Iterable[Need], now: float) -> End:
         """Report a wait that is beyond the limit."""
