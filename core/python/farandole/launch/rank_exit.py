@@ -25,7 +25,7 @@ class Death:
     joined: bool = True  # it was in a world of several ranks once
     report: Parting | None = None
     lost: str = ""  # what became of the connection to its host, where that ended before the rank
-    recorded: str = ""  # the sentence of the flight recorders of its host, for one that a signal has killed
+    recorded: str = ""  # what its flight recorder says that it did last, for one that a signal has killed
     orphaned_s: float = 30.0  # after so long a lost one ends by itself
 
     @property

@@ -110,9 +110,7 @@ def _lost(ranks: Sequence[Rank], now_ns: int) -> Diagnosis | None:
     also = f", and so {'were' if others[1:] else 'was'} {_numbered(others)}" if others else ""
     sentence = f"rank {first.number} (pid {first.recording.pid}) was lost{also}: its process ended without leaving"
     waiting = tuple(rank.number for rank in ranks if rank.is_there and rank.pending)
-    return Diagnosis(
-        Kind.LOST, f"{sentence}; {_last_seen(first, now_ns)}", tuple(rank.number for rank in lost), waiting
-    )
+    return Diagnosis(Kind.LOST, f"{sentence}; {last_seen(first, now_ns)}", tuple(rank.number for rank in lost), waiting)
 
 
 def _failed(ranks: Sequence[Rank]) -> Diagnosis | None:
@@ -131,7 +129,7 @@ def _stopped(ranks: Sequence[Rank], now_ns: int) -> Diagnosis | None:
     stopped = [rank for rank in ranks if rank.is_there and rank.activity is Activity.STOPPED]
     if not stopped:
         return None
-    sentence = f"{_are_stopped(stopped)}; {_last_seen(stopped[0], now_ns, len(stopped) == 1)}"
+    sentence = f"{_are_stopped(stopped)}; {last_seen(stopped[0], now_ns, len(stopped) == 1)}"
     return Diagnosis(Kind.STOPPED, sentence, _numbers_of(stopped))
 
 
@@ -220,7 +218,7 @@ def _of_leavers(wait: _Wait, gone: Sequence[Rank], now_ns: int) -> str:
     behind = _behind(first, wait.operation)
     early = f" after {behind} calls fewer of {wait.operation.title}" if behind > 1 else ""
     return (
-        f"{_who(gone)} left the job{early}; {_last_seen(first, now_ns)}; {_waiting(wait)}: let each rank call "
+        f"{_who(gone)} left the job{early}; {last_seen(first, now_ns)}; {_waiting(wait)}: let each rank call "
         "join() at its end, or give all of them as many batches"
     )
 
@@ -230,7 +228,7 @@ def _of_late(wait: _Wait, late: Sequence[Rank], now_ns: int) -> str:
     does = f"; {first.activity.value}" if one and first.activity.value else ""
     return (
         f"{_who(late)} {'has' if one else 'have'} not called {wait.operation.title}; "
-        f"{_last_seen(first, now_ns, one)}{does}; {_waiting(wait)}"
+        f"{last_seen(first, now_ns, one)}{does}; {_waiting(wait)}"
     )
 
 
@@ -341,8 +339,8 @@ def _all_is_well(ranks: Sequence[Rank]) -> str:
     return f"no rank waits for another: the latest operation was {_named(latest)}"
 
 
-def _last_seen(rank: Rank, now_ns: int, is_it: bool = True) -> str:
-    """`is_it`: the sentence was about this rank alone so far."""
+def last_seen(rank: Rank, now_ns: int, is_it: bool = True) -> str:
+    """What it did last, as a clause. `is_it`: the sentence was about this rank alone so far."""
     last, who = rank.last, "it" if is_it else f"rank {rank.number}"
     if last is None:
         return f"{who} has begun no operation"

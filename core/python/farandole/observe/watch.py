@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from farandole.observe import jobs, recorders
-from farandole.observe.diagnosis import Diagnosis, Kind, Rank, diagnose
+from farandole.observe import recorders
+from farandole.observe.diagnosis import Diagnosis, Kind, Rank, diagnose, last_seen
 from farandole.observe.processes import Activity, is_alive
-from farandole.observe.records import Wanted
+from farandole.observe.records import State, Wanted
 from farandole.observe.slow_links import Links, SlowLinks
 from farandole.observe.snapshot import Snapshot
 from farandole.observe.step_times import Meter, StepTimes
@@ -101,21 +101,16 @@ class JobRecorders:
         self._members[number] = members
 
     def last_words(self, rank: int) -> str:
-        """A sentence about what a rank that is dead did last; "" for one that could say so itself.
+        """What a rank that is dead did last, as in "it was in allreduce 'x'"; "" for one that could say so itself.
 
-        In an elastic job ranks are named in the order of start, in the sentence, too.
+        In an elastic job ranks are named in the order of start.
         """
-        found = recorders.read_all(self._paths(), _WANTED)
-        recordings = [each.numbered(self._members) for each in found]
-        epoch = max((each.epoch for each in recordings if each.rank == rank), default=None)
-        if epoch is None:
+        recordings = [each.numbered(self._members) for each in recorders.read_all(self._paths(), _WANTED)]
+        own = [each for each in recordings if each.rank == rank]
+        latest = max(own, key=lambda each: (each.epoch, each.late_ns), default=None)
+        if latest is None or latest.state is not State.RUNNING or is_alive(latest):
             return ""
-        ranks = [
-            Rank(each, Activity.UNKNOWN if is_alive(each) else Activity.GONE)
-            for each in jobs.of_last_epoch([each for each in recordings if each.epoch == epoch])
-        ]
-        reported = diagnose(ranks, time.monotonic_ns())
-        return reported.sentence if reported.kind is Kind.LOST and rank in reported.culprits else ""
+        return last_seen(Rank(latest), time.monotonic_ns())
 
     def remove(self) -> None:
         """Remove the files of the processes that have ended."""

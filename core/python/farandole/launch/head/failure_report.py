@@ -107,11 +107,10 @@ def job_ended(
     is_cut = len(tail) >= TAIL_LINES and not are_shown
     advice = "" if failure.waiter is not None else spoken(_advice(death, tail, output_directory, is_cut))
     doubt = _doubt(failure.ended) if failure.ended else ""
-    recorded = f"the flight recorders say: {death.recorded}." if death.recorded else ""
-    sentences = [f"rank {place.rank} on {place.host} (pid {death.pid}) {reason}; {last}", advice, doubt, recorded]
+    blame = [f"rank {place.rank} on {place.host} (pid {death.pid}) {reason}", death.recorded, last]
     return JobEnded(
         exit_code=failure.exit_code,
-        sentences=tuple(filter(None, [*sentences, *more])),
+        sentences=tuple(filter(None, ["; ".join(filter(None, blame)), advice, doubt, *more])),
         culprit=place.rank,
         host=place.host,
         pid=death.pid,
