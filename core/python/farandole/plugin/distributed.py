@@ -3,15 +3,28 @@
 from farandole._api.collectives import carried_allreduce
 from farandole._api.process_sets import add_own_process_set
 from farandole._start.bootstrap import Exchange, register_exchange
-from farandole._start.environment import TORCHRUN
-from farandole._start.world import init_as, own_address
+from farandole._start.connection import FAILURES as CONNECTION_FAILURES
+from farandole._start.connection import Acceptor, connect, hear, hear_bytes, say
+from farandole._start.environment import GIVEN, TORCHRUN, silence_timeout_s
+from farandole._start.frames import Message
+from farandole._start.world import connection_key, init_as, own_address
 
 __all__ = [
+    "Acceptor",
+    "CONNECTION_FAILURES",
     "Exchange",
+    "GIVEN",
+    "Message",
     "TORCHRUN",
     "add_own_process_set",
     "carried_allreduce",
+    "connect",
+    "connection_key",
+    "hear",
+    "hear_bytes",
     "init_as",
     "own_address",
     "register_exchange",
+    "say",
+    "silence_timeout_s",
 ]

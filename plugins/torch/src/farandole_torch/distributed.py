@@ -12,9 +12,6 @@ look for entry points (TORCH_DEVICE_BACKEND_AUTOLOAD=0), `import farandole_torch
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
 import warnings
 from collections.abc import Iterator
 from functools import partial
@@ -22,12 +19,13 @@ from typing import Any
 
 import farandole
 import farandole_torch_autoload
-import torch.distributed as dist
 from farandole import ArgumentError, ProcessSet
 from farandole.plugin import register_plugin
-from farandole.plugin.distributed import add_own_process_set, init_as, own_address
+from farandole.plugin.distributed import GIVEN, add_own_process_set, init_as
 
 from farandole_torch._process_group import ProcessGroup
+from farandole_torch._store import open_store
+from farandole_torch._torchrun import through_store
 from farandole_torch._versions import require
 
 __all__: list[str] = []
@@ -39,7 +37,7 @@ require("farandole_torch.distributed", (2, 7))
 def create(options: Any, _: Any) -> ProcessGroup:
     """One group, on those of its ranks that are in it."""
     if not options.global_ranks_in_group:
-        init_as(options.group_rank, options.group_size, partial(_job, options))
+        init_as(options.group_rank, options.group_size, partial(through_store, options.store, GIVEN))
     farandole.init()
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     if options.group_size > farandole.size():
@@ -57,20 +55,6 @@ def create(options: Any, _: Any) -> ProcessGroup:
         raise ValueError(f"the backend farandole numbers a group's ranks in ascending order, not as {ranks}")
     is_first = not options.global_ranks_in_group
     return ProcessGroup(options.group_rank, ranks, None if is_first else _set_of(ranks))
-
-
-def _job(options: Any) -> str:
-    """A name that the ranks have in common, by way of torch's store. Raises ValueError where they are on two hosts."""
-    here = socket.gethostname()
-    if options.group_rank == 0:
-        options.store.set("farandole", f"{here} {secrets.token_hex(16)}")
-    job: str = options.store.get("farandole").decode()
-    if job.partition(" ")[0] != here:
-        raise ValueError(
-            f"rank {options.group_rank} is on {here} and rank 0 on {job.partition(' ')[0]}: start the ranks of several "
-            "hosts with `farandole run`"
-        )
-    return job
 
 
 def _set_of(ranks: list[int]) -> ProcessSet | None:
@@ -95,24 +79,9 @@ def _set_of(ranks: list[int]) -> ProcessSet | None:
 
 
 def rendezvous(url: str, *_: Any, **__: Any) -> Iterator[tuple[Any, int, int]]:
-    """A store of torch, which rank 0 opens; the other ranks are told where by farandole."""
+    """A store that rank 0 keeps for the ranks of this job."""
     farandole.init()
-    is_first = farandole.rank() == 0
-    store, place = _open_store() if is_first else (None, None)
-    host, port = farandole.broadcast_object(place, root_rank=0, name="torch.distributed.store")
-    if store is None:
-        store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False)
-    yield store, farandole.rank(), farandole.size()
-
-
-def _open_store() -> tuple[Any, tuple[str, int]]:
-    """A store, and where it is. It listens at the one address where the other ranks reach it: torch's would at all."""
-    host = own_address().strip("[]") or "127.0.0.1"
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, 0), family=family) as listener:
-        port: int = listener.getsockname()[1]
-        kept = os.dup(listener.fileno())  # which the store closes
-    return dist.TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=kept), (host, port)
+    yield open_store(), farandole.rank(), farandole.size()
 
 
 farandole_torch_autoload.register()
