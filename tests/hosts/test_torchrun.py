@@ -1,8 +1,9 @@
-"""Ranks that torchrun starts on several hosts. FARANDOLE_LONG=1: a required key is told there, too, as on one host."""
+"""Ranks of several hosts that torchrun starts, or a program itself. FARANDOLE_LONG=1: a required key is told, too."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import launchers
@@ -36,6 +37,30 @@ def test_ranks_meet_in_torchs_store(lab: Lab, tmp_path: Path) -> None:
     assert [line.split()[:2] for line in lines] == [[str(rank)] * 2 for rank in range(4)]
     assert [line.split()[2] for line in lines] == ["0", "1", "0", "1"]
     assert len({tuple(line.split()[3:]) for line in lines}) == 2
+
+
+OF_PROGRAM = """
+import sys
+import farandole, farandole_torch.distributed, torch, torch.distributed as dist
+rank = int(sys.argv[1])
+dist.init_process_group("farandole", init_method="tcp://10.77.0.10:29400", rank=rank, world_size=3)
+total = torch.full((1000,), rank + 1.0)
+dist.all_reduce(total)
+assert total.tolist() == [6.0] * 1000
+print(rank, farandole.rank(), farandole.local_rank(), farandole.cross_size())
+dist.barrier()
+"""
+
+
+def test_ranks_that_a_program_starts_meet_in_torchs_store(lab: Lab, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(OF_PROGRAM)
+    first, second = lab.hosts(2)
+    command = [sys.executable, script]
+    starts = [(first, "0"), (second, "1"), (first, "2")]
+    running = [host.start([*command, rank], stdin=-3, stdout=-1, stderr=-1, text=True) for host, rank in starts]
+    told = [each.communicate(timeout=120) for each in running]
+    assert [out for out, _ in told] == ["0 0 0 2\n", "1 1 0 2\n", "2 2 1 1\n"], told
 
 
 CASES = [("", {}, "import farandole_torch before init()")]

@@ -82,6 +82,7 @@ def test_a_program_may_say_it_itself(monkeypatch):
     world = given(1, 3, "this job")
     assert world == World(1, 3, 1, 3, 0, 1, given(0, 3, "this job").store, "", "the program itself")
     assert world.store.startswith("unix:farandole-") and world.store != given(1, 3, "another job").store
+    assert given(1, 3, "") == World(1, 3, 0, 1, 0, 1, "", "", "the program itself")  # on several hosts
     with pytest.raises(ValueError, match="rank 3 of 3 cannot be right"):
         given(3, 3, "this job")
     monkeypatch.setenv("FARANDOLE_REQUIRE_KEY", "1")

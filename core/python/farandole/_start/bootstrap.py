@@ -1,4 +1,4 @@
-"""Where ranks meet that can tell each other some bytes already, through MPI: their hosts, rank 0's address, the key.
+"""Where ranks meet that can tell each other some bytes already, by MPI, say: their hosts, rank 0's address, the key.
 
     every rank                                   exchange 1: host, addresses, whether it has a key file
     choose one address for each rank             pure, alike everywhere
@@ -68,6 +68,13 @@ def exchange_addresses(rank: int, size: int, launcher: str, key_file: str, excha
     return Rendezvous(world, answer["store"], key, addresses[rank], listener)
 
 
+def job_on_one_host(exchange: Exchange) -> str:
+    """A name alike on all ranks, and of no other job; "" where they are on several hosts. Collective."""
+    mine = f"{os.urandom(16).hex()} {this_host.identity()}"
+    words = [word.decode().partition(" ") for word in exchange(mine.encode())]
+    return words[0][0] if len({identity for _, _, identity in words}) == 1 else ""
+
+
 MakeExchange = Callable[[int, int, float], Exchange]
 """Of a rank, the number of ranks and the seconds that they have to come."""
 
@@ -85,13 +92,13 @@ def through_launcher(rank: int, size: int, launcher: str, timeout_s: float) -> E
     Raises ValueError where no plugin that knows it is imported, or srun has made no channel. The exchange raises
     DeadlineError where some ranks do not come in time.
     """
-    if launcher == environment.TORCHRUN:
-        if launcher not in _of_plugins:
-            raise ValueError(
-                f"{launcher} started {size} ranks on several hosts: import farandole_torch before init(), since ranks "
-                "meet in torch's store there"
-            )
+    if launcher in _of_plugins:
         return _of_plugins[launcher](rank, size, timeout_s)
+    if launcher == environment.TORCHRUN:
+        raise ValueError(
+            f"{launcher} started {size} ranks on several hosts: import farandole_torch before init(), since ranks meet "
+            "in torch's store there"
+        )
     if launcher == environment.SRUN and "mpi" not in environment.backends():  # an MPI uses up Slurm's PMI-2 itself
         return _through_slurm(rank, size, timeout_s)
     return _through_mpi(rank, size, launcher, timeout_s)

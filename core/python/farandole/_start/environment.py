@@ -165,7 +165,7 @@ def doubt(world: World) -> str:
 
 
 def discover_or_given(rank: int, size: int, job: Callable[[], str]) -> World:
-    """A process's place, by a launcher's variables, else as `size` ranks of one job, all on this host, were told it.
+    """A process's place, by a launcher's variables, else as `size` ranks of one job were told it; see `given`.
 
     Raises ValueError: like `discover`, numbers that cannot be right, or FARANDOLE_REQUIRE_KEY.
     """
@@ -174,10 +174,14 @@ def discover_or_given(rank: int, size: int, job: Callable[[], str]) -> World:
 
 
 def given(rank: int, size: int, job: str) -> World:
-    """The place of one of `size` ranks. Raises ValueError: numbers that cannot be right, or FARANDOLE_REQUIRE_KEY."""
+    """The place of one of `size` ranks. `job`: its name, alike on all of them; "" where they are on several hosts.
+
+    Raises ValueError: numbers that cannot be right, or FARANDOLE_REQUIRE_KEY.
+    """
     if not 0 <= rank < size:
         raise ValueError(f"rank {rank} of {size} cannot be right: 0 <= rank < size")
-    world = World(rank, size, rank, size, launcher=GIVEN)
+    on_this_host = (rank, size) if job else (0, 1)  # else the ranks find out who is where
+    world = World(rank, size, *on_this_host, launcher=GIVEN)
     return _others_rendezvous({**os.environ, "FARANDOLE_JOB_ID": job}, world)
 
 

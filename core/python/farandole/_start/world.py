@@ -89,20 +89,25 @@ def init(comm: communicators.Communicator | None = None, process_sets: ProcessSe
         _enter(found, process_sets)
 
 
-def init_as(rank: int, size: int, job: Callable[[], str]) -> None:
+def init_as(rank: int, size: int, make_exchange: bootstrap.MakeExchange) -> None:
     """`init` for a process that a program has started itself, and told its place; a later `init()` has it, too.
 
     Does nothing when already initialized. Where a launcher's variables are there, they are believed.
 
     Args:
         rank: this process's number.
-        size: how many there are, all on this host.
-        job: returns a name alike on all of them, and of no other job of this user; called if no launcher is found.
+        size: how many there are.
+        make_exchange: of what the ranks find each other by, where no launcher is found; also of a later `init()`.
 
     Raises: like `init`.
     """
     with _state.lock:
         if _state.world is None:
+            bootstrap.register_exchange(environment.GIVEN, make_exchange)
+
+            def job() -> str:
+                return bootstrap.job_on_one_host(make_exchange(rank, size, environment.start_timeout_s()))
+
             found = environment.discover_or_given(rank, size, job)
             _state.given = found if found.launcher == environment.GIVEN else None
             _enter(found, None)
@@ -220,6 +225,11 @@ def job_key() -> bytes:
         return _state.job_key
     path = environment.key_file(environment.OURS)  # of a launcher whose newcomers know it, too
     return key_exchange.read_key(path) if path else b""
+
+
+def connection_key(purpose: str) -> bytes:
+    """A secret of this job's ranks for connections of this purpose, see `connect`; other purposes have other ones."""
+    return hmac.digest(job_key(), b"farandole connections\0" + purpose.encode(), "sha256")
 
 
 def launcher() -> str:

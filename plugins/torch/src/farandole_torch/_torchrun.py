@@ -1,4 +1,4 @@
-"""The channel through which ranks that torchrun has started on several hosts find each other: torch's store.
+"""The channel through which ranks find each other that torchrun, or a program itself, has started: torch's store.
 
 It has no authentication, so the job's key is as secret as the network, unless FARANDOLE_KEY_FILE names one.
 """
@@ -15,9 +15,13 @@ from farandole.plugin.distributed import TORCHRUN, Exchange, register_exchange
 _made = 0  # exchanges of this process: as many on all ranks
 
 
-def _through_store(rank: int, size: int, timeout_s: float) -> Exchange:
-    """Each rank sets its word under its number, and reads those of the others."""
+def _through_rendezvous(rank: int, size: int, timeout_s: float) -> Exchange:
     store, *_ = next(dist.rendezvous("env://", rank, size, timeout=timedelta(seconds=timeout_s)))
+    return through_store(store, TORCHRUN, rank, size, timeout_s)
+
+
+def through_store(store: Any, starter: str, rank: int, size: int, timeout_s: float) -> Exchange:
+    """Each rank sets its word under its number, and reads those of the others."""
 
     def exchange(mine: bytes) -> list[bytes]:
         global _made
@@ -25,14 +29,15 @@ def _through_store(rank: int, size: int, timeout_s: float) -> Exchange:
         words: Any = dist.PrefixStore(f"farandole/{_made}", store)
         words.set(str(rank), mine)
         try:
-            return [bytes(words.get(str(other))) for other in range(size)]
+            words.wait([str(other) for other in range(size)], timedelta(seconds=timeout_s))
         except dist.DistStoreError as error:
             raise DeadlineError(
-                f"rank {rank} waited {timeout_s:g} s in init() for all {size} ranks of torchrun: look for the output "
+                f"rank {rank} waited {timeout_s:g} s in init() for all {size} ranks of {starter}: look for the output "
                 "of those that did not come. FARANDOLE_START_TIMEOUT is how long init waits"
             ) from error
+        return [bytes(words.get(str(other))) for other in range(size)]
 
     return exchange
 
 
-register_exchange(TORCHRUN, _through_store)
+register_exchange(TORCHRUN, _through_rendezvous)
