@@ -164,7 +164,7 @@ class Report:
             "",
             "In-place float32 sums, microseconds; smaller is better. Ours: minimum / median; peers: minimum. The last",
             "column is the time of the fastest of Open MPI, MPICH, Intel MPI and gloo over ours, minimums / medians.",
-            "[How to read it](README.md). allreduce.json has all sizes, medians and targets. Written by",
+            "[How to read it](README.md). allreduce.json has all sizes, medians, ratios and targets. Written by",
             "`python3 noxfile.py -s bench -- core/benchmarks/run.py --output docs/benchmarks`.",
             "",
             ", ".join(f"{name} {value}" for name, value in self.machine.items()) + ".",
@@ -178,7 +178,8 @@ class Report:
         for table in self.tables:
             lines += ["", f"## {table.title}", "", table.limits, "", *report_lines(table)]
             lines += gone_lines(table.rows, table.gone)
-        return [*lines, "", "## Single figures", "", *figure_lines(self.figures)]
+        absolute = {what: figure for what, figure in self.figures.items() if figure[1] != "times"}
+        return [*lines, "", "## Single figures", "", *figure_lines(absolute)]
 
     def _json(self) -> dict[str, Any]:
         return {
