@@ -37,6 +37,17 @@ def test_other_objects_are_as_they_were():
     assert pickle.loads(pickling.dumps(obj)) == obj
 
 
+def test_a_module_of_a_class_of_its_own_travels_by_name(monkeypatch):
+    class Operators(types.ModuleType): ...
+
+    module = Operators("not_in_any_file")
+    module.value = 7
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    function = eval("lambda: module.value", {"module": module, "__name__": "not_to_be_imported"})
+    assert pickle.loads(pickling.dumps(function))() == 7
+    assert pickle.loads(pickling.dumps(module)) is module
+
+
 def test_two_threads_that_pickle_at_once_do_not_disturb_each_other():
     module = types.ModuleType("of_a_notebook")
     sys.modules[module.__name__] = module

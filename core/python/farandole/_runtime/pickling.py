@@ -19,6 +19,7 @@ from typing import Any
 import cloudpickle
 
 _reduced_by_cloudpickle = cloudpickle.Pickler.dispatch_table[types.CodeType]
+_reduced_module = cloudpickle.Pickler.dispatch_table[types.ModuleType]
 _registering = threading.RLock()
 
 
@@ -70,3 +71,8 @@ def _code_of_file(file: str, make: Callable[..., types.CodeType], arguments: tup
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     dispatch_table = cloudpickle.Pickler.dispatch_table.new_child({types.CodeType: _reduced})
+
+    def reducer_override(self, obj: Any) -> Any:
+        """As cloudpickle does; modules of a class of their own, such as torch.ops, as the others."""
+        is_special = isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType
+        return _reduced_module(obj) if is_special else super().reducer_override(obj)
