@@ -45,7 +45,7 @@ from dev.environments import (
     without_framework,
 )
 from dev.jobs import Job, run_jobs, step
-from dev.pins import CONDA, DOCS, LINTERS, MPI, TYPES
+from dev.pins import CONDA, DOCS, LINTERS, MPI, TYPES, VLLM
 from dev.release import build_release
 from dev.release_check import check
 from dev.suites import LONG, MXNET, NEWEST, OLDEST, Run, beside_of, chosen, runs_of
@@ -315,6 +315,10 @@ def bench(session: nox.Session) -> None:
         peer = Environment(session, library)
         peer.require(library, [package], "20 MB, Intel's 300")
         options.append(f"--{library}={peer.home}")
+    if program == "plugins/torch/benchmarks/operators.py":
+        peer = Environment(session, "vllm")
+        peer.require("vLLM's operators", ["--no-deps", VLLM], "about 100 MB")
+        options.append(f"--vllm={peer.home}")
     own_ranks = name or program.endswith("observed.py")
     launcher = [] if own_ranks else ["farandole", "run", "-np", "2", "--no-prefix"]
     # malloc would return gradients to the system after some steps: docs/design/training-steps.md has what that costs.

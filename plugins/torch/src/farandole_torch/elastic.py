@@ -10,21 +10,43 @@ train(state)
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
-from typing import Any
+from collections.abc import Callable, Sequence, Sized
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
-from farandole.elastic import Batches, ObjectState, State, run
+from farandole.elastic import Batches, ObjectState, State
 from farandole.elastic import ElasticSampler as _ElasticSampler
-from farandole.plugin.elastic import StateDictHandler
+from farandole.plugin.elastic import StateDictHandler, run_within
 from farandole.plugin.elastic import StateHandler as _Handler
 
 from farandole_torch._copies import Tensors
 from farandole_torch._loader import DataLoader
+from farandole_torch._operator_errors import as_ours
 from farandole_torch._optimizer import Distributed
 from farandole_torch._optimizer_state import install_state
 
 __all__ = ["Batches", "DataLoader", "ElasticSampler", "ObjectState", "State", "TorchState", "run"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound=State)
+
+
+def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """As `farandole.elastic.run`, also where an operator of torch.ops.farandole raises an error for the loss of a rank.
+
+    Example:
+        >>> @hvd.elastic.run
+        ... def train(state):
+        ...     while state.epoch < 2:
+        ...         state.epoch += 1
+        ...         state.commit()
+        >>> state = hvd.elastic.ObjectState(epoch=0)
+        >>> train(state)
+        >>> state.epoch
+        2
+    """
+    return run_within(as_ours, func)
 
 
 class _StateOfTensors(ObjectState):
