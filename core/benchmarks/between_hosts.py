@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contestants import Contestant, ContestantError, Recipe, Seat
+from contestants import Contestant, ContestantError, RankSlot, Recipe
 from network import Host, Link, Network, connected
 from tables import OURS, Verdict, cell, end, gone_lines, number
 from turns import Entry, Round, Times, readable
@@ -100,7 +100,7 @@ class World:
 # ---- Measuring -------------------------------------------------------------------------------------------------------
 
 
-def seats(hosts: Sequence[Host], ranks_each: int) -> list[Seat]:
+def slots(hosts: Sequence[Host], ranks_each: int) -> list[RankSlot]:
     """One for each rank, host by host."""
     store = {"FARANDOLE_STORE": f"tcp:{hosts[0].address}:7000", "FARANDOLE_LOCAL_SIZE": str(ranks_each)}
     found = []
@@ -108,7 +108,7 @@ def seats(hosts: Sequence[Host], ranks_each: int) -> list[Seat]:
         variables = {**store, "FARANDOLE_CROSS_RANK": str(at), "FARANDOLE_CROSS_SIZE": str(len(hosts))}
         variables |= {"FARANDOLE_ADDRESS": host.address, "GLOO_SOCKET_IFNAME": "eth0"}
         variables |= {"BENCH_ADDRESS": hosts[0].address}  # of the raw sockets
-        found += [Seat(host.inside, {**variables, "FARANDOLE_LOCAL_RANK": str(rank)}) for rank in range(ranks_each)]
+        found += [RankSlot(host.inside, {**variables, "FARANDOLE_LOCAL_RANK": str(rank)}) for rank in range(ranks_each)]
     return found
 
 
@@ -125,10 +125,10 @@ def started(options: argparse.Namespace, hosts: Sequence[Host], ranks_each: int,
     with contextlib.ExitStack() as ending:
         entries = []
         for recipe in recipes(options):
-            contestant = Contestant(recipe, len(hosts) * ranks_each, home, seats(hosts, ranks_each))
+            contestant = Contestant(recipe, len(hosts) * ranks_each, home, slots(hosts, ranks_each))
             ending.callback(contestant.close)
             entries.append(Entry(recipe.name, contestant))
-        wire = Contestant(Recipe("wire", (str(options.programs / "wire_worker"),)), 2, home, seats(hosts[:2], 1))
+        wire = Contestant(Recipe("wire", (str(options.programs / "wire_worker"),)), 2, home, slots(hosts[:2], 1))
         ending.callback(wire.close)
         entries.append(Entry(TRIP, wire, "trip", most_bytes=TRIP_BYTES))
         if len(hosts) == 2:

@@ -37,27 +37,27 @@ def settings_of_intel_mpi(prefix: Path) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Seat:
+class RankSlot:
     """Where a rank runs."""
 
     inside: tuple[str, ...] = ()  # the start of a command there
     variables: dict[str, str] = field(default_factory=dict)
 
 
-def seats_of_one_host(ranks: int) -> list[Seat]:
+def slots_of_one_host(ranks: int) -> list[RankSlot]:
     common = {"FARANDOLE_LOCAL_SIZE": str(ranks), "FARANDOLE_CROSS_RANK": "0", "FARANDOLE_CROSS_SIZE": "1"}
     common["FARANDOLE_STORE"] = f"unix:farandole-bench-{os.urandom(16).hex()}"
-    return [Seat((), {**common, "FARANDOLE_LOCAL_RANK": str(rank)}) for rank in range(ranks)]
+    return [RankSlot((), {**common, "FARANDOLE_LOCAL_RANK": str(rank)}) for rank in range(ranks)]
 
 
 class Contestant:
     """A started contestant."""
 
-    def __init__(self, recipe: Recipe, ranks: int, folder: Path, seats: Sequence[Seat] = ()) -> None:
+    def __init__(self, recipe: Recipe, ranks: int, folder: Path, slots: Sequence[RankSlot] = ()) -> None:
         self.name = recipe.name
         self.what = recipe.what
         self.ranks = ranks
-        self._seats = seats or seats_of_one_host(ranks)
+        self._slots = slots or slots_of_one_host(ranks)
         self._home = folder / "".join(letter if letter.isalnum() else "-" for letter in recipe.name)
         self._home.mkdir()
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -104,14 +104,14 @@ class Contestant:
         key.chmod(0o400)
         common["FARANDOLE_KEY_FILE"] = str(key)
         if recipe.launcher:
-            common["FARANDOLE_STORE"] = self._seats[0].variables["FARANDOLE_STORE"]
+            common["FARANDOLE_STORE"] = self._slots[0].variables["FARANDOLE_STORE"]
             command = [word.format(ranks=self.ranks) for word in recipe.launcher] + list(recipe.command)
             self._processes.append(subprocess.Popen(command, env=common, start_new_session=True))
             return
-        for rank, seat in enumerate(self._seats):
+        for rank, slot in enumerate(self._slots):
             variables = {"BENCH_RANK": str(rank), "BENCH_RANKS": str(self.ranks)}
-            variables |= {"FARANDOLE_RANK": str(rank), "FARANDOLE_SIZE": str(self.ranks), **seat.variables}
-            command = [*seat.inside, *recipe.command]
+            variables |= {"FARANDOLE_RANK": str(rank), "FARANDOLE_SIZE": str(self.ranks), **slot.variables}
+            command = [*slot.inside, *recipe.command]
             self._processes.append(subprocess.Popen(command, env={**common, **variables}, start_new_session=True))
 
     def _accept(self, listener: socket.socket) -> None:

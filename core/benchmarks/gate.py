@@ -25,7 +25,7 @@ from pathlib import Path
 from subprocess import SubprocessError
 
 from builds import Build, BuildError, add_frozen_option, frozen_build, new_build
-from contestants import Contestant, ContestantError, Recipe, Seat
+from contestants import Contestant, ContestantError, RankSlot, Recipe
 from gate_rows import GROUPS, HERE, SIZES, Job, Row, chosen_jobs
 from gate_verdicts import Result, all_met, compare, summary, table_lines
 
@@ -98,12 +98,12 @@ class Measurement:
 
 
 @contextlib.contextmanager
-def places(job: Job) -> Iterator[Sequence[Seat]]:
+def places(job: Job) -> Iterator[Sequence[RankSlot]]:
     """Create the hosts on which the ranks run, if the job needs any."""
     if not job.link:
         yield ()
         return
-    from between_hosts import LINKS, seats
+    from between_hosts import LINKS, slots
     from lab_namespaces import CannotMake
     from network import connected
 
@@ -113,30 +113,30 @@ def places(job: Job) -> Iterator[Sequence[Seat]]:
         except CannotMake as error:
             raise ContestantError(str(error)) from error
         network.become(LINKS[job.link])
-        yield seats(network.hosts, 1)
+        yield slots(network.hosts, 1)
 
 
 @contextlib.contextmanager
-def started(job: Job, trio: Sequence[Build], start: int, seats: Sequence[Seat]) -> Iterator[list[Contestant]]:
+def started(job: Job, trio: Sequence[Build], start: int, slots: Sequence[RankSlot]) -> Iterator[list[Contestant]]:
     """Start the processes of a job, in each start with another build first."""
     # With hosts, each has its own /dev/shm.
-    home = tempfile.TemporaryDirectory(prefix="farandole-gate-", dir=None if seats else "/dev/shm")
+    home = tempfile.TemporaryDirectory(prefix="farandole-gate-", dir=None if slots else "/dev/shm")
     with home as folder, contextlib.ExitStack() as ending:
         found = {}
         for at in rotated(start):
             path = os.pathsep.join([str(trio[at].packages), str(HERE)])
             variables = {**COMMON, **job.variables, "PYTHONPATH": path}
             recipe = Recipe(f"{job.title} {at}", job.command(trio[at]), variables=variables)
-            found[at] = Contestant(recipe, job.ranks, Path(folder), seats)
+            found[at] = Contestant(recipe, job.ranks, Path(folder), slots)
             ending.callback(found[at].close)
         yield [found[at] for at in range(len(trio))]
 
 
 def measure(job: Job, trio: Sequence[Build], pairs: int) -> list[Result]:
     measurements = [Measurement(row, pairs) for row in job.rows]
-    with places(job) as seats:
+    with places(job) as slots:
         for start in range(STARTS):
-            with started(job, trio, start, seats) as contestants:
+            with started(job, trio, start, slots) as contestants:
                 for each in measurements:
                     each.take_turns(contestants, start)
     oversubscribed = job.ranks > len(os.sched_getaffinity(0))

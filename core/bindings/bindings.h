@@ -96,7 +96,7 @@ Look LookAtArrays(PyObject* source, PyObject* target, Dimensions* dimensions, Te
 
 // `place(frame, callee)`: "train.py:12", or "save_checkpoint at train.py:12"; None for a frame outside the user's
 // program. `callee`: the frame that it has called; None where only an operation of that name can be.
-void SetPlaceFunction(pybind11::object place);
+void SetSiteFunction(pybind11::object place);
 // map(handle, function): what `Handle.map` returns.
 void SetMapFunction(pybind11::object map);
 // Sets *site to the place of the nearest frame of the user's program; "" where there is none. `above`: how many frames

@@ -285,7 +285,7 @@ PYBIND11_MODULE(_core, module) {
 
   RefuseSecondCopy();
   module.def("set_error_types", &SetErrorTypes, "types"_a);
-  module.def("set_place_function", &SetPlaceFunction, "place"_a);
+  module.def("set_site_function", &SetSiteFunction, "place"_a);
   module.def("set_map_function", &SetMapFunction, "map"_a);
   module.def("call_site", &SiteOf, "above"_a);
   module.def("init", &Init, "rank"_a, "size"_a, "store"_a, "key"_a, "address"_a = "", "listener"_a = -1,

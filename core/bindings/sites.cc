@@ -1,6 +1,6 @@
 // Finds where the user's program made the call that is being submitted, for messages: "train.py:12".
 //
-// Every submission needs a place, and hardly any message shows it. So Python (call_sites.py) finds each place once, and
+// Every submission needs a site, and hardly any message shows it. So Python (call_sites.py) finds each site once, and
 // then it is known by its code object and position.
 #include <functional>
 #include <optional>
@@ -11,7 +11,7 @@
 namespace farandole {
 namespace {
 
-constexpr size_t kMaxPlaces = 4096;  // a limit, since programs may keep generating code
+constexpr size_t kMaxSites = 4096;  // a limit, since programs may keep generating code
 
 struct Position {
   PyCodeObject* code;  // a reference, so that no other code object gets its address
@@ -29,13 +29,13 @@ struct HashPosition {
   }
 };
 
-using Place = std::optional<std::string>;  // nothing: not the user's
+using Site = std::optional<std::string>;  // nothing: not the user's
 
-PyObject* g_place_function = nullptr;
+PyObject* g_site_function = nullptr;
 
-std::unordered_map<Position, Place, HashPosition>& Places() {
-  static auto* const places = new std::unordered_map<Position, Place, HashPosition>();
-  return *places;
+std::unordered_map<Position, Site, HashPosition>& Sites() {
+  static auto* const sites = new std::unordered_map<Position, Site, HashPosition>();
+  return *sites;
 }
 
 int InstructionOf(PyFrameObject* frame) {
@@ -58,41 +58,41 @@ PyFrameObject* FrameAt(int above) {
 }
 
 // Returns false with a Python error set. The function itself raises nothing, but Python may run signal handlers in it.
-bool Ask(PyFrameObject* frame, PyFrameObject* callee, Place* place) {
-  if (g_place_function == nullptr) return true;
+bool Ask(PyFrameObject* frame, PyFrameObject* callee, Site* site) {
+  if (g_site_function == nullptr) return true;
   PyObject* const called = callee != nullptr ? reinterpret_cast<PyObject*>(callee) : Py_None;
-  PyObject* const answer = PyObject_CallFunctionObjArgs(g_place_function, frame, called, nullptr);
+  PyObject* const answer = PyObject_CallFunctionObjArgs(g_site_function, frame, called, nullptr);
   if (answer == nullptr) return false;
   if (PyUnicode_Check(answer)) {
     const char* const text = PyUnicode_AsUTF8(answer);
     if (text == nullptr) PyErr_Clear();  // a file name that is not valid UTF-8
-    *place = text != nullptr ? text : "";
+    *site = text != nullptr ? text : "";
   }
   Py_DECREF(answer);
   return true;
 }
 
 void ForgetAll() {
-  std::unordered_map<Position, Place, HashPosition> places;
-  places.swap(Places());
-  for (const auto& [position, place] : places) {
+  std::unordered_map<Position, Site, HashPosition> sites;
+  sites.swap(Sites());
+  for (const auto& [position, site] : sites) {
     Py_DECREF(position.code);
     Py_XDECREF(position.callee);
   }
 }
 
-// Like Ask, but asks only once for each place.
-bool FindPlace(PyFrameObject* frame, PyFrameObject* callee, Place* place) {
+// Like Ask, but asks only once for each site.
+bool FindSite(PyFrameObject* frame, PyFrameObject* callee, Site* site) {
   const Position position{PyFrame_GetCode(frame), InstructionOf(frame),
                           callee != nullptr ? PyFrame_GetCode(callee) : nullptr};
-  const auto known = Places().find(position);
+  const auto known = Sites().find(position);
   bool found = true, kept = false;
-  if (known != Places().end()) {
-    *place = known->second;
+  if (known != Sites().end()) {
+    *site = known->second;
   } else {
-    if (Places().size() >= kMaxPlaces) ForgetAll();
-    found = Ask(frame, callee, place);  // runs Python, which may call this again
-    kept = found && Places().emplace(position, *place).second;
+    if (Sites().size() >= kMaxSites) ForgetAll();
+    found = Ask(frame, callee, site);  // runs Python, which may call this again
+    kept = found && Sites().emplace(position, *site).second;
   }
   if (kept) return true;
   Py_DECREF(position.code);
@@ -102,21 +102,21 @@ bool FindPlace(PyFrameObject* frame, PyFrameObject* callee, Place* place) {
 
 }  // namespace
 
-void SetPlaceFunction(pybind11::object place) { g_place_function = place.release().ptr(); }
+void SetSiteFunction(pybind11::object site) { g_site_function = site.release().ptr(); }
 
 bool CallSite(int above, std::string* site) {
-  Place place;
+  Site found_site;
   bool found = true;
   PyFrameObject* callee = nullptr;
   for (PyFrameObject* frame = FrameAt(above); frame != nullptr;) {
-    found = FindPlace(frame, callee, &place);
-    PyFrameObject* const caller = found && !place ? PyFrame_GetBack(frame) : nullptr;
+    found = FindSite(frame, callee, &found_site);
+    PyFrameObject* const caller = found && !found_site ? PyFrame_GetBack(frame) : nullptr;
     Py_XDECREF(callee);
     callee = frame;
     frame = caller;
   }
   Py_XDECREF(callee);
-  *site = place ? *std::move(place) : "";
+  *site = found_site ? *std::move(found_site) : "";
   return found;
 }
 

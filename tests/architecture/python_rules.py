@@ -67,7 +67,7 @@ def imports(source: Source) -> Iterator[tuple[int, str, str]]:
     """(line, module, imported name or "") for each import, wherever it stands; relative ones are resolved."""
     module = module_of(source.path)
     package = module if source.path.endswith("/__init__.py") else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(source.text)):
+    for node in ast.walk(source.tree()):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name, ""
@@ -123,7 +123,7 @@ def import_by_name_violations(files: Iterable[Source]) -> list[str]:
     found = []
     for source in files:
         inside = source.path.startswith(CORE)
-        for node in ast.walk(ast.parse(source.text)) if inside and source.path not in BY_NAME_FILES else ():
+        for node in ast.walk(source.tree()) if inside and source.path not in BY_NAME_FILES else ():
             if isinstance(node, ast.Name | ast.Attribute):
                 name = node.id if isinstance(node, ast.Name) else node.attr
                 if name in ("import_module", "__import__"):
@@ -156,7 +156,7 @@ def plugin_import_violations(files: Iterable[Source]) -> list[str]:
             is_own = f"{top}_".startswith(f"{match[1]}_")
             if top.startswith("farandole_") and not is_own and not source.path.startswith(ESTIMATORS):
                 found.append(f"{source.path}:{line}: a plugin may not know the plugin {top}")
-        for node in ast.walk(ast.parse(source.text)):
+        for node in ast.walk(source.tree()):
             if isinstance(node, ast.Attribute) and _is_private(node.attr):
                 owner = ast.unparse(node.value)
                 if _below(owner, "farandole"):
@@ -168,7 +168,7 @@ def _names_of_its_own(sources: Iterable[Source]) -> set[str]:
     """Private names that these files bind: functions, classes, arguments, variables, attributes of themselves."""
     names: set[str] = set()
     for source in sources:
-        for node in ast.walk(ast.parse(source.text)):
+        for node in ast.walk(source.tree()):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 names.add(node.name)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -213,7 +213,7 @@ def private_framework_violations(files: Iterable[Source]) -> list[str]:
                 is_ours = top == package or top.startswith("farandole")
                 if not is_ours and (any(map(_is_private, module.split("."))) or _INTERNAL.match(module)):
                     found.append(f"{source.path}:{line}: {module} is private to its framework; _private.py lists such")
-            for node in ast.walk(ast.parse(source.text)):
+            for node in ast.walk(source.tree()):
                 name = private_name(node)
                 if name and name not in own and not name.startswith("_farandole"):
                     where = f"{source.path}:{getattr(node, 'lineno', 0)}"
@@ -226,7 +226,7 @@ def python_environment_violations(files: Iterable[Source]) -> list[str]:
     for source in files:
         if not re.match(r"core/python/|plugins/[^/]+/src/", source.path) or source.path in ENVIRONMENT_FILES:
             continue
-        for node in ast.walk(ast.parse(source.text)):
+        for node in ast.walk(source.tree()):
             if not isinstance(node, ast.Attribute) or node.attr not in _ENVIRONMENT_NAMES:
                 continue
             if ast.unparse(node.value) in ("os", "posix"):
@@ -256,7 +256,7 @@ def _bound_names(tree: ast.Module) -> set[str]:
 
 def declared_names(source: Source) -> list[str] | None:
     """The names in `__all__`; None without `__all__`."""
-    for node in ast.parse(source.text).body:
+    for node in source.tree().body:
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
@@ -278,7 +278,7 @@ def declared_name_violations(files: Iterable[Source]) -> list[str]:
             continue
         if names != sorted(set(names)):
             found.append(f"{source.path}: __all__ is not sorted; write {sorted(set(names))}")
-        bound = _bound_names(ast.parse(source.text))
+        bound = _bound_names(source.tree())
         missing = sorted(set(names) - bound)
         if missing and "__getattr__" not in bound:
             found.append(f"{source.path}: __all__ lists what is not there: {', '.join(missing)}")

@@ -50,8 +50,8 @@ def test_what_frameworks_do_not_promise_is_used_in_one_module_each() -> None:
 
 @pytest.mark.parametrize("source", [each for each in python_sources() if each.path.rpartition("/")[2] in PRIVATE_FILES])
 def test_what_is_not_promised_is_listed_with_the_versions_it_was_checked_on(source: Source) -> None:
-    table = ast.get_docstring(ast.parse(source.text)) or ""
-    used = {private_name(node) for node in ast.walk(ast.parse(source.text))} - {""}
+    table = ast.get_docstring(source.tree()) or ""
+    used = {private_name(node) for node in ast.walk(source.tree())} - {""}
     assert [name for name in sorted(used) if name not in table and f"def {name}" not in source.text] == []
     assert f"Checked on {_supported(source.path)}" in table
 
@@ -265,7 +265,7 @@ def test_classes_of_the_launcher_inherit_once() -> None:
     bases: dict[str, list[str]] = {}
     for source in python_sources():
         if source.path.startswith(LAUNCH):
-            for node in ast.walk(ast.parse(source.text)):
+            for node in ast.walk(source.tree()):
                 if isinstance(node, ast.ClassDef):
                     bases[node.name] = [ast.unparse(each) for each in node.bases]
     deep = [name for name, of in bases.items() if any(set(bases.get(each, ())) & bases.keys() for each in of)]

@@ -40,9 +40,7 @@ def long_functions(files: Iterable[Source]) -> dict[str, int]:
 def _function_lines(source: Source) -> list[tuple[str, int]]:
     if source.path.endswith((".cc", ".h")):
         return [(function.name, function.line_count) for function in functions(source.text)]
-    nodes = [
-        node for node in ast.walk(ast.parse(source.text)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-    ]
+    nodes = [node for node in ast.walk(source.tree()) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     return [(node.name, (node.end_lineno or node.lineno) - node.lineno + 1) for node in nodes]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,6 +20,14 @@ _NEVER_TRACKED = {".git", ".nox", "build", "_skbuild", "dist", "__pycache__"}
 class Source:
     path: str  # relative to the root, with /
     text: str
+
+    def tree(self) -> ast.Module:
+        return _parse(self.text)
+
+
+@cache  # many rules read each file
+def _parse(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
 Plant = Callable[[dict[str, str]], list[Source]]  # what the fixture `plant` is

@@ -119,11 +119,11 @@ def rank(
     state: State = State.RUNNING,
     size: int = 3,
     reason: str = "",
-    blamed: int = -1,
+    culprit: int = -1,
 ) -> Rank:
     """A rank that has begun these operations."""
     recording = Recording(
-        "ab12", number, size, 100 + number, 7, state, blamed, reason, NOW_NS, len(operations), 0, operations
+        "ab12", number, size, 100 + number, 7, state, culprit, reason, NOW_NS, len(operations), 0, operations
     )
     return Rank(recording, does)
 

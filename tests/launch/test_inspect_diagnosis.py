@@ -54,7 +54,7 @@ CASES: dict[str, tuple[Sequence[Rank], Kind, tuple[int, ...], str]] = {
         Kind.LOST, (1,), "it was in allreduce 'grad' (train.py:9)",
     ),
     "the job has failed": (
-        [rank(number, state=ENDED, reason="shapes differ", blamed=2) for number in (0, 1)],
+        [rank(number, state=ENDED, reason="shapes differ", culprit=2) for number in (0, 1)],
         Kind.FAILED, (2,), "ranks 0, 1 ended with an error: shapes differ",
     ),
     "one left early": (

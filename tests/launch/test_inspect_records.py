@@ -19,7 +19,7 @@ def test_a_record_has_what_the_core_wrote() -> None:
     copy = file_of([Written(5, site=2, submitted=30, ended=90), Written(4)], [("grad", "(3,)"), ("train.py:9", "")])
     found = parse([copy] * 3)
     assert (found.run, found.rank, found.size, found.pid, found.state) == ("ab12", 0, 2, 42, State.RUNNING)
-    assert (found.begun, found.lost, found.blamed, found.reason, found.late_ns) == (9, 1, -1, "why", NOW_NS)
+    assert (found.begun, found.lost, found.culprit, found.reason, found.late_ns) == (9, 1, -1, "why", NOW_NS)
     in_flight, ended = found.operations
     assert (in_flight.number, in_flight.ended_ns) == (4, None)
     assert (ended.title, ended.place, ended.shapes) == ("allreduce 'grad'", " (train.py:9)", "(3,)")
@@ -37,7 +37,7 @@ def test_the_ranks_of_a_later_epoch_have_numbers_in_the_order_of_start() -> None
     assert (found.epoch, found.rank) == (4, 2)
     assert found.numbered({3: (0, 1, 2)}) == found, "those of another epoch"
     later = found.numbered({4: (1, 5, 7)})
-    assert (later.rank, later.blamed, later.links[0].peer, later.size) == (7, -1, 5, found.size)
+    assert (later.rank, later.culprit, later.links[0].peer, later.size) == (7, -1, 5, found.size)
 
 
 def test_a_mixture_of_two_operations_is_never_taken_for_one() -> None:

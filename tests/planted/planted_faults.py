@@ -71,8 +71,8 @@ FAULTS = [
     Fault(
         name="liveness blames the connection that closed last",
         path="core/src/world/liveness.cc",
-        before="blamed = std::min_element(closed_.begin(), closed_.end(),",
-        after="blamed = std::max_element(closed_.begin(), closed_.end(),",
+        before="suspect = std::min_element(closed_.begin(), closed_.end(),",
+        after="suspect = std::max_element(closed_.begin(), closed_.end(),",
         found_by="cpp LivenessTest",
     ),
     Fault(

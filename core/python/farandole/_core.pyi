@@ -24,7 +24,7 @@ def set_error_types(types: dict[int, type[BaseException]]) -> None:
 def set_map_function(map: Callable[[handles.Handle[Any], Callable[[Any], Any]], handles.Handle[Any]]) -> None:
     """Sets what `Handle.map` calls with the handle and the function."""
 
-def set_place_function(place: Callable[[FrameType, FrameType | None], str | None]) -> None:
+def set_site_function(place: Callable[[FrameType, FrameType | None], str | None]) -> None:
     """Tell the core how to name a place of the user's program, "train.py:12" (None: not the user's), for messages.
 
     It gets the frame, and the one that this has called, where that is known.

@@ -148,14 +148,14 @@ void FlightRecorder::NoteLate(const std::vector<LinkFacts>* links) {
   header_->clock_sequence.store(before + 2, std::memory_order_release);
 }
 
-void FlightRecorder::NoteEnd(FlightHeader::State state, int blamed, const std::string& reason) {
+void FlightRecorder::NoteEnd(FlightHeader::State state, int culprit, const std::string& reason) {
   NoteTime();
   std::lock_guard<std::mutex> lock(mutex_);
   if (header_->state != FlightHeader::kRunning) return;
   const size_t size = std::min(reason.size(), FlightHeader::kReasonBytes);
   std::memcpy(header_->reason.data(), reason.data(), size);
   header_->reason_bytes.store(static_cast<uint32_t>(size), std::memory_order_release);
-  header_->blamed.store(blamed, std::memory_order_relaxed);
+  header_->culprit.store(culprit, std::memory_order_relaxed);
   header_->state.store(state, std::memory_order_release);
 }
 

@@ -85,7 +85,7 @@ struct FlightHeader {
   std::atomic<uint64_t> late_ticks{0};
   std::atomic<int64_t> late_ns{0};
   std::atomic<uint64_t> begun{0}, lost{0};
-  std::atomic<int32_t> blamed{-1};
+  std::atomic<int32_t> culprit{-1};
   std::atomic<uint32_t> reason_bytes{0};  // set after the reason
   std::array<char, 16> run{};             // of the job, equal on all its ranks
   std::array<char, kReasonBytes> reason{};
@@ -156,7 +156,7 @@ class FlightRecorder {
   // stay.
   void NoteLinks(std::vector<LinkFacts> links);
   // Says how the epoch has ended; the first call counts.
-  void NoteEnd(FlightHeader::State state, int blamed, const std::string& reason);
+  void NoteEnd(FlightHeader::State state, int culprit, const std::string& reason);
   const FlightHeader& header() const { return *header_; }
   const FlightRecord* records() const { return records_; }
   const FlightText* texts() const { return texts_; }

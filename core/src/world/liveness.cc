@@ -56,14 +56,14 @@ std::optional<Liveness::FailedRank> Liveness::FindFailedRank(TimePoint now) {
     failed = {*ended_.begin(), Evidence::kProcessEnded};
     ended_.erase(failed.rank);
   } else {
-    auto blamed = closed_.find(kCoordinatorRank);
-    if (blamed == closed_.end()) {
-      blamed = std::min_element(closed_.begin(), closed_.end(),
-                                [](const auto& a, const auto& b) { return a.second < b.second; });
+    auto suspect = closed_.find(kCoordinatorRank);
+    if (suspect == closed_.end()) {
+      suspect = std::min_element(closed_.begin(), closed_.end(),
+                                 [](const auto& a, const auto& b) { return a.second < b.second; });
     }
-    if (blamed == closed_.end() || now < blamed->second + kSuspicionTimeout) return std::nullopt;
-    failed = {blamed->first, Evidence::kConnectionClosed};
-    closed_.erase(blamed);
+    if (suspect == closed_.end() || now < suspect->second + kSuspicionTimeout) return std::nullopt;
+    failed = {suspect->first, Evidence::kConnectionClosed};
+    closed_.erase(suspect);
   }
   return failed;
 }

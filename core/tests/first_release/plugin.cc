@@ -91,11 +91,11 @@ std::string Exercise() {
   if (api->struct_size < sizeof(frd_api)) return "the table has become shorter";
   const frd_world world = {sizeof world, 0, 1, nullptr, nullptr};
   if (api->init(&world) != FRD_OK) return api->last_error();
-  std::string complaint = api->rank() == 0 && api->size() == 1 ? "" : "another world";
-  if (complaint.empty()) complaint = SumOfSeveral();
-  if (complaint.empty()) complaint = GatherSeveral();
+  std::string error = api->rank() == 0 && api->size() == 1 ? "" : "another world";
+  if (error.empty()) error = SumOfSeveral();
+  if (error.empty()) error = GatherSeveral();
   api->shutdown();
-  return complaint;
+  return error;
 }
 
 }  // namespace
@@ -103,7 +103,7 @@ std::string Exercise() {
 // "" when all is well.
 extern "C" __attribute__((visibility("default"))) const char* first_release_exercise(const void* table) {
   api = static_cast<const frd_api*>(table);
-  static std::string complaint;
-  complaint = Exercise();
-  return complaint.c_str();
+  static std::string error;
+  error = Exercise();
+  return error.c_str();
 }

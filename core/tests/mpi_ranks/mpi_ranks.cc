@@ -157,7 +157,7 @@ void TestErrors(const Case& c) {
 }  // namespace
 
 int main(int argument_count, char** arguments) {
-  MpiPlaces places;
+  MpiSearch places;
   if (argument_count > 1) places.wanted = arguments[1];
   const MpiLibrary* library = nullptr;
   Require(OpenMpiLibrary(places, &library));
@@ -167,9 +167,9 @@ int main(int argument_count, char** arguments) {
   Require(library->Call(library->comm_rank, library->Known(MpiKnown::kCommWorld), &g_rank));
   Require(library->Call(library->comm_size, library->Known(MpiKnown::kCommWorld), &size));
   int place = -1;
-  Require(FindPlaceInMpi(*library, size, &place));
+  Require(FindRankInMpi(*library, size, &place));
   Require(place == g_rank, "another place in MPI");
-  Require(!FindPlaceInMpi(*library, size + 1, &place).ok(), "a size that MPI does not have is accepted");
+  Require(!FindRankInMpi(*library, size + 1, &place).ok(), "a size that MPI does not have is accepted");
   std::vector<std::vector<int>> sets(2);
   for (int rank = 0; rank < size; ++rank) sets[0].push_back(rank);
   for (int rank = size % 2; rank < size; ++rank) sets[1].push_back(rank);

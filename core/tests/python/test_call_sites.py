@@ -9,7 +9,7 @@ import farandole.numpy as fnp
 import numpy as np
 import pytest
 from farandole import MismatchError
-from farandole._runtime.call_sites import place_of_call, register_plugin
+from farandole._runtime.call_sites import call_site, register_plugin
 from farandole._runtime.native import core
 from farandole.testing import spawn, world
 
@@ -56,9 +56,9 @@ def test_an_interrupt_while_the_place_is_sought_is_raised_and_the_place_found_th
     def interrupted(frame, callee):
         if interrupts:
             raise interrupts.pop(0)
-        return place_of_call(frame, callee)
+        return call_site(frame, callee)
 
-    core.set_place_function(interrupted)
+    core.set_site_function(interrupted)
     try:
         asked = []
         for _ in range(3):
@@ -69,7 +69,7 @@ def test_an_interrupt_while_the_place_is_sought_is_raised_and_the_place_found_th
         assert asked[:2] == [KeyboardInterrupt, TimeoutError]
         assert os.path.basename(asked[2]).startswith("test_call_sites.py:")
     finally:
-        core.set_place_function(place_of_call)
+        core.set_site_function(call_site)
 
 
 @pytest.mark.parametrize("name", ["save_checkpoint", "allreduce_", "grouped_allgather_async", "_begin"])

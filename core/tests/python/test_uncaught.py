@@ -244,9 +244,9 @@ def two(monkeypatch):
     os.close(descriptor)
 
 
-def blamed(two):
+def culprits(two):
     partings = [two.ranks[0].records.parting(rank) for rank in range(2)]
-    return [parting.blamed if parting else "nothing said" for parting in partings]
+    return [parting.culprit if parting else "nothing said" for parting in partings]
 
 
 def test_of_two_ranks_that_raise_alike_only_one_blames_the_other(two, monkeypatch):
@@ -262,13 +262,13 @@ def test_of_two_ranks_that_raise_alike_only_one_blames_the_other(two, monkeypatc
 
     monkeypatch.setattr(zero, "who_tells", ask_and_be_overtaken)
     zero.on_exception(KeyError, KeyError("no such column"), None)
-    assert blamed(two) == [None, 0]
+    assert culprits(two) == [None, 0]
 
 
 def test_a_rank_blames_the_one_whose_end_it_had_seen(two, capsys):
     two.lost.append((1, "rank 1 has left the job"))
     two.ranks[0].on_exception(farandole.PeerLostError, farandole.PeerLostError("rank 1 has left the job"), None)
-    assert blamed(two) == [1, "nothing said"]
+    assert culprits(two) == [1, "nothing said"]
     assert "farandole: rank 0 stops: rank 1 has left the job" in capsys.readouterr().err
 
 
@@ -279,5 +279,5 @@ def test_an_error_whose_words_cannot_be_had_is_told(two, capsys):
 
     two.lost.append((1, "rank 1 has left the job"))
     two.ranks[0].on_exception(Unspeakable, Unspeakable(), None)
-    assert blamed(two) == [1, "nothing said"]
+    assert culprits(two) == [1, "nothing said"]
     assert "Unspeakable" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from farandole._api.calls import Parameters, check_sequence, plain, reducing
 from farandole._api.forms import Act, Form
 from farandole._api.ops import Average, Kind, ReduceOp, check_not_adasum
 from farandole._api.process_sets import ProcessSet
-from farandole._api.refusals import Turn
+from farandole._api.refusals import CallGuard
 from farandole._training.compression import Casts, Compression, Compressor, check_compressor
 
 T = TypeVar("T")
@@ -162,7 +162,7 @@ class BasicCollectives(Generic[T]):
         self, kind: Kind, tensors: Sequence[T], parameters: Parameters, compression: Compressor[T] | None
     ) -> list[T]:
         check(kind, tensors, parameters)
-        with Turn(parameters[0], parameters[5]):
+        with CallGuard(parameters[0], parameters[5]):
             compression = compression or self.Compression.none
             check_compressor(compression)
             sent, contexts = zip(*map(compression.compress, tensors), strict=True)
@@ -171,7 +171,7 @@ class BasicCollectives(Generic[T]):
 
 def check(kind: Kind, tensors: Sequence[object], parameters: Parameters) -> None:
     """Raises TypeError or ValueError for what is no group of tensors, or no reduction of this kind."""
-    with Turn(parameters[0], parameters[5]):
+    with CallGuard(parameters[0], parameters[5]):
         check_sequence(tensors)
         if kind is Kind.REDUCESCATTER:
             check_not_adasum(ReduceOp(parameters[1]), "reducescatter")

@@ -13,7 +13,7 @@ from farandole._api.calls import Parameters, check_sequence, reducing, rooted
 from farandole._api.handles import Handle
 from farandole._api.ops import Kind, ReduceOp
 from farandole._api.process_sets import ProcessSet
-from farandole._api.refusals import Turn
+from farandole._api.refusals import CallGuard
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -103,7 +103,7 @@ class GroupedForm(Generic[T, R]):
             [array([2.]), array([2., 2.])]
         """
         parameters = reducing(average, name, op, prescale_factor, postscale_factor, process_set)
-        with Turn(name, parameters[5]):
+        with CallGuard(name, parameters[5]):
             check_sequence(tensors)
         targets = tensors if self._in_place else [None] * len(tensors)
         return self._finish(self._start(_ALLREDUCE, tensors, targets, parameters))

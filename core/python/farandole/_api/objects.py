@@ -15,7 +15,7 @@ from farandole._api.calls import Parameters, plain, rooted
 from farandole._api.earlier import await_earlier
 from farandole._api.ops import Kind
 from farandole._api.process_sets import ProcessSet
-from farandole._api.refusals import Turn
+from farandole._api.refusals import CallGuard
 from farandole._runtime.native import core
 from farandole._start import world
 
@@ -85,12 +85,12 @@ def broadcast_object(
     """
     of_size = rooted(root_rank, _name_of_size(name), process_set)
     is_root = world.rank() == root_rank
-    with Turn(of_size[0], of_size[5]):
+    with CallGuard(of_size[0], of_size[5]):
         payload = pickled(obj) if is_root else bytearray()
     count = ctypes.c_int64(len(payload))
     _broadcast(count, 8, DType.INT64, (1,), of_size)
     parameters = (name or "", *of_size[1:])
-    with Turn(name, parameters[5]):
+    with CallGuard(name, parameters[5]):
         if not is_root:
             payload = bytearray(count.value)
     memory = (ctypes.c_char * len(payload)).from_buffer(payload)
@@ -106,7 +106,7 @@ def allgather_object(obj: S, name: str | None = None, process_set: ProcessSet | 
         ['rank 0', 'rank 1']
     """
     of_size = plain(_name_of_size(name), process_set)
-    with Turn(of_size[0], of_size[5]):
+    with CallGuard(of_size[0], of_size[5]):
         payload = pickled(obj)
     count = ctypes.c_int64(len(payload))
     sizes = _gather(count, DType.INT64, 1, of_size).cast("q")

@@ -15,7 +15,7 @@ from typing import Literal, TypeVar, cast
 from farandole._api.earlier import await_earlier
 from farandole._api.errors import ArgumentError, not_initialized
 from farandole._api.ops import Kind
-from farandole._api.refusals import Turn
+from farandole._api.refusals import CallGuard
 from farandole._runtime.native import core
 from farandole._start.communicators import Communicator, communicator, ranks_of
 
@@ -176,7 +176,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         >>> hvd.remove_process_set(first)
         True
     """
-    with Turn(None, 0):
+    with CallGuard(None, 0):
         added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
         if added._ranks and _state.place[1]:
             _check_fits(added._ranks, _state.place[1])
@@ -207,7 +207,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         >>> hvd.remove_process_set(hvd.global_process_set)
         False
     """
-    with Turn(None, 0):
+    with CallGuard(None, 0):
         if not isinstance(process_set, ProcessSet):
             raise ArgumentError(f"remove_process_set takes a ProcessSet, not {process_set!r}")
     ranks = process_set._ranks
@@ -260,7 +260,7 @@ def add_own_process_set(ranks: Sequence[int]) -> ProcessSet:
     Raises:
         ValueError: these ranks are in as many sets as can be, 63.
     """
-    with Turn(None, 0):
+    with CallGuard(None, 0):
         added = OwnProcessSet(ranks)
     with _state.lock:
         _need_world()

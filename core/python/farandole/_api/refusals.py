@@ -45,8 +45,8 @@ def refuse(error: Exception, name: str | None, process_set: int) -> None:
         core.refuse(name or "", process_set, why.encode(errors="backslashreplace").decode())
 
 
-class Turn:
-    """A block that prepares one call; `with Turn(name, process_set)`. What it raises refuses the call."""
+class CallGuard:
+    """A block that prepares one call; `with CallGuard(name, process_set)`. What it raises refuses the call."""
 
     __slots__ = ("_name", "_process_set")
 

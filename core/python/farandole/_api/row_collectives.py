@@ -12,7 +12,7 @@ from farandole._api.errors import ArgumentError
 from farandole._api.handles import Handle
 from farandole._api.ops import Average, Kind, ReduceOp
 from farandole._api.process_sets import ProcessSet, size_of
-from farandole._api.refusals import Turn
+from farandole._api.refusals import CallGuard
 from farandole._runtime.call_sites import register_plugin
 from farandole._runtime.submit import Submitter
 from farandole._training.recorder import Recorder
@@ -195,7 +195,7 @@ class RowCollectives(BasicCollectives[T]):
     ) -> Handle[T] | Handle[tuple[T, T]]:
         if splits is None:
             return self._submitter.collect(Kind.ALLTOALL, [tensor], parameters).map(_only)
-        with Turn(parameters[0], parameters[5]):
+        with CallGuard(parameters[0], parameters[5]):
             rows = _row_counts(splits, size_of(process_set))
             try:
                 dtype, like = self.adapter.describe(splits)[0], splits
@@ -212,7 +212,7 @@ class RowCollectives(BasicCollectives[T]):
     def _gather_sparse(
         self, tensor: tuple[T, T], op: ReduceOp, parameters: Parameters, process_set: ProcessSet | None
     ) -> Handle[tuple[T, T]]:
-        with Turn(parameters[0], parameters[5]):
+        with CallGuard(parameters[0], parameters[5]):
             indices, values = tensor
             self._check_sparse(indices, values, op)
         factor = 1.0 / size_of(process_set) if op == ReduceOp.AVERAGE else 1.0

@@ -28,7 +28,7 @@ def place(frame: FrameType, line: int | None = None) -> str | None:
     return f"{_short(frame.f_code.co_filename)}:{line or frame.f_lineno}"
 
 
-def place_of_call(frame: FrameType, callee: FrameType | None) -> str | None:
+def call_site(frame: FrameType, callee: FrameType | None) -> str | None:
     """The same, with the function that the frame has called where its name is not the operation's.
 
     "save_checkpoint at train.py:14"; None as `place` says.

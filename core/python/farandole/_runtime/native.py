@@ -35,7 +35,7 @@ def _load() -> Any:
     except ImportError as error:
         raise ImportError(_why_missing(error)) from error
     _core.set_error_types(errors.TYPES_BY_KIND)
-    _core.set_place_function(call_sites.place_of_call)
+    _core.set_site_function(call_sites.call_site)
     _core.set_map_function(MappedHandle)
     Handle.register(_core.Handle)
     return _core

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 _WORD_BYTES = 8
 _WORDS = 8  # of each rank
-_JOINS, _PARTING, _SINCE_NS, _BLAMED, _HAS_ENDED, _CODE, _PID, _AWAITED = range(8)
+_JOINS, _PARTING, _SINCE_NS, _CULPRIT, _HAS_ENDED, _CODE, _PID, _AWAITED = range(8)
 _RAISED, _EXITED, _MISTAKEN = 1, 2, 3
 _THINGS = 64  # things at most; more are told by each rank
 _LOCK_SECONDS = 0.2
@@ -36,9 +36,9 @@ class Parting:
 
     raised: bool  # an exception that nobody caught; else the interpreter ended
     at_s: float  # of the machine's monotonic clock
-    blamed: int | None  # the rank whose end had ended the world before
+    culprit: int | None  # the rank whose end had ended the world before
     mistaken: bool = False  # the exception is a mistake of the program, which would come again
-    awaited: bool = False  # the blamed rank has not ended: it was waited for in vain
+    awaited: bool = False  # the culprit has not ended: it was waited for in vain
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ class RankRecords:
         self._set(rank, _PARTING, 0)
         self._set(rank, _JOINS, world)
 
-    def part(self, rank: int, raised: bool, blamed: int | None, mistaken: bool = False, awaited: bool = False) -> None:
+    def part(self, rank: int, raised: bool, culprit: int | None, mistaken: bool = False, awaited: bool = False) -> None:
         """The program of `rank` ends. Its first word counts."""
         if self._get(rank, _PARTING):
             return
         self._set(rank, _SINCE_NS, time.monotonic_ns())
-        self._set(rank, _BLAMED, -1 if blamed is None else blamed)
+        self._set(rank, _CULPRIT, -1 if culprit is None else culprit)
         self._set(rank, _AWAITED, int(awaited))
         self._set(rank, _PARTING, _MISTAKEN if mistaken else _RAISED if raised else _EXITED)
 
@@ -120,8 +120,8 @@ class RankRecords:
         manner = self._get(rank, _PARTING)
         if not manner:
             return None
-        blamed = self._get(rank, _BLAMED)
-        known = blamed if 0 <= blamed < self.size else None
+        culprit = self._get(rank, _CULPRIT)
+        known = culprit if 0 <= culprit < self.size else None
         since_s, awaited = self._get(rank, _SINCE_NS) / 1e9, bool(self._get(rank, _AWAITED))
         return Parting(manner != _EXITED, since_s, known, manner == _MISTAKEN, awaited)
 

@@ -219,15 +219,15 @@ class Lease:
             return self._send_home()
         self._left.update(rank for rank, report in self._reports.items() if report["leaving"])
         chosen = tuple(rank for rank in self.members if rank in self._reports and rank not in self._left)
-        blamed = self._unreachable(chosen, self._reports)
-        chosen = tuple(rank for rank in chosen if rank != blamed)
+        unreachable = self._unreachable(chosen, self._reports)
+        chosen = tuple(rank for rank in chosen if rank != unreachable)
         if chosen and self.is_at_limit:
             return self.give_up(self._too_many_resets())
         answers = []
-        if blamed is not None:
-            why = f"the other ranks cannot reach rank {blamed}, although its launcher can; they go on without it"
-            answers = self._tell_all({"kind": "end", "why": why}, [blamed])
-            del self._reports[blamed]
+        if unreachable is not None:
+            why = f"the other ranks cannot reach rank {unreachable}, although its launcher can; they go on without it"
+            answers = self._tell_all({"kind": "end", "why": why}, [unreachable])
+            del self._reports[unreachable]
         if 0 < len(chosen) < self.min_np - len(self._newcomers):
             return answers + self._fall_short(chosen)
         return answers + self._form_epoch(chosen)

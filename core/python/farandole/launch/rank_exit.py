@@ -58,7 +58,7 @@ def to_message(death: Death, joins: int) -> dict[str, Any]:
         "asked": death.asked,
         "joins": joins,
         "report": report
-        and [report.raised, max(0.0, death.seen_at - report.at_s), report.blamed, report.mistaken, report.awaited],
+        and [report.raised, max(0.0, death.seen_at - report.at_s), report.culprit, report.mistaken, report.awaited],
         "lost": death.lost,
         "recorded": death.recorded,
     }
@@ -77,8 +77,8 @@ def from_message(
     """
     report = None
     if message["report"] is not None:
-        raised, ago_s, blamed, mistaken, awaited = message["report"]
-        report = Parting(bool(raised), now - float(ago_s), blamed, bool(mistaken), bool(awaited))
+        raised, ago_s, culprit, mistaken, awaited = message["report"]
+        report = Parting(bool(raised), now - float(ago_s), culprit, bool(mistaken), bool(awaited))
     code, asked, lost = int(message["code"]), bool(message["asked"]), str(message["lost"])
     if asked and ended_by is not None:  # the rank has only obeyed
         code, asked, report, lost = ended_by[1], False, None, f"somebody ended {agent} by {ended_by[0]}"

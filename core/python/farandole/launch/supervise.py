@@ -377,4 +377,4 @@ class Supervisor:
 
 def _is_mistake(death: rank_exit.Death) -> bool:
     """The rank has said that its program, or another rank's, raised an error which would come again."""
-    return death.report is not None and (death.report.mistaken or death.report.blamed is not None)
+    return death.report is not None and (death.report.mistaken or death.report.culprit is not None)

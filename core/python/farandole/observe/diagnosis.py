@@ -118,8 +118,8 @@ def _failed(ranks: Sequence[Rank]) -> Diagnosis | None:
     ended = [rank.recording for rank in ranks if rank.recording.state is State.ENDED]
     if not ended:
         return None
-    (blamed, reason), _ = Counter((each.blamed, each.reason) for each in ended).most_common(1)[0]
-    culprits = (blamed,) if blamed >= 0 else ()
+    (culprit, reason), _ = Counter((each.culprit, each.reason) for each in ended).most_common(1)[0]
+    culprits = (culprit,) if culprit >= 0 else ()
     who = _numbered([each.rank for each in ended])
     return Diagnosis(Kind.FAILED, f"{who} ended with an error: {reason}", culprits)
 

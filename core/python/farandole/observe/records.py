@@ -104,7 +104,7 @@ class Recording:
     pid: int
     process_start: int  # field 22 of /proc/PID/stat
     state: State
-    blamed: int  # the rank that the epoch's end was blamed on; -1: none
+    culprit: int  # the rank that the epoch's end was blamed on; -1: none
     reason: str  # of the end
     late_ns: int  # when the recorder last noted the time
     begun: int
@@ -120,8 +120,8 @@ class Recording:
         """
         numbers = dict(enumerate(members.get(self.epoch, ())))
         links = tuple(replace(link, peer=numbers.get(link.peer, link.peer)) for link in self.links)
-        rank, blamed = (numbers.get(each, each) for each in (self.rank, self.blamed))
-        return replace(self, rank=rank, blamed=blamed, links=links)
+        rank, culprit = (numbers.get(each, each) for each in (self.rank, self.culprit))
+        return replace(self, rank=rank, culprit=culprit, links=links)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ ALL = Wanted()
 
 def outline(header: bytes | bytearray) -> Recording:
     """What the beginning of a file says: all but operations and links. Raises RecordError."""
-    _, _, _, _, pid, rank, size, state, epoch, start, *_, late_ns, begun, lost, blamed, reason_bytes, run, reason = (
+    _, _, _, _, pid, rank, size, state, epoch, start, *_, late_ns, begun, lost, culprit, reason_bytes, run, reason = (
         _header(header)
     )
     return Recording(
@@ -163,7 +163,7 @@ def outline(header: bytes | bytearray) -> Recording:
         pid=pid,
         process_start=start,
         state=State(state),
-        blamed=blamed,
+        culprit=culprit,
         reason=reason[: min(reason_bytes, len(reason))].decode("utf-8", "replace"),
         late_ns=late_ns,
         begun=begun,

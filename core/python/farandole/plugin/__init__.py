@@ -22,7 +22,7 @@ from farandole._api.collectives import Collectives
 from farandole._api.mixing import extend
 from farandole._api.ops import Kind, check_linear, check_not_adasum, predivide_factors, reduction
 from farandole._api.process_sets import is_alone
-from farandole._api.refusals import Turn
+from farandole._api.refusals import CallGuard
 from farandole._runtime.call_sites import register_plugin
 from farandole._start.version_check import version_of
 from farandole._training.compression import Compression, Compressor, check_compressor
@@ -33,6 +33,7 @@ __all__ = [
     "Adapter",
     "BasicCollectives",
     "Buffer",
+    "CallGuard",
     "Collectives",
     "Compression",
     "Compressor",
@@ -43,7 +44,6 @@ __all__ = [
     "Kind",
     "Parameters",
     "Recorder",
-    "Turn",
     "check_compressor",
     "check_linear",
     "check_not_adasum",

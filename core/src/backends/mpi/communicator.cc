@@ -127,8 +127,8 @@ MpiCommunicator::~MpiCommunicator() {
 Status MpiCommunicator::Make(int set_id, const std::vector<int>& places, int position) {
   std::vector<int> sorted = places;
   std::sort(sorted.begin(), sorted.end());
-  if (const auto twin = std::adjacent_find(sorted.begin(), sorted.end()); twin != sorted.end())
-    return Invalid("two ranks of this job are rank ", *twin, " in MPI (", library_.Title(),
+  if (const auto duplicate = std::adjacent_find(sorted.begin(), sorted.end()); duplicate != sorted.end())
+    return Invalid("two ranks of this job are rank ", *duplicate, " in MPI (", library_.Title(),
                    "): start all of them with one mpirun");
   position_ = static_cast<size_t>(position);
   const MpiHandle world = library_.Known(MpiKnown::kCommWorld);

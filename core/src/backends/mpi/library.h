@@ -183,7 +183,7 @@ struct MpiLibrary {
 };
 
 // Where an MPI library may be.
-struct MpiPlaces {
+struct MpiSearch {
   std::string wanted;    // a path or name, which must be used; "" for any
   std::string launcher;  // "openmpi" or "mpich": the MPI whose launcher started this process; else ""
   std::string folder;    // looked into before the system's; "" for none
@@ -195,14 +195,14 @@ std::vector<std::string> MpiLibraryNames(const std::string& launcher);
 
 // Takes the wanted library, else one that this process has loaded already, else the first that is found. kInvalid says
 // what was looked for and what to do.
-Status OpenMpiLibrary(const MpiPlaces& places, const MpiLibrary** library);
+Status OpenMpiLibrary(const MpiSearch& search, const MpiLibrary** library);
 
 // Returns the folder `lib` of this program's Python environment, where wheels put an MPI; else "".
 std::string OwnLibraryFolder();
 
 // ---- MPI in this process
 
-// Starts MPI for all threads, unless it is started. kInvalid says why that failed. launcher: as in MpiPlaces.
+// Starts MPI for all threads, unless it is started. kInvalid says why that failed. launcher: as in MpiSearch.
 Status StartMpi(const MpiLibrary& library, const std::string& launcher);
 
 // Counts the threads of this library that are within MPI in a call that may not end. MPI_Finalize would wait for them,
@@ -212,6 +212,6 @@ void LeaveMpi();
 
 // Sets *rank to this process's rank in MPI_COMM_WORLD. kInvalid where MPI has fewer ranks than the job; the message
 // says what to do. REQUIRES: StartMpi.
-Status FindPlaceInMpi(const MpiLibrary& library, int world_size, int* rank);
+Status FindRankInMpi(const MpiLibrary& library, int world_size, int* rank);
 
 }  // namespace farandole

@@ -36,7 +36,7 @@ class BlockingMpi final : public BlockingLibrary {
   Status Open() override {
     FRD_RETURN_IF_ERROR(FindLibrary(settings_, &library_));
     FRD_RETURN_IF_ERROR(StartMpi(*library_, settings_.launcher));
-    return FindPlaceInMpi(*library_, world_size_, &place_);
+    return FindRankInMpi(*library_, world_size_, &place_);
   }
 
   Status GetAddress(const ProcessSet&, std::string* peer_address) override {
@@ -86,7 +86,7 @@ class BlockingMpi final : public BlockingLibrary {
 // In a communicator of its own. kInvalid where this process has another rank in MPI than its launcher's variables said.
 Status Gather(const MpiLibrary& library, int rank, int size, const std::string& mine, std::vector<std::string>* all) {
   int place = -1;
-  FRD_RETURN_IF_ERROR(FindPlaceInMpi(library, size, &place));
+  FRD_RETURN_IF_ERROR(FindRankInMpi(library, size, &place));
   if (place != rank)
     return Invalid("this process is rank ", rank, " by its launcher's variables, but rank ", place, " in MPI (",
                    library.Title(), "): start all ranks with one mpirun");

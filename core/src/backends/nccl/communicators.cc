@@ -37,17 +37,17 @@ void Communicator::Make(CallThread::Call calls) {
 
 Status Communicator::Poll(bool* ready) {
   *ready = false;
-  Status said;
-  if (!thread_.TakeResult(&said)) return Status::Ok();
-  FRD_RETURN_IF_ERROR(said);
+  Status made;
+  if (!thread_.TakeResult(&made)) return Status::Ok();
+  FRD_RETURN_IF_ERROR(made);
   *ready = handle_ == nullptr;
   if (*ready) return Status::Ok();
   const int asked = nccl_.get_async_error.pointer(handle_, &code_);
-  const bool was_told = asked == kNcclSuccess;
-  if (!was_told) code_ = asked;
+  const bool is_known = asked == kNcclSuccess;
+  if (!is_known) code_ = asked;
   if (code_ == kNcclInProgress) return Status::Ok();
   if (code_ != kNcclSuccess)
-    return nccl_.Failed(was_told ? "an operation" : nccl_.get_async_error.name, code_, handle_, device_->name());
+    return nccl_.Failed(is_known ? "an operation" : nccl_.get_async_error.name, code_, handle_, device_->name());
   *ready = !is_finishing_;
   if (*ready) return Status::Ok();
   Make([this] {

@@ -50,12 +50,12 @@ class Mesh {
 
   // Calls body(me) in one thread per participant. Returns the first error, or "" when all bodies returned "".
   std::string Run(const std::function<std::string(int)>& body) const {
-    std::vector<std::string> complaints(ranks_.size());
+    std::vector<std::string> errors(ranks_.size());
     std::vector<std::thread> threads;
-    for (int me = 0; me < participants(); ++me) threads.emplace_back([&, me] { complaints[me] = body(me); });
+    for (int me = 0; me < participants(); ++me) threads.emplace_back([&, me] { errors[me] = body(me); });
     for (std::thread& thread : threads) thread.join();
     for (int me = 0; me < participants(); ++me) {
-      if (!complaints[me].empty()) return "participant " + std::to_string(me) + ": " + complaints[me];
+      if (!errors[me].empty()) return "participant " + std::to_string(me) + ": " + errors[me];
     }
     return "";
   }

@@ -83,7 +83,7 @@ inline RunPlan PlanOf(const Schedule& schedule, const Job& job, Bytes* data, con
   return plan;
 }
 
-inline std::string Complaint(const Job& job, const Status& status, bool equal) {
+inline std::string ErrorOf(const Job& job, const Status& status, bool equal) {
   if (status.ok() && equal) return "";
   return std::string(NameOf(job.dtype)) + " x " + std::to_string(job.element_count) + ", chunks of " +
          std::to_string(job.chunk_bytes) + ": " + (status.ok() ? "wrong values" : status.message());

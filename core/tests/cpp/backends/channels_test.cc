@@ -44,9 +44,9 @@ TEST(Channels, AreUsedOnOnlyWhenNobodyReadsThereAnyMore) {
                             if (!error.empty()) return error;
                             rank.Forget(performed->task().set->id);
                           }
-                          std::string complaint;
-                          for (const auto& performed : tasks) complaint += performed->Check();
-                          return complaint;
+                          std::string error;
+                          for (const auto& performed : tasks) error += performed->Check();
+                          return error;
                         }),
             "");
 }
@@ -58,11 +58,11 @@ TEST(Channels, AreSharedBySetsWithoutACommonRank) {
                               rank.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3, 4};
                           const ProcessSet set =
                               MakeProcessSet(rank.world().layout, rank.rank(), rank.rank() < 2 ? 1 : 2, ranks, 1);
-                          std::string complaint;
-                          for (uint32_t i = 0; i < 60 && complaint.empty(); ++i) {
-                            complaint = PerformCase(rank, AllreduceCase(i, set.size(), 1 + i * 137), set);
+                          std::string error;
+                          for (uint32_t i = 0; i < 60 && error.empty(); ++i) {
+                            error = PerformCase(rank, AllreduceCase(i, set.size(), 1 + i * 137), set);
                           }
-                          return complaint;
+                          return error;
                         }),
             "");
 }
@@ -76,13 +76,12 @@ TEST(Channels, SetsThatOverlapDoNotDisturbEachOther) {
                             const ProcessSet low = MakeProcessSet(layout, rank.rank(), 1, {0, 1}, 1);
                             const ProcessSet high = MakeProcessSet(layout, rank.rank(), 2, {1, 2}, 2);
                             if (rank.rank() == 1) rank.BeSlow(std::chrono::milliseconds(1));
-                            std::string complaint;
-                            for (uint32_t i = 0; i < 60 && complaint.empty(); ++i) {
+                            std::string error;
+                            for (uint32_t i = 0; i < 60 && error.empty(); ++i) {
                               const ProcessSet& set = i % 3 == 0 ? low : high;
-                              if (set.contains_me())
-                                complaint = PerformCase(rank, AllreduceCase(i, 2, 1 + i * 501), set);
+                              if (set.contains_me()) error = PerformCase(rank, AllreduceCase(i, 2, 1 + i * 501), set);
                             }
-                            return complaint;
+                            return error;
                           }),
               "");
   }

@@ -131,16 +131,16 @@ TEST_P(MpiLibraryTest, AWorldOfFewerRanksIsRefusedWithBothSizes) {
   fake_.size = 3;
   fake_.rank = 1;
   int rank = -1;
-  EXPECT_TRUE(FindPlaceInMpi(library, 3, &rank).ok());
+  EXPECT_TRUE(FindRankInMpi(library, 3, &rank).ok());
   EXPECT_EQ(rank, 1);
-  EXPECT_TRUE(FindPlaceInMpi(library, 2, &rank).ok());  // some of MPI's ranks take part
-  ExpectSays(FindPlaceInMpi(library, 4, &rank), Code::kInvalid, {"has 3 ranks, but this job has 4", "one mpirun"});
+  EXPECT_TRUE(FindRankInMpi(library, 2, &rank).ok());  // some of MPI's ranks take part
+  ExpectSays(FindRankInMpi(library, 4, &rank), Code::kInvalid, {"has 3 ranks, but this job has 4", "one mpirun"});
 }
 
 TEST_P(MpiLibraryTest, ARankThatIsAloneInMpiIsToldThatTheLauncherIsAnothers) {
   const MpiLibrary& library = Open();
   int rank = -1;
-  ExpectSays(FindPlaceInMpi(library, 4, &rank), Code::kInvalid,
+  ExpectSays(FindRankInMpi(library, 4, &rank), Code::kInvalid,
              {"of 4 ranks this one is alone in MPI", library.path, "mpirun", "FARANDOLE_MPI_LIB"});
 }
 

@@ -36,21 +36,21 @@ std::vector<ProcessSet> SetsOf(const World& world) {
 std::string PerformSequence(Rank& rank, uint32_t seed, int length, size_t max_elements, bool any_order = false) {
   CaseMaker maker(seed, max_elements);
   const std::vector<ProcessSet> sets = SetsOf(rank.world());
-  std::string first_complaint;
+  std::string first_error;
   for (int i = 0; i < length; ++i) {
     const ProcessSet& set = sets[maker.Below(2) == 0 ? 0 : maker.Below(sets.size())];
     const Case c = maker.Make(set.size());
     if (!set.contains_me() || (any_order && OrderMatters(c))) continue;
     const Performed performed(c, set);
     const std::string error = rank.Perform(performed.task());
-    const std::string complaint = error.empty() ? performed.Check() : error;
-    if (!complaint.empty() && first_complaint.empty()) {
-      first_complaint = "seed " + std::to_string(seed) + ", work " + std::to_string(i) + ", " +
-                        performed.Description() + ": " + complaint;
+    const std::string wrong = error.empty() ? performed.Check() : error;
+    if (!wrong.empty() && first_error.empty()) {
+      first_error = "seed " + std::to_string(seed) + ", work " + std::to_string(i) + ", " + performed.Description() +
+                    ": " + wrong;
     }
     if (!error.empty()) break;
   }
-  return first_complaint;
+  return first_error;
 }
 
 class Native : public ::testing::TestWithParam<NodeSizes> {};

@@ -205,18 +205,18 @@ TEST_F(NcclTest, From227OnWhoeverDrivesMakesTheCalls) {
 
 TEST_F(NcclTest, RanksThatShareAGpuAreNamedWhereNcclRefusesThem) {
   nccl_.RefuseSharedDevices();
-  const std::string complaints = RunBackends({3}, [&](Rank& rank) {
+  const std::string errors = RunBackends({3}, [&](Rank& rank) {
     const NcclRig rig(rank);
     std::vector<float> values(5, 1.0f);
     const std::string error = Reduce(rig, &values);
     rig.backend->Abort();
     return error;
   });
-  EXPECT_NE(complaints.find("an operation of NCCL 2.18.3 failed on CUDA device 0: invalid usage (5), the last "
-                            "line of the log; rank 0 (host host0, pid 1) and rank 2 (host host0, pid 1) use the same "
-                            "GPU: give each its own"),
+  EXPECT_NE(errors.find("an operation of NCCL 2.18.3 failed on CUDA device 0: invalid usage (5), the last "
+                        "line of the log; rank 0 (host host0, pid 1) and rank 2 (host host0, pid 1) use the same "
+                        "GPU: give each its own"),
             std::string::npos)
-      << complaints;
+      << errors;
 }
 
 TEST_F(NcclTest, EveryCallThatFailsIsNamedWithNcclsWordsAndTheRank) {
@@ -224,7 +224,7 @@ TEST_F(NcclTest, EveryCallThatFailsIsNamedWithNcclsWordsAndTheRank) {
                            "ncclGroupEnd", "ncclRedOpCreatePreMulSum"}) {
     nccl_.Fail(call, 1);
     std::atomic<bool> failed{false};
-    const std::string complaints = RunBackends({2}, [&](Rank& rank) {
+    const std::string errors = RunBackends({2}, [&](Rank& rank) {
       const NcclRig rig(rank);
       std::vector<float> values(5, 1.0f);
       const std::string error = Reduce(rig, &values, {1.0, 2.0}, [&failed] { return failed.load(); });
@@ -233,17 +233,17 @@ TEST_F(NcclTest, EveryCallThatFailsIsNamedWithNcclsWordsAndTheRank) {
       return error;
     });
     const std::string expected = std::string(call) + " of NCCL 2.18.3 failed on CUDA device ";
-    const size_t at = complaints.find(expected);
-    ASSERT_NE(at, std::string::npos) << call << ": " << complaints;
-    EXPECT_NE(complaints.find("unhandled cuda error (1)", at), std::string::npos) << complaints;
-    EXPECT_NE(complaints.find("(host host0, pid 1): " + std::string(call)), std::string::npos) << complaints;
+    const size_t at = errors.find(expected);
+    ASSERT_NE(at, std::string::npos) << call << ": " << errors;
+    EXPECT_NE(errors.find("unhandled cuda error (1)", at), std::string::npos) << errors;
+    EXPECT_NE(errors.find("(host host0, pid 1): " + std::string(call)), std::string::npos) << errors;
   }
 }
 
 TEST_F(NcclTest, AnErrorThatComesUpWhileTheDeviceWorksEndsTheWork) {
   nccl_.Hang();
   std::atomic<int> ranks_at_it{0};
-  const std::string complaints = RunBackends({2}, [&](Rank& rank) -> std::string {
+  const std::string errors = RunBackends({2}, [&](Rank& rank) -> std::string {
     const NcclRig rig(rank);
     const Ones ones(memories_, rank, rank.rank());
     if (rig.PerformUntilAllHang(ones.device.task(), &ranks_at_it) != kGivenUp) return "it did not hang";
@@ -258,7 +258,7 @@ TEST_F(NcclTest, AnErrorThatComesUpWhileTheDeviceWorksEndsTheWork) {
     rig.backend->Abort();
     return status.message();
   });
-  EXPECT_NE(complaints.find("remote process exited or there was a network error (6)"), std::string::npos) << complaints;
+  EXPECT_NE(errors.find("remote process exited or there was a network error (6)"), std::string::npos) << errors;
 }
 
 TEST_F(NcclTest, AWorkThatHangsIsOverOnceItIsAbortedAndNoneFollows) {
@@ -317,21 +317,21 @@ TEST_F(NcclTest, ARankThatDoesNotComeToTheCommunicatorIsNotWaitedForAfterAnAbort
 }
 
 TEST_F(NcclTest, AllTensorsOfASetLieOnOneDeviceOfTheRank) {
-  const std::string complaints = RunBackends({2}, [&](Rank& rank) -> std::string {
+  const std::string errors = RunBackends({2}, [&](Rank& rank) -> std::string {
     const NcclRig rig(rank);
     std::vector<float> values(5, 1.0f);
     if (const std::string error = Reduce(rig, &values); !error.empty()) return error;
     const Ones elsewhere(memories_, rank, 1 - rank.rank());
     return rig.Perform(elsewhere.device.task());
   });
-  EXPECT_NE(complaints.find("rank 1 (host host0, pid 1): tensors of process set 0 lie on CUDA device 1 and on CUDA "
-                            "device 0; with NCCL a rank has one device for all of a set"),
+  EXPECT_NE(errors.find("rank 1 (host host0, pid 1): tensors of process set 0 lie on CUDA device 1 and on CUDA "
+                        "device 0; with NCCL a rank has one device for all of a set"),
             std::string::npos)
-      << complaints;
+      << errors;
 }
 
 TEST_F(NcclTest, MemoryForARankThatHasJoinedMayBeShort) {
-  const std::string complaints = RunBackends({2}, [&](Rank& rank) -> std::string {
+  const std::string errors = RunBackends({2}, [&](Rank& rank) -> std::string {
     const NcclRig rig(rank);
     const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
     std::vector<float> values(5, 1.0f);
@@ -348,13 +348,13 @@ TEST_F(NcclTest, MemoryForARankThatHasJoinedMayBeShort) {
     rig.backend->Abort();
     return error;
   });
-  EXPECT_NE(complaints.find("cuMemAlloc_v2 failed on CUDA device 1: CUDA_ERROR_OUT_OF_MEMORY (2)"), std::string::npos)
-      << complaints;
+  EXPECT_NE(errors.find("cuMemAlloc_v2 failed on CUDA device 1: CUDA_ERROR_OUT_OF_MEMORY (2)"), std::string::npos)
+      << errors;
 }
 
 TEST_F(NcclTest, ARankThatJoinsBeforeItHasADeviceIsTold) {
   std::atomic<bool> told{false};
-  const std::string complaints = RunBackends({2}, [&](Rank& rank) -> std::string {
+  const std::string errors = RunBackends({2}, [&](Rank& rank) -> std::string {
     const NcclRig rig(rank);
     const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
     std::vector<float> values(5, 1.0f);
@@ -367,9 +367,9 @@ TEST_F(NcclTest, ARankThatJoinsBeforeItHasADeviceIsTold) {
     rig.backend->Abort();
     return error;
   });
-  EXPECT_NE(complaints.find("rank 1 (host host0, pid 1): this rank has joined before it had a tensor on a device"),
+  EXPECT_NE(errors.find("rank 1 (host host0, pid 1): this rank has joined before it had a tensor on a device"),
             std::string::npos)
-      << complaints;
+      << errors;
 }
 
 TEST_F(NcclTest, HostsThatAreNotConnectedAreToldOfTheSetting) {

@@ -62,18 +62,18 @@ inline std::string RunBackends(const std::vector<int>& node_sizes, const std::fu
                                const Settings& settings = Settings(), uint32_t loopback_seed = 0) {
   const std::vector<std::unique_ptr<World>> worlds = ThreadWorlds(node_sizes);
   if (loopback_seed > 0) ConnectByLoopback(worlds, loopback_seed);
-  std::vector<std::string> complaints(worlds.size());
+  std::vector<std::string> errors(worlds.size());
   std::vector<std::thread> threads;
   for (size_t r = 0; r < worlds.size(); ++r) {
     threads.emplace_back([&, r] {
       Rank rank(worlds[r].get(), settings);
-      complaints[r] = body(rank);
+      errors[r] = body(rank);
     });
   }
   for (std::thread& thread : threads) thread.join();
   std::string all;
-  for (size_t r = 0; r < complaints.size(); ++r) {
-    if (!complaints[r].empty()) all += "rank " + std::to_string(r) + ": " + complaints[r] + "\n";
+  for (size_t r = 0; r < errors.size(); ++r) {
+    if (!errors[r].empty()) all += "rank " + std::to_string(r) + ": " + errors[r] + "\n";
   }
   return all;
 }

@@ -37,7 +37,7 @@ struct Rig {
     std::vector<int> others(everybody.ranks.begin() + 1, everybody.ranks.end());
     const ProcessSet tail = MakeProcessSet(world->layout, world->rank, 1, std::move(others), 1);
     CaseMaker maker(seed, 3000);
-    std::string complaint;
+    std::string error;
     for (int i = 0; i < length; ++i) {
       const ProcessSet& set = maker.Below(3) == 0 ? tail : everybody;
       const Case c = maker.Make(set.size());
@@ -45,9 +45,9 @@ struct Rig {
       const Performed performed(c, set);
       std::string wrong = Perform(performed.task());
       if (wrong.empty()) wrong = performed.Check();
-      if (!wrong.empty() && complaint.empty()) complaint = performed.Description() + ": " + wrong;
+      if (!wrong.empty() && error.empty()) error = performed.Description() + ": " + wrong;
     }
-    return complaint;
+    return error;
   }
 
   World* const world;

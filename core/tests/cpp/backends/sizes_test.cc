@@ -48,9 +48,9 @@ TEST(Sizes, OneRankMayGetOrGiveEverything) {
                               Case from = to;
                               parts.parts[one] = rows.parts[one] = kMany;
                               for (size_t p = 0; p < 3; ++p) to.matrix[p][one] = from.matrix[one][p] = kMany;
-                              std::string complaint;
-                              for (const Case& c : {parts, rows, to, from}) complaint += PerformCase(rank, c);
-                              return complaint;
+                              std::string error;
+                              for (const Case& c : {parts, rows, to, from}) error += PerformCase(rank, c);
+                              return error;
                             }),
                 "");
     }

@@ -96,7 +96,7 @@ TEST(NativeAdasum, IsTheRecursionOverThePositionsInAnyNodes) {
         RunBackends(nodes,
                     [](Rank& rank) {
                       const ProcessSet set = WholeWorld(rank.world().layout, rank.rank());
-                      std::string complaint;
+                      std::string wrong;
                       for (DType dtype : kDTypes) {
                         for (size_t element_count : {size_t{0}, size_t{1}, size_t{63}, size_t{1000}, size_t{70001}}) {
                           const Case c = CaseOf(dtype, {2.0, 3.0});
@@ -104,11 +104,11 @@ TEST(NativeAdasum, IsTheRecursionOverThePositionsInAnyNodes) {
                           const std::string error =
                               rank.Perform(TaskOf(c, set, {input.data(), output.data(), element_count * c.width()}));
                           if (!error.empty()) return error;
-                          if (complaint.empty())
-                            complaint = Compare(c, Values(c, output), Expected(c, set.size(), -1, element_count));
+                          if (wrong.empty())
+                            wrong = Compare(c, Values(c, output), Expected(c, set.size(), -1, element_count));
                         }
                       }
-                      return complaint;
+                      return wrong;
                     }),
         "");
   }

@@ -52,8 +52,8 @@ TEST_P(Allreduce, SumsAnySequenceOfSizes) {
         Bytes data = Elements(job.dtype, job.element_count, [&](int64_t i) { return Element(me, i); });
         const Status status = RunToEnd(runner.get(), PlanOf(schedule, job, &data), TimeLimit(kLimit));
         const Bytes expected = Elements(job.dtype, job.element_count, [&](int64_t i) { return SumOfElements(n, i); });
-        const std::string complaint = Complaint(job, status, data == expected);
-        if (!complaint.empty()) return complaint;
+        const std::string error = ErrorOf(job, status, data == expected);
+        if (!error.empty()) return error;
       }
       return "";
     }),
@@ -74,8 +74,8 @@ TEST_P(Allreduce, AppliesTheScaleOnceToEveryElement) {
       RunPlan plan = PlanOf(schedule, job, &data);
       plan.scale = {10.0, 4.0};
       const Status status = RunToEnd(runner.get(), plan, TimeLimit(kLimit));
-      return Complaint(job, status,
-                       data == Elements(job.dtype, count, [&](int64_t i) { return SumOfElements(n, i) * 10.0 / 4.0; }));
+      return ErrorOf(job, status,
+                     data == Elements(job.dtype, count, [&](int64_t i) { return SumOfElements(n, i) * 10.0 / 4.0; }));
     }),
               "");
   }
@@ -92,8 +92,8 @@ TEST_P(Broadcast, CopiesTheRootsElements) {
           Bytes data = Elements(job.dtype, job.element_count, [&](int64_t i) { return Element(me, i); });
           const Status status = RunToEnd(runner.get(), PlanOf(schedule, job, &data), TimeLimit(kLimit));
           const Bytes expected = Elements(job.dtype, job.element_count, [&](int64_t i) { return Element(root, i); });
-          const std::string complaint = Complaint(job, status, data == expected);
-          if (!complaint.empty()) return complaint;
+          const std::string error = ErrorOf(job, status, data == expected);
+          if (!error.empty()) return error;
         }
         return "";
       }),

@@ -34,7 +34,7 @@ SimulatedJob::SimulatedJob(const std::vector<int>& nodes, uint64_t seed, Planted
 SimulatedJob::~SimulatedJob() = default;
 
 void SimulatedJob::Complain(const std::string& text) {
-  if (complaint_.empty()) complaint_ = text;
+  if (error_.empty()) error_ = text;
 }
 
 void SimulatedJob::Kill(int rank, int after_steps) { ranks_[static_cast<size_t>(rank)]->steps_to_live = after_steps; }
@@ -59,7 +59,7 @@ void SimulatedJob::Begin(const Scripts& scripts) {
 
 bool SimulatedJob::Run(const Scripts& scripts) {
   Begin(scripts);
-  if (Loop() || !complaint_.empty()) return complaint_.empty();
+  if (Loop() || !error_.empty()) return error_.empty();
   Complain("standstill: " + Waiting());
   return false;
 }
@@ -67,19 +67,19 @@ bool SimulatedJob::Run(const Scripts& scripts) {
 bool SimulatedJob::RunToStandstill(const Scripts& scripts) {
   Begin(scripts);
   Loop();
-  return complaint_.empty();
+  return error_.empty();
 }
 
 void SimulatedJob::Settle() {
-  while (Sweep() && complaint_.empty()) continue;
+  while (Sweep() && error_.empty()) continue;
 }
 
-// Returns false when there is a complaint, or nothing moves any more.
+// Returns false when there is an error, or nothing moves any more.
 bool SimulatedJob::Loop() {
   constexpr int64_t kMaxSteps = 50'000'000;
   int idle = 0;
   for (int64_t step = 0; step < kMaxSteps; ++step) {
-    if (!complaint_.empty()) return false;
+    if (!error_.empty()) return false;
     if (AllDone()) return true;
     idle = Step(static_cast<int>(random_() % ranks_.size())) ? 0 : idle + 1;
     if (idle < 20 * size()) continue;
@@ -140,7 +140,7 @@ bool SimulatedJob::Sweep() {
     while (DeliverEarly(r)) moved = true;
     while (TakeEarly(r)) moved = true;
     while (PerformWork(r)) moved = true;
-    if (!complaint_.empty()) return true;
+    if (!error_.empty()) return true;
   }
   return moved;
 }

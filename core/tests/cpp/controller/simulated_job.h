@@ -9,7 +9,7 @@
 // broadcast has joined. A
 // rank without which a call of another ended had joined before that one.
 //
-// The job's complaint is the first error that it finds; a standstill is one, too.
+// The job's error is the first that it finds; a standstill is one, too.
 #pragma once
 
 #include <deque>
@@ -56,12 +56,12 @@ class SimulatedJob {
   // How many names the unnamed operations of one signature take in turn.
   void set_pool_size(int pool_size) { pool_size_ = pool_size; }
 
-  // Every rank runs its script to the end, after the rest of the one before. Returns false when there is a complaint.
+  // Every rank runs its script to the end, after the rest of the one before. Returns false when there is an error.
   bool Run(const Scripts& scripts);
   // The same, but only until nothing moves: scripts need not end.
   bool RunToStandstill(const Scripts& scripts);
   void Settle();  // runs until nothing moves
-  const std::string& complaint() const { return complaint_; }
+  const std::string& error() const { return error_; }
 
   void Kill(int rank, int after_steps);  // the rank takes no more steps
   void Pause(int rank, bool paused);     // the rank reads nothing while it is paused
@@ -178,7 +178,7 @@ class SimulatedJob {
   int pool_size_ = 4;
   size_t messages_ = 0, descriptions_ = 0;
   bool was_log_full_ = false;
-  std::string complaint_;
+  std::string error_;
   std::vector<int> joins_;                                            // as they came to the coordinator
   std::set<std::pair<int, int>> had_joined_;                          // round and rank: before another did
   std::map<int, std::pair<Ranks, int>> sets_seen_;                    // id -> ranks, channel

@@ -17,7 +17,7 @@ bool SimulatedJob::PerformWork(int r) {
   if (rank.gone || rank.works.empty() || !NotInFront(r).empty()) return false;
   const ProcessSetPtr set = rank.works.front().set;
   CheckWork(*set);
-  if (!complaint_.empty()) return false;
+  if (!error_.empty()) return false;
   for (int member : set->ranks) {
     Rank& other = *ranks_[static_cast<size_t>(member)];
     for (const auto& operation : other.works.front().operations) Finish(&other, *operation, Status::Ok());

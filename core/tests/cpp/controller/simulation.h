@@ -40,7 +40,7 @@ class Simulated : public testing::TestWithParam<Sizes> {
       SimulatedJob job(GetParam(), seed, planted, {max_uses, seed % 4 == 0 ? 16 : NodeLog::kEntries});
       body(job, seed);
       if (planted != Planted::kNone) continue;
-      EXPECT_EQ(job.complaint(), "");
+      EXPECT_EQ(job.error(), "");
     }
   }
 };

@@ -95,7 +95,7 @@ TEST_P(LeaveTest, WhatTheRankTookPartInIsDoneBeforeItHasLeft) {
 }
 
 // How many of some jobs complain.
-int Complaints(const std::vector<int>& nodes, Planted planted, bool disagree) {
+int CountErrors(const std::vector<int>& nodes, Planted planted, bool disagree) {
   int found = 0;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SimulatedJob job(nodes, seed, planted);
@@ -107,20 +107,20 @@ int Complaints(const std::vector<int>& nodes, Planted planted, bool disagree) {
     }
     scripts.On(scripts.Everyone(), [&](int rank) { return Sum("odd", disagree && rank == job.size() - 1 ? 9 : 8); });
     job.Run(scripts);
-    found += !job.complaint().empty();
+    found += !job.error().empty();
   }
   return found;
 }
 
 TEST_P(PlantedControllerBugTest, BugsAreFound) {
-  EXPECT_EQ(Complaints(GetParam(), Planted::kNone, true), 0);
-  EXPECT_GT(Complaints(GetParam(), Planted::kSwappedOrder, false), 10);
-  EXPECT_EQ(Complaints(GetParam(), Planted::kNoValidation, true), 20);
+  EXPECT_EQ(CountErrors(GetParam(), Planted::kNone, true), 0);
+  EXPECT_GT(CountErrors(GetParam(), Planted::kSwappedOrder, false), 10);
+  EXPECT_EQ(CountErrors(GetParam(), Planted::kNoValidation, true), 20);
   if (GetParam().size() == 1) {  // small operations are there
-    EXPECT_GT(Complaints(GetParam(), Planted::kEarlyReady, false), 10);
+    EXPECT_GT(CountErrors(GetParam(), Planted::kEarlyReady, false), 10);
   }
   if (GetParam().size() > 1) {  // early ones are
-    EXPECT_GT(Complaints(GetParam(), Planted::kHeadIsEnough, false), 5);
+    EXPECT_GT(CountErrors(GetParam(), Planted::kHeadIsEnough, false), 5);
   }
 }
 

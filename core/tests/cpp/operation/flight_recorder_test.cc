@@ -157,7 +157,7 @@ TEST(FlightRecorder, TheFirstReasonCounts) {
   FlightRecorder recorder;
   recorder.NoteEnd(FlightHeader::kEnded, 1, "rank 1 is lost");
   recorder.NoteEnd(FlightHeader::kLeft, -1, "this rank called shutdown");
-  EXPECT_EQ(recorder.header().blamed, 1);
+  EXPECT_EQ(recorder.header().culprit, 1);
   EXPECT_EQ(std::string(recorder.header().reason.data(), recorder.header().reason_bytes), "rank 1 is lost");
 }
 

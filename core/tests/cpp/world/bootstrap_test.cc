@@ -153,18 +153,18 @@ TEST(BootstrapTest, ARankThatCannotReachRankZeroSaysHowLongAndWhy) {
   EXPECT_LT(spent, std::chrono::seconds(15));
 }
 
-struct Trouble {
+struct Failure {
   const char* name;
   const char* failpoints;
 };
 
-class TroubleTest : public testing::TestWithParam<Trouble> {
+class FailureTest : public testing::TestWithParam<Failure> {
  protected:
-  ~TroubleTest() override { EXPECT_TRUE(SetFailpoints("").ok()); }
+  ~FailureTest() override { EXPECT_TRUE(SetFailpoints("").ok()); }
 };
 
 // The failpoint acts on the first rank that visits it.
-TEST_P(TroubleTest, OfOneRankEndsTheStartOnAllWithTheRemedy) {
+TEST_P(FailureTest, OfOneRankEndsTheStartOnAllWithTheRemedy) {
   ASSERT_TRUE(SetFailpoints(GetParam().failpoints).ok());
   std::vector<std::unique_ptr<World>> worlds;
   for (const Status& status : StartAll(SpecsOf(4, FreshEndpoint()), &worlds)) {
@@ -174,11 +174,11 @@ TEST_P(TroubleTest, OfOneRankEndsTheStartOnAllWithTheRemedy) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TroubleTest,
-                         testing::Values(Trouble{"NoMemory", "segment.create=error@1"},
-                                         Trouble{"NoAddressSpace", "segment.attach=error@1"},
-                                         Trouble{"NotHandedOut", "shm_setup.hand_out=error@1"},
-                                         Trouble{"NotLetIn", "shm_setup.enter=error@1"}),
+INSTANTIATE_TEST_SUITE_P(All, FailureTest,
+                         testing::Values(Failure{"NoMemory", "segment.create=error@1"},
+                                         Failure{"NoAddressSpace", "segment.attach=error@1"},
+                                         Failure{"NotHandedOut", "shm_setup.hand_out=error@1"},
+                                         Failure{"NotLetIn", "shm_setup.enter=error@1"}),
                          [](const auto& info) { return info.param.name; });
 
 // As under a seccomp profile or a kernel without pidfd_open.

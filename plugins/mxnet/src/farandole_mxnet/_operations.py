@@ -14,11 +14,11 @@ import mxnet as mx
 from farandole import ArgumentError, Average, ProcessSet, ReduceOp, get_process_set_ids_and_ranks, is_initialized, rank
 from farandole.plugin import (
     BasicCollectives,
+    CallGuard,
     Collectives,
     Compressor,
     Kind,
     Parameters,
-    Turn,
     check_sequence,
     reducing,
     rooted,
@@ -304,7 +304,7 @@ def begin(
 
     `targets`: None stands for new arrays like the sources.
     """
-    with Turn(parameters[0], parameters[5]):
+    with CallGuard(parameters[0], parameters[5]):
         check_sequence(sources)
         targets = list(map(collectives.adapter.empty_like, sources)) if targets is None else targets
         leave_at_exit()
@@ -313,7 +313,7 @@ def begin(
         ]
         is_begun = _native.push(kind, sources, targets, parameters, priority, is_gradient)
     if not is_begun:
-        with Turn(parameters[0], parameters[5]):
+        with CallGuard(parameters[0], parameters[5]):
             on_host = [source.copyto(mx.cpu()) for source in sources]
             results = [_on_host(target) for target in targets] if kind is Kind.REDUCESCATTER else on_host
             _native.push(kind, on_host, results, parameters, priority, is_gradient)
@@ -346,7 +346,7 @@ def _deferred(priority: int) -> BasicCollectives[NDArray]:
 def _perform(priority: int, kind: Kind, tensors: Sequence[NDArray], parameters: Parameters) -> list[NDArray]:
     targets = None
     if kind is Kind.REDUCESCATTER:
-        with Turn(parameters[0], parameters[5]):
+        with CallGuard(parameters[0], parameters[5]):
             targets = [_rows_of(each, parameters[5]) for each in tensors]
     return begin(kind, tensors, targets, parameters, priority)
 

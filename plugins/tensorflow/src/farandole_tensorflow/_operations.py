@@ -8,7 +8,16 @@ from typing import Any, TypeVar, overload
 import farandole
 import tensorflow as tf
 from farandole import ArgumentError, Average, ProcessSet, ReduceOp, Sum
-from farandole.plugin import BasicCollectives, Compressor, Kind, Turn, check_compressor, check_sequence, plain, reducing
+from farandole.plugin import (
+    BasicCollectives,
+    CallGuard,
+    Compressor,
+    Kind,
+    check_compressor,
+    check_sequence,
+    plain,
+    reducing,
+)
 from farandole.plugin.parameter_check import note_join
 
 from farandole_tensorflow._adapter import Tensor, TensorAdapter, as_tensor
@@ -99,7 +108,7 @@ def grouped_allreduce(
     """
     how = average, name, op, prescale_factor, postscale_factor, process_set
     parameters = reducing(*how)
-    with Turn(name, parameters[5]):
+    with CallGuard(name, parameters[5]):
         check_sequence(tensors)
     dense = [each for each in tensors if not isinstance(each, tf.IndexedSlices)]
     reduced = iter(collectives.grouped_allreduce(dense, average, name, compression, *how[2:]) if dense else [])
@@ -249,7 +258,7 @@ def alltoall(
         [0.0, 1.0]
     """
     name, *_, number = plain(name, process_set)
-    with Turn(name, number):
+    with CallGuard(name, number):
         rows, dtype = ([], tf.int64) if splits is None else _row_counts(splits)
         sent, counts = as_tensor(tensor), tf.constant([], tf.int64) if splits is None else tf.cast(rows, tf.int64)
         if splits is not None and counts.shape == (0,):
@@ -326,7 +335,7 @@ def _allreduce_slices(slices: Any, parameters: Any, compression: Compressor[Tens
     """Rows of all ranks, one after the other: an index that comes more than once means the sum."""
     name, reduce, _, prescale, postscale, number = parameters
     op = ReduceOp(reduce)
-    with Turn(name, number):
+    with CallGuard(name, number):
         values = as_tensor(slices.values)
         is_fractional = values.dtype.is_floating or values.dtype.is_complex
         _check_slices(op, values, is_fractional or (prescale, postscale) == (1.0, 1.0))

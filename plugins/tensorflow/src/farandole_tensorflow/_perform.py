@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import tensorflow as tf
-from farandole.plugin import Kind, Parameters, Turn, register_plugin
+from farandole.plugin import CallGuard, Kind, Parameters, register_plugin
 from farandole.plugin.native import await_earlier, call_site, no_calls_while
 
 from farandole_tensorflow import _xla
@@ -41,7 +41,7 @@ def unconverted(function: _Function) -> _Function:
 
 def perform(kind: Kind, tensors: Sequence[Tensor], parameters: Parameters) -> list[Tensor]:
     """Results of an allreduce, broadcast, allgather or reducescatter, one for each of the tensors."""
-    with Turn(parameters[0], parameters[5]):
+    with CallGuard(parameters[0], parameters[5]):
         tensors = list(map(as_tensor, tensors))
     if not tf.executing_eagerly() and _xla.is_call(kind):
         return _xla.allreduce(tensors, parameters)
@@ -67,7 +67,7 @@ def run(
     if tf.executing_eagerly():
         if not name:
             await_earlier()
-        with Turn(name, attributes["process_set"]), as_ours():
+        with CallGuard(name, attributes["process_set"]), as_ours():
             return function(**inputs(_eager_token()), **attributes, **_label(name, False))
     graph = tf.compat.v1.get_default_graph()
     _xla.check_not_compiled(graph, kind.name.lower())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 from farandole import ArgumentError, Average, Handle, ProcessSet, ReduceOp
-from farandole.plugin import Turn, plain
+from farandole.plugin import CallGuard, plain
 
 from farandole_torch._adapter import Tensor, collectives
 from farandole_torch._autograd import differentiates
@@ -36,7 +36,7 @@ def sparse_allreduce_async(
         >>> wait().to_dense()
         tensor([1., 1., 0.])
     """
-    with Turn(name, plain(name, process_set)[5]):
+    with CallGuard(name, plain(name, process_set)[5]):
         if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
             raise ArgumentError(
                 "sparse_allreduce_async takes a tensor of layout torch.sparse_coo; use allreduce for dense ones"

@@ -47,7 +47,7 @@ class Cluster:
     can_start_without: Callable[[Collection[str]], bool] = lambda _: False  # hosts that are to blame for a failed start
     refused: dict[str, str] = field(default_factory=dict)  # those hosts, and why; then `run` has returned RESTART
     links: list[Link] = field(default_factory=list)
-    _told_to_end: bool = False  # the agents
+    _is_ending: bool = False  # the agents
     _beat_at: float = field(default_factory=time.monotonic)
     _hung_up_at: float | None = None
     _placements: dict[int, Placement] = field(default_factory=dict)  # of ranks that have not ended
@@ -149,7 +149,7 @@ class Cluster:
         self._hang_up()
 
     def _hang_up(self) -> None:
-        self._told_to_end = True
+        self._is_ending = True
         if self._hung_up_at is None:
             self._hung_up_at = time.monotonic()
             for link in self.links:
@@ -257,9 +257,7 @@ class Cluster:
         placement = self._placements.pop(message["rank"], None) if message["rank"] in link.streams else None
         if placement is None:
             return
-        death = rank_exit.from_message(
-            message, placement, now, link.agent, None if self._told_to_end else link.ended_by
-        )
+        death = rank_exit.from_message(message, placement, now, link.agent, None if self._is_ending else link.ended_by)
         self._note_end(link, death, message["joins"])
 
     def _end_link(self, link: Link, code: int, now: float) -> None:
@@ -277,7 +275,7 @@ class Cluster:
         if not link.greeted:
             self._refuse(f"{self.why_no_agent(link, text)}.", [link.name])
             return
-        if not self.assembly.is_complete and not self._told_to_end:
+        if not self.assembly.is_complete and not self._is_ending:
             self._refuse(f"{link.name} was lost while the job started{ssh.last_line(text)}.", [link.name])
         if self.slots is not None:
             self.slots.close(link.name)
@@ -292,7 +290,7 @@ class Cluster:
                 code,
                 now,
                 ran_s,
-                self._told_to_end,
+                self._is_ending,
                 lost=how,
                 orphaned_s=max(rank_exit.Death.orphaned_s, self.silence_s),
             )
@@ -320,7 +318,7 @@ class Cluster:
 
     def _refuse(self, sentence: str, hosts: Sequence[str], code: int = CANNOT_START) -> None:
         """The job cannot start, at least not with these hosts. Others that fail soon are told of, too."""
-        if self._told_to_end:
+        if self._is_ending:
             return
         self._sentences.append(sentence)
         self.refused.update(dict.fromkeys(hosts, sentence.rstrip(".")))
@@ -351,7 +349,7 @@ class Cluster:
         self._look_for_silent(now)
         if self.follower is not None:
             self.follower.act(now)
-        if self._refused_at is not None and not self._told_to_end:
+        if self._refused_at is not None and not self._is_ending:
             resolved = all(link.greeted or link.code is not None for link in self.links)
             if resolved or now - self._refused_at >= _GATHER_SECONDS:
                 self._say_to_all("refused", why=" ".join(self._sentences[:_MOST_SENTENCES]), code=self._refusal_code)

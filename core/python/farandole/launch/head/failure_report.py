@@ -62,8 +62,8 @@ def first_failure(deaths: Sequence[Death], survived: Sequence[Death] = ()) -> Fa
 def _cause(death: Death, by_rank: Mapping[int, Death]) -> Death:
     """The first rank in the chain of blame that begins at this rank."""
     seen = {death.placement.rank}
-    while death.report is not None and death.report.blamed is not None:
-        cause = by_rank.get(death.report.blamed)
+    while death.report is not None and death.report.culprit is not None:
+        cause = by_rank.get(death.report.culprit)
         if cause is None or cause.placement.rank in seen:
             break
         seen.add(cause.placement.rank)
@@ -76,7 +76,7 @@ def _waiter(failures: Sequence[Death], culprit: Death) -> Death | None:
     waiters = [
         each
         for each in failures
-        if each.report and each.report.awaited and each.report.blamed == culprit.placement.rank
+        if each.report and each.report.awaited and each.report.culprit == culprit.placement.rank
     ]
     return min(waiters, key=lambda death: death.failed_at, default=None)
 
