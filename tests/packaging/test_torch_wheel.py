@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from wheels import WHEELS, Empty, strangers_in, wheel_of
+from wheels import WHEELS, Empty, check_native_part, strangers_in, wheel_of
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +83,10 @@ fnp.shutdown()
     assert "sum is right on 1 of 2" in output
 
 
+def test_one_binary_of_the_plugin_serves_every_python_and_needs_nothing_but_the_system(tmp_path: Path) -> None:
+    check_native_part("farandole_torch", tmp_path)
+
+
 def test_two_ranks_average_torch_tensors(with_torch: Empty, tmp_path: Path) -> None:
     script = tmp_path / "average.py"
     script.write_text("""
@@ -94,6 +98,9 @@ import torch
 assert farandole.__file__.startswith(sys.prefix) and hvd.__file__.startswith(sys.prefix), (farandole, hvd)
 hvd.init()
 mean = hvd.allreduce(torch.arange(1000, dtype=torch.float32) + 2 * hvd.rank())
+assert mean.tolist() == [i + 1.0 for i in range(1000)], mean
+from farandole_torch import operators
+torch.ops.farandole.all_reduce_(mean, hvd.Max, operators.group_id())
 assert mean.tolist() == [i + 1.0 for i in range(1000)], mean
 print("mean is right on", hvd.rank(), "of", hvd.size())
 hvd.shutdown()
