@@ -44,8 +44,10 @@ extern "C" {
 #define FRD_ALLTOALL 4      /* every rank gets its part of all inputs, joined along the first dimension */
 #define FRD_REDUCESCATTER 5 /* every rank gets equally many rows of the reduction, the first ones perhaps one more */
 /* These take no tensors, and concern all ranks of the job, whatever process_set says. */
-#define FRD_JOIN 6               /* this rank has no more data, and contributes zeros until all ranks have joined */
-#define FRD_ADD_PROCESS_SET 7    /* makes a process set of `ranks`; output 0 is its id */
+#define FRD_JOIN 6 /* this rank has no more data, and contributes zeros until all ranks have joined */
+/* Without a name all ranks of the job call these two, in one order. With a name only the members of the set do, at any
+ * time: the name pairs their calls, so groups that are changed at the same time have different names. */
+#define FRD_ADD_PROCESS_SET 7 /* makes a process set of `ranks`; output 0 is its id, which is the same on all ranks */
 #define FRD_REMOVE_PROCESS_SET 8 /* removes the set whose id is ranks[0] */
 
 /* Element types. */
@@ -126,7 +128,7 @@ typedef struct frd_request {
   int32_t process_set;   /* 0: all ranks */
   uint32_t split_count;  /* alltoall: tensor_count * size of the set, or 0 for equal parts */
   const int64_t* splits; /* alltoall: rows for each member of the set, tensor by tensor */
-  const int64_t* ranks;  /* add_process_set: ascending */
+  const int64_t* ranks;  /* add_process_set: ascending; with a name this rank is one of them */
   uint32_t rank_count;
   const char* site; /* the place of the call in the user's program, for messages: "train.py:12"; may be NULL */
   int32_t ready;    /* FRD_READY_..., of tensors on a device */

@@ -72,6 +72,10 @@ bool Coordinator::OnDescribe(int from, Description description, std::vector<Outg
   const ProcessSetPtr set = sets_.Find(description.signature.set);
   if (!set || set->PositionOf(from) < 0 || joined_.count(from) > 0) return false;
   if (!FitsSet(description, set->size(), leaders_.world().size())) return false;
+  if (description.IsByMembers()) {
+    const std::set<int> members = MembersOfChanged(description.signature);
+    if (!members.empty() && members.count(from) == 0) return false;
+  }
   ids_.Replace(description.replaces, set->id, out);
   const auto key = KeyOf(description);
   auto [place, end] = incomplete_.equal_range(key);
@@ -86,10 +90,31 @@ bool Coordinator::HasJoined(const ProcessSet& set) const {
   return std::any_of(joined_.begin(), joined_.end(), [&](int rank) { return set.PositionOf(rank) >= 0; });
 }
 
-// Every rank of the set has described the operation or has joined.
+// The members of the set that is added or removed; none if there is no such set.
+std::set<int> Coordinator::MembersOfChanged(const Signature& signature) const {
+  if (signature.kind == OpKind::kAddProcessSet) return {signature.ranks.begin(), signature.ranks.end()};
+  const ProcessSetPtr set = sets_.Find(static_cast<int>(signature.ranks[0]));
+  return set ? std::set<int>(set->ranks.begin(), set->ranks.end()) : std::set<int>();
+}
+
+// Returns the ranks that must describe the operation, unless they have joined. If members alone change a set, and
+// disagree about it, these are all that any of them takes for a member, so that each of them gets the error.
+std::vector<int> Coordinator::CallersOf(const Incomplete::value_type& entry) const {
+  std::set<int> callers;
+  for (const auto& [rank, description] : entry.second) {
+    if (!description.refusal.empty()) continue;
+    if (!description.IsByMembers()) return sets_.Find(entry.first.first)->ranks;
+    callers.merge(MembersOfChanged(description.signature));
+    callers.insert(rank);
+  }
+  if (callers.empty()) return sets_.Find(entry.first.first)->ranks;
+  return {callers.begin(), callers.end()};
+}
+
+// Every rank that must describe the operation has done so or has joined.
 bool Coordinator::IsComplete(const Incomplete::value_type& entry) const {
-  const ProcessSet& set = *sets_.Find(entry.first.first);
-  return std::all_of(set.ranks.begin(), set.ranks.end(),
+  const std::vector<int> callers = CallersOf(entry);
+  return std::all_of(callers.begin(), callers.end(),
                      [&](int rank) { return entry.second.count(rank) > 0 || joined_.count(rank) > 0; });
 }
 
@@ -221,9 +246,9 @@ bool Coordinator::OnAnswer(int from, const Answer& answer, const Bytes& message,
 // cannot tell which of them are.
 std::vector<Absence> Coordinator::Absences() const {
   std::vector<Absence> all;
-  const auto add = [&](const std::string& title, const ProcessSet& set, const auto& is_here) {
+  const auto add = [&](const std::string& title, const std::vector<int>& ranks, const auto& is_here) {
     Absence absence{title, {}, {}};
-    for (int rank : set.ranks) {
+    for (int rank : ranks) {
       if (is_here(rank)) {
         absence.here.push_back(rank);
       } else if (joined_.count(rank) == 0) {
@@ -232,20 +257,20 @@ std::vector<Absence> Coordinator::Absences() const {
     }
     all.push_back(std::move(absence));
   };
-  for (const auto& [key, described] : incomplete_) {
-    const ProcessSetPtr set = sets_.Find(key.first);
+  for (const Incomplete::value_type& entry : incomplete_) {
+    const DescriptionsByRank& described = entry.second;
     const Description* const waiting = FirstOfWaiting(described);
-    if (!set || waiting == nullptr) continue;
-    add(waiting->Title(), *set, [&by = described](int rank) { return by.count(rank) > 0; });
+    if (waiting == nullptr || !sets_.Find(entry.first.first)) continue;
+    add(waiting->Title(), CallersOf(entry), [&described](int rank) { return described.count(rank) > 0; });
   }
   for (int id = 0; id < kMaxIds; ++id) {
     const Completion& partial = ids_.at(id).partial;
     if (partial.counts.empty()) continue;
-    add(ids_.TitleOf(id, partial.generation), *ids_.at(id).set,
+    add(ids_.TitleOf(id, partial.generation), ids_.at(id).set->ranks,
         [&](int rank) { return partial.counts.count(leaders_.NodeOf(rank)) > 0; });
   }
   if (!joined_.empty())
-    add(NameOf(OpKind::kJoin), *sets_.Find(0), [this](int rank) { return joined_.count(rank) > 0; });
+    add(NameOf(OpKind::kJoin), sets_.Find(0)->ranks, [this](int rank) { return joined_.count(rank) > 0; });
   return all;
 }
 

@@ -6,6 +6,8 @@
 //
 // id_table.h draws what becomes of an id; messages.h lists the messages. Ranks that have joined describe nothing: an
 // operation is complete without them, and ASSIGN invites them to it. When all ranks have joined, all go on together.
+// A set that is changed by its members alone (Description::IsByMembers) is an operation of set 0, too, so that all ranks
+// number sets alike. It is complete without the others, whom ASSIGN tells what to read from the log.
 //
 // Invariant: no id is live whose set has a rank that has joined.
 //
@@ -60,6 +62,8 @@ class Coordinator {
   using Incomplete = std::multimap<std::pair<int, std::string>, DescriptionsByRank>;
 
   bool HasJoined(const ProcessSet& set) const;  // one of its ranks
+  std::set<int> MembersOfChanged(const Signature& signature) const;
+  std::vector<int> CallersOf(const Incomplete::value_type& entry) const;
   bool IsComplete(const Incomplete::value_type& entry) const;
   bool HasIncomplete(int set) const;
   void TakeComplete(Incomplete::iterator complete, std::vector<Outgoing>* out);

@@ -165,7 +165,8 @@ int IdTable::AllocateId(const Waiting& waiting, Protocol protocol, int64_t buffe
   return number;
 }
 
-// Ranks that described the operation get the id, joined ranks are invited, and leaders lead it. The first use is ready.
+// Ranks that described the operation get the id, joined ranks are invited, leaders lead it, and ranks outside of a set
+// that its members change read the change from the log. The first use is ready.
 void IdTable::SendAssignment(int number, const Waiting& waiting, std::vector<Outgoing>* out) {
   const auto& [descriptions, once] = waiting;
   const Id& id = at(number);

@@ -66,14 +66,14 @@ void LogReader::Emit(NegotiationEvent* batch, NegotiationEvents* events) {
 
 // Returns false for an impossible entry.
 bool LogReader::HandleReady(Name* name, int id, NegotiationEvent* batch) {
-  if (!name->in_flight || name->id != id) return false;
+  if (name->in_flight == name->outside || name->id != id) return false;
   const auto set_size = static_cast<size_t>(name->set().size());
   const size_t count = name->properties.counts_per_rank * set_size;
   NegotiationEvent::Item item{name->ticket, memory_.buffers.ReadCounts(name->properties.buffers, name->use, 0, count),
                               -1};
-  in_flight_.End(name);
+  if (!name->outside) in_flight_.End(name);
   if (!names_.ChangeSets(name->description.signature, &item.new_set)) return false;
-  batch->items.push_back(std::move(item));
+  if (!name->outside) batch->items.push_back(std::move(item));
   ForgetIfEvicting(name);
   return true;
 }

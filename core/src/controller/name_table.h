@@ -71,6 +71,8 @@ struct Name {
   // Ids of the table that point to this name: the current one, and former ones until EVICTED is read.
   int ids_held = 0;
   bool evicting = false;  // the id is forgotten after the use in flight
+  // The members of another set change it. Nothing is in flight here; the log says when this rank's table changes.
+  bool outside = false;
 
   // The use in flight; UsesInFlight changes these.
   Ticket ticket = 0;

@@ -229,28 +229,42 @@ bool Negotiation::Dispatch(const Bytes& message, NegotiationEvents* events) {
   return false;
 }
 
-// This rank has described the operation, has joined, or only leads its node.
+// Members alone change the set, and this rank is none of them. REQUIRES: a removed set is not a future one.
+bool Negotiation::IsOutsideOf(const Description& description) const {
+  if (!description.IsByMembers()) return false;
+  const std::vector<int64_t>& ranks = description.signature.ranks;
+  if (description.signature.kind == OpKind::kAddProcessSet)
+    return std::find(ranks.begin(), ranks.end(), node_.rank()) == ranks.end();
+  const ProcessSetPtr removed = FindSet(static_cast<int>(ranks[0]));
+  return removed && !removed->contains_me();
+}
+
+// This rank has described the operation, has joined, only leads its node, or is outside of the set that changes.
 Negotiation::Reading Negotiation::OnAssign(const Assignment& assignment, NegotiationEvents* events) {
   const Description& description = assignment.description;
   SetNames* const names = names_.Names(description.signature.set);
   if (names == nullptr && names_.IsFutureSet(description.signature.set)) return Reading::kMustWait;
   if (names == nullptr || !FitsSet(description, names->set->size(), node_.world().size())) return Reading::kImpossible;
+  const bool removes = description.IsByMembers() && description.signature.kind == OpKind::kRemoveProcessSet;
+  if (removes && names_.IsFutureSet(static_cast<int>(description.signature.ranks[0]))) return Reading::kMustWait;
   const std::optional<IdProperties> properties = PropertiesOf(assignment, *names->set, node_);
   if (!properties || properties->local_members == 0) return Reading::kImpossible;
-  const bool is_member = names->set->contains_me(), is_invited = is_member && join_.joined();
+  const bool is_member = names->set->contains_me(), is_outside = IsOutsideOf(description);
+  const bool is_invited = is_member && !is_outside && join_.joined();
+  const bool must_be_described = is_member && !is_outside && !is_invited;
   Name* name = names->Find(description.name);
   if (is_invited && name != nullptr && name->in_flight) return Reading::kMustWait;  // the log says how that use ends
-  if (assignment.names_differ && !is_invited) name = NameTable::FindAwaiting(*names, description.sequence_number);
+  if (assignment.names_differ && must_be_described) name = NameTable::FindAwaiting(*names, description.sequence_number);
   const bool is_described = name != nullptr && name->AwaitsId() && name->description.signature == description.signature;
-  if (is_invited ? !assignment.once : is_member && !is_described) return Reading::kImpossible;
+  if (must_be_described ? !is_described : is_member && !assignment.once) return Reading::kImpossible;
   const bool is_in_use = names_.at(assignment.id) != nullptr || (leader_.is_leader() && leader_.Tracks(assignment.id));
   if (is_in_use || (!is_member && !leader_.is_leader())) return Reading::kImpossible;
   if (is_invited) name = BeginInvited(names, description, events);
+  if (is_outside) name = AddOutside(names, assignment);
   names_.Assign(is_member ? name : nullptr, assignment.id, *properties, names->set);
   last_serial_ = std::max(last_serial_, assignment.serial);
   if (leader_.is_leader()) leader_.Track(assignment.id);
-  if (!is_member) return Reading::kDone;
-  if (assignment.names_differ && !is_invited) {
+  if (assignment.names_differ && must_be_described) {
     events->push_back(NegotiationEvent::OfRank(NegotiationEvent::kNamesDiffer, kCoordinatorRank));
     events->back().description = name->description;
   }
@@ -264,6 +278,14 @@ Name* Negotiation::BeginInvited(SetNames* names, const Description& description,
   events->push_back(NegotiationEvent::About(NegotiationEvent::kInvited, in_flight_.Begin(name)));
   events->back().description = description;
   events->back().set = names->set;
+  return name;
+}
+
+// The name is that of no call, since several sets may change under one name at a time.
+Name* Negotiation::AddOutside(SetNames* names, const Assignment& assignment) {
+  Name* const name = names_.FindOrAdd(names, "#outside." + std::to_string(assignment.id));
+  name->description = assignment.description;
+  name->outside = true;
   return name;
 }
 

@@ -21,6 +21,8 @@
 // (invariant 3 of name_table.h).
 //
 // After a rank has joined, OnMessage invites it to every operation of the others; the engine takes part with zeros.
+// Where members alone change a process set, the other ranks hear of it in OnMessage, too, and only update their table of
+// sets when the log says so: the engine does not see it.
 #pragma once
 
 #include <deque>
@@ -164,7 +166,9 @@ class Negotiation {
   Reading Read(const Bytes& message, NegotiationEvents* events);
   bool Dispatch(const Bytes& message, NegotiationEvents* events);
   Reading OnAssign(const Assignment& assignment, NegotiationEvents* events);
+  bool IsOutsideOf(const Description& description) const;
   Name* BeginInvited(SetNames* names, const Description& description, NegotiationEvents* events);
+  Name* AddOutside(SetNames* names, const Assignment& assignment);
   std::map<int, uint64_t> OthersAt(const Name& name) const;
   bool OnError(const Error& error, NegotiationEvents* events);
   bool OnJoinEnd(Join result);

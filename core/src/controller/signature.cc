@@ -97,7 +97,7 @@ std::string OfSet(int set) { return set == 0 ? "" : " of process set " + std::to
 
 std::string TitleOf(OpKind kind, int set, const std::string& name, int64_t sequence_number) {
   const std::string of_set = OfSet(set);
-  if (ConcernsWholeWorld(kind)) return NameOf(kind);
+  if (ConcernsWholeWorld(kind) && (name.empty() || sequence_number >= 0)) return NameOf(kind);
   if (sequence_number < 0) return std::string(NameOf(kind)) + " '" + name + "'" + of_set;
   return std::string("unnamed ") + NameOf(kind) + " number " + std::to_string(sequence_number) + of_set;
 }

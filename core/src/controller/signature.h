@@ -88,6 +88,8 @@ struct Description {
   uint32_t replaces = 0;  // the serial of the assignment that this rank gives up with its description; 0: of none
 
   bool named() const { return sequence_number < 0; }
+  // A named change of process sets is called by the members of that set alone, an unnamed one by all ranks.
+  bool IsByMembers() const { return named() && ChangesSets(signature.kind); }
   std::string Title() const { return TitleOf(signature.kind, signature.set, name, sequence_number); }
 
   // True when a rank may send it.

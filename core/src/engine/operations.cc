@@ -193,9 +193,11 @@ Status Operations::EnterLocked(const OperationPtr& operation, bool polling, Outc
   if (operation->name().empty()) reserved = naming.Name(operation.get());
   if (is_broken || (join && !was_deferred)) return CannotStart(this, *operation);
   if (operation->request.kind == OpKind::kRemoveProcessSet) {
-    Status possible = CanRemove(static_cast<int>(operation->request.ranks[0]));
+    const int set = static_cast<int>(operation->request.ranks[0]);
+    if (operation->named()) FRD_RETURN_IF_ERROR(negotiation.CanBegin(set));  // this rank has no part in it, or no more
+    Status possible = CanRemove(set);
     if (!possible.ok()) {
-      Refuse(operation->set(), "", std::string(operation->site()), possible.message());
+      Refuse(operation->set(), operation->request.name, std::string(operation->site()), possible.message());
       outcome->wakes_driver = true;
       return possible;
     }

@@ -107,7 +107,7 @@ Status CheckSplits(Request* request, int set_size) {
 }
 
 // Ranks must ascend, so that a set has only one description and the ranks can compare theirs.
-Status CheckRanks(const Request& request, int world_size) {
+Status CheckRanks(const Request& request, int rank, int world_size) {
   if (request.kind == OpKind::kRemoveProcessSet) {
     const bool one = request.ranks.size() == 1 && request.ranks[0] > 0;
     return one ? Status::Ok() : Refuse(request, "process set 0, which has all ranks, cannot be removed");
@@ -121,7 +121,10 @@ Status CheckRanks(const Request& request, int world_size) {
     if (i > 0 && rank <= request.ranks[i - 1])
       return Refuse(request, "the ranks must ascend and each be there once, not ", ToString(request.ranks));
   }
-  return Status::Ok();
+  const bool is_member = std::find(request.ranks.begin(), request.ranks.end(), rank) != request.ranks.end();
+  if (is_member || request.name.empty()) return Status::Ok();
+  return Refuse(request, "its members alone add a process set under a name, and rank ", rank, " is not among ",
+                ToString(request.ranks));
 }
 
 // A root is a rank of the world, whatever the set, as in `broadcast(root_rank=3)`.
@@ -231,7 +234,8 @@ Status CheckRequest(Request* request, const ProcessSet& set, int world_size) {
   if (!set.contains_me()) return Refuse(*request, "this rank is not in process set ", set.id);
   if (ConcernsWholeWorld(request->kind) && set.id != 0)
     return Refuse(*request, "it concerns all ranks, and takes no process set");
-  if (ChangesSets(request->kind)) FRD_RETURN_IF_ERROR(CheckRanks(*request, world_size));
+  if (ChangesSets(request->kind))
+    FRD_RETURN_IF_ERROR(CheckRanks(*request, set.ranks[static_cast<size_t>(set.position)], world_size));
   if (const int most = NativeMaxRanks(request->kind); set.size() > most) {
     return Refuse(*request, "it supports at most ", most, " ranks, not ", set.size(),
                   "; do it in smaller process sets first, and then among one rank of each");
@@ -322,7 +326,7 @@ std::pair<std::string_view, std::string> Operation::Texts() const {
     const Span<const int64_t>& shape = borrowed_->tensors[0].shape;
     return {borrowed_->name, ToString({shape.begin(), shape.end()})};
   }
-  std::string shapes;
+  std::string shapes = ChangesSets(request.kind) ? ToString(request.ranks) : "";
   for (const Tensor& tensor : request.tensors) {
     shapes += (shapes.empty() ? "" : ", ") + ToString(tensor.shape);
     if (shapes.size() >= FlightText::kBytes) break;

@@ -61,7 +61,8 @@ Status NoProcessSet(int id, int my_rank);
 Status InUse(int id, const std::string& title, int my_rank);
 
 inline constexpr int kMaxSetId = (1 << 20) - 1;  // a word of the log has 20 bits for the id
-// The most sets by which one rank can be behind another. Making a set takes an operation of all ranks.
+// The most sets by which one rank can be behind another. A set is made by an operation under an id (there are kMaxIds),
+// which is used again only after every rank has read that operation from the log.
 inline constexpr int kMaxSetsAhead = 4096;
 
 class ProcessSets {

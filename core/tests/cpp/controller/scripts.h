@@ -12,12 +12,16 @@
 
 namespace farandole {
 
+// Labels stand for the ids of sets that are added in no fixed order: in `set` of a signature, and in a removal.
+inline constexpr int kFirstLabel = 1 << 24;
+
 struct Call {
   enum Kind { kOperation, kWait, kJoin, kLeave } kind = kOperation;
   uint64_t tag = 0;  // equal on the ranks that mean the same call by it; never 0
   Description description;
   bool unnamed = false;  // sequence number and name are given when it is made
   bool may_fail = false;
+  int label = 0;  // of the set that the call adds
 };
 
 using Script = std::vector<Call>;
@@ -95,6 +99,16 @@ class Scripts {
   }
   void RemoveSet(int id, bool may_fail = false, const Ranks& callers = {}) {
     ChangeSets(OpKind::kRemoveProcessSet, {id}, may_fail, callers);
+  }
+
+  // Adds or removes the set that has this label: `callers` are all ranks, or by_members, the members alone.
+  void ChangeLabelled(OpKind kind, int label, const Ranks& members, bool by_members, const Ranks& callers) {
+    Description description = Of(kind, by_members ? "set " + std::to_string(label) : "");
+    const bool adds = kind == OpKind::kAddProcessSet;
+    if (adds) description.signature.ranks.assign(members.begin(), members.end());
+    if (!adds) description.signature.ranks = {label};
+    On(callers, [&](int) { return description; }, !by_members);
+    for (int rank : callers) scripts_[static_cast<size_t>(rank)].back().label = adds ? label : 0;
   }
 
   // Waits until all calls of the rank are done.

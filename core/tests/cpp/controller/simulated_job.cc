@@ -40,6 +40,10 @@ void SimulatedJob::Complain(const std::string& text) {
 void SimulatedJob::Kill(int rank, int after_steps) { ranks_[static_cast<size_t>(rank)]->steps_to_live = after_steps; }
 void SimulatedJob::Pause(int rank, bool paused) { ranks_[static_cast<size_t>(rank)]->paused = paused; }
 
+ProcessSetPtr SimulatedJob::FindSet(int rank, int id) const {
+  return ranks_[static_cast<size_t>(rank)]->negotiation.FindSet(id);
+}
+
 int SimulatedJob::failed(int rank) const { return ranks_[static_cast<size_t>(rank)]->failed; }
 int SimulatedJob::done(int rank) const { return ranks_[static_cast<size_t>(rank)]->done; }
 int SimulatedJob::lefts_seen(int rank) const { return ranks_[static_cast<size_t>(rank)]->lefts_seen; }

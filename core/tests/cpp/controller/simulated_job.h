@@ -73,6 +73,9 @@ class SimulatedJob {
   int lefts_seen(int rank) const;
   bool was_log_full() const { return was_log_full_; }
 
+  // Null where the rank has no set of that id.
+  ProcessSetPtr FindSet(int rank, int id) const;
+
   // For reports of those that wait: who is missing, according to the rank or to rank 0.
   std::set<int> MissingFor(int rank) const;
   std::set<int> MissingForCoordinator() const;
@@ -120,7 +123,9 @@ class SimulatedJob {
   bool SubmitAny(int r);
   bool SubmitAt(int r, size_t pick);
   static size_t FirstBefore(const Rank& rank, size_t pick);
-  bool SubmitCall(Rank* rank, const Call& call);
+  bool SubmitCall(Rank* rank, Call call);
+  bool ReplaceLabels(Signature* signature) const;
+  bool KnowsLabels(const Rank& rank, Signature* signature) const;
   static bool RefuseCall(Rank* rank, const Call& call);
   std::shared_ptr<Operation> NameIt(Rank* rank, Description* description);
   bool EnterHeld(Rank* rank);
@@ -149,6 +154,7 @@ class SimulatedJob {
   void HandleJoinEnd(Rank* rank, const Negotiation::Event& event);
   void HandleLeft(Rank* rank, int left);
   void HandleChangeOfSets(Rank* rank, const Operation& operation, int new_set);
+  void LearnLabel(int label, int id);
   void Take(Rank* rank, Ticket ticket);
   void Reduce(Rank* rank, const Operation& operation);
   bool IsReady(const Rank& rank, const Operation& operation) const;
@@ -162,6 +168,7 @@ class SimulatedJob {
   void CheckCounts(const Rank& rank, const Operation& operation, const std::vector<int64_t>& counts);
   void CheckOutcome(const Rank& rank, const Operation& operation, const Status& status);
   void NoteWhoHadJoined(const Rank& rank, const Operation& operation);
+  Ranks CallersOf(const Operation& operation) const;
   void CheckLast(const Rank& rank, int last);
   const Call* CallOf(uint64_t tag, int rank) const;
 
@@ -182,6 +189,7 @@ class SimulatedJob {
   std::vector<int> joins_;                                            // as they came to the coordinator
   std::set<std::pair<int, int>> had_joined_;                          // round and rank: before another did
   std::map<int, std::pair<Ranks, int>> sets_seen_;                    // id -> ranks, channel
+  std::map<int, int> ids_;                                            // by label
   std::map<std::string, std::pair<Signature, int>> first_described_;  // for kNoValidation
 };
 

@@ -11,6 +11,43 @@ const Call* SimulatedJob::CallOf(uint64_t tag, int rank) const {
   return found == calls_.end() ? nullptr : &found->second;
 }
 
+// ---- sets whose ids are not known before they are added
+
+// Returns false while a label has no id.
+bool SimulatedJob::ReplaceLabels(Signature* signature) const {
+  const auto replace = [this](auto* set) {
+    if (*set < kFirstLabel) return true;
+    const auto found = ids_.find(static_cast<int>(*set));
+    if (found != ids_.end()) *set = found->second;
+    return found != ids_.end();
+  };
+  const bool removes = signature->kind == OpKind::kRemoveProcessSet;
+  return replace(&signature->set) && (!removes || replace(&signature->ranks[0]));
+}
+
+// The same for one rank, which knows the sets that it adds itself once those calls are done.
+bool SimulatedJob::KnowsLabels(const Rank& rank, Signature* signature) const {
+  const Signature given = *signature;
+  if (!ReplaceLabels(signature)) return false;
+  if (*signature == given) return true;
+  const bool adds = std::any_of(rank.in_flight.begin(), rank.in_flight.end(),
+                                [](const auto& each) { return each.second->call.label != 0; });
+  const int set = signature->set != given.set ? signature->set : static_cast<int>(signature->ranks[0]);
+  return !adds && rank.negotiation.FindSet(set) != nullptr;
+}
+
+// The oracle compares calls by their signatures, so all of them get the id.
+void SimulatedJob::LearnLabel(int label, int id) {
+  const auto [known, fresh] = ids_.emplace(label, id);
+  if (known->second != id) Complain("set " + std::to_string(id) + " has another id elsewhere");
+  if (!fresh) return;
+  for (auto& [key, call] : calls_) {
+    if (call.kind == Call::kOperation) ReplaceLabels(&call.description.signature);
+  }
+}
+
+// ---- works
+
 // Returns a rank's first task, if it is the first of all ranks of its set.
 bool SimulatedJob::PerformWork(int r) {
   const Rank& rank = *ranks_[static_cast<size_t>(r)];
@@ -97,9 +134,18 @@ void SimulatedJob::CheckOutcome(const Rank& rank, const Operation& operation, co
 // Notes that the ranks which did not make this rank's call had joined before it.
 void SimulatedJob::NoteWhoHadJoined(const Rank& rank, const Operation& operation) {
   if (operation.invited) return;
-  for (int member : operation.admission.set->ranks) {
+  for (int member : CallersOf(operation)) {
     if (CallOf(operation.call.tag, member) == nullptr) had_joined_.emplace(rank.joins_seen, member);
   }
+}
+
+// Returns the ranks that make the call unless they have joined.
+Ranks SimulatedJob::CallersOf(const Operation& operation) const {
+  const Description& description = operation.call.description;
+  if (!description.IsByMembers()) return operation.admission.set->ranks;
+  const std::vector<int64_t>& ranks = description.signature.ranks;
+  if (description.signature.kind == OpKind::kAddProcessSet) return {ranks.begin(), ranks.end()};
+  return sets_seen_.at(static_cast<int>(ranks[0])).first;
 }
 
 void SimulatedJob::CheckLast(const Rank& rank, int last) {

@@ -64,7 +64,8 @@ bool SimulatedJob::SubmitAt(int r, size_t pick) {
   return done;
 }
 
-bool SimulatedJob::SubmitCall(Rank* rank, const Call& call) {
+bool SimulatedJob::SubmitCall(Rank* rank, Call call) {
+  if (!KnowsLabels(*rank, &call.description.signature)) return false;
   if (call.description.signature.kind == OpKind::kRemoveProcessSet && !rank->held.empty()) return false;
   if (!call.description.refusal.empty()) return RefuseCall(rank, call);
   auto operation = std::make_shared<Operation>();
@@ -381,6 +382,7 @@ void SimulatedJob::HandleBatch(Rank* rank, std::vector<Negotiation::Item> items)
 void SimulatedJob::HandleChangeOfSets(Rank* rank, const Operation& operation, int new_set) {
   const Signature& signature = operation.call.description.signature;
   if (signature.kind == OpKind::kRemoveProcessSet) return;
+  if (operation.call.label != 0) LearnLabel(operation.call.label, new_set);
   const ProcessSetPtr set = rank->negotiation.FindSet(new_set);
   if (!set && operation.invited) return;  // the others have removed it already
   if (!set) return Complain("no set " + std::to_string(new_set));
@@ -397,7 +399,7 @@ void SimulatedJob::HandleInvitation(Rank* rank, const Negotiation::Event& event)
   operation->invited = true;
   if (!rank->has_joined) Complain("rank " + std::to_string(rank->number) + " is invited but has not joined");
   operation->admission.ticket = event.items[0].ticket;
-  operation->admission.set = rank->negotiation.FindSet(event.description.signature.set);
+  operation->admission.set = event.set;
   rank->in_flight[operation->admission.ticket] = operation;
 }
 

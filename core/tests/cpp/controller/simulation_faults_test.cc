@@ -40,6 +40,24 @@ TEST_P(DeathTest, TheOthersStopAndKnowForWhom) {
   });
 }
 
+// A rank outside of the set is not waited for, even if it is dead; a dead member is named, and no other rank.
+TEST_P(DeathTest, MembersThatAddASetWaitForMembersAlone) {
+  ForSeeds(20, [](SimulatedJob& job, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const int dead = 1 + static_cast<int>(random() % static_cast<uint64_t>(job.size() - 1));
+    const Ranks members = SomeOf(job.size(), &random);
+    const bool has_dead = std::find(members.begin(), members.end(), dead) != members.end();
+    Scripts scripts(job.size());
+    scripts.ChangeLabelled(OpKind::kAddProcessSet, kFirstLabel, members, true, members);
+    job.Kill(dead, 1);
+    EXPECT_TRUE(job.RunToStandstill(scripts));
+    const bool some_wait = has_dead && members.size() > 1;
+    EXPECT_EQ(job.MissingForCoordinator(), some_wait ? std::set<int>{dead} : std::set<int>());
+    if (has_dead || job.layout().node_count() > 1) return;  // a dead leader writes nothing for its node
+    EXPECT_EQ(job.done(members[0]), 1);
+  });
+}
+
 // Kills a rank after ever more steps, with each `every`-th seed. Where rank 0 waits then, it or the coordinator names
 // the dead rank and no other. Returns how often it waits.
 int WaitsOfRank0(const std::vector<int>& nodes, int dead, uint64_t last_seed, uint64_t every, int steps) {

@@ -114,6 +114,38 @@ TEST_P(JoinTest, SetsAreAddedUsedAndRemovedWhileSomeHaveJoined) {
   });
 }
 
+// Of the callers, only the members add and remove sets. A rank that has joined may be a member, or none.
+TEST_P(JoinTest, MembersChangeSetsWhileSomeHaveJoined) {
+  ForSeeds(40, [](SimulatedJob& job, uint64_t seed) {
+    job.set_time(Time::kAtStandstill);
+    std::mt19937_64 random(seed);
+    Scripts scripts(job.size());
+    std::map<int, Ranks> sets{{0, scripts.Everyone()}};
+    int label = kFirstLabel;
+    const auto those_in = [](const Ranks& ranks, const Ranks& callers) {
+      Ranks in;
+      std::set_intersection(ranks.begin(), ranks.end(), callers.begin(), callers.end(), std::back_inserter(in));
+      return in;
+    };
+    InRounds(&scripts, 15, &random, [&](int, const Ranks& callers) {
+      const Ranks added = SomeOf(job.size(), &random);
+      if (random() % 3 == 0 && !those_in(added, callers).empty()) {
+        sets[++label] = added;
+        scripts.ChangeLabelled(OpKind::kAddProcessSet, label, added, true, those_in(added, callers));
+      } else if (random() % 5 == 0 && sets.size() > 1) {
+        const auto gone = std::next(sets.begin(), 1 + static_cast<std::ptrdiff_t>(random() % (sets.size() - 1)));
+        if (those_in(gone->second, callers).empty()) return;
+        scripts.ChangeLabelled(OpKind::kRemoveProcessSet, gone->first, {}, true, those_in(gone->second, callers));
+        sets.erase(gone);
+      }
+      const auto& [set, ranks] = *std::next(sets.begin(), static_cast<std::ptrdiff_t>(random() % sets.size()));
+      const Ranks still = those_in(ranks, callers);
+      if (!still.empty()) AnyCall(&scripts, still, ranks, set, &random);
+    });
+    EXPECT_TRUE(job.Run(scripts));
+  });
+}
+
 // A known operation needs no message of rank 0, so it may end before rank 0 has heard of ranks that joined.
 TEST_P(SeveralRanksJoinTest, WhoHelpedAnotherToItsLastOperationIsNotTheLast) {
   ForSeeds(20, [](SimulatedJob& job, uint64_t) {

@@ -7,6 +7,46 @@ namespace {
 class ProcessSetsTest : public Simulated {};
 class SlowReaderTest : public Simulated {};
 
+// Sets by label, with their ranks.
+using Sets = std::map<int, Ranks>;
+
+// Adds sets, makes calls in them, and removes some of them, called by all ranks or by the members alone.
+void ChangeSetsAtRandom(Scripts* scripts, Sets* sets, int* label, std::mt19937_64* random) {
+  const Ranks all = scripts->Everyone();
+  const auto change = [&](OpKind kind, int of, const Ranks& members) {
+    const bool by_members = (*random)() % 3 > 0;
+    scripts->ChangeLabelled(kind, of, members, by_members, by_members ? members : all);
+  };
+  for (int i = 0; i < 4; ++i) {
+    (*sets)[++*label] = SomeOf(scripts->size(), random);
+    change(OpKind::kAddProcessSet, *label, (*sets)[*label]);
+    if (i % 2 == 0) AnyRightCall(scripts, all, all, 0, random);
+  }
+  for (int i = 0; i < 30; ++i) {
+    const auto& [set, ranks] = *std::next(sets->begin(), static_cast<std::ptrdiff_t>((*random)() % sets->size()));
+    AnyRightCall(scripts, ranks, ranks, set, random);
+  }
+  for (int i = 0; i < 3; ++i) {
+    const auto gone = std::next(sets->begin(), 1 + static_cast<std::ptrdiff_t>((*random)() % (sets->size() - 1)));
+    change(OpKind::kRemoveProcessSet, gone->first, gone->second);
+    sets->erase(gone);
+  }
+}
+
+// Every rank, also one outside of them, knows the same sets.
+void ExpectSameSets(const SimulatedJob& job, int most) {
+  for (int id = 0; id <= most; ++id) {
+    const ProcessSetPtr first = job.FindSet(0, id);
+    for (int rank = 1; rank < job.size(); ++rank) {
+      const ProcessSetPtr other = job.FindSet(rank, id);
+      ASSERT_EQ(first == nullptr, other == nullptr) << "rank " << rank << ", set " << id;
+      if (!first) continue;
+      EXPECT_EQ(first->ranks, other->ranks);
+      EXPECT_EQ(first->channel, other->channel);
+    }
+  }
+}
+
 TEST_P(ProcessSetsTest, SetsThatOverlapGoOnSideBySide) {
   ForSeeds(30, [](SimulatedJob& job, uint64_t seed) {
     job.set_time(Time::kAtStandstill);  // the unnamed of several sets may be more in flight than names
@@ -35,6 +75,37 @@ TEST_P(ProcessSetsTest, SetsThatOverlapGoOnSideBySide) {
     }
     EXPECT_TRUE(job.Run(scripts));
     for (int rank = 0; rank < job.size(); ++rank) EXPECT_EQ(job.failed(rank), 0);
+  });
+}
+
+TEST_P(ProcessSetsTest, MembersAddAndRemoveSetsWithoutTheOthers) {
+  ForSeeds(60, [](SimulatedJob& job, uint64_t seed) {
+    job.set_time(Time::kAtStandstill);
+    std::mt19937_64 random(seed);
+    Scripts scripts(job.size());
+    Sets sets{{0, scripts.Everyone()}};
+    int label = kFirstLabel;
+    for (int round = 0; round < 3; ++round) ChangeSetsAtRandom(&scripts, &sets, &label, &random);
+    EXPECT_TRUE(job.Run(scripts));
+    job.Settle();
+    for (int rank = 0; rank < job.size(); ++rank) EXPECT_EQ(job.failed(rank), 0);
+    ExpectSameSets(job, label - kFirstLabel);
+  });
+}
+
+TEST_P(ProcessSetsTest, MembersThatNameDifferentSetsAreTold) {
+  ForSeeds(10, [](SimulatedJob& job, uint64_t) {
+    if (job.size() < 3) return;
+    Scripts scripts(job.size());
+    scripts.On({0, 1, 2}, [&](int rank) {
+      Description description = Of(OpKind::kAddProcessSet, "set");
+      description.signature.ranks = rank == 1 ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0, 1, 2};
+      return description;
+    });
+    scripts.ChangeLabelled(OpKind::kAddProcessSet, kFirstLabel, {0, 2}, true, {0, 2});
+    scripts.On({0, 2}, Small("a", kFirstLabel));
+    EXPECT_TRUE(job.Run(scripts));
+    for (int rank = 0; rank < job.size(); ++rank) EXPECT_EQ(job.failed(rank), rank < 3 ? 1 : 0);
   });
 }
 
