@@ -18,6 +18,8 @@ LAST = "its last operation, allreduce 'grad' (train.py:9), ended 6.0 s ago"
 TWICE = done("loss", 1), done("accuracy", 1), done("loss", 2), done("accuracy", 2)
 SETS = done("a", process_set=1), done("b", process_set=2)
 LEFT, ENDED = State.LEFT, State.ENDED
+ADDED = operation("process set g", kind="add_process_set", shapes="(0, 2)")
+REMOVED = operation("removal of process set 1", kind="remove_process_set", shapes="(1,)")
 
 CASES: dict[str, tuple[Sequence[Rank], Kind, tuple[int, ...], str]] = {
     "nobody waits": (
@@ -32,6 +34,14 @@ CASES: dict[str, tuple[Sequence[Rank], Kind, tuple[int, ...], str]] = {
     "one is late, and computes": (
         [rank(0, FORMER, GRAD), rank(1, FORMER, does=Activity.COMPUTING), rank(2, FORMER, GRAD)],
         Kind.LATE, (1,), f"rank 1 (pid 101) has not called allreduce 'grad'; {LAST}; it computes; ranks 0, 2 {WAITED}",
+    ),
+    "a set is added by its members alone": (
+        [rank(0, FORMER, ADDED), rank(1, FORMER), rank(2, FORMER)],
+        Kind.LATE, (2,), "rank 2 (pid 102) has not called add_process_set 'process set g'",
+    ),
+    "a set is removed by its members alone": (
+        [rank(0, *SETS, REMOVED), rank(1, FORMER), rank(2, *SETS)],
+        Kind.LATE, (2,), "rank 2 (pid 102) has not called remove_process_set",
     ),
     "several are late": (
         [rank(0, FORMER, GRAD), rank(1), rank(2, FORMER)],

@@ -65,8 +65,13 @@ class Rank:
         """True when it has begun the operation that another rank has begun."""
         return any(_matches(operation, other) for operation in self.recording.operations)
 
-    def takes_part_in(self, process_set: int) -> bool:
-        """True when it has used the set. All ranks are in set 0."""
+    def takes_part_in(self, operation: Operation) -> bool:
+        """True when it has used the operation's set, or must change a set under a name, which only its members do."""
+        process_set = operation.process_set
+        if operation.name and operation.kind == "add_process_set":
+            return self.number in operation.ranks
+        if operation.name and operation.kind == "remove_process_set":
+            (process_set,) = operation.ranks
         return process_set == 0 or any(each.process_set == process_set for each in self.recording.operations)
 
 
@@ -164,7 +169,7 @@ def _wait_in(first: Operation, ranks: Sequence[Rank], now_ns: int) -> _Wait:
     absent = tuple(
         rank
         for rank in ranks
-        if rank.takes_part_in(first.process_set)
+        if rank.takes_part_in(first)
         and not rank.has_come_to(first)
         and not any(operation.kind == _JOIN for operation in rank.pending)
     )
@@ -201,8 +206,7 @@ def _of_most(
     theirs = _wait_in(other, ranks, now_ns)
 
     def torn(found: Sequence[Rank]) -> list[Rank]:
-        sets = wait.operation.process_set, other.process_set
-        return [rank for rank in found if all(map(rank.takes_part_in, sets))]
+        return [rank for rank in found if rank.takes_part_in(wait.operation) and rank.takes_part_in(other)]
 
     here, there = torn(wait.waiting), torn(theirs.waiting)
     odd_here = len(there) > len(here)

@@ -7,6 +7,7 @@ dropped: `sequence` of a record and `number` of a text change before and after e
 from __future__ import annotations
 
 import contextlib
+import re
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,7 +56,7 @@ class Operation:
     number: int  # in the order in which this rank began them
     kind: str
     name: str  # "" for an unnamed one
-    shapes: str
+    shapes: str  # of a change of process sets under a name: the members of the new set, or the number of the old one
     dtype: str
     process_set: int
     count: int  # which operation of its name this is on this rank; of an unnamed one its number on all ranks
@@ -75,6 +76,11 @@ class Operation:
         if self.name:
             return f"{self.kind} '{self.name}'{of_set}"
         return f"{self.kind}{of_set}" if self.kind == "join" else f"unnamed {self.kind} {self.count}{of_set}"
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Those that a change of process sets names."""
+        return tuple(map(int, re.findall(r"\d+", self.shapes)))
 
     @property
     def place(self) -> str:
