@@ -126,7 +126,9 @@ def submit(
     keep: object,  # kept alive until the operation no longer touches the memory
     parameters: Parameters = ("", 0, 0, 1.0, 1.0, 0),
     splits: Sequence[int] = (),  # alltoall: rows for each member, tensor by tensor; empty: equal parts
-    ranks: Sequence[int] = (),  # add_process_set: its ranks, ascending; remove_process_set: its id
+    # add_process_set: its ranks, ascending; remove_process_set: its id. All ranks of the world call these two, in one
+    # order; with a name the members of the set alone.
+    ranks: Sequence[int] = (),
 ) -> Handle[None]:
     """Start one collective (several tensors: one grouped call). Never blocks on other ranks. Raises for local misuse.
 

@@ -4,6 +4,7 @@ import copy
 import os
 import pickle
 import re
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import farandole
@@ -11,7 +12,7 @@ import farandole.numpy as fnp
 import numpy as np
 import pytest
 from farandole import ProcessSet
-from farandole.plugin.distributed import carried_allreduce
+from farandole.plugin.distributed import add_own_process_set, carried_allreduce, remove_own_process_set
 from farandole.testing import spawn
 
 pytestmark = pytest.mark.timeout(120)
@@ -166,3 +167,70 @@ def sums_of_a_set_that_comes_again():
 
 def test_sums_of_a_plugin_know_the_number_that_a_set_has_now():
     spawn(3, sums_of_a_set_that_comes_again, timeout=60)
+
+
+def make_groups_without_the_others():
+    """Ranks 0 and 2 make their groups in different orders, in threads; rank 3 makes none, and works meanwhile."""
+    fnp.init()
+    rank = fnp.rank()
+    wanted = {0: ["even", "first", "all"], 1: ["first", "all"], 2: ["all", "even"], 3: ["all"]}[rank]
+    ranks = {"even": [0, 2], "first": [0, 1], "all": [0, 1, 2, 3]}
+    with ThreadPoolExecutor() as threads:
+        groups = dict(
+            zip(wanted, threads.map(lambda name: add_own_process_set(ranks[name], name), wanted), strict=True)
+        )
+    sums = {}
+    for name in sorted(groups):
+        sums[name] = fnp.allreduce(np.full(2, rank + 1.0), op=fnp.Sum, process_set=groups[name]).tolist()
+    for name in sorted(groups):
+        assert remove_own_process_set(groups[name])
+        assert not remove_own_process_set(groups[name])
+        with pytest.raises(ValueError, match="not known in this world"):
+            fnp.allreduce(np.ones(1), process_set=groups[name])
+    return sums, fnp.allreduce(np.ones(1), op=fnp.Sum).tolist()
+
+
+def test_members_make_and_remove_their_set_without_the_others():
+    sums = {"even": [4.0, 4.0], "first": [3.0, 3.0], "all": [10.0, 10.0]}
+    for rank, (own, everybody) in enumerate(spawn(4, make_groups_without_the_others, timeout=60)):
+        assert own == {name: sums[name] for name in own}
+        assert len(own) == [3, 2, 2, 1][rank]
+        assert everybody == [4.0]
+
+
+def disagree_about_a_group():
+    fnp.init()
+    rank = fnp.rank()
+    errors = []
+    for ranks in ([0, 1] if rank == 0 else [0, 1, 2], [0, 9] if rank == 0 else [0, 1]):
+        if rank in ranks or 9 in ranks:
+            try:
+                add_own_process_set(ranks, "pair")
+            except ValueError as error:
+                errors.append((type(error), str(error)))
+    return errors, fnp.allreduce(np.ones(1), op=fnp.Sum).tolist()
+
+
+def test_members_that_give_different_ranks_are_told_so_and_go_on():
+    results = spawn(3, disagree_about_a_group, timeout=60)
+    for rank, (errors, total) in enumerate(results):
+        assert total == [3.0]
+        kind, message = errors[0]
+        assert kind is farandole.MismatchError
+        assert re.search(r"add_process_set 'process set pair': the ranks disagree about its ranks", message)
+        assert "has (0, 1)" in message and "has (0, 1, 2)" in message
+        assert len(errors) == (1 if rank == 2 else 2)
+    assert "cannot have rank 9" in results[0][0][1][1]
+    assert "rank 0" in results[1][0][1][1] and "could not make its call" in results[1][0][1][1]
+
+
+def make_many_groups():
+    fnp.init()
+    if fnp.rank() == 0:
+        for _ in range(1500):
+            assert remove_own_process_set(add_own_process_set([0]))
+    return fnp.allreduce(np.ones(1), op=fnp.Sum).tolist()
+
+
+def test_groups_that_come_and_go_do_not_use_anything_up():
+    assert spawn(2, make_many_groups, timeout=100) == [[2.0]] * 2

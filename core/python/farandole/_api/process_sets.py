@@ -254,18 +254,43 @@ def process_set_included(process_set_id: int = 0) -> bool:
 # ---- for groups of a framework
 
 
-def add_own_process_set(ranks: Sequence[int]) -> ProcessSet:
-    """Make a set of its own for a group of some framework. Collective, of the whole world, like `add_process_set`.
+def add_own_process_set(ranks: Sequence[int], name: str = "") -> ProcessSet:
+    """Make a set of its own for a group of some framework. Only its members call it, at any time, from any thread.
+
+    Args:
+        ranks: the members, this rank among them.
+        name: equal on all members, and different from that of any other group that is made or removed meanwhile;
+            default: made of the ranks.
 
     Raises:
-        ValueError: these ranks are in as many sets as can be, 63.
+        ValueError: not such ranks; or they are in as many sets as can be, 63.
+        MismatchError: the members give different ranks under one name.
     """
-    with CallGuard(None, 0):
+    _need_world()
+    name = f"process set {name or list(ranks)}"
+    with CallGuard(name, 0):
         added = OwnProcessSet(ranks)
-    with _state.lock:
-        _need_world()
-        _state.own[added] = _add_to_core(tuple(added.ranks))
+        _check_fits(tuple(added.ranks), _state.place[1])
+    if _state.place[0] not in added.ranks:
+        raise ArgumentError(f"rank {_state.place[0]} is not in {added}; make the call on the ranks of the set only")
+    # Without the lock: another thread may make a set that others of its members wait for first.
+    _state.own[added] = _add_to_core(tuple(added.ranks), name)
     return added
+
+
+def remove_own_process_set(process_set: ProcessSet) -> bool:
+    """Forget a set of `add_own_process_set`. Only its members call it, once its operations are complete.
+
+    Returns whether there was such a set. Raises ValueError while one of its operations is in flight here, and
+    MismatchError where that is so on another member.
+    """
+    number = _state.own.get(cast(OwnProcessSet, process_set))
+    if number is None:
+        return False
+    _remove_from_core(number, f"removal of process set {number}")
+    _state.own.pop(cast(OwnProcessSet, process_set), None)
+    _state.ids = dict(_state.ids)  # so that its number is looked up again
+    return True
 
 
 # ---- for the operations
@@ -437,17 +462,22 @@ def _register(ranks: _Ranks) -> None:
     _state.numbered[number] = ranks
 
 
-def _add_to_core(ranks: _Ranks) -> int:
-    await_earlier()
-    handle = core.submit(Kind.ADD_PROCESS_SET, [], None, ranks=ranks)
+def _change_core(kind: Kind, ranks: Sequence[int], name: str) -> list[int]:
+    """All ranks of the world call it, in one order; with a name only the members of the set."""
+    if not name:
+        await_earlier()
+    handle = core.submit(kind, [], None, (name, 0, 0, 1.0, 1.0, 0), ranks=ranks)
     handle.wait()
-    (number,) = struct.unpack("q", memoryview(handle.outputs()[0]))
-    return int(number)
+    return [struct.unpack("q", memoryview(output))[0] for output in handle.outputs()]
 
 
-def _remove_from_core(number: int) -> None:
-    await_earlier()
-    core.submit(Kind.REMOVE_PROCESS_SET, [], None, ranks=[number]).wait()
+def _add_to_core(ranks: _Ranks, name: str = "") -> int:
+    (number,) = _change_core(Kind.ADD_PROCESS_SET, ranks, name)
+    return number
+
+
+def _remove_from_core(number: int, name: str = "") -> None:
+    _change_core(Kind.REMOVE_PROCESS_SET, [number], name)
 
 
 def _need_world() -> None:

@@ -1,7 +1,7 @@
 """For the framework's own library of collectives, such as torch.distributed, and for its launcher."""
 
 from farandole._api.collectives import carried_allreduce
-from farandole._api.process_sets import add_own_process_set
+from farandole._api.process_sets import add_own_process_set, remove_own_process_set
 from farandole._start.bootstrap import Exchange, register_exchange
 from farandole._start.connection import FAILURES as CONNECTION_FAILURES
 from farandole._start.connection import Acceptor, connect, hear, hear_bytes, say
@@ -25,6 +25,7 @@ __all__ = [
     "init_as",
     "own_address",
     "register_exchange",
+    "remove_own_process_set",
     "say",
     "silence_timeout_s",
 ]
