@@ -105,7 +105,7 @@ def test_a_host_joins_and_is_taken_off_the_list(cluster: Callable[[int], Cluster
     await_no_agent(lab.hosts[1])
     out, err = lab.stop(job)
     assert out.count("ended 0 of 1") == 1, out
-    assert err.count("leaves, as SIGTERM asked") == 2 and err.count("h1 is no longer among the hosts") == 1, err
+    assert err.count("leaves after SIGTERM") == 2 and err.count("h1 is no longer among the hosts") == 1, err
     assert err.count("elsewhere.invalid") == 1 and "or /etc/hosts; the job starts without it" in err, err
     assert "was lost" not in err and err.count("nowhere.invalid is no name that this machine knows") == 1, err
     assert re.search(r"h1 \([\d.]+\) has joined the job's hosts", err), err

@@ -133,7 +133,7 @@ def test_ranks_of_a_host_that_is_taken_away_leave_together(begin: Callable) -> N
     agents = [line.split()[0] for line in processes(hosts[1], "python", "launch.agent")]
     hosts[1].run(["kill", "-TERM", agents[0]])
     code, out, err = job.finish()
-    assert code == 0 and err.count("leaves, as SIGTERM asked") == 2 and "was lost" not in err, err
+    assert code == 0 and err.count("leaves after SIGTERM") == 2 and "was lost" not in err, err
     assert ended(out) == [f"{rank} of 2 at 300" for rank in range(2)]
     await_nothing(hosts)
 

@@ -176,7 +176,7 @@ def test_a_missing_pod_is_named_by_its_number(pods: Callable[..., Pods]) -> None
     jobs = [made.start(0), made.start(2)]
     for code, out, err in (job.finish() for job in jobs):
         assert (code, out) == (2, "")
-        assert "node 1 of 3 did not come to train-0.train:29500 within 6 s" in err and err.count("\n") == 1
+        assert "node 1 of 3 did not connect to train-0.train:29500 within 6 s" in err and err.count("\n") == 1
 
 
 def test_pods_without_pod_0_say_so(pods: Callable[..., Pods]) -> None:
@@ -200,7 +200,7 @@ def test_another_key_is_one_sentence_on_each_pod(pods: Callable[..., Pods]) -> N
     (zero, _, err0), (one, _, err1) = (job.finish() for job in jobs)
     assert (zero, one) == (2, 2)
     assert "have different keys: --key-file must hold the same one on all nodes." in err1
-    assert f"a launcher at {made.hosts[1].address} came with another key" in err0
+    assert f"a launcher at {made.hosts[1].address} has another key" in err0
 
 
 # Says what it hears from pod 0, to which it sends its argument, and when the connection ends.
@@ -247,7 +247,7 @@ def test_an_index_twice_or_out_of_range_is_one_sentence(pods: Callable[..., Pods
         time.sleep(0.05)
     code, _, err = with_index_1.pop(ended[0]).finish()
     ((pod, admitted),) = with_index_1.items()
-    assert code == 2 and f"node 1 has come already, from h{pod}; give each node a --node-rank of its own." in err
+    assert code == 2 and f"node 1 has connected already, from h{pod}; give each node its own --node-rank." in err
     jobs = [first, admitted, made.start(ended[0], index=2)]
     assert [job.finish()[0] for job in jobs] == [0, 0, 0], "the job waited for the right one"
 

@@ -193,7 +193,7 @@ def test_mistakes_of_a_step_are_one_sentence(step: Callable[..., Any], slurm: Sl
     done = step(["-N2", "-n2", "--mpi=none"])
     assert done.returncode == 1 and "on several hosts without PMI-2: start them with `srun --mpi=pmi2`" in done.stderr
     done = step(["-N2", "-n4", "--mpi=pmi2"], "1", "3", FARANDOLE_START_TIMEOUT="2")
-    assert "rank 0 waits in init() for rank(s) 1, 3 of the 4 that srun started, which did not come" in done.stderr
+    assert "rank 0 waits in init() for rank(s) 1, 3 of the 4 that srun started, which did not call it" in done.stderr
     assert "rank 2 leaves init(): rank 0 waits in init()" in done.stderr, done.stderr
     alone = "import farandole; farandole.init(); print(farandole.size())"
     script = slurm.settings.parent / "batch.sh"

@@ -159,8 +159,8 @@ def test_a_failure_is_told_once_until_a_copy_is_kept(caplog: pytest.LogCaptureFi
         assert writer.flush(SECONDS)
     said = [record.getMessage() for record in caplog.records]
     assert said == [
-        "commit 4 could not be kept at a slow place (No space left on device); the job goes on, and the former commit "
-        "stays."
+        "commit 4 could not be saved at a slow place (No space left on device); the job goes on, and the previous "
+        "commit stays."
     ]
     place.error = None
     writer.save(1, 6, [])
@@ -184,7 +184,7 @@ def test_the_driver_says_that_it_has_a_later_commit(server: TaskServer, caplog: 
     for commits in (2, 1):
         writer.save(1, commits, [b"x"])
         assert writer.flush(SECONDS)
-    assert "commit 1 could not be kept on the driver (the driver has a later one)" in caplog.text
+    assert "commit 1 could not be saved on the driver (the driver has a newer commit)" in caplog.text
 
 
 @pytest.fixture
@@ -245,7 +245,7 @@ def test_a_copy_that_is_half_sent_is_never_used(server: TaskServer) -> None:
         say(connection, "copy", run=1, size=len(data))
         assert hear(connection) == {"kind": "ready"}
         connection.sendall(bytes(data[:-1]) + b"y")
-        assert "not arrived whole" in str(hear(connection)["why"])
+        assert "incomplete" in str(hear(connection)["why"])
     assert store.commits() == 1
 
 
@@ -260,7 +260,7 @@ def test_a_copy_that_is_too_large_is_refused_in_a_sentence(
     writer = writer_at(server)
     writer.save(1, 1, [b"x" * (2 << 20)])
     assert writer.flush(SECONDS)
-    assert "commit 1 could not be kept on the driver (the driver keeps at most 1 MiB)" in caplog.text
+    assert "commit 1 could not be saved on the driver (the driver keeps at most 1 MiB)" in caplog.text
     writer.save(1, 2, [b"small"])
     assert writer.flush(SECONDS) and store_of(server).commits() == 2
 
@@ -273,7 +273,7 @@ def test_a_driver_that_has_gone_ends_no_rank(server: TaskServer, caplog: pytest.
     began = time.monotonic()
     writer.save(1, 2, [b"x"])
     assert writer.flush(SECONDS) and time.monotonic() - began < SECONDS
-    assert "commit 2 could not be kept on the driver" in caplog.text
+    assert "commit 2 could not be saved on the driver" in caplog.text
 
 
 def _train() -> list[tuple[int, int]]:

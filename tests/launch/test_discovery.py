@@ -208,7 +208,7 @@ def test_enough_hosts_are_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("echo h1:2", "offers 2 slots, and --min-np asks for 3; the job was not started, after 0.3 s"),
+        ("echo h1:2", "offers 2 slots, and --min-np asks for 3; the job was not started within 0.3 s"),
         ("exit 1", "ended with exit code 1; the job was not started"),
         ("sleep 60", "has not answered; the job was not started"),
     ],

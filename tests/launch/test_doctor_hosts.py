@@ -185,10 +185,10 @@ def test_all_hosts_are_examined_whoever_fails(run: Callable[..., Any], env: dict
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (frames.message("greeting"), "'greeting' makes no sense"),
-        (frames.message("greeting", **GREETING) + frames.message("clock", time_s="late"), "'clock' makes no sense"),
+        (frames.message("greeting"), "'greeting' is invalid"),
+        (frames.message("greeting", **GREETING) + frames.message("clock", time_s="late"), "'clock' is invalid"),
         (b"\xff" * 9, "does not answer like an agent"),
-        (frames.message("greeting", **GREETING), "odd was lost while it was examined"),
+        (frames.message("greeting", **GREETING), "odd was lost while it was checked"),
     ],
 )
 def test_an_agent_that_makes_no_sense_is_a_problem_of_its_host(

@@ -199,7 +199,7 @@ def test_min_np_keeps_ranks_until_others_have_joined() -> None:
     cluster.pass_time(9.0)
     assert not cluster.link("h1").heard("leave")
     (told,) = cluster.told
-    assert "no longer has places for 2 ranks of h1, and --min-np asks for 3; they stay" in told
+    assert "no longer has slots for 2 ranks of h1, but --min-np is 3; they stay" in told
     cluster.listed = "h0:3"
     cluster.pass_time(2.0)
     for rank in (3, 4):

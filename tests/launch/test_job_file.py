@@ -142,7 +142,7 @@ WRONG = {
     "project: a\ntrain:\n": "line 2: train must be keys with values, not nothing",
     "project: a\ntrain: x\n": "line 2: train must be keys with values, not 'x'",
     "project: a\ntrian: {run: x}\n": "line 2: there is an unknown key, 'trian'; did you mean train?",
-    "project: a\nproject: b\n": "line 2: it is not YAML: project stands there twice.",
+    "project: a\nproject: b\n": "line 2: it is not YAML: project is listed twice.",
     "project: a\ntrain: {}\n": "line 2: run is missing",
     "project: a\n? [b, c]\n: d\n": "line 2: it is not YAML: a key has several values.",
     "project: a\n<<: {train: {run: x}}\n": "line 2: there is an unknown key, '<<'; known are project, train",
@@ -456,7 +456,7 @@ def test_a_parameter_of_several_values_has_no_effect_unless_a_line_needs_one(val
     assert file.variables == {} and file.notes == (
         "j, line 3: train.parameters.lr has no effect; write one value, and start one job for each.",
     )
-    with pytest.raises(SpecError, match=r"^j, line 3: train.parameters.lr is to be searched, and a job has one value"):
+    with pytest.raises(SpecError, match=r"^j, line 3: train.parameters.lr has several values, but a job needs one"):
         with_parameters(f"{{lr: {values}}}")
 
 

@@ -77,7 +77,7 @@ def test_files_of_an_earlier_run_with_more_ranks_are_left_out(run: Callable, scr
         assert run("-np", ranks, "--timeline-filename", "trace.json", script(SCRIPT)).code == 0
     merged = run("trace.json", verb="timeline")
     assert (merged.code, "of 2 ranks" in merged.out) == (0, True)
-    assert "left out, being of another run than trace.rank" in merged.err
+    assert "left out, because they are from another run than trace.rank" in merged.err
     assert merged.err.strip().endswith(": trace.rank2.json")
     assert {each["pid"] for each in json.loads((tmp_path / "trace.json").read_text())} == {0, 1}
 

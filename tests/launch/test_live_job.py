@@ -118,7 +118,7 @@ def test_a_port_that_is_taken_is_no_reason_to_fail(launch: Callable, tmp_path: P
         job = launch("-np", 1, "--live-port", port, "sh", "-c", "sleep 1; exit 3", env=environment(tmp_path))
         result = job.finish()
     assert result.code == 3
-    assert f"port {port} cannot be had (address already in use), so the page has port " in result.err
+    assert f"port {port} is not available (address already in use), so the page uses port " in result.err
 
 
 def test_a_job_of_another_launcher(launch: Callable, script: Callable, tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_metrics_are_no_reason_to_fail(run: Callable, tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         result = run("-np", 1, "--metrics", port, "sh", "-c", "sleep 1; exit 3", env=environment(tmp_path))
     assert result.code == 3
-    assert f"there are no metrics at 127.0.0.1:{port}: Address already in use." in result.err
+    assert f"metrics cannot be served at 127.0.0.1:{port}: Address already in use." in result.err
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_a_port_that_is_taken_becomes_another(served: Server) -> None:
     (server,) = live_page._servers
     server.server_close()
     assert server.port != served.port
-    assert said[0].startswith(f"port {served.port} cannot be had (address already in use), so the page has port ")
+    assert said[0].startswith(f"port {served.port} is not available (address already in use), so the page uses port ")
 
 
 # ---- Metrics

@@ -329,9 +329,7 @@ def test_who_is_late_is_said_once_and_ends_the_job_at_last() -> None:
     lease.hear(0, report(0), 1.0)
     assert lease.next_due(1.0) == WARN_AFTER_SECONDS
     assert lease.tick(5.0) == ("", [])
-    assert lease.tick(1.0 + WARN_AFTER_SECONDS)[0] == (
-        "farandole: waiting for ranks 1, 2, still inside of a step (10 s)."
-    )
+    assert lease.tick(1.0 + WARN_AFTER_SECONDS)[0] == ("farandole: waiting for ranks 1, 2, still inside a step (10 s).")
     assert lease.tick(2.0 + WARN_AFTER_SECONDS) == ("", [])
     sentence, answers = lease.tick(1.0 + TIMEOUT_S)
     assert sentence.startswith("farandole: ranks 1, 2 did not notice within 60 s that epoch 0 has ended")

@@ -50,7 +50,7 @@ def test_both_ends_prove_one_key_however_their_bytes_are_cut(piece: int) -> None
 def test_bytes_behind_a_proof_and_the_end_before_one_are_refused() -> None:
     listener, caller = Proof(KEY, is_listener=True), Proof(KEY, is_listener=False)
     answer = listener.feed(caller.feed(listener.first()))
-    with pytest.raises(ConnectionError, match="more than it may"):
+    with pytest.raises(ConnectionError, match="its message is too long"):
         caller.feed(answer + b"first message")
     with pytest.raises(ConnectionError, match="ended the connection"):
         Proof(KEY, is_listener=False).feed(b"")
@@ -128,7 +128,7 @@ def test_a_second_node_with_one_number_is_refused_unless_the_first_has_gone() ->
     made = a_roll()
     made.join(about(1))
     for number in (0, 1):
-        with pytest.raises(node_list.NodeListError, match=f"node {number} has come already, from h{number}"):
+        with pytest.raises(node_list.NodeListError, match=f"node {number} has connected already, from h{number}"):
             made.join(about(number))
     ours, theirs = socket.socketpair()
     made = a_roll()
@@ -148,11 +148,11 @@ def test_a_number_of_ranks_that_is_none_is_no_message(slots: Any) -> None:
 
 def test_nodes_that_are_late_are_named_by_their_numbers() -> None:
     assert node_list.late([1], 2, "t:1", 4, ()) == (
-        "node 1 of 2 did not come to t:1 within 4 s: look at its log, and at whether it was started."
+        "node 1 of 2 did not connect to t:1 within 4 s: look at its log, and at whether it was started."
     )
-    assert "nodes 1, 2 and 5 of 9 did not come" in node_list.late([1, 2, 5], 9, "t:1", 4, ())
+    assert "nodes 1, 2 and 5 of 9 did not connect" in node_list.late([1, 2, 5], 9, "t:1", 4, ())
     assert "nodes 1, 2, 3, 4, 5, 6, 7, 8 and 91 more of 100" in node_list.late(range(1, 100), 100, "t:1", 4, ())
-    assert "a launcher at 10.0.0.7 came with another key" in node_list.late([1], 2, "t:1", 4, {"10.0.0.7"})
+    assert "a launcher at 10.0.0.7 has another key" in node_list.late([1], 2, "t:1", 4, {"10.0.0.7"})
 
 
 # ---- options
@@ -405,7 +405,7 @@ def test_other_keys_are_told_on_both_nodes(node: Callable, tmp_path: Path) -> No
     one, zero = (job.finish() for job in jobs)
     assert (zero.code, one.code) == (2, 2)
     assert "node 1 and node 0 at 127.0.0.1" in one.err and "have different keys" in one.err
-    assert "node 1 of 2 did not come" in zero.err and "at 127.0.0.1 came with another key" in zero.err
+    assert "node 1 of 2 did not connect" in zero.err and "at 127.0.0.1 has another key" in zero.err
     assert (zero.err + one.err).count("\n") == 2
 
 

@@ -68,13 +68,13 @@ def test_calls_that_overlap_do_not_add_up(tensors: int, gap_ms: float) -> None:
     found = burst(tensors, late_ms=50.0, gap_ms=gap_ms)
     share = found.slowest.kept / found.seconds
     assert found.slowest.rank == 1 and share == pytest.approx(1 / 3, rel=0.06)
-    assert found.advice[0].gain == share and found.advice[0].text.startswith("rank 1 comes last")
+    assert found.advice[0].gain == share and found.advice[0].text.startswith("rank 1 is the slowest")
 
 
 def test_no_rank_of_a_healthy_job_is_blamed_for_more_than_its_last_call() -> None:
     found = burst(60, late_ms=0.0, gap_ms=1.0, jitter_ms=0.9)
     assert max(rank.kept for rank in found.ranks) / found.seconds < 0.01
-    assert not any("comes last" in each.text for each in found.advice)
+    assert not any("is the slowest" in each.text for each in found.advice)
 
 
 def test_phases_come_before_what_others_recorded() -> None:
@@ -84,7 +84,7 @@ def test_phases_come_before_what_others_recorded() -> None:
 
 def test_the_rank_that_comes_last_is_named_with_the_gain() -> None:
     (advice,) = steps(40.0, takes=1.0).advice
-    assert advice.text.startswith("rank 2 comes last") and advice.gain == pytest.approx(0.4 / 0.941)
+    assert advice.text.startswith("rank 2 is the slowest") and advice.gain == pytest.approx(0.4 / 0.941)
 
 
 def test_nothing_is_advised_for_a_run_without_a_cause() -> None:
@@ -104,8 +104,8 @@ def test_ranks_that_take_turns() -> None:
         for rank in range(3):
             events += operation(rank, "grad", step * 100 + (30 if rank == step % 3 else 0), step * 100 + 31)
     texts = [each.text for each in analyse(read(events)).advice]
-    assert any(text.startswith("the ranks take turns in coming last") for text in texts)
-    assert not any("comes last" in text for text in texts), "no rank stands out"
+    assert any(text.startswith("different ranks are late") for text in texts)
+    assert not any("is the slowest" in text for text in texts), "no rank stands out"
 
 
 def test_uses_that_cannot_be_paired_are_not_compared() -> None:
@@ -180,7 +180,7 @@ def test_a_run_that_was_recorded(run: Callable, script: Callable, tmp_path: Path
     done = run("trace.json", verb="report")
     assert (done.code, done.out) == (0, "report.html: open it in a browser.\n")
     text = (tmp_path / "report.html").read_text()
-    assert "rank 1 comes last" in text and "color-scheme" in text and "allreduce grad" in text
+    assert "rank 1 is the slowest" in text and "color-scheme" in text and "allreduce grad" in text
     assert run("trace.json", "--beside", "trace.json", "-o", "two.html", verb="report").code == 0
     assert "<td>+0.0%</td>" in (tmp_path / "two.html").read_text()
 

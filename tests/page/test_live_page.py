@@ -137,7 +137,7 @@ def test_zoom_pause_and_the_trace(tab: chromium.Browser, serve: Callable, tmp_pa
     saved = tmp_path / "saved.json"
     saved.write_text(tab.run("page.store.trace()"))
     text, notes = report([[saved]])
-    assert "rank 1 comes last" in text and notes == [], "farandole report reads what the page has saved"
+    assert "rank 1 is the slowest" in text and notes == [], "farandole report reads what the page has saved"
 
 
 def test_dark_and_the_end(tab: chromium.Browser, serve: Callable) -> None:

@@ -33,8 +33,8 @@ def test_pauses_beside_the_time_in_which_a_rank_is_stopped() -> None:
     ("line", "rank"),
     [
         ("farandole: rank 3 on h1 (pid 70) ended: killed by SIGKILL (signal 9) after 9.1 s; 7 ranks go on.", 3),
-        ("[3 h1] farandole: rank 3 (host h1, pid 70) leaves, as SIGTERM asked; 7 ranks go on.", 3),
-        ("farandole: waiting for rank 2, still inside of a step (10 s).", None),
+        ("[3 h1] farandole: rank 3 (host h1, pid 70) leaves after SIGTERM; 7 ranks go on.", 3),
+        ("farandole: waiting for rank 2, still inside a step (10 s).", None),
         ("farandole: 8 ranks on h0", None),
     ],
 )

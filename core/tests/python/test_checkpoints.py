@@ -100,7 +100,7 @@ def test_a_disk_that_takes_no_more_is_an_error_on_every_rank(tmp_path):
 
     first, second = world(2).run(raised, hvd.save_checkpoint, tmp_path / "model", save)
     assert first == (OSError, f"[Errno {errno.EFBIG}] File too large", "None")
-    assert second[:2] == first[:2] and second[2] == "rank 0 raised this in save_checkpoint; no rank has gone on"
+    assert second[:2] == first[:2] and second[2] == "rank 0 raised this in save_checkpoint; no rank continued"
     assert os.listdir(tmp_path) == []
 
 
@@ -115,8 +115,8 @@ def test_an_error_that_does_not_travel_is_quoted_to_the_others(tmp_path):
 @pytest.mark.parametrize(
     ("save", "words"),
     [
-        (lambda path: None, "was to write model and wrote nothing"),
-        (lambda path: Path(f"{path}.npy").write_text("x"), "was to write model and wrote model.npy"),
+        (lambda path: None, "should have written model, but wrote nothing"),
+        (lambda path: Path(f"{path}.npy").write_text("x"), "should have written model, but wrote model.npy"),
         ({"state": 1}, "takes a function that writes to a path"),
     ],
     ids=["nothing", "another", "state"],

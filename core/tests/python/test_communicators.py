@@ -84,7 +84,7 @@ def test_those_that_did_not_come_are_named_on_all_that_did(monkeypatch, caplog):
     monkeypatch.setattr(key_exchange, "_WARN_AFTER_S", 0.1)
     with ThreadPoolExecutor(3) as pool:
         found = start(pool, 5, [0, 1, 3], 3)
-    words = "rank 0 waits in init() for rank(s) 2, 4 of the MPI communicator's 5, which did not come in time (3 s)"
+    words = "rank 0 waits in init() for rank(s) 2, 4 of the MPI communicator's 5, which did not call it within 3 s"
     for rank, future in found.items():
         text = str(future.exception())
         assert isinstance(future.exception(), DeadlineError) and words in text, text
@@ -98,7 +98,7 @@ def test_where_rank_0_does_not_come_the_others_say_so(monkeypatch):
     with ThreadPoolExecutor(2) as pool:
         found = start(pool, 3, [1, 2], 0.5)
     for rank, future in found.items():
-        with pytest.raises(DeadlineError, match=rf"^rank {rank} waits in init\(\) for rank 0 .* did not come in time"):
+        with pytest.raises(DeadlineError, match=rf"^rank {rank} waits in init\(\) for rank 0 .* did not call it"):
             future.result()
 
 

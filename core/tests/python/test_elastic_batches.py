@@ -184,12 +184,12 @@ def test_one_loop_at_a_time(place):
     first = iter(one)
     next(first)
     next(iter(one))
-    with pytest.raises(ArgumentError, match=r"^this loop over the data is over, since another one has begun"):
+    with pytest.raises(ArgumentError, match=r"^this loop over the data has ended, because another one began"):
         next(first)
     second = iter(one)
     next(second)
     one.reset()
-    with pytest.raises(ArgumentError, match=r"begin it inside of the function of elastic\.run$"):
+    with pytest.raises(ArgumentError, match=r"begin it inside the function that elastic\.run calls$"):
         next(second)
     assert Counter(all_of(one)) == Counter(range(6, 10))
 
@@ -206,10 +206,10 @@ def test_data_that_end_early_are_told(place):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"length": 9}, "have 8 samples here and had 9 where their state was saved"),
-        ({"processed_num": 9}, "says that 9 samples are done, and there are 8"),
+        ({"length": 9}, "have 8 samples, but had 9 when their state was saved"),
+        ({"processed_num": 9}, "says that 9 samples are done, but there are only 8"),
         ({"processed_num": -1}, "says that -1 samples are done"),
-        ({"order": 1}, "in another order here than where their state was saved: give all ranks the same seed"),
+        ({"order": 1}, "in another order than when their state was saved: give all ranks the same seed"),
     ],
 )
 def test_a_state_of_other_data_is_refused(place, change, message):
@@ -222,7 +222,7 @@ def test_a_state_of_other_data_is_refused(place, change, message):
 
 def test_a_state_of_a_sampler_is_refused(place):
     """Its order may be another one: that of a framework's permutation."""
-    with pytest.raises(ArgumentError, match="in another order here"):
+    with pytest.raises(ArgumentError, match="in another order than"):
         Batches(range(8), 3).load_state_dict(ElasticSampler(range(8)).state_dict())
 
 
@@ -230,7 +230,7 @@ def test_other_seeds_and_orders_are_told(place):
     state = Batches(range(8), shuffle=True, seed=1).state_dict()
     Batches(range(8), shuffle=True, seed=1).load_state_dict(state)
     for other in (Batches(range(8), shuffle=True, seed=2), Batches(range(8)), Batches([], order=lambda _: range(8))):
-        with pytest.raises(ArgumentError, match="in another order here"):
+        with pytest.raises(ArgumentError, match="in another order than"):
             other.load_state_dict(state)
 
 

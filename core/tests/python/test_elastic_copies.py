@@ -116,7 +116,9 @@ def test_the_first_job_begins_as_it_is(memory):
 
 def test_a_copy_of_another_state_is_refused():
     content = memoryview(b"".join(ObjectState(step=1)._to_copy()))
-    with pytest.raises(MismatchError, match=r"copied with 'step' of 0 variables, and here are 'epoch', 'step' of 0"):
+    with pytest.raises(
+        MismatchError, match=r"which has 'step' of 0 variables, while this rank has 'epoch', 'step' of 0"
+    ):
         ObjectState(step=1, epoch=0)._from_copy(content)
 
 
@@ -125,7 +127,7 @@ def test_a_copy_that_cannot_be_read_is_an_error(memory, monkeypatch):
         raise OSError("Stale file handle")
 
     monkeypatch.setattr(memory, "newest", broken)
-    with pytest.raises(FarandoleError, match=r"commits cannot be kept in memory: Stale file handle"):
+    with pytest.raises(FarandoleError, match=r"commits cannot be saved in memory: Stale file handle"):
         run(lambda state: None)(ObjectState(step=1))
 
 
@@ -149,7 +151,7 @@ def test_a_setting_names_the_folder(monkeypatch, tmp_path):
 def test_a_folder_that_cannot_be_made_is_an_error(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FARANDOLE_COMMITS", str(tmp_path / "file" / "job"))
-    with pytest.raises(FarandoleError, match=r"commits cannot be kept in .*/file/job: .*Not a directory"):
+    with pytest.raises(FarandoleError, match=r"commits cannot be saved in .*/file/job: .*Not a directory"):
         run(lambda state: None)(ObjectState(step=1))
 
 
@@ -162,7 +164,7 @@ def test_a_state_of_ones_own_says_that_it_needs_two_more_methods():
 
     Own().commit()
     copies.install(CommitWriter(memory := Memory()))
-    with pytest.raises(NotImplementedError, match=r"^Own cannot be kept outside .* give it to_copy\(\) and from_copy"):
+    with pytest.raises(NotImplementedError, match=r"^Own cannot be saved outside .* give it to_copy\(\) and from_copy"):
         run(lambda state: None)(Own())  # before any rank has done something
 
     class Whole(Own):

@@ -156,9 +156,9 @@ def test_indices_are_recorded_in_the_order_that_was_given(place):
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ({"epoch": 0, "processed_num": 9}, "says that 9 samples are done, and its data have 8"),
+        ({"epoch": 0, "processed_num": 9}, "says that 9 samples are done, but its data have only 8"),
         ({"epoch": 0, "processed_num": -1}, "says that -1 samples are done"),
-        ({"epoch": 0, "processed_num": 2, "length": 9}, "have 8 samples here and had 9 where its state was saved"),
+        ({"epoch": 0, "processed_num": 2, "length": 9}, "have 8 samples, but had 9 when its state was saved"),
     ],
 )
 def test_a_state_of_other_data_is_refused(place, state, message):

@@ -93,7 +93,7 @@ class TestAlone(Alone):
         assert not issubclass(FarandoleError, farandole.RecoverableError)
 
     def test_members_of_the_state_cannot_be_hidden(self):
-        with pytest.raises(ArgumentError, match=r"^a state has 'commit' already"):
+        with pytest.raises(ArgumentError, match=r"^a state already has a member 'commit'"):
             ObjectState(commit=1)
 
     def test_a_state_has_no_public_names_but_the_methods_of_horovods(self):
@@ -113,7 +113,7 @@ class TestAlone(Alone):
         state.restore()
         assert [getattr(state, name) for name in names] == [1] * len(names)
         for name in ("_names", "_commits"):
-            with pytest.raises(ArgumentError, match=rf"^a state has '{name}' already"):
+            with pytest.raises(ArgumentError, match=rf"^a state already has a member '{name}'"):
                 ObjectState(**{name: 1})
 
     def test_a_notice_comes_after_the_copy(self, monkeypatch):

@@ -178,9 +178,7 @@ def test_a_number_without_a_count_is_doubted_and_named(variable, monkeypatch):
     first = "1" if variable == "LSF_PM_TASKID" else "0"
     monkeypatch.setattr(os, "environ", {variable: first})
     assert discover() == World()
-    assert doubt(World()).startswith(f"{variable}={first} is set") and "this one is a world of one rank" in doubt(
-        World()
-    )
+    assert doubt(World()).startswith(f"{variable}={first} is set") and "so this one runs alone" in doubt(World())
     assert doubt(World(launcher="torchrun")) == ""
 
 

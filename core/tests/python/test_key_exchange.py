@@ -98,7 +98,7 @@ def test_who_waits_too_long_is_told_for_whom(meeting, monkeypatch, caplog):
 def test_who_did_not_come_is_known_to_all_that_did(meeting):
     with ThreadPoolExecutor(3) as pool:
         found = {rank: pool.submit(key_exchange.exchange, meeting, rank, 5, 3) for rank in (1, 3, 0)}
-    words = "rank 0 waits in init() for rank(s) 2, 4, which did not come in time (3 s)"
+    words = "rank 0 waits in init() for rank(s) 2, 4, which did not call it within 3 s"
     for rank, future in found.items():
         assert isinstance(future.exception(), DeadlineError), future
         text = str(future.exception())
@@ -120,7 +120,7 @@ def test_a_rank_waits_longer_than_a_rank_0_that_came_after_it(meeting):
         threading.Event().wait(1)
         late = pool.submit(key_exchange.exchange, meeting, 0, 3, 5)
         for rank, future in enumerate((late, early)):
-            with pytest.raises(DeadlineError, match=rf"rank {rank} .*rank\(s\) 2, which did not come in time"):
+            with pytest.raises(DeadlineError, match=rf"rank {rank} .*rank\(s\) 2, which did not call it within"):
                 future.result(30)
 
 

@@ -36,7 +36,7 @@ def test_contradictions_and_unknown_reductions_are_refused():
 
 
 def test_a_reduction_in_the_place_of_average_is_refused():
-    with pytest.raises(ValueError, match="average=Min is a reduction: name the argument, op=Min"):
+    with pytest.raises(ValueError, match="average=Min is a reduction: pass it as op=Min"):
         reduction(Min, None)
 
 

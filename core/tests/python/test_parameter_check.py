@@ -72,7 +72,7 @@ def compared():
 
 
 def test_ranks_exchange_their_sums():
-    text = "the ranks start to train from different parameters: 'a' on rank 1 is not that of rank 0"
+    text = "the ranks start training with different parameters: 'a' on rank 1 is not that of rank 0"
     assert world_of(2).run(compared) == [[text], []]
 
 

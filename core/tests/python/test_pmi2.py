@@ -119,7 +119,7 @@ def test_rank_0_names_the_ranks_that_do_not_come_and_tells_the_others(daemon):
         return str(caught.value)
 
     said = together(5, work)
-    sentence = "rank 0 waits in init() for rank(s) 2, 4 of the 5 that srun started, which did not come in time"
+    sentence = "rank 0 waits in init() for rank(s) 2, 4 of the 5 that srun started, which did not call it within"
     assert said[0].startswith(sentence)
     assert said[1].startswith(f"rank 1 leaves init(): {sentence}") and said[3].startswith("rank 3 leaves init()")
     with pytest.raises(DeadlineError, match=r"rank 4 leaves init\(\): rank 0 waits"):
@@ -219,8 +219,8 @@ def test_bytes_travel_sealed_where_munge_is(daemon, monkeypatch):
     ("forged", "words"),
     [
         ("PLAIN:Zm9v", "it is not sealed, although this host has MUNGE"),
-        (sealed(b"7.0 farandole-1-1\0foo"), "it is sealed for another place"),
-        (sealed(b"6.0 farandole-1-0\0foo"), "it is sealed for another place"),
+        (sealed(b"7.0 farandole-1-1\0foo"), "it was sealed for another rank or step"),
+        (sealed(b"6.0 farandole-1-0\0foo"), "it was sealed for another rank or step"),
     ],
 )
 def test_a_word_that_is_not_the_ranks_own_is_not_believed(daemon, monkeypatch, forged, words):
@@ -235,5 +235,5 @@ def test_a_word_that_is_not_the_ranks_own_is_not_believed(daemon, monkeypatch, f
         answer(rank, said)
 
     step.answer = forge
-    with pytest.raises(PermissionError, match=f"rank 0's word in Slurm's PMI is not believed: {words}"):
+    with pytest.raises(PermissionError, match=f"what rank 0 has put into Slurm's PMI cannot be trusted: {words}"):
         pmi2.exchange_of(step.step(0), LONG_S)(b"bar")

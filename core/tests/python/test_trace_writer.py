@@ -137,7 +137,7 @@ def test_nobody_waits_for_a_file_system_that_does_not_answer(core, idle, monkeyp
     writer.enter_world(1, 0, 2)
     monkeypatch.setattr(trace_writer, "_PATIENCE_S", 0.0)
     writer.close()
-    assert "slow.json' is still to be written: the file system does not answer" in caplog.text
+    assert "slow.json' has not been written, because the file system does not answer" in caplog.text
     later = begun(tmp_path / "later.json")
     core.record("of the later one")
     answers.set()

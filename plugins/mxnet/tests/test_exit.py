@@ -43,7 +43,7 @@ def test_operations_are_completed_whoever_called_init():
 def test_gradients_that_were_lost_are_told_in_one_line():
     _, outputs = end("gradients_lost_and_unread", FARANDOLE_CHECK_PARAMETERS="0")
     for output in outputs:
-        assert output.startswith("farandole: this script ended without reading that its gradients were lost: ")
+        assert output.startswith("farandole: this script ended without reading a failed result: ")
         assert "(3, 3)" in output and "(3, 4)" in output
         assert "Traceback" not in output
 

@@ -39,7 +39,7 @@ def test_errors_of_the_program_end_the_job(error: Exception, ends: bool) -> None
 
 
 def test_without_a_commit_there_is_nothing_to_go_on_from() -> None:
-    assert Ledger(None).refusal(0).startswith("No commit was kept before, so there is nothing to go on from")
+    assert Ledger(None).refusal(0).startswith("No commit was saved before, so the job cannot go on")
 
 
 def test_the_limit_bounds_the_stages() -> None:

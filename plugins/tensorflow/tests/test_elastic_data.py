@@ -147,11 +147,11 @@ def test_fit_takes_one_pass_at_a_time(alone):
     with pytest.raises(ValueError, match=r"^no batches\(\) of this dataset were asked for"):
         made.record(1)
     update = khvd.elastic.UpdateDataCallback(made)
-    with pytest.raises(ValueError, match=r"^fit would take the batches of one pass in two epochs"):
+    with pytest.raises(ValueError, match=r"^fit would use the batches of one pass for two epochs"):
         model.fit(made.batches(), epochs=2, callbacks=[update], verbose=0)
     model.fit(made.batches(), callbacks=[update], verbose=0)
     assert (made.epoch, made.processed_num) == (1, len(x))
-    with pytest.raises(TypeError, match=r"^UpdateDataCallback is for a Dataset of hvd.elastic, and not for a list"):
+    with pytest.raises(TypeError, match=r"^UpdateDataCallback takes a Dataset of hvd.elastic, not a list"):
         khvd.elastic.UpdateDataCallback([])
 
 

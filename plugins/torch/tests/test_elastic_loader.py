@@ -149,24 +149,24 @@ class Endless(torch.utils.data.IterableDataset):
         (Endless(), {}, TypeError, "^an IterableDataset cannot begin in the middle"),
         (Squares(), {"batch_size": None}, ValueError, "^batch_size=None gives no batches to share out"),
         (Squares(), {"in_order": False}, ValueError, "^in_order=False gives batches in an order"),
-        (Squares(), {"sampler": [1], "shuffle": True}, ValueError, "^sampler and shuffle exclude each other"),
+        (Squares(), {"sampler": [1], "shuffle": True}, ValueError, "^give sampler or shuffle, not both"),
         (
             Squares(),
             {"batch_sampler": Buckets(), "drop_last": True},
             ValueError,
-            "^batch_sampler excludes the batch size",
+            "^batch_sampler decides what is in a batch",
         ),
         (
             Squares(),
             {"sampler": torch.utils.data.DistributedSampler(Squares(), 2, 0)},
             ValueError,
-            "^sampler: DistributedSampler shares out the samples",
+            "^sampler: DistributedSampler divides the samples",
         ),
         (
             Squares(),
             {"sampler": hvd.elastic.ElasticSampler(Squares())},
             ValueError,
-            "^sampler: ElasticSampler shares out the samples",
+            "^sampler: ElasticSampler divides the samples",
         ),
     ],
 )
@@ -213,4 +213,4 @@ def _of_unseeded_samplers():
 def test_samplers_that_give_another_order_on_each_rank_are_told():
     told = world(2).run(_of_unseeded_samplers)
     assert told[0] == ""
-    assert told[1].startswith("the samples are in another order here than where their state was saved")
+    assert told[1].startswith("the samples are in another order than when their state was saved")

@@ -158,7 +158,7 @@ else:
     try:
         farandole.init(comm=everybody)
     except farandole.DeadlineError as error:
-        words = "rank 0 waits in init() for rank(s) 2 of the MPI communicator's 3, which did not come in time (3 s)"
+        words = "rank 0 waits in init() for rank(s) 2 of the MPI communicator's 3, which did not call it within 3 s"
         assert words in str(error), error
     else:
         raise AssertionError("it began without rank 2")

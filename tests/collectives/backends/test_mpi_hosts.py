@@ -112,7 +112,7 @@ os._exit(0)
 
 
 def test_a_rank_that_does_not_call_init_is_no_silent_wait(tmp_path):
-    words = "waits in init() for whichever of the 3 ranks that Open MPI's mpirun started does not say so, too"
+    words = "waits in init() for a rank that Open MPI's mpirun started: the one of 3 without this message"
     refused = REFUSED.format(error="farandole.DeadlineError", words=words)
     late = "\nif rank == 2:\n    time.sleep(20)\n    os._exit(0)\n"
     end = FINE + LEAVE_TOGETHER

@@ -87,7 +87,7 @@ def by_root(call: str, work: Callable[[], S], root_rank: int) -> S:
         return cast(S, result if outcome else pickle.loads(payload))
     if outcome is not None:
         raise failure
-    raise failure from FarandoleError(f"rank {root_rank} raised this in {call}; no rank has gone on")
+    raise failure from FarandoleError(f"rank {root_rank} raised this in {call}; no rank continued")
 
 
 def _exchanged(outcome: _Outcome | None, root_rank: int) -> _Outcome:
@@ -122,8 +122,8 @@ def _write(target: Path, save: Callable[[str], object]) -> None:
         if not written.exists():
             others = ", ".join(sorted(each.name for each in partial.iterdir())) or "nothing"
             raise ArgumentError(
-                f"save_checkpoint's function was to write {target.name} and wrote {others}: have it write one file, or "
-                "one folder, at the path that it is given"
+                f"save_checkpoint's function should have written {target.name}, but wrote {others}: let it write one "
+                "file, or one folder, at the path that it gets"
             )
         _to_disk(written)
         written.replace(folder / target.name)

@@ -88,7 +88,7 @@ def _outcome(metrics: Any, weight: float) -> _Outcome:
     except ArgumentTypeError as error:
         return error
     if not (share >= 0 and math.isfinite(share)):
-        return ArgumentError(f"average_metrics takes a weight from 0 on, such as a number of samples, not {weight!r}")
+        return ArgumentError(f"average_metrics needs a weight from 0 on, such as a number of samples, not {weight!r}")
     return share, numbers
 
 
@@ -116,8 +116,8 @@ def _averages(outcomes: Sequence[_Outcome], ranks: Sequence[int]) -> dict[str, f
     for rank, (_, metrics) in zip(ranks, given, strict=True):
         if metrics.keys() != first.keys():
             raise MismatchError(
-                f"the ranks have other metrics to average: rank {ranks[0]} has {_listed(first)}, and rank {rank} has "
-                f"{_listed(metrics)}; give all ranks the same names"
+                f"the ranks have different metrics to average: rank {ranks[0]} has {_listed(first)}, and rank {rank} "
+                f"has {_listed(metrics)}; give all ranks the same names"
             )
     total = math.fsum(weight for weight, _ in given)
     if total == 0:

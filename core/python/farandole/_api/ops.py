@@ -62,12 +62,12 @@ def reduction(average: bool | ReduceOp | None, op: ReduceOp | int | None) -> Red
             known = ", ".join(each.name.capitalize() for each in ReduceOp)
             raise ArgumentError(f"op={op!r} is no reduction; choose one of {known}") from None
     if op is not None:
-        raise ArgumentError(f"average={average!r} and op={op!r} are both given; leave out average, op says it all")
+        raise ArgumentError(f"average={average!r} and op={op!r} are both given; leave out average=")
     if isinstance(average, ReduceOp):
         given = average.name.capitalize()
-        raise ArgumentError(f"average={given} is a reduction: name the argument, op={given}; average is True or False")
+        raise ArgumentError(f"average={given} is a reduction: pass it as op={given}; average= is True or False")
     if _is_first():
-        text = "average= is deprecated; say op=Average or op=Sum instead"
+        text = "average= is deprecated; use op=Average or op=Sum instead"
         warnings.warn(text, DeprecationWarning, stacklevel=stack_level())
     return ReduceOp.AVERAGE if average else ReduceOp.SUM
 

@@ -28,11 +28,11 @@ def _checked_ranks(ranks: Iterable[int]) -> _Ranks:
     try:
         checked = tuple(sorted({each.__index__() for each in ranks}))
     except (TypeError, AttributeError):
-        raise ArgumentError(f"a process set is made of ranks, such as [0, 1], not of {ranks!r}") from None
+        raise ArgumentError(f"a process set consists of ranks, such as [0, 1], not of {ranks!r}") from None
     if not checked:
         raise ArgumentError("a process set needs at least one rank")
     if checked[0] < 0:
-        raise ArgumentError(f"a process set is made of ranks from 0 on; {checked[0]} is none")
+        raise ArgumentError(f"a process set consists of ranks, which are at least 0, not {checked[0]}")
     return checked
 
 

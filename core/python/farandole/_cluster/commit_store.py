@@ -41,10 +41,10 @@ class DriverStore:
         """Take a copy. Returns why not, or ""."""
         found = commit_file.read(self._key, data)
         if found is None:
-            return "the copy has not arrived whole"
+            return "the copy is incomplete"
         former = self._newest.get(run)
         if former is not None and former.commits > found.commits:
-            return "the driver has a later one"
+            return "the driver has a newer commit"
         self._newest[run] = found
         return ""
 

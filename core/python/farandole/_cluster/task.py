@@ -115,11 +115,11 @@ def _connected(invitation: Invitation, about: Mapping[str, object]) -> socket.so
         say(connection, "task", **about)
         return connection
     except (ProofError, FrameError) as error:
-        raise FarandoleError(f"the driver at {where} does not take {host} into its job: {error}.") from error
+        raise FarandoleError(f"the driver at {where} refuses {host}: {error}.") from error
     except OSError as error:
         raise FarandoleError(
-            f"{host} cannot connect to the driver at {where} ({error}); open the way from executors to the driver, or "
-            "name an address of the driver that they reach."
+            f"{host} cannot connect to the driver at {where} ({error}); allow connections from executors to the "
+            "driver, or name an address of the driver that they can reach."
         ) from error
 
 

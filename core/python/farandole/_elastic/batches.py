@@ -64,8 +64,8 @@ class Loop:
         """Say that the first `count` batches of this loop are done. Raises like `given`."""
         if self._owner._loop is not self:
             raise ArgumentError(
-                "this loop over the data is over, since another one has begun or the ranks have changed: take the "
-                "batches of one loop at a time, and begin it inside of the function of elastic.run"
+                "this loop over the data has ended, because another one began or the ranks changed: run one loop at a "
+                "time, and begin it inside the function that elastic.run calls"
             )
         if count > len(self):
             raise ArgumentError(f"batch {count} of a loop over the data that has {len(self)} batches")
@@ -134,8 +134,8 @@ class Batches:
             raise ArgumentError(f"batch_size={batch_size} must be at least 1")
         if order is None and not hasattr(data, "__len__"):
             raise ArgumentTypeError(
-                f"a {type(data).__name__} has no length, so nobody knows which samples are left after a change of the "
-                "ranks: give data with len() and places to read, such as a list or an array"
+                f"a {type(data).__name__} has no length, so its samples cannot be divided again when the ranks change: "
+                "give data with len() and indexing, such as a list or an array"
             )
         self.batch_size, self.drop_last = batch_size, drop_last
         self.epoch = 0
@@ -240,17 +240,17 @@ def _difference(state: dict[str, Any], length: int, checksum: int) -> str:
     """In words, or nothing."""
     if state.get("length", length) != length:
         return (
-            f"the data have {length} samples here and had {state['length']} where their state was saved: all ranks "
-            "need the same data, before and after"
+            f"the data have {length} samples, but had {state['length']} when their state was saved: use the same data "
+            "on all ranks, and when the job starts again"
         )
     if state.get("order") != checksum:  # as where it is the state of an ElasticSampler
         return (
-            "the samples are in another order here than where their state was saved: give all ranks the same seed, and "
+            "the samples are in another order than when their state was saved: give all ranks the same seed, and "
             "samplers whose order depends on set_epoch(epoch) alone"
         )
     if not 0 <= state["processed_num"] <= length:
         return (
-            f"the state of the data says that {state['processed_num']} samples are done, and there are {length}: give "
-            "the data that the state was saved with"
+            f"the state of the data says that {state['processed_num']} samples are done, but there are only "
+            f"{length}: use the data with which the state was saved"
         )
     return ""

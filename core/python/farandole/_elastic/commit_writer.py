@@ -78,7 +78,7 @@ class CommitWriter:
         if why != self._reported:
             self._reported = why
             logger.warning(
-                "commit %d could not be kept %s (%s); the job goes on, and the former commit stays.",
+                "commit %d could not be saved %s (%s); the job goes on, and the previous commit stays.",
                 commits,
                 self.destination.name,
                 why,

@@ -47,7 +47,7 @@ def offer(state: State) -> None:
 def flush() -> None:
     """Wait some seconds for the last commit to be written."""
     if _installed and not _installed[0].flush():
-        logger.warning("the last commit could not be kept in time; the one before stays.")
+        logger.warning("the last commit could not be saved in time; the previous one stays.")
 
 
 def take_back(state: State, is_newcomer: bool = False) -> bool:
@@ -92,7 +92,7 @@ def _load(writer: CommitWriter, state: State) -> bool:
         writer.destination.prepare()
         found = writer.destination.newest(_runs)
     except FAILURES as error:
-        raise FarandoleError(f"commits cannot be kept {writer.destination.name}: {error}") from None
+        raise FarandoleError(f"commits cannot be saved {writer.destination.name}: {error}") from None
     if found is not None:
         state._from_copy(found.content)
         state._commits = found.commits

@@ -123,8 +123,8 @@ class VariablesHandler(StateHandler):
         if not fits or not all(self._arrays.write(*pair) for pair in zip(live, self._kept, strict=True)):
             raise ArgumentError(
                 f"the variables of {type(self.value).__name__} are not those that the last commit copied "
-                f"({len(live)} now, {len(self._kept)} then, or of another shape), so it cannot be restored: give the "
-                "state what has all its variables already, and add none while it trains"
+                f"({len(live)} now, {len(self._kept)} then, or of another shape), so it cannot be restored: create "
+                "all variables before the state, and add none while it trains"
             )
 
     def structure(self) -> Sequence[str]:

@@ -85,4 +85,4 @@ class Lease:
 
 
 def _gone() -> MembershipError:
-    return MembershipError("this rank's launcher has ended, so nobody decides which ranks go on; start the job again")
+    return MembershipError("this rank's launcher has ended, so the job cannot go on; start it again")

@@ -84,18 +84,16 @@ class PlannedBatches:
         for each in (sampler, batch_sampler, getattr(batch_sampler, "sampler", None)):
             if isinstance(each, (ElasticSampler, Batches, *shares_out)):
                 raise ArgumentError(
-                    f"sampler: {type(each).__name__} shares out the samples to the ranks, which this loader does "
-                    "itself: leave it out, and say shuffle=True and seed="
+                    f"sampler: {type(each).__name__} divides the samples among the ranks, which this loader does "
+                    "itself: leave it out, and pass shuffle=True and seed="
                 )
         if sampler is not None and shuffle:
-            raise ArgumentError(
-                "sampler and shuffle exclude each other: the order of the samples is that of the sampler"
-            )
+            raise ArgumentError("give sampler or shuffle, not both: a sampler decides the order of the samples")
         self._has_batches = batch_sampler is not None
         if self._has_batches and (batch_size is not None or shuffle or sampler is not None or drop_last):
             raise ArgumentError(
-                "batch_sampler excludes the batch size, shuffle, sampler, and what becomes of the last batch: it says "
-                "what is in a batch"
+                "batch_sampler decides what is in a batch: leave out the batch size, shuffle, sampler, and the option "
+                "for the last batch"
             )
         own = batch_sampler if self._has_batches else sampler
         order = None if own is None else lambda epoch: _order(own, epoch)

@@ -146,7 +146,7 @@ def _are_equal(is_equal: bool, has_state: bool) -> bool:
     reported = [is_equal, has_state] if world.size() == 1 else clock.allgather([is_equal, has_state], _EQUAL)
     if not any(reported[1::2]):
         raise MembershipError(
-            "all ranks that had the state of the job were lost while they sent it to newcomers, so nobody has it; "
+            "all ranks that had the state of the job were lost while they sent it to new ranks, so it is gone; "
             "start the job again from a checkpoint or FARANDOLE_COMMITS"
         )
     return world.size() == 1 or all(reported[::2])

@@ -137,7 +137,7 @@ class Membership:
         others = f"{left} rank{'s' if left > 1 else ''} go{'' if left > 1 else 'es'} on" if left else "nobody is left"
         me = self._members[self._me]
         who = f"rank {me.number} (host {me.host_name}, pid {me.pid})"
-        print(f"farandole: {who} leaves, as SIGTERM asked; {others}.", file=sys.stderr, flush=True)
+        print(f"farandole: {who} leaves after SIGTERM; {others}.", file=sys.stderr, flush=True)
         raise SystemExit(0)
 
     def _enter(self, listener: int) -> None:

@@ -103,13 +103,13 @@ class ElasticSampler:
         before = state_dict.get("length", length)
         if before != length:
             raise ArgumentError(
-                f"the sampler's data have {length} samples here and had {before} where its state was saved: all ranks "
-                "need the same data, before and after"
+                f"the sampler's data have {length} samples, but had {before} when its state was saved: use the same "
+                "data on all ranks, and when the job starts again"
             )
         if not 0 <= processed <= length:
             raise ArgumentError(
-                f"the state of the sampler says that {processed} samples are done, and its data have {length}: give it "
-                "the data that the state was saved with"
+                f"the state of the sampler says that {processed} samples are done, but its data have only {length}: "
+                "use the data with which the state was saved"
             )
         self.epoch, self.processed_num = state_dict["epoch"], processed
         self.reset()

@@ -169,9 +169,7 @@ class ObjectState(State):
         self._kept_syncs = 0  # in the last copy
         for name, value in kwargs.items():
             if hasattr(ObjectState, name) or name in vars(self):
-                raise ArgumentError(
-                    f"a state has {name!r} already, as a member of its own: give the value another name"
-                )
+                raise ArgumentError(f"a state already has a member {name!r}: give the value another name")
             setattr(self, name, value)
 
     def save(self) -> None:
@@ -266,8 +264,8 @@ class ObjectState(State):
         commits, syncs, kinds = exchange.about_in(content)
         if kinds != self._kinds():
             raise MismatchError(
-                f"the state differs from that of the last commit, which was copied with {_contents(kinds)}, and here "
-                f"are {_contents(self._kinds())}; make the same model and optimizer whatever the number of ranks is"
+                f"the state does not fit the last commit, which has {_contents(kinds)}, while this rank has "
+                f"{_contents(self._kinds())}; make the same model and optimizer for any number of ranks"
             )
         exchange.unpack(content, {name: self._handler(name) for name in self._names}, self._arrays)
         self._commits, self._syncs = commits, syncs
@@ -346,10 +344,10 @@ def _contents(kinds: tuple[Sequence[str], Sequence[str]]) -> str:
 
 
 _NEEDS_COPIES = (
-    "cannot be kept outside of its ranks, which this job does; derive it from ObjectState, or give it to_copy() and "
+    "cannot be saved outside of its ranks, as this job requires; derive it from ObjectState, or give it to_copy() and "
     "from_copy()"
 )
-_REMEDY = "leave it out of the state and make it anew in the function, or give it state_dict() and load_state_dict()"
+_REMEDY = "leave it out of the state and create it in the function, or give it state_dict() and load_state_dict()"
 
 
 class _Object(StateHandler):

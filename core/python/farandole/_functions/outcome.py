@@ -144,7 +144,7 @@ def results(result: JobResult, ranks: int, is_elastic: bool = False) -> list[Any
     if first in failed and not has_gone_on:
         raise _of_job(_error(failed[first], first, ranks), first, result.exit_code)
     if result.exit_code != 0:
-        sentence = result.ended.text or f"the launcher ended with exit code {result.exit_code} and said nothing."
+        sentence = result.ended.text or f"the launcher ended with exit code {result.exit_code} and printed no reason."
         raise _of_job(FarandoleError(sentence), first, result.exit_code)
     finished = sorted(outcomes.keys() - failed.keys()) if is_elastic else range(ranks)
     if not finished:

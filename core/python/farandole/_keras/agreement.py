@@ -144,8 +144,8 @@ def _compare_known(shares: list[_Share | None]) -> None:
 
 
 REMEDY = (
-    "give fit the same steps_per_epoch= on all ranks, which is at most the smallest number of batches, or repeat the "
-    "data where there are fewer, as with dataset.repeat() and steps_per_epoch="
+    "give fit the same steps_per_epoch= on all ranks, at most the smallest number of batches, or repeat shorter data "
+    "with dataset.repeat() and steps_per_epoch="
 )
 
 

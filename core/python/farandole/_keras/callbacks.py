@@ -67,7 +67,7 @@ class Broadcasting(InStep):
             model.train_function = None  # it may have been made for an earlier fit
             say_once(
                 f"jit_compile is turned off for this model: {compiler} has no kernels for Farandole's "
-                "operations. To say so yourself: model.compile(..., jit_compile=False)"
+                "operations. To turn it off yourself: model.compile(..., jit_compile=False)"
             )
 
     def on_train_begin(self, logs: Logs = None) -> None:
@@ -132,8 +132,8 @@ class MetricAveraging(InStep):
             averages = average_metrics(numbers, name="metrics of the epoch")
         except MismatchError as error:
             raise MismatchError(
-                f"after epoch {epoch + 1}: {error}, so compile the model alike on all ranks, and give all or none "
-                "validation_data"
+                f"after epoch {epoch + 1}: {error}, so compile the model in the same way on all ranks, and give "
+                "validation_data to all ranks or to none"
             ) from None
         logs.update({key: _assembled(averages, *each) for key, each in mine.items()})
 

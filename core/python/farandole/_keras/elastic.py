@@ -212,9 +212,7 @@ class UpdateData(Checked):
     def __init__(self, data: Any) -> None:
         """Record the batches of `data`, whose `batches()` are given to `fit`. Raises TypeError for other data."""
         if not hasattr(data, "record"):
-            raise ArgumentTypeError(
-                f"UpdateDataCallback is for a Dataset of hvd.elastic, and not for a {type(data).__name__}"
-            )
+            raise ArgumentTypeError(f"UpdateDataCallback takes a Dataset of hvd.elastic, not a {type(data).__name__}")
         super().__init__()
         self._data, self._epochs = data, 0
 
@@ -226,7 +224,7 @@ class UpdateData(Checked):
         self._epochs += 1
         if self._epochs > 1:
             raise ArgumentError(
-                "fit would take the batches of one pass in two epochs: call it for each pass by itself, with "
+                "fit would use the batches of one pass for two epochs: call fit once for each pass, with "
                 "data.batches(), initial_epoch=epoch and epochs=epoch + 1"
             )
 

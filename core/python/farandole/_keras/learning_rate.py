@@ -68,7 +68,7 @@ class Schedule(Checked):
         self._steps = self.steps_per_epoch or self.params.get("steps")
         if not self.staircase and not self._steps:
             raise ValueError(
-                f"{type(self).__name__} needs steps_per_epoch=, for Keras does not know how many there are in this data"
+                f"{type(self).__name__} needs steps_per_epoch=: Keras does not know the number of steps in this data"
             )
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:

@@ -135,11 +135,11 @@ class Training(Named, Generic[Tensor, Model]):
             >>> hvd.no_sync(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))  # doctest: +ELLIPSIS
             Traceback (most recent call last):
                 ...
-            farandole.ArgumentError: Keras has no place for no_sync(), ...
+            farandole.ArgumentError: Keras does not support no_sync(), ...
         """
         raise ArgumentError(
-            "Keras has no place for no_sync(), since a compiled training step would not see it: give "
-            "DistributedOptimizer(optimizer, backward_passes_per_step=n), which adds up n passes and sends once"
+            "Keras does not support no_sync(), because a compiled training step would ignore it: use "
+            "DistributedOptimizer(optimizer, backward_passes_per_step=n), which adds up the gradients of n passes"
         )
 
     def load_model(

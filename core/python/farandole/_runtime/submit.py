@@ -257,7 +257,7 @@ class Repeated(Generic[T]):
 
     def __call__(self, *given: object) -> T:
         if given:
-            raise ArgumentTypeError("a persistent operation takes no arguments: they were given when it was made")
+            raise ArgumentTypeError("a persistent operation takes no arguments: they were fixed when it was created")
         return self._run()
 
     def start(self) -> Handle[T]:

@@ -55,8 +55,8 @@ class TraceWriter:
         self._thread.join(_PATIENCE_S)
         if self._thread.is_alive():
             _warn(
-                f"the end of the timeline '{self._path}' is still to be written: the file system does not answer; what "
-                "is there is complete"
+                f"the end of the timeline '{self._path}' has not been written, because the file system does not "
+                "answer; the events before it are complete"
             )
 
     def _begin(self, path: str) -> TraceFile:

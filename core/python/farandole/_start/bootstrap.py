@@ -211,7 +211,7 @@ def _begin(address: str, has_key: bool) -> tuple[int, bytes]:
     try:
         listener, store = core.listen(f"tcp:{address}:0")
     except Exception as error:
-        return -1, json.dumps({"error": f"{error}; FARANDOLE_ADDRESS there can name another address of it"}).encode()
+        return -1, json.dumps({"error": f"{error}; set FARANDOLE_ADDRESS there to another of its addresses"}).encode()
     return listener, json.dumps({"store": store, "key": key}).encode()
 
 

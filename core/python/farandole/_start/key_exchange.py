@@ -180,7 +180,7 @@ def through_library(
     Raises DeadlineError where ranks have not come `timeout_s` from now.
     """
     deadline, reminder = time.monotonic() + timeout_s, Reminder()
-    text = f"rank {rank} waits in init() for whichever of the {size} ranks that {launcher} started does not say so, too"
+    text = f"rank {rank} waits in init() for a rank that {launcher} started: the one of {size} without this message"
     return lambda mine: _in_thread(lambda: call(mine), deadline, reminder, text)
 
 
@@ -215,7 +215,7 @@ class Reminder:
         now = time.monotonic()
         if now > deadline:
             raise DeadlineError(
-                f"{text()}, which did not come in time ({now - self._began:.0f} s): look for their output. "
+                f"{text()}, which did not call it within {now - self._began:.0f} s: look at their output. "
                 "FARANDOLE_START_TIMEOUT is how long init waits"
             )
         if now > self._due:

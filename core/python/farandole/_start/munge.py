@@ -82,7 +82,7 @@ class Seal:
         try:
             return self._open(text)
         except PermissionError as error:
-            raise PermissionError(f"rank {rank}'s word in Slurm's PMI is not believed: {error}") from error
+            raise PermissionError(f"what rank {rank} has put into Slurm's PMI cannot be trusted: {error}") from error
 
     def _open(self, text: str) -> bytes:
         if not text:
@@ -90,7 +90,7 @@ class Seal:
         if text.startswith(PREFIX):
             label, content = self._label(), unseal(text)
             if not content.startswith(label):
-                raise PermissionError("it is sealed for another place")
+                raise PermissionError("it was sealed for another rank or step")
             return content[len(label) :]
         if seal(b"?"):
             raise PermissionError("it is not sealed, although this host has MUNGE; run munged on all hosts")

@@ -70,9 +70,9 @@ def one_of_several(environ: Mapping[str, str]) -> str:
             value = environ.get(variable, "")
             if value.isdecimal() and int(value) > alone:
                 return (
-                    f"{variable}={value}: {other.title} has started this process as one of several, in a way that "
-                    f"Farandole does not read, and each would be alone. Instead, {other.instead}; if it is meant to be "
-                    f"alone, unset {variable}"
+                    f"{variable}={value}: {other.title} has started this process as one of several, but Farandole "
+                    f"cannot tell how they find each other, so each would train alone. Instead, {other.instead}; if it "
+                    f"is meant to run alone, unset {variable}"
                 )
     return ""
 
@@ -82,8 +82,8 @@ def perhaps_one_of_several(environ: Mapping[str, str]) -> str:
     for other in _present(environ):
         if not other.count and other.rank in environ:
             return (
-                f"{other.rank}={environ[other.rank]} is set, as by {other.title}, but nothing says how many "
-                f"processes there are: this one is a world of one rank. If they are to train together, {other.instead}"
+                f"{other.rank}={environ[other.rank]} is set, as by {other.title}, but not the number of processes, "
+                f"so this one runs alone. If several are meant to train together, {other.instead}"
             )
     return ""
 

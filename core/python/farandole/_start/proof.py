@@ -104,5 +104,5 @@ class Proof:
 
     def _end(self) -> None:
         if self._received:
-            raise ConnectionError("it says more than it may")
+            raise ConnectionError("its message is too long")
         self.is_done = True

@@ -58,8 +58,8 @@ def of_several_torchruns(environ: Mapping[str, str]) -> str:
         return ""
     return (
         f"srun has started {tasks} torchruns ({NUM_TASKS}), and each of them a job of its own (GROUP_WORLD_SIZE=1), "
-        f"so that {tasks} jobs would train apart: start the ranks with `srun --mpi=pmi2 python train.py`, or give all "
-        f"torchruns --nnodes={tasks} and one --rdzv-endpoint; if they are meant to be apart, unset {NUM_TASKS}"
+        f"so that {tasks} jobs would train separately: start the ranks with `srun --mpi=pmi2 python train.py`, or "
+        f"give all torchruns --nnodes={tasks} and one --rdzv-endpoint; if separate jobs are intended, unset {NUM_TASKS}"
     )
 
 

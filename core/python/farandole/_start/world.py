@@ -148,8 +148,8 @@ def _wait_outside(found: environment.World) -> None:
     atexit.register(_leave_at_exit)
     _state.leaves_at_exit = True
     errors.explain_absence(
-        f"rank {found.joins} of the launcher joins a running job: until elastic.run it is in no world, and has no "
-        "collectives; leave them to the state's sync"
+        f"rank {found.joins} of the launcher joins a running job and has no collectives until elastic.run: make such "
+        "calls inside its function, or leave them to the state's sync"
     )
     process_sets.wait_outside(found.rank, found.size)
     if path := environment.timeline():

@@ -178,9 +178,8 @@ class GradientReducer(Generic[T]):
         )
         if self._passes > 1:
             text += (
-                ". If a pass over the data ended in the middle of a step, because its number of batches is no "
-                f"multiple of {self._passes}, call step() after its last batch, which then reduces what is there, or "
-                "leave the last batches out (drop_last=True)"
+                ". If the number of batches of an epoch is not a multiple of "
+                f"{self._passes}, call step() after the last batch, or leave the last batches out (drop_last=True)"
             )
         return ValueError(text)
 

@@ -120,6 +120,6 @@ def _sentence(differing: Sequence[tuple[str, Sequence[int]]], remedy: str) -> st
     listed += " and more" if len(ranks) > 5 else ""
     more = f" ({len(differing)} parameters differ in all)" if len(differing) > 1 else ""
     return (
-        f"the ranks start to train from different parameters: {name!r} on {listed} is not that of rank {first}{more}. "
+        f"the ranks start training with different parameters: {name!r} on {listed} is not that of rank {first}{more}. "
         f"Call {remedy} before the first step. FARANDOLE_CHECK_PARAMETERS=0 turns this check off"
     )

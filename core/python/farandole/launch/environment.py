@@ -189,12 +189,12 @@ def check_backends(base: Mapping[str, str]) -> None:
         known = name in BACKENDS
         if known and names.count(name) == 1:
             continue
-        what = f"{name} stands there twice" if known else f"{name!r} is no backend"
+        what = f"{name} is listed twice" if known else f"{name!r} is no backend"
         allowed = ", ".join(BACKENDS)
         raise SpecError(f"FARANDOLE_BACKEND={text}: {what}; allowed: one or more of {allowed}, the preferred first.")
     if "mpi" in names:
         raise SpecError(
-            f"FARANDOLE_BACKEND={text}: only an MPI's own launcher starts ranks that its library connects: "
+            f"FARANDOLE_BACKEND={text}: the backend mpi needs MPI's own launcher: "
             f"FARANDOLE_BACKEND={text} mpirun -np N python train.py."
         )
 

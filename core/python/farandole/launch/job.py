@@ -137,7 +137,7 @@ def run(
             if stop is not None:
                 pipes.selector.register(stop, selectors.EVENT_READ, _Interrupts(process))
             _see_through(process, pipes.selector)
-    sentence = f"the launcher ended with exit code {process.returncode} and said nothing."
+    sentence = f"the launcher ended with exit code {process.returncode} and printed no reason."
     ended = received.ended or JobEnded(process.returncode, (sentence,))
     if ended.is_refused:
         raise SpecError(ended.text, ended.field)

@@ -148,7 +148,7 @@ def _loader(yaml: Any) -> Any:
             for key, value in node.value:
                 name = self.construct_object(key, deep=True)
                 if not isinstance(name, str) or name in keys:
-                    what = f"{name} stands there twice" if isinstance(name, str) else "a key has several values"
+                    what = f"{name} is listed twice" if isinstance(name, str) else "a key has several values"
                     raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
                 keys[name], keys.lines[name] = self.construct_object(value, deep=True), key.start_mark.line + 1
 
@@ -258,7 +258,9 @@ def _of_horovod(section: dict[str, _Entry]) -> _Entry | None:
         distributed = section["distributed"].fields(("horovod", "ps", "worker", "master"))
         for name in ("ps", "worker", "master"):
             if name in distributed:
-                raise distributed[name].error("belongs to parameter servers, which are not here; write horovod: ...")
+                raise distributed[name].error(
+                    "belongs to parameter servers, which Farandole does not have; write horovod: ..."
+                )
         older = distributed.get("horovod")
     entry = _only(section.get("horovod"), older)
     return None if entry is None else _wanted(entry.fields(("workers",)), "workers", entry.place)
@@ -344,7 +346,7 @@ def _filled(line: str, values: Mapping[str, str], searched: Mapping[str, _Entry]
 
     def value_of(use: re.Match[str]) -> str:
         if (entry := searched.get(use[1])) is not None:
-            raise entry.error(f"is to be searched, and a job has one value for {use[0]}; {_ONE_VALUE}.")
+            raise entry.error(f"has several values, but a job needs one for {use[0]}; {_ONE_VALUE}.")
         return values.get(use[1], use[0])
 
     return _USE.sub(value_of, line)

@@ -70,7 +70,7 @@ class Lease:
             return f"{self._too_few(left)}; {_RESTART}"
         if self.is_at_limit:
             return self._too_many_resets()
-        return f"rank {rank} ended by a mistake of its program, which would come again, so the job ends"
+        return f"rank {rank} ended with an error of its program, which would happen again, so the job ends"
 
     @property
     def is_training(self) -> bool:
@@ -182,7 +182,7 @@ class Lease:
             return self._give_up_with(why)
         if waited_s >= WARN_AFTER_SECONDS and not self._warned:
             self._warned = True
-            return f"farandole: waiting for {late}, still inside of a step ({waited_s:.0f} s).", []
+            return f"farandole: waiting for {late}, still inside a step ({waited_s:.0f} s).", []
         return "", []
 
     def _wait_for_more(self, now: float) -> tuple[str, list[Answer]]:

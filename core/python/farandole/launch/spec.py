@@ -74,7 +74,7 @@ class Ranks:
     module: bool = option("COMMAND is a Python module, as in python -m.", names=("-m",), default=False)
     file: Path | None = option("Run the job of this file, in RiseML's form, not COMMAND.", "FILE", ("-f", "--file"))
     bind_to: Literal["core", "none"] = option("Bind ranks to cores.", default="none")
-    start_timeout: float | None = option("How long the ranks wait for each other at first.", "SECONDS")
+    start_timeout: float | None = option("How long the ranks wait for each other at the start.", "SECONDS")
     backend: str | None = option("Collective back ends in order of preference, as FARANDOLE_BACKEND.", "NAME,...")
 
 
@@ -87,7 +87,7 @@ class Where:
     ssh_port: int | None = option("The port of ssh on other hosts.", "PORT", ("-p", "--ssh-port"), least=1, most=65535)
     ssh_identity_file: Path | None = option("The key for ssh to other hosts.", "FILE", ("-i", "--ssh-identity-file"))
     python: str | None = option("The Python of other hosts; by default as on this one.", "PATH")
-    network_interfaces: str | None = option("Those that hosts use between them.", "NAME,...")
+    network_interfaces: str | None = option("Interfaces that hosts use between them.", "NAME,...")
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,12 @@ class ElasticJob:
         "Command that prints the available hosts, in lines such as h1:4; polled once per second.", "COMMAND"
     )
     host_discovery_service: str | None = option(
-        "Run where this name's addresses are, which may change, as a headless service of Kubernetes.", "NAME"
+        "Run on the addresses of this name, which may change, such as a headless Service of Kubernetes.", "NAME"
     )
-    slots_per_host: int | None = option("The slots of hosts for which no number was found (1).", "N", least=1)
+    slots_per_host: int | None = option("Slots of hosts that are listed without a number (1).", "N", least=1)
     reset_limit: int | None = option("End the job once its ranks change more than N times.", "N", least=0)
     blacklist_cooldown_range: tuple[float, float] | None = option(
-        "Seconds until a lost rank is replaced (1), twice as long each time, up to the most (60).", "LEAST MOST"
+        "Seconds until a lost rank is replaced (1), doubled each time, up to the maximum (60).", "LEAST MOST"
     )
     elastic_timeout: float | None = option(
         "How long living ranks have to notice that one is lost, and too few ranks wait for more (600).", "SECONDS"
@@ -136,7 +136,7 @@ class Output:
 
     prefix: bool = option("Begin each line with [rank] (default).", default=True)
     timestamp: bool = option("Begin each line with the time of day.", default=False)
-    output_dir: Path | None = option("Also write DIR/rank.N.log.", "DIR")
+    output_dir: Path | None = option("Also write the output of rank N to DIR/rank.N.log.", "DIR")
     verbose: bool = option("Report what is started, and when each rank ends.", default=False)
 
 
@@ -145,11 +145,13 @@ class Observe:
     """Observing"""
 
     timeline_filename: str | None = option(
-        "Record what operations do: FILE with .rankN before its suffix; see `farandole timeline`.", "FILE"
+        "Record a timeline of each rank, in FILE with .rankN before its suffix; see `farandole timeline`.", "FILE"
     )
-    timeline_mark_cycles: bool = option("Also mark there what was agreed on together.", default=False)
+    timeline_mark_cycles: bool = option("Also mark which operations were negotiated together.", default=False)
     live: bool = option("Serve a page that shows the ranks of this host; prints its address.", default=False)
-    live_port: int | None = option("The page's port, and --live; by default any.", "PORT", least=0, most=65535)
+    live_port: int | None = option(
+        "The page's port; implies --live. By default any free one.", "PORT", least=0, most=65535
+    )
 
 
 @dataclass(frozen=True)
@@ -157,8 +159,8 @@ class Metrics:
     """Monitoring"""
 
     metrics: int | None = option("Serve OpenMetrics of this host's ranks; 0: any port.", "PORT", least=0, most=65535)
-    metrics_address: str | None = option("Of the host, for --metrics; 127.0.0.1 by default.", "ADDRESS")
-    metrics_key_file: Path | None = option("A key that readers of --metrics must know.", "FILE")
+    metrics_address: str | None = option("Address for --metrics; 127.0.0.1 by default.", "ADDRESS")
+    metrics_key_file: Path | None = option("File with the secret that readers of --metrics must send.", "FILE")
 
 
 @dataclass(frozen=True)

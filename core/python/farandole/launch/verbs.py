@@ -28,7 +28,9 @@ _SIZE = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>[KMG]?)", re.IGNORECASE)
     "--operation", type=click.Choice(["allreduce", "allgather", "broadcast"]), default="allreduce", show_default=True
 )
 @click.option("--seconds", type=float, metavar="S", default=1.0, help="About how long each size takes; 1 by default.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows there.")
+@click.option(
+    "--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="Also write the rows to FILE."
+)
 def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json_path: Path | None) -> int:
     """Measure a collective on numpy arrays: how long it takes, and how many bytes a second that is.
 
@@ -42,7 +44,7 @@ def bench(num_proc: str, sizes: str | None, operation: str, seconds: float, json
     from farandole.launch.relay import OutputOptions
 
     if importlib.util.find_spec("numpy") is None:
-        raise click.UsageError(f"bench measures with numpy, which is not there: {sys.executable} -m pip install numpy")
+        raise click.UsageError(f"bench needs numpy, which is not installed: {sys.executable} -m pip install numpy")
     base = environment.inherited()
     try:
         settings = environment.settings(base)
@@ -77,7 +79,7 @@ def _parse_size(word: str) -> int:
     return size
 
 
-@click.command(context_settings=CONTEXT, short_help="Look for what would go wrong in a job, here or on several hosts.")
+@click.command(context_settings=CONTEXT, short_help="Check this machine, or several hosts, before a job.")
 @options_of(Where)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @click.option(
@@ -132,11 +134,11 @@ def _check_hosts(as_json: bool, limit_s: float, where: Where) -> int:
     return check_hosts(order, report.hosts_as_json if as_json else report.hosts_as_text)
 
 
-@click.command(context_settings=CONTEXT, short_help="Say what the ranks of a running job wait for.")
+@click.command(context_settings=CONTEXT, short_help="Show what the ranks of a running job wait for.")
 @click.argument("job", required=False, default="", metavar="[JOB]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @click.option("--stacks/--no-stacks", default=True, help="Stacks of the ranks, where py-spy is installed (on).")
-@click.option("--native", is_flag=True, help="Stacks of C++ as well; each rank stands still for a moment.")
+@click.option("--native", is_flag=True, help="Also show C++ stacks, which stops each rank for a moment.")
 def inspect(job: str, as_json: bool, stacks: bool, native: bool) -> int:
     """Say who keeps a job waiting, without disturbing it: one sentence, then what each rank of this host does.
 
@@ -162,7 +164,9 @@ def inspect(job: str, as_json: bool, stacks: bool, native: bool) -> int:
 
 @click.command(context_settings=CONTEXT, short_help="Show a running job in the browser.")
 @click.argument("job", required=False, default="", metavar="[JOB]")
-@click.option("--port", type=Count(0, 65535), default=0, metavar="PORT", help="Of the page; by default any.")
+@click.option(
+    "--port", type=Count(0, 65535), default=0, metavar="PORT", help="Port of the page; by default any free one."
+)
 @options_of(Metrics)
 def live(job: str, port: int, **given: Any) -> int:
     """Serve a page that shows what the ranks of a job on this host do, until they have ended.

@@ -49,7 +49,7 @@ def of_one_run(files: Sequence[Path]) -> tuple[list[Path], str]:
     runs = {path: _run(path) for path in files}
     newest = max(files, key=lambda path: path.stat().st_mtime_ns)
     others = [path.name for path in files if runs[path] != runs[newest]]
-    sentence = f"left out, being of another run than {newest.name}: {', '.join(others)}" if others else ""
+    sentence = f"left out, because they are from another run than {newest.name}: {', '.join(others)}" if others else ""
     return [path for path in files if runs[path] == runs[newest]], sentence
 
 

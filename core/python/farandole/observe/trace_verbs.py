@@ -13,7 +13,7 @@ from farandole.launch.shared_options import CONTEXT, print_error
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--beside", type=click.Path(path_type=Path), metavar="FILE", help="A run to compare with.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to; report.html by default."
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="File to write; report.html by default."
 )
 def report(files: tuple[Path, ...], beside: Path | None, output: Path | None) -> int:
     """Write one HTML page about a run that `farandole run --timeline-filename FILE` has recorded.
@@ -44,7 +44,7 @@ def report(files: tuple[Path, ...], beside: Path | None, output: Path | None) ->
 @click.command(context_settings=CONTEXT, short_help="Make one trace of the traces of all ranks.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to; by default beside them."
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="File to write; by default beside them."
 )
 def timeline(files: tuple[Path, ...], output: Path | None) -> int:
     """Merge what `farandole run --timeline-filename FILE` has recorded.

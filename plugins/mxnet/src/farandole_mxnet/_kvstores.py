@@ -45,8 +45,8 @@ def _explain_distributed(create: Any) -> Any:
             if not str(name).startswith("dist"):
                 raise
             raise ValueError(
-                f"the kvstore {name!r} is MXNet's own way to train on several workers, and its servers are not there: "
-                "with Farandole give the Trainer or Module kvstore=None"
+                f"the kvstore {name!r} needs MXNet's servers, which Farandole does not start: give the Trainer or "
+                "Module kvstore=None"
             ) from error
 
     return explained

@@ -73,9 +73,7 @@ def _end_with_what_nobody_read() -> None:
     """A script whose last gradients were not averaged and that never looked has not done what it was to do."""
     if _unread:
         sys.stdout.flush()
-        print(
-            f"farandole: this script ended without reading that its gradients were lost: {_unread[0]}", file=sys.stderr
-        )
+        print(f"farandole: this script ended without reading a failed result: {_unread[0]}", file=sys.stderr)
         sys.stderr.flush()
         os._exit(1)
     with contextlib.suppress(farandole.FarandoleError):  # MXNet's own wait, which follows, does not raise it once more

@@ -133,10 +133,7 @@ def pausing(subject: Any, parameters: Any) -> Iterator[None]:
 def check_not_paused(subject: Any) -> None:
     """Raise ValueError inside of `no_sync`."""
     if subject._farandole_pauses:
-        raise ValueError(
-            "the gradients were to be averaged inside no_sync(), where they stay this rank's own: leave no_sync() "
-            "before step() or update()"
-        )
+        raise ValueError("gradients cannot be averaged inside no_sync(): leave it before step() or update()")
 
 
 def check_contexts(parameters: Any) -> None:

@@ -189,7 +189,7 @@ class Pool:
             try:
                 self._look()
             except Exception as error:  # whatever it is: the job grows again once Ray answers
-                self._tell(f"Ray does not tell which nodes there are ({error}); it is asked again.")
+                self._tell(f"Ray does not list its nodes ({error}); trying again.")
 
     def _tell(self, message: str) -> None:
         """Once."""

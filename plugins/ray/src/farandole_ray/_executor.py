@@ -282,7 +282,7 @@ class RayExecutor:
             self._job.ended.wait(_GRACE_S)  # each rank's end has its time, so that the launcher knows who was first
             self._job.end()
             self._job.result()
-            raise FarandoleError("the ranks have ended without a word; see their output.")
+            raise FarandoleError("the ranks have ended without a message; see their output.")
         return values
 
     def _show_all(self, job: Job, mark: str, ranks: int) -> None:
@@ -334,9 +334,7 @@ def _server() -> TaskServer:
 def _checked(callbacks: Sequence[Callback] | None) -> Sequence[Callback]:
     for each in callbacks or ():
         if not callable(each):
-            raise ArgumentTypeError(
-                f"RayExecutor: callbacks are functions of what ranks log, and a {type(each).__name__} is none."
-            )
+            raise ArgumentTypeError(f"RayExecutor: callbacks must be functions, not a {type(each).__name__}.")
     return callbacks or ()
 
 

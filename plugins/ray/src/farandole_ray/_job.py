@@ -115,7 +115,7 @@ class Job:
     def why(self) -> str:
         """Why it has ended."""
         if self._error is None:
-            return "they were told to."
+            return "they stopped without an error."
         return str(self._error) if type(self._error) is FarandoleError else repr(self._error)
 
     def result(self) -> list[Any]:

@@ -32,8 +32,8 @@ class Ledger:
         """A stage was lost, with so many commits kept: why there is no other one; "" where there is."""
         if commits == 0:
             return (
-                "No commit was kept before, so there is nothing to go on from; call state.commit() within elastic.run "
-                "sooner, or start the job again."
+                "No commit was saved before, so the job cannot go on; call state.commit() earlier in elastic.run, or "
+                "start the job again."
             )
         self.vain = self.vain + 1 if commits == self.commits else 0
         self.commits = commits

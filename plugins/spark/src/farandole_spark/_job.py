@@ -107,7 +107,7 @@ def _await_tasks(server: TaskServer, stage: Stage, ranks: int, deadline: float) 
             raise farandole.FarandoleError(f"Spark's stage has failed: {why}.")
         if time.monotonic() >= deadline:
             raise farandole.FarandoleError(
-                f"{here} of {ranks} tasks came to the driver at {'{}:{}'.format(*server.endpoint)} within the start "
-                "timeout; free slots, or give a longer start_timeout."
+                f"{here} of {ranks} tasks connected to the driver at {'{}:{}'.format(*server.endpoint)} within the "
+                "start timeout; free slots, or give a longer start_timeout."
             )
         tell(f"waiting for Spark to start tasks: {here} of {ranks} so far")

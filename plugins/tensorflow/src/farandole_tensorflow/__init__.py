@@ -30,7 +30,7 @@ try:
     import tensorflow as _tensorflow  # noqa: F401
 except ModuleNotFoundError as error:
     raise ImportError(
-        f"farandole-tensorflow needs TensorFlow, which of whose packages is your choice ({error}): "
+        f"farandole-tensorflow needs TensorFlow ({error}); install the package of your choice: "
         "python -m pip install tensorflow"
     ) from error
 

@@ -111,10 +111,10 @@ def no_sync(optimizer: object) -> AbstractContextManager[None]:
         >>> hvd.no_sync(hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)))  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        farandole.ArgumentError: TensorFlow has no place for no_sync(), ...
+        farandole.ArgumentError: TensorFlow does not support no_sync(), ...
     """
     raise ArgumentError(
-        "TensorFlow has no place for no_sync(), since a compiled training step would not see it: give "
+        "TensorFlow does not support no_sync(), because a compiled training step would ignore it: use "
         "DistributedOptimizer(optimizer, backward_passes_per_step=n), or add up the gradients of a plain "
         "tf.GradientTape and give the sums to the distributed optimizer's apply_gradients, which sends them"
     )

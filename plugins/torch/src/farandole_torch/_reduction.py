@@ -77,8 +77,8 @@ class Reduction(GradientReducer[Tensor], Agreement):
             return
         if self.pauses:
             raise ValueError(
-                "the gradients were to be reduced inside no_sync(), where they stay this rank's own: leave no_sync() "
-                "before the last backward() of a step, and call step(), synchronize() and unscale_() after it"
+                "gradients cannot be reduced inside no_sync(): leave it before the last backward() of a step, and "
+                "call step(), synchronize() and unscale_() after it"
             )
         self._check_owned()
         self._watch()

@@ -121,7 +121,7 @@ def await_hosts(
     if isinstance(last, HostList):
         last = _too_few(asked, last, slots)
     why = f"{asked.name} has not answered" if last is None else last.sentence
-    raise SpecError(f"{why}; the job was not started, after {limit_s:g} s of asking (--start-timeout).")
+    raise SpecError(f"{why}; the job was not started within {limit_s:g} s (--start-timeout).")
 
 
 def _count(hosts: HostList) -> int:

@@ -98,7 +98,7 @@ class HostStates:
         if why == host.reported:
             return ""
         host.reported = why
-        return f"{why}; it is tried again in {pause_s:g} s, and then more rarely; the job goes on without it."
+        return f"{why}; it is tried again in {pause_s:g} s, and then less often; the job goes on without it."
 
     def lost(self, name: str, now: float) -> None:
         """A host that was there is gone. One that was there for long is as good as new."""

@@ -175,7 +175,7 @@ class Link:
         except (KeyError, TypeError, ValueError):
             if not self.is_launcher:
                 raise
-            self.why = "a message made no sense"
+            self.why = "it sent an invalid message"
             self._give_up()
 
     def _give_up(self) -> None:

@@ -102,7 +102,7 @@ class Assembly:
             return []
         if kind == "refused":
             raise AssemblyError(f"{host.name}: {message['why']}", [host.name])
-        raise AssemblyError(f"{host.name}: its agent says {kind!r}, which this launcher does not know.")
+        raise AssemblyError(f"{host.name}: its agent sent {kind!r}, which this launcher does not know.")
 
     def _greeted(self, index: int, greeting: Message) -> list[Send]:
         host = self.hosts[index]

@@ -175,7 +175,7 @@ class Examination:
         except frames.FrameError as error:
             problem, remedy = f"{name} does not answer like an agent: {error}", NO_AGENT_REMEDY
         except (KeyError, TypeError, ValueError):
-            problem, remedy = f"its agent's message {[*self._messages][-1]!r} makes no sense", "install one farandole"
+            problem, remedy = f"its agent's message {[*self._messages][-1]!r} is invalid", "install one farandole"
         self.facts.problem, self.facts.remedy = problem, remedy
         self._process.kill()
 
@@ -191,7 +191,7 @@ class Examination:
         by = ssh.last_line(text)
         if "ending" in self._messages:
             by = f": somebody ended its agent by {self._messages['ending']['why']}"
-        return f"{self.facts.name} was lost while it was examined{by}", ""
+        return f"{self.facts.name} was lost while it was checked{by}", ""
 
     def _say(self, kind: str, **content: Any) -> None:
         assert self._process.stdin

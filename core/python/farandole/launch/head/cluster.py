@@ -222,7 +222,7 @@ class Cluster:
             self._refuse(str(error), error.hosts, message.get("exit_code", CANNOT_START))
             return
         except (KeyError, TypeError, ValueError):
-            self._refuse(f"{link.name}: its agent's message {message['kind']!r} makes no sense.", [link.name])
+            self._refuse(f"{link.name}: its agent's message {message['kind']!r} is invalid.", [link.name])
             return
         self._send(sends)
         if self.assembly.is_complete and not self._started_at:

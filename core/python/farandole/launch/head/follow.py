@@ -186,7 +186,7 @@ class Follower:
         except AssemblyError as error:
             self._turn_away(link, str(error).rstrip("."))
         except (KeyError, TypeError, ValueError):
-            self._turn_away(link, f"{link.name}: its agent's message {message['kind']!r} makes no sense")
+            self._turn_away(link, f"{link.name}: its agent's message {message['kind']!r} is invalid")
 
     def _continue_probe(self, step: Callable[[JoiningHost], list[Send]]) -> None:
         """The next step of the checks; the order to start after the last one."""
@@ -200,7 +200,7 @@ class Follower:
             self._turn_away(link, str(error).rstrip("."))
             return
         except (KeyError, TypeError, ValueError):
-            self._turn_away(link, f"{link.name}: an answer about it makes no sense")
+            self._turn_away(link, f"{link.name}: an answer about it is invalid")
             return
         if joining.address:
             self._end_probe(link)
@@ -237,7 +237,7 @@ class Follower:
         text = link.stderr.decode(errors="replace")
         if not link.greeted:
             return self._cluster.why_no_agent(link, text)
-        return f"{link.name} was lost while it was taken in{ssh.last_line(text)}"
+        return f"{link.name} was lost while it joined{ssh.last_line(text)}"
 
     # Hosts that go
 
@@ -272,8 +272,8 @@ class Follower:
             self._kept.add(host)
             who = f"{len(ranks)} rank{'s' if len(ranks) > 1 else ''} of {host}"
             self._tell(
-                f"{self.source.name} no longer has places for {who}, and --min-np asks for {lease.min_np}; they stay "
-                "until others have joined."
+                f"{self.source.name} no longer has slots for {who}, but --min-np is {lease.min_np}; they stay until "
+                "others have joined."
             )
         return False
 

@@ -63,7 +63,7 @@ class NodeList:
             )
         if number in self._members:
             there = self._members[number].host
-            why = f"node {number} has come already, from {there}; give each node a --node-rank of its own."
+            why = f"node {number} has connected already, from {there}; give each node its own --node-rank."
             raise NodeListError(why, ends_the_start=False)
         self._members[number] = member
         total = sum(each.slots for each in self._members.values())
@@ -111,8 +111,8 @@ def late(missing: Sequence[int], count: int, endpoint: str, seconds: float, stra
         if len(missing) == 1
         else "their logs, and at whether they were started"
     )
-    sentence = f"{nodes(missing)} of {count} did not come to {endpoint} within {seconds:g} s: look at {look}"
+    sentence = f"{nodes(missing)} of {count} did not connect to {endpoint} within {seconds:g} s: look at {look}"
     if strangers:
-        came = f"a launcher at {', '.join(sorted(strangers)[:_NAMED])} came with another key"
+        came = f"a launcher at {', '.join(sorted(strangers)[:_NAMED])} has another key"
         sentence += f"; {came}, and --key-file must hold the same one on all nodes"
     return sentence + "."

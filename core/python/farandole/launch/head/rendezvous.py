@@ -239,7 +239,7 @@ class RendezvousClient(Rendezvous):
                 f"{who} did not reach node 0 at {self.options.endpoint} within {self.options.wait_s:g} s: "
                 f"{self._last}; look at node 0's log, and at --rendezvous."
             )
-        return f"{who} reached node 0, and the job did not start within {self.limit_s():g} s: see node 0's log."
+        return f"{who} reached node 0, but the job did not start within {self.limit_s():g} s: see node 0's log."
 
     def limit_s(self) -> float:
         """See Rendezvous. A node that has reached node 0 waits for its word, which names those that are missing."""
@@ -264,7 +264,7 @@ class RendezvousClient(Rendezvous):
                     self._last = f"{address}: it does not answer"
                 except (OSError, KeyError, TypeError, ValueError) as error:
                     why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-                    self._last = f"{address}: {why}" if self._last else f"node 0 was there and went: {why}"
+                    self._last = f"{address}: {why}" if self._last else f"node 0 answered, then disconnected: {why}"
             time.sleep(_AGAIN_SECONDS)
 
     def _join(self, address: str) -> tuple[socket.socket, str, Message]:

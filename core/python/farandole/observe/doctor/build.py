@@ -198,7 +198,7 @@ def _backends(trial: Trial) -> list[Finding]:
         elif missing:
             found.append(ok(f"backend {name}", f"no library found; only FARANDOLE_BACKEND={name} needs one"))
         elif library:
-            found.append(ok(f"backend {name}", f"{library}; the job's key does not guard its sockets"))
+            found.append(ok(f"backend {name}", f"{library}; the job's key does not protect its sockets"))
     return found
 
 

@@ -99,7 +99,7 @@ class Live:
                 raise
             server = Server(answer, 0)
             why = (error.strerror or str(error)).lower()
-            say(f"port {port} cannot be had ({why}), so the page has port {server.port}.")
+            say(f"port {port} is not available ({why}), so the page uses port {server.port}.")
         self._servers.append(server)
         say(f"live page: {server.url} (on this machine only; the address is a secret).")
 
@@ -110,7 +110,7 @@ class Live:
         try:
             server = Server(answer, port, wanted.metrics_address, wanted.metrics_secret)
         except OSError as error:
-            say(f"there are no metrics at {wanted.metrics_address}:{port}: {error.strerror or error}.")
+            say(f"metrics cannot be served at {wanted.metrics_address}:{port}: {error.strerror or error}.")
             return
         self._servers.append(server)
         if not wanted.metrics_secret:
@@ -193,6 +193,6 @@ def main() -> None:
         tails = Tails(environment.inherited(), lambda recording: descends(recording.pid, launcher))
         Live(tails, wanted, print_error).run(lambda _: False, [sys.stdin.fileno()])
     except OSError as error:
-        print_error(f"there is no live page: {error.strerror or error}.")
+        print_error(f"the live page cannot be served: {error.strerror or error}.")
     except Exception as error:
         print_error(f"the live page has failed, and the job goes on without it: {type(error).__name__}: {error}.")

@@ -188,13 +188,13 @@ def _advice(ranks: Sequence[OfRank], used: Sequence[Operation], seconds: float, 
     waiting = sum(rank.waiting for rank in ranks) / len(ranks)
     found = [
         Advice(
-            f"rank {slowest.rank} comes last: give it less data or processors of its own, and look at it "
-            "by farandole inspect",
+            f"rank {slowest.rank} is the slowest: give it less data or more processors, and look at it "
+            "with farandole inspect",
             alone / seconds,
         ),
         Advice(
-            "the ranks take turns in coming last: batches differ in length, or loaders are slow; sort samples by "
-            "length or add workers to the loaders",
+            "different ranks are late: batches differ in length, or loaders are slow; sort samples by length, or add "
+            "workers to the loaders",
             min(in_turns, waiting) / seconds,
         ),
         Advice(
@@ -202,7 +202,7 @@ def _advice(ranks: Sequence[OfRank], used: Sequence[Operation], seconds: float, 
             min(of_large, moving) / 2 / seconds,
         ),
         Advice(
-            "small operations come one after the other: grouped_allreduce, or calls that do not block, send them "
+            "small operations run one after the other: grouped_allreduce, or calls that do not block, send them "
             "together",
             0.8 * min(small, moving) / seconds,
         ),
