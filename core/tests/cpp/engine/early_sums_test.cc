@@ -63,7 +63,7 @@ std::vector<std::vector<uint8_t>> BitsOfUses(Engine& engine, DType dtype, Reduce
 
 TEST_P(EarlyTest, HasTheBitsOfAnExchangeBySchedule) {
   RunRanks(GetParam(), [](Engine& engine) {
-    for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kInt16, DType::kFloat16, DType::kBfloat16}) {
+    for (DType dtype : {DType::kFloat32, DType::kInt16, DType::kBfloat16}) {
       for (ReduceOp reduce : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kProduct, ReduceOp::kMin}) {
         for (size_t count : {size_t{1}, size_t{37}, size_t{5000}, size_t{70'001}}) {
           const double scale = dtype == DType::kInt16 ? 1.0 : 0.3;
@@ -124,7 +124,7 @@ TEST_P(EarlyTest, ManyInFlightInAnyOrderComeToAnEnd) {
 // The runner of the large sum takes what the transport has for the small one, too.
 TEST_P(EarlyTest, ASmallSumEndsWhileALargeOneIsUnderWay) {
   RunRanks(GetParam(), [](Engine& engine) {
-    for (int i = 0; i < 100; ++i) {
+    for (int i = 0; i < 24; ++i) {
       auto large = Values<float>(engine.rank(), 500'000, i), small = Values<float>(engine.rank(), 10, i);
       OperationPtr first, second;
       ASSERT_TRUE(SubmitTo(engine, Make(OpKind::kAllreduce, {TensorOf(large, &large)}, "large"), &first).ok());

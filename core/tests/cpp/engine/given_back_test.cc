@@ -105,7 +105,7 @@ class GivenBackTest : public testing::TestWithParam<std::vector<int>> {
 // The loopback writes to posted memory until it is quiet.
 TEST_P(GivenBackTest, NothingIsWrittenAfterALossInAnyMoveOfTheLoopback) {
   uint32_t seed = 1;
-  for (int moves = 0; moves < 120; moves += 1 + moves / 8, ++seed) {
+  for (int moves = 0; moves < 120; moves += 1 + moves / 3, ++seed) {
     SCOPED_TRACE("after " + std::to_string(moves) + " moves");
     std::vector<std::unique_ptr<World>> worlds = ThreadWorlds(GetParam());
     const auto net = ConnectByLoopback(worlds, seed);
