@@ -14,6 +14,7 @@ import tensorflow as tf
 from farandole._start.connection import hear, prove, say
 from farandole._start.frames import message
 from farandole.engine import FAILURES, connect
+from horovod.runner.common.service import compute_service
 from horovod.runner.common.service.compute_service import ComputeClient, ComputeService
 from horovod.runner.common.util import secret
 from horovod.runner.common.util.timeout import TimeoutException
@@ -110,6 +111,19 @@ def test_a_dispatcher_can_run_in_the_rank_that_trains(tmp_path):
             port = int(address.rpartition(":")[2])
         with pytest.raises(OSError):
             socket.create_connection(("127.0.0.1", port), timeout=5)  # the dispatcher has stopped
+
+
+def test_the_file_of_an_earlier_service_is_replaced_and_the_own_one_removed(tmp_path):
+    file = tmp_path / "service.json"
+    earlier = TfDataServiceConfig(1, 1, "compute", {"lo": [("127.0.0.1", 5)]}, KEY, 7)
+    earlier.write(str(file))
+    hvd.init()
+    with pytest.raises(ValueError, match="cannot be shared out"):
+        main(2, "compute", str(file), 30)
+    assert not file.exists()
+    with worker(tmp_path, "compute") as config:
+        assert config.key != KEY
+    assert not file.exists()
 
 
 def test_workers_that_cannot_be_shared_out_are_refused(tmp_path):
@@ -240,6 +254,21 @@ def test_only_admitted_hosts_connect_to_a_port():
         assert (can_connect("127.0.0.2", port), can_connect("127.0.0.3", port)) == (False, True)
 
 
+def test_nobody_connects_to_a_held_port_before_its_server_has_a_filter():
+    with contextlib.ExitStack() as servers:
+        with _packet_filter.held_port() as port:
+            for _ in range(2):  # as gRPC makes them
+                server = servers.enter_context(socket.socket(socket.AF_INET6))
+                server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                server.bind(("::", port))
+                server.listen()
+            assert not any(can_connect(f"127.0.0.{number}", port) for number in range(1, 5))
+            inodes = [inode for inode, each in _packet_filter.listeners().items() if each == port]
+            _packet_filter.admit(inodes, ["127.0.0.1"])
+        assert [can_connect(source, port) for source in ("127.0.0.1", "127.0.0.2")] == [True, False]
+
+
 SO_GET_FILTER = 26  # the length of what it returns is the number of instructions
 
 
@@ -255,29 +284,57 @@ def test_each_server_of_tensorflow_has_a_filter(tmp_path):
         assert len(ports) == 2 and all(numbers and min(numbers) > 10 for numbers in ports.values())
 
 
-def test_a_waiting_client_continues_once_the_servers_admit_its_host():
+@contextlib.contextmanager
+def another_host(config, addresses=()):
+    """A connection of another host that waits for the dispatcher."""
+    (endpoint,) = config.addresses["lo"]
+    with socket.socket() as other:
+        other.bind(("127.0.0.9", 0))
+        other.connect(endpoint)
+        prove(other, KEY, is_listener=False)
+        say(other, "await_dispatcher", dispatcher_id=0, timeout=30, addresses=[*addresses])
+        other.settimeout(30)
+        yield other
+
+
+def test_a_waiting_client_continues_once_the_servers_admit_its_addresses(monkeypatch):
+    monkeypatch.setattr(compute_service, "_own_addresses", lambda: ["10.0.0.1"])
     with service() as config:
         client, admitted, may_continue = config.compute_client(), [], threading.Event()
 
         def admit(hosts):
             admitted.append(hosts)
-            assert len(hosts) == 1 or may_continue.wait(30)
+            assert len(hosts) == 2 or may_continue.wait(30)
 
         client.follow(admit)
         client.register_dispatcher(0, "grpc://here")
-        (endpoint,) = config.addresses["lo"]
-        with socket.socket() as other:  # another host
-            other.bind(("127.0.0.9", 0))
-            other.connect(endpoint)
-            prove(other, KEY, is_listener=False)
-            say(other, "await_dispatcher", dispatcher_id=0, timeout=30)
+        with another_host(config, ["10.0.0.9", "10.1.0.9"]) as other:
             other.settimeout(0.3)
             with pytest.raises(TimeoutError):
                 other.recv(1, socket.MSG_PEEK)
             may_continue.set()
             other.settimeout(30)
             assert hear(other)["address"] == "grpc://here"
-        assert admitted == [["127.0.0.1"], ["127.0.0.1", "127.0.0.9"]]
+        first = ["127.0.0.1", "10.0.0.1"]
+        assert admitted == [first, [*first, "127.0.0.9", "10.0.0.9", "10.1.0.9"]]
+
+
+def test_a_client_that_a_server_cannot_admit_is_told():
+    with service() as config:
+        client, others = config.compute_client(), []
+
+        def admit(hosts):
+            if "127.0.0.9" in hosts:
+                raise OSError("no memory")
+
+        client.follow(admit)
+        client.register_dispatcher(0, "grpc://here")
+        for _ in range(2):
+            with another_host(config) as other:
+                others.append(hear(other))
+        assert [each["kind"] for each in others] == ["ConnectionError"] * 2
+        assert others[0]["text"] == "a server on 127.0.0.1 cannot admit this host: no memory"
+        assert client.wait_for_dispatcher_registration(0, 10) == "grpc://here"  # this host is admitted
 
 
 def test_servers_without_keys_are_refused_where_keys_are_asked_for(monkeypatch):

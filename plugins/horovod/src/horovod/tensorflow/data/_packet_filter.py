@@ -17,18 +17,38 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 LOOPBACK = ("127.0.0.0/8",)
-_SO_ATTACH_FILTER = 26
+_SO_ATTACH_FILTER, _SO_ATTACH_REUSEPORT_CBPF = 26, 51
 _PROGRAM = struct.Struct("HP")  # struct sock_fprog
 _INSTRUCTION = struct.Struct("HBBI")  # struct sock_filter
 _NETWORK_HEADER = 0xFFF00000  # SKF_NET_OFF
 _LOAD_BYTE, _LOAD_WORD, _SHIFT_RIGHT, _AND, _JUMP_IF_EQUAL, _RETURN = 0x30, 0x20, 0x74, 0x54, 0x15, 0x06
 _DROP, _ACCEPT = (_RETURN, 0, 0, 0), (_RETURN, 0, 0, 0xFFFFFFFF)
+_FIRST = (_RETURN, 0, 0, 0)  # of the sockets at a port
 _SOURCE_4, _SOURCE_6 = _NETWORK_HEADER + 12, _NETWORK_HEADER + 8
 _Instruction = tuple[int, int, int, int]
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """A port at which a server of this process can listen, and that lets nobody in until the context ends.
+
+    A server may not have its filter before it listens. So a socket of ours listens at the port first, and the kernel,
+    which shares out connections to all sockets at a port, is told to choose the first one, which drops everything.
+    """
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    with socket.socket(family) as holder:
+        if family == socket.AF_INET6:
+            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("", 0))
+        _attach(holder, _SO_ATTACH_FILTER, [_DROP])
+        holder.listen(1)
+        _attach(holder, _SO_ATTACH_REUSEPORT_CBPF, [_FIRST])
+        yield holder.getsockname()[1]
 
 
 def listeners() -> dict[int, int]:
@@ -38,12 +58,16 @@ def listeners() -> dict[int, int]:
 
 def admit(inodes: Collection[int], networks: Iterable[str]) -> None:
     """Let only these IPv4 networks or addresses, and ::1, connect to the listeners. Raises OSError."""
-    program = b"".join(_INSTRUCTION.pack(*each) for each in _program(networks))
-    kept = ctypes.create_string_buffer(program)
-    option = _PROGRAM.pack(len(program) // _INSTRUCTION.size, ctypes.addressof(kept))
+    program = _program(networks)
     for inode, each in _listening():
         if inode in inodes:
-            each.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
+            _attach(each, _SO_ATTACH_FILTER, program)
+
+
+def _attach(to: socket.socket, option: int, instructions: Sequence[_Instruction]) -> None:
+    program = b"".join(_INSTRUCTION.pack(*each) for each in instructions)
+    kept = ctypes.create_string_buffer(program)
+    to.setsockopt(socket.SOL_SOCKET, option, _PROGRAM.pack(len(instructions), ctypes.addressof(kept)))
 
 
 def _program(networks: Iterable[str]) -> list[_Instruction]:

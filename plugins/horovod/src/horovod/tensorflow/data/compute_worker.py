@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+from pathlib import Path
 
 import horovod.tensorflow as hvd
 from horovod.runner.common.service.compute_service import ComputeService
@@ -19,6 +21,8 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int) 
         TimeoutException: a dispatcher is missing.
     """
     hvd.init()
+    if hvd.rank() == 0:
+        Path(configfile).unlink(missing_ok=True)  # of an earlier service
     if dispatchers <= 0 or hvd.size() % dispatchers:
         raise ValueError(f"{hvd.size()} workers cannot be shared out evenly to {dispatchers} dispatchers")
     workers = hvd.size() // dispatchers
@@ -35,7 +39,15 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int) 
         compute_worker_fn(config)
     finally:
         if service is not None:
+            _remove(configfile, config)
             service.shutdown()
+
+
+def _remove(configfile: str, config: TfDataServiceConfig | None) -> None:
+    """Remove the file, unless another service has written its own meanwhile."""
+    with contextlib.suppress(OSError, ValueError):
+        if TfDataServiceConfig.read(configfile) == config:
+            Path(configfile).unlink()
 
 
 def _interfaces() -> list[str] | None:

@@ -2,14 +2,16 @@
 
     client                                    service
     connects; both ends prove the key
-    one request                          ->   notes the client's host; answers once it can
+    one request, own addresses           ->   notes the client's addresses; answers once it can
                                          <-   done, or an error
 
     follow                               ->
-                                         <-   hosts: of all clients so far, whenever there is a new one
-    known                                ->   a waiting client continues once all followers know its host
+                                         <-   hosts: addresses of all clients so far, whenever there are new ones
+    known                                ->   a waiting client continues once all followers know its addresses
+    or refused, why                      ->   a waiting client gets an error
 
-Dispatchers and workers follow, since TensorFlow's servers have no authentication: they admit these hosts alone.
+Dispatchers and workers follow, since TensorFlow's servers have no authentication: they admit these addresses alone. A
+client tells all addresses that its host has, as it may reach other hosts by another one than it reaches the service.
 
 Thread safety: the service answers each request in a thread of its own; what it keeps is guarded by `_changed`.
 """
@@ -17,6 +19,7 @@ Thread safety: the service answers each request in a thread of its own; what it 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +33,10 @@ from horovod.runner.common.util.timeout import TimeoutException
 Addresses = Mapping[str, Sequence[tuple[str, int]]]
 _SILENCE_S = 4.0  # after which a lost host shows
 _END_S = 10.0  # for the answers to those who wait for the end
-_ERRORS: dict[str, type[Exception]] = {each.__name__: each for each in (IndexError, ValueError, TimeoutException)}
+_MOST_ADDRESSES = 64  # of a host
+_ERRORS: dict[str, type[Exception]] = {
+    each.__name__: each for each in (IndexError, ValueError, ConnectionError, TimeoutException)
+}
 
 
 class ComputeService:
@@ -55,7 +61,8 @@ class ComputeService:
         self._addresses_of: list[str | None] = [None] * dispatchers
         self._workers_of: list[set[int]] = [set() for _ in range(dispatchers)]
         self._workers_per_dispatcher = workers_per_dispatcher
-        self._hosts: list[str] = []  # of clients, in the order of their first requests
+        self._hosts: list[str] = []  # addresses of clients, in the order of their first requests
+        self._refused: dict[str, str] = {}  # of these, those that a follower could not admit, and why
         self._known: dict[object, int] = {}  # how many of them each follower knows
         self._open: set[socket.socket] = set()
         self._has_ended = False
@@ -97,14 +104,14 @@ class ComputeService:
             "await_end": self._await_end,
             "follow": self._follow,
         }
-        host, kind = made.getpeername()[0], said.pop("kind")
+        hosts = [made.getpeername()[0], *map(_checked, said.pop("addresses", [])[:_MOST_ADDRESSES])]
+        kind = said.pop("kind")
         with self._changed:
             self._open.add(made)
-            if host not in self._hosts:
-                self._hosts.append(host)
-                self._changed.notify_all()
+            self._hosts += [host for host in dict.fromkeys(hosts) if host not in self._hosts]
+            self._changed.notify_all()
         try:
-            say(made, "done", **answers[kind](host=host, made=made, **said))
+            say(made, "done", **answers[kind](hosts=hosts, made=made, **said))
         except tuple(_ERRORS.values()) as error:
             say(made, type(error).__name__, text=str(error))
         finally:
@@ -123,11 +130,11 @@ class ComputeService:
             self._changed.notify_all()
         return {}
 
-    def _await_dispatcher(self, dispatcher_id: int, timeout: float, host: str, **_: object) -> dict[str, Any]:
+    def _await_dispatcher(self, dispatcher_id: int, timeout: float, hosts: list[str], **_: object) -> dict[str, Any]:
         with self._changed:
             self._check(dispatcher_id)
             self._await(f"dispatcher {dispatcher_id}", timeout, lambda: self._addresses_of[dispatcher_id] is not None)
-            self._await("servers that admit this host", timeout, lambda: self._is_admitted(host))
+            self._await("servers that admit this host", timeout, lambda: self._are_admitted(hosts))
             return {"address": self._addresses_of[dispatcher_id]}
 
     def _register_worker(self, dispatcher_id: int, worker_id: int, **_: object) -> dict[str, Any]:
@@ -137,13 +144,13 @@ class ComputeService:
             self._changed.notify_all()
         return {}
 
-    def _await_workers(self, dispatcher_id: int, timeout: float, host: str, **_: object) -> dict[str, Any]:
+    def _await_workers(self, dispatcher_id: int, timeout: float, hosts: list[str], **_: object) -> dict[str, Any]:
         with self._changed:
             place = dispatcher_id if len(self._workers_of) > 1 else 0  # all ranks share a single dispatcher
             self._check(place)
             wanted, workers = self._workers_per_dispatcher, self._workers_of[place]
             self._await(f"{wanted} workers of dispatcher {place}", timeout, lambda: len(workers) >= wanted)
-            self._await("servers that admit this host", timeout, lambda: self._is_admitted(host))
+            self._await("servers that admit this host", timeout, lambda: self._are_admitted(hosts))
         return {}
 
     def _end(self, **_: object) -> dict[str, Any]:
@@ -169,8 +176,11 @@ class ComputeService:
                     if self._has_ended:
                         return {}
                 say(made, "hosts", hosts=hosts)
-                hear(made)
+                heard = hear(made)
                 with self._changed:
+                    if heard["kind"] == "refused":
+                        why = f"a server on {made.getpeername()[0]} cannot admit this host: {heard['text']}"
+                        self._refused |= dict.fromkeys(hosts[self._known[follower] :], why)
                     self._known[follower] = len(hosts)
                     self._changed.notify_all()
         finally:
@@ -189,8 +199,12 @@ class ComputeService:
         if not self._changed.wait_for(is_here, timeout):
             raise TimeoutException(f"there are no {what} after {timeout} s: see why in their output, or wait longer")
 
-    def _is_admitted(self, host: str) -> bool:
-        return all(known > self._hosts.index(host) for known in self._known.values())
+    def _are_admitted(self, hosts: list[str]) -> bool:
+        """Raises ConnectionError where a server has refused one of them."""
+        if why := next((self._refused[host] for host in hosts if host in self._refused), ""):
+            raise ConnectionError(why)
+        last = max(map(self._hosts.index, hosts))
+        return all(known > last for known in self._known.values())
 
 
 class ComputeClient:
@@ -215,7 +229,10 @@ class ComputeClient:
                 return
             except FAILURES as error:
                 refused.append(f"{endpoint[0]}:{endpoint[1]} ({error})")
-        raise ConnectionError(f"no compute service answers at {', '.join(refused) or 'no address'}: is it running?")
+        raise ConnectionError(
+            f"no compute service answers at {', '.join(refused) or 'no address'}: start it, or give the file of one "
+            "that runs"
+        )
 
     def register_dispatcher(self, dispatcher_id: int, dispatcher_address: str) -> None:
         """Tell where a dispatcher is."""
@@ -248,14 +265,14 @@ class ComputeClient:
             the connection; `shutdown` of it ends the calls.
         """
         made = connect(self.endpoint, self._key, _SILENCE_S)
-        say(made, "follow")
+        say(made, "follow", addresses=_own_addresses())
         _admit_next(made, admit)
         threading.Thread(target=_admit_all, args=(made, admit), daemon=True).start()
         return made
 
     def _ask(self, kind: str, **content: Any) -> dict[str, Any]:
         with connect(self.endpoint, self._key, _SILENCE_S) as made:
-            say(made, kind, **content)
+            say(made, kind, addresses=_own_addresses(), **content)
             answer = hear(made)
         if answer["kind"] in _ERRORS:
             raise _ERRORS[answer["kind"]](answer["text"])
@@ -271,9 +288,23 @@ def _admit_all(made: socket.socket, admit: Callable[[list[str]], None]) -> None:
 def _admit_next(made: socket.socket, admit: Callable[[list[str]], None]) -> bool:
     said = hear(made)
     if said["kind"] == "hosts":
-        admit(said["hosts"])
-        say(made, "known")
+        try:
+            admit(said["hosts"])
+        except OSError as error:
+            say(made, "refused", text=str(error))
+        else:
+            say(made, "known")
     return bool(said["kind"] == "hosts")
+
+
+def _own_addresses() -> list[str]:
+    """Those that other hosts may see this one by."""
+    return [address for each in _interfaces(None).values() for address in each if not address.startswith("127.")]
+
+
+def _checked(address: str) -> str:
+    """Raises ValueError for what is no IPv4 address."""
+    return str(ipaddress.IPv4Address(address))
 
 
 def _interfaces(nics: Iterable[str] | None) -> dict[str, list[str]]:
