@@ -4,7 +4,7 @@ import stat
 
 import farandole
 import pytest
-from farandole import FarandoleError, MismatchError
+from farandole import FarandoleError, MismatchError, testing
 from farandole._elastic import commit_file, copies, loop
 from farandole._elastic.commit_writer import CommitWriter
 from farandole.elastic import ObjectState, State, run
@@ -193,3 +193,36 @@ def test_what_cannot_be_pickled_is_named(memory):
 
     with pytest.raises(TypeError, match=r"'it' of the state, a Sealed, cannot be sent"):
         ObjectState(it=Sealed()).commit()
+
+
+def test_a_newcomer_counts_its_call_as_the_others_do(monkeypatch):
+    monkeypatch.setattr(loop.world, "size", lambda: 2)
+    monkeypatch.setattr(loop.clock, "allgather", lambda own, name: [True, True, 5, *own])
+    assert not loop._are_equal(is_equal=False, has_state=False)
+    assert copies.runs() == 5
+
+
+class Stubborn:
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        raise TypeError("on purpose")
+
+
+def commit_what_cannot_be_pickled():
+    if farandole.rank() == 0:
+        copies.install(CommitWriter(Memory()))
+    try:
+        ObjectState(step=Stubborn()).commit()
+    except TypeError as error:
+        return str(error)
+    finally:
+        copies._installed.clear()
+    return "nothing"
+
+
+def test_all_ranks_are_told_of_a_commit_that_cannot_be_kept():
+    first, other = testing.world(2).run(commit_what_cannot_be_pickled, timeout=60)
+    assert "'step' of the state, a Stubborn, cannot be sent to other ranks (on purpose)" in first
+    assert other == f"rank 0 cannot keep this commit outside of the ranks: {first}"

@@ -7,6 +7,7 @@ sends it to the others, as it has the most commits then. Without a writer nothin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from farandole._start.log import logger
 if TYPE_CHECKING:
     from farandole._elastic.state import State
 
-__all__ = ["Piece", "are_kept", "flush", "install", "offer", "take_back"]
+__all__ = ["Piece", "agree", "are_kept", "flush", "install", "offer", "runs", "take_back"]
 
 _installed: list[CommitWriter] = []
 _runs = 0  # how often this process has called elastic.run
@@ -42,6 +43,17 @@ def offer(state: State) -> None:
     """Give the writer a copy of a state that was committed just now. Raises TypeError if it cannot be pickled."""
     if _installed and world.rank() == 0:
         _installed[0].save(_runs, state._commits, state._to_copy())
+
+
+def runs() -> int:
+    """How often this process has called elastic.run."""
+    return _runs
+
+
+def agree(of_ranks: Sequence[int]) -> None:
+    """Count the call of `elastic.run` as the others do, among which a newcomer may have begun later."""
+    global _runs
+    _runs = max(of_ranks)
 
 
 def flush() -> None:

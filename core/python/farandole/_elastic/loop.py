@@ -143,10 +143,12 @@ def _are_equal(is_equal: bool, has_state: bool) -> bool:
 
     Raises MembershipError where no rank is left that has the state of the job: newcomers would begin again.
     """
-    reported = [is_equal, has_state] if world.size() == 1 else clock.allgather([is_equal, has_state], _EQUAL)
-    if not any(reported[1::2]):
+    own = [is_equal, has_state, copies.runs()]
+    reported = own if world.size() == 1 else clock.allgather(own, _EQUAL)
+    copies.agree(reported[2::3])
+    if not any(reported[1::3]):
         raise MembershipError(
             "all ranks that had the state of the job were lost while they sent it to new ranks, so it is gone; "
             "start the job again from a checkpoint or FARANDOLE_COMMITS"
         )
-    return world.size() == 1 or all(reported[::2])
+    return world.size() == 1 or all(reported[::3])

@@ -13,12 +13,13 @@ from collections.abc import Callable
 from types import FrameType
 
 from farandole._api.adapter import DType
-from farandole._api.errors import HostsUpdatedInterrupt
+from farandole._api.errors import ArgumentTypeError, HostsUpdatedInterrupt
+from farandole._api.objects import broadcast_object
 from farandole._api.ops import Kind, ReduceOp
 from farandole._runtime.native import core
 from farandole._start import world
 
-_LEAVING, _JOINING = 1, 2  # the larger one counts: newcomers need the state
+_LEAVING, _JOINING, _FAILED = 1, 2, 3  # the largest one counts: newcomers need the state, an error ends the function
 
 
 class _Flags:
@@ -27,6 +28,7 @@ class _Flags:
     def __init__(self) -> None:
         self.leaving = False
         self.has_newcomers = False
+        self.error: Exception | None = None
         self.look: Callable[[], bool] = lambda: False  # whether newcomers wait, as far as the launcher has said since
 
 
@@ -53,6 +55,11 @@ def forget_news() -> None:
     _flags.has_newcomers = False
 
 
+def report(error: Exception) -> None:
+    """Let all ranks raise, at the next check, what only rank 0 has found."""
+    _flags.error = error
+
+
 def unwatch() -> None:
     """SIGTERM ends this process again."""
     _flags.look = lambda: False
@@ -61,9 +68,12 @@ def unwatch() -> None:
 
 
 def check() -> None:
-    """Raise HostsUpdatedInterrupt on all ranks if one is to leave, or knows of newcomers. Collective: eight bytes."""
+    """Raise HostsUpdatedInterrupt on all ranks if one is to leave, or knows of newcomers. Collective: eight bytes.
+
+    Raises an error that rank 0 has reported, on the others as a TypeError.
+    """
     _flags.has_newcomers = _flags.look() or _flags.has_newcomers
-    change = _JOINING if _flags.has_newcomers else _LEAVING if _flags.leaving else 0
+    change = _FAILED if _flags.error else _JOINING if _flags.has_newcomers else _LEAVING if _flags.leaving else 0
     if world.size() > 1:
         flag = array("q", [change])
         address = flag.buffer_info()[0]
@@ -71,6 +81,10 @@ def check() -> None:
         parameters = "farandole.elastic.notice", int(ReduceOp.MAX), 0, 1.0, 1.0, 0
         core.submit(Kind.ALLREDUCE, [tensor], flag, parameters).wait()
         change = flag[0]
+    if change == _FAILED:
+        error, _flags.error = _flags.error, None
+        text = broadcast_object(str(error), 0, "farandole.elastic.error") if world.size() > 1 else ""
+        raise error or ArgumentTypeError(f"rank 0 cannot keep this commit outside of the ranks: {text}")
     if change:
         raise HostsUpdatedInterrupt(skip_sync=change == _LEAVING)
 

@@ -71,10 +71,14 @@ class State:
 
         Raises:
             HostsUpdatedInterrupt: ranks are to leave or wait to join; `run` goes on with those that there are then.
+            TypeError: commits are kept outside of the ranks, and an attribute cannot be pickled; on all ranks.
         """
         self.save()
         self._commits += 1
-        copies.offer(self)
+        try:
+            copies.offer(self)
+        except Exception as error:  # on rank 0, while the others go on to the check
+            notices.report(error)
         self._is_at_commit = True
         self.check_host_updates()
         self._is_at_commit = False
