@@ -282,6 +282,16 @@ frd_memory* ApiKeep(frd_operation* operation, uint32_t index) {
   return new (std::nothrow) frd_memory{outputs[index].memory};
 }
 
+int32_t ApiRefuse(int32_t process_set, const char* name, const char* site, const char* why) {
+  return Guard([&] {
+    Status status;
+    const std::shared_ptr<Engine> engine = CurrentEngine(&status);
+    if (!engine) return Report(status);
+    engine->Refuse(process_set, ToView(name), ToView(site), why);
+    return FRD_OK;
+  });
+}
+
 int32_t WorldFact(int (Engine::*fact)() const) {
   const std::shared_ptr<Engine> engine = CurrentEngine();
   return engine ? (engine.get()->*fact)() : -1;
@@ -304,6 +314,7 @@ const frd_api kApi = {
     &ApiRun,
     &ApiKeep,
     [](frd_memory* memory) { delete memory; },
+    &ApiRefuse,
 };
 
 }  // namespace

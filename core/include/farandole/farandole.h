@@ -186,6 +186,11 @@ typedef struct frd_api {
    * it, and must drop it once; it is valid until then, even after release and shutdown. NULL: no such result. */
   frd_memory* (*keep)(frd_operation* operation, uint32_t index);
   void (*drop)(frd_memory* memory);
+
+  /* For a caller that finds out, before it has a request, that its call cannot be made. Fails the call of that name, or
+   * the set's next unnamed one, on the other ranks, whose errors name this rank, the site and `why`. `name` and `site`
+   * as in frd_request. */
+  int32_t (*refuse)(int32_t process_set, const char* name, const char* site, const char* why);
 } frd_api;
 
 #if defined(__GNUC__)

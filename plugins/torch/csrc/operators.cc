@@ -40,6 +40,13 @@ class OwnedOperation {
 
 int32_t ToInt(TorchValue value) { return static_cast<int32_t>(static_cast<int64_t>(value)); }
 
+// Fails the call on all ranks: the others would wait for this one.
+[[noreturn]] void Refuse(int32_t process_set, const char* site, const std::string& why) {
+  const std::string message = std::string(site) + ": " + why;
+  core->refuse(process_set, /*name=*/nullptr, site, why.c_str());
+  Fail(FRD_INVALID, message);
+}
+
 // A blocking call of the core with one tensor.
 class Call {
  public:
@@ -79,8 +86,8 @@ class Call {
     result.struct_size = sizeof(result);
     if (const int32_t code = core->output(operation.get(), 0, &result); code != FRD_OK) Fail(code, core->last_error());
     if (result.shape[0] != target_count) {
-      Refuse("the result has " + std::to_string(result.shape[0]) + " elements, and output " +
-             std::to_string(target_count));
+      Fail(FRD_INVALID, std::string(site_) + ": the result has " + std::to_string(result.shape[0]) +
+                            " elements, and output " + std::to_string(target_count));
     }
     if (result.size_bytes > 0) std::memcpy(const_cast<void*>(target.input), result.data, result.size_bytes);
   }
@@ -88,7 +95,7 @@ class Call {
   frd_request request{};
 
  private:
-  [[noreturn]] void Refuse(const std::string& why) const { Fail(FRD_INVALID, std::string(site_) + ": " + why); }
+  [[noreturn]] void Refuse(const std::string& why) const { farandole_torch::Refuse(request.process_set, site_, why); }
 
   // As a vector, since an operator needs no rows.
   void Read(const OwnedTensor& from, frd_tensor* tensor, int64_t* count) const {
@@ -150,7 +157,7 @@ void Broadcast(TorchValue* stack, uint64_t, uint64_t) {
   call.RunInPlace(tensor);
 }
 
-// ---- kernels for other tensors. The tensors are the first arguments of every operator
+// ---- kernels for other tensors. Of every operator the tensors are the first arguments, and the group is the last
 
 // A tensor that has no data: torch.compile asks what an operator would return.
 template <int kTensors>
@@ -159,11 +166,11 @@ void DoNothing(TorchValue* stack, uint64_t, uint64_t) {
 }
 
 template <int kTensors>
-void RefuseDevice(TorchValue* stack, uint64_t, uint64_t) {
+void RefuseDevice(TorchValue* stack, uint64_t argument_count, uint64_t) {
+  const int32_t process_set = ToInt(stack[argument_count - 1]);
   DoNothing<kTensors>(stack, 0, 0);
-  Fail(FRD_INVALID,
-       "the operators of torch.ops.farandole take tensors on the CPU: use torch.distributed with the backend farandole "
-       "for tensors on a GPU");
+  Refuse(process_set, "torch.ops.farandole",
+         "the tensor is not on the CPU: use torch.distributed with the backend farandole for tensors on a GPU");
 }
 
 struct Operator {

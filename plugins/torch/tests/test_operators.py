@@ -1,6 +1,7 @@
 """torch.ops.farandole: collectives as operators of PyTorch, in Python and in what torch.compile compiles."""
 
 import random
+import re
 import shutil
 import threading
 
@@ -144,6 +145,19 @@ def errors():
     assert x.tolist() == [hvd.size()] * 4
 
 
+def errors_of_one_rank():
+    """The other ranks are told at once."""
+    ops, operators = loaded()
+    group, x = operators.group_id(), torch.ones(2, 2)
+    mistakes = {"not contiguous": x.t()[0], "dtype cannot be reduced": x.to(torch.float8_e5m2)}
+    for why, wrong in mistakes.items():
+        with pytest.raises(hvd.FarandoleError, match=why), operators.as_ours():
+            ops.all_reduce_(wrong if hvd.rank() == 1 else x, hvd.Sum, group)
+    x = torch.full((2,), float(hvd.rank()))
+    hvd.allreduce_(x, op=hvd.Sum)  # nothing is out of order
+    assert x.tolist() == [sum(range(hvd.size()))] * 2
+
+
 def other_devices():
     ops, operators = loaded()
     ops.all_reduce_(torch.ones(4, device="meta"), hvd.Sum, 0)
@@ -207,6 +221,27 @@ hvd.init()
 torch.ops.farandole.all_reduce_(torch.ones(1 + hvd.rank()), hvd.Sum, 0)
 """
 
+KILLED = """
+import os, signal
+import farandole_torch as hvd
+import torch
+from farandole_torch import operators
+
+hvd.init()
+for step in range(100):
+    if (hvd.rank(), step) == (1, 50):
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        torch.ops.farandole.all_reduce_(torch.ones(1000), hvd.Sum, 0)
+    except RuntimeError as raised:
+        try:
+            with operators.as_ours():
+                raise
+        except hvd.PeerLostError as ours:
+            print(f"step {step}: {type(raised).__name__}, {ours}")
+        break
+"""
+
 WITHOUT = """
 import pathlib
 pathlib.Path.exists = lambda self: self.name != "libfarandole_torch.so"
@@ -243,6 +278,10 @@ def test_errors():
     world(2).run(errors)
 
 
+def test_errors_of_one_rank():
+    world(3).run(errors_of_one_rank)
+
+
 def test_other_devices():
     world(1).run(other_devices)
 
@@ -262,6 +301,13 @@ def test_an_uncaught_error_is_ours(tmp_path):
     script.write_text(UNCAUGHT)
     with pytest.raises(Exception, match=r"MismatchError: unnamed allreduce.*the ranks disagree"):
         spawn(2, script, timeout=60)
+
+
+def test_the_loss_of_a_rank_is_raised(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(KILLED)
+    survivor = spawn(2, script, timeout=60, check=False)[0]
+    assert re.search(r"step 50: RuntimeError, .*rank 1", survivor.output), survivor
 
 
 def test_without_a_binary_the_rest_works(tmp_path):

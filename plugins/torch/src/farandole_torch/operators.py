@@ -33,7 +33,7 @@ __all__ = ["as_ours", "group_id"]
 require("farandole_torch.operators", (2, 9))  # the first that lets a library without its headers register operators
 
 _BINARY = Path(__file__).with_name("libfarandole_torch.so")
-# The tensors come first: csrc/operators.cc relies on it.
+# The tensors come first and the group last: csrc/operators.cc relies on it.
 _SCHEMAS = (
     "all_reduce_(Tensor(a!) x, int op, int group) -> ()",
     "all_gather_into(Tensor(a!) output, Tensor x, int group) -> ()",
