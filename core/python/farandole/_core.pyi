@@ -5,7 +5,7 @@ from types import FrameType
 from typing import Any, Generic, TypeVar, final, overload
 
 from farandole._api import handles
-from farandole._api.calls import Parameters
+from farandole._api.calls import Image, Parameters
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -196,6 +196,7 @@ def carry(
         list[Callable[[], None]],  # not empty: a call without a name has to wait for others first
         Parameters | Callable[[], Parameters],
         tuple[tuple[str, object], ...],  # attributes of the options, and the values that they must have
+        Image | None,
         Callable[[list[T], object], object],  # takes every other call
     ],
     tensors: list[T],

@@ -1,5 +1,6 @@
 """The allreduce of a library that Farandole carries: which calls the core performs, and which it hands on."""
 
+import ctypes
 from types import SimpleNamespace
 
 import farandole.numpy as fnp
@@ -48,6 +49,28 @@ def calls():
             allreduce([array], options)
     earlier.before_unnamed(lambda: None)  # which the core does not call
     assert allreduce([array], BLOCKING_SUM) == (([array], BLOCKING_SUM), {})
+
+
+def calls_with_an_image():
+    class Flags(ctypes.Structure):
+        """Options in C; the object has a pointer to them behind its head."""
+
+        _fields_ = (("op", ctypes.c_int8), ("blocks", ctypes.c_int8))
+
+    fnp.init()
+    image = Flags, object.__basicsize__, bytes([1, 0]), bytes([1, 7])
+    allreduce = carried_allreduce(fnp._collectives, None, WANTED, otherwise, image)
+    array = np.arange(3.0)
+    assert allreduce([array], Flags(op=7, blocks=1)) is None
+    assert array.tolist() == [each * fnp.size() for each in range(3)]
+    for options in (Flags(op=7), Flags(op=6, blocks=1)):
+        assert allreduce([array], options) == (([array], options), {})
+    assert allreduce([array], BLOCKING_SUM) is None  # of another class, whose attributes are read
+    assert allreduce([array], None) == (([array], None), {})
+
+
+def test_an_image_spares_reading_attributes():
+    spawn(2, calls_with_an_image, timeout=60)
 
 
 def test_the_core_takes_blocking_sums_of_one_array_that_it_can_use():

@@ -15,6 +15,7 @@ from farandole._start import world
 
 # In the order of the core's arguments: name, reduce, root, prescale, postscale, process set.
 Parameters = tuple[str, int, int, float, float, int]
+Image = tuple[type, int, bytes, bytes]
 _AVERAGE = ReduceOp.AVERAGE  # to look a member up takes 70 ns
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from farandole._api.adapter import Adapter
-from farandole._api.calls import Parameters, reducing
+from farandole._api.calls import Image, Parameters, reducing
 from farandole._api.forms import Form, GroupedForm, at_once, waited
 from farandole._api.objects import broadcast_object
 from farandole._api.ops import Kind, ReduceOp, reduction
@@ -151,6 +151,7 @@ def carried_allreduce(
     process_set: ProcessSet | None,
     wanted: Sequence[tuple[str, object]],
     otherwise: Callable[[list[T], object], object],
+    image: Image | None = None,
 ) -> Callable[[list[T], object], object]:
     """Make the `allreduce(tensors, options)` of a library whose sums Farandole carries.
 
@@ -162,6 +163,8 @@ def carried_allreduce(
         wanted: of `options`: attributes by which the library asks for such a sum, and their values then.
         otherwise: performs every other call: of several tensors, with other options, or of a tensor whose memory the
             core cannot use as it is.
+        image: finds the wanted values without reading attributes, in 0.6 us less: the type of `options`, the offset of
+            a pointer in it, offsets behind the pointer, and the bytes that lie there. None: read the attributes.
     """
 
     def parameters(number: int) -> Parameters:
@@ -169,4 +172,4 @@ def carried_allreduce(
 
     # The number of a set may be another one in the next world, and none once it is removed.
     of_each_call = parameters(0) if process_set is None else for_each_call(process_set, parameters)
-    return collectives._submitter.carried(_ALLREDUCE, of_each_call, wanted, otherwise)
+    return collectives._submitter.carried(_ALLREDUCE, of_each_call, wanted, image, otherwise)

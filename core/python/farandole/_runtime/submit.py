@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from farandole._api.adapter import Adapter, DType
-from farandole._api.calls import Parameters, check_types, refuse_call
+from farandole._api.calls import Image, Parameters, check_types, refuse_call
 from farandole._api.earlier import await_earlier, waits
 from farandole._api.errors import ArgumentTypeError
 from farandole._api.handles import Handle
@@ -77,12 +77,13 @@ class Submitter(Generic[T]):
         kind: Kind,
         parameters: Parameters | Callable[[], Parameters],
         wanted: Sequence[tuple[str, object]],
+        image: Image | None,
         otherwise: Callable[[list[T], object], object],
     ) -> Callable[[list[T], object], object]:
         """`otherwise`, but the core itself performs the calls that `carry` takes (_core.pyi), in less time."""
         if self._array_type is None:
             return otherwise
-        terms = (kind, self._array_type, self._is_profiled or bool, waits, parameters, tuple(wanted), otherwise)
+        terms = (kind, self._array_type, self._is_profiled or bool, waits, parameters, tuple(wanted), image, otherwise)
         return partial(core.carry, terms)  # no function of C's own: pybind11 takes such for a method of C++
 
     def prepare(self, kind: Kind, tensor: T, parameters: Parameters) -> Persistent[T] | Repeated[T]:

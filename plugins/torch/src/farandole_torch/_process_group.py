@@ -28,6 +28,7 @@ from farandole_torch._futures import Completer, Futures
 from farandole_torch._overlap import pays
 from farandole_torch._private import (
     hide_from_dynamo,
+    image_of_blocking_sum,
     is_called_by_backward,
     is_called_by_engine,
     name_of_group,
@@ -177,7 +178,9 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._futures, self._futures_with_callbacks = Futures(), Futures()
         self.dropped: deque[Work] = deque(maxlen=_DROPPED)  # that nobody has waited for
         # Before the method of that name, which it calls: small sums on CPUs are so frequent that each frame counts.
-        self._faster: Any = carried_allreduce(collectives, process_set, _BLOCKING_SUM, self.allreduce)
+        self._faster: Any = carried_allreduce(
+            collectives, process_set, _BLOCKING_SUM, self.allreduce, image_of_blocking_sum()
+        )
         self.__dict__["allreduce"] = self._faster
 
     def complete_later(self, work: Work, has_callbacks: bool = False) -> None:
